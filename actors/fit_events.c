@@ -262,9 +262,7 @@ read_trained(struct run *run, uint32_t rank, size_t steps, ProtobufCMessage **ou
                       reply->n_loss, steps);
     if (st != EXO_OK)
         return st;
-    exo_traffic traffic = {0};
-    for (size_t i = 0; i < EXO_TRAFFIC_COLUMNS; i++)
-        exo_traffic_set(&traffic, i, reply->traffic[i]);
+    const exo_traffic traffic = exo_traffic_of(reply->traffic);
     run->traffic[rank] = run->before.traffic[rank];
     exo_traffic_add(&run->traffic[rank], &traffic);
     return exo_fit_take_trained(run, rank, reply, err);

@@ -21,11 +21,21 @@
 #include "base/traffic.h"
 #include "report/meter_json.h"
 
-static const exo_meter_class own[] = {
-    {.name = "step", .unit = "steps", .help = "steps that every node has done"},
-    {.name = "samples", .unit = "samples", .help = "samples that all nodes have trained on"},
-    {.name = "samples_per_second", .unit = "samples/s", .help = "of the last steps, all nodes", .kind = EXO_GAUGE},
-    {.name = "bytes_sent", .unit = "bytes", .help = "by the strategy, mean over the nodes"},
+enum {
+    STEP,
+    SAMPLES,
+    RATE,
+    BYTES_SENT
+};
+
+static const exo_meter_class own[EXO_FIT_METERS] = {
+    [STEP] = {.name = "step", .unit = "steps", .help = "steps that every node has done"},
+    [SAMPLES] = {.name = "samples", .unit = "samples", .help = "samples that all nodes have trained on"},
+    [RATE] = {.name = "samples_per_second",
+              .unit = "samples/s",
+              .help = "samples of all nodes in a second, over the last steps",
+              .kind = EXO_GAUGE},
+    [BYTES_SENT] = {.name = "bytes_sent", .unit = "bytes", .help = "bytes that the strategy sent, mean over the nodes"},
 };
 static const exo_meter_class train_loss = {
     .name = "loss", .unit = "1", .help = "training loss of node 0 at its last step", .kind = EXO_GAUGE};
@@ -33,9 +43,11 @@ static const exo_meter_class train_lr = {
     .name = "lr", .unit = "1", .help = "learning rate of the last step", .kind = EXO_GAUGE};
 static const exo_meter_class node_loss = {
     .name = "loss", .unit = "1", .help = "training loss of the node at its last step", .kind = EXO_GAUGE};
-static const exo_meter_class copy_loss = {
-    .name = "loss", .unit = "1", .help = "mean over the samples of the validation", .kind = EXO_GAUGE};
-_Static_assert(sizeof own / sizeof *own == EXO_FIT_METERS, "each has its place");
+static const exo_meter_class copy_loss = {.name = "loss",
+                                          .unit = "1",
+                                          .help = "loss of the model, mean over the samples of the validation",
+                                          .kind = EXO_GAUGE};
+_Static_assert(BYTES_SENT + 1 == EXO_FIT_METERS, "each has its place");
 
 /* A tree that is full, and names that are taken, cost figures and not the run. */
 static exo_status
@@ -197,11 +209,11 @@ exo_fit_meters(struct run *run)
         exo_traffic_add(&all, &run->traffic[r]);
     for (size_t i = 0; i < EXO_TRAFFIC_COLUMNS; i++)
         exo_meter_count(run->meters.traffic[i], exo_traffic_get(&all, i));
-    exo_meter_count(run->meters.own[0], run->step);
-    exo_meter_count(run->meters.own[1], run->step * per_step);
+    exo_meter_count(run->meters.own[STEP], run->step);
+    exo_meter_count(run->meters.own[SAMPLES], run->step * per_step);
     if (run->rate > 0)
-        exo_meter_set(run->meters.own[2], run->rate);
-    exo_meter_count(run->meters.own[3], run->bytes_sent);
+        exo_meter_set(run->meters.own[RATE], run->rate);
+    exo_meter_count(run->meters.own[BYTES_SENT], run->bytes_sent);
     exo_meter_set(run->meters.train_loss, (double)run->train_loss);
     if (run->step > 0)
         exo_meter_set(run->meters.train_lr, (double)run->lr);

@@ -20,8 +20,35 @@ enum {
     MAX_PATH = 4096
 };
 
+/* The most telling ones first. */
+enum {
+    RETURN_MEAN,
+    LOSS,
+    STALENESS_MEAN,
+    ITEMS,
+    DROPPED,
+    UPDATES,
+    NUM_METERS
+};
+
+static const exo_meter_class meter_classes[NUM_METERS] = {
+    [RETURN_MEAN] = {.name = "return_mean",
+                     .unit = "1",
+                     .help = "mean return of the last 100 episodes that each trainer received, of all trainers",
+                     .kind = EXO_GAUGE},
+    [LOSS] = {.name = "loss", .unit = "1", .help = "PPO's loss in the last update", .kind = EXO_GAUGE},
+    [STALENESS_MEAN] = {.name = "staleness_mean",
+                        .unit = "versions",
+                        .help = "how much older than the trainer's policy items were, mean over those learnt from",
+                        .kind = EXO_GAUGE},
+    [ITEMS] = {.name = "items", .unit = "items", .help = "items that the trainer has learnt from"},
+    [DROPPED] = {.name = "dropped", .unit = "items", .help = "items that were too old (max_staleness)"},
+    [UPDATES] = {.name = "updates", .unit = "updates", .help = "updates of the policy: versions that were sent"},
+};
+
 struct trainer {
     exo_ppo_update_opts opts;
+    exo_meter *meters[NUM_METERS];
     uint64_t batch, max_staleness;
     double target;
     exo_ppo_update *update;
@@ -231,15 +258,14 @@ staleness_mean(const struct trainer *t)
 }
 
 static void
-report(const struct trainer *t, exo_graph_actor *actor)
+report(const struct trainer *t)
 {
-    if (!isnan(t->return_mean))
-        exo_graph_metric(actor, "return_mean", t->return_mean);
-    exo_graph_metric(actor, "loss", exo_ppo_update_loss(t->update));
-    exo_graph_metric(actor, "staleness_mean", staleness_mean(t));
-    exo_graph_metric(actor, "items", (double)t->used);
-    exo_graph_metric(actor, "dropped", (double)t->dropped);
-    exo_graph_metric(actor, "updates", (double)exo_ppo_update_count(t->update));
+    exo_meter_set(t->meters[RETURN_MEAN], t->return_mean);
+    exo_meter_set(t->meters[LOSS], exo_ppo_update_loss(t->update));
+    exo_meter_set(t->meters[STALENESS_MEAN], staleness_mean(t));
+    exo_meter_count(t->meters[ITEMS], t->used);
+    exo_meter_count(t->meters[DROPPED], t->dropped);
+    exo_meter_count(t->meters[UPDATES], exo_ppo_update_count(t->update));
 }
 
 static exo_status
@@ -272,7 +298,9 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
     uint64_t seed = exo_graph_seed(actor);
     bool end = false;
 
-    exo_status st = exo_ppo_update_new(&t->update, &t->opts, seed, exo_stream_seed(seed, exo_graph_name(actor)), err);
+    exo_status st = exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
+    if (st == EXO_OK)
+        st = exo_ppo_update_new(&t->update, &t->opts, seed, exo_stream_seed(seed, exo_graph_name(actor)), err);
     if (st == EXO_OK)
         st = send_policy(t, parameters, err);
     while (st == EXO_OK && !end && exo_ppo_update_count(t->update) < t->opts.updates) {
@@ -284,7 +312,7 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
         if (st == EXO_OK && !end)
             st = send_policy(t, parameters, err);
         if (st == EXO_OK)
-            report(t, actor);
+            report(t);
     }
     return st == EXO_OK ? write_result(t, actor, err) : st;
 }

@@ -10,9 +10,24 @@
 #include "actors/rollout.h"
 #include "actors/stream_seed.h"
 
+enum {
+    ITEMS,
+    VERSION,
+    NUM_METERS
+};
+
+static const exo_meter_class meter_classes[NUM_METERS] = {
+    [ITEMS] = {.name = "items", .unit = "items", .help = "items of experience that the maker has sent"},
+    [VERSION] = {.name = "version",
+                 .unit = "1",
+                 .help = "version of the policy that the maker played the last item with",
+                 .kind = EXO_GAUGE},
+};
+
 struct maker {
     uint64_t environments, steps, total;
     bool wait;
+    exo_meter *meters[NUM_METERS];
     exo_player *player;
     exo_policy policy;
     uint64_t version; /* of the policy */
@@ -94,7 +109,9 @@ maker_run(void *self, exo_graph_actor *actor, exo_err *err)
     uint64_t seed = exo_graph_seed(actor);
 
     exo_policy_init(&m->policy, seed);
-    exo_status st = exo_player_new(&m->player, m->environments, exo_stream_seed(seed, exo_graph_name(actor)), err);
+    exo_status st = exo_meter_declare_all(m->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
+    if (st == EXO_OK)
+        st = exo_player_new(&m->player, m->environments, exo_stream_seed(seed, exo_graph_name(actor)), err);
     if (st == EXO_OK && m->wait && parameters)
         st = receive_policy(m, parameters, EXO_PORT_TIMEOUT, err);
     for (uint64_t i = 0; st == EXO_OK && (m->total == 0 || i < m->total) && !exo_graph_cancelled(actor); i++) {
@@ -106,8 +123,8 @@ maker_run(void *self, exo_graph_actor *actor, exo_err *err)
             st = exo_port_send(experience, &item, EXO_PORT_TIMEOUT, err);
         exo_item_drop(&item);
         if (st == EXO_OK) {
-            exo_graph_metric(actor, "items", (double)(i + 1));
-            exo_graph_metric(actor, "version", (double)m->version);
+            exo_meter_count(m->meters[ITEMS], i + 1);
+            exo_meter_set(m->meters[VERSION], (double)m->version);
         }
     }
     return st == EXO_CLOSED ? EXO_OK : st;

@@ -108,8 +108,7 @@ pack_trained(const exo_replica *r, float *loss, float *lr, size_t steps, exo_pay
 {
     const exo_traffic traffic = exo_group_traffic(r->group);
     uint64_t columns[EXO_TRAFFIC_COLUMNS];
-    for (size_t i = 0; i < EXO_TRAFFIC_COLUMNS; i++)
-        columns[i] = exo_traffic_get(&traffic, i);
+    exo_traffic_put(&traffic, columns);
     Exo__Train__Trained out = EXO__TRAIN__TRAINED__INIT;
     out.bytes_sent = exo_replica_bytes_sent(r);
     out.waited = exo_group_stats(r->group).waited;

@@ -28,7 +28,7 @@ struct ddp {
 static const exo_meter_class early_buckets = {
     .name = "early_buckets", .unit = "buckets", .help = "buckets of gradients whose mean was begun within backward"};
 static const exo_meter_class late_buckets = {
-    .name = "late_buckets", .unit = "buckets", .help = "those whose mean was begun after backward"};
+    .name = "late_buckets", .unit = "buckets", .help = "buckets of gradients whose mean was begun after backward"};
 
 static exo_status
 ddp_init(void *self, exo_config *config, exo_err *err)

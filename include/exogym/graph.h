@@ -143,12 +143,10 @@ EXO_API const char *exo_graph_folder(const exo_graph_actor *actor);
  * the virtual clock it takes the time that the graph declares under `compute`, or else the measured
  * time; both are divided by the host's speed. On the real clock a declared time is waited out. */
 EXO_API void exo_graph_phase(exo_graph_actor *actor, const char *name);
-/* Sets a figure of the actor, for the progress line, metrics.csv and the result, which show the
- * latest value of each name. At most 16 names; literals. */
-EXO_API void exo_graph_metric(exo_graph_actor *actor, const char *name, double value);
 /* The actor's scope of meters, which have units and help, in any number (meter.h). They appear
- * under the actor's name in the run's result.json and progress.json, and in `exogym status`. Valid
- * until `run` returns. */
+ * under the actor's name on the progress line, in meters.csv, TensorBoard, result.json,
+ * progress.json and `exogym status`. The line has room for few: declare the most telling ones
+ * first. Valid until `run` returns. */
 EXO_API exo_meters *exo_graph_meters(exo_graph_actor *actor);
 
 /* --- Classes ---------------------------------------------------------------------------------- */

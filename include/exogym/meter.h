@@ -67,6 +67,10 @@ EXO_API exo_status exo_meters_scope(exo_meters **out, exo_meters *parent, const 
 EXO_API exo_status exo_meter_declare(exo_meter **out, exo_meters *scope, const exo_meter_class *meter_class,
                                      exo_err *err);
 
+/* The same for several: out (count), in the order of `classes`. An error leaves NULL for the one that failed and those after it. */
+EXO_API exo_status exo_meter_declare_all(exo_meter **out, exo_meters *scope, const exo_meter_class *classes,
+                                         size_t count, exo_err *err);
+
 /* Of a counter: adds; wraps around after 2^64. */
 EXO_API void exo_meter_add(exo_meter *meter, uint64_t amount);
 /* Of a counter that is counted elsewhere: makes it what it is there. */

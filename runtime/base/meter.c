@@ -312,6 +312,18 @@ exo_meter_declare(exo_meter **out, exo_meters *scope, const exo_meter_class *met
     return st == EXO_OK && scope ? declare(out, scope, meter_class, false, err) : st;
 }
 
+exo_status
+exo_meter_declare_all(exo_meter **out, exo_meters *scope, const exo_meter_class *classes, size_t count, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; i < count; i++) {
+        out[i] = NULL;
+        if (st == EXO_OK)
+            st = exo_meter_declare(&out[i], scope, &classes[i], err);
+    }
+    return st;
+}
+
 /* --- Counting -------------------------------------------------------------------------------------------------------------- */
 
 void

@@ -5,17 +5,13 @@
 
 const exo_meter_class exo_traffic_columns[EXO_TRAFFIC_COLUMNS] = {
     {.name = "messages", .unit = "messages", .help = "messages that were sent"},
-    {.name = "items",
-     .unit = "items",
-     .help = "items of a channel, or calls of a collective, that they carried"},
+    {.name = "items", .unit = "items", .help = "items of a channel, or calls of a collective, that messages carried"},
     {.name = "payload_bytes", .unit = "bytes", .help = "the items' arrays as the sender had them"},
-    {.name = "encoded_bytes", .unit = "bytes", .help = "the same after the codec"},
-    {.name = "wire_bytes",
-     .unit = "bytes",
-     .help = "the same with all headers: what a TCP socket is given"},
+    {.name = "encoded_bytes", .unit = "bytes", .help = "the items' arrays after the codec"},
+    {.name = "wire_bytes", .unit = "bytes", .help = "encoded bytes with all headers: what a TCP socket is given"},
     {.name = "drops", .unit = "items", .help = "items that on_full gave up"},
-    {.name = "send_blocked", .unit = "ns", .help = "the sender waited for room"},
-    {.name = "recv_blocked", .unit = "ns", .help = "the receiver waited for something to come"},
+    {.name = "send_blocked", .unit = "ns", .help = "time that senders waited for room"},
+    {.name = "recv_blocked", .unit = "ns", .help = "time that receivers waited for something to come"},
 };
 
 static const size_t offsets[EXO_TRAFFIC_COLUMNS] = {
@@ -47,6 +43,22 @@ void
 exo_traffic_set(exo_traffic *traffic, size_t column, uint64_t value)
 {
     memcpy((char *)traffic + offsets[column], &value, sizeof value);
+}
+
+void
+exo_traffic_put(const exo_traffic *traffic, uint64_t columns[EXO_TRAFFIC_COLUMNS])
+{
+    for (size_t i = 0; i < EXO_TRAFFIC_COLUMNS; i++)
+        columns[i] = exo_traffic_get(traffic, i);
+}
+
+exo_traffic
+exo_traffic_of(const uint64_t columns[EXO_TRAFFIC_COLUMNS])
+{
+    exo_traffic traffic = {0};
+    for (size_t i = 0; i < EXO_TRAFFIC_COLUMNS; i++)
+        exo_traffic_set(&traffic, i, columns[i]);
+    return traffic;
 }
 
 void

@@ -351,76 +351,103 @@ asker_of(const exo_envelope *e, const exo_payload *args)
     return spawns ? exo_message_number(args, SPAWN_ASKER) : 0;
 }
 
-void
-exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *args)
+/* Enters the call among those that are served here; what became of it is told by its future's hook. */
+static exo_status
+open_serving(exo_remote *r, exo_peer *peer, const exo_envelope *e, struct serving **out, exo_err *err)
 {
-    exo_err err = {0};
-    exo_ref actor = {.id = e->actor};
-    bool system = e->actor == 0 && e->text[0] != 0;
-    exo_status st = system ? exo_remote_check_gate(r, peer, asker_of(e, args), args->size, &err) : EXO_OK;
-    if (st != EXO_OK) {
-        answer(r, peer, e->id, st, err.text);
-        record_failure(r, peer, e, actor, st, &err);
-        exo_payload_release(args);
-        return;
-    }
     exo_time deadline = e->timeout == INT64_MAX ? INT64_MAX : exo_deadline(exo_runtime_clock(r->runtime), e->timeout);
     struct serving *s = exo_calloc(1, sizeof *s);
-    st = s ? EXO_OK : EXO_NOMEM;
-    if (st == EXO_OK)
-        st = exo_future_new(&s->future, exo_runtime_clock(r->runtime), deadline, &err);
-    if (st != EXO_OK) {
+    if (!s || exo_future_new(&s->future, exo_runtime_clock(r->runtime), deadline, NULL) != EXO_OK) {
         exo_free(s);
-        answer(r, peer, e->id, EXO_NOMEM, "the callee has no memory for a call");
-        exo_payload_release(args);
-        return;
+        return exo_fail(err, EXO_NOMEM, "the callee has no memory for a call");
     }
     s->remote = r;
     s->key.peer = peer;
     s->key.id = e->id;
     s->monitors = e->method[0] == '$' && strcmp(e->method, METHOD_MONITOR) == 0;
-    st = begin_serving(r, peer, s, &err);
+    exo_status st = begin_serving(r, peer, s, err);
+    if (st == EXO_OK) {
+        *out = s;
+        return st;
+    }
+    exo_future_drop(&s->future);
+    exo_free(s);
+    return st;
+}
+
+/* A call of the process itself, which no actor serves: it is over then. */
+static exo_status
+serve_own(exo_remote *r, const exo_peer *peer, const exo_envelope *e, const exo_payload *args, exo_future *future,
+          exo_err *err)
+{
+    exo_payload value = {0};
+    exo_right right;
+    exo_status st = exo_access_check(exo_peer_identity(peer), "process", e->method, &right, err);
+    if (st == EXO_OK)
+        st = exo_remote_run_own(r, e->method, args, &value, err);
+    if (st == EXO_OK)
+        exo_future_complete(future, EXO_OK, NULL, &value);
+    return st;
+}
+
+/* Finds the actor, and gives it the call, unless the caller may not call it. */
+static exo_status
+serve_actor(exo_remote *r, struct channel *channel, exo_peer *peer, const exo_envelope *e, exo_payload *args,
+            exo_future *future, exo_ref *actor, exo_err *err)
+{
+    const exo_identity *who = exo_peer_identity(peer);
+    exo_status st = EXO_OK;
+    if (e->actor == 0)
+        st = exo_runtime_find_name(r->runtime, EXO_SYSTEM_SPACE, e->text, actor, err);
+    if (st == EXO_OK && (actor->id & EXO_REMOTE))
+        st = exo_fail(err, EXO_INVAL, "a reference that is no actor of this process");
+    if (st == EXO_OK)
+        st = check_access(r, who, *actor, e->method, err);
+    if (st != EXO_OK)
+        return st;
+    record_end(r, peer, e, *actor);
+    if (run_control(r, *actor, e->method, args, future, &st, err))
+        return st;
+    return e->actor == 0 ? exo_remote_pass(r, channel, peer, asker_of(e, args), *actor, e->method, args, future, err)
+                         : exo_runtime_deliver(r->runtime, *actor, e->method, args, who, future, err);
+}
+
+/* Its large arguments, and what a call of the cluster's own actors may have of them. */
+static exo_status
+take_args(const exo_envelope *e, bool system, exo_payload *args, exo_err *err)
+{
+    exo_status st = e->payload.place == EXO_WIRE_OBJECT ? exo_remote_fetch_payload(e, args, err) : EXO_OK;
+    if (st == EXO_OK && system && args->size > EXO_MAX_CONTROL)
+        st = exo_fail(err, EXO_INVAL,
+                      "a call of '%s' has at most %d bytes of arguments, not %zu: give large data as an object",
+                      e->text, EXO_MAX_CONTROL, args->size);
+    return st;
+}
+
+void
+exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *args)
+{
+    exo_err err = {0};
+    exo_ref actor = {.id = e->actor};
+    struct serving *s = NULL;
+    bool own = e->actor == 0 && e->text[0] == 0, system = e->actor == 0 && !own;
+    exo_status st = system ? exo_remote_check_gate(r, peer, asker_of(e, args), args->size, &err) : EXO_OK;
+    if (st != EXO_OK)
+        record_failure(r, peer, e, actor, st, &err);
+    else if ((st = open_serving(r, peer, e, &s, &err)) == EXO_FULL)
+        record_call(r, EXO_AUDIT_QUOTA, peer, e, actor, st, &err);
     if (st != EXO_OK) {
-        exo_future_drop(&s->future);
-        exo_free(s);
         answer(r, peer, e->id, st, err.text);
-        if (st == EXO_FULL)
-            record_call(r, EXO_AUDIT_QUOTA, peer, e, actor, st, &err);
         exo_payload_release(args);
         return;
     }
     struct channel *channel = s->channel;
-    if (e->payload.place == EXO_WIRE_OBJECT)
-        st = exo_remote_fetch_payload(e, args, &err);
-    if (st == EXO_OK && system && args->size > EXO_MAX_CONTROL)
-        st = exo_fail(&err, EXO_INVAL,
-                      "a call of '%s' has at most %d bytes of arguments, not %zu: give large data as an object",
-                      e->text, EXO_MAX_CONTROL, args->size);
+    st = take_args(e, system, args, &err);
     exo_future *future = exo_future_hold(s->future); /* s may be gone as soon as the future is complete */
     exo_future_set_hook(future, &serving_hook, s, 0);
-    if (st == EXO_OK && e->actor == 0 && e->text[0] == 0) {
-        exo_payload value = {0};
-        exo_right right;
-        st = exo_access_check(exo_peer_identity(peer), "process", e->method, &right, &err);
-        if (st == EXO_OK)
-            st = exo_remote_run_own(r, e->method, args, &value, &err);
-        record_failure(r, peer, e, actor, st, &err);
-        exo_future_complete(future, st, err.text, &value);
-        exo_payload_release(args);
-        exo_future_drop(&future);
-        return;
-    }
-    if (st == EXO_OK && e->actor == 0)
-        st = exo_runtime_find_name(r->runtime, EXO_SYSTEM_SPACE, e->text, &actor, &err);
-    if (st == EXO_OK && (actor.id & EXO_REMOTE))
-        st = exo_fail(&err, EXO_INVAL, "a reference that is no actor of this process");
     if (st == EXO_OK)
-        st = check_access(r, exo_peer_identity(peer), actor, e->method, &err);
-    if (st == EXO_OK)
-        record_end(r, peer, e, actor);
-    if (st == EXO_OK && !run_control(r, actor, e->method, args, future, &st, &err))
-        st = system ? exo_remote_pass(r, channel, peer, asker_of(e, args), actor, e->method, args, future, &err)
-                    : exo_runtime_deliver(r->runtime, actor, e->method, args, exo_peer_identity(peer), future, &err);
+        st = own ? serve_own(r, peer, e, args, future, &err)
+                 : serve_actor(r, channel, peer, e, args, future, &actor, &err);
     if (st != EXO_OK) {
         record_failure(r, peer, e, actor, st, &err);
         exo_future_complete(future, st, err.text, NULL);

@@ -2,7 +2,6 @@
 #include "graph/host.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -298,17 +297,9 @@ host_change(exo_call_context *call, void *self, const void *args, exo_payload *r
 /* --- Reports ------------------------------------------------------------------------------------------------------------------------ */
 
 static json_t *
-number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-static json_t *
 traffic_json(const exo_edge_spec *edge, const exo_traffic *t)
 {
-    json_t *row = json_pack("{s:s}", "edge", edge->name);
-    json_object_update_new(row, exo_traffic_json(t, EXO_TRAFFIC_NS));
-    return row;
+    return json_pack("{s:s, s:o}", "edge", edge->name, "traffic", exo_traffic_json(t, EXO_TRAFFIC_NUMBERS));
 }
 
 static json_t *
@@ -331,10 +322,8 @@ static exo_status
 report(exo_place *p, bool phases, exo_payload *reply, exo_err *err)
 {
     static const char *const kinds[] = {"compute", "send_blocked", "recv_blocked"};
-    json_t *metrics = json_object(), *times = json_array();
+    json_t *times = json_array();
     pthread_mutex_lock(&p->lock);
-    for (size_t i = 0; i < p->num_metrics; i++)
-        json_object_set_new(metrics, p->metrics[i].name, number(p->metrics[i].value));
     json_t *edges = edges_json_locked(p);
     pthread_mutex_unlock(&p->lock);
     for (size_t i = 0; phases && i < p->pace.track.num_totals; i++) {
@@ -342,9 +331,9 @@ report(exo_place *p, bool phases, exo_payload *reply, exo_err *err)
         json_array_append_new(times, json_pack("{s:s, s:s, s:I, s:I}", "name", t->name, "kind", kinds[t->kind],
                                                "time_ns", (json_int_t)t->time, "count", (json_int_t)t->count));
     }
-    json_t *all = json_pack("{s:s, s:I, s:o, s:o, s:o, s:o}", "name", p->actor.name, "time_ns",
-                            (json_int_t)(phases ? p->ended_at : 0), "metrics", metrics, "edges", edges, "phases", times,
-                            "meters", exo_meters_json(p->meters));
+    json_t *all =
+        json_pack("{s:s, s:I, s:o, s:o, s:o}", "name", p->actor.name, "time_ns", (json_int_t)(phases ? p->ended_at : 0),
+                  "edges", edges, "phases", times, "meters", exo_meters_json(p->meters));
     char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
     exo_status st = text ? exo_payload_copy(reply, text, strlen(text) + 1) : EXO_NOMEM;

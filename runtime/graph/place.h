@@ -29,7 +29,6 @@
 
 enum {
     EXO_OUTBOX = 1, /* items that wait at a sender, besides the one that is being transmitted */
-    EXO_GRAPH_METRICS = 16,
     /* Items up to this size need no thread: to encode and to copy one takes less than to wake another thread. */
     EXO_LIGHT_ITEM = 16 << 10,
     /* What one message puts on a wire beside itself: the call's envelope and ZeroMQ's framing, over tcp without keys, on average: a credit
@@ -129,11 +128,6 @@ typedef struct exo_port_group {
     exo_group *group;
 } exo_port_group;
 
-typedef struct exo_metric {
-    const char *name;
-    double value;
-} exo_metric;
-
 /* What the actor waits for in a port; waits in collectives are the communicators' to tell. */
 typedef struct exo_place_wait {
     exo_wait_kind kind;
@@ -163,11 +157,9 @@ struct exo_place {
     const void *awaited; /* real clock: what its thread waits for, see exo_place_wait_locked */
     bool sending;        /* the actor waits in send */
     exo_place_wait wait;
-    uint64_t moves; /* counts the beginnings and ends of waits, and what may end one */
-    bool cancelled; /* everything is to end */
-    exo_err failed; /* what ended the place: code OK: nothing */
-    exo_metric metrics[EXO_GRAPH_METRICS];
-    size_t num_metrics;
+    uint64_t moves;     /* counts the beginnings and ends of waits, and what may end one */
+    bool cancelled;     /* everything is to end */
+    exo_err failed;     /* what ended the place: code OK: nothing */
     exo_meters *meters; /* the class's own */
     exo_time ended_at;  /* when its class's run was over, on the run's clock; of the actor's thread */
 };

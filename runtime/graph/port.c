@@ -74,21 +74,6 @@ exo_graph_phase(exo_graph_actor *actor, const char *name)
     exo_pace_phase(&place->pace, name, cost);
 }
 
-void
-exo_graph_metric(exo_graph_actor *actor, const char *name, double value)
-{
-    exo_place *place = place_of(actor);
-    size_t i = 0;
-    pthread_mutex_lock(&place->lock);
-    while (i < place->num_metrics && strcmp(place->metrics[i].name, name) != 0)
-        i++;
-    if (i < EXO_GRAPH_METRICS) {
-        place->metrics[i] = (exo_metric){.name = name, .value = value};
-        place->num_metrics = i == place->num_metrics ? i + 1 : place->num_metrics;
-    }
-    pthread_mutex_unlock(&place->lock);
-}
-
 exo_meters *
 exo_graph_meters(exo_graph_actor *actor)
 {

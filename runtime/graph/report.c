@@ -2,7 +2,6 @@
 #include "graph/report.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,30 +25,10 @@ read_traffic(const char *actor, const char *host, const json_t *edges, exo_ledge
     for (size_t i = 0; st == EXO_OK && i < json_array_size(edges); i++) {
         const json_t *row = json_array_get(edges, i);
         const char *edge = json_string_value(json_object_get(row, "edge"));
-        const exo_traffic traffic = exo_traffic_of_json(row, EXO_TRAFFIC_NS);
+        const exo_traffic traffic = exo_traffic_of_json(json_object_get(row, "traffic"), EXO_TRAFFIC_NUMBERS);
         st = exo_ledger_add(ledger, edge ? edge : "?", actor, host, &traffic, err);
     }
     return st;
-}
-
-static exo_status
-read_figures(exo_graph_result *result, const char *actor, json_t *metrics, exo_err *err)
-{
-    const char *name = NULL;
-    json_t *value = NULL;
-    size_t more = json_object_size(metrics);
-    exo_graph_figure *figures = exo_realloc(result->figures, result->num_figures + more + 1, sizeof *figures);
-    if (!figures)
-        return exo_fail(err, EXO_NOMEM, "no memory for the figures");
-    result->figures = figures;
-    json_object_foreach(metrics, name, value)
-    {
-        exo_graph_figure *f = &figures[result->num_figures++];
-        snprintf(f->actor, sizeof f->actor, "%s", actor);
-        snprintf(f->name, sizeof f->name, "%s", name);
-        f->value = json_is_number(value) ? json_number_value(value) : (double)NAN;
-    }
-    return EXO_OK;
 }
 
 /* What does not go into the tree is left out. */
@@ -100,8 +79,6 @@ add_report(exo_graph_result *result, const char *actor, const char *host, const 
     if (!report)
         return exo_fail(err, EXO_INVAL, "%s: its report is none", actor);
     exo_status st = read_traffic(actor, host, json_object_get(report, "edges"), &result->ledger, err);
-    if (st == EXO_OK)
-        st = read_figures(result, actor, json_object_get(report, "metrics"), err);
     if (st == EXO_OK)
         st = read_meters(result, actor, json_object_get(report, "meters"), err);
     if (st == EXO_OK && at_the_end && result->parts) {

@@ -211,13 +211,8 @@ show_progress(struct run *run)
     size_t num_waits = run->site && run->site->sim ? 0
                                                    : exo_stall_slow(run->graph, run->watch.records, run->cast.count,
                                                                     EXO_SECOND, waits, EXO_GRAPH_WAITS);
-    const exo_graph_progress progress = {.time = run_now(run),
-                                         .figures = now.figures,
-                                         .num_figures = now.num_figures,
-                                         .meters = now.meters,
-                                         .ledger = &now.ledger,
-                                         .waits = waits,
-                                         .num_waits = num_waits};
+    const exo_graph_progress progress = {
+        .time = run_now(run), .meters = now.meters, .ledger = &now.ledger, .waits = waits, .num_waits = num_waits};
     run->opts->progress(run->opts->context, &progress);
     run->reported = real_now();
     exo_graph_result_release(&now);
@@ -567,7 +562,6 @@ exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_gr
 void
 exo_graph_result_release(exo_graph_result *result)
 {
-    exo_free(result->figures);
     exo_meters_free(&result->meters);
     exo_free(result->parts);
     exo_free(result->hosts);

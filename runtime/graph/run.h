@@ -9,21 +9,14 @@
 #include "graph/stall.h"
 #include "report/ledger.h"
 
-/* The latest figures of a running graph; pointers are valid during the call. */
+/* How a running graph goes; pointers are valid during the call. */
 typedef struct exo_graph_progress {
-    exo_time time; /* on the run's clock */
-    const struct exo_graph_figure *figures;
-    size_t num_figures;
+    exo_time time;              /* on the run's clock */
     const exo_meters *meters;   /* each actor's under its name; NULL: none */
     const exo_ledger *ledger;   /* so far */
     const exo_slow_wait *waits; /* of a second and more, the longest first; on the real clock */
     size_t num_waits;
 } exo_graph_progress;
-
-typedef struct exo_graph_figure {
-    char actor[96], name[32];
-    double value;
-} exo_graph_figure;
 
 enum {
     EXO_GRAPH_PHASES = 24,
@@ -62,10 +55,8 @@ typedef enum exo_graph_end {
 
 typedef struct exo_graph_result {
     exo_graph_end end;
-    exo_time time;  /* on the run's clock: on the virtual one, the prediction */
-    double seconds; /* that it took here */
-    exo_graph_figure *figures;
-    size_t num_figures;
+    exo_time time;         /* on the run's clock: on the virtual one, the prediction */
+    double seconds;        /* that it took here */
     exo_meters *meters;    /* each actor's under its name; NULL: none */
     exo_graph_part *parts; /* one for each actor that ended and could say so */
     size_t num_parts;
@@ -97,7 +88,7 @@ typedef struct exo_graph_run_opts {
 } exo_graph_run_opts;
 
 /* Blocks until the graph has ended. Errors: the first actor's own, with its name; PEER_LOST who died and why; CANCELLED after `stop`. Actors
- * that do not end though they were told to are named after it; TIMEOUT if there is no other error. The caller releases the result. However the run ended, also after an error, it holds what the actors had done until then: figures, ledger,
+ * that do not end though they were told to are named after it; TIMEOUT if there is no other error. The caller releases the result. However the run ended, also after an error, it holds what the actors had done until then: meters, ledger,
  * and where their time went; of an actor that died what it said last, at most `interval` before. FAILED: the graph
  * stalls, with the cycle of waits (stall.h). */
 exo_status exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_graph_result *result,

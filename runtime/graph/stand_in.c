@@ -76,6 +76,8 @@ step(const struct stand_in *s, exo_graph_actor *actor, exo_group *group, exo_req
     return st == EXO_OK ? all : st;
 }
 
+static const exo_meter_class steps = {.name = "steps", .unit = "steps", .help = "steps that the actor has done"};
+
 static exo_status
 stand_in_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
@@ -84,11 +86,14 @@ stand_in_run(void *self, exo_graph_actor *actor, exo_err *err)
     exo_request **requests = exo_calloc(s->layers, sizeof *requests);
     exo_status st = requests ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for requests");
     uint64_t done = 0;
+    exo_meter *meter = NULL;
+    if (st == EXO_OK)
+        st = exo_meter_declare(&meter, exo_graph_meters(actor), &steps, err);
     while (st == EXO_OK && done < s->steps && !exo_graph_cancelled(actor)) {
         st = step(s, actor, group, requests, (done + 1) % s->every == 0, err);
         done += st == EXO_OK;
+        exo_meter_count(meter, done);
     }
-    exo_graph_metric(actor, "steps", (double)done);
     exo_free(requests);
     return st;
 }

@@ -2,7 +2,7 @@
  *
  * A node has one key pair. It accepts a peer if the peer proves that it has the secret of a public key that lies in the
  * node's folder of authorized keys, and it talks to a peer only if that peer proves to have the key that was expected.
- * docs/security.md says what this protects and what not. Read next: auth.c (keys, list), zap.c (handler).
+ * docs/security.md says what this protects and what not. Read next: key_file.c, allow_list.c, zap.c (handler).
  *
  *     exo_keys_load("/etc/exogym/n1.secret", &keys, err);
  *     exo_allow_list_load(&allow, "/etc/exogym/authorized", err);

@@ -1,4 +1,4 @@
-/* Grants: what the holder of a key may do, as lines of its .key file. See auth.h; read next: auth.c. */
+/* Grants: what the holder of a key may do, as lines of its .key file. See auth.h; read next: allow_list.c. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -518,15 +518,10 @@ exo_net_start(exo_net *net, exo_err *err)
     return net->has_guard ? EXO_OK : exo_fail(err, EXO_FAILED, "no thread can be started for the net");
 }
 
-exo_status
-exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
+/* Locks, and options with their defaults: what cannot fail. */
+static void
+init_net(exo_net *net, const exo_net_opts *opts)
 {
-    exo_status st = EXO_NOMEM;
-    exo_net *net = exo_calloc(1, sizeof *net);
-    *out = NULL;
-    if (!net)
-        return exo_fail(err, EXO_NOMEM, "no memory for a net");
-    exo_intake_open();
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -547,8 +542,14 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
     if (net->opts.unread_limit < LEAST_UNREAD)
         net->opts.unread_limit = LEAST_UNREAD;
     net->driver = -1;
-    net->epoll = epoll_create1(EPOLL_CLOEXEC);
+}
+
+/* Names, descriptors and ZeroMQ's context. */
+static exo_status
+make_parts(exo_net *net, const exo_net_opts *opts, exo_err *err)
+{
     int ends[2] = {-1, -1};
+    net->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
         ends[0] = ends[1] = -1;
     net->kick = ends[0];
@@ -563,12 +564,23 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
         zmq_ctx_set(net->context, ZMQ_MAX_SOCKETS, SOCKETS);
         zmq_ctx_set(net->context, ZERO_COPY_RECV, 0); /* a message of 40 bytes that waits would hold 18 KiB */
     }
-    if (!net->name || !net->cluster || !net->bound || !net->context || net->epoll < 0 || net->kick < 0 ||
-        !exo_net_watch_locked(net, net->kick, &net->kick_source)) {
-        exo_fail(err, st, "no memory or descriptors for a net");
-        goto done;
-    }
-    st = exo_wire_reader_init(&net->reader, err);
+    bool made = net->name && net->cluster && net->bound && net->context && net->epoll >= 0 && net->kick >= 0 &&
+                exo_net_watch_locked(net, net->kick, &net->kick_source);
+    return made ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory or descriptors for a net");
+}
+
+exo_status
+exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
+{
+    exo_net *net = exo_calloc(1, sizeof *net);
+    *out = NULL;
+    if (!net)
+        return exo_fail(err, EXO_NOMEM, "no memory for a net");
+    exo_intake_open();
+    init_net(net, opts);
+    exo_status st = make_parts(net, opts, err);
+    if (st == EXO_OK)
+        st = exo_wire_reader_init(&net->reader, err);
     if (st == EXO_OK)
         st = exo_zap_open(&net->zap, net->context,
                           &(exo_zap_opts){.allow = opts->allowed,

@@ -2,7 +2,7 @@
  *
  * The thread owns the handler's socket and the receiving ends of the monitors. Other threads hand it a monitor under the
  * lock and wake it through an eventfd. Requests come from libzmq itself, in this process; they are checked all the same,
- * because any code in the process can send one, and because what they carry comes from the peer. Read next: auth.c. */
+ * because any code in the process can send one, and because what they carry comes from the peer. Read next: allow_list.c. */
 #include "net/auth.h"
 
 #include <arpa/inet.h>

@@ -133,10 +133,10 @@ bash_options(const exo_command *command)
     puts("' ;;");
 }
 
+/* What each place can have: three functions, and the one that offers it. */
 static void
-print_bash(void)
+bash_tables(const char *name)
 {
-    const char *name = function_name();
     printf(
         "# Completes the arguments of %s in bash.\n"
         "#\n"
@@ -152,8 +152,13 @@ print_bash(void)
     if (exo_program()->commands)
         bash_options(exo_program());
     each_command(bash_options);
+    printf("    *) kind= ;;\n    esac\n}\n\n");
+}
+
+static void
+bash_reply(const char *name)
+{
     printf(
-        "    *) kind= ;;\n    esac\n}\n\n"
         "_%s_reply() {\n"
         "    case $kind in\n"
         "    -*)\n"
@@ -172,26 +177,34 @@ print_bash(void)
         "        ;;\n"
         "    words*) mapfile -t COMPREPLY < <(compgen -W \"${kind#words }\" -- \"$1\") ;;\n"
         "    esac\n"
-        "}\n\n"
-        "_%s() {\n"
-        "    local kind='' command='' place=1 only_operands='' word i=1 current=${COMP_WORDS[COMP_CWORD]}\n"
-        "    COMPREPLY=()\n",
-        name, name);
-    if (exo_program()->commands) {
-        fputs("    if ((COMP_CWORD == 1)); then\n"
-              "        kind='words",
-              stdout);
-        for (const exo_command *const *c = exo_program()->commands; *c; c++)
-            printf(" %s", (*c)->name);
-        printf("'\n"
-               "        [[ $current == -* ]] && _%s_options :\n"
-               "        _%s_reply \"$current\"\n"
-               "        return\n"
-               "    fi\n"
-               "    command=${COMP_WORDS[1]}\n"
-               "    i=2\n",
-               name, name);
-    }
+        "}\n\n",
+        name);
+}
+
+/* The first word is a command, where there are several. */
+static void
+bash_commands(const char *name)
+{
+    if (!exo_program()->commands)
+        return;
+    fputs("    if ((COMP_CWORD == 1)); then\n"
+          "        kind='words",
+          stdout);
+    for (const exo_command *const *c = exo_program()->commands; *c; c++)
+        printf(" %s", (*c)->name);
+    printf("'\n"
+           "        [[ $current == -* ]] && _%s_options :\n"
+           "        _%s_reply \"$current\"\n"
+           "        return\n"
+           "    fi\n"
+           "    command=${COMP_WORDS[1]}\n"
+           "    i=2\n",
+           name, name);
+}
+
+static void
+bash_place(const char *name)
+{
     printf("    for (( ; i < COMP_CWORD; i++)); do\n"
            "        word=${COMP_WORDS[i]}\n"
            "        if [[ $word == [=:]* ]]; then\n"
@@ -223,6 +236,20 @@ print_bash(void)
            "}\n\n"
            "complete -F _%s %s\n",
            name, name, name, name, name, exo_program()->name);
+}
+
+static void
+print_bash(void)
+{
+    const char *name = function_name();
+    bash_tables(name);
+    bash_reply(name);
+    printf("_%s() {\n"
+           "    local kind='' command='' place=1 only_operands='' word i=1 current=${COMP_WORDS[COMP_CWORD]}\n"
+           "    COMPREPLY=()\n",
+           name);
+    bash_commands(name);
+    bash_place(name);
 }
 
 /* --- zsh ----------------------------------------------------------------------------------------------------------------- */

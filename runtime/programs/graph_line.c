@@ -1,151 +1,126 @@
 /* The line of a graph: see graph_line.h. */
 #include "programs/graph_line.h"
 
-#include <ctype.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
+#include "programs/meter_rows.h"
 #include "programs/show.h"
 #include "programs/text.h"
 
 enum {
-    MAX_NAMES = 32,   /* of actors that are looked at */
-    MAX_FIGURES = 16, /* of each                      */
-    SHOWN = 24        /* characters of a name         */
+    SHOWN = 24 /* characters of an actor's name */
 };
 
-struct figure {
-    const char *name;
-    double least, greatest;
+/* A row's place on the line: among those of the actors of its name. */
+struct cell {
+    const exo_meter_row *row;
+    size_t group;  /* the cell of that name which comes first */
+    size_t rank;   /* how many of that name come before       */
+    size_t actors; /* of the first: of that name              */
     bool shown;
 };
 
-struct group {
-    const char *actor; /* the first one's name    */
-    size_t length;     /* of it without the index */
-    size_t actors;
-    const char *latest; /* the last one that was counted */
-    struct figure figures[MAX_FIGURES];
-    size_t num_figures;
-};
-
-/* "trainer" of "trainer_12". */
-static size_t
-length_of_name(const char *actor)
+static void
+add_sample(void *rows, const exo_meter_sample *s)
 {
-    size_t length = strlen(actor), digits = length;
-    while (digits > 0 && isdigit((unsigned char)actor[digits - 1]))
-        digits--;
-    return digits < length && digits > 1 && actor[digits - 1] == '_' ? digits - 1 : length;
-}
-
-static struct group *
-group_of(struct group *groups, size_t *count, const char *actor)
-{
-    size_t length = length_of_name(actor);
-    for (size_t g = 0; g < *count; g++)
-        if (groups[g].length == length && strncmp(groups[g].actor, actor, length) == 0)
-            return &groups[g];
-    if (*count == MAX_NAMES)
-        return NULL;
-    groups[*count] = (struct group){.actor = actor, .length = length};
-    return &groups[(*count)++];
+    if (s->meter_class->kind != EXO_HISTOGRAM)
+        exo_meter_rows_add(rows, s);
 }
 
 static void
-add_figure(struct group *g, const char *name, double value)
+group_cells(struct cell *cells, const exo_meter_rows *rows)
 {
-    size_t i = 0;
-    while (i < g->num_figures && strcmp(g->figures[i].name, name) != 0)
-        i++;
-    if (i == MAX_FIGURES)
-        return;
-    struct figure *f = &g->figures[i];
-    if (i == g->num_figures) {
-        *f = (struct figure){.name = name, .least = value, .greatest = value};
-        g->num_figures++;
+    for (size_t i = 0; i < rows->num; i++) {
+        const exo_meter_row *row = &rows->rows[i];
+        cells[i] = (struct cell){.row = row, .group = i};
+        for (size_t k = 0; k < i; k++)
+            if (cells[k].row->name == row->name && strncmp(cells[k].row->path, row->path, row->name) == 0) {
+                cells[i].group = cells[k].group;
+                cells[i].rank++;
+            }
+        struct cell *first = &cells[cells[i].group];
+        first->actors = row->actors > first->actors ? row->actors : first->actors;
     }
-    f->least = value < f->least || isnan(f->least) ? value : f->least;
-    f->greatest = value > f->greatest || isnan(f->greatest) ? value : f->greatest;
 }
 
-static size_t
-gather(struct group *groups, const exo_graph_progress *p)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < p->num_figures; i++) {
-        struct group *g = group_of(groups, &count, p->figures[i].actor);
-        if (!g)
-            continue;
-        if (!g->latest || strcmp(g->latest, p->figures[i].actor) != 0)
-            g->actors++;
-        g->latest = p->figures[i].actor;
-        add_figure(g, p->figures[i].name, p->figures[i].value);
-    }
-    return count;
-}
-
-/* The groups with those of their figures that are shown. */
+/* ", loss 0.31", or the name of the actors and the first of their figures. */
 static void
-put_groups(exo_text *line, const struct group *groups, size_t count)
+put_cell(exo_text *line, const struct cell *cell, const struct cell *first, bool begins)
 {
-    char least[EXO_FIGURE], greatest[EXO_FIGURE], name[64];
+    char least[EXO_FIGURE], most[EXO_FIGURE], name[64];
+    const exo_meter_row *row = cell->row;
+    if (begins && first->actors > 1)
+        exo_text_add(line, "  %.*s x%zu:", (int)(row->name < SHOWN ? row->name : SHOWN), row->path, first->actors);
+    else if (begins && row->inner > 0)
+        exo_text_add(line, "  %.*s:", (int)(row->inner - 1 < SHOWN + 4 ? row->inner - 1 : SHOWN + 4), row->path);
+    exo_text_value(row->least, 4, least);
+    exo_text_value(row->most, 4, most);
+    exo_text_add(line, "%s %s %s", begins ? "" : ",",
+                 exo_printable(name, sizeof name, row->path + row->inner, EXO_SHOWN_LINE), least);
+    if (strcmp(least, most) != 0)
+        exo_text_add(line, "..%s", most);
+}
+
+static void
+put_cells(exo_text *line, const struct cell *cells, size_t count)
+{
     for (size_t g = 0; g < count; g++) {
-        bool first = true;
-        for (size_t i = 0; i < groups[g].num_figures; i++) {
-            const struct figure *f = &groups[g].figures[i];
-            if (!f->shown)
-                continue;
-            if (first && groups[g].actors > 1)
-                exo_text_add(line, "  %.*s x%zu:", (int)(groups[g].length < SHOWN ? groups[g].length : SHOWN),
-                             groups[g].actor, groups[g].actors);
-            else if (first)
-                exo_text_add(line, "  %.*s:", SHOWN + 4, groups[g].actor);
-            exo_text_value(f->least, 4, least);
-            exo_text_value(f->greatest, 4, greatest);
-            exo_text_add(line, "%s %s %s", first ? "" : ",", exo_printable(name, sizeof name, f->name, EXO_SHOWN_LINE),
-                         least);
-            if (strcmp(least, greatest) != 0)
-                exo_text_add(line, "..%s", greatest);
-            first = false;
-        }
+        bool begins = true;
+        for (size_t i = g; cells[g].group == g && i < count; i++)
+            if (cells[i].group == g && cells[i].shown) {
+                put_cell(line, &cells[i], &cells[g], begins);
+                begins = false;
+            }
     }
 }
 
 static int
-width_of(const struct group *groups, size_t count)
+width_of(const struct cell *cells, size_t count)
 {
     exo_text text = {0};
-    put_groups(&text, groups, count);
+    put_cells(&text, cells, count);
     int width = text.failed ? 0 : (int)text.length;
     exo_free(text.data);
     return width;
+}
+
+/* Shows as many as there is room for, those of the lowest rank first. */
+static void
+choose_cells(struct cell *cells, size_t count, int room)
+{
+    for (size_t rank = 0, left = count; left > 0; rank++)
+        for (size_t i = 0; i < count; i++) {
+            if (cells[i].rank != rank)
+                continue;
+            cells[i].shown = true;
+            if (width_of(cells, count) > room)
+                cells[i].shown = false;
+            left--;
+        }
 }
 
 void
 exo_graph_line(exo_text *line, const exo_graph_progress *p, int width)
 {
     char time[EXO_FIGURE], bytes[EXO_FIGURE], sent[EXO_FIGURE + 8];
-    struct group *groups = exo_calloc(MAX_NAMES, sizeof *groups);
-    size_t count = groups ? gather(groups, p) : 0;
+    exo_meter_rows rows = {0};
+    exo_meters_walk(p->meters, add_sample, &rows, NULL);
+    struct cell *cells = exo_calloc(rows.num + 1, sizeof *cells);
+    size_t count = cells ? rows.num : 0;
     exo_traffic sum = exo_ledger_sum(p->ledger, NULL);
     exo_text_seconds((double)p->time * 1e-9, time);
     snprintf(sent, sizeof sent, "  %s sent", exo_text_bytes((double)sum.payload_bytes, bytes));
-    int room = width - (int)strlen(time) - (int)strlen(sent);
-    for (size_t i = 0; i < MAX_FIGURES; i++)
-        for (size_t g = 0; g < count; g++) {
-            if (i >= groups[g].num_figures)
-                continue;
-            groups[g].figures[i].shown = true;
-            if (width_of(groups, count) > room)
-                groups[g].figures[i].shown = false;
-        }
+    if (cells) {
+        group_cells(cells, &rows);
+        choose_cells(cells, count, width - (int)strlen(time) - (int)strlen(sent));
+    }
     exo_text_add(line, "%s", time);
-    put_groups(line, groups, count);
+    put_cells(line, cells, count);
     exo_text_add(line, "%s", sent);
-    exo_free(groups);
+    exo_free(cells);
+    exo_meter_rows_release(&rows);
 }

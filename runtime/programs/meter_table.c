@@ -1,112 +1,83 @@
 /* Meters on the screen: see meter_table.h. */
 #include "programs/meter_table.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
-#include <exogym/memory.h>
-
 #include "base/printable.h"
+#include "programs/meter_rows.h"
 #include "programs/text.h"
 #include "report/meter_json.h"
 
-/* Of all nodes that have it; the texts are the report's. */
-struct row {
-    const char *path; /* without the node */
-    exo_meter_class meter_class;
-    double sum, least, most;
-    uint64_t observations;
-    size_t nodes; /* 0: it is the run's */
+enum {
+    LINES = 64,    /* of a table, at most */
+    MAX_WIDTH = 40 /* of its paths        */
 };
 
-struct meter_table {
-    struct row rows[EXO_METER_ROWS];
-    size_t num, more;
-    int width;
-};
-
-/* "node_12.strategy.rounds": what comes after the node; NULL: it is no node's. */
-static const char *
-after_node(const char *path)
-{
-    if (strncmp(path, "node_", 5) != 0 || !isdigit((unsigned char)path[5]))
-        return NULL;
-    path += 5;
-    while (isdigit((unsigned char)*path))
-        path++;
-    return *path == '.' ? path + 1 : NULL;
-}
-
+/* The ledger has it. */
 static bool
 is_said_elsewhere(const char *path)
 {
-    return strcmp(path, "step") == 0 || strcmp(path, "train.loss") == 0 || strncmp(path, "communication.", 14) == 0;
-}
-
-static struct row *
-row_of(struct meter_table *t, const char *path, bool of_node, const exo_meter_class *c)
-{
-    for (size_t i = 0; i < t->num; i++)
-        if ((t->rows[i].nodes > 0) == of_node && strcmp(t->rows[i].path, path) == 0)
-            return &t->rows[i];
-    if (t->num == EXO_METER_ROWS) {
-        t->more++;
-        return NULL;
-    }
-    struct row *row = &t->rows[t->num++];
-    *row = (struct row){.path = path, .meter_class = *c, .least = INFINITY, .most = -INFINITY};
-    if ((int)strlen(path) > t->width)
-        t->width = (int)strlen(path);
-    return row;
+    return strncmp(path, "communication.", 14) == 0;
 }
 
 static void
-add_meter(struct meter_table *t, const char *path, const json_t *json)
+add_meter(exo_meter_rows *rows, const char *path, const json_t *json)
 {
     exo_meter_class c;
     exo_meter_sample s;
     double bounds[EXO_METER_BOUNDS];
-    const char *inner = after_node(path);
-    const char *name = inner ? inner : path;
-    if (is_said_elsewhere(name) || !exo_meter_of_json(path, json, &c, bounds, &s))
-        return;
-    if (c.kind == EXO_GAUGE && isnan(s.value))
-        return;
-    struct row *row = row_of(t, name, inner != NULL, &c);
-    if (!row || row->meter_class.kind != c.kind)
-        return;
-    double value = c.kind == EXO_COUNTER ? (double)s.count : s.value;
-    row->nodes += inner != NULL;
-    row->observations += s.count;
-    row->sum += value;
-    row->least = value < row->least ? value : row->least;
-    row->most = value > row->most ? value : row->most;
+    if (!is_said_elsewhere(path) && exo_meter_of_json(path, json, &c, bounds, &s))
+        exo_meter_rows_add(rows, &s);
+}
+
+/* "sink.received", or "sink_0.received" of one that is alone. */
+static void
+put_name(const exo_meter_row *row, char out[EXO_METER_ROW_PATH])
+{
+    if (row->actors > 1)
+        snprintf(out, EXO_METER_ROW_PATH, "%.*s.%s", (int)row->name, row->path, row->path + row->inner);
+    else
+        memcpy(out, row->path, EXO_METER_ROW_PATH);
 }
 
 static void
-print_value(FILE *out, const struct row *row)
+print_value(FILE *out, const exo_meter_row *row)
 {
-    char least[EXO_FIGURE], most[EXO_FIGURE];
-    const exo_meter_class *c = &row->meter_class;
-    char unit[4 * EXO_METER_UNIT] = "";
-    if (strcmp(c->unit, "1") != 0)
-        exo_printable(unit, sizeof unit, c->unit, EXO_SHOWN_LINE);
+    char least[EXO_FIGURE], most[EXO_FIGURE], unit[4 * EXO_METER_UNIT] = "", actor[4 * EXO_METER_ROW_PATH],
+                                                       name[EXO_METER_ROW_PATH];
+    if (strcmp(row->unit, "1") != 0)
+        exo_printable(unit, sizeof unit, row->unit, EXO_SHOWN_LINE);
     const char *space = unit[0] ? " " : "";
-    if (c->kind == EXO_HISTOGRAM)
+    bool differ = row->least < row->most, histogram = row->kind == EXO_HISTOGRAM;
+    if (histogram)
         fprintf(out, "%s observations, mean %s%s%s", exo_text_count(row->observations, least),
                 exo_text_value(row->observations ? row->sum / (double)row->observations : (double)NAN, 6, most), space,
                 unit);
-    else if (row->least < row->most)
+    else if (differ)
         fprintf(out, "%s to %s%s%s", exo_text_value(row->least, 6, least), exo_text_value(row->most, 6, most), space,
                 unit);
     else
         fprintf(out, "%s%s%s", exo_text_value(row->least, 6, least), space, unit);
-    if (row->nodes > 1)
-        fprintf(out, "%s",
-                c->kind == EXO_HISTOGRAM ? ", all nodes"
-                : row->least < row->most ? ", by node"
-                                         : ", each node");
+    if (row->actors < 2)
+        return;
+    snprintf(name, sizeof name, "%.*s", (int)row->name, row->path);
+    exo_printable(actor, sizeof actor, name, EXO_SHOWN_LINE);
+    fprintf(out, ", %s %s%s", histogram ? "all" : differ ? "by" : "each", actor, histogram ? "s" : "");
+}
+
+static void
+print_row(FILE *out, const exo_meter_row *row, int width)
+{
+    char path[EXO_METER_ROW_PATH], name[4 * EXO_METER_ROW_PATH], help[2 * EXO_METER_HELP];
+    put_name(row, path);
+    exo_printable(name, sizeof name, path, EXO_SHOWN_LINE);
+    exo_printable(help, sizeof help, row->help, EXO_SHOWN_LINE);
+    fprintf(out, "  %-*s  ", width, name);
+    print_value(out, row);
+    if (help[0]) /* one of those that a head has no room for has none */
+        fprintf(out, "  (%s)", help);
+    fputc('\n', out);
 }
 
 void
@@ -114,21 +85,20 @@ exo_meter_table_print(FILE *out, const json_t *meters)
 {
     const char *path;
     json_t *json;
-    struct meter_table *t = exo_calloc(1, sizeof *t);
-    if (!t)
-        return;
-    json_object_foreach((json_t *)(uintptr_t)meters, path, json) add_meter(t, path, json);
-    for (size_t i = 0; i < t->num; i++) {
-        char name[256], help[2 * EXO_METER_HELP];
-        exo_printable(name, sizeof name, t->rows[i].path, EXO_SHOWN_LINE);
-        exo_printable(help, sizeof help, t->rows[i].meter_class.help, EXO_SHOWN_LINE);
-        fprintf(out, "  %-*s  ", t->width < 40 ? t->width : 40, name);
-        print_value(out, &t->rows[i]);
-        fprintf(out, "  (%s)\n", help);
+    exo_meter_rows rows = {0};
+    json_object_foreach((json_t *)(uintptr_t)meters, path, json) add_meter(&rows, path, json);
+    size_t shown = rows.num < LINES ? rows.num : LINES, more = rows.num - shown + rows.left_out;
+    int width = 0;
+    for (size_t i = 0; i < shown; i++) {
+        char name[EXO_METER_ROW_PATH];
+        put_name(&rows.rows[i], name);
+        width = (int)strlen(name) > width ? (int)strlen(name) : width;
     }
-    if (t->more)
-        fprintf(out, "  and %zu meters more: status --json has them all\n", t->more);
-    exo_free(t);
+    for (size_t i = 0; i < shown; i++)
+        print_row(out, &rows.rows[i], width < MAX_WIDTH ? width : MAX_WIDTH);
+    if (more)
+        fprintf(out, "  and %zu meters more: they are in the JSON\n", more);
+    exo_meter_rows_release(&rows);
 }
 
 /* --- A line --------------------------------------------------------------------------------------------------------------------- */

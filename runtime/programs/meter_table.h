@@ -1,4 +1,4 @@
-/* The meters of a run on the screen: a line for each, with what it means; those that every node has stand in one line. No state. */
+/* Meters on the screen: a line for each, with what it means; those of several actors of one name stand in one line. No state. */
 #ifndef EXO_PROGRAMS_METER_TABLE_H
 #define EXO_PROGRAMS_METER_TABLE_H
 
@@ -7,11 +7,7 @@
 #include <exogym/meter.h>
 #include <jansson.h>
 
-enum {
-    EXO_METER_ROWS = 64 /* lines that are printed, at most */
-};
-
-/* Those of a report (meter_json.h), which may be anybody's. What the report's other lines say is left out: step, training loss, traffic. */
+/* Those of a report or result (meter_json.h), which may be anybody's. Traffic is left out: the ledger's table has it. */
 void exo_meter_table_print(FILE *out, const json_t *meters);
 /* "strategy.rounds 12, model.accuracy 0.5312": the strategy's and the model's of node 0, as many of them as fit whole; "" if there are none. For a line of
  * progress. */

@@ -1,4 +1,4 @@
-/* Draws progress. Read next: run.c, which drives it. */
+/* Draws progress. Read next: run_job.c, which drives it. */
 #include "programs/progress.h"
 
 #include <inttypes.h>

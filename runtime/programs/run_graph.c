@@ -1,11 +1,10 @@
 /* Runs a graph for `exogym run`: see run_graph.h. What a run leaves in its folder: progress.json (run_report.h), result.json, ledger.csv,
- * timeline.json, and what its actors write. */
+ * meters.csv and TensorBoard's file (report/metrics.h), timeline.json, and what its actors write. */
 #include "programs/run_graph.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "programs/apply.h"
 #include "programs/graph_folder.h"
 #include "programs/graph_line.h"
+#include "programs/meter_table.h"
 #include "programs/network_table.h"
 #include "programs/program.h"
 #include "programs/progress.h"
@@ -25,17 +25,35 @@
 #include "programs/show.h"
 #include "programs/text.h"
 #include "report/meter_json.h"
+#include "report/metrics.h"
 
 #define SLOW       (5 * EXO_SECOND) /* a wait for a link that is told without being asked for */
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
 
+enum {
+    ROWS_EACH = 500 /* this part of the time that the run has taken passes between two rows of a meter, at least */
+};
+
+/* One run in its folder. */
 struct show {
-    exo_display display;
     const exo_run_graph_opts *opts;
+    exo_text folder, timeline, space;
+    char *text; /* of the graph, for workers; NULL: the actors are in this process */
+    exo_display display;
     exo_apply_box box;
     exo_run_report report;
+    exo_metrics *metrics;
+    exo_time began, written; /* on the real clock: the run, and the latest rows of meters */
+    exo_err lost;            /* why there are no more of them; code OK: there are */
+    exo_graph_result result;
     bool told_of_link;
 };
+
+static bool
+is_here(const struct show *show)
+{
+    return !show->opts->cluster || !show->opts->cluster->runtime;
+}
 
 /* --- Progress ---------------------------------------------------------------------------------------------------------------- */
 
@@ -45,8 +63,6 @@ say(struct show *show, const exo_graph_progress *p)
 {
     static const char *const kinds[] = {"none", "send", "receive", "collective", "finish"};
     json_t *report = exo_run_report_new((double)p->time * 1e-9, show->opts->spec->virtual_clock);
-    for (size_t i = 0; i < p->num_figures; i++)
-        exo_run_report_add_figure(report, p->figures[i].actor, p->figures[i].name, p->figures[i].value);
     exo_run_report_add_meters(report, p->meters);
     if (p->ledger)
         exo_run_report_add_ledger(report, p->ledger);
@@ -54,6 +70,18 @@ say(struct show *show, const exo_graph_progress *p)
         exo_run_report_add_wait(report, p->waits[i].actor, kinds[p->waits[i].kind], p->waits[i].edge,
                                 (double)p->waits[i].waited * 1e-9, p->waits[i].link ? "link" : "for", p->waits[i].on);
     exo_run_report_say(&show->report, report);
+}
+
+/* Rows of the meters; of a long run so seldom that there are some thousand of each. */
+static void
+write_meters(struct show *show, exo_time at, const exo_meters *meters, bool last)
+{
+    exo_time now = exo_now(exo_clock_real());
+    if (show->lost.code != EXO_OK || (!last && now - show->written < (now - show->began) / ROWS_EACH))
+        return;
+    show->written = now;
+    if (exo_metrics_meters_at(show->metrics, at, meters, &show->lost) != EXO_OK)
+        exo_display_note(&show->display, "no more rows of meters are written: %s", show->lost.text);
 }
 
 /* The wait that is longest because of a link is told once. */
@@ -95,6 +123,7 @@ on_progress(void *context, const exo_graph_progress *p)
     exo_free(line.data);
     tell_slow_link(show, p);
     say(show, p);
+    write_meters(show, p->time, p->meters, false);
 }
 
 static bool
@@ -114,7 +143,7 @@ graph_changed(void *context, exo_time at, exo_status status, const char *reason)
 }
 
 static void
-print_banner(struct show *show, const char *folder)
+print_banner(struct show *show)
 {
     const exo_graph_spec *spec = show->opts->spec;
     exo_text line = {0};
@@ -122,7 +151,7 @@ print_banner(struct show *show, const char *folder)
     for (size_t i = 0; i < spec->num_actors; i++)
         exo_text_add(&line, "%s%u %s", i ? ", " : "", spec->actors[i].count, spec->actors[i].name);
     exo_text_add(&line, ", %zu edge%s, %s clock -> %s", spec->num_edges, spec->num_edges == 1 ? "" : "s",
-                 spec->virtual_clock ? "virtual" : "real", folder);
+                 spec->virtual_clock ? "virtual" : "real", show->folder.data);
     if (line.data)
         exo_display_note(&show->display, "%s", line.data);
     exo_free(line.data);
@@ -130,32 +159,10 @@ print_banner(struct show *show, const char *folder)
 
 /* --- Results ----------------------------------------------------------------------------------------------------------------- */
 
-static json_t *
-number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static void
 add_edge(void *context, const char *name, const exo_traffic *sum)
 {
     json_array_append_new(context, exo_run_traffic_json(name, sum));
-}
-
-static json_t *
-figures_json(const exo_graph_result *result)
-{
-    json_t *all = json_object();
-    for (size_t i = 0; i < result->num_figures; i++) {
-        const exo_graph_figure *f = &result->figures[i];
-        json_t *actor = json_object_get(all, f->actor);
-        if (!actor) {
-            actor = json_object();
-            json_object_set_new(all, f->actor, actor);
-        }
-        json_object_set_new(actor, f->name, number(f->value));
-    }
-    return all;
 }
 
 static exo_run_state
@@ -198,12 +205,12 @@ result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_resu
                                         (double)h->up_busy * 1e-9, "down_busy_s", (double)h->down_busy * 1e-9));
     }
     json_t *changes = exo_changes_of(folder);
-    return json_pack("{s:s, s:o, s:s, s:o*, s:o*, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "name", spec->name,
+    return json_pack("{s:s, s:o, s:s, s:o*, s:o*, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "name", spec->name,
                      "folder", exo_lossy_json(folder), "state", exo_run_state_text(state_of(result)), "error",
                      reason ? exo_lossy_json(reason) : NULL, "changes", changes, "clock",
                      spec->virtual_clock ? "virtual" : "real", "seed", (json_int_t)spec->seed, "time_s",
-                     (double)result->time * 1e-9, "wall_s", result->seconds, "figures", figures_json(result), "actors",
-                     actors, "hosts", hosts, "edges", edges, "meters", exo_meters_json(result->meters));
+                     (double)result->time * 1e-9, "wall_s", result->seconds, "actors", actors, "hosts", hosts, "edges",
+                     edges, "meters", exo_meters_json(result->meters));
 }
 
 static exo_status
@@ -219,25 +226,7 @@ write_json(const char *path, const json_t *json, exo_err *err)
 }
 
 static void
-print_figures(const exo_graph_result *result)
-{
-    char figure[EXO_FIGURE], name[256]; /* the class's own names */
-    for (size_t i = 0; i < result->num_figures; i++) {
-        const exo_graph_figure *f = &result->figures[i];
-        bool same = i > 0 && strcmp(result->figures[i - 1].actor, f->actor) == 0;
-        printf("%s%s%s %s %s",
-               same ? ","
-               : i  ? "\n"
-                    : "",
-               same ? "" : f->actor, same ? "" : ":", exo_printable(name, sizeof name, f->name, EXO_SHOWN_LINE),
-               exo_text_value(f->value, 6, figure));
-    }
-    if (result->num_figures)
-        printf("\n\n");
-}
-
-static void
-print_parts(const exo_graph_spec *spec, const exo_graph_result *result)
+print_parts(const exo_graph_result *result)
 {
     exo_network_row *rows = exo_calloc(result->num_parts + 1, sizeof *rows);
     for (size_t i = 0; rows && i < result->num_parts; i++) {
@@ -256,46 +245,58 @@ print_parts(const exo_graph_spec *spec, const exo_graph_result *result)
     if (rows)
         exo_network_print(stdout, rows, result->num_parts, result->time, result->num_hosts > 0);
     exo_free(rows);
-    (void)spec;
+}
+
+/* For people. */
+static void
+print_result(const struct show *show, const json_t *json)
+{
+    char figure[EXO_FIGURE];
+    const exo_graph_spec *spec = show->opts->spec;
+    const exo_graph_result *result = &show->result;
+    const json_t *meters = json_object_get(json, "meters");
+    printf("\n");
+    exo_meter_table_print(stdout, meters);
+    if (json_object_size(meters) > 0)
+        printf("\n");
+    print_parts(result);
+    printf("\n");
+    exo_ledger_print(stdout, &result->ledger);
+    printf("\n%s%s: %s",
+           result->end == EXO_GRAPH_STOPPED  ? "stopped, "
+           : result->end == EXO_GRAPH_FAILED ? "failed, "
+                                             : "",
+           spec->virtual_clock ? "predicted" : "time", exo_text_seconds((double)result->time * 1e-9, figure));
+    if (spec->virtual_clock)
+        printf(" (simulated in %s)", exo_text_seconds(result->seconds, figure));
+    exo_print_path(stdout, "\nfiles: ", show->folder.data,
+                   is_here(show) ? " (timeline.json opens in https://ui.perfetto.dev)\n" : "\n");
 }
 
 /* Files and tables, of whatever there is: however the run ended. */
 static exo_status
-finish(const exo_run_graph_opts *opts, const char *folder, const char *timeline, const exo_graph_result *result,
-       const char *reason, exo_err *err)
+finish(struct show *show, const char *reason, exo_err *err)
 {
-    char figure[EXO_FIGURE];
     exo_text path = {0};
-    json_t *json = result_json(opts->spec, folder, result, reason);
+    const char *folder = show->folder.data;
+    json_t *json = result_json(show->opts->spec, folder, &show->result, reason);
+    write_meters(show, show->result.time, show->result.meters, true);
     exo_text_add(&path, "%s/ledger.csv", folder);
-    exo_status st =
-        path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_ledger_write(&result->ledger, path.data, err);
+    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                                : exo_ledger_write(&show->result.ledger, path.data, err);
     path.length = 0;
     exo_text_add(&path, "%s/result.json", folder);
     if (st == EXO_OK)
         st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : write_json(path.data, json, err);
-    if (st == EXO_OK && opts->json) {
+    if (st == EXO_OK && show->opts->json) {
         json_dumpf(json, stdout, JSON_STYLE);
         printf("\n");
     } else if (st == EXO_OK) {
-        printf("\n");
-        print_figures(result);
-        print_parts(opts->spec, result);
-        printf("\n");
-        exo_ledger_print(stdout, &result->ledger);
-        printf("\n%s%s: %s",
-               result->end == EXO_GRAPH_STOPPED  ? "stopped, "
-               : result->end == EXO_GRAPH_FAILED ? "failed, "
-                                                 : "",
-               opts->spec->virtual_clock ? "predicted" : "time", exo_text_seconds((double)result->time * 1e-9, figure));
-        if (opts->spec->virtual_clock)
-            printf(" (simulated in %s)", exo_text_seconds(result->seconds, figure));
-        exo_print_path(stdout, "\nfiles: ", folder,
-                       timeline ? " (timeline.json opens in https://ui.perfetto.dev)\n" : "\n");
+        print_result(show, json);
     }
     json_decref(json);
     exo_free(path.data);
-    return st;
+    return st == EXO_OK && show->lost.code != EXO_OK ? exo_fail(err, show->lost.code, "%s", show->lost.text) : st;
 }
 
 /* --- The whole ---------------------------------------------------------------------------------------------------------------- */
@@ -319,85 +320,103 @@ exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overw
     return st;
 }
 
+/* The folder, with nothing of an earlier run in it, and locked; the files of this one. */
+static exo_status
+open_folder(struct show *show, exo_err *err)
+{
+    const exo_run_graph_opts *opts = show->opts;
+    const exo_graph_spec *spec = opts->spec;
+    exo_text_add(&show->timeline, "%s/%s/timeline.json", opts->save_dir ? opts->save_dir : "runs", spec->name);
+    exo_text_add(&show->space, "%s/%d", spec->name, (int)getpid());
+    exo_status st = show->timeline.failed || show->space.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                                                                : folder_of(opts->save_dir, spec, &show->folder, err);
+    const char *folder = show->folder.data;
+    if (st == EXO_OK)
+        st = exo_folder_make(folder, err);
+    if (st == EXO_OK)
+        st = exo_graph_folder_check_free(folder, opts->overwrite, err); /* before its lock makes files */
+    if (st == EXO_OK)
+        st = exo_apply_open(&show->box, folder, false, spec, err);
+    if (st == EXO_OK)
+        st = exo_graph_folder_check_free(folder, opts->overwrite, err);
+    if (st == EXO_OK && !is_here(show))
+        st = exo_graph_expand(spec, &show->text, err);
+    if (st == EXO_OK)
+        st = exo_graph_folder_start_over(folder, err);
+    if (st == EXO_OK)
+        st = exo_metrics_open_graph(&show->metrics, folder, err);
+    return st == EXO_OK ? exo_changes_begin(folder, spec, err) : st;
+}
+
+static exo_status
+run_graph(struct show *show, exo_err *err)
+{
+    const exo_run_graph_opts *opts = show->opts;
+    const bool here = is_here(show);
+    const exo_graph_run_opts run = {.runtime = here ? NULL : opts->cluster->runtime,
+                                    .text = show->text,
+                                    .space = show->space.data,
+                                    .folder = show->folder.data,
+                                    .timeline = here ? show->timeline.data : NULL,
+                                    .progress = on_progress,
+                                    .stalled = on_stall,
+                                    .next = next_graph,
+                                    .changed = graph_changed,
+                                    .context = show,
+                                    .explain = here ? NULL : opts->explain,
+                                    .explain_context = here ? NULL : opts->cluster->cluster,
+                                    .stop = opts->stop};
+    show->began = exo_now(exo_clock_real());
+    exo_status st = exo_graph_run(opts->spec, &run, &show->result, err);
+    exo_display_clear(&show->display);
+    const char *lost = st == EXO_OK ? NULL : exo_local_cluster_lost(opts->cluster);
+    if (!lost)
+        return st;
+    show->result.end = show->result.end == EXO_GRAPH_NEVER_BEGAN ? show->result.end : EXO_GRAPH_FAILED;
+    return exo_fail(err, EXO_PEER_LOST, "%s", lost); /* what else went wrong, went wrong for that */
+}
+
+/* From the banner to the last report and the tables. */
+static exo_status
+show_run(struct show *show, exo_err *err)
+{
+    exo_err unused = {0};
+    exo_graph_result *result = &show->result;
+    exo_display_init(&show->display, stderr, exo_clock_real(), 1, 0);
+    print_banner(show);
+    show->report =
+        (exo_run_report){.folder = show->folder.data, .cluster = is_here(show) ? NULL : show->opts->cluster->cluster};
+    say(show, &(exo_graph_progress){0}); /* nothing is left of a run before */
+    exo_status st = run_graph(show, err);
+    bool began = result->end != EXO_GRAPH_NEVER_BEGAN;
+    if (began)
+        say(show, &(exo_graph_progress){.time = result->time, .meters = result->meters, .ledger = &result->ledger});
+    const char *reason = state_of(result) == EXO_RUN_FAILED ? err->text : NULL;
+    exo_run_report_end(&show->report, state_of(result), reason);
+    exo_run_report_close(&show->report);
+    exo_status left = began ? finish(show, reason, st == EXO_OK ? err : &unused) : EXO_OK;
+    return st == EXO_OK ? left : st;
+}
+
 int
 exo_run_graph(const exo_run_graph_opts *opts)
 {
-    const exo_graph_spec *spec = opts->spec;
     exo_err err = {0};
-    exo_graph_result result = {0};
     struct show show = {.opts = opts, .box = {.lock = -1}};
-    exo_text folder = {0}, timeline = {0}, space = {0};
-    char *text = NULL;
-    bool here = !opts->cluster || !opts->cluster->runtime;
-    exo_text_add(&timeline, "%s/%s/timeline.json", opts->save_dir ? opts->save_dir : "runs", spec->name);
-    exo_text_add(&space, "%s/%d", spec->name, (int)getpid());
-    exo_status st = timeline.failed || space.failed ? exo_fail(&err, EXO_NOMEM, "out of memory")
-                                                    : folder_of(opts->save_dir, spec, &folder, &err);
+    exo_status st = open_folder(&show, &err);
     if (st == EXO_OK)
-        st = exo_folder_make(folder.data, &err);
-    if (st == EXO_OK)
-        st = exo_graph_folder_check_free(folder.data, opts->overwrite, &err); /* before its lock makes files */
-    if (st == EXO_OK)
-        st = exo_apply_open(&show.box, folder.data, false, spec, &err);
-    if (st == EXO_OK)
-        st = exo_graph_folder_check_free(folder.data, opts->overwrite, &err);
-    if (st == EXO_OK && !here)
-        st = exo_graph_expand(spec, &text, &err);
-    if (st == EXO_OK)
-        st = exo_graph_folder_start_over(folder.data, &err);
-    if (st == EXO_OK)
-        st = exo_changes_begin(folder.data, spec, &err);
-    if (st == EXO_OK) {
-        exo_display_init(&show.display, stderr, exo_clock_real(), 1, 0);
-        print_banner(&show, folder.data);
-        show.report = (exo_run_report){.folder = folder.data, .cluster = here ? NULL : opts->cluster->cluster};
-        say(&show, &(exo_graph_progress){0}); /* nothing is left of a run before */
-        const exo_graph_run_opts run = {.runtime = here ? NULL : opts->cluster->runtime,
-                                        .text = text,
-                                        .space = space.data,
-                                        .folder = folder.data,
-                                        .timeline = here ? timeline.data : NULL,
-                                        .progress = on_progress,
-                                        .stalled = on_stall,
-                                        .next = next_graph,
-                                        .changed = graph_changed,
-                                        .context = &show,
-                                        .explain = here ? NULL : opts->explain,
-                                        .explain_context = here ? NULL : opts->cluster->cluster,
-                                        .stop = opts->stop};
-        st = exo_graph_run(spec, &run, &result, &err);
-        exo_display_clear(&show.display);
-        const char *lost = st == EXO_OK ? NULL : exo_local_cluster_lost(opts->cluster);
-        if (lost) { /* what else went wrong, went wrong for that */
-            st = exo_fail(&err, EXO_PEER_LOST, "%s", lost);
-            result.end = result.end == EXO_GRAPH_NEVER_BEGAN ? result.end : EXO_GRAPH_FAILED;
-        }
-        if (result.end != EXO_GRAPH_NEVER_BEGAN)
-            say(&show, &(exo_graph_progress){.time = result.time,
-                                             .figures = result.figures,
-                                             .num_figures = result.num_figures,
-                                             .meters = result.meters,
-                                             .ledger = &result.ledger});
-        const char *reason = state_of(&result) == EXO_RUN_FAILED ? err.text : NULL;
-        exo_run_report_end(&show.report, state_of(&result), reason);
-        exo_run_report_close(&show.report);
-        exo_err unused = {0};
-        if (result.end != EXO_GRAPH_NEVER_BEGAN) {
-            exo_status left =
-                finish(opts, folder.data, here ? timeline.data : NULL, &result, reason, st == EXO_OK ? &err : &unused);
-            st = st == EXO_OK ? left : st;
-        }
-    }
+        st = show_run(&show, &err);
     int status = st == EXO_OK ? EXO_EXIT_OK : 0;
     if (st == EXO_CANCELLED && opts->stop && *opts->stop > 0)
         status = EXO_EXIT_SIGNAL + *opts->stop;
     else if (st != EXO_OK)
         status = exo_report(&err);
-    exo_graph_result_release(&result);
+    exo_metrics_close(&show.metrics);
+    exo_graph_result_release(&show.result);
     exo_apply_release(&show.box);
-    exo_free(text);
-    exo_free(folder.data);
-    exo_free(timeline.data);
-    exo_free(space.data);
+    exo_free(show.text);
+    exo_free(show.folder.data);
+    exo_free(show.timeline.data);
+    exo_free(show.space.data);
     return status;
 }

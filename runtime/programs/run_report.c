@@ -4,7 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -44,7 +44,7 @@ json_t *
 exo_run_report_new(double time_s, bool virtual_clock)
 {
     return json_pack("{s:s, s:f, s:s, s:[], s:{}}", "state", exo_run_state_text(EXO_RUN_RUNNING), "time_s", time_s,
-                     "clock", virtual_clock ? "virtual" : "real", "edges", "figures");
+                     "clock", virtual_clock ? "virtual" : "real", "edges", "meters");
 }
 
 json_t *
@@ -71,21 +71,6 @@ void
 exo_run_report_add_ledger(json_t *report, const exo_ledger *ledger)
 {
     exo_ledger_each(ledger, add_edge, report);
-}
-
-void
-exo_run_report_add_figure(json_t *report, const char *actor, const char *name, double value)
-{
-    json_t *all = json_object_get(report, "figures"), *figures = json_object_get(all, actor);
-    if (!figures) {
-        figures = json_object();
-        json_object_set_new(all, actor, figures);
-    }
-    bool whole = fabs(value) < 1e15 && value == floor(value);
-    json_object_set_new(figures, name,
-                        !isfinite(value) ? json_null()
-                        : whole          ? json_integer((json_int_t)value)
-                                         : json_real(value));
 }
 
 void
@@ -142,16 +127,51 @@ write_file(const char *folder, const json_t *report)
     exo_free(temporary.data);
 }
 
+/* "sink_12.received" to "sink_.received". */
+static void
+put_shared_name(const char *path, char out[EXO_METER_PATH])
+{
+    size_t end = strcspn(path, "."), digits = end;
+    while (digits > 0 && path[digits - 1] >= '0' && path[digits - 1] <= '9')
+        digits--;
+    snprintf(out, EXO_METER_PATH, "%.*s%s", (int)digits, path, path + end);
+}
+
+/* The same meters; of those that several actors of one name have, the first one only has unit and help. */
+static json_t *
+without_repeated_texts(const json_t *meters)
+{
+    json_t *all = json_object(), *seen = json_object(), *meter;
+    const char *path;
+    json_object_foreach((json_t *)(uintptr_t)meters, path, meter)
+    {
+        char name[EXO_METER_PATH];
+        put_shared_name(path, name);
+        json_t *less = json_object_get(seen, name) ? json_copy(meter) : json_incref(meter);
+        if (less != meter) {
+            json_object_del(less, "unit");
+            json_object_del(less, "help");
+        }
+        json_object_set_new(all, path, less);
+        json_object_set_new(seen, name, json_true());
+    }
+    json_decref(seen);
+    return all;
+}
+
 /* As much of the report as the head takes; the caller releases it. */
 static char *
 text_for_head(const json_t *report)
 {
-    static const char *const less[] = {"meters", "figures", "edges"};
     char *text = json_dumps(report, HEAD_STYLE);
     json_t *copy = text && strlen(text) > HEAD_TAKES ? json_copy((json_t *)(uintptr_t)report) : NULL;
-    for (size_t i = 0; copy && text && strlen(text) > HEAD_TAKES && i < 3; i++) {
-        json_object_set_new(copy, less[i], i < 2 ? json_object() : json_array());
-        json_object_set_new(copy, "shortened", json_true());
+    for (int i = 0; copy && text && strlen(text) > HEAD_TAKES && i < 3; i++) {
+        if (i == 0)
+            json_object_set_new(copy, "meters", without_repeated_texts(json_object_get(report, "meters")));
+        else
+            json_object_set_new(copy, i == 1 ? "meters" : "edges", i == 1 ? json_object() : json_array());
+        if (i > 0)
+            json_object_set_new(copy, "shortened", json_true());
         release_text(text);
         text = json_dumps(copy, HEAD_STYLE);
     }
@@ -231,33 +251,6 @@ harmless(const char *text)
 }
 
 static void
-print_figures(FILE *out, const json_t *all)
-{
-    const char *actor, *name;
-    char figure[EXO_FIGURE];
-    json_t *figures, *value;
-    json_object_foreach((json_t *)(uintptr_t)all, actor, figures)
-    {
-        char *plain = harmless(actor);
-        const char *between = ": ";
-        fprintf(out, "  %s", plain ? plain : "?");
-        json_object_foreach(figures, name, value)
-        {
-            exo_free(plain);
-            plain = harmless(name);
-            if (json_is_integer(value))
-                snprintf(figure, sizeof figure, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-            else
-                exo_text_number(json_is_number(value) ? json_number_value(value) : (double)NAN, 6, figure);
-            fprintf(out, "%s%s %s", between, plain ? plain : "?", figure);
-            between = ", ";
-        }
-        fputc('\n', out);
-        exo_free(plain);
-    }
-}
-
-static void
 print_edges(FILE *out, const json_t *edges)
 {
     exo_ledger ledger = {0};
@@ -312,7 +305,7 @@ print_waits(FILE *out, const json_t *waits)
 void
 exo_run_report_print(FILE *out, const char *title, const json_t *report)
 {
-    const json_t *time = json_object_get(report, "time_s");
+    const json_t *time = json_object_get(report, "time_s"), *steps = json_object_get(report, "max_steps");
     const char *clock = json_string_value(json_object_get(report, "clock"));
     char figure[EXO_FIGURE], *plain = harmless(title);
     fprintf(out, "%s\n", plain ? plain : "?");
@@ -320,7 +313,8 @@ exo_run_report_print(FILE *out, const char *title, const json_t *report)
     if (json_is_number(time))
         fprintf(out, "  time %s%s\n", exo_text_seconds(json_number_value(time), figure),
                 clock && strcmp(clock, "virtual") == 0 ? " of the virtual clock" : "");
-    print_figures(out, json_object_get(report, "figures"));
+    if (json_is_integer(steps))
+        fprintf(out, "  until step %" JSON_INTEGER_FORMAT "\n", json_integer_value(steps));
     exo_meter_table_print(out, json_object_get(report, "meters"));
     print_edges(out, json_object_get(report, "edges"));
     print_waits(out, json_object_get(report, "waits"));

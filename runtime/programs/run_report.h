@@ -1,9 +1,8 @@
 /* How a run goes, said while it runs: the file progress.json in its folder, and the head's entry of its job, where there is a cluster.
  *
- * A report is the object {"state", "time_s", "clock", "edges": [{"edge", "messages", ...}], "figures": {actor: {name: value}}}; that of a
- * training run has "meters" (meter_json.h) besides, that of a run that failed "error" besides, and where actors have waited for long "waits": [{"actor", "kind", "edge", "waited_s", "for" or
- * "link"}]. The file has all of
- * it; the head, which takes 64 KiB, gets less if it must. Nothing that fails here disturbs the run.
+ * A report is the object {"state", "time_s", "clock", "edges": [{"edge", "messages", ...}], "meters": {path: {...}}} (meter_json.h); that of a
+ * training run has "max_steps" besides, that of a run that failed "error", and where actors have waited for long "waits": [{"actor", "kind", "edge", "waited_s", "for" or
+ * "link"}]. The file has all of it; the head, which takes 64 KiB, gets less if it must. Nothing that fails here disturbs the run.
  *
  * Owner: the run's thread. Reading and printing: `exogym status`. */
 #ifndef EXO_PROGRAMS_RUN_REPORT_H
@@ -37,14 +36,11 @@ typedef enum exo_run_state {
 } exo_run_state;
 const char *exo_run_state_text(exo_run_state state);
 
-/* A report of a running run without edges and figures; NULL: no memory. */
+/* A report of a running run without edges and meters; NULL: no memory. */
 json_t *exo_run_report_new(double time_s, bool virtual_clock);
 /* One edge's traffic, and that of all edges of a ledger. */
 void exo_run_report_add_edge(json_t *report, const char *edge, const exo_traffic *traffic);
 void exo_run_report_add_ledger(json_t *report, const exo_ledger *ledger);
-/* One that is not finite is null. */
-void exo_run_report_add_figure(json_t *report, const char *actor, const char *name, double value);
-
 /* All meters of a tree. */
 void exo_run_report_add_meters(json_t *report, const exo_meters *tree);
 /* A long wait at an edge; what: "link", on which something for it is, or "for", whom it waits for ("" if that is not known). */
@@ -64,7 +60,7 @@ void exo_run_report_close(exo_run_report *r);
 
 /* One edge as an object, as result.json has it, too. */
 json_t *exo_run_traffic_json(const char *edge, const exo_traffic *t);
-/* `title`, a line, and below it time, figures and the ledger's table. What is not there, or of another type, is left out. */
+/* `title`, a line, and below it time, meters and the ledger's table. What is not there, or of another type, is left out. */
 void exo_run_report_print(FILE *out, const char *title, const json_t *report);
 /* What a run of this host says of itself: [{"folder", "running", "state", "report"}] of `folder`, or of the runs in it. "state" is the
  * report's, or "killed" of one that ended without a word. NOT_FOUND: there is none. */

@@ -81,6 +81,14 @@ read_buckets(const json_t *json, exo_meter_class *c, double bounds[EXO_METER_BOU
     return true;
 }
 
+/* Of one among many the unit and what it means may be left out. */
+static const char *
+text_of(const json_t *json, const char *key)
+{
+    const json_t *text = json_object_get(json, key);
+    return text ? json_string_value(text) : "";
+}
+
 bool
 exo_meter_of_json(const char *path, const json_t *json, exo_meter_class *c, double bounds[EXO_METER_BOUNDS],
                   exo_meter_sample *out)
@@ -90,10 +98,8 @@ exo_meter_of_json(const char *path, const json_t *json, exo_meter_class *c, doub
     int k = 0;
     while (k < NUM_KINDS && kind && strcmp(kinds[k], kind) != 0)
         k++;
-    *c = (exo_meter_class){.name = path,
-                           .unit = json_string_value(json_object_get(json, "unit")),
-                           .help = json_string_value(json_object_get(json, "help")),
-                           .kind = (exo_meter_kind)k};
+    *c = (exo_meter_class){
+        .name = path, .unit = text_of(json, "unit"), .help = text_of(json, "help"), .kind = (exo_meter_kind)k};
     *out = (exo_meter_sample){.path = path, .meter_class = c};
     if (!kind || k == NUM_KINDS || !c->unit || !c->help)
         return false;

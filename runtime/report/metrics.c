@@ -49,6 +49,7 @@ enum table {
     METRICS,
     CORRELATION,
     METERS,
+    GRAPH_METERS,
     NUM_TABLES
 };
 
@@ -60,11 +61,17 @@ static const struct {
     {"metrics.csv", "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy\n"},
     {"correlation.csv", "step,avg_correlation\n"},
     {"meters.csv", "step,meter,value,unit\n"},
+    {"meters.csv", "seconds,meter,value,unit\n"},
 };
+
+/* CORRELATION is made when it is first written to. */
+static const unsigned of_training = 1U << TRAIN | 1U << VALIDATION | 1U << METRICS | 1U << CORRELATION | 1U << METERS,
+                      of_graph = 1U << GRAPH_METERS;
 
 struct exo_metrics {
     struct output tables[NUM_TABLES];
     struct output events;
+    double opened;     /* in seconds since 1970 */
     locale_t c_locale; /* numbers have a point, whatever the program's locale */
 };
 
@@ -264,8 +271,9 @@ open_events(exo_metrics *m, const char *folder, bool resume, uint64_t step, exo_
     return st;
 }
 
-exo_status
-exo_metrics_open(exo_metrics **out, const char *folder, bool resume, uint64_t step, exo_err *err)
+/* which: tables, a bit each. */
+static exo_status
+open_files(exo_metrics **out, unsigned which, const char *folder, bool resume, uint64_t step, exo_err *err)
 {
     exo_status st = EXO_NOMEM;
     exo_metrics *m = exo_calloc(1, sizeof *m);
@@ -277,11 +285,15 @@ exo_metrics_open(exo_metrics **out, const char *folder, bool resume, uint64_t st
     for (int t = 0; t < NUM_TABLES; t++)
         m->tables[t].fd = -1;
     m->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    m->opened = unix_time();
 
     st = exo_folder_make(folder, err);
-    for (int t = 0; st == EXO_OK && t < NUM_TABLES; t++)
-        st = make_path(&m->tables[t], folder, tables[t].file, err);
     for (int t = 0; st == EXO_OK && t < NUM_TABLES; t++) {
+        if (!(which & 1U << t))
+            continue;
+        st = make_path(&m->tables[t], folder, tables[t].file, err);
+        if (st != EXO_OK)
+            break;
         const char *path = m->tables[t].path;
         if (t != CORRELATION || (resume && access(path, F_OK) == 0))
             st = open_table(m, (enum table)t, resume, step, err);
@@ -297,6 +309,18 @@ exo_metrics_open(exo_metrics **out, const char *folder, bool resume, uint64_t st
 done:
     exo_metrics_close(&m);
     return st;
+}
+
+exo_status
+exo_metrics_open(exo_metrics **out, const char *folder, bool resume, uint64_t step, exo_err *err)
+{
+    return open_files(out, of_training, folder, resume, step, err);
+}
+
+exo_status
+exo_metrics_open_graph(exo_metrics **out, const char *folder, exo_err *err)
+{
+    return open_files(out, of_graph, folder, false, 0, err);
 }
 
 static void
@@ -405,22 +429,24 @@ exo_metrics_correlation(exo_metrics *m, uint64_t step, double correlation, exo_e
 
 /* --- Meters --------------------------------------------------------------------------------------------------------------------- */
 
+/* The rows of one step, or of one time. */
 struct meter_rows {
-    uint64_t step;
-    double now;
+    char key[32];  /* the first column      */
+    uint64_t step; /* TensorBoard's         */
+    double now;    /* in seconds since 1970 */
     exo_text csv, events;
 };
 
 static void
 add_meter_row(struct meter_rows *r, const exo_meter_sample *s, const char *part, double value, const char *unit)
 {
-    exo_text_add(&r->csv, "%" PRIu64 ",%s%s,%.9g,%s\n", r->step, s->path, part, value, unit);
+    exo_text_add(&r->csv, "%s,%s%s,%.9g,%s\n", r->key, s->path, part, value, unit);
 }
 
 static void
 add_count_row(struct meter_rows *r, const exo_meter_sample *s, const char *part, uint64_t count, const char *unit)
 {
-    exo_text_add(&r->csv, "%" PRIu64 ",%s%s,%" PRIu64 ",%s\n", r->step, s->path, part, count, unit);
+    exo_text_add(&r->csv, "%s,%s%s,%" PRIu64 ",%s\n", r->key, s->path, part, count, unit);
 }
 
 /* Buckets add up, as in Prometheus: the observations up to each bound. */
@@ -486,28 +512,48 @@ add_meter(void *context, const exo_meter_sample *s)
     add_event(r, s);
 }
 
+/* Appends the rows of a tree to a table, whose last key they are. */
+static exo_status
+write_meters(exo_metrics *m, enum table table, uint64_t key, struct meter_rows *rows, const exo_meters *tree,
+             exo_err *err)
+{
+    struct output *o = &m->tables[table];
+    locale_t before = uselocale(m->c_locale);
+    exo_status st = exo_meters_walk(tree, add_meter, rows, err);
+    uselocale(before);
+    if (st == EXO_OK && (rows->csv.failed || rows->events.failed))
+        st = exo_fail(err, EXO_NOMEM, "%s: out of memory", o->path);
+    if (st == EXO_OK)
+        st = append(o, rows->csv.data, rows->csv.length, err);
+    if (st == EXO_OK && rows->csv.length > 0) {
+        o->has_rows = true;
+        o->last = key;
+        st = append(&m->events, rows->events.data, rows->events.length, err);
+    }
+    exo_free(rows->csv.data);
+    exo_free(rows->events.data);
+    return st;
+}
+
 exo_status
 exo_metrics_meters(exo_metrics *m, uint64_t step, const exo_meters *tree, exo_err *err)
 {
-    struct output *o = &m->tables[METERS];
     struct meter_rows rows = {.step = step, .now = unix_time()};
-    if (o->has_rows && step <= o->last)
+    if (m->tables[METERS].has_rows && step <= m->tables[METERS].last)
         return EXO_OK;
-    locale_t before = uselocale(m->c_locale);
-    exo_status st = exo_meters_walk(tree, add_meter, &rows, err);
-    uselocale(before);
-    if (st == EXO_OK && (rows.csv.failed || rows.events.failed))
-        st = exo_fail(err, EXO_NOMEM, "%s: out of memory", o->path);
-    if (st == EXO_OK)
-        st = append(o, rows.csv.data, rows.csv.length, err);
-    if (st == EXO_OK && rows.csv.length > 0) {
-        o->has_rows = true;
-        o->last = step;
-        st = append(&m->events, rows.events.data, rows.events.length, err);
-    }
-    exo_free(rows.csv.data);
-    exo_free(rows.events.data);
-    return st;
+    snprintf(rows.key, sizeof rows.key, "%" PRIu64, step);
+    return write_meters(m, METERS, step, &rows, tree, err);
+}
+
+exo_status
+exo_metrics_meters_at(exo_metrics *m, exo_time at, const exo_meters *tree, exo_err *err)
+{
+    const struct output *o = &m->tables[GRAPH_METERS];
+    uint64_t us = (uint64_t)(at > 0 ? at : 0) / 1000;
+    us = o->has_rows && us <= o->last ? o->last + 1 : us;
+    struct meter_rows rows = {.step = us / 1000, .now = m->opened + (double)us * 1e-6};
+    snprintf(rows.key, sizeof rows.key, "%" PRIu64 ".%06" PRIu64, us / 1000000, us % 1000000);
+    return write_meters(m, GRAPH_METERS, us, &rows, tree, err);
 }
 
 exo_status

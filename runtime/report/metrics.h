@@ -4,7 +4,8 @@
  *   validation.csv   step,local_loss,local_perplexity,global_loss,global_perplexity
  *   metrics.csv      step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy
  *   correlation.csv  step,avg_correlation (there only if it is written to)
- *   meters.csv       step,meter,value,unit: a row for each meter of the run (docs/meters.md)
+ *   meters.csv       step,meter,value,unit: a row for each meter of the run (docs/meters.md); of a graph, which has no steps,
+ *                    seconds,meter,value,unit, and no other table
  *   events.out.tfevents.<time>.<host>.exogym
  *
  * A row is in its file, whole, when its call returns: a reader of a running job sees rows, never half of one. Rows are in the order of their
@@ -19,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <exogym/clock.h>
 #include <exogym/meter.h>
 #include <exogym/status.h>
 
@@ -28,6 +30,8 @@ typedef struct exo_metrics exo_metrics;
  * line that was cut are dropped, and a warning names a file of which earlier rows are damaged or missing; otherwise old files
  * are replaced. Errors: IO names the file; INVAL if a file to go on with is none of ours. */
 exo_status exo_metrics_open(exo_metrics **out, const char *folder, bool resume, uint64_t step, exo_err *err);
+/* The files of a graph's run, meters.csv and TensorBoard's: old ones are replaced. Errors as above. */
+exo_status exo_metrics_open_graph(exo_metrics **out, const char *folder, exo_err *err);
 /* NULL is fine. Rows are written already: nothing can fail here. */
 void exo_metrics_close(exo_metrics **m);
 
@@ -49,6 +53,8 @@ exo_status exo_metrics_correlation(exo_metrics *m, uint64_t step, double correla
  * have had a tag of their own are left out. A histogram is several rows: path.count, path.sum, and path.le_BOUND, the observations up to each
  * bound. */
 exo_status exo_metrics_meters(exo_metrics *m, uint64_t step, const exo_meters *tree, exo_err *err);
+/* The same of a graph, `at` on its clock: TensorBoard's steps are milliseconds of it. Rows of one time are those of the next microsecond. */
+exo_status exo_metrics_meters_at(exo_metrics *m, exo_time at, const exo_meters *tree, exo_err *err);
 /* Waits until the disk has all rows: before a checkpoint that they belong to. */
 exo_status exo_metrics_flush(exo_metrics *m, exo_err *err);
 

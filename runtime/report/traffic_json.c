@@ -19,16 +19,21 @@ key_of(size_t column, exo_traffic_form form, char key[MAX_KEY])
             return NULL;
         return strcmp(name, "items") == 0 ? "calls" : is_time ? "waited_s" : name;
     }
-    snprintf(key, MAX_KEY, "%s%s", name, !is_time ? "" : form == EXO_TRAFFIC_NS ? "_ns" : "_s");
+    snprintf(key, MAX_KEY, "%s%s", name, is_time ? "_s" : "");
     return key;
+}
+
+static bool
+has_seconds(size_t column, exo_traffic_form form)
+{
+    return exo_traffic_is_time(column) && form != EXO_TRAFFIC_NUMBERS;
 }
 
 static json_t *
 value_of(const exo_traffic *traffic, size_t column, exo_traffic_form form)
 {
     json_int_t value = (json_int_t)exo_traffic_get(traffic, column);
-    bool seconds = exo_traffic_is_time(column) && (form == EXO_TRAFFIC_SECONDS || form == EXO_TRAFFIC_CALLS);
-    return seconds ? json_real((double)value * 1e-9) : json_integer(value);
+    return has_seconds(column, form) ? json_real((double)value * 1e-9) : json_integer(value);
 }
 
 json_t *
@@ -70,9 +75,7 @@ exo_traffic_of_json(const json_t *json, exo_traffic_form form)
         const json_t *value = form == EXO_TRAFFIC_NUMBERS ? json_array_get(json, i)
                               : name                      ? json_object_get(json, name)
                                                           : NULL;
-        exo_traffic_set(
-            &traffic, i,
-            number_of(value, exo_traffic_is_time(i) && (form == EXO_TRAFFIC_SECONDS || form == EXO_TRAFFIC_CALLS)));
+        exo_traffic_set(&traffic, i, number_of(value, has_seconds(i, form)));
     }
     return traffic;
 }

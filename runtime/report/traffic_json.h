@@ -7,9 +7,8 @@
 #include "base/traffic.h"
 
 typedef enum exo_traffic_form {
-    EXO_TRAFFIC_NS,      /* {"messages", ..., "send_blocked_ns", "recv_blocked_ns"}: among actors                     */
     EXO_TRAFFIC_SECONDS, /* {"messages", ..., "send_blocked_s", "recv_blocked_s"}: for people                         */
-    EXO_TRAFFIC_NUMBERS, /* [messages, ..., send_blocked, recv_blocked]: in checkpoints                               */
+    EXO_TRAFFIC_NUMBERS, /* [messages, ..., send_blocked, recv_blocked], times in ns: among actors, in checkpoints    */
     EXO_TRAFFIC_CALLS, /* {"messages", "calls", ..., "wire_bytes", "waited_s"}: of a collective, in result.json      */
 } exo_traffic_form;
 

@@ -18,7 +18,9 @@ END
 
 # total COUNT|SUM: over the sinks, of result.json.
 total() {
-    sed -n "s/^ *\"$1\": \([0-9.]*\),\{0,1\}\$/\1/p" runs/flow/result.json | awk '{ s += $1 } END { printf "%d\n", s }'
+    python3 -c 'import json, sys
+meters = json.load(open("runs/flow/result.json"))["meters"]
+print(round(sum(meter["value"] for path, meter in meters.items() if path.endswith("." + sys.argv[1]))))' "$1"
 }
 
 # --- What a run leaves ------------------------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ ok run plain.yaml --overwrite --set actors.source.compute.make='0 ms'
 # left STATE OUTPUT: result.json, ledger.csv and what was printed tell of the same items.
 left() {
     python3 - runs/flow "$1" "$2" <<'END' || fail "$1: figures, result and ledger are not those of a run that was cut: $(head -40 "$2")"
-import csv, json, sys
+import csv, glob, json, re, sys
 folder, state, output = sys.argv[1:]
 result, progress = (json.load(open(f"{folder}/{name}.json")) for name in ("result", "progress"))
 rows = {row["actor"]: row for row in csv.DictReader(open(f"{folder}/ledger.csv"))}
@@ -79,13 +81,18 @@ assert result["state"] == progress["state"] == state, (result["state"], progress
 actors = ["source_0", "source_1", "sink_0", "sink_1", "sink_2"]
 assert [a["name"] for a in result["actors"]] == sorted(rows, key=actors.index) == actors
 sent = sum(int(row["items"]) for row in rows.values())
-came = sum(result["figures"][sink]["count"] for sink in actors[2:])
+came = sum(result["meters"][sink + ".count"]["value"] for sink in actors[2:])
 assert 0 < came <= sent == result["edges"][0]["items"], (came, sent)
-assert result["edges"] == progress["edges"] and result["figures"] == progress["figures"]
+assert result["edges"] == progress["edges"] and result["meters"] == progress["meters"]
+last = {row["meter"]: row for row in csv.DictReader(open(f"{folder}/meters.csv"))}
+assert all(float(last[f"{sink}.count"]["value"]) == result["meters"][f"{sink}.count"]["value"] for sink in actors[2:]), last
+assert abs(float(last["sink_0.sum"]["seconds"]) - result["time_s"]) < 1e-5 and last["sink_0.count"]["unit"] == "items"
+events = b"".join(open(path, "rb").read() for path in glob.glob(f"{folder}/events.out.tfevents.*"))
+assert b"sink_2/count" in events and b"items of numbers (items)" in events
 assert result["time_s"] > 0 and all(a["time_s"] > 0 for a in result["actors"])
 assert any(phase["name"] == "make" for a in result["actors"] for phase in a["phases"])
 text = open(output).read()
-assert all(f"{sink}: count" in text for sink in actors[2:]) and str(sent) in text
+assert re.search(r"^  sink\.count  .* items, (by|each) sink  \(items of numbers\)$", text, re.M) and str(sent) in text
 END
 }
 

@@ -17,6 +17,7 @@ for graph in 1m1t 2m1t 2m2t; do
         --set "actors.trainer.config={target_return: $target, updates: $updates}"
     reached=$(final "runs/$graph/final_trainer_0.json" return_mean)
     awk "BEGIN { exit !($reached >= $target) }" || fail "$graph reached $reached"
+    "$EXO_SOURCE/tools/check_meters.py" --result "runs/$graph/result.json" || fail "docs/meters.md does not have all meters of $graph"
 done
 [ "$(final runs/2m2t/final_trainer_0.json sha256)" = "$(final runs/2m2t/final_trainer_1.json sha256)" ] ||
     fail 'two trainers that learn as one have two policies'

@@ -53,8 +53,8 @@ assert b"batches in a step beyond which more of them help less (batches)" in eve
 assert meters["communication.items"]["value"] == 2 * 60 and "validation.global.accuracy" in meters
 PYTHON
     "$EXOGYM" status --run "runs/$1" >status
-    for line in '  strategy\.noise_scale .* batches, by node  (batches in a step beyond which more of them help less)' \
-        '  strategy\.gradient_norm .*120 observations, mean .*, all nodes' '  strategy\.agreements .* steps' '  model\.accuracy '; do
+    for line in '  node\.strategy\.noise_scale .* batches, by node  (batches in a step beyond which more of them help less)' \
+        '  node\.strategy\.gradient_norm .*120 observations, mean .*, all nodes' '  node\.strategy\.agreements .* steps' '  node\.model\.accuracy '; do
         grep -q "^$line" status || fail "$1: status has no '$line': $(cat status)"
     done
     grep -q 'step 60/60 .*strategy.noise_scale .*strategy.agreements ' "$1.log" || fail "$1: no progress: $(cat "$1.log")"
@@ -85,6 +85,12 @@ diff <(counted here) <(counted moved) || fail "moved to other processes, other f
 # --json has them, too; and a built-in strategy's.
 "$EXOGYM" run example/job.yaml --name built_in --set 'data={name: synthetic, count: 256}' --set train.max_steps=12 --set nodes=2 \
     --set train.val_size=32 --set 'strategy={name: ddp, bucket_size: 64 KiB, max_norm: 1}' --no-plot --json >built_in.json 2>log || fail "$(cat log)"
+"$EXO_SOURCE/tools/check_meters.py" --result built_in.json || fail "docs/meters.md does not have them all"
+for strategy in '{name: diloco, H: 2}' '{name: sparta, p: 0.5, max_norm: 1}' '{name: fedavg, H: 2}'; do
+    "$EXOGYM" run example/job.yaml --name strategies --set 'data={name: synthetic, count: 64}' --set train.max_steps=2 --set nodes=2 \
+        --set train.val_size=32 --set "strategy=$strategy" --overwrite --no-plot --json >strategy.json 2>log || fail "$strategy: $(cat log)"
+    "$EXO_SOURCE/tools/check_meters.py" --result strategy.json || fail "$strategy: docs/meters.md does not have them all"
+done
 python3 - built_in.json <<'PYTHON' || fail "$(cat built_in.json)"
 import json, sys
 meters = json.load(open(sys.argv[1]))["runs"][0]["meters"]

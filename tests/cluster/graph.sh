@@ -17,10 +17,12 @@ edges:
   - {from: sink, to: sink, carries: sums, codec: bf16}
 YAML
 
-# what FOLDER: the ledger without times and in order, and the figures.
+# what FOLDER: the ledger without times and in order, and the meters.
 what() {
     cut -d, -f1-9 "$1/stream/ledger.csv" | sort
-    grep -E '"(sent|items|digest|sums)"' "$1/stream/result.json" | sort
+    python3 -c 'import json, sys
+for path, meter in sorted(json.load(open(sys.argv[1]))["meters"].items()):
+    print(path, meter["value"])' "$1/stream/result.json"
 }
 
 left() {
@@ -34,7 +36,7 @@ nothing_left() {
 
 ok run graph.yaml --json --save-dir embedded
 what embedded >wanted
-[ "$(grep -c '"digest"' wanted)" = 5 ] || fail "there are no digests: $(cat wanted)"
+[ "$(grep -c '\.digest ' wanted)" = 5 ] || fail "there are no digests: $(cat wanted)"
 [ "$(grep -c '^source>sink:items,source_' wanted)" = 3 ] || fail "the ledger has no sources: $(cat wanted)"
 for way in '--workers 2' '--workers 3 --transport tcp --insecure' '--workers 2 --transport curve' '--workers 1'; do
     # shellcheck disable=SC2086

@@ -51,23 +51,23 @@ expect 1 'exogym: runs/flow: no run has said how it goes in this folder' status 
 
 "$EXOGYM" run flow.yaml >flow.out 2>flow.err &
 flow=$!
-until_true 20 run_says "run['running'] and moved(run['report']) and run['report']['figures']['sink_0']['count'] > 0" runs/flow ||
+until_true 20 run_says "run['running'] and moved(run['report']) and run['report']['meters']['sink_0.count']['value'] > 0" runs/flow ||
     fail "the graph says nothing while it runs: $(cat run.json run.err flow.err)"
 ok status --run runs/flow
 has out 'runs/flow: running'
-has out '  sink_0: count '
+has out '  sink_0.count '
 has out 'source>sink:numbers'
 wait "$flow" || fail "the graph ended with $?: $(cat flow.err)"
-run_says "not run['running'] and run['report']['clock'] == 'real' and run['report']['figures']['sink_0']['count'] == 800" runs/flow ||
+run_says "not run['running'] and run['report']['clock'] == 'real' and run['report']['meters']['sink_0.count']['value'] == 800" runs/flow ||
     fail "after the end: $(cat run.json run.err)"
 ok status --run runs/flow
 has out 'runs/flow: finished'
-has out '  sink_0.received  800 items  (items of numbers)'
+has out '  sink_0.count  800 items  (items of numbers)'
 python3 - <<'PYTHON' || fail "the last report is not the result: $(cat runs/flow/progress.json runs/flow/result.json)"
 import json
 last, result = json.load(open("runs/flow/progress.json")), json.load(open("runs/flow/result.json"))
-assert last["edges"] == result["edges"] and last["figures"] == result["figures"] and last["time_s"] == result["time_s"]
-assert last["meters"] == result["meters"] and result["meters"]["sink_0.received"] == {
+assert last["edges"] == result["edges"] and last["time_s"] == result["time_s"]
+assert last["meters"] == result["meters"] and result["meters"]["sink_0.count"] == {
     "kind": "counter", "unit": "items", "help": "items of numbers", "value": 800}
 PYTHON
 
@@ -78,19 +78,20 @@ has out ' of the virtual clock'
 
 "$EXOGYM" run train.yaml --no-plot >train.out 2>train.err &
 train=$!
-until_true 30 run_says "run['running'] and moved(run['report']) and run['report']['figures']['node_0']['step'] > 1" runs/train ||
+until_true 30 run_says "run['running'] and moved(run['report']) and run['report']['meters']['step']['value'] > 1" runs/train ||
     fail "the job says nothing while it runs: $(cat run.json run.err train.err)"
 ok status --run runs/train
 has out 'runs/train/ddp: running'
-has out '  node_0: step '
-has out ', max_steps 1000000, train_loss '
-has out '  model.accuracy '
+has out '  until step 1000000'
+has out '  step '
+has out '  train.loss '
+has out '  node.model.accuracy '
 kill -INT "$train"
 wait "$train"
-run_says "not run['running'] and run['state'] == 'stopped' and run['report']['figures']['node_0']['step'] > 1" runs/train/ddp ||
+run_says "not run['running'] and run['state'] == 'stopped' and run['report']['meters']['step']['value'] > 1" runs/train/ddp ||
     fail "stopped: $(cat run.json)"
 ok run train.yaml --no-plot --set train.max_steps=3
-run_says "not run['running'] and run['report']['figures']['node_0']['step'] == 3 and run['report']['edges'][0]['items'] == 3 * 2" \
+run_says "not run['running'] and run['report']['meters']['step']['value'] == 3 and run['report']['edges'][0]['items'] == 3 * 2" \
     runs/train || fail "after three steps: $(cat run.json)"
 [ "$(ls -A runs/train/ddp | grep -c part)" = 0 ] || fail "something is left: $(ls -A runs/train/ddp)"
 
@@ -111,7 +112,7 @@ done
 
 # What lies there is anybody's.
 mkdir -p runs/odd
-echo '{"time_s": "x", "edges": [1, {"edge": "a\u001bb", "items": -3}], "figures": {"a\u001b": {"n": "t"}, "b": 3},
+echo '{"time_s": "x", "edges": [1, {"edge": "a\u001bb", "items": -3}], "max_steps": "x",
   "meters": {"m\u001b": {"kind": "gauge", "unit": "\u001b", "help": "\u001b", "value": 1}, "x": 3, "y": {"kind": "counter", "unit": 1},
   "z": {"kind": "histogram", "unit": "1", "help": "h", "bounds": ["x"], "buckets": [1, 2, 3]}}}' >runs/odd/progress.json
 ok status --run runs/odd
@@ -129,12 +130,23 @@ address=ipc://$place/head
 
 "$EXOGYM" run flow.yaml --overwrite --head "$address" --set actors.source.config.items=1500 >flow.out 2>flow.err &
 flow=$!
-until_true 30 job_says "moved(report) and report['figures']['sink_0']['count'] > 0" flow ||
+until_true 30 job_says "moved(report) and report['meters']['sink_0.count']['value'] > 0" flow ||
     fail "the head knows nothing of the graph: $(cat status.json status.err flow.err)"
 tells 'source>sink:numbers' status || fail "status: $(cat told)"
 has told 'job flow: running'
-has told '  sink_0: count '
-has told '  sink_0.received  '
+has told '  sink_0.count '
+
+# Four hundred actors have more meters than a head has room for with all texts: each text is there once.
+"$EXOGYM" run flow.yaml --name crowd --head "$address" --set actors.sink.count=400 --set edges.0.route=broadcast >crowd.out 2>crowd.err &
+crowd=$!
+until_true 30 job_says "len(report['meters']) == 800 and report['meters']['sink_399.count']['value'] > 0" crowd ||
+    fail "the head knows nothing of the crowd: $(cut -c1-2000 status.json) $(cat status.err crowd.err)"
+job_says "'shortened' not in report and [path for path in report['meters'] if 'help' in report['meters'][path]] == ['sink_0.count', 'sink_0.sum']" \
+    crowd || fail "the head was told more or less than that: $(cut -c1-2000 status.json)"
+tells 'job crowd: running' status || fail "status: $(cat told)"
+grep -q '^  sink\.count  .* items, .* sink  (items of numbers)$' told || fail "status has no line of all sinks: $(cat told)"
+kill -INT "$crowd"
+wait "$crowd"
 
 # A head that is away disturbs nobody; the one after it hears the next report.
 kill -9 "$head_pid"
@@ -145,18 +157,19 @@ until_true 60 job_says "moved(report)" flow || fail "the next head knows nothing
 wait "$flow" || fail "the graph ended with $?: $(cat flow.err)"
 x status >told
 grep -q 'job flow' told && fail "the job has ended, and status has it: $(cat told)"
-run_says "not run['running'] and run['report']['figures']['sink_0']['count'] == 3000" runs/flow || fail "flow: $(cat run.json)"
+run_says "not run['running'] and run['report']['meters']['sink_0.count']['value'] == 3000" runs/flow || fail "flow: $(cat run.json)"
 
 "$EXOGYM" run train.yaml --no-plot --overwrite --head "$address" >train.out 2>train.err &
 train=$!
-until_true 30 job_says "moved(report) and report['figures']['node_0']['max_steps'] == 1000000" train ||
+until_true 30 job_says "moved(report) and report['max_steps'] == 1000000" train ||
     fail "the head knows nothing of the job: $(cat status.json status.err train.err)"
 tells 'job train: running' status || fail "status: $(cat told)"
-has told '  node_0: step '
+has told '  until step 1000000'
+has told '  node.loss '
 kill -INT "$train"
 wait "$train"
 
 ok run train.yaml --no-plot --workers 2 --set train.max_steps=3
-run_says "not run['running'] and run['report']['figures']['node_0']['step'] == 3" runs/train || fail "workers: $(cat run.json)"
+run_says "not run['running'] and run['report']['meters']['step']['value'] == 3" runs/train || fail "workers: $(cat run.json)"
 x stop
 finish

@@ -43,19 +43,19 @@ sink_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     (void)self;
     exo_port *in = exo_graph_input(actor, "numbers");
-    static const exo_meter_class received = {.name = "received", .unit = "items", .help = "items of numbers"};
-    double count = 0, sum = 0;
+    static const exo_meter_class classes[] = {
+        {.name = "count", .unit = "items", .help = "items of numbers"},
+        {.name = "sum", .unit = "1", .help = "sum of their last numbers", .kind = EXO_GAUGE}};
+    double sum = 0;
     exo_item *item = NULL;
-    exo_meter *meter = NULL;
-    exo_status st = exo_meter_declare(&meter, exo_graph_meters(actor), &received, err);
+    exo_meter *meters[2];
+    exo_status st = exo_meter_declare_all(meters, exo_graph_meters(actor), classes, 2, err);
     if (st != EXO_OK)
         return st;
     while ((st = exo_port_receive(in, EXO_PORT_TIMEOUT, &item, err)) == EXO_OK) {
-        count++;
         sum += (double)((const float *)item->parts[0].data)[255];
-        exo_graph_metric(actor, "count", count);
-        exo_graph_metric(actor, "sum", sum);
-        exo_meter_add(meter, 1);
+        exo_meter_add(meters[0], 1);
+        exo_meter_set(meters[1], sum);
         exo_item_drop(&item);
     }
     return st == EXO_CLOSED ? EXO_OK : st;

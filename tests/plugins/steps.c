@@ -51,7 +51,6 @@ run(void *self, exo_graph_actor *actor, exo_err *err)
     for (uint64_t t = 0; st == EXO_OK && t < s->times; t++)
         for (const char *at = text; st == EXO_OK && *at && *at != '/'; at += strcspn(at, " /"), at += *at == ' ')
             st = do_step(s, actor, at, err);
-    exo_graph_metric(actor, "status", (double)st);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 

@@ -3,9 +3,9 @@
  * matter. tests/support/stream.h brings the same classes to programs.
  *
  *   stream_source   outputs items; config items (100), size (1000, elements), large (0, elements of every third item instead), pause (0,
- *                   between two); metrics sent, digest
+ *                   between two); meters sent, digest
  *   stream_sink     inputs items (waited for), collective sums; config take (0: all), fail_at (0: never), rounds (0: of all_reduce, before
- *                   the first item), pause; metrics items, digest, sums */
+ *                   the first item), pause; meters items, digest, sums */
 #include <exogym/exogym.h>
 #include <exogym/graph.h>
 #include <exogym/plugin.h>
@@ -43,11 +43,22 @@ digest_of(const exo_item *item)
 }
 
 /* As much of it as a double holds exactly. */
-static double
-figure(uint64_t digest)
+static void
+show_digest(exo_meter *meter, uint64_t digest)
 {
-    return (double)(digest & ((UINT64_C(1) << 52) - 1));
+    exo_meter_count(meter, digest & ((UINT64_C(1) << 52) - 1));
 }
+
+static const exo_meter_class source_meters[] = {
+    {.name = "sent", .unit = "items", .help = "items that were sent"},
+    {.name = "digest", .unit = "1", .help = "of all items"},
+};
+
+static const exo_meter_class sink_meters[] = {
+    {.name = "items", .unit = "items", .help = "items that came"},
+    {.name = "digest", .unit = "1", .help = "of all items"},
+    {.name = "sums", .unit = "1", .help = "of what was reduced"},
+};
 
 static void
 rest(const struct stream *s)
@@ -84,8 +95,9 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     const struct stream *s = self;
     exo_port *out = exo_graph_output(actor, "items");
-    exo_status st = EXO_OK;
-    uint64_t digest = 0, sent = 0;
+    exo_meter *meters[2];
+    exo_status st = exo_meter_declare_all(meters, exo_graph_meters(actor), source_meters, 2, err);
+    uint64_t digest = 0;
     for (uint64_t i = 0; st == EXO_OK && i < s->items; i++) {
         exo_item *item = NULL;
         exo_graph_phase(actor, "make");
@@ -96,15 +108,14 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
             break;
         digest += digest_of(item);
         st = exo_port_send(out, &item, EXO_PORT_TIMEOUT, err);
-        sent += st == EXO_OK;
-        exo_graph_metric(actor, "sent", (double)sent);
+        exo_meter_add(meters[0], st == EXO_OK);
     }
-    exo_graph_metric(actor, "digest", figure(digest));
+    show_digest(meters[1], digest);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
 static exo_status
-reduce(const struct stream *s, exo_graph_actor *actor, exo_err *err)
+reduce(const struct stream *s, exo_graph_actor *actor, exo_meter *sums, exo_err *err)
 {
     enum {
         COUNT = 1000
@@ -120,7 +131,7 @@ reduce(const struct stream *s, exo_graph_actor *actor, exo_err *err)
         for (int i = 0; st == EXO_OK && i < COUNT; i++)
             digest = mix(digest + (uint64_t)values[i]);
     }
-    exo_graph_metric(actor, "sums", figure(digest));
+    show_digest(sums, digest);
     return st;
 }
 
@@ -130,7 +141,10 @@ sink_run(void *self, exo_graph_actor *actor, exo_err *err)
     const struct stream *s = self;
     exo_port *in = exo_graph_input(actor, "items");
     uint64_t digest = 0, items = 0;
-    exo_status st = reduce(s, actor, err);
+    exo_meter *meters[3];
+    exo_status st = exo_meter_declare_all(meters, exo_graph_meters(actor), sink_meters, 3, err);
+    if (st == EXO_OK)
+        st = reduce(s, actor, meters[2], err);
     while (st == EXO_OK && (!s->take || items < s->take)) {
         exo_item *item = NULL;
         st = exo_port_receive(in, EXO_PORT_TIMEOUT, &item, err);
@@ -141,12 +155,11 @@ sink_run(void *self, exo_graph_actor *actor, exo_err *err)
         digest += digest_of(item);
         exo_item_drop(&item);
         exo_graph_phase(actor, NULL);
-        exo_graph_metric(actor, "items", (double)++items);
+        exo_meter_count(meters[0], ++items);
         if (items == s->fail_at)
             return exo_fail(err, EXO_FAILED, "on purpose");
     }
-    exo_graph_metric(actor, "items", (double)items);
-    exo_graph_metric(actor, "digest", figure(digest));
+    show_digest(meters[1], digest);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 

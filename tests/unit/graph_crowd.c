@@ -98,6 +98,16 @@ switches(void)
     return usage.ru_nvcsw;
 }
 
+static void
+add_meter(void *context, const exo_meter_sample *s)
+{
+    struct crowd *crowd = context;
+    if (strcmp(s->meter_class->name, "items") == 0)
+        crowd->items += (double)s->count;
+    else if (strcmp(s->meter_class->name, "digest") == 0)
+        crowd->digest = fmod(crowd->digest + (double)s->count, 0x1p52);
+}
+
 static struct crowd
 run(const char *clock)
 {
@@ -120,12 +130,7 @@ run(const char *clock)
     counter.stop = true;
     cr_assert_eq(pthread_join(counter.thread, NULL), 0);
     crowd.threads = counter.most;
-    for (size_t i = 0; i < result.num_figures; i++) {
-        if (strcmp(result.figures[i].name, "items") == 0)
-            crowd.items += result.figures[i].value;
-        else if (strcmp(result.figures[i].name, "digest") == 0)
-            crowd.digest = fmod(crowd.digest + result.figures[i].value, 0x1p52);
-    }
+    cr_assert_eq(exo_meters_walk(result.meters, add_meter, &crowd, &err), EXO_OK, "%s", err.text);
     exo_graph_result_release(&result);
     exo_graph_spec_free(&spec);
     return crowd;

@@ -10,6 +10,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/meter.h"
 #include "graph/report.h"
 #include "graph/run.h"
 #include "graph/site.h"
@@ -61,7 +62,6 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
         st = exo_port_send(out, &item, EXO_PORT_TIMEOUT, err);
         cr_assert_null(item);
     }
-    exo_graph_metric(actor, "sent", world.items);
     exo_time over = exo_now(exo_clock_real()) + world.lingers;
     while (st == EXO_CANCELLED && exo_now(exo_clock_real()) < over)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -511,7 +511,9 @@ Test(graph_run, an_error_is_named_though_others_do_not_end, .timeout = 60)
 static void
 give_report(void *context, uint32_t i, exo_graph_report *out)
 {
-    static const char good[] = "{\"metrics\": {\"sent\": 1}, \"edges\": [{\"edge\": \"e\", \"items\": 7}]}",
+    static const char good[] =
+        "{\"meters\": {\"sent\": {\"kind\": \"counter\", \"unit\": \"1\", \"help\": \"h\", \"value\": 1}}, "
+        "\"edges\": [{\"edge\": \"e\", \"traffic\": [0, 7]}]}",
                       bad[] = "{cut";
     static exo_payload replies[2];
     (void)context;
@@ -528,10 +530,15 @@ Test(graph_run, a_report_that_cannot_be_read_hides_no_other)
     exo_err err = {0};
     cr_assert_eq(exo_graph_report_add_all(&result, 5, give_report, NULL, &err), EXO_INVAL);
     cr_expect_str_eq(err.text, "a_1: its report is none");
-    cr_assert_eq(result.num_figures, 3);
-    cr_expect_str_eq(result.figures[1].actor, "a_2");
-    cr_expect_str_eq(result.figures[2].actor, "a_4");
+    for (unsigned i = 0; i < 5; i++) {
+        char path[16];
+        exo_meter_sample sent = {0};
+        snprintf(path, sizeof path, "a_%u.sent", i);
+        cr_expect_eq(exo_meters_get(result.meters, path, &sent), i % 2 == 0, "%s", path);
+        cr_expect_eq(sent.count, i % 2 == 0, "%s", path);
+    }
     cr_expect_eq(result.ledger.length, 3);
+    cr_expect_eq(exo_ledger_sum(&result.ledger, "e").items, 21);
     exo_graph_result_release(&result);
 }
 

@@ -10,6 +10,7 @@
 
 #include "actors/rollout.h"
 #include "base/file.h"
+#include "base/meter.h"
 #include "graph/run.h"
 #include "support/temp.h"
 
@@ -70,10 +71,12 @@ outcome_release(struct outcome *out)
 static double
 figure(const struct outcome *out, const char *actor, const char *name)
 {
-    for (size_t i = 0; i < out->result.num_figures; i++)
-        if (strcmp(out->result.figures[i].actor, actor) == 0 && strcmp(out->result.figures[i].name, name) == 0)
-            return out->result.figures[i].value;
-    return (double)NAN;
+    char path[128];
+    exo_meter_sample s;
+    snprintf(path, sizeof path, "%s.%s", actor, name);
+    if (!exo_meters_get(out->result.meters, path, &s))
+        return (double)NAN;
+    return s.meter_class->kind == EXO_COUNTER ? (double)s.count : s.value;
 }
 
 /* The SHA-256 in the file of a trainer's result. */

@@ -663,6 +663,36 @@ Test(metrics, a_resumed_run_has_the_meters_of_each_step_once)
     exo_meters_free(&t.tree);
 }
 
+Test(metrics, meters_of_a_graph_have_times)
+{
+    struct decoded events[16];
+    struct tree t = new_tree();
+    exo_metrics *m = NULL;
+    exo_err err = {0};
+    exo_meters *sink = NULL;
+    exo_meter *items = NULL;
+    static const exo_meter_class items_class = {.name = "items", .unit = "items", .help = "items that came"};
+    cr_assert_eq(exo_meters_scope(&sink, t.tree, "sink_0", NULL), EXO_OK);
+    cr_assert_eq(exo_meter_declare(&items, sink, &items_class, NULL), EXO_OK);
+    write_file("meters.csv", "of a run before\n");
+    cr_assert_eq(exo_metrics_open_graph(&m, folder, &err), EXO_OK, "%s", err.text);
+    for (uint64_t i = 0; i < 3; i++) {
+        exo_meter_count(items, i);
+        cr_assert_eq(exo_metrics_meters_at(m, i < 2 ? 1500000999 : 2 * EXO_SECOND, sink, &err), EXO_OK, "%s", err.text);
+    }
+    exo_metrics_close(&m);
+    expect_file("meters.csv", "seconds,meter,value,unit\n1.500000,items,0,items\n1.500001,items,1,items\n"
+                              "2.000000,items,2,items\n");
+    cr_assert_eq(read_events(events, 16), 1 + 3);
+    cr_expect_eq(events[1].step, 1500);
+    cr_expect_eq(events[3].step, 2000);
+    cr_expect_float_eq(events[3].time - events[1].time, 0.5, 1e-3);
+    char path[512];
+    snprintf(path, sizeof path, "%s/train.csv", folder);
+    cr_expect_neq(access(path, F_OK), 0, "a graph has no table of steps");
+    exo_meters_free(&t.tree);
+}
+
 Test(metrics, meters_come_back_from_json)
 {
     struct tree t = new_tree();
@@ -673,6 +703,7 @@ Test(metrics, meters_come_back_from_json)
     json_t *json = exo_meters_json(t.tree);
     cr_assert_eq(json_object_set_new(json, "odd", json_integer(3)), 0);
     cr_assert_eq(json_object_set_new(json, "kindless", json_pack("{s:s}", "unit", "1")), 0);
+    cr_assert_eq(json_object_set_new(json, "unitless", json_pack("{s:s, s:s}", "kind", "counter", "help", "h")), 0);
     cr_assert_eq(json_object_set_new(json, "a..b", json_deep_copy(json_object_get(json, "node_0.rounds"))), 0);
     cr_assert_eq(exo_meters_new(&back, NULL), EXO_OK);
     exo_meters_of_json(back, json);
@@ -682,6 +713,7 @@ Test(metrics, meters_come_back_from_json)
     cr_expect(exo_meters_get(back, "node_0.norm", &s) && s.buckets[1] == 1 && s.meter_class->bounds[1] == 2);
     json_object_del(json, "odd");
     json_object_del(json, "kindless");
+    json_object_del(json, "unitless");
     json_object_del(json, "a..b");
     cr_expect(json_equal(json, again));
     json_decref(json);
