@@ -26,11 +26,36 @@ enum {
     MAX_PATH = 4096
 };
 
+enum {
+    STEP,
+    TRAIN_LOSS,
+    VAL_LOSS,
+    FINGERPRINT,
+    NUM_METERS
+};
+
+static const exo_meter_class meter_classes[NUM_METERS] = {
+    [STEP] = {.name = "step", .unit = "steps", .help = "steps that the node has done"},
+    [TRAIN_LOSS] = {.name = "train_loss",
+                    .unit = "1",
+                    .help = "training loss of the node at its last step",
+                    .kind = EXO_GAUGE},
+    [VAL_LOSS] = {.name = "val_loss",
+                  .unit = "1",
+                  .help = "loss of the node's own copy over the samples of the validation",
+                  .kind = EXO_GAUGE},
+    [FINGERPRINT] = {.name = "fingerprint",
+                     .unit = "1",
+                     .help = "the first 48 bits of the SHA-256 of the node's parameters at the end",
+                     .kind = EXO_GAUGE},
+};
+
 struct train_node {
     exo_text document;   /* what all nodes have in common, without its end */
     exo_fit_opts train;  /* the numbers of `train`                         */
     const char *refused; /* a key of `train` that only a job can heed      */
     exo_replica *replica;
+    exo_meter *meters[NUM_METERS];
     double loss, val_loss;
 };
 
@@ -223,7 +248,7 @@ join_all(exo_replica *r, exo_graph_actor *actor, exo_err *err)
 }
 
 static exo_status
-evaluate(struct train_node *n, exo_graph_actor *actor, exo_err *err)
+evaluate(struct train_node *n, exo_err *err)
 {
     exo_replica *r = n->replica;
     exo_replica_figures figures = {0};
@@ -234,7 +259,7 @@ evaluate(struct train_node *n, exo_graph_actor *actor, exo_err *err)
     exo_status st = exo_replica_evaluate(r, r->params, &figures, NULL, err);
     n->val_loss = figures.loss;
     if (st == EXO_OK)
-        exo_graph_metric(actor, "val_loss", figures.loss);
+        exo_meter_set(n->meters[VAL_LOSS], figures.loss);
     return st;
 }
 
@@ -251,9 +276,9 @@ train(struct train_node *n, exo_graph_actor *actor, exo_err *err)
         if (st != EXO_OK)
             break;
         n->loss = (double)loss;
-        exo_graph_metric(actor, "train_loss", n->loss);
-        exo_graph_metric(actor, "step", (double)r->node.step);
-        st = evaluate(n, actor, err);
+        exo_meter_set(n->meters[TRAIN_LOSS], n->loss);
+        exo_meter_count(n->meters[STEP], r->node.step);
+        st = evaluate(n, err);
     }
     exo_compute_leave();
     return st;
@@ -288,14 +313,14 @@ write_result(const struct train_node *n, const exo_graph_actor *actor, const cha
 
 /* The numbers that make two copies of a model the same, shortened so that a figure has them exactly: also from workers, which write no files. */
 static exo_status
-tell_result(struct train_node *n, exo_graph_actor *actor, exo_err *err)
+tell_result(struct train_node *n, const exo_graph_actor *actor, exo_err *err)
 {
     const exo_replica *r = n->replica;
     char sha256[65];
     unsigned long long first = 0;
     exo_sha256(exo_params_values(r->params), r->node.numel * sizeof(float), sha256);
     sscanf(sha256, "%12llx", &first);
-    exo_graph_metric(actor, "fingerprint", (double)first);
+    exo_meter_set(n->meters[FINGERPRINT], (double)first);
     return write_result(n, actor, sha256, err);
 }
 
@@ -304,7 +329,9 @@ run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     struct train_node *n = self;
     uint64_t elapsed = 0;
-    exo_status st = open_replica(n, actor, err);
+    exo_status st = exo_meter_declare_all(n->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
+    if (st == EXO_OK)
+        st = open_replica(n, actor, err);
     if (st == EXO_OK)
         st = join_all(n->replica, actor, err);
     if (st == EXO_OK)

@@ -54,6 +54,18 @@ query(const exo_onednn_op *op, dnnl_query_t what, int index)
     return dnnl_primitive_desc_query_md(op->desc, what, index);
 }
 
+/* The orders of weights that the primitives have. */
+static void
+take_orders(const struct sized *ops, dnnl_memory_desc_t *w, dnnl_memory_desc_t *data_w,
+            dnnl_memory_desc_t *grad_w)
+{
+    *w = *query(&ops->forward, dnnl_query_weights_md, 0);
+    if (ops->data.desc)
+        *data_w = *query(&ops->data, dnnl_query_weights_md, 0);
+    if (ops->weights.desc)
+        *grad_w = *query(&ops->weights, dnnl_query_diff_weights_md, 0);
+}
+
 /* `like`: primitives whose orders of weights these must have; NULL: oneDNN chooses the orders. */
 static exo_status
 make_primitives(struct sized *ops, const exo_conv_shape *s, size_t samples,
@@ -83,13 +95,8 @@ make_primitives(struct sized *ops, const exo_conv_shape *s, size_t samples,
     dnnl_memory_desc_init_by_tag(&w, 4, w_dims, type, dnnl_format_tag_any);
     dnnl_memory_desc_init_by_tag(&grad_w, 4, w_dims, dnnl_f32, dnnl_format_tag_any);
     dnnl_memory_desc_t data_w = w;
-    if (like) {
-        w = *query(&like->forward, dnnl_query_weights_md, 0);
-        if (like->data.desc)
-            data_w = *query(&like->data, dnnl_query_weights_md, 0);
-        if (like->weights.desc)
-            grad_w = *query(&like->weights, dnnl_query_diff_weights_md, 0);
-    }
+    if (like)
+        take_orders(like, &w, &data_w, &grad_w);
     dnnl_memory_desc_init_by_tag(&b, 1, b_dims, dnnl_f32, dnnl_a);
     const dnnl_memory_desc_t *bias = s->with_bias ? &b : NULL;
 

@@ -44,7 +44,7 @@ unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload,
         return NULL;
     const uint8_t *data = bytes.data ? bytes.data : nothing;
     if (is_flat(descriptor, (exo_wire_bytes){.at = data, .end = data + bytes.size}, 1, &parts))
-        message = exo_message_unpack_bytes(descriptor, bytes.size, data);
+        exo_message_unpack_bytes(&message, descriptor, bytes.size, data);
     exo_payload_release(&bytes);
     return message;
 }

@@ -40,9 +40,14 @@ exo_args_decode(const exo_args *args, const exo_payload *payload, ProtobufCMessa
                         payload->size);
     const uint8_t *data = bytes.data ? bytes.data : nothing;
     st = exo_args_check(args, data, bytes.size, err);
-    if (st == EXO_OK && !(*out = exo_message_unpack_bytes(args->fields, bytes.size, data)))
-        st = exo_fail(err, EXO_INVAL, "%s: the argument is no message", args->method);
+    void *message = NULL;
+    if (st == EXO_OK &&
+        (st = exo_message_unpack_bytes(&message, args->fields, bytes.size, data)) != EXO_OK)
+        exo_fail(err, st,
+                 st == EXO_NOMEM ? "%s: no memory for a message" : "%s: the argument is no message",
+                 args->method);
     exo_payload_release(&bytes);
+    *out = message;
     return st;
 }
 

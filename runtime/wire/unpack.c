@@ -2,6 +2,7 @@
 #include "wire/unpack.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <exogym/memory.h>
@@ -22,6 +23,7 @@ struct block {
 struct arena {
     ProtobufCAllocator allocator;
     struct block *newest;
+    bool failed; /* there was no memory for a part */
 };
 
 /* What the first part of a block belongs to: the message is behind it. */
@@ -30,18 +32,25 @@ struct head {
 };
 
 static void *
+fail(struct arena *a)
+{
+    a->failed = true;
+    return NULL;
+}
+
+static void *
 take(void *context, size_t size)
 {
     struct arena *a = context;
     struct block *b = a->newest;
     if (size > SIZE_MAX / 2)
-        return NULL;
+        return fail(a);
     size_t part = (size + UNIT - 1) / UNIT * UNIT;
     if (!b || b->size - b->used < part) {
         size_t room = !b || b->size < LEAST ? LEAST : b->size < MOST ? b->size : MOST;
         room = part > room ? part : room;
         if (!(b = exo_calloc(1, sizeof *b + room)))
-            return NULL;
+            return fail(a);
         b->size = room;
         b->next = a->newest;
         a->newest = b;
@@ -76,15 +85,16 @@ guess(const ProtobufCMessageDescriptor *descriptor, size_t size)
     return sizeof(struct head) + descriptor->sizeof_message + UNIT + parts;
 }
 
-void *
-exo_message_unpack_bytes(const ProtobufCMessageDescriptor *descriptor, size_t size,
+exo_status
+exo_message_unpack_bytes(void **out, const ProtobufCMessageDescriptor *descriptor, size_t size,
                          const uint8_t *data)
 {
     struct arena a = {.allocator = {.alloc = take, .free = leave}};
     size_t room = guess(descriptor, size);
+    *out = NULL;
     a.allocator.allocator_data = &a;
     if (!(a.newest = exo_calloc(1, sizeof *a.newest + room)))
-        return NULL;
+        return EXO_NOMEM;
     a.newest->size = room;
     struct head *head = take(&a, sizeof *head);
     ProtobufCMessage *message = protobuf_c_message_unpack(descriptor, &a.allocator, size, data);
@@ -92,10 +102,11 @@ exo_message_unpack_bytes(const ProtobufCMessageDescriptor *descriptor, size_t si
     assert(!message || (void *)message == (void *)(head + 1));
     if ((void *)message != (void *)(head + 1)) {
         free_blocks(a.newest);
-        return NULL;
+        return a.failed ? EXO_NOMEM : EXO_INVAL;
     }
     head->newest = a.newest;
-    return message;
+    *out = message;
+    return EXO_OK;
 }
 
 void

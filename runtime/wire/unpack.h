@@ -11,10 +11,12 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-/* The message in data[0..size), released with exo_message_release. NULL: there is none of that type, or
- * no memory. Nothing else may change `data` meanwhile. Any thread. */
-void *exo_message_unpack_bytes(const ProtobufCMessageDescriptor *descriptor, size_t size,
-                               const uint8_t *data);
+#include <exogym/status.h>
+
+/* Gives the message in data[0..size), which the caller releases with exo_message_release. Nothing else may
+ * change `data` meanwhile. Any thread. Errors (*out is NULL): INVAL (there is none of that type), NOMEM. */
+exo_status exo_message_unpack_bytes(void **out, const ProtobufCMessageDescriptor *descriptor,
+                                    size_t size, const uint8_t *data);
 
 /* Frees a message from above; NULL is fine. What its fields were set to since is not freed. */
 void exo_message_release(ProtobufCMessage *message);

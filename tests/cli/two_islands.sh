@@ -8,7 +8,13 @@ short=(--set actors.node.config.train.max_steps=6 --set actors.node.config.strat
 
 # figure NAME KEY: of each node, from result.json of a run.
 figure() {
-    grep -o "\"$2\": [^,}]*" "runs/$1/result.json" | sed 's/.*: //'
+    python3 - "runs/$1/result.json" "$2" <<'END'
+import json, sys
+meters = json.load(open(sys.argv[1]))["meters"]
+for path in sorted(meters):
+    if path.split(".")[1:] == [sys.argv[2]]:
+        print(repr(meters[path]["value"]))
+END
 }
 
 # sum NAME EDGE: payload bytes of an edge, all nodes together.
