@@ -1,4 +1,5 @@
-/* Graph classes for tests of the command: a source that sends so many numbers, a few each second, and a sink that counts and adds them up. */
+/* Graph classes for tests of the command: a source that sends so many numbers, a few each second, and a sink that counts and adds them up, and
+ * with `wide` declares eight meters of long texts. */
 #include <time.h>
 
 #include <exogym/graph.h>
@@ -38,18 +39,38 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
+#define LONG "a text of many words that says next to nothing, but it does so at length; "
+#define WIDE(number)                                                                                                   \
+    {                                                                                                                  \
+        .name = "wide_" #number, .unit = "1", .help = LONG LONG LONG                                                   \
+    }
+
+static const exo_meter_class wide[] = {WIDE(0), WIDE(1), WIDE(2), WIDE(3), WIDE(4), WIDE(5), WIDE(6), WIDE(7)};
+
+struct sink {
+    bool wide;
+};
+
+static exo_status
+sink_init(void *self, exo_config *config, exo_err *err)
+{
+    return exo_config_bool(config, "wide", false, &((struct sink *)self)->wide, err);
+}
+
 static exo_status
 sink_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
-    (void)self;
+    const struct sink *s = self;
     exo_port *in = exo_graph_input(actor, "numbers");
     static const exo_meter_class classes[] = {
         {.name = "count", .unit = "items", .help = "items of numbers"},
         {.name = "sum", .unit = "1", .help = "sum of their last numbers", .kind = EXO_GAUGE}};
     double sum = 0;
     exo_item *item = NULL;
-    exo_meter *meters[2];
+    exo_meter *meters[2], *unused[sizeof wide / sizeof *wide];
     exo_status st = exo_meter_declare_all(meters, exo_graph_meters(actor), classes, 2, err);
+    if (st == EXO_OK && s->wide)
+        st = exo_meter_declare_all(unused, exo_graph_meters(actor), wide, sizeof wide / sizeof *wide, err);
     if (st != EXO_OK)
         return st;
     while ((st = exo_port_receive(in, EXO_PORT_TIMEOUT, &item, err)) == EXO_OK) {
@@ -78,6 +99,8 @@ static const exo_graph_class sink = {.name = "sink",
                                      .help = "counts numbers",
                                      .ports = sink_ports,
                                      .num_ports = 1,
+                                     .state_size = sizeof(struct sink),
+                                     .init = sink_init,
                                      .run = sink_run,
                                      .order = "*receive numbers"};
 
