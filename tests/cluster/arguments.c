@@ -266,8 +266,10 @@ static bool
 graph_actor_serves(const subject *s, exo_err *err)
 {
     exo_payload reply = {0};
-    bool serves =
-        ask(s->actor, "run", NULL, 0, &reply, err) == EXO_OK && reply.size > 0 && strstr(reply.data, "\"sent\":1.0");
+    bool serves = ask(s->actor, "run", NULL, 0, &reply, err) == EXO_OK && reply.size > 0;
+    const char *sent = serves ? strstr(reply.data, "\"sent\":{") : NULL;
+    const char *value = sent ? strstr(sent, "\"value\":") : NULL;
+    serves = value && strtod(value + strlen("\"value\":"), NULL) == 1;
     exo_payload_release(&reply);
     return serves;
 }
