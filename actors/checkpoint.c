@@ -359,8 +359,7 @@ exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_con
     }
     const char *key;
     json_t *value;
-    json_object_foreach(now, key, value)
-    {
+    json_object_foreach (now, key, value) {
         json_t *old = json_object_get(then, key);
         if (old && json_equal(old, value))
             continue;

@@ -26,9 +26,13 @@ struct ddp {
 };
 
 static const exo_meter_class early_buckets = {
-    .name = "early_buckets", .unit = "buckets", .help = "buckets of gradients whose mean was begun within backward"};
+    .name = "early_buckets",
+    .unit = "buckets",
+    .help = "buckets of gradients whose mean was begun within backward"};
 static const exo_meter_class late_buckets = {
-    .name = "late_buckets", .unit = "buckets", .help = "buckets of gradients whose mean was begun after backward"};
+    .name = "late_buckets",
+    .unit = "buckets",
+    .help = "buckets of gradients whose mean was begun after backward"};
 
 static exo_status
 ddp_init(void *self, exo_config *config, exo_err *err)
@@ -74,8 +78,8 @@ static exo_status
 begin_next(struct ddp *d, exo_node *node, exo_err *err)
 {
     struct bucket *b = &d->buckets[d->begun++];
-    return exo_comm_begin_all_reduce(&b->request, node->group, exo_array_part(node->grads, b->first, b->count),
-                                     EXO_MEAN, err);
+    return exo_comm_begin_all_reduce(
+        &b->request, node->group, exo_array_part(node->grads, b->first, b->count), EXO_MEAN, err);
 }
 
 static exo_status
@@ -86,7 +90,8 @@ ddp_gradient_ready(void *self, exo_node *node, size_t first, size_t count, exo_e
     for (size_t i = d->begun; i < d->num_buckets; i++)
         if (first >= d->buckets[i].first && first - d->buckets[i].first < d->buckets[i].count)
             d->buckets[i].left -= count;
-    for (; st == EXO_OK && d->begun < d->num_buckets && d->buckets[d->begun].left == 0; exo_meter_add(d->early, 1))
+    for (; st == EXO_OK && d->begun < d->num_buckets && d->buckets[d->begun].left == 0;
+         exo_meter_add(d->early, 1))
         st = begin_next(d, node, err);
     return st;
 }
@@ -135,11 +140,13 @@ ddp_steps_alone(const void *self, uint32_t num_nodes)
 }
 
 static size_t
-ddp_edges(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+ddp_edges(const void *self, size_t numel, uint32_t num_nodes,
+          exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
 {
     (void)self;
     (void)num_nodes;
-    out[0] = (exo_strategy_edge){.carries = "gradients", .route = "all_reduce", .elements = (double)numel, .every = 1};
+    out[0] = (exo_strategy_edge){
+        .carries = "gradients", .route = "all_reduce", .elements = (double)numel, .every = 1};
     return 1;
 }
 

@@ -43,10 +43,12 @@ struct seat {
 /* --- Options ----------------------------------------------------------------------------------------------------------------------- */
 
 static exo_status
-read_part(struct part *part, exo_config *config, const char *key, const char *fallback, exo_err *err)
+read_part(struct part *part, exo_config *config, const char *key, const char *fallback,
+          exo_err *err)
 {
     const char *name = NULL;
-    exo_config *node = exo_config_get(config, key), *options = exo_config_is_map(node) ? node : NULL;
+    exo_config *node = exo_config_get(config, key),
+               *options = exo_config_is_map(node) ? node : NULL;
     exo_status st = options ? exo_config_string(options, "name", NULL, &name, err)
                             : exo_config_string(config, key, fallback, &name, err);
     if (st == EXO_OK && !name)
@@ -68,7 +70,8 @@ read_part(struct part *part, exo_config *config, const char *key, const char *fa
 }
 
 static size_t
-edges_of(const struct part *part, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+edges_of(const struct part *part, size_t numel, uint32_t num_nodes,
+         exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
 {
     memset(out, 0, EXO_STRATEGY_MAX_EDGES * sizeof *out);
     return part->strategy->edges ? part->strategy->edges(part->self, numel, num_nodes, out) : 0;
@@ -80,17 +83,20 @@ check_parts(const struct islands *s, exo_config *config, exo_err *err)
 {
     exo_strategy_edge inside[EXO_STRATEGY_MAX_EDGES], across[EXO_STRATEGY_MAX_EDGES];
     const exo_strategy_class *in = s->inside.strategy, *out = s->across.strategy;
-    const exo_config *node = exo_config_get(config, exo_config_has(config, "across") ? "across" : "inside");
+    const exo_config *node =
+        exo_config_get(config, exo_config_has(config, "across") ? "across" : "inside");
     if (!out->steps_alone || !out->steps_alone(s->across.self, 2))
-        return exo_config_fail(node, err, "across: '%s' does not begin with a step of the node's own, as diloco does",
-                               out->name);
+        return exo_config_fail(
+            node, err, "across: '%s' does not begin with a step of the node's own, as diloco does",
+            out->name);
     size_t ins = edges_of(&s->inside, 1, 2, inside), outs = edges_of(&s->across, 1, 2, across);
     if (ins != 1 || outs != 1)
-        return exo_config_fail(node, err, "'%s' does not say what it sends, or sends more than one thing",
+        return exo_config_fail(node, err,
+                               "'%s' does not say what it sends, or sends more than one thing",
                                ins != 1 ? in->name : out->name);
     if (strcmp(inside[0].carries, across[0].carries) == 0)
-        return exo_config_fail(node, err, "'%s' inside and '%s' across both send %s", in->name, out->name,
-                               across[0].carries);
+        return exo_config_fail(node, err, "'%s' inside and '%s' across both send %s", in->name,
+                               out->name, across[0].carries);
     return EXO_OK;
 }
 
@@ -126,7 +132,8 @@ islands_check(const void *self, uint32_t num_nodes, exo_err *err)
 {
     const struct islands *s = self;
     if (s->size > num_nodes)
-        return exo_fail(err, EXO_INVAL, "%.300s: island_size must be at most %u, the number of nodes, got %llu",
+        return exo_fail(err, EXO_INVAL,
+                        "%.300s: island_size must be at most %u, the number of nodes, got %llu",
                         s->place, num_nodes, (unsigned long long)s->size);
     uint32_t rest = num_nodes % (uint32_t)s->size;
     exo_status st = check_part(&s->inside, (uint32_t)s->size, err);
@@ -174,7 +181,8 @@ open_island(struct islands *s, exo_node *node, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for an island of %u nodes", s->count);
     for (uint32_t i = 0; i < s->count; i++)
         ranks[i] = first + i;
-    exo_status st = exo_group_among(&s->island, node->inside ? node->inside : node->group, ranks, s->count, err);
+    exo_status st = exo_group_among(&s->island, node->inside ? node->inside : node->group, ranks,
+                                    s->count, err);
     exo_free(ranks);
     return st;
 }
@@ -192,7 +200,9 @@ islands_start(void *self, exo_node *node, exo_err *err)
     if (s->inside.strategy->start)
         st = s->inside.strategy->start(s->inside.self, node, err);
     sit_back(node, &seat);
-    return st == EXO_OK && s->across.strategy->start ? s->across.strategy->start(s->across.self, node, err) : st;
+    return st == EXO_OK && s->across.strategy->start
+               ? s->across.strategy->start(s->across.self, node, err)
+               : st;
 }
 
 static exo_status
@@ -257,7 +267,8 @@ islands_release(void *self)
 }
 
 static size_t
-islands_edges(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+islands_edges(const void *self, size_t numel, uint32_t num_nodes,
+              exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
 {
     const struct islands *s = self;
     exo_strategy_edge across[EXO_STRATEGY_MAX_EDGES];
@@ -272,7 +283,8 @@ islands_edges(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_e
 
 const exo_strategy_class exo_islands_class = {
     .name = "islands",
-    .help = "one strategy inside islands of nodes, another across them; options island_size, inside, across",
+    .help = "one strategy inside islands of nodes, another across them; options island_size, "
+            "inside, across",
     .state_size = sizeof(struct islands),
     .init = islands_init,
     .start = islands_start,

@@ -44,8 +44,9 @@ enum {
 
 /* What a meter is: static, and the same for every scope that has it. */
 typedef struct exo_meter_class {
-    const char *name;     /* unique in its scope: letters, digits, '_' and '-'                   */
-    const char *unit;     /* "bytes", "ns", "tokens"; "1": a plain number. Printable ASCII without ',' and '"' */
+    const char *name; /* unique in its scope: letters, digits, '_' and '-'                   */
+    /* "bytes", "ns", "tokens"; "1": a plain number. Printable ASCII without \',\' and \'"\'. */
+    const char *unit;
     const char *help;     /* what it says, in a few words: a line of UTF-8                     */
     exo_meter_kind kind;  /* zeroed: a counter                                  */
     const double *bounds; /* of a histogram: (num_bounds), finite and ascending */
@@ -61,15 +62,17 @@ EXO_API exo_status exo_meters_new(exo_meters **out, exo_err *err);
 EXO_API void exo_meters_free(exo_meters **tree);
 /* The scope of that name in another one, made if it is new; in NULL there is none, *out is NULL. Errors (*out is NULL): INVAL (the name),
  * EXISTS (a meter has it), FULL, NOMEM. */
-EXO_API exo_status exo_meters_scope(exo_meters **out, exo_meters *parent, const char *name, exo_err *err);
+EXO_API exo_status exo_meters_scope(exo_meters **out, exo_meters *parent, const char *name,
+                                    exo_err *err);
 /* The meter of that class in a scope: the same again if it was declared before. In NULL, nobody's scope, *out is NULL. Classes are compared by
  * their address. Errors (*out is NULL): INVAL (the class), EXISTS (another has the name), FULL, NOMEM. */
-EXO_API exo_status exo_meter_declare(exo_meter **out, exo_meters *scope, const exo_meter_class *meter_class,
-                                     exo_err *err);
+EXO_API exo_status exo_meter_declare(exo_meter **out, exo_meters *scope,
+                                     const exo_meter_class *meter_class, exo_err *err);
 
 /* The same for several: out (count), in the order of `classes`. An error leaves NULL for the one that failed and those after it. */
-EXO_API exo_status exo_meter_declare_all(exo_meter **out, exo_meters *scope, const exo_meter_class *classes,
-                                         size_t count, exo_err *err);
+EXO_API exo_status exo_meter_declare_all(exo_meter **out, exo_meters *scope,
+                                         const exo_meter_class *classes, size_t count,
+                                         exo_err *err);
 
 /* Of a counter: adds; wraps around after 2^64. */
 EXO_API void exo_meter_add(exo_meter *meter, uint64_t amount);
@@ -82,16 +85,20 @@ EXO_API void exo_meter_observe(exo_meter *meter, double value);
 
 /* A meter as it was when the walk came to it. Of a histogram the parts are read one by one: one that is observed meanwhile may be in some. */
 typedef struct exo_meter_sample {
-    const char *path; /* "node_0.strategy.rounds": scopes below the one that was walked, and the name; for the call */
-    const exo_meter_class *meter_class;     /* what it is                                              */
-    uint64_t count;                         /* of a counter its value, of a histogram the observations */
-    double value;                           /* of a gauge its value, of a histogram the sum            */
-    uint64_t buckets[EXO_METER_BOUNDS + 1]; /* (num_bounds + 1): not more than each bound, and all others */
+    /* "node_0.strategy.rounds": the scopes below the one that is walked, and the name; valid during
+     * the call */
+    const char *path;
+    const exo_meter_class *meter_class; /* what it is */
+    uint64_t count; /* of a counter its value, of a histogram the observations */
+    double value;   /* of a gauge its value, of a histogram the sum            */
+    /* (num_bounds + 1): not more than each bound, and all others */
+    uint64_t buckets[EXO_METER_BOUNDS + 1];
 } exo_meter_sample;
 
 /* Calls for every meter of a scope and of those in it, in the order of declaration, a scope where it was made. `each` runs under no lock.
  * NULL has none. FULL: a path does not fit into EXO_METER_PATH. */
-EXO_API exo_status exo_meters_walk(const exo_meters *scope, void (*each)(void *context, const exo_meter_sample *sample),
+EXO_API exo_status exo_meters_walk(const exo_meters *scope,
+                                   void (*each)(void *context, const exo_meter_sample *sample),
                                    void *context, exo_err *err);
 
 EXO_DECLS_END

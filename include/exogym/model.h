@@ -42,7 +42,8 @@ EXO_DECLS_BEGIN
 
 /* --- Building ------------------------------------------------------------------------------------------------------- */
 
-typedef struct exo_builder exo_builder; /* a model that is being built; lives as long as the call of `build` */
+/* A model that is being built; lives as long as the call of `build`. */
+typedef struct exo_builder exo_builder;
 
 /* Which initial values. */
 typedef enum exo_init_kind {
@@ -68,10 +69,10 @@ EXO_API exo_init exo_init_kaiming_uniform(size_t fan_in);
 /* exo_build_param declares a parameter (learned, has a gradient), exo_build_buffer a buffer (a statistic that is kept but not learned). Names are unique;
  * `name` is copied. Initial values are drawn from (seed, INIT, 0, index), so they do not depend on other parameters'
  * sizes. Errors stick in the builder. */
-EXO_API exo_param exo_build_param(exo_builder *builder, const char *name, size_t num_dims, const size_t *dims,
-                                  exo_init init);
-EXO_API exo_param exo_build_buffer(exo_builder *builder, const char *name, size_t num_dims, const size_t *dims,
-                                   exo_init init);
+EXO_API exo_param exo_build_param(exo_builder *builder, const char *name, size_t num_dims,
+                                  const size_t *dims, exo_init init);
+EXO_API exo_param exo_build_buffer(exo_builder *builder, const char *name, size_t num_dims,
+                                   const size_t *dims, exo_init init);
 
 /* The first error of the builder, for the end of `build`. */
 EXO_API exo_status exo_build_status(const exo_builder *builder, exo_err *err);
@@ -99,8 +100,8 @@ typedef struct exo_output {
 /* The outputs of one pass: made by exo_outputs_init, filled by exo_model_forward. The caller's plain data, with nothing to free. Names must
  * outlive the pass; tensors are valid until the next exo_tape_begin. One thread at a time, as the tape. */
 typedef struct exo_outputs {
-    exo_tape *tape;                    /* of the pass; NULL before forward */
-    size_t count;                      /* beyond EXO_MAX_OUTPUTS: too many names, which forward refuses */
+    exo_tape *tape; /* of the pass; NULL before forward */
+    size_t count;   /* beyond EXO_MAX_OUTPUTS: too many names, which forward refuses */
     exo_output items[EXO_MAX_OUTPUTS]; /* (count) */
 } exo_outputs;
 
@@ -112,7 +113,8 @@ EXO_API bool exo_outputs_wants(const exo_outputs *outputs, const char *name);
 /* For `forward`: gives an output. Nothing happens if it was not asked for, or if it is NULL. */
 EXO_API void exo_outputs_give(exo_outputs *outputs, const char *name, exo_tensor *output);
 /* The same of an output x weight^T that is not computed: losses compute a piece of it at a time. x (R, W), weight (V, W). */
-EXO_API void exo_outputs_give_product(exo_outputs *outputs, const char *name, exo_tensor *x, exo_tensor *weight);
+EXO_API void exo_outputs_give_product(exo_outputs *outputs, const char *name, exo_tensor *x,
+                                      exo_tensor *weight);
 
 /* An output as one tensor; of a product, this computes it, once. NULL, with INVAL in the tape: it was not asked for. */
 EXO_API exo_tensor *exo_outputs_get(exo_outputs *outputs, const char *name);
@@ -125,7 +127,8 @@ typedef struct exo_objective {
     const char *const *outputs; /* names of those that it takes, then NULL */
     /* The mean loss over the batch, one element, and figures beside it (exo_tape_metric). `self` is the model's state, for an objective that belongs
      * to one class. Runs on any thread, on several at once. NULL: see exo_tape_error. */
-    exo_tensor *(*loss)(const void *self, exo_tape *tape, exo_outputs *outputs, const exo_batch *batch);
+    exo_tensor *(*loss)(const void *self, exo_tape *tape, exo_outputs *outputs,
+                        const exo_batch *batch);
 } exo_objective;
 
 /* Cross-entropy of "logits" (N, K) with the batch's second field, int32 labels (N) in [0, K), or negative for none; and the accuracy. */
@@ -166,9 +169,10 @@ typedef struct exo_param_info {
     size_t num_dims;           /* at most EXO_MAX_DIMS                     */
     size_t dims[EXO_MAX_DIMS]; /* (num_dims), row-major                    */
     size_t numel;              /* the product of dims                      */
-    size_t offset;             /* in elements, in the flat values (and gradients), or in the flat buffers */
-    bool is_buffer;            /* a statistic, which is not learned */
-    bool frozen;               /* a parameter that is not learned: it lies among the buffers, after the statistics */
+    size_t offset;  /* in elements, in the flat values (and gradients), or in the flat buffers */
+    bool is_buffer; /* a statistic, which is not learned */
+    /* a parameter that is not learned: it lies among the buffers, after the statistics */
+    bool frozen;
 } exo_param_info;
 
 EXO_API size_t exo_params_count(const exo_params *params); /* parameters and buffers */
@@ -184,8 +188,9 @@ EXO_API size_t exo_params_frozen_numel(const exo_params *params);
 
 /* Where the values of the index-th parameter or buffer are: (infos[index].numel). */
 EXO_API float *exo_params_at(exo_params *params, size_t index);
-EXO_API float *exo_params_values(exo_params *params);   /* (numel) */
-EXO_API float *exo_params_grads(exo_params *params);    /* (numel); NULL: a copy without room for them */
+EXO_API float *exo_params_values(exo_params *params); /* (numel) */
+/* (numel); NULL: a copy without room for them. */
+EXO_API float *exo_params_grads(exo_params *params);
 EXO_API float *exo_params_buffers(exo_params *params);  /* (buffer_numel) */
 EXO_API void exo_params_zero_grads(exo_params *params); /* of a copy that has them */
 /* Frees it and sets *params to NULL; accepts NULL in it. */
@@ -200,10 +205,12 @@ typedef struct exo_model exo_model;
  * takes others. Every model takes the option `frozen`, a shell pattern of
  * parameter names, glob(7), or a list of such: these are kept as they begin. Backward computes no gradients of them, optimizers keep no state,
  * and strategies neither see nor send them. INVAL: a pattern that matches none, or all are frozen. */
-EXO_API exo_status exo_model_new(exo_model **out, const exo_model_class *model_class, exo_config *config, exo_err *err);
+EXO_API exo_status exo_model_new(exo_model **out, const exo_model_class *model_class,
+                                 exo_config *config, exo_err *err);
 /* The same by name ("mnist_cnn", "mlp", ... or what a plugin registered). NOT_FOUND names the nearest one,
  * or all. */
-EXO_API exo_status exo_model_new_named(exo_model **out, const char *name, exo_config *config, exo_err *err);
+EXO_API exo_status exo_model_new_named(exo_model **out, const char *name, exo_config *config,
+                                       exo_err *err);
 /* Counts one more reference and returns `model`. */
 EXO_API exo_model *exo_model_hold(exo_model *model);
 /* Gives a reference back and sets *model to NULL; accepts NULL in it. */
@@ -220,9 +227,11 @@ EXO_API const exo_param_info *exo_model_infos(const exo_model *model);
 EXO_API size_t exo_model_num_infos(const exo_model *model);
 
 /* A new copy of the numbers, initialized from `seed`. The caller frees it, before the model is dropped for the last time. */
-EXO_API exo_status exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err);
+EXO_API exo_status exo_model_params(exo_model *model, uint64_t seed, exo_params **out,
+                                    exo_err *err);
 /* The same without room for gradients: to be evaluated, or for passes that hand them to a sink. */
-EXO_API exo_status exo_model_values(exo_model *model, uint64_t seed, exo_params **out, exo_err *err);
+EXO_API exo_status exo_model_values(exo_model *model, uint64_t seed, exo_params **out,
+                                    exo_err *err);
 /* A new copy without gradients, all zero: for values from elsewhere, to be evaluated. Freed likewise. */
 EXO_API exo_status exo_model_copy(exo_model *model, exo_params **out, exo_err *err);
 /* What a pass takes, in bytes. */
@@ -233,11 +242,13 @@ typedef struct exo_pass_memory {
 /* What the tape of a pass over `size` samples of such fields (data.h) takes, and what plans and
  * primitives take beside it. Computes nothing and takes next to no memory: so a model can be
  * asked that would not fit. Errors: the model's own, NOMEM. */
-EXO_API exo_status exo_model_pass_memory(const exo_model *model, const exo_pass *pass, const exo_dataset *data,
-                                         size_t size, exo_pass_memory *out, exo_err *err);
+EXO_API exo_status exo_model_pass_memory(const exo_model *model, const exo_pass *pass,
+                                         const exo_dataset *data, size_t size, exo_pass_memory *out,
+                                         exo_err *err);
 /* The outputs of the batch that were asked for, on the tape. False: exo_tape_error says why; NOT_FOUND: the model has no output of such a
  * name. */
-EXO_API bool exo_model_forward(const exo_model *model, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs);
+EXO_API bool exo_model_forward(const exo_model *model, exo_tape *tape, const exo_batch *batch,
+                               exo_outputs *outputs);
 /* What jobs train it for; NULL: they do not. */
 EXO_API const exo_objective *exo_model_objective(const exo_model *model);
 /* The objective's loss of the batch: forward with the outputs that it takes. NULL: exo_tape_error says why; UNSUPPORTED: there is no

@@ -31,29 +31,34 @@ EXO_DECLS_BEGIN
 typedef struct exo_node {
     uint32_t rank, num_nodes; /* of this node; of all */
     uint64_t step;            /* local steps done before this one: t, from 0 */
-    uint64_t max_steps;       /* of the whole run                            */
+    uint64_t max_steps;       /* of the whole run */
     uint64_t seed;            /* the run's */
-    size_t numel;             /* Psi                                                   */
-    exo_array params;         /* (numel) theta; its device is the node's               */
-    exo_array grads; /* (numel) mean over this node's batch; data NULL where the inner step is taken within backward */
-    exo_array buffers; /* (buffer_numel) statistics, as batch-norm's            */
+    size_t numel;             /* Psi */
+    exo_array params;         /* (numel) theta; its device is the node's */
+    /* (numel) the mean over this node's batch; data NULL where the inner step is taken within
+     * backward */
+    exo_array grads;
+    exo_array buffers; /* (buffer_numel) statistics, such as batch-norm's */
     size_t buffer_numel;
-    exo_params *model; /* the same buffers with names and shapes; may be NULL      */
-    const exo_param_info
-        *infos; /* (num_infos) those names and shapes; NULL: they are not known, and there are no parameter groups.
-                                  * Frozen ones are among them: they lie in model's buffers beyond buffer_numel, and no strategy touches them */
+    exo_params *model; /* the same buffers with names and shapes; may be NULL */
+    /* (num_infos) those names and shapes; NULL: unknown, and there are no parameter groups. Frozen
+     * parameters are among them: they lie in model's buffers beyond buffer_numel, and no strategy
+     * touches them. */
+    const exo_param_info *infos;
     size_t num_infos;
-    exo_group *group;             /* all nodes of the run; what it sends is counted           */
-    exo_optim *optim;             /* the inner optimizer; made by exo_strategy_start, the node's to free */
-    exo_optim_spec inner;         /* its constants; its groups are the strategy's             */
-    const exo_schedule *schedule; /* the strategy's; NULL: constant                   */
-    float max_norm;               /* 0: no clip                                            */
-    float lr;                     /* written by exo_node_inner_step: the rate it used      */
-    float grad_norm;              /* written by it: the norm before clipping, if it clips  */
-    bool stepped;                 /* within backward: the next exo_node_inner_step does nothing more */
-    exo_meters *
-        meters; /* where the strategy declares its meters (meter.h), from start on; not to be counted in release. NULL: nobody looks */
-    /* All nodes, too, over the first of the two edges that a strategy declares; `group` is over the second. NULL: `group` is over both. */
+    exo_group *group;     /* all nodes of the run; what it sends is counted */
+    exo_optim *optim;     /* the inner optimizer; made by exo_strategy_start, the node's to free */
+    exo_optim_spec inner; /* its constants; its groups are the strategy's */
+    const exo_schedule *schedule; /* the strategy's; NULL: constant */
+    float max_norm;               /* 0: no clip */
+    float lr;                     /* written by exo_node_inner_step: the rate it used */
+    float grad_norm;              /* likewise: the norm before clipping, if it clips */
+    bool stepped; /* within backward: the next exo_node_inner_step does nothing more */
+    /* The scope for the strategy's meters (meter.h), from start on; not to be counted in release.
+     * NULL: nobody looks. */
+    exo_meters *meters;
+    /* All nodes, too, over the first of the two edges that a strategy declares; `group` is over the
+     * second. NULL: `group` is over both. */
     exo_group *inside;
 } exo_node;
 
@@ -65,12 +70,15 @@ EXO_API exo_grad_sink exo_node_inner_sink(exo_node *node);
 
 /* What the nodes of a run exchange, round by round: for plans, predictions and the graph that a job stands for. */
 typedef struct exo_strategy_edge {
-    const char *carries; /* "gradients" or "parameters"; a literal, as all texts here                                 */
-    const char *route; /* how it is exchanged (docs/graph.md): "all_reduce", also as reduce_scatter and all_gather   */
-    double elements;   /* fp32 values in a round, exactly; where they are drawn, the expected number                 */
-    uint64_t every;    /* steps from one round to the next                                                           */
-    const char *codec; /* NULL: raw                                                                                  */
-    uint32_t members;  /* of an all_reduce: how many nodes meet in one, those left over in a smaller one; 0: all    */
+    const char *carries; /* "gradients" or "parameters"; a literal, as all texts here */
+    /* How it is exchanged (docs/graph.md): "all_reduce", also as reduce_scatter and all_gather. */
+    const char *route;
+    /* fp32 values in a round, exactly; where they are drawn, the expected number */
+    double elements;
+    uint64_t every;    /* steps from one round to the next */
+    const char *codec; /* NULL: raw */
+    /* Of an all_reduce: how many nodes meet in one, the remainder in a smaller one; 0: all. */
+    uint32_t members;
 } exo_strategy_edge;
 
 /* The most edges that a strategy can say it has. */
@@ -95,7 +103,8 @@ typedef struct exo_strategy_class {
      * within backward, between start and step, for each parameter once a step, in the order in which backward comes to them, which is the
      * same on all nodes for models of the library, but need not be for one of a plugin. For collectives that step waits for. An error ends
      * the run. May be NULL: step does it all. */
-    exo_status (*gradient_ready)(void *self, exo_node *node, size_t first, size_t count, exo_err *err);
+    exo_status (*gradient_ready)(void *self, exo_node *node, size_t first, size_t count,
+                                 exo_err *err);
     /* Adds what must survive a restart, besides the inner optimizer ("optim."). After start. May be NULL: nothing. */
     void (*state)(void *self, exo_state *state);
     /* Frees what init and start allocated; once, also after their failure. May be NULL. */
@@ -105,7 +114,8 @@ typedef struct exo_strategy_class {
     bool (*steps_alone)(const void *self, uint32_t num_nodes);
     /* What `num_nodes` nodes of a model of `numel` parameters exchange; gives how many edges it wrote, no two of which carry the same.
      * After init, perhaps without start. May be NULL: it is not known. */
-    size_t (*edges)(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES]);
+    size_t (*edges)(const void *self, size_t numel, uint32_t num_nodes,
+                    exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES]);
     /* Whether so many nodes can train by these options; INVAL says why not. After init, before start. May be NULL: any number can. */
     exo_status (*check)(const void *self, uint32_t num_nodes, exo_err *err);
     /* Closes the groups that start made of node->group or node->inside, which are closed next. After a start, also one that failed. May be NULL:
@@ -118,18 +128,22 @@ typedef struct exo_strategy exo_strategy;
 
 /* Reads a strategy by name with its options from `config` (a mapping that may hold the key `name`; NULL: all defaults).
  * Strict. Keeps nothing of the config. Errors: NOT_FOUND names the nearest one, or all; INVAL with place. */
-EXO_API exo_status exo_strategy_new(exo_strategy **out, const char *name, exo_config *config, exo_err *err);
+EXO_API exo_status exo_strategy_new(exo_strategy **out, const char *name, exo_config *config,
+                                    exo_err *err);
 /* The same with options as YAML text: exo_strategy_parse(&s, "diloco", "{H: 20, optimizer: {name: adamw, lr: 3e-4}}", err). */
-EXO_API exo_status exo_strategy_parse(exo_strategy **out, const char *name, const char *options, exo_err *err);
+EXO_API exo_status exo_strategy_parse(exo_strategy **out, const char *name, const char *options,
+                                      exo_err *err);
 /* Frees it and sets *strategy to NULL; accepts NULL in it. */
 EXO_API void exo_strategy_free(exo_strategy **strategy);
 /* The name of its class. Static. */
 EXO_API const char *exo_strategy_name(const exo_strategy *strategy);
 /* Whether `num_nodes` nodes can train so: a mistake that is found before a run. exo_strategy_start checks it too. INVAL, with the place of
  * the option. */
-EXO_API exo_status exo_strategy_check(const exo_strategy *strategy, uint32_t num_nodes, exo_err *err);
+EXO_API exo_status exo_strategy_check(const exo_strategy *strategy, uint32_t num_nodes,
+                                      exo_err *err);
 /* Whether its options fit the model: each parameter group of the optimizer takes some of its parameters. INVAL. */
-EXO_API exo_status exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model, exo_err *err);
+EXO_API exo_status exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model,
+                                            exo_err *err);
 
 /* Makes the inner optimizer and the strategy's own state for `node`, whose rank to group the caller has filled in; sets
  * optim (which whoever owns the node frees; NULL after an error) to grad_norm. Once. */
@@ -138,8 +152,8 @@ EXO_API exo_status exo_strategy_start(exo_strategy *strategy, exo_node *node, ex
 EXO_API bool exo_strategy_awaits_gradients(const exo_strategy *strategy);
 /* Tells it: see gradient_ready of its class. Not for a node whose inner step is taken within backward. Hosts that never call it have the
  * same results. */
-EXO_API exo_status exo_strategy_gradient_ready(exo_strategy *strategy, exo_node *node, size_t first, size_t count,
-                                               exo_err *err);
+EXO_API exo_status exo_strategy_gradient_ready(exo_strategy *strategy, exo_node *node, size_t first,
+                                               size_t count, exo_err *err);
 /* One local step with the gradients in node->grads, or after a backward that has taken it (exo_node_inner_sink); the caller then counts
  * node->step up. Errors: those of the collectives; the parameters are then undefined. */
 EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err);
@@ -156,8 +170,8 @@ EXO_API void exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_stat
 /* Who meets in a round: the ranks 0..num_nodes-1 are shuffled, for each round anew, and cut into islands of `island_size` (from 1), the last
  * of which has what remains. Writes the ranks of the island that `rank` is in to `out`, ascending, and gives how many; `out` (num_nodes) is
  * room to work in. A function of its arguments alone, the same on every node: nothing is sent. For exo_group_among. */
-EXO_API uint32_t exo_island(uint64_t seed, uint64_t round, uint32_t num_nodes, uint32_t island_size, uint32_t rank,
-                            uint32_t *out);
+EXO_API uint32_t exo_island(uint64_t seed, uint64_t round, uint32_t num_nodes, uint32_t island_size,
+                            uint32_t rank, uint32_t *out);
 
 /* Registers a class under its name, which must be new; it must live as long as the process. Any thread. Errors: EXISTS,
  * INVAL (no name, no step), FULL (1024 of them). */

@@ -172,8 +172,7 @@ exo_hf_config_finish(exo_hf_config *config, const char *const *more, exo_err *er
         if (option && !is_off(option))
             exo_hf_refuse(config, must_be_off[i], "a decoder here has no such part");
     }
-    json_object_foreach(config->root, key, value)
-    {
+    json_object_foreach (config->root, key, value) {
         if (json_is_null(value) || was_asked(config, key) || in_list(harmless, key) ||
             in_list(more, key))
             continue;

@@ -16,8 +16,7 @@ other_key(const json_t *rope)
                                         "rope_theta",       "partial_rotary_factor"};
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)rope, key, value)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)rope, key, value) {
         size_t i = 0;
         while (i < sizeof known / sizeof *known && strcmp(known[i], key) != 0)
             i++;

@@ -237,8 +237,7 @@ read_tensors(exo_safetensors *f, exo_err *err)
     f->tensors = exo_calloc(json_object_size(f->header) + 1, sizeof *f->tensors);
     if (!f->tensors)
         return exo_fail(err, EXO_NOMEM, "%s: no memory for its header", f->path);
-    json_object_foreach(f->header, name, info)
-    {
+    json_object_foreach (f->header, name, info) {
         if (strcmp(name, "__metadata__") == 0)
             continue;
         st = read_tensor(f, name, info, &f->tensors[f->count], err);

@@ -91,8 +91,7 @@ check_index(const exo_weights *w, const char *folder, const char *index, json_t 
 {
     const char *name = NULL;
     json_t *file = NULL;
-    json_object_foreach(map, name, file)
-    {
+    json_object_foreach (map, name, file) {
         char path[EXO_PRETRAINED_PATH];
         const exo_weight *weight = exo_weights_find(w, name);
         exo_status st = exo_pretrained_path(path, folder, json_string_value(file), err);
@@ -118,8 +117,7 @@ open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, 
 {
     const char *name = NULL;
     json_t *file = NULL;
-    json_object_foreach(map, name, file)
-    {
+    json_object_foreach (map, name, file) {
         char path[EXO_PRETRAINED_PATH];
         const char *text = json_string_value(file);
         if (!text || text[0] == '\0' || text[0] == '.' || strchr(text, '/'))

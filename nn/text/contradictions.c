@@ -96,7 +96,7 @@ exo_warn_of_contradictions(const exo_tokenizer *t, const exo_json *config)
     const char *key;
     json_t *token;
     check_class(config);
-    json_object_foreach(json_object_get(config->value, "added_tokens_decoder"), key, token)
+    json_object_foreach (json_object_get(config->value, "added_tokens_decoder"), key, token)
         check_added(t, config, key, token);
     check_ends(config, "add_bos_token", "before", t->before.count > 0);
     check_ends(config, "add_eos_token", "after", t->after.count > 0);

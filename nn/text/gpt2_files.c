@@ -190,11 +190,12 @@ add_numbered(struct making *m)
     exo_status st = all ? EXO_OK : exo_fail(m->err, EXO_NOMEM, "%s: no memory", m->folder);
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)decoder, key,
-                        value) if (st == EXO_OK && content_of(value)) all[count++] =
-        (struct numbered){strtoll(key, NULL, 10), content_of(value), value};
-    json_object_foreach(m->added_file, key, value) if (st == EXO_OK) all[count++] =
-        (struct numbered){json_integer_value(value), key, NULL};
+    json_object_foreach ((json_t *)(uintptr_t)decoder, key, value)
+        if (st == EXO_OK && content_of(value))
+            all[count++] = (struct numbered){strtoll(key, NULL, 10), content_of(value), value};
+    json_object_foreach (m->added_file, key, value)
+        if (st == EXO_OK)
+            all[count++] = (struct numbered){json_integer_value(value), key, NULL};
     if (count > 0)
         qsort(all, count, sizeof *all, by_number);
     for (size_t i = 0; i < count && st == EXO_OK; i++)
@@ -357,8 +358,8 @@ exo_gpt2_files(const char *folder, const exo_beside *beside, char **out, size_t 
         st = read_all(&m, beside);
     const char *key;
     json_t *number;
-    json_object_foreach(m.vocab, key, number) m.next =
-        json_integer_value(number) >= m.next ? json_integer_value(number) + 1 : m.next;
+    json_object_foreach (m.vocab, key, number)
+        m.next = json_integer_value(number) >= m.next ? json_integer_value(number) + 1 : m.next;
     if (st == EXO_OK)
         st = add_numbered(&m);
     if (st == EXO_OK)

@@ -155,8 +155,7 @@ exo_json_only(const exo_json *object, const char *const *keys, exo_err *err)
         return st;
     const char *key;
     json_t *value;
-    json_object_foreach(object->value, key, value)
-    {
+    json_object_foreach (object->value, key, value) {
         const char *const *known = keys;
         while (*known && strcmp(*known, key) != 0)
             known++;

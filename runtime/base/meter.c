@@ -103,7 +103,8 @@ is_name(const char *name)
 {
     size_t length = strlen(name);
     return length > 0 && length < EXO_METER_NAME &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == length;
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+               length;
 }
 
 /* Under the lock: the child of that name, or NULL. */
@@ -149,7 +150,8 @@ fail(exo_status st, const char *name, exo_err *err)
     if (st == EXO_NOMEM)
         return exo_fail(err, st, "no memory for the meter '%s'", name);
     if (st == EXO_FULL)
-        return exo_fail(err, st, "the meter '%s' is one too many: there are %d", name, EXO_METERS_MAX);
+        return exo_fail(err, st, "the meter '%s' is one too many: there are %d", name,
+                        EXO_METERS_MAX);
     return exo_fail(err, st, "there is already another meter or scope '%s'", name);
 }
 
@@ -204,14 +206,17 @@ static exo_status
 check_class(const exo_meter_class *c, exo_err *err)
 {
     if (!c->name || !is_name(c->name) || !is_unit(c->unit) || !is_help(c->help))
-        return exo_fail(err, EXO_INVAL, "a meter needs a name, a unit and a text that says what it means");
+        return exo_fail(err, EXO_INVAL,
+                        "a meter needs a name, a unit and a text that says what it means");
     if ((unsigned)c->kind > EXO_HISTOGRAM || c->num_bounds > EXO_METER_BOUNDS ||
         (c->kind == EXO_HISTOGRAM) != (c->num_bounds > 0))
-        return exo_fail(err, EXO_INVAL, "the meter '%s': a histogram has 1 to %d bounds, others none", c->name,
+        return exo_fail(err, EXO_INVAL,
+                        "the meter '%s': a histogram has 1 to %d bounds, others none", c->name,
                         EXO_METER_BOUNDS);
     for (size_t i = 0; i < c->num_bounds; i++)
         if (!(isfinite(c->bounds[i]) && (i == 0 || c->bounds[i - 1] < c->bounds[i])))
-            return exo_fail(err, EXO_INVAL, "the meter '%s': its bounds are not finite and ascending", c->name);
+            return exo_fail(err, EXO_INVAL,
+                            "the meter '%s': its bounds are not finite and ascending", c->name);
     return EXO_OK;
 }
 
@@ -230,7 +235,8 @@ static bool
 is_same(const exo_meter_class *a, const exo_meter_class *b)
 {
     return a->kind == b->kind && strcmp(a->unit, b->unit) == 0 && a->num_bounds == b->num_bounds &&
-           (a->num_bounds == 0 || memcmp(a->bounds, b->bounds, a->num_bounds * sizeof *a->bounds) == 0);
+           (a->num_bounds == 0 ||
+            memcmp(a->bounds, b->bounds, a->num_bounds * sizeof *a->bounds) == 0);
 }
 
 /* A copy of the class, in one piece with its texts and bounds. */
@@ -278,8 +284,8 @@ new_leaf(const exo_meters *scope, const exo_meter_class *c, bool copied)
 static bool
 is_that(const exo_meters *node, const exo_meter_class *c, bool copied)
 {
-    return node->meter &&
-           (copied ? is_same(node->meter->meter_class, c) : !node->meter->copy && node->meter->meter_class == c);
+    return node->meter && (copied ? is_same(node->meter->meter_class, c)
+                                  : !node->meter->copy && node->meter->meter_class == c);
 }
 
 /* The meter of a class that is right, made if it is new. */
@@ -305,7 +311,8 @@ declare(exo_meter **out, exo_meters *scope, const exo_meter_class *c, bool copie
 }
 
 exo_status
-exo_meter_declare(exo_meter **out, exo_meters *scope, const exo_meter_class *meter_class, exo_err *err)
+exo_meter_declare(exo_meter **out, exo_meters *scope, const exo_meter_class *meter_class,
+                  exo_err *err)
 {
     *out = NULL;
     exo_status st = check_class(meter_class, err);
@@ -313,7 +320,8 @@ exo_meter_declare(exo_meter **out, exo_meters *scope, const exo_meter_class *met
 }
 
 exo_status
-exo_meter_declare_all(exo_meter **out, exo_meters *scope, const exo_meter_class *classes, size_t count, exo_err *err)
+exo_meter_declare_all(exo_meter **out, exo_meters *scope, const exo_meter_class *classes,
+                      size_t count, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t i = 0; i < count; i++) {
@@ -361,7 +369,8 @@ exo_meter_observe(exo_meter *meter, double value)
     if (isnan(value))
         return;
     uint64_t before = atomic_load_explicit(&meter->bits, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&meter->bits, &before, bits_of(value_of(before) + value),
+    while (!atomic_compare_exchange_weak_explicit(&meter->bits, &before,
+                                                  bits_of(value_of(before) + value),
                                                   memory_order_relaxed, memory_order_relaxed))
         ;
 }
@@ -381,7 +390,8 @@ sample_of(const exo_meter *m, const char *path)
                           .meter_class = m->meter_class,
                           .count = atomic_load_explicit(&m->count, memory_order_relaxed),
                           .value = value_of(atomic_load_explicit(&m->bits, memory_order_relaxed))};
-    for (size_t i = 0; m->meter_class->kind == EXO_HISTOGRAM && i <= m->meter_class->num_bounds; i++)
+    for (size_t i = 0; m->meter_class->kind == EXO_HISTOGRAM && i <= m->meter_class->num_bounds;
+         i++)
         s.buckets[i] = atomic_load_explicit(&m->buckets[i], memory_order_relaxed);
     return s;
 }
@@ -415,13 +425,15 @@ walk(struct walk *w, const exo_meters *scope, size_t length)
 }
 
 exo_status
-exo_meters_walk(const exo_meters *scope, void (*each)(void *context, const exo_meter_sample *sample), void *context,
+exo_meters_walk(const exo_meters *scope,
+                void (*each)(void *context, const exo_meter_sample *sample), void *context,
                 exo_err *err)
 {
     struct walk w = {.each = each, .context = context};
     return !scope || walk(&w, scope, 0)
                ? EXO_OK
-               : exo_fail(err, EXO_FULL, "scopes of meters are nested too deep: '%.80s...'", w.path);
+               : exo_fail(err, EXO_FULL, "scopes of meters are nested too deep: '%.80s...'",
+                          w.path);
 }
 
 /* --- What was counted elsewhere ----------------------------------------------------------------------------------------------- */
@@ -450,7 +462,8 @@ restore(exo_meter *m, const exo_meter_sample *s)
 {
     atomic_store_explicit(&m->count, s->count, memory_order_relaxed);
     atomic_store_explicit(&m->bits, bits_of(s->value), memory_order_relaxed);
-    for (size_t i = 0; m->meter_class->kind == EXO_HISTOGRAM && i <= m->meter_class->num_bounds; i++)
+    for (size_t i = 0; m->meter_class->kind == EXO_HISTOGRAM && i <= m->meter_class->num_bounds;
+         i++)
         atomic_store_explicit(&m->buckets[i], s->buckets[i], memory_order_relaxed);
 }
 
@@ -462,7 +475,8 @@ exo_meters_put(exo_meters *scope, const exo_meter_sample *sample, exo_err *err)
     exo_meter_class c = *sample->meter_class;
     exo_status st = strlen(sample->path) < EXO_METER_PATH
                         ? EXO_OK
-                        : exo_fail(err, EXO_INVAL, "'%.80s...' is too long for a path of a meter", sample->path);
+                        : exo_fail(err, EXO_INVAL, "'%.80s...' is too long for a path of a meter",
+                                   sample->path);
     c.name = strrchr(sample->path, '.') ? strrchr(sample->path, '.') + 1 : sample->path;
     if (st == EXO_OK)
         st = check_class(&c, err);

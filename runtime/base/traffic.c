@@ -5,13 +5,19 @@
 
 const exo_meter_class exo_traffic_columns[EXO_TRAFFIC_COLUMNS] = {
     {.name = "messages", .unit = "messages", .help = "messages that were sent"},
-    {.name = "items", .unit = "items", .help = "items of a channel, or calls of a collective, that messages carried"},
+    {.name = "items",
+     .unit = "items",
+     .help = "items of a channel, or calls of a collective, that messages carried"},
     {.name = "payload_bytes", .unit = "bytes", .help = "the items' arrays as the sender had them"},
     {.name = "encoded_bytes", .unit = "bytes", .help = "the items' arrays after the codec"},
-    {.name = "wire_bytes", .unit = "bytes", .help = "encoded bytes with all headers: what a TCP socket is given"},
+    {.name = "wire_bytes",
+     .unit = "bytes",
+     .help = "encoded bytes with all headers: what a TCP socket is given"},
     {.name = "drops", .unit = "items", .help = "items that on_full gave up"},
     {.name = "send_blocked", .unit = "ns", .help = "time that senders waited for room"},
-    {.name = "recv_blocked", .unit = "ns", .help = "time that receivers waited for something to come"},
+    {.name = "recv_blocked",
+     .unit = "ns",
+     .help = "time that receivers waited for something to come"},
 };
 
 static const size_t offsets[EXO_TRAFFIC_COLUMNS] = {

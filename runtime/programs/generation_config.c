@@ -270,9 +270,9 @@ say_what_is_not_done(const struct reading *r)
     exo_text keys = {0}, line = {0};
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)r->json, key,
-                        value) if (!is_in(harmless, key) && !is_in(done, key) && !does_nothing(key, value))
-        exo_text_add(&keys, "%s%s", keys.length > 0 ? ", " : "", key);
+    json_object_foreach ((json_t *)(uintptr_t)r->json, key, value)
+        if (!is_in(harmless, key) && !is_in(done, key) && !does_nothing(key, value))
+            exo_text_add(&keys, "%s%s", keys.length > 0 ? ", " : "", key);
     if (keys.length > 0)
         exo_text_add(&line, "exogym: %s/%s: is not done here: %s", r->folder, r->file, keys.data);
     if (line.length > 0) {

@@ -86,7 +86,8 @@ exo_meter_table_print(FILE *out, const json_t *meters)
     const char *path;
     json_t *json;
     exo_meter_rows rows = {0};
-    json_object_foreach((json_t *)(uintptr_t)meters, path, json) add_meter(&rows, path, json);
+    json_object_foreach ((json_t *)(uintptr_t)meters, path, json)
+        add_meter(&rows, path, json);
     size_t shown = rows.num < LINES ? rows.num : LINES, more = rows.num - shown + rows.left_out;
     int width = 0;
     for (size_t i = 0; i < shown; i++) {

@@ -143,8 +143,7 @@ without_repeated_texts(const json_t *meters)
 {
     json_t *all = json_object(), *seen = json_object(), *meter;
     const char *path;
-    json_object_foreach((json_t *)(uintptr_t)meters, path, meter)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)meters, path, meter) {
         char name[EXO_METER_PATH];
         put_shared_name(path, name);
         json_t *less = json_object_get(seen, name) ? json_copy(meter) : json_incref(meter);

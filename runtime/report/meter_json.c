@@ -117,8 +117,7 @@ exo_meters_of_json(exo_meters *tree, const json_t *json)
 {
     const char *path;
     json_t *meter;
-    json_object_foreach((json_t *)(uintptr_t)json, path, meter)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)json, path, meter) {
         exo_meter_class c;
         double bounds[EXO_METER_BOUNDS];
         exo_meter_sample s;

@@ -351,11 +351,11 @@ monitors(hostile *h)
 /* --- Being so --------------------------------------------------------------------------------------------------------- */
 
 enum {
-    TURNS = 128,   /* calls that wait for a turn (65,536), what is on its way on the connection (32 MiB), the heap */
-    ACTORS = 192,  /* 100,000 actors, or names and their rows (SQLite's cache), besides */
-    UNREAD = 288,  /* what a peer has not read */
-    LENT = 288,    /* objects that it was lent */
-    REPLIES = 288  /* replies that wait, none of them larger */
+    TURNS = 128,  /* calls that wait for a turn (65,536), what is on its way on the connection (32 MiB), the heap */
+    ACTORS = 192, /* 100,000 actors, or names and their rows (SQLite's cache), besides */
+    UNREAD = 288, /* what a peer has not read */
+    LENT = 288,   /* objects that it was lent */
+    REPLIES = 288 /* replies that wait, none of them larger */
 };
 
 static const struct way ways[] = {
