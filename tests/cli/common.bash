@@ -46,6 +46,11 @@ json() {
     sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$1" | head -1
 }
 
+# meter FILE PATH: of a result.json or progress.json.
+meter() {
+    python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["meters"][sys.argv[2]]["value"])' "$1" "$2"
+}
+
 # fox_text N: a text of N lines to learn from, text.txt.
 fox_text() {
     local i

@@ -72,6 +72,7 @@ listed() {
 for kind in optimizers schedules strategies models data; do
     [ "$(listed $kind | wc -l)" -gt 2 ] || fail "no $kind are listed"
     for name in $(listed $kind); do
+        [ "$name" != islands ] || continue # a job has one edge, and is refused: cli/two_islands
         grep -q "^$kind $name |" table || fail "$kind: '$name' is not in the table of this test"
     done
 done

@@ -96,9 +96,11 @@ for name in graph.yaml config.json model.safetensors graph.next; do
 done
 touch runs/late/ddp/notes.partial-long
 ok run job.yaml --name late --no-plot --resume
-for key in train_loss step state; do
-    [ "$(json runs/late/ddp/progress.json $key)" = "$(json before.json $key)" ] ||
-        fail "$key is $(json runs/late/ddp/progress.json $key) instead of $(json before.json $key)"
+for path in train.loss step; do
+    [ "$(meter runs/late/ddp/progress.json $path)" = "$(meter before.json $path)" ] ||
+        fail "$path is $(meter runs/late/ddp/progress.json $path) instead of $(meter before.json $path)"
 done
+[ "$(json runs/late/ddp/progress.json state)" = "$(json before.json state)" ] ||
+    fail "state is $(json runs/late/ddp/progress.json state) instead of $(json before.json state)"
 [ "$(ls runs/late/ddp | grep partial)" = notes.partial-long ] || fail "left: $(ls runs/late/ddp | grep partial)"
 finish

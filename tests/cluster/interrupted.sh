@@ -44,7 +44,7 @@ moves() {
 
 # further STEP: runs/job/ddp is beyond it.
 further() {
-    [ "$(json runs/job/ddp/progress.json step)" -gt "$1" ]
+    [ "$(meter runs/job/ddp/progress.json step)" -gt "$1" ]
 }
 
 # --- The terminal goes --------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ run_pid=$!
 started+=("$run_pid")
 until_true 30 moves job/ddp || fail "nohup: it does not run: $(cat err)"
 kill -HUP "$run_pid"
-steps=$(json runs/job/ddp/progress.json step)
+steps=$(meter runs/job/ddp/progress.json step)
 until_true 30 further "$steps" || fail 'nohup: SIGHUP stopped the run'
 kill -INT "$run_pid"
 ended 20 "$run_pid" 130
