@@ -27,8 +27,10 @@ EXO_API void exo_state_add(exo_state *state, const char *name, exo_dtype dtype, 
 EXO_API void exo_state_add_shaped(exo_state *state, const char *name, exo_dtype dtype, void *data, size_t num_dims,
                                   const size_t *dims);
 
-/* An array of any device, of shape (count): its elements stay where they are, and must outlive the state. */
+/* An array of any device, of shape (count), or `dims`: its elements stay where they are, and must outlive the state. */
 EXO_API void exo_state_add_array(exo_state *state, const char *name, exo_array array);
+EXO_API void exo_state_add_shaped_array(exo_state *state, const char *name, exo_array array, size_t num_dims,
+                                        const size_t *dims);
 
 /* One integer. */
 EXO_API void exo_state_add_u64(exo_state *state, const char *name, uint64_t *value);

@@ -1,4 +1,4 @@
-/* The reference's kernels, one function each: ref_device.c has those of arrays and optimizers, ref_ops.c those of operations. */
+/* The reference's kernels, one function each: ref_device.c has those of arrays and optimizers, ref_ops.c those of operations, ref_layers.c and ref_heads.c those of layers. */
 #ifndef EXO_REF_KERNELS_H
 #define EXO_REF_KERNELS_H
 
