@@ -116,27 +116,32 @@ static exo_status
 row_norm_of(const exo_array *x, bool centered, bool add, exo_err *err)
 {
     const exo_row_norm_shape shape = {.rows = rows_of(x->count, 2 * WIDTH), .width = 2 * WIDTH};
-    exo_array scratch = {0}, mean = {0}, inverse = {0};
-    exo_status st = EXO_OK;
-    if (shape.rows == 0)
-        return EXO_OK;
+    exo_array scratch = {0}, mean = {0}, inverse = {0}, sums = {0};
     float *weight = x[3].data, *bias = centered ? weight + 2 * WIDTH : NULL;
-    st = exo_array_init(&mean, x->device, EXO_F32, shape.rows, err);
+    if (shape.rows < 4)
+        return EXO_OK;
+    exo_status st = exo_array_init(&mean, x->device, EXO_F32, shape.rows, err);
     if (st == EXO_OK)
         st = exo_array_init(&inverse, x->device, EXO_F32, shape.rows, err);
     if (st == EXO_OK)
+        st = exo_array_init(&sums, x->device, EXO_F32, (size_t)4 * WIDTH, err);
+    if (st == EXO_OK)
         st = take_scratch(&scratch, x->device, EXO_SHAPE_ROW_NORM, &shape, EXO_SCRATCH_BACKWARD, err);
-    if (st == EXO_OK && shape.rows > 1)
+    float *dweight = sums.data, *dbias = centered && dweight ? dweight + 2 * WIDTH : NULL;
+    if (st == EXO_OK)
         st = ASK(row_norm, .shape = shape, .centered = centered, .eps = 1e-5f, .dtype = EXO_F32, .y = x[0].data,
                  .mean = mean.data, .inverse = inverse.data, .x = x[1].data, .weight = weight, .bias = bias);
-    if (st == EXO_OK && shape.rows > 1)
+    if (st == EXO_OK)
         st = ASK(row_norm_backward, .shape = shape, .centered = centered, .add = add, .eps = 1e-5f, .dtype = EXO_F32,
-                 .dx = x[2].data, .dweight = weight, .dbias = bias, .x = x[1].data, .weight = x[3].data,
+                 .dx = x[2].data, .dweight = dweight, .dbias = dbias, .x = x[1].data, .weight = weight,
                  .mean = mean.data, .inverse = inverse.data, .dy = x[0].data, .scratch = scratch.data);
+    if (st == EXO_OK) /* sums of many rows stay small */
+        st = ASK(scale, .count = (size_t)4 * WIDTH, .y = x[3].data, .a = 0.01f, .x = dweight);
     st = wait_for(x->device, st, err);
     exo_array_release(&scratch);
     exo_array_release(&mean);
     exo_array_release(&inverse);
+    exo_array_release(&sums);
     return st;
 }
 
