@@ -206,6 +206,18 @@ load_plugins(exo_fit *fit, exo_config *document, exo_err *err)
 }
 
 static exo_status
+read_device(exo_fit *fit, exo_config *document, exo_err *err)
+{
+    const char *name = NULL;
+    exo_status st = exo_config_string(document, "device", "cpu", &name, err);
+    if (st == EXO_OK)
+        st = exo_device_check(name, err);
+    if (st == EXO_OK)
+        snprintf(fit->device, sizeof fit->device, "%s", name);
+    return st;
+}
+
+static exo_status
 read_numbers(exo_fit *fit, exo_config *document, exo_err *err)
 {
     uint64_t nodes = 0, batch = 0, minibatch = 0, timeout = 0;
@@ -224,6 +236,8 @@ read_numbers(exo_fit *fit, exo_config *document, exo_err *err)
         st = exo_config_bool(document, "shuffle", true, &fit->shuffle, err);
     if (st == EXO_OK)
         st = exo_config_bool(document, "autocast", false, &fit->autocast, err);
+    if (st == EXO_OK)
+        st = read_device(fit, document, err);
     if (st == EXO_OK && batch % minibatch != 0)
         st = exo_config_fail(document, err, "batch_size %llu is no multiple of minibatch_size %llu",
                              (unsigned long long)batch, (unsigned long long)minibatch);

@@ -10,7 +10,7 @@
  * The document that a node is started with, in YAML:
  *     {run: NAME, rank: 0, strategy: {name: ...},
  *      nodes: 4, model: {name: ...}, data: {...}, plugins: [...], max_steps: 150, batch_size: 256, minibatch_size: 256, shuffle: true,
- *      autocast: false, seed: 42, validate: true, val_size: 1024, timeout_ms: 600000, engine: NAME, resume_from: PATH, elapsed_ns: 0,
+ *      autocast: false, seed: 42, validate: true, val_size: 1024, timeout_ms: 600000, device: cpu, engine: NAME, resume_from: PATH, elapsed_ns: 0,
  *      graph: TEXT}, the last one the job's graph with its hosts, links and edges
  * The second part says what the nodes of the run share. It is read where nobody has made that yet: not in the trainer's own process. */
 #ifndef EXO_FIT_H
@@ -35,6 +35,7 @@ typedef struct exo_fit {
     uint64_t max_steps, seed;
     size_t batch_size, minibatch_size;
     bool shuffle, autocast;
+    char device[32]; /* what each node opens for itself (exo_device_open) */
     exo_time timeout;
 
     exo_model *model;

@@ -44,8 +44,11 @@ exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
 {
     if (opts->num_nodes < 1 || opts->num_nodes > MAX_NODES)
         return exo_fail(err, EXO_INVAL, "num_nodes must be 1 to %d, got %u", MAX_NODES, opts->num_nodes);
-    if (opts->device && strcmp(opts->device, "cpu") != 0)
-        return exo_fail(err, EXO_UNSUPPORTED, "device '%s' is not in this build: use 'cpu'", opts->device);
+    if (exo_device_check(opts->device ? opts->device : "cpu", err) != EXO_OK) {
+        if (err)
+            err->code = EXO_INVAL;
+        return EXO_INVAL;
+    }
     if (opts->max_steps == 0 && opts->num_epochs == 0)
         return exo_fail(err, EXO_INVAL, "max_steps or num_epochs must be at least 1");
     if (opts->batch_size < 1)

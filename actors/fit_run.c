@@ -140,6 +140,7 @@ new_run(struct run **out, exo_model *model, const exo_fit_opts *opts, exo_err *e
     fit->batch_size = opts->batch_size;
     fit->shuffle = opts->shuffle;
     fit->autocast = opts->autocast;
+    snprintf(fit->device, sizeof fit->device, "%s", opts->device ? opts->device : "cpu");
     fit->seed = opts->seed;
     fit->timeout = opts->timeout ? opts->timeout : DEFAULT_TIMEOUT;
     *run = (struct run){.fit = fit, .opts = opts, .clock = exo_clock_real(), .lock = -1, .train_loss = NAN};

@@ -93,13 +93,33 @@ take_pace(exo_replica *r, exo_err *err)
     return fit->paces ? EXO_OK : exo_pace_init(&r->own_pace, NULL, 0, exo_fit_speed(fit->graph, r->node.rank), err);
 }
 
+/* A copy of the host becomes one on the replica's device. */
+static exo_status
+move_to_device(const exo_replica *r, exo_params **params, exo_err *err)
+{
+    exo_params *there = NULL;
+    if (exo_device_is_host(r->device))
+        return EXO_OK;
+    exo_status st = exo_params_to(&there, *params, r->device, err);
+    if (st != EXO_OK)
+        return st;
+    exo_params_free(params);
+    *params = there;
+    return EXO_OK;
+}
+
 static exo_status
 make_copy(exo_replica *r, exo_err *err)
 {
     const exo_fit *fit = r->fit;
-    r->within = exo_fit_steps_within(r->strategy, fit->num_nodes, fit->batch_size, fit->minibatch_size);
-    exo_status st = r->within ? exo_model_values(fit->model, fit->seed, &r->params, err)
-                              : exo_model_params(fit->model, fit->seed, &r->params, err);
+    exo_status st = exo_device_open(&r->device, fit->device, err);
+    r->within = st == EXO_OK && exo_device_is_host(r->device) &&
+                exo_fit_steps_within(r->strategy, fit->num_nodes, fit->batch_size, fit->minibatch_size);
+    if (st == EXO_OK)
+        st = r->within ? exo_model_values(fit->model, fit->seed, &r->params, err)
+                       : exo_model_params(fit->model, fit->seed, &r->params, err);
+    if (st == EXO_OK)
+        st = move_to_device(r, &r->params, err);
     if (st != EXO_OK)
         return st;
     size_t numel = exo_params_numel(r->params);
@@ -110,9 +130,9 @@ make_copy(exo_replica *r, exo_err *err)
         .max_steps = fit->max_steps,
         .seed = fit->seed,
         .numel = numel,
-        .params = exo_host_array(EXO_F32, exo_params_values(r->params), numel),
-        .grads = exo_host_array(EXO_F32, exo_params_grads(r->params), r->within ? 0 : numel),
-        .buffers = exo_host_array(EXO_F32, exo_params_buffers(r->params), statistics),
+        .params = exo_params_values_array(r->params),
+        .grads = exo_params_grads_array(r->params),
+        .buffers = exo_array_part(exo_params_buffers_array(r->params), 0, statistics),
         .buffer_numel = statistics,
         .model = r->params,
         .infos = exo_params_info(r->params, 0),
@@ -178,6 +198,8 @@ exo_replica_close(exo_replica **replica)
     exo_group_close(&r->group);
     exo_group_close(&r->inside);
     exo_group_close(&r->side_group);
+    exo_tape_free(&r->train_tape);
+    exo_tape_free(&r->eval_tape);
     exo_params_free(&r->average);
     exo_params_free(&r->params);
     exo_pace_release(&r->own_pace);
@@ -188,6 +210,7 @@ exo_replica_close(exo_replica **replica)
     exo_comm_drop(&r->comm);
     exo_comm_drop(&r->side);
     exo_strategy_free(&r->strategy);
+    exo_device_close(&r->device);
     exo_node_meters_release(&r->meters); /* its strategy's */
     exo_config_free(&r->document);
     exo_fit_drop(&r->fit);
@@ -203,7 +226,10 @@ list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes)
     exo_state_prefix(state, "model");
     for (size_t i = 0; i < exo_params_count(r->params); i++) {
         const exo_param_info *info = exo_params_info(r->params, i);
-        exo_state_add_shaped(state, info->name, EXO_F32, exo_params_at(r->params, i), info->num_dims, info->dims);
+        const exo_array flat =
+            info->is_buffer ? exo_params_buffers_array(r->params) : exo_params_values_array(r->params);
+        exo_state_add_shaped_array(state, info->name, exo_array_part(flat, info->offset, info->numel), info->num_dims,
+                                   info->dims);
     }
     exo_state_prefix(state, NULL);
     exo_strategy_state(r->strategy, &r->node, state);
@@ -284,7 +310,7 @@ meet(exo_replica *r, exo_err *err)
 static exo_array
 all_buffers(exo_params *params)
 {
-    return exo_host_array(EXO_F32, exo_params_buffers(params), exo_params_buffer_numel(params));
+    return exo_params_buffers_array(params);
 }
 
 static exo_status
@@ -328,13 +354,23 @@ exo_replica_set_up(exo_replica *r, uint64_t *elapsed, exo_err *err)
 static exo_status
 need_average(exo_replica *r, exo_err *err)
 {
-    return r->average ? EXO_OK : exo_model_copy(r->fit->model, &r->average, err);
+    if (r->average)
+        return EXO_OK;
+    exo_params *copy = NULL;
+    exo_status st = exo_model_copy(r->fit->model, &copy, err);
+    if (st == EXO_OK)
+        st = move_to_device(r, &copy, err);
+    if (st == EXO_OK)
+        r->average = copy;
+    else
+        exo_params_free(&copy);
+    return st;
 }
 
 static exo_array
 average_values(const exo_replica *r)
 {
-    return exo_host_array(EXO_F32, exo_params_values(r->average), r->node.numel);
+    return exo_params_values_array(r->average);
 }
 
 /* Parameters and statistics alike: the average of models whose batch-norm statistics differ has the average statistics. What is frozen is

@@ -35,7 +35,9 @@ typedef struct exo_replica {
     exo_strategy *strategy;
     exo_comm *comm, *side; /* held: the strategy's, which is counted; of set-up, averages and correlations */
     exo_group *group, *side_group;
-    exo_group *inside; /* in a graph, of a strategy with two edges; else NULL */
+    exo_group *inside;                /* in a graph, of a strategy with two edges; else NULL */
+    exo_device *device;               /* this replica's alone, unless it is the CPU            */
+    exo_tape *train_tape, *eval_tape; /* on it; NULL: of the CPU's the run's pools have some   */
     exo_params *params;
     exo_params *average; /* made when first asked for               */
     bool averaged;       /* `average` holds the mean of all copies  */

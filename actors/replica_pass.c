@@ -72,12 +72,30 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
     return exo_tape_backward(tape, out, 1.0f / (float)minibatches, err);
 }
 
+/* A tape on the replica's device: its own, or one of the run's. */
+static exo_status
+take_tape(const exo_replica *r, exo_tape_pool *pool, exo_tape **own, exo_tape **out, exo_err *err)
+{
+    if (exo_device_is_host(r->device))
+        return exo_tape_pool_take(pool, out, err);
+    exo_status st = *own ? EXO_OK : exo_tape_new_on(own, r->device, err);
+    *out = *own;
+    return st;
+}
+
+static void
+give_tape(const exo_replica *r, exo_tape_pool *pool, exo_tape **tape)
+{
+    if (exo_device_is_host(r->device))
+        exo_tape_pool_give(pool, tape);
+}
+
 /* The gradients of this step's batch: the mean over its minibatches. Or, where it is taken within backward, the inner step. */
 static exo_status
 compute_gradients(exo_replica *r, const exo_batch *batch, float *loss, exo_err *err)
 {
     exo_tape *tape = NULL;
-    exo_status st = exo_tape_pool_take(&r->fit->train_tapes, &tape, err);
+    exo_status st = take_tape(r, &r->fit->train_tapes, &r->train_tape, &tape, err);
     if (st != EXO_OK)
         return st;
     size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
@@ -89,7 +107,7 @@ compute_gradients(exo_replica *r, const exo_batch *batch, float *loss, exo_err *
         exo_batch rows = batch_rows(batch, m * r->fit->minibatch_size, r->fit->minibatch_size);
         st = run_minibatch(r, tape, &rows, m, &sum, err);
     }
-    exo_tape_pool_give(&r->fit->train_tapes, &tape);
+    give_tape(r, &r->fit->train_tapes, &tape);
     exo_pass_figures_set(&r->meters.figures, r->meters.model);
     *loss = (float)(sum / (double)minibatches);
     return st;
@@ -158,7 +176,7 @@ evaluate_batch(exo_replica *r, exo_tape *tape, exo_params *params, struct eval_s
     if (weight > 0) /* a loss over nothing is no figure */
         sums->loss += (double)exo_tensor_item(out) * (double)weight;
     sums->weighed += weight;
-    return EXO_OK;
+    return exo_tape_error(tape, err);
 }
 
 /* Loss and accuracy over the run's evaluation samples: the same ones every time, in eval mode. */
@@ -172,7 +190,7 @@ exo_replica_evaluate(exo_replica *r, exo_params *params, exo_replica_figures *ou
 
     exo_status st = r->eval_batch.data[0] ? EXO_OK : exo_batch_init(&r->eval_batch, fit->val, batch, err);
     if (st == EXO_OK)
-        st = exo_tape_pool_take(&r->fit->eval_tapes, &tape, err);
+        st = take_tape(r, &r->fit->eval_tapes, &r->eval_tape, &tape, err);
     const exo_sample_key key = {.seed = fit->seed};
     for (size_t first = 0; st == EXO_OK && first < fit->val_count; first += batch) {
         size_t count = fit->val_count - first < batch ? fit->val_count - first : batch;
@@ -180,7 +198,7 @@ exo_replica_evaluate(exo_replica *r, exo_params *params, exo_replica_figures *ou
         if (st == EXO_OK)
             st = evaluate_batch(r, tape, params, &sums, err);
     }
-    exo_tape_pool_give(&r->fit->eval_tapes, &tape);
+    give_tape(r, &r->fit->eval_tapes, &tape);
     exo_pass_figures_set(&sums.figures, reported);
     out->loss = sums.weighed ? sums.loss / (double)sums.weighed : 0.0;
     out->accuracy = sums.judged ? sums.hits / (double)sums.judged : (double)NAN;

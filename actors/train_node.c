@@ -189,9 +189,13 @@ result(exo_call_context *call, void *self, const void *args, exo_payload *reply,
     float *copy = exo_calloc(numel + buffers, sizeof *copy);
     if (!copy)
         return exo_fail(err, EXO_NOMEM, "no memory for the averaged model");
-    memcpy(copy, exo_params_values(r->average), numel * sizeof *copy);
-    if (buffers)
-        memcpy(copy + numel, exo_params_buffers(r->average), buffers * sizeof *copy);
+    st = exo_array_read(exo_params_values_array(r->average), copy, err);
+    if (st == EXO_OK)
+        st = exo_array_read(exo_params_buffers_array(r->average), copy + numel, err);
+    if (st != EXO_OK) {
+        exo_free(copy);
+        return st;
+    }
     *reply = (exo_payload){.data = copy, .size = (numel + buffers) * sizeof *copy, .release = exo_free};
     return EXO_OK;
 }

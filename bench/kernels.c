@@ -40,7 +40,11 @@ case_at(size_t i)
 {
     if (i == 0)
         return NULL;
-    return i <= num_kernel_cases ? &kernel_cases[i - 1] : &op_cases[i - 1 - num_kernel_cases];
+    i--;
+    if (i < num_kernel_cases)
+        return &kernel_cases[i];
+    i -= num_kernel_cases;
+    return i < num_op_cases ? &op_cases[i] : &layer_cases[i - num_op_cases];
 }
 
 int
@@ -56,7 +60,7 @@ main(int argc, char **argv)
             return 1;
     printf("%u threads, %zu elements\n%-28s %10s %10s %12s\n", exo_num_threads(), count, "", "cpu, ms", "ref, ms",
            "of a copy");
-    for (size_t i = 0; i <= num_kernel_cases + num_op_cases; i++) {
+    for (size_t i = 0; i <= num_kernel_cases + num_op_cases + num_layer_cases; i++) {
         const kernel_case *c = case_at(i);
         for (size_t d = 0; d < 2; d++)
             ms[d] = best_of(c, x[d], start[d]);

@@ -16,6 +16,7 @@
 #include "graph/host.h"
 #include "nn/builtin_models.h"
 #include "nn/corpus/named.h"
+#include "nn/cpu/cpu_kind.h"
 #include "nn/dataset_impl.h"
 #include "nn/schedules.h"
 #include "protocol/protocol.h"
@@ -60,6 +61,8 @@ static const void *const protocols[] = {
     &exo_train_node_protocol,
 };
 
+static const void *const devices[] = {&exo_cpu_device_kind};
+
 /* A name twice, or a registry that is full, is a mistake in the tables above. */
 static void
 add(exo_registry *registry, const void *class_of)
@@ -89,6 +92,7 @@ exo_builtins_register(void)
         {&exo_graph_class_registry, graph_classes, sizeof graph_classes / sizeof *graph_classes},
         {&exo_actor_class_registry, actor_classes, sizeof actor_classes / sizeof *actor_classes},
         {&exo_protocol_registry, protocols, sizeof protocols / sizeof *protocols},
+        {&exo_device_registry, devices, sizeof devices / sizeof *devices},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         for (size_t k = 0; k < all[i].count; k++)

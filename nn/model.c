@@ -529,7 +529,9 @@ exo_params_free(exo_params **params)
     exo_params *p = *params;
     if (!p)
         return;
-    if (p->phantom) {
+    if (p->device) {
+        exo_params_release_far(p);
+    } else if (p->phantom) {
         exo_phantom_free(p->values, p->numel * sizeof(float));
         exo_phantom_free(p->grads, p->numel * sizeof(float));
         exo_phantom_free(p->buffers, p->buffer_numel * sizeof(float));
@@ -600,7 +602,7 @@ exo_params_buffers(exo_params *params)
 void
 exo_params_zero_grads(exo_params *params)
 {
-    memset(params->grads, 0, params->numel * sizeof *params->grads);
+    exo_vec_fill(exo_params_grads_array(params), 0.0f);
 }
 
 /* --- Registry --------------------------------------------------------------------------------------------------------------- */

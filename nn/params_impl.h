@@ -9,8 +9,12 @@ struct exo_params {
     size_t count;
     size_t numel, buffer_numel;
     size_t frozen_numel;             /* of the buffers, at their end */
-    float *values, *grads, *buffers; /* grads may be NULL: of a copy that does not learn */
+    exo_device *device;              /* NULL: the CPU */
+    float *values, *grads, *buffers; /* on the device; grads may be NULL: of a copy that does not learn */
     bool phantom;                    /* all three are (phantom.h)                         */
 };
+
+/* params_device.c: frees the memory of a copy whose device is not NULL. */
+void exo_params_release_far(exo_params *params);
 
 #endif

@@ -147,12 +147,18 @@ exo_state_add(exo_state *state, const char *name, exo_dtype dtype, void *data, s
 }
 
 void
-exo_state_add_array(exo_state *state, const char *name, exo_array array)
+exo_state_add_shaped_array(exo_state *state, const char *name, exo_array array, size_t num_dims, const size_t *dims)
 {
     size_t before = state->count;
-    exo_state_add(state, name, array.dtype, array.data, array.count);
+    exo_state_add_shaped(state, name, array.dtype, array.data, num_dims, dims);
     if (state->count > before && array.device && !exo_device_is_host(array.device))
         state->entries[before].device = array.device;
+}
+
+void
+exo_state_add_array(exo_state *state, const char *name, exo_array array)
+{
+    exo_state_add_shaped_array(state, name, array, 1, &array.count);
 }
 
 void

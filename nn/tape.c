@@ -1,7 +1,6 @@
 /* The tape: records operations, walks them backwards, and keeps memory and primitives from pass to pass. One thread at a time.
  * Next: tape_impl.h for the life of memory, ops/ for the operations. */
 #include "nn/tape_private.h"
-#include "nn/tape_run.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -11,13 +10,20 @@
 /* --- Life ------------------------------------------------------------------------------------------------------------ */
 
 exo_status
-exo_tape_new(exo_tape **out, exo_err *err)
+exo_tape_new_on(exo_tape **out, exo_device *device, exo_err *err)
 {
     exo_tape *tape = exo_calloc(1, sizeof *tape);
     if (!tape)
         return exo_fail(err, EXO_NOMEM, "no memory for a tape");
+    tape->device = device;
     *out = tape;
     return EXO_OK;
+}
+
+exo_status
+exo_tape_new(exo_tape **out, exo_err *err)
+{
+    return exo_tape_new_on(out, exo_device_cpu(), err);
 }
 
 exo_status
@@ -85,6 +91,11 @@ exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
     tape->num_metrics = 0;
     if (tape->num_param_tensors)
         memset(tape->param_tensors, 0, tape->num_param_tensors * sizeof(exo_tensor *));
+    if (params && exo_params_device(params) != tape->device)
+        exo_tape_fail(tape, EXO_INVAL, "the parameters are on the device %s, and the pass on %s",
+                      exo_device_name(exo_params_device(params)), exo_device_name(tape->device));
+    if (pass->sink && !exo_device_is_host(tape->device))
+        exo_tape_fail(tape, EXO_UNSUPPORTED, "gradients are taken within backward on the host's memory alone");
 }
 
 const exo_pass *
@@ -205,8 +216,7 @@ exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status sta
 exo_device *
 exo_tape_device(const exo_tape *tape)
 {
-    (void)tape;
-    return exo_device_cpu();
+    return tape->device;
 }
 
 exo_err *
@@ -230,6 +240,24 @@ exo_tape_copy(exo_tape *tape, void *to, const void *from, size_t bytes)
     return exo_tape_note(tape, device->device_class->copy(device, to, from, bytes, EXO_COPY_ON_DEVICE, &tape->reason));
 }
 
+exo_status
+exo_tape_read(exo_tape *tape, void *to, const void *from, size_t bytes)
+{
+    exo_device *device = exo_tape_device(tape);
+    exo_status st =
+        exo_tape_note(tape, device->device_class->copy(device, to, from, bytes, EXO_COPY_FROM_DEVICE, &tape->reason));
+    return st == EXO_OK ? exo_tape_note(tape, exo_device_synchronize(device, &tape->reason)) : st;
+}
+
+bool
+exo_tape_scratch(exo_tape *tape, exo_shape_kind kind, const void *shape, exo_scratch_use use, void **out)
+{
+    const exo_device *device = exo_tape_device(tape);
+    size_t bytes = device->device_class->scratch(device, kind, shape, use);
+    *out = bytes ? exo_tape_buffer(tape, bytes) : NULL;
+    return !bytes || *out;
+}
+
 /* --- Backward ------------------------------------------------------------------------------------------------------------ */
 
 void *
@@ -243,7 +271,7 @@ exo_tape_grad(exo_tape *tape, exo_tensor *in, bool *add, exo_status *st)
         if (!in->grad)
             *st = EXO_NOMEM;
         else if (in->is_param)
-            memset(in->grad, 0, in->numel * sizeof(float));
+            *st = exo_tape_run(tape, fill, .count = in->numel, .y = in->grad);
     }
     return in->grad;
 }
@@ -297,7 +325,14 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     float *seed = exo_tape_grad(tape, loss, &add, &st);
     if (!seed)
         return exo_tape_error(tape, err);
-    *seed = add ? *seed + scale : scale;
+    if (add) { /* the loss is a parameter */
+        float *own = exo_tape_buffer(tape, sizeof *own);
+        if (!own || exo_tape_run(tape, fill, .count = 1, .y = own, .value = scale) != EXO_OK ||
+            exo_tape_run(tape, add, .count = 1, .dtype = EXO_F32, .y = seed, .a = seed, .b = own) != EXO_OK)
+            return exo_tape_error(tape, err);
+    } else if (exo_tape_run(tape, fill, .count = 1, .y = seed, .value = scale) != EXO_OK) {
+        return exo_tape_error(tape, err);
+    }
 
     for (size_t i = tape->num_ops; i > 0 && st == EXO_OK; i--) {
         exo_op *op = &tape->ops[i - 1];

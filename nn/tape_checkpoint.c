@@ -101,7 +101,7 @@ checkpoint_backward(exo_tape *tape, exo_op *op, exo_err *err)
     exo_status st = EXO_OK;
     void *grad = exo_tape_grad(tape, again, &add, &st);
     if (grad)
-        memcpy(grad, out->grad, out->numel * exo_dtype_size(out->dtype));
+        st = exo_tape_copy(tape, grad, out->grad, out->numel * exo_dtype_size(out->dtype));
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
@@ -124,7 +124,7 @@ exo_checkpoint(exo_tape *tape, exo_tensor *x, exo_checkpoint_body body, void *co
     if (!op)
         return NULL;
     tape->next_ordinal--; /* ordinals are those of a pass without checkpoints */
-    op->saved[CHECKPOINT] = exo_tape_buffer(tape, sizeof c);
+    op->saved[CHECKPOINT] = exo_tape_host_buffer(tape, sizeof c);
     exo_tensor *out = op->saved[CHECKPOINT] ? exo_tape_view(tape, y, y->layout, y->num_dims, y->dims) : NULL;
     if (!out)
         return NULL;

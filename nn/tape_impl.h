@@ -38,6 +38,8 @@ struct exo_tensor {
     size_t numel;
     exo_dtype dtype;
     exo_layout layout;
+    const void *
+        host; /* of an input what the host has of it; NULL: the host has `data`, if the device's memory is the host's */
     bool needs_grad;
     bool is_param;   /* grad is not the tape's, or it goes to a sink: always added to */
     bool owns_data;  /* data is a block of the tape's pool      */
@@ -102,6 +104,8 @@ exo_tensor *exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, siz
 /* A buffer of the pool, 64-byte aligned, uninitialized. NULL: recorded in the tape. */
 void *exo_tape_buffer(exo_tape *tape, size_t bytes);
 void exo_tape_buffer_done(exo_tape *tape, void *buffer);
+/* The same in the host's memory: what the tape itself keeps. */
+void *exo_tape_host_buffer(exo_tape *tape, size_t bytes);
 
 /* For a class that is `remembered`, with `out` just made: whether a checkpoint has kept its result. out->data and op->saved[0] are what they were
  * then, and there is nothing to compute. */
@@ -147,5 +151,7 @@ const char *exo_shape_text(const exo_tensor *t, char *out);
 bool exo_same_shape(const exo_tensor *a, const exo_tensor *b);
 /* fp32 or bf16: what kernels compute with. */
 bool exo_is_float(const exo_tensor *t);
+/* The elements where the host can read them; NULL: they are on a device that it cannot reach, and nobody has them here. */
+const void *exo_tensor_host(const exo_tensor *t);
 
 #endif

@@ -19,19 +19,24 @@ is_phantom(const exo_tape *tape, size_t bytes)
     return tape->rehearses && bytes >= PHANTOM_FROM;
 }
 
-static void *
-new_block(const exo_tape *tape, size_t bytes)
+static exo_status
+new_block(exo_tape *tape, size_t bytes, bool on_host, void **out)
 {
-    return is_phantom(tape, bytes) ? exo_phantom_new(bytes) : exo_alloc_aligned(bytes);
+    exo_device *device = on_host ? exo_device_cpu() : tape->device;
+    if (!is_phantom(tape, bytes))
+        return device->device_class->alloc(device, bytes, out, &tape->reason);
+    *out = exo_phantom_new(bytes);
+    return *out ? EXO_OK : exo_fail(&tape->reason, EXO_NOMEM, "no addresses for a buffer of %zu bytes", bytes);
 }
 
 static void
 free_block(const exo_tape *tape, const struct block *b)
 {
+    exo_device *device = b->on_host ? exo_device_cpu() : tape->device;
     if (is_phantom(tape, b->bytes))
         exo_phantom_free(b->memory, b->bytes);
     else
-        exo_free(b->memory);
+        device->device_class->free(device, b->memory, b->bytes);
 }
 
 void
@@ -62,30 +67,29 @@ exo_tape_grow(exo_tape *tape, void **array, size_t *cap, size_t need, size_t siz
 }
 
 static struct block *
-smallest_that_fits(exo_tape *tape, size_t bytes)
+smallest_that_fits(exo_tape *tape, size_t bytes, bool on_host)
 {
     struct block *best = NULL;
     for (size_t i = 0; i < tape->num_blocks; i++) {
         struct block *b = &tape->blocks[i];
         /* Half a block wasted is the most: a large one stays for those who need it. */
-        if (!b->used && b->bytes >= bytes && b->bytes / 2 <= bytes && (!best || b->bytes < best->bytes))
+        if (!b->used && b->on_host == on_host && b->bytes >= bytes && b->bytes / 2 <= bytes &&
+            (!best || b->bytes < best->bytes))
             best = b;
     }
     return best;
 }
 
 static struct block *
-add_block(exo_tape *tape, size_t bytes)
+add_block(exo_tape *tape, size_t bytes, bool on_host)
 {
     if (!exo_tape_grow(tape, (void **)&tape->blocks, &tape->cap_blocks, tape->num_blocks + 1, sizeof *tape->blocks))
         return NULL;
-    void *memory = new_block(tape, bytes);
-    if (!memory) {
-        exo_tape_fail(tape, EXO_NOMEM, "no memory for a buffer of %zu bytes", bytes);
+    void *memory = NULL;
+    if (exo_tape_note(tape, new_block(tape, bytes, on_host, &memory)) != EXO_OK)
         return NULL;
-    }
     struct block *b = &tape->blocks[tape->num_blocks++];
-    *b = (struct block){.memory = memory, .bytes = bytes};
+    *b = (struct block){.memory = memory, .bytes = bytes, .on_host = on_host};
     tape->allocations++;
     tape->bytes += exo_aligned_size(bytes);
     tape->real_bytes += is_phantom(tape, bytes) ? 0 : exo_aligned_size(bytes);
@@ -93,23 +97,35 @@ add_block(exo_tape *tape, size_t bytes)
 }
 
 /* The block that the request at the same place of the last pass got comes first: a pass like the last one finds all that it needs. */
-void *
-exo_tape_buffer(exo_tape *tape, size_t bytes)
+static void *
+buffer(exo_tape *tape, size_t bytes, bool on_host)
 {
     size_t place = tape->num_requests++;
     if (!exo_tape_grow(tape, (void **)&tape->requests, &tape->cap_requests, place + 1, sizeof *tape->requests))
         return NULL;
     struct request *r = &tape->requests[place];
     struct block *b = r->bytes == bytes && r->block < tape->num_blocks ? &tape->blocks[r->block] : NULL;
-    if (!b || b->used || b->bytes < bytes)
-        b = smallest_that_fits(tape, bytes);
+    if (!b || b->used || b->bytes < bytes || b->on_host != on_host)
+        b = smallest_that_fits(tape, bytes, on_host);
     if (!b)
-        b = add_block(tape, bytes);
+        b = add_block(tape, bytes, on_host);
     if (!b)
         return NULL;
     *r = (struct request){.bytes = bytes, .block = (size_t)(b - tape->blocks)};
     b->used = true;
     return b->memory;
+}
+
+void *
+exo_tape_buffer(exo_tape *tape, size_t bytes)
+{
+    return buffer(tape, bytes, false);
+}
+
+void *
+exo_tape_host_buffer(exo_tape *tape, size_t bytes)
+{
+    return buffer(tape, bytes, !exo_device_is_host(tape->device));
 }
 
 void
@@ -168,8 +184,10 @@ exo_tensor *
 exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims, const size_t *dims)
 {
     exo_tensor *t = new_tensor(tape, of->dtype, layout, num_dims, dims);
-    if (t)
+    if (t) {
         t->data = of->data;
+        t->host = of->host;
+    }
     return t;
 }
 
@@ -177,8 +195,18 @@ exo_tensor *
 exo_tape_input(exo_tape *tape, exo_dtype dtype, size_t num_dims, const size_t *dims, const void *data)
 {
     exo_tensor *t = new_tensor(tape, dtype, EXO_ROW_MAJOR, num_dims, dims);
-    if (t)
-        t->data = (void *)(uintptr_t)data; /* never written: an input has no operation that owns it */
+    if (!t)
+        return NULL;
+    t->host = data;
+    t->data = (void *)(uintptr_t)data; /* never written: an input has no operation that owns it */
+    if (exo_device_is_host(tape->device))
+        return t;
+    size_t bytes = t->numel * exo_dtype_size(dtype);
+    exo_device *device = tape->device;
+    t->data = exo_tape_buffer(tape, bytes);
+    if (!t->data || exo_tape_note(tape, device->device_class->copy(device, t->data, data, bytes, EXO_COPY_TO_DEVICE,
+                                                                   &tape->reason)) != EXO_OK)
+        return NULL;
     return t;
 }
 

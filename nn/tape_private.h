@@ -4,7 +4,7 @@
 #define EXO_TAPE_PRIVATE_H
 
 #include "nn/params_impl.h"
-#include "nn/tape_impl.h"
+#include "nn/tape_run.h"
 
 enum {
     TENSORS_PER_SLAB = 64
@@ -14,6 +14,7 @@ struct block {
     void *memory;
     size_t bytes;
     bool used;
+    bool on_host; /* though the tape's device is another */
 };
 
 /* A call of exo_tape_buffer, and which block it got. */
@@ -40,6 +41,7 @@ struct metric {
 };
 
 struct exo_tape {
+    exo_device *device;
     exo_pass pass;
     exo_params *params;
     exo_err error;

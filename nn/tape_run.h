@@ -15,7 +15,11 @@ exo_status exo_tape_note(exo_tape *tape, exo_status status);
     exo_tape_note((tape),                                                                                              \
                   exo_tape_device(tape)->device_class->kernels->kernel(                                                \
                       exo_tape_device(tape), &(const exo_##kernel##_args){__VA_ARGS__}, exo_tape_reason(tape)))
+/* A buffer for a kernel's scratch in *out, NULL if it needs none; the caller gives it back. False: recorded in the tape. */
+bool exo_tape_scratch(exo_tape *tape, exo_shape_kind kind, const void *shape, exo_scratch_use use, void **out);
 /* Copies on the device. */
 exo_status exo_tape_copy(exo_tape *tape, void *to, const void *from, size_t bytes);
+/* Copies to the host, after all that was asked for. */
+exo_status exo_tape_read(exo_tape *tape, void *to, const void *from, size_t bytes);
 
 #endif

@@ -74,7 +74,7 @@ mark_rows(const exo_tape *tape, const exo_tensor *param, int32_t *slot)
         const exo_op *op = &tape->ops[i];
         if (!picks_rows_of(op, param))
             continue;
-        const int32_t *row = op->in[0]->data;
+        const int32_t *row = exo_tensor_host(op->in[0]);
         for (size_t r = 0; r < op->in[0]->numel; r++)
             if (slot[row[r]] < 0)
                 slot[row[r]] = count++;

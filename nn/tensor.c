@@ -1,12 +1,15 @@
 /* Tensors: types, shapes, and reading them as plain fp32. No state. */
 #include <exogym/tensor.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include <exogym/memory.h>
+
 #include "base/bf16.h"
 #include "base/fp16.h"
-#include "nn/tape_impl.h"
+#include "nn/tape_run.h"
 
 size_t
 exo_tensor_dims(const exo_tensor *tensor, size_t *dims)
@@ -49,6 +52,12 @@ element(const void *data, exo_dtype dtype, size_t i)
     return 0.0f;
 }
 
+const void *
+exo_tensor_host(const exo_tensor *t)
+{
+    return t->host ? t->host : exo_device_is_host(exo_tape_device(t->tape)) ? t->data : NULL;
+}
+
 static void
 read_elements(const exo_tensor *t, const void *data, exo_dtype dtype, float *out)
 {
@@ -64,10 +73,31 @@ read_elements(const exo_tensor *t, const void *data, exo_dtype dtype, float *out
                 out[(n * channels + c) * area + p] = element(data, dtype, (n * area + p) * channels + c);
 }
 
+/* Elements on a device through a copy of the host's: not a number where that fails, which the tape records. */
+static void
+fetch_elements(const exo_tensor *t, const void *data, exo_dtype dtype, float *out)
+{
+    size_t bytes = t->numel * exo_dtype_size(dtype);
+    void *copy = exo_alloc_aligned(bytes);
+    if (!copy)
+        exo_tape_fail(t->tape, EXO_NOMEM, "no memory for a copy of a tensor");
+    if (copy && exo_tape_read(t->tape, copy, data, bytes) == EXO_OK) {
+        read_elements(t, copy, dtype, out);
+    } else {
+        for (size_t i = 0; i < t->numel; i++)
+            out[i] = NAN;
+    }
+    exo_free(copy);
+}
+
 void
 exo_tensor_read(const exo_tensor *tensor, float *out)
 {
-    read_elements(tensor, tensor->data, tensor->dtype, out);
+    const void *here = exo_tensor_host(tensor);
+    if (here)
+        read_elements(tensor, here, tensor->dtype, out);
+    else
+        fetch_elements(tensor, tensor->data, tensor->dtype, out);
 }
 
 void
@@ -75,14 +105,22 @@ exo_tensor_grad(const exo_tensor *tensor, float *out)
 {
     if (!tensor->grad)
         memset(out, 0, tensor->numel * sizeof *out);
-    else
+    else if (exo_device_is_host(exo_tape_device(tensor->tape)))
         read_elements(tensor, tensor->grad, tensor->dtype, out);
+    else
+        fetch_elements(tensor, tensor->grad, tensor->dtype, out);
 }
 
 float
 exo_tensor_item(const exo_tensor *tensor)
 {
-    return element(tensor->data, tensor->dtype, 0);
+    const void *here = exo_tensor_host(tensor);
+    uint64_t first = 0; /* the first element, whatever its type */
+    if (here)
+        return element(here, tensor->dtype, 0);
+    if (exo_tape_read(tensor->tape, &first, tensor->data, exo_dtype_size(tensor->dtype)) != EXO_OK)
+        return NAN;
+    return element(&first, tensor->dtype, 0);
 }
 
 const char *

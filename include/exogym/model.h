@@ -191,7 +191,17 @@ EXO_API float *exo_params_at(exo_params *params, size_t index);
 EXO_API float *exo_params_values(exo_params *params); /* (numel) */
 /* (numel); NULL: a copy without room for them. */
 EXO_API float *exo_params_grads(exo_params *params);
-EXO_API float *exo_params_buffers(exo_params *params);  /* (buffer_numel) */
+EXO_API float *exo_params_buffers(exo_params *params); /* (buffer_numel) */
+/* The same as arrays of the copy's device; the grads of a copy without room for them are no elements. */
+EXO_API exo_array exo_params_values_array(const exo_params *params);
+EXO_API exo_array exo_params_grads_array(const exo_params *params);
+EXO_API exo_array exo_params_buffers_array(const exo_params *params);
+/* Where the numbers are: the CPU, unless exo_params_to made the copy. Elsewhere the host may not follow the pointers above. */
+EXO_API exo_device *exo_params_device(const exo_params *params);
+/* A new copy on a device, of a copy on the host: of its values and statistics, with gradients where it has room for them. The caller frees it,
+ * before the device. Errors: NOMEM, or the device's. Blocks: for the device. */
+EXO_API exo_status exo_params_to(exo_params **out, const exo_params *params, exo_device *device,
+                                 exo_err *err);
 EXO_API void exo_params_zero_grads(exo_params *params); /* of a copy that has them */
 /* Frees it and sets *params to NULL; accepts NULL in it. */
 EXO_API void exo_params_free(exo_params **params);

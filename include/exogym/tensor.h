@@ -88,6 +88,9 @@ typedef struct exo_pass {
 /* exo_tape_new makes an empty tape, which the caller frees; NOMEM. exo_tape_free sets *tape to NULL
  * and accepts NULL in it. */
 EXO_API exo_status exo_tape_new(exo_tape **out, exo_err *err);
+/* The same on a device, which outlives it: its buffers are there, and passes are over copies that are there (exo_params_to). Inputs are copied to
+ * it, and what is read of a tensor is waited for: a failure is recorded in the tape. */
+EXO_API exo_status exo_tape_new_on(exo_tape **out, exo_device *device, exo_err *err);
 EXO_API void exo_tape_free(exo_tape **tape);
 
 /* Starts a pass over the model copy in `params`, or NULL for a pass without parameters; all tensors

@@ -8,23 +8,11 @@
 #ifndef EXO_CPU_CONV_H
 #define EXO_CPU_CONV_H
 
-#include <exogym/tensor.h>
+#include "nn/device/device_impl.h"
 
 enum {
     EXO_CONV_PIECE = 32 /* samples */
 };
-
-/* All members are of one type, so that shapes can be compared byte by byte. */
-typedef struct exo_conv_shape {
-    size_t batch, in_channels, height, width;
-    size_t out_channels, kernel_height, kernel_width;
-    size_t stride, padding;
-    size_t out_height, out_width;
-    size_t dtype;      /* of images: EXO_F32 or EXO_BF16 */
-    size_t with_bias;  /* 0 or 1 */
-    size_t backward;   /* 0: forward only */
-    size_t input_grad; /* 1: backward also computes the input's gradient */
-} exo_conv_shape;
 
 typedef struct exo_conv exo_conv;
 

@@ -7,6 +7,8 @@
 #include <exogym/memory.h>
 
 #include "base/parallel.h"
+#include "nn/cpu/cpu_kind.h"
+#include "nn/cpu/plans.h"
 
 static exo_status
 cpu_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
@@ -76,6 +78,9 @@ static const exo_device_class cpu_class = {
     .copy = cpu_copy,
     .synchronize = cpu_synchronize,
     .kernels = &cpu_kernels,
+    .plan_new = exo_cpu_plan_new,
+    .plan_free = exo_cpu_plan_free,
+    .scratch = exo_cpu_scratch,
 };
 
 exo_device *
@@ -84,6 +89,16 @@ exo_device_cpu(void)
     static exo_device cpu = {.device_class = &cpu_class}; /* never written */
     return &cpu;
 }
+
+static exo_status
+open_cpu(exo_device **out, exo_err *err)
+{
+    (void)err;
+    *out = exo_device_cpu();
+    return EXO_OK;
+}
+
+const exo_device_kind exo_cpu_device_kind = {.name = "cpu", .open = open_cpu};
 
 exo_array
 exo_host_array(exo_dtype dtype, void *data, size_t count)

@@ -133,3 +133,23 @@ exo_vec_copy(exo_array to, exo_array from)
             device, device->device_class->copy(device, to.data, from.data, bytes_of(to), EXO_COPY_ON_DEVICE, &reason),
             &reason);
 }
+
+exo_status
+exo_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape, exo_err *err)
+{
+    *out = NULL;
+    exo_status st = device->device_class->plan_new(out, device, kind, shape, err);
+    if (st == EXO_OK) {
+        (*out)->device = device;
+        (*out)->kind = kind;
+    }
+    return st;
+}
+
+void
+exo_plan_free(exo_plan **plan)
+{
+    if (*plan)
+        (*plan)->device->device_class->plan_free(*plan);
+    *plan = NULL;
+}

@@ -12,6 +12,7 @@
 
 #include <exogym/device.h>
 
+#include "nn/device/layer_args.h"
 #include "nn/device/op_args.h"
 
 /* --- Arguments: `count` elements, fp32 unless said otherwise; formulas are device.h's ------------------------------------------------- */
@@ -228,7 +229,32 @@ typedef struct exo_adagrad_args {
     X(ranking_loss)                                                                                                    \
     X(ranking_loss_backward)                                                                                           \
     X(masked_mean)                                                                                                     \
-    X(masked_mean_backward)
+    X(masked_mean_backward)                                                                                            \
+    X(embedding)                                                                                                       \
+    X(embedding_backward)                                                                                              \
+    X(positions)                                                                                                       \
+    X(positions_backward)                                                                                              \
+    X(row_norm)                                                                                                        \
+    X(row_norm_backward)                                                                                               \
+    X(batch_norm)                                                                                                      \
+    X(batch_norm_backward)                                                                                             \
+    X(linear)                                                                                                          \
+    X(linear_grad_x)                                                                                                   \
+    X(linear_grad_w)                                                                                                   \
+    X(column_sums)                                                                                                     \
+    X(activation_backward)                                                                                             \
+    X(conv)                                                                                                            \
+    X(conv_backward)                                                                                                   \
+    X(attention)                                                                                                       \
+    X(attention_backward)                                                                                              \
+    X(cross_entropy)                                                                                                   \
+    X(hits)                                                                                                            \
+    X(scale_by)                                                                                                        \
+    X(head)                                                                                                            \
+    X(head_backward)                                                                                                   \
+    X(row_factors)                                                                                                     \
+    X(picked_log_probs)                                                                                                \
+    X(picked_loss)
 
 /* One function a kernel: asks the device for it, with arguments that the caller may change afterwards. Errors: what is known at once; a later
  * failure is reported by synchronize. */
@@ -237,6 +263,34 @@ typedef struct exo_kernels {
     EXO_KERNELS(EXO_KERNEL_FIELD)
 #undef EXO_KERNEL_FIELD
 } exo_kernels;
+
+/* --- Plans and scratch ---------------------------------------------------------------------------------------------------------------- */
+
+typedef enum exo_shape_kind { /* whose shape: exo_NAME_shape */
+    EXO_SHAPE_ROW_NORM,
+    EXO_SHAPE_BATCH_NORM,
+    EXO_SHAPE_LINEAR,
+    EXO_SHAPE_CONV,
+    EXO_SHAPE_ATTENTION,
+    EXO_SHAPE_HEAD,
+} exo_shape_kind;
+
+typedef enum exo_scratch_use {
+    EXO_SCRATCH_FORWARD,
+    EXO_SCRATCH_BACKWARD,
+    EXO_SCRATCH_ROWS, /* of a backward that takes rows (exo_head_args.take_rows); 0: this device or shape cannot */
+} exo_scratch_use;
+
+/* What a device keeps for kernels of one shape: primitives, tables. Devices embed it at the beginning of their own struct. */
+struct exo_plan {
+    exo_device *device;
+    exo_shape_kind kind;
+};
+
+/* A plan of linear layers, convolutions, attention or heads, for this device's kernels alone, one at a time. UNSUPPORTED, NOMEM. */
+exo_status exo_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape, exo_err *err);
+/* After what was asked for with it. */
+void exo_plan_free(exo_plan **plan);
 
 /* --- Devices ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -258,6 +312,10 @@ typedef struct exo_device_class {
     /* Waits. Errors: the first failure of anything that was asked. */
     exo_status (*synchronize)(exo_device *device, exo_err *err);
     const exo_kernels *kernels;
+    exo_status (*plan_new)(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape, exo_err *err);
+    void (*plan_free)(exo_plan *plan);
+    /* Bytes of `scratch` of a kernel of that shape; 0: none. */
+    size_t (*scratch)(const exo_device *device, exo_shape_kind kind, const void *shape, exo_scratch_use use);
 } exo_device_class;
 
 /* Classes embed it at the beginning of their own struct. */

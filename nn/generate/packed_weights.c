@@ -268,6 +268,24 @@ pack(void *context, size_t panel)
     exo_decode_pack(p->matrix, p->values, panel);
 }
 
+/* A parameter where the host can read it: *copy is freed by the caller. NULL: no memory, or the device's error. */
+static const float *
+values_of(exo_params *params, size_t index, float **copy, exo_err *err)
+{
+    const exo_param_info *info = exo_params_info(params, index);
+    *copy = NULL;
+    if (exo_device_is_host(exo_params_device(params)))
+        return exo_params_at(params, index);
+    exo_array flat =
+        info->is_buffer ? exo_params_buffers_array(params) : exo_params_values_array(params);
+    *copy = exo_calloc(info->numel, sizeof **copy);
+    if (!*copy)
+        exo_fail(err, EXO_NOMEM, "no memory for the weights of %s", info->name);
+    else if (exo_array_read(exo_array_part(flat, info->offset, info->numel), *copy, err) == EXO_OK)
+        return *copy;
+    return NULL;
+}
+
 exo_status
 exo_decoder_weights_fill(exo_decoder_weights *w, exo_params *params, exo_err *err)
 {
@@ -277,15 +295,20 @@ exo_decoder_weights_fill(exo_decoder_weights *w, exo_params *params, exo_err *er
     for (size_t i = 0; i < w->num_places; i++) {
         const struct exo_weight_place *p = &w->places[i];
         const exo_param_info *info = exo_params_info(params, i);
-        const float *values = exo_params_at(params, i);
+        exo_err reason = {0};
+        float *copy = NULL;
+        const float *values = values_of(params, i, &copy, &reason);
         size_t parts = p->matrix[1] || p->vector[1] ? 2 : 1, part = info->numel / parts;
-        for (size_t k = 0; k < parts; k++) {
+        for (size_t k = 0; values && k < parts; k++) {
             struct packing packing = {p->matrix[k], values + k * part};
             if (p->matrix[k])
                 exo_parallel_for(p->matrix[k]->panels, pack, &packing);
             else
                 memcpy(p->vector[k], values + k * part, part * sizeof *values);
         }
+        exo_free(copy);
+        if (!values)
+            return exo_fail(err, reason.code, "%s", reason.text);
     }
     return EXO_OK;
 }

@@ -115,7 +115,7 @@ static exo_tensor *
 hidden_of(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
 {
     size_t sequence = check_tokens(d, t, tokens), layers = d->spec.layers;
-    struct step *steps = sequence ? exo_tape_buffer(t, layers * sizeof *steps) : NULL;
+    struct step *steps = sequence ? exo_tape_host_buffer(t, layers * sizeof *steps) : NULL;
     if (!steps)
         return NULL;
     bool grad = exo_tape_pass(t)->grad;

@@ -1,12 +1,7 @@
 /* 2-D convolution. */
 #include <exogym/tensor.h>
 
-#include <string.h>
-
-#include "nn/cpu/conv.h"
-#include "nn/cpu/kernels.h"
-#include "nn/ops/pieces.h"
-#include "nn/tape_impl.h"
+#include "nn/tape_run.h"
 
 enum {
     X,
@@ -15,77 +10,44 @@ enum {
 };
 
 struct state {
-    exo_conv *conv;
-};
-
-struct loop {
-    exo_conv *conv;
-    const void *x, *dy;
-    const float *bias;
-    void *y, *dx;
-    bool need_weights;
-    exo_failure failure;
+    exo_plan *plan;
 };
 
 static void
 release_state(void *state)
 {
-    exo_conv_free(&((struct state *)state)->conv);
+    exo_plan_free(&((struct state *)state)->plan);
 }
 
-static void
-forward_piece(void *context, size_t piece)
+static exo_status
+clear(exo_tape *tape, float *gradient, size_t count, bool add)
 {
-    struct loop *l = context;
-    exo_err err = {0};
-    exo_failure_note(&l->failure, exo_conv_forward(l->conv, piece, l->x, l->bias, l->y, &err), &err);
-}
-
-static void
-backward_piece(void *context, size_t piece)
-{
-    struct loop *l = context;
-    exo_err err = {0};
-    exo_status st = EXO_OK;
-    if (l->need_weights)
-        st = exo_conv_backward_weights(l->conv, piece, l->x, l->dy, &err);
-    if (st == EXO_OK && l->dx)
-        st = exo_conv_backward_data(l->conv, piece, l->dy, l->dx, &err);
-    exo_failure_note(&l->failure, st, &err);
+    return gradient && !add ? exo_tape_run(tape, fill, .count = count, .y = gradient) : EXO_OK;
 }
 
 static exo_status
 conv2d_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
-    struct state *state = op->state;
+    const struct state *state = op->state;
     exo_tensor *x = op->in[X], *weight = op->in[WEIGHT], *bias = op->in[BIAS];
     exo_status st = EXO_OK;
     bool add_x = false, add_w = false, add_b = false;
     void *dx = exo_tape_grad(tape, x, &add_x, &st);
     void *target = dx;
-    if (dx && add_x) { /* oneDNN overwrites: what is there is added afterwards */
+    if (dx && add_x) /* the kernel overwrites: what is there is added afterwards */
         target = exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype));
-        st = target ? st : EXO_NOMEM;
-    }
     float *dw = exo_tape_grad(tape, weight, &add_w, &st);
     float *db = bias ? exo_tape_grad(tape, bias, &add_b, &st) : NULL;
-    if (st != EXO_OK)
+    if (exo_tape_error(tape, NULL) != EXO_OK || clear(tape, dw, weight->numel, add_w) != EXO_OK ||
+        (bias && clear(tape, db, bias->numel, add_b) != EXO_OK))
         return exo_tape_error(tape, err);
-
-    struct loop loop = {.conv = state->conv, .x = x->data, .dy = op->out->grad, .dx = target, .need_weights = dw || db};
-    exo_parallel_for(exo_conv_pieces(state->conv), backward_piece, &loop);
-    st = exo_failure_result(&loop.failure, err);
+    st = exo_tape_run(tape, conv_backward, .plan = state->plan, .dx = target, .dweight = dw, .dbias = db, .x = x->data,
+                      .dy = op->out->grad);
     if (st == EXO_OK && target != dx) {
-        exo_accumulate(x->dtype, target, dx, x->numel);
+        st = exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx, .b = target);
         exo_tape_buffer_done(tape, target);
     }
-    if (st == EXO_OK && dw && !add_w)
-        memset(dw, 0, weight->numel * sizeof *dw);
-    if (st == EXO_OK && db && !add_b)
-        memset(db, 0, bias->numel * sizeof *db);
-    if (st == EXO_OK && loop.need_weights)
-        st = exo_conv_add_weight_grads(state->conv, dw, db, err);
-    return st;
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
 static const exo_op_class conv2d_class = {.name = "conv2d", .backward = conv2d_backward, .release = release_state};
@@ -154,19 +116,15 @@ exo_conv2d(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, 
     struct state *state = exo_tape_state(tape, op, &shape, sizeof shape, sizeof *state, &fresh);
     if (!state)
         return NULL;
-    exo_status st = fresh ? exo_conv_new(&state->conv, &shape, &err) : EXO_OK;
-    if (st == EXO_OK)
-        st = exo_conv_set_weights(state->conv, weight->data, &err);
+    exo_status st = EXO_OK;
+    if (fresh)
+        st = exo_plan_new(&state->plan, exo_tape_device(tape), EXO_SHAPE_CONV, &shape, &err);
     if (st != EXO_OK)
         return exo_tape_plan_failed(tape, op, x->dtype, st, &err);
     const size_t dims[4] = {shape.batch, shape.out_channels, shape.out_height, shape.out_width};
     exo_tensor *y = exo_tape_tensor(tape, x->dtype, EXO_CHANNELS_LAST, 4, dims);
-    if (!y)
+    if (!y || exo_tape_run(tape, conv, .plan = state->plan, .y = y->data, .x = x->data, .weight = weight->data,
+                           .bias = bias ? bias->data : NULL) != EXO_OK)
         return NULL;
-    struct loop loop = {.conv = state->conv, .x = x->data, .bias = bias ? bias->data : NULL, .y = y->data};
-    exo_parallel_for(exo_conv_pieces(state->conv), forward_piece, &loop);
-    st = exo_failure_result(&loop.failure, &err);
-    if (st != EXO_OK)
-        return exo_tape_fail(tape, st, "conv2d: %s", err.text);
     return exo_tape_finish(tape, op, y);
 }

@@ -1,17 +1,7 @@
-/* Linear layers: y = x W^T + b, then an activation, or added to a residual.
- *
- * A piece of rows is multiplied, activated and stored while it is in the cache. With an activation what it is taken of is kept for backward. */
+/* Linear layers: y = x W^T + b, then an activation, or added to a residual. With an activation what it is taken of is kept for backward. */
 #include <exogym/sequence.h>
 
-#include <string.h>
-
-#include <exogym/memory.h>
-
-#include "nn/cpu/activations.h"
-#include "nn/cpu/kernels.h"
-#include "nn/cpu/matmul.h"
-#include "nn/ops/pieces.h"
-#include "nn/tape_impl.h"
+#include "nn/tape_run.h"
 
 enum {
     INPUT,
@@ -25,102 +15,14 @@ enum {
     BEFORE        /* saved: what the activation was taken of       */
 };
 
-enum {
-    SUM_COLUMNS = 64 /* of a piece of the bias' gradient */
-};
-
-struct signature {
-    size_t rows, in, out, dtype, residual, out_dtype, with_bias, backward, input_grad;
-};
-
 struct state {
-    exo_matmul *forward, *grad_x, *grad_w;
-    double *bias_sum; /* (out) */
-};
-
-struct loop {
-    exo_matmul *matmul;
-    const void *a, *b;
-    const float *bias;
-    void *c;
-    size_t rows, cols;     /* of c                                            */
-    const float *residual; /* (rows, cols) that c is to have first; NULL: none */
-    exo_activation activation;
-    exo_dtype type;
-    void *activated; /* where activation(c) goes; NULL: nowhere */
-    exo_failure failure;
+    exo_plan *plan;
 };
 
 static void
 release_state(void *state)
 {
-    struct state *s = state;
-    exo_matmul_free(&s->forward);
-    exo_matmul_free(&s->grad_x);
-    exo_matmul_free(&s->grad_w);
-    exo_free(s->bias_sum);
-}
-
-static exo_status
-make_state(struct state *s, const struct signature *sig, exo_err *err)
-{
-    exo_gemm_shape shape = {.rows = sig->rows,
-                            .cols = sig->out,
-                            .inner = sig->in,
-                            .transpose_b = 1,
-                            .in_dtype = sig->dtype,
-                            .out_dtype = sig->out_dtype,
-                            .with_bias = sig->with_bias,
-                            .add = sig->residual};
-    exo_status st = exo_matmul_new(&s->forward, &shape, err);
-    if (st == EXO_OK && sig->backward && sig->input_grad) {
-        shape = (exo_gemm_shape){
-            .rows = sig->rows, .cols = sig->in, .inner = sig->out, .in_dtype = sig->dtype, .out_dtype = sig->dtype};
-        st = exo_matmul_new(&s->grad_x, &shape, err);
-    }
-    if (st == EXO_OK && sig->backward) {
-        shape = (exo_gemm_shape){.rows = sig->out,
-                                 .cols = sig->in,
-                                 .inner = sig->rows,
-                                 .transpose_a = 1,
-                                 .in_dtype = sig->dtype,
-                                 .out_dtype = EXO_F32,
-                                 .add = 1};
-        st = exo_matmul_new(&s->grad_w, &shape, err);
-    }
-    s->bias_sum = exo_calloc(sig->out, sizeof *s->bias_sum);
-    if (st == EXO_OK && !s->bias_sum)
-        st = exo_fail(err, EXO_NOMEM, "linear: no memory");
-    return st;
-}
-
-static void
-run_piece(void *context, size_t piece)
-{
-    struct loop *l = context;
-    exo_err err = {0};
-    size_t first = piece * EXO_MATMUL_PIECE, count = exo_piece_length(l->rows, EXO_MATMUL_PIECE, piece) * l->cols;
-    if (l->residual)
-        memcpy((float *)l->c + first * l->cols, l->residual + first * l->cols, count * sizeof(float));
-    exo_failure_note(&l->failure, exo_matmul_run(l->matmul, piece, l->a, l->b, l->bias, l->c, &err), &err);
-    if (l->activated) {
-        size_t skip = first * l->cols * exo_dtype_size(l->type);
-        exo_activate(l->activation, l->type, (char *)l->c + skip, (char *)l->activated + skip, count);
-    }
-}
-
-static exo_status
-run_loop(struct loop *loop, exo_err *err)
-{
-    exo_parallel_for(exo_matmul_pieces(loop->matmul), run_piece, loop);
-    return exo_failure_result(&loop->failure, err);
-}
-
-static exo_status
-run_matmul(exo_matmul *matmul, const void *a, const void *b, void *c, exo_err *err)
-{
-    struct loop loop = {.matmul = matmul, .a = a, .b = b, .c = c};
-    return run_loop(&loop, err);
+    exo_plan_free(&((struct state *)state)->plan);
 }
 
 /* The weights in the type that products are taken in: a copy in saved[0] under autocast. */
@@ -136,83 +38,38 @@ static exo_status
 backward_to_input(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
 {
     exo_tensor *x = op->in[INPUT];
-    struct state *s = op->state;
+    const struct state *s = op->state;
     bool add = false;
     exo_status st = EXO_OK;
     void *dx = exo_tape_grad(tape, x, &add, &st);
-    if (!dx)
-        return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
-    void *target = add ? exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype)) : dx;
+    void *target = dx && add ? exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype)) : dx;
     if (!target)
         return exo_tape_error(tape, err);
-    st = run_matmul(s->grad_x, dy, compute_weights(op), target, err);
+    st = exo_tape_run(tape, linear_grad_x, .plan = s->plan, .dx = target, .dy = dy, .weight = compute_weights(op));
     if (add && st == EXO_OK)
-        exo_accumulate_all(x->dtype, target, dx, x->numel);
+        st = exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx, .b = target);
     if (add)
         exo_tape_buffer_done(tape, target);
-    return st;
-}
-
-struct bias_loop {
-    exo_dtype type;
-    const void *dy;
-    size_t rows, cols;
-    double *sum;
-    float *gradient;
-    bool add;
-};
-
-static void
-bias_piece(void *context, size_t piece)
-{
-    const struct bias_loop *l = context;
-    size_t first = piece * SUM_COLUMNS, count = exo_piece_length(l->cols, SUM_COLUMNS, piece);
-    memset(l->sum + first, 0, count * sizeof *l->sum);
-    exo_column_sums(l->type, (const char *)l->dy + first * exo_dtype_size(l->type), l->rows, l->cols, count,
-                    l->sum + first);
-    for (size_t i = first; i < first + count; i++)
-        l->gradient[i] = (l->add ? l->gradient[i] : 0.0f) + (float)l->sum[i];
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
 static exo_status
 backward_to_weights(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
 {
     exo_tensor *x = op->in[INPUT], *weight = op->in[WEIGHT], *bias = op->in[BIAS];
-    struct state *s = op->state;
-    bool add = false;
+    const struct state *s = op->state;
+    bool add = false, add_bias = false;
     exo_status st = EXO_OK;
     float *dw = exo_tape_grad(tape, weight, &add, &st);
-    if (dw && !add)
-        memset(dw, 0, weight->numel * sizeof *dw); /* the product adds */
+    if (dw && !add) /* the product adds */
+        st = exo_tape_run(tape, fill, .count = weight->numel, .y = dw);
     if (st == EXO_OK && dw)
-        st = run_matmul(s->grad_w, dy, x->data, dw, err);
-    struct bias_loop l = {.type = x->dtype, .dy = dy, .rows = x->dims[0], .cols = weight->dims[0], .sum = s->bias_sum};
-    l.gradient = bias && st == EXO_OK ? exo_tape_grad(tape, bias, &l.add, &st) : NULL;
-    if (l.gradient)
-        exo_parallel_for(exo_pieces(l.cols, SUM_COLUMNS), bias_piece, &l);
-    return exo_tape_error(tape, NULL) != EXO_OK ? exo_tape_error(tape, err) : st;
-}
-
-struct sweep {
-    exo_activation activation;
-    exo_dtype from, type;
-    const char *before, *dy;
-    char *out;
-    size_t count;
-};
-
-/* The gradient of what the activation is taken of, or the output's gradient as the products take it. */
-static void
-sweep_piece(void *context, size_t piece)
-{
-    const struct sweep *s = context;
-    size_t first = piece * EXO_PIECE_ELEMENTS, count = exo_piece_length(s->count, EXO_PIECE_ELEMENTS, piece);
-    char *out = s->out + first * exo_dtype_size(s->type);
-    const char *dy = s->dy + first * exo_dtype_size(s->from);
-    if (s->before)
-        exo_activate_backward(s->activation, s->type, s->before + first * exo_dtype_size(s->type), dy, out, count);
-    else
-        exo_cast(s->from, dy, s->type, out, count);
+        st = exo_tape_run(tape, linear_grad_w, .plan = s->plan, .dw = dw, .dy = dy, .x = x->data);
+    float *db = bias && st == EXO_OK ? exo_tape_grad(tape, bias, &add_bias, &st) : NULL;
+    if (db)
+        st = exo_tape_run(tape, column_sums, .rows = x->dims[0], .columns = weight->dims[0], .dtype = x->dtype, .y = db,
+                          .x = dy, .add = add_bias);
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
 /* A residual's gradient is the output's. */
@@ -226,30 +83,32 @@ backward_to_residual(exo_tape *tape, exo_op *op, exo_err *err)
         return EXO_OK;
     float *gradient = exo_tape_grad(tape, residual, &add, &st);
     if (gradient && add)
-        exo_accumulate_all(EXO_F32, op->out->grad, gradient, residual->numel);
+        st = exo_tape_run(tape, add, .count = residual->numel, .dtype = EXO_F32, .y = gradient, .a = gradient,
+                          .b = op->out->grad);
     else if (gradient)
-        memcpy(gradient, op->out->grad, residual->numel * sizeof *gradient);
+        st = exo_tape_copy(tape, gradient, op->out->grad, residual->numel * sizeof *gradient);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
+}
+
+/* The gradient of what the activation is taken of, or the output's gradient as the products take it, in `own`. */
+static exo_status
+prepare_gradient(exo_tape *tape, const exo_op *op, void *own)
+{
+    const exo_tensor *x = op->in[INPUT], *y = op->out;
+    if (op->saved[BEFORE])
+        return exo_tape_run(tape, activation_backward, .count = y->numel, .activation = (exo_activation)op->number,
+                            .dtype = x->dtype, .dx = own, .x = op->saved[BEFORE], .dy = y->grad);
+    return exo_tape_run(tape, cast, .count = y->numel, .to = x->dtype, .from = y->dtype, .y = own, .x = y->grad);
 }
 
 static exo_status
 linear_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
     const exo_tensor *x = op->in[INPUT], *y = op->out;
-    struct sweep s = {.activation = (exo_activation)op->number,
-                      .from = y->dtype,
-                      .type = x->dtype,
-                      .before = op->saved[BEFORE],
-                      .dy = y->grad,
-                      .count = y->numel};
-    bool as_it_is = !s.before && s.from == s.type;
-    void *own = as_it_is ? NULL : exo_tape_buffer(tape, y->numel * exo_dtype_size(s.type));
-    if (!as_it_is && !own)
+    bool as_it_is = !op->saved[BEFORE] && y->dtype == x->dtype;
+    void *own = as_it_is ? NULL : exo_tape_buffer(tape, y->numel * exo_dtype_size(x->dtype));
+    if (!as_it_is && (!own || prepare_gradient(tape, op, own) != EXO_OK))
         return exo_tape_error(tape, err);
-    if (own) {
-        s.out = own;
-        exo_parallel_for(exo_pieces(s.count, EXO_PIECE_ELEMENTS), sweep_piece, &s);
-    }
     const void *dy = own ? own : y->grad;
     exo_status st = backward_to_weights(tape, op, dy, err);
     if (st == EXO_OK)
@@ -293,7 +152,7 @@ begin(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_t
     exo_op *op = exo_tape_op(tape, &linear_class, (exo_tensor *[]){x, weight, bias, residual}, 4);
     if (!op)
         return NULL;
-    const struct signature sig = {
+    const exo_linear_shape shape = {
         .rows = x->dims[0],
         .in = x->dims[1],
         .out = weight->dims[0],
@@ -306,17 +165,19 @@ begin(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_t
     };
     exo_err err = {0};
     bool fresh = false;
-    struct state *s = exo_tape_state(tape, op, &sig, sizeof sig, sizeof *s, &fresh);
-    exo_status st = s && fresh ? make_state(s, &sig, &err) : EXO_OK;
+    struct state *s = exo_tape_state(tape, op, &shape, sizeof shape, sizeof *s, &fresh);
+    exo_status st = EXO_OK;
+    if (s && fresh)
+        st = exo_plan_new(&s->plan, exo_tape_device(tape), EXO_SHAPE_LINEAR, &shape, &err);
     if (st != EXO_OK) {
         exo_tape_plan_failed(tape, op, dtype, st, &err);
         return NULL;
     }
     if (s && dtype != EXO_F32) {
         op->saved[WEIGHTS_KEPT] = exo_tape_buffer(tape, weight->numel * exo_dtype_size(dtype));
-        if (!op->saved[WEIGHTS_KEPT])
+        if (!op->saved[WEIGHTS_KEPT] || exo_tape_run(tape, cast, .count = weight->numel, .to = dtype, .from = EXO_F32,
+                                                     .y = op->saved[WEIGHTS_KEPT], .x = weight->data) != EXO_OK)
             return NULL;
-        exo_cast_all(EXO_F32, weight->data, dtype, op->saved[WEIGHTS_KEPT], weight->numel);
     }
     return s ? op : NULL;
 }
@@ -338,29 +199,16 @@ linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_
     if (!y)
         return NULL;
     op->number = (size_t)activation;
-    struct loop loop = {.matmul = ((struct state *)op->state)->forward,
-                        .a = x->data,
-                        .b = compute_weights(op),
-                        .bias = bias ? bias->data : NULL,
-                        .c = y->data,
-                        .rows = dims[0],
-                        .cols = dims[1],
-                        .residual = residual ? residual->data : NULL,
-                        .activation = activation,
-                        .type = dtype};
-    if (activation != EXO_LINEAR) {
-        loop.activated = y->data;
-        if (exo_tape_pass(tape)->grad) {
-            loop.c = op->saved[BEFORE] = exo_tape_buffer(tape, y->numel * exo_dtype_size(dtype));
-            if (!loop.c)
-                return NULL;
-        }
+    if (activation != EXO_LINEAR && exo_tape_pass(tape)->grad) {
+        op->saved[BEFORE] = exo_tape_buffer(tape, y->numel * exo_dtype_size(dtype));
+        if (!op->saved[BEFORE])
+            return NULL;
     }
-    exo_err err = {0};
     bool idle = activation == EXO_LINEAR && exo_tape_result_idle(tape);
-    exo_status st = idle ? EXO_OK : run_loop(&loop, &err);
-    if (st != EXO_OK)
-        return exo_tape_fail(tape, st, "linear: %s", err.text);
+    if (!idle && exo_tape_run(tape, linear, .plan = ((struct state *)op->state)->plan, .activation = activation,
+                              .y = y->data, .before = op->saved[BEFORE], .x = x->data, .weight = compute_weights(op),
+                              .bias = bias ? bias->data : NULL, .residual = residual ? residual->data : NULL) != EXO_OK)
+        return NULL;
     return exo_tape_finish(tape, op, y);
 }
 

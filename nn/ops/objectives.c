@@ -45,7 +45,7 @@ static const exo_meter_class accuracy = {
 static size_t
 count_targets(const exo_tensor *targets)
 {
-    const int32_t *target = targets->data;
+    const int32_t *target = exo_tensor_host(targets);
     size_t counted = 0;
     for (size_t i = 0; i < targets->numel; i++)
         counted += target[i] >= 0;

@@ -6,8 +6,12 @@
 bool
 exo_count_targets(exo_tape *tape, const char *name, const exo_tensor *targets, size_t classes, size_t *counted)
 {
-    const int32_t *target = targets->data;
+    const int32_t *target = exo_tensor_host(targets);
     *counted = 0;
+    if (!target) {
+        exo_tape_fail(tape, EXO_INVAL, "%s: the targets are not an input of the pass", name);
+        return false;
+    }
     for (size_t r = 0; r < targets->numel; r++) {
         if (target[r] >= 0 && (size_t)target[r] >= classes) {
             exo_tape_fail(tape, EXO_INVAL, "%s: target %d of row %zu is not in [0, %zu)", name, target[r], r, classes);

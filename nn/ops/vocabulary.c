@@ -7,8 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "nn/cpu/kernels.h"
-#include "nn/ops/head.h"
 #include "nn/ops/targets.h"
 #include "nn/ops/vocabulary.h"
 #include "nn/tape_run.h"
@@ -31,99 +29,99 @@ enum {
 };
 
 struct state {
-    exo_head_plan plan;
+    exo_plan *plan;
+    exo_head_shape shape;
     size_t counted; /* targets of this pass that are not negative */
 };
 
 static void
 release_state(void *state)
 {
-    exo_head_plan_release(&((struct state *)state)->plan);
+    exo_plan_free(&((struct state *)state)->plan);
 }
 
 /* --- Backward -------------------------------------------------------------------------------------------------------------------- */
 
-struct sweep {
-    const float *from;
-    float *to;
-    size_t count;
-    float factor;
-    bool add;
-};
-
-static void
-sweep_piece(void *context, size_t piece)
-{
-    const struct sweep *s = context;
-    size_t first = piece * EXO_PIECE_ELEMENTS, count = exo_piece_length(s->count, EXO_PIECE_ELEMENTS, piece);
-    const float *restrict from = s->from + first;
-    float *restrict to = s->to + first;
-    if (s->add)
-        for (size_t i = 0; i < count; i++)
-            to[i] += from[i] * s->factor;
-    else
-        for (size_t i = 0; i < count; i++)
-            to[i] = from[i] * s->factor;
-}
-
-static void
-scale_into(const float *from, float *to, size_t count, float factor, bool add)
-{
-    struct sweep s = {.from = from, .to = to, .count = count, .factor = factor, .add = add};
-    exo_parallel_for(exo_pieces(count, EXO_PIECE_ELEMENTS), sweep_piece, &s);
-}
-
-/* Hands a gradient of x, fp32, to x, which may be bf16. */
+/* Hands a gradient of x, fp32, to x, which may be bf16; factor: one number that it is multiplied with; NULL: none. */
 static exo_status
-give_x_gradient(exo_tape *tape, exo_tensor *x, float *gradient, float factor)
+give_x_gradient(exo_tape *tape, exo_tensor *x, float *gradient, const float *factor)
 {
     bool add = false;
     exo_status st = EXO_OK;
     void *dx = exo_tape_grad(tape, x, &add, &st);
     if (!dx)
         return st;
-    if (x->dtype == EXO_F32) {
-        scale_into(gradient, dx, x->numel, factor, add);
-        return EXO_OK;
-    }
-    scale_into(gradient, gradient, x->numel, factor, false);
-    if (!add) {
-        exo_cast_all(EXO_F32, gradient, x->dtype, dx, x->numel);
-        return EXO_OK;
-    }
-    void *cast = exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype));
-    if (!cast)
-        return EXO_NOMEM;
-    exo_cast_all(EXO_F32, gradient, x->dtype, cast, x->numel);
-    exo_accumulate_all(x->dtype, cast, dx, x->numel);
-    exo_tape_buffer_done(tape, cast);
-    return EXO_OK;
+    if (factor && x->dtype == EXO_F32)
+        return exo_tape_run(tape, scale_by, .count = x->numel, .y = dx, .x = gradient, .factor = factor, .add = add);
+    if (factor)
+        exo_tape_run(tape, scale_by, .count = x->numel, .y = gradient, .x = gradient, .factor = factor);
+    if (x->dtype == EXO_F32 && !add)
+        return exo_tape_copy(tape, dx, gradient, x->numel * sizeof *gradient);
+    void *own = add && x->dtype != EXO_F32 ? exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype)) : NULL;
+    void *target = add ? own : dx;
+    if (x->dtype != EXO_F32 && target)
+        exo_tape_run(tape, cast, .count = x->numel, .to = x->dtype, .from = EXO_F32, .y = target, .x = gradient);
+    if (add && exo_tape_error(tape, NULL) == EXO_OK)
+        exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx, .b = own ? own : gradient);
+    exo_tape_buffer_done(tape, own);
+    return exo_tape_error(tape, NULL);
 }
 
 /* Gradients that came with the loss, times the loss's own. */
 static exo_status
 give_kept(exo_tape *tape, exo_op *op)
 {
-    float factor = *(const float *)op->out->grad;
+    const float *factor = op->out->grad;
     exo_tensor *weight = op->in[WEIGHT];
     bool add = false;
     exo_status st = op->saved[X_GRAD] ? give_x_gradient(tape, op->in[INPUT], op->saved[X_GRAD], factor) : EXO_OK;
     float *dw = st == EXO_OK ? exo_tape_grad(tape, weight, &add, &st) : NULL;
     if (dw && op->saved[W_GRAD])
-        scale_into(op->saved[W_GRAD], dw, weight->numel, factor, add);
+        st = exo_tape_run(tape, scale_by, .count = weight->numel, .y = dw, .x = op->saved[W_GRAD], .factor = factor,
+                          .add = add);
     return st;
 }
 
-static exo_head
+static exo_head_args
 head_of(const exo_op *op)
 {
     const exo_tensor *weight = op->in[WEIGHT], *targets = op->in[TARGETS];
-    return (exo_head){.plan = &((struct state *)op->state)->plan,
-                      .x = op->in[INPUT]->data,
-                      .weight = weight->data,
-                      .cast = op->saved[WEIGHTS],
-                      .targets = targets ? targets->data : NULL,
-                      .scale = op->factor};
+    return (exo_head_args){.plan = ((struct state *)op->state)->plan,
+                           .x = op->in[INPUT]->data,
+                           .weight = weight->data,
+                           .cast = op->saved[WEIGHTS],
+                           .targets = targets ? targets->data : NULL,
+                           .scale = op->factor,
+                           .log_sum = op->saved[LOG_SUMS]};
+}
+
+/* A part of the tape's error, or the kernel's: whether the kernel ran. */
+static bool
+run_head(exo_tape *tape, const exo_head_args *h, bool backward)
+{
+    exo_device *device = exo_tape_device(tape);
+    const exo_kernels *kernels = device->device_class->kernels;
+    exo_err *reason = exo_tape_reason(tape);
+    return exo_tape_note(tape, backward ? kernels->head_backward(device, h, reason)
+                                        : kernels->head(device, h, reason)) == EXO_OK;
+}
+
+struct open_rows {
+    exo_tape *tape;
+    exo_tensor *weight;
+};
+
+static void
+take_rows(void *context, size_t first, size_t count, const float *gradient)
+{
+    const struct open_rows *o = context;
+    exo_tape_give_rows(o->tape, o->weight, first, count, gradient);
+}
+
+static bool
+clear(exo_tape *tape, float *gradient, size_t count)
+{
+    return exo_tape_run(tape, fill, .count = count, .y = gradient) == EXO_OK;
 }
 
 /* The gradients of weights that are not kept, to a sink as they become whole or where there are all. */
@@ -131,29 +129,48 @@ static exo_status
 compute_again(exo_tape *tape, exo_op *op, const float *factor, exo_err *err)
 {
     exo_tensor *x = op->in[INPUT], *weight = op->in[WEIGHT];
-    exo_head h = head_of(op);
+    const struct state *s = op->state;
+    exo_device *device = exo_tape_device(tape);
+    exo_head_args h = head_of(op);
+    struct open_rows open = {.tape = tape, .weight = weight};
+    exo_scratch_use use = EXO_SCRATCH_BACKWARD;
     bool add = false;
     exo_status st = EXO_OK;
-    h.log_sum = op->saved[LOG_SUMS];
     h.factor = factor;
-    h.entropy = h.targets ? NULL : op->out->data;
-    if (h.plan->span >= h.plan->chunks && exo_tape_open_rows(tape, weight))
-        h.open = weight;
-    else
+    h.entropy = op->in[TARGETS] ? NULL : op->out->data;
+    if (device->device_class->scratch(device, EXO_SHAPE_HEAD, &s->shape, EXO_SCRATCH_ROWS) > 0 &&
+        exo_tape_open_rows(tape, weight)) {
+        h.take_rows = take_rows;
+        h.context = &open;
+        use = EXO_SCRATCH_ROWS;
+    } else {
         h.dweight = exo_tape_grad(tape, weight, &add, &st);
+    }
     if (h.dweight && !add)
-        memset(h.dweight, 0, weight->numel * sizeof *h.dweight);
+        clear(tape, h.dweight, weight->numel);
     if (x->needs_grad)
         h.dx = exo_tape_buffer(tape, x->numel * sizeof *h.dx);
-    if (exo_tape_error(tape, NULL) != EXO_OK || !exo_head_open(&h, tape))
+    if (exo_tape_error(tape, NULL) != EXO_OK || (h.dx && !clear(tape, h.dx, x->numel)) ||
+        !exo_tape_scratch(tape, EXO_SHAPE_HEAD, &s->shape, use, &h.scratch) || !run_head(tape, &h, true))
         return exo_tape_error(tape, err);
+    exo_tape_buffer_done(tape, h.scratch);
     if (h.dx)
-        memset(h.dx, 0, x->numel * sizeof *h.dx);
-    st = exo_head_backward(&h, err);
-    exo_head_close(&h);
-    if (st == EXO_OK && h.dx && give_x_gradient(tape, x, h.dx, 1.0f) != EXO_OK)
-        st = exo_tape_error(tape, err);
+        st = give_x_gradient(tape, x, h.dx, NULL);
     exo_tape_buffer_done(tape, h.dx);
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
+}
+
+/* With factors of the rows whose target is not negative: a dy[r stride] / divisor. */
+static exo_status
+compute_with_factors(exo_tape *tape, exo_op *op, size_t stride, float a, float divisor, exo_err *err)
+{
+    size_t rows = op->in[INPUT]->dims[0];
+    float *factor = exo_tape_buffer(tape, rows * sizeof *factor);
+    if (!factor || exo_tape_run(tape, row_factors, .rows = rows, .stride = stride, .y = factor, .a = a,
+                                .divisor = divisor, .dy = op->out->grad, .targets = op->in[TARGETS]->data) != EXO_OK)
+        return exo_tape_error(tape, err);
+    exo_status st = compute_again(tape, op, factor, err);
+    exo_tape_buffer_done(tape, factor);
     return st;
 }
 
@@ -165,33 +182,14 @@ cross_entropy_backward(exo_tape *tape, exo_op *op, exo_err *err)
         return EXO_OK;
     if (op->number != 0)
         return give_kept(tape, op) == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
-    size_t rows = op->in[INPUT]->dims[0];
-    const int32_t *target = op->in[TARGETS]->data;
-    float *factor = exo_tape_buffer(tape, rows * sizeof *factor), scale = *(const float *)op->out->grad;
-    if (!factor)
-        return exo_tape_error(tape, err);
-    for (size_t r = 0; r < rows; r++)
-        factor[r] = target[r] >= 0 ? scale / (float)s->counted : 0.0f;
-    exo_status st = compute_again(tape, op, factor, err);
-    exo_tape_buffer_done(tape, factor);
-    return st;
+    return compute_with_factors(tape, op, 0, 1.0f, (float)s->counted, err);
 }
 
 /* log p = scale logit[target] - log_sum: the gradient's sign is the other one. */
 static exo_status
 log_probs_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
-    size_t rows = op->in[INPUT]->dims[0];
-    const int32_t *target = op->in[TARGETS]->data;
-    const float *dy = op->out->grad;
-    float *factor = exo_tape_buffer(tape, rows * sizeof *factor);
-    if (!factor)
-        return exo_tape_error(tape, err);
-    for (size_t r = 0; r < rows; r++)
-        factor[r] = target[r] >= 0 ? -dy[r] * op->factor : 0.0f;
-    exo_status st = compute_again(tape, op, factor, err);
-    exo_tape_buffer_done(tape, factor);
-    return st;
+    return compute_with_factors(tape, op, 1, -op->factor, 1.0f, err);
 }
 
 /* H = log_sum - sum p z, z = scale logit: d H / d z = -p (log p + H). */
@@ -260,11 +258,14 @@ begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *w
                                   .vocabulary = weight->dims[0],
                                   .dtype = (size_t)dtype,
                                   .gradients = exo_tape_pass(tape)->grad,
-                                  .wide = wide};
+                                  .wide = wide,
+                                  .entropy = !has_targets};
     exo_err err = {0};
     bool fresh = false;
     struct state *s = exo_tape_state(tape, op, &shape, sizeof shape, sizeof *s, &fresh);
-    exo_status st = s && fresh ? exo_head_plan_init(&s->plan, &shape, &err) : EXO_OK;
+    exo_status st = EXO_OK;
+    if (s && fresh)
+        st = exo_plan_new(&s->plan, exo_tape_device(tape), EXO_SHAPE_HEAD, &shape, &err);
     if (st != EXO_OK) {
         exo_tape_plan_failed(tape, op, dtype, st, &err);
         return NULL;
@@ -273,17 +274,19 @@ begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *w
     if (s && dtype != EXO_F32 && wide) {
         op->saved[WEIGHTS] = exo_tape_buffer(tape, weight->numel * exo_dtype_size(dtype));
         if (op->saved[WEIGHTS])
-            exo_cast_all(EXO_F32, weight->data, dtype, op->saved[WEIGHTS], weight->numel);
+            exo_tape_run(tape, cast, .count = weight->numel, .to = dtype, .from = EXO_F32, .y = op->saved[WEIGHTS],
+                         .x = weight->data);
     }
     if (exo_tape_error(tape, NULL) != EXO_OK)
         return NULL;
+    s->shape = shape;
     s->counted = counted;
     return op;
 }
 
-/* Room for the gradients that come with the loss; factors of the rows in the result, which the caller gives back. */
+/* Room for the gradients that come with the loss, and factors of the rows, which the caller gives back. NULL: recorded. */
 static float *
-keep_gradients(exo_tape *tape, exo_op *op, exo_head *h, size_t counted)
+keep_gradients(exo_tape *tape, exo_op *op, exo_head_args *h, size_t counted)
 {
     const exo_tensor *x = op->in[INPUT], *weight = op->in[WEIGHT];
     float *factor = exo_tape_buffer(tape, x->dims[0] * sizeof *factor);
@@ -291,16 +294,25 @@ keep_gradients(exo_tape *tape, exo_op *op, exo_head *h, size_t counted)
         op->saved[X_GRAD] = h->dx = exo_tape_buffer(tape, x->numel * sizeof *h->dx);
     if (weight->needs_grad)
         op->saved[W_GRAD] = h->dweight = exo_tape_buffer(tape, weight->numel * sizeof *h->dweight);
-    if (exo_tape_error(tape, NULL) != EXO_OK)
-        return NULL;
-    if (h->dx)
-        memset(h->dx, 0, x->numel * sizeof *h->dx);
-    if (h->dweight)
-        memset(h->dweight, 0, weight->numel * sizeof *h->dweight);
-    for (size_t r = 0; r < x->dims[0]; r++)
-        factor[r] = h->targets[r] >= 0 ? 1.0f / (float)counted : 0.0f;
     op->number = 1;
+    if (exo_tape_error(tape, NULL) != EXO_OK || (h->dx && !clear(tape, h->dx, x->numel)) ||
+        (h->dweight && !clear(tape, h->dweight, weight->numel)) ||
+        exo_tape_run(tape, row_factors, .rows = x->dims[0], .y = factor, .a = 1.0f, .divisor = (float)counted,
+                     .targets = h->targets) != EXO_OK)
+        return NULL;
     return factor;
+}
+
+/* The forward pass with the scratch for it. */
+static bool
+forward(exo_tape *tape, const exo_op *op, exo_head_args *h)
+{
+    const struct state *s = op->state;
+    if (!exo_tape_scratch(tape, EXO_SHAPE_HEAD, &s->shape, EXO_SCRATCH_FORWARD, &h->scratch) ||
+        !run_head(tape, h, false))
+        return false;
+    exo_tape_buffer_done(tape, h->scratch);
+    return true;
 }
 
 exo_tensor *
@@ -313,24 +325,16 @@ exo_linear_cross_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_
     const struct state *s = op->state;
     size_t rows = op->in[INPUT]->dims[0];
     op->factor = 1.0f;
-    exo_head h = head_of(op);
-    h.log_sum = op->saved[LOG_SUMS];
+    exo_head_args h = head_of(op);
     float *picked = h.picked = exo_tape_buffer(tape, rows * sizeof *picked), *factor = NULL;
-    if (picked && s->plan.shape.wide && s->counted > 0)
+    if (picked && s->shape.wide && s->counted > 0)
         h.factor = factor = keep_gradients(tape, op, &h, s->counted);
-    if (exo_tape_error(tape, NULL) != EXO_OK || !exo_head_open(&h, tape))
+    if (exo_tape_error(tape, NULL) != EXO_OK || !forward(tape, op, &h) ||
+        exo_tape_run(tape, picked_loss, .rows = rows, .counted = s->counted, .y = loss->data, .log_sum = h.log_sum,
+                     .picked = picked, .targets = h.targets) != EXO_OK)
         return NULL;
-    exo_err err = {0};
-    exo_status st = exo_head_forward(&h, &err);
-    double sum = 0;
-    for (size_t r = 0; r < rows; r++)
-        sum += h.targets[r] >= 0 ? (double)h.log_sum[r] - (double)picked[r] : 0.0;
-    *(float *)loss->data = s->counted > 0 ? (float)(sum / (double)s->counted) : 0.0f;
-    exo_head_close(&h);
     exo_tape_buffer_done(tape, picked);
     exo_tape_buffer_done(tape, factor);
-    if (st != EXO_OK)
-        return exo_tape_fail(tape, st, "linear_cross_entropy: %s", err.text);
     return exo_tape_finish(tape, op, loss);
 }
 
@@ -346,18 +350,11 @@ exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tens
     if (!y)
         return NULL;
     op->factor = temperature > 0.0f ? 1.0f / temperature : 1.0f;
-    exo_head h = head_of(op);
-    h.log_sum = op->saved[LOG_SUMS];
-    float *out = h.picked = y->data;
-    if (!exo_head_open(&h, tape))
+    exo_head_args h = head_of(op);
+    h.picked = y->data;
+    if (!forward(tape, op, &h) || exo_tape_run(tape, picked_log_probs, .rows = rows, .y = y->data, .log_sum = h.log_sum,
+                                               .targets = h.targets) != EXO_OK)
         return NULL;
-    exo_err err = {0};
-    exo_status st = exo_head_forward(&h, &err);
-    for (size_t r = 0; r < rows; r++)
-        out[r] = h.targets[r] >= 0 ? out[r] - h.log_sum[r] : 0.0f;
-    exo_head_close(&h);
-    if (st != EXO_OK)
-        return exo_tape_fail(tape, st, "linear_log_probs: %s", err.text);
     return exo_tape_finish(tape, op, y);
 }
 
@@ -369,15 +366,7 @@ exo_linear_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, float scal
     if (!y)
         return NULL;
     op->factor = scale;
-    exo_head h = head_of(op);
-    h.log_sum = op->saved[LOG_SUMS];
+    exo_head_args h = head_of(op);
     h.entropy = y->data;
-    if (!exo_head_open(&h, tape))
-        return NULL;
-    exo_err err = {0};
-    exo_status st = exo_head_forward(&h, &err);
-    exo_head_close(&h);
-    if (st != EXO_OK)
-        return exo_tape_fail(tape, st, "linear_entropy: %s", err.text);
-    return exo_tape_finish(tape, op, y);
+    return forward(tape, op, &h) ? exo_tape_finish(tape, op, y) : NULL;
 }

@@ -9,6 +9,7 @@
 
 #include "base/bf16.h"
 #include "nn/ref/ref_kernels.h"
+#include "nn/ref/ref_plans.h"
 
 #define KERNEL(NAME, STATEMENT)                                                                    \
     exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)  \
@@ -212,6 +213,9 @@ exo_device_ref(void)
         .copy = ref_copy,
         .synchronize = ref_synchronize,
         .kernels = &kernels,
+        .plan_new = exo_ref_plan_new,
+        .plan_free = exo_ref_plan_free,
+        .scratch = exo_ref_scratch,
     };
     static exo_device ref = {.device_class = &ref_class}; /* never written */
     return &ref;

@@ -7,25 +7,7 @@
 
 #include <exogym/rng.h>
 
-#include "base/bf16.h"
-
-static float
-load(exo_dtype dtype, const void *x, size_t i)
-{
-    return dtype == EXO_BF16 ? exo_from_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
-}
-
-/* y[i] = value, or y[i] += value if `add`. */
-static void
-store(exo_dtype dtype, void *y, size_t i, float value, bool add)
-{
-    if (add)
-        value = load(dtype, y, i) + value;
-    if (dtype == EXO_BF16)
-        ((uint16_t *)y)[i] = exo_to_bf16(value);
-    else
-        ((float *)y)[i] = value;
-}
+#include "nn/ref/ref_values.h"
 
 #define KERNEL(NAME, STATEMENT)                                                                    \
     exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)  \
@@ -38,15 +20,19 @@ store(exo_dtype dtype, void *y, size_t i, float value, bool add)
     }
 
 KERNEL(relu,
-       store(k->dtype, k->y, i, load(k->dtype, k->x, i) < 0 ? 0 : load(k->dtype, k->x, i), false))
-KERNEL(relu_backward, store(k->dtype, k->dx, i,
-                            load(k->dtype, k->y, i) > 0 ? load(k->dtype, k->dy, i) : 0, k->add))
+       exo_ref_store(k->dtype, k->y, i,
+                     exo_ref_load(k->dtype, k->x, i) < 0 ? 0 : exo_ref_load(k->dtype, k->x, i),
+                     false))
+KERNEL(relu_backward,
+       exo_ref_store(k->dtype, k->dx, i,
+                     exo_ref_load(k->dtype, k->y, i) > 0 ? exo_ref_load(k->dtype, k->dy, i) : 0,
+                     k->add))
 KERNEL(tanh, k->y[i] = tanhf(k->x[i]))
-KERNEL(tanh_backward, store(EXO_F32, k->dx, i, k->dy[i] * (1 - k->y[i] * k->y[i]), k->add))
-KERNEL(dropout,
-       store(k->dtype, k->y, i, k->keep[i] ? load(k->dtype, k->x, i) * k->factor : 0, k->add))
+KERNEL(tanh_backward, exo_ref_store(EXO_F32, k->dx, i, k->dy[i] * (1 - k->y[i] * k->y[i]), k->add))
+KERNEL(dropout, exo_ref_store(k->dtype, k->y, i,
+                              k->keep[i] ? exo_ref_load(k->dtype, k->x, i) * k->factor : 0, k->add))
 KERNEL(select, k->y[i] = k->keep[i] ? k->value : 0)
-KERNEL(mean_backward, store(EXO_F32, k->dx, i, k->dy[0] / (float)k->count, k->add))
+KERNEL(mean_backward, exo_ref_store(EXO_F32, k->dx, i, k->dy[0] / (float)k->count, k->add))
 
 exo_status
 exo_reference_mean(exo_device *device, const exo_mean_args *k, exo_err *err)
@@ -89,8 +75,9 @@ exo_reference_channel_scale(exo_device *device, const exo_channel_scale_args *k,
         for (size_t r = 0; r < k->rows; r++)
             for (size_t c = 0; c < k->channels; c++) {
                 size_t i = (n * k->rows + r) * k->channels + c;
-                store(k->dtype, k->y, i, load(k->dtype, k->x, i) * k->factor[n * k->channels + c],
-                      k->add);
+                exo_ref_store(k->dtype, k->y, i,
+                              exo_ref_load(k->dtype, k->x, i) * k->factor[n * k->channels + c],
+                              k->add);
             }
     return EXO_OK;
 }
@@ -109,14 +96,14 @@ exo_reference_max_pool(exo_device *device, const exo_max_pool_args *k, exo_err *
                     k->winner[out] = 0;
                     for (size_t p = 0; p < k->size * k->size; p++) {
                         size_t y = h * k->size + p / k->size, x = w * k->size + p % k->size;
-                        float value = load(k->dtype, k->x,
-                                           ((n * k->height + y) * k->width + x) * k->channels + c);
+                        float value = exo_ref_load(
+                            k->dtype, k->x, ((n * k->height + y) * k->width + x) * k->channels + c);
                         if (value > best) {
                             best = value;
                             k->winner[out] = (uint8_t)p;
                         }
                     }
-                    store(k->dtype, k->y, out, best, false);
+                    exo_ref_store(k->dtype, k->y, out, best, false);
                 }
     return EXO_OK;
 }
@@ -129,15 +116,16 @@ exo_reference_max_pool_backward(exo_device *device, const exo_max_pool_backward_
     (void)device;
     (void)err;
     for (size_t i = 0; !k->add && i < k->samples * k->height * k->width * k->channels; i++)
-        store(k->dtype, k->dx, i, 0, false);
+        exo_ref_store(k->dtype, k->dx, i, 0, false);
     for (size_t n = 0; n < k->samples; n++)
         for (size_t h = 0; h < height; h++)
             for (size_t w = 0; w < width; w++)
                 for (size_t c = 0; c < k->channels; c++, out++) {
                     size_t y = h * k->size + k->winner[out] / k->size,
                            x = w * k->size + k->winner[out] % k->size;
-                    store(k->dtype, k->dx, ((n * k->height + y) * k->width + x) * k->channels + c,
-                          load(k->dtype, k->dy, out), true);
+                    exo_ref_store(k->dtype, k->dx,
+                                  ((n * k->height + y) * k->width + x) * k->channels + c,
+                                  exo_ref_load(k->dtype, k->dy, out), true);
                 }
     return EXO_OK;
 }
@@ -150,8 +138,9 @@ exo_reference_transpose(exo_device *device, const exo_transpose_args *k, exo_err
     for (size_t n = 0; n < k->samples; n++)
         for (size_t r = 0; r < k->rows; r++)
             for (size_t c = 0; c < k->columns; c++)
-                store(k->dtype, k->y, (n * k->columns + c) * k->rows + r,
-                      load(k->dtype, k->x, (n * k->rows + r) * k->columns + c), k->add);
+                exo_ref_store(k->dtype, k->y, (n * k->columns + c) * k->rows + r,
+                              exo_ref_load(k->dtype, k->x, (n * k->rows + r) * k->columns + c),
+                              k->add);
     return EXO_OK;
 }
 
@@ -193,10 +182,10 @@ exo_reference_gate(exo_device *device, const exo_gate_args *k, exo_err *err)
     (void)err;
     for (size_t r = 0; r < k->rows; r++)
         for (size_t i = 0; i < k->width; i++) {
-            double gate = (double)load(k->dtype, k->x, 2 * r * k->width + i);
-            double up = (double)load(k->dtype, k->x, (2 * r + 1) * k->width + i);
-            store(k->dtype, k->y, r * k->width + i, (float)(value_of(k->activation, gate) * up),
-                  false);
+            double gate = (double)exo_ref_load(k->dtype, k->x, 2 * r * k->width + i);
+            double up = (double)exo_ref_load(k->dtype, k->x, (2 * r + 1) * k->width + i);
+            exo_ref_store(k->dtype, k->y, r * k->width + i,
+                          (float)(value_of(k->activation, gate) * up), false);
         }
     return EXO_OK;
 }
@@ -209,12 +198,13 @@ exo_reference_gate_backward(exo_device *device, const exo_gate_backward_args *k,
     for (size_t r = 0; r < k->rows; r++)
         for (size_t i = 0; i < k->width; i++) {
             size_t at_gate = 2 * r * k->width + i, at_up = at_gate + k->width;
-            double gate = (double)load(k->dtype, k->x, at_gate),
-                   up = (double)load(k->dtype, k->x, at_up);
-            double dy = (double)load(k->dtype, k->dy, r * k->width + i);
-            store(k->dtype, k->dx, at_gate, (float)(dy * up * slope_of(k->activation, gate)),
-                  k->add);
-            store(k->dtype, k->dx, at_up, (float)(dy * value_of(k->activation, gate)), k->add);
+            double gate = (double)exo_ref_load(k->dtype, k->x, at_gate),
+                   up = (double)exo_ref_load(k->dtype, k->x, at_up);
+            double dy = (double)exo_ref_load(k->dtype, k->dy, r * k->width + i);
+            exo_ref_store(k->dtype, k->dx, at_gate,
+                          (float)(dy * up * slope_of(k->activation, gate)), k->add);
+            exo_ref_store(k->dtype, k->dx, at_up, (float)(dy * value_of(k->activation, gate)),
+                          k->add);
         }
     return EXO_OK;
 }

@@ -213,9 +213,7 @@ read_data(exo_config *root, exo_job *job, exo_err *err)
 static exo_status
 read_common(exo_config *root, exo_job *job, exo_err *err)
 {
-    static const char *const devices[] = {"cpu", NULL};
     uint64_t version = 0, nodes = 0;
-    size_t device = 0;
     bool equal_bits = true;
     exo_fit_opts *o = &job->opts;
     *o = exo_fit_opts_init();
@@ -231,7 +229,7 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_u64(root, "nodes", o->num_nodes, 1, MAX_NODES, &nodes, err);
     if (st == EXO_OK)
-        st = exo_config_choice(root, "device", 0, devices, &device, err);
+        st = exo_config_string(root, "device", "cpu", &o->device, err);
     if (st == EXO_OK)
         st = exo_config_string(root, "engine", "auto", &o->engine, err);
     if (st == EXO_OK)
@@ -239,7 +237,6 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     if (st != EXO_OK)
         return st;
     o->num_nodes = (uint32_t)nodes;
-    o->device = devices[device];
     o->any_bits = !equal_bits;
     return read_train(root, job, err);
 }
@@ -260,6 +257,17 @@ check_engine(exo_config *root, const exo_job *job, exo_err *err)
     if (err)
         err->code = EXO_INVAL;
     return exo_config_add_place(value_of(root, "engine", root), err);
+}
+
+static exo_status
+check_device(exo_config *root, const exo_job *job, exo_err *err)
+{
+    exo_status st = exo_device_check(job->opts.device, err);
+    if (st == EXO_OK)
+        return EXO_OK;
+    if (err)
+        err->code = EXO_INVAL;
+    return exo_config_add_place(value_of(root, "device", root), err);
 }
 
 /* The run's name: as given, else the file's without its folder and ending. */
@@ -614,6 +622,8 @@ exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_e
         st = read_name(root, path, opts, job, err);
     if (st == EXO_OK)
         st = exo_config_plugins(root, &job->plugins, &job->num_plugins, err);
+    if (st == EXO_OK)
+        st = check_device(root, job, err);
     if (st == EXO_OK)
         st = check_engine(root, job, err);
     if (st == EXO_OK)

@@ -11,7 +11,7 @@
 enum {
     MAX_ARGS = 256,
     MAX_PENDING = 64,
-    MAX_BLOCKS = 256
+    MAX_BLOCKS = 4096
 };
 
 typedef enum work_kind {
@@ -43,7 +43,8 @@ struct far_device {
     struct work pending[MAX_PENDING];
     size_t num_pending;
     struct block blocks[MAX_BLOCKS];
-    uint64_t asked, done, fail_at;
+    size_t num_blocks; /* of them, those that were ever in use */
+    uint64_t asked, done, fail_at, no_memory_at;
     exo_err failed;
 };
 
@@ -56,7 +57,7 @@ far_of(exo_device *device)
 static void
 open_memory(struct far_device *far, bool open)
 {
-    for (size_t b = 0; b < MAX_BLOCKS; b++)
+    for (size_t b = 0; b < far->num_blocks; b++)
         if (far->blocks[b].memory)
             CHECK(mprotect(far->blocks[b].memory, far->blocks[b].bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) ==
                   0);
@@ -127,6 +128,8 @@ static exo_status
 far_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
 {
     struct far_device *far = far_of(device);
+    if (far->no_memory_at > 0 && --far->no_memory_at == 0)
+        return exo_fail(err, EXO_NOMEM, "no memory on the device, on schedule");
     struct block *block = far->blocks;
     while (block < far->blocks + MAX_BLOCKS && block->memory)
         block++;
@@ -137,6 +140,8 @@ far_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
     if (memory == MAP_FAILED)
         return exo_fail(err, EXO_NOMEM, "no memory on the device");
     *block = (struct block){.memory = memory, .bytes = length};
+    if ((size_t)(block - far->blocks) == far->num_blocks)
+        far->num_blocks++;
     *out = memory;
     return EXO_OK;
 }
@@ -181,6 +186,30 @@ far_synchronize(exo_device *device, exo_err *err)
     return far->failed.code;
 }
 
+/* Plans are the CPU's; what was asked for with one is done before it goes. */
+static exo_status
+far_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape, exo_err *err)
+{
+    exo_device *cpu = exo_device_cpu();
+    (void)device;
+    return cpu->device_class->plan_new(out, cpu, kind, shape, err);
+}
+
+static void
+far_plan_free(exo_plan *plan)
+{
+    do_pending(far_of(plan->device));
+    exo_device_cpu()->device_class->plan_free(plan);
+}
+
+static size_t
+far_scratch(const exo_device *device, exo_shape_kind kind, const void *shape, exo_scratch_use use)
+{
+    exo_device *cpu = exo_device_cpu();
+    (void)device;
+    return use == EXO_SCRATCH_ROWS ? 0 : cpu->device_class->scratch(cpu, kind, shape, use);
+}
+
 static const exo_kernels far_kernels = {
 #define FAR_KERNEL(name) .name = ask_##name,
     EXO_KERNELS(FAR_KERNEL)
@@ -194,6 +223,9 @@ static const exo_device_class far_class = {
     .copy = far_copy,
     .synchronize = far_synchronize,
     .kernels = &far_kernels,
+    .plan_new = far_plan_new,
+    .plan_free = far_plan_free,
+    .scratch = far_scratch,
 };
 
 exo_device *
@@ -224,6 +256,12 @@ void
 far_device_fail_at(exo_device *device, uint64_t n)
 {
     far_of(device)->fail_at = n;
+}
+
+void
+far_device_no_memory_at(exo_device *device, uint64_t n)
+{
+    far_of(device)->no_memory_at = n;
 }
 
 uint64_t

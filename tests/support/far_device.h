@@ -15,6 +15,8 @@ exo_device *far_device_new(void);
 void far_device_free(exo_device **device);
 /* From now on the n-th kernel or copy fails with FAILED, from 1; 0: none. */
 void far_device_fail_at(exo_device *device, uint64_t n);
+/* From now on the n-th allocation gives NOMEM, once, from 1; 0: none. */
+void far_device_no_memory_at(exo_device *device, uint64_t n);
 /* How many kernels and copies it was asked for, and how many it has done. */
 uint64_t far_device_asked(const exo_device *device);
 uint64_t far_device_done(const exo_device *device);

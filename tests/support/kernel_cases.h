@@ -25,6 +25,9 @@ extern const size_t num_kernel_cases;
 /* The same of the tape's operations (op_cases.c); none has a sum. */
 extern const kernel_case op_cases[];
 extern const size_t num_op_cases;
+/* And of its layers (layer_cases.c). */
+extern const kernel_case layer_cases[];
+extern const size_t num_layer_cases;
 
 /* The arrays of a case on a device, with the same numbers on each; the caller releases them. */
 exo_status kernel_case_arrays(exo_array x[KERNEL_CASE_ARRAYS], exo_device *device, size_t count, exo_err *err);

@@ -25,13 +25,16 @@ static const size_t counts[] = {0, 1, 2, 31, 32, 33, 1000, (1 << 15) - 1, 1 << 1
 static size_t
 num_cases(void)
 {
-    return num_kernel_cases + num_op_cases;
+    return num_kernel_cases + num_op_cases + num_layer_cases;
 }
 
 static const kernel_case *
 case_at(size_t i)
 {
-    return i < num_kernel_cases ? &kernel_cases[i] : &op_cases[i - num_kernel_cases];
+    if (i < num_kernel_cases)
+        return &kernel_cases[i];
+    i -= num_kernel_cases;
+    return i < num_op_cases ? &op_cases[i] : &layer_cases[i - num_op_cases];
 }
 
 Test(device, every_kernel_has_a_case)

@@ -1,15 +1,24 @@
-/* A head over a large vocabulary: see head.h. */
-#include "nn/ops/head.h"
+/* A head over a large vocabulary: logits, their softmax's sums, and gradients, a part of the logits at a time (exo_head_args).
+ *
+ * Rows are cut into chunks, the vocabulary into blocks, which are shared out to lanes: by shapes only, so that sums have one order. Logits are
+ * either there for a chunk and the whole vocabulary, and gradients come with them, or for a chunk and a block, and are computed again for
+ * gradients. Owner of a plan: its operation. */
+#include "nn/cpu/cpu_device.h"
 
 #include <math.h>
 #include <string.h>
 
+#include <exogym/memory.h>
+
 #include "base/bf16.h"
+#include "nn/cpu/gemm.h"
 #include "nn/cpu/kernels.h"
+#include "nn/cpu/pieces.h"
+#include "nn/cpu/plans.h"
 #include "nn/cpu/softmax.h"
-#include "nn/tape_impl.h"
 
 enum {
+    LANES = 8,
     CHUNK_ELEMENTS = 1 << 24, /* of logits of the whole vocabulary: 64 MiB */
     MIN_CHUNK = 64,
     MAX_CHUNK = 1024,
@@ -18,22 +27,44 @@ enum {
     SUM_ROWS = 32
 };
 
+/* The products of one plan; [whole chunk or the last][whole block or the last]. */
+struct head_plan {
+    exo_plan plan;
+    exo_head_shape shape;
+    size_t chunk, block;   /* rows, and elements of the vocabulary                                               */
+    size_t chunks, blocks; /* how many                                                                           */
+    size_t span;           /* chunks for which gradients are computed at a time: parts of dx take memory for each */
+    exo_gemm *logits[2][2], *grad_x[2][2], *grad_w[2][2];
+};
+
+/* A call, with its buffers: of each runner but for partials. */
+struct head {
+    struct head_plan *plan;
+    exo_head_args k;
+    float *buffer;    /* chunk x block: the logits; wide: chunk x vocabulary, one for all     */
+    float *sums;      /* blocks x rows (wide: chunk) x 2, for entropies x 3, one for all      */
+    char *gradients;  /* chunk x block of dtype                                               */
+    char *block_cast; /* block x width of dtype                                               */
+    float *rows;      /* block x width: the gradient of weights that are taken by rows        */
+    float *partials;  /* lanes x span x chunk x width: parts of dx                            */
+};
+
 /* --- Plan ------------------------------------------------------------------------------------------------------------------------ */
 
 static size_t
-rows_of(const exo_head_plan *p, size_t chunk)
+rows_of(const struct head_plan *p, size_t chunk)
 {
     return exo_piece_length(p->shape.rows, p->chunk, chunk);
 }
 
 static size_t
-columns_of(const exo_head_plan *p, size_t block)
+columns_of(const struct head_plan *p, size_t block)
 {
     return exo_piece_length(p->shape.vocabulary, p->block, block);
 }
 
 static exo_status
-plan_products(exo_head_plan *p, size_t rows, size_t columns, int r, int c, exo_err *err)
+plan_products(struct head_plan *p, size_t rows, size_t columns, int r, int c, exo_err *err)
 {
     const exo_head_shape *s = &p->shape;
     exo_gemm_shape g = {.rows = rows,
@@ -43,12 +74,12 @@ plan_products(exo_head_plan *p, size_t rows, size_t columns, int r, int c, exo_e
                         .c_stride = s->wide ? s->vocabulary : columns,
                         .in_dtype = s->dtype,
                         .out_dtype = EXO_F32};
-    exo_status st = exo_gemm_new(&p->logits[r][c], &g, EXO_HEAD_LANES, err);
+    exo_status st = exo_gemm_new(&p->logits[r][c], &g, LANES, err);
     if (st != EXO_OK || !s->gradients)
         return st;
     g = (exo_gemm_shape){
         .rows = rows, .cols = s->width, .inner = columns, .in_dtype = s->dtype, .out_dtype = EXO_F32, .add = 1};
-    st = exo_gemm_new(&p->grad_x[r][c], &g, EXO_HEAD_LANES, err);
+    st = exo_gemm_new(&p->grad_x[r][c], &g, LANES, err);
     g = (exo_gemm_shape){.rows = columns,
                          .cols = s->width,
                          .inner = rows,
@@ -56,7 +87,7 @@ plan_products(exo_head_plan *p, size_t rows, size_t columns, int r, int c, exo_e
                          .in_dtype = s->dtype,
                          .out_dtype = EXO_F32,
                          .add = 1};
-    return st == EXO_OK ? exo_gemm_new(&p->grad_w[r][c], &g, EXO_HEAD_LANES, err) : st;
+    return st == EXO_OK ? exo_gemm_new(&p->grad_w[r][c], &g, LANES, err) : st;
 }
 
 static size_t
@@ -65,18 +96,28 @@ clamp(size_t value, size_t least, size_t most)
     return value < least ? least : value > most ? most : value;
 }
 
-exo_status
-exo_head_plan_init(exo_head_plan *p, const exo_head_shape *shape, exo_err *err)
+/* How rows and vocabulary are cut. */
+static void
+cut(struct head_plan *p, const exo_head_shape *shape)
 {
-    exo_status st = EXO_OK;
-    *p = (exo_head_plan){.shape = *shape};
-    size_t lanes_worth = (shape->vocabulary / (2 * EXO_HEAD_LANES) + 63) / 64 * 64;
+    p->shape = *shape;
+    size_t lanes_worth = (shape->vocabulary / (2 * LANES) + 63) / 64 * 64;
     p->block = clamp(lanes_worth, MIN_BLOCK, MAX_BLOCK);
     p->chunk = clamp(CHUNK_ELEMENTS / shape->vocabulary / 64 * 64, MIN_CHUNK, MAX_CHUNK);
     p->chunks = exo_pieces(shape->rows, p->chunk);
     p->blocks = exo_pieces(shape->vocabulary, p->block);
     /* All parts of dx take at most half of what the gradient of the weights does. */
-    p->span = shape->wide ? 1 : clamp(shape->vocabulary / (2 * EXO_HEAD_LANES * p->chunk), 1, p->chunks);
+    p->span = shape->wide ? 1 : clamp(shape->vocabulary / (2 * LANES * p->chunk), 1, p->chunks);
+}
+
+exo_status
+exo_cpu_head_plan(exo_plan **out, const exo_head_shape *shape, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    struct head_plan *p = exo_calloc(1, sizeof *p);
+    if (!p)
+        return exo_fail(err, EXO_NOMEM, "no memory for the plan of a head");
+    cut(p, shape);
     size_t rows[2] = {p->chunk, rows_of(p, p->chunks - 1)}, columns[2] = {p->block, columns_of(p, p->blocks - 1)};
     for (int r = 0; r < 2; r++)
         for (int c = 0; st == EXO_OK && c < 2; c++) {
@@ -84,27 +125,31 @@ exo_head_plan_init(exo_head_plan *p, const exo_head_shape *shape, exo_err *err)
             if (needed)
                 st = plan_products(p, rows[r], columns[c], r, c, err);
         }
-    if (st != EXO_OK)
-        exo_head_plan_release(p);
+    if (st == EXO_OK)
+        *out = &p->plan;
+    else
+        exo_cpu_head_plan_free(&p->plan);
     return st;
 }
 
 void
-exo_head_plan_release(exo_head_plan *p)
+exo_cpu_head_plan_free(exo_plan *plan)
 {
+    struct head_plan *p = (struct head_plan *)(void *)plan;
     for (int r = 0; r < 2; r++)
         for (int c = 0; c < 2; c++) {
             exo_gemm_free(&p->logits[r][c]);
             exo_gemm_free(&p->grad_x[r][c]);
             exo_gemm_free(&p->grad_w[r][c]);
         }
+    exo_free(p);
 }
 
 /* --- Memory ---------------------------------------------------------------------------------------------------------------------- */
 
 /* Rows of chunks [begin, end). */
 static size_t
-rows_between(const exo_head_plan *p, size_t begin, size_t end)
+rows_between(const struct head_plan *p, size_t begin, size_t end)
 {
     size_t first = begin * p->chunk, last = end * p->chunk;
     return (last < p->shape.rows ? last : p->shape.rows) - first;
@@ -112,55 +157,71 @@ rows_between(const exo_head_plan *p, size_t begin, size_t end)
 
 /* Numbers for each row that a block leaves: the maximum, the sum, and for entropies the sum of softmax.h's exo_softmax_margins. */
 static size_t
-sums_of(const exo_head *h)
+sums_of(const struct head_plan *p)
 {
-    return h->targets ? 2 : 3;
+    return p->shape.entropy ? 3 : 2;
 }
 
-bool
-exo_head_open(exo_head *h, exo_tape *tape)
+/* The next part of the scratch; NULL: only its size is asked for. */
+static void *
+part(char *scratch, size_t *used, size_t bytes)
 {
-    const exo_head_plan *p = h->plan;
-    size_t chunk = rows_of(p, 0), width = p->shape.width, block = columns_of(p, 0),
-           runners = exo_runners(EXO_HEAD_LANES), element = exo_dtype_size((exo_dtype)p->shape.dtype);
-    h->tape = tape;
-    h->buffer = exo_tape_buffer(tape, (p->shape.wide ? chunk * p->shape.vocabulary : runners * chunk * block) *
-                                          sizeof *h->buffer);
-    h->sums = exo_tape_buffer(tape, p->blocks * (p->shape.wide ? chunk : p->shape.rows) * sums_of(h) * sizeof *h->sums);
-    if (p->shape.dtype != EXO_F32 && !h->cast)
-        h->block_cast = exo_tape_buffer(tape, runners * block * width * element);
-    if (h->factor) {
-        h->gradients = exo_tape_buffer(tape, runners * chunk * block * element);
-        h->partials = exo_tape_buffer(tape, EXO_HEAD_LANES * rows_between(p, 0, p->span) * width * sizeof *h->partials);
+    char *at = scratch ? scratch + *used : NULL;
+    *used += exo_aligned_size(bytes);
+    return at;
+}
+
+/* The buffers of a call in its scratch; gives its size. */
+static size_t
+lay_out(struct head *h, const struct head_plan *p, exo_scratch_use use, char *scratch)
+{
+    const exo_head_shape *s = &p->shape;
+    size_t used = 0, chunk = rows_of(p, 0), width = s->width, block = columns_of(p, 0), runners = exo_runners(LANES),
+           element = exo_dtype_size((exo_dtype)s->dtype);
+    h->buffer = part(scratch, &used, (s->wide ? chunk * s->vocabulary : runners * chunk * block) * sizeof *h->buffer);
+    h->sums = part(scratch, &used, p->blocks * (s->wide ? chunk : s->rows) * sums_of(p) * sizeof *h->sums);
+    if (s->dtype != EXO_F32 && !s->wide)
+        h->block_cast = part(scratch, &used, runners * block * width * element);
+    if (s->wide || use != EXO_SCRATCH_FORWARD) {
+        h->gradients = part(scratch, &used, runners * chunk * block * element);
+        h->partials = part(scratch, &used, LANES * rows_between(p, 0, p->span) * width * sizeof *h->partials);
     }
-    if (h->open)
-        h->rows = exo_tape_buffer(tape, runners * block * width * sizeof *h->rows);
-    return exo_tape_error(tape, NULL) == EXO_OK;
+    if (use == EXO_SCRATCH_ROWS)
+        h->rows = part(scratch, &used, runners * block * width * sizeof *h->rows);
+    return used;
 }
 
-void
-exo_head_close(exo_head *h)
+size_t
+exo_cpu_head_scratch(const exo_head_shape *shape, exo_scratch_use use)
 {
-    exo_tape_buffer_done(h->tape, h->buffer);
-    exo_tape_buffer_done(h->tape, h->sums);
-    exo_tape_buffer_done(h->tape, h->block_cast);
-    exo_tape_buffer_done(h->tape, h->gradients);
-    exo_tape_buffer_done(h->tape, h->partials);
-    exo_tape_buffer_done(h->tape, h->rows);
+    struct head_plan p = {0};
+    struct head h = {0};
+    cut(&p, shape);
+    if (use == EXO_SCRATCH_ROWS && p.span < p.chunks)
+        return 0;
+    return lay_out(&h, &p, use, NULL);
+}
+
+static struct head
+head_of(const exo_head_args *k, exo_scratch_use use)
+{
+    struct head h = {.plan = (struct head_plan *)(void *)k->plan, .k = *k};
+    lay_out(&h, h.plan, use, k->scratch);
+    return h;
 }
 
 /* --- A block --------------------------------------------------------------------------------------------------------------------- */
 
 /* Some chunks, by all lanes. */
 struct loop {
-    exo_head *head;
+    struct head *head;
     size_t begin, end;  /* chunks */
     size_t first, rows; /* of x   */
     exo_failure failure;
 };
 
 /* A part of the logits, on one runner. */
-struct part {
+struct tile {
     size_t runner;
     size_t block, columns, column; /* which, how many, the first */
     const void *weight;            /* (columns, width) of dtype  */
@@ -170,19 +231,19 @@ struct part {
 };
 
 static struct loop
-loop_of(exo_head *h, size_t begin, size_t end)
+loop_of(struct head *h, size_t begin, size_t end)
 {
-    const exo_head_plan *p = h->plan;
+    const struct head_plan *p = h->plan;
     return (struct loop){
         .head = h, .begin = begin, .end = end, .first = begin * p->chunk, .rows = rows_between(p, begin, end)};
 }
 
 /* Blocks of a lane: [*begin, *end). */
 static void
-lane_blocks(const exo_head_plan *p, size_t lane, size_t *begin, size_t *end)
+lane_blocks(const struct head_plan *p, size_t lane, size_t *begin, size_t *end)
 {
-    *begin = lane * p->blocks / EXO_HEAD_LANES;
-    *end = (lane + 1) * p->blocks / EXO_HEAD_LANES;
+    *begin = lane * p->blocks / LANES;
+    *end = (lane + 1) * p->blocks / LANES;
 }
 
 static const void *
@@ -191,29 +252,29 @@ elements(const void *of, size_t skip, size_t dtype)
     return (const char *)of + skip * exo_dtype_size((exo_dtype)dtype);
 }
 
-static struct part
-part_of(const exo_head *h, size_t runner, size_t block)
+static struct tile
+part_of(const struct head *h, size_t runner, size_t block)
 {
-    const exo_head_plan *p = h->plan;
-    struct part part = {.runner = runner, .block = block, .columns = columns_of(p, block), .column = block * p->block};
+    const struct head_plan *p = h->plan;
+    struct tile part = {.runner = runner, .block = block, .columns = columns_of(p, block), .column = block * p->block};
     size_t skip = part.column * p->shape.width;
     if (p->shape.dtype == EXO_F32) {
-        part.weight = h->weight + skip;
-    } else if (h->cast) {
-        part.weight = elements(h->cast, skip, p->shape.dtype);
+        part.weight = h->k.weight + skip;
+    } else if (h->k.cast) {
+        part.weight = elements(h->k.cast, skip, p->shape.dtype);
     } else {
         exo_dtype dtype = (exo_dtype)p->shape.dtype;
         void *cast = h->block_cast + runner * columns_of(p, 0) * p->shape.width * exo_dtype_size(dtype);
-        exo_cast(EXO_F32, h->weight + skip, dtype, cast, part.columns * p->shape.width);
+        exo_cast(EXO_F32, h->k.weight + skip, dtype, cast, part.columns * p->shape.width);
         part.weight = cast;
     }
     return part;
 }
 
 static void
-move_to_chunk(const exo_head *h, struct part *part, size_t chunk)
+move_to_chunk(const struct head *h, struct tile *part, size_t chunk)
 {
-    const exo_head_plan *p = h->plan;
+    const struct head_plan *p = h->plan;
     part->chunk = chunk;
     part->rows = rows_of(p, chunk);
     part->row = chunk * p->chunk;
@@ -222,23 +283,23 @@ move_to_chunk(const exo_head *h, struct part *part, size_t chunk)
 }
 
 static const void *
-rows_of_x(const exo_head *h, const struct part *part)
+rows_of_x(const struct head *h, const struct tile *part)
 {
     const exo_head_shape *s = &h->plan->shape;
-    return elements(h->x, part->row * s->width, s->dtype);
+    return elements(h->k.x, part->row * s->width, s->dtype);
 }
 
 /* One of the four gemms of a kind. */
 static exo_gemm *
-product(const exo_head_plan *p, exo_gemm *const kinds[2][2], const struct part *part)
+product(const struct head_plan *p, exo_gemm *const kinds[2][2], const struct tile *part)
 {
     return kinds[part->chunk + 1 == p->chunks][part->block + 1 == p->blocks];
 }
 
 static void
-compute_logits(struct loop *l, const struct part *part)
+compute_logits(struct loop *l, const struct tile *part)
 {
-    const exo_head *h = l->head;
+    const struct head *h = l->head;
     exo_err err = {0};
     exo_gemm *g = product(h->plan, h->plan->logits, part);
     exo_failure_note(&l->failure,
@@ -248,12 +309,12 @@ compute_logits(struct loop *l, const struct part *part)
 /* --- Forward --------------------------------------------------------------------------------------------------------------------- */
 
 static void
-pick_targets(const exo_head *h, const struct part *part)
+pick_targets(const struct head *h, const struct tile *part)
 {
     for (size_t r = 0; r < part->rows; r++) {
-        int32_t target = h->targets[part->row + r];
+        int32_t target = h->k.targets[part->row + r];
         if (target >= 0 && (size_t)target >= part->column && (size_t)target < part->column + part->columns)
-            h->picked[part->row + r] = part->logits[r * part->stride + (size_t)target - part->column] * h->scale;
+            h->k.picked[part->row + r] = part->logits[r * part->stride + (size_t)target - part->column] * h->k.scale;
     }
 }
 
@@ -261,20 +322,20 @@ static void
 forward_lane(void *context, size_t runner, size_t lane)
 {
     struct loop *l = context;
-    exo_head *h = l->head;
+    struct head *h = l->head;
     size_t begin, end;
     lane_blocks(h->plan, lane, &begin, &end);
     for (size_t b = begin; b < end; b++) {
-        struct part part = part_of(h, runner, b);
+        struct tile part = part_of(h, runner, b);
         for (size_t c = l->begin; c < l->end; c++) {
             move_to_chunk(h, &part, c);
             compute_logits(l, &part);
-            float *sums = h->sums + b * l->rows * sums_of(h) + (part.row - l->first);
-            if (h->targets)
+            float *sums = h->sums + b * l->rows * sums_of(h->plan) + (part.row - l->first);
+            if (h->k.targets)
                 pick_targets(h, &part);
-            exo_softmax_part(part.logits, part.rows, part.stride, part.columns, h->scale, sums, sums + l->rows);
-            if (!h->targets)
-                exo_softmax_margins(part.logits, part.rows, part.stride, part.columns, h->scale, sums,
+            exo_softmax_part(part.logits, part.rows, part.stride, part.columns, h->k.scale, sums, sums + l->rows);
+            if (!h->k.targets)
+                exo_softmax_margins(part.logits, part.rows, part.stride, part.columns, h->k.scale, sums,
                                     sums + 2 * l->rows);
         }
     }
@@ -286,10 +347,10 @@ static void
 sum_blocks(void *context, size_t piece)
 {
     const struct loop *l = context;
-    exo_head *h = l->head;
-    const exo_head_plan *p = h->plan;
+    struct head *h = l->head;
+    const struct head_plan *p = h->plan;
     size_t first = piece * SUM_ROWS, end = first + exo_piece_length(l->rows, SUM_ROWS, piece);
-    size_t stride = l->rows * sums_of(h);
+    size_t stride = l->rows * sums_of(h->plan);
     for (size_t r = first; r < end; r++) {
         float max = -INFINITY;
         double sum = 0;
@@ -300,23 +361,23 @@ sum_blocks(void *context, size_t piece)
             sum += (double)part[l->rows] * exp((double)(part[0] - max));
         }
         double log_sum = (double)max + log(sum);
-        h->log_sum[l->first + r] = (float)log_sum;
+        h->k.log_sum[l->first + r] = (float)log_sum;
         double entropy = 0;
-        for (size_t b = 0; !h->targets && b < p->blocks; b++) {
+        for (size_t b = 0; !h->k.targets && b < p->blocks; b++) {
             const float *part = h->sums + b * stride + r;
             double below = log_sum - (double)part[0];
             entropy += exp(-below) * (below * (double)part[l->rows] + (double)part[2 * l->rows]);
         }
-        if (!h->targets)
-            h->entropy[l->first + r] = (float)entropy;
+        if (!h->k.targets)
+            h->k.entropy[l->first + r] = (float)entropy;
     }
 }
 
 static exo_status
-forward_chunks(exo_head *h, size_t begin, size_t end, exo_err *err)
+forward_chunks(struct head *h, size_t begin, size_t end, exo_err *err)
 {
     struct loop l = loop_of(h, begin, end);
-    exo_run_for(EXO_HEAD_LANES, forward_lane, &l);
+    exo_run_for(LANES, forward_lane, &l);
     exo_parallel_for(exo_pieces(l.rows, SUM_ROWS), sum_blocks, &l);
     return exo_failure_result(&l.failure, err);
 }
@@ -325,24 +386,24 @@ forward_chunks(exo_head *h, size_t begin, size_t end, exo_err *err)
 
 /* d logits of a part from its logits. */
 static void
-part_gradient(const exo_head *h, const struct part *part, void *out)
+part_gradient(const struct head *h, const struct tile *part, void *out)
 {
     exo_dtype dtype = (exo_dtype)h->plan->shape.dtype;
-    if (!h->targets) {
-        exo_softmax_entropy(part->logits, part->rows, part->stride, part->columns, h->scale, h->log_sum + part->row,
-                            h->entropy + part->row, h->factor + part->row, dtype, out);
+    if (!h->k.targets) {
+        exo_softmax_entropy(part->logits, part->rows, part->stride, part->columns, h->k.scale, h->k.log_sum + part->row,
+                            h->k.entropy + part->row, h->k.factor + part->row, dtype, out);
         return;
     }
-    exo_softmax_scaled(part->logits, part->rows, part->stride, part->columns, h->scale, h->log_sum + part->row,
-                       h->factor + part->row, dtype, out);
+    exo_softmax_scaled(part->logits, part->rows, part->stride, part->columns, h->k.scale, h->k.log_sum + part->row,
+                       h->k.factor + part->row, dtype, out);
     for (size_t r = 0; r < part->rows; r++) {
-        int32_t target = h->targets[part->row + r];
+        int32_t target = h->k.targets[part->row + r];
         if (target < 0 || (size_t)target < part->column || (size_t)target >= part->column + part->columns)
             continue;
         /* Rounded once: what is left of a probability near 1 is small beside it. */
         size_t column = (size_t)target - part->column, at = r * part->columns + column;
-        double logit = (double)(part->logits[r * part->stride + column] * h->scale);
-        float value = h->factor[part->row + r] * (float)expm1(logit - (double)h->log_sum[part->row + r]);
+        double logit = (double)(part->logits[r * part->stride + column] * h->k.scale);
+        float value = h->k.factor[part->row + r] * (float)expm1(logit - (double)h->k.log_sum[part->row + r]);
         if (dtype == EXO_BF16)
             ((uint16_t *)out)[at] = exo_to_bf16(value);
         else
@@ -352,16 +413,16 @@ part_gradient(const exo_head *h, const struct part *part, void *out)
 
 /* Adds a part's share of dx to `partial` (rows of the loop, width), and of the weights' gradient to `dw` (columns, width); NULL: not wanted. */
 static void
-add_gradients(struct loop *l, const struct part *part, float *partial, float *dw)
+add_gradients(struct loop *l, const struct tile *part, float *partial, float *dw)
 {
-    const exo_head *h = l->head;
-    const exo_head_plan *p = h->plan;
+    const struct head *h = l->head;
+    const struct head_plan *p = h->plan;
     size_t width = p->shape.width;
     exo_err err = {0};
     char *out =
         h->gradients + part->runner * rows_of(p, 0) * columns_of(p, 0) * exo_dtype_size((exo_dtype)p->shape.dtype);
     part_gradient(h, part, out);
-    if (h->dx)
+    if (h->k.dx)
         exo_failure_note(&l->failure,
                          exo_gemm_run(product(p, p->grad_x, part), part->runner, out, part->weight, NULL,
                                       partial + (part->row - l->first) * width, &err),
@@ -376,16 +437,16 @@ static void
 gradients_lane(void *context, size_t runner, size_t lane)
 {
     struct loop *l = context;
-    exo_head *h = l->head;
-    const exo_head_plan *p = h->plan;
+    struct head *h = l->head;
+    const struct head_plan *p = h->plan;
     size_t width = p->shape.width, begin, end;
     float *partial = h->partials + lane * l->rows * width;
     lane_blocks(p, lane, &begin, &end);
     memset(partial, 0, l->rows * width * sizeof *partial);
     for (size_t b = begin; b < end; b++) {
-        struct part part = part_of(h, runner, b);
-        float *dw = h->dweight ? h->dweight + part.column * width : NULL;
-        if (h->open) {
+        struct tile part = part_of(h, runner, b);
+        float *dw = h->k.dweight ? h->k.dweight + part.column * width : NULL;
+        if (h->k.take_rows) {
             dw = h->rows + runner * columns_of(p, 0) * width;
             memset(dw, 0, part.columns * width * sizeof *dw);
         }
@@ -395,8 +456,8 @@ gradients_lane(void *context, size_t runner, size_t lane)
                 compute_logits(l, &part);
             add_gradients(l, &part, partial, dw);
         }
-        if (h->open)
-            exo_tape_give_rows(h->tape, h->open, part.column, part.columns, dw);
+        if (h->k.take_rows)
+            h->k.take_rows(h->k.context, part.column, part.columns, dw);
     }
 }
 
@@ -405,10 +466,10 @@ static void
 sum_row(void *context, size_t row)
 {
     const struct loop *l = context;
-    const exo_head *h = l->head;
+    const struct head *h = l->head;
     size_t width = h->plan->shape.width;
-    float *restrict dx = h->dx + (l->first + row) * width;
-    for (size_t lane = 0; lane < EXO_HEAD_LANES; lane++) {
+    float *restrict dx = h->k.dx + (l->first + row) * width;
+    for (size_t lane = 0; lane < LANES; lane++) {
         const float *restrict part = h->partials + (lane * l->rows + row) * width;
         for (size_t i = 0; i < width; i++)
             dx[i] += part[i];
@@ -416,11 +477,11 @@ sum_row(void *context, size_t row)
 }
 
 static exo_status
-gradient_chunks(exo_head *h, size_t begin, size_t end, exo_err *err)
+gradient_chunks(struct head *h, size_t begin, size_t end, exo_err *err)
 {
     struct loop l = loop_of(h, begin, end);
-    exo_run_for(EXO_HEAD_LANES, gradients_lane, &l);
-    if (h->dx)
+    exo_run_for(LANES, gradients_lane, &l);
+    if (h->k.dx)
         exo_parallel_for(l.rows, sum_row, &l);
     return exo_failure_result(&l.failure, err);
 }
@@ -428,26 +489,30 @@ gradient_chunks(exo_head *h, size_t begin, size_t end, exo_err *err)
 /* --- All rows -------------------------------------------------------------------------------------------------------------------- */
 
 exo_status
-exo_head_forward(exo_head *h, exo_err *err)
+exo_cpu_head(exo_device *device, const exo_head_args *k, exo_err *err)
 {
-    const exo_head_plan *p = h->plan;
+    struct head h = head_of(k, EXO_SCRATCH_FORWARD);
+    const struct head_plan *p = h.plan;
+    (void)device;
     if (!p->shape.wide)
-        return forward_chunks(h, 0, p->chunks, err);
+        return forward_chunks(&h, 0, p->chunks, err);
     exo_status st = EXO_OK;
     for (size_t c = 0; st == EXO_OK && c < p->chunks; c++) {
-        st = forward_chunks(h, c, c + 1, err);
-        if (st == EXO_OK && h->factor)
-            st = gradient_chunks(h, c, c + 1, err);
+        st = forward_chunks(&h, c, c + 1, err);
+        if (st == EXO_OK && k->factor)
+            st = gradient_chunks(&h, c, c + 1, err);
     }
     return st;
 }
 
 exo_status
-exo_head_backward(exo_head *h, exo_err *err)
+exo_cpu_head_backward(exo_device *device, const exo_head_backward_args *k, exo_err *err)
 {
-    const exo_head_plan *p = h->plan;
+    struct head h = head_of(k, k->take_rows ? EXO_SCRATCH_ROWS : EXO_SCRATCH_BACKWARD);
+    const struct head_plan *p = h.plan;
     exo_status st = EXO_OK;
+    (void)device;
     for (size_t c = 0; st == EXO_OK && c < p->chunks; c += p->span)
-        st = gradient_chunks(h, c, c + p->span < p->chunks ? c + p->span : p->chunks, err);
+        st = gradient_chunks(&h, c, c + p->span < p->chunks ? c + p->span : p->chunks, err);
     return st;
 }

@@ -1,6 +1,6 @@
-/* How operations cut their work: by shapes only, so that sums have one order with any number of threads. */
-#ifndef EXO_OPS_PIECES_H
-#define EXO_OPS_PIECES_H
+/* How kernels cut their work: by shapes only, so that sums have one order with any number of threads. */
+#ifndef EXO_CPU_PIECES_H
+#define EXO_CPU_PIECES_H
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -9,10 +9,6 @@
 #include <exogym/tensor.h>
 
 #include "base/parallel.h"
-
-enum {
-    EXO_PIECE_ELEMENTS = 1 << 16
-}; /* of a sweep over elements */
 
 /* Pieces of `per_piece` that cover `count`. */
 static inline size_t
@@ -45,9 +41,5 @@ typedef struct exo_failure {
 void exo_failure_note(exo_failure *failure, exo_status status, const exo_err *err);
 /* After the loop. */
 exo_status exo_failure_result(const exo_failure *failure, exo_err *err);
-
-/* out (count) = in, from one type to another; out += in. With all threads. */
-void exo_cast_all(exo_dtype from, const void *in, exo_dtype to, void *out, size_t count);
-void exo_accumulate_all(exo_dtype type, const void *in, void *out, size_t count);
 
 #endif

@@ -1,0 +1,209 @@
+/* Causal attention of whole batches: rotary and ALiBi tables, and the pieces of attention_kernels.h with all threads. Owner of a plan: its
+ * operation. */
+#include "nn/cpu/cpu_device.h"
+
+#include <math.h>
+
+#include <exogym/memory.h>
+
+#include "nn/cpu/attention_kernels.h"
+#include "nn/cpu/pieces.h"
+#include "nn/cpu/plans.h"
+
+struct attention_plan {
+    exo_plan plan;
+    exo_attention_plan base; /* but for dropout */
+    float *turns;            /* (T, 2, turned / 2) */
+    float *slopes;           /* (H)                */
+};
+
+/* --- Tables ------------------------------------------------------------------------------------------------------------------ */
+
+/* Frequencies and angles are rounded to fp32 as in the models' own code, which they were trained with. */
+static void
+fill_turns(float *turns, const exo_attention_shape *shape)
+{
+    size_t half = shape->turned / 2;
+    for (size_t i = 0; i < half; i++) {
+        float frequency = (float)pow(shape->theta, -2.0 * (double)i / (double)shape->turned);
+        if (shape->scaled)
+            frequency *= shape->factors[i];
+        for (size_t t = 0; t < shape->tokens; t++) {
+            float angle = (float)t * frequency;
+            turns[t * shape->turned + i] = (float)cos((double)angle);
+            turns[t * shape->turned + half + i] = (float)sin((double)angle);
+        }
+    }
+}
+
+/* 2^(-8 (h + 1) / n) for n heads, a power of two; of other numbers, those of the power of two below, then every other one of the next
+ * power's (Press et al., 2021). */
+static void
+fill_slopes(float *slopes, size_t heads)
+{
+    size_t below = 1;
+    while (below * 2 <= heads)
+        below *= 2;
+    for (size_t h = 0; h < heads; h++) {
+        double power = h < below ? 8.0 * (double)(h + 1) / (double)below
+                                 : 4.0 * (double)(2 * (h - below) + 1) / (double)below;
+        slopes[h] = (float)exp2(-power);
+    }
+}
+
+static bool
+make_tables(struct attention_plan *p, const exo_attention_shape *shape)
+{
+    size_t count;
+    if (shape->turned) {
+        if (__builtin_mul_overflow(shape->tokens, shape->turned, &count))
+            return false;
+        p->turns = exo_calloc(count, sizeof *p->turns);
+        if (!p->turns)
+            return false;
+        fill_turns(p->turns, shape);
+    }
+    if (shape->alibi) {
+        p->slopes = exo_calloc(shape->heads, sizeof *p->slopes);
+        if (!p->slopes)
+            return false;
+        fill_slopes(p->slopes, shape->heads);
+    }
+    return true;
+}
+
+static exo_attention_plan
+base_of(const exo_attention_shape *shape)
+{
+    return (exo_attention_plan){.sequences = shape->sequences,
+                                .tokens = shape->tokens,
+                                .heads = shape->heads,
+                                .kv_heads = shape->kv_heads,
+                                .width = shape->width,
+                                .dtype = (exo_dtype)shape->dtype,
+                                .scale = (float)shape->scale,
+                                .turned = shape->turned,
+                                .dropped = (uint32_t)shape->dropout};
+}
+
+exo_status
+exo_cpu_attention_plan(exo_plan **out, const exo_attention_shape *shape, exo_err *err)
+{
+    struct attention_plan *p = exo_calloc(1, sizeof *p);
+    if (!p || !make_tables(p, shape)) {
+        if (p)
+            exo_cpu_attention_plan_free(&p->plan);
+        return exo_fail(err, EXO_NOMEM, "attention: no memory for the tables of %zu positions",
+                        shape->tokens);
+    }
+    p->base = base_of(shape);
+    p->base.turns = p->turns;
+    p->base.slopes = p->slopes;
+    *out = &p->plan;
+    return EXO_OK;
+}
+
+void
+exo_cpu_attention_plan_free(exo_plan *plan)
+{
+    struct attention_plan *p = (struct attention_plan *)(void *)plan;
+    exo_free(p->turns);
+    exo_free(p->slopes);
+    exo_free(p);
+}
+
+/* Scratch of all runners; SIZE_MAX: it overflows. */
+static size_t
+runners_scratch(size_t pieces, size_t each)
+{
+    size_t all;
+    return __builtin_mul_overflow(exo_runners(pieces), each, &all) ? SIZE_MAX : all;
+}
+
+size_t
+exo_cpu_attention_scratch(const exo_attention_shape *shape, exo_scratch_use use)
+{
+    const exo_attention_plan plan = base_of(shape);
+    size_t all, partials = exo_attention_partials(&plan);
+    if (use == EXO_SCRATCH_FORWARD)
+        return runners_scratch(exo_attention_forward_pieces(&plan),
+                               exo_attention_forward_scratch(&plan));
+    all = runners_scratch(exo_attention_backward_pieces(&plan),
+                          exo_attention_backward_scratch(&plan));
+    return __builtin_add_overflow(all, exo_aligned_size(partials), &all) ? SIZE_MAX : all;
+}
+
+/* --- Loops ------------------------------------------------------------------------------------------------------------------- */
+
+struct loop {
+    exo_attention_plan plan;
+    size_t scratch_size; /* of a runner */
+    char *scratch;
+    const exo_attention_args *forward;
+    exo_attention_grads grads;
+};
+
+static exo_attention_plan
+plan_of(exo_plan *plan, const exo_attention_drop *drop)
+{
+    exo_attention_plan p = ((struct attention_plan *)(void *)plan)->base;
+    p.dropped = drop->dropped;
+    p.ordinal = drop->ordinal;
+    if (drop->dropped)
+        exo_rng_init(&p.rng, drop->seed, EXO_RNG_DROPOUT, drop->node, drop->step);
+    return p;
+}
+
+static void
+forward_piece(void *context, size_t runner, size_t index)
+{
+    const struct loop *l = context;
+    exo_attention_forward_piece(&l->plan, index, l->forward->x, l->forward->y, l->forward->lse,
+                                l->scratch ? l->scratch + runner * l->scratch_size : NULL);
+}
+
+exo_status
+exo_cpu_attention(exo_device *device, const exo_attention_args *k, exo_err *err)
+{
+    struct loop l = {.plan = plan_of(k->plan, &k->drop), .scratch = k->scratch, .forward = k};
+    (void)device;
+    (void)err;
+    l.scratch_size = exo_attention_forward_scratch(&l.plan);
+    exo_run_for(exo_attention_forward_pieces(&l.plan), forward_piece, &l);
+    return EXO_OK;
+}
+
+static void
+backward_piece(void *context, size_t runner, size_t index)
+{
+    const struct loop *l = context;
+    exo_attention_backward_piece(&l->plan, index, &l->grads,
+                                 l->scratch ? l->scratch + runner * l->scratch_size : NULL);
+}
+
+static void
+gather_piece(void *context, size_t index)
+{
+    const struct loop *l = context;
+    exo_attention_gather_piece(&l->plan, index, &l->grads);
+}
+
+/* The queries' partial gradients lie at the beginning of the scratch. */
+exo_status
+exo_cpu_attention_backward(exo_device *device, const exo_attention_backward_args *k, exo_err *err)
+{
+    struct loop l = {
+        .plan = plan_of(k->plan, &k->drop),
+        .grads = {
+            .x = k->x, .out = k->y, .dout = k->dy, .lse = k->lse, .dx = k->dx, .add = k->add}};
+    size_t partials = exo_attention_partials(&l.plan);
+    (void)device;
+    (void)err;
+    l.grads.partials = partials ? k->scratch : NULL;
+    l.scratch_size = exo_attention_backward_scratch(&l.plan);
+    l.scratch = l.scratch_size ? (char *)k->scratch + exo_aligned_size(partials) : NULL;
+    exo_run_for(exo_attention_backward_pieces(&l.plan), backward_piece, &l);
+    if (partials)
+        exo_parallel_for(exo_attention_gather_pieces(&l.plan), gather_piece, &l);
+    return EXO_OK;
+}

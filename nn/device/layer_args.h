@@ -1,0 +1,313 @@
+/* Arguments of the kernels of layers, and the shapes that plans of them are made for. Types, `add` and images are as in op_args.h. A shape is
+ * plain numbers, compared byte by byte: the caller zeroes it first. Included by device_impl.h alone. */
+#ifndef EXO_LAYER_ARGS_H
+#define EXO_LAYER_ARGS_H
+
+#include <exogym/device.h>
+#include <exogym/sequence.h>
+
+typedef struct exo_plan exo_plan; /* device_impl.h */
+
+/* --- Embeddings ------------------------------------------------------------------------------------------------------------------------- */
+
+/* y (rows, width) = the rows of `table` that `tokens` (rows) name, each of which is one of its rows. */
+typedef struct exo_embedding_args {
+    size_t rows, width;
+    float *y;
+    const float *table;
+    const int32_t *tokens;
+} exo_embedding_args;
+
+/* Adds dy (rows, width) to the rows of `gradient` that tokens name, in the order of the rows. */
+typedef struct exo_embedding_backward_args {
+    size_t rows, width;
+    float *gradient;
+    const float *dy;
+    const int32_t *tokens;
+    const int32_t *slot; /* of a row of the table in `gradient`; NULL: the row itself */
+} exo_embedding_backward_args;
+
+/* y (rows, width) = x + row first + r % sequence of the table. */
+typedef struct exo_positions_args {
+    size_t rows, width, sequence, first;
+    float *y;
+    const float *x, *table;
+} exo_positions_args;
+
+/* Adds dy (rows, width) to those rows of `gradient`, in the order of the rows. */
+typedef struct exo_positions_backward_args {
+    size_t rows, width, sequence, first;
+    float *gradient;
+    const float *dy;
+} exo_positions_backward_args;
+
+/* --- Norms ------------------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct exo_row_norm_shape {
+    size_t rows, width;
+} exo_row_norm_shape;
+
+/* exo_layer_norm (centered) or exo_rms_norm: x fp32 -> y of `dtype`; mean (rows; centered alone) and inverse (rows) are for backward. */
+typedef struct exo_row_norm_args {
+    exo_row_norm_shape shape;
+    bool centered;
+    float eps;
+    exo_dtype dtype;
+    void *y;
+    float *mean, *inverse;
+    const float *x, *weight, *bias; /* bias may be NULL */
+} exo_row_norm_args;
+
+/* dy of `dtype`. dweight and dbias (width) are added to, and may be NULL. */
+typedef struct exo_row_norm_backward_args {
+    exo_row_norm_shape shape;
+    bool centered, add;
+    float eps;
+    exo_dtype dtype;
+    float *dx, *dweight, *dbias;
+    const float *x, *weight, *mean, *inverse;
+    const void *dy;
+    void *scratch;
+} exo_row_norm_backward_args;
+
+typedef struct exo_batch_norm_shape {
+    size_t samples, channels;
+} exo_batch_norm_shape;
+
+/* exo_batch_norm of x (samples, rows, channels), with ReLU if wanted. `kept` (4, channels) is for backward. */
+typedef struct exo_batch_norm_args {
+    exo_batch_norm_shape shape;
+    size_t rows;
+    exo_dtype dtype;
+    bool relu;
+    bool train; /* statistics of the batch, else the running ones     */
+    bool move;  /* the running ones move towards those of the batch  */
+    float eps, momentum;
+    void *y;
+    float *kept, *running_mean, *running_var;
+    const void *x;
+    const float *weight, *bias;
+    void *scratch;
+} exo_batch_norm_args;
+
+/* dx may be dy, or NULL: not wanted. */
+typedef struct exo_batch_norm_backward_args {
+    exo_batch_norm_shape shape;
+    size_t rows;
+    exo_dtype dtype;
+    bool relu, train, add, add_weight, add_bias;
+    void *dx;
+    float *dweight, *dbias; /* may be NULL */
+    const float *kept;
+    const void *x, *dy;
+    void *scratch;
+} exo_batch_norm_backward_args;
+
+/* --- Linear layers ---------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct exo_linear_shape {
+    size_t rows, in, out;
+    size_t dtype;                                     /* of x, weight and the gradients of the products */
+    size_t out_dtype;                                 /* of y: with a residual EXO_F32                  */
+    size_t residual, with_bias, backward, input_grad; /* 0 or 1 */
+} exo_linear_shape;
+
+/* y (rows, out) = activation(x weight^T + bias), or + residual. */
+typedef struct exo_linear_args {
+    exo_plan *plan;
+    exo_activation activation;
+    void *y, *before;       /* `before`, what the activation is taken of; NULL: not wanted */
+    const void *x, *weight; /* (rows, in), (out, in)                                       */
+    const float *bias;      /* (out), or NULL                                              */
+    const float *residual;  /* (rows, out) fp32, or NULL                                   */
+} exo_linear_args;
+
+/* dx (rows, in) = dy weight, overwritten. */
+typedef struct exo_linear_grad_x_args {
+    exo_plan *plan;
+    void *dx;
+    const void *dy, *weight;
+} exo_linear_grad_x_args;
+
+/* dw (out, in) fp32 += dy^T x. */
+typedef struct exo_linear_grad_w_args {
+    exo_plan *plan;
+    float *dw;
+    const void *dy, *x;
+} exo_linear_grad_w_args;
+
+/* y (columns) = the sum of x's rows, in double in their order. */
+typedef struct exo_column_sums_args {
+    size_t rows, columns;
+    exo_dtype dtype; /* of x */
+    float *y;
+    const void *x;
+    bool add;
+} exo_column_sums_args;
+
+/* dx = dy activation'(x); dx may be dy. */
+typedef struct exo_activation_backward_args {
+    size_t count;
+    exo_activation activation;
+    exo_dtype dtype;
+    void *dx;
+    const void *x, *dy;
+} exo_activation_backward_args;
+
+/* --- Convolutions ----------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct exo_conv_shape {
+    size_t batch, in_channels, height, width;
+    size_t out_channels, kernel_height, kernel_width;
+    size_t stride, padding;
+    size_t out_height, out_width;
+    size_t dtype;      /* of images: EXO_F32 or EXO_BF16      */
+    size_t with_bias;  /* 0 or 1 */
+    size_t backward;   /* 0: forward only                      */
+    size_t input_grad; /* 1: backward gives the input's too    */
+} exo_conv_shape;
+
+/* x (batch, H, W, I), weight (O, I, R, S) fp32, bias (O) or NULL -> y (batch, H', W', O). */
+typedef struct exo_conv_args {
+    exo_plan *plan;
+    void *y;
+    const void *x;
+    const float *weight, *bias;
+} exo_conv_args;
+
+/* After `conv` with the same plan: the weights are the plan's. dx is overwritten, dweight and dbias are added to; each may be NULL. */
+typedef struct exo_conv_backward_args {
+    exo_plan *plan;
+    void *dx;
+    float *dweight, *dbias;
+    const void *x, *dy;
+} exo_conv_backward_args;
+
+/* --- Attention (exo_attention) ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct exo_attention_shape {
+    size_t sequences, tokens, heads, kv_heads, width; /* N, T, H, G, D */
+    size_t dtype;
+    size_t turned;  /* elements of a head with rotary positions */
+    size_t alibi;   /* 0 or 1 */
+    size_t dropout; /* 0 or 1: weights may be dropped */
+    size_t scaled;  /* 0 or 1: there are factors      */
+    double theta, scale;
+    float factors[512]; /* (turned / 2) of the rotary frequencies */
+} exo_attention_shape;
+
+/* The numbers of dropout: of 65536 weights `dropped` fall away; which, the operation's part of the pass's stream says. */
+typedef struct exo_attention_drop {
+    uint32_t dropped, ordinal, node;
+    uint64_t seed, step; /* the step with the ordinal's upper bits in it */
+} exo_attention_drop;
+
+/* x (N T, (H + 2 G) D) -> y (N T, H D); lse (N, H, T) is for backward, or NULL. */
+typedef struct exo_attention_args {
+    exo_plan *plan;
+    exo_attention_drop drop;
+    void *y;
+    float *lse;
+    const void *x;
+    void *scratch;
+} exo_attention_args;
+
+typedef struct exo_attention_backward_args {
+    exo_plan *plan;
+    exo_attention_drop drop;
+    void *dx;
+    const void *x, *y, *dy;
+    const float *lse;
+    void *scratch;
+    bool add;
+} exo_attention_backward_args;
+
+/* --- Cross-entropy ------------------------------------------------------------------------------------------------------------------------ */
+
+/* y = the mean of -log softmax(x)[target] over the `counted` rows whose target is not negative, of none 0; dx (rows, columns) is its gradient. */
+typedef struct exo_cross_entropy_args {
+    size_t rows, columns, counted;
+    float *y, *dx; /* (1), (rows, columns) */
+    const float *x;
+    const int32_t *targets;
+} exo_cross_entropy_args;
+
+/* How many rows have their largest element, the first among equals, at the target: a double. */
+typedef struct exo_hits_args {
+    size_t rows, columns;
+    exo_dtype dtype;
+    double *out;
+    const void *x;
+    const int32_t *targets;
+} exo_hits_args;
+
+/* y (+)= factor[0] x; y may be x. */
+typedef struct exo_scale_by_args {
+    size_t count;
+    float *y;
+    const float *x, *factor;
+    bool add;
+} exo_scale_by_args;
+
+/* --- The head of a large vocabulary --------------------------------------------------------------------------------------------------------- */
+
+/*     log_sum[r] = log sum_v e^(scale logit[r, v]), logits = x weight^T
+ *     d logit[r, v] = factor[r] (softmax[r, v] - [v = target[r]])
+ *
+ * or, in place of targets, of the entropy of each row's softmax, with log_p = scale logit - log_sum:
+ *
+ *     entropy[r] = -sum_v e^log_p[r, v] log_p[r, v]
+ *     d logit[r, v] = factor[r] e^log_p[r, v] (log_p[r, v] + entropy[r]) */
+typedef struct exo_head_shape {
+    size_t rows, width, vocabulary;
+    size_t dtype;     /* of x and of products                                         */
+    size_t gradients; /* 0 or 1: wanted                                               */
+    size_t wide;      /* 0 or 1: gradients come with the logits, where there are factors */
+    size_t entropy;   /* 0 or 1: in place of targets                                  */
+} exo_head_shape;
+
+/* Of `head` and of `head_backward`, which computes the gradients of a head that is not wide after it. */
+typedef struct exo_head_args {
+    exo_plan *plan;
+    const void *x;          /* (rows, width) of the shape's dtype                            */
+    const float *weight;    /* (vocabulary, width)                                           */
+    const void *cast;       /* the same of dtype, of a wide head whose dtype is not fp32     */
+    const int32_t *targets; /* (rows) */
+    float scale;
+    float *log_sum, *picked; /* (rows); picked: scale logit[r, target[r]]; where the target is negative nothing */
+    float *entropy;          /* (rows); for gradients what forward gave                                         */
+    const float *factor;     /* (rows), with `scale` in it; 0 where the target is negative; NULL: no gradients  */
+    float *dx, *dweight;     /* added to; each may be NULL                                                      */
+    void *scratch;
+    /* Of a device that is the host (EXO_SCRATCH_ROWS): takes rows [first, first + count) of the weights' gradient in place of dweight, once each,
+     * on any thread. NULL: nobody does. */
+    void (*take_rows)(void *context, size_t first, size_t count, const float *gradient);
+    void *context;
+} exo_head_args;
+typedef exo_head_args exo_head_backward_args;
+
+/* y (rows) = a dy[r stride] / divisor where the target is not negative, else 0; without dy a / divisor. */
+typedef struct exo_row_factors_args {
+    size_t rows, stride; /* 0: one for all, or 1 */
+    float *y, a, divisor;
+    const float *dy;
+    const int32_t *targets;
+} exo_row_factors_args;
+
+/* y (rows) = y - log_sum where the target is not negative, else 0. */
+typedef struct exo_picked_log_probs_args {
+    size_t rows;
+    float *y;
+    const float *log_sum;
+    const int32_t *targets;
+} exo_picked_log_probs_args;
+
+/* y = the mean of log_sum - picked over the `counted` rows whose target is not negative, in double in their order; of none 0. */
+typedef struct exo_picked_loss_args {
+    size_t rows, counted;
+    float *y; /* (1) */
+    const float *log_sum, *picked;
+    const int32_t *targets;
+} exo_picked_loss_args;
+
+#endif
