@@ -14,6 +14,7 @@
 
 #include "base/free_memory.h"
 #include "nn/builtin_models.h"
+#include "nn/device/device_impl.h"
 #include "nn/model_impl.h"
 #include "nn/outputs.h"
 #include "nn/params_impl.h"
@@ -523,6 +524,16 @@ exo_model_values(exo_model *model, uint64_t seed, exo_params **out, exo_err *err
     return initial_params(model, seed, false, out, err);
 }
 
+static void
+release_far(exo_params *params)
+{
+    exo_device *device = params->device;
+    size_t bytes = params->numel * sizeof(float);
+    device->device_class->free(device, params->values, bytes);
+    device->device_class->free(device, params->grads, bytes);
+    device->device_class->free(device, params->buffers, params->buffer_numel * sizeof(float));
+}
+
 void
 exo_params_free(exo_params **params)
 {
@@ -530,7 +541,7 @@ exo_params_free(exo_params **params)
     if (!p)
         return;
     if (p->device) {
-        exo_params_release_far(p);
+        release_far(p);
     } else if (p->phantom) {
         exo_phantom_free(p->values, p->numel * sizeof(float));
         exo_phantom_free(p->grads, p->numel * sizeof(float));
@@ -597,6 +608,36 @@ float *
 exo_params_buffers(exo_params *params)
 {
     return params->buffers;
+}
+
+exo_device *
+exo_params_device(const exo_params *params)
+{
+    return params->device ? params->device : exo_device_cpu();
+}
+
+static exo_array
+array_of(const exo_params *params, float *data, size_t count)
+{
+    return (exo_array){.device = exo_params_device(params), .data = data, .count = data ? count : 0, .dtype = EXO_F32};
+}
+
+exo_array
+exo_params_values_array(const exo_params *params)
+{
+    return array_of(params, params->values, params->numel);
+}
+
+exo_array
+exo_params_grads_array(const exo_params *params)
+{
+    return array_of(params, params->grads, params->numel);
+}
+
+exo_array
+exo_params_buffers_array(const exo_params *params)
+{
+    return array_of(params, params->buffers, params->buffer_numel);
 }
 
 void

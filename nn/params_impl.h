@@ -14,7 +14,4 @@ struct exo_params {
     bool phantom;                    /* all three are (phantom.h)                         */
 };
 
-/* params_device.c: frees the memory of a copy whose device is not NULL. */
-void exo_params_release_far(exo_params *params);
-
 #endif

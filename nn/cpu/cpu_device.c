@@ -105,10 +105,3 @@ exo_host_array(exo_dtype dtype, void *data, size_t count)
 {
     return (exo_array){.device = exo_device_cpu(), .data = data, .count = count, .dtype = dtype};
 }
-
-exo_status
-exo_cpu_sweep(size_t count, void (*piece)(void *args, size_t index), const void *args)
-{
-    exo_parallel_for((count + EXO_CPU_PIECE - 1) / EXO_CPU_PIECE, piece, (void *)(uintptr_t)args);
-    return EXO_OK;
-}
