@@ -73,6 +73,11 @@ EXO_API exo_param exo_build_param(exo_builder *builder, const char *name, size_t
 EXO_API exo_param exo_build_buffer(exo_builder *builder, const char *name, size_t num_dims, const size_t *dims,
                                    exo_init init);
 
+/* Parameters that are declared from here on belong to the unit `name`, until the next one begins. A unit is what is sent, gathered and freed
+ * at once where no node has all parameters (units.h): a block of layers that are used together. Names are unique; `name` is copied. Parameters
+ * before the first unit belong to one called "model". Buffers and frozen parameters belong to none. */
+EXO_API void exo_build_unit(exo_builder *builder, const char *name);
+
 /* The first error of the builder, for the end of `build`. */
 EXO_API exo_status exo_build_status(const exo_builder *builder, exo_err *err);
 
@@ -152,7 +157,8 @@ typedef struct exo_model_class {
     /* Frees what build allocated inside the state. May be NULL. */
     void (*release)(void *self);
     /* Fills a new copy's values from elsewhere, after the initial ones are drawn: from files, say. Parameters may be frozen: exo_params_at says
-     * where each is. May be NULL. */
+     * where each is, and is NULL for those of a unit that is absent: they are left out. A copy by units is filled unit by unit, with a call for
+     * each, and one for what belongs to none. May be NULL. */
     exo_status (*fill)(const void *self, exo_params *params, exo_err *err);
     /* It has an option `vocabulary`, and a job that does not give it gives that of its data. */
     bool takes_vocabulary;
@@ -169,7 +175,17 @@ typedef struct exo_param_info {
     size_t offset;             /* in elements, in the flat values (and gradients), or in the flat buffers */
     bool is_buffer;            /* a statistic, which is not learned */
     bool frozen;               /* a parameter that is not learned: it lies among the buffers, after the statistics */
+    uint32_t unit;             /* the index of its unit; EXO_NO_UNIT: of a buffer, or frozen */
 } exo_param_info;
+
+/* In place of a unit's index. */
+#define EXO_NO_UNIT UINT32_MAX
+
+/* A unit of a model: a range of the flat parameters, which holds whole ones. Units lie one after the other, without gaps, and have all of them. */
+typedef struct exo_unit_info {
+    const char *name;    /* unique in the model; lives as long as it     */
+    size_t first, count; /* elements of the flat parameters; count from 1 */
+} exo_unit_info;
 
 EXO_API size_t exo_params_count(const exo_params *params); /* parameters and buffers */
 /* The index-th of them, in the order of declaration; lives as long as the model. */
@@ -183,11 +199,13 @@ EXO_API size_t exo_params_buffer_numel(const exo_params *params);
 EXO_API size_t exo_params_frozen_numel(const exo_params *params);
 
 /* Where the values of the index-th parameter or buffer are: (infos[index].numel). */
-EXO_API float *exo_params_at(exo_params *params, size_t index);
-EXO_API float *exo_params_values(exo_params *params);   /* (numel) */
-EXO_API float *exo_params_grads(exo_params *params);    /* (numel); NULL: a copy without room for them */
+EXO_API float *exo_params_at(exo_params *params, size_t index); /* NULL: its unit is absent (units.h) */
+EXO_API float *exo_params_values(exo_params *params);           /* (numel); NULL: a copy by units */
+EXO_API float *exo_params_grads(exo_params *params);    /* (numel); NULL: a copy without room for them, or by units */
 EXO_API float *exo_params_buffers(exo_params *params);  /* (buffer_numel) */
 EXO_API void exo_params_zero_grads(exo_params *params); /* of a copy that has them */
+/* SHA-256 in hexadecimal of the flat values and then the buffers, of a copy that is not by units. Errors: NOMEM, FAILED (libcrypto). */
+EXO_API exo_status exo_params_sha256(exo_params *params, char out[65], exo_err *err);
 /* Frees it and sets *params to NULL; accepts NULL in it. */
 EXO_API void exo_params_free(exo_params **params);
 
@@ -218,6 +236,10 @@ EXO_API size_t exo_model_buffer_numel(const exo_model *model);
 /* What exo_params_info gives of every copy: (num_infos), the model's. */
 EXO_API const exo_param_info *exo_model_infos(const exo_model *model);
 EXO_API size_t exo_model_num_infos(const exo_model *model);
+
+/* (num_units), in the order of the flat parameters; live as long as the model. */
+EXO_API const exo_unit_info *exo_model_units(const exo_model *model);
+EXO_API size_t exo_model_num_units(const exo_model *model);
 
 /* A new copy of the numbers, initialized from `seed`. The caller frees it, before the model is dropped for the last time. */
 EXO_API exo_status exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err);

@@ -14,7 +14,7 @@
 EXO_DECLS_BEGIN
 
 /* Bumped when a public struct changes; a plugin built for another number is refused. */
-#define EXO_PLUGIN_ABI 14
+#define EXO_PLUGIN_ABI 15
 
 /* Begins the function that registers what the plugin brings; it has `err`, and returns a status
  * other than OK to be refused. */

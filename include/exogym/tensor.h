@@ -61,6 +61,19 @@ typedef struct exo_grad_ready {
     void *context;
 } exo_grad_ready;
 
+/* Who is told when a pass comes to a unit of the parameters (exo_model_units), and when it has left it: exo_strategy_before_use() tells a
+ * strategy, which gathers there what is absent. A pass is in the units that its last operation with parameters has read: `before` is called
+ * when an operation, in forward or in backward, reads a unit that the pass is not in, and `after` for those that it thereby leaves. Backward
+ * begins in the units in which forward ended, ends with `after`, and passes over tables whose values it does not read. On the pass's thread; an
+ * error ends the pass. Equal on all nodes, if what the model does is. */
+typedef struct exo_unit_hooks {
+    /* Values of the unit are about to be read: they are to be there, whole, when this returns. */
+    exo_status (*before)(void *context, size_t unit, exo_err *err);
+    /* They are not read for now, and may go. */
+    exo_status (*after)(void *context, size_t unit, exo_err *err);
+    void *context; /* what both get */
+} exo_unit_hooks;
+
 /* How a pass runs. */
 typedef struct exo_pass {
     bool train;    /* batch statistics and dropout; otherwise running statistics and none         */
@@ -71,6 +84,7 @@ typedef struct exo_pass {
     uint64_t step;               /* counts passes, not optimizer steps, when a step has several minibatches     */
     const exo_grad_sink *sink;   /* NULL: backward adds to exo_params_grads                             */
     const exo_grad_ready *ready; /* NULL: nobody is told. Without a sink only */
+    const exo_unit_hooks *units; /* NULL: all units are there, and nobody is told */
 } exo_pass;
 
 /* An empty tape, which the caller frees; accepts NULL in *tape, and sets it to NULL. NOMEM. */
@@ -81,6 +95,9 @@ EXO_API void exo_tape_free(exo_tape **tape);
  * parameters). Everything of the last pass is invalid from here on. `params` must live until the pass is over. */
 EXO_API void exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass);
 EXO_API const exo_pass *exo_tape_pass(const exo_tape *tape);
+
+/* Leaves the units that a pass without backward is in (exo_unit_hooks); without hooks nothing happens. Errors: those of `after`. */
+EXO_API exo_status exo_tape_leave_units(exo_tape *tape, exo_err *err);
 
 /* Adds d(scale * loss)/d(parameter) to every parameter's gradient, or hands it to the pass's sink: in memory there are then the gradients
  * that are not yet whole. The bits are the same. `loss` has one element. Once per pass. After an error a sink may have been handed a part. */
