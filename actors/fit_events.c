@@ -42,12 +42,14 @@ report(struct run *run, bool evaluated)
     run->opts->progress(run->opts->context, &p);
 }
 
+/* One node's, or all nodes' if they gather units. */
 static exo_status
 ask_to_evaluate(struct run *run, uint32_t rank, Exo__Train__Copy copy, exo_err *err)
 {
     Exo__Train__Evaluate m = EXO__TRAIN__EVALUATE__INIT;
     m.copy = copy;
-    return exo_fit_ask(run, rank, "evaluate", &m.base, err);
+    return run->together ? exo_fit_have_all(run, "evaluate", &m.base, err)
+                         : exo_fit_ask(run, rank, "evaluate", &m.base, err);
 }
 
 static exo_status
@@ -64,27 +66,45 @@ read_figures(struct run *run, uint32_t rank, exo_fit_copy copy, double *loss, do
     return st;
 }
 
-/* Local: node 0's copy; global: the average, on node 1 at the same time where there is one. */
+/* Waits for what was asked (`asked`: how that went), and reads figures of the nodes with these ranks; -1: none. */
+static exo_status
+end_evaluation(struct run *run, exo_status asked, int local, int global, exo_err *err)
+{
+    exo_progress *e = &run->eval;
+    exo_status st = exo_fit_await_all(run, asked, err);
+    if (st == EXO_OK && local >= 0)
+        st = read_figures(run, (uint32_t)local, EXO_FIT_LOCAL, &e->local_loss, &e->local_accuracy, err);
+    if (st == EXO_OK && global >= 0)
+        st = read_figures(run, (uint32_t)global, EXO_FIT_GLOBAL, &e->global_loss, &e->global_accuracy, err);
+    return st;
+}
+
+/* Local: node 0's copy; global: the average, on node 1 where there is one. At the same time, unless either takes all nodes. */
+static exo_status
+evaluate_copies(struct run *run, exo_err *err)
+{
+    exo_status st = ask_to_evaluate(run, 0, EXO__TRAIN__COPY__OWN, err);
+    if (run->fit->num_nodes == 1)
+        return end_evaluation(run, st, 0, 0, err);
+    if (run->together)
+        st = end_evaluation(run, st, 0, -1, err);
+    if (st == EXO_OK)
+        st = ask_to_evaluate(run, 1, EXO__TRAIN__COPY__AVERAGE, err);
+    return end_evaluation(run, st, run->together ? -1 : 0, 1, err);
+}
+
 static exo_status
 evaluate(struct run *run, exo_err *err)
 {
-    uint32_t other = run->fit->num_nodes > 1 ? 1 : 0;
     run->evaluated = true;
     run->eval.local_loss = run->eval.global_loss = (double)NAN;
     run->eval.local_accuracy = run->eval.global_accuracy = (double)NAN;
     if (run->fit->val_count == 0)
         return EXO_OK;
 
-    exo_status st = other ? exo_fit_have_all(run, "average", NULL, err) : EXO_OK;
+    exo_status st = run->fit->num_nodes > 1 ? exo_fit_have_all(run, "average", NULL, err) : EXO_OK;
     if (st == EXO_OK)
-        st = ask_to_evaluate(run, 0, EXO__TRAIN__COPY__OWN, err);
-    if (st == EXO_OK && other)
-        st = ask_to_evaluate(run, other, EXO__TRAIN__COPY__AVERAGE, err);
-    st = exo_fit_await_all(run, st, err);
-    if (st == EXO_OK)
-        st = read_figures(run, 0, EXO_FIT_LOCAL, &run->eval.local_loss, &run->eval.local_accuracy, err);
-    if (st == EXO_OK)
-        st = read_figures(run, other, EXO_FIT_GLOBAL, &run->eval.global_loss, &run->eval.global_accuracy, err);
+        st = evaluate_copies(run, err);
     if (st != EXO_OK || !run->metrics)
         return st;
     const exo_eval_row row = {

@@ -43,6 +43,7 @@ struct run {
     const exo_fit_far *far;   /* NULL: the nodes are in this process */
     const exo_fit_live *live; /* NULL: nothing changes */
     const char *strategy_name;
+    bool together;          /* its nodes gather units: all are asked where otherwise one would do */
     const exo_clock *clock; /* real: for deadlines */
 
     exo_cast cast;               /* the nodes, by rank; its runtime is theirs */

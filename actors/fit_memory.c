@@ -44,12 +44,15 @@ measure_strategy(const exo_model *model, const char *name, exo_config *options, 
 {
     exo_comm *comm = NULL;
     exo_strategy *strategy = NULL;
+    const exo_unit_info all = {.name = "model", .count = numel};
     exo_node node = {.num_nodes = opts->num_nodes,
                      .max_steps = opts->max_steps ? opts->max_steps : 1,
                      .seed = opts->seed,
                      .numel = numel,
                      .infos = exo_model_infos(model),
-                     .num_infos = exo_model_num_infos(model)};
+                     .num_infos = exo_model_num_infos(model),
+                     .units = &all,
+                     .num_units = 1};
     exo_status st = exo_array_init(&node.params, exo_device_cpu(), EXO_F32, numel, err);
     if (st == EXO_OK)
         st = exo_array_init(&node.grads, exo_device_cpu(), EXO_F32, numel, err);
@@ -95,14 +98,22 @@ plan_strategy(const exo_model *model, const char *name, exo_config *options, con
     return st;
 }
 
+/* How the strategy's nodes take a step. */
+struct how {
+    bool within;   /* in backward                                                     */
+    bool by_units; /* waiting for each other within passes, with less than the whole model */
+};
+
 static exo_status
-plan_step(const char *name, exo_config *options, const exo_fit_opts *opts, size_t minibatch_size, bool *within,
+plan_step(const char *name, exo_config *options, const exo_fit_opts *opts, size_t minibatch_size, struct how *how,
           exo_err *err)
 {
     exo_strategy *strategy = NULL;
     exo_status st = exo_strategy_new(&strategy, name, options, err);
-    if (st == EXO_OK)
-        *within = exo_fit_steps_within(strategy, opts->num_nodes, opts->batch_size, minibatch_size);
+    if (st == EXO_OK) {
+        how->within = exo_fit_steps_within(strategy, opts->num_nodes, opts->batch_size, minibatch_size);
+        how->by_units = exo_strategy_keeps_units(strategy);
+    }
     exo_strategy_free(&strategy);
     return st;
 }
@@ -140,9 +151,8 @@ plan_minibatch(exo_model *model, exo_dataset *train, const exo_fit_opts *opts, s
     return exo_fit_auto_minibatch(model, train, opts->batch_size, opts->autocast, copies, size, err);
 }
 
-/* `within`: whether the step is taken within backward. */
 static exo_status
-plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fit_opts *opts, bool within,
+plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fit_opts *opts, const struct how *how,
             exo_fit_memory *m, exo_err *err)
 {
     const exo_grad_sink sink = {.take = take_nothing};
@@ -150,8 +160,8 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     unsigned threads = exo_num_threads(), nodes = opts->num_nodes;
     size_t val_length = val && opts->val_size != EXO_VAL_NONE ? exo_dataset_length(val) : 0;
     size_t val_count = opts->val_size && opts->val_size < val_length ? opts->val_size : val_length;
-    m->passes = nodes < threads ? nodes : threads;
-    exo_pass pass = {.train = true, .grad = true, .autocast = opts->autocast, .sink = within ? &sink : NULL};
+    m->passes = nodes < threads || how->by_units ? nodes : threads;
+    exo_pass pass = {.train = true, .grad = true, .autocast = opts->autocast, .sink = how->within ? &sink : NULL};
     exo_status st = exo_model_pass_memory(model, &pass, train, m->minibatch_size, &memory, err);
     if (st != EXO_OK)
         return st;
@@ -160,7 +170,7 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     if (size > 0) {
         pass = (exo_pass){.autocast = opts->autocast};
         st = exo_model_pass_memory(model, &pass, val, size, &memory, err);
-        unsigned at_once = m->passes < EVALUATIONS ? m->passes : EVALUATIONS;
+        unsigned at_once = m->passes < EVALUATIONS || how->by_units ? m->passes : EVALUATIONS;
         uint64_t rest = 0;
         if (st == EXO_OK && val_count % size > 0 &&
             2 * (val_count % size) < size) { /* too small for the others' buffers */
@@ -179,12 +189,32 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     return st;
 }
 
+/* Numbers of the model, of all nodes in this process. A flat copy has room for everything; of one by units two are open, and the gradients of
+ * two, or of all where a step has several minibatches. What is kept of the units is the strategy's. */
+static void
+plan_numbers(const exo_model *model, const exo_fit_opts *opts, const struct how *how, exo_fit_memory *m)
+{
+    uint64_t nodes = opts->num_nodes, largest = 0;
+    uint64_t values = exo_aligned_size(exo_model_numel(model) * sizeof(float));
+    uint64_t statistics = exo_aligned_size(exo_model_buffer_numel(model) * sizeof(float));
+    for (size_t u = 0; u < exo_model_num_units(model); u++) {
+        uint64_t bytes = exo_model_units(model)[u].count * sizeof(float);
+        largest = bytes > largest ? bytes : largest;
+    }
+    uint64_t two = 2 * largest < values ? 2 * largest : values;
+    bool one_pass = m->minibatch_size == opts->batch_size;
+    m->parameters = nodes * ((how->by_units ? two : values) + statistics);
+    m->gradients = how->within ? 0 : nodes * (how->by_units && one_pass ? two : values);
+    m->average = how->by_units ? values + nodes * (two + statistics) : nodes * (values + statistics);
+    m->result = values + statistics + (largest > statistics ? largest : statistics);
+}
+
 exo_status
 exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy, exo_config *options,
                     const exo_fit_opts *opts, uint64_t now, exo_fit_memory *out, exo_err *err)
 {
-    bool within = false;
-    uint64_t of_node = 0, nodes = opts->num_nodes, numel = exo_model_numel(model), buffers;
+    struct how how = {0};
+    uint64_t of_node = 0, nodes = opts->num_nodes;
     *out = (exo_fit_memory){.nodes = opts->num_nodes};
     exo_status st = exo_fit_opts_check(opts, err);
     if (st == EXO_OK)
@@ -192,19 +222,14 @@ exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, cons
     if (st == EXO_OK)
         st = plan_minibatch(model, train, opts, &out->minibatch_size, err);
     if (st == EXO_OK)
-        st = plan_step(strategy, options, opts, out->minibatch_size, &within, err);
+        st = plan_step(strategy, options, opts, out->minibatch_size, &how, err);
     if (st == EXO_OK)
-        st = plan_passes(model, train, val, opts, within, out, err);
+        st = plan_passes(model, train, val, opts, &how, out, err);
     if (st != EXO_OK)
         return st;
-    buffers = exo_model_buffer_numel(model);
-    uint64_t values = exo_aligned_size(numel * sizeof(float)), statistics = exo_aligned_size(buffers * sizeof(float));
+    plan_numbers(model, opts, &how, out);
     out->process = now + RUN + nodes * LANE + exo_num_threads() * exo_parallel_scratch();
-    out->parameters = nodes * (values + statistics);
-    out->gradients = within ? 0 : nodes * values;
     out->optimizer = nodes * of_node;
-    out->average = nodes * (values + statistics);
-    out->result = 2 * (values + statistics);
     out->peak = out->process + out->parameters + out->gradients + out->optimizer + out->average + out->activations +
                 out->evaluation + out->batches + out->result;
     return EXO_OK;

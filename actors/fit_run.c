@@ -23,26 +23,36 @@ save_model(const struct run *run, exo_params *params, const char *sha256, exo_er
     return exo_checkpoint_save_model(run->fit->model, params, run->strategy_name, sha256, path, err);
 }
 
+/* The average's numbers of one unit, or of the buffers. */
+static exo_status
+take_part(struct run *run, uint32_t part, float *to, size_t count, exo_err *err)
+{
+    Exo__Train__Result m = EXO__TRAIN__RESULT__INIT;
+    const void *reply = NULL;
+    m.part = part;
+    exo_status st =
+        run->together ? exo_fit_have_all(run, "result", &m.base, err) : exo_fit_ask(run, 0, "result", &m.base, err);
+    st = exo_fit_await_all(run, st, err);
+    if (st == EXO_OK && count > 0)
+        st = exo_fit_raw_reply(run, 0, count * sizeof *to, &reply, err);
+    if (st == EXO_OK && count > 0)
+        memcpy(to, reply, count * sizeof *to);
+    exo_cast_drop(&run->cast);
+    return st;
+}
+
 static exo_status
 take_average(struct run *run, exo_params *params, char sha256[65], exo_err *err)
 {
     exo_status st = exo_fit_have_all(run, "average", NULL, err);
-    if (st == EXO_OK)
-        st = exo_fit_ask(run, 0, "result", NULL, err);
-    st = exo_fit_await_all(run, st, err);
-    size_t numel = exo_params_numel(params), buffers = exo_params_buffer_numel(params);
-    const void *reply = NULL;
-    if (st == EXO_OK)
-        st = exo_fit_raw_reply(run, 0, (numel + buffers) * sizeof(float), &reply, err);
-    if (st == EXO_OK) {
-        const float *numbers = reply;
-        memcpy(exo_params_values(params), numbers, numel * sizeof *numbers);
-        if (buffers)
-            memcpy(exo_params_buffers(params), numbers + numel, buffers * sizeof *numbers);
-        exo_sha256(numbers, (numel + buffers) * sizeof *numbers, sha256);
+    uint32_t units = (uint32_t)exo_params_num_units(params);
+    for (uint32_t u = 0; st == EXO_OK && u < units; u++) {
+        const exo_array unit = exo_unit_values(params, u);
+        st = take_part(run, u, unit.data, unit.count, err);
     }
-    exo_cast_drop(&run->cast);
-    return st;
+    if (st == EXO_OK)
+        st = take_part(run, units, exo_params_buffers(params), exo_params_buffer_numel(params), err);
+    return st == EXO_OK ? exo_params_sha256(params, sha256, err) : st;
 }
 
 static exo_status

@@ -54,6 +54,7 @@ struct train_node {
     exo_text document;   /* what all nodes have in common, without its end */
     exo_fit_opts train;  /* the numbers of `train`                         */
     const char *refused; /* a key of `train` that only a job can heed      */
+    bool awaits_units;   /* its strategy does                              */
     exo_replica *replica;
     exo_meter *meters[NUM_METERS];
     double loss, val_loss;
@@ -100,6 +101,7 @@ read_strategy(struct train_node *n, exo_config *config, exo_err *err)
     if (st != EXO_OK)
         return st;
     st = exo_strategy_new(&strategy, name, map, err);
+    n->awaits_units = st == EXO_OK && exo_strategy_awaits_units(strategy);
     exo_strategy_free(&strategy);
     if (st == EXO_NOT_FOUND && err)
         err->code = EXO_INVAL; /* the name is wrong */
@@ -202,6 +204,10 @@ open_replica(struct train_node *n, exo_graph_actor *actor, exo_err *err)
     if (n->refused)
         return exo_fail(err, EXO_UNSUPPORTED, "train.%s: a node of a graph cannot do that; exogym run JOB.yaml can",
                         n->refused);
+    if (n->awaits_units)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "strategy: units are gathered by all nodes together, and those of a graph evaluate alone; "
+                        "exogym run JOB.yaml can");
     if (n->train.max_steps == 0)
         return exo_fail(err, EXO_INVAL, "train.max_steps is missing: a node of a graph needs it");
     exo_text_add(&n->document, "\"run\": \"graph %p %s\", \"rank\": %u, \"nodes\": %u, \"seed\": %llu}",
@@ -256,7 +262,7 @@ evaluate(struct train_node *n, exo_err *err)
     bool due = step == r->fit->max_steps || (interval && step % interval == 0);
     if (!due || r->fit->val_count == 0)
         return EXO_OK;
-    exo_status st = exo_replica_evaluate(r, r->params, &figures, NULL, err);
+    exo_status st = exo_replica_evaluate(r, false, &figures, NULL, err);
     n->val_loss = figures.loss;
     if (st == EXO_OK)
         exo_meter_set(n->meters[VAL_LOSS], figures.loss);

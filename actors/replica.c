@@ -1,8 +1,6 @@
-/* Replicas: see replica.h. This file: how one is made, what a checkpoint has of it, and what it does together with the others outside of its
- * strategy. Next: replica_pass.c. */
+/* Replicas: see replica.h. This file: how one is made, and what a checkpoint has of it. Next: replica_pass.c, replica_average.c. */
 #include "actors/replica.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #include <exogym/memory.h>
@@ -93,9 +91,8 @@ take_pace(exo_replica *r, exo_err *err)
     return fit->paces ? EXO_OK : exo_pace_init(&r->own_pace, NULL, 0, exo_fit_speed(fit->graph, r->node.rank), err);
 }
 
-/* A copy of the host becomes one on the replica's device. */
-static exo_status
-move_to_device(const exo_replica *r, exo_params **params, exo_err *err)
+exo_status
+exo_replica_to_device(const exo_replica *r, exo_params **params, exo_err *err)
 {
     exo_params *there = NULL;
     if (exo_device_is_host(r->device))
@@ -109,17 +106,28 @@ move_to_device(const exo_replica *r, exo_params **params, exo_err *err)
 }
 
 static exo_status
+make_params(exo_replica *r, exo_err *err)
+{
+    const exo_fit *fit = r->fit;
+    if (r->by_units)
+        return exo_model_by_units(fit->model, fit->seed, &r->params, err);
+    exo_status st = r->within ? exo_model_values(fit->model, fit->seed, &r->params, err)
+                              : exo_model_params(fit->model, fit->seed, &r->params, err);
+    return st == EXO_OK ? exo_replica_to_device(r, &r->params, err) : st;
+}
+
+static exo_status
 make_copy(exo_replica *r, exo_err *err)
 {
     const exo_fit *fit = r->fit;
-    exo_status st = exo_device_open(&r->device, fit->device, err);
+    r->by_units = exo_strategy_keeps_units(r->strategy);
+    exo_status st = exo_fit_check_units(r->strategy, fit->device, err);
+    if (st == EXO_OK)
+        st = exo_device_open(&r->device, fit->device, err);
     r->within = st == EXO_OK && exo_device_is_host(r->device) &&
                 exo_fit_steps_within(r->strategy, fit->num_nodes, fit->batch_size, fit->minibatch_size);
     if (st == EXO_OK)
-        st = r->within ? exo_model_values(fit->model, fit->seed, &r->params, err)
-                       : exo_model_params(fit->model, fit->seed, &r->params, err);
-    if (st == EXO_OK)
-        st = move_to_device(r, &r->params, err);
+        st = make_params(r, err);
     if (st != EXO_OK)
         return st;
     size_t numel = exo_params_numel(r->params);
@@ -137,6 +145,8 @@ make_copy(exo_replica *r, exo_err *err)
         .model = r->params,
         .infos = exo_params_info(r->params, 0),
         .num_infos = exo_params_count(r->params),
+        .units = exo_params_units(r->params),
+        .num_units = exo_params_num_units(r->params),
         .group = r->group,
         .meters = r->meters.strategy,
     };
@@ -201,6 +211,7 @@ exo_replica_close(exo_replica **replica)
     exo_tape_free(&r->train_tape);
     exo_tape_free(&r->eval_tape);
     exo_params_free(&r->average);
+    exo_shards_release(&r->average_shards);
     exo_params_free(&r->params);
     exo_pace_release(&r->own_pace);
     if (r->comm && strategy_is_far(r))
@@ -219,13 +230,16 @@ exo_replica_close(exo_replica **replica)
 
 /* --- What a checkpoint has of it ------------------------------------------------------------------------------------- */
 
-/* Everything that outlives a restart. The data's position and every random stream follow from the step. */
+/* Everything that outlives a restart. The data's position and every random stream follow from the step. What a strategy keeps of units is in
+ * its own state. */
 static void
 list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes)
 {
     exo_state_prefix(state, "model");
     for (size_t i = 0; i < exo_params_count(r->params); i++) {
         const exo_param_info *info = exo_params_info(r->params, i);
+        if (r->by_units && !info->is_buffer)
+            continue;
         const exo_array flat =
             info->is_buffer ? exo_params_buffers_array(r->params) : exo_params_values_array(r->params);
         exo_state_add_shaped_array(state, info->name, exo_array_part(flat, info->offset, info->numel), info->num_dims,
@@ -262,6 +276,17 @@ exo_replica_bytes_sent(const exo_replica *r)
     return r->bytes_before + exo_group_stats(r->group).bytes_sent;
 }
 
+/* Before or after all units of a flat copy are read at once, for a strategy that may have to complete them. */
+static exo_status
+use_all_units(exo_replica *r,
+              exo_status (*tell)(exo_strategy *, exo_node *, size_t unit, exo_group *group, exo_err *err), exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t u = 0; !r->by_units && st == EXO_OK && u < r->node.num_units; u++)
+        st = tell(r->strategy, &r->node, u, r->side_group, err);
+    return st;
+}
+
 exo_status
 exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha256[65], exo_err *err)
 {
@@ -271,10 +296,14 @@ exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha2
     exo_status st = exo_checkpoint_node_path(path, folder, r->node.rank, err);
     if (st == EXO_OK)
         st = exo_state_new(&state, err);
+    if (st == EXO_OK)
+        st = use_all_units(r, exo_strategy_before_use, err);
     if (st == EXO_OK) {
         list_state(r, state, &elapsed, &bytes);
         st = exo_state_save_hashed(state, path, sha256, err);
     }
+    if (st == EXO_OK)
+        st = use_all_units(r, exo_strategy_after_use, err);
     exo_state_free(&state);
     return st;
 }
@@ -306,18 +335,43 @@ meet(exo_replica *r, exo_err *err)
     return st;
 }
 
-/* Statistics and what is frozen. */
-static exo_array
-all_buffers(exo_params *params)
+/* Rank 0's values of a unit, on all. */
+static exo_status
+agree_on_unit(exo_replica *r, size_t unit, exo_err *err)
 {
-    return exo_params_buffers_array(params);
+    exo_array values;
+    exo_status st = exo_unit_open(r->params, unit, &values, err);
+    if (st == EXO_OK && r->by_units && r->node.rank == 0)
+        st = exo_unit_draw(r->fit->model, r->params, unit, r->node.seed, err);
+    if (st == EXO_OK)
+        st = exo_broadcast(r->side_group, values, 0, err);
+    if (st == EXO_OK)
+        st = exo_strategy_keep(r->strategy, &r->node, unit, err);
+    exo_unit_close(r->params, unit);
+    return st;
 }
 
+/* Units, statistics and what is frozen. */
 static exo_status
 agree_on_parameters(exo_replica *r, exo_err *err)
 {
-    exo_status st = exo_broadcast(r->side_group, r->node.params, 0, err);
-    return st == EXO_OK ? exo_broadcast(r->side_group, all_buffers(r->params), 0, err) : st;
+    exo_status st = EXO_OK;
+    for (size_t u = 0; st == EXO_OK && u < r->node.num_units; u++)
+        st = agree_on_unit(r, u, err);
+    if (st != EXO_OK)
+        return st;
+    return exo_broadcast(r->side_group, exo_params_buffers_array(r->params), 0, err);
+}
+
+/* A strategy with all parameters starts when they are there; one that keeps units, before they come to it. In a graph nothing is agreed on:
+ * its strategies keep none. */
+static exo_status
+start_strategy(exo_replica *r, exo_err *err)
+{
+    exo_status st = r->by_units || r->place.pace ? EXO_OK : agree_on_parameters(r, err);
+    if (st == EXO_OK)
+        st = exo_strategy_start(r->strategy, &r->node, err);
+    return st == EXO_OK && r->by_units ? agree_on_parameters(r, err) : st;
 }
 
 static exo_status
@@ -340,86 +394,11 @@ exo_status
 exo_replica_set_up(exo_replica *r, uint64_t *elapsed, exo_err *err)
 {
     exo_status st = r->place.pace ? EXO_OK : meet(r, err);
-    if (st == EXO_OK && !r->place.pace)
-        st = agree_on_parameters(r, err);
     if (st == EXO_OK)
-        st = exo_strategy_start(r->strategy, &r->node, err);
+        st = start_strategy(r, err);
     if (st == EXO_OK && r->fit->resume_from[0])
         st = load(r, elapsed, err);
     return st == EXO_OK ? open_loader(r, err) : st;
-}
-
-/* --- Together with the others ---------------------------------------------------------------------------------------- */
-
-static exo_status
-need_average(exo_replica *r, exo_err *err)
-{
-    if (r->average)
-        return EXO_OK;
-    exo_params *copy = NULL;
-    exo_status st = exo_model_copy(r->fit->model, &copy, err);
-    if (st == EXO_OK)
-        st = move_to_device(r, &copy, err);
-    if (st == EXO_OK)
-        r->average = copy;
-    else
-        exo_params_free(&copy);
-    return st;
-}
-
-static exo_array
-average_values(const exo_replica *r)
-{
-    return exo_params_values_array(r->average);
-}
-
-/* Parameters and statistics alike: the average of models whose batch-norm statistics differ has the average statistics. What is frozen is
- * equal on all nodes, and its average may be so but for rounding. */
-exo_status
-exo_replica_average(exo_replica *r, exo_err *err)
-{
-    exo_status st = need_average(r, err);
-    if (st != EXO_OK)
-        return st;
-    const exo_array values = average_values(r), buffers = all_buffers(r->average);
-    exo_compute_enter();
-    exo_vec_copy(values, r->node.params);
-    exo_vec_copy(buffers, all_buffers(r->params));
-    st = exo_all_reduce(r->side_group, values, EXO_MEAN, err);
-    if (st == EXO_OK)
-        st = exo_all_reduce(r->side_group, exo_array_part(buffers, 0, r->node.buffer_numel), EXO_MEAN, err);
-    exo_comm_warm(r->comm, r->node.rank, r->node.numel);
-    exo_compute_leave();
-    r->averaged = r->averaged || st == EXO_OK;
-    return st;
-}
-
-/* With z_i the centred parameters of node i scaled to length 1, r_ij = z_i . z_j, and the sum over all pairs follows from the length of the
- * sum: |sum z|^2 = N + 2 sum r_ij. */
-exo_status
-exo_replica_correlate(exo_replica *r, double *out, exo_err *err)
-{
-    r->averaged = false; /* what it held is overwritten */
-    exo_status st = need_average(r, err);
-    if (st != EXO_OK)
-        return st;
-    const exo_array x = r->node.params, z = average_values(r);
-    double sum = 0, squares = 0, length = 0;
-    st = exo_vec_sum(x, &sum, err);
-    double mean = x.count ? sum / (double)x.count : 0;
-    if (st == EXO_OK)
-        st = exo_vec_sum_squares(x, mean, &squares, err);
-    if (st == EXO_OK) {
-        exo_vec_standardize(z, x, mean, squares > 0 ? 1.0 / sqrt(squares) : 0);
-        st = exo_all_reduce(r->side_group, z, EXO_SUM, err);
-    }
-    if (st == EXO_OK)
-        st = exo_vec_sum_squares(z, 0, &length, err);
-    if (st != EXO_OK)
-        return st;
-    double nodes = (double)r->node.num_nodes;
-    *out = nodes > 1 ? (length - nodes) / (nodes * (nodes - 1)) : 1.0;
-    return EXO_OK;
 }
 
 /* --- From any thread ------------------------------------------------------------------------------------------------- */

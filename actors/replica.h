@@ -6,7 +6,8 @@
  * different runs, whose collectives have channels of their own.
  *
  * Owner: its actor's lane that computes, but for exo_replica_deliver, _fail and _look, which any thread may call while it lives. The other members
- * of its group do the same things in the same order, as they are collectives: set_up, step, average, correlate. */
+ * of its group do the same things in the same order, as they are collectives: set_up, step, average, correlate; and, if its strategy awaits
+ * units, evaluate, save and the average's units. */
 #ifndef EXO_REPLICA_H
 #define EXO_REPLICA_H
 
@@ -39,9 +40,10 @@ typedef struct exo_replica {
     exo_device *device;               /* this replica's alone, unless it is the CPU            */
     exo_tape *train_tape, *eval_tape; /* on it; NULL: of the CPU's the run's pools have some   */
     exo_params *params;
-    exo_params *average; /* made when first asked for               */
-    bool averaged;       /* `average` holds the mean of all copies  */
-    exo_loader *loader;  /* NULL: it is not set up                  */
+    exo_params *average;       /* made when first asked for; by units if params are */
+    exo_shards average_shards; /* then: this member's part of it              */
+    bool averaged;             /* `average` is the mean of all copies         */
+    exo_loader *loader;        /* NULL: it is not set up                  */
     exo_batch eval_batch;
     exo_node_meters meters;   /* its strategy's and its model's */
     exo_node node;            /* what its strategy sees; rank, step, lr */
@@ -50,6 +52,7 @@ typedef struct exo_replica {
     size_t ready;             /* elements whose gradients this step's backward has yielded */
     uint64_t bytes_before;    /* sent before the checkpoint that this run went on from */
     bool within;              /* the inner step is taken within backward */
+    bool by_units;            /* its strategy keeps units: params are a copy by units */
 } exo_replica;
 
 /* replica.c: its life. INVAL, NOT_FOUND: the document, or what it names is not here; NOMEM. */
@@ -62,10 +65,8 @@ exo_status exo_replica_set_up(exo_replica *r, uint64_t *elapsed, exo_err *err);
 uint64_t exo_replica_bytes_sent(const exo_replica *r);
 /* Writes what outlives a restart, and its SHA-256 as text, into `folder`, the folder of a checkpoint. INVAL, IO, NOMEM. */
 exo_status exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha256[65], exo_err *err);
-/* The mean of all copies, with their statistics, on every member. */
-exo_status exo_replica_average(exo_replica *r, exo_err *err);
-/* Mean over the pairs of copies of Pearson's correlation of their parameters. The average is lost. */
-exo_status exo_replica_correlate(exo_replica *r, double *out, exo_err *err);
+/* A flat copy on the host becomes one on the replica's device. NOMEM, or the device's errors. */
+exo_status exo_replica_to_device(const exo_replica *r, exo_params **params, exo_err *err);
 
 /* Takes a message of one of its collectives from another process (0: this one); *payload is moved, unless it is refused. INVAL: it is for none of
  * them, or not from the process of its member. */
@@ -77,6 +78,18 @@ exo_status exo_replica_look(const exo_replica *r, const exo_node_ask *ask, exo_n
 /* Goes over to the graph of that text: its links and its edge's codec. Between two steps, all members. INVAL, UNSUPPORTED, NOMEM. */
 exo_status exo_replica_change(exo_replica *r, const char *graph, exo_err *err);
 
+/* replica_average.c: the copies of all members together, unit by unit. */
+
+/* The mean of all copies, with their statistics: on every member, or, by units, each member's shard of it. */
+exo_status exo_replica_average(exo_replica *r, exo_err *err);
+/* Mean over the pairs of copies of Pearson's correlation of their parameters. The average is lost. */
+exo_status exo_replica_correlate(exo_replica *r, double *out, exo_err *err);
+/* Units of the average as a pass reads them, where they are not all there; NULL: they are. All members. `hooks` is written. */
+const exo_unit_hooks *exo_replica_average_hooks(exo_replica *r, exo_unit_hooks *hooks);
+/* A unit of the average, whole, by all members: *values is there until exo_replica_average_close. */
+exo_status exo_replica_average_open(exo_replica *r, size_t unit, exo_array *values, exo_err *err);
+void exo_replica_average_close(exo_replica *r, size_t unit);
+
 /* replica_pass.c: what it computes. */
 
 typedef struct exo_replica_figures {
@@ -85,9 +98,9 @@ typedef struct exo_replica_figures {
 
 /* One step on its next batch, and the batch's loss. */
 exo_status exo_replica_step(exo_replica *r, float *loss, exo_err *err);
-/* Of `params`, which are its own or the average, over the run's evaluation samples: the same ones every time, in eval mode. `reported`: a scope that
+/* Of its own parameters or of the average, over the run's evaluation samples: the same ones every time, in eval mode. `reported`: a scope that
  * gets what else the model reports, as gauges. */
-exo_status exo_replica_evaluate(exo_replica *r, exo_params *params, exo_replica_figures *out, exo_meters *reported,
+exo_status exo_replica_evaluate(exo_replica *r, bool average, exo_replica_figures *out, exo_meters *reported,
                                 exo_err *err);
 
 #endif

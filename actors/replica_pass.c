@@ -43,6 +43,21 @@ gradient_ready(void *context, size_t first, size_t count, exo_err *err)
     return exo_strategy_gradient_ready(r->strategy, &r->node, first, count, err);
 }
 
+/* exo_unit_hooks: a step comes to a unit, and leaves it. */
+static exo_status
+before_use(void *context, size_t unit, exo_err *err)
+{
+    exo_replica *r = context;
+    return exo_strategy_before_use(r->strategy, &r->node, unit, r->group, err);
+}
+
+static exo_status
+after_use(void *context, size_t unit, exo_err *err)
+{
+    exo_replica *r = context;
+    return exo_strategy_after_use(r->strategy, &r->node, unit, r->group, err);
+}
+
 /* One forward and backward pass; adds to the gradients, or takes the inner step, and adds to the loss. */
 static exo_status
 run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t minibatch, double *loss, exo_err *err)
@@ -50,6 +65,7 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
     size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
     const exo_grad_sink sink = r->within ? exo_node_inner_sink(&r->node) : (exo_grad_sink){0};
     const exo_grad_ready ready = {.tell = gradient_ready, .context = r};
+    const exo_unit_hooks units = {.before = before_use, .after = after_use, .context = r};
     bool tells = !r->within && minibatch + 1 == minibatches && exo_strategy_awaits_gradients(r->strategy);
     const exo_pass pass = {
         .train = true,
@@ -60,6 +76,7 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
         .step = r->node.step * minibatches + minibatch,
         .sink = r->within ? &sink : NULL,
         .ready = tells ? &ready : NULL,
+        .units = exo_strategy_awaits_units(r->strategy) ? &units : NULL,
     };
     exo_tape_begin(tape, r->params, &pass);
     exo_tensor *out = exo_model_loss(r->fit->model, tape, batch);
@@ -149,13 +166,41 @@ struct eval_sums {
     exo_pass_figures figures;
 };
 
+/* The same of an evaluation of the replica's own parameters, whose traffic is not the strategy's. */
+static exo_status
+before_look(void *context, size_t unit, exo_err *err)
+{
+    exo_replica *r = context;
+    return exo_strategy_before_use(r->strategy, &r->node, unit, r->side_group, err);
+}
+
+static exo_status
+after_look(void *context, size_t unit, exo_err *err)
+{
+    exo_replica *r = context;
+    return exo_strategy_after_use(r->strategy, &r->node, unit, r->side_group, err);
+}
+
+static const exo_unit_hooks *
+evaluation_hooks(exo_replica *r, bool average, exo_unit_hooks *hooks)
+{
+    if (average)
+        return exo_replica_average_hooks(r, hooks);
+    *hooks = (exo_unit_hooks){.before = before_look, .after = after_look, .context = r};
+    return exo_strategy_awaits_units(r->strategy) ? hooks : NULL;
+}
+
 /* Adds one batch's figures, weighted by what they are means of: its samples, unless the model says another count. */
 static exo_status
-evaluate_batch(exo_replica *r, exo_tape *tape, exo_params *params, struct eval_sums *sums, exo_err *err)
+evaluate_batch(exo_replica *r, exo_tape *tape, bool average, struct eval_sums *sums, exo_err *err)
 {
     size_t weight = r->eval_batch.size;
-    const exo_pass pass = {.autocast = r->fit->autocast, .seed = r->fit->seed, .node = r->node.rank};
-    exo_tape_begin(tape, params, &pass);
+    exo_unit_hooks hooks;
+    const exo_pass pass = {.autocast = r->fit->autocast,
+                           .seed = r->fit->seed,
+                           .node = r->node.rank,
+                           .units = evaluation_hooks(r, average, &hooks)};
+    exo_tape_begin(tape, average ? r->average : r->params, &pass);
     exo_tensor *out = exo_model_loss(r->fit->model, tape, &r->eval_batch);
     if (!out) {
         exo_status st = exo_tape_error(tape, err);
@@ -176,12 +221,13 @@ evaluate_batch(exo_replica *r, exo_tape *tape, exo_params *params, struct eval_s
     if (weight > 0) /* a loss over nothing is no figure */
         sums->loss += (double)exo_tensor_item(out) * (double)weight;
     sums->weighed += weight;
-    return exo_tape_error(tape, err);
+    exo_status st = exo_tape_error(tape, err);
+    return st == EXO_OK ? exo_tape_leave_units(tape, err) : st;
 }
 
 /* Loss and accuracy over the run's evaluation samples: the same ones every time, in eval mode. */
 exo_status
-exo_replica_evaluate(exo_replica *r, exo_params *params, exo_replica_figures *out, exo_meters *reported, exo_err *err)
+exo_replica_evaluate(exo_replica *r, bool average, exo_replica_figures *out, exo_meters *reported, exo_err *err)
 {
     const exo_fit *fit = r->fit;
     size_t batch = fit->minibatch_size < fit->val_count ? fit->minibatch_size : fit->val_count;
@@ -196,7 +242,7 @@ exo_replica_evaluate(exo_replica *r, exo_params *params, exo_replica_figures *ou
         size_t count = fit->val_count - first < batch ? fit->val_count - first : batch;
         st = exo_batch_read(&r->eval_batch, fit->val, fit->val_order + first, count, &key, err);
         if (st == EXO_OK)
-            st = evaluate_batch(r, tape, params, &sums, err);
+            st = evaluate_batch(r, tape, average, &sums, err);
     }
     give_tape(r, &r->fit->eval_tapes, &tape);
     exo_pass_figures_set(&sums.figures, reported);

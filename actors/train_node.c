@@ -174,30 +174,48 @@ average(exo_call_context *call, void *self, const void *args, exo_payload *reply
     return st == EXO_OK ? give_up(self, exo_replica_average(r, err), err) : st;
 }
 
+/* fp32 values, or of nodes other than 0 nothing: all of them are asked where they must gather. */
+static exo_status
+pack_values(const exo_replica *r, exo_array values, exo_payload *reply, exo_err *err)
+{
+    if (r->by_units && r->node.rank > 0)
+        return EXO_OK;
+    size_t bytes = values.count * sizeof(float);
+    void *copy = exo_calloc(1, bytes);
+    if (!copy)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu values of the averaged model", values.count);
+    exo_status st = exo_array_read(values, copy, err);
+    if (st == EXO_OK)
+        *reply = (exo_payload){.data = copy, .size = bytes, .release = exo_free};
+    else
+        exo_free(copy);
+    return st;
+}
+
 static exo_status
 result(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
-    (void)args;
+    size_t part = ((const Exo__Train__Result *)args)->part;
     exo_replica *r = NULL;
+    exo_array values;
     exo_status st = get_replica(self, "result", &r, err);
+    if (st == EXO_OK && part > r->node.num_units)
+        st = exo_fail(err, EXO_INVAL, "result: part: %zu is beyond the last of %zu units and the buffers", part,
+                      r->node.num_units);
     if (st == EXO_OK && !r->averaged)
         st = exo_fail(err, EXO_INVAL, "result: node_%u has no average yet", r->node.rank);
     if (st != EXO_OK)
         return st;
-    size_t numel = r->node.numel, buffers = exo_params_buffer_numel(r->params);
-    float *copy = exo_calloc(numel + buffers, sizeof *copy);
-    if (!copy)
-        return exo_fail(err, EXO_NOMEM, "no memory for the averaged model");
-    st = exo_array_read(exo_params_values_array(r->average), copy, err);
-    if (st == EXO_OK)
-        st = exo_array_read(exo_params_buffers_array(r->average), copy + numel, err);
-    if (st != EXO_OK) {
-        exo_free(copy);
-        return st;
+    if (part == r->node.num_units) {
+        values = exo_params_buffers_array(r->average);
+        return pack_values(r, values, reply, err);
     }
-    *reply = (exo_payload){.data = copy, .size = (numel + buffers) * sizeof *copy, .release = exo_free};
-    return EXO_OK;
+    st = exo_replica_average_open(r, part, &values, err);
+    if (st == EXO_OK)
+        st = pack_values(r, values, reply, err);
+    exo_replica_average_close(r, part);
+    return r->by_units ? give_up(self, st, err) : st;
 }
 
 static exo_status
@@ -219,7 +237,7 @@ evaluate(exo_call_context *call, void *self, const void *args, exo_payload *repl
     st = exo_meters_new(&reported, err);
     exo_compute_enter();
     if (st == EXO_OK)
-        st = exo_replica_evaluate(r, of_average ? r->average : r->params, &figures, reported, err);
+        st = exo_replica_evaluate(r, of_average, &figures, reported, err);
     exo_compute_leave();
     if (st == EXO_OK)
         st = exo_meter_list_init(&meters, reported, err);
@@ -327,7 +345,7 @@ static const exo_args served[] = {
     {.method = "setup", .serve = setup},
     {.method = "train", .fields = &exo__train__train__descriptor, .serve = train},
     {.method = "average", .serve = average},
-    {.method = "result", .serve = result},
+    {.method = "result", .fields = &exo__train__result__descriptor, .serve = result},
     {.method = "evaluate", .fields = &exo__train__evaluate__descriptor, .serve = evaluate},
     {.method = "correlate", .serve = correlate},
     {.method = "save", .fields = &exo__train__save__descriptor, .serve = save},

@@ -9,13 +9,15 @@
  *     train     steps until a given one
  *     average   the mean of all copies into a second one, on every node
  *     evaluate  loss and accuracy of the own copy or of the average
- *     result    the average's numbers: parameters, then buffers, fp32
+ *     result    the average's numbers, a unit at a time, then the buffers, fp32
  *     correlate mean Pearson correlation between the copies; `average` anew before the next `result`
  *     save      one file of a checkpoint, and its SHA-256
  *     change    goes over to another graph
  *     deliver   a message of a collective, from a node in another process (mail)
  *     abandon   the run is over for a reason; ends its collectives (mail)
  *     waits     which call of a collective it is in, and who is missing there (node_look.h; mail)
+ *
+ * A strategy that awaits units (exo_strategy_awaits_units) makes collectives of evaluate, save and, if it keeps units, result: all nodes are asked.
  *
  * A message that is wrong, or comes before its time, gets INVAL, and changes nothing.
  */

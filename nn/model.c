@@ -1,7 +1,5 @@
-/* Models: building, copies of their numbers, and the registry of classes.
- *
- * A model is read-only after exo_model_new but for its count of references; copies (exo_params) belong to their users.
- */
+/* Models: building, and the registry of classes. A model is read-only after exo_model_new but for its count of references. Next: params.c, the
+ * copies of its numbers. */
 #include <exogym/model.h>
 
 #include <fnmatch.h>
@@ -12,29 +10,10 @@
 
 #include <exogym/memory.h>
 
-#include "base/free_memory.h"
 #include "nn/builtin_models.h"
-#include "nn/device/device_impl.h"
 #include "nn/model_impl.h"
+#include "nn/model_private.h"
 #include "nn/outputs.h"
-#include "nn/params_impl.h"
-#include "nn/phantom.h"
-
-struct exo_builder {
-    exo_param_info *infos;
-    exo_init *inits;
-    size_t count, cap;
-    size_t numel, buffer_numel; /* frozen parameters are buffers, the last frozen_numel */
-    size_t frozen_numel;
-    exo_err error;
-};
-
-struct exo_model {
-    atomic_uint references;
-    const exo_model_class *model_class;
-    void *self;
-    struct exo_builder built;
-};
 
 /* --- Building ---------------------------------------------------------------------------------------------------------- */
 
@@ -79,6 +58,28 @@ builder_grow(exo_builder *b)
     return EXO_OK;
 }
 
+void
+exo_build_unit(exo_builder *builder, const char *name)
+{
+    exo_builder *b = builder;
+    if (b->error.code != EXO_OK)
+        return;
+    for (size_t i = 0; i < b->num_units; i++) {
+        if (strcmp(b->units[i].name, name) == 0) {
+            exo_fail(&b->error, EXO_EXISTS, "the model has two units '%s'", name);
+            return;
+        }
+    }
+    exo_unit_info *units = exo_realloc(b->units, b->num_units + 1, sizeof *units);
+    if (units)
+        b->units = units;
+    char *copy = units ? exo_strdup(name) : NULL;
+    if (copy)
+        b->units[b->num_units++] = (exo_unit_info){.name = copy};
+    else
+        exo_fail(&b->error, EXO_NOMEM, "no memory for the unit '%s'", name);
+}
+
 static exo_param
 declare(exo_builder *b, const char *name, size_t num_dims, const size_t *dims, exo_init init, bool is_buffer)
 {
@@ -96,7 +97,12 @@ declare(exo_builder *b, const char *name, size_t num_dims, const size_t *dims, e
             return none;
         }
     }
+    if (!is_buffer && b->num_units == 0)
+        exo_build_unit(b, "model");
+    if (b->error.code != EXO_OK)
+        return none;
     exo_param_info info = {.num_dims = num_dims, .numel = 1, .is_buffer = is_buffer};
+    info.unit = is_buffer ? EXO_NO_UNIT : (uint32_t)(b->num_units - 1);
     for (size_t d = 0; d < num_dims; d++) {
         info.dims[d] = dims[d];
         if (__builtin_mul_overflow(info.numel, dims[d], &info.numel) || info.numel > SIZE_MAX / 16) {
@@ -148,6 +154,7 @@ freeze_matching(exo_builder *b, const exo_config *at, const char *pattern, exo_e
         if ((info->is_buffer && !info->frozen) || fnmatch(pattern, info->name, 0) != 0)
             continue;
         info->frozen = info->is_buffer = true;
+        info->unit = EXO_NO_UNIT;
         taken++;
     }
     if (taken > 0)
@@ -171,6 +178,29 @@ lay_out(exo_builder *b)
         if (b->infos[i].frozen)
             b->infos[i].offset += b->buffer_numel;
     b->buffer_numel += b->frozen_numel;
+}
+
+/* When it is known where everything lies: the range of each unit. Those without elements are dropped. */
+static void
+cut_units(exo_builder *b)
+{
+    size_t kept = 0, first = 0;
+    for (size_t u = 0; u < b->num_units; u++) {
+        exo_unit_info unit = {.name = b->units[u].name, .first = first};
+        for (size_t i = 0; i < b->count; i++) {
+            exo_param_info *info = &b->infos[i];
+            if (info->unit != u || info->is_buffer)
+                continue;
+            info->unit = (uint32_t)kept;
+            unit.count += info->numel;
+        }
+        first += unit.count;
+        if (unit.count == 0)
+            exo_free((void *)(uintptr_t)unit.name);
+        else
+            b->units[kept++] = unit;
+    }
+    b->num_units = kept;
 }
 
 /* frozen: PATTERN, or a list of them. */
@@ -206,6 +236,9 @@ builder_release(exo_builder *b)
 {
     for (size_t i = 0; i < b->count; i++)
         exo_free((void *)(uintptr_t)b->infos[i].name);
+    for (size_t i = 0; i < b->num_units; i++)
+        exo_free((void *)(uintptr_t)b->units[i].name);
+    exo_free(b->units);
     exo_free(b->infos);
     exo_free(b->inits);
 }
@@ -270,6 +303,7 @@ exo_model_new(exo_model **out, const exo_model_class *model_class, exo_config *c
         st = exo_config_finish(config, err);
     if (st != EXO_OK)
         goto done;
+    cut_units(&m->built);
     *out = m;
     m = NULL;
 done:
@@ -288,6 +322,7 @@ exo_model_new_from(exo_model **out, const exo_model_class *model_class, const vo
         st = build(m, NULL, err);
     }
     if (st == EXO_OK) {
+        cut_units(&m->built);
         *out = m;
         m = NULL;
     }
@@ -352,6 +387,18 @@ exo_model_num_infos(const exo_model *model)
     return model->built.count;
 }
 
+const exo_unit_info *
+exo_model_units(const exo_model *model)
+{
+    return model->built.units;
+}
+
+size_t
+exo_model_num_units(const exo_model *model)
+{
+    return model->built.num_units;
+}
+
 /* --- Passes ----------------------------------------------------------------------------------------------------------------- */
 
 /* Whether the model has what is asked for; false: recorded. */
@@ -406,244 +453,6 @@ exo_model_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch)
                              model->model_class->name);
     exo_outputs outputs = exo_outputs_init(objective->outputs);
     return exo_model_forward(model, tape, batch, &outputs) ? objective->loss(model->self, tape, &outputs, batch) : NULL;
-}
-
-/* --- Copies of the numbers -------------------------------------------------------------------------------------------------- */
-
-static void
-draw_initial(float *out, size_t numel, exo_init init, uint64_t seed, uint64_t index)
-{
-    exo_rng rng;
-    exo_rng_init(&rng, seed, EXO_RNG_INIT, 0, index);
-    for (size_t i = 0; i < numel; i++) {
-        switch (init.kind) {
-        case EXO_INIT_CONSTANT:
-            out[i] = init.a;
-            break;
-        case EXO_INIT_UNIFORM:
-            out[i] = init.a * (2.0f * exo_rng_uniform(&rng) - 1.0f);
-            break;
-        case EXO_INIT_NORMAL:
-            out[i] = init.a * exo_rng_normal(&rng);
-            break;
-        }
-    }
-}
-
-static exo_params
-of_builder(const struct exo_builder *b)
-{
-    return (exo_params){.infos = b->infos,
-                        .count = b->count,
-                        .numel = b->numel,
-                        .buffer_numel = b->buffer_numel,
-                        .frozen_numel = b->frozen_numel};
-}
-
-exo_status
-exo_model_params_blank(const exo_model *model, bool learns, exo_params **out, exo_err *err)
-{
-    const struct exo_builder *b = &model->built;
-    char what[64];
-    snprintf(what, sizeof what, "the model's %zu parameters", b->numel);
-    exo_status st = exo_memory_expect((uint64_t)b->numel * sizeof(float) * (learns ? 2 : 1), what, err);
-    if (st != EXO_OK)
-        return st;
-    exo_params *p = exo_calloc(1, sizeof *p);
-    if (p) {
-        *p = of_builder(b);
-        p->values = exo_alloc_aligned(b->numel * sizeof(float));
-        p->grads = learns ? exo_alloc_aligned(b->numel * sizeof(float)) : NULL;
-        p->buffers = exo_alloc_aligned(b->buffer_numel * sizeof(float));
-    }
-    if (!p || !p->values || (learns && !p->grads) || !p->buffers) {
-        exo_params_free(&p);
-        return exo_fail(err, EXO_NOMEM, "no memory for %zu parameters", b->numel);
-    }
-    *out = p;
-    return EXO_OK;
-}
-
-exo_status
-exo_model_params_phantom(const exo_model *model, exo_params **out, exo_err *err)
-{
-    const struct exo_builder *b = &model->built;
-    exo_params *p = exo_calloc(1, sizeof *p);
-    if (p) {
-        *p = of_builder(b);
-        p->phantom = true;
-        p->values = exo_phantom_new(b->numel * sizeof(float));
-        p->grads = exo_phantom_new(b->numel * sizeof(float));
-        p->buffers = exo_phantom_new(b->buffer_numel * sizeof(float));
-    }
-    if (!p || !p->values || !p->grads || !p->buffers) {
-        exo_params_free(&p);
-        return exo_fail(err, EXO_NOMEM, "no addresses for %zu parameters", b->numel);
-    }
-    *out = p;
-    return EXO_OK;
-}
-
-exo_status
-exo_model_copy(exo_model *model, exo_params **out, exo_err *err)
-{
-    return exo_model_params_blank(model, false, out, err);
-}
-
-static exo_status
-initial_params(exo_model *model, uint64_t seed, bool learns, exo_params **out, exo_err *err)
-{
-    const struct exo_builder *b = &model->built;
-    exo_params *p = NULL;
-    exo_status st = exo_model_params_blank(model, learns, &p, err);
-    if (st != EXO_OK)
-        return st;
-    for (size_t i = 0; i < b->count; i++) {
-        const exo_param_info *info = &b->infos[i];
-        draw_initial(exo_params_at(p, i), info->numel, b->inits[i], seed, i);
-    }
-    if (model->model_class->fill)
-        st = model->model_class->fill(model->self, p, err);
-    if (st != EXO_OK) {
-        exo_params_free(&p);
-        return st;
-    }
-    *out = p;
-    return EXO_OK;
-}
-
-exo_status
-exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err)
-{
-    return initial_params(model, seed, true, out, err);
-}
-
-exo_status
-exo_model_values(exo_model *model, uint64_t seed, exo_params **out, exo_err *err)
-{
-    return initial_params(model, seed, false, out, err);
-}
-
-static void
-release_far(exo_params *params)
-{
-    exo_device *device = params->device;
-    size_t bytes = params->numel * sizeof(float);
-    device->device_class->free(device, params->values, bytes);
-    device->device_class->free(device, params->grads, bytes);
-    device->device_class->free(device, params->buffers, params->buffer_numel * sizeof(float));
-}
-
-void
-exo_params_free(exo_params **params)
-{
-    exo_params *p = *params;
-    if (!p)
-        return;
-    if (p->device) {
-        release_far(p);
-    } else if (p->phantom) {
-        exo_phantom_free(p->values, p->numel * sizeof(float));
-        exo_phantom_free(p->grads, p->numel * sizeof(float));
-        exo_phantom_free(p->buffers, p->buffer_numel * sizeof(float));
-    } else {
-        exo_free(p->values);
-        exo_free(p->grads);
-        exo_free(p->buffers);
-    }
-    exo_free(p);
-    *params = NULL;
-}
-
-size_t
-exo_params_count(const exo_params *params)
-{
-    return params->count;
-}
-
-const exo_param_info *
-exo_params_info(const exo_params *params, size_t index)
-{
-    return index < params->count ? &params->infos[index] : NULL;
-}
-
-size_t
-exo_params_numel(const exo_params *params)
-{
-    return params->numel;
-}
-
-size_t
-exo_params_buffer_numel(const exo_params *params)
-{
-    return params->buffer_numel;
-}
-
-size_t
-exo_params_frozen_numel(const exo_params *params)
-{
-    return params->frozen_numel;
-}
-
-float *
-exo_params_at(exo_params *params, size_t index)
-{
-    const exo_param_info *info = &params->infos[index];
-    return (info->is_buffer ? params->buffers : params->values) + info->offset;
-}
-
-float *
-exo_params_values(exo_params *params)
-{
-    return params->values;
-}
-
-float *
-exo_params_grads(exo_params *params)
-{
-    return params->grads;
-}
-
-float *
-exo_params_buffers(exo_params *params)
-{
-    return params->buffers;
-}
-
-exo_device *
-exo_params_device(const exo_params *params)
-{
-    return params->device ? params->device : exo_device_cpu();
-}
-
-static exo_array
-array_of(const exo_params *params, float *data, size_t count)
-{
-    return (exo_array){.device = exo_params_device(params), .data = data, .count = data ? count : 0, .dtype = EXO_F32};
-}
-
-exo_array
-exo_params_values_array(const exo_params *params)
-{
-    return array_of(params, params->values, params->numel);
-}
-
-exo_array
-exo_params_grads_array(const exo_params *params)
-{
-    return array_of(params, params->grads, params->numel);
-}
-
-exo_array
-exo_params_buffers_array(const exo_params *params)
-{
-    return array_of(params, params->buffers, params->buffer_numel);
-}
-
-void
-exo_params_zero_grads(exo_params *params)
-{
-    exo_vec_fill(exo_params_grads_array(params), 0.0f);
 }
 
 /* --- Registry --------------------------------------------------------------------------------------------------------------- */

@@ -89,6 +89,7 @@ exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
     tape->num_ops = 0;
     tape->next_ordinal = 0;
     tape->num_metrics = 0;
+    tape->num_units = 0;
     if (tape->num_param_tensors)
         memset(tape->param_tensors, 0, tape->num_param_tensors * sizeof(exo_tensor *));
     if (params && exo_params_device(params) != tape->device)
@@ -143,6 +144,8 @@ exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in,
         exo_tape_fail(tape, EXO_FAILED, "checkpoint: the body does more the second time: %s", op_class->name);
         return NULL;
     }
+    if (!exo_tape_use(tape, in, num_in))
+        return NULL;
     if (!exo_tape_grow(tape, (void **)&tape->ops, &tape->cap_ops, tape->num_ops + 1, sizeof *tape->ops))
         return NULL;
     exo_op *op = &tape->ops[tape->num_ops];
@@ -230,6 +233,12 @@ exo_tape_grad(exo_tape *tape, exo_tensor *in, bool *add, exo_status *st)
     if (!in || !in->needs_grad)
         return NULL;
     *add = in->is_param || in->grad;
+    if (in->is_param && tape->params->pages && in->unit != EXO_NO_UNIT) {
+        exo_array unused;
+        *st = exo_unit_open_grads(tape->params, in->unit, &unused, &tape->reason);
+        if (exo_tape_note(tape, *st) != EXO_OK)
+            return NULL;
+    }
     if (!in->grad) {
         in->grad = exo_tape_buffer(tape, in->numel * exo_dtype_size(in->dtype));
         if (!in->grad)
@@ -281,8 +290,10 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     if (tape->walked)
         return exo_fail(err, EXO_INVAL, "backward has run: once per pass");
     tape->walked = true;
-    if (!loss->needs_grad) /* nothing that is learned led to it */
-        return exo_tape_sink_rest(tape, err);
+    if (!loss->needs_grad) { /* nothing that is learned led to it */
+        exo_status left = exo_tape_leave_units(tape, err);
+        return left == EXO_OK ? exo_tape_sink_rest(tape, err) : left;
+    }
 
     bool add = false;
     exo_status st = EXO_OK;
@@ -300,12 +311,17 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
 
     for (size_t i = tape->num_ops; i > 0 && st == EXO_OK; i--) {
         exo_op *op = &tape->ops[i - 1];
-        if (op->out && op->out->needs_grad && op->out->grad && op->op_class->backward)
-            st = op->op_class->backward(tape, op, err);
+        if (op->out && op->out->needs_grad && op->out->grad && op->op_class->backward) {
+            st = exo_tape_use_again(tape, op, err);
+            if (st == EXO_OK)
+                st = op->op_class->backward(tape, op, err);
+        }
         exo_tape_op_done(tape, op);
         if (st == EXO_OK)
             st = exo_tape_sink_inputs(tape, op, err);
     }
+    if (st == EXO_OK)
+        st = exo_tape_leave_units(tape, err);
     if (st == EXO_OK)
         st = exo_tape_sink_rest(tape, err);
     if (st == EXO_OK || tape->error.code == EXO_OK)

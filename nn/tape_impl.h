@@ -49,6 +49,8 @@ struct exo_tensor {
     size_t uses;         /* operations of the pass that backward has still to come to */
     exo_row_grads *rows; /* in place of grad; NULL: not opened                        */
     bool handed_on;      /* all of it                                                 */
+    /* Of a parameter, and of a view of one: */
+    uint32_t unit; /* of a model's; EXO_NO_UNIT of any other tensor */
 };
 
 enum {
@@ -70,6 +72,8 @@ typedef struct exo_op_class {
     bool remembered;
     /* Backward reads nothing of in[1], a table, and adds to those of its rows that in[0] (int32) names, also where they are open: `rows`. */
     bool picks_rows;
+    /* Backward reads nothing of in[1], a table: its unit may be absent there. */
+    bool passes_table;
 } exo_op_class;
 
 /* One call of the pass. */
@@ -114,6 +118,8 @@ bool exo_tape_recall(exo_tape *tape, exo_op *op, exo_tensor *out);
 /* Appends an operation; it needs a gradient if the pass records and an input needs one. Every operation is appended, so that
  * ordinals, and with them caches and dropout streams, do not depend on the kind of pass. */
 exo_op *exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in, size_t num_in);
+/* For an operation whose inputs are not all the tape's: comes to the units of these before they are read. False: recorded in the tape. */
+bool exo_tape_use(exo_tape *tape, exo_tensor *const *in, size_t num_in);
 /* Sets the output; takes over whether a gradient is needed. */
 exo_tensor *exo_tape_finish(exo_tape *tape, exo_op *op, exo_tensor *out);
 

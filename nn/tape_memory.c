@@ -160,7 +160,8 @@ new_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, 
     if (num_dims > EXO_MAX_DIMS)
         return exo_tape_fail(tape, EXO_INVAL, "a tensor has at most %d dimensions, not %zu", EXO_MAX_DIMS, num_dims);
     exo_tensor *t = &tape->slab->tensors[tape->slab_used++];
-    *t = (exo_tensor){.tape = tape, .dtype = dtype, .layout = layout, .num_dims = num_dims, .numel = 1};
+    *t = (exo_tensor){
+        .tape = tape, .dtype = dtype, .layout = layout, .num_dims = num_dims, .numel = 1, .unit = EXO_NO_UNIT};
     for (size_t d = 0; d < num_dims; d++) {
         t->dims[d] = dims[d];
         if (__builtin_mul_overflow(t->numel, dims[d], &t->numel) || t->numel > SIZE_MAX / 8)
@@ -187,6 +188,7 @@ exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims
     if (t) {
         t->data = of->data;
         t->host = of->host;
+        t->unit = of->unit;
     }
     return t;
 }
@@ -237,14 +239,15 @@ exo_tape_param(exo_tape *tape, exo_param param)
     t = new_tensor(tape, EXO_F32, EXO_ROW_MAJOR, info->num_dims, info->dims);
     if (!t)
         return NULL;
-    float *grads = tape->pass.sink ? NULL : exo_params_grads(p);
+    float *grad = tape->pass.sink ? NULL : exo_params_grad_address(p, param.index);
     t->is_param = true;
-    t->data = exo_params_at(p, param.index);
+    t->data = exo_params_address(p, param.index);
+    t->unit = info->unit;
     t->offset = info->offset;
     t->needs_grad = tape->pass.grad && !info->is_buffer;
-    if (t->needs_grad && !grads && !tape->pass.sink)
+    if (t->needs_grad && !grad && !tape->pass.sink)
         return exo_tape_fail(tape, EXO_INVAL, "this copy of the model has no gradients: a pass over it needs a sink");
-    t->grad = t->needs_grad && grads ? grads + info->offset : NULL;
+    t->grad = t->needs_grad ? grad : NULL;
     tape->param_tensors[param.index] = t;
     return t;
 }

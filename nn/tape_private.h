@@ -1,5 +1,5 @@
 /* The tape's own structure, shared by the files that make it up: tape.c (operations, forwards and backwards), tape_memory.c (buffers and
- * tensors), tape_checkpoint.c, tape_sink.c (gradients that are handed on). */
+ * tensors), tape_checkpoint.c, tape_sink.c (gradients that are handed on), tape_units.c (units that a pass comes to). */
 #ifndef EXO_TAPE_PRIVATE_H
 #define EXO_TAPE_PRIVATE_H
 
@@ -71,6 +71,9 @@ struct exo_tape {
     exo_tensor **param_tensors; /* by index, of this pass */
     size_t num_param_tensors;
 
+    uint32_t units[EXO_MAX_INPUTS]; /* that the pass is in */
+    size_t num_units;
+
     struct metric metrics[EXO_TAPE_METRICS];
     size_t num_metrics;
 
@@ -84,6 +87,9 @@ bool exo_tape_grow(exo_tape *tape, void **array, size_t *cap, size_t need, size_
 void exo_tape_free_blocks(exo_tape *tape);
 /* Gives back all that an operation holds once its backward has run. */
 void exo_tape_op_done(exo_tape *tape, exo_op *op);
+
+/* Before an operation's backward reads its inputs. (tape_units.c) */
+exo_status exo_tape_use_again(exo_tape *tape, const exo_op *op, exo_err *err);
 
 /* Counts a use of each parameter among the inputs as done, and hands on the gradients that are whole by that, or tells of them: errors are
  * those of exo_grad_ready. (tape_sink.c) */

@@ -35,18 +35,18 @@ exo_rounds_due(const exo_rounds *rounds, uint64_t step)
     return done > rounds->offset && (done - rounds->offset) % rounds->interval == 0;
 }
 
-static float
-scheduled_rate(const exo_node *node)
+float
+exo_node_rate(exo_node *node)
 {
-    return node->inner.lr * exo_schedule_factor(node->schedule, node->step, node->max_steps);
+    node->lr = node->inner.lr * exo_schedule_factor(node->schedule, node->step, node->max_steps);
+    return node->lr;
 }
 
 exo_grad_sink
 exo_node_inner_sink(exo_node *node)
 {
-    node->lr = scheduled_rate(node);
     node->stepped = true;
-    return exo_optim_sink(node->optim, node->params, node->lr);
+    return exo_optim_sink(node->optim, node->params, exo_node_rate(node));
 }
 
 exo_status
@@ -61,7 +61,6 @@ exo_node_inner_step(exo_node *node, exo_err *err)
         st = exo_clip_grad_norm(node->grads, node->max_norm, &node->grad_norm, err);
     if (st != EXO_OK)
         return st;
-    node->lr = scheduled_rate(node);
-    exo_optim_step(node->optim, node->params, node->grads, node->lr);
+    exo_optim_step(node->optim, node->params, node->grads, exo_node_rate(node));
     return EXO_OK;
 }

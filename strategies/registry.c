@@ -15,5 +15,11 @@ exo_strategy_register(const exo_strategy_class *strategy_class, exo_err *err)
 {
     if (!strategy_class->name || !*strategy_class->name || !strategy_class->step)
         return exo_fail(err, EXO_INVAL, "a strategy class needs a name and a step function");
+    if (strategy_class->keep && (!strategy_class->before_use || !strategy_class->after_use ||
+                                 !strategy_class->gradient_ready))
+        return exo_fail(
+            err, EXO_INVAL,
+            "the strategy class '%s' has keep, but lacks before_use, after_use or gradient_ready",
+            strategy_class->name);
     return exo_registry_add(&exo_strategy_registry, strategy_class, err);
 }

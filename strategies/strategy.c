@@ -158,7 +158,7 @@ exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
     exo_status st = exo_strategy_check(strategy, node->num_nodes, err);
     if (st == EXO_OK && strategy->max_norm > 0)
         st = exo_meter_declare(&strategy->grad_norm, node->meters, &grad_norm, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK && !c->keep)
         st = exo_optim_new_grouped(&node->optim, &strategy->inner, node->infos, node->num_infos,
                                    node->params.device, 0, node->numel, err);
     if (st == EXO_OK && c->start)
@@ -183,6 +183,42 @@ exo_strategy_gradient_ready(exo_strategy *strategy, exo_node *node, size_t first
     return c->gradient_ready ? c->gradient_ready(strategy->self, node, first, count, err) : EXO_OK;
 }
 
+bool
+exo_strategy_keeps_units(const exo_strategy *strategy)
+{
+    return strategy->strategy_class->keep != NULL;
+}
+
+bool
+exo_strategy_awaits_units(const exo_strategy *strategy)
+{
+    return strategy->strategy_class->before_use || strategy->strategy_class->after_use;
+}
+
+exo_status
+exo_strategy_keep(exo_strategy *strategy, exo_node *node, size_t unit, exo_err *err)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    assert((!c->keep || strategy->started) && "exo_strategy_start comes first");
+    return c->keep ? c->keep(strategy->self, node, unit, err) : EXO_OK;
+}
+
+exo_status
+exo_strategy_before_use(exo_strategy *strategy, exo_node *node, size_t unit, exo_group *group,
+                        exo_err *err)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    return c->before_use ? c->before_use(strategy->self, node, unit, group, err) : EXO_OK;
+}
+
+exo_status
+exo_strategy_after_use(exo_strategy *strategy, exo_node *node, size_t unit, exo_group *group,
+                       exo_err *err)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    return c->after_use ? c->after_use(strategy->self, node, unit, group, err) : EXO_OK;
+}
+
 exo_status
 exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err)
 {
@@ -196,7 +232,7 @@ bool
 exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes)
 {
     const exo_strategy_class *c = strategy->strategy_class;
-    return c->steps_alone && strategy->max_norm == 0.0f &&
+    return c->steps_alone && !c->keep && strategy->max_norm == 0.0f &&
            c->steps_alone(strategy->self, num_nodes);
 }
 
@@ -223,7 +259,8 @@ exo_strategy_leave(exo_strategy *strategy)
 void
 exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_state *state)
 {
-    exo_optim_state(node->optim, "optim", state);
+    if (node->optim)
+        exo_optim_state(node->optim, "optim", state);
     if (strategy->strategy_class->state)
         strategy->strategy_class->state(strategy->self, state);
 }

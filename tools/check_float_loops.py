@@ -29,7 +29,7 @@ HOST = {
     "nn/pretrained/load.c": "conversion of a file's values",
     "nn/pretrained/save.c": "conversion to a file's values",
     "nn/tensor.c": "exo_tensor_read: the host asks for plain numbers",
-    "nn/model.c": "initial values are drawn on the host",
+    "nn/params.c": "initial values are drawn on the host",
     "nn/models/decoder.c": "a table of frequencies, made once",
     "runtime/programs/decoder_source.c": "files of weights are added up before anything computes",
     "runtime/programs/generate.c": "figures of a text, for people",

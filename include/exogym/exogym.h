@@ -30,6 +30,7 @@
 #include <exogym/schedule.h>
 #include <exogym/select.h>
 #include <exogym/sequence.h>
+#include <exogym/shards.h>
 #include <exogym/state.h>
 #include <exogym/status.h>
 #include <exogym/strategy.h>
@@ -37,5 +38,6 @@
 #include <exogym/tokenizer.h>
 #include <exogym/traffic.h>
 #include <exogym/trainer.h>
+#include <exogym/units.h>
 
 #endif

@@ -74,6 +74,12 @@ EXO_API exo_param exo_build_param(exo_builder *builder, const char *name, size_t
 EXO_API exo_param exo_build_buffer(exo_builder *builder, const char *name, size_t num_dims,
                                    const size_t *dims, exo_init init);
 
+/* Parameters that are declared from here on belong to the unit `name`, until the next one begins. A
+ * unit is what is sent, gathered and freed at once where no node has all parameters (units.h): a
+ * block of layers that are used together. Names are unique; `name` is copied. Parameters before the
+ * first unit belong to one called "model". Buffers and frozen parameters belong to none. */
+EXO_API void exo_build_unit(exo_builder *builder, const char *name);
+
 /* The first error of the builder, for the end of `build`. */
 EXO_API exo_status exo_build_status(const exo_builder *builder, exo_err *err);
 
@@ -154,8 +160,10 @@ typedef struct exo_model_class {
     const exo_objective *objective;
     /* Frees what build allocated inside the state. May be NULL. */
     void (*release)(void *self);
-    /* Fills a new copy's values from elsewhere, after the initial ones are drawn: from files, say. Parameters may be frozen: exo_params_at says
-     * where each is. May be NULL. */
+    /* Fills a new copy's values from elsewhere, after the initial ones are drawn: from files, say.
+     * Parameters may be frozen: exo_params_at says where each is, and is NULL for those of a unit
+     * that is absent: they are left out. A copy by units is filled unit by unit, with a call for
+     * each, and one for what belongs to none. May be NULL. */
     exo_status (*fill)(const void *self, exo_params *params, exo_err *err);
     /* It has an option `vocabulary`, and a job that does not give it gives that of its data. */
     bool takes_vocabulary;
@@ -173,7 +181,18 @@ typedef struct exo_param_info {
     bool is_buffer; /* a statistic, which is not learned */
     /* a parameter that is not learned: it lies among the buffers, after the statistics */
     bool frozen;
+    uint32_t unit; /* the index of its unit; EXO_NO_UNIT: of a buffer, or frozen */
 } exo_param_info;
+
+/* In place of a unit's index. */
+#define EXO_NO_UNIT UINT32_MAX
+
+/* A unit of a model: a range of the flat parameters, which holds whole ones. Units lie one after
+ * the other, without gaps, and have all of them. */
+typedef struct exo_unit_info {
+    const char *name;    /* unique in the model; lives as long as it     */
+    size_t first, count; /* elements of the flat parameters; count from 1 */
+} exo_unit_info;
 
 EXO_API size_t exo_params_count(const exo_params *params); /* parameters and buffers */
 /* The index-th of them, in the order of declaration; lives as long as the model. */
@@ -186,23 +205,29 @@ EXO_API size_t exo_params_numel(const exo_params *params);
 EXO_API size_t exo_params_buffer_numel(const exo_params *params);
 EXO_API size_t exo_params_frozen_numel(const exo_params *params);
 
-/* Where the values of the index-th parameter or buffer are: (infos[index].numel). */
+/* Where the values of the index-th parameter or buffer are: (infos[index].numel). NULL: its unit is
+ * absent (units.h). */
 EXO_API float *exo_params_at(exo_params *params, size_t index);
-EXO_API float *exo_params_values(exo_params *params); /* (numel) */
-/* (numel); NULL: a copy without room for them. */
+EXO_API float *exo_params_values(exo_params *params); /* (numel); NULL: a copy by units */
+/* (numel); NULL: a copy without room for them, or by units. */
 EXO_API float *exo_params_grads(exo_params *params);
 EXO_API float *exo_params_buffers(exo_params *params); /* (buffer_numel) */
-/* The same as arrays of the copy's device; the grads of a copy without room for them are no elements. */
+/* The same as arrays of the copy's device. The gradients of a copy without room for them are no
+ * elements, and neither are values and gradients of a copy by units. */
 EXO_API exo_array exo_params_values_array(const exo_params *params);
 EXO_API exo_array exo_params_grads_array(const exo_params *params);
 EXO_API exo_array exo_params_buffers_array(const exo_params *params);
 /* Where the numbers are: the CPU, unless exo_params_to made the copy. Elsewhere the host may not follow the pointers above. */
 EXO_API exo_device *exo_params_device(const exo_params *params);
-/* A new copy on a device, of a copy on the host: of its values and statistics, with gradients where it has room for them. The caller frees it,
- * before the device. Errors: NOMEM, or the device's. Blocks: for the device. */
+/* A new copy on a device, of a flat copy on the host: of its values and statistics, with gradients
+ * where it has room for them. The caller frees it, before the device. Errors: NOMEM, UNSUPPORTED (a
+ * copy by units), or the device's. Blocks: for the device. */
 EXO_API exo_status exo_params_to(exo_params **out, const exo_params *params, exo_device *device,
                                  exo_err *err);
 EXO_API void exo_params_zero_grads(exo_params *params); /* of a copy that has them */
+/* SHA-256 in hexadecimal of the flat values and then the buffers, of a copy that is not by units.
+ * Errors: NOMEM, FAILED (libcrypto). */
+EXO_API exo_status exo_params_sha256(exo_params *params, char out[65], exo_err *err);
 /* Frees it and sets *params to NULL; accepts NULL in it. */
 EXO_API void exo_params_free(exo_params **params);
 
@@ -235,6 +260,10 @@ EXO_API size_t exo_model_buffer_numel(const exo_model *model);
 /* What exo_params_info gives of every copy: (num_infos), the model's. */
 EXO_API const exo_param_info *exo_model_infos(const exo_model *model);
 EXO_API size_t exo_model_num_infos(const exo_model *model);
+
+/* (num_units), in the order of the flat parameters; live as long as the model. */
+EXO_API const exo_unit_info *exo_model_units(const exo_model *model);
+EXO_API size_t exo_model_num_units(const exo_model *model);
 
 /* A new copy of the numbers, initialized from `seed`. The caller frees it, before the model is dropped for the last time. */
 EXO_API exo_status exo_model_params(exo_model *model, uint64_t seed, exo_params **out,

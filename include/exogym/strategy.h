@@ -1,7 +1,8 @@
 /* Strategies: how the nodes of a training run use their gradients and what they tell each other.
  *
- * A strategy is a class with one necessary function, step: gradients of this node's batch are in node->grads; afterwards
- * node->params hold the parameters for the next step. All of it runs on the node's own compute lane. DDP is:
+ * A strategy is a class with one necessary function, step: gradients of this node's batch are in
+ * node->grads; afterwards node->params hold the parameters for the next step. All of it runs on the
+ * node's own compute lane. DDP is:
  *
  *     static exo_status ddp_step(void *self, exo_node *node, exo_err *err) {
  *         exo_status st = exo_all_reduce(node->group, node->grads, EXO_MEAN, err);
@@ -9,11 +10,22 @@
  *     }
  *     const exo_strategy_class ddp = {.name = "ddp", .step = ddp_step};
  *
- * Options that every strategy has are read before the class sees the config, under the same mapping:
+ * Options that every strategy has are read before the class sees the config, under the same
+ * mapping:
  *     optimizer (adamw), lr_scheduler (constant) with warmup_steps and what else it takes, max_norm (0: no clip).
  *
- * A step may use node->grads, where they are, as scratch once the inner step is done. Statistics in node->buffers are each node's own under
- * every strategy, as in PyTorch without synchronized batch-norm; they are averaged for evaluation and the result only.
+ * A step may use node->grads, where they are, as scratch once the inner step is done. Statistics in
+ * node->buffers are each node's own under every strategy, as in PyTorch without synchronized
+ * batch-norm; they are averaged for evaluation and the result only.
+ *
+ * A strategy whose nodes do not have all parameters has four more functions, and works on units
+ * (units.h) in place of the two arrays:
+ *
+ *     at set-up                   keep            take this node's part of a whole unit
+ *     whenever a unit is read     before_use      make it whole: gather
+ *     when a pass has left it     after_use       it may go: close it
+ *     in backward                 gradient_ready  of all of a unit: reduce and close gradients
+ *     at the end of a step        step            the optimizer on this node's part
  */
 #ifndef EXOGYM_STRATEGY_H
 #define EXOGYM_STRATEGY_H
@@ -24,6 +36,8 @@
 #include <exogym/model.h>
 #include <exogym/optim.h>
 #include <exogym/select.h> /* a piece that strategies share */
+#include <exogym/shards.h>
+#include <exogym/units.h>
 
 EXO_DECLS_BEGIN
 
@@ -34,18 +48,23 @@ typedef struct exo_node {
     uint64_t max_steps;       /* of the whole run */
     uint64_t seed;            /* the run's */
     size_t numel;             /* Psi */
-    exo_array params;         /* (numel) theta; its device is the node's */
-    /* (numel) the mean over this node's batch; data NULL where the inner step is taken within
-     * backward */
+    /* (numel) theta; its device is the node's. Data NULL for a strategy that keeps units. */
+    exo_array params;
+    /* (numel) the mean over this node's batch; data NULL likewise, and where the inner step is
+     * taken within backward */
     exo_array grads;
     exo_array buffers; /* (buffer_numel) statistics, such as batch-norm's */
     size_t buffer_numel;
-    exo_params *model; /* the same buffers with names and shapes; may be NULL */
+    /* The same numbers with names and shapes, by units where these are kept; may be NULL */
+    exo_params *model;
     /* (num_infos) those names and shapes; NULL: unknown, and there are no parameter groups. Frozen
      * parameters are among them: they lie in model's buffers beyond buffer_numel, and no strategy
      * touches them. */
     const exo_param_info *infos;
     size_t num_infos;
+    /* (num_units) of the model: ranges of params and grads; NULL: unknown */
+    const exo_unit_info *units;
+    size_t num_units;
     exo_group *group;     /* all nodes of the run; what it sends is counted */
     exo_optim *optim;     /* the inner optimizer; made by exo_strategy_start, the node's to free */
     exo_optim_spec inner; /* its constants; its groups are the strategy's */
@@ -67,6 +86,10 @@ EXO_API exo_status exo_node_inner_step(exo_node *node, exo_err *err);
 /* Begins the same step for a pass whose gradients it takes as they come (exo_pass): in place of gradients that lie in node->grads. For hosts of
  * strategies that exo_strategy_steps_alone. */
 EXO_API exo_grad_sink exo_node_inner_sink(exo_node *node);
+
+/* The scheduled rate of this step, which node->lr becomes: for strategies that keep units, whose
+ * optimizers are their own. */
+EXO_API float exo_node_rate(exo_node *node);
 
 /* What the nodes of a run exchange, round by round: for plans, predictions and the graph that a job stands for. */
 typedef struct exo_strategy_edge {
@@ -105,7 +128,26 @@ typedef struct exo_strategy_class {
      * the run. May be NULL: step does it all. */
     exo_status (*gradient_ready)(void *self, exo_node *node, size_t first, size_t count,
                                  exo_err *err);
-    /* Adds what must survive a restart, besides the inner optimizer ("optim."). After start. May be NULL: nothing. */
+    /* The node's parameters are in units of which it does not have all: node->model is a copy by
+     * units, node->params and node->grads have no data, and node->optim is NULL. Called at set-up
+     * after start, once for each unit, which is whole and equal on all nodes: keeps this node's
+     * part. The caller closes the unit. NULL: every node always has all parameters in
+     * node->params. */
+    exo_status (*keep)(void *self, exo_node *node, size_t unit, exo_err *err);
+    /* The unit's values are about to be read on all nodes: by forward or backward (exo_unit_hooks),
+     * by an evaluation, or for the mean of all copies. When it returns, they are in
+     * exo_unit_values(node->model, unit), whole. Collectives are called on `group`: node->group
+     * within a step; elsewhere one of the same members, on which nothing is counted as the
+     * strategy's. A strategy with all parameters may wait here for what it has begun. An error ends
+     * the run. May be NULL, except with `keep`. */
+    exo_status (*before_use)(void *self, exo_node *node, size_t unit, exo_group *group,
+                             exo_err *err);
+    /* The values are not read for now: exo_unit_close is possible. Changes since before_use, which
+     * only the strategy makes, are the strategy's to keep. May be NULL, except with `keep`. */
+    exo_status (*after_use)(void *self, exo_node *node, size_t unit, exo_group *group,
+                            exo_err *err);
+    /* Adds what must survive a restart, this node's parts of units included, besides the inner
+     * optimizer ("optim."). After start. May be NULL: nothing. */
     void (*state)(void *self, exo_state *state);
     /* Frees what init and start allocated; once, also after their failure. May be NULL. */
     void (*release)(void *self);
@@ -154,6 +196,21 @@ EXO_API bool exo_strategy_awaits_gradients(const exo_strategy *strategy);
  * same results. */
 EXO_API exo_status exo_strategy_gradient_ready(exo_strategy *strategy, exo_node *node, size_t first,
                                                size_t count, exo_err *err);
+/* Whether its nodes have less than all parameters: its class has `keep`. The host then gives a copy
+ * by units. */
+EXO_API bool exo_strategy_keeps_units(const exo_strategy *strategy);
+/* Whether it is told when a unit is used: its class has before_use or after_use. All nodes then
+ * evaluate together, because these calls are collectives. */
+EXO_API bool exo_strategy_awaits_units(const exo_strategy *strategy);
+/* Calls `keep` of its class; nothing if the class lacks it. */
+EXO_API exo_status exo_strategy_keep(exo_strategy *strategy, exo_node *node, size_t unit,
+                                     exo_err *err);
+/* The same of before_use. */
+EXO_API exo_status exo_strategy_before_use(exo_strategy *strategy, exo_node *node, size_t unit,
+                                           exo_group *group, exo_err *err);
+/* The same of after_use. */
+EXO_API exo_status exo_strategy_after_use(exo_strategy *strategy, exo_node *node, size_t unit,
+                                          exo_group *group, exo_err *err);
 /* One local step with the gradients in node->grads, or after a backward that has taken it (exo_node_inner_sink); the caller then counts
  * node->step up. Errors: those of the collectives; the parameters are then undefined. */
 EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err);
@@ -173,8 +230,9 @@ EXO_API void exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_stat
 EXO_API uint32_t exo_island(uint64_t seed, uint64_t round, uint32_t num_nodes, uint32_t island_size,
                             uint32_t rank, uint32_t *out);
 
-/* Registers a class under its name, which must be new; it must live as long as the process. Any thread. Errors: EXISTS,
- * INVAL (no name, no step), FULL (1024 of them). */
+/* Registers a class under its name, which must be new; it must live as long as the process. Any
+ * thread. Errors: EXISTS, INVAL (no name, no step, or keep without before_use, after_use and
+ * gradient_ready), FULL (1024 of them). */
 EXO_API exo_status exo_strategy_register(const exo_strategy_class *strategy_class, exo_err *err);
 /* The i-th class in the order of names, or NULL after the last. Any thread. */
 EXO_API const exo_strategy_class *exo_strategy_class_at(size_t index);

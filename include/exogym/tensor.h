@@ -71,6 +71,21 @@ typedef struct exo_grad_ready {
     void *context;
 } exo_grad_ready;
 
+/* Tells when a pass comes to a unit of the parameters (exo_model_units), and when it has left it.
+ * exo_strategy_before_use() passes this on to a strategy, which then gathers absent values. A pass
+ * is in the units that its last operation with parameters has read: `before` is called when an
+ * operation, in forward or in backward, reads a unit that the pass is not in, and `after` for the
+ * units that it thereby leaves. Backward begins in the units in which forward ended, ends with
+ * `after`, and skips tables whose values it does not read. Called on the pass's thread; an error
+ * ends the pass. The order is equal on all nodes, if the model's operations are. */
+typedef struct exo_unit_hooks {
+    /* Values of the unit are about to be read: they are whole when this returns. */
+    exo_status (*before)(void *context, size_t unit, exo_err *err);
+    /* They are not read for now, and may go. */
+    exo_status (*after)(void *context, size_t unit, exo_err *err);
+    void *context; /* what both get */
+} exo_unit_hooks;
+
 /* Options of a pass. */
 typedef struct exo_pass {
     bool train; /* true: batch statistics and dropout; false: running statistics */
@@ -83,6 +98,7 @@ typedef struct exo_pass {
     uint64_t step;               /* number of the pass: differs for the minibatches of a step */
     const exo_grad_sink *sink;   /* NULL: backward adds to exo_params_grads */
     const exo_grad_ready *ready; /* NULL: none. Only without a sink */
+    const exo_unit_hooks *units; /* NULL: all units are there, and no hook is called */
 } exo_pass;
 
 /* exo_tape_new makes an empty tape, which the caller frees; NOMEM. exo_tape_free sets *tape to NULL
@@ -98,6 +114,10 @@ EXO_API void exo_tape_free(exo_tape **tape);
  * the options of the current pass. */
 EXO_API void exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass);
 EXO_API const exo_pass *exo_tape_pass(const exo_tape *tape);
+
+/* Leaves the units that a pass without backward is in (exo_unit_hooks); without hooks nothing
+ * happens. Errors: those of `after`. */
+EXO_API exo_status exo_tape_leave_units(exo_tape *tape, exo_err *err);
 
 /* Adds d(scale * loss)/d(parameter) to every parameter's gradient, or hands it to the pass's sink.
  * With a sink, memory holds only the gradients that are not final yet; the bits are the same.

@@ -68,6 +68,8 @@ declare_block(struct building *g, exo_decoder_block *block, size_t index)
     const exo_decoder_spec *s = g->spec;
     const float deviation = 0.02f, ends = deviation / sqrtf(2.0f * (float)s->layers);
     size_t heads = s->heads * s->head_width, all = (s->heads + 2 * s->kv_heads) * s->head_width;
+    snprintf(g->prefix, sizeof g->prefix, "block.%zu", index);
+    exo_build_unit(g->b, g->prefix);
     snprintf(g->prefix, sizeof g->prefix, "blocks.%zu.", index);
     block->norm1 = declare_norm(g, "norm1");
     block->qkv = declare_linear(g, "attention.qkv", all, s->width, s->attention_qkv_bias, deviation);
@@ -121,6 +123,7 @@ declare_all(exo_decoder *d, struct building *g)
 {
     const exo_decoder_spec *s = &d->spec;
     exo_init normal = exo_init_normal(0.02f);
+    exo_build_unit(g->b, "embedding");
     d->embedding = declare(g, "embedding.weight", 2, (size_t[]){s->vocabulary, s->width}, normal);
     if (s->position == EXO_POSITION_LEARNED)
         d->position = declare(g, "position.weight", 2, (size_t[]){s->context + s->position_offset, s->width}, normal);
@@ -128,6 +131,7 @@ declare_all(exo_decoder *d, struct building *g)
         d->embedding_norm = declare_norm(g, "embedding_norm");
     for (size_t i = 0; i < s->layers; i++)
         declare_block(g, &d->blocks[i], i);
+    exo_build_unit(g->b, "head");
     d->norm = declare_norm(g, "norm");
     d->head.there = !s->tied;
     if (!s->tied)

@@ -62,6 +62,8 @@ mlp_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     for (size_t i = 0; i < m->layers; i++) {
         char name[32];
         exo_init init = exo_init_kaiming_uniform(widths[i]);
+        snprintf(name, sizeof name, "fc%zu", i + 1);
+        exo_build_unit(b, name);
         snprintf(name, sizeof name, "fc%zu.weight", i + 1);
         m->weight[i] = exo_build_param(b, name, 2, (size_t[]){widths[i + 1], widths[i]}, init);
         snprintf(name, sizeof name, "fc%zu.bias", i + 1);

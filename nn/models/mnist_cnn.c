@@ -42,6 +42,9 @@ mnist_cnn_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
         struct block *k = &m->blocks[i];
         size_t in = channels[i], out = channels[i + 1];
         exo_init init = exo_init_kaiming_uniform(in * 9);
+        char unit[16];
+        snprintf(unit, sizeof unit, "conv%zu", i + 1);
+        exo_build_unit(b, unit);
         k->weight = build(b, "conv", i + 1, "weight", 4, (size_t[]){out, in, 3, 3}, init, false);
         k->bias = build(b, "conv", i + 1, "bias", 1, &out, init, false);
         k->gamma = build(b, "bn", i + 1, "weight", 1, &out, exo_init_constant(1), false);
@@ -50,8 +53,10 @@ mnist_cnn_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
         k->variance = build(b, "bn", i + 1, "running_var", 1, &out, exo_init_constant(1), true);
     }
     size_t flat = channels[BLOCKS] * (SIDE / 4) * (SIDE / 4);
+    exo_build_unit(b, "fc1");
     m->w1 = exo_build_param(b, "fc1.weight", 2, (size_t[]){HIDDEN, flat}, exo_init_kaiming_uniform(flat));
     m->b1 = exo_build_param(b, "fc1.bias", 1, (size_t[]){HIDDEN}, exo_init_kaiming_uniform(flat));
+    exo_build_unit(b, "fc2");
     m->w2 = exo_build_param(b, "fc2.weight", 2, (size_t[]){CLASSES, HIDDEN}, exo_init_kaiming_uniform(HIDDEN));
     m->b2 = exo_build_param(b, "fc2.bias", 1, (size_t[]){CLASSES}, exo_init_kaiming_uniform(HIDDEN));
     return exo_build_status(b, err);

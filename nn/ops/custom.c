@@ -93,6 +93,8 @@ open_op(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *in, size
 {
     struct signature signature = {custom, num_inputs, saved};
     bool fresh;
+    if (!exo_tape_use(tape, in, num_inputs))
+        return NULL;
     /* Without a backward function it has no inputs for the tape: so its result needs no gradient. */
     exo_op *op = exo_tape_op(tape, &custom_class, in, custom->backward ? num_inputs : 0);
     struct state *s =

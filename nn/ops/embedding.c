@@ -30,7 +30,8 @@ embedding_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-static const exo_op_class embedding_class = {.name = "embedding", .backward = embedding_backward, .picks_rows = true};
+static const exo_op_class embedding_class = {
+    .name = "embedding", .backward = embedding_backward, .picks_rows = true, .passes_table = true};
 
 exo_tensor *
 exo_embedding(exo_tape *tape, exo_tensor *tokens, exo_tensor *weight)
@@ -84,7 +85,8 @@ positions_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-static const exo_op_class positions_class = {.name = "add_positions", .backward = positions_backward};
+static const exo_op_class positions_class = {
+    .name = "add_positions", .backward = positions_backward, .passes_table = true};
 
 exo_tensor *
 exo_add_positions(exo_tape *tape, exo_tensor *x, exo_tensor *weight, size_t sequence, size_t first)

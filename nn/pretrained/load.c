@@ -116,7 +116,7 @@ difference(const exo_decoder_spec *a, const exo_decoder_spec *b)
 struct move {
     const exo_tensor_place *place;
     const exo_safetensor *tensor;
-    float *here;
+    float *here; /* NULL: the unit of its parameter is absent */
     bool failed; /* there was no memory */
 };
 
@@ -186,6 +186,8 @@ static void
 move_piece(void *context, size_t index)
 {
     struct move *m = (struct move *)context + index;
+    if (!m->here)
+        return;
     if (m->place->kind == EXO_TENSOR_PLACE_PLAIN) {
         convert(m->tensor, m->here);
         return;
@@ -294,8 +296,9 @@ plan_moves(struct loading *l, exo_params *params, exo_err *err)
                             "the model has no parameter '%s' that tensor '%s' of %s fits", p->param,
                             w->tensor->name, w->path);
         w->used = true;
-        l->moves[i] = (struct move){
-            .place = p, .tensor = w->tensor, .here = exo_params_at(params, index) + p->first};
+        float *here = exo_params_at(params, index); /* NULL: its unit is absent */
+        l->moves[i] =
+            (struct move){.place = p, .tensor = w->tensor, .here = here ? here + p->first : NULL};
         filled += exo_tensor_place_numel(p);
     }
     size_t numel = exo_params_numel(params) + exo_params_frozen_numel(params);

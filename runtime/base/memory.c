@@ -1,5 +1,7 @@
-/* All allocation passes through this file. Any thread; the counter is atomic. */
+/* All allocation passes through this file, and all requests for pages. Any thread; the counter is
+ * atomic. */
 #include "base/memory_fault.h"
+#include "base/pages.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -112,4 +114,41 @@ void
 exo_free(void *memory)
 {
     free(memory);
+}
+
+/* --- Pages ------------------------------------------------------------------------------------------------------------- */
+
+void *
+exo_pages_reserve(size_t bytes)
+{
+    if (bytes > PTRDIFF_MAX || allocation_fails())
+        return NULL;
+    size_t length = bytes ? bytes : 1;
+    void *pages = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED)
+        return NULL;
+    if (length >= HUGE_PAGE)
+        madvise(pages, length, MADV_HUGEPAGE); /* a hint, as above */
+    return pages;
+}
+
+bool
+exo_pages_open(void *pages, size_t bytes)
+{
+    return !allocation_fails() && mprotect(pages, bytes ? bytes : 1, PROT_READ | PROT_WRITE) == 0;
+}
+
+void
+exo_pages_close(void *pages, size_t bytes)
+{
+    size_t length = bytes ? bytes : 1;
+    madvise(pages, length, MADV_DONTNEED);
+    mprotect(pages, length, PROT_NONE);
+}
+
+void
+exo_pages_free(void *pages, size_t bytes)
+{
+    if (pages)
+        munmap(pages, bytes ? bytes : 1);
 }

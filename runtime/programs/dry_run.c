@@ -31,7 +31,9 @@ print_table(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
     printf("%s: %s with %s parameters, %u node%s, batch %zu in passes of %zu\n", run->group, job->model_name,
            parameters, m->nodes, m->nodes == 1 ? "" : "s", job->opts.batch_size, m->minibatch_size);
     printf("  %-14s %12s %12s\n", "", "all", "a node");
-    print_row("parameters", m->parameters, m->nodes, "");
+    size_t units = exo_model_num_units(job->model);
+    snprintf(note, sizeof note, "in %zu unit%s", units, units == 1 ? "" : "s");
+    print_row("parameters", m->parameters, m->nodes, note);
     print_row("gradients", m->gradients, m->nodes, "");
     print_row("optimizer", m->optimizer, m->nodes, "and what the strategy keeps");
     print_row("average", m->average, m->nodes, "copies that are averaged to be evaluated");

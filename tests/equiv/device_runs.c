@@ -444,6 +444,63 @@ Test(device_runs, every_model_trains_and_evaluates_to_the_bits_of_the_cpu, .time
 }
 
 /* A run on one device is stopped, and goes on on the other. */
+static exo_status
+never_step(void *self, exo_node *node, exo_err *err)
+{
+    (void)self;
+    (void)node;
+    return exo_fail(err, EXO_FAILED, "a step was taken");
+}
+
+static exo_status
+never_keep(void *self, exo_node *node, size_t unit, exo_err *err)
+{
+    (void)unit;
+    return never_step(self, node, err);
+}
+
+static exo_status
+never_use(void *self, exo_node *node, size_t unit, exo_group *group, exo_err *err)
+{
+    (void)group;
+    return never_keep(self, node, unit, err);
+}
+
+static exo_status
+never_ready(void *self, exo_node *node, size_t first, size_t count, exo_err *err)
+{
+    (void)first;
+    (void)count;
+    return never_step(self, node, err);
+}
+
+Test(device_runs, units_are_kept_on_the_cpu_alone)
+{
+    static const exo_strategy_class keeper = {.name = "keeper",
+                                              .step = never_step,
+                                              .gradient_ready = never_ready,
+                                              .keep = never_keep,
+                                              .before_use = never_use,
+                                              .after_use = never_use};
+    struct run r;
+    exo_params *copy = NULL, *there = NULL;
+    exo_device *device = NULL;
+    run_init(&r, 0, "far");
+    cr_assert_eq(exo_strategy_register(&keeper, &r.err), EXO_OK, "%s", r.err.text);
+    cr_expect_eq(exo_trainer_fit_text(r.trainer, "keeper", "{}", &r.opts, &r.result, &r.err), EXO_UNSUPPORTED, "%s",
+                 r.err.text);
+    cr_expect(strstr(r.err.text, "'keeper'") && strstr(r.err.text, "'far'"), "%s", r.err.text);
+    cr_expect_eq(atomic_load(&far.opened), 0, "no node was made");
+
+    cr_assert_eq(exo_model_by_units(r.model, 1, &copy, &r.err), EXO_OK, "%s", r.err.text);
+    cr_assert_eq(exo_device_open(&device, "far", &r.err), EXO_OK, "%s", r.err.text);
+    cr_expect_eq(exo_params_to(&there, copy, device, &r.err), EXO_UNSUPPORTED);
+    cr_expect_null(there);
+    exo_params_free(&copy);
+    exo_device_close(&device);
+    run_release(&r);
+}
+
 Test(device_runs, a_checkpoint_of_one_device_goes_on_on_the_other, .timeout = 250)
 {
     static const char *const devices[2] = {"cpu", "far"};

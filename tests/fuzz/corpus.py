@@ -378,8 +378,8 @@ def arguments():
     text = "actors: {a: {class: talker}, b: {class: talker}}\nedges: []\n"
     collective = struct.pack("<IIII", 1, 0, 0, 0) + bytes(56)  # runtime/comm/far_impl.h
     item_ = struct.pack("<IIII", 2, 0, 0, 0) + bytes(8) + struct.pack("<Q", 1) + bytes(40)  # a credit: runtime/graph/item.h
-    yield "train", node + take("train", message((1, 1))) + take("average") + take("result") + take("evaluate", message((1, 1))) + take("correlate")
-    yield "early", node + take("evaluate", message((1, 1))) + take("result") + take("setup")
+    yield "train", node + take("train", message((1, 1))) + take("average") + take("result", message((1, 0))) + take("evaluate", message((1, 1))) + take("correlate")
+    yield "early", node + take("evaluate", message((1, 1))) + take("result", message((1, 0))) + take("setup")
     yield "beyond", node + take("train", message((1, 2**63))) + take("evaluate", message((1, 7))) + take("train")
     yield "save", node + take("save", message((1, 5), (2, "/nowhere"))) + take("save", message((1, 5), (2, b"\xff")))
     yield "document", node + take("start", message((1, "{run: r, rank: 0}"))) + take("change", message((1, text)))

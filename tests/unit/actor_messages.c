@@ -121,6 +121,14 @@ evaluate_of(Exo__Train__Copy copy)
     return m;
 }
 
+static Exo__Train__Result
+result_of(uint32_t part)
+{
+    Exo__Train__Result m = EXO__TRAIN__RESULT__INIT;
+    m.part = part;
+    return m;
+}
+
 static Exo__Train__Save
 save_to(const char *folder)
 {
@@ -137,17 +145,18 @@ Test(actor_messages, a_node_refuses_what_comes_before_setup)
     const Exo__Train__Evaluate own = evaluate_of(EXO__TRAIN__COPY__OWN),
                                average = evaluate_of(EXO__TRAIN__COPY__AVERAGE);
     const Exo__Train__Save save = save_to("/tmp");
+    const Exo__Train__Result result = result_of(0);
     cr_assert_eq(spawn_node(node_text, &node), EXO_OK, "%s", err.text);
     expect_message_refused(node, "train", &train.base, "not set up");
     expect_message_refused(node, "evaluate", &own.base, "not set up");
     expect_message_refused(node, "save", &save.base, "not set up");
     expect_refused(node, "average", NULL, 0);
-    expect_refused(node, "result", NULL, 0);
+    expect_message_refused(node, "result", &result.base, "not set up");
     expect_refused(node, "correlate", NULL, 0);
     expect_noise_refused(node, "setup", 32, 0, false);
     cr_expect_eq(ask(node, "setup", NULL, 0, NULL), EXO_OK, "%s", err.text);
     expect_refused(node, "setup", NULL, 0);
-    expect_refused(node, "result", NULL, 0);
+    expect_message_refused(node, "result", &result.base, "no average");
     expect_message_refused(node, "evaluate", &average.base, "copy");
 }
 
@@ -160,17 +169,18 @@ send_noise(exo_ref node)
     const uint64_t beyond[] = {5, UINT64_MAX, UINT64_MAX / 8, UINT64_C(1) << 61};
     Exo__Train__NodeAbandon abandon = EXO__TRAIN__NODE_ABANDON__INIT;
     Exo__Train__NodeAsk ask_of = EXO__TRAIN__NODE_ASK__INIT;
-    static const char *const with_message[] = {"train", "evaluate", "save", "change", "abandon", "waits"};
+    static const char *const with_message[] = {"train", "evaluate", "result", "save", "change", "abandon", "waits"};
+    const Exo__Train__Result no_part = result_of(1000);
     for (size_t i = 0; i < sizeof with_message / sizeof *with_message; i++)
         expect_noise_refused(node, with_message[i], 64, 64, true);
     for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++) {
         const Exo__Train__Train train = train_until(beyond[i]);
         expect_message_refused(node, "train", &train.base, "until");
     }
+    expect_message_refused(node, "result", &no_part.base, "part");
     expect_message_refused(node, "save", &too_long.base, "folder");
     expect_message_refused(node, "save", &nowhere.base, "folder");
     expect_noise_refused(node, "average", 16, 0, false);
-    expect_noise_refused(node, "result", 16, 0, false);
     expect_noise_refused(node, "correlate", 16, 0, false);
     expect_noise_refused(node, "deliver", 200, 200, true);
     abandon.rank = ask_of.to = 1;
@@ -202,10 +212,14 @@ refuse_noise_and_train_on(const char *text)
     send_noise(node);
     cr_expect_eq(ask(node, "average", NULL, 0, NULL), EXO_OK, "%s", err.text);
     cr_expect_eq(ask_message(node, "evaluate", &average.base, NULL), EXO_OK, "%s", err.text);
-    cr_expect_eq(ask(node, "result", NULL, 0, NULL), EXO_OK, "%s", err.text);
+    const Exo__Train__Result first = result_of(0), buffers = result_of(2);
+    cr_expect_eq(ask_message(node, "result", &first.base, &reply), EXO_OK, "%s", err.text);
+    cr_expect_gt(reply.size, 0);
+    exo_payload_release(&reply);
+    cr_expect_eq(ask_message(node, "result", &buffers.base, NULL), EXO_OK, "%s", err.text);
     cr_expect_eq(ask_message(node, "save", &save.base, NULL), EXO_OK, "%s", err.text);
     cr_expect_eq(ask(node, "correlate", NULL, 0, NULL), EXO_OK, "%s", err.text);
-    expect_refused(node, "result", NULL, 0); /* the average is no more */
+    expect_message_refused(node, "result", &first.base, "no average"); /* it is no more */
 }
 
 Test(actor_messages, a_node_refuses_noise_and_trains_on)

@@ -1,0 +1,27 @@
+/* A model's own structure, shared by the files that make it up: model.c (building, passes) and params.c (copies of its numbers). */
+#ifndef EXO_MODEL_PRIVATE_H
+#define EXO_MODEL_PRIVATE_H
+
+#include <stdatomic.h>
+
+#include "nn/model_impl.h"
+
+struct exo_builder {
+    exo_param_info *infos;
+    exo_init *inits;
+    size_t count, cap;
+    size_t numel, buffer_numel; /* frozen parameters are buffers, the last frozen_numel */
+    size_t frozen_numel;
+    exo_unit_info *units; /* while it is built, those that hold nothing, too */
+    size_t num_units;
+    exo_err error;
+};
+
+struct exo_model {
+    atomic_uint references;
+    const exo_model_class *model_class;
+    void *self;
+    struct exo_builder built;
+};
+
+#endif
