@@ -88,6 +88,7 @@ exo_fit_new(exo_fit **out, uint32_t num_nodes, exo_err *err)
     if (!fit)
         return exo_fail(err, EXO_NOMEM, "no memory for a run");
     fit->num_nodes = num_nodes;
+    snprintf(fit->device, sizeof fit->device, "cpu"); /* unless another one is asked for */
     *out = fit;
     return EXO_OK;
 }
