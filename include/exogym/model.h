@@ -214,9 +214,9 @@ EXO_API float *exo_params_grads(exo_params *params);
 EXO_API float *exo_params_buffers(exo_params *params); /* (buffer_numel) */
 /* The same as arrays of the copy's device. The gradients of a copy without room for them are no
  * elements, and neither are values and gradients of a copy by units. */
-EXO_API exo_array exo_params_values_array(const exo_params *params);
-EXO_API exo_array exo_params_grads_array(const exo_params *params);
-EXO_API exo_array exo_params_buffers_array(const exo_params *params);
+EXO_API exo_array exo_params_values_array(const exo_params *params);  /* (numel) */
+EXO_API exo_array exo_params_grads_array(const exo_params *params);   /* (numel) */
+EXO_API exo_array exo_params_buffers_array(const exo_params *params); /* (buffer_numel) */
 /* Where the numbers are: the CPU, unless exo_params_to made the copy. Elsewhere the host may not follow the pointers above. */
 EXO_API exo_device *exo_params_device(const exo_params *params);
 /* A new copy on a device, of a flat copy on the host: of its values and statistics, with gradients
