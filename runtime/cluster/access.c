@@ -20,8 +20,9 @@ static const exo_access_row rows[] = {
     {"head", "report", NO, SELF, NO, SELF},
     {"head", "holds", NO, SELF, SELF, SELF},
     {"head", "epitaph", NO, NO, SELF, SELF}, /* its watcher */
-    {"head", "spawn", NO, OWN, NO, YES},     /* in its namespace, for its job, with plugins of --plugin-dir */
-    {"head", "find", YES, OWN, YES, YES},    /* in its namespace */
+    /* in its namespace, for its job, with plugins of --plugin-dir */
+    {"head", "spawn", NO, OWN, NO, YES},
+    {"head", "find", YES, OWN, YES, YES}, /* in its namespace */
     {"head", "node", YES, YES, YES, YES},
     {"head", "list", YES, OWN, NO, YES},   /* of actors, those of its namespace */
     {"head", "why", YES, OWN, NO, YES},    /* in its namespace */
@@ -36,8 +37,9 @@ static const exo_access_row rows[] = {
     {"worker", "end", NO, NO, NO, YES},
     {"process", EXO_REMOTE_FETCH, NO, YES, YES, YES}, /* whoever has an object's handle */
     {"process", EXO_REMOTE_DEATHS, YES, YES, YES, YES},
-    {"process", EXO_REMOTE_OBJECTS, YES, NO, NO, YES}, /* it tells handles: an observer can fetch nothing */
-    {"actor", "ping", YES, OWN, YES, YES},             /* in its namespace, as all of the class's methods */
+    /* it tells handles: an observer can fetch nothing */
+    {"process", EXO_REMOTE_OBJECTS, YES, NO, NO, YES},
+    {"actor", "ping", YES, OWN, YES, YES}, /* in its namespace, as all of the class's methods */
     {"actor", "dump", YES, OWN, YES, YES},
     {"actor", "$methods", YES, OWN, YES, YES},
     {"actor", "$monitor", NO, OWN, YES, YES},
@@ -89,15 +91,17 @@ role_name(exo_access role)
 }
 
 exo_status
-exo_access_check(const exo_identity *who, const char *object, const char *method, exo_right *right, exo_err *err)
+exo_access_check(const exo_identity *who, const char *object, const char *method, exo_right *right,
+                 exo_err *err)
 {
     char name[128];
     *right = exo_access_right(object, method, who->role);
     if (*right != NO)
         return EXO_OK;
     exo_identity_describe(who, name, sizeof name);
-    return exo_fail(err, EXO_DENIED, "%s, whose role is %s, may not call `%.60s` of %s%s", name, role_name(who->role),
-                    method, strcmp(object, "actor") == 0 ? "an " : "the ", object);
+    return exo_fail(err, EXO_DENIED, "%s, whose role is %s, may not call `%.60s` of %s%s", name,
+                    role_name(who->role), method, strcmp(object, "actor") == 0 ? "an " : "the ",
+                    object);
 }
 
 /* The bits of exo_callers are those of exo_access. */
@@ -108,7 +112,8 @@ narrows(unsigned callers, exo_access role)
 }
 
 exo_status
-exo_access_check_class(const exo_identity *who, const exo_actor_class *actor_class, const char *method, exo_err *err)
+exo_access_check_class(const exo_identity *who, const exo_actor_class *actor_class,
+                       const char *method, exo_err *err)
 {
     char name[128];
     _Static_assert((int)EXO_CALLERS_DRIVERS == (int)EXO_ACCESS_DRIVER &&
@@ -124,7 +129,8 @@ exo_access_check_class(const exo_identity *who, const exo_actor_class *actor_cla
     if (!refused)
         return EXO_OK;
     exo_identity_describe(who, name, sizeof name);
-    return exo_fail(err, EXO_DENIED,
-                    "%s, whose role is %s, may not call `%.60s` of the class '%.60s': the class says who may", name,
-                    role_name(who->role), method, actor_class->name);
+    return exo_fail(
+        err, EXO_DENIED,
+        "%s, whose role is %s, may not call `%.60s` of the class '%.60s': the class says who may",
+        name, role_name(who->role), method, actor_class->name);
 }

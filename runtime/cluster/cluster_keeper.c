@@ -1,5 +1,5 @@
-/* The keeper: a thread that does what takes time and comes of itself. It connects to a head that is away, wakes a head's timers, cleans up
- * after killed processes, and passes lines of the log on.
+/* The keeper: a thread that does what takes time and comes of itself. It connects to a head that is
+ * away, wakes a head's timers, cleans up after killed processes, and passes lines of the log on.
  *
  * Owns `log_file` while it runs. Read next: cluster_head.c. */
 #include <fcntl.h>
@@ -50,7 +50,8 @@ static bool
 follow_log(exo_cluster *c)
 {
     struct stat ours, named;
-    if (fstat(c->log_file, &ours) != 0 || lstat(c->log_path, &named) != 0 || ours.st_ino == named.st_ino)
+    if (fstat(c->log_file, &ours) != 0 || lstat(c->log_path, &named) != 0 ||
+        ours.st_ino == named.st_ino)
         return false;
     int file = exo_cluster_open_log(c->log_path);
     if (file < 0)
@@ -88,7 +89,8 @@ pass_log_on(exo_cluster *c)
     }
 }
 
-/* Tells the head what others hold of this process; nothing, if it was nothing the last time, too. *told: whether it was something. */
+/* Tells the head what others hold of this process; nothing, if it was nothing the last time, too.
+ * *told: whether it was something. */
 static void
 tell_held(exo_cluster *c, bool *told)
 {
@@ -141,8 +143,9 @@ exo_cluster_keep(void *argument)
         bool away = !c->head.id && !c->forsaken[0] && c->role != EXO_ROLE_GUEST;
         pthread_mutex_unlock(&c->lock);
         if (away) {
-            exo_status st = exo_cluster_meet_head(c, exo_cluster_patience(c, late),
-                                                  exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT), &err);
+            exo_status st =
+                exo_cluster_meet_head(c, exo_cluster_patience(c, late),
+                                      exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT), &err);
             late = st == EXO_TIMEOUT && exo_cluster_is_head_there(c) ? late + 1 : 0;
         }
         if (c->role == EXO_ROLE_HEAD) {
@@ -150,7 +153,8 @@ exo_cluster_keep(void *argument)
             clean_up(c);
         }
         pass_log_on(c);
-        if ((c->role == EXO_ROLE_WORKER || c->role == EXO_ROLE_DRIVER) && exo_cluster_now() >= tell_at) {
+        if ((c->role == EXO_ROLE_WORKER || c->role == EXO_ROLE_DRIVER) &&
+            exo_cluster_now() >= tell_at) {
             tell_held(c, &told);
             tell_at = exo_cluster_now() + EXO_SECOND;
         }

@@ -1,8 +1,9 @@
-/* The actors of this process that the head knows: those that it had made here, and those that claimed a name. They are noted here until
- * the head has been told of their deaths, and it is told of all of them whenever the process registers.
+/* The actors of this process that the head knows: those that it had made here, and those that
+ * claimed a name. They are noted here until the head has been told of their deaths, and it is told
+ * of all of them whenever the process registers.
  *
- * Owns `known`, `deaths` and `num_told`, under the cluster's lock. Read next: cluster_head.c (how it is told), head_lives.c (what it does
- * then). */
+ * Owns `known`, `deaths` and `num_told`, under the cluster's lock. Read next: cluster_head.c (how
+ * it is told), head_lives.c (what it does then). */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -41,7 +42,8 @@ free_known(struct known *k)
     exo_free(k);
 }
 
-/* Only if the head was told what lives here exactly `told` times: later it has heard that the actor does not. */
+/* Only if the head was told what lives here exactly `told` times: later it has heard that the actor
+ * does not. */
 static bool
 remember_if(exo_cluster *c, struct known *k, const uint64_t *told)
 {
@@ -57,8 +59,8 @@ remember_if(exo_cluster *c, struct known *k, const uint64_t *told)
 
 /* An actor of this process that the head knows, made from `spec`. */
 static bool
-remember(exo_cluster *c, uint64_t id, uint64_t key, uint64_t incarnation, const Exo__Cluster__Spawn *spec,
-         const uint64_t *told)
+remember(exo_cluster *c, uint64_t id, uint64_t key, uint64_t incarnation,
+         const Exo__Cluster__Spawn *spec, const uint64_t *told)
 {
     Exo__Cluster__Spawn kept = *spec;
     struct known *k = exo_calloc(1, sizeof *k);
@@ -89,7 +91,7 @@ exo_cluster_forget_known(exo_cluster *c)
     }
 }
 
-/* --- Deaths ------------------------------------------------------------------------------------------------------- */
+/* --- Deaths ----------------------------------------------------------------------------------- */
 
 void
 exo_cluster_tell_deaths(exo_cluster *c)
@@ -122,7 +124,8 @@ exo_cluster_tell_deaths(exo_cluster *c)
 }
 
 void
-exo_cluster_died(void *context, const char *space, const char *name, exo_ref actor, const char *cause, bool failure)
+exo_cluster_died(void *context, const char *space, const char *name, exo_ref actor,
+                 const char *cause, bool failure)
 {
     exo_cluster *c = context;
     struct known *k = NULL;
@@ -145,19 +148,21 @@ exo_cluster_died(void *context, const char *space, const char *name, exo_ref act
         exo_cluster_tell_deaths(c);
 }
 
-/* --- Actors that were made without the head ----------------------------------------------------------------------- */
+/* --- Actors that were made without the head --------------------------------------------------- */
 
-/* Claims the name and notes it. *noted is false if this process registered meanwhile, without the actor: then the head may have taken the
- * name back. */
+/* Claims the name and notes it. *noted is false if this process registered meanwhile, without the
+ * actor: then the head may have taken the name back. */
 static exo_status
-claim_once(exo_cluster *c, const Exo__Cluster__Name *args, exo_time deadline, bool *noted, exo_err *err)
+claim_once(exo_cluster *c, const Exo__Cluster__Name *args, exo_time deadline, bool *noted,
+           exo_err *err)
 {
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
     pthread_mutex_lock(&c->lock);
     const uint64_t told = c->num_told;
     pthread_mutex_unlock(&c->lock);
-    exo_status st = exo_cluster_call_head(c, "claim", &args->base, true, deadline, &future, &reply, err);
+    exo_status st =
+        exo_cluster_call_head(c, "claim", &args->base, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
     *noted = true;
@@ -193,13 +198,14 @@ exo_cluster_claim(void *context, const char *space, const char *name, exo_ref ac
     exo_status st = EXO_OK;
     while (st == EXO_OK && !noted) {
         st = claim_once(c, &args, deadline, &noted, err);
-        if (st == EXO_EXISTS && !asked && (asked = true, exo_cluster_is_free_again(c, space, name, deadline)))
+        if (st == EXO_EXISTS && !asked &&
+            (asked = true, exo_cluster_is_free_again(c, space, name, deadline)))
             st = EXO_OK;
     }
     return st;
 }
 
-/* --- Actors that the head had made here --------------------------------------------------------------------------- */
+/* --- Actors that the head had made here ------------------------------------------------------- */
 
 void
 exo_cluster_making(void *context, bool begins, const Exo__Cluster__Spawn *spec, exo_ref actor)
@@ -242,7 +248,7 @@ exo_cluster_made_from(void *context, exo_ref actor, char space[256], char owner[
     return k != NULL;
 }
 
-/* --- Registering -------------------------------------------------------------------------------------------------- */
+/* --- Registering ------------------------------------------------------------------------------ */
 
 static void
 describe_known(const struct known *k, Exo__Cluster__Actor *out)
@@ -289,15 +295,16 @@ end_fenced(exo_cluster *c, const uint64_t *ids, size_t count)
             HASH_DEL(c->known, k); /* its death is no news */
         pthread_mutex_unlock(&c->lock);
         if (k)
-            exo_kill(c->runtime, (exo_ref){.id = k->id}, "its node was lost for a time, and it was taken for dead",
-                     NULL);
+            exo_kill(c->runtime, (exo_ref){.id = k->id},
+                     "its node was lost for a time, and it was taken for dead", NULL);
         free_known(k);
     }
 }
 
 /* Says which part of the actors it tells of; the reply's orders are followed. */
 static exo_status
-register_part(exo_cluster *c, exo_ref head, const Exo__Cluster__Register *m, exo_time deadline, exo_err *err)
+register_part(exo_cluster *c, exo_ref head, const Exo__Cluster__Register *m, exo_time deadline,
+              exo_err *err)
 {
     exo_payload packed = {0};
     exo_future *future = NULL;
@@ -309,7 +316,8 @@ register_part(exo_cluster *c, exo_ref head, const Exo__Cluster__Register *m, exo
     if (st == EXO_OK)
         st = exo_wait(future, deadline, &reply, err);
     Exo__Cluster__RegisterReply *answer =
-        st == EXO_OK ? EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply) : NULL;
+        st == EXO_OK ? EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply)
+                     : NULL;
     if (answer) {
         if (answer->name[0])
             exo_cluster_set_name(c, answer->name);
@@ -322,8 +330,8 @@ register_part(exo_cluster *c, exo_ref head, const Exo__Cluster__Register *m, exo
 
 /* In as many parts as are needed: the head takes EXO_MAX_CONTROL bytes at once. */
 static exo_status
-register_parts(exo_cluster *c, exo_ref head, Exo__Cluster__Register *m, Exo__Cluster__Actor **actors, size_t count,
-               exo_time deadline, exo_err *err)
+register_parts(exo_cluster *c, exo_ref head, Exo__Cluster__Register *m,
+               Exo__Cluster__Actor **actors, size_t count, exo_time deadline, exo_err *err)
 {
     exo_status st = EXO_OK;
     size_t at = 0;
@@ -341,7 +349,8 @@ register_parts(exo_cluster *c, exo_ref head, Exo__Cluster__Register *m, Exo__Clu
     return st;
 }
 
-/* A copy of what there is to tell: while it is told, actors die and others are made. NULL: no memory, or nothing. */
+/* A copy of what there is to tell: while it is told, actors die and others are made. NULL: no
+ * memory, or nothing. */
 static Exo__Cluster__Actor **
 copy_known(exo_cluster *c, size_t *count, bool *failed)
 {
@@ -351,7 +360,8 @@ copy_known(exo_cluster *c, size_t *count, bool *failed)
     LL_COUNT(c->deaths, death, most);
     most += HASH_COUNT(c->known);
     Exo__Cluster__Actor *infos = exo_calloc(most + 1, sizeof *infos);
-    Exo__Cluster__Actor **list = exo_calloc(most + 1, sizeof *list), **copies = exo_calloc(most + 1, sizeof *copies);
+    Exo__Cluster__Actor **list = exo_calloc(most + 1, sizeof *list),
+                        **copies = exo_calloc(most + 1, sizeof *copies);
     *failed = !infos || !list || !copies;
     *count = *failed ? 0 : list_known_locked(c, infos, list);
     if (!*failed)
@@ -369,7 +379,8 @@ exo_status
 exo_cluster_register(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *err)
 {
     Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
-    Exo__Cluster__Resource resources[EXO_CLUSTER_PLACE_RESOURCES], *resource_list[EXO_CLUSTER_PLACE_RESOURCES];
+    Exo__Cluster__Resource resources[EXO_CLUSTER_PLACE_RESOURCES],
+        *resource_list[EXO_CLUSTER_PLACE_RESOURCES];
     m.node = exo_net_node(exo_remote_net(c->remote));
     m.name = exo_pb_text(exo_cluster_node_name(c));
     m.endpoint = c->address;

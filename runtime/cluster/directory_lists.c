@@ -1,5 +1,6 @@
-/* The lists that an actor of the head is in, so that nobody looks at all actors to find a few: those of a node, of a supervision group, of a
- * job; those that time changes; the dead. See directory.h. */
+/* The lists that an actor of the head is in, so that nobody looks at all actors to find a few:
+ * those of a node, of a supervision group, of a job; those that time changes; the dead. See
+ * directory.h. */
 #include "cluster/directory.h"
 
 #include <string.h>
@@ -18,7 +19,7 @@ exo_entry_set_node(exo_entry *entry, exo_cluster_node *node)
         DL_APPEND2(node->entries, entry, prev_there, next_there);
 }
 
-/* --- Groups ------------------------------------------------------------------------------------------------------- */
+/* --- Groups ----------------------------------------------------------------------------------- */
 
 /* Space and group. Gives the key's size; 0: one of them is too long. */
 static size_t
@@ -84,7 +85,7 @@ leave_group(exo_directory *directory, exo_entry *entry)
     exo_free(g);
 }
 
-/* --- Jobs --------------------------------------------------------------------------------------------------------- */
+/* --- Jobs ------------------------------------------------------------------------------------- */
 
 static exo_crew *
 find_crew(exo_directory *directory, const char *job)
@@ -133,7 +134,7 @@ leave_crew(exo_directory *directory, exo_entry *entry)
     exo_free(c);
 }
 
-/* --- All of them -------------------------------------------------------------------------------------------------- */
+/* --- All of them ------------------------------------------------------------------------------ */
 
 bool
 exo_directory_enlist(exo_directory *directory, exo_entry *entry)

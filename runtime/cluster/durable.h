@@ -1,8 +1,8 @@
-/* What a head remembers when it is gone: actors that it made, with what is needed to make them again, and jobs. An SQLite file, which
- * may be looked into while the head runs.
+/* What a head remembers when it is gone: actors that it made, with what is needed to make them
+ * again, and jobs. An SQLite file, which may be looked into while the head runs.
  *
- * Owner: the head's lane. Every change is on its way to the file when the function returns: it survives the end of the process, and of
- * the machine but for its last moments. */
+ * Owner: the head's lane. Every change is on its way to the file when the function returns: it
+ * survives the end of the process, and of the machine but for its last moments. */
 #ifndef EXO_CLUSTER_DURABLE_H
 #define EXO_CLUSTER_DURABLE_H
 
@@ -29,12 +29,14 @@ exo_status exo_durable_open(exo_durable **out, const char *path, exo_err *err);
 void exo_durable_close(exo_durable **durable);
 exo_status exo_durable_put(exo_durable *durable, const exo_durable_row *row, exo_err *err);
 exo_status exo_durable_remove(exo_durable *durable, const char *table, uint64_t key, exo_err *err);
-/* What is put and removed in between goes to the file together, when all of it is there: one change instead of many. Pairs may be nested.
- * NULL is fine. A failure is told by the log of the next change. */
+/* What is put and removed in between goes to the file together, when all of it is there: one change
+ * instead of many. Pairs may be nested. NULL is fine. A failure is told by the log of the next
+ * change. */
 void exo_durable_begin(exo_durable *durable);
 void exo_durable_commit(exo_durable *durable);
 /* Calls `visit` with every row of a table, in the order of the keys. The row is valid inside. */
 exo_status exo_durable_each(exo_durable *durable, const char *table,
-                            void (*visit)(void *context, const exo_durable_row *row), void *context, exo_err *err);
+                            void (*visit)(void *context, const exo_durable_row *row), void *context,
+                            exo_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* The head: see head.h. Its time and its end, and what it is asked for by name. Read next: head_nodes.c, head_spawn.c, head_lives.c. */
+/* The head: see head.h. Its time and its end, and what it is asked for by name. Read next:
+ * head_nodes.c, head_spawn.c, head_lives.c. */
 #include "cluster/head_impl.h"
 
 #include <errno.h>
@@ -51,13 +52,15 @@ exo_head_reply(exo_payload *reply, const ProtobufCMessage *message, exo_err *err
     return st == EXO_OK ? st : exo_fail(err, st, "the head has no memory for a reply");
 }
 
-/* --- Replies that come later --------------------------------------------------------------------------------------------------- */
+/* --- Replies that come later ------------------------------------------------------------------ */
 
 exo_status
-exo_head_wish(struct head *h, exo_call_context *call, struct exo_wish **list, exo_quota quota, exo_err *err)
+exo_head_wish(struct head *h, exo_call_context *call, struct exo_wish **list, exo_quota quota,
+              exo_err *err)
 {
     uint64_t peer = exo_head_peer(call);
-    exo_status st = quota < EXO_QUOTAS ? exo_account_take(&h->directory.accounts, peer, quota, 1, err) : EXO_OK;
+    exo_status st =
+        quota < EXO_QUOTAS ? exo_account_take(&h->directory.accounts, peer, quota, 1, err) : EXO_OK;
     if (st != EXO_OK)
         return st;
     struct exo_wish *w = exo_calloc(1, sizeof *w);
@@ -144,7 +147,7 @@ exo_head_describe(const exo_entry *a, Exo__Cluster__Actor *out)
     }
 }
 
-/* --- Time, and the end ---------------------------------------------------------------------------------------------------------------- */
+/* --- Time, and the end ------------------------------------------------------------------------ */
 
 /* Told to end, and all workers have left, or had the time to. */
 void
@@ -152,7 +155,8 @@ exo_head_maybe_end(struct head *h)
 {
     if (!h->ends_at)
         return;
-    for (const exo_cluster_node *n = h->directory.nodes; n && exo_head_now(h) < h->ends_at; n = n->hh.next)
+    for (const exo_cluster_node *n = h->directory.nodes; n && exo_head_now(h) < h->ends_at;
+         n = n->hh.next)
         if (n->alive && !n->is_driver)
             return;
     exo_head_fulfil(h, &h->end_wishes, EXO_OK, NULL, NULL);
@@ -160,7 +164,8 @@ exo_head_maybe_end(struct head *h)
 }
 
 static exo_status
-head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+         exo_err *err)
 {
     struct head *h = self;
     (void)args;
@@ -173,7 +178,8 @@ head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
     exo_head_want_tick(h, h->ends_at);
     for (const exo_cluster_node *n = h->directory.nodes; n; n = n->hh.next) {
         exo_ref worker;
-        if (n->alive && !n->is_driver && h->env.worker_of(h->env.context, n->id, &worker, NULL) == EXO_OK)
+        if (n->alive && !n->is_driver &&
+            h->env.worker_of(h->env.context, n->id, &worker, NULL) == EXO_OK)
             exo_send(h->runtime, worker, "end", (exo_payload){0}, INT64_MAX, NULL);
     }
     exo_head_maybe_end(h);
@@ -206,7 +212,8 @@ die_unknown(struct head *h, exo_entry *a, const struct work *w)
         exo_head_entry_died(h, a, w->cause, true);
 }
 
-/* Those of an earlier head that are dead: their processes have ended, or, in the end, did not come back. */
+/* Those of an earlier head that are dead: their processes have ended, or, in the end, did not come
+ * back. */
 static void
 end_unknown(struct head *h, bool all)
 {
@@ -238,7 +245,8 @@ end_grace(struct head *h)
     exo_head_ask_again(h);
 }
 
-/* Gives those their next lives that may have them. There may be many: the others have theirs at the next tick. Gives when that is. */
+/* Gives those their next lives that may have them. There may be many: the others have theirs at the
+ * next tick. Gives when that is. */
 static exo_time
 restart_due(struct head *h, exo_time at)
 {
@@ -270,7 +278,8 @@ static void
 look_around(struct head *h)
 {
     exo_entry *a, *next;
-    exo_time at = exo_head_now(h), gap = (exo_time)h->directory.num_restless * EXO_US, soon = restart_due(h, at);
+    exo_time at = exo_head_now(h), gap = (exo_time)h->directory.num_restless * EXO_US,
+             soon = restart_due(h, at);
     if (soon < INT64_MAX)
         exo_head_want_tick(h, soon > at + gap ? soon : at + gap);
     for (a = h->directory.restless; a; a = next) {
@@ -283,7 +292,8 @@ look_around(struct head *h)
 }
 
 static exo_status
-head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     struct head *h = self;
     exo_time at = exo_head_now(h);
@@ -302,26 +312,28 @@ head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     return EXO_OK;
 }
 
-/* --- Names --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Names ------------------------------------------------------------------------------------ */
 
 /* A little before the caller stops waiting, so that the reply reaches it. */
 static exo_time
 tell_until(const struct head *h, const exo_call_context *call)
 {
     exo_time deadline = exo_call_deadline(call), quarter = (deadline - exo_head_now(h)) / 4;
-    return deadline == INT64_MAX ? deadline : deadline - (quarter < EXO_SECOND ? quarter : EXO_SECOND);
+    return deadline == INT64_MAX ? deadline
+                                 : deadline - (quarter < EXO_SECOND ? quarter : EXO_SECOND);
 }
 
 /* `a`: the last one of that name; may be NULL. */
 exo_status
 exo_head_fail_not_there(const Exo__Cluster__Name *m, const exo_entry *a, exo_err *err)
 {
-    return exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", m->name, m->space,
-                    a ? "; the last one died: " : "", a && a->cause ? a->cause : "");
+    return exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", m->name,
+                    m->space, a ? "; the last one died: " : "", a && a->cause ? a->cause : "");
 }
 
 static exo_status
-head_find(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_find(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     struct head *h = self;
     char text[EXO_ERR_TEXT];
@@ -338,7 +350,8 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     }
     if (!a || a->state == EXO_ENTRY_DEAD) {
         st = exo_head_fail_not_there(m, a, err);
-    } else if (a->state == EXO_ENTRY_ALIVE && !(m->id && a->id == m->id && a->node && a->node->id == m->node)) {
+    } else if (a->state == EXO_ENTRY_ALIVE &&
+               !(m->id && a->id == m->id && a->node && a->node->id == m->node)) {
         Exo__Cluster__Actor info;
         exo_head_describe(a, &info);
         st = exo_head_reply(reply, &info.base, err);
@@ -358,11 +371,13 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 
 /* Where a process is, as if it were an actor's place. */
 static exo_status
-head_node(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_node(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     struct head *h = self;
     (void)call;
-    Exo__Cluster__NodeInfo *m = EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
+    Exo__Cluster__NodeInfo *m =
+        EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "node: the arguments cannot be read");
     const exo_cluster_node *node = exo_directory_node(&h->directory, m->node);
@@ -380,7 +395,8 @@ head_node(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 }
 
 static exo_status
-head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+           exo_err *err)
 {
     struct head *h = self;
     exo_entry *a = NULL;
@@ -389,11 +405,13 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     exo_cluster_node *node = m ? exo_directory_node(&h->directory, m->node) : NULL;
     if (m)
         exo_head_note_actor(h, m->space, m->name, "a name is claimed");
-    exo_status st = !m || !m->id || !m->name[0] ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")
-                    : !node ? exo_fail(err, EXO_CLOSED, "this process is not registered at the head")
-                    : !node->alive
-                        ? exo_fail(err, EXO_CLOSED, "this process has left, or the head has taken it for lost")
-                        : exo_head_check_self(call, m->node, "claim", err);
+    exo_status st =
+        !m || !m->id || !m->name[0]
+            ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")
+        : !node ? exo_fail(err, EXO_CLOSED, "this process is not registered at the head")
+        : !node->alive
+            ? exo_fail(err, EXO_CLOSED, "this process has left, or the head has taken it for lost")
+            : exo_head_check_self(call, m->node, "claim", err);
     if (st == EXO_OK)
         st = exo_head_check_space(h, call, m->space, NULL, "claim", err);
     if (st == EXO_OK) {
@@ -425,7 +443,7 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     return st;
 }
 
-/* --- Life ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- Life ------------------------------------------------------------------------------------- */
 
 static void
 head_stop(void *self)
@@ -463,7 +481,8 @@ head_start(exo_call_context *call, void *self, const exo_payload *args, exo_err 
     h->runtime = exo_call_runtime(call);
     h->self = exo_call_self(call);
     h->began = exo_head_date();
-    /* Greater than those of any earlier head, whose actors may be there: so a key is one actor's, whatever is kept in files. */
+    /* Greater than those of any earlier head, whose actors may be there: so a key is one actor's,
+     * whatever is kept in files. */
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
     if (getrandom(&h->salt, sizeof h->salt, 0) != (ssize_t)sizeof h->salt)
@@ -494,10 +513,12 @@ exo_head_default_state(const char *cluster, char *out, size_t size, exo_err *err
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if ((!state || state[0] != '/') && (!home || home[0] != '/'))
-        return exo_fail(err, EXO_NOT_FOUND,
-                        "neither XDG_STATE_HOME nor HOME is set: say where the head's state is (--state)");
-    int n = state && state[0] == '/' ? snprintf(out, size, "%s/exogym/%s.db", state, cluster)
-                                     : snprintf(out, size, "%s/.local/state/exogym/%s.db", home, cluster);
+        return exo_fail(
+            err, EXO_NOT_FOUND,
+            "neither XDG_STATE_HOME nor HOME is set: say where the head's state is (--state)");
+    int n = state && state[0] == '/'
+                ? snprintf(out, size, "%s/exogym/%s.db", state, cluster)
+                : snprintf(out, size, "%s/.local/state/exogym/%s.db", home, cluster);
     if (n < 0 || (size_t)n >= size)
         return exo_fail(err, EXO_INVAL, "the path of the head's state is too long");
     for (char *slash = strchr(out + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -549,12 +570,15 @@ serve(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
 }
 
 static const exo_method methods[] = {
-    {.name = "register", .run = serve}, {.name = "gone", .run = serve},   {.name = "spawn", .run = serve},
-    {.name = "started", .run = serve},  {.name = "find", .run = serve},   {.name = "claim", .run = serve},
-    {.name = "node", .run = serve},     {.name = "died", .run = serve},   {.name = "epitaph", .run = serve},
-    {.name = "list", .run = serve},     {.name = "why", .run = serve},    {.name = "log", .run = serve},
-    {.name = "logs", .run = serve},     {.name = "tick", .run = serve},   {.name = "end", .run = serve},
-    {.name = "give_up", .run = serve},  {.name = "report", .run = serve}, {.name = "go_on", .run = serve},
+    {.name = "register", .run = serve}, {.name = "gone", .run = serve},
+    {.name = "spawn", .run = serve},    {.name = "started", .run = serve},
+    {.name = "find", .run = serve},     {.name = "claim", .run = serve},
+    {.name = "node", .run = serve},     {.name = "died", .run = serve},
+    {.name = "epitaph", .run = serve},  {.name = "list", .run = serve},
+    {.name = "why", .run = serve},      {.name = "log", .run = serve},
+    {.name = "logs", .run = serve},     {.name = "tick", .run = serve},
+    {.name = "end", .run = serve},      {.name = "give_up", .run = serve},
+    {.name = "report", .run = serve},   {.name = "go_on", .run = serve},
     {.name = "holds", .run = serve},
 };
 

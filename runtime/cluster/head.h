@@ -1,6 +1,7 @@
-/* The head: an actor (`head` in the namespace "exogym") that knows which nodes there are, which actors live where under which names,
- * which jobs run; that decides where an actor is made, and makes those again that died and shall live. It never waits: what it asks of a
- * worker comes back to it as a message. So one light lane is enough, and nothing of it needs a lock.
+/* The head: an actor (`head` in the namespace "exogym") that knows which nodes there are, which
+ * actors live where under which names, which jobs run; that decides where an actor is made, and
+ * makes those again that died and shall live. It never waits: what it asks of a worker comes back
+ * to it as a message. So one light lane is enough, and nothing of it needs a lock.
  *
  * Methods, with messages of cluster.proto:
  *     register(Register) -> RegisterReply     a worker or driver is there, or there again; in several parts if it has many actors
@@ -48,7 +49,8 @@ typedef struct exo_head_env {
     const char *state_path;      /* NULL: nothing is kept                                 */
     void (*wake)(void *context); /* `due` is earlier now */
     void (*end)(void *context);  /* the process shall end */
-    _Atomic exo_time *due;       /* when the next tick is due on the runtime's clock; written by the head */
+    /* when the next tick is due on the runtime's clock; written by the head */
+    _Atomic exo_time *due;
 } exo_head_env;
 
 /* Started with a pointer to an exo_head_env, which is copied. */

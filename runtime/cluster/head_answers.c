@@ -1,5 +1,6 @@
-/* What workers answer when the head has asked them for an actor. They answer on threads of the net; the head hears of it by calls of its own method
- * `started`, a few at a time, so that other calls come between. Read next: head_spawn.c, which has that method. */
+/* What workers answer when the head has asked them for an actor. They answer on threads of the net;
+ * the head hears of it by calls of its own method `started`, a few at a time, so that other calls
+ * come between. Read next: head_spawn.c, which has that method. */
 #include "cluster/head_impl.h"
 
 #include <pthread.h>
@@ -25,7 +26,8 @@ static void
 read_answer(struct exo_outcome *args, const struct outcome *o, exo_status st, const exo_err *err,
             const exo_payload *reply)
 {
-    *args = (struct exo_outcome){.key = o->key, .incarnation = o->incarnation, .node = o->node, .status = (int)st};
+    *args = (struct exo_outcome){
+        .key = o->key, .incarnation = o->incarnation, .node = o->node, .status = (int)st};
     snprintf(args->reason, sizeof args->reason, "%s", err->text);
     if (st == EXO_OK && reply->size >= sizeof args->id) {
         const char *names = (const char *)reply->data + sizeof args->id;
@@ -49,7 +51,8 @@ struct answer {
     struct exo_outcome args;
 };
 
-/* Of what workers answer, a few are in the head's mailbox at a time: calls that come meanwhile stand between them. Guarded by its lock. */
+/* Of what workers answer, a few are in the head's mailbox at a time: calls that come meanwhile
+ * stand between them. Guarded by its lock. */
 struct answers {
     pthread_mutex_t lock;
     unsigned references; /* the head's, and one for each outcome and answer */
@@ -81,7 +84,8 @@ take_answer(struct answers *answers, bool first, bool *closed)
     pthread_mutex_lock(&answers->lock);
     bool mine = !first || !answers->passing;
     *closed = answers->closed;
-    struct answer *a = mine && (answers->called < ANSWERS_AT_ONCE || *closed) ? answers->first : NULL;
+    struct answer *a =
+        mine && (answers->called < ANSWERS_AT_ONCE || *closed) ? answers->first : NULL;
     if (a && !(answers->first = a->next))
         answers->last = &answers->first;
     answers->called += a != NULL;
@@ -90,13 +94,16 @@ take_answer(struct answers *answers, bool first, bool *closed)
     return a;
 }
 
-/* As many as may be in the mailbox go there. Each message's arguments are the answer: their release makes room for the next one. */
+/* As many as may be in the mailbox go there. Each message's arguments are the answer: their release
+ * makes room for the next one. */
 static void
 pass_answers(struct answers *answers)
 {
     bool closed;
-    for (struct answer *a = take_answer(answers, true, &closed); a; a = take_answer(answers, false, &closed)) {
-        exo_payload payload = {.data = &a->args, .size = sizeof a->args, .release = answer_over, .owner = a};
+    for (struct answer *a = take_answer(answers, true, &closed); a;
+         a = take_answer(answers, false, &closed)) {
+        exo_payload payload = {
+            .data = &a->args, .size = sizeof a->args, .release = answer_over, .owner = a};
         if (closed)
             exo_payload_release(&payload);
         else
@@ -187,9 +194,12 @@ exo_head_ask_worker(struct head *h, exo_entry *a, exo_err *err)
     if (st == EXO_OK)
         st = exo_message_pack(&args, &a->spec->base);
     if (st == EXO_OK) {
-        *o = (struct outcome){.answers = h->answers, .key = a->key, .incarnation = a->incarnation, .node = a->node->id};
-        st = exo_call(h->runtime, worker, "spawn", args, exo_deadline(exo_runtime_clock(h->runtime), SPAWN_TIMEOUT),
-                      &o->future, err);
+        *o = (struct outcome){.answers = h->answers,
+                              .key = a->key,
+                              .incarnation = a->incarnation,
+                              .node = a->node->id};
+        st = exo_call(h->runtime, worker, "spawn", args,
+                      exo_deadline(exo_runtime_clock(h->runtime), SPAWN_TIMEOUT), &o->future, err);
     }
     if (st != EXO_OK) {
         exo_free(o);

@@ -8,7 +8,8 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#define MIN_BACKOFF (10 * EXO_MS) /* before the second of lives that are short, whatever the rule says */
+/* before the second of lives that are short, whatever the rule says */
+#define MIN_BACKOFF (10 * EXO_MS)
 #define MAX_BACKOFF (30 * EXO_SECOND)
 #define LONG_LIFE   (10 * EXO_SECOND) /* after which earlier deaths make nobody wait any more */
 
@@ -54,7 +55,8 @@ static bool
 may_restart(struct head *h, exo_entry *a, bool failure, exo_time *wait)
 {
     const Exo__Cluster__RestartRule *rule = a->spec->restart;
-    if (h->ends_at || !rule || rule->when == EXO_RESTART_NEVER || (rule->when == EXO_RESTART_ON_FAILURE && !failure))
+    if (h->ends_at || !rule || rule->when == EXO_RESTART_NEVER ||
+        (rule->when == EXO_RESTART_ON_FAILURE && !failure))
         return false;
     exo_time at = exo_head_now(h);
     a->num_quick = a->alive_since && at - a->alive_since >= LONG_LIFE ? 1 : a->num_quick + 1;
@@ -107,8 +109,10 @@ exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failur
     bool again = (started || !a->batch) && may_restart(h, a, failure, &wait);
     if (a->batch && !again) {
         char reason[EXO_ERR_TEXT], name[80];
-        exo_format_cut(reason, sizeof reason, "'%s' died while others of its group started: %s",
-                       exo_cut(name, sizeof name, a->spec->name[0] ? a->spec->name : a->spec->class_name), cause);
+        exo_format_cut(
+            reason, sizeof reason, "'%s' died while others of its group started: %s",
+            exo_cut(name, sizeof name, a->spec->name[0] ? a->spec->name : a->spec->class_name),
+            cause);
         exo_head_fail_batch(h, a->batch, EXO_PEER_LOST, started ? reason : cause);
         return;
     }
@@ -129,7 +133,8 @@ exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failur
 }
 
 exo_status
-exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+              exo_err *err)
 {
     struct head *h = self;
     (void)reply;
@@ -142,10 +147,12 @@ exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_p
         return st;
     }
     exo_entry *a = m->key ? exo_head_by_key(h, m->key) : exo_head_by_id(h, m->node, m->id);
-    bool same = a && a->node && a->node->id == m->node && (!m->key || a->incarnation == m->incarnation);
+    bool same =
+        a && a->node && a->node->id == m->node && (!m->key || a->incarnation == m->incarnation);
     if (same && a->state == EXO_ENTRY_ALIVE && a->id == m->id) {
         exo_head_entry_died(h, a, m->cause, m->failure);
-    } else if (same && a->state == EXO_ENTRY_STARTING && m->key) { /* before we heard that it lives */
+        /* before we heard that it lives */
+    } else if (same && a->state == EXO_ENTRY_STARTING && m->key) {
         exo_entry_set_cause(a, m->cause);
         a->failed = m->failure;
         a->died_early = true;
@@ -154,7 +161,8 @@ exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_p
     return EXO_OK;
 }
 
-/* An actor of a job that ended. w->node: its driver, which is gone, and what lived there is dead; 0: none. */
+/* An actor of a job that ended. w->node: its driver, which is gone, and what lived there is dead;
+ * 0: none. */
 static void
 end_with_job(struct head *h, exo_entry *a, const struct work *w)
 {
@@ -173,16 +181,19 @@ static bool
 is_of_former_driver(struct head *h, const exo_entry *a, uint64_t driver)
 {
     uint64_t former = a->spec->driver;
-    const exo_cluster_node *node = former && former != driver ? exo_directory_node(&h->directory, former) : NULL;
+    const exo_cluster_node *node =
+        former && former != driver ? exo_directory_node(&h->directory, former) : NULL;
     return former && former != driver && (!node || !node->alive);
 }
 
-/* Ends the actors of a job; `but`: if not 0, those of drivers that are gone only, and not of this one. */
+/* Ends the actors of a job; `but`: if not 0, those of drivers that are gone only, and not of this
+ * one. */
 static void
 end_crew(struct head *h, const exo_crew *crew, uint64_t driver, uint64_t but, const char *cause)
 {
     struct work *w = crew ? exo_head_new_work(crew->count, end_with_job) : NULL;
-    if (crew && !w) { /* they are ended when somebody takes the job's name, or ends with their nodes */
+    /* they are ended when somebody takes the job's name, or ends with their nodes */
+    if (crew && !w) {
         EXO_LOG(ERROR, HEAD, "job=%s its actors go on: no memory to end them", crew->job);
         return;
     }
@@ -223,19 +234,22 @@ exo_head_driver_of(struct head *h, const char *job)
 void
 exo_head_end_former(struct head *h, const exo_job_entry *job)
 {
-    end_crew(h, exo_directory_crew(&h->directory, job->name), 0, job->driver, "another driver has its name");
+    end_crew(h, exo_directory_crew(&h->directory, job->name), 0, job->driver,
+             "another driver has its name");
 }
 
 /* The job of a driver that went: what it made and did not detach goes, too. */
 void
-exo_head_end_job(struct head *h, const exo_cluster_node *driver, const char *state, const char *cause)
+exo_head_end_job(struct head *h, const exo_cluster_node *driver, const char *state,
+                 const char *cause)
 {
     exo_job_entry *job = exo_directory_job(&h->directory, driver->job, 0);
     if (job && job->driver == driver->id)
         finish_job(h, job, state, cause);
 }
 
-/* Those whose drivers went while there was no head, and the actors of those that nobody remembers. */
+/* Those whose drivers went while there was no head, and the actors of those that nobody
+ * remembers. */
 void
 exo_head_end_lost_jobs(struct head *h)
 {
@@ -269,7 +283,8 @@ give_up(struct head *h, exo_entry *a, const char *why)
 }
 
 exo_status
-exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                 exo_err *err)
 {
     struct head *h = self;
     (void)call;

@@ -15,7 +15,8 @@
 static size_t
 tell_of_actor(const exo_entry *a, char *out, size_t size)
 {
-    char since[64] = "", name[1024], line[2048]; /* names and causes are anybody's: each is one line all the same */
+    /* names and causes are anybody's: each is one line all the same */
+    char since[64] = "", name[1024], line[2048];
     time_t when = (time_t)a->since;
     struct tm broken;
     if (localtime_r(&when, &broken))
@@ -39,16 +40,20 @@ static void
 tell_of_node(const exo_cluster_node *n, bool all, char *out, size_t size)
 {
     char name[1024], cause[2048], running[2048];
-    bool lost = n->cause && !n->left, ran = all && n->running && n->running[0], printed = all && n->log && n->log[0];
-    snprintf(out, size, "node %s: %s%s%s\n%s%s%s%s%s", exo_printable(name, sizeof name, n->name, EXO_SHOWN_LINE),
-             exo_node_state(n), lost ? ": " : "",
-             lost ? exo_printable(cause, sizeof cause, n->cause, EXO_SHOWN_LINE) : "", ran ? "it ran: " : "",
-             ran ? exo_printable(running, sizeof running, n->running, EXO_SHOWN_LINE) : "", ran ? "\n" : "",
-             printed ? "its last lines:\n" : "", printed ? n->log : "");
+    bool lost = n->cause && !n->left, ran = all && n->running && n->running[0],
+         printed = all && n->log && n->log[0];
+    snprintf(out, size, "node %s: %s%s%s\n%s%s%s%s%s",
+             exo_printable(name, sizeof name, n->name, EXO_SHOWN_LINE), exo_node_state(n),
+             lost ? ": " : "",
+             lost ? exo_printable(cause, sizeof cause, n->cause, EXO_SHOWN_LINE) : "",
+             ran ? "it ran: " : "",
+             ran ? exo_printable(running, sizeof running, n->running, EXO_SHOWN_LINE) : "",
+             ran ? "\n" : "", printed ? "its last lines:\n" : "", printed ? n->log : "");
 }
 
 exo_status
-exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+             exo_err *err)
 {
     struct head *h = self;
     char text[8192] = "";
@@ -72,7 +77,8 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         tell_of_node(n, !exo_head_hides_logs(call), text + at, sizeof text - at);
     exo_status st =
         a || n ? exo_payload_copy(reply, text, strlen(text) + 1)
-               : exo_fail(err, EXO_NOT_FOUND, "nothing is known of '%s' in the namespace '%s'", m->name, m->space);
+               : exo_fail(err, EXO_NOT_FOUND, "nothing is known of '%s' in the namespace '%s'",
+                          m->name, m->space);
     EXO_RELEASE(m);
     return st;
 }
@@ -103,7 +109,8 @@ describe_account(struct head *h, const exo_account *a, Exo__Cluster__Holding *p)
     p->monitors = far.monitors;
 }
 
-/* What each process holds, of the head and of the nodes that have told of it, as far as the caller may see it. NOMEM: some of them are there. */
+/* What each process holds, of the head and of the nodes that have told of it, as far as the caller
+ * may see it. NOMEM: some of them are there. */
 static exo_status
 list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *out)
 {
@@ -115,7 +122,8 @@ list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listin
         return EXO_NOMEM;
     for (const exo_account *a = h->directory.accounts.by_peer; a; a = a->hh.next) {
         const exo_cluster_node *node = exo_directory_node(&h->directory, a->peer);
-        if (!a->peer || (a->peer != exo_head_holder(h, call) && exo_head_hides_holding(call, a->peer, node)))
+        if (!a->peer ||
+            (a->peer != exo_head_holder(h, call) && exo_head_hides_holding(call, a->peer, node)))
             continue; /* 0: the head itself */
         if (!(p = out->peers[out->n_peers] = exo_calloc(1, sizeof *p)))
             return EXO_NOMEM;
@@ -139,11 +147,13 @@ list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listin
 }
 
 exo_status
-exo_head_holds(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_holds(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+               exo_err *err)
 {
     struct head *h = self;
     (void)reply;
-    Exo__Cluster__Holdings *m = EXO_UNPACK_ARGS(Exo__Cluster__Holdings, exo__cluster__holdings, args);
+    Exo__Cluster__Holdings *m =
+        EXO_UNPACK_ARGS(Exo__Cluster__Holdings, exo__cluster__holdings, args);
     if (!m || m->n_peers > EXO_HOLDERS) {
         EXO_RELEASE(m);
         return exo_fail(err, EXO_INVAL, "holds: the arguments cannot be read");
@@ -187,13 +197,15 @@ hide(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *listin
 
 /* A page of the actors that the caller may see. */
 static exo_status
-list_actors(struct head *h, const exo_call_context *call, uint64_t after, Exo__Cluster__Listing *out)
+list_actors(struct head *h, const exo_call_context *call, uint64_t after,
+            Exo__Cluster__Listing *out)
 {
     const exo_entry *a = after ? exo_directory_by_key(&h->directory, after) : h->directory.actors;
     size_t looked_at = 0;
     if (after && a)
         a = a->by_key.next;
-    else if (after) /* it has been forgotten: keys are given in order, but for those of an earlier head */
+    /* it has been forgotten: keys are given in order, but for those of an earlier head */
+    else if (after)
         for (a = h->directory.actors; a && a->key <= after;)
             a = a->by_key.next;
     if (!(out->actors = exo_calloc(EXO_PAGE_ACTORS, sizeof *out->actors)))
@@ -213,7 +225,8 @@ list_actors(struct head *h, const exo_call_context *call, uint64_t after, Exo__C
 }
 
 exo_status
-exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+              exo_err *err)
 {
     struct head *h = self;
     char boot[EXO_BOOT_ID];
@@ -276,12 +289,14 @@ skip_lines(char *text)
 }
 
 exo_status
-exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+             exo_err *err)
 {
     struct head *h = self;
     char full[1024];
     (void)reply;
-    Exo__Cluster__LogLines *m = EXO_UNPACK_ARGS(Exo__Cluster__LogLines, exo__cluster__log_lines, args);
+    Exo__Cluster__LogLines *m =
+        EXO_UNPACK_ARGS(Exo__Cluster__LogLines, exo__cluster__log_lines, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "log: the arguments cannot be read");
     const exo_identity *who = exo_call_identity(call);
@@ -314,10 +329,12 @@ exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     return EXO_OK;
 }
 
-/* args: none, for the oldest lines there are; or the number of lines that are known already, UINT64_MAX: only new ones. With another number
- * that is not 0 it does not wait: the reply may have no lines. The reply: the next such number, then text. */
+/* args: none, for the oldest lines there are; or the number of lines that are known already,
+ * UINT64_MAX: only new ones. With another number that is not 0 it does not wait: the reply may have
+ * no lines. The reply: the next such number, then text. */
 exo_status
-exo_head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+              exo_err *err)
 {
     struct head *h = self;
     uint64_t words[2] = {0, 1}; /* lines that are known; whether it does not wait */

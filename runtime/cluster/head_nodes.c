@@ -1,5 +1,5 @@
-/* What the head is told of nodes: that they are there, and with which actors; that they have gone, and why. Read next: head_work.c, for what ends with
- * one. */
+/* What the head is told of nodes: that they are there, and with which actors; that they have gone,
+ * and why. Read next: head_work.c, for what ends with one. */
 #include "cluster/head_impl.h"
 
 #include <stdio.h>
@@ -12,8 +12,9 @@
 #include "cluster/durable.h"
 #include "net/process.h"
 
-/* Whether the job of an actor that a node tells of may be going on: it runs, under the driver that it had when the actor was made. Until the
- * grace is over its driver may still come; one that is not known later has been forgotten. */
+/* Whether the job of an actor that a node tells of may be going on: it runs, under the driver that
+ * it had when the actor was made. Until the grace is over its driver may still come; one that is
+ * not known later has been forgotten. */
 static bool
 job_goes_on(struct head *h, const Exo__Cluster__Spawn *spec)
 {
@@ -22,10 +23,12 @@ job_goes_on(struct head *h, const Exo__Cluster__Spawn *spec)
     const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
     if (!job)
         return h->grace_ends != 0;
-    return strcmp(job->state, "running") == 0 && (!job->driver || !spec->driver || job->driver == spec->driver);
+    return strcmp(job->state, "running") == 0 &&
+           (!job->driver || !spec->driver || job->driver == spec->driver);
 }
 
-/* The entry of an actor that an earlier head made, which kept no file or not of this one. NULL: it must not live. */
+/* The entry of an actor that an earlier head made, which kept no file or not of this one. NULL: it
+ * must not live. */
 static exo_entry *
 remember_again(struct head *h, const exo_call_context *call, const exo_cluster_node *node,
                const Exo__Cluster__Actor *info)
@@ -49,10 +52,11 @@ remember_again(struct head *h, const exo_call_context *call, const exo_cluster_n
     return a;
 }
 
-/* An actor that lives at a node which (again) registers: known from before, or made while the head was away. False: it is dead for us,
- * and there may be another one in its place. */
+/* An actor that lives at a node which (again) registers: known from before, or made while the head
+ * was away. False: it is dead for us, and there may be another one in its place. */
 static bool
-adopt(struct head *h, const exo_call_context *call, exo_cluster_node *node, const Exo__Cluster__Actor *info)
+adopt(struct head *h, const exo_call_context *call, exo_cluster_node *node,
+      const Exo__Cluster__Actor *info)
 {
     exo_entry *a = exo_head_by_key(h, info->key);
     if (!info->id || (!a && !(a = remember_again(h, call, node, info))))
@@ -63,7 +67,8 @@ adopt(struct head *h, const exo_call_context *call, exo_cluster_node *node, cons
         return true;
     }
     bool starting = a->state == EXO_ENTRY_STARTING && same && a->node == node;
-    bool back = a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node) && info->incarnation >= a->incarnation;
+    bool back = a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node) &&
+                info->incarnation >= a->incarnation;
     if (!starting && !back)
         return false;
     exo_entry_take_place(a, node);
@@ -79,8 +84,10 @@ static void
 bury(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Actor *info)
 {
     exo_entry *a = exo_head_by_key(h, info->key);
-    bool there = a && (a->node == node || (a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node)));
-    if (there && a->incarnation == info->incarnation && a->state != EXO_ENTRY_DEAD && a->state != EXO_ENTRY_RESTARTING)
+    bool there =
+        a && (a->node == node || (a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node)));
+    if (there && a->incarnation == info->incarnation && a->state != EXO_ENTRY_DEAD &&
+        a->state != EXO_ENTRY_RESTARTING)
         exo_head_entry_died(h, a, info->cause, info->failed);
 }
 
@@ -95,7 +102,8 @@ static void
 die_unlisted(struct head *h, exo_entry *a, const struct work *w)
 {
     const exo_cluster_node *node = exo_directory_node(&h->directory, w->node);
-    bool there = node && ((a->state == EXO_ENTRY_ALIVE && a->node == node) || is_awaited(h, a, node));
+    bool there =
+        node && ((a->state == EXO_ENTRY_ALIVE && a->node == node) || is_awaited(h, a, node));
     if (there && !a->listed)
         exo_head_entry_died(h, a, w->cause, true);
 }
@@ -137,11 +145,12 @@ end_unlisted(struct head *h, const exo_cluster_node *node, exo_err *err)
     return EXO_OK;
 }
 
-/* What a node that registers tells of its actors, in one message or in several. Those that it does not tell of are not there. *ended
- * (n_actors of it) gets the references of those that it must end; *count is their number. */
+/* What a node that registers tells of its actors, in one message or in several. Those that it does
+ * not tell of are not there. *ended (n_actors of it) gets the references of those that it must end;
+ * *count is their number. */
 static exo_status
-compare_actors(struct head *h, const exo_call_context *call, exo_cluster_node *node, const Exo__Cluster__Register *m,
-               uint64_t *ended, size_t *count, exo_err *err)
+compare_actors(struct head *h, const exo_call_context *call, exo_cluster_node *node,
+               const Exo__Cluster__Register *m, uint64_t *ended, size_t *count, exo_err *err)
 {
     *count = 0;
     if (m->part == 0)
@@ -174,7 +183,8 @@ own_node(exo_cluster_node *node, const exo_identity *owner)
 
 /* A driver's job runs, from now on or again. */
 static exo_status
-begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Register *m, uint64_t peer, exo_err *err)
+begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Register *m,
+          uint64_t peer, exo_err *err)
 {
     exo_head_trim(h, SLICE);
     exo_job_entry *job = exo_directory_job(&h->directory, m->job, h->next_key++);
@@ -184,7 +194,8 @@ begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Regi
         return EXO_OK;
     exo_status st = exo_head_take_job(h, job, peer, err);
     if (st != EXO_OK) {
-        job->ended = job->ended ? job->ended : exo_head_date(); /* one that was made just now is forgotten in time */
+        /* one that was made just now is forgotten in time */
+        job->ended = job->ended ? job->ended : exo_head_date();
         return st;
     }
     exo_directory_renew_job(&h->directory, job);
@@ -200,8 +211,8 @@ begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Regi
     return EXO_OK;
 }
 
-/* What a new node may be called: actors are placed by it. The names of other keys, and of nodes of theirs that are lost, are not its to take: then it
- * has that of its own key. */
+/* What a new node may be called: actors are placed by it. The names of other keys, and of nodes of
+ * theirs that are lost, are not its to take: then it has that of its own key. */
 static char *
 name_of_node(struct head *h, const exo_identity *who, char *wanted)
 {
@@ -215,8 +226,8 @@ name_of_node(struct head *h, const exo_identity *who, char *wanted)
 
 /* A node that is counted for the process that registers it. */
 static exo_status
-add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m, exo_cluster_node **out,
-         exo_err *err)
+add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m,
+         exo_cluster_node **out, exo_err *err)
 {
     exo_accounts *accounts = &h->directory.accounts;
     uint64_t peer = exo_head_peer(call);
@@ -240,25 +251,30 @@ add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Regis
 }
 
 exo_status
-exo_head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                  exo_err *err)
 {
     struct head *h = self;
     uint64_t peer = exo_head_peer(call), *ended = NULL;
     exo_cluster_node *node = NULL;
     Exo__Cluster__RegisterReply message = EXO__CLUSTER__REGISTER_REPLY__INIT;
-    Exo__Cluster__Register *m = EXO_UNPACK_ARGS(Exo__Cluster__Register, exo__cluster__register, args);
+    Exo__Cluster__Register *m =
+        EXO_UNPACK_ARGS(Exo__Cluster__Register, exo__cluster__register, args);
     if (!m || !m->node) {
         EXO_RELEASE(m);
         return exo_fail(err, EXO_INVAL, "register: the arguments cannot be read");
     }
     if (m->part == 0)
         exo_head_note(h, m->name, m->kind);
-    exo_status st = m->n_actors > EXO_PART_ACTORS
-                        ? exo_fail(err, EXO_INVAL, "register: %zu actors at once, and %d may be: tell of them in parts",
-                                   m->n_actors, EXO_PART_ACTORS)
-                        : exo_head_check_resources(m->resources, m->n_resources, err);
+    exo_status st =
+        m->n_actors > EXO_PART_ACTORS
+            ? exo_fail(err, EXO_INVAL,
+                       "register: %zu actors at once, and %d may be: tell of them in parts",
+                       m->n_actors, EXO_PART_ACTORS)
+            : exo_head_check_resources(m->resources, m->n_resources, err);
     if (st == EXO_OK && strcmp(m->kind, "worker") != 0 && strcmp(m->kind, "driver") != 0)
-        st = exo_fail(err, EXO_INVAL, "register: a node is a worker or a driver, not '%.60s'", m->kind);
+        st = exo_fail(err, EXO_INVAL, "register: a node is a worker or a driver, not '%.60s'",
+                      m->kind);
     if (st == EXO_OK)
         st = exo_head_check_register(h, call, m, err);
     if (st == EXO_OK)
@@ -323,11 +339,13 @@ node_gone(struct head *h, exo_cluster_node *node, const char *cause, bool clean)
 }
 
 exo_status
-exo_head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+              exo_err *err)
 {
     struct head *h = self;
     (void)reply;
-    Exo__Cluster__NodeInfo *m = EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
+    Exo__Cluster__NodeInfo *m =
+        EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "gone: the arguments cannot be read");
     exo_status st = exo_head_check_self(call, m->node, "gone", err);
@@ -344,7 +362,8 @@ exo_head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_p
 }
 
 exo_status
-exo_head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                 exo_err *err)
 {
     struct head *h = self;
     char cause[EXO_ERR_TEXT], why[200];
@@ -365,7 +384,8 @@ exo_head_epitaph(exo_call_context *call, void *self, const exo_payload *args, ex
                    exo_cut(why, sizeof why, m->cause), m->running[0] ? ", in " : "", m->running);
     for (a = h->grace_ends ? h->directory.actors : NULL; a; a = next) {
         next = a->by_key.next;
-        if (a->state == EXO_ENTRY_UNKNOWN && a->last_node == m->node && (!who || strcmp(a->last_key, who->key) == 0))
+        if (a->state == EXO_ENTRY_UNKNOWN && a->last_node == m->node &&
+            (!who || strcmp(a->last_key, who->key) == 0))
             exo_head_entry_died(h, a, cause, true); /* it ended when there was no head */
     }
     if (node) {

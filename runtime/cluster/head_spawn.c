@@ -1,4 +1,5 @@
-/* How the head makes actors: one, several together, and what comes back of the workers. Read next: head_lives.c. */
+/* How the head makes actors: one, several together, and what comes back of the workers. Read next:
+ * head_lives.c. */
 #include "cluster/head_impl.h"
 
 #include <assert.h>
@@ -58,8 +59,8 @@ exo_head_check_resources(Exo__Cluster__Resource *const *list, size_t count, exo_
         if (!list[i]->name[0])
             return exo_fail(err, EXO_INVAL, "a resource has no name: %g of what?", list[i]->amount);
         if (!(list[i]->amount >= 0 && list[i]->amount <= 1e18))
-            return exo_fail(err, EXO_INVAL, "there cannot be %g of the resource '%.64s'", list[i]->amount,
-                            list[i]->name);
+            return exo_fail(err, EXO_INVAL, "there cannot be %g of the resource '%.64s'",
+                            list[i]->amount, list[i]->name);
     }
     return EXO_OK;
 }
@@ -72,7 +73,8 @@ title_of(const Exo__Cluster__Spawn *spec)
 
 /* A group has one rule. */
 static exo_status
-check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_err *err)
+check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec,
+            exo_err *err)
 {
     static const char *const rules[] = {"one_for_one", "all_for_one", "rest_for_one"};
     const size_t count = sizeof rules / sizeof rules[0];
@@ -80,37 +82,43 @@ check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Sp
         return EXO_OK;
     if (spec->group_rule >= count)
         return exo_fail(err, EXO_INVAL, "there is no group rule %u", spec->group_rule);
-    const exo_supervision_group *group = exo_directory_group(&h->directory, spec->space, spec->group);
+    const exo_supervision_group *group =
+        exo_directory_group(&h->directory, spec->space, spec->group);
     const exo_entry *other = group ? group->members : NULL;
     if (group && spec->group_rule != EXO_ONE_FOR_ONE && group->count >= EXO_GROUP_MEMBERS)
         return exo_fail(err, EXO_FULL,
-                        "the group '%.80s' has %zu actors, and one whose actors are restarted together has %d at most: "
+                        "the group '%.80s' has %zu actors, and one whose actors are restarted "
+                        "together has %d at most: "
                         "use several groups (docs/security.md)",
                         spec->group, group->count, EXO_GROUP_MEMBERS);
-    exo_status st = other ? exo_head_check_owner(call, other, "spawn: in its group", err) : EXO_OK; /* it ends others */
+    /* it ends others */
+    exo_status st = other ? exo_head_check_owner(call, other, "spawn: in its group", err) : EXO_OK;
     if (st != EXO_OK || !other || other->spec->group_rule == spec->group_rule)
         return st;
-    return exo_fail(err, EXO_INVAL, "the group '%.80s' is %s, as '%.80s' of it says: '%.80s' cannot be %s", spec->group,
-                    rules[other->spec->group_rule % count], title_of(other->spec), title_of(spec),
-                    rules[spec->group_rule]);
+    return exo_fail(err, EXO_INVAL,
+                    "the group '%.80s' is %s, as '%.80s' of it says: '%.80s' cannot be %s",
+                    spec->group, rules[other->spec->group_rule % count], title_of(other->spec),
+                    title_of(spec), rules[spec->group_rule]);
 }
 
 static exo_status
 check_spec(const Exo__Cluster__Spawn *spec, exo_err *err)
 {
     if (strlen(spec->name) >= EXO_NAME || strlen(spec->space) >= EXO_NAME)
-        return exo_fail(err, EXO_INVAL, "a name or namespace is longer than %d characters: '%.40s...'", EXO_NAME - 1,
-                        spec->name);
+        return exo_fail(err, EXO_INVAL,
+                        "a name or namespace is longer than %d characters: '%.40s...'",
+                        EXO_NAME - 1, spec->name);
     if (strlen(spec->group) >= EXO_NAME)
-        return exo_fail(err, EXO_INVAL, "the name of a group is longer than %d characters: '%.40s...'", EXO_NAME - 1,
-                        spec->group);
+        return exo_fail(err, EXO_INVAL,
+                        "the name of a group is longer than %d characters: '%.40s...'",
+                        EXO_NAME - 1, spec->group);
     return exo_head_check_resources(spec->resources, spec->n_resources, err);
 }
 
 /* An entry for a spec that is copied; a dead one of the same name makes room. key 0: a new one. */
 exo_status
-exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Cluster__Spawn *spec, exo_entry **out,
-                   exo_err *err)
+exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Cluster__Spawn *spec,
+                   exo_entry **out, exo_err *err)
 {
     exo_status st = check_spec(spec, err);
     if (st != EXO_OK)
@@ -118,7 +126,8 @@ exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Clust
     exo_head_trim(h, 2); /* so that they do not become more */
     exo_entry *old = spec->name[0] ? exo_head_by_name(h, spec->space, spec->name) : NULL;
     if (old && old->state != EXO_ENTRY_DEAD)
-        return exo_fail(err, EXO_EXISTS, "there is an actor '%s' in the namespace '%s' already, on %s", spec->name,
+        return exo_fail(err, EXO_EXISTS,
+                        "there is an actor '%s' in the namespace '%s' already, on %s", spec->name,
                         spec->space, old->node ? old->node->name : "no node for now");
     uint64_t incarnation = old ? old->incarnation : 0; /* the name's lives are counted on */
     if (old) {
@@ -177,7 +186,8 @@ begin_batch(exo_call_context *call, exo_entry *const *all, size_t count, exo_err
 }
 
 void
-exo_head_end_batch(struct head *h, exo_spawn_batch *b, exo_status status, const char *reason, exo_payload *reply)
+exo_head_end_batch(struct head *h, exo_spawn_batch *b, exo_status status, const char *reason,
+                   exo_payload *reply)
 {
     for (size_t i = 0; i < b->count; i++) {
         exo_entry *a = exo_directory_by_key(&h->directory, b->keys[i]);
@@ -205,7 +215,8 @@ exo_head_fail_batch(struct head *h, exo_spawn_batch *b, exo_status status, const
         exo_directory_unindex(&h->directory, a);
         exo_entry_unplace(a);
         exo_entry_set_cause(a, reason);
-        exo_head_set_state(h, a, EXO_ENTRY_DEAD); /* one that is starting is ended when we hear that it lives */
+        /* one that is starting is ended when we hear that it lives */
+        exo_head_set_state(h, a, EXO_ENTRY_DEAD);
     }
     exo_durable_commit(h->durable);
     exo_reply(&b->future, status, reason, NULL);
@@ -261,24 +272,27 @@ begin_all(struct head *h, exo_entry *const *all, size_t count)
     exo_head_do_work(h, &w);
 }
 
-/* What a driver makes outside of its namespace is of the job whose namespace it is, and ends with it: it is in nobody's way when another key
- * uses the job's name later. */
+/* What a driver makes outside of its namespace is of the job whose namespace it is, and ends with
+ * it: it is in nobody's way when another key uses the job's name later. */
 static exo_status
 check_end(const exo_identity *who, const Exo__Cluster__Spawn *spec, exo_err *err)
 {
     size_t length = strlen(spec->job);
     bool own = strcmp(spec->space[0] ? spec->space : "default", who->space) == 0;
-    bool of_job = length > 0 && strncmp(spec->space, spec->job, length) == 0 && spec->space[length] == '/';
+    bool of_job =
+        length > 0 && strncmp(spec->space, spec->job, length) == 0 && spec->space[length] == '/';
     if (own || (of_job && !spec->detached))
         return EXO_OK;
-    return exo_fail(err, EXO_DENIED,
-                    "spawn: in the namespace '%.100s', %s makes actors of that job only, which end with it",
-                    spec->space, who->name);
+    return exo_fail(
+        err, EXO_DENIED,
+        "spawn: in the namespace '%.100s', %s makes actors of that job only, which end with it",
+        spec->space, who->name);
 }
 
 /* A driver's actors are of no job but its own. */
 static exo_status
-check_job(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_err *err)
+check_job(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec,
+          exo_err *err)
 {
     const exo_identity *who = exo_call_identity(call);
     exo_status st = who && who->role == EXO_ACCESS_DRIVER ? check_end(who, spec, err) : EXO_OK;
@@ -290,11 +304,13 @@ check_job(struct head *h, const exo_call_context *call, const Exo__Cluster__Spaw
         return EXO_OK;
     if (driver && driver->owner && exo_identity_is_same(driver->owner, who))
         return EXO_OK;
-    return exo_fail(err, EXO_DENIED, "spawn: the job '%.100s' is not one of %s's", spec->job, who->name);
+    return exo_fail(err, EXO_DENIED, "spawn: the job '%.100s' is not one of %s's", spec->job,
+                    who->name);
 }
 
 static exo_status
-spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo_payload *reply, exo_err *err)
+spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo_payload *reply,
+          exo_err *err)
 {
     size_t count = 1 + spec->n_together, made = 0;
     uint64_t peer = exo_head_holder(h, call);
@@ -303,11 +319,12 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
     const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
     if (spec->job[0] && !spec->detached && (!job || strcmp(job->state, "running") != 0))
         return exo_fail(err, EXO_NOT_FOUND, "there is no job '%s' that runs", spec->job);
-    exo_status allowed =
-        exo_head_check_space(h, call, spec->space, NULL, "spawn", err); /* before it is told what there is */
+    /* before it is told what there is */
+    exo_status allowed = exo_head_check_space(h, call, spec->space, NULL, "spawn", err);
     if (allowed != EXO_OK)
         return allowed;
-    exo_entry *old = spec->get_if_exists && spec->name[0] ? exo_head_by_name(h, spec->space, spec->name) : NULL;
+    exo_entry *old =
+        spec->get_if_exists && spec->name[0] ? exo_head_by_name(h, spec->space, spec->name) : NULL;
     if (old && old->state == EXO_ENTRY_ALIVE)
         return reply_actor(old, reply, err);
     if (old && old->state != EXO_ENTRY_DEAD) {
@@ -329,7 +346,8 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
             st = check_job(h, call, &own, err);
         if (st == EXO_OK)
             st = exo_head_new_entry(h, 0, peer, &own, &all[made], err);
-        if (st == EXO_OK && (st = exo_entry_take(&h->directory, all[made], peer, EXO_QUOTA_SPAWNS, err)) != EXO_OK)
+        if (st == EXO_OK &&
+            (st = exo_entry_take(&h->directory, all[made], peer, EXO_QUOTA_SPAWNS, err)) != EXO_OK)
             exo_directory_remove(&h->directory, all[made]);
     }
     exo_durable_commit(h->durable);
@@ -361,7 +379,8 @@ exo_head_free_postponed(struct head *h, struct postponed *p)
 }
 
 static exo_status
-postpone(struct head *h, exo_call_context *call, size_t count, const exo_payload *args, exo_err *err)
+postpone(struct head *h, exo_call_context *call, size_t count, const exo_payload *args,
+         exo_err *err)
 {
     struct postponed *p = exo_calloc(1, sizeof *p);
     exo_status st = p ? exo_payload_copy(&p->args, args->data, args->size) : EXO_NOMEM;
@@ -403,7 +422,8 @@ ask_again(struct head *h, struct postponed *p, exo_payload *args, exo_err *err)
 {
     exo_account_give(&h->directory.accounts, p->peer, EXO_QUOTA_SPAWNS, p->count);
     p->count = 0;
-    exo_status st = exo_future_new(&p->again, exo_runtime_clock(h->runtime), exo_future_deadline(p->caller), err);
+    exo_status st = exo_future_new(&p->again, exo_runtime_clock(h->runtime),
+                                   exo_future_deadline(p->caller), err);
     if (st != EXO_OK) {
         exo_payload_release(args);
         return st;
@@ -445,12 +465,14 @@ check_quotas(struct head *h, uint64_t peer, const Exo__Cluster__Spawn *spec, exo
         return EXO_OK;
     for (size_t i = 0; i < spec->n_together; i++)
         names += spec->together[i]->name[0] != 0;
-    exo_status st =
-        exo_quota_check(quotas, EXO_QUOTA_SPAWNS, account ? account->held[EXO_QUOTA_SPAWNS] : 0, count, err);
+    exo_status st = exo_quota_check(quotas, EXO_QUOTA_SPAWNS,
+                                    account ? account->held[EXO_QUOTA_SPAWNS] : 0, count, err);
     if (st == EXO_OK)
-        st = exo_quota_check(quotas, EXO_QUOTA_ACTORS, account ? account->held[EXO_QUOTA_ACTORS] : 0, count, err);
+        st = exo_quota_check(quotas, EXO_QUOTA_ACTORS,
+                             account ? account->held[EXO_QUOTA_ACTORS] : 0, count, err);
     if (st == EXO_OK)
-        st = exo_quota_check(quotas, EXO_QUOTA_NAMES, account ? account->held[EXO_QUOTA_NAMES] : 0, names, err);
+        st = exo_quota_check(quotas, EXO_QUOTA_NAMES, account ? account->held[EXO_QUOTA_NAMES] : 0,
+                             names, err);
     return st;
 }
 
@@ -474,14 +496,16 @@ check_together(struct head *h, const exo_payload *args, exo_err *err)
     if (count <= EXO_TOGETHER)
         return EXO_OK;
     note_together(h, args, count);
-    return exo_fail(err, EXO_FULL,
-                    "%zu actors are asked for together, and there may be %d: make them in several groups "
-                    "(docs/security.md)",
-                    count, EXO_TOGETHER);
+    return exo_fail(
+        err, EXO_FULL,
+        "%zu actors are asked for together, and there may be %d: make them in several groups "
+        "(docs/security.md)",
+        count, EXO_TOGETHER);
 }
 
 exo_status
-exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+               exo_err *err)
 {
     struct head *h = self;
     exo_status many = check_together(h, args, err);
@@ -536,8 +560,10 @@ exo_head_announce(struct head *h, exo_entry *a)
     }
 }
 
-/* The node says that there is an actor of that name: an earlier life, which we had it end, or one that an earlier head asked for and that
- * we will have it end when it registers. What makes and what ends actors do not wait for each other there. So this life has not been, and is tried again, for a while. */
+/* The node says that there is an actor of that name: an earlier life, which we had it end, or one
+ * that an earlier head asked for and that we will have it end when it registers. What makes and
+ * what ends actors do not wait for each other there. So this life has not been, and is tried again,
+ * for a while. */
 static bool
 try_again(struct head *h, exo_entry *a)
 {
@@ -552,7 +578,8 @@ try_again(struct head *h, exo_entry *a)
 }
 
 exo_status
-exo_head_started(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_started(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                 exo_err *err)
 {
     struct head *h = self;
     struct exo_outcome outcome, *o = &outcome;
@@ -572,7 +599,8 @@ exo_head_started(exo_call_context *call, void *self, const exo_payload *args, ex
     exo_entry *a = exo_head_by_key(h, o->key);
     bool same = a && a->incarnation == o->incarnation;
     if (!same || a->state != EXO_ENTRY_STARTING) {
-        /* It was killed, its node lost, or its job or group ended meanwhile; or its node registered again, with it. */
+        /* It was killed, its node lost, or its job or group ended meanwhile; or its node registered
+         * again, with it. */
         if (o->status == EXO_OK && !(same && a->state == EXO_ENTRY_ALIVE && a->id == o->id))
             exo_head_kill_at(h, o->node, o->id, "it is not wanted any more", true);
         return EXO_OK;

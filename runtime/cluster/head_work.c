@@ -1,8 +1,10 @@
-/* Work of the head that many actors are part of: the ends of nodes and jobs, the lives of a large group. It is done a slice at a time; after each
- * one the head calls itself for the next, behind what has come meanwhile. So others are served between the slices.
+/* Work of the head that many actors are part of: the ends of nodes and jobs, the lives of a large
+ * group. It is done a slice at a time; after each one the head calls itself for the next, behind
+ * what has come meanwhile. So others are served between the slices.
  *
- * A piece of work knows its actors by their keys, and looks at each one anew when its turn comes. Several pieces take turns. Actors of a node
- * that has ended are still entered there until their turn has come; whoever asks for one of them by name, key or reference has it die first. */
+ * A piece of work knows its actors by their keys, and looks at each one anew when its turn comes.
+ * Several pieces take turns. Actors of a node that has ended are still entered there until their
+ * turn has come; whoever asks for one of them by name, key or reference has it die first. */
 #include "cluster/head_impl.h"
 
 #include <stdio.h>
@@ -51,7 +53,8 @@ static void
 want_more(struct head *h)
 {
     exo_err err = {0};
-    if (!h->works || exo_send(h->runtime, h->self, "go_on", (exo_payload){0}, INT64_MAX, &err) == EXO_OK)
+    if (!h->works ||
+        exo_send(h->runtime, h->self, "go_on", (exo_payload){0}, INT64_MAX, &err) == EXO_OK)
         return;
     for (struct work *w; (w = h->works);) { /* its mailbox is full: better at once than never */
         while (w->at < w->count)
@@ -90,7 +93,8 @@ exo_head_do_work(struct head *h, struct work **work)
 }
 
 exo_status
-exo_head_go_on(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_go_on(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+               exo_err *err)
 {
     struct head *h = self;
     struct work *w = h->works;
@@ -118,7 +122,7 @@ exo_head_free_works(struct head *h)
     }
 }
 
-/* --- The end of a node -------------------------------------------------------------------------------------------- */
+/* --- The end of a node ------------------------------------------------------------------------ */
 
 void
 exo_head_tell_loss(const exo_cluster_node *node, char *out, size_t size)
@@ -178,7 +182,8 @@ exo_head_end_entries(struct head *h, exo_cluster_node *node, bool failure)
     exo_head_tell_loss(node, reason, sizeof reason);
     struct work *w = exo_head_new_work(count, die_with_node);
     exo_free(node->casualties);
-    node->casualties = exo_calloc(count < MOST_CASUALTIES ? count : MOST_CASUALTIES, sizeof *node->casualties);
+    node->casualties =
+        exo_calloc(count < MOST_CASUALTIES ? count : MOST_CASUALTIES, sizeof *node->casualties);
     node->num_casualties = 0;
     for (const exo_entry *a = node->entries; a; a = a->next_there) {
         if (w)

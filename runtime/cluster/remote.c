@@ -1,7 +1,9 @@
-/* Calls between runtimes: see remote.h. Here: opening and closing, the connections that there are, and what comes over them.
+/* Calls between runtimes: see remote.h. Here: opening and closing, the connections that there are,
+ * and what comes over them.
  *
- * Owns the net and the channels; remote_impl.h says which file owns the rest, and what the lock guards. Read next: remote_refs.c
- * (references), remote_calls.c (calls from here), remote_serve.c (calls to here), remote_objects.c (payloads in shared memory). */
+ * Owns the net and the channels; remote_impl.h says which file owns the rest, and what the lock
+ * guards. Read next: remote_refs.c (references), remote_calls.c (calls from here), remote_serve.c
+ * (calls to here), remote_objects.c (payloads in shared memory). */
 #include "cluster/remote.h"
 
 #include <stdio.h>
@@ -11,7 +13,7 @@
 #include "base/printable.h"
 #include "cluster/remote_impl.h"
 
-/* --- Channels ----------------------------------------------------------------------------------------------------- */
+/* --- Channels --------------------------------------------------------------------------------- */
 
 struct channel *
 exo_remote_channel_locked(exo_remote *r, exo_peer *peer)
@@ -19,7 +21,8 @@ exo_remote_channel_locked(exo_remote *r, exo_peer *peer)
     struct channel *c = exo_peer_user(peer);
     if (c)
         return c;
-    for (c = r->channels; c && !(c->closed && !c->ends && c->num_serving == 0); c = c->next) /* it is used again */
+    /* it is used again */
+    for (c = r->channels; c && !(c->closed && !c->ends && c->num_serving == 0); c = c->next)
         continue;
     if (!c) {
         c = exo_calloc(1, sizeof *c);
@@ -48,7 +51,7 @@ exo_remote_peer(exo_remote *remote, uint64_t node)
     return found;
 }
 
-/* --- The net's events --------------------------------------------------------------------------------------------- */
+/* --- The net's events ------------------------------------------------------------------------- */
 
 static void
 on_received(void *context, exo_peer *peer, const exo_envelope *e, exo_payload *payload)
@@ -124,14 +127,17 @@ on_ending(void *context, exo_peer *peer)
     return false;
 }
 
-static const exo_net_handler handler = {
-    .received = on_received, .settle = on_settle, .opened = on_opened, .lost = on_lost, .ending = on_ending};
+static const exo_net_handler handler = {.received = on_received,
+                                        .settle = on_settle,
+                                        .opened = on_opened,
+                                        .lost = on_lost,
+                                        .ending = on_ending};
 
-/* --- Opening and closing ------------------------------------------------------------------------------------------ */
+/* --- Opening and closing ---------------------------------------------------------------------- */
 
 exo_status
-exo_remote_open(exo_remote **out, exo_runtime *runtime, const exo_net_opts *opts, const exo_remote_events *events,
-                void *context, exo_err *err)
+exo_remote_open(exo_remote **out, exo_runtime *runtime, const exo_net_opts *opts,
+                const exo_remote_events *events, void *context, exo_err *err)
 {
     static const exo_remote_events none = {0};
     exo_remote *r = exo_calloc(1, sizeof *r);
@@ -160,7 +166,8 @@ exo_remote_start(exo_remote *remote, exo_err *err)
     return exo_net_start(remote->net, err);
 }
 
-/* A method that the net's own thread runs may wait for a reply without a deadline, and nobody would receive it: the net waits for that thread. */
+/* A method that the net's own thread runs may wait for a reply without a deadline, and nobody would
+ * receive it: the net waits for that thread. */
 static void
 end_calls(exo_remote *r)
 {

@@ -1,7 +1,9 @@
-/* Calls to other processes: from exo_call through a reference until the future is complete. How they are answered there: remote_serve.c.
+/* Calls to other processes: from exo_call through a reference until the future is complete. How
+ * they are answered there: remote_serve.c.
  *
- * A pending call's number is (generation << 32 | slot + 1), so that a reply that comes late finds nothing. Slots move when the table
- * grows: a pointer to one is good only while the remote's lock, which guards them all, is held. */
+ * A pending call's number is (generation << 32 | slot + 1), so that a reply that comes late finds
+ * nothing. Slots move when the table grows: a pointer to one is good only while the remote's lock,
+ * which guards them all, is held. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +26,7 @@ struct pending {
     uint32_t prev, next; /* of the channel, index + 1 */
 };
 
-/* --- Pending calls ------------------------------------------------------------------------------------------------ */
+/* --- Pending calls ---------------------------------------------------------------------------- */
 
 static struct pending *
 find_pending_locked(exo_remote *r, uint64_t id)
@@ -37,8 +39,8 @@ find_pending_locked(exo_remote *r, uint64_t id)
 }
 
 static struct pending *
-new_pending_locked(exo_remote *r, struct channel *channel, exo_ref actor, bool watches, exo_future *future,
-                   uint64_t *id)
+new_pending_locked(exo_remote *r, struct channel *channel, exo_ref actor, bool watches,
+                   exo_future *future, uint64_t *id)
 {
     if (!r->free_pending) {
         size_t cap = r->cap_pending ? 2 * r->cap_pending : 256;
@@ -103,9 +105,10 @@ release_taken(struct taken *taken)
     exo_future_drop(&taken->future);
 }
 
-/* --- Calling ------------------------------------------------------------------------------------------------------ */
+/* --- Calling ---------------------------------------------------------------------------------- */
 
-/* The future of a pending call is complete. If that was not the reply's doing, the callee need not go on. */
+/* The future of a pending call is complete. If that was not the reply's doing, the callee need not
+ * go on. */
 static void
 call_done(void *context, uint64_t id, exo_future *future)
 {
@@ -160,7 +163,8 @@ begin_call(exo_remote *r, exo_ref actor, exo_future *future, exo_envelope *e, ex
     } else if (channel->num_pending >= WINDOW) {
         st = exo_fail(err, EXO_FULL, "%u calls to '%s' are not answered yet", channel->num_pending,
                       exo_peer_name(ref->peer));
-    } else if (!new_pending_locked(r, channel, actor, strcmp(e->method, METHOD_MONITOR) == 0, future, &e->id)) {
+    } else if (!new_pending_locked(r, channel, actor, strcmp(e->method, METHOD_MONITOR) == 0,
+                                   future, &e->id)) {
         st = exo_fail(err, EXO_NOMEM, "no memory for a call");
     } else {
         *peer = exo_peer_hold(ref->peer);
@@ -175,7 +179,8 @@ begin_call(exo_remote *r, exo_ref actor, exo_future *future, exo_envelope *e, ex
 }
 
 static exo_status
-send_call(exo_remote *r, exo_ref actor, const char *method, exo_payload *args, exo_future *future, exo_err *err)
+send_call(exo_remote *r, exo_ref actor, const char *method, exo_payload *args, exo_future *future,
+          exo_err *err)
 {
     exo_peer *peer = NULL;
     char system[EXO_WIRE_NAME];
@@ -216,7 +221,8 @@ send_call(exo_remote *r, exo_ref actor, const char *method, exo_payload *args, e
 }
 
 exo_status
-exo_remote_call(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future, exo_err *err)
+exo_remote_call(void *context, exo_ref actor, const char *method, exo_payload *args,
+                exo_future *future, exo_err *err)
 {
     exo_status st = send_call(context, actor, method, args, future, err);
     exo_payload_release(args);
@@ -248,12 +254,14 @@ exo_remote_kill(void *context, exo_ref actor, const char *cause, exo_err *err)
     exo_payload text = {0};
     const char *why = cause && *cause ? cause : "killed";
     exo_status st = exo_payload_copy(&text, why, strlen(why) + 1);
-    return st == EXO_OK ? tell(context, actor, METHOD_KILL, &text, err) : exo_fail(err, st, "no memory for a cause");
+    return st == EXO_OK ? tell(context, actor, METHOD_KILL, &text, err)
+                        : exo_fail(err, st, "no memory for a cause");
 }
 
-/* --- Monitors ----------------------------------------------------------------------------------------------------- */
+/* --- Monitors --------------------------------------------------------------------------------- */
 
-/* Monitors of a connection whose futures nobody has any more, held; NULL: it is not time to look, or there are none. */
+/* Monitors of a connection whose futures nobody has any more, held; NULL: it is not time to look,
+ * or there are none. */
 static exo_future **
 take_forsaken_locked(exo_remote *r, struct channel *c, size_t *count)
 {
@@ -269,7 +277,8 @@ take_forsaken_locked(exo_remote *r, struct channel *c, size_t *count)
     return list;
 }
 
-/* Cancels monitors that were dropped without: they would be pending until their actors die. Each is looked at a few times in all. */
+/* Cancels monitors that were dropped without: they would be pending until their actors die. Each is
+ * looked at a few times in all. */
 static void
 sweep_watches(exo_remote *r, exo_ref actor)
 {
@@ -296,7 +305,7 @@ exo_remote_monitor(void *context, exo_ref actor, exo_future *future, exo_err *er
     return exo_remote_call(context, actor, METHOD_MONITOR, &none, future, err);
 }
 
-/* --- Replies and losses ------------------------------------------------------------------------------------------- */
+/* --- Replies and losses ----------------------------------------------------------------------- */
 
 void
 exo_remote_take_reply(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *value)

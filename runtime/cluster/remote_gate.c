@@ -1,13 +1,16 @@
-/* The way of other processes' calls to this one's system actors, the head and the worker, which have one mailbox for everybody. Of each
- * connection, EXO_QUOTA_TURNS calls are in that mailbox, or one large one; the others wait here, in their order, until one of those has run. So a call waits for
- * a few of each other process, however many that one makes; and what waits is bounded by quotas.
+/* The way of other processes' calls to this one's system actors, the head and the worker, which
+ * have one mailbox for everybody. Of each connection, EXO_QUOTA_TURNS calls are in that mailbox, or
+ * one large one; the others wait here, in their order, until one of those has run. So a call waits
+ * for a few of each other process, however many that one makes; and what waits is bounded by
+ * quotas.
  *
- * The head asks a worker for actors on behalf of others, by one connection. Such calls name their asker, and each asker has a line here with as
- * many turns as a connection. All askers of a connection together have EXO_QUOTA_ASKED_TURNS, for which their lines stand in turn: so nobody gains by
- * naming many. What the peer calls for itself never waits for those.
+ * The head asks a worker for actors on behalf of others, by one connection. Such calls name their
+ * asker, and each asker has a line here with as many turns as a connection. All askers of a
+ * connection together have EXO_QUOTA_ASKED_TURNS, for which their lines stand in turn: so nobody
+ * gains by naming many. What the peer calls for itself never waits for those.
  *
- * Everything is guarded by the remote's lock. A gate lives as long as its connection, and as any of its calls in a mailbox. Read next:
- * remote_serve.c. */
+ * Everything is guarded by the remote's lock. A gate lives as long as its connection, and as any of
+ * its calls in a mailbox. Read next: remote_serve.c. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -47,7 +50,8 @@ struct gate {
     uint64_t count, bytes; /* of what waits, in all lines */
 };
 
-/* Goes with a call's arguments into the mailbox: when they are released, the call has run or was dropped. */
+/* Goes with a call's arguments into the mailbox: when they are released, the call has run or was
+ * dropped. */
 struct turn {
     struct gate *gate;
     struct line *line;
@@ -132,7 +136,8 @@ deliver(struct gate *g, struct line *l, exo_ref actor, const char *method, exo_p
         return exo_fail(err, EXO_NOMEM, "the callee has no memory for a call");
     }
     *t = (struct turn){.gate = g, .line = l, .args = *args};
-    exo_payload with_turn = {.data = args->data, .size = args->size, .release = end_turn, .owner = t};
+    exo_payload with_turn = {
+        .data = args->data, .size = args->size, .release = end_turn, .owner = t};
     *args = (exo_payload){0};
     return exo_runtime_deliver(r->runtime, actor, method, &with_turn, caller, future, err);
 }
@@ -143,7 +148,8 @@ has_turn_locked(const struct gate *g, const struct line *l, size_t size)
 {
     if (l != &g->own && g->asked_turns >= EXO_QUOTA_ASKED_TURNS)
         return false;
-    return l->turns == 0 || (l->turns < EXO_QUOTA_TURNS && l->turn_bytes + size <= EXO_QUOTA_TURN_BYTES);
+    return l->turns == 0 ||
+           (l->turns < EXO_QUOTA_TURNS && l->turn_bytes + size <= EXO_QUOTA_TURN_BYTES);
 }
 
 static void
@@ -161,7 +167,8 @@ may_go_locked(const struct gate *g, const struct line *l)
     return l->first && (g->closed || has_turn_locked(g, l, l->first->args.size));
 }
 
-/* The line whose first call may go; NULL: there is none. Those that are passed over have turns, so they are few. */
+/* The line whose first call may go; NULL: there is none. Those that are passed over have turns, so
+ * they are few. */
 static struct line *
 next_line_locked(struct gate *g)
 {
@@ -202,7 +209,8 @@ free_waiting(struct waiting *w)
     exo_free(w);
 }
 
-/* Hands over what waits and may go; one thread at a time, so that the order stays. After the end of the connection nothing goes. */
+/* Hands over what waits and may go; one thread at a time, so that the order stays. After the end of
+ * the connection nothing goes. */
 static void
 pass(struct gate *g)
 {
@@ -237,8 +245,8 @@ check_room_locked(const struct gate *g, const struct line *l, size_t size, exo_e
     exo_status st = exo_quota_check(NULL, EXO_QUOTA_WAITING, l ? l->count : 0, 1, err);
     if (st == EXO_OK)
         st = exo_quota_check(NULL, EXO_QUOTA_WAITING_BYTES, l ? l->bytes : 0, size, err);
-    if (st != EXO_OK ||
-        (g->count < 2 * most[EXO_QUOTA_WAITING] && g->bytes + size <= 2 * most[EXO_QUOTA_WAITING_BYTES]))
+    if (st != EXO_OK || (g->count < 2 * most[EXO_QUOTA_WAITING] &&
+                         g->bytes + size <= 2 * most[EXO_QUOTA_WAITING_BYTES]))
         return st;
     return exo_fail(err, EXO_FULL,
                     "%" PRIu64 " calls with %" PRIu64
@@ -292,8 +300,8 @@ wait_locked(struct gate *g, struct line *l, exo_ref actor, const char *method, e
 }
 
 exo_status
-exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, uint64_t asker, exo_ref actor, const char *method,
-                exo_payload *args, exo_future *future, exo_err *err)
+exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, uint64_t asker, exo_ref actor,
+                const char *method, exo_payload *args, exo_future *future, exo_err *err)
 {
     const exo_identity *caller = exo_peer_identity(peer);
     exo_status st = EXO_OK;

@@ -1,8 +1,9 @@
 /* What the files of exo_remote share. Read remote.h first, then remote.c.
  *
- * One lock, the remote's, guards references, channels, pending and serving calls and loans; it is held for moments, and never while a
- * future is completed, an object is dropped or a message is sent. It stands alone: nothing else is locked under it. Functions that end in
- * _locked are called under it. */
+ * One lock, the remote's, guards references, channels, pending and serving calls and loans; it is
+ * held for moments, and never while a future is completed, an object is dropped or a message is
+ * sent. It stands alone: nothing else is locked under it. Functions that end in _locked are called
+ * under it. */
 #ifndef EXO_CLUSTER_REMOTE_IMPL_H
 #define EXO_CLUSTER_REMOTE_IMPL_H
 
@@ -35,9 +36,10 @@ struct key {
     uint64_t node, id;
 };
 
-/* An actor of another process. remote_refs.c makes and ends it; remote_calls.c makes it suspect. All of it is guarded by the remote's
- * lock; it is freed with the remote. It ends with its connection, or when its process says that the actor is dead, which it is asked when
- * references have become twice as many as were alive. */
+/* An actor of another process. remote_refs.c makes and ends it; remote_calls.c makes it suspect.
+ * All of it is guarded by the remote's lock; it is freed with the remote. It ends with its
+ * connection, or when its process says that the actor is dead, which it is asked when references
+ * have become twice as many as were alive. */
 struct reference {
     struct key key;
     exo_peer *peer; /* held; NULL: free or dead */
@@ -46,13 +48,15 @@ struct reference {
     uint32_t generation;
     uint32_t next_free; /* index + 1 */
     bool suspect;
-    char *cause; /* of a dead one, or one whose monitor has told of its death; until the slot is used again */
+    /* of a dead one, or one whose monitor has told of its death; until the slot is used again */
+    char *cause;
     UT_hash_handle hh;
 };
 
-/* What there is about one connection. Freed with the remote, and used again after it is closed, nothing is left to be done for its peer and none
- * of its calls runs. All of it is guarded by the remote's lock; the peer's user pointer, which leads here while the connection is open, is
- * set under it. */
+/* What there is about one connection. Freed with the remote, and used again after it is closed,
+ * nothing is left to be done for its peer and none of its calls runs. All of it is guarded by the
+ * remote's lock; the peer's user pointer, which leads here while the connection is open, is set
+ * under it. */
 struct channel {
     exo_peer *peer;        /* held until `ends` is over; remote.c, as `closed`, `ends` and `next` */
     uint32_t first;        /* pending, index + 1; remote_calls.c                */
@@ -83,7 +87,7 @@ struct exo_remote {
     uint32_t first_free, last_free; /* dead references, the longest dead first, index + 1 */
     uint32_t num_free;
     struct reference *by_key;
-    size_t sweep_at;         /* number of references at which their processes are asked which are dead */
+    size_t sweep_at; /* number of references at which their processes are asked which are dead */
     struct pending *pending; /* remote_calls.c, to free_pending */
     size_t num_pending, cap_pending;
     uint32_t free_pending;
@@ -93,12 +97,12 @@ struct exo_remote {
     struct channel *channels; /* remote.c */
 };
 
-/* --- Channels (remote.c) ------------------------------------------------------------------------------------------ */
+/* --- Channels (remote.c) ---------------------------------------------------------------------- */
 
 /* An open connection's; made when it is first used. NULL: no memory. */
 struct channel *exo_remote_channel_locked(exo_remote *r, exo_peer *peer);
 
-/* --- References (remote_refs.c) ----------------------------------------------------------------------------------- */
+/* --- References (remote_refs.c) --------------------------------------------------------------- */
 
 /* Also a dead one, as long as its cause is kept; NULL: there is none (any more). */
 struct reference *exo_remote_reference_locked(exo_remote *r, exo_ref actor);
@@ -107,46 +111,55 @@ void exo_remote_bury_references_locked(exo_remote *r, const exo_peer *peer, cons
 /* When nothing can use them any more. */
 void exo_remote_free_references(exo_remote *r);
 
-/* --- Calls to other processes (remote_calls.c) -------------------------------------------------------------------- */
+/* --- Calls to other processes (remote_calls.c) ------------------------------------------------ */
 
 /* A reply has come. *value is moved. */
-void exo_remote_take_reply(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *value);
-/* Ends what is pending on a channel whose peer nothing leads to any more. Gives up the lock while it completes futures, and has it again
- * when it returns. */
+void exo_remote_take_reply(exo_remote *r, exo_peer *peer, const exo_envelope *e,
+                           exo_payload *value);
+/* Ends what is pending on a channel whose peer nothing leads to any more. Gives up the lock while
+ * it completes futures, and has it again when it returns. */
 void exo_remote_end_pending_locked(exo_remote *r, struct channel *c, const char *reason);
 
-/* --- Calls of other processes (remote_serve.c) -------------------------------------------------------------------- */
+/* --- Calls of other processes (remote_serve.c) ------------------------------------------------ */
 
 /* A call has come. *args is moved. */
 void exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *args);
-/* The caller does not want its call any more; or, if it has been answered, has the object that went with the reply. */
+/* The caller does not want its call any more; or, if it has been answered, has the object that went
+ * with the reply. */
 void exo_remote_cancel_call(exo_remote *r, exo_peer *peer, uint64_t id);
-/* Ends some of what was done for a peer that is lost, and takes back some of what was lent to it. True: there is more. */
+/* Ends some of what was done for a peer that is lost, and takes back some of what was lent to it.
+ * True: there is more. */
 bool exo_remote_end_serving(exo_remote *r, struct channel *c);
 
-/* --- Turns at system actors (remote_gate.c) ----------------------------------------------------------------------- */
+/* --- Turns at system actors (remote_gate.c) --------------------------------------------------- */
 
-/* A call of a connection's peer to a system actor of this process: into its mailbox, or to those that wait. `asker`: who asked the peer for it,
- * by the peer's numbers; 0: nobody. FULL: the quotas. *args is moved, or stays on failure. */
-exo_status exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, uint64_t asker, exo_ref actor,
-                           const char *method, exo_payload *args, exo_future *future, exo_err *err);
-/* Whether one could wait there. FULL: the quotas. So one that cannot costs little more than its refusal. */
-exo_status exo_remote_check_gate(exo_remote *r, exo_peer *peer, uint64_t asker, size_t size, exo_err *err);
+/* A call of a connection's peer to a system actor of this process: into its mailbox, or to those
+ * that wait. `asker`: who asked the peer for it, by the peer's numbers; 0: nobody. FULL: the
+ * quotas. *args is moved, or stays on failure. */
+exo_status exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, uint64_t asker,
+                           exo_ref actor, const char *method, exo_payload *args, exo_future *future,
+                           exo_err *err);
+/* Whether one could wait there. FULL: the quotas. So one that cannot costs little more than its
+ * refusal. */
+exo_status exo_remote_check_gate(exo_remote *r, exo_peer *peer, uint64_t asker, size_t size,
+                                 exo_err *err);
 /* What waits there is not called any more: the connection is lost. */
 void exo_remote_close_gate_locked(struct channel *c);
-/* Answers some of what waits behind a closed gate. False: there is no more, and the channel has no gate. */
+/* Answers some of what waits behind a closed gate. False: there is no more, and the channel has no
+ * gate. */
 bool exo_remote_drain_gate(exo_remote *r, struct channel *c);
 
-/* --- Objects that go with calls (remote_objects.c) ---------------------------------------------------------------- */
+/* --- Objects that go with calls (remote_objects.c) -------------------------------------------- */
 
-/* Puts a payload for a process of this host into shared memory, if it is an object or large, and its handle into the envelope. *lent is
- * to be held until the other side has it. No room is no error: then the bytes are sent. */
+/* Puts a payload for a process of this host into shared memory, if it is an object or large, and
+ * its handle into the envelope. *lent is to be held until the other side has it. No room is no
+ * error: then the bytes are sent. */
 exo_status exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *payload,
                                     exo_object_handle *handle, exo_object **lent, exo_err *err);
 /* The payload of an envelope that has a handle. */
 exo_status exo_remote_fetch_payload(const exo_envelope *e, exo_payload *out, exo_err *err);
 /* Methods of the process itself: EXO_REMOTE_FETCH, EXO_REMOTE_OBJECTS and EXO_REMOTE_DEATHS. */
-exo_status exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args, exo_payload *value,
-                              exo_err *err);
+exo_status exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args,
+                              exo_payload *value, exo_err *err);
 
 #endif

@@ -1,5 +1,6 @@
-/* Objects that go with calls between processes: payloads in memory that a host's processes share, and what a process tells others of its
- * objects. Nothing is kept here: who lends an object holds it (remote_calls.c, remote_serve.c). Objects by name: objects.c. */
+/* Objects that go with calls between processes: payloads in memory that a host's processes share,
+ * and what a process tells others of its objects. Nothing is kept here: who lends an object holds
+ * it (remote_calls.c, remote_serve.c). Objects by name: objects.c. */
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -9,13 +10,14 @@
 #include "cluster/remote_impl.h"
 
 enum {
-    OBJECT_BYTES = 256 * 1024 /* payloads from here on go to processes of this host in shared memory */
+    /* payloads from here on go to processes of this host in shared memory */
+    OBJECT_BYTES = 256 * 1024
 };
 
-/* --- Payloads in shared memory ------------------------------------------------------------------------------------ */
+/* --- Payloads in shared memory ---------------------------------------------------------------- */
 
-/* Whoever imports an object opens it through this process's /proc/PID/fd, which the kernel forbids where a process is not dumpable. Then
- * payloads go as bytes. */
+/* Whoever imports an object opens it through this process's /proc/PID/fd, which the kernel forbids
+ * where a process is not dumpable. Then payloads go as bytes. */
 static bool
 may_be_looked_into(void)
 {
@@ -23,14 +25,16 @@ may_be_looked_into(void)
 }
 
 exo_status
-exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *payload, exo_object_handle *handle,
-                         exo_object **lent, exo_err *err)
+exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *payload,
+                         exo_object_handle *handle, exo_object **lent, exo_err *err)
 {
     exo_object *object = exo_object_of_payload(payload);
     *lent = NULL;
-    if (!exo_peer_is_near(peer) || (!object && payload->size < OBJECT_BYTES) || !may_be_looked_into())
+    if (!exo_peer_is_near(peer) || (!object && payload->size < OBJECT_BYTES) ||
+        !may_be_looked_into())
         return EXO_OK;
-    /* What belongs to a third process may be gone before it is imported: it is sent on as our own. */
+    /* What belongs to a third process may be gone before it is imported: it is sent on as our
+     * own. */
     if (object && !exo_object_is_imported(object))
         exo_object_hold(object);
     else if (exo_object_put(&object, payload->data, payload->size, NULL) != EXO_OK)
@@ -40,7 +44,8 @@ exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *pay
         exo_object_drop(&object);
         return st;
     }
-    e->payload = (exo_wire_payload){.place = EXO_WIRE_OBJECT, .data = handle, .size = sizeof *handle};
+    e->payload =
+        (exo_wire_payload){.place = EXO_WIRE_OBJECT, .data = handle, .size = sizeof *handle};
     *lent = object;
     return EXO_OK;
 }
@@ -63,7 +68,7 @@ exo_remote_fetch_payload(const exo_envelope *e, exo_payload *out, exo_err *err)
     return st;
 }
 
-/* --- Methods of the process itself -------------------------------------------------------------------------------- */
+/* --- Methods of the process itself ------------------------------------------------------------ */
 
 /* A piece of an object of this process, for another host: a part of its memory, not a copy. */
 static void
@@ -86,7 +91,8 @@ read_piece(const exo_payload *args, exo_payload *out, exo_err *err)
     if (st == EXO_OK)
         st = exo_object_import(store, &fetch.handle, &object, err);
     if (st == EXO_OK && (exo_object_is_imported(object) || fetch.first > exo_object_size(object)))
-        st = exo_fail(err, EXO_INVAL, "a piece of an object that is not of this process, or beyond its end");
+        st = exo_fail(err, EXO_INVAL,
+                      "a piece of an object that is not of this process, or beyond its end");
     if (st != EXO_OK) {
         exo_object_drop(&object);
         return st;
@@ -135,7 +141,8 @@ list_objects(exo_payload *out, exo_err *err)
     if (st == EXO_OK && exo_store_each(store, gather_object, &g) != EXO_OK)
         st = exo_fail(err, EXO_NOMEM, "no memory to list objects");
     if (st == EXO_OK)
-        *out = (exo_payload){.data = g.objects, .size = g.count * sizeof *g.objects, .release = exo_free};
+        *out = (exo_payload){
+            .data = g.objects, .size = g.count * sizeof *g.objects, .release = exo_free};
     else
         exo_free(g.objects);
     return st;
@@ -146,7 +153,8 @@ list_deaths(exo_remote *r, const exo_payload *args, exo_payload *out, exo_err *e
 {
     exo_text text = {0};
     if (args->size > ASKED_AT_ONCE * sizeof(uint64_t))
-        return exo_fail(err, EXO_INVAL, "deaths: %d actors at most can be asked for at once", ASKED_AT_ONCE);
+        return exo_fail(err, EXO_INVAL, "deaths: %d actors at most can be asked for at once",
+                        ASKED_AT_ONCE);
     for (size_t at = 0; at + sizeof(uint64_t) <= args->size; at += sizeof(uint64_t)) {
         exo_ref actor;
         char cause[CAUSE] = "";
@@ -167,7 +175,8 @@ list_deaths(exo_remote *r, const exo_payload *args, exo_payload *out, exo_err *e
 }
 
 exo_status
-exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args, exo_payload *value, exo_err *err)
+exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args, exo_payload *value,
+                   exo_err *err)
 {
     if (strcmp(method, EXO_REMOTE_FETCH) == 0)
         return read_piece(args, value, err);

@@ -1,7 +1,9 @@
-/* References to actors of other processes: see remote.h. What a reference's number is, and what it leads to until its connection is lost.
+/* References to actors of other processes: see remote.h. What a reference's number is, and what it
+ * leads to until its connection is lost.
  *
- * A number is (generation << 32 | slot + 1) under EXO_REMOTE, so that one that comes late finds nothing. Slots never move; everything in
- * them is guarded by the remote's lock. Read next: remote_calls.c. */
+ * A number is (generation << 32 | slot + 1) under EXO_REMOTE, so that one that comes late finds
+ * nothing. Slots never move; everything in them is guarded by the remote's lock. Read next:
+ * remote_calls.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -43,7 +45,8 @@ new_reference_locked(exo_remote *r)
     }
     if (r->num_references == r->cap_references) {
         size_t cap = r->cap_references ? 2 * r->cap_references : 64;
-        struct reference **larger = cap < UINT32_MAX ? exo_realloc(r->references, cap, sizeof *larger) : NULL;
+        struct reference **larger =
+            cap < UINT32_MAX ? exo_realloc(r->references, cap, sizeof *larger) : NULL;
         if (!larger)
             return NULL;
         r->references = larger;
@@ -76,7 +79,8 @@ count_reference_locked(const struct reference *ref, bool more)
         c->num_references += more ? 1 : -1u;
 }
 
-/* Ends a reference; its cause stays until the slot is needed. What a monitor told of it is nearer to the truth than `cause`. */
+/* Ends a reference; its cause stays until the slot is needed. What a monitor told of it is nearer
+ * to the truth than `cause`. */
 static void
 bury_reference_locked(exo_remote *r, struct reference *ref, const char *cause)
 {
@@ -95,7 +99,7 @@ bury_reference_locked(exo_remote *r, struct reference *ref, const char *cause)
     r->last_free = ref->index + 1;
 }
 
-/* --- Those whose actors are dead ---------------------------------------------------------------------------------- */
+/* --- Those whose actors are dead -------------------------------------------------------------- */
 
 /* A process is asked which of its actors are dead. */
 struct sweep {
@@ -123,7 +127,8 @@ sweep_answered(void *context, uint64_t tag, exo_future *future)
             break;
         HASH_FIND(hh, r->by_key, &key, sizeof key, ref);
         if (ref && !ref->system)
-            bury_reference_locked(r, ref, cause[0] ? cause : "its process says so, and does not know why");
+            bury_reference_locked(r, ref,
+                                  cause[0] ? cause : "its process says so, and does not know why");
         at = last + 1;
     }
     size_t left = HASH_COUNT(r->by_key);
@@ -164,9 +169,11 @@ ask_which_are_dead(exo_remote *r, exo_peer *peer, const uint64_t *ids, size_t co
     exo_future_drop(&future);
 }
 
-/* The actors of a process from the slot *from on, ASKED_AT_ONCE at most; *from is where to go on. */
+/* The actors of a process from the slot *from on, ASKED_AT_ONCE at most; *from is where to go
+ * on. */
 static size_t
-gather_locked(const exo_remote *r, const exo_peer *peer, uint32_t *from, uint64_t ids[ASKED_AT_ONCE])
+gather_locked(const exo_remote *r, const exo_peer *peer, uint32_t *from,
+              uint64_t ids[ASKED_AT_ONCE])
 {
     size_t count = 0;
     for (; *from < r->num_references && count < ASKED_AT_ONCE; ++*from) {
@@ -206,7 +213,8 @@ sweep_references(exo_remote *r)
     exo_free(peers);
 }
 
-/* Whether so many have been made that some may be dead. It is said once, until there are twice as many or the processes have answered. */
+/* Whether so many have been made that some may be dead. It is said once, until there are twice as
+ * many or the processes have answered. */
 static bool
 is_sweep_due_locked(exo_remote *r)
 {
@@ -218,7 +226,8 @@ is_sweep_due_locked(exo_remote *r)
 }
 
 static exo_status
-get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, exo_ref *out, exo_err *err)
+get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, exo_ref *out,
+              exo_err *err)
 {
     struct key key = {.node = exo_peer_node(peer), .id = system ? hash_text(system) : id};
     struct reference *ref = NULL;
@@ -257,7 +266,8 @@ get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, ex
     if (st == EXO_OK) {
         out->id = EXO_REMOTE | (uint64_t)ref->generation << 32 | (ref->index + 1);
         if (exo_peer_is_open(peer))
-            exo_remote_channel_locked(r, peer); /* exo_remote_peer finds it from now on, called through or not */
+            /* exo_remote_peer finds it from now on, called through or not */
+            exo_remote_channel_locked(r, peer);
     }
     pthread_mutex_unlock(&r->lock);
     if (sweep)

@@ -1,5 +1,6 @@
-/* Calls that may be made again: see retry.h. One lock guards the list of actors and that of the calls that wait for their actor's next
- * life; it is held while nothing is called, but to ask exo_remote whether a reference is dead. */
+/* Calls that may be made again: see retry.h. One lock guards the list of actors and that of the
+ * calls that wait for their actor's next life; it is held while nothing is called, but to ask
+ * exo_remote whether a reference is dead. */
 #include "cluster/retry.h"
 
 #include <pthread.h>
@@ -12,10 +13,12 @@
 #include <exogym/memory.h>
 
 enum {
-    REMEMBERED = 10000 /* actors that are lost, of whose next lives the calls are made: the latest */
+    /* actors that are lost, of whose next lives the calls are made: the latest */
+    REMEMBERED = 10000
 };
 
-/* An actor with idempotent methods. It stays when it is lost: whoever has the reference may still call its next life. */
+/* An actor with idempotent methods. It stays when it is lost: whoever has the reference may still
+ * call its next life. */
 struct subject {
     uint64_t ref;
     char *space, *name, *methods;
@@ -35,7 +38,8 @@ struct retry {
 struct exo_retrier {
     exo_runtime *runtime;
     exo_remote *remote;
-    exo_status (*find)(void *context, const char *space, const char *name, exo_ref *out, exo_err *err);
+    exo_status (*find)(void *context, const char *space, const char *name, exo_ref *out,
+                       exo_err *err);
     void *context;
     atomic_bool any; /* there are subjects: most calls need not look */
     pthread_mutex_t lock;
@@ -47,7 +51,7 @@ struct exo_retrier {
     bool has_thread, stopped;
 };
 
-/* --- Actors ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
 static void
 free_subject(struct subject *s)
@@ -88,8 +92,8 @@ trim_subjects_locked(exo_retrier *t)
 }
 
 void
-exo_retrier_learn(exo_retrier *retrier, exo_ref actor, const char *space, const char *name, const void *methods,
-                  size_t size)
+exo_retrier_learn(exo_retrier *retrier, exo_ref actor, const char *space, const char *name,
+                  const void *methods, size_t size)
 {
     struct subject *s = NULL;
     if (size == 0 || ((const char *)methods)[size - 1] != 0)
@@ -132,7 +136,7 @@ has_method(const struct subject *s, const char *method)
     return false;
 }
 
-/* --- Calls ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Calls ------------------------------------------------------------------------------------ */
 
 static void
 drop_retry(struct retry *r)
@@ -200,7 +204,8 @@ call_life(struct retry *r, exo_ref actor, bool *again, exo_err *err)
     exo_future *inner = NULL;
     exo_payload args = {0};
     *again = false;
-    exo_status st = exo_future_new(&inner, exo_runtime_clock(r->retrier->runtime), exo_future_deadline(r->outer), err);
+    exo_status st = exo_future_new(&inner, exo_runtime_clock(r->retrier->runtime),
+                                   exo_future_deadline(r->outer), err);
     if (st == EXO_OK)
         st = exo_payload_copy(&args, r->args.data, r->args.size);
     if (st == EXO_OK) {
@@ -220,7 +225,8 @@ call_life(struct retry *r, exo_ref actor, bool *again, exo_err *err)
     return st;
 }
 
-/* The caller's future is complete: by us, or because it was cancelled or is late; then the life need not go on. */
+/* The caller's future is complete: by us, or because it was cancelled or is late; then the life
+ * need not go on. */
 static void
 outer_done(void *context, uint64_t tag, exo_future *future)
 {
@@ -247,7 +253,8 @@ drive(void *context, bool (*done)(void *argument), void *argument, exo_time dead
 static const exo_future_hook outer_hook = {.done = outer_done, .drive = drive};
 
 static struct retry *
-new_retry(exo_retrier *t, const struct subject *s, const char *method, exo_payload *args, exo_future *future)
+new_retry(exo_retrier *t, const struct subject *s, const char *method, exo_payload *args,
+          exo_future *future)
 {
     struct retry *r = exo_calloc(1, sizeof *r);
     if (!r)
@@ -268,8 +275,8 @@ new_retry(exo_retrier *t, const struct subject *s, const char *method, exo_paylo
 }
 
 bool
-exo_retrier_call(exo_retrier *retrier, exo_ref actor, const char *method, exo_payload *args, exo_future *future,
-                 exo_status *st, exo_err *err)
+exo_retrier_call(exo_retrier *retrier, exo_ref actor, const char *method, exo_payload *args,
+                 exo_future *future, exo_status *st, exo_err *err)
 {
     struct subject *s = NULL;
     bool again = false;
@@ -297,7 +304,7 @@ exo_retrier_call(exo_retrier *retrier, exo_ref actor, const char *method, exo_pa
     return true;
 }
 
-/* --- The thread that waits -------------------------------------------------------------------------------------------------------- */
+/* --- The thread that waits -------------------------------------------------------------------- */
 
 static void
 make_again(struct retry *r)
@@ -339,7 +346,8 @@ retrier_main(void *argument)
 
 exo_status
 exo_retrier_new(exo_retrier **out, exo_runtime *runtime, exo_remote *remote,
-                exo_status (*find)(void *context, const char *space, const char *name, exo_ref *out, exo_err *err),
+                exo_status (*find)(void *context, const char *space, const char *name, exo_ref *out,
+                                   exo_err *err),
                 void *context, exo_err *err)
 {
     exo_retrier *t = exo_calloc(1, sizeof *t);

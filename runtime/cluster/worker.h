@@ -1,4 +1,5 @@
-/* The worker: an actor (`worker` in the namespace "exogym") that makes actors for the head, and ends them.
+/* The worker: an actor (`worker` in the namespace "exogym") that makes actors for the head, and
+ * ends them.
  *
  * Methods:
  *     spawn(Spawn) -> uint64_t, then the names of the class's idempotent methods, each with a 0: the new actor's reference; loads the
@@ -15,8 +16,8 @@
 
 /* What the worker needs of the process that it is in. */
 typedef struct exo_worker_env {
-    /* An actor that the head asked for is about to be made by this thread, with a name (true), or was made (false, with its
-     * reference; 0: it was not). */
+    /* An actor that the head asked for is about to be made by this thread, with a name (true), or
+     * was made (false, with its reference; 0: it was not). */
     void (*making)(void *context, bool begins, const Exo__Cluster__Spawn *spec, exo_ref actor);
     /* The life of an actor that was made so; 0: it is not there (any more). */
     exo_ref (*find)(void *context, uint64_t key, uint64_t incarnation);
