@@ -1,10 +1,10 @@
 /* A process's part in a cluster: joining it, leaving it, waiting for its end.
  *
- * Owns struct exo_cluster; cluster_impl.h says which file and thread each part of it belongs to,
- * and what the lock guards. Read next: cluster_head.c (the connection to the head), cluster_known.c
- * (what the head knows of this process), cluster_names.c and cluster_reach.c (actors elsewhere),
- * cluster_spawn.c (making them), cluster_keeper.c (the thread), cluster_ops.c (what the runtime
- * asks for); then remote.c (calls), head.c. */
+ * Owns struct exo_cluster; cluster_impl.h says which file and thread each member belongs to, and
+ * what the lock guards. Read next: cluster_head.c (the connection to the head), cluster_known.c
+ * (the actors that the head knows of this process), cluster_names.c and cluster_reach.c (actors
+ * elsewhere), cluster_spawn.c (making them), cluster_keeper.c (the thread), cluster_ops.c (the
+ * runtime's requests); then remote.c (calls), head.c. */
 #include <exogym/cluster.h>
 
 #include <stdio.h>
@@ -45,7 +45,8 @@ exo_cluster_set_name(exo_cluster *c, const char *name)
 {
     struct name *n;
     pthread_mutex_lock(&c->lock);
-    LL_FOREACH (c->names, n) /* it has had it before? */
+    /* a name that the process had before is used again */
+    LL_FOREACH (c->names, n)
         if (strcmp(n->text, name) == 0)
             break;
     if (n)
@@ -58,7 +59,7 @@ exo_cluster_set_name(exo_cluster *c, const char *name)
     return n != NULL;
 }
 
-/* --- What head and worker ask for ------------------------------------------------------------- */
+/* --- Requests of head and worker -------------------------------------------------------------- */
 
 static void
 end_process(void *context)
@@ -148,8 +149,8 @@ open_net(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
     return at < sizeof c->address ? EXO_OK : exo_fail(err, EXO_INVAL, "the addresses are too long");
 }
 
-/* What the process is made of has died: without it the process is of no use, and whoever supervises
- * it is to know. */
+/* The head's or worker's actor of this process has died. The process is of no use without it, so
+ * exo_cluster_wait reports it to the process's supervisor. */
 static void
 system_died(void *context, uint64_t tag, exo_future *future)
 {
@@ -258,7 +259,7 @@ fail_no_head(const exo_cluster *c, const exo_err *reason, exo_err *err)
                     "no head can be reached (%.200s): start one with `exogym-head`", reason->text);
 }
 
-/* Tries until the deadline: the head may be starting. */
+/* Tries until the deadline, because the head may be starting. */
 static exo_status
 find_head(exo_cluster *c, exo_time deadline, exo_err *err)
 {
@@ -278,7 +279,8 @@ find_head(exo_cluster *c, exo_time deadline, exo_err *err)
     return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text);
 }
 
-/* Ends what this folder put into the runtime, which is the caller's to use on or to close. */
+/* Stops the actors that this folder put into the runtime. The runtime is the caller's, to use on or
+ * to close. */
 static void
 stop_own(exo_cluster *c)
 {
@@ -325,8 +327,8 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
     }
     if (st == EXO_OK)
         exo_runtime_set_remote(runtime, &exo_cluster_ops, c);
+    /* only now, when all actors that others call exist; finding the head needs it */
     if (st == EXO_OK)
-        /* when all is there that others ask for; finding the head needs it */
         st = exo_remote_start(c->remote, err);
     if (st == EXO_OK && opts->role != EXO_ROLE_HEAD)
         st = find_head(c, deadline, err);
@@ -372,7 +374,8 @@ exo_cluster_leave(exo_cluster *c)
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
     exo_retrier_stop(c->retrier);
-    exo_remote_close(c->remote); /* before the threads are waited for, which may wait for a reply */
+    /* before the threads are joined, because they may wait for a reply */
+    exo_remote_close(c->remote);
     if (c->has_keeper)
         pthread_join(c->keeper, NULL);
     c->has_keeper = false;
@@ -418,7 +421,7 @@ exo_cluster_runtime(const exo_cluster *cluster)
 const char *
 exo_cluster_node_name(const exo_cluster *cluster)
 {
-    exo_cluster *c = (exo_cluster *)(uintptr_t)cluster; /* for its lock */
+    exo_cluster *c = (exo_cluster *)(uintptr_t)cluster; /* only to take its lock */
     pthread_mutex_lock(&c->lock);
     const char *name = c->names->text;
     pthread_mutex_unlock(&c->lock);

@@ -1,9 +1,8 @@
-/* The connection to the head: meeting it, calling it, losing it. What the head does with a call:
- * head.c.
+/* The connection to the head: meeting it, calling it, losing it. head.c has the other side.
  *
- * Owns `head`, `head_peer` and `head_lost`, under the cluster's lock. They are set when the process
- * has registered (cluster_known.c), by who joins or by the keeper, and cleared when the net says
- * that the connection is lost, on its thread. */
+ * Owns `head`, `head_peer` and `head_lost`, under the cluster's lock. They are set once the process
+ * has registered (cluster_known.c), by the joining thread or by the keeper, and cleared by the
+ * net's thread when the connection is lost. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,12 +13,13 @@
 #include "cluster/quota.h"
 
 enum {
-    /* the head tells a worker more of an actor than it is told, and the worker tells that a new
-     * head */
+    /* A worker gets more about an actor than the driver sent to the head, and must be able to tell
+     * a new head all of it. */
     MARGIN = 64 << 10
 };
 
-#define SWEEP (2 * EXO_SECOND) /* after which what a lost process left is looked for */
+/* wait before the keeper looks for the files of a lost process */
+#define SWEEP (2 * EXO_SECOND)
 
 /* --- Calls to the head ------------------------------------------------------------------------ */
 
@@ -71,7 +71,8 @@ exo_cluster_call_head(exo_cluster *c, const char *method, const ProtobufCMessage
             exo_future_drop(future);
         if (st != EXO_PEER_LOST || (sent && !again) || exo_cluster_now() >= deadline)
             return st;
-        pthread_mutex_lock(&c->lock); /* the loss may not have come to us yet */
+        /* the loss may not have reached this thread yet */
+        pthread_mutex_lock(&c->lock);
         if (c->head.id == head.id)
             exo_cluster_wait_until_locked(c, exo_cluster_now() + EXO_MS);
         pthread_mutex_unlock(&c->lock);
@@ -158,7 +159,7 @@ exo_cluster_meet_head(exo_cluster *c, exo_time patience, exo_time deadline, exo_
         exo_peer_lose(exo_remote_net(c->remote), peer, "registering failed");
     }
     if (st == EXO_OK)
-        exo_cluster_tell_deaths(c); /* those since it was told what lives */
+        exo_cluster_tell_deaths(c); /* deaths since the actors were listed for the registration */
     exo_peer_drop(&peer);
     return st;
 }
@@ -184,7 +185,8 @@ on_lost(void *context, exo_peer *peer, const char *cause)
     exo_peer *other = c->role == EXO_ROLE_HEAD && !closing
                           ? exo_remote_peer(c->remote, exo_peer_node(peer))
                           : NULL;
-    bool gone = !other; /* else it is there again, over another connection */
+    /* otherwise the process is connected again, over another connection */
+    bool gone = !other;
     exo_peer_drop(&other);
     if (c->role == EXO_ROLE_HEAD && !closing && gone) {
         Exo__Cluster__NodeInfo info = EXO__CLUSTER__NODE_INFO__INIT;
@@ -207,7 +209,7 @@ exo_cluster_forsake_head(exo_cluster *c, const char *cause)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* --- What people ask it ----------------------------------------------------------------------- */
+/* --- Requests of users ------------------------------------------------------------------------ */
 
 exo_status
 exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name, const char *name,
@@ -243,7 +245,7 @@ exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *na
         exo_cluster_call_head(cluster, "why", &args.base, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
-    /* it ends where the reply does, whether that says so or not */
+    /* terminated here, because the reply may lack its 0 */
     *text = exo_calloc(1, reply->size + 1);
     if (*text && reply->size > 0)
         memcpy(*text, reply->data, reply->size);

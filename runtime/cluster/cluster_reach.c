@@ -1,7 +1,7 @@
-/* Actors and processes elsewhere, by what the head or a message says of them: connecting,
+/* Actors and processes elsewhere, found by the head's description or by an identity: connecting,
  * references, identities. By name: cluster_names.c.
  *
- * Keeps nothing but whom it connects to right now: connections and references are those of
+ * Keeps only the list of attempts that are in progress; connections and references belong to
  * exo_remote. Blocks while it connects. */
 #include <stdio.h>
 #include <string.h>
@@ -16,8 +16,8 @@ is_there(const char *ipc_endpoint)
     return exo_cluster_place_has_owner(ipc_endpoint + strlen("ipc://"));
 }
 
-/* Tries the addresses of a process, those of this host first. `addresses` have spaces between.
- * PEER_LOST: it is not there any more. */
+/* Tries the addresses of a process, those of this host first. addresses: separated by spaces.
+ * PEER_LOST: the process has ended. */
 static exo_status
 connect_to(exo_cluster *c, const char *addresses, const char *key, exo_time deadline,
            exo_peer **out, exo_err *err)
@@ -60,9 +60,9 @@ attempt_at_locked(exo_cluster *c, uint64_t node)
     return at;
 }
 
-/* One thread connects to a process, and the others wait for what comes of it: hundreds of actors
- * that begin together would make as many connections, most of which the other side keeps out as
- * those of a stranger. */
+/* One thread connects to a process while the others wait for its result. Otherwise hundreds of
+ * actors that start together would make as many connections, most of which the other side's limits
+ * for strangers would refuse. */
 static exo_status
 connect_once(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline, exo_peer **out,
              exo_err *err)
@@ -119,7 +119,7 @@ exo_cluster_refer_to(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time d
     return st;
 }
 
-/* The connection to a process that may not have been talked to yet. */
+/* Finds or makes the connection to a process. */
 static exo_status
 reach_node(exo_cluster *c, uint64_t node, exo_time deadline, exo_peer **out, exo_err *err)
 {

@@ -1,12 +1,12 @@
-/* Making actors where the head finds room: what is asked of it, and references to what it made. How
- * it does that: head_spawn.c.
+/* Making actors where the head finds room: the request to the head, and references to the actors
+ * that it made. head_spawn.c has the head's side.
  *
- * Keeps nothing; all of it runs on the thread of who makes the actors. */
+ * Keeps nothing; all of it runs on the caller's thread. */
 #include <exogym/memory.h>
 
 #include "cluster/cluster_impl.h"
 
-/* The lists of a Spawn, which point to the options. */
+/* The lists of a Spawn message; their texts belong to the options. */
 struct spawn_lists {
     Exo__Cluster__Resource *resources, **resource_list;
     Exo__Cluster__LaneOpts *lanes, **lane_list;
@@ -90,7 +90,7 @@ refer_to_all(exo_cluster *c, const exo_payload *reply, size_t count, exo_time de
     return st;
 }
 
-/* Has the head make actors, one or a group. */
+/* Has the head make one actor, or several together. */
 static exo_status
 spawn_all(exo_cluster *c, const Exo__Cluster__Spawn *spec, exo_time deadline, exo_ref *out,
           exo_err *err)
@@ -110,7 +110,8 @@ spawn_all(exo_cluster *c, const Exo__Cluster__Spawn *spec, exo_time deadline, ex
     return st;
 }
 
-/* The one that there is may be dead: then another one is made, when the head has heard of that. */
+/* For get_if_exists: the existing actor may be dead. If so, another one is made once the head has
+ * heard of the death. */
 static exo_status
 spawn_shared(exo_cluster *c, const Exo__Cluster__Spawn *spec, exo_time deadline, exo_ref *out,
              exo_err *err)

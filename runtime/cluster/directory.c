@@ -1,4 +1,4 @@
-/* The head's tables: see directory.h. */
+/* The head's tables: see directory.h. Read next: directory_lists.c. */
 #include "cluster/directory.h"
 #include "base/printable.h"
 
@@ -9,7 +9,7 @@
 #include <exogym/memory.h>
 
 enum {
-    MAX_LOST_NODES = 256 /* that are remembered */
+    MAX_LOST_NODES = 256 /* nodes that have ended and are remembered */
 };
 
 static void
@@ -43,8 +43,8 @@ exo_directory_by_key(exo_directory *directory, uint64_t key)
     return a;
 }
 
-/* Space and name, which may have any character in them but a 0. Gives the key's size; 0: one of
- * them is too long. */
+/* Writes the key of a name: space and name, with a 0 between, which neither contains. Returns the
+ * key's size; 0: one of them is too long. */
 static size_t
 write_full_name(char out[2 * EXO_NAME], const char *space, const char *name)
 {
@@ -168,7 +168,7 @@ exo_directory_unindex(exo_directory *directory, exo_entry *entry)
 void
 exo_directory_remove(exo_directory *directory, exo_entry *entry)
 {
-    /* nobody waits for it any more */
+    /* its waiting calls have been answered */
     assert(!entry->spawn_wishes && !entry->find_wishes && !entry->batch);
     exo_directory_unindex(directory, entry);
     exo_entry_unplace(entry);
@@ -201,7 +201,8 @@ exo_entry_set_waits(exo_entry *entry, const char *why)
 void
 exo_entry_describe(const exo_entry *entry, char *out, size_t size)
 {
-    if (entry->state == EXO_ENTRY_ALIVE) { /* and who looks for it has heard that it does not */
+    /* a caller that waits nevertheless has heard of its death */
+    if (entry->state == EXO_ENTRY_ALIVE) {
         snprintf(out, size, "the actor '%s' is alive, for all that the head has heard",
                  entry->spec->name);
         return;
@@ -247,8 +248,7 @@ has_room(const exo_cluster_node *node, const Exo__Cluster__Spawn *spec)
     return true;
 }
 
-/* How full a node is: the share of its scarcest resource that is taken, then the number of its
- * actors. */
+/* The load of a node: the used share of its scarcest resource, then the number of its actors. */
 static double
 load_of(const exo_cluster_node *node)
 {
@@ -408,8 +408,7 @@ free_node(exo_cluster_node *n)
     exo_free(n);
 }
 
-/* Forgets the oldest of the lost; of those that ended just now, actors may not have been told
- * yet. */
+/* Forgets the oldest nodes that have ended, except those whose actors have not been handled yet. */
 static void
 trim_nodes(exo_directory *directory)
 {
@@ -537,7 +536,7 @@ exo_job_describe(const exo_job_entry *job, Exo__Cluster__Job *out)
 
 /* --- Everything ------------------------------------------------------------------------------- */
 
-/* The lists of totals and free amounts are one; see exo_directory_list_release. */
+/* The totals and the free amounts share one allocation; exo_directory_free_node_info frees it. */
 static exo_status
 describe_node(const exo_cluster_node *n, Exo__Cluster__NodeInfo **out)
 {
@@ -568,7 +567,8 @@ describe_node(const exo_cluster_node *n, Exo__Cluster__NodeInfo **out)
         resources[i].amount = i < count ? n->amounts[i].total : n->amounts[i - count].free;
         list[i] = &resources[i];
     }
-    list[2 * count] = resources; /* to be freed by it, also when there are none */
+    /* the last element leads to the block to free, also if there are no amounts */
+    list[2 * count] = resources;
     info->total = list;
     info->free = list + count;
     info->n_total = info->n_free = count;

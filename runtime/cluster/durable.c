@@ -1,4 +1,4 @@
-/* The head's file: see durable.h. */
+/* The head's state file: see durable.h. */
 #include "cluster/durable.h"
 
 #include <errno.h>
@@ -20,14 +20,14 @@ static const char *const table_names[TABLES] = {"actors", "jobs"};
 
 #define TEXT_OF_(x) #x
 #define TEXT_OF(x)  TEXT_OF_(x)
-#define APPLICATION 0x65786f67 /* "exog": what says in an SQLite file whose it is */
+#define APPLICATION 0x65786f67 /* "exog", the application id in the SQLite file's header */
 #define COLUMNS                                                                                    \
     "(key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT, info BLOB, spec BLOB)"
 
 struct exo_durable {
     sqlite3 *db;
     sqlite3_stmt *put[TABLES], *remove[TABLES];
-    unsigned depth; /* of exo_durable_begin */
+    unsigned depth; /* nesting of exo_durable_begin */
 };
 
 static exo_status
@@ -54,9 +54,9 @@ first_integer(exo_durable *d, const char *sql)
     return value;
 }
 
-/* A file that is not empty is ours or is left alone. Earlier versions made the tables and said
- * whose they are one after the other: a head that was killed in between left tables, and no
- * word. */
+/* A file that has contents must be a head's state, else it is not touched. Earlier versions made
+ * the tables and set the application id one after the other, so a head that was killed in between
+ * left tables without the id. */
 static exo_status
 check_owner(exo_durable *d, exo_err *err)
 {
@@ -71,13 +71,13 @@ check_owner(exo_durable *d, exo_err *err)
                     sqlite3_db_filename(d->db, "main"));
 }
 
-/* The tables and whose they are come in one transaction: a kill at any moment leaves all of it or
- * nothing. */
+/* Makes the tables and sets the application id in one transaction: a kill at any moment leaves both
+ * or nothing. */
 static exo_status
 make_tables(exo_durable *d, exo_err *err)
 {
-    /* One head at a time: the lock is kept until the file is closed. With a write-ahead log no
-     * change waits for the disk. */
+    /* The exclusive lock is kept until the file is closed, so there is one head at a time. With a
+     * write-ahead log no change waits for the disk. */
     static const char sql[] =
         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
         "BEGIN IMMEDIATE;"
@@ -100,8 +100,8 @@ exo_durable_open(exo_durable **out, const char *path, exo_err *err)
     exo_durable *d = exo_calloc(1, sizeof *d);
     if (!d)
         return exo_fail(err, EXO_NOMEM, "no memory for the head's state");
-    /* Made here, so that it is never anybody else's to read; SQLite gives its journals the mode of
-     * the file. */
+    /* Made here, because then no other user can ever read it. SQLite gives its journals the file's
+     * mode. */
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));

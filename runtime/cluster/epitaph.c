@@ -1,4 +1,5 @@
-/* What is done after a worker's process has ended: see watch.h. */
+/* After the end of a worker's process: the report to the head, and removal of the worker's sockets.
+ * See watch.h. */
 #include "cluster/watch.h"
 
 #include <dirent.h>

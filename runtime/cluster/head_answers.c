@@ -1,6 +1,6 @@
-/* What workers answer when the head has asked them for an actor. They answer on threads of the net;
- * the head hears of it by calls of its own method `started`, a few at a time, so that other calls
- * come between. Read next: head_spawn.c, which has that method. */
+/* Workers' replies to the head's requests for actors. They arrive on threads of the net, and reach
+ * the head as calls of its own method `started`. Few of these are in its mailbox at a time, so
+ * other calls are served between them. Read next: head_spawn.c, which has that method. */
 #include "cluster/head_impl.h"
 
 #include <pthread.h>
@@ -9,15 +9,15 @@
 
 #include <exogym/memory.h>
 
-#define SPAWN_TIMEOUT (60 * EXO_SECOND) /* of a worker that makes an actor                       */
+#define SPAWN_TIMEOUT (60 * EXO_SECOND) /* for a worker to make an actor */
 
 enum {
-    ANSWERS_AT_ONCE = 8 /* in the head's mailbox */
+    ANSWERS_AT_ONCE = 8 /* calls of `started` in the head's mailbox */
 };
 
-/* What comes back of a worker, for the head's lane. */
+/* A request to a worker that has not been answered. */
 struct outcome {
-    struct answers *answers; /* held */
+    struct answers *answers; /* one reference */
     uint64_t key, incarnation, node;
     exo_future *future; /* held */
 };
@@ -44,22 +44,21 @@ read_answer(struct exo_outcome *args, const struct outcome *o, exo_status st, co
     }
 }
 
-/* An answer on its way to the head. */
+/* A reply on its way to the head. */
 struct answer {
-    struct answers *answers; /* held */
+    struct answers *answers; /* one reference */
     struct answer *next;
     struct exo_outcome args;
 };
 
-/* Of what workers answer, a few are in the head's mailbox at a time: calls that come meanwhile
- * stand between them. Guarded by its lock. */
+/* Replies that wait for room in the head's mailbox. Guarded by its lock. */
 struct answers {
     pthread_mutex_t lock;
     unsigned references; /* the head's, and one for each outcome and answer */
     exo_runtime *runtime;
     exo_ref head;
-    bool closed, passing; /* passing: a thread hands answers over */
-    unsigned called;      /* in the mailbox */
+    bool closed, passing; /* passing: a thread hands replies over */
+    unsigned called;      /* number in the mailbox */
     struct answer *first, **last;
 };
 
@@ -77,7 +76,8 @@ drop_answers(struct answers *answers)
 
 static void answer_over(void *owner);
 
-/* The next one that may go to the mailbox. NULL: there is none, and nobody hands over any more. */
+/* Takes the next reply that may go to the mailbox. first: the thread has just begun, and stops if
+ * another one hands over. NULL: none may go, and this thread hands over no more. */
 static struct answer *
 take_answer(struct answers *answers, bool first, bool *closed)
 {
@@ -94,8 +94,8 @@ take_answer(struct answers *answers, bool first, bool *closed)
     return a;
 }
 
-/* As many as may be in the mailbox go there. Each message's arguments are the answer: their release
- * makes room for the next one. */
+/* Sends as many replies as the mailbox may have. The arguments of each message are the reply
+ * itself; their release makes room for the next one. */
 static void
 pass_answers(struct answers *answers)
 {

@@ -1,7 +1,7 @@
-/* What the head's audit log has of its calls: those that change something and name it, and those
- * that are refused. Of calls that only look it has the refused ones.
+/* The head's records in the audit log: refused calls, and calls that note their subject because
+ * they change something. Of calls that only read, only the refused ones are recorded.
  *
- * The note belongs to the lane: a method writes it, and is over before the next one begins. Read
+ * The note belongs to the lane: the method that writes it returns before the next one begins. Read
  * next: head.c (the methods), audit.h. */
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,7 @@ exo_head_note_actor(struct head *h, const char *space, const char *name, const c
     exo_head_note(h, subject, detail);
 }
 
-/* Appends what has room. */
+/* Appends as much as fits. */
 static size_t
 add(char *out, size_t at, size_t size, const char *before, const char *text)
 {

@@ -1,6 +1,6 @@
-/* Who may say what of whom: a node speaks of itself only, and who it is was proven when its
- * connection was made (runtime/net/proof.c), not by what its messages say. Calls of this process
- * itself (no identity) come from the head's own net and keeper.
+/* Rights of the head's callers: a node may speak only of itself. Its identity was proven when its
+ * connection was made (runtime/net/proof.c), and is not taken from its messages. Calls without an
+ * identity come from this process: from the head itself, its net or its keeper.
  *
  * Keeps nothing; the owners of nodes are in the directory. Read next: head.c. */
 #include "cluster/head_impl.h"
@@ -94,7 +94,8 @@ exo_head_holder(const struct head *h, const exo_call_context *call)
     const exo_identity *who = exo_call_identity(call);
     if (!who || who->role != EXO_ACCESS_DRIVER || !who->key[0])
         return exo_head_peer(call);
-    uint64_t hash = h->salt; /* nobody knows it: so no process can call itself by a key's number */
+    /* secret, so that no process can take the number of a key's account for its own */
+    uint64_t hash = h->salt;
     for (const char *c = who->key; *c; c++)
         hash = (hash ^ (uint8_t)*c) * UINT64_C(1099511628211);
     return hash ? hash : 1;
@@ -121,8 +122,8 @@ has_made(const exo_identity *who, const exo_entry *a)
     return a && who->name[0] && strcmp(a->spec->owner, who->name) == 0;
 }
 
-/* "JOB/..." is of a job that runs, and that the caller's key began. No key's namespace has a
- * slash. */
+/* "JOB/..." belongs to a running job that the caller's key began. A job's name may have slashes,
+ * and no key's namespace has one. */
 static bool
 is_of_job(const struct head *h, const exo_identity *who, const char *space)
 {

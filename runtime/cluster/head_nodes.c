@@ -1,5 +1,5 @@
-/* What the head is told of nodes: that they are there, and with which actors; that they have gone,
- * and why. Read next: head_work.c, for what ends with one. */
+/* What nodes tell the head: that they are there, with their actors; that they leave; and the cause
+ * of an end. Read next: head_work.c, for the actors that end with a node. */
 #include "cluster/head_impl.h"
 
 #include <stdio.h>
@@ -12,9 +12,9 @@
 #include "cluster/durable.h"
 #include "net/process.h"
 
-/* Whether the job of an actor that a node tells of may be going on: it runs, under the driver that
- * it had when the actor was made. Until the grace is over its driver may still come; one that is
- * not known later has been forgotten. */
+/* Whether the job of an actor that a node lists may be going on, under the driver that made the
+ * actor. An unknown job may be going on during the grace, because its driver may still register;
+ * later, an unknown job has been forgotten. */
 static bool
 job_goes_on(struct head *h, const Exo__Cluster__Spawn *spec)
 {
@@ -27,7 +27,7 @@ job_goes_on(struct head *h, const Exo__Cluster__Spawn *spec)
            (!job->driver || !spec->driver || job->driver == spec->driver);
 }
 
-/* The entry of an actor that an earlier head made, which kept no file or not of this one. NULL: it
+/* Makes an entry for an actor of an earlier head that is in no file of this head. NULL: the actor
  * must not live. */
 static exo_entry *
 remember_again(struct head *h, const exo_call_context *call, const exo_cluster_node *node,
@@ -37,8 +37,9 @@ remember_again(struct head *h, const exo_call_context *call, const exo_cluster_n
     exo_entry *a = NULL;
     Exo__Cluster__Spawn spec;
     Exo__Cluster__RestartRule rule;
+    /* a key from first_key on: this head made the actor, and has forgotten it since */
     if (!info->spec || !info->key || info->key >= h->first_key || !job_goes_on(h, info->spec))
-        return NULL; /* this head made it, and has forgotten it since */
+        return NULL;
     exo_status st = exo_head_told_spec(h, call, info->spec, &spec, &rule, &err);
     if (st == EXO_OK)
         st = exo_head_new_entry(h, info->key, exo_head_holder(h, call), &spec, &a, &err);
@@ -52,8 +53,9 @@ remember_again(struct head *h, const exo_call_context *call, const exo_cluster_n
     return a;
 }
 
-/* An actor that lives at a node which (again) registers: known from before, or made while the head
- * was away. False: it is dead for us, and there may be another one in its place. */
+/* Takes an actor that lives at a registering node into the table: one known from before, or made
+ * while the head was away. False: the head takes it for dead, and may have made another one in its
+ * place. */
 static bool
 adopt(struct head *h, const exo_call_context *call, exo_cluster_node *node,
       const Exo__Cluster__Actor *info)
@@ -79,7 +81,7 @@ adopt(struct head *h, const exo_call_context *call, exo_cluster_node *node,
     return true;
 }
 
-/* An actor that died when the head could not be told. */
+/* Handles the death of an actor that its node could not report at the time. */
 static void
 bury(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Actor *info)
 {
@@ -91,7 +93,8 @@ bury(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Actor *in
         exo_head_entry_died(h, a, info->cause, info->failed);
 }
 
-/* Of an earlier head, and not told of yet: there are such until the grace is over. */
+/* Whether this node may still list the actor, which belongs to an earlier head. This is possible
+ * until the end of the grace. */
 static bool
 is_awaited(const struct head *h, const exo_entry *a, const exo_cluster_node *node)
 {
@@ -108,7 +111,7 @@ die_unlisted(struct head *h, exo_entry *a, const struct work *w)
         exo_head_entry_died(h, a, w->cause, true);
 }
 
-/* Of what a node may have, before it tells and afterwards. */
+/* Marks the actors that the node may have as not listed. */
 static void
 unlist_all(struct head *h, exo_cluster_node *node)
 {
@@ -145,9 +148,9 @@ end_unlisted(struct head *h, const exo_cluster_node *node, exo_err *err)
     return EXO_OK;
 }
 
-/* What a node that registers tells of its actors, in one message or in several. Those that it does
- * not tell of are not there. *ended (n_actors of it) gets the references of those that it must end;
- * *count is their number. */
+/* Compares the actors that a registering node lists, in one message or several, with the head's
+ * table. Actors that the node does not list are dead. *ended (m->n_actors) receives the references
+ * of those that the node must end, and *count their number. */
 static exo_status
 compare_actors(struct head *h, const exo_call_context *call, exo_cluster_node *node,
                const Exo__Cluster__Register *m, uint64_t *ended, size_t *count, exo_err *err)
@@ -166,7 +169,7 @@ compare_actors(struct head *h, const exo_call_context *call, exo_cluster_node *n
     return m->more ? EXO_OK : end_unlisted(h, node, err);
 }
 
-/* From now on the node is the caller's. */
+/* Makes `owner` the owner of the node. */
 static void
 own_node(exo_cluster_node *node, const exo_identity *owner)
 {
@@ -175,13 +178,13 @@ own_node(exo_cluster_node *node, const exo_identity *owner)
     exo_identity_drop(&before);
     node->watcher = owner && owner->pid ? exo_process_parent(owner->pid) : 0;
     char *key = owner && owner->key[0] ? exo_strdup(owner->key) : NULL;
-    if (key) { /* whatever it says */
+    if (key) { /* the proven key, whatever the message says */
         exo_free(node->key);
         node->key = key;
     }
 }
 
-/* A driver's job runs, from now on or again. */
+/* Begins the job of a driver, or continues it. */
 static exo_status
 begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Register *m,
           uint64_t peer, exo_err *err)
@@ -194,7 +197,7 @@ begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Regi
         return EXO_OK;
     exo_status st = exo_head_take_job(h, job, peer, err);
     if (st != EXO_OK) {
-        /* one that was made just now is forgotten in time */
+        /* so that a job made just now is forgotten in time */
         job->ended = job->ended ? job->ended : exo_head_date();
         return st;
     }
@@ -211,8 +214,8 @@ begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Regi
     return EXO_OK;
 }
 
-/* What a new node may be called: actors are placed by it. The names of other keys, and of nodes of
- * theirs that are lost, are not its to take: then it has that of its own key. */
+/* The name of a new node. Actors are placed by it, so a node may take neither the name of another
+ * key nor that of another key's node, even a lost one. It then gets the name of its own key. */
 static char *
 name_of_node(struct head *h, const exo_identity *who, char *wanted)
 {
@@ -224,7 +227,7 @@ name_of_node(struct head *h, const exo_identity *who, char *wanted)
     return keys || theirs ? exo_pb_text(who->name) : wanted;
 }
 
-/* A node that is counted for the process that registers it. */
+/* Adds or renews a node, charged to the process that registers it. */
 static exo_status
 add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m,
          exo_cluster_node **out, exo_err *err)
@@ -292,7 +295,7 @@ exo_head_register(exo_call_context *call, void *self, const exo_payload *args, e
         st = exo_head_reply(reply, &message.base, err);
     }
     if (st == EXO_OK && !m->more) {
-        exo_head_want_tick(h, exo_head_now(h)); /* there may be room now for what waits */
+        exo_head_want_tick(h, exo_head_now(h)); /* there may be room now for actors that wait */
         exo_head_ask_again(h);
     }
     exo_free(ended);
@@ -300,7 +303,7 @@ exo_head_register(exo_call_context *call, void *self, const exo_payload *args, e
     return st;
 }
 
-/* What a process that is gone waits for. */
+/* Ends the waiting calls of a process that is gone. */
 static void
 forget_peer(struct head *h, uint64_t peer)
 {
@@ -386,7 +389,7 @@ exo_head_epitaph(exo_call_context *call, void *self, const exo_payload *args, ex
         next = a->by_key.next;
         if (a->state == EXO_ENTRY_UNKNOWN && a->last_node == m->node &&
             (!who || strcmp(a->last_key, who->key) == 0))
-            exo_head_entry_died(h, a, cause, true); /* it ended when there was no head */
+            exo_head_entry_died(h, a, cause, true); /* it ended while there was no head */
     }
     if (node) {
         node_gone(h, node, m->cause, false);

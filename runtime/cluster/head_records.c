@@ -1,5 +1,5 @@
-/* What the head keeps of actors and jobs, for one that is started after it; and of jobs while it
- * lives. Read next: durable.c (the file). */
+/* What the head keeps of actors and jobs: in the state file, for a head that starts after this one,
+ * and a job's report in memory. Read next: durable.c (the file). */
 #include "cluster/head_impl.h"
 
 #include <stdio.h>
@@ -48,7 +48,7 @@ exo_head_keep_job(struct head *h, const exo_job_entry *j)
     if (!h->durable)
         return;
     exo_job_describe(j, &info);
-    info.report = exo_pb_text(NULL); /* another head gets the next one */
+    info.report = exo_pb_text(NULL); /* a restarted head gets the next report */
     if (exo_message_pack(&packed, &info.base) != EXO_OK)
         return;
     const exo_durable_row row = {.table = "jobs",
@@ -132,7 +132,8 @@ exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state)
     exo_head_keep_actor(h, a);
 }
 
-/* Has the process where it lived ended? One of this host has a socket as long as it lives. */
+/* Whether the process in which the actor lived has visibly ended: a process of this host has a
+ * socket as long as it lives. */
 static bool
 has_ended(const Exo__Cluster__Actor *was)
 {

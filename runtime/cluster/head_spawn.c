@@ -1,5 +1,5 @@
-/* How the head makes actors: one, several together, and what comes back of the workers. Read next:
- * head_lives.c. */
+/* How the head makes actors, one or several together, and handles the workers' replies. Read next:
+ * head_answers.c, head_lives.c. */
 #include "cluster/head_impl.h"
 
 #include <assert.h>
@@ -11,8 +11,10 @@
 #include "actor/hooks.h"
 #include "cluster/durable.h"
 
-#define NAME_TAKEN (5 * EXO_SECOND) /* for an earlier life to end where the next one begins */
-#define TRY_AGAIN  (10 * EXO_MS)    /* after which it is looked whether it has, at first    */
+/* the time in which an earlier life of the name must end at the node */
+#define NAME_TAKEN (5 * EXO_SECOND)
+/* the first pause between two attempts meanwhile */
+#define TRY_AGAIN (10 * EXO_MS)
 
 enum { /* numbers of Spawn's fields (proto/cluster.proto) */
     CLASS_NAME = 1,
@@ -21,7 +23,6 @@ enum { /* numbers of Spawn's fields (proto/cluster.proto) */
     TOGETHER = 17
 };
 
-/* Begins a life of an actor that has a place. */
 void
 exo_head_begin_life(struct head *h, exo_entry *a)
 {
@@ -36,7 +37,7 @@ exo_head_begin_life(struct head *h, exo_entry *a)
         exo_head_entry_died(h, a, err.text, true);
 }
 
-/* Finds a place for all of them or none. */
+/* Finds places for all of them, or for none. */
 static exo_status
 place_all(struct head *h, exo_entry *const *all, size_t count, exo_err *err)
 {
@@ -51,7 +52,6 @@ place_all(struct head *h, exo_entry *const *all, size_t count, exo_err *err)
     return st;
 }
 
-/* NaN is refused, too: it would spoil every sum that it is in. */
 exo_status
 exo_head_check_resources(Exo__Cluster__Resource *const *list, size_t count, exo_err *err)
 {
@@ -71,7 +71,8 @@ title_of(const Exo__Cluster__Spawn *spec)
     return spec->name[0] ? spec->name : spec->class_name;
 }
 
-/* A group has one rule. */
+/* Checks the supervision group of a spec: it has room, the caller may end its members, and all have
+ * the same rule. */
 static exo_status
 check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec,
             exo_err *err)
@@ -91,7 +92,7 @@ check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Sp
                         "together has %d at most: "
                         "use several groups (docs/security.md)",
                         spec->group, group->count, EXO_GROUP_MEMBERS);
-    /* it ends others */
+    /* a new member may end others, by the group's rule */
     exo_status st = other ? exo_head_check_owner(call, other, "spawn: in its group", err) : EXO_OK;
     if (st != EXO_OK || !other || other->spec->group_rule == spec->group_rule)
         return st;
@@ -115,7 +116,6 @@ check_spec(const Exo__Cluster__Spawn *spec, exo_err *err)
     return exo_head_check_resources(spec->resources, spec->n_resources, err);
 }
 
-/* An entry for a spec that is copied; a dead one of the same name makes room. key 0: a new one. */
 exo_status
 exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Cluster__Spawn *spec,
                    exo_entry **out, exo_err *err)
@@ -123,13 +123,13 @@ exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Clust
     exo_status st = check_spec(spec, err);
     if (st != EXO_OK)
         return st;
-    exo_head_trim(h, 2); /* so that they do not become more */
+    exo_head_trim(h, 2); /* two for each new one, so that the number of the dead does not grow */
     exo_entry *old = spec->name[0] ? exo_head_by_name(h, spec->space, spec->name) : NULL;
     if (old && old->state != EXO_ENTRY_DEAD)
         return exo_fail(err, EXO_EXISTS,
                         "there is an actor '%s' in the namespace '%s' already, on %s", spec->name,
                         spec->space, old->node ? old->node->name : "no node for now");
-    uint64_t incarnation = old ? old->incarnation : 0; /* the name's lives are counted on */
+    uint64_t incarnation = old ? old->incarnation : 0; /* counting of the name's lives goes on */
     if (old) {
         if (h->durable)
             exo_durable_remove(h->durable, "actors", old->key, NULL);
@@ -198,7 +198,6 @@ exo_head_end_batch(struct head *h, exo_spawn_batch *b, exo_status status, const 
     exo_free(b);
 }
 
-/* One of them does not live: none does. */
 void
 exo_head_fail_batch(struct head *h, exo_spawn_batch *b, exo_status status, const char *reason)
 {
@@ -215,7 +214,7 @@ exo_head_fail_batch(struct head *h, exo_spawn_batch *b, exo_status status, const
         exo_directory_unindex(&h->directory, a);
         exo_entry_unplace(a);
         exo_entry_set_cause(a, reason);
-        /* one that is starting is ended when we hear that it lives */
+        /* one that is starting is ended when its start is reported */
         exo_head_set_state(h, a, EXO_ENTRY_DEAD);
     }
     exo_durable_commit(h->durable);
@@ -223,7 +222,7 @@ exo_head_fail_batch(struct head *h, exo_spawn_batch *b, exo_status status, const
     exo_free(b);
 }
 
-/* All of them live: their places, in the order in which they were asked for. */
+/* All of the batch live: replies with their places, in the order of the request. */
 static void
 complete_batch(struct head *h, exo_spawn_batch *b)
 {
@@ -266,14 +265,14 @@ begin_all(struct head *h, exo_entry *const *all, size_t count)
     for (size_t i = 0; i < count; i++) {
         if (w)
             exo_head_add_work(w, all[i]);
-        else if (all[i]->state != EXO_ENTRY_DEAD) /* no slices without memory for them */
+        else if (all[i]->state != EXO_ENTRY_DEAD) /* without memory for slices: at once */
             exo_head_begin_life(h, all[i]);
     }
     exo_head_do_work(h, &w);
 }
 
-/* What a driver makes outside of its namespace is of the job whose namespace it is, and ends with
- * it: it is in nobody's way when another key uses the job's name later. */
+/* Actors that a driver makes outside its namespace belong to the job whose namespace it is, and end
+ * with the job. So none of them is left when another key uses the job's name later. */
 static exo_status
 check_end(const exo_identity *who, const Exo__Cluster__Spawn *spec, exo_err *err)
 {
@@ -289,7 +288,7 @@ check_end(const exo_identity *who, const Exo__Cluster__Spawn *spec, exo_err *err
         spec->space, who->name);
 }
 
-/* A driver's actors are of no job but its own. */
+/* A driver's actors belong to no jobs but its own. */
 static exo_status
 check_job(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec,
           exo_err *err)
@@ -319,7 +318,7 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
     const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
     if (spec->job[0] && !spec->detached && (!job || strcmp(job->state, "running") != 0))
         return exo_fail(err, EXO_NOT_FOUND, "there is no job '%s' that runs", spec->job);
-    /* before it is told what there is */
+    /* before the reply reveals whether the actor exists */
     exo_status allowed = exo_head_check_space(h, call, spec->space, NULL, "spawn", err);
     if (allowed != EXO_OK)
         return allowed;
@@ -328,7 +327,7 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
     if (old && old->state == EXO_ENTRY_ALIVE)
         return reply_actor(old, reply, err);
     if (old && old->state != EXO_ENTRY_DEAD) {
-        exo_directory_stir(&h->directory, old); /* that it is found if its caller goes */
+        exo_directory_stir(&h->directory, old); /* so that the wish is found when its caller goes */
         return exo_head_wish(h, call, &old->spawn_wishes, EXO_QUOTA_FINDS, err);
     }
     exo_entry **all = exo_calloc(count, sizeof *all);
@@ -357,7 +356,7 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
         st = count > 1 ? begin_batch(call, all, count, err)
                        : exo_head_wish(h, call, &all[0]->spawn_wishes, EXO_QUOTAS, err);
     for (size_t i = 0; st != EXO_OK && i < made; i++)
-        exo_directory_remove(&h->directory, all[i]); /* nothing of it was kept yet */
+        exo_directory_remove(&h->directory, all[i]); /* they are not in the state file yet */
     for (size_t i = 0; st == EXO_OK && i < count; i++)
         all[i]->first_life = true;
     if (st == EXO_OK)
@@ -416,7 +415,7 @@ asked_again(void *context, uint64_t tag, exo_future *future)
 
 static const exo_future_hook again_hook = {.done = asked_again};
 
-/* In the name of its caller. */
+/* Repeats the request in its caller's name. */
 static exo_status
 ask_again(struct head *h, struct postponed *p, exo_payload *args, exo_err *err)
 {
@@ -431,7 +430,6 @@ ask_again(struct head *h, struct postponed *p, exo_payload *args, exo_err *err)
     return exo_runtime_deliver(h->runtime, h->self, "spawn", args, p->who, p->again, err);
 }
 
-/* There is another worker, or none will come any more. */
 void
 exo_head_ask_again(struct head *h)
 {
@@ -454,7 +452,7 @@ exo_head_ask_again(struct head *h)
     }
 }
 
-/* Before anything is made: a request that is refused costs little. */
+/* Checks the quotas before anything is made, so that a refused request costs little. */
 static exo_status
 check_quotas(struct head *h, uint64_t peer, const Exo__Cluster__Spawn *spec, exo_err *err)
 {
@@ -476,7 +474,7 @@ check_quotas(struct head *h, uint64_t peer, const Exo__Cluster__Spawn *spec, exo
     return st;
 }
 
-/* What the audit log says of a request that is not unpacked. */
+/* Notes a request that is not unpacked, for the audit log. */
 static void
 note_together(struct head *h, const exo_payload *args, size_t count)
 {
@@ -488,7 +486,7 @@ note_together(struct head *h, const exo_payload *args, size_t count)
     exo_head_note_actor(h, space, name, detail);
 }
 
-/* Before it is unpacked, which would keep others waiting. */
+/* Bounds the number of actors before unpacking, which would keep other callers waiting. */
 static exo_status
 check_together(struct head *h, const exo_payload *args, exo_err *err)
 {
@@ -528,7 +526,7 @@ exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_
     return st;
 }
 
-/* Answers those who wait for it. */
+/* Answers the calls that wait for the actor to live. */
 static void
 tell_alive(struct head *h, exo_entry *a)
 {
@@ -541,14 +539,13 @@ tell_alive(struct head *h, exo_entry *a)
     exo_head_fulfil(h, &a->find_wishes, EXO_OK, NULL, &info.base);
 }
 
-/* It lives: who waits for it is told. */
 void
 exo_head_announce(struct head *h, exo_entry *a)
 {
     a->first_life = false;
     a->alive_since = exo_head_now(h);
     a->name_taken_since = 0;
-    a->listed = true; /* its node need not tell of it */
+    a->listed = true; /* its node need not list it */
     exo_directory_index(&h->directory, a);
     exo_head_set_state(h, a, EXO_ENTRY_ALIVE);
     tell_alive(h, a);
@@ -560,10 +557,9 @@ exo_head_announce(struct head *h, exo_entry *a)
     }
 }
 
-/* The node says that there is an actor of that name: an earlier life, which we had it end, or one
- * that an earlier head asked for and that we will have it end when it registers. What makes and
- * what ends actors do not wait for each other there. So this life has not been, and is tried again,
- * for a while. */
+/* The node says that the name is taken. It is taken by an earlier life that the head has ended
+ * there, or by an actor of an earlier head, which will be ended when the node registers. The node
+ * does not order starts after ends, so this life does not count, and is tried again for a while. */
 static bool
 try_again(struct head *h, exo_entry *a)
 {
@@ -599,13 +595,13 @@ exo_head_started(exo_call_context *call, void *self, const exo_payload *args, ex
     exo_entry *a = exo_head_by_key(h, o->key);
     bool same = a && a->incarnation == o->incarnation;
     if (!same || a->state != EXO_ENTRY_STARTING) {
-        /* It was killed, its node lost, or its job or group ended meanwhile; or its node registered
-         * again, with it. */
+        /* Meanwhile the actor was killed, its node was lost, or its job or group ended; or its node
+         * registered again and listed it. */
         if (o->status == EXO_OK && !(same && a->state == EXO_ENTRY_ALIVE && a->id == o->id))
             exo_head_kill_at(h, o->node, o->id, "it is not wanted any more", true);
         return EXO_OK;
     }
-    if (o->status == EXO_TIMEOUT) { /* should it have started all the same */
+    if (o->status == EXO_TIMEOUT) { /* it may still start */
         struct exo_head_kill kill = {.key = o->key, .incarnation = o->incarnation};
         exo_head_end_at(h, o->node, &kill, "it took too long to start");
     }
@@ -615,7 +611,8 @@ exo_head_started(exo_call_context *call, void *self, const exo_payload *args, ex
         exo_head_fail_batch(h, a->batch, (exo_status)o->status, o->reason);
         return EXO_OK;
     }
-    if (o->status != EXO_OK && a->first_life) { /* who asked for it hears of it; it never lived */
+    /* it never lived: its callers are told, and it is forgotten */
+    if (o->status != EXO_OK && a->first_life) {
         exo_head_fulfil(h, &a->spawn_wishes, (exo_status)o->status, o->reason, NULL);
         exo_head_fulfil(h, &a->find_wishes, EXO_NOT_FOUND, o->reason, NULL);
         discard(h, a);

@@ -1,4 +1,5 @@
-/* What is in a cluster, as JSON. */
+/* The contents of a cluster as JSON, and a job's report. Keeps nothing; runs on the caller's
+ * thread. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -11,8 +12,8 @@
 #include "cluster/quota.h"
 #include "cluster/remote.h"
 
-/* JSON is UTF-8; what a process is called, or what it died of, need not be, and a text may have
- * been cut within a character. */
+/* A JSON string. JSON is UTF-8, but names and causes may have any bytes, and a text may be cut
+ * within a character; bytes other than ASCII are then replaced. */
 static json_t *
 text_of(const char *text)
 {
@@ -108,13 +109,13 @@ job_json(const Exo__Cluster__Job *j)
                             text_of(j->state), "cause", text_of(j->cause), "began",
                             (json_int_t)j->began, "ended", (json_int_t)j->ended);
     json_t *report = j->report[0] ? json_loads(j->report, 0, NULL) : NULL;
-    if (json_is_object(report)) /* anybody can tell the head anything */
+    if (json_is_object(report)) /* the text is a driver's, and the head does not check it */
         json_object_set(job, "report", report);
     json_decref(report);
     return job;
 }
 
-/* Of the first part, but for the actors, which any part has. */
+/* The whole listing, from its first part. `actors` has the actors of all parts. */
 static json_t *
 listing_json(const Exo__Cluster__Listing *listing, json_t *actors)
 {
@@ -132,7 +133,8 @@ listing_json(const Exo__Cluster__Listing *listing, json_t *actors)
                      "peers", peers);
 }
 
-/* The part of the list after that actor; 0: the first one. Released with EXO_RELEASE. */
+/* Asks for the part of the list after that actor; 0: the first part. The caller releases *out with
+ * EXO_RELEASE. */
 static exo_status
 ask_list(exo_cluster *cluster, uint64_t after, exo_time deadline, Exo__Cluster__Listing **out,
          exo_err *err)
@@ -243,7 +245,7 @@ exo_cluster_list_objects(exo_cluster *cluster, exo_time deadline, char **out, ex
         return st;
     json_t *list = json_array();
     for (size_t i = 0; i < listing->n_nodes; i++) {
-        /* One that goes just now is no reason to say nothing of the others. */
+        /* A node that ends just now does not keep the others from the list. */
         if (strcmp(listing->nodes[i]->state, "alive") == 0)
             ask_node(cluster, listing->nodes[i], list, deadline, NULL);
     }

@@ -9,8 +9,8 @@
 
 /* --- Depth ------------------------------------------------------------------------------------ */
 
-/* Unpacking recurses for every message within a message, as deep as the sender likes: a Spawn
- * within a Spawn within a Spawn would run out of stack. So the bytes are looked through first. */
+/* Unpacking recurses into each message within a message, to any depth that the sender chooses: a
+ * Spawn within a Spawn within a Spawn would exhaust the stack. So the bytes are checked first. */
 enum {
     MAX_DEPTH = 4, /* a Register has Actors, a Spawn has Spawns with Resources */
     /* messages within the arguments of a method: an empty one takes 2 bytes packed, and 300
@@ -38,7 +38,7 @@ is_flat(const ProtobufCMessageDescriptor *descriptor, exo_wire_bytes b, int dept
 }
 
 /* The bytes are read several times: here, and by protobuf-c, which counts before it fills. So they
- * must be ours alone. */
+ * must not change meanwhile: exo_payload_stable copies shared ones. */
 static void *
 unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload, size_t parts)
 {
@@ -67,7 +67,7 @@ exo_message_unpack_args(const ProtobufCMessageDescriptor *descriptor, const exo_
 }
 
 enum {
-    /* which exo_message_text looks at: packed, fields stand in the order of their numbers */
+    /* fields that exo_message_text looks at: packed, fields stand in the order of their numbers */
     FIRST_FIELDS = 64
 };
 

@@ -1,5 +1,6 @@
-/* Objects by name: see object.h. On the host of its maker an object is imported; from elsewhere it
- * is fetched in pieces, some of them on their way at once. */
+/* Objects by name: see object.h. An object of this host is imported; one of another host is
+ * fetched, in pieces of which several are requested at a time. Keeps nothing; runs on the caller's
+ * thread. */
 #include <exogym/object.h>
 
 #include <assert.h>
@@ -10,13 +11,13 @@
 #include "net/process.h"
 
 enum {
-    PIECE = 4 << 20, /* bytes                       */
-    WINDOW = 4       /* pieces on their way at once */
+    PIECE = 4 << 20, /* bytes */
+    WINDOW = 4       /* pieces requested at a time */
 };
 
-/* What an exo_object_id holds. */
+/* The contents of an exo_object_id. */
 struct name {
-    uint64_t node; /* 0: of a runtime without a cluster */
+    uint64_t node; /* 0: a runtime without a cluster */
     exo_object_handle handle;
 };
 

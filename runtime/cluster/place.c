@@ -1,4 +1,4 @@
-/* Where a process of a cluster is: see place.h. */
+/* The place of a process in a cluster: see place.h. */
 #include "cluster/place.h"
 
 #include <ctype.h>
@@ -82,7 +82,7 @@ has_ended(int pid)
         return errno == ENOENT;
     const char *end = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
     fclose(file);
-    return end && strncmp(end, ") Z", 3) == 0; /* nobody has asked for its status yet */
+    return end && strncmp(end, ") Z", 3) == 0; /* a zombie: its parent has not waited for it yet */
 }
 
 bool
@@ -90,10 +90,11 @@ exo_cluster_place_has_owner(const char *path)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     size_t length = strlen(path);
-    /* Of another type than ours are: it is told whether there is one, and never connected. */
+    /* A datagram socket cannot connect to our stream sockets, but the error says whether one has a
+     * listener. */
     int fd = length < sizeof at.sun_path ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
     if (fd < 0)
-        return true; /* not known */
+        return true; /* unknown */
     memcpy(at.sun_path, path, length + 1);
     bool refused = connect(fd, (const struct sockaddr *)&at, sizeof at) != 0 &&
                    (errno == ECONNREFUSED || errno == ENOENT);
@@ -133,7 +134,7 @@ exo_cluster_place_folder(exo_cluster_place *p, const exo_cluster_opts *opts, exo
     return find_folder(p, opts, err);
 }
 
-/* One head at a time: a socket that is there would be taken away from who has it. */
+/* One head at a time: a second one would take the socket away from the first. */
 static exo_status
 lock_head(exo_cluster_place *p, exo_err *err)
 {
@@ -157,8 +158,8 @@ is_loopback(const char *endpoint)
            strncmp(endpoint, "tcp://localhost:", 16) == 0;
 }
 
-/* Others are lenient: libzmq takes what is left of a port that is too large. `least`: 0 where any
- * free port can be meant. */
+/* Checks a tcp address here, because libzmq takes a port modulo 65536. least: the smallest port; 0
+ * where any free port may be meant. */
 static exo_status
 check_tcp(const char *address, long least, exo_err *err)
 {
@@ -193,7 +194,7 @@ static exo_status
 find_endpoints(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     static const char *const roles[] = {"driver", "worker", "head", "guest"};
-    static _Atomic unsigned joined; /* of this process: tests join several times */
+    static _Atomic unsigned joined; /* in this process: tests join several times */
     const char *keyed = p->keys_for_local ? EXO_NET_KEYED : "";
     int length = opts->role == EXO_ROLE_HEAD
                      ? snprintf(p->socket, sizeof p->socket, "%s/head%s", p->folder, keyed)
@@ -236,7 +237,7 @@ write_address(const struct sockaddr *address, socklen_t size, const char *port, 
     return n > 0 && (size_t)n < length && !is_loopback(out);
 }
 
-/* Where this host's packets to the head come from: nothing is sent. */
+/* The local address of the route to the head. Nothing is sent. */
 static bool
 address_towards(const char *head, const char *port, char *out, size_t length)
 {
@@ -262,7 +263,7 @@ address_towards(const char *head, const char *port, char *out, size_t length)
     return good;
 }
 
-/* The first address of this host that is not only its own. */
+/* The first IPv4 address of this host that is not loopback. */
 static bool
 first_address(const char *port, char *out, size_t length)
 {
@@ -296,7 +297,7 @@ exo_cluster_place_public(const exo_cluster_place *p, const exo_cluster_opts *opt
 
 /* --- Keys ------------------------------------------------------------------------------------- */
 
-/* A public key, or the path of a file that exo_keys_save wrote. */
+/* Reads a public key, given as text or as the path of a file that exo_keys_save wrote. */
 static exo_status
 read_public_key(const char *given, char out[EXO_KEY_TEXT], exo_err *err)
 {
@@ -341,7 +342,7 @@ find_keys(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
                  opts->keys);
     if (!opts->authorized && access(folder, F_OK) != 0 && opts->num_listen == 0 &&
         !p->keys_for_local)
-        return EXO_OK; /* it listens nowhere that asks for keys */
+        return EXO_OK; /* it listens nowhere that requires keys */
     if (access(folder, F_OK) != 0)
         return exo_fail(
             err, EXO_NOT_FOUND,
@@ -350,8 +351,8 @@ find_keys(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
     return exo_allow_list_load(&p->allowed, folder, err);
 }
 
-/* Whoever answers at the head's address has a worker run code, and hears what anybody else asks
- * for: over tcp it proves who it is. */
+/* The process at the head's address makes a worker run code, and receives the requests of others.
+ * Over tcp it must prove by its key that it is the head. */
 static exo_status
 check_trust(const exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
@@ -407,7 +408,7 @@ exo_cluster_place_head(const exo_cluster_place *p)
     return other ? p->head_keyed : p->head;
 }
 
-/* Where keys are wanted of processes of this host, too, each has some, and the head's. */
+/* Where local processes need keys, each has its own keys, and the head's public key. */
 static exo_status
 check_local(const exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {

@@ -1,4 +1,4 @@
-/* Quotas: see quota.h. */
+/* Quotas and accounts: see quota.h. */
 #include "cluster/quota.h"
 
 #include <assert.h>
@@ -113,7 +113,7 @@ exo_account_name(exo_accounts *accounts, uint64_t peer, const char *name)
         return;
     HASH_FIND(hh, accounts->by_peer, &peer, sizeof peer, account);
     if (account && !account->name)
-        account->name = exo_strdup(name); /* without memory it stays without a name */
+        account->name = exo_strdup(name); /* without memory the account stays unnamed */
 }
 
 const exo_account *

@@ -1,9 +1,9 @@
-/* Calls to other processes: from exo_call through a reference until the future is complete. How
- * they are answered there: remote_serve.c.
+/* Calls to other processes: from exo_call through a reference until the future is complete.
+ * remote_serve.c has the other side.
  *
- * A pending call's number is (generation << 32 | slot + 1), so that a reply that comes late finds
- * nothing. Slots move when the table grows: a pointer to one is good only while the remote's lock,
- * which guards them all, is held. */
+ * A pending call's number is (generation << 32 | slot + 1), so that a late reply finds nothing.
+ * Slots move when the table grows: a pointer to one is valid only while the remote's lock, which
+ * guards them all, is held. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,18 +12,19 @@
 #include "cluster/remote_impl.h"
 
 enum {
-    FIRST_WATCHES = 256 /* monitors of a connection before which nobody looks for dropped ones */
+    /* monitors of a connection below which dropped ones are not looked for */
+    FIRST_WATCHES = 256
 };
 
 struct pending {
     exo_future *future; /* held; NULL: free */
     exo_object *lent;   /* held: the arguments, until the callee has them; may be NULL */
     exo_ref actor;
-    bool watches; /* a monitor: its reply is a death */
+    bool watches; /* a monitor: its reply reports a death */
     struct channel *channel;
     uint32_t generation;
-    uint32_t next_free;  /* index + 1 */
-    uint32_t prev, next; /* of the channel, index + 1 */
+    uint32_t next_free;  /* among the free ones, index + 1 */
+    uint32_t prev, next; /* among the channel's, index + 1; 0: none */
 };
 
 /* --- Pending calls ---------------------------------------------------------------------------- */
@@ -72,7 +73,7 @@ new_pending_locked(exo_remote *r, struct channel *channel, exo_ref actor, bool w
     return p;
 }
 
-/* What a call held that is not pending any more. */
+/* What a pending call held, to be released without the lock. */
 struct taken {
     exo_future *future;
     exo_object *lent;
@@ -107,8 +108,8 @@ release_taken(struct taken *taken)
 
 /* --- Calling ---------------------------------------------------------------------------------- */
 
-/* The future of a pending call is complete. If that was not the reply's doing, the callee need not
- * go on. */
+/* The future of a pending call is complete. If the call is still pending, no reply completed it,
+ * and the callee is told to cancel it. */
 static void
 call_done(void *context, uint64_t id, exo_future *future)
 {
@@ -129,7 +130,7 @@ call_done(void *context, uint64_t id, exo_future *future)
         exo_net_send(r->net, peer, &cancel, NULL, NULL);
         exo_peer_drop(&peer);
     }
-    exo_net_kick(r->net); /* somebody may wait for it in the loop */
+    exo_net_kick(r->net); /* a thread in the loop may wait for this future */
 }
 
 static bool
@@ -141,7 +142,7 @@ drive_for_call(void *context, bool (*done)(void *argument), void *argument, exo_
 
 static const exo_future_hook call_hook = {.done = call_done, .drive = drive_for_call};
 
-/* Finds where a call goes, and makes it pending. */
+/* Finds the destination of a call, and makes the call pending. */
 static exo_status
 begin_call(exo_remote *r, exo_ref actor, exo_future *future, exo_envelope *e, exo_peer **peer,
            char system[EXO_WIRE_NAME], exo_err *err)
@@ -229,7 +230,7 @@ exo_remote_call(void *context, exo_ref actor, const char *method, exo_payload *a
     return st;
 }
 
-/* Calls without waiting: the reply goes nowhere. */
+/* A call whose reply is ignored. */
 static exo_status
 tell(exo_remote *r, exo_ref actor, const char *method, exo_payload *args, exo_err *err)
 {
@@ -260,8 +261,8 @@ exo_remote_kill(void *context, exo_ref actor, const char *cause, exo_err *err)
 
 /* --- Monitors --------------------------------------------------------------------------------- */
 
-/* Monitors of a connection whose futures nobody has any more, held; NULL: it is not time to look,
- * or there are none. */
+/* The monitors of a connection whose futures only this table holds. The list's futures are held.
+ * NULL: it is not time to look, or there is no memory. */
 static exo_future **
 take_forsaken_locked(exo_remote *r, struct channel *c, size_t *count)
 {
@@ -277,8 +278,8 @@ take_forsaken_locked(exo_remote *r, struct channel *c, size_t *count)
     return list;
 }
 
-/* Cancels monitors that were dropped without: they would be pending until their actors die. Each is
- * looked at a few times in all. */
+/* Cancels monitors whose owners dropped them without cancelling; else they would be pending until
+ * their actors die. The threshold doubles, so each monitor is looked at only a few times. */
 static void
 sweep_watches(exo_remote *r, exo_ref actor)
 {

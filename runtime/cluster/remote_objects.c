@@ -1,6 +1,6 @@
-/* Objects that go with calls between processes: payloads in memory that a host's processes share,
- * and what a process tells others of its objects. Nothing is kept here: who lends an object holds
- * it (remote_calls.c, remote_serve.c). Objects by name: objects.c. */
+/* Objects that go with calls between processes: payloads in memory that the processes of a host
+ * share, and the process's own methods about its objects and actors. Nothing is kept here: the
+ * lender of an object holds it (remote_calls.c, remote_serve.c). Objects by name: objects.c. */
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -10,14 +10,14 @@
 #include "cluster/remote_impl.h"
 
 enum {
-    /* payloads from here on go to processes of this host in shared memory */
+    /* smallest payload that goes to processes of this host in shared memory */
     OBJECT_BYTES = 256 * 1024
 };
 
 /* --- Payloads in shared memory ---------------------------------------------------------------- */
 
-/* Whoever imports an object opens it through this process's /proc/PID/fd, which the kernel forbids
- * where a process is not dumpable. Then payloads go as bytes. */
+/* Whether others can import objects of this process. They open an object through /proc/PID/fd,
+ * which the kernel forbids if the process is not dumpable. Payloads are then sent as bytes. */
 static bool
 may_be_looked_into(void)
 {
@@ -33,8 +33,8 @@ exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *pay
     if (!exo_peer_is_near(peer) || (!object && payload->size < OBJECT_BYTES) ||
         !may_be_looked_into())
         return EXO_OK;
-    /* What belongs to a third process may be gone before it is imported: it is sent on as our
-     * own. */
+    /* An imported object belongs to another process, and may be gone before the other side imports
+     * it. So its bytes are copied into an object of this process. */
     if (object && !exo_object_is_imported(object))
         exo_object_hold(object);
     else if (exo_object_put(&object, payload->data, payload->size, NULL) != EXO_OK)
@@ -70,7 +70,8 @@ exo_remote_fetch_payload(const exo_envelope *e, exo_payload *out, exo_err *err)
 
 /* --- Methods of the process itself ------------------------------------------------------------ */
 
-/* A piece of an object of this process, for another host: a part of its memory, not a copy. */
+/* A piece of an object of this process, for another host. It is a part of the object's memory, not
+ * a copy. */
 static void
 release_piece(void *owner)
 {
@@ -105,7 +106,7 @@ read_piece(const exo_payload *args, exo_payload *out, exo_err *err)
     return EXO_OK;
 }
 
-/* Objects of this process, gathered. */
+/* The objects of this process. */
 struct gathering {
     exo_remote_object *objects;
     size_t count, cap;
@@ -161,7 +162,7 @@ list_deaths(exo_remote *r, const exo_payload *args, exo_payload *out, exo_err *e
         memcpy(&actor.id, (const uint8_t *)args->data + at, sizeof actor.id);
         if (exo_runtime_lives(r->runtime, actor))
             continue;
-        if (!(actor.id & EXO_REMOTE)) /* else it is no actor of this process */
+        if (!(actor.id & EXO_REMOTE)) /* otherwise it is no actor of this process */
             exo_cause(r->runtime, actor, cause, sizeof cause);
         exo_text_add_bytes(&text, (const char *)&actor.id, sizeof actor.id);
         exo_text_add_bytes(&text, cause, strlen(cause) + 1);

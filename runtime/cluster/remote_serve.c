@@ -1,9 +1,9 @@
-/* Calls of other processes: from the envelope to an actor of this one, and its reply back. How they
- * are called there: remote_calls.c.
+/* Calls of other processes: from the envelope to an actor of this process, and its reply back.
+ * remote_calls.c has the other side.
  *
- * A call that is served is in the table `serving` until its future is complete; an object that went
- * with its reply is in `loans` until the caller has it or is lost. The remote's lock guards both
- * tables; what is in them does not change. */
+ * A call is in the table `serving` until its future is complete. An object of its reply is in
+ * `loans` until the caller has it or is lost. The remote's lock guards both tables; the members
+ * that identify an entry do not change. Read next: access.c, remote_gate.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,12 +18,13 @@
 #include "cluster/remote_impl.h"
 
 enum {
-    /* calls of one connection's peer, which may have given some of them up, that may be going on */
+    /* calls of one connection that may run here: the window, and as many that the caller has given
+     * up */
     SERVED = 2 * WINDOW,
-    SPAWN_ASKER = 22 /* number of a field of Spawn (proto/cluster.proto) */
+    SPAWN_ASKER = 22 /* number of Spawn's field `asker` (proto/cluster.proto) */
 };
 
-/* A call that is going on here. */
+/* A call that runs here. */
 struct serving {
     exo_remote *remote;
     struct {
@@ -31,27 +32,27 @@ struct serving {
         uint64_t id;
     } key;
     exo_peer *peer;          /* held */
-    struct channel *channel; /* of the peer; it counts this */
-    exo_future *future;      /* held until the reply is out */
+    struct channel *channel; /* the peer's, which counts this call */
+    exo_future *future;      /* held until the reply is sent */
     bool monitors, cancelled;
-    struct serving *prev, *next; /* of the channel */
+    struct serving *prev, *next; /* among the channel's */
     UT_hash_handle hh;
 };
 
-/* An object that went with a reply, held until the caller has it. */
+/* An object of a reply, held until the caller has it. */
 struct loan {
     struct {
         const exo_peer *peer;
         uint64_t id;
     } key;
     exo_object *object;
-    struct channel *channel;  /* of the peer */
-    struct loan *prev, *next; /* of the channel */
+    struct channel *channel;  /* the peer's */
+    struct loan *prev, *next; /* among the channel's */
     UT_hash_handle hh;
 };
 
-/* Whether the peer has so much of what it was lent not acknowledged that it gets bytes instead. One
- * object may be larger than the quota. */
+/* Whether the peer has so many unacknowledged objects that it gets bytes instead. The quota is
+ * checked before a loan, so the last object may exceed it. */
 static bool
 has_enough(exo_remote *r, exo_peer *peer)
 {
@@ -80,7 +81,7 @@ count_loan_locked(exo_remote *r, struct loan *loan, bool lent)
     }
 }
 
-/* Keeps an object until the caller has it; it is the table's from here on. */
+/* Holds an object until the caller has it. The reference to it moves into the table. */
 static exo_status
 lend(exo_remote *r, exo_peer *peer, uint64_t id, exo_object *object, exo_err *err)
 {
@@ -93,7 +94,7 @@ lend(exo_remote *r, exo_peer *peer, uint64_t id, exo_object *object, exo_err *er
     loan->key.id = id;
     loan->object = object;
     pthread_mutex_lock(&r->lock);
-    /* else nobody would take it back */
+    /* a loan to a closed connection would never be taken back */
     loan->channel = exo_peer_is_open(peer) ? exo_peer_user(peer) : NULL;
     bool open = loan->channel && !loan->channel->closed;
     if (open)
@@ -106,7 +107,7 @@ lend(exo_remote *r, exo_peer *peer, uint64_t id, exo_object *object, exo_err *er
     return exo_fail(err, EXO_PEER_LOST, "the caller is lost");
 }
 
-/* The call's future is complete: the reply goes out. */
+/* The call's future is complete: sends the reply. */
 static void
 serving_done(void *context, uint64_t unused, exo_future *future)
 {
@@ -134,8 +135,8 @@ serving_done(void *context, uint64_t unused, exo_future *future)
     if (st == EXO_OK)
         st = exo_net_send(r->net, s->peer, &reply, lent ? NULL : &value, &err);
     exo_payload_release(&value);
-    if (st == EXO_INVAL || st == EXO_NOMEM ||
-        st == EXO_FULL) { /* the caller shall not wait for a reply that cannot be sent */
+    /* the caller must not wait for a reply that cannot be sent */
+    if (st == EXO_INVAL || st == EXO_NOMEM || st == EXO_FULL) {
         exo_envelope failure = {
             .kind = EXO_WIRE_REPLY, .id = s->key.id, .status = st, .text = err.text};
         exo_net_send(r->net, s->peer, &failure, NULL, NULL);
@@ -163,7 +164,7 @@ has_method(const exo_actor_class *c, const char *name)
     return false;
 }
 
-/* What the row of the table is that a call of an actor falls under. */
+/* The method's name in the table of access.c, for a call of an actor that is not a system actor. */
 static const char *
 row_of(const exo_actor_info *info, const char *method)
 {
@@ -183,7 +184,8 @@ ends(const char *row)
            strcmp(row, METHOD_DRAIN) == 0 || strcmp(row, METHOD_KILL) == 0;
 }
 
-/* A driver reaches what is in its namespace and what it has made, and ends the latter. */
+/* A driver may reach actors of its namespace and actors that it has made, and may end only the
+ * latter. */
 static exo_status
 check_driver(exo_remote *r, const exo_identity *who, const exo_actor_info *info, exo_ref actor,
              const char *row, exo_err *err)
@@ -203,8 +205,8 @@ check_driver(exo_remote *r, const exo_identity *who, const exo_actor_info *info,
     return EXO_OK;
 }
 
-/* What the process is made of takes no orders from elsewhere: nobody would be there to do its work,
- * and nobody would know. */
+/* System actors, of which a process consists, accept no stop or kill from other processes: nobody
+ * would do their work afterwards, and nobody would notice. */
 static exo_status
 check_system(const exo_identity *who, const exo_actor_info *info, const char *method, exo_err *err)
 {
@@ -214,13 +216,13 @@ check_system(const exo_identity *who, const exo_actor_info *info, const char *me
                         info->name, method);
     if (strcmp(method, "ping") == 0 || strcmp(method, "dump") == 0)
         return exo_access_check(who, "actor", method, &right, err);
-    if (!has_method(info->actor_class, method)) /* to be told what there is */
+    if (!has_method(info->actor_class, method)) /* it will be told that there is no such method */
         return who->role == EXO_ACCESS_NONE ? exo_access_check(who, info->name, method, &right, err)
                                             : EXO_OK;
     return exo_access_check(who, info->name, method, &right, err);
 }
 
-/* May this caller call that? */
+/* Whether this caller may make that call. */
 static exo_status
 check_access(exo_remote *r, const exo_identity *who, exo_ref actor, const char *method,
              exo_err *err)
@@ -233,9 +235,9 @@ check_access(exo_remote *r, const exo_identity *who, exo_ref actor, const char *
     if (who->role == EXO_ACCESS_ADMIN && method[0] != '$' && strcmp(method, "stop") != 0 &&
         strcmp(method, "started") != 0 && strcmp(method, "go_on") != 0 &&
         strcmp(method, "tick") != 0)
-        return EXO_OK; /* without a look at the actor */
+        return EXO_OK; /* needs no look at the actor */
+    /* a dead actor */
     if (!exo_runtime_look(r->runtime, actor, &info))
-        /* it is dead */
         return who->role ? EXO_OK : exo_fail(err, EXO_DENIED, "the caller may call nothing here");
     if (info.space && strcmp(info.space, EXO_SYSTEM_SPACE) == 0) {
         st = check_system(who, &info, method, err);
@@ -251,8 +253,8 @@ check_access(exo_remote *r, const exo_identity *who, exo_ref actor, const char *
     return st;
 }
 
-/* Enters a call into the audit log: one that is refused, or that ends an actor. Of other calls
- * there are too many. */
+/* Records a call in the audit log: one that is refused, or that ends an actor. Other calls are too
+ * many. */
 static void
 record_call(exo_remote *r, exo_audit_event event, const exo_peer *peer, const exo_envelope *e,
             exo_ref actor, exo_status status, const exo_err *err)
@@ -283,21 +285,22 @@ record_call(exo_remote *r, exo_audit_event event, const exo_peer *peer, const ex
         exo_actor_info_release(&info);
 }
 
-/* A call that is allowed, before it is made: one that ends an actor. */
+/* Records an allowed call that ends an actor, before it is made. */
 static void
 record_end(exo_remote *r, const exo_peer *peer, const exo_envelope *e, exo_ref actor)
 {
     exo_actor_info info;
     if (!r->audit || !ends(e->method) || !exo_runtime_look(r->runtime, actor, &info))
         return;
-    bool own = has_method(info.actor_class, e->method); /* and ends nothing */
+    /* then the call is one of the class's methods and ends nothing */
+    bool own = has_method(info.actor_class, e->method);
     exo_actor_info_release(&info);
     if (!own)
         record_call(r, EXO_AUDIT_KILL, peer, e, actor, EXO_OK, &(exo_err){0});
 }
 
-/* A call that came to nothing, if the caller is to blame: a full mailbox of some actor is none of
- * its doing. */
+/* Records a failed call if the caller is to blame. The full mailbox of an ordinary actor is not the
+ * caller's fault. */
 static void
 record_failure(exo_remote *r, const exo_peer *peer, const exo_envelope *e, exo_ref actor,
                exo_status st, const exo_err *err)
@@ -308,7 +311,7 @@ record_failure(exo_remote *r, const exo_peer *peer, const exo_envelope *e, exo_r
         record_call(r, EXO_AUDIT_QUOTA, peer, e, actor, st, err);
 }
 
-/* What is not the actor's own method. True: it was such, and *st is its result. */
+/* Runs a method that is not the actor's own. True: it was one, and *st is its result. */
 static bool
 run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload *args,
             exo_future *future, exo_status *st, exo_err *err)
@@ -335,8 +338,8 @@ run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload 
     return true;
 }
 
-/* FULL: it has enough of the peer's calls to do. A caller's own window is no bound for a callee
- * that does not trust it, nor are replies that the peer does not read. */
+/* Counts the call. FULL: too many calls of the peer run here, or it does not read its replies. The
+ * callee does not trust the caller to keep its own window. */
 static exo_status
 begin_serving(exo_remote *r, exo_peer *peer, struct serving *s, exo_err *err)
 {
@@ -363,8 +366,8 @@ begin_serving(exo_remote *r, exo_peer *peer, struct serving *s, exo_err *err)
     return st;
 }
 
-/* For whom the head wants something of this worker. 0: for itself, or it is seen when the arguments
- * are there. */
+/* The process for which the head asks something of this worker. 0: the head itself, or the
+ * arguments are not there yet. */
 static uint64_t
 asker_of(const exo_envelope *e, const exo_payload *args)
 {
@@ -372,8 +375,7 @@ asker_of(const exo_envelope *e, const exo_payload *args)
     return spawns ? exo_message_number(args, SPAWN_ASKER) : 0;
 }
 
-/* Enters the call among those that are served here; what became of it is told by its future's
- * hook. */
+/* Enters the call into `serving`; the hook of its future will send the reply. */
 static exo_status
 open_serving(exo_remote *r, exo_peer *peer, const exo_envelope *e, struct serving **out,
              exo_err *err)
@@ -400,7 +402,7 @@ open_serving(exo_remote *r, exo_peer *peer, const exo_envelope *e, struct servin
     return st;
 }
 
-/* A call of the process itself, which no actor serves: it is over then. */
+/* Serves a call of the process itself: no actor is involved, and the call is complete on return. */
 static exo_status
 serve_own(exo_remote *r, const exo_peer *peer, const exo_envelope *e, const exo_payload *args,
           exo_future *future, exo_err *err)
@@ -415,7 +417,7 @@ serve_own(exo_remote *r, const exo_peer *peer, const exo_envelope *e, const exo_
     return st;
 }
 
-/* Finds the actor, and gives it the call, unless the caller may not call it. */
+/* Finds the actor, checks the caller's right, and delivers the call. */
 static exo_status
 serve_actor(exo_remote *r, struct channel *channel, exo_peer *peer, const exo_envelope *e,
             exo_payload *args, exo_future *future, exo_ref *actor, exo_err *err)
@@ -439,7 +441,7 @@ serve_actor(exo_remote *r, struct channel *channel, exo_peer *peer, const exo_en
                : exo_runtime_deliver(r->runtime, *actor, e->method, args, who, future, err);
 }
 
-/* Its large arguments, and what a call of the cluster's own actors may have of them. */
+/* Fetches large arguments, and bounds those of a system actor's method. */
 static exo_status
 take_args(const exo_envelope *e, bool system, exo_payload *args, exo_err *err)
 {
@@ -473,7 +475,7 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
     }
     struct channel *channel = s->channel;
     st = take_args(e, system, args, &err);
-    /* s may be gone as soon as the future is complete */
+    /* s may be freed as soon as the future is complete */
     exo_future *future = exo_future_hold(s->future);
     exo_future_set_hook(future, &serving_hook, s, 0);
     if (st == EXO_OK)
@@ -490,7 +492,7 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
 void
 exo_remote_cancel_call(exo_remote *r, exo_peer *peer, uint64_t id)
 {
-    struct serving *s = NULL, probe = {0}; /* zeroed: the key's padding counts */
+    struct serving *s = NULL, probe = {0}; /* the key's padding must be zero */
     struct loan *loan = NULL;
     exo_future *future = NULL;
     probe.key.peer = peer;
@@ -512,7 +514,7 @@ exo_remote_cancel_call(exo_remote *r, exo_peer *peer, uint64_t id)
     exo_free(loan);
 }
 
-/* Work that nobody waits for any more need not be done. Those whose methods run stay until these
+/* Cancels calls whose caller is gone. Those whose methods run stay in the list until these
  * return. */
 static bool
 cancel_some(exo_remote *r, struct channel *c)

@@ -1,6 +1,6 @@
-/* Calls that may be made again: see retry.h. One lock guards the list of actors and that of the
- * calls that wait for their actor's next life; it is held while nothing is called, but to ask
- * exo_remote whether a reference is dead. */
+/* Repeated calls: see retry.h. One lock guards the list of actors and the calls that wait for a
+ * next life. The only call under it asks exo_remote whether a reference is dead; the remote's lock
+ * is taken under this one. Read next: remote_calls.c. */
 #include "cluster/retry.h"
 
 #include <pthread.h>
@@ -13,12 +13,12 @@
 #include <exogym/memory.h>
 
 enum {
-    /* actors that are lost, of whose next lives the calls are made: the latest */
+    /* lost actors whose callers may still reach a next life: the latest */
     REMEMBERED = 10000
 };
 
-/* An actor with idempotent methods. It stays when it is lost: whoever has the reference may still
- * call its next life. */
+/* An actor with idempotent methods. It stays when it is lost, because a holder of the reference may
+ * still call its next life. */
 struct subject {
     uint64_t ref;
     char *space, *name, *methods;
@@ -29,8 +29,8 @@ struct subject {
 struct retry {
     exo_retrier *retrier;
     char *space, *name, *method;
-    exo_payload args;          /* a copy for every life */
-    exo_future *outer, *inner; /* held: the caller's, and that of the present life */
+    exo_payload args;          /* copied for each life */
+    exo_future *outer, *inner; /* held: the caller's, and the present life's */
     atomic_uint references;
     struct retry *next;
 };
@@ -41,11 +41,11 @@ struct exo_retrier {
     exo_status (*find)(void *context, const char *space, const char *name, exo_ref *out,
                        exo_err *err);
     void *context;
-    atomic_bool any; /* there are subjects: most calls need not look */
+    atomic_bool any; /* there are subjects; otherwise a call needs no lookup */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct subject *subjects; /* guarded by lock, as all below */
-    size_t trim_at;           /* number of them at which the oldest of the lost are forgotten */
+    struct subject *subjects; /* guarded by lock, like all below */
+    size_t trim_at;           /* number of subjects at which the oldest lost ones are forgotten */
     struct retry *waiting;
     pthread_t thread;
     bool has_thread, stopped;
@@ -69,7 +69,8 @@ is_lost(exo_retrier *t, const struct subject *s)
     return !exo_remote_locate(t->remote, (exo_ref){.id = s->ref}, &node, &id);
 }
 
-/* Forgets the oldest of the lost beyond REMEMBERED; not each time, as it looks at all. */
+/* Forgets the oldest lost actors beyond REMEMBERED. Because it looks at every actor, it works only
+ * when the number has grown by REMEMBERED. */
 static void
 trim_subjects_locked(exo_retrier *t)
 {
@@ -97,7 +98,7 @@ exo_retrier_learn(exo_retrier *retrier, exo_ref actor, const char *space, const 
 {
     struct subject *s = NULL;
     if (size == 0 || ((const char *)methods)[size - 1] != 0)
-        return; /* none, or no list of names: they are another process's bytes */
+        return; /* no methods, or bytes of another process that are no list of names */
     pthread_mutex_lock(&retrier->lock);
     trim_subjects_locked(retrier);
     HASH_FIND(hh, retrier->subjects, &actor.id, sizeof actor.id, s);
@@ -154,7 +155,8 @@ drop_retry(struct retry *r)
 
 static void *retrier_main(void *argument);
 
-/* The actor is lost: its next life is waited for by a thread that may. */
+/* The actor is lost: the retrier's thread waits for its next life, because this thread may not
+ * block. */
 static bool
 wait_for_next_life(struct retry *r)
 {
@@ -197,7 +199,7 @@ inner_done(void *context, uint64_t tag, exo_future *future)
 
 static const exo_future_hook inner_hook = {.done = inner_done};
 
-/* Calls one life. *again: it was lost before the call went out. */
+/* Calls one life. *again: it was lost before the call was sent. */
 static exo_status
 call_life(struct retry *r, exo_ref actor, bool *again, exo_err *err)
 {
@@ -225,8 +227,8 @@ call_life(struct retry *r, exo_ref actor, bool *again, exo_err *err)
     return st;
 }
 
-/* The caller's future is complete: by us, or because it was cancelled or is late; then the life
- * need not go on. */
+/* The caller's future is complete: by the reply, by cancellation or by its deadline. In the latter
+ * cases the present life need not go on. */
 static void
 outer_done(void *context, uint64_t tag, exo_future *future)
 {
@@ -299,12 +301,12 @@ exo_retrier_call(exo_retrier *retrier, exo_ref actor, const char *method, exo_pa
     if (again && !is_late(r) && wait_for_next_life(r))
         *st = EXO_OK;
     if (*st != EXO_OK)
-        exo_future_complete(future, *st, NULL, NULL); /* its hook lets go of what there is */
+        exo_future_complete(future, *st, NULL, NULL); /* its hook drops the rest */
     drop_retry(r);
     return true;
 }
 
-/* --- The thread that waits -------------------------------------------------------------------- */
+/* --- The thread ------------------------------------------------------------------------------- */
 
 static void
 make_again(struct retry *r)
@@ -319,7 +321,7 @@ make_again(struct retry *r)
         st = call_life(r, actor, &again, &err);
     if (st == EXO_OK || (again && !is_late(r) && wait_for_next_life(r)))
         return;
-    /* There will be no other life. */
+    /* There will be no further life. */
     exo_future_complete(r->outer, EXO_PEER_LOST, err.text, NULL);
 }
 
@@ -391,7 +393,7 @@ exo_retrier_join(exo_retrier *retrier)
     if (!retrier)
         return;
     pthread_mutex_lock(&retrier->lock);
-    bool has_thread = retrier->has_thread; /* none is started any more */
+    bool has_thread = retrier->has_thread; /* no thread is started any more */
     retrier->has_thread = false;
     pthread_mutex_unlock(&retrier->lock);
     if (has_thread)

@@ -1,4 +1,5 @@
-/* The worker: see worker.h. */
+/* The worker: see worker.h. Its only state is the environment. Read next: cluster_known.c, which
+ * notes the actors. */
 #include "cluster/worker.h"
 
 #include <string.h>
@@ -38,7 +39,7 @@ begin_life(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *
     w->env.making(w->env.context, false, spec, st == EXO_OK ? *out : (exo_ref){0});
     if (st != EXO_OK || !exo_call_cancelled(call))
         return st;
-    /* The head was lost, or has given up: it may make another one. */
+    /* The head was lost or has given up, and may make another one. */
     exo_kill(exo_call_runtime(call), *out, "the head does not wait for it any more", NULL);
     return exo_fail(err, EXO_CANCELLED, "the head does not wait for it any more");
 }
@@ -48,7 +49,8 @@ make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, 
      exo_err *err)
 {
     exo_status st = EXO_OK;
-    exo_plugin_restrict(spec->restricted); /* this thread: also what `start` loads */
+    /* for this thread; also restricts plugins that `start` loads */
+    exo_plugin_restrict(spec->restricted);
     for (size_t i = 0; st == EXO_OK && i < spec->n_plugins; i++)
         st = exo_plugin_load(spec->plugins[i], err);
     const exo_actor_class *actor_class =
@@ -113,7 +115,7 @@ record(const struct worker *w, const exo_call_context *call, exo_audit_event eve
                                                     .reason = err ? err->text : NULL});
 }
 
-/* What was made, and for whom the head asked. */
+/* Records what was made, and its owner. */
 static void
 record_spawn(const struct worker *w, const exo_call_context *call, const Exo__Cluster__Spawn *spec,
              exo_status status, const exo_err *err)
@@ -193,8 +195,8 @@ worker_end(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     return EXO_OK;
 }
 
-/* `start` of an actor may take long, and must not keep others from starting: there is a thread for
- * each turn of those whom the head asks for. */
+/* `start` of an actor may take long, and must not delay others: each turn of the head's askers
+ * (remote_gate.c) has a thread. */
 static const exo_lane_class lanes[] = {{.name = "main"},
                                        {.name = "spawn",
                                         .blocking = true,
