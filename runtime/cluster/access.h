@@ -27,6 +27,7 @@ typedef struct exo_access_row {
 
 /* Row `index` of the table; NULL: there are no more. */
 const exo_access_row *exo_access_row_at(size_t index);
+/* The role's right to a method; NO: it has none, or the method is not in the table. */
 exo_right exo_access_right(const char *object, const char *method, exo_access role);
 /* DENIED: the role has no right to the method. *right becomes the role's right. */
 exo_status exo_access_check(const exo_identity *who, const char *object, const char *method,

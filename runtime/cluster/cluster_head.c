@@ -1,8 +1,8 @@
 /* The connection to the head: meeting it, calling it, losing it. head.c has the other side.
  *
  * Owns `head`, `head_peer` and `head_lost`, under the cluster's lock. They are set once the process
- * has registered (cluster_known.c), by the joining thread or by the keeper, and cleared by the
- * net's thread when the connection is lost. */
+ * has registered (cluster_known.c), by the joining thread or by the keeper. When the connection is
+ * lost, the thread that drives the net clears them. */
 #include <stdio.h>
 #include <string.h>
 

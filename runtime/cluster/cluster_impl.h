@@ -125,6 +125,8 @@ exo_status exo_cluster_meet_head(exo_cluster *c, exo_time patience, exo_time dea
 
 /* --- The actors of this process that the head knows (cluster_known.c) ------------------------- */
 
+/* Registers this process at the head, and tells it of the actors here. Ends actors that the head
+ * declares dead, and takes the name that the head gives. Blocks until `deadline`. */
 exo_status exo_cluster_register(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *err);
 /* Tells the head of the deaths that it does not know. If it is away, it is told after the next
  * registration. */
@@ -167,6 +169,7 @@ void exo_cluster_wake_keeper(void *context);
 /* For exo_runtime_set_remote; context: the cluster. */
 extern const exo_remote_ops exo_cluster_ops;
 
+/* The functions of that table; hooks.h has their contracts. */
 exo_status exo_cluster_find(void *context, const char *space, const char *name, exo_ref *out,
                             exo_err *err);
 exo_status exo_cluster_claim(void *context, const char *space, const char *name, exo_ref actor,

@@ -174,6 +174,7 @@ typedef struct exo_directory {
     size_t trim_jobs_at;
 } exo_directory;
 
+/* Names of states, as literals. */
 const char *exo_entry_state_text(exo_entry_state state);
 const char *exo_node_state(const exo_cluster_node *node);
 void exo_directory_release(exo_directory *directory);
@@ -183,6 +184,7 @@ void exo_directory_release(exo_directory *directory);
 /* Adds an entry for a copy of `spec`, whose name must be free. */
 exo_entry *exo_directory_add(exo_directory *directory, uint64_t key,
                              const Exo__Cluster__Spawn *spec);
+/* Frees an entry that no call waits for, and gives its quotas and its place back. */
 void exo_directory_remove(exo_directory *directory, exo_entry *entry);
 exo_entry *exo_directory_by_key(exo_directory *directory, uint64_t key);
 exo_entry *exo_directory_by_name(exo_directory *directory, const char *space, const char *name);
@@ -193,7 +195,7 @@ void exo_directory_unindex(exo_directory *directory, exo_entry *entry);
 void exo_entry_set_cause(exo_entry *entry, const char *cause);
 /* Sets the reason why it has no place; exo_entry_take_place clears it. */
 void exo_entry_set_waits(exo_entry *entry, const char *why);
-/* "the actor 'a' is restarting: CAUSE; it waits: WHY" */
+/* Writes the actor's state, as in "the actor 'a' is restarting: CAUSE; it waits: WHY". */
 void exo_entry_describe(const exo_entry *entry, char *out, size_t size);
 /* Charges an entry to `peer`, until exo_entry_give or the entry's removal. FULL, NOMEM. */
 exo_status exo_entry_take(exo_directory *directory, exo_entry *entry, uint64_t peer,

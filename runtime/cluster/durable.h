@@ -28,7 +28,9 @@ typedef struct exo_durable_row {
  * open in another head. NOMEM. */
 exo_status exo_durable_open(exo_durable **out, const char *path, exo_err *err);
 void exo_durable_close(exo_durable **durable);
+/* Writes a row; it replaces the one with its key. IO. */
 exo_status exo_durable_put(exo_durable *durable, const exo_durable_row *row, exo_err *err);
+/* Removes the row with that key, if there is one. IO. */
 exo_status exo_durable_remove(exo_durable *durable, const char *table, uint64_t key, exo_err *err);
 /* Changes between a begin and its commit are written together, as one change. Pairs may be nested.
  * NULL is allowed. Failures are not returned here; a later change reports them. */

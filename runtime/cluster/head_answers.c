@@ -1,6 +1,7 @@
-/* Workers' replies to the head's requests for actors. They arrive on threads of the net, and reach
- * the head as calls of its own method `started`. Few of these are in its mailbox at a time, so
- * other calls are served between them. Read next: head_spawn.c, which has that method. */
+/* Workers' replies to the head's requests for actors. They arrive on the threads that drive the
+ * net, and reach the head as calls of its own method `started`. Few of these are in its mailbox at
+ * a time, so other calls are served between them. Read next: head_spawn.c, which has that
+ * method. */
 #include "cluster/head_impl.h"
 
 #include <pthread.h>

@@ -78,10 +78,13 @@ struct head {
 
 /* --- Common to all ---------------------------------------------------------------------------- */
 
+/* Now, on the runtime's clock. */
 exo_time exo_head_now(const struct head *h);
 /* The date, for people only; no decision depends on it. */
 int64_t exo_head_date(void);
+/* Has `tick` called at that time, unless an earlier call is due already. */
 void exo_head_want_tick(struct head *h, exo_time at);
+/* Packs a reply. NOMEM. */
 exo_status exo_head_reply(exo_payload *reply, const ProtobufCMessage *message, exo_err *err);
 /* Defers the reply of a call. quota: the caller's quota that counts the call until its reply;
  * EXO_QUOTAS: none. */
@@ -94,12 +97,14 @@ uint64_t exo_head_peer(const exo_call_context *call);
 /* The account that actors made by this call are charged to: the calling process's, or, if the
  * caller is a driver with a key, the key's, because actors may outlive processes. */
 uint64_t exo_head_holder(const struct head *h, const exo_call_context *call);
+/* Completes and frees all wishes of a list, with `message` as their reply; it may be NULL. */
 void exo_head_fulfil(struct head *h, struct exo_wish **list, exo_status status, const char *reason,
                      const ProtobufCMessage *message);
 /* Completes the wishes of a process that is gone. */
 void exo_head_forget_wishes(struct head *h, struct exo_wish **list, uint64_t peer);
 /* Ends the process if that was asked for, and all workers have left or their time is up. */
 void exo_head_maybe_end(struct head *h);
+/* *out borrows the entry's texts. */
 void exo_head_describe(const exo_entry *a, Exo__Cluster__Actor *out);
 /* Fails with NOT_FOUND. a: the last actor of that name; may be NULL. */
 exo_status exo_head_fail_not_there(const Exo__Cluster__Name *m, const exo_entry *a, exo_err *err);
@@ -170,13 +175,17 @@ exo_status exo_head_serve(exo_call_context *call, struct head *h, exo_audit_even
 
 /* --- The state file (head_records.c) ---------------------------------------------------------- */
 
+/* Write an entry to the state file, if there is one and a next head needs the entry. Failures are
+ * logged. */
 void exo_head_keep_actor(struct head *h, const exo_entry *a);
 void exo_head_keep_job(struct head *h, const exo_job_entry *j);
 /* Forgets the oldest dead actors, `at_once` at most, and the oldest ended jobs, if there are too
  * many, here and in the file. The caller neither iterates over the tables nor holds a dead
  * entry. */
 void exo_head_trim(struct head *h, size_t at_once);
+/* Changes an actor's state, with everything that follows from it: quotas, lists, the state file. */
 void exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state);
+/* For exo_durable_each: enter a row that an earlier head has written. */
 void exo_head_recall_actor(void *context, const exo_durable_row *row);
 void exo_head_recall_job(void *context, const exo_durable_row *row);
 /* Charges a running job to `peer`, and to no other account. */
@@ -251,6 +260,8 @@ exo_status exo_head_check_resources(Exo__Cluster__Resource *const *list, size_t 
  * key 0: the entry gets a new key. EXISTS, FULL, INVAL, NOMEM. */
 exo_status exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer,
                               const Exo__Cluster__Spawn *spec, exo_entry **out, exo_err *err);
+/* Replies to the batch's caller and frees the batch; its actors stay. `reply` may be NULL;
+ * otherwise *reply is moved. */
 void exo_head_end_batch(struct head *h, exo_spawn_batch *b, exo_status status, const char *reason,
                         exo_payload *reply);
 /* One actor of the batch cannot live, so none does. */
@@ -270,8 +281,12 @@ exo_status exo_head_started(exo_call_context *call, void *self, const exo_payloa
 
 /* Has a node end a life of an actor. A node that is away is told when it registers again. */
 void exo_head_end_at(struct head *h, uint64_t node, struct exo_head_kill *kill, const char *cause);
+/* The same for the life with the reference `id`. clean: stops it instead of killing it. */
 void exo_head_kill_at(struct head *h, uint64_t node, uint64_t id, const char *cause, bool clean);
+/* The actor waits for its next life, which begins after `wait`. */
 void exo_head_schedule(struct head *h, exo_entry *a, exo_time wait);
+/* A life has ended, or could not begin. The restart rule gives the actor another one, or the actor
+ * is dead. The entry may be gone afterwards. */
 void exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failure);
 exo_status exo_head_died(exo_call_context *call, void *self, const exo_payload *args,
                          exo_payload *reply, exo_err *err);

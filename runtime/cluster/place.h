@@ -37,6 +37,7 @@ typedef struct exo_cluster_place {
  * errors of loading keys. The caller releases it, also after an error. */
 exo_status exo_cluster_place_init(exo_cluster_place *place, const exo_cluster_opts *opts,
                                   exo_err *err);
+/* Also removes this process's socket and gives the lock back. */
 void exo_cluster_place_release(exo_cluster_place *place);
 /* The head's address at this moment. */
 const char *exo_cluster_place_head(const exo_cluster_place *place);

@@ -59,6 +59,7 @@ typedef struct exo_quotas {
 
 extern const exo_quotas exo_quotas_default;
 
+/* The quota's name, a literal, in errors and listings. */
 const char *exo_quota_name(exo_quota quota);
 /* FULL: `held` and `count` together exceed the quota. The text names the quota, its limit, and a
  * remedy. */
@@ -86,6 +87,7 @@ typedef struct exo_accounts {
 /* Charges `count` to the process. FULL, NOMEM: nothing was charged. */
 exo_status exo_account_take(exo_accounts *accounts, uint64_t peer, exo_quota quota, uint64_t count,
                             exo_err *err);
+/* Ends charges that exo_account_take has made. */
 void exo_account_give(exo_accounts *accounts, uint64_t peer, exo_quota quota, uint64_t count);
 /* Names the account of a key. Does nothing if it has a name, or if there is no account. */
 void exo_account_name(exo_accounts *accounts, uint64_t peer, const char *name);

@@ -20,6 +20,9 @@
 typedef struct exo_remote exo_remote;
 
 typedef struct exo_remote_events {
+    /* `opened`: another process has connected and proven its identity. `lost`: a connection is
+     * lost, once for each. Called by the thread that drives the net; neither may block. Each may be
+     * NULL. */
     void (*opened)(void *context, exo_peer *peer);
     void (*lost)(void *context, exo_peer *peer, const char *cause);
     /* Writes the namespace and owner of an actor of this process that the head knows; false: the

@@ -15,7 +15,7 @@
 #include "base/audit.h"
 #include "cluster/messages.h"
 
-/* What the worker needs of its process. */
+/* What the worker needs of its process. Context: the cluster. */
 typedef struct exo_worker_env {
     /* Called by the thread that makes an actor for the head: with true before an actor with a name
      * is made, and with false afterwards, with its reference (0: it was not made). */
