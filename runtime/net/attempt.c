@@ -1,7 +1,9 @@
-/* What ZeroMQ says of a connection that is being made: a key that is not accepted, or another one than the server's, is told at once instead
- * of waiting for an answer that cannot come. ZeroMQ speaks through a monitor, a PAIR in this process.
+/* What ZeroMQ says of a connection that is being made: a key that is not accepted, or another one
+ * than the server's, is told at once instead of waiting for an answer that cannot come. ZeroMQ
+ * speaks through a monitor, a PAIR in this process.
  *
- * The monitor belongs to its socket, and both to whoever has net->lock. Read next: handshake.c, which asks while it waits. */
+ * The monitor belongs to its socket, and both to whoever has net->lock. Read next: handshake.c,
+ * which asks while it waits. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +12,8 @@
 #include "net/net_impl.h"
 
 enum {
-    BROKEN_OFF = 2 /* handshakes that the other end breaks off before that is its answer: one may be its death */
+    /* handshakes that the other end breaks off before that is its answer: one may be its death */
+    BROKEN_OFF = 2
 };
 
 #define BREAKS_OFF_WITHIN (2 * EXO_SECOND) /* later it is a handshake that timed out */
@@ -18,9 +21,9 @@ enum {
 exo_status
 exo_attempt_watch_locked(exo_net *net, exo_socket *socket, exo_err *err)
 {
-    const int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
-                       ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                       ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+    const int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED |
+                       ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                       ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
     char name[64];
     int zero = 0;
     /* ZeroMQ frees a name only some time after its monitor has ended: so no name is used twice. */
@@ -31,7 +34,8 @@ exo_attempt_watch_locked(exo_net *net, exo_socket *socket, exo_err *err)
     if (socket->monitor && zmq_setsockopt(socket->monitor, ZMQ_LINGER, &zero, sizeof zero) == 0 &&
         zmq_connect(socket->monitor, name) == 0)
         return EXO_OK;
-    exo_status st = exo_fail(err, EXO_FAILED, "cannot watch a socket: %s", zmq_strerror(zmq_errno()));
+    exo_status st =
+        exo_fail(err, EXO_FAILED, "cannot watch a socket: %s", zmq_strerror(zmq_errno()));
     exo_attempt_end_locked(socket);
     return st;
 }
@@ -66,13 +70,13 @@ next_event(void *monitor, uint16_t *event, uint32_t *value)
     return true;
 }
 
-/* The connection ended within its handshake, with that error. Has it now happened too often to be chance? A reset is what a listener
- * does to whom it has no room for now. */
+/* The connection ended within its handshake, with that error. Has it now happened too often to be
+ * chance? A reset is what a listener does to whom it has no room for now. */
 static bool
 breaks_off(exo_socket *socket, int error)
 {
-    bool early =
-        error != ECONNRESET && socket->connected && exo_now(exo_clock_real()) - socket->connected < BREAKS_OFF_WITHIN;
+    bool early = error != ECONNRESET && socket->connected &&
+                 exo_now(exo_clock_real()) - socket->connected < BREAKS_OFF_WITHIN;
     socket->connected = 0;
     if (early)
         socket->broken_off++;
@@ -100,25 +104,31 @@ exo_attempt_hear_locked(exo_socket *socket, bool with_key)
             socket->decided = true;
             break;
         case ZMQ_EVENT_DISCONNECTED:
-            /* ZeroMQ has no other word for what does not begin as it should, and does not try again. */
+            /* ZeroMQ has no other word for what does not begin as it should, and does not try
+             * again. */
             if (with_key && socket->connected && !socket->decided)
-                return "what is there answers, but is no process of exogym: another service has this port";
+                return "what is there answers, but is no process of exogym: another service has "
+                       "this port";
             break;
         case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
-            return with_key ? "it does not accept this process's key: its NAME.key is not among those that the other "
+            return with_key ? "it does not accept this process's key: its NAME.key is not among "
+                              "those that the other "
                               "end lets in"
                             : "it lets nobody in from here without a key";
         case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
             if (value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
                 return with_key ? "it works without keys, and a key was given for it"
                                 : "it wants keys: its public key, and one of this process's own";
-            return with_key ? "it has another key than the one that was given for it, or is no process of exogym"
+            return with_key ? "it has another key than the one that was given for it, or is no "
+                              "process of exogym"
                             : "it is no process of exogym";
         case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-            /* Without keys there is nothing that it would break off for: then it is dying, and another may take its place. */
+            /* Without keys there is nothing that it would break off for: then it is dying, and
+             * another may take its place. */
             socket->decided = true;
             if (with_key && breaks_off(socket, (int)value))
-                return "it breaks the handshake off: it has another key than the one that was given for it, works "
+                return "it breaks the handshake off: it has another key than the one that was "
+                       "given for it, works "
                        "without keys, or is no process of exogym";
             break;
         default:

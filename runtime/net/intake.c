@@ -1,16 +1,17 @@
 /* The intake: see intake.h.
  *
- * Each descriptor of a listener, and of what it accepted, has an account, found by its number without a lock. Strangers are
- * a list, the oldest first. An account belongs to the lock, but for its kind and its bytes, which are atomic: ZeroMQ's thread reads them
- * at every recv.
+ * Each descriptor of a listener, and of what it accepted, has an account, found by its number
+ * without a lock. Strangers are a list, the oldest first. An account belongs to the lock, but for
+ * its kind and its bytes, which are atomic: ZeroMQ's thread reads them at every recv.
  *
  *            accept4                admit                 close
  *   (none) ----------> STRANGER ------------> ADMITTED ----------> (none)
  *                       |  room is needed, too slow                  ^
  *                       +----------------------------> GOING --------+
  *
- * A stranger that must go is shut down for reading; ZeroMQ finds its end and closes it. The other side gets a reset, no orderly end, and
- * knows by that that it may try again (attempt.c). Only the descriptor's owner closes it: so no number is another's by then. */
+ * A stranger that must go is shut down for reading; ZeroMQ finds its end and closes it. The other
+ * side gets a reset, no orderly end, and knows by that that it may try again (attempt.c). Only the
+ * descriptor's owner closes it: so no number is another's by then. */
 #undef _FORTIFY_SOURCE /* whose recv is inline: here it is defined */
 
 #include "net/intake.h"
@@ -90,8 +91,8 @@ static struct {
     size_t strangers;             /* of these, from elsewhere                                   */
     uint64_t serial;              /* of the latest account */
     atomic_size_t limit;          /* of descriptors */
-    int spare;                    /* given away to be rid of a connection that cannot be taken; -1: none */
-    unsigned users;               /* nets */
+    int spare;      /* given away to be rid of a connection that cannot be taken; -1: none */
+    unsigned users; /* nets */
     exo_intake_figures figures;
     atomic_ullong overfull;
 } intake = {.lock = PTHREAD_MUTEX_INITIALIZER, .spare = -1};
@@ -156,7 +157,7 @@ recv_next(int fd, void *data, size_t size, int flags)
                         : (ssize_t)syscall(SYS_recvfrom, fd, data, size, flags, NULL, NULL);
 }
 
-/* --- Accounts --------------------------------------------------------------------------------------------------------------- */
+/* --- Accounts --------------------------------------------------------------------------------- */
 
 /* NULL: there never was one of that number. */
 static struct account *
@@ -193,7 +194,8 @@ open_locked(int fd, enum kind kind, const void *owner)
     a->owner = owner;
     a->fd = fd;
     a->accepted = 0;
-    a->origins = kind == LISTENER ? exo_calloc(EXO_LIMIT_ORIGINS, sizeof *a->origins) : NULL; /* it does without */
+    /* it does without */
+    a->origins = kind == LISTENER ? exo_calloc(EXO_LIMIT_ORIGINS, sizeof *a->origins) : NULL;
     atomic_store(&a->held, 0);
     intake.figures.connections += kind != LISTENER;
     atomic_store_explicit(&a->kind, kind, memory_order_release);
@@ -222,7 +224,7 @@ list_locked(struct account *a)
     intake.last = a;
 }
 
-/* --- Who gets in ------------------------------------------------------------------------------------------------------------ */
+/* --- Who gets in ------------------------------------------------------------------------------ */
 
 /* The other end hears of a reset. */
 static void
@@ -262,7 +264,8 @@ read_address(const struct sockaddr_storage *from, uint8_t out[ADDRESS])
     return true;
 }
 
-/* Makes room for one more stranger: the oldest goes, of the same address if that has too many. False: too many are going already. */
+/* Makes room for one more stranger: the oldest goes, of the same address if that has too many.
+ * False: too many are going already. */
 static bool
 make_room_locked(const uint8_t address[ADDRESS])
 {
@@ -319,7 +322,8 @@ enter(int fd, struct account *listener, const struct sockaddr_storage *from)
     return a != NULL;
 }
 
-/* No descriptor is left. A connection that is not taken would be reported again and again: it is taken with the spare one, and ended. */
+/* No descriptor is left. A connection that is not taken would be reported again and again: it is
+ * taken with the spare one, and ended. */
 static void
 turn_away(int listener)
 {
@@ -397,7 +401,7 @@ close(int fd)
     return close_next(fd);
 }
 
-/* --- How much they send ------------------------------------------------------------------------------------------------------- */
+/* --- How much they send ----------------------------------------------------------------------- */
 
 ssize_t
 recv(int fd, void *data, size_t size, int flags)
@@ -412,14 +416,16 @@ recv(int fd, void *data, size_t size, int flags)
     if (got <= 0 || kind == NONE || kind == LISTENER)
         return got;
     size_t held = atomic_fetch_add(&a->held, (size_t)got) + (size_t)got;
-    if (held <= (kind == ADMITTED ? (size_t)EXO_LIMIT_INBOUND_BYTES : (size_t)EXO_LIMIT_STRANGER_BYTES))
+    if (held <=
+        (kind == ADMITTED ? (size_t)EXO_LIMIT_INBOUND_BYTES : (size_t)EXO_LIMIT_STRANGER_BYTES))
         return got;
     atomic_fetch_add(&intake.overfull, 1);
     return 0; /* as if it had ended */
 }
 
-/* ZeroMQ passes over what send says of a connection, and looks at it when it reads. The kernel tells of a reset once: read next, the
- * connection seems to have ended orderly, which is another answer (attempt.c). */
+/* ZeroMQ passes over what send says of a connection, and looks at it when it reads. The kernel
+ * tells of a reset once: read next, the connection seems to have ended orderly, which is another
+ * answer (attempt.c). */
 ssize_t
 send(int fd, const void *data, size_t size, int flags)
 {
@@ -481,7 +487,7 @@ exo_intake_dismiss(exo_intake_ticket ticket)
     unlock();
 }
 
-/* --- The process's ------------------------------------------------------------------------------------------------------------ */
+/* --- The process's ---------------------------------------------------------------------------- */
 
 static void
 raise_limit(void)
@@ -547,7 +553,8 @@ exo_intake_origin(int listener, uint64_t *number, int fd, struct sockaddr_storag
     lock();
     const struct account *l = find(listener);
     /* One that ZeroMQ took and then could not use is not told of: its number is passed over. */
-    for (uint64_t n = *number + 1; !known && kind_of(l) == LISTENER && l->origins && n <= l->accepted; n++) {
+    for (uint64_t n = *number + 1;
+         !known && kind_of(l) == LISTENER && l->origins && n <= l->accepted; n++) {
         const struct origin *o = &l->origins[n % EXO_LIMIT_ORIGINS];
         if (o->number != n)
             break;

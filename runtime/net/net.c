@@ -1,10 +1,12 @@
-/* The net: its threads, and who of them drives. Read net_impl.h first; next peer_impl.h, for what lies behind a connection.
+/* The net: its threads, and who of them drives. Read net_impl.h first; next peer_impl.h, for what
+ * lies behind a connection.
  *
- * A turn of the loop waits for events, receives what has come and hands it over. Home takes turns all the time. A thread that waits for
- * a reply and asks to drive makes home park; it takes the turns itself, and hears of its reply without another thread between. Nobody
- * wakes home when such a thread is done, as it will most often call and wait again at once: the guard looks every GUARD_TICK whether
- * nobody drives, and then wakes home. In the same way the guard takes the turns over when home runs a method that lasts. When there is
- * nothing to do the guard sleeps. */
+ * A turn of the loop waits for events, receives what has come and hands it over. Home takes turns
+ * all the time. A thread that waits for a reply and asks to drive makes home park; it takes the
+ * turns itself, and hears of its reply without another thread between. Nobody wakes home when such
+ * a thread is done, as it will most often call and wait again at once: the guard looks every
+ * GUARD_TICK whether nobody drives, and then wakes home. In the same way the guard takes the turns
+ * over when home runs a method that lasts. When there is nothing to do the guard sleeps. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,24 +25,26 @@
 #include "net/intake.h"
 #include "net/net_impl.h"
 
-#define GUARD_TICK      (500 * EXO_US)
-#define TURN            EXO_MS        /* that a turn receives before it settles, and a message more */
-#define SPIN            (60 * EXO_US) /* a round trip between cores that are awake, and a little more */
+#define GUARD_TICK (500 * EXO_US)
+#define TURN       EXO_MS /* that a turn receives before it settles, and a message more */
+/* a round trip between cores that are awake, and a little more */
+#define SPIN            (60 * EXO_US)
 #define DEFAULT_TIMEOUT (5 * EXO_SECOND)
 #define DEFAULT_UNREAD  ((size_t)256 << 20)
 #define LEAST_UNREAD    ((size_t)4 << 20)
 
 enum {
     SOCKETS = 16384, /* one for each peer that this process connected to */
-    ZERO_COPY_RECV =
-        10, /* ZMQ_ZERO_COPY_RECV, which zmq.h tells of only among its drafts; libzmq has had it since 4.2 */
+    /* ZMQ_ZERO_COPY_RECV, which zmq.h tells of only among its drafts; libzmq has had it since
+     * 4.2 */
+    ZERO_COPY_RECV = 10,
     EVENTS = 64,
     MESSAGES = 64,    /* that a turn receives at most before it settles */
     ENVELOPES = 4096, /* after which it does so, too                    */
     QUIET_TICKS = 200 /* after which the guard sleeps                    */
 };
 
-/* --- Events ----------------------------------------------------------------------------------------------------------------- */
+/* --- Events ----------------------------------------------------------------------------------- */
 
 bool
 exo_net_watch_locked(exo_net *net, int fd, exo_source *source)
@@ -77,8 +81,9 @@ exo_net_unwatch_locked(exo_net *net, int fd)
         net->sources[fd] = NULL;
 }
 
-/* While `kicked` is set, there is a byte in the pipe, or whoever set it is about to write one. So it is cleared only after the pipe was
- * emptied, and before the driver looks whether there is something to do. */
+/* While `kicked` is set, there is a byte in the pipe, or whoever set it is about to write one. So
+ * it is cleared only after the pipe was emptied, and before the driver looks whether there is
+ * something to do. */
 void
 exo_net_kick(exo_net *net)
 {
@@ -91,7 +96,8 @@ exo_net_kick(exo_net *net)
 static bool
 has_ended(int process_fd)
 {
-    struct pollfd end = {.fd = process_fd, .events = POLLIN}; /* no descriptor of its own: there may be none left */
+    /* no descriptor of its own: there may be none left */
+    struct pollfd end = {.fd = process_fd, .events = POLLIN};
     return poll(&end, 1, 0) == 1 && (end.revents & POLLIN);
 }
 
@@ -142,8 +148,9 @@ time_to_wait_locked(exo_net *net, exo_time deadline)
     return (int)((until - now) / EXO_MS) + 1;
 }
 
-/* Waits for events, up to `wait` ms. After a message the next one is often near: so the driver first looks again and again for a short
- * time, leaving the core to whoever can use it. A core that fell asleep would take longer to wake than the answer takes to come. */
+/* Waits for events, up to `wait` ms. After a message the next one is often near: so the driver
+ * first looks again and again for a short time, leaving the core to whoever can use it. A core that
+ * fell asleep would take longer to wake than the answer takes to come. */
 static int
 await_events(exo_net *net, struct epoll_event events[EVENTS], int wait)
 {
@@ -182,7 +189,8 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
     int count = await_events(net, events, wait);
     atomic_store(&net->waiting, false);
 
-    if (net->opts.allowed && exo_now(exo_clock_real()) >= net->next_tick) /* next_tick is the driver's to write */
+    /* next_tick is the driver's to write */
+    if (net->opts.allowed && exo_now(exo_clock_real()) >= net->next_tick)
         exo_allow_list_refresh(net->opts.allowed);
     pthread_mutex_lock(&net->lock);
     for (int i = 0; i < count; i++)
@@ -203,7 +211,7 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
     atomic_fetch_add(&net->turns, 1);
 }
 
-/* --- Drivers ---------------------------------------------------------------------------------------------------------------- */
+/* --- Drivers ---------------------------------------------------------------------------------- */
 
 /* Begins to drive if nobody does; else gives who does. */
 static int
@@ -213,8 +221,9 @@ try_to_drive(exo_net *net, exo_driver driver)
     return atomic_compare_exchange_strong(&net->driver, &nobody, (int)driver) ? -1 : nobody;
 }
 
-/* Begins to drive when home or guard, if one of them does, has left after its turn. False: another thread that waits for a reply drives.
- * It may do so for long, and what this thread waits for may come meanwhile: so it must not be waited for here. */
+/* Begins to drive when home or guard, if one of them does, has left after its turn. False: another
+ * thread that waits for a reply drives. It may do so for long, and what this thread waits for may
+ * come meanwhile: so it must not be waited for here. */
 static bool
 take_over(exo_net *net, exo_driver driver)
 {
@@ -253,7 +262,8 @@ wake_guard(exo_net *net)
     pthread_mutex_unlock(&net->park_lock);
 }
 
-/* Leaves the turns to a thread that waits for a reply, until the guard finds that nobody takes them. */
+/* Leaves the turns to a thread that waits for a reply, until the guard finds that nobody takes
+ * them. */
 static void
 park(exo_net *net)
 {
@@ -327,8 +337,8 @@ static void
 sleep_guard_locked(exo_net *net)
 {
     atomic_store(&net->guard_sleeps, true);
-    if (atomic_load(
-            &net->home_runs)) /* home says so before it looks whether the guard sleeps: one of them sees the other */
+    /* home says so before it looks whether the guard sleeps: one of them sees the other */
+    if (atomic_load(&net->home_runs))
         atomic_store(&net->guard_sleeps, false);
     while (atomic_load(&net->guard_sleeps) && !atomic_load(&net->closing))
         pthread_cond_wait(&net->guard_wake, &net->park_lock);
@@ -374,7 +384,8 @@ exo_net_drive(exo_net *net, bool (*done)(void *argument), void *argument, exo_ti
     if (!atomic_load(&net->started) || !take_over(net, EXO_DRIVER_WAITER))
         return false;
     for (;;) {
-        atomic_store(&net->waiting, true); /* before the look: what is done after it is kicked for */
+        /* before the look: what is done after it is kicked for */
+        atomic_store(&net->waiting, true);
         if (done(argument) || exo_now(exo_clock_real()) >= deadline || atomic_load(&net->closing))
             break;
         turn(net, EXO_DRIVER_WAITER, deadline);
@@ -385,12 +396,13 @@ exo_net_drive(exo_net *net, bool (*done)(void *argument), void *argument, exo_ti
     return true;
 }
 
-/* --- Opening and closing ---------------------------------------------------------------------------------------------------- */
+/* --- Opening and closing ---------------------------------------------------------------------- */
 
 static const exo_null_domain null_domains[] = {{.name = "ipc", .rule = EXO_NULL_SAME_USER},
                                                {.name = "insecure", .rule = EXO_NULL_ANYONE}};
 
-/* What lies before the last slash of an ipc endpoint must be ours alone: who can reach the socket may call. */
+/* What lies before the last slash of an ipc endpoint must be ours alone: who can reach the socket
+ * may call. */
 static exo_status
 check_private(const char *endpoint, exo_err *err)
 {
@@ -398,17 +410,20 @@ check_private(const char *endpoint, exo_err *err)
     char folder[EXO_WIRE_NAME];
     struct stat info;
     if (!slash || (size_t)(slash - path) >= sizeof folder)
-        return exo_fail(err, EXO_INVAL, "%s: an ipc endpoint is a path in a private folder", endpoint);
+        return exo_fail(err, EXO_INVAL, "%s: an ipc endpoint is a path in a private folder",
+                        endpoint);
     snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
     if (stat(folder, &info) != 0)
         return exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
     if (info.st_uid != geteuid() || (info.st_mode & 077) != 0)
-        return exo_fail(err, EXO_INVAL, "%s: the folder of an ipc endpoint must belong to you alone (chmod 700)",
+        return exo_fail(err, EXO_INVAL,
+                        "%s: the folder of an ipc endpoint must belong to you alone (chmod 700)",
                         folder);
     return EXO_OK;
 }
 
-/* Where peers of this host hand memory over. It is no loss if there is none: all goes through the socket. */
+/* Where peers of this host hand memory over. It is no loss if there is none: all goes through the
+ * socket. */
 static void
 open_door_locked(exo_net *net, exo_socket *s, const char *endpoint)
 {
@@ -428,7 +443,8 @@ bool
 exo_net_is_keyed(const char *endpoint)
 {
     size_t length = strlen(endpoint), end = strlen(EXO_NET_KEYED);
-    return strncmp(endpoint, "ipc://", 6) == 0 && length > end && strcmp(endpoint + length - end, EXO_NET_KEYED) == 0;
+    return strncmp(endpoint, "ipc://", 6) == 0 && length > end &&
+           strcmp(endpoint + length - end, EXO_NET_KEYED) == 0;
 }
 
 static exo_status
@@ -439,8 +455,8 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
     size_t size = sizeof real;
     bool ipc = strncmp(endpoint, "ipc://", 6) == 0;
     if (strlen(endpoint) >= sizeof address)
-        return exo_fail(err, EXO_INVAL, "an endpoint is longer than %zu characters: '%.40s...'", sizeof address - 1,
-                        endpoint);
+        return exo_fail(err, EXO_INVAL, "an endpoint is longer than %zu characters: '%.40s...'",
+                        sizeof address - 1, endpoint);
     exo_status st = ipc ? check_private(endpoint, err) : EXO_OK;
     if (st == EXO_OK)
         st = exo_net_add_socket_locked(net, ZMQ_ROUTER, &s, err);
@@ -449,7 +465,9 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
         s->with_keys = ipc ? exo_net_is_keyed(endpoint) : net->opts.keys != NULL;
     }
     if (st == EXO_OK && s->with_keys && (!net->opts.keys || !net->opts.allowed))
-        st = exo_fail(err, EXO_INVAL, "%s: such a socket needs keys, and a list of those that are let in", endpoint);
+        st =
+            exo_fail(err, EXO_INVAL,
+                     "%s: such a socket needs keys, and a list of those that are let in", endpoint);
     if (st == EXO_OK)
         st = s->with_keys ? exo_curve_server(s->zmq, net->opts.keys, err)
                           : exo_null_server(s->zmq, ipc ? "ipc" : "insecure", err);
@@ -460,13 +478,14 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
     exo_socket_limit(s, true);
     size_t length = strlen(endpoint);
     bool any = !ipc && length > 2 && strcmp(endpoint + length - 2, ":0") == 0;
-    snprintf(address, sizeof address, "%.*s%s", (int)(any ? length - 1 : length), endpoint, any ? "*" : "");
+    snprintf(address, sizeof address, "%.*s%s", (int)(any ? length - 1 : length), endpoint,
+             any ? "*" : "");
     exo_intake_begin(net);
     int bound_to = zmq_bind(s->zmq, address);
     exo_intake_end();
     if (bound_to != 0)
-        return exo_fail(err, zmq_errno() == EADDRINUSE ? EXO_EXISTS : EXO_INVAL, "cannot listen on %s: %s", endpoint,
-                        zmq_strerror(zmq_errno()));
+        return exo_fail(err, zmq_errno() == EADDRINUSE ? EXO_EXISTS : EXO_INVAL,
+                        "cannot listen on %s: %s", endpoint, zmq_strerror(zmq_errno()));
     if (zmq_getsockopt(s->zmq, ZMQ_LAST_ENDPOINT, real, &size) != 0 || !(*bound = exo_strdup(real)))
         return exo_fail(err, EXO_NOMEM, "no memory for an endpoint");
     if (ipc)
@@ -503,8 +522,11 @@ identify_self(exo_net *net, exo_err *err)
     net->self.boot = net->boot;
     net->self.name = net->name;
     net->self.cluster = net->cluster;
-    net->self.endpoint = net->advertised ? net->advertised : net->opts.num_endpoints ? net->bound[0] : "";
-    exo_status st = exo_wire_add(&writer, &(exo_envelope){.kind = EXO_WIRE_HELLO, .who = net->self}, err);
+    net->self.endpoint = net->advertised           ? net->advertised
+                         : net->opts.num_endpoints ? net->bound[0]
+                                                   : "";
+    exo_status st =
+        exo_wire_add(&writer, &(exo_envelope){.kind = EXO_WIRE_HELLO, .who = net->self}, err);
     exo_wire_release(&writer);
     return st;
 }
@@ -515,7 +537,8 @@ exo_net_start(exo_net *net, exo_err *err)
     atomic_store(&net->started, true);
     net->has_home = pthread_create(&net->home, NULL, home_main, net) == 0;
     net->has_guard = net->has_home && pthread_create(&net->guard, NULL, guard_main, net) == 0;
-    return net->has_guard ? EXO_OK : exo_fail(err, EXO_FAILED, "no thread can be started for the net");
+    return net->has_guard ? EXO_OK
+                          : exo_fail(err, EXO_FAILED, "no thread can be started for the net");
 }
 
 /* Locks, and options with their defaults: what cannot fail. */
@@ -562,10 +585,11 @@ make_parts(exo_net *net, const exo_net_opts *opts, exo_err *err)
     net->context = zmq_ctx_new();
     if (net->context) {
         zmq_ctx_set(net->context, ZMQ_MAX_SOCKETS, SOCKETS);
-        zmq_ctx_set(net->context, ZERO_COPY_RECV, 0); /* a message of 40 bytes that waits would hold 18 KiB */
+        /* a message of 40 bytes that waits would hold 18 KiB */
+        zmq_ctx_set(net->context, ZERO_COPY_RECV, 0);
     }
-    bool made = net->name && net->cluster && net->bound && net->context && net->epoll >= 0 && net->kick >= 0 &&
-                exo_net_watch_locked(net, net->kick, &net->kick_source);
+    bool made = net->name && net->cluster && net->bound && net->context && net->epoll >= 0 &&
+                net->kick >= 0 && exo_net_watch_locked(net, net->kick, &net->kick_source);
     return made ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory or descriptors for a net");
 }
 
@@ -582,12 +606,13 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
     if (st == EXO_OK)
         st = exo_wire_reader_init(&net->reader, err);
     if (st == EXO_OK)
-        st = exo_zap_open(&net->zap, net->context,
-                          &(exo_zap_opts){.allow = opts->allowed,
-                                          .null_domains = null_domains,
-                                          .num_null_domains = sizeof null_domains / sizeof null_domains[0],
-                                          .audit = opts->audit},
-                          err);
+        st = exo_zap_open(
+            &net->zap, net->context,
+            &(exo_zap_opts){.allow = opts->allowed,
+                            .null_domains = null_domains,
+                            .num_null_domains = sizeof null_domains / sizeof null_domains[0],
+                            .audit = opts->audit},
+            err);
     if (st == EXO_OK)
         st = open_endpoints(net, err);
     if (st == EXO_OK)

@@ -1,8 +1,9 @@
-/* Inside of the net. Read net.h first; then net.c, and peer_impl.h for what lies behind a connection.
+/* Inside of the net. Read net.h first; then net.c, and peer_impl.h for what lies behind a
+ * connection.
  *
- * Who waits for events is the driver: the word `driver` says who that is, and whoever sets it from -1 is it. Locks: `drive_lock` and
- * `park_lock` stand alone; `lock` guards sockets, peers, what gathers in them. All are held for moments, never while waiting for events
- * or in a callback. */
+ * Who waits for events is the driver: the word `driver` says who that is, and whoever sets it from
+ * -1 is it. Locks: `drive_lock` and `park_lock` stand alone; `lock` guards sockets, peers, what
+ * gathers in them. All are held for moments, never while waiting for events or in a callback. */
 #ifndef EXO_NET_IMPL_H
 #define EXO_NET_IMPL_H
 
@@ -25,8 +26,9 @@ struct exo_net {
     exo_zap *zap;
     int epoll, kick, kicker; /* kick: a pipe, whose other end is `kicker` */
     exo_source kick_source;
-    exo_source *
-        *sources; /* by descriptor; guarded by lock. An event names its descriptor: its owner may be gone by then */
+    /* by descriptor; guarded by lock. An event names its descriptor: its owner may be gone by
+     * then */
+    exo_source **sources;
     size_t num_sources;
     atomic_bool kicked, waiting, closing; /* waiting: the driver is, or will be, in epoll_wait */
     atomic_bool started;                  /* nobody drives before */
@@ -60,15 +62,18 @@ struct exo_net {
     uint64_t unsaid;   /* refusals since the last that was said */
     uint64_t kept_out; /* by the intake, as the log was told last */
     unsigned ticks_unsaid;
-    unsigned untrimmed; /* peers and strangers that went since memory was given back; the driver's, as the next two */
+    /* peers and strangers that went since memory was given back; the driver's, as the next two */
+    unsigned untrimmed;
     exo_time trim_at;
-    uint64_t ended;         /* strangers, as the intake counts them: those that are counted in `untrimmed` */
+    /* strangers, as the intake counts them: those that are counted in `untrimmed` */
+    uint64_t ended;
     exo_wire_reader reader; /* the driver's */
 };
 
-/* --- net.c ------------------------------------------------------------------------------------------------------------ */
+/* --- net.c ------------------------------------------------------------------------------------ */
 
-/* Enters a descriptor into the loop, or takes it out of it. False, with errno: it cannot be watched; -1 is none. */
+/* Enters a descriptor into the loop, or takes it out of it. False, with errno: it cannot be
+ * watched; -1 is none. */
 bool exo_net_watch_locked(exo_net *net, int fd, exo_source *source);
 void exo_net_unwatch_locked(exo_net *net, int fd);
 

@@ -1,8 +1,10 @@
-/* Peers: the net's table of them, and how one comes to be, is found silent, and is lost. Everything `_locked` wants net->lock.
+/* Peers: the net's table of them, and how one comes to be, is found silent, and is lost. Everything
+ * `_locked` wants net->lock.
  *
- * A peer is counted. The net holds it from exo_peer_new_locked on; losing it takes it out of every list but that of the lost, and the
- * net lets go of it when its handler has heard. peer_impl.h says who owns which field. Read next: handshake.c, which begins its life;
- * send.c and receive.c, which fill it. */
+ * A peer is counted. The net holds it from exo_peer_new_locked on; losing it takes it out of every
+ * list but that of the lost, and the net lets go of it when its handler has heard. peer_impl.h says
+ * who owns which field. Read next: handshake.c, which begins its life; send.c and receive.c, which
+ * fill it. */
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -17,11 +19,12 @@
 #include "net/net_impl.h"
 
 #define BEAT EXO_SECOND
-#define QUIET_BEAT                                                                                                     \
-    (4 * EXO_SECOND) /* between processes that watch each other: a connection that is gone is found out by it */
+#define QUIET_BEAT                                                                                 \
+/* between processes that watch each other: a connection that is gone is found out by it */
+(4 * EXO_SECOND)
 #define TRIM_AFTER EXO_SECOND
 
-enum {
+    enum {
     QUIET_BYTES = 64 << 10, /* that it may have sent and not know to be read */
     SAY_EVERY = 20          /* ticks between two lines of the log about strangers */
 };
@@ -128,7 +131,7 @@ exo_net_make_plain(char *text)
             *text = '?';
 }
 
-/* --- Loss ------------------------------------------------------------------------------------------------------------------- */
+/* --- Loss ------------------------------------------------------------------------------------- */
 
 /* Without lock: what a payload's owner does to release it is not ours. */
 static void
@@ -188,7 +191,8 @@ exo_peer_lose(exo_net *net, exo_peer *peer, const char *cause)
     pthread_mutex_unlock(&net->lock);
 }
 
-/* The crowd has gone: what it took goes back to the kernel, once ZeroMQ has given it back, too. By the driver, without lock. */
+/* The crowd has gone: what it took goes back to the kernel, once ZeroMQ has given it back, too. By
+ * the driver, without lock. */
 static void
 trim_memory(exo_net *net, unsigned lost)
 {
@@ -259,9 +263,11 @@ revoke_locked(exo_net *net, exo_peer *peer, const char *why)
     char reason[128];
     exo_envelope goodbye = {.kind = EXO_WIRE_GOODBYE, .text = reason};
     snprintf(reason, sizeof reason, "revoked: %s", why);
-    EXO_LOG(WARN, NET, "event=revoked peer=%s key=%s reason=\"%s\"", peer->name, peer->identity->name, why);
-    exo_audit_add(net->opts.audit, &(exo_audit_record){.event = strcmp(why, EXO_PROOF_EXPIRED) == 0 ? EXO_AUDIT_EXPIRED
-                                                                                                    : EXO_AUDIT_REVOKED,
+    EXO_LOG(WARN, NET, "event=revoked peer=%s key=%s reason=\"%s\"", peer->name,
+            peer->identity->name, why);
+    exo_audit_add(net->opts.audit, &(exo_audit_record){.event = strcmp(why, EXO_PROOF_EXPIRED) == 0
+                                                                    ? EXO_AUDIT_EXPIRED
+                                                                    : EXO_AUDIT_REVOKED,
                                                        .who = peer->identity,
                                                        .subject = peer->name,
                                                        .status = EXO_DENIED,
@@ -272,9 +278,10 @@ revoke_locked(exo_net *net, exo_peer *peer, const char *why)
     exo_peer_drop(&peer);
 }
 
-/* --- Time ------------------------------------------------------------------------------------------------------------------- */
+/* --- Time ------------------------------------------------------------------------------------- */
 
-/* What strangers took goes back to the kernel, too, while others come: they would use the same memory, of which they need parts only. */
+/* What strangers took goes back to the kernel, too, while others come: they would use the same
+ * memory, of which they need parts only. */
 static void
 count_strangers(exo_net *net, uint64_t ended, exo_time now)
 {
@@ -294,7 +301,8 @@ watch_intake_locked(exo_net *net, exo_time time)
     if (out == net->kept_out || ++net->ticks_unsaid < SAY_EVERY)
         return;
     EXO_LOG(WARN, NET,
-            "event=crowded kept_out=%" PRIu64 " strangers=%" PRIu64 " connections=%" PRIu64 ": connections that do not "
+            "event=crowded kept_out=%" PRIu64 " strangers=%" PRIu64 " connections=%" PRIu64
+            ": connections that do not "
             "become peers in time, or send too much, are ended",
             out - net->kept_out, now.strangers, now.connections);
     net->kept_out = out;
@@ -307,8 +315,8 @@ exo_peer_is_watched(const exo_peer *peer)
     return peer->near && peer->socket && peer->socket->ipc && peer->process_fd >= 0;
 }
 
-/* Each beat lies in a queue of ZeroMQ's at both ends, which keeps its memory: 64 bytes, up to 64 KiB a connection. Processes that watch
- * each other need few. */
+/* Each beat lies in a queue of ZeroMQ's at both ends, which keeps its memory: 64 bytes, up to 64
+ * KiB a connection. Processes that watch each other need few. */
 static exo_time
 beat_of(const exo_peer *p)
 {
@@ -316,11 +324,13 @@ beat_of(const exo_peer *p)
     return (silent ? QUIET_BEAT : BEAT) - BEAT / 10;
 }
 
-/* A process that came by ipc: its end is seen. What a peer over tcp says of its process may be a lie. */
+/* A process that came by ipc: its end is seen. What a peer over tcp says of its process may be a
+ * lie. */
 static bool
 is_watched(const exo_peer *p)
 {
-    return p->near && p->socket->ipc && (p->process_fd >= 0 || exo_process_start(p->pid) == p->start);
+    return p->near && p->socket->ipc &&
+           (p->process_fd >= 0 || exo_process_start(p->pid) == p->start);
 }
 
 void

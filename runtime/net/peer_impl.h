@@ -11,8 +11,9 @@
  *   peer_ring.c  the rings that peers of one host share, and which message is due
  *   receive.c    what comes, by socket or ring, and to whom it is handed over
  *
- * Every field is guarded by net->lock unless it says otherwise, and functions whose names end in `_locked` want that lock. The net owns
- * sockets and peers; a peer is counted, so that others may hold it longer than that. */
+ * Every field is guarded by net->lock unless it says otherwise, and functions whose names end in
+ * `_locked` want that lock. The net owns sockets and peers; a peer is counted, so that others may
+ * hold it longer than that. */
 #ifndef EXO_NET_PEER_IMPL_H
 #define EXO_NET_PEER_IMPL_H
 
@@ -37,7 +38,7 @@ enum {
 
 typedef struct exo_socket exo_socket;
 typedef struct exo_parcel exo_parcel; /* a message that waits for the peer to read (send.c) */
-typedef struct exo_kept exo_kept;     /* a message of the peer that waits for its turn (receive.c) */
+typedef struct exo_kept exo_kept; /* a message of the peer that waits for its turn (receive.c) */
 
 /* What an event of the loop belongs to. */
 typedef struct exo_source {
@@ -58,11 +59,11 @@ typedef enum exo_peer_state {
 } exo_peer_state;
 
 struct exo_peer {
-    atomic_uint references;        /* the net's until it is lost, and those of others                */
-    _Atomic(exo_peer_state) state; /* read by anybody, written under net->lock                       */
-    atomic_bool full;              /* it has not read what it should; read and written as `state` is */
-    _Atomic(void *) user;          /* the handler's                                                  */
-    char cause[EXO_ERR_TEXT];      /* of its loss: written before its state says so, then constant   */
+    atomic_uint references;        /* the net's until it is lost, and those of others */
+    _Atomic(exo_peer_state) state; /* read by anybody, written under net->lock */
+    atomic_bool full;         /* it has not read what it should; read and written as `state` is */
+    _Atomic(void *) user;     /* the handler's */
+    char cause[EXO_ERR_TEXT]; /* of its loss: written before its state says so, then constant */
 
     /* Who it is (handshake.c): written before it is open, then constant, and read without lock. */
     bool near;
@@ -85,7 +86,8 @@ struct exo_peer {
     exo_time heard, spoke;
     bool watches, told_watch; /* it watches this process; it was told the same of us */
 
-    /* What is sent (send.c). Frames that a loss leaves behind belong to who takes the peer from the list of the lost. */
+    /* What is sent (send.c). Frames that a loss leaves behind belong to who takes the peer from the
+     * list of the lost. */
     exo_wire_writer writer;
     zmq_msg_t *frames; /* large payloads of what the writer holds */
     size_t num_frames, cap_frames;
@@ -93,11 +95,12 @@ struct exo_peer {
     exo_parcel *first_parcel, *last_parcel;
     uint64_t parcel_bytes; /* of these, as the next */
     uint64_t parcel_envelopes;
-    uint64_t parcel_replies, gathered_replies; /* bytes of replies' payloads in parcels; in the writer and its frames */
-    bool choked;                               /* a reply was refused, and it has read nothing since */
-    exo_time read_at;                          /* when it had last read something, or all */
-    uint32_t sent;                             /* messages */
-    uint64_t sent_bytes, read_bytes;           /* to it; by it, as it says. Both as Beat counts */
+    /* bytes of replies' payloads in parcels; in the writer and its frames */
+    uint64_t parcel_replies, gathered_replies;
+    bool choked;                     /* a reply was refused, and it has read nothing since */
+    exo_time read_at;                /* when it had last read something, or all */
+    uint32_t sent;                   /* messages */
+    uint64_t sent_bytes, read_bytes; /* to it; by it, as it says. Both as Beat counts */
 
     /* What has come (receive.c). */
     uint32_t received;                   /* messages */
@@ -113,7 +116,7 @@ struct exo_peer {
     exo_source bell_source;
     uint64_t token;           /* what is to be said at the door; 0: nothing is  */
     char door[EXO_DOOR_PATH]; /* of whom we connected to by a path; "": there is none */
-    exo_time gap_since;       /* `in` has a message, and one before it is missing; 0: it is not so */
+    exo_time gap_since; /* `in` has a message, and one before it is missing; 0: it is not so */
 
     /* Lists and tables of the net. */
     exo_peer *next_dirty;
@@ -133,35 +136,40 @@ struct exo_socket {
     exo_peer *peers; /* of a ROUTER, by route */
     bool ready;      /* has messages */
     bool with_keys,
-        ipc; /* how who is at the other end proves who it is; set when it is bound or connected, as the next */
+        /* how who is at the other end proves who it is; set when it is bound or connected, as the
+         * next */
+        ipc;
     char server_key[EXO_KEY_TEXT]; /* of a DEALER: the only key that the other end can have */
-    void *monitor;                 /* of a connection that is being made (attempt.c), or NULL        */
-    exo_time connected;            /* by the monitor: when there was a connection last                */
-    bool decided;                  /* by the monitor: of that connection's handshake there was a word */
-    unsigned broken_off;           /* by the monitor: handshakes that the other end has broken off */
+    void *monitor;                 /* of a connection that is being made (attempt.c), or NULL */
+    exo_time connected;            /* by the monitor: when there was a connection last */
+    bool decided;        /* by the monitor: of that connection's handshake there was a word */
+    unsigned broken_off; /* by the monitor: handshakes that the other end has broken off */
     exo_socket *prev, *next;
 };
 
-/* --- socket.c --------------------------------------------------------------------------------------------------------- */
+/* --- socket.c --------------------------------------------------------------------------------- */
 
 /* Opens a socket and enters it into the loop. */
 exo_status exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err);
 void exo_net_remove_socket_locked(exo_net *net, exo_socket *socket);
-/* How long a handshake with who connects may take, and a frame be. After its keys were set, before it binds or connects. */
+/* How long a handshake with who connects may take, and a frame be. After its keys were set, before
+ * it binds or connects. */
 void exo_socket_limit(exo_socket *socket, bool listens);
 /* Looks whether something has come in, after something was sent on the socket. */
 void exo_socket_look_locked(exo_net *net, exo_socket *socket);
-/* Without waiting; false: it cannot be done now, or not any more. A frame that was sent is ZeroMQ's. */
+/* Without waiting; false: it cannot be done now, or not any more. A frame that was sent is
+ * ZeroMQ's. */
 bool exo_socket_send_bytes(void *zmq, const void *data, size_t size, int flags);
 bool exo_socket_send_frame(void *zmq, zmq_msg_t *frame, int flags);
 bool exo_socket_receive_frame(void *zmq, zmq_msg_t *frame);
 
-/* --- peer.c ----------------------------------------------------------------------------------------------------------- */
+/* --- peer.c ----------------------------------------------------------------------------------- */
 
-/* A peer in the net's table, greeting. It is the net's; who wants to keep it holds it. NULL: no memory. */
+/* A peer in the net's table, greeting. It is the net's; who wants to keep it holds it. NULL: no
+ * memory. */
 exo_peer *exo_peer_new_locked(exo_net *net, exo_socket *socket);
-/* Ends a connection, without a word to the other end; the handler hears of it by exo_net_report_lost. The peer must be held to be looked
- * at afterwards. */
+/* Ends a connection, without a word to the other end; the handler hears of it by
+ * exo_net_report_lost. The peer must be held to be looked at afterwards. */
 void exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause);
 /* Tells the handler of the lost. Without lock. */
 /* True: the handler is not through with all of them. */
@@ -173,17 +181,18 @@ void exo_net_tick_locked(exo_net *net, exo_time now);
 /* What a peer says is shown to people: it begins no line of its own. */
 void exo_net_make_plain(char *text);
 
-/* --- attempt.c -------------------------------------------------------------------------------------------------------- */
+/* --- attempt.c -------------------------------------------------------------------------------- */
 
 /* From before it connects on, until exo_attempt_end_locked or the socket's end. */
 exo_status exo_attempt_watch_locked(exo_net *net, exo_socket *socket, exo_err *err);
-/* Why no connection will come of it, as far as ZeroMQ knows by now; NULL: it may. `with_key`: it was given the other end's key. */
+/* Why no connection will come of it, as far as ZeroMQ knows by now; NULL: it may. `with_key`: it
+ * was given the other end's key. */
 const char *exo_attempt_hear_locked(exo_socket *socket, bool with_key);
 void exo_attempt_end_locked(exo_socket *socket);
 /* There is a connection, and no word has come by it. As of the latest exo_attempt_hear_locked. */
 bool exo_attempt_is_silent(const exo_socket *socket);
 
-/* --- proof.c ---------------------------------------------------------------------------------------------------------- */
+/* --- proof.c ---------------------------------------------------------------------------------- */
 
 /* What is proven of who sent the frame; "": nothing. */
 const char *exo_proof_of_frame(const exo_socket *socket, const zmq_msg_t *frame);
@@ -191,30 +200,35 @@ const char *exo_proof_of_frame(const exo_socket *socket, const zmq_msg_t *frame)
 void exo_proof_describe(const exo_socket *socket, const zmq_msg_t *frame, exo_identity *out);
 /* Gives a peer that has said who it is its identity. False: it is not who it says. */
 bool exo_proof_bind_locked(exo_net *net, exo_peer *peer, const zmq_msg_t *frame, exo_err *err);
-/* Why a peer that was let in is not any more: its key was taken away, has expired (that text itself), or means something else; NULL: it is. */
+/* Why a peer that was let in is not any more: its key was taken away, has expired (that text
+ * itself), or means something else; NULL: it is. */
 #define EXO_PROOF_EXPIRED "its key has expired"
 const char *exo_proof_judge(const exo_net *net, const exo_peer *peer);
 /* Whether a frame that came by the peer's route is of the one that said Hello there. */
 bool exo_proof_holds_locked(const exo_socket *socket, const exo_peer *peer, const zmq_msg_t *frame);
 
-/* --- handshake.c ------------------------------------------------------------------------------------------------------ */
+/* --- handshake.c ------------------------------------------------------------------------------ */
 
 /* The first half of exo_net_connect: the Hello is on its way. *out is held. */
-exo_status exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key, exo_peer **out,
-                                        exo_err *err);
+exo_status exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key,
+                                        exo_peer **out, exo_err *err);
 /* The Welcome of a peer that we greeted; of any other it means nothing. */
-void exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, const zmq_msg_t *frame);
+void exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who,
+                             const zmq_msg_t *frame);
 /* What it said was no Welcome. Of a peer that has been welcomed it means nothing. */
 void exo_net_refused_locked(exo_peer *peer);
-/* A Hello on a ROUTER: from now on the route is a peer, which is held for the caller. NULL: it was refused. */
-exo_peer *exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const zmq_msg_t *frame,
-                               const exo_wire_identity *who, uint32_t number);
+/* A Hello on a ROUTER: from now on the route is a peer, which is held for the caller. NULL: it was
+ * refused. */
+exo_peer *exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route,
+                               const zmq_msg_t *frame, const exo_wire_identity *who,
+                               uint32_t number);
 /* Tells a route that is no peer why it is not listened to. */
-void exo_net_refuse_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const char *why);
+void exo_net_refuse_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route,
+                           const char *why);
 /* As time goes by, more may be refused aloud. */
 void exo_net_forgive_refusals_locked(exo_net *net);
 
-/* --- send.c ----------------------------------------------------------------------------------------------------------- */
+/* --- send.c ----------------------------------------------------------------------------------- */
 
 /* Sends what has gathered for all peers. One to which it cannot be sent is lost. */
 void exo_net_flush_locked(exo_net *net);
@@ -231,9 +245,10 @@ void exo_peer_drop_parcels(exo_peer *peer);
 /* Whether calls to it give FULL, after it was sent something or has read something. */
 void exo_peer_judge_window_locked(exo_net *net, exo_peer *peer);
 
-/* --- peer_ring.c ------------------------------------------------------------------------------------------------------ */
+/* --- peer_ring.c ------------------------------------------------------------------------------ */
 
-/* Tells a process of this host that came by a path what to say at the door. It is no loss if it never knocks. The peer may be lost by it. */
+/* Tells a process of this host that came by a path what to say at the door. It is no loss if it
+ * never knocks. The peer may be lost by it. */
 void exo_peer_offer_ring_locked(exo_net *net, exo_peer *peer);
 /* Takes the offer of whom we connected to: makes rings, and knocks. */
 void exo_peer_accept_ring_locked(exo_net *net, exo_peer *peer, const exo_envelope *offer);
@@ -244,7 +259,8 @@ void exo_net_answer_door_locked(exo_net *net, exo_socket *socket);
 /* The other side has rung, or has gone. */
 void exo_peer_hear_bell_locked(exo_net *net, exo_peer *peer);
 void exo_peer_close_rings_locked(exo_net *net, exo_peer *peer);
-/* Whether the next message of the peer lies in its ring. One with another number waits for those before it, which come by the socket. */
+/* Whether the next message of the peer lies in its ring. One with another number waits for those
+ * before it, which come by the socket. */
 bool exo_peer_is_due_locked(exo_peer *peer);
 /* Whether a message by the socket is missing for so long that it will not come any more. */
 bool exo_peer_has_gap_locked(exo_peer *peer, exo_time now);
@@ -253,10 +269,11 @@ bool exo_net_has_rung_locked(exo_net *net);
 /* Those that put a message into a ring wake us. Look whether there is one afterwards. */
 void exo_net_sleep_locked(exo_net *net);
 
-/* --- receive.c -------------------------------------------------------------------------------------------------------- */
+/* --- receive.c -------------------------------------------------------------------------------- */
 
-/* Receives one message of a socket or ring that is ready, and hands over what is in it, or a part that takes about a millisecond. Gives the
- * number of envelopes and one more; 0: there was none. Without lock, by the driver. */
+/* Receives one message of a socket or ring that is ready, and hands over what is in it, or a part
+ * that takes about a millisecond. Gives the number of envelopes and one more; 0: there was none.
+ * Without lock, by the driver. */
 size_t exo_net_receive(exo_net *net);
 /* Of a lost peer. */
 void exo_peer_drop_kept_locked(exo_peer *peer);

@@ -1,13 +1,14 @@
-/* The two rings that peers of one host share (docs/decisions/0009-rings-on-one-host.md): offered, handed over, and read in the order of
- * sending. Everything here wants net->lock.
+/* The two rings that peers of one host share (docs/decisions/0009-rings-on-one-host.md): offered,
+ * handed over, and read in the order of sending. Everything here wants net->lock.
  *
  *     who listens                                  who connected
  *     Ring {token}            ---- socket ---->    makes both rings and a bell
  *     opens them              <---- door -----     token, memory, one end of the bell
  *     may write               ----- bell ---->     may write
  *
- * A peer owns our ends: `in`, `out` and the bell, which are closed when it is lost. `promised` is an `out` that the other side has not said it
- * has. Read next: ring.h (the memory), door.h (how it gets there), then put_locked in send.c and take_from_ring_locked in receive.c. */
+ * A peer owns our ends: `in`, `out` and the bell, which are closed when it is lost. `promised` is
+ * an `out` that the other side has not said it has. Read next: ring.h (the memory), door.h (how it
+ * gets there), then put_locked in send.c and take_from_ring_locked in receive.c. */
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -18,15 +19,15 @@
 #include "net/door.h"
 #include "net/net_impl.h"
 
-#define GAP                                                                                                            \
-    (60 *                                                                                                              \
-     EXO_SECOND) /* that a message by the socket may come after one in the ring: it may be large, or its sender stopped */
+/* that a message by the socket may come after one in the ring: it may be large, or its sender
+ * stopped */
+#define GAP (60 * EXO_SECOND)
 
 enum {
     VISITS = 16 /* that are answered at a time; more wait */
 };
 
-/* --- Who listens ------------------------------------------------------------------------------------------------------------ */
+/* --- Who listens ------------------------------------------------------------------------------ */
 
 /* Each costs memory and descriptors. */
 static bool
@@ -43,7 +44,8 @@ exo_peer_offer_ring_locked(exo_net *net, exo_peer *peer)
 {
     if (peer->socket->door < 0 || peer->process_fd < 0 || !may_offer_locked(net))
         return;
-    if (getrandom(&peer->token, sizeof peer->token, 0) != (ssize_t)sizeof peer->token || peer->token == 0) {
+    if (getrandom(&peer->token, sizeof peer->token, 0) != (ssize_t)sizeof peer->token ||
+        peer->token == 0) {
         peer->token = 0;
         return;
     }
@@ -74,7 +76,8 @@ static void
 let_in_locked(exo_net *net, exo_peer *peer, exo_door_visit *visit)
 {
     exo_err err = {0};
-    exo_status st = is_bell(visit->files[1]) ? EXO_OK : exo_fail(&err, EXO_INVAL, "it handed over no bell");
+    exo_status st =
+        is_bell(visit->files[1]) ? EXO_OK : exo_fail(&err, EXO_INVAL, "it handed over no bell");
     peer->token = 0; /* good for once */
     if (st == EXO_OK)
         st = exo_ring_pair_open(&peer->in, &peer->out, visit->files[0], &err);
@@ -106,7 +109,7 @@ exo_net_answer_door_locked(exo_net *net, exo_socket *socket)
     }
 }
 
-/* --- Who connected ---------------------------------------------------------------------------------------------------------- */
+/* --- Who connected ---------------------------------------------------------------------------- */
 
 void
 exo_peer_accept_ring_locked(exo_net *net, exo_peer *peer, const exo_envelope *offer)
@@ -143,7 +146,7 @@ exo_peer_knock_locked(exo_net *net, exo_peer *peer)
         peer->token = 0;
 }
 
-/* --- Both ------------------------------------------------------------------------------------------------------------------- */
+/* --- Both ------------------------------------------------------------------------------------- */
 
 void
 exo_peer_hear_bell_locked(exo_net *net, exo_peer *peer)

@@ -69,7 +69,8 @@ int
 exo_process_watch(uint32_t pid, uint64_t start)
 {
     int fd = (int)syscall(SYS_pidfd_open, (long)pid, 0L);
-    /* Looked at after the descriptor is there: from now on the number cannot become another process. */
+    /* Looked at after the descriptor is there: from now on the number cannot become another
+     * process. */
     if (fd >= 0 && exo_process_start(pid) != start) {
         close(fd);
         fd = -1;

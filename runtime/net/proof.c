@@ -1,8 +1,10 @@
-/* What the handshake of a connection has proven: the key that a peer has, or the process that it is. Everything `_locked` wants net->lock.
+/* What the handshake of a connection has proven: the key that a peer has, or the process that it
+ * is. Everything `_locked` wants net->lock.
  *
- * ZeroMQ hangs it on every frame that comes by the connection: with keys, the key that our handler gave it (zap.c); by ipc, what the kernel
- * says of who connected. Peers can hang texts of their own on frames, too, under other names only: ours and the kernel's come first. Without
- * either (tcp without keys) nothing is proven. Read next: handshake.c. */
+ * ZeroMQ hangs it on every frame that comes by the connection: with keys, the key that our handler
+ * gave it (zap.c); by ipc, what the kernel says of who connected. Peers can hang texts of their own
+ * on frames, too, under other names only: ours and the kernel's come first. Without either (tcp
+ * without keys) nothing is proven. Read next: handshake.c. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -47,7 +49,8 @@ is_alone_locked(const exo_net *net, const exo_identity *who)
     if (who->node == net->self.node)
         return false;
     for (const exo_peer *p = net->peers; p; p = p->next)
-        if (p->identity && p->identity->node == who->node && !exo_identity_is_same(p->identity, who))
+        if (p->identity && p->identity->node == who->node &&
+            !exo_identity_is_same(p->identity, who))
             return false;
     return true;
 }
@@ -70,7 +73,8 @@ judge(const exo_net *net, exo_identity *who)
         snprintf(who->name, sizeof who->name, "%s", grant.name);
         return NULL;
     }
-    /* It proved to have the key that the head told us, and we came to it: it answers, and hosts actors if nothing else is known of it. */
+    /* It proved to have the key that the head told us, and we came to it: it answers, and hosts
+     * actors if nothing else is known of it. */
     who->role = net->opts.allowed ? EXO_ACCESS_NONE : EXO_ACCESS_WORKER;
     if (who->name[0])
         return expired ? EXO_PROOF_EXPIRED : "its key is not let in any more";
@@ -104,7 +108,8 @@ exo_proof_describe(const exo_socket *socket, const zmq_msg_t *frame, exo_identit
     const char *name = socket->with_keys ? zmq_msg_gets(frame, "User-Id") : NULL;
     *out = (exo_identity){0};
     snprintf(out->name, sizeof out->name, "%s", name ? name : "");
-    snprintf(out->key, sizeof out->key, "%s", socket->with_keys ? exo_proof_of_frame(socket, frame) : "");
+    snprintf(out->key, sizeof out->key, "%s",
+             socket->with_keys ? exo_proof_of_frame(socket, frame) : "");
     if (socket->ipc)
         out->pid = read_pid(peer_address(frame));
     read_address(socket, frame, out->address);
@@ -138,7 +143,9 @@ exo_proof_bind_locked(exo_net *net, exo_peer *peer, const zmq_msg_t *frame, exo_
     if (socket->with_keys && !who.key[0])
         return exo_fail(err, EXO_INVAL, "it has shown no key"), false;
     if (who.pid && peer->near && peer->pid != who.pid)
-        return exo_fail(err, EXO_INVAL, "it is process %u, and says that it is %u", who.pid, peer->pid), false;
+        return exo_fail(err, EXO_INVAL, "it is process %u, and says that it is %u", who.pid,
+                        peer->pid),
+               false;
     if (!is_alone_locked(net, &who))
         return exo_fail(err, EXO_INVAL, "it says that it is a node that another one is"), false;
     if (!(peer->identity = exo_identity_new(&who)))

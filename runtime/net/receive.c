@@ -1,12 +1,14 @@
-/* Receiving: one message of a socket or a ring at a time is taken under net->lock, and what is in it is handed over without lock, by the
- * driver. Everything `_locked` wants net->lock.
+/* Receiving: one message of a socket or a ring at a time is taken under net->lock, and what is in
+ * it is handed over without lock, by the driver. Everything `_locked` wants net->lock.
  *
- * Peers have turns: a message each, or the part of one that a turn has time for. A message that comes by the socket before its turn, as those
- * before it lie in the ring, is kept at its peer, and so is the rest of one that takes longer.
+ * Peers have turns: a message each, or the part of one that a turn has time for. A message that
+ * comes by the socket before its turn, as those before it lie in the ring, is kept at its peer, and
+ * so is the rest of one that takes longer.
  *
- * A message and the reader that it is open in (net->reader) are the driver's, of which there is one. Nothing that came from elsewhere is
- * believed: whose message it is, its number, its envelopes and its frames are checked here and in wire.c, and who says what cannot be is
- * lost. Read next: handshake.c, for the first message of all; peer_ring.c, for which one is due. */
+ * A message and the reader that it is open in (net->reader) are the driver's, of which there is
+ * one. Nothing that came from elsewhere is believed: whose message it is, its number, its envelopes
+ * and its frames are checked here and in wire.c, and who says what cannot be is lost. Read next:
+ * handshake.c, for the first message of all; peer_ring.c, for which one is due. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -63,7 +65,8 @@ inbox_bytes(const struct inbox *in)
     return bytes;
 }
 
-/* What the frames took on their way, at least: with its head and its seal each is by far less than 64 bytes longer. */
+/* What the frames took on their way, at least: with its head and its seal each is by far less than
+ * 64 bytes longer. */
 static void
 tell_intake(struct inbox *in, const exo_peer *peer)
 {
@@ -121,7 +124,10 @@ take_frame(struct inbox *in, exo_payload *out, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a frame");
     zmq_msg_init(own);
     zmq_msg_move(own, frame);
-    *out = (exo_payload){.data = zmq_msg_data(own), .size = zmq_msg_size(own), .release = release_frame, .owner = own};
+    *out = (exo_payload){.data = zmq_msg_data(own),
+                         .size = zmq_msg_size(own),
+                         .release = release_frame,
+                         .owner = own};
     return EXO_OK;
 }
 
@@ -137,7 +143,8 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq
         return true;
     case EXO_WIRE_REFUSED:
         exo_net_refused_locked(peer);
-        exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it refused us, and did not say why");
+        exo_peer_lose_locked(net, peer,
+                             e->text[0] ? e->text : "it refused us, and did not say why");
         return true;
     case EXO_WIRE_GOODBYE:
         exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it said goodbye");
@@ -204,7 +211,8 @@ take_landed(exo_peer *peer, exo_payload *out, exo_err *err)
     return EXO_OK;
 }
 
-/* One envelope of a peer. CLOSED: the rest is of no interest, since the peer is lost. Another error ends the connection. */
+/* One envelope of a peer. CLOSED: the rest is of no interest, since the peer is lost. Another error
+ * ends the connection. */
 static exo_status
 deliver(exo_net *net, exo_peer *peer, struct inbox *in, exo_envelope *e, exo_err *err)
 {
@@ -236,7 +244,7 @@ deliver(exo_net *net, exo_peer *peer, struct inbox *in, exo_envelope *e, exo_err
     return st;
 }
 
-/* --- Messages that wait for their turn ---------------------------------------------------------------------------------------- */
+/* --- Messages that wait for their turn -------------------------------------------------------- */
 
 /* Moves the frames. NULL: no memory. */
 static exo_kept *
@@ -256,7 +264,8 @@ new_kept(struct inbox *in)
     return k;
 }
 
-/* A message that has come before its turn goes behind those that are kept. The peer may be lost by it. */
+/* A message that has come before its turn goes behind those that are kept. The peer may be lost by
+ * it. */
 static void
 keep_locked(exo_net *net, exo_peer *peer, struct inbox *in)
 {
@@ -315,14 +324,15 @@ exo_peer_drop_kept_locked(exo_peer *peer)
     peer->kept_bytes = 0;
 }
 
-/* --- Handing over ------------------------------------------------------------------------------------------------------------- */
+/* --- Handing over ----------------------------------------------------------------------------- */
 
 static void
 lose_for(exo_net *net, exo_peer *peer, exo_status st, const exo_err *err)
 {
     char cause[EXO_ERR_TEXT];
     snprintf(cause, sizeof cause, "%s: %.300s",
-             st == EXO_NOMEM ? "what it sent cannot be taken" : "it sent what cannot be read", err->text);
+             st == EXO_NOMEM ? "what it sent cannot be taken" : "it sent what cannot be read",
+             err->text);
     exo_net_make_plain(cause);
     EXO_LOG(WARN, NET, "peer=%s %s", peer->name, cause);
     if (st != EXO_NOMEM) {
@@ -346,12 +356,13 @@ deliver_all(exo_net *net, exo_peer *peer, struct inbox *in)
         count++;
         if ((st = deliver(net, peer, in, &e, &err)) != EXO_OK)
             break;
-        if (count % LOOK_EVERY == 0 && net->reader.left > 0 && exo_now(exo_clock_real()) - began >= PIECE &&
-            keep_rest(net, peer, in))
+        if (count % LOOK_EVERY == 0 && net->reader.left > 0 &&
+            exo_now(exo_clock_real()) - began >= PIECE && keep_rest(net, peer, in))
             return count;
     }
     if (st == EXO_NOT_FOUND && in->taken + 1 != in->count)
-        st = exo_fail(&err, EXO_INVAL, "%zu frames that no envelope names", in->count - in->taken - 1);
+        st = exo_fail(&err, EXO_INVAL, "%zu frames that no envelope names",
+                      in->count - in->taken - 1);
     if (st != EXO_NOT_FOUND && st != EXO_CLOSED)
         lose_for(net, peer, st, &err);
     return count;
@@ -363,8 +374,8 @@ count_message_locked(exo_net *net, exo_peer *peer, const struct inbox *in)
 {
     if (net->reader.number != peer->received && atomic_load(&peer->state) != EXO_PEER_GREETING) {
         char cause[128];
-        snprintf(cause, sizeof cause, "messages were lost: number %u came where %u was due", net->reader.number,
-                 peer->received);
+        snprintf(cause, sizeof cause, "messages were lost: number %u came where %u was due",
+                 net->reader.number, peer->received);
         exo_peer_lose_locked(net, peer, cause);
         return false;
     }
@@ -381,8 +392,8 @@ struct sender {
     bool early;     /* those before it lie in the peer's ring; it is not counted yet */
 };
 
-/* ZeroMQ has given the routing id of a connection that has broken to one of somebody else's, who chose it: what came by the first one is over,
- * and the other one has said nothing yet. */
+/* ZeroMQ has given the routing id of a connection that has broken to one of somebody else's, who
+ * chose it: what came by the first one is over, and the other one has said nothing yet. */
 static struct sender
 forget_route_locked(exo_net *net, exo_socket *socket, exo_peer *peer, const struct inbox *in)
 {
@@ -399,16 +410,20 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
     exo_envelope e = {0};
     exo_peer *peer = socket->peer;
     if (in->routed)
-        HASH_FIND(by_route, socket->peers, zmq_msg_data(&in->route), zmq_msg_size(&in->route), peer);
+        HASH_FIND(by_route, socket->peers, zmq_msg_data(&in->route), zmq_msg_size(&in->route),
+                  peer);
     tell_intake(in, peer);
     if (peer && in->count > 0 && !exo_proof_holds_locked(socket, peer, &in->frames[0]))
         return forget_route_locked(net, socket, peer, in);
-    exo_status st = in->count == 0 || in->overlong
-                        ? exo_fail(&err, EXO_INVAL, "a message of %s frames", in->count ? "too many" : "no")
-                        : exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), zmq_msg_size(&in->frames[0]), &err);
-    if (st == EXO_OK &&
-        (zmq_msg_size(&in->frames[0]) > EXO_LIMIT_FIRST_FRAME || net->reader.left > EXO_LIMIT_ENVELOPES))
-        st = exo_fail(&err, EXO_INVAL, "a message of %zu bytes and %u envelopes is longer than any may be",
+    exo_status st =
+        in->count == 0 || in->overlong
+            ? exo_fail(&err, EXO_INVAL, "a message of %s frames", in->count ? "too many" : "no")
+            : exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]),
+                            zmq_msg_size(&in->frames[0]), &err);
+    if (st == EXO_OK && (zmq_msg_size(&in->frames[0]) > EXO_LIMIT_FIRST_FRAME ||
+                         net->reader.left > EXO_LIMIT_ENVELOPES))
+        st = exo_fail(&err, EXO_INVAL,
+                      "a message of %zu bytes and %u envelopes is longer than any may be",
                       zmq_msg_size(&in->frames[0]), net->reader.left);
     if (st != EXO_OK && peer) {
         exo_net_refused_locked(peer);
@@ -419,15 +434,18 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
         exo_net_refuse_locked(net, socket, &in->route, err.text);
         return (struct sender){0};
     }
-    if (peer && (peer->first_kept || (net->reader.number != peer->received && exo_peer_is_due_locked(peer))))
+    if (peer && (peer->first_kept ||
+                 (net->reader.number != peer->received && exo_peer_is_due_locked(peer))))
         return (struct sender){.peer = exo_peer_hold(peer), .early = true};
     if (peer)
-        return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
+        return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer)
+                                                                           : NULL};
     st = exo_wire_next(&net->reader, &e, &err);
     if (st == EXO_OK && e.kind == EXO_WIRE_HELLO) {
         /* Before its Welcome: what it answers is a peer's. */
         exo_intake_ticket ticket = exo_intake_admit(zmq_msg_get(&in->frames[0], ZMQ_SRCFD));
-        peer = exo_net_greet_locked(net, socket, &in->route, &in->frames[0], &e.who, net->reader.number);
+        peer = exo_net_greet_locked(net, socket, &in->route, &in->frames[0], &e.who,
+                                    net->reader.number);
         if (peer) {
             peer->received_bytes = inbox_bytes(in);
             peer->intake = ticket;
@@ -439,12 +457,14 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
     /* Who goes anyway, or is only told that it is not known, needs no answer. */
     if (st != EXO_OK || (e.kind != EXO_WIRE_GOODBYE && e.kind != EXO_WIRE_REFUSED))
         exo_net_refuse_locked(net, socket, &in->route,
-                              st == EXO_OK || st == EXO_NOT_FOUND ? "the connection does not begin with a Hello"
-                                                                  : err.text);
+                              st == EXO_OK || st == EXO_NOT_FOUND
+                                  ? "the connection does not begin with a Hello"
+                                  : err.text);
     return (struct sender){0};
 }
 
-/* A message of any socket that is ready; false: there is none. The socket goes behind the others, so that none starves. */
+/* A message of any socket that is ready; false: there is none. The socket goes behind the others,
+ * so that none starves. */
 static bool
 receive_locked(exo_net *net, struct inbox *in, struct sender *sender)
 {
@@ -464,14 +484,17 @@ receive_locked(exo_net *net, struct inbox *in, struct sender *sender)
     return false;
 }
 
-/* The message that lies in the peer's ring, which is due. The memory is the peer's to write: what is believed is a copy. */
+/* The message that lies in the peer's ring, which is due. The memory is the peer's to write: what
+ * is believed is a copy. */
 static struct sender
 take_from_ring_locked(exo_net *net, exo_peer *peer, struct inbox *in)
 {
     exo_err err = {0};
     size_t size = exo_ring_next(peer->in);
     *in = (struct inbox){0};
-    exo_status st = size == 0 ? exo_fail(&err, EXO_INVAL, "the memory that it shares with us makes no sense") : EXO_OK;
+    exo_status st =
+        size == 0 ? exo_fail(&err, EXO_INVAL, "the memory that it shares with us makes no sense")
+                  : EXO_OK;
     if (st == EXO_OK && zmq_msg_init_size(&in->frames[0], size) != 0)
         st = exo_fail(&err, EXO_NOMEM, "no memory for a message of %zu bytes", size);
     if (st == EXO_OK) {
@@ -483,7 +506,8 @@ take_from_ring_locked(exo_net *net, exo_peer *peer, struct inbox *in)
         exo_peer_lose_locked(net, peer, err.text);
         return (struct sender){0};
     }
-    return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
+    return (struct sender){.peer =
+                               count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
 }
 
 /* Of a message that is begun, the rest is handed over. */
@@ -497,7 +521,8 @@ go_on_locked(exo_net *net, exo_peer *peer, struct inbox *in)
         net->reader.left = in->left;
         return (struct sender){.peer = exo_peer_hold(peer)};
     }
-    return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
+    return (struct sender){.peer =
+                               count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
 }
 
 /* A message that is due, of any ring, or kept. The peer goes behind the others. */
@@ -506,7 +531,8 @@ receive_waiting_locked(exo_net *net, struct inbox *in, struct sender *sender)
 {
     exo_peer *p, *next;
     DL_FOREACH_SAFE (net->peers, p, next) {
-        bool begun = p->first_kept && p->first_kept->in.begun, rung = !begun && exo_peer_is_due_locked(p);
+        bool begun = p->first_kept && p->first_kept->in.begun,
+             rung = !begun && exo_peer_is_due_locked(p);
         if (!rung && !p->first_kept)
             continue;
         DL_DELETE(net->peers, p);
@@ -522,7 +548,8 @@ static void
 acknowledge(exo_net *net, exo_peer *peer)
 {
     pthread_mutex_lock(&net->lock);
-    if (atomic_load(&peer->state) == EXO_PEER_OPEN && peer->received_bytes - peer->told_bytes >= READ_BYTES)
+    if (atomic_load(&peer->state) == EXO_PEER_OPEN &&
+        peer->received_bytes - peer->told_bytes >= READ_BYTES)
         exo_peer_say_beat_locked(net, peer);
     pthread_mutex_unlock(&net->lock);
 }
@@ -535,7 +562,8 @@ hand_over(exo_net *net, struct sender *sender, struct inbox *in)
     if (sender->peer && !sender->early) {
         if (sender->first && net->opts.handler->opened)
             net->opts.handler->opened(net->opts.context, sender->peer);
-        acknowledge(net, sender->peer); /* before anything replies: who waits for a reply may then call again */
+        /* before anything replies: who waits for a reply may then call again */
+        acknowledge(net, sender->peer);
         count = deliver_all(net, sender->peer, in);
     }
     exo_peer_drop(&sender->peer);
@@ -550,7 +578,8 @@ exo_net_receive(exo_net *net)
     struct sender sender = {0};
     net->waiting_first = !net->waiting_first; /* neither way starves */
     pthread_mutex_lock(&net->lock);
-    bool got = (net->waiting_first && receive_waiting_locked(net, &in, &sender)) || receive_locked(net, &in, &sender) ||
+    bool got = (net->waiting_first && receive_waiting_locked(net, &in, &sender)) ||
+               receive_locked(net, &in, &sender) ||
                (!net->waiting_first && receive_waiting_locked(net, &in, &sender));
     if (got && sender.early)
         keep_locked(net, sender.peer, &in);

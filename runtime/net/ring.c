@@ -1,9 +1,10 @@
 /* Rings: see ring.h.
  *
- * Of each a page with the counters, then the bytes; the two of a pair lie one after the other. `written` and `read` count bytes since the
- * beginning; each message is its length in 8 bytes and its bytes, rounded up to 8. Each end keeps its own counter to itself and only publishes
- * it, so that only the other's can be wrong. Every word of the other's is read once, into a variable, and checked there; a message is copied
- * before anybody looks at it. */
+ * Of each a page with the counters, then the bytes; the two of a pair lie one after the other.
+ * `written` and `read` count bytes since the beginning; each message is its length in 8 bytes and
+ * its bytes, rounded up to 8. Each end keeps its own counter to itself and only publishes it, so
+ * that only the other's can be wrong. Every word of the other's is read once, into a variable, and
+ * checked there; a message is copied before anybody looks at it. */
 #include "net/ring.h"
 
 #include <assert.h>
@@ -48,7 +49,8 @@ room_for(size_t size)
 static void
 copy_in(exo_ring *ring, uint64_t at, const void *data, size_t size)
 {
-    size_t from = at % EXO_RING_BYTES, first = EXO_RING_BYTES - from < size ? EXO_RING_BYTES - from : size;
+    size_t from = at % EXO_RING_BYTES,
+           first = EXO_RING_BYTES - from < size ? EXO_RING_BYTES - from : size;
     memcpy(ring->bytes + from, data, first);
     memcpy(ring->bytes, (const uint8_t *)data + first, size - first);
 }
@@ -56,19 +58,21 @@ copy_in(exo_ring *ring, uint64_t at, const void *data, size_t size)
 static void
 copy_out(const exo_ring *ring, uint64_t at, void *out, size_t size)
 {
-    size_t from = at % EXO_RING_BYTES, first = EXO_RING_BYTES - from < size ? EXO_RING_BYTES - from : size;
+    size_t from = at % EXO_RING_BYTES,
+           first = EXO_RING_BYTES - from < size ? EXO_RING_BYTES - from : size;
     memcpy(out, ring->bytes + from, first);
     memcpy((uint8_t *)out + first, ring->bytes, size - first);
 }
 
-/* --- Making and opening ------------------------------------------------------------------------------------------------------------ */
+/* --- Making and opening ----------------------------------------------------------------------- */
 
 /* One half of a pair's file. The mapping keeps the memory. */
 static exo_status
 map_ring(exo_ring **out, int fd, size_t half, exo_err *err)
 {
     exo_ring *ring = exo_calloc(1, sizeof *ring);
-    void *at = ring ? mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(half * SIZE)) : MAP_FAILED;
+    void *at = ring ? mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(half * SIZE))
+                    : MAP_FAILED;
     if (at == MAP_FAILED) {
         exo_free(ring);
         return exo_fail(err, EXO_NOMEM, "no memory for a ring");
@@ -96,8 +100,10 @@ exo_ring_pair_new(exo_ring **in, exo_ring **out, int *file, exo_err *err)
     exo_status st;
     *in = *out = NULL;
     *file = exo_memfd_new("exogym-rings", EXO_RING_PAIR);
-    /* Its memory is there before it is used, and its size stays: nobody can make the other one fault. */
-    if (*file >= 0 && exo_memfd_reserve(*file, 0, EXO_RING_PAIR) && exo_memfd_seal(*file, EXO_MEMFD_FIXED))
+    /* Its memory is there before it is used, and its size stays: nobody can make the other one
+     * fault. */
+    if (*file >= 0 && exo_memfd_reserve(*file, 0, EXO_RING_PAIR) &&
+        exo_memfd_seal(*file, EXO_MEMFD_FIXED))
         st = map_pair(in, out, *file, err);
     else
         st = exo_fail(err, EXO_IO, "no memory can be shared for rings: %s", strerror(errno));
@@ -141,7 +147,7 @@ exo_ring_is_broken(const exo_ring *ring)
     return ring->broken;
 }
 
-/* --- Reading ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 size_t
 exo_ring_next(exo_ring *ring)
@@ -156,8 +162,9 @@ exo_ring_next(exo_ring *ring)
     if (ring->broken)
         return 0;
     /* An atomic load: what was checked is not read again, whatever a compiler makes of it. */
-    length = atomic_load_explicit((_Atomic uint64_t *)(void *)(ring->bytes + ring->at % EXO_RING_BYTES),
-                                  memory_order_relaxed);
+    length =
+        atomic_load_explicit((_Atomic uint64_t *)(void *)(ring->bytes + ring->at % EXO_RING_BYTES),
+                             memory_order_relaxed);
     ring->broken = length == 0 || length > EXO_RING_MESSAGE || room_for(length) > there;
     if (ring->broken)
         return 0;
@@ -184,20 +191,22 @@ exo_ring_take(exo_ring *ring, void *out)
 void
 exo_ring_sleep(exo_ring *ring)
 {
-    /* Sequentially consistent, as the store of `written` and the load of `asleep` are: the writer sees that we sleep, or we see what it
-     * wrote. */
+    /* Sequentially consistent, as the store of `written` and the load of `asleep` are: the writer
+     * sees that we sleep, or we see what it wrote. */
     atomic_store(&ring->shared->asleep, 1);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* --- Writing ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
 bool
 exo_ring_put(exo_ring *ring, const void *data, size_t size)
 {
-    uint64_t length = size, used = ring->at - atomic_load_explicit(&ring->shared->read, memory_order_acquire);
+    uint64_t length = size,
+             used = ring->at - atomic_load_explicit(&ring->shared->read, memory_order_acquire);
     ring->broken = ring->broken || used > EXO_RING_BYTES;
-    if (ring->broken || size == 0 || size > EXO_RING_MESSAGE || EXO_RING_BYTES - used < room_for(size))
+    if (ring->broken || size == 0 || size > EXO_RING_MESSAGE ||
+        EXO_RING_BYTES - used < room_for(size))
         return false;
     copy_in(ring, ring->at, &length, LENGTH);
     copy_in(ring, ring->at + LENGTH, data, size);
@@ -210,5 +219,6 @@ bool
 exo_ring_wakes(exo_ring *ring)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    return atomic_load(&ring->shared->asleep) != 0 && atomic_exchange(&ring->shared->asleep, 0) != 0;
+    return atomic_load(&ring->shared->asleep) != 0 &&
+           atomic_exchange(&ring->shared->asleep, 0) != 0;
 }

@@ -1,10 +1,11 @@
-/* Sending: what is said to a peer gathers in its writer, and goes out as one message, through its ring or its socket. Everything
- * `_locked` wants net->lock.
+/* Sending: what is said to a peer gathers in its writer, and goes out as one message, through its
+ * ring or its socket. Everything `_locked` wants net->lock.
  *
- * The writer, its frames and the counts of what was sent are the peer's, guarded by net->lock; peers with something to send are in the
- * net's list of dirty ones. What the peer has no window for gathers on and waits in a list of parcels, so that ZeroMQ holds no more than a
- * window for it; only what nets say to each other goes before. A payload that is sent belongs to its frame, which one of ZeroMQ's threads releases. Read next: peer_ring.c,
- * then receive.c (the other end). */
+ * The writer, its frames and the counts of what was sent are the peer's, guarded by net->lock;
+ * peers with something to send are in the net's list of dirty ones. What the peer has no window for
+ * gathers on and waits in a list of parcels, so that ZeroMQ holds no more than a window for it;
+ * only what nets say to each other goes before. A payload that is sent belongs to its frame, which
+ * one of ZeroMQ's threads releases. Read next: peer_ring.c, then receive.c (the other end). */
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -27,14 +28,16 @@ struct large {
     exo_payload payload;
 };
 
-/* A message that waits because the peer has not read what was sent before; before it, its large payload. */
+/* A message that waits because the peer has not read what was sent before; before it, its large
+ * payload. */
 struct exo_parcel {
     exo_wire_writer writer;
     zmq_msg_t *frames;
     size_t num_frames;
     struct large *large; /* NULL: there is none, or all of it was sent */
     size_t at;           /* of it, bytes that were sent */
-    uint64_t replies;    /* bytes of replies' payloads in it; of a large one all, until its last piece is sent */
+    /* bytes of replies' payloads in it; of a large one all, until its last piece is sent */
+    uint64_t replies;
     exo_parcel *next;
 };
 
@@ -71,13 +74,15 @@ is_full(const exo_net *net, const exo_peer *peer)
     return peer->choked || has_more_than(peer, net->opts.unread_limit, EXO_LIMIT_WAITING);
 }
 
-/* Whether the payload of one more reply would be too much beside those that wait. One alone may be larger than the limit: what a window takes does
- * not count. Nor does a payload that is no longer than the text of a refusal. */
+/* Whether the payload of one more reply would be too much beside those that wait. One alone may be
+ * larger than the limit: what a window takes does not count. Nor does a payload that is no longer
+ * than the text of a refusal. */
 static bool
 has_too_many_replies(const exo_net *net, const exo_peer *peer, size_t size)
 {
     uint64_t waiting = peer->parcel_replies + (must_wait(peer) ? peer->gathered_replies : 0);
-    return size > EXO_ERR_TEXT && waiting > EXO_LIMIT_WINDOW && waiting + size > net->opts.unread_limit;
+    return size > EXO_ERR_TEXT && waiting > EXO_LIMIT_WINDOW &&
+           waiting + size > net->opts.unread_limit;
 }
 
 void
@@ -89,7 +94,8 @@ exo_peer_judge_window_locked(exo_net *net, exo_peer *peer)
 bool
 exo_peer_is_stuck_locked(exo_net *net, exo_peer *peer, exo_time now)
 {
-    return peer->process_fd < 0 && is_full(net, peer) && now - peer->read_at > net->opts.peer_timeout;
+    return peer->process_fd < 0 && is_full(net, peer) &&
+           now - peer->read_at > net->opts.peer_timeout;
 }
 
 /* Puts a message into the peer's ring. */
@@ -109,19 +115,21 @@ post_locked(exo_peer *peer, const exo_wire_writer *message, zmq_msg_t *frames, s
 {
     void *zmq = peer->socket->zmq;
     size_t count = *num_frames;
-    bool sent = !peer->route_size || exo_socket_send_bytes(zmq, peer->route, peer->route_size, ZMQ_SNDMORE);
-    sent = sent && exo_socket_send_bytes(zmq, message->data, message->size, count ? ZMQ_SNDMORE : 0);
+    bool sent =
+        !peer->route_size || exo_socket_send_bytes(zmq, peer->route, peer->route_size, ZMQ_SNDMORE);
+    sent =
+        sent && exo_socket_send_bytes(zmq, message->data, message->size, count ? ZMQ_SNDMORE : 0);
     for (size_t i = 0; sent && i < count; i++)
         sent = exo_socket_send_frame(zmq, &frames[i], i + 1 < count ? ZMQ_SNDMORE : 0);
     *num_frames = sent ? 0 : count;
     return sent;
 }
 
-/* Sends a message, which is empty then. The numbers of messages keep the order of those that go different ways. False: the peer is
- * lost, and the frames are there still. */
+/* Sends a message, which is empty then. The numbers of messages keep the order of those that go
+ * different ways. False: the peer is lost, and the frames are there still. */
 static bool
-transmit_locked(exo_net *net, exo_peer *peer, exo_wire_writer *message, zmq_msg_t *frames, size_t *num_frames,
-                bool by_socket)
+transmit_locked(exo_net *net, exo_peer *peer, exo_wire_writer *message, zmq_msg_t *frames,
+                size_t *num_frames, bool by_socket)
 {
     exo_socket *shared = peer->route_size ? peer->socket : NULL; /* there without the peer, too */
     peer->spoke = exo_now(exo_clock_real());
@@ -141,9 +149,10 @@ transmit_locked(exo_net *net, exo_peer *peer, exo_wire_writer *message, zmq_msg_
     return sent;
 }
 
-/* --- What waits --------------------------------------------------------------------------------------------------------------- */
+/* --- What waits ------------------------------------------------------------------------------- */
 
-/* Drops one reference; where it may be the last, without lock: what a payload's owner does to release it is not ours. */
+/* Drops one reference; where it may be the last, without lock: what a payload's owner does to
+ * release it is not ours. */
 static void
 release_piece(void *data, void *hint)
 {
@@ -202,9 +211,11 @@ send_piece_locked(exo_net *net, exo_peer *peer, exo_parcel *parcel)
     struct large *large = parcel->large;
     exo_wire_writer message = {0};
     zmq_msg_t frame;
-    size_t left = large->payload.size - parcel->at, size = left < EXO_LIMIT_PIECE ? left : EXO_LIMIT_PIECE, one = 1;
+    size_t left = large->payload.size - parcel->at,
+           size = left < EXO_LIMIT_PIECE ? left : EXO_LIMIT_PIECE, one = 1;
     uint8_t *from = (uint8_t *)large->payload.data + parcel->at;
-    exo_envelope piece = {.kind = EXO_WIRE_PIECE, .size = large->payload.size, .payload = {.place = EXO_WIRE_FRAMED}};
+    exo_envelope piece = {
+        .kind = EXO_WIRE_PIECE, .size = large->payload.size, .payload = {.place = EXO_WIRE_FRAMED}};
     if (exo_wire_add(&message, &piece, NULL) != EXO_OK ||
         zmq_msg_init_data(&frame, from, size, release_piece, large) != 0) {
         exo_wire_release(&message);
@@ -229,9 +240,10 @@ send_piece_locked(exo_net *net, exo_peer *peer, exo_parcel *parcel)
     return false;
 }
 
-/* --- What goes out -------------------------------------------------------------------------------------------------------------- */
+/* --- What goes out ---------------------------------------------------------------------------- */
 
-/* False: the peer is lost, as it has too much that it does not read. Bytes need no such end: calls and replies are refused before. */
+/* False: the peer is lost, as it has too much that it does not read. Bytes need no such end: calls
+ * and replies are refused before. */
 static bool
 check_unread_locked(exo_net *net, exo_peer *peer)
 {
@@ -245,7 +257,8 @@ check_unread_locked(exo_net *net, exo_peer *peer)
 static bool
 is_message(const exo_peer *peer)
 {
-    return peer->writer.size > FLUSH_BYTES || peer->num_frames > 0 || peer->writer.count > FLUSH_ENVELOPES;
+    return peer->writer.size > FLUSH_BYTES || peer->num_frames > 0 ||
+           peer->writer.count > FLUSH_ENVELOPES;
 }
 
 /* What has gathered waits as a parcel, in as much memory as it needs. */
@@ -273,7 +286,8 @@ set_aside_locked(exo_net *net, exo_peer *peer)
     append_locked(net, peer, parcel);
 }
 
-/* Sends what has gathered as one message. What must wait gathers on, until it is one that is worth its memory. */
+/* Sends what has gathered as one message. What must wait gathers on, until it is one that is worth
+ * its memory. */
 static void
 flush_peer_locked(exo_net *net, exo_peer *peer)
 {
@@ -334,7 +348,8 @@ exo_net_flush(exo_net *net)
 
 /* A payload that goes in pieces, and the envelope that it belongs to. */
 static exo_status
-send_large_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err *err)
+send_large_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload,
+                  exo_err *err)
 {
     flush_peer_locked(net, peer); /* what was said before */
     if (peer->writer.count > 0)
@@ -354,7 +369,8 @@ send_large_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payl
             exo_wire_release(&parcel->writer);
         exo_free(parcel);
         exo_free(large);
-        return st == EXO_NOMEM ? exo_fail(err, st, "no memory to send %zu bytes", payload->size) : st;
+        return st == EXO_NOMEM ? exo_fail(err, st, "no memory to send %zu bytes", payload->size)
+                               : st;
     }
     if (payload->release) {
         large->payload = *payload;
@@ -393,7 +409,8 @@ add_frame_locked(exo_peer *peer, exo_payload *payload, exo_err *err)
     zmq_msg_t *frame = &peer->frames[peer->num_frames];
     if (payload->release) {
         exo_payload *own = exo_calloc(1, sizeof *own);
-        if (!own || zmq_msg_init_data(frame, payload->data, payload->size, release_sent, own) != 0) {
+        if (!own ||
+            zmq_msg_init_data(frame, payload->data, payload->size, release_sent, own) != 0) {
             exo_free(own);
             return exo_fail(err, EXO_NOMEM, "no memory for a frame");
         }
@@ -414,9 +431,10 @@ add_locked(exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err
     bool framed = false;
     if (payload && payload->size > 0) {
         framed = payload->size > EXO_WIRE_INLINE;
-        envelope->payload =
-            framed ? (exo_wire_payload){.place = EXO_WIRE_FRAMED}
-                   : (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = payload->data, .size = payload->size};
+        envelope->payload = framed ? (exo_wire_payload){.place = EXO_WIRE_FRAMED}
+                                   : (exo_wire_payload){.place = EXO_WIRE_BYTES,
+                                                        .data = payload->data,
+                                                        .size = payload->size};
     }
     exo_wire_writer before = peer->writer;
     size_t size = payload ? payload->size : 0;
@@ -432,11 +450,13 @@ add_locked(exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err
     return st;
 }
 
-/* Sends at once on a quiet connection, else leaves it to gather: the driver, or whoever waits next, sends it. */
+/* Sends at once on a quiet connection, else leaves it to gather: the driver, or whoever waits next,
+ * sends it. */
 static void
 send_soon_locked(exo_net *net, exo_peer *peer)
 {
-    if (is_message(peer) || (!peer->dirty && exo_now(exo_clock_real()) - peer->spoke > QUIET_US * EXO_US)) {
+    if (is_message(peer) ||
+        (!peer->dirty && exo_now(exo_clock_real()) - peer->spoke > QUIET_US * EXO_US)) {
         flush_peer_locked(net, peer);
     } else if (!peer->dirty) {
         peer->dirty = true;
@@ -445,7 +465,8 @@ send_soon_locked(exo_net *net, exo_peer *peer)
     }
 }
 
-/* It hears of it by a reply without the payload. Until it has read something nothing is done for it. */
+/* It hears of it by a reply without the payload. Until it has read something nothing is done for
+ * it. */
 static exo_status
 refuse_reply_locked(exo_net *net, exo_peer *peer, size_t size, exo_err *err)
 {
@@ -459,7 +480,8 @@ refuse_reply_locked(exo_net *net, exo_peer *peer, size_t size, exo_err *err)
 }
 
 exo_status
-exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err *err)
+exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload,
+             exo_err *err)
 {
     exo_status st;
     pthread_mutex_lock(&net->lock);
@@ -471,9 +493,11 @@ exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *
                       " calls and replies wait to be sent",
                       peer->name, unread(peer), peer->parcel_envelopes);
     else if (payload && payload->size > EXO_LIMIT_PAYLOAD)
-        st = exo_fail(err, EXO_INVAL, "a payload of %zu bytes is longer than %d: put it into an object", payload->size,
-                      EXO_LIMIT_PAYLOAD);
-    else if (envelope->kind == EXO_WIRE_REPLY && payload && has_too_many_replies(net, peer, payload->size))
+        st = exo_fail(err, EXO_INVAL,
+                      "a payload of %zu bytes is longer than %d: put it into an object",
+                      payload->size, EXO_LIMIT_PAYLOAD);
+    else if (envelope->kind == EXO_WIRE_REPLY && payload &&
+             has_too_many_replies(net, peer, payload->size))
         st = refuse_reply_locked(net, peer, payload->size, err);
     else if (payload && payload->size > EXO_LIMIT_PIECE)
         st = send_large_locked(net, peer, envelope, payload, err);
@@ -514,12 +538,14 @@ exo_peer_say_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope)
 void
 exo_peer_say_beat_locked(exo_net *net, exo_peer *peer)
 {
-    exo_envelope beat = {.kind = EXO_WIRE_BEAT, .read = peer->received_bytes, .watches = exo_peer_is_watched(peer)};
+    exo_envelope beat = {
+        .kind = EXO_WIRE_BEAT, .read = peer->received_bytes, .watches = exo_peer_is_watched(peer)};
     flush_peer_locked(net, peer);
     if (atomic_load(&peer->state) == EXO_PEER_LOST_)
         return;
     peer->told_bytes = peer->received_bytes;
     peer->told_watch = beat.watches;
-    /* By the socket, which knows, at this end or at the other, when the connection is gone: a ring does not. */
+    /* By the socket, which knows, at this end or at the other, when the connection is gone: a ring
+     * does not. */
     say_now_locked(net, peer, &beat);
 }

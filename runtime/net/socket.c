@@ -1,8 +1,9 @@
-/* ZeroMQ's sockets: made and entered into the loop, and used without ever waiting. Everything `_locked` wants net->lock, and so does the
- * use of any socket.
+/* ZeroMQ's sockets: made and entered into the loop, and used without ever waiting. Everything
+ * `_locked` wants net->lock, and so does the use of any socket.
  *
- * The net owns them: a ROUTER for each endpoint that it listens on, with a table of peers by route; a DEALER for each peer that it has
- * connected to, which goes with that peer. Read next: handshake.c, send.c and receive.c, which use them. */
+ * The net owns them: a ROUTER for each endpoint that it listens on, with a table of peers by route;
+ * a DEALER for each peer that it has connected to, which goes with that peer. Read next:
+ * handshake.c, send.c and receive.c, which use them. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -48,7 +49,8 @@ exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err
     if (zmq_getsockopt(s->zmq, ZMQ_FD, &fd, &size) != 0)
         fd = -1;
     if (!exo_net_watch_locked(net, fd, &s->source)) {
-        exo_status st = exo_fail(err, EXO_FAILED, "the socket cannot be watched: %s", strerror(errno));
+        exo_status st =
+            exo_fail(err, EXO_FAILED, "the socket cannot be watched: %s", strerror(errno));
         zmq_close(s->zmq);
         exo_free(s);
         return st;
@@ -87,7 +89,8 @@ exo_net_remove_socket_locked(exo_net *net, exo_socket *socket)
     exo_free(socket);
 }
 
-/* Sending on a socket may swallow the sign that something has come in: ZeroMQ's descriptor tells of changes, not of states. */
+/* Sending on a socket may swallow the sign that something has come in: ZeroMQ's descriptor tells of
+ * changes, not of states. */
 void
 exo_socket_look_locked(exo_net *net, exo_socket *socket)
 {

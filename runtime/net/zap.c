@@ -1,8 +1,10 @@
-/* The ZAP handler: one thread that answers "may this peer in?" for all sockets of a context, and logs who may not.
+/* The ZAP handler: one thread that answers "may this peer in?" for all sockets of a context, and
+ * logs who may not.
  *
- * The thread owns the handler's socket and the receiving ends of the monitors. Other threads hand it a monitor under the
- * lock and wake it through an eventfd. Requests come from libzmq itself, in this process; they are checked all the same,
- * because any code in the process can send one, and because what they carry comes from the peer. Read next: allow_list.c. */
+ * The thread owns the handler's socket and the receiving ends of the monitors. Other threads hand
+ * it a monitor under the lock and wake it through an eventfd. Requests come from libzmq itself, in
+ * this process; they are checked all the same, because any code in the process can send one, and
+ * because what they carry comes from the peer. Read next: allow_list.c. */
 #include "net/auth.h"
 
 #include <arpa/inet.h>
@@ -28,15 +30,15 @@
 
 enum {
     MAX_WATCHES = 64,
-    MAX_PEERS = 512,       /* accepted connections that a watch remembers, the last ones */
-    DOMAIN_SIZE = 64,      /* with its 0 */
-    PEER_TEXT = 64,        /* an address as it is logged */
-    FRAME_LIMIT = 255,     /* bytes of a request's frame: RFC 27 has none that is longer */
-    AT_ONCE = 64,          /* messages of one socket before the next has its turn */
-    METADATA = 64,         /* bytes of an answer's properties */
-    TICK_MS = 1000,        /* the longest sleep */
-    STOP_MS = 1000,        /* how long close waits for the monitors of sockets that are being closed */
-    LOG_BURST = 10,        /* lines at once ... */
+    MAX_PEERS = 512,   /* accepted connections that a watch remembers, the last ones */
+    DOMAIN_SIZE = 64,  /* with its 0 */
+    PEER_TEXT = 64,    /* an address as it is logged */
+    FRAME_LIMIT = 255, /* bytes of a request's frame: RFC 27 has none that is longer */
+    AT_ONCE = 64,      /* messages of one socket before the next has its turn */
+    METADATA = 64,     /* bytes of an answer's properties */
+    TICK_MS = 1000,    /* the longest sleep */
+    STOP_MS = 1000,    /* how long close waits for the monitors of sockets that are being closed */
+    LOG_BURST = 10,    /* lines at once ... */
     LOG_EVERY_SECONDS = 10 /* ... and one in this time */
 };
 
@@ -52,7 +54,8 @@ typedef struct quota {
 typedef struct watch {
     void *monitor; /* owner: the handler's thread, once it is in the table */
     struct {
-        int fd;           /* -1: free; only a number to compare, never used as a descriptor after the accept */
+        /* -1: free; only a number to compare, never used as a descriptor after the accept */
+        int fd;
         uint64_t decided; /* of the socket, when it came */
         char address[PEER_TEXT];
     } peers[MAX_PEERS];
@@ -92,12 +95,13 @@ struct exo_zap {
     quota refusals, failures;
 };
 
-/* --- Log -------------------------------------------------------------------------------------------------------------- */
+/* --- Log -------------------------------------------------------------------------------------- */
 
 static bool
 may_log(quota *q, exo_time now, uint64_t *left_out)
 {
-    uint64_t refilled = now > q->filled ? (uint64_t)((now - q->filled) / (LOG_EVERY_SECONDS * EXO_SECOND)) : 0;
+    uint64_t refilled =
+        now > q->filled ? (uint64_t)((now - q->filled) / (LOG_EVERY_SECONDS * EXO_SECOND)) : 0;
     if (refilled > 0) {
         q->used = refilled < q->used ? q->used - refilled : 0;
         q->filled += (exo_time)refilled * LOG_EVERY_SECONDS * EXO_SECOND;
@@ -112,9 +116,11 @@ may_log(quota *q, exo_time now, uint64_t *left_out)
     return true;
 }
 
-/* Of `key`, a public one, the log has the start; "-": there is none. `name`: of one that has expired. */
+/* Of `key`, a public one, the log has the start; "-": there is none. `name`: of one that has
+ * expired. */
 static void
-log_refusal(exo_zap *zap, quota *q, const char *peer, const char *key, const char *name, const char *reason)
+log_refusal(exo_zap *zap, quota *q, const char *peer, const char *key, const char *name,
+            const char *reason)
 {
     uint64_t left_out = 0;
     zap->refused++;
@@ -125,8 +131,8 @@ log_refusal(exo_zap *zap, quota *q, const char *peer, const char *key, const cha
                                                   .status = EXO_DENIED,
                                                   .reason = reason});
     if (may_log(q, exo_now(zap->clock), &left_out))
-        EXO_LOG(WARN, NET, "event=refused peer=%s key=%.8s reason=\"%s\" left_out=%" PRIu64, peer, key, reason,
-                left_out);
+        EXO_LOG(WARN, NET, "event=refused peer=%s key=%.8s reason=\"%s\" left_out=%" PRIu64, peer,
+                key, reason, left_out);
 }
 
 static void
@@ -136,7 +142,7 @@ log_left_out(const quota *q)
         EXO_LOG(WARN, NET, "event=refused left_out=%" PRIu64, q->left_out);
 }
 
-/* --- Requests --------------------------------------------------------------------------------------------------------- */
+/* --- Requests --------------------------------------------------------------------------------- */
 
 typedef struct frame {
     size_t size;                   /* as it came; of one that is too long, nothing is kept */
@@ -219,9 +225,11 @@ write_property(uint8_t out[METADATA], const char *name, const char *value)
     return at + size;
 }
 
-/* Best effort: who asked and is gone needs no answer. Never waits. `key`: "" unless it was accepted by it. */
+/* Best effort: who asked and is gone needs no answer. Never waits. `key`: "" unless it was accepted
+ * by it. */
 static void
-reply(void *socket, const request *r, const char *code, const char *text, const char *user, const char *key)
+reply(void *socket, const request *r, const char *code, const char *text, const char *user,
+      const char *key)
 {
     uint8_t metadata[METADATA];
     const struct {
@@ -239,13 +247,15 @@ reply(void *socket, const request *r, const char *code, const char *text, const 
         NUM_PARTS = sizeof parts / sizeof *parts
     };
     for (size_t i = 0; i < NUM_PARTS; i++)
-        if (zmq_send(socket, parts[i].data, parts[i].size, ZMQ_DONTWAIT | (i + 1 < NUM_PARTS ? ZMQ_SNDMORE : 0)) < 0)
+        if (zmq_send(socket, parts[i].data, parts[i].size,
+                     ZMQ_DONTWAIT | (i + 1 < NUM_PARTS ? ZMQ_SNDMORE : 0)) < 0)
             return;
 }
 
-/* --- Decisions -------------------------------------------------------------------------------------------------------- */
+/* --- Decisions -------------------------------------------------------------------------------- */
 
-/* libzmq gives an ipc peer's address as "localhost:UID:GID:PID", from SO_PEERCRED; a TCP peer's is a number. */
+/* libzmq gives an ipc peer's address as "localhost:UID:GID:PID", from SO_PEERCRED; a TCP peer's is
+ * a number. */
 #define LOCAL "localhost:"
 
 static bool
@@ -310,13 +320,15 @@ judge_curve(const exo_zap *zap, const request *r, char text[EXO_KEY_TEXT], char 
     if (r->count != CREDENTIALS + 1 || key->size != EXO_KEY_BYTES)
         return "malformed request";
     zmq_z85_encode(text, key->data, EXO_KEY_BYTES);
-    if (is_local(address) && !is_same_user(address)) /* by a socket that wants keys: that is one thing more */
+    /* by a socket that wants keys: that is one thing more */
+    if (is_local(address) && !is_same_user(address))
         return "not a process of this user";
     if (zap->allow)
         exo_allow_list_refresh(zap->allow);
     exo_grant grant;
     bool expired = false;
-    bool known = zap->allow && exo_allow_list_find(zap->allow, key->data, (int64_t)time(NULL), &grant, &expired);
+    bool known = zap->allow &&
+                 exo_allow_list_find(zap->allow, key->data, (int64_t)time(NULL), &grant, &expired);
     if (known || expired)
         snprintf(name, EXO_KEY_NAME, "%s", grant.name);
     if (known)
@@ -324,7 +336,8 @@ judge_curve(const exo_zap *zap, const request *r, char text[EXO_KEY_TEXT], char 
     return expired ? "key has expired" : "key is not authorized";
 }
 
-/* What stands in a log line: nothing that a terminal or a reader of the log could take for something else. */
+/* What stands in a log line: nothing that a terminal or a reader of the log could take for
+ * something else. */
 static void
 printable(char out[PEER_TEXT], const frame *f)
 {
@@ -343,9 +356,11 @@ answer(exo_zap *zap, const request *r)
 {
     char peer[PEER_TEXT] = "unknown", key[EXO_KEY_TEXT] = "-", name[EXO_KEY_NAME] = "";
     const char *reason = NULL;
-    /* What is no 1.0 request, or has no id that an answer could name, gets none: libzmq closes the connection in time. */
-    if (r->count <= REQUEST || r->frames[DELIMITER].size != 0 || !frame_is(&r->frames[VERSION], "1.0") ||
-        r->frames[SENDER].size > FRAME_LIMIT || r->frames[REQUEST].size == 0 || r->frames[REQUEST].size > FRAME_LIMIT) {
+    /* What is no 1.0 request, or has no id that an answer could name, gets none: libzmq closes the
+     * connection in time. */
+    if (r->count <= REQUEST || r->frames[DELIMITER].size != 0 ||
+        !frame_is(&r->frames[VERSION], "1.0") || r->frames[SENDER].size > FRAME_LIMIT ||
+        r->frames[REQUEST].size == 0 || r->frames[REQUEST].size > FRAME_LIMIT) {
         log_refusal(zap, &zap->refusals, peer, key, name, "malformed request");
         return;
     }
@@ -371,7 +386,7 @@ answer(exo_zap *zap, const request *r)
     reply(zap->socket, r, "400", reason, "", "");
 }
 
-/* --- Monitors --------------------------------------------------------------------------------------------------------- */
+/* --- Monitors --------------------------------------------------------------------------------- */
 
 static void
 describe_address(const struct sockaddr_storage *from, char out[PEER_TEXT])
@@ -444,17 +459,20 @@ take_event(exo_zap *zap, watch *w, uint16_t event, uint32_t value)
         return true;
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         flush_pending(zap, w, "unknown");
-        snprintf(w->pending, sizeof w->pending, "gone during the handshake: %s", zmq_strerror((int)value));
+        snprintf(w->pending, sizeof w->pending, "gone during the handshake: %s",
+                 zmq_strerror((int)value));
         return true;
     case ZMQ_EVENT_DISCONNECTED: {
-        /* An engine that fails says so right before it disconnects. The youngest entry with this number is the one. */
+        /* An engine that fails says so right before it disconnects. The youngest entry with this
+         * number is the one. */
         const char *peer = "unknown";
         for (size_t i = 0; i < MAX_PEERS; i++) {
             size_t at = (w->next_peer + MAX_PEERS - 1 - i) % MAX_PEERS;
             if (w->peers[at].fd != (int)value)
                 continue;
-            /* libzmq says nothing of a peer whose first bytes are not ZMTP 3. That no handshake at all was decided while
-             * it was there gives it away; if one was, it may have been this one's, and nothing is said. */
+            /* libzmq says nothing of a peer whose first bytes are not ZMTP 3. That no handshake at
+             * all was decided while it was there gives it away; if one was, it may have been this
+             * one's, and nothing is said. */
             if (!w->pending[0] && w->peers[at].decided == w->decided)
                 snprintf(w->pending, sizeof w->pending, "does not speak the protocol");
             peer = w->peers[at].address;
@@ -517,7 +535,7 @@ end_watch(exo_zap *zap, watch *w)
     free_watch(w);
 }
 
-/* --- Thread ----------------------------------------------------------------------------------------------------------- */
+/* --- Thread ----------------------------------------------------------------------------------- */
 
 /* One round; false: the context ends. *num_watches: how many there were. */
 static bool
@@ -575,7 +593,8 @@ run(void *argument)
     while (going && !zap->stop)
         going = serve(zap, &r, TICK_MS, &num_watches);
 
-    /* A socket that is being closed still wants to tell its monitor so, and would wait for one that is gone. */
+    /* A socket that is being closed still wants to tell its monitor so, and would wait for one that
+     * is gone. */
     exo_time end = exo_deadline(exo_clock_real(), STOP_MS * EXO_MS);
     do
         going = going && serve(zap, &r, 20, &num_watches);
@@ -607,7 +626,7 @@ wake(exo_zap *zap)
     while (n < 0 && errno == EINTR); /* a full counter wakes as well */
 }
 
-/* --- Public ----------------------------------------------------------------------------------------------------------- */
+/* --- Public ----------------------------------------------------------------------------------- */
 
 static exo_status
 copy_domains(exo_zap *zap, const exo_zap_opts *opts, exo_err *err)
@@ -620,7 +639,8 @@ copy_domains(exo_zap *zap, const exo_zap_opts *opts, exo_err *err)
     for (size_t i = 0; i < opts->num_null_domains; i++) {
         const exo_null_domain *d = &opts->null_domains[i];
         if (!d->name[0] || strlen(d->name) >= DOMAIN_SIZE)
-            return exo_fail(err, EXO_INVAL, "a domain's name has 1 to %d characters", DOMAIN_SIZE - 1);
+            return exo_fail(err, EXO_INVAL, "a domain's name has 1 to %d characters",
+                            DOMAIN_SIZE - 1);
         snprintf(zap->domains[i].name, DOMAIN_SIZE, "%s", d->name);
         zap->domains[i].rule = d->rule;
     }
@@ -638,7 +658,8 @@ bind_socket(exo_zap *zap, exo_err *err)
         return EXO_OK;
     int number = zmq_errno();
     if (number == EADDRINUSE)
-        return exo_fail(err, EXO_EXISTS, "this ZeroMQ context has an authentication handler already");
+        return exo_fail(err, EXO_EXISTS,
+                        "this ZeroMQ context has an authentication handler already");
     return exo_fail(err, EXO_FAILED, "cannot bind " ENDPOINT ": %s", zmq_strerror(number));
 }
 
@@ -694,7 +715,8 @@ exo_zap_watch(exo_zap *zap, void *socket, exo_err *err)
     static _Atomic uint64_t counter;
     const int events = ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED |
                        ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                       ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_MONITOR_STOPPED;
+                       ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                       ZMQ_EVENT_MONITOR_STOPPED;
     char endpoint[64];
     int zero = 0;
     exo_status st = EXO_OK;

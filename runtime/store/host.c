@@ -20,8 +20,8 @@ number_in(const char *path)
     return found == 1 ? value : UINT64_MAX;
 }
 
-/* The least limit of the group `path` under `mount` and of those above it. A container that sees its own group as the root has
- * a path that is not there; then the root's file is the one. */
+/* The least limit of the group `path` under `mount` and of those above it. A container that sees
+ * its own group as the root has a path that is not there; then the root's file is the one. */
 static uint64_t
 least_limit(const char *mount, const char *path, const char *file)
 {
@@ -46,7 +46,8 @@ exo_memory_limit_in(const char *groups, const char *root, uint64_t machine)
     uint64_t least = machine ? machine : UINT64_MAX;
     char line[PATH_MAX], mount[PATH_MAX];
     FILE *stream = fopen(groups, "re");
-    while (stream && fgets(line, sizeof line, stream)) { /* "4:memory:/a/b", or for version 2 "0::/a/b" */
+    /* "4:memory:/a/b", or for version 2 "0::/a/b" */
+    while (stream && fgets(line, sizeof line, stream)) {
         line[strcspn(line, "\n")] = '\0';
         char *controllers = strchr(line, ':');
         char *path = controllers ? strchr(controllers + 1, ':') : NULL;

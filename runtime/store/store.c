@@ -1,14 +1,18 @@
-/* The store of one process: which segments it has, which slots of them are free, and which objects of others it has mapped.
+/* The store of one process: which segments it has, which slots of them are free, and which objects
+ * of others it has mapped.
  *
- * A segment of this process holds one large object or up to 128 small ones of one class. Those with a free slot stand in `open`,
- * by class; those without any object also in `kept`, least recently used first. Segments of other processes are in the same
- * table; those that nobody uses any more stay mapped in `idle`, because the next handle is likely to point into one: what is mapped
- * and has been read costs neither a system call nor a page fault. They go when their owner says that it has let them go.
+ * A segment of this process holds one large object or up to 128 small ones of one class. Those with
+ * a free slot stand in `open`, by class; those without any object also in `kept`, least recently
+ * used first. Segments of other processes are in the same table; those that nobody uses any more
+ * stay mapped in `idle`, because the next handle is likely to point into one: what is mapped and
+ * has been read costs neither a system call nor a page fault. They go when their owner says that it
+ * has let them go.
  *
- * store->lock guards all of it. The kernel is asked for memory, and given it back, without the lock: a segment that is being made
- * counts as reserved but is in no list, and one that goes is first taken out of all lists and put into a list of victims.
- * References are atomic; an object whose count is 0 may still be in the table and is passed over.
- */
+ * store->lock guards all of it. The kernel is asked for memory, and given it back, without the
+ * lock: a segment that is being made counts as reserved but is in no list, and one that goes is
+ * first taken out of all lists and put into a list of victims. References are atomic; an object
+ * whose count is 0 may still be in the table and is passed over.
+ * */
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -24,7 +28,8 @@
 #include "store/segment.h"
 
 enum {
-    /* Small objects: slots of 256 bytes, 512, ... 64 KiB, in segments of this many bytes at most. */
+    /* Small objects: slots of 256 bytes, 512, ... 64 KiB, in segments of this many bytes at
+     * most. */
     SMALLEST = 256,
     SMALL_CLASSES = 9,
     LARGEST_SMALL = SMALLEST << (SMALL_CLASSES - 1),
@@ -37,10 +42,11 @@ enum {
 
     NUM_BUCKETS = 1024,
     NUM_FOLDERS = 16, /* owners whose folder in /proc stays open */
-    TRIES = 16,       /* segments, and slots of each, that are looked at for one that nobody borrows */
+    TRIES = 16, /* segments, and slots of each, that are looked at for one that nobody borrows */
 };
 
-/* A ring of links; the head is one that is in no segment. A link that points to itself is in no ring. */
+/* A ring of links; the head is one that is in no segment. A link that points to itself is in no
+ * ring. */
 struct link {
     struct link *next, *previous;
 };
@@ -52,7 +58,8 @@ struct segment {
     bool waits;             /* in kept or idle                                      */
     struct segment *bucket; /* the next one with the same hash; victims use it too  */
     struct link open, wait;
-    uint16_t free[EXO_SEGMENT_MAX_SLOTS]; /* a queue, so that a borrowed slot is tried last; own segments only */
+    /* a queue, so that a borrowed slot is tried last; own segments only */
+    uint16_t free[EXO_SEGMENT_MAX_SLOTS];
     uint32_t first_free, num_free;
     exo_object *objects[]; /* (num_slots) */
 };
@@ -64,20 +71,26 @@ struct exo_object {
     uint64_t size;
     _Atomic uint32_t references;
     _Atomic bool sealed;
-    void *copy;  /* of a small one of another process: in `room`; else NULL, and it is where the segment has it */
+    /* of a small one of another process: in `room`; else NULL, and it is where the segment has
+     * it */
+    void *copy;
     char room[]; /* for a copy of EXO_SEGMENT_COPIED bytes and less, to be aligned */
 };
 
 struct exo_store {
     exo_process self;
     uint64_t capacity, keep;
-    uint64_t most_mapped; /* segments of other processes: each takes a descriptor, and others need some, too */
+    /* segments of other processes: each takes a descriptor, and others need some, too */
+    uint64_t most_mapped;
 
     pthread_mutex_t lock; /* guards what follows */
     bool closed;
-    uint64_t holders;  /* objects of either kind, and one for being open: the last one frees the store */
-    uint64_t reserved; /* bytes of this process's segments, also of those that are just being made     */
-    uint64_t kept_bytes, num_objects, num_imports, imported_bytes, idle_bytes, num_reuses, num_mapped;
+    /* objects of either kind, and one for being open: the last one frees the store */
+    uint64_t holders;
+    /* bytes of this process's segments, also of those that are just being made */
+    uint64_t reserved;
+    uint64_t kept_bytes, num_objects, num_imports, imported_bytes, idle_bytes, num_reuses,
+        num_mapped;
     struct folder {
         exo_process owner;
         int fd; /* of /proc/<id>; there is none where owner.id is 0 */
@@ -88,12 +101,14 @@ struct exo_store {
     struct segment *buckets[NUM_BUCKETS];
 };
 
-/* The process whose store is open; another number than this process's is that of a parent that forked. */
+/* The process whose store is open; another number than this process's is that of a parent that
+ * forked. */
 static _Atomic pid_t open_in;
 
-/* --- Rings and tables ------------------------------------------------------------------------------------------------------ */
+/* --- Rings and tables ------------------------------------------------------------------------- */
 
-#define SEGMENT_OF(link, member) ((struct segment *)(void *)((char *)(link)-offsetof(struct segment, member)))
+#define SEGMENT_OF(link, member)                                                                   \
+    ((struct segment *)(void *)((char *)(link)-offsetof(struct segment, member)))
 
 static void
 link_init(struct link *l)
@@ -210,7 +225,8 @@ expel_idle(exo_store *store, const exo_process *owner, struct segment **victims)
     for (struct link *l = store->idle.next; l != &store->idle; l = next) {
         struct segment *s = SEGMENT_OF(l, wait);
         next = l->next;
-        bool theirs = owner && s->memory.owner.id == owner->id && s->memory.owner.start == owner->start;
+        bool theirs =
+            owner && s->memory.owner.id == owner->id && s->memory.owner.start == owner->start;
         if (theirs || exo_segment_is_over(&s->memory))
             expel(store, s, victims);
     }
@@ -255,7 +271,7 @@ gain_object(exo_store *store, struct segment *s, exo_object *object)
         store->num_objects++;
 }
 
-/* --- Opening and closing --------------------------------------------------------------------------------------------------- */
+/* --- Opening and closing ---------------------------------------------------------------------- */
 
 static void
 free_store(exo_store *store)
@@ -286,14 +302,17 @@ exo_store_open(exo_store **out, const exo_store_opts *opts, exo_err *err)
     if (store->capacity == 0)
         store->capacity = exo_memory_limit() / 2;
     if (store->capacity == 0) {
-        st = exo_fail(err, EXO_IO, "this machine does not say how much memory it has; the store needs a capacity");
+        st = exo_fail(
+            err, EXO_IO,
+            "this machine does not say how much memory it has; the store needs a capacity");
         goto done;
     }
     store->keep = opts ? opts->keep : store->capacity / 8;
     if (store->keep > store->capacity / 2)
         store->keep = store->capacity / 2;
     exo_raise_descriptor_limit();
-    store->most_mapped = (uint64_t)sysconf(_SC_OPEN_MAX) / 2; /* -1, without a limit, is one that nobody reaches */
+    /* -1, without a limit, is one that nobody reaches */
+    store->most_mapped = (uint64_t)sysconf(_SC_OPEN_MAX) / 2;
     store->holders = 1;
     link_init(&store->kept);
     link_init(&store->idle);
@@ -336,7 +355,7 @@ exo_store_close(exo_store **store)
         free_store(s);
 }
 
-/* --- Creating -------------------------------------------------------------------------------------------------------------- */
+/* --- Creating --------------------------------------------------------------------------------- */
 
 struct shape {
     unsigned class;
@@ -417,8 +436,9 @@ make_room(exo_store *store, uint64_t size, uint64_t wanted, struct segment **vic
     uint64_t used = store->reserved - store->kept_bytes;
     if (size > store->capacity || used > store->capacity - size)
         return exo_fail(err, EXO_FULL,
-                        "the object store is full: capacity %" PRIu64 " bytes, used %" PRIu64 ", wanted %" PRIu64
-                        " (%" PRIu64 " with their segment); drop objects, or give the store a larger capacity",
+                        "the object store is full: capacity %" PRIu64 " bytes, used %" PRIu64
+                        ", wanted %" PRIu64 " (%" PRIu64
+                        " with their segment); drop objects, or give the store a larger capacity",
                         store->capacity, used, wanted, size);
     uint64_t room = store->capacity - size - used;
     if (store->kept_bytes > room)
@@ -427,7 +447,8 @@ make_room(exo_store *store, uint64_t size, uint64_t wanted, struct segment **vic
     return EXO_OK;
 }
 
-/* Makes a segment; called without the lock. A shortage of descriptors or memory is first met with what is kept. */
+/* Makes a segment; called without the lock. A shortage of descriptors or memory is first met with
+ * what is kept. */
 static exo_status
 make_segment(exo_store *store, const struct shape *shape, struct segment **out, exo_err *err)
 {
@@ -435,14 +456,16 @@ make_segment(exo_store *store, const struct shape *shape, struct segment **out, 
     if (!s)
         return exo_fail(err, EXO_NOMEM, "no memory for an object");
     s->class = shape->class;
-    exo_status st = exo_segment_create(&s->memory, &store->self, shape->slot_size, shape->num_slots, err);
+    exo_status st =
+        exo_segment_create(&s->memory, &store->self, shape->slot_size, shape->num_slots, err);
     if (st == EXO_FULL) {
         pthread_mutex_lock(&store->lock);
         trim_kept(store, 0, &victims);
         pthread_mutex_unlock(&store->lock);
         if (victims) {
             free_segments(victims);
-            st = exo_segment_create(&s->memory, &store->self, shape->slot_size, shape->num_slots, err);
+            st = exo_segment_create(&s->memory, &store->self, shape->slot_size, shape->num_slots,
+                                    err);
         }
     }
     if (st != EXO_OK) {
@@ -462,7 +485,9 @@ exo_object_create(exo_store *store, uint64_t size, exo_object **out, exo_err *er
     struct shape shape;
     struct segment *s = NULL, *victims = NULL;
     if (!shape_of(size, &shape))
-        return exo_fail(err, EXO_INVAL, "an object of %" PRIu64 " bytes is larger than any that a store holds", size);
+        return exo_fail(err, EXO_INVAL,
+                        "an object of %" PRIu64 " bytes is larger than any that a store holds",
+                        size);
     uint64_t segment_size = exo_segment_size_of(shape.slot_size, shape.num_slots);
     exo_object *object = exo_calloc(1, sizeof *object);
     if (!object)
@@ -503,7 +528,7 @@ exo_object_create(exo_store *store, uint64_t size, exo_object **out, exo_err *er
     return EXO_OK;
 }
 
-/* --- Objects --------------------------------------------------------------------------------------------------------------- */
+/* --- Objects ---------------------------------------------------------------------------------- */
 
 void *
 exo_object_data(const exo_object *object)
@@ -550,8 +575,8 @@ hold_if_alive(exo_object *object)
 {
     uint32_t seen = atomic_load_explicit(&object->references, memory_order_relaxed);
     while (seen != 0)
-        if (atomic_compare_exchange_weak_explicit(&object->references, &seen, seen + 1, memory_order_acquire,
-                                                  memory_order_relaxed))
+        if (atomic_compare_exchange_weak_explicit(&object->references, &seen, seen + 1,
+                                                  memory_order_acquire, memory_order_relaxed))
             return true;
     return false;
 }
@@ -569,7 +594,8 @@ exo_object_drop(exo_object **object)
     exo_store *store = o->store;
     struct segment *s = o->segment, *victims = NULL;
     pthread_mutex_lock(&store->lock);
-    bool last_of_slot = s->objects[o->slot] == o; /* another import may have taken the place of a dying one */
+    /* another import may have taken the place of a dying one */
+    bool last_of_slot = s->objects[o->slot] == o;
     if (last_of_slot)
         s->objects[o->slot] = NULL;
     if (s->memory.foreign) {
@@ -592,7 +618,7 @@ exo_object_drop(exo_object **object)
         free_store(store);
 }
 
-/* --- Handles --------------------------------------------------------------------------------------------------------------- */
+/* --- Handles ---------------------------------------------------------------------------------- */
 
 static exo_object_handle
 handle_of(const exo_object *object)
@@ -622,20 +648,22 @@ exo_object_export(const exo_object *object, exo_object_handle *out, exo_err *err
 static bool
 is_possible(const exo_object_handle *h)
 {
-    return h->owner > 0 && h->owner <= INT32_MAX && h->owner_start > 0 && h->fd <= INT32_MAX && h->generation > 0 &&
-           h->slot < EXO_SEGMENT_MAX_SLOTS && h->size <= UINT64_C(1) << LARGEST_LOG;
+    return h->owner > 0 && h->owner <= INT32_MAX && h->owner_start > 0 && h->fd <= INT32_MAX &&
+           h->generation > 0 && h->slot < EXO_SEGMENT_MAX_SLOTS &&
+           h->size <= UINT64_C(1) << LARGEST_LOG;
 }
 
 static exo_status
 impossible(const exo_object_handle *h, exo_err *err)
 {
     return exo_fail(err, EXO_INVAL,
-                    "not the handle of an object: owner %" PRIu32 ", descriptor %" PRIu32 ", slot %" PRIu32 ", %" PRIu64
-                    " bytes",
+                    "not the handle of an object: owner %" PRIu32 ", descriptor %" PRIu32
+                    ", slot %" PRIu32 ", %" PRIu64 " bytes",
                     h->owner, h->fd, h->slot, h->size);
 }
 
-/* Finds the object of `s` that the handle means, if somebody in this process holds it. OK, or NOT_FOUND or INVAL. */
+/* Finds the object of `s` that the handle means, if somebody in this process holds it. OK, or
+ * NOT_FOUND or INVAL. */
 static exo_status
 share(struct segment *s, const exo_object_handle *h, exo_object **out)
 {
@@ -652,9 +680,11 @@ share(struct segment *s, const exo_object_handle *h, exo_object **out)
     return EXO_OK;
 }
 
-/* The object that *fresh becomes. An older one of the slot that is still held as a copy is not found any more. */
+/* The object that *fresh becomes. An older one of the slot that is still held as a copy is not
+ * found any more. */
 static void
-become(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh, exo_object **out)
+become(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh,
+       exo_object **out)
 {
     exo_object *object = *fresh;
     object->slot = h->slot;
@@ -666,7 +696,8 @@ become(exo_store *store, struct segment *s, const exo_object_handle *h, exo_obje
 }
 
 static exo_status
-copy_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh, exo_object **out)
+copy_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh,
+          exo_object **out)
 {
     uintptr_t room = (uintptr_t)(*fresh)->room;
     void *copy = (*fresh)->room + (COPY_ALIGNMENT - room % COPY_ALIGNMENT) % COPY_ALIGNMENT;
@@ -680,16 +711,19 @@ copy_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_o
     return EXO_OK;
 }
 
-/* Gets the object from a segment that is in the table. *fresh is what it becomes if it is borrowed anew. */
+/* Gets the object from a segment that is in the table. *fresh is what it becomes if it is borrowed
+ * anew. */
 static exo_status
-import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh, exo_object **out)
+import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh,
+            exo_object **out)
 {
     exo_status st = share(s, h, out);
     if (st != EXO_NOT_FOUND || !s->memory.foreign)
         return st;
     if (exo_segment_is_copied(&s->memory))
         return copy_from(store, s, h, fresh, out);
-    /* The process has one lock a slot. An object of it that is just being dropped leaves its lock to the new one, see exo_object_drop. */
+    /* The process has one lock a slot. An object of it that is just being dropped leaves its lock
+     * to the new one, see exo_object_drop. */
     if (s->objects[h->slot])
         st = exo_slot_check(&s->memory, h->slot, h->generation, h->size);
     else
@@ -761,15 +795,17 @@ need_descriptor(exo_store *store, exo_err *err)
     pthread_mutex_unlock(&store->lock);
     if (room || free_idle(store))
         return EXO_OK;
-    return exo_fail(err, EXO_FULL,
-                    "%" PRIu64 " segments of other processes are mapped, half as many as this process may have "
-                    "descriptors; drop imported objects, or raise the hard limit (ulimit -Hn)",
-                    store->most_mapped);
+    return exo_fail(
+        err, EXO_FULL,
+        "%" PRIu64 " segments of other processes are mapped, half as many as this process may have "
+        "descriptors; drop imported objects, or raise the hard limit (ulimit -Hn)",
+        store->most_mapped);
 }
 
 /* Maps a segment of another process; called without the lock. */
 static exo_status
-map_segment(exo_store *store, const exo_process *owner, const exo_object_handle *h, struct segment **out, exo_err *err)
+map_segment(exo_store *store, const exo_process *owner, const exo_object_handle *h,
+            struct segment **out, exo_err *err)
 {
     exo_segment memory;
     int folder = -1;
@@ -808,8 +844,8 @@ exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object 
     const exo_process owner = {.id = (pid_t)h.owner, .start = h.owner_start};
     bool own = owner.id == store->self.id && owner.start == store->self.start;
     struct segment *mapped = NULL, *victims = NULL;
-    exo_object *fresh =
-        exo_calloc(1, sizeof *fresh + (h.size <= EXO_SEGMENT_COPIED ? (size_t)h.size + COPY_ALIGNMENT : 0));
+    exo_object *fresh = exo_calloc(
+        1, sizeof *fresh + (h.size <= EXO_SEGMENT_COPIED ? (size_t)h.size + COPY_ALIGNMENT : 0));
     if (!fresh)
         return exo_fail(err, EXO_NOMEM, "no memory to import an object");
     atomic_init(&fresh->references, 1);
@@ -860,7 +896,7 @@ done:
     return st;
 }
 
-/* --- Looking --------------------------------------------------------------------------------------------------------------- */
+/* --- Looking ---------------------------------------------------------------------------------- */
 
 exo_store_stats
 exo_store_get_stats(exo_store *store)
@@ -888,7 +924,8 @@ look(exo_store *store, exo_object_info *infos, size_t room)
         for (struct segment *s = store->buckets[b]; s; s = s->bucket) {
             for (uint32_t i = 0; i < s->memory.num_slots; i++) {
                 const exo_object *o = s->objects[i];
-                uint32_t references = o ? atomic_load_explicit(&o->references, memory_order_relaxed) : 0;
+                uint32_t references =
+                    o ? atomic_load_explicit(&o->references, memory_order_relaxed) : 0;
                 if (references == 0)
                     continue;
                 if (count < room)
@@ -907,7 +944,8 @@ look(exo_store *store, exo_object_info *infos, size_t room)
 }
 
 exo_status
-exo_store_each(exo_store *store, void (*visit)(void *context, const exo_object_info *info), void *context)
+exo_store_each(exo_store *store, void (*visit)(void *context, const exo_object_info *info),
+               void *context)
 {
     exo_object_info *infos = NULL;
     size_t room = 0, count = 0;
