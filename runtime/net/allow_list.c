@@ -1,5 +1,5 @@
-/* The list of accepted keys: a folder of .key files, read again when something in it changes. Read
- * next: zap.c, which asks it. */
+/* The list of accepted keys: a folder of .key files, read again when something in it changes.
+ * auth.h has the contracts. Read next: zap.c, which asks the list. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -33,8 +33,8 @@ struct exo_allow_list {
     char *folder; /* never changes */
     pthread_mutex_t lock;
     entries entries;            /* guarded by lock, as all below                             */
-    uint64_t seen;              /* fingerprint of what was read; 0: it is read again */
-    char doubted[EXO_ERR_TEXT]; /* the mistake that was logged last */
+    uint64_t seen;              /* fingerprint of the folder when it was read; 0: read it again */
+    char doubted[EXO_ERR_TEXT]; /* the latest mistake that was logged */
     exo_audit *audit;
 };
 
@@ -79,7 +79,7 @@ add_entry(entries *all, const char *folder, const char *file, exo_err *err)
     return append(all, &new, folder, err);
 }
 
-/* What was known of a file that has a mistake by now. */
+/* Keeps the former entry of a file that now has a mistake. */
 static exo_status
 keep_entry(entries *all, const entries *before, const char *file, const char *folder, exo_err *err)
 {
@@ -96,8 +96,8 @@ keep_entry(entries *all, const entries *before, const char *file, const char *fo
     return EXO_OK;
 }
 
-/* On error *all stays empty. before: NULL, or what was known: then a file's mistake is in *err, and
- * is no error. */
+/* Reads the folder; on error *all stays empty. before: NULL, or the former list: then a file's
+ * mistake is in *err and the function still succeeds. */
 static exo_status
 read_folder(const char *folder, entries *all, const entries *before, exo_err *err)
 {
@@ -125,7 +125,7 @@ read_folder(const char *folder, entries *all, const entries *before, exo_err *er
         size_t length = strlen(file->d_name);
         if (length >= 4 && strcmp(file->d_name + length - 4, ".key") == 0)
             st = add_entry(all, folder, file->d_name, err);
-        if (before && st == EXO_NOT_FOUND) /* it went meanwhile */
+        if (before && st == EXO_NOT_FOUND) /* it was removed meanwhile */
             st = EXO_OK;
         else if (before && (st == EXO_INVAL || st == EXO_IO))
             st = keep_entry(all, before, file->d_name, folder, err);
@@ -159,9 +159,9 @@ exo_allow_list_load(exo_allow_list **out, const char *folder, exo_err *err)
     return st;
 }
 
-/* Of the names, numbers, times and sizes of the folder's keys: another one when anything of them
- * is. 0: something changed just now, and may change again within the same tick of the file system's
- * clock. */
+/* A hash of the names, inode numbers, times, sizes and modes of the folder's keys; any change gives
+ * another value. 0: a file changed just now, and could change again within the same tick of the
+ * file system's clock. */
 static uint64_t
 fingerprint(const char *folder)
 {
@@ -185,7 +185,7 @@ fingerprint(const char *folder)
             h = (h ^ (uint8_t)file->d_name[i]) * UINT64_C(1099511628211);
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
             h = (h ^ parts[i]) * UINT64_C(1099511628211);
-        sum += h; /* in whatever order they come */
+        sum += h; /* the order of directory entries does not matter */
         settled = settled && now.tv_sec - info.st_mtim.tv_sec > 1;
     }
     closedir(dir);
@@ -201,7 +201,7 @@ find_entry(const entries *all, const uint8_t key[EXO_KEY_BYTES])
     return NULL;
 }
 
-/* That a key is (`now`) or was (`before`) let in; either may be NULL. */
+/* Records that a key was added (`now` only), removed (`before` only) or changed. */
 static void
 record_key(exo_audit *audit, const entry *before, const entry *now)
 {
@@ -266,7 +266,7 @@ exo_status
 exo_allow_list_reload(exo_allow_list *list, exo_err *err)
 {
     entries new;
-    uint64_t seen = fingerprint(list->folder); /* before it is read */
+    uint64_t seen = fingerprint(list->folder); /* before the folder is read */
     exo_status st = read_folder(list->folder, &new, NULL, err);
     if (st == EXO_OK)
         replace_entries(list, &new, seen);
@@ -290,7 +290,7 @@ exo_allow_list_refresh(exo_allow_list *list)
         return;
     }
     st = read_folder(list->folder, &new, &before, &err);
-    if (st == EXO_OK || st == EXO_NOT_FOUND) /* a folder that is gone lets nobody in */
+    if (st == EXO_OK || st == EXO_NOT_FOUND) /* a missing folder admits nobody */
         replace_entries(list, &new, seen);
     exo_free(before.items);
     pthread_mutex_lock(&list->lock);

@@ -1,17 +1,18 @@
-/* Sockets that prove keys, and those without keys that ask the handler (zap.c): their options. */
+/* Options of sockets with keys, and of sockets without keys that ask the handler (zap.c). No state.
+ * auth.h has the contracts. */
 #include <string.h>
 
 #include <zmq.h>
 
 #include "net/key_file.h"
 
-/* A frame says how long it is before anything is proven, and libzmq allocates what it says. */
+/* A frame's header says its length before anything is proven, and libzmq allocates that length. */
 static const int64_t MAX_MESSAGE = INT64_C(1) << 30;
 
 enum {
     HANDSHAKE_MS = 10000,
-    /* ZMQ_ZAP_ENFORCE_DOMAIN. zmq.h hides the name among the drafts; the library has had the option
-     * since 4.3. Whether it took is read back. */
+    /* ZMQ_ZAP_ENFORCE_DOMAIN. zmq.h has the name among its drafts only; libzmq has had the option
+     * since 4.3. set_domain reads it back, to see whether it took effect. */
     ENFORCE_DOMAIN = 93
 };
 

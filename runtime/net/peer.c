@@ -19,12 +19,11 @@
 #include "net/net_impl.h"
 
 #define BEAT EXO_SECOND
-#define QUIET_BEAT                                                                                 \
-/* between processes that watch each other: a connection that is gone is found out by it */
-(4 * EXO_SECOND)
+/* between processes that watch each other; it finds a connection that is gone */
+#define QUIET_BEAT (4 * EXO_SECOND)
 #define TRIM_AFTER EXO_SECOND
 
-    enum {
+enum {
     QUIET_BYTES = 64 << 10, /* that it may have sent and not know to be read */
     SAY_EVERY = 20          /* ticks between two lines of the log about strangers */
 };
