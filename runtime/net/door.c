@@ -1,5 +1,5 @@
-/* Doors and bells: see door.h. Nothing here waits, and nothing that comes is believed but what the
- * kernel says. */
+/* Doors and bells; door.h has the contracts. No state, and nothing here waits. Of everything that
+ * arrives, only the kernel's word is believed. */
 #include "net/door.h"
 
 #include <errno.h>
@@ -16,7 +16,8 @@ struct knock {
     uint64_t magic, token;
 };
 
-/* Room for what a visit has, and for more, so that it is seen. */
+/* Room for the control data of a valid visit and for one descriptor more, so that too many are
+ * noticed. */
 union control {
     struct cmsghdr header;
     char bytes[CMSG_SPACE((EXO_DOOR_FILES + 1) * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
@@ -96,7 +97,8 @@ exo_door_knock(const char *path, uint64_t token, const int files[EXO_DOOR_FILES]
                     "%s: %s", path, strerror(number));
 }
 
-/* Every descriptor that came is taken, also of a message that is thrown away. */
+/* Takes every descriptor of a message, also of one that is discarded: those beyond `cap` are
+ * closed. Gives the number of all. */
 static size_t
 take_files(const struct cmsghdr *header, int *files, size_t count, size_t cap)
 {
@@ -167,7 +169,7 @@ exo_bell_new(int ends[2])
     const int on = 1;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return false;
-    /* else it stays unknown who rang */
+    /* without it, exo_bell_heard cannot tell which process rang */
     setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
     return true;
 }
@@ -176,7 +178,7 @@ void
 exo_bell_ring(int bell)
 {
     ssize_t sent = send(bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    (void)sent; /* one that is full has rung */
+    (void)sent; /* a bell whose buffer is full has been rung */
 }
 
 uint32_t

@@ -1,5 +1,5 @@
-/* Grants: what the holder of a key may do, as lines of its .key file. See auth.h; read next:
- * allow_list.c. */
+/* Grants: the rights of a key's holder, as lines of its .key file. auth.h has the contracts. No
+ * state. Read next: allow_list.c. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

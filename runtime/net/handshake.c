@@ -1,9 +1,10 @@
-/* The handshake: who connects says Hello, who listens answers Welcome or Refused, and from then on
- * both have a peer. Everything `_locked` wants net->lock.
+/* The handshake: the connecting process sends Hello, the listener answers Welcome or Refused; after
+ * a Welcome both have a peer. Callers of `_locked` functions hold net->lock.
  *
- * What a stranger says is believed as far as the kernel confirms it, and answered only so often;
- * the net remembers whom it refused (net->refused, net->refusals), guarded by net->lock. Read next:
- * receive.c, which hands Hello and Welcome over to here; auth.h, for who gets as far as a Hello. */
+ * A stranger's statements are believed as far as the kernel confirms them, and strangers are
+ * answered at a limited rate. The net remembers which routes it refused (net->refused,
+ * net->refusals), guarded by net->lock. Read next: receive.c, which passes Hello and Welcome to
+ * this file; auth.h, for the connections that get as far as a Hello. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,14 +16,14 @@
 #include "net/net_impl.h"
 
 enum {
-    REFUSALS = 32, /* that are said and logged at once, and then */
+    REFUSALS = 32, /* answered and logged in a burst; afterwards */
     REFUSALS_A_TICK = 4
 };
 
-#define LOOK (20 * EXO_MS) /* how often it is asked whether the other end is there */
+#define LOOK (20 * EXO_MS) /* how often is_there and the monitor are asked */
 
-/* Who the peer says it is, as far as what is proven (`frame`) allows. A process of this host is
- * watched from now on. */
+/* Takes over the identity that the peer claims, as far as the proof in `frame` allows. From now on
+ * a process of this host is watched. */
 static bool
 identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, const zmq_msg_t *frame,
                 exo_err *err)
@@ -41,7 +42,8 @@ identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, cons
         return true;
     peer->process_fd = exo_process_watch(who->pid, who->start);
     if (peer->process_fd < 0) {
-        /* Ended already, or not ours to watch: then silence decides, as with another host. */
+        /* It has ended already, or may not be watched: then silence decides, as with another
+         * host. */
         peer->near = exo_process_start(who->pid) == who->start;
         if (!peer->near)
             exo_fail(err, EXO_PEER_LOST, "its process %u has ended, or is not what it says",
@@ -55,7 +57,7 @@ identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, cons
     return true;
 }
 
-/* --- Who comes to us -------------------------------------------------------------------------- */
+/* --- The listener ----------------------------------------------------------------------------- */
 
 static uint64_t
 hash_route(const exo_socket *socket, const zmq_msg_t *route)
@@ -67,8 +69,8 @@ hash_route(const exo_socket *socket, const zmq_msg_t *route)
     return h ? h : 1;
 }
 
-/* Whoever is refused may go on talking, and need not read: it is told once, and all of them not too
- * often. */
+/* Remembers a route. True: it was remembered before. A refused connection may go on sending, and
+ * need not read: so each is answered once. */
 static bool
 was_refused_locked(exo_net *net, const exo_socket *socket, const zmq_msg_t *route)
 {
@@ -80,7 +82,7 @@ was_refused_locked(exo_net *net, const exo_socket *socket, const zmq_msg_t *rout
     return false;
 }
 
-/* ZeroMQ hangs what is proven on the route, too. */
+/* ZeroMQ attaches the proven properties to the routing frame, too. */
 static void
 record_refusal(const exo_net *net, const exo_socket *socket, const zmq_msg_t *route,
                const char *why)
@@ -165,7 +167,7 @@ exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route,
     }
     exo_envelope welcome = {.kind = EXO_WIRE_WELCOME, .who = net->self};
     exo_peer_hold(peer);
-    /* before it is announced: if this fails, nobody has heard of it */
+    /* before the peer is announced: if this fails, the handler never knew it */
     exo_peer_say_locked(net, peer, &welcome);
     if (atomic_load(&peer->state) != EXO_PEER_LOST_)
         exo_peer_offer_ring_locked(net, peer);
@@ -183,7 +185,7 @@ exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route,
     return NULL;
 }
 
-/* --- Whom we go to ---------------------------------------------------------------------------- */
+/* --- The connecting process ------------------------------------------------------------------- */
 
 exo_status
 exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key, exo_peer **out,
@@ -251,7 +253,7 @@ exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *w
         peer->announced = true;
         pthread_cond_broadcast(&net->changed);
     } else {
-        peer->refused = err.code == EXO_INVAL; /* and no other attempt will do better */
+        peer->refused = err.code == EXO_INVAL; /* no other attempt will do better */
         exo_peer_lose_locked(net, peer,
                              err.code == EXO_PEER_LOST ? "its process has ended" : err.text);
     }
@@ -264,8 +266,8 @@ exo_net_refused_locked(exo_peer *peer)
         peer->refused = true;
 }
 
-/* Why an attempt ended without a peer: it was given up, or the peer was lost, be it after its
- * Welcome. */
+/* The error of an attempt that ended without a peer: it was given up, or the peer was lost, perhaps
+ * after its Welcome. */
 static exo_status
 fail_connect_locked(exo_net *net, exo_peer *peer, const char *endpoint, const char *key, bool there,
                     exo_err *err)

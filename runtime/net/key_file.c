@@ -1,6 +1,6 @@
-/* Key files. They are text: comment lines begin with '#', every other line is a word and a value,
- * so that a secret key in the wrong file is told from a public one. What held a secret is wiped.
- * Read next: grant.c, allow_list.c. */
+/* Key files are text. A comment line begins with '#'; every other line is a word and a value, which
+ * distinguishes a secret key in the wrong file from a public one. Memory that held a secret is
+ * wiped. No state. Read next: grant.c, allow_list.c. */
 #include "net/key_file.h"
 
 #include <ctype.h>
@@ -74,8 +74,8 @@ exo_keys_release(exo_keys *keys)
 
 /* --- Writing ---------------------------------------------------------------------------------- */
 
-/* A new file of exactly this mode, on the disk when this returns. After an error there is none,
- * unless it was there. */
+/* Writes a new file with exactly this mode; it is on the disk when this returns. After an error the
+ * file does not exist, unless it existed before. */
 static exo_status
 write_new(const char *path, mode_t mode, const char *text, exo_err *err)
 {
@@ -131,7 +131,7 @@ exo_keys_save(const exo_keys *keys, const exo_grant *grant, const char *folder, 
         return st;
     snprintf(secret_path, sizeof secret_path, "%s/%s.secret", folder, name);
     snprintf(public_path, sizeof public_path, "%s/%s.key", folder, name);
-    /* Told before anything is written; the exclusive creation below decides. */
+    /* Fails before anything is written; the exclusive creation below decides. */
     if (lstat(public_path, &info) == 0)
         return exo_fail(err, EXO_EXISTS, "%s: exists already; a key is never overwritten",
                         public_path);
@@ -165,8 +165,9 @@ exo_keys_save(const exo_keys *keys, const exo_grant *grant, const char *folder, 
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-/* Reads a small plain file into `text`, ended by a 0. `forbidden`: permission bits that it must not
- * have. Never waits for a pipe's other end. The caller wipes `text`, also after an error. */
+/* Reads a small plain file into `text` and ends it with a 0. `forbidden`: permission bits that the
+ * file must not have. Does not wait for the other end of a pipe. The caller wipes `text`, also
+ * after an error. */
 static exo_status
 read_key_file(const char *path, mode_t forbidden, const char *advice, char text[FILE_LIMIT],
               exo_err *err)
@@ -214,7 +215,8 @@ done:
     return st;
 }
 
-/* One line, without its newline: a comment, or "public KEY" or "secret KEY". */
+/* Reads one line without its newline: a comment, a line of a grant, "public KEY" or "secret
+ * KEY". */
 static exo_status
 read_line(const char *path, int number, char *line, exo_keys *keys, exo_grant *grant, exo_err *err)
 {
@@ -236,7 +238,7 @@ read_line(const char *path, int number, char *line, exo_keys *keys, exo_grant *g
         if (st != EXO_NOT_FOUND)
             return st;
     }
-    /* The line itself is never shown: it may be a secret in the wrong place. */
+    /* The message never shows the line: it may be a secret in the wrong place. */
     if (!is_public && !is_secret)
         return exo_fail(err, EXO_INVAL, "%s:%d: expected `public KEY`%s or a comment", path, number,
                         secret_allowed ? ", `secret KEY`" : "");
@@ -258,7 +260,7 @@ read_line(const char *path, int number, char *line, exo_keys *keys, exo_grant *g
     return EXO_OK;
 }
 
-/* Reads the lines of `text`, which it changes. */
+/* Reads the lines of `text`, and changes it. */
 static exo_status
 read_keys(const char *path, char *text, exo_keys *keys, exo_grant *grant, exo_err *err)
 {
@@ -279,7 +281,7 @@ read_keys(const char *path, char *text, exo_keys *keys, exo_grant *grant, exo_er
     return EXO_OK;
 }
 
-/* Is there a line `public`, and none that is `secret`? Changes nothing. */
+/* Whether `text` has a line `public` and no line `secret`. Does not change it. */
 static bool
 is_public_only(const char *text)
 {
@@ -298,13 +300,14 @@ exo_keys_load(const char *path, exo_keys *keys, exo_err *err)
 {
     char text[FILE_LIMIT] = {0}, derived[EXO_KEY_TEXT] = {0};
     *keys = (exo_keys){0};
-    /* it may be the secret one: it is not shown */
+    /* The message does not show the key: it may be a secret one. */
     if (exo_key_is_z85(path) && access(path, F_OK) != 0)
         return exo_fail(err, EXO_INVAL,
                         "this is a key itself; the path of a NAME.secret is wanted, which keeps it "
                         "from others");
     exo_status st = read_key_file(path, 0, "", text, err);
-    if (st == EXO_OK && is_public_only(text)) /* before its mode, which is right for a public key */
+    /* checked before the mode, which is right for a public key */
+    if (st == EXO_OK && is_public_only(text))
         st = exo_fail(err, EXO_INVAL,
                       "%s: is a public key, and a secret one is wanted: the NAME.secret beside it",
                       path);
@@ -335,7 +338,7 @@ exo_key_file_read(const char *path, uint8_t key[EXO_KEY_BYTES], exo_grant *grant
         st = read_keys(path, text, &keys, grant, err);
     if (st == EXO_OK)
         st = exo_grant_check(grant, path, err);
-    explicit_bzero(text, sizeof text); /* it may have been a secret */
+    explicit_bzero(text, sizeof text); /* it may have had a secret */
     if (st == EXO_OK)
         zmq_z85_decode(key, keys.public_key);
     return st;

@@ -1,12 +1,15 @@
-/* The net: its threads, and who of them drives. Read net_impl.h first; next peer_impl.h, for what
- * lies behind a connection.
+/* The net: its threads, and the choice of the driver. Read net_impl.h first; next peer_impl.h, for
+ * peers and sockets.
  *
  * A turn of the loop waits for events, receives what has come and hands it over. Home takes turns
- * all the time. A thread that waits for a reply and asks to drive makes home park; it takes the
- * turns itself, and hears of its reply without another thread between. Nobody wakes home when such
- * a thread is done, as it will most often call and wait again at once: the guard looks every
- * GUARD_TICK whether nobody drives, and then wakes home. In the same way the guard takes the turns
- * over when home runs a method that lasts. When there is nothing to do the guard sleeps. */
+ * all the time. A thread that waits for a reply asks to drive; then home parks, and the thread
+ * takes the turns itself, so that no other thread stands between it and its reply. Such a thread
+ * does not wake home when it is done, since most often it calls and waits again at once. Instead,
+ * the guard checks every GUARD_TICK whether any thread drives, and wakes home if none does. The
+ * guard also takes over the turns when home runs a long method. It sleeps when there is nothing to
+ * do.
+ *
+ * Owner: net_impl.h says which thread or lock owns each field. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -26,7 +29,7 @@
 #include "net/net_impl.h"
 
 #define GUARD_TICK (500 * EXO_US)
-#define TURN       EXO_MS /* that a turn receives before it settles, and a message more */
+#define TURN       EXO_MS /* how long a turn receives, plus one message, before it settles */
 /* a round trip between cores that are awake, and a little more */
 #define SPIN            (60 * EXO_US)
 #define DEFAULT_TIMEOUT (5 * EXO_SECOND)
@@ -34,14 +37,14 @@
 #define LEAST_UNREAD    ((size_t)4 << 20)
 
 enum {
-    SOCKETS = 16384, /* one for each peer that this process connected to */
-    /* ZMQ_ZERO_COPY_RECV, which zmq.h tells of only among its drafts; libzmq has had it since
-     * 4.2 */
+    SOCKETS = 16384, /* one for each peer that this process connected to, and the listeners */
+    /* ZMQ_ZERO_COPY_RECV. zmq.h has the name among its drafts only; libzmq has had the option since
+     * 4.2. */
     ZERO_COPY_RECV = 10,
     EVENTS = 64,
     MESSAGES = 64,    /* that a turn receives at most before it settles */
-    ENVELOPES = 4096, /* after which it does so, too                    */
-    QUIET_TICKS = 200 /* after which the guard sleeps                    */
+    ENVELOPES = 4096, /* the same, of envelopes */
+    QUIET_TICKS = 200 /* quiet ticks after which the guard sleeps */
 };
 
 /* --- Events ----------------------------------------------------------------------------------- */
@@ -81,22 +84,21 @@ exo_net_unwatch_locked(exo_net *net, int fd)
         net->sources[fd] = NULL;
 }
 
-/* While `kicked` is set, there is a byte in the pipe, or whoever set it is about to write one. So
- * it is cleared only after the pipe was emptied, and before the driver looks whether there is
- * something to do. */
+/* While `kicked` is set, a byte is in the pipe, or the thread that set it is about to write one. So
+ * the driver clears it only after it has emptied the pipe, and before it looks for work. */
 void
 exo_net_kick(exo_net *net)
 {
     if (atomic_load(&net->waiting) && !atomic_exchange(&net->kicked, true)) {
         ssize_t written = write(net->kicker, "", 1);
-        (void)written; /* a pipe that is full is a kick, too */
+        (void)written; /* a full pipe wakes the driver, too */
     }
 }
 
 static bool
 has_ended(int process_fd)
 {
-    /* no descriptor of its own: there may be none left */
+    /* poll needs no descriptor of its own: there may be none left */
     struct pollfd end = {.fd = process_fd, .events = POLLIN};
     return poll(&end, 1, 0) == 1 && (end.revents & POLLIN);
 }
@@ -125,7 +127,7 @@ handle_event_locked(exo_net *net, int fd)
         break;
     case EXO_SOURCE_PROCESS: {
         exo_peer *peer = source->owner;
-        if (has_ended(fd)) { /* and not its descriptor's number another's by now */
+        if (has_ended(fd)) { /* false: the descriptor's number now belongs to another one */
             snprintf(cause, sizeof cause, "its process %u ended", peer->pid);
             exo_peer_lose_locked(net, peer, cause);
         }
@@ -134,7 +136,7 @@ handle_event_locked(exo_net *net, int fd)
     }
 }
 
-/* Time until something is due, in ms for epoll_wait; 0 if there is something to do. */
+/* The time until something is due, in ms for epoll_wait; 0: there is work now. */
 static int
 time_to_wait_locked(exo_net *net, exo_time deadline)
 {
@@ -148,9 +150,9 @@ time_to_wait_locked(exo_net *net, exo_time deadline)
     return (int)((until - now) / EXO_MS) + 1;
 }
 
-/* Waits for events, up to `wait` ms. After a message the next one is often near: so the driver
- * first looks again and again for a short time, leaving the core to whoever can use it. A core that
- * fell asleep would take longer to wake than the answer takes to come. */
+/* Waits for events, up to `wait` ms. After a message the next one is often near. So for a short
+ * time the driver polls instead of sleeping, and yields the core to threads that can use it: a
+ * sleeping core would take longer to wake than the answer takes to arrive. */
 static int
 await_events(exo_net *net, struct epoll_event events[EVENTS], int wait)
 {
@@ -174,7 +176,7 @@ await_events(exo_net *net, struct epoll_event events[EVENTS], int wait)
     return epoll_wait(net->epoll, events, EVENTS, wait);
 }
 
-/* One turn, by the driver. */
+/* One turn of the loop, by the driver. */
 static void
 turn(exo_net *net, exo_driver driver, exo_time deadline)
 {
@@ -189,7 +191,7 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
     int count = await_events(net, events, wait);
     atomic_store(&net->waiting, false);
 
-    /* next_tick is the driver's to write */
+    /* only the driver writes next_tick */
     if (net->opts.allowed && exo_now(exo_clock_real()) >= net->next_tick)
         exo_allow_list_refresh(net->opts.allowed);
     pthread_mutex_lock(&net->lock);
@@ -213,7 +215,7 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
 
 /* --- Drivers ---------------------------------------------------------------------------------- */
 
-/* Begins to drive if nobody does; else gives who does. */
+/* Begins to drive if no thread drives, and gives -1; otherwise gives the current driver. */
 static int
 try_to_drive(exo_net *net, exo_driver driver)
 {
@@ -221,9 +223,9 @@ try_to_drive(exo_net *net, exo_driver driver)
     return atomic_compare_exchange_strong(&net->driver, &nobody, (int)driver) ? -1 : nobody;
 }
 
-/* Begins to drive when home or guard, if one of them does, has left after its turn. False: another
- * thread that waits for a reply drives. It may do so for long, and what this thread waits for may
- * come meanwhile: so it must not be waited for here. */
+/* Begins to drive, after home or guard has finished its turn if one of them drives. False: another
+ * waiting thread drives. It may do so for long, and this thread's reply may come meanwhile, so this
+ * thread must not wait for it here. */
 static bool
 take_over(exo_net *net, exo_driver driver)
 {
@@ -250,7 +252,7 @@ end_driving(exo_net *net)
     pthread_mutex_unlock(&net->drive_lock);
 }
 
-/* The guard is needed as long as somebody may be called upon to take over. */
+/* The guard must be awake while it may have to take over. */
 static void
 wake_guard(exo_net *net)
 {
@@ -262,8 +264,7 @@ wake_guard(exo_net *net)
     pthread_mutex_unlock(&net->park_lock);
 }
 
-/* Leaves the turns to a thread that waits for a reply, until the guard finds that nobody takes
- * them. */
+/* Leaves the turns to waiting threads, until the guard finds that no thread drives. */
 static void
 park(exo_net *net)
 {
@@ -283,7 +284,7 @@ settle(exo_net *net, exo_driver driver)
     net->opts.handler->settle(net->opts.context, driver);
 }
 
-/* Takes turns until a thread that waits for a reply wants to. */
+/* Takes turns until a waiting thread wants to drive. */
 static void
 drive_from_home(exo_net *net)
 {
@@ -291,7 +292,7 @@ drive_from_home(exo_net *net)
         bool leaves = atomic_load(&net->closing) || atomic_load(&net->wanted);
         if (!leaves) {
             turn(net, EXO_DRIVER_HOME, INT64_MAX);
-            /* Others may take turns while home runs what has come. */
+            /* Other threads may take turns while home runs the methods. */
             atomic_store(&net->home_runs, true);
             wake_guard(net);
         }
@@ -315,7 +316,7 @@ home_main(void *argument)
     return NULL;
 }
 
-/* Drives while home is busy. */
+/* Drives while home runs a method. */
 static void
 stand_in(exo_net *net)
 {
@@ -332,12 +333,13 @@ nap(exo_time length)
     nanosleep(&(struct timespec){.tv_nsec = (long)length}, NULL);
 }
 
-/* Home waits for events: nothing can go wrong. */
+/* Called while home waits for events: the guard is not needed. */
 static void
 sleep_guard_locked(exo_net *net)
 {
     atomic_store(&net->guard_sleeps, true);
-    /* home says so before it looks whether the guard sleeps: one of them sees the other */
+    /* Home sets home_runs before it reads guard_sleeps. So one of the two threads sees the other's
+     * store. */
     if (atomic_load(&net->home_runs))
         atomic_store(&net->guard_sleeps, false);
     while (atomic_load(&net->guard_sleeps) && !atomic_load(&net->closing))
@@ -384,7 +386,7 @@ exo_net_drive(exo_net *net, bool (*done)(void *argument), void *argument, exo_ti
     if (!atomic_load(&net->started) || !take_over(net, EXO_DRIVER_WAITER))
         return false;
     for (;;) {
-        /* before the look: what is done after it is kicked for */
+        /* before done() is called: exo_net_kick reports any later change */
         atomic_store(&net->waiting, true);
         if (done(argument) || exo_now(exo_clock_real()) >= deadline || atomic_load(&net->closing))
             break;
@@ -401,8 +403,8 @@ exo_net_drive(exo_net *net, bool (*done)(void *argument), void *argument, exo_ti
 static const exo_null_domain null_domains[] = {{.name = "ipc", .rule = EXO_NULL_SAME_USER},
                                                {.name = "insecure", .rule = EXO_NULL_ANYONE}};
 
-/* What lies before the last slash of an ipc endpoint must be ours alone: who can reach the socket
- * may call. */
+/* The folder of an ipc endpoint must belong to this user alone: every process that can reach the
+ * socket may call. */
 static exo_status
 check_private(const char *endpoint, exo_err *err)
 {
@@ -422,8 +424,8 @@ check_private(const char *endpoint, exo_err *err)
     return EXO_OK;
 }
 
-/* Where peers of this host hand memory over. It is no loss if there is none: all goes through the
- * socket. */
+/* Opens the door at which peers of this host hand over memory. Without one the socket carries
+ * everything. */
 static void
 open_door_locked(exo_net *net, exo_socket *s, const char *endpoint)
 {
@@ -504,7 +506,7 @@ open_endpoints(exo_net *net, exo_err *err)
     return st;
 }
 
-/* Errors: INVAL: nobody could be told. */
+/* Chooses this process's identity. Errors: INVAL (it does not fit into a Hello), NOMEM. */
 static exo_status
 identify_self(exo_net *net, exo_err *err)
 {
@@ -541,7 +543,7 @@ exo_net_start(exo_net *net, exo_err *err)
                           : exo_fail(err, EXO_FAILED, "no thread can be started for the net");
 }
 
-/* Locks, and options with their defaults: what cannot fail. */
+/* Makes the locks and sets options to their defaults; cannot fail. */
 static void
 init_net(exo_net *net, const exo_net_opts *opts)
 {
@@ -567,7 +569,7 @@ init_net(exo_net *net, const exo_net_opts *opts)
     net->driver = -1;
 }
 
-/* Names, descriptors and ZeroMQ's context. */
+/* Makes names, descriptors and ZeroMQ's context. */
 static exo_status
 make_parts(exo_net *net, const exo_net_opts *opts, exo_err *err)
 {
@@ -585,7 +587,7 @@ make_parts(exo_net *net, const exo_net_opts *opts, exo_err *err)
     net->context = zmq_ctx_new();
     if (net->context) {
         zmq_ctx_set(net->context, ZMQ_MAX_SOCKETS, SOCKETS);
-        /* a message of 40 bytes that waits would hold 18 KiB */
+        /* otherwise each waiting message of 40 bytes would hold 18 KiB */
         zmq_ctx_set(net->context, ZERO_COPY_RECV, 0);
     }
     bool made = net->name && net->cluster && net->bound && net->context && net->epoll >= 0 &&
@@ -619,7 +621,7 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
         st = identify_self(net, err);
     if (st != EXO_OK)
         goto done;
-    *out = net; /* before any thread: what comes at once is answered through it */
+    *out = net; /* before any thread starts: callbacks use *out at once */
     st = net->opts.held ? EXO_OK : exo_net_start(net, err);
     if (st == EXO_OK)
         return EXO_OK;
@@ -662,7 +664,7 @@ exo_net_stop(exo_net *net)
     if (net->has_guard)
         pthread_join(net->guard, NULL);
     net->has_home = net->has_guard = false;
-    /* Whoever waited for a reply and drives ends its turn, and nobody begins another. */
+    /* A waiting thread that drives ends its turn, and no other begins. */
     atomic_fetch_add(&net->wanted, 1);
     pthread_mutex_lock(&net->drive_lock);
     while (atomic_load(&net->driver) != -1)

@@ -1,10 +1,9 @@
-/* Peers: the net's table of them, and how one comes to be, is found silent, and is lost. Everything
- * `_locked` wants net->lock.
+/* Peers: the net's table of them, silence and loss. Callers of `_locked` functions hold net->lock.
  *
- * A peer is counted. The net holds it from exo_peer_new_locked on; losing it takes it out of every
- * list but that of the lost, and the net lets go of it when its handler has heard. peer_impl.h says
- * who owns which field. Read next: handshake.c, which begins its life; send.c and receive.c, which
- * fill it. */
+ * A peer is counted. The net holds it from exo_peer_new_locked on. Losing a peer takes it out of
+ * every list but that of lost peers; the net drops it when the handler has been told. peer_impl.h
+ * says which code owns which field. Read next: handshake.c, which opens a peer; send.c and
+ * receive.c, which use it. */
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -24,7 +23,7 @@
 #define TRIM_AFTER EXO_SECOND
 
 enum {
-    QUIET_BYTES = 64 << 10, /* that it may have sent and not know to be read */
+    QUIET_BYTES = 64 << 10, /* received bytes that the peer may not yet be told of */
     SAY_EVERY = 20          /* ticks between two lines of the log about strangers */
 };
 
@@ -113,7 +112,7 @@ exo_peer_new_locked(exo_net *net, exo_socket *socket)
     exo_peer *p = exo_calloc(1, sizeof *p);
     if (!p)
         return NULL;
-    p->references = 1; /* the net's, until it is lost */
+    p->references = 1; /* the net's, until the peer is lost */
     p->socket = socket;
     p->process_fd = p->bell = -1;
     p->process = (exo_source){.kind = EXO_SOURCE_PROCESS, .owner = p};
@@ -132,7 +131,8 @@ exo_net_make_plain(char *text)
 
 /* --- Loss ------------------------------------------------------------------------------------- */
 
-/* Without lock: what a payload's owner does to release it is not ours. */
+/* Called without the lock: it runs the release functions of payloads, which belong to other
+ * code. */
 static void
 drop_frames(exo_peer *peer)
 {
@@ -163,7 +163,7 @@ exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
     }
     peer->process_fd = -1;
     exo_peer_close_rings_locked(net, peer);
-    exo_intake_dismiss(peer->intake); /* it may keep its connection open */
+    exo_intake_dismiss(peer->intake); /* the peer may keep its connection open */
     if (peer->route_size)
         HASH_DELETE(by_route, peer->socket->peers, peer);
     else
@@ -174,7 +174,7 @@ exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
         LL_APPEND2(net->first_lost, peer, next_lost); /* with the net's reference */
         exo_net_kick(net);
     } else {
-        exo_peer_drop(&peer); /* nothing was sent to it but a Hello: it has no frames */
+        exo_peer_drop(&peer); /* only a Hello was sent to it, so it has no frames */
     }
 }
 
@@ -190,8 +190,8 @@ exo_peer_lose(exo_net *net, exo_peer *peer, const char *cause)
     pthread_mutex_unlock(&net->lock);
 }
 
-/* The crowd has gone: what it took goes back to the kernel, once ZeroMQ has given it back, too. By
- * the driver, without lock. */
+/* After many peers have gone, freed memory goes back to the kernel, once ZeroMQ has freed its part,
+ * too. Called by the driver, without the lock. */
 static void
 trim_memory(exo_net *net, unsigned lost)
 {
@@ -218,7 +218,7 @@ take_lost(exo_net *net)
     return peer;
 }
 
-/* True: the handler has more to do for it. */
+/* True: the handler has more to do for the peer. */
 static bool
 report_lost(exo_net *net, exo_peer *peer)
 {
@@ -255,7 +255,7 @@ exo_net_report_lost(exo_net *net)
     return more;
 }
 
-/* It is told, and lost; what else comes by its connection is no peer's. */
+/* Tells the peer and loses it; whatever its connection carries afterwards belongs to no peer. */
 static void
 revoke_locked(exo_net *net, exo_peer *peer, const char *why)
 {
@@ -279,8 +279,8 @@ revoke_locked(exo_net *net, exo_peer *peer, const char *why)
 
 /* --- Time ------------------------------------------------------------------------------------- */
 
-/* What strangers took goes back to the kernel, too, while others come: they would use the same
- * memory, of which they need parts only. */
+/* Counts ended strangers toward trim_memory, also while others arrive: those would reuse the same
+ * memory, but need only parts of it. */
 static void
 count_strangers(exo_net *net, uint64_t ended, exo_time now)
 {
@@ -290,7 +290,7 @@ count_strangers(exo_net *net, uint64_t ended, exo_time now)
     net->ended = ended;
 }
 
-/* Ends strangers that take too long, and says now and then that somebody is kept out. */
+/* Ends strangers that take too long, and logs now and then how many connections were kept out. */
 static void
 watch_intake_locked(exo_net *net, exo_time time)
 {
@@ -315,7 +315,7 @@ exo_peer_is_watched(const exo_peer *peer)
 }
 
 /* Each beat lies in a queue of ZeroMQ's at both ends, which keeps its memory: 64 bytes, up to 64
- * KiB a connection. Processes that watch each other need few. */
+ * KiB a connection. Processes that watch each other need few beats. */
 static exo_time
 beat_of(const exo_peer *p)
 {
@@ -323,8 +323,8 @@ beat_of(const exo_peer *p)
     return (silent ? QUIET_BEAT : BEAT) - BEAT / 10;
 }
 
-/* A process that came by ipc: its end is seen. What a peer over tcp says of its process may be a
- * lie. */
+/* A process that came by ipc: its end is certain to be seen. A peer over tcp may lie about its
+ * process. */
 static bool
 is_watched(const exo_peer *p)
 {

@@ -1,5 +1,6 @@
-/* Making segments, mapping those of others, and the words that say whether a slot is in use. No
- * state, no locks. */
+/* Segments: made, mapped from other processes, and the words that say whether a slot is in use.
+ * segment.h has the contracts and the protocol. No state, no locks of its own. Read next:
+ * store.c. */
 #include "store/segment.h"
 
 #include <assert.h>
@@ -29,7 +30,7 @@ struct exo_segment_header {
     uint64_t nonce;
     uint64_t slot_size;
     uint64_t num_slots;
-    /* 1: its owner has let it go; readers that only keep it mapped do the same */
+    /* 1: the owner has released it; readers that only keep it mapped release it, too */
     _Atomic uint64_t over;
     struct {
         _Atomic uint64_t generation;
@@ -41,8 +42,8 @@ static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a word in shared memory has no lock 
 
 /* --- Processes -------------------------------------------------------------------------------- */
 
-/* Reads "/proc/<pid>/stat" of an open folder of /proc: the start time, 0 if the process has ended,
- * be it that its parent has not asked yet. */
+/* Reads the start time from "stat" in a process's open folder of /proc. 0: the process has ended,
+ * even if its parent has not yet waited for it. */
 static uint64_t
 start_time(int folder)
 {
@@ -55,7 +56,7 @@ start_time(int folder)
     if (length <= 0)
         return 0;
     text[length] = '\0';
-    char *at = strrchr(text, ')'); /* the second field is the command, which may hold anything */
+    char *at = strrchr(text, ')'); /* the second field is the command, which may contain anything */
     if (!at || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X')
         return 0;
     for (int field = 2; at && field < 22; field++)
@@ -133,8 +134,8 @@ exo_segment_slot(const exo_segment *segment, uint32_t slot)
     return segment->base + EXO_SEGMENT_PAGE + segment->slot_size * slot;
 }
 
-/* Maps s->size bytes of the file from its start; where they may lie on huge pages, at an address
- * that lets them be mapped whole. On failure errno says why. */
+/* Maps s->size bytes of the file from its start. A segment that may have huge pages gets an address
+ * aligned to them. False, with errno. */
 static bool
 map_file(exo_segment *s, int fd, int protection)
 {
@@ -171,16 +172,16 @@ exo_segment_release(exo_segment *segment)
     else if (segment->base)
         munmap(segment->base, segment->size);
     if (segment->size)
-        close(segment->file); /* with the mapping, gives back all that was borrowed */
+        close(segment->file); /* together with the mapping, this gives back all borrowed slots */
     *segment = (exo_segment){0};
 }
 
 /* --- Making ----------------------------------------------------------------------------------- */
 
-/* Puts whole pieces on huge pages, whatever the machine's setting for shared memory: a reader's
- * page faults become 512 times fewer, and zeroing is as fast as for private memory. One small page
- * of a piece has to be there to begin with. Where the kernel does not want to, small pages
- * follow. */
+/* Puts whole huge pages under the segment, whatever the machine's setting for shared memory. A
+ * reader then has 512 times fewer page faults, and zeroing is as fast as for private memory.
+ * MADV_COLLAPSE needs one small page of each piece to exist. Where the kernel refuses, small pages
+ * remain. */
 static void
 use_huge_pages(const exo_segment *s)
 {
@@ -230,13 +231,13 @@ exo_segment_create(exo_segment *out, const exo_process *self, uint64_t slot_size
     s.fd = s.file = exo_memfd_new("exogym", size);
     if (s.fd < 0)
         return cannot_create(errno, size, err);
-    s.size = size; /* from here on the closer has something to close */
+    s.size = size; /* from here on exo_segment_release has something to close */
 
     if (!map_file(&s, s.file, PROT_READ | PROT_WRITE)) {
         st = cannot_create(errno, size, err);
         goto done;
     }
-    /* At once: this mapping is to be the only one that can be written. */
+    /* At once: no other writable mapping may exist. */
     if (!exo_memfd_seal(s.file, SEALS)) {
         st = exo_fail(err, errno == EINVAL ? EXO_UNSUPPORTED : EXO_IO,
                       "shared memory cannot be made read-only for other processes: %s; objects "
@@ -263,7 +264,7 @@ done:
     return st;
 }
 
-/* --- Mapping another's ------------------------------------------------------------------------ */
+/* --- Mapping another process's segment -------------------------------------------------------- */
 
 static exo_status
 stale(const exo_process *owner, exo_err *err)
@@ -272,8 +273,8 @@ stale(const exo_process *owner, exo_err *err)
 }
 
 /* Opens the owner's descriptor `fd` for reading, but only if it is a regular file in memory that
- * this user owns: to open a pipe or a device can have effects, and a file of another file system
- * can run full under a reader. */
+ * belongs to this user. To open a pipe or device can have effects, and a file on another file
+ * system can run out of space under a reader. */
 static exo_status
 open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
 {
@@ -298,7 +299,8 @@ open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
                       (int)owner->id);
     } else {
         snprintf(path, sizeof path, "/proc/self/fd/%d", peek);
-        *out = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* never waits for a lease */
+        /* O_NONBLOCK: never waits for a lease */
+        *out = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (*out < 0)
             st = cannot_look(owner, errno, err);
     }
@@ -315,9 +317,9 @@ exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int owne
     exo_status st = open_file(&s.file, owner, folder, owner_fd, err);
     if (st != EXO_OK)
         return st;
-    s.size = EXO_SEGMENT_PAGE; /* from here on the closer has something to close */
+    s.size = EXO_SEGMENT_PAGE; /* from here on exo_segment_release has something to close */
 
-    /* Neither the size nor what is mapped can change by anybody but the owner. */
+    /* The size is fixed, and only the owner can change the contents. */
     if (!exo_memfd_is(s.file, SEALS, &size) || size < EXO_SEGMENT_PAGE) {
         st = stale(owner, err);
         goto done;
@@ -329,7 +331,7 @@ exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int owne
     }
     s.header = (struct exo_segment_header *)(void *)s.base;
 
-    /* Each field is read once: its owner may change it while it is looked at. */
+    /* Each field is read once: the owner may change it at any time. */
     const volatile struct exo_segment_header *h = s.header;
     uint64_t magic = h->magic, name = h->nonce, slot_size = h->slot_size, num_slots = h->num_slots;
     if (magic != MAGIC || name != nonce) {
@@ -361,11 +363,11 @@ done:
 
 /* --- Slots ------------------------------------------------------------------------------------ */
 
-/* The bytes whose locks say who borrows a slot: one a process. They lie beyond most files' ends,
- * which locks do not mind. */
+/* The bytes whose locks record the borrowers of a slot, one byte for each process. They lie beyond
+ * the end of most files, which locks permit. */
 enum {
-    LOCKS_LOG = 32,    /* as many bytes for each slot, more than there are process ids */
-    MOST_COUNTED = 256 /* borrowers; more of them are as many */
+    LOCKS_LOG = 32,    /* 2^32 bytes for each slot: more than there are process ids */
+    MOST_COUNTED = 256 /* borrowers; counting stops there */
 };
 
 static off_t
@@ -374,7 +376,7 @@ first_lock(uint32_t slot)
     return (off_t)slot << LOCKS_LOG;
 }
 
-/* Sets or removes the lock of this process on a slot; 0, or errno. Never waits. */
+/* Sets or removes this process's lock on a slot, without waiting. Gives 0 or errno. */
 static int
 set_lock(const exo_segment *segment, uint32_t slot, short type)
 {
@@ -383,7 +385,8 @@ set_lock(const exo_segment *segment, uint32_t slot, short type)
     return fcntl(segment->file, F_OFD_SETLK, &lock) == 0 ? 0 : errno;
 }
 
-/* Has anybody else locked a byte of from..to? Then *lock is one such lock. */
+/* Whether another process has locked a byte in [from, to); then *lock is one such lock. Also true
+ * if the kernel gives no answer. */
 static bool
 is_locked(const exo_segment *segment, off_t from, off_t to, struct flock *lock)
 {
@@ -399,7 +402,8 @@ count_locks(const exo_segment *segment, off_t from, off_t to, uint32_t most)
     if (most == 0 || from >= to || !is_locked(segment, from, to, &lock))
         return 0;
     uint32_t count = 1 + count_locks(segment, from, lock.l_start, most - 1);
-    if (lock.l_len > 0 && lock.l_start + lock.l_len > from) /* the kernel shows any of them first */
+    /* the kernel gives any of the locks, not the first one */
+    if (lock.l_len > 0 && lock.l_start + lock.l_len > from)
         count += count_locks(segment, lock.l_start + lock.l_len, to, most - count);
     return count;
 }
@@ -416,10 +420,10 @@ exo_slot_take(exo_segment *segment, uint32_t slot, uint64_t size, uint32_t *gene
     struct flock lock;
     uint64_t free =
         atomic_load_explicit(&segment->header->slots[slot].generation, memory_order_relaxed);
-    if (free >= UINT32_MAX - 2) /* this use and its end have numbers of their own */
+    if (free >= UINT32_MAX - 2) /* this use and its end need numbers of their own */
         return false;
-    /* Whoever is not seen here sees the end of the last generation, see exo_slot_borrow; and so
-     * does whoever copies a byte of the next object, see exo_slot_copy. */
+    /* A reader whose lock is not seen here sees the end of the last generation (exo_slot_borrow).
+     * So does a reader that copies a byte of the next object (exo_slot_copy). */
     atomic_thread_fence(memory_order_seq_cst);
     if (!exo_segment_is_copied(segment) &&
         is_locked(segment, first_lock(slot), first_lock(slot + 1), &lock))
@@ -455,7 +459,7 @@ exo_slot_copy(const exo_segment *segment, uint32_t slot, uint32_t generation, ui
     if (st != EXO_OK)
         return st;
     memcpy(out, exo_segment_slot(segment, slot), size);
-    /* a byte of a later object comes with the end of this generation */
+    /* a reader that saw a byte of a later object also sees the end of this generation */
     atomic_thread_fence(memory_order_acquire);
     return exo_slot_check(segment, slot, generation, size);
 }
@@ -468,9 +472,9 @@ exo_slot_borrow(const exo_segment *segment, uint32_t slot, uint32_t generation, 
         return st;
     if (set_lock(segment, slot, F_RDLCK) != 0)
         return EXO_FULL;
-    /* Looks again: either the generation is still the one, and then the owner finds the lock when
-     * it wants the slot; or it has ended. The fences make one of the two sure, because the kernel
-     * may look for locks without taking one of its own. */
+    /* Checks again: either the generation is still this one, and then the owner finds the lock when
+     * it wants the slot, or the generation has ended. The fences guarantee one of the two, because
+     * the kernel may look for locks without taking a lock of its own. */
     atomic_thread_fence(memory_order_seq_cst);
     st = exo_slot_check(segment, slot, generation, size);
     if (st != EXO_OK)
@@ -488,5 +492,6 @@ uint32_t
 exo_slot_borrowers(const exo_segment *segment, uint32_t slot)
 {
     uint32_t others = count_locks(segment, first_lock(slot), first_lock(slot + 1), MOST_COUNTED);
-    return others + (segment->foreign ? 1 : 0); /* nobody is shown its own lock */
+    /* the kernel does not report a process's own locks */
+    return others + (segment->foreign ? 1 : 0);
 }
