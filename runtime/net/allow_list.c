@@ -32,7 +32,7 @@ typedef struct entries {
 struct exo_allow_list {
     char *folder; /* never changes */
     pthread_mutex_t lock;
-    entries entries;            /* guarded by lock, as all below                             */
+    entries entries;            /* guarded by lock, as all below */
     uint64_t seen;              /* fingerprint of the folder when it was read; 0: read it again */
     char doubted[EXO_ERR_TEXT]; /* the latest mistake that was logged */
     exo_audit *audit;

@@ -170,9 +170,9 @@ exo_status exo_zap_open(exo_zap **out, void *zmq_context, const exo_zap_opts *op
  * exo_zap_close the socket must be closed, or given to exo_zap_unwatch. */
 exo_status exo_zap_watch(exo_zap *zap, void *socket, exo_err *err);
 void exo_zap_unwatch(exo_zap *zap, void *socket);
-/* Handshakes so far. Any thread. */
+/* Accepted handshakes so far. Any thread. */
 uint64_t exo_zap_accepted(const exo_zap *zap);
-/* by the handler, and failures before a key was shown */
+/* Refused handshakes so far, and failures before a key was shown. Any thread. */
 uint64_t exo_zap_refused(const exo_zap *zap);
 /* Stops the thread, which takes as long as a log line. NULL is allowed. Afterwards the context's
  * sockets refuse every new peer. Works also while another thread waits in zmq_ctx_term. */

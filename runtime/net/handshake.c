@@ -16,8 +16,8 @@
 #include "net/net_impl.h"
 
 enum {
-    REFUSALS = 32, /* answered and logged in a burst; afterwards */
-    REFUSALS_A_TICK = 4
+    REFUSALS = 32,      /* refusals that are answered and logged in a burst */
+    REFUSALS_A_TICK = 4 /* the same, after a burst */
 };
 
 #define LOOK (20 * EXO_MS) /* how often is_there and the monitor are asked */

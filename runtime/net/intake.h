@@ -2,10 +2,10 @@
  * they have, and of the bytes they send.
  *
  * ZeroMQ 4.3 ends the process when a listener of a path has no descriptor left. It has no limit on
- * connections, on bytes before the end of the handshake, or on the parts of one message. So this
- * file defines accept4, close, listen, recv and send for the whole process. They keep accounts of
- * descriptors that came through a net's listener, and pass calls for all others to the C library.
- * docs/decisions/0014-intake.md has the reasons.
+ * connections, on bytes before the end of the handshake, or on the parts of one message. So
+ * intake.c defines accept4, close, listen, recv and send for the whole process. They keep accounts
+ * of descriptors that came through a net's listener, and pass calls for all others to the C
+ * library. docs/decisions/0014-intake.md has the reasons.
  *
  * Threads: any thread may call any function. The table of descriptors belongs to the process, as
  * descriptors do; its lock stands alone. Read next: intake.c. */
@@ -49,7 +49,7 @@ bool exo_intake_has_room(int fd);
 bool exo_intake_origin(int listener, uint64_t *number, int fd, struct sockaddr_storage *from);
 
 typedef struct exo_intake_figures {
-    /* now: all with an account; the strangers among them that came from another host */
+    /* connections: those that have an account now; strangers: those among them from other hosts */
     uint64_t connections, strangers;
     /* since the process began: refused at once, because no descriptor or room was left */
     uint64_t refused;

@@ -98,7 +98,7 @@ exo_net_kick(exo_net *net)
 static bool
 has_ended(int process_fd)
 {
-    /* poll needs no descriptor of its own: there may be none left */
+    /* poll, because it needs no descriptor of its own: there may be none left */
     struct pollfd end = {.fd = process_fd, .events = POLLIN};
     return poll(&end, 1, 0) == 1 && (end.revents & POLLIN);
 }

@@ -50,7 +50,7 @@ typedef struct exo_net_handler {
      * empty where the envelope's payload is the handle of a shared object. Must not block. */
     void (*received)(void *context, exo_peer *peer, const exo_envelope *envelope,
                      exo_payload *payload);
-    /* The driver has received all that was ready. Other threads may receive meanwhile. */
+    /* The driver has received the messages of a turn. Other threads may receive meanwhile. */
     void (*settle)(void *context, exo_driver driver);
     /* A peer that connected to this process has completed the handshake. May be NULL. */
     void (*opened)(void *context, exo_peer *peer);
@@ -113,7 +113,7 @@ const char *exo_net_endpoint(const exo_net *net, size_t i);
 uint64_t exo_net_node(const exo_net *net);
 
 /* Connects and completes the handshake; blocks until `deadline` (on the real clock) at most. `key`:
- * the Z85 public key of a tcp server with CURVE, or NULL. The caller drops *out. Errors: TIMEOUT
+ * the Z85 public key of a server with CURVE, or NULL. The caller drops *out. Errors: TIMEOUT
  * (no answer), UNSUPPORTED (refused, with the reason; a wrong key of either end is reported as soon
  * as ZeroMQ's handshake has failed), PEER_LOST (it answered, and was lost at once: another attempt
  * may succeed), INVAL (the endpoint, or a key that is missing), CLOSED (the net was stopped),

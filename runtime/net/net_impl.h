@@ -14,7 +14,7 @@
 #include "net/peer_impl.h"
 
 enum {
-    EXO_NET_REFUSED = 256 /* refused routes that are remembered: each is told once */
+    EXO_NET_REFUSED = 256 /* refused routes that are remembered, so that each is told once */
 };
 
 struct exo_net {
@@ -45,8 +45,8 @@ struct exo_net {
     bool has_home, has_guard;
     pthread_mutex_t park_lock;
     pthread_cond_t park, guard_wake;
-    bool parked;              /* guarded by park_lock           */
-    atomic_bool guard_sleeps; /* written under park_lock        */
+    bool parked;              /* guarded by park_lock */
+    atomic_bool guard_sleeps; /* written under park_lock */
     atomic_bool home_runs;    /* home runs what has come */
 
     pthread_mutex_t lock;

@@ -23,8 +23,9 @@
 #define TRIM_AFTER EXO_SECOND
 
 enum {
-    QUIET_BYTES = 64 << 10, /* received bytes that the peer may not yet be told of */
-    SAY_EVERY = 20          /* ticks between two lines of the log about strangers */
+    QUIET_BYTES =
+        64 << 10, /* received bytes of which the peer was not told: with more, beats are frequent */
+    SAY_EVERY = 20 /* ticks between two lines of the log about strangers */
 };
 
 exo_peer *

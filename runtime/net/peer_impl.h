@@ -33,7 +33,7 @@
 
 enum {
     EXO_NET_ROUTE = 8,          /* bytes of a routing id; ZeroMQ's own have 5 */
-    EXO_NET_PROOF = 96,         /* longest proof, with its 0                        */
+    EXO_NET_PROOF = 96,         /* longest proof, with its 0 */
     EXO_NET_MESSAGE_BYTES = 128 /* overhead that a message counts, beside its frames */
 };
 
@@ -82,7 +82,7 @@ struct exo_peer {
     exo_intake_ticket intake;
     bool announced;     /* the handler knows the peer, and will be told of its loss */
     bool mourned;       /* the handler was told; owner: the driver */
-    bool refused;       /* It answered the Hello with a refusal, or with what no net sends. */
+    bool refused;       /* it refused, or sent what no net sends: no other attempt can succeed */
     exo_source process; /* the event of its process's end; for a process of this host */
     int process_fd;     /* the pidfd of the process that it claims to be; -1: not watched */
     exo_time heard, spoke;

@@ -548,7 +548,7 @@ receive_waiting_locked(exo_net *net, struct inbox *in, struct sender *sender)
     return false;
 }
 
-/* Tells a sender that may wait for room what was read. */
+/* Tells the sender how much was read, for which it may be waiting. */
 static void
 acknowledge(exo_net *net, exo_peer *peer)
 {

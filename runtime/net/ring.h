@@ -19,7 +19,7 @@
 
 enum {
     EXO_RING_BYTES = 1 << 18,
-    EXO_RING_MESSAGE = EXO_RING_BYTES / 2, /* longest message                      */
+    EXO_RING_MESSAGE = EXO_RING_BYTES / 2, /* longest message */
     /* bytes of the file: counters and messages of both rings */
     EXO_RING_PAIR = 2 * (4096 + EXO_RING_BYTES)
 };

@@ -51,11 +51,11 @@ typedef struct exo_segment {
     exo_process owner;
     int fd;       /* the number of the owner's descriptor */
     int file;     /* this process's descriptor; the owner's is the same as fd */
-    bool foreign; /* another process owns it                           */
+    bool foreign; /* another process owns it */
     uint32_t num_slots;
-    uint64_t slot_size; /* bytes                                             */
+    uint64_t slot_size; /* bytes */
     uint64_t nonce;     /* random; the segment's name */
-    size_t size;        /* bytes of the file: header and slots               */
+    size_t size;        /* bytes of the file: header and slots */
     struct exo_segment_header *header;
     char *base; /* start of the mapping, with the header's page */
     void *room; /* reserved addresses that let `base` be aligned; their bytes are below */
@@ -115,7 +115,8 @@ exo_status exo_slot_copy(const exo_segment *segment, uint32_t slot, uint32_t gen
 exo_status exo_slot_borrow(const exo_segment *segment, uint32_t slot, uint32_t generation,
                            uint64_t size);
 void exo_slot_give_back(const exo_segment *segment, uint32_t slot);
-/* The number of processes that borrow the slot, counted up to about 257. */
+/* The number of processes that borrow the slot, at most 257. Includes this one if it is a reader,
+ * also where objects are copied. */
 uint32_t exo_slot_borrowers(const exo_segment *segment, uint32_t slot);
 
 #endif

@@ -84,12 +84,13 @@ exo_status exo_object_export(const exo_object *object, exo_object_handle *out, e
 
 /* Maps an object of another process of this user, without a copy. An object of EXO_SEGMENT_COPIED
  * bytes and less becomes a copy in this process's memory, aligned to 64 bytes, because a copy costs
- * less. Importing an object again gives the same object; importing one's own gives the original.
- * Imports do not count toward the capacity. Keeps a descriptor for each mapped segment, and one for
- * each owner, at most 16. `handle` may have any content. After the drop the segment may stay mapped
- * for the next import, see `keep`. Errors: NOT_FOUND (dropped, or never existed), PEER_LOST (the
- * owner has ended; the text has its pid), INVAL (no such object is possible), UNSUPPORTED (another
- * user's, or access to the process is refused), FULL (descriptors, locks), NOMEM, CLOSED. */
+ * less. Importing an object that is still held gives the same object; importing one's own gives the
+ * original. Imports do not count toward the capacity. Keeps a descriptor for each mapped segment,
+ * and one for each owner, at most 16. `handle` may have any content. After the drop the segment may
+ * stay mapped for the next import, see `keep`. Errors: NOT_FOUND (dropped, or never existed),
+ * PEER_LOST (the owner has ended; the text has its pid), INVAL (no such object is possible),
+ * UNSUPPORTED (another user's, or access to the process is refused), FULL (descriptors, locks),
+ * NOMEM, CLOSED. */
 exo_status exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object **out,
                              exo_err *err);
 
@@ -109,7 +110,8 @@ exo_store_stats exo_store_get_stats(exo_store *store);
 typedef struct exo_object_info {
     exo_object_handle handle; /* as exo_object_export gives it, sealed or not */
     uint32_t references;      /* in this process */
-    /* processes that import it, counted up to about 256; a small object has none */
+    /* Processes that import it, at most 257. Other processes' imports of a small object are copies
+     * and do not count. */
     uint32_t borrowers;
     bool sealed, imported;
 } exo_object_info;
