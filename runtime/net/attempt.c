@@ -114,8 +114,7 @@ exo_attempt_hear_locked(exo_socket *socket, bool with_key)
             break;
         case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
             return with_key ? "it does not accept this process's key: its NAME.key is not among "
-                              "those that the other "
-                              "end lets in"
+                              "those that the other end lets in"
                             : "it lets nobody in from here without a key";
         case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
             if (value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
@@ -130,8 +129,7 @@ exo_attempt_hear_locked(exo_socket *socket, bool with_key)
             socket->decided = true;
             if (with_key && breaks_off(socket, (int)value))
                 return "it breaks the handshake off: it has another key than the one that was "
-                       "given for it, works "
-                       "without keys, or is no process of exogym";
+                       "given for it, works without keys, or is no process of exogym";
             break;
         default:
             break;

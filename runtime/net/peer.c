@@ -302,8 +302,7 @@ watch_intake_locked(exo_net *net, exo_time time)
         return;
     EXO_LOG(WARN, NET,
             "event=crowded kept_out=%" PRIu64 " strangers=%" PRIu64 " connections=%" PRIu64
-            ": connections that do not "
-            "become peers in time, or send too much, are ended",
+            ": connections that do not become peers in time, or send too much, are ended",
             out - net->kept_out, now.strangers, now.connections);
     net->kept_out = out;
     net->ticks_unsaid = 0;

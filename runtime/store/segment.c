@@ -196,11 +196,11 @@ cannot_create(int number, size_t size, exo_err *err)
 {
     switch (number) {
     case EMFILE:
-        return exo_fail(err, EXO_FULL,
-                        "no descriptor is left for a segment of %zu bytes: each takes one, and "
-                        "this process may have %ld; drop "
-                        "objects, or raise the hard limit (ulimit -Hn)",
-                        size, sysconf(_SC_OPEN_MAX));
+        return exo_fail(
+            err, EXO_FULL,
+            "no descriptor is left for a segment of %zu bytes: each takes one, and "
+            "this process may have %ld; drop objects, or raise the hard limit (ulimit -Hn)",
+            size, sysconf(_SC_OPEN_MAX));
     case ENFILE:
         return exo_fail(
             err, EXO_FULL,
