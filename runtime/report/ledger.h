@@ -1,4 +1,5 @@
-/* The ledger of a run: what each actor sent over each edge, and the sums. docs/graph.md explains the columns.
+/* The ledger of a run: what each actor sent over each edge, and the sums. docs/graph.md explains
+ * the columns.
  *
  * Owner: the caller, one thread at a time. */
 #ifndef EXO_REPORT_LEDGER_H
@@ -29,12 +30,14 @@ void exo_ledger_release(exo_ledger *ledger);
 /* The sum over an edge's rows; of all edges if `edge` is NULL. */
 exo_traffic exo_ledger_sum(const exo_ledger *ledger, const char *edge);
 /* Calls for each edge once, in the order in which they were added first. */
-void exo_ledger_each(const exo_ledger *ledger, void (*edge)(void *context, const char *name, const exo_traffic *sum),
+void exo_ledger_each(const exo_ledger *ledger,
+                     void (*edge)(void *context, const char *name, const exo_traffic *sum),
                      void *context);
 
 /* A table of the edges' sums, for people. */
 void exo_ledger_print(FILE *out, const exo_ledger *ledger);
-/* edge,actor,host,messages,items,payload_bytes,encoded_bytes,wire_bytes,drops,send_blocked_s,recv_blocked_s. Replaced at once. IO. */
+/* edge,actor,host,messages,items,payload_bytes,encoded_bytes,wire_bytes,drops,send_blocked_s,recv_blocked_s.
+ * Replaced at once. IO. */
 exo_status exo_ledger_write(const exo_ledger *ledger, const char *path, exo_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* Traffic as JSON: the one place that knows its forms. The columns are those of runtime/base/traffic.h. No state. */
+/* Traffic as JSON: the one place that knows its forms. The columns are those of
+ * runtime/base/traffic.h. No state. */
 #ifndef EXO_REPORT_TRAFFIC_JSON_H
 #define EXO_REPORT_TRAFFIC_JSON_H
 
@@ -7,9 +8,11 @@
 #include "base/traffic.h"
 
 typedef enum exo_traffic_form {
-    EXO_TRAFFIC_SECONDS, /* {"messages", ..., "send_blocked_s", "recv_blocked_s"}: for people                         */
-    EXO_TRAFFIC_NUMBERS, /* [messages, ..., send_blocked, recv_blocked], times in ns: among actors, in checkpoints    */
-    EXO_TRAFFIC_CALLS, /* {"messages", "calls", ..., "wire_bytes", "waited_s"}: of a collective, in result.json      */
+    EXO_TRAFFIC_SECONDS, /* {"messages", ..., "send_blocked_s", "recv_blocked_s"}: for people */
+    /* [messages, ..., send_blocked, recv_blocked], times in ns: among actors, in checkpoints */
+    EXO_TRAFFIC_NUMBERS,
+    /* {"messages", "calls", ..., "wire_bytes", "waited_s"}: of a collective, in result.json */
+    EXO_TRAFFIC_CALLS,
 } exo_traffic_form;
 
 /* A new reference; NULL: no memory. */
