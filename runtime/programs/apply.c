@@ -40,7 +40,7 @@ path_of(const char *folder, const char *file)
     return path.data;
 }
 
-/* --- Asking ------------------------------------------------------------------------------------------------------------------ */
+/* --- Asking ----------------------------------------------------------------------------------- */
 
 /* Does a run hold the folder's lock? */
 static bool
@@ -55,7 +55,8 @@ is_running(const char *folder)
     return running;
 }
 
-/* Has the run that holds the lock said which graph it runs? It writes a byte into the lock's file then. */
+/* Has the run that holds the lock said which graph it runs? It writes a byte into the lock's file
+ * then. */
 static bool
 has_said_graph(const char *folder)
 {
@@ -74,7 +75,8 @@ await_graph(const char *folder, exo_time deadline, exo_err *err)
         if (!is_running(folder))
             return exo_fail(err, EXO_NOT_FOUND, "%s: no graph runs in this folder", folder);
         if (exo_now(exo_clock_real()) >= deadline)
-            return exo_fail(err, EXO_TIMEOUT, "%s: the run has not said which graph it runs", folder);
+            return exo_fail(err, EXO_TIMEOUT, "%s: the run has not said which graph it runs",
+                            folder);
         nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
     }
     return EXO_OK;
@@ -86,8 +88,8 @@ read_answer(const char *folder, uint64_t id)
 {
     char *path = path_of(folder, "graph.answer"), *text = NULL, *end = NULL, *answer = NULL;
     size_t size = 0;
-    if (path && exo_file_read(path, LARGEST_ANSWER, &text, &size, NULL) == EXO_OK && strtoull(text, &end, 10) == id &&
-        *end == ' ')
+    if (path && exo_file_read(path, LARGEST_ANSWER, &text, &size, NULL) == EXO_OK &&
+        strtoull(text, &end, 10) == id && *end == ' ')
         answer = exo_strdup(end + 1);
     exo_free(text);
     exo_free(path);
@@ -100,7 +102,8 @@ read_now(const char *folder, exo_graph_spec **out, exo_err *err)
 {
     char *path = path_of(folder, "graph.yaml"), *text = NULL;
     size_t size = 0;
-    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err)
+                         : exo_fail(err, EXO_NOMEM, "out of memory");
     *out = NULL;
     if (st == EXO_OK)
         st = exo_graph_parse(out, path, text, NULL, err);
@@ -116,7 +119,8 @@ check(const char *folder, const exo_graph_spec *next, bool job, exo_err *err)
     exo_graph_spec *now = NULL;
     exo_status st = read_now(folder, &now, err);
     if (st == EXO_OK && now)
-        st = job ? exo_graph_check_job_change(now, next, err) : exo_graph_check_change(now, next, err);
+        st = job ? exo_graph_check_job_change(now, next, err)
+                 : exo_graph_check_change(now, next, err);
     exo_graph_spec_free(&now);
     return st;
 }
@@ -165,7 +169,8 @@ without_place(const char *answer)
 }
 
 exo_status
-exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time deadline, exo_err *err)
+exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time deadline,
+              exo_err *err)
 {
     char *path = path_of(folder, NEXT), *answer = NULL;
     uint64_t id = (uint64_t)exo_now(exo_clock_real()) ^ ((uint64_t)getpid() << 48);
@@ -189,14 +194,15 @@ exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time
     return st;
 }
 
-/* --- Answering --------------------------------------------------------------------------------------------------------------- */
+/* --- Answering -------------------------------------------------------------------------------- */
 
 /* The graph as it runs, for whoever wants to change it. */
 static exo_status
 say_graph(const char *folder, const exo_graph_spec *graph, exo_err *err)
 {
     char *path = path_of(folder, "graph.yaml"), *yaml = NULL;
-    exo_status st = path ? exo_graph_expand(graph, &yaml, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st =
+        path ? exo_graph_expand(graph, &yaml, err) : exo_fail(err, EXO_NOMEM, "out of memory");
     if (st == EXO_OK)
         st = exo_file_write_atomic(path, yaml, strlen(yaml), err);
     exo_free(yaml);
@@ -205,7 +211,8 @@ say_graph(const char *folder, const exo_graph_spec *graph, exo_err *err)
 }
 
 exo_status
-exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph_spec *graph, exo_err *err)
+exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph_spec *graph,
+               exo_err *err)
 {
     char *path = path_of(folder, ".graph.lock"), *next = path_of(folder, NEXT);
     *box = (exo_apply_box){.folder = folder, .job = job, .lock = -1};
@@ -213,7 +220,8 @@ exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph
     if (st == EXO_OK && (box->lock = exo_dir_open(path, O_CREAT | O_RDWR, 0666)) < 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
     if (st == EXO_OK && !exo_file_lock(box->lock))
-        st = exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
+        st = exo_fail(err, EXO_EXISTS,
+                      "%s: another run writes into this folder: wait for it or give another name",
                       folder);
     if (st == EXO_OK && ftruncate(box->lock, 0) != 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path,
@@ -264,25 +272,29 @@ static void
 answer(const exo_apply_box *box, exo_status status, const char *reason)
 {
     char text[LARGEST_ANSWER], *path = path_of(box->folder, "graph.answer");
-    int length = snprintf(text, sizeof text, "%" PRIu64 " %s", box->id, status == EXO_OK ? "ok" : reason);
+    int length =
+        snprintf(text, sizeof text, "%" PRIu64 " %s", box->id, status == EXO_OK ? "ok" : reason);
     if (path)
         exo_file_write_atomic(path, text, (size_t)length, NULL); /* whoever asked has a deadline */
     exo_free(path);
 }
 
 void
-exo_apply_answer(exo_apply_box *box, const exo_change_time *when, exo_status status, const char *reason)
+exo_apply_answer(exo_apply_box *box, const exo_change_time *when, exo_status status,
+                 const char *reason)
 {
     exo_err err = {0};
     if (status == EXO_OK && box->count > 0) {
         const exo_graph_spec *after = box->specs[box->count - 1];
-        exo_status st = box->again ? EXO_OK : exo_changes_add(box->folder, box->now, after, when, &err);
+        exo_status st =
+            box->again ? EXO_OK : exo_changes_add(box->folder, box->now, after, when, &err);
         if (!box->again)
             exo_replay_release(&box->replay);
         if (st == EXO_OK)
             st = say_graph(box->folder, after, &err);
         if (st != EXO_OK) /* it was made all the same */
-            EXO_LOG(WARN, GRAPH, "folder=%s a change was made that could not be recorded: %s", box->folder, err.text);
+            EXO_LOG(WARN, GRAPH, "folder=%s a change was made that could not be recorded: %s",
+                    box->folder, err.text);
     }
     if (!box->again)
         answer(box, status, reason);
@@ -294,7 +306,8 @@ take_text(exo_apply_box *box)
 {
     char *path = path_of(box->folder, NEXT), *text = NULL;
     size_t size = 0;
-    if (path && access(path, R_OK) == 0 && exo_file_read(path, LARGEST, &text, &size, NULL) == EXO_OK) {
+    if (path && access(path, R_OK) == 0 &&
+        exo_file_read(path, LARGEST, &text, &size, NULL) == EXO_OK) {
         exo_dir_unlink(path);
         box->id = strncmp(text, "# ", 2) == 0 ? strtoull(text + 2, NULL, 10) : 0;
     }
@@ -328,8 +341,8 @@ give_again(exo_apply_box *box, uint64_t step, const exo_graph_spec *now)
         exo_status st = exo_replay_next(&box->replay, now, &spec, &text, &err);
         if (st == EXO_OK && (st = keep(box, spec, text, &err)) == EXO_OK)
             return true;
-        EXO_LOG(WARN, GRAPH, "folder=%s the change after step %" PRIu64 " is not made again: %s", box->folder, due,
-                err.text);
+        EXO_LOG(WARN, GRAPH, "folder=%s the change after step %" PRIu64 " is not made again: %s",
+                box->folder, due, err.text);
         exo_graph_spec_free(&spec);
         exo_free(text);
     }
@@ -347,7 +360,8 @@ give_asked(exo_apply_box *box, const exo_graph_spec *now)
         return false;
     exo_status st = exo_graph_parse(&spec, NEXT, next, NULL, &err);
     if (st == EXO_OK)
-        st = box->job ? exo_graph_check_job_change(now, spec, &err) : exo_graph_check_change(now, spec, &err);
+        st = box->job ? exo_graph_check_job_change(now, spec, &err)
+                      : exo_graph_check_change(now, spec, &err);
     if (st == EXO_OK)
         st = keep(box, spec, next, &err);
     if (st == EXO_OK)
@@ -359,8 +373,8 @@ give_asked(exo_apply_box *box, const exo_graph_spec *now)
 }
 
 bool
-exo_apply_next(exo_apply_box *box, uint64_t step, const exo_graph_spec *now, const exo_graph_spec **graph,
-               const char **text)
+exo_apply_next(exo_apply_box *box, uint64_t step, const exo_graph_spec *now,
+               const exo_graph_spec **graph, const char **text)
 {
     box->again = give_again(box, step, now);
     if (!box->again && !give_asked(box, now))

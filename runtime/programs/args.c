@@ -9,8 +9,8 @@
 #include "base/nearest.h"
 #include "programs/program.h"
 
-/* Options that need no row. A command has the first; a program with commands has --version too, one that is itself a
- * command has all. */
+/* Options that need no row. A command has the first; a program with commands has --version too, one
+ * that is itself a command has all. */
 static const exo_arg everywhere[] = {
     {.name = "--help", .brief = "-h", .help = "Shows this text.", EXO_INTO(exo_asked, help)},
     {.name = "--version", .help = "Shows the version.", EXO_INTO(exo_asked, version)},
@@ -162,10 +162,12 @@ fail_unknown(const exo_command *command, const char *word, exo_err *err)
     for (size_t i = 0; (option = exo_option_at(command, i)); i++) {
         exo_nearest_try(&nearest, option->name + 2);
         if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", option->name);
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
+                                     option->name);
     }
     if (exo_nearest_name(&nearest))
-        return exo_fail(err, EXO_INVAL, "unknown option %s; did you mean --%s?", name, nearest.name);
+        return exo_fail(err, EXO_INVAL, "unknown option %s; did you mean --%s?", name,
+                        nearest.name);
     return exo_fail(err, EXO_INVAL, "unknown option %s; known are %s", name, known);
 }
 
@@ -176,11 +178,13 @@ check_required(const struct reader *r, exo_err *err)
         const void *target = target_of(r, a);
         if (!a->required)
             continue;
-        if (a->kind == EXO_ARG_LIST ? ((const exo_words *)target)->length > 0 : *(const char *const *)target != NULL)
+        if (a->kind == EXO_ARG_LIST ? ((const exo_words *)target)->length > 0
+                                    : *(const char *const *)target != NULL)
             continue;
         if (a->word == EXO_WORD_FIXED && !a->name)
             return fail_fixed(a, NULL, err);
-        return exo_fail(err, EXO_INVAL, "%s%s%s is missing", a->name ? a->name : "", a->name ? " " : "", a->value);
+        return exo_fail(err, EXO_INVAL, "%s%s%s is missing", a->name ? a->name : "",
+                        a->name ? " " : "", a->value);
     }
     return EXO_OK;
 }
@@ -221,9 +225,11 @@ read_word(struct reader *r, exo_err *err)
 }
 
 exo_status
-exo_args_read(const exo_command *command, int argc, char *const *argv, void *args, exo_asked *asked, exo_err *err)
+exo_args_read(const exo_command *command, int argc, char *const *argv, void *args, exo_asked *asked,
+              exo_err *err)
 {
-    struct reader r = {.command = command, .argc = argc, .argv = argv, .args = args, .asked = asked};
+    struct reader r = {
+        .command = command, .argc = argc, .argv = argv, .args = args, .asked = asked};
     exo_status st = EXO_OK;
     /* To the end, for --help may come after a mistake. */
     while (r.at < argc) {

@@ -1,5 +1,6 @@
-/* What a command takes, written down once: parsing, `--help`, the manual page and the shells' completions are all made from
- * its table. No state. Read next: program.h (main() of a program), page.c, completion.c. */
+/* What a command takes, written down once: parsing, `--help`, the manual page and the shells'
+ * completions are all made from its table. No state. Read next: program.h (main() of a program),
+ * page.c, completion.c. */
 #ifndef EXO_PROGRAMS_ARGS_H
 #define EXO_PROGRAMS_ARGS_H
 
@@ -26,20 +27,24 @@ typedef enum exo_word_kind {
     EXO_WORD_DATA, /* one that `exogym data get` fetches, or a file */
 } exo_word_kind;
 
-/* What is done with what is given: a bool becomes true, a text is the last one given, words are all of them. */
+/* What is done with what is given: a bool becomes true, a text is the last one given, words are all
+ * of them. */
 typedef enum exo_arg_kind {
     EXO_ARG_FLAG,
     EXO_ARG_VALUE,
     EXO_ARG_LIST
 } exo_arg_kind;
 
-/* One option, or without a name one operand, in the operands' order; only the last operand can be a list. */
+/* One option, or without a name one operand, in the operands' order; only the last operand can be a
+ * list. */
 typedef struct exo_arg {
     const char *name;  /* "--set", or NULL: an operand */
     const char *brief; /* "-o", or NULL                */
     const char *value; /* what stands for its value: "KEY=VALUE"; NULL: a flag */
     const char *
-        words; /* of a flag that may also be given as NAME=WORD, which: "older", "a|b"; its target is a text, "" for the bare flag */
+        /* of a flag that may also be given as NAME=WORD, which: "older", "a|b"; its target is a
+         * text, "" for the bare flag */
+        words;
     const char *help;
     exo_word_kind word;
     bool required;
@@ -47,9 +52,11 @@ typedef struct exo_arg {
     size_t offset;
 } exo_arg;
 
-/* Where a row's value goes: a bool, const char * or exo_words in the command's struct. Anything else does not compile. */
-#define EXO_INTO(type, member)                                                                                         \
-    .kind = _Generic(((type *)0)->member, bool: EXO_ARG_FLAG, const char *: EXO_ARG_VALUE, exo_words: EXO_ARG_LIST),   \
+/* Where a row's value goes: a bool, const char * or exo_words in the command's struct. Anything
+ * else does not compile. */
+#define EXO_INTO(type, member)                                                                     \
+    .kind = _Generic(((type *)0)->member, bool: EXO_ARG_FLAG, const char *: EXO_ARG_VALUE,         \
+                     exo_words: EXO_ARG_LIST),                                                     \
     .offset = offsetof(type, member)
 
 /* A row of a section of help: what it is about, and what is said of it. */
@@ -59,7 +66,8 @@ typedef struct exo_note {
 
 struct exo_command_line;
 
-/* A command, or a program: with commands, or as one command itself. Every array ends with an empty row. */
+/* A command, or a program: with commands, or as one command itself. Every array ends with an empty
+ * row. */
 typedef struct exo_command {
     const char *name;
     const char *summary;                            /* one line, without a full stop */
@@ -80,21 +88,24 @@ typedef struct exo_command_line {
     char **argv;
 } exo_command_line;
 
-/* What is asked besides a command's own options; which of it a command takes, exo_option_at says. */
+/* What is asked besides a command's own options; which of it a command takes, exo_option_at
+ * says. */
 typedef struct exo_asked {
     bool help, version, man;
     const char *completion; /* for this shell */
 } exo_asked;
 
-/* Reads `argc` words after the command's name into its zeroed struct. Options may stand anywhere, "--name VALUE" or
- * "--name=VALUE"; what follows "--" is no option. The caller releases `args`, also after an error. `asked` is right even
- * then, and what is asked needs no other argument. Errors: INVAL (unknown option, something missing or too much, none of the
- * fixed words), NOMEM; the first one is reported. */
-exo_status exo_args_read(const exo_command *command, int argc, char *const *argv, void *args, exo_asked *asked,
-                         exo_err *err);
+/* Reads `argc` words after the command's name into its zeroed struct. Options may stand anywhere,
+ * "--name VALUE" or "--name=VALUE"; what follows "--" is no option. The caller releases `args`,
+ * also after an error. `asked` is right even then, and what is asked needs no other argument.
+ * Errors: INVAL (unknown option, something missing or too much, none of the fixed words), NOMEM;
+ * the first one is reported. */
+exo_status exo_args_read(const exo_command *command, int argc, char *const *argv, void *args,
+                         exo_asked *asked, exo_err *err);
 void exo_args_release(const exo_command *command, void *args);
 
-/* The index-th operand of a command, or its index-th option, those included that every command has; NULL after the last. */
+/* The index-th operand of a command, or its index-th option, those included that every command has;
+ * NULL after the last. */
 const exo_arg *exo_operand_at(const exo_command *command, size_t index);
 const exo_arg *exo_option_at(const exo_command *command, size_t index);
 

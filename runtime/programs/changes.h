@@ -1,9 +1,11 @@
-/* What was changed in a graph while it ran, and when: kept as "changes" in the config.json of the run's folder, and in its result.json.
+/* What was changed in a graph while it ran, and when: kept as "changes" in the config.json of the
+ * run's folder, and in its result.json.
  *
  *     [{"at": "2026-11-22T05:40:00Z", "time_s": 3.2, "step": 20, "changed": [{"key": "edges.NAME.codec", "from": "raw", "to": "bf16"}]}]
  *
- * time_s: on the run's clock. step: of a training job, whose entries in config.json also have `graph`, the hosts, links and edges after the
- * change, from which a job that goes on makes it again (replay.h). No state. */
+ * time_s: on the run's clock. step: of a training job, whose entries in config.json also have
+ * `graph`, the hosts, links and edges after the change, from which a job that goes on makes it
+ * again (replay.h). No state. */
 #ifndef EXO_PROGRAMS_CHANGES_H
 #define EXO_PROGRAMS_CHANGES_H
 
@@ -18,9 +20,10 @@ typedef struct exo_change_time {
     int64_t step;
 } exo_change_time;
 
-/* Adds what differs between two graphs to the folder's config.json, and removes what is there of later steps. IO, NOMEM. */
-exo_status exo_changes_add(const char *folder, const exo_graph_spec *before, const exo_graph_spec *after,
-                           const exo_change_time *when, exo_err *err);
+/* Adds what differs between two graphs to the folder's config.json, and removes what is there of
+ * later steps. IO, NOMEM. */
+exo_status exo_changes_add(const char *folder, const exo_graph_spec *before,
+                           const exo_graph_spec *after, const exo_change_time *when, exo_err *err);
 /* Those of the folder's config.json, without their graphs; NULL: none. The caller drops it. */
 json_t *exo_changes_of(const char *folder);
 /* Writes the graph as config.json: that of a graph's run. */

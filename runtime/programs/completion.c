@@ -1,8 +1,7 @@
 /* The program's completion scripts, made from the tables of its commands. No state.
  *
- * In each shell the names are "_exogym_..." or "__exogym_...". Registered names come from `exogym list` when they are asked
- * for, so that a script stays right when the registries change.
- */
+ * In each shell the names are "_exogym_..." or "__exogym_...". Registered names come from `exogym
+ * list` when they are asked for, so that a script stays right when the registries change. */
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +48,8 @@ print_words(const exo_arg *arg)
         putchar(*c == '|' ? ' ' : *c);
 }
 
-/* `text` within single quotes of a shell that writes a quote itself as `quote`; what is in `special` gets a backslash. */
+/* `text` within single quotes of a shell that writes a quote itself as `quote`; what is in
+ * `special` gets a backslash. */
 static void
 print_quoted(const char *text, const char *quote, const char *special)
 {
@@ -77,7 +77,7 @@ label(const exo_command *command)
     return command == exo_program() ? "" : command->name;
 }
 
-/* --- bash ---------------------------------------------------------------------------------------------------------------- */
+/* --- bash ------------------------------------------------------------------------------------- */
 
 /* The value of `kind` in the script. */
 static void
@@ -91,7 +91,10 @@ bash_kind(const exo_arg *arg)
         fputs("words ", stdout);
         print_words(arg);
     } else {
-        fputs(arg->word == EXO_WORD_FILE ? "-f" : arg->word == EXO_WORD_FOLDER ? "-d" : "text", stdout);
+        fputs(arg->word == EXO_WORD_FILE     ? "-f"
+              : arg->word == EXO_WORD_FOLDER ? "-d"
+                                             : "text",
+              stdout);
     }
     puts("' ;;");
 }
@@ -137,14 +140,15 @@ bash_options(const exo_command *command)
 static void
 bash_tables(const char *name)
 {
-    printf(
-        "# Completes the arguments of %s in bash.\n"
-        "#\n"
-        "# `kind` is what can come: text (anything), -f (files), -d (folders), \"list WHAT\" (what `exogym list WHAT`\n"
-        "# names), \"list WHAT -f\" (or a file), \"words ...\" (these); empty: nothing. Each is asked by \"COMMAND:\" "
-        "and what follows.\n\n"
-        "_%s_value() {\n    case $1 in\n",
-        exo_program()->name, name);
+    printf("# Completes the arguments of %s in bash.\n"
+           "#\n"
+           "# `kind` is what can come: text (anything), -f (files), -d (folders), \"list WHAT\" "
+           "(what `exogym list WHAT`\n"
+           "# names), \"list WHAT -f\" (or a file), \"words ...\" (these); empty: nothing. Each is "
+           "asked by \"COMMAND:\" "
+           "and what follows.\n\n"
+           "_%s_value() {\n    case $1 in\n",
+           exo_program()->name, name);
     each_command(bash_values);
     printf("    *) kind= ;;\n    esac\n}\n\n_%s_operand() {\n    case $1 in\n", name);
     each_command(bash_operands);
@@ -158,27 +162,28 @@ bash_tables(const char *name)
 static void
 bash_reply(const char *name)
 {
-    printf(
-        "_%s_reply() {\n"
-        "    case $kind in\n"
-        "    -*)\n"
-        "        compopt -o filenames 2>/dev/null\n"
-        "        mapfile -t COMPREPLY < <(compgen \"$kind\" -- \"$1\")\n"
-        "        ;;\n"
-        "    list*' -f')\n"
-        "        compopt -o filenames 2>/dev/null\n"
-        "        kind=${kind%% -f}\n"
-        "        mapfile -t COMPREPLY < <(compgen -W \"$(exogym list \"${kind#list }\" 2>/dev/null | cut -d' ' -f1)\" "
-        "-- \"$1\"; compgen -f -- \"$1\")\n"
-        "        ;;\n"
-        "    list*)\n"
-        "        mapfile -t COMPREPLY < <(compgen -W \"$(exogym list \"${kind#list }\" 2>/dev/null | cut -d' ' -f1)\" "
-        "-- \"$1\")\n"
-        "        ;;\n"
-        "    words*) mapfile -t COMPREPLY < <(compgen -W \"${kind#words }\" -- \"$1\") ;;\n"
-        "    esac\n"
-        "}\n\n",
-        name);
+    printf("_%s_reply() {\n"
+           "    case $kind in\n"
+           "    -*)\n"
+           "        compopt -o filenames 2>/dev/null\n"
+           "        mapfile -t COMPREPLY < <(compgen \"$kind\" -- \"$1\")\n"
+           "        ;;\n"
+           "    list*' -f')\n"
+           "        compopt -o filenames 2>/dev/null\n"
+           "        kind=${kind%% -f}\n"
+           "        mapfile -t COMPREPLY < <(compgen -W \"$(exogym list \"${kind#list }\" "
+           "2>/dev/null | cut -d' ' -f1)\" "
+           "-- \"$1\"; compgen -f -- \"$1\")\n"
+           "        ;;\n"
+           "    list*)\n"
+           "        mapfile -t COMPREPLY < <(compgen -W \"$(exogym list \"${kind#list }\" "
+           "2>/dev/null | cut -d' ' -f1)\" "
+           "-- \"$1\")\n"
+           "        ;;\n"
+           "    words*) mapfile -t COMPREPLY < <(compgen -W \"${kind#words }\" -- \"$1\") ;;\n"
+           "    esac\n"
+           "}\n\n",
+           name);
 }
 
 /* The first word is a command, where there are several. */
@@ -208,7 +213,8 @@ bash_place(const char *name)
     printf("    for (( ; i < COMP_CWORD; i++)); do\n"
            "        word=${COMP_WORDS[i]}\n"
            "        if [[ $word == [=:]* ]]; then\n"
-           "            # bash divides words there: the value of an option comes next, or more of the word before.\n"
+           "            # bash divides words there: the value of an option comes next, or more of "
+           "the word before.\n"
            "            [[ $kind ]] || ((i++))\n"
            "        elif [[ $kind ]]; then\n"
            "            kind=\n"
@@ -245,14 +251,15 @@ print_bash(void)
     bash_tables(name);
     bash_reply(name);
     printf("_%s() {\n"
-           "    local kind='' command='' place=1 only_operands='' word i=1 current=${COMP_WORDS[COMP_CWORD]}\n"
+           "    local kind='' command='' place=1 only_operands='' word i=1 "
+           "current=${COMP_WORDS[COMP_CWORD]}\n"
            "    COMPREPLY=()\n",
            name);
     bash_commands(name);
     bash_place(name);
 }
 
-/* --- zsh ----------------------------------------------------------------------------------------------------------------- */
+/* --- zsh -------------------------------------------------------------------------------------- */
 
 /* "MESSAGE:ACTION" within single quotes. */
 static void
@@ -270,7 +277,10 @@ zsh_value(const exo_arg *arg)
         print_words(arg);
         putchar(')');
     } else {
-        fputs(arg->word == EXO_WORD_FILE ? "_files" : arg->word == EXO_WORD_FOLDER ? "_files -/" : " ", stdout);
+        fputs(arg->word == EXO_WORD_FILE     ? "_files"
+              : arg->word == EXO_WORD_FOLDER ? "_files -/"
+                                             : " ",
+              stdout);
     }
 }
 
@@ -356,7 +366,8 @@ print_zsh(void)
               "    esac\n",
               stdout);
     }
-    /* Autoloaded from a folder of $fpath, the file is the function's body; read with `source`, it only has to register. */
+    /* Autoloaded from a folder of $fpath, the file is the function's body; read with `source`, it
+     * only has to register. */
     printf("}\n\n"
            "if [[ $funcstack[1] == _%s ]]; then\n"
            "    _%s \"$@\"\n"
@@ -366,7 +377,7 @@ print_zsh(void)
            exo_program()->name, name, name, exo_program()->name);
 }
 
-/* --- fish ---------------------------------------------------------------------------------------------------------------- */
+/* --- fish ------------------------------------------------------------------------------------- */
 
 /* What an option or operand completes: "-f", "-x -a '...'" or "-F". */
 static void
@@ -451,7 +462,8 @@ print_fish(void)
            "        test (count $words) -gt 1; and test $words[2] = $argv[1]\n"
            "    end\n"
            "end\n\n"
-           "# Whether operand $argv[1] of the command $argv[3] comes next, or one after it if $argv[2] is more.\n"
+           "# Whether operand $argv[1] of the command $argv[3] comes next, or one after it if "
+           "$argv[2] is more.\n"
            "function __%s_at\n"
            "    set -l words (commandline -opc)[2..-1]\n"
            "    if set -q argv[3]\n"

@@ -12,8 +12,10 @@ struct exo_tokenize_args {
 /* The first option that was given, or NULL. */
 const char *exo_tokenize_option(const struct exo_tokenize_args *args);
 /* INVAL: something is missing, or no number. */
-exo_status exo_tokenize_check(const struct exo_tokenize_args *args, const exo_words *inputs, exo_err *err);
+exo_status exo_tokenize_check(const struct exo_tokenize_args *args, const exo_words *inputs,
+                              exo_err *err);
 /* Does it and says on standard output what it made. */
-exo_status exo_tokenize(const struct exo_tokenize_args *args, const exo_words *inputs, exo_err *err);
+exo_status exo_tokenize(const struct exo_tokenize_args *args, const exo_words *inputs,
+                        exo_err *err);
 
 #endif

@@ -24,8 +24,9 @@ static exo_status
 join(char out[MAX_PATH], exo_err *err, const char *folder, const char *file)
 {
     int length = snprintf(out, MAX_PATH, "%s/%s", folder, file);
-    return length >= 0 && length < MAX_PATH ? EXO_OK
-                                            : exo_fail(err, EXO_INVAL, "the path '%.200s...' is too long", folder);
+    return length >= 0 && length < MAX_PATH
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL, "the path '%.200s...' is too long", folder);
 }
 
 static bool
@@ -35,7 +36,7 @@ exists(const char *folder, const char *file)
     return join(path, NULL, folder, file) == EXO_OK && access(path, R_OK) == 0;
 }
 
-/* --- What a folder is ------------------------------------------------------------------------------------------------------------ */
+/* --- What a folder is ------------------------------------------------------------------------- */
 
 static exo_status
 read_json(const char *path, json_t **out, exo_err *err)
@@ -74,7 +75,8 @@ build_model(exo_decoder_source *s, const json_t *config, exo_err *err)
         st = exo_model_new_named(&s->model, name, root, err);
     }
     if (st == EXO_OK && !exo_decoder_spec_of(s->model))
-        st = exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder: only 'gpt' is one", s->config, name);
+        st = exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder: only 'gpt' is one",
+                      s->config, name);
     exo_config_free(&doc);
     json_free_t release;
     json_get_alloc_funcs(NULL, &release);
@@ -82,7 +84,8 @@ build_model(exo_decoder_source *s, const json_t *config, exo_err *err)
     return st;
 }
 
-/* The newest checkpoint of a run that has no model yet. One that is damaged is not passed over silently. */
+/* The newest checkpoint of a run that has no model yet. One that is damaged is not passed over
+ * silently. */
 static exo_status
 find_checkpoint(exo_decoder_source *s, exo_err *err)
 {
@@ -92,12 +95,13 @@ find_checkpoint(exo_decoder_source *s, exo_err *err)
         return st;
     s->checkpoint = choice.found;
     if (!choice.found)
-        return exo_fail(
-            err, EXO_NOT_FOUND,
-            "%s: is no run with a model.safetensors or checkpoints, no checkpoint, and no Hugging Face directory",
-            s->path);
+        return exo_fail(err, EXO_NOT_FOUND,
+                        "%s: is no run with a model.safetensors or checkpoints, no checkpoint, and "
+                        "no Hugging Face directory",
+                        s->path);
     if (choice.damage.code != EXO_OK && choice.intact[0])
-        return exo_fail(err, EXO_FAILED, "%s; %s is older and intact", choice.damage.text, choice.intact);
+        return exo_fail(err, EXO_FAILED, "%s; %s is older and intact", choice.damage.text,
+                        choice.intact);
     if (choice.damage.code != EXO_OK)
         return exo_fail(err, EXO_FAILED, "%s", choice.damage.text);
     snprintf(s->values, sizeof s->values, "%s", choice.newest);
@@ -127,7 +131,7 @@ find_values(exo_decoder_source *s, exo_err *err)
     return find_checkpoint(s, err);
 }
 
-/* --- Numbers -------------------------------------------------------------------------------------------------------------------------- */
+/* --- Numbers ---------------------------------------------------------------------------------- */
 
 static const exo_safetensor *
 find_tensor(const exo_safetensors *file, const char *prefix, const char *name)
@@ -142,7 +146,8 @@ find_tensor(const exo_safetensors *file, const char *prefix, const char *name)
 }
 
 static exo_status
-check_tensor(const exo_safetensor *t, const exo_param_info *info, const char *path, const char *prefix, exo_err *err)
+check_tensor(const exo_safetensor *t, const exo_param_info *info, const char *path,
+             const char *prefix, exo_err *err)
 {
     if (t && strcmp(t->dtype, "F32") == 0 && t->num_dims == info->num_dims &&
         memcmp(t->dims, info->dims, info->num_dims * sizeof *t->dims) == 0)
@@ -151,7 +156,8 @@ check_tensor(const exo_safetensor *t, const exo_param_info *info, const char *pa
                     t ? "does not have" : "has no", prefix, info->name);
 }
 
-/* Are the tensors there that config.json claims? Asked before there is memory for them: a short file can claim much. */
+/* Are the tensors there that config.json claims? Asked before there is memory for them: a short
+ * file can claim much. */
 static exo_status
 check_claims(const exo_decoder_source *s, exo_err *err)
 {
@@ -163,8 +169,8 @@ check_claims(const exo_decoder_source *s, exo_err *err)
     if (st == EXO_OK)
         st = exo_safetensors_open(&file, s->checkpoint ? path : s->values, err);
     for (size_t i = 0; st == EXO_OK && i < exo_model_num_infos(s->model); i++)
-        st = check_tensor(find_tensor(file, prefix, infos[i].name), &infos[i], s->checkpoint ? path : s->values, prefix,
-                          err);
+        st = check_tensor(find_tensor(file, prefix, infos[i].name), &infos[i],
+                          s->checkpoint ? path : s->values, prefix, err);
     exo_safetensors_close(&file);
     return st;
 }
@@ -229,10 +235,13 @@ read_model(exo_decoder_source *s, exo_err *err)
     if (st == EXO_OK)
         st = exo_hash_init(&hash, err);
     if (st == EXO_OK) {
-        exo_hash_add(&hash, exo_params_values(s->params), exo_params_numel(s->params) * sizeof(float));
-        exo_hash_add(&hash, exo_params_buffers(s->params), exo_params_buffer_numel(s->params) * sizeof(float));
+        exo_hash_add(&hash, exo_params_values(s->params),
+                     exo_params_numel(s->params) * sizeof(float));
+        exo_hash_add(&hash, exo_params_buffers(s->params),
+                     exo_params_buffer_numel(s->params) * sizeof(float));
         if (!exo_hash_end(&hash, sha256) || strcmp(sha256, expected) != 0)
-            st = exo_fail(err, EXO_FAILED, "%s: is damaged: the SHA-256 of its numbers is not the one that it names",
+            st = exo_fail(err, EXO_FAILED,
+                          "%s: is damaged: the SHA-256 of its numbers is not the one that it names",
                           s->values);
     }
     exo_free(expected);
@@ -249,8 +258,9 @@ advise(const exo_decoder_source *s, exo_status st, exo_err *err)
         strncmp(why.text, s->values, strlen(s->values)) != 0)
         return st;
     return exo_fail(err, st, "%s; %s", why.text,
-                    exo_checkpoint_newest(s->path, newest) ? "once it is removed, the newest checkpoint is taken"
-                                                           : "run the job again, with --overwrite");
+                    exo_checkpoint_newest(s->path, newest)
+                        ? "once it is removed, the newest checkpoint is taken"
+                        : "run the job again, with --overwrite");
 }
 
 static exo_status

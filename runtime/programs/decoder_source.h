@@ -1,4 +1,5 @@
-/* A decoder that a command is given: a run's folder, one of its checkpoints, or a Hugging Face directory. No state. */
+/* A decoder that a command is given: a run's folder, one of its checkpoints, or a Hugging Face
+ * directory. No state. */
 #ifndef EXO_PROGRAMS_DECODER_SOURCE_H
 #define EXO_PROGRAMS_DECODER_SOURCE_H
 
@@ -14,7 +15,8 @@ enum {
 typedef struct exo_decoder_source {
     const char *path;
     char config[EXO_SOURCE_PATH]; /* the run's config.json */
-    char values[EXO_SOURCE_PATH]; /* the run's model.safetensors, or the folder of nodes' checkpoints */
+    char values
+        [EXO_SOURCE_PATH]; /* the run's model.safetensors, or the folder of nodes' checkpoints */
     bool checkpoint;
     json_t *json;    /* the source's config.json */
     bool pretrained; /* it is a Hugging Face directory */
@@ -22,8 +24,9 @@ typedef struct exo_decoder_source {
     exo_params *params;
 } exo_decoder_source;
 
-/* Of a run that has ended it is the averaged model; of one that has not, or of a checkpoint, the mean of the nodes. `path` must live as long.
- * Errors: NOT_FOUND, IO; DAMAGED names file and entry; INVAL: it is no decoder. The caller releases the source, also after an error. */
+/* Of a run that has ended it is the averaged model; of one that has not, or of a checkpoint, the
+ * mean of the nodes. `path` must live as long. Errors: NOT_FOUND, IO; DAMAGED names file and entry;
+ * INVAL: it is no decoder. The caller releases the source, also after an error. */
 exo_status exo_decoder_source_open(exo_decoder_source *out, const char *path, exo_err *err);
 void exo_decoder_source_release(exo_decoder_source *source);
 

@@ -62,7 +62,8 @@ of_run(const char *path, const json_t *config, exo_tokenizer **out, exo_err *err
     return st;
 }
 
-/* Does the folder's tokenizer come of the same file? One that cannot be read is taken for what is named instead of it. */
+/* Does the folder's tokenizer come of the same file? One that cannot be read is taken for what is
+ * named instead of it. */
 static void
 compare(exo_decoder_tokenizer *t, bool instead)
 {
@@ -74,9 +75,11 @@ compare(exo_decoder_tokenizer *t, bool instead)
 }
 
 exo_status
-exo_decoder_tokenizer_find(exo_decoder_tokenizer *out, const exo_decoder_source *s, const char *named, exo_err *err)
+exo_decoder_tokenizer_find(exo_decoder_tokenizer *out, const exo_decoder_source *s,
+                           const char *named, exo_err *err)
 {
-    const char *began = json_string_value(json_object_get(json_object_get(s->json, "model"), "path"));
+    const char *began =
+        json_string_value(json_object_get(json_object_get(s->json, "model"), "path"));
     *out = (exo_decoder_tokenizer){.folder = s->pretrained ? s->path : began};
     exo_status st = EXO_OK;
     if (named && strcmp(named, "bytes") == 0)

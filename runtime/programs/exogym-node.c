@@ -1,6 +1,7 @@
 /* A process of a cluster that is there until it is told to end: see exogym-node.h.
  *
- * SIGTERM, SIGINT and SIGHUP are blocked in every thread but one, which waits for them and interrupts the wait of the main thread. */
+ * SIGTERM, SIGINT and SIGHUP are blocked in every thread but one, which waits for them and
+ * interrupts the wait of the main thread. */
 #include "programs/exogym-node.h"
 
 #include <limits.h>
@@ -49,15 +50,17 @@ tie_to_parent(const exo_node_options *node, const char *text, exo_err *err)
     if (getppid() == (pid_t)parent)
         return EXO_OK;
     clean(node);
-    return exo_fail(err, EXO_FAILED, "the process %ld is not there, or not what started this one", parent);
+    return exo_fail(err, EXO_FAILED, "the process %ld is not there, or not what started this one",
+                    parent);
 }
 
 exo_status
-exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_cluster_role role, exo_err *err)
+exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_cluster_role role,
+              exo_err *err)
 {
     exo_status st = EXO_OK;
-    *node =
-        (exo_node_options){.grace = role == EXO_ROLE_HEAD ? INT64_MAX : 60 * EXO_SECOND, .temporary = args->temporary};
+    *node = (exo_node_options){.grace = role == EXO_ROLE_HEAD ? INT64_MAX : 60 * EXO_SECOND,
+                               .temporary = args->temporary};
     node->opts = (exo_cluster_opts){.role = role,
                                     .name = args->name,
                                     .cluster = args->cluster,
@@ -85,8 +88,10 @@ exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_clus
                                     &node->resources[i].amount, err);
     }
     if (st == EXO_OK && args->peer_timeout)
-        st = exo_text_read_time(args->peer_timeout, "--peer-timeout", &node->opts.peer_timeout, err);
-    if (st == EXO_OK && args->peer_timeout && node->opts.peer_timeout < EXO_MS) /* 0 would be the usual one */
+        st =
+            exo_text_read_time(args->peer_timeout, "--peer-timeout", &node->opts.peer_timeout, err);
+    if (st == EXO_OK && args->peer_timeout &&
+        node->opts.peer_timeout < EXO_MS) /* 0 would be the usual one */
         return exo_fail(err, EXO_INVAL, "--peer-timeout: '%.40s' is too short", args->peer_timeout);
     if (st == EXO_OK && args->grace)
         st = exo_text_read_time(args->grace, "--grace", &node->grace, err);
@@ -94,17 +99,20 @@ exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_clus
         char *end = NULL;
         long threads = strtol(args->threads, &end, 10);
         if (*end || threads < 1 || threads > 1024)
-            return exo_fail(err, EXO_INVAL, "--threads: expected a number from 1 to 1024, got '%.40s'", args->threads);
+            return exo_fail(err, EXO_INVAL,
+                            "--threads: expected a number from 1 to 1024, got '%.40s'",
+                            args->threads);
         node->threads = (unsigned)threads;
     }
     if (st == EXO_OK && args->no_ipc && args->listen.length == 0)
-        return exo_fail(err, EXO_INVAL, "--no-ipc leaves nothing to listen on: say where with --listen");
+        return exo_fail(err, EXO_INVAL,
+                        "--no-ipc leaves nothing to listen on: say where with --listen");
     if (st == EXO_OK && args->temporary && !args->folder)
         return exo_fail(err, EXO_INVAL, "--temporary: say with --folder what shall go");
     return st == EXO_OK && args->parent ? tie_to_parent(node, args->parent, err) : st;
 }
 
-/* --- Signals ------------------------------------------------------------------------------------------------------------------ */
+/* --- Signals ---------------------------------------------------------------------------------- */
 
 struct listener {
     pthread_mutex_t lock;
@@ -130,7 +138,7 @@ listen_main(void *argument)
     return NULL;
 }
 
-/* --- Staying -------------------------------------------------------------------------------------------------------------------- */
+/* --- Staying ---------------------------------------------------------------------------------- */
 
 static exo_status
 stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FILE *ready,
@@ -138,7 +146,8 @@ stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FIL
 {
     exo_cluster *cluster = NULL;
     exo_time patience = node->grace < INT64_MAX ? node->grace : CLOSE_TIMEOUT;
-    exo_status st = exo_cluster_join(&cluster, runtime, &node->opts, exo_deadline(exo_clock_real(), patience), err);
+    exo_status st = exo_cluster_join(&cluster, runtime, &node->opts,
+                                     exo_deadline(exo_clock_real(), patience), err);
     if (st != EXO_OK) {
         clean(node);
         _exit(exo_report(err)); /* the runtime went with it */
@@ -154,7 +163,8 @@ stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FIL
     st = exo_cluster_wait(cluster, node->grace, INT64_MAX, err);
     exo_cluster_leave(cluster);
     exo_err late = {0};
-    if (exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), CLOSE_TIMEOUT), &late) != EXO_OK) {
+    if (exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), CLOSE_TIMEOUT), &late) !=
+        EXO_OK) {
         fprintf(stderr, "%s: %s\n", exo_program()->name, late.text);
         clean(node);
         _exit(EXO_EXIT_FAILURE); /* what still runs may use anything */
@@ -166,8 +176,9 @@ stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FIL
 }
 
 exo_status
-exo_node_stay(const exo_node_options *node, FILE *ready, void (*joined)(void *context, const exo_cluster *cluster),
-              void *context, exo_err *err)
+exo_node_stay(const exo_node_options *node, FILE *ready,
+              void (*joined)(void *context, const exo_cluster *cluster), void *context,
+              exo_err *err)
 {
     static struct listener l = {.lock = PTHREAD_MUTEX_INITIALIZER};
     exo_runtime *runtime = NULL;

@@ -50,9 +50,10 @@ struct watcher {
     long long oom_kills; /* before it began; -1: not known */
 };
 
-/* --- The log ------------------------------------------------------------------------------------------------------------------ */
+/* --- The log ---------------------------------------------------------------------------------- */
 
-/* -1: it cannot be opened, or is somebody else's; errno is EEXIST for what is no file, or has a second name elsewhere. */
+/* -1: it cannot be opened, or is somebody else's; errno is EEXIST for what is no file, or has a
+ * second name elsewhere. */
 static int
 open_log(const char *path)
 {
@@ -88,8 +89,8 @@ find_log(struct watcher *w, const char *folder, exo_err *err)
     int n = snprintf(out->log, sizeof out->log, "%s/%s.log", folder, out->name);
     w->log = n > 0 && (size_t)n < sizeof out->log ? open_log(out->log) : -1;
     if (w->log < 0) { /* another worker of that name */
-        snprintf(out->log, sizeof out->log, "%.*s/%s-%d.log", (int)sizeof out->log - 160, folder, out->name,
-                 (int)getpid());
+        snprintf(out->log, sizeof out->log, "%.*s/%s-%d.log", (int)sizeof out->log - 160, folder,
+                 out->name, (int)getpid());
         w->log = open_log(out->log);
     }
     if (w->log >= 0 && fstat(w->log, &info) == 0 && info.st_size > 0)
@@ -143,7 +144,7 @@ copy_output(struct watcher *w)
     return true;
 }
 
-/* --- The end ------------------------------------------------------------------------------------------------------------------ */
+/* --- The end ---------------------------------------------------------------------------------- */
 
 /* How often the kernel has killed something of our cgroup for want of memory; -1: not known. */
 static long long
@@ -154,7 +155,8 @@ count_oom_kills(void)
     FILE *file = fopen("/proc/self/cgroup", "re");
     while (file && fgets(line, sizeof line, file))
         if (strncmp(line, "0::", 3) == 0)
-            snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events", (int)strcspn(line + 3, "\n"), line + 3);
+            snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events",
+                     (int)strcspn(line + 3, "\n"), line + 3);
     if (file)
         fclose(file);
     file = path[0] ? fopen(path, "re") : NULL;
@@ -170,11 +172,12 @@ static void
 describe_end(const struct watcher *w, int status, char *out, size_t size)
 {
     const char *name = WIFSIGNALED(status) ? sigabbrev_np(WTERMSIG(status)) : NULL;
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && w->oom_kills >= 0 && count_oom_kills() > w->oom_kills)
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && w->oom_kills >= 0 &&
+        count_oom_kills() > w->oom_kills)
         snprintf(out, size, "was killed by the kernel for want of memory");
     else if (WIFSIGNALED(status))
-        snprintf(out, size, "was killed by signal %d (SIG%s)%s", WTERMSIG(status), name ? name : "?",
-                 WCOREDUMP(status) ? ", and left a core file" : "");
+        snprintf(out, size, "was killed by signal %d (SIG%s)%s", WTERMSIG(status),
+                 name ? name : "?", WCOREDUMP(status) ? ", and left a core file" : "");
     else
         snprintf(out, size, "exited with status %d", WEXITSTATUS(status));
 }
@@ -206,8 +209,8 @@ report(struct watcher *w, const char *cause)
     exo_flight_read(page->flight, running, sizeof running);
     char shown[2048]; /* names of methods are anybody's */
     exo_printable(shown, sizeof shown, running, EXO_SHOWN_LINE);
-    fprintf(stderr, "%s: %s %s%s%s; its log is %s\n", exo_program()->name, page->name, cause, running[0] ? ", in " : "",
-            shown, w->watched->log);
+    fprintf(stderr, "%s: %s %s%s%s; its log is %s\n", exo_program()->name, page->name, cause,
+            running[0] ? ", in " : "", shown, w->watched->log);
     opts.role = EXO_ROLE_GUEST;
     opts.name = NULL;
     opts.num_listen = 0;
@@ -253,7 +256,8 @@ finish(struct watcher *w, int status)
 static int
 watch(struct watcher *w)
 {
-    struct pollfd fds[2] = {{.fd = w->signals, .events = POLLIN}, {.fd = w->output, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = w->signals, .events = POLLIN},
+                            {.fd = w->output, .events = POLLIN}};
     struct signalfd_siginfo signal;
     int status = 0;
     for (;;) {
@@ -271,7 +275,7 @@ watch(struct watcher *w)
     return finish(w, status);
 }
 
-/* --- The beginning -------------------------------------------------------------------------------------------------------------- */
+/* --- The beginning ---------------------------------------------------------------------------- */
 
 static void
 become_worker(exo_watched *out, int pipe_end, const sigset_t *before, pid_t watcher)
@@ -292,7 +296,8 @@ become_worker(exo_watched *out, int pipe_end, const sigset_t *before, pid_t watc
 }
 
 exo_status
-exo_watch(const exo_cluster_opts *opts, const char *logs, exo_watched *out, int *status, exo_err *err)
+exo_watch(const exo_cluster_opts *opts, const char *logs, exo_watched *out, int *status,
+          exo_err *err)
 {
     static struct watcher w;
     char host[64] = "host";
@@ -311,7 +316,8 @@ exo_watch(const exo_cluster_opts *opts, const char *logs, exo_watched *out, int 
         st = find_log(&w, logs ? logs : w.folder, err);
     if (st != EXO_OK)
         return st;
-    struct exo_watch_page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct exo_watch_page *page =
+        mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED || pipe2(pipes, O_CLOEXEC) != 0)
         return exo_fail(err, EXO_IO, "the worker cannot be watched: %s", strerror(errno));
     out->page = page;

@@ -2,7 +2,8 @@
 #ifndef EXO_PROGRAMS_FOLDER_H
 #define EXO_PROGRAMS_FOLDER_H
 
-/* Removes the folder with all that is in it, also while others still put files there or take them away: tries for two seconds. */
+/* Removes the folder with all that is in it, also while others still put files there or take them
+ * away: tries for two seconds. */
 void exo_folder_remove(const char *path);
 
 #endif

@@ -38,7 +38,8 @@ group_cells(struct cell *cells, const exo_meter_rows *rows)
         const exo_meter_row *row = &rows->rows[i];
         cells[i] = (struct cell){.row = row, .group = i};
         for (size_t k = 0; k < i; k++)
-            if (cells[k].row->name == row->name && strncmp(cells[k].row->path, row->path, row->name) == 0) {
+            if (cells[k].row->name == row->name &&
+                strncmp(cells[k].row->path, row->path, row->name) == 0) {
                 cells[i].group = cells[k].group;
                 cells[i].rank++;
             }
@@ -54,9 +55,12 @@ put_cell(exo_text *line, const struct cell *cell, const struct cell *first, bool
     char least[EXO_FIGURE], most[EXO_FIGURE], name[64];
     const exo_meter_row *row = cell->row;
     if (begins && first->actors > 1)
-        exo_text_add(line, "  %.*s x%zu:", (int)(row->name < SHOWN ? row->name : SHOWN), row->path, first->actors);
+        exo_text_add(line, "  %.*s x%zu:", (int)(row->name < SHOWN ? row->name : SHOWN), row->path,
+                     first->actors);
     else if (begins && row->inner > 0)
-        exo_text_add(line, "  %.*s:", (int)(row->inner - 1 < SHOWN + 4 ? row->inner - 1 : SHOWN + 4), row->path);
+        exo_text_add(line,
+                     "  %.*s:", (int)(row->inner - 1 < SHOWN + 4 ? row->inner - 1 : SHOWN + 4),
+                     row->path);
     exo_text_value(row->least, 4, least);
     exo_text_value(row->most, 4, most);
     exo_text_add(line, "%s %s %s", begins ? "" : ",",

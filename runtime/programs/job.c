@@ -1,5 +1,6 @@
-/* Reads a job file into what exo_trainer_fit takes. The order is that of the file: each function below reads one part of
- * it, with defaults and ranges. Read next: job_config.c (what is written of it), run.c. */
+/* Reads a job file into what exo_trainer_fit takes. The order is that of the file: each function
+ * below reads one part of it, with defaults and ranges. Read next: job_config.c (what is written of
+ * it), run.c. */
 #include "programs/job.h"
 
 #include <inttypes.h>
@@ -22,7 +23,8 @@ enum {
     MAX_RUNS = 256,
 };
 
-/* The value under `key`, or `otherwise` where it is not given: for messages, which should name the place. */
+/* The value under `key`, or `otherwise` where it is not given: for messages, which should name the
+ * place. */
 static exo_config *
 value_of(exo_config *map, const char *key, exo_config *otherwise)
 {
@@ -34,18 +36,31 @@ value_of(exo_config *map, const char *key, exo_config *otherwise)
 static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
-    static const char *const keys[] = {
-        "exogym", "name",   "seed",       "seeds", "plugins",  "model",   "data",    "nodes",
-        "device", "engine", "equal_bits", "train", "strategy", "compare", "presets", "clock",
-        "hosts",  "links",  "compute",    "edges", "changes"}; /* the last: what a run has recorded in its config.json */
+    static const char *const keys[] = {"exogym", "name", "seed", "seeds", "plugins", "model",
+                                       "data", "nodes", "device", "engine", "equal_bits", "train",
+                                       "strategy", "compare", "presets", "clock", "hosts", "links",
+                                       "compute", "edges",
+                                       /* the last: what a run has recorded in its config.json */
+                                       "changes"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         exo_config_get(root, keys[i]);
-    static const char *const train[] = {
-        "max_steps",        "num_epochs", "batch_size",          "minibatch_size",       "shuffle", "val_size",
-        "val_interval",     "autocast",   "checkpoint_interval", "correlation_interval", "timeout", "save_dir",
-        "final_checkpoint", NULL};
+    static const char *const train[] = {"max_steps",
+                                        "num_epochs",
+                                        "batch_size",
+                                        "minibatch_size",
+                                        "shuffle",
+                                        "val_size",
+                                        "val_interval",
+                                        "autocast",
+                                        "checkpoint_interval",
+                                        "correlation_interval",
+                                        "timeout",
+                                        "save_dir",
+                                        "final_checkpoint",
+                                        NULL};
     static const char *const strategy[] = {
-        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset", NULL};
+        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset",
+        NULL};
     static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
                                             "momentum", "amsgrad",      "groups", NULL};
     exo_status st = exo_config_check_misplaced(root, train, "train.", err);
@@ -86,11 +101,13 @@ read_minibatch(exo_config *train, exo_fit_opts *opts, exo_err *err)
         return EXO_OK;
     }
     uint64_t size = 0;
-    exo_status st = exo_config_u64(train, "minibatch_size", opts->batch_size, 1, opts->batch_size, &size, err);
+    exo_status st =
+        exo_config_u64(train, "minibatch_size", opts->batch_size, 1, opts->batch_size, &size, err);
     if (st != EXO_OK)
         return st;
     if (opts->batch_size % size != 0)
-        return exo_config_fail(node, err, "minibatch_size %" PRIu64 " does not divide batch_size %zu", size,
+        return exo_config_fail(node, err,
+                               "minibatch_size %" PRIu64 " does not divide batch_size %zu", size,
                                opts->batch_size);
     opts->minibatch_size = size;
     return EXO_OK;
@@ -127,7 +144,8 @@ check_train_keys(exo_config *train, exo_err *err)
     static const char *const job[] = {"nodes", "seed",    "seeds",  "model",      "data", "device",
                                       "name",  "plugins", "engine", "equal_bits", NULL};
     static const char *const strategy[] = {
-        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset", NULL};
+        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset",
+        NULL};
     static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
                                             "momentum", "amsgrad",      "groups", NULL};
     exo_status st = exo_config_check_misplaced(train, strategy, "strategy.", err);
@@ -164,14 +182,16 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
     if (st == EXO_OK)
         st = read_val_size(train, o, err);
     if (st == EXO_OK)
-        st = exo_config_u64(train, "val_interval", o->val_interval, 0, INT64_MAX, &o->val_interval, err);
+        st = exo_config_u64(train, "val_interval", o->val_interval, 0, INT64_MAX, &o->val_interval,
+                            err);
     if (st == EXO_OK)
         st = read_autocast(train, o, err);
     if (st == EXO_OK)
-        st = exo_config_u64(train, "checkpoint_interval", o->checkpoint_interval, 0, INT64_MAX, &o->checkpoint_interval,
-                            err);
+        st = exo_config_u64(train, "checkpoint_interval", o->checkpoint_interval, 0, INT64_MAX,
+                            &o->checkpoint_interval, err);
     if (st == EXO_OK)
-        st = exo_config_bool(train, "final_checkpoint", o->final_checkpoint, &o->final_checkpoint, err);
+        st = exo_config_bool(train, "final_checkpoint", o->final_checkpoint, &o->final_checkpoint,
+                             err);
     if (st == EXO_OK)
         st = exo_config_u64(train, "correlation_interval", o->correlation_interval, 0, INT64_MAX,
                             &o->correlation_interval, err);
@@ -187,7 +207,8 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
 
 /* The data of one node: a factory, so that every node has a data set of its own. */
 static exo_status
-make_part(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out, exo_err *err)
+make_part(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out,
+          exo_err *err)
 {
     const exo_job *job = context;
     if (train)
@@ -244,13 +265,15 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     return read_train(root, job, err);
 }
 
-/* The plugins are there. What only a graph or the workers decide is looked at when the run begins. */
+/* The plugins are there. What only a graph or the workers decide is looked at when the run
+ * begins. */
 static exo_status
 check_engine(exo_config *root, const exo_job *job, exo_err *err)
 {
     const exo_engine_class *engine = NULL;
     const char *clock = exo_config_scalar(exo_config_get(root, "clock"));
-    const exo_fit_engine_use use = {.emulated = exo_config_has(root, "links") || exo_config_has(root, "hosts") ||
+    const exo_fit_engine_use use = {.emulated = exo_config_has(root, "links") ||
+                                                exo_config_has(root, "hosts") ||
                                                 (clock && strcmp(clock, "virtual") == 0)};
     exo_status st = exo_fit_find_engine(&engine, job->opts.engine, !job->opts.any_bits, err);
     if (st == EXO_OK && exo_fit_is_foreign(engine) && use.emulated)
@@ -270,12 +293,14 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     if (st != EXO_OK)
         return st;
     if (!job->name && !opts->name && exo_input_is_unnamed(path))
-        return exo_config_fail(root, err,
-                               "a job that is read from a pipe needs a name: add the key 'name', or give --name");
+        return exo_config_fail(
+            root, err,
+            "a job that is read from a pipe needs a name: add the key 'name', or give --name");
     if (opts->name && !exo_config_is_label(opts->name))
         return exo_fail(err, EXO_INVAL, "--name '%.60s': expected " EXO_LABEL_RULE, opts->name);
     if (job->name && !exo_config_is_label(job->name))
-        return exo_config_fail(value_of(root, "name", root), err, "name '%.60s': expected " EXO_LABEL_RULE, job->name);
+        return exo_config_fail(value_of(root, "name", root), err,
+                               "name '%.60s': expected " EXO_LABEL_RULE, job->name);
     if (opts->name)
         job->name = opts->name;
     if (opts->save_dir)
@@ -289,7 +314,8 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     if (job->name)
         exo_text_add(&folder, "%s", job->name);
     else
-        exo_text_add(&folder, "%.*s", dot && dot != file ? (int)(dot - file) : (int)strlen(file), file);
+        exo_text_add(&folder, "%.*s", dot && dot != file ? (int)(dot - file) : (int)strlen(file),
+                     file);
     if (folder.failed) {
         exo_free(folder.data);
         return exo_fail(err, EXO_NOMEM, "out of memory");
@@ -297,13 +323,16 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     job->folder = folder.data;
     job->name = job->folder + start;
     if (!exo_config_is_label(job->name))
-        return exo_config_fail(root, err, "the file's name makes no name for a run: add the key 'name'");
-    return exo_dir_guard(job->folder, err); /* it may come from elsewhere, with links where the run writes */
+        return exo_config_fail(root, err,
+                               "the file's name makes no name for a run: add the key 'name'");
+    return exo_dir_guard(job->folder,
+                         err); /* it may come from elsewhere, with links where the run writes */
 }
 
-/* --- Strategies ------------------------------------------------------------------------------------------------------------ */
+/* --- Strategies ------------------------------------------------------------------------------- */
 
-/* Adds the runs of a strategy, one a seed, from `options`: the mapping of name, label and the strategy's own keys. */
+/* Adds the runs of a strategy, one a seed, from `options`: the mapping of name, label and the
+ * strategy's own keys. */
 static exo_status
 read_group(exo_job *job, exo_config *options, exo_err *err)
 {
@@ -317,8 +346,8 @@ read_group(exo_job *job, exo_config *options, exo_err *err)
         return st;
     run->group = run->group ? run->group : run->strategy;
     if (!exo_config_is_label(run->group))
-        return exo_config_fail(value_of(options, "label", options), err, "label '%.60s': expected " EXO_LABEL_RULE,
-                               run->group);
+        return exo_config_fail(value_of(options, "label", options), err,
+                               "label '%.60s': expected " EXO_LABEL_RULE, run->group);
     run->options = options;
     const exo_job_run first = *run;
     for (size_t k = 0; st == EXO_OK && k < job->num_seeds; k++) {
@@ -327,8 +356,9 @@ read_group(exo_job *job, exo_config *options, exo_err *err)
         st = exo_job_label_seed(job, run, k, err);
         for (size_t i = 0; st == EXO_OK && i + 1 < job->num_runs; i++)
             if (strcmp(job->runs[i].label, run->label) == 0)
-                st = exo_config_fail(options, err, "two runs are named '%s': give one of them a label",
-                                     strcmp(job->runs[i].group, run->group) == 0 ? run->group : run->label);
+                st = exo_config_fail(
+                    options, err, "two runs are named '%s': give one of them a label",
+                    strcmp(job->runs[i].group, run->group) == 0 ? run->group : run->label);
     }
     if (st != EXO_OK)
         return st;
@@ -361,7 +391,8 @@ read_strategies(exo_config *root, exo_job *job, exo_err *err)
     if (count == 0)
         return exo_config_fail(compare, err, "compare: the list is empty");
     if (count > MAX_RUNS / job->num_seeds)
-        return exo_config_fail(compare, err, "compare: more than %d runs: %zu strategies with %zu seed%s each",
+        return exo_config_fail(compare, err,
+                               "compare: more than %d runs: %zu strategies with %zu seed%s each",
                                MAX_RUNS, count, job->num_seeds, job->num_seeds == 1 ? "" : "s");
     job->runs = exo_calloc(count * job->num_seeds, sizeof *job->runs);
     if (!job->runs)
@@ -377,9 +408,10 @@ read_strategies(exo_config *root, exo_job *job, exo_err *err)
     return st;
 }
 
-/* --- Model and data ---------------------------------------------------------------------------------------------------------- */
+/* --- Model and data --------------------------------------------------------------------------- */
 
-/* Is the model's `vocabulary` the data's, unless the job says otherwise: itself, or by the `path` of one that was trained? */
+/* Is the model's `vocabulary` the data's, unless the job says otherwise: itself, or by the `path`
+ * of one that was trained? */
 static bool
 takes_vocabulary(const exo_job *job)
 {
@@ -401,9 +433,10 @@ check_parts(exo_config *root, const exo_job *job, exo_err *err)
         size_t length = exo_dataset_length(part);
         exo_dataset_drop(&part);
         if (o->batch_size > length)
-            return exo_config_fail(value_of(train, "batch_size", train), err,
-                                   "batch_size %zu is more than node_%u's part of the data: %zu samples", o->batch_size,
-                                   r, length);
+            return exo_config_fail(
+                value_of(train, "batch_size", train), err,
+                "batch_size %zu is more than node_%u's part of the data: %zu samples",
+                o->batch_size, r, length);
     }
     return EXO_OK;
 }
@@ -419,10 +452,11 @@ check_sizes(exo_config *root, const exo_job *job, exo_err *err)
         if (st != EXO_OK)
             return st;
     } else if (o->batch_size > share) {
-        return exo_config_fail(value_of(train, "batch_size", train), err,
-                               "batch_size %zu is more than a node's share of the data: %zu samples on %u node%s are "
-                               "%zu each",
-                               o->batch_size, length, o->num_nodes, o->num_nodes == 1 ? "" : "s", share);
+        return exo_config_fail(
+            value_of(train, "batch_size", train), err,
+            "batch_size %zu is more than a node's share of the data: %zu samples on %u node%s are "
+            "%zu each",
+            o->batch_size, length, o->num_nodes, o->num_nodes == 1 ? "" : "s", share);
     }
     return EXO_OK;
 }
@@ -440,7 +474,8 @@ has_tokens(const exo_dataset *data, exo_field *out)
     return false;
 }
 
-/* The data's vocabulary becomes the model's: in the document, so that the model here, those that workers make, and config.json agree. */
+/* The data's vocabulary becomes the model's: in the document, so that the model here, those that
+ * workers make, and config.json agree. */
 static exo_status
 give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -450,9 +485,10 @@ give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
     exo_field tokens;
     exo_status st = EXO_OK;
     if (vocabulary == 0 && has_tokens(job->train, &tokens))
-        return exo_config_fail(value_of(root, "model", root), err,
-                               "vocabulary is missing: files of bare tokens do not say theirs; give the model's, "
-                               "vocabulary: N, or the data's tokenizer");
+        return exo_config_fail(
+            value_of(root, "model", root), err,
+            "vocabulary is missing: files of bare tokens do not say theirs; give the model's, "
+            "vocabulary: N, or the data's tokenizer");
     if (vocabulary == 0)
         return EXO_OK;
     if (!exo_config_is_map(value_of(root, "model", NULL))) { /* the short form becomes a mapping */
@@ -475,10 +511,12 @@ check_vocabulary(const exo_job *job, exo_err *err)
     uint64_t given = needed;
     if (!takes_vocabulary(job) || !exo_config_has(job->model_config, "vocabulary"))
         return EXO_OK;
-    exo_status st = exo_config_u64(job->model_config, "vocabulary", needed, 1, UINT64_MAX, &given, err);
+    exo_status st =
+        exo_config_u64(job->model_config, "vocabulary", needed, 1, UINT64_MAX, &given, err);
     if (st == EXO_OK && given < needed)
         st = exo_config_fail(exo_config_get(job->model_config, "vocabulary"), err,
-                             "vocabulary %" PRIu64 " is less than that of the data, %zu", given, needed);
+                             "vocabulary %" PRIu64 " is less than that of the data, %zu", given,
+                             needed);
     return st;
 }
 
@@ -492,11 +530,12 @@ check_sequences(exo_config *root, const exo_job *job, exo_err *err)
     if (!spec)
         return EXO_OK;
     if (!has_tokens(job->train, &tokens))
-        return exo_config_fail(data, err, "'%s' has no tokens: the model '%s' trains on texts", job->data_name,
-                               job->model_name);
+        return exo_config_fail(data, err, "'%s' has no tokens: the model '%s' trains on texts",
+                               job->data_name, job->model_name);
     if (tokens.num_dims == 1 && tokens.dims[0] > spec->context)
         return exo_config_fail(value_of(job->data_config, "block", data), err,
-                               "block %zu is more than the model's context, %zu", tokens.dims[0], spec->context);
+                               "block %zu is more than the model's context, %zu", tokens.dims[0],
+                               spec->context);
     exo_status st = exo_dataset_check_tokens(job->train, spec->vocabulary, err);
     if (st == EXO_OK && job->val)
         st = exo_dataset_check_tokens(job->val, spec->vocabulary, err);
@@ -513,8 +552,9 @@ open_model(exo_config *root, exo_job *job, exo_err *err)
     if (st != EXO_OK)
         return exo_config_add_place(value_of(root, "model", root), err);
     if (!exo_model_objective(job->model))
-        return exo_config_fail(value_of(root, "model", root), err,
-                               "the model '%s' has no objective: programs train it, and jobs cannot", job->model_name);
+        return exo_config_fail(
+            value_of(root, "model", root), err,
+            "the model '%s' has no objective: programs train it, and jobs cannot", job->model_name);
     return exo_config_finish(job->model_config, err);
 }
 
@@ -522,13 +562,15 @@ static exo_status
 open_data(exo_config *root, exo_job *job, exo_err *err)
 {
     bool validates = job->opts.val_size != EXO_VAL_NONE;
-    exo_status st = exo_dataset_named(job->data_name, job->data_config, &job->train, validates ? &job->val : NULL, err);
+    exo_status st = exo_dataset_named(job->data_name, job->data_config, &job->train,
+                                      validates ? &job->val : NULL, err);
     if (st != EXO_OK)
         return exo_config_add_place(value_of(root, "data", root), err);
     return exo_config_finish(job->data_config, err);
 }
 
-/* Parameter groups name parameters, which are there once the model is: a pattern that takes none is found before anything starts. */
+/* Parameter groups name parameters, which are there once the model is: a pattern that takes none is
+ * found before anything starts. */
 static exo_status
 check_strategies(const exo_job *job, exo_err *err)
 {
@@ -573,10 +615,12 @@ smallest_share(const exo_job *job)
 {
     const exo_fit_opts *o = &job->opts;
     size_t share = exo_dataset_length(job->train) / o->num_nodes;
-    for (uint32_t r = 0; o->factory.make && r < o->num_nodes; r++) { /* split by node: check_parts has seen each part */
+    for (uint32_t r = 0; o->factory.make && r < o->num_nodes;
+         r++) { /* split by node: check_parts has seen each part */
         exo_dataset *part = NULL;
-        size_t length =
-            exo_dataset_split(&part, job->train, r, o->num_nodes, NULL) == EXO_OK ? exo_dataset_length(part) : 0;
+        size_t length = exo_dataset_split(&part, job->train, r, o->num_nodes, NULL) == EXO_OK
+                            ? exo_dataset_length(part)
+                            : 0;
         share = r == 0 || length < share ? length : share;
         exo_dataset_drop(&part);
     }
@@ -587,10 +631,11 @@ uint64_t
 exo_job_steps(const exo_job *job)
 {
     const exo_fit_opts *o = &job->opts;
-    return o->max_steps ? o->max_steps : o->num_epochs * (uint64_t)(smallest_share(job) / o->batch_size);
+    return o->max_steps ? o->max_steps
+                        : o->num_epochs * (uint64_t)(smallest_share(job) / o->batch_size);
 }
 
-/* --- The whole -------------------------------------------------------------------------------------------------------------------- */
+/* --- The whole -------------------------------------------------------------------------------- */
 
 exo_status
 exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_err *err)
@@ -600,7 +645,8 @@ exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_e
     exo_config *root = exo_config_root(job->doc);
     const char *path = exo_config_source(root);
     if (!exo_config_is_map(root))
-        return exo_config_fail(root, err, "a job is a mapping: model, data, nodes, train, strategy (docs/jobs.md)");
+        return exo_config_fail(
+            root, err, "a job is a mapping: model, data, nodes, train, strategy (docs/jobs.md)");
     exo_status st = exo_config_apply_preset(root, opts->preset, "job", err);
     for (size_t i = 0; st == EXO_OK && i < opts->sets.length; i++)
         st = exo_config_set(job->doc, opts->sets.items[i], err);

@@ -1,7 +1,8 @@
-/* A training job: the YAML file, presets and overrides applied, everything checked before anything starts.
+/* A training job: the YAML file, presets and overrides applied, everything checked before anything
+ * starts.
  *
- * docs/jobs.md has the keys. Owner: the command that loaded it; one thread. Read next: job.c, run.c.
- */
+ * docs/jobs.md has the keys. Owner: the command that loaded it; one thread. Read next: job.c,
+ * run.c. */
 #ifndef EXO_PROGRAMS_JOB_H
 #define EXO_PROGRAMS_JOB_H
 
@@ -53,8 +54,9 @@ typedef struct exo_job_opts {
     const char *name;
 } exo_job_opts;
 
-/* Checks the document, which becomes the job's, loads its plugins, builds the model and opens the data. Errors: INVAL (the job is wrong; names
- * place or argument), anything else (something is missing or failed). The caller releases the job, also after an error. */
+/* Checks the document, which becomes the job's, loads its plugins, builds the model and opens the
+ * data. Errors: INVAL (the job is wrong; names place or argument), anything else (something is
+ * missing or failed). The caller releases the job, also after an error. */
 exo_status exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_err *err);
 void exo_job_release(exo_job *job);
 

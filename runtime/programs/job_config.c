@@ -1,5 +1,6 @@
-/* What the config.json of a run says: a job of this run alone, with every default that a reader has taken, which gives the same run again, and
- * the same config.json. Numbers stand as they were written, or as the shortest text that reads back to the bit. Owner: the job. Read next:
+/* What the config.json of a run says: a job of this run alone, with every default that a reader has
+ * taken, which gives the same run again, and the same config.json. Numbers stand as they were
+ * written, or as the shortest text that reads back to the bit. Owner: the job. Read next:
  * config_edit.h (whole copies), past.c (what --resume compares). */
 #include "programs/job.h"
 
@@ -58,7 +59,9 @@ add_train(exo_config *root, const exo_job *job, exo_err *err)
         st = add_truth(train, "final_checkpoint", o->final_checkpoint, err);
     if (st == EXO_OK)
         st = add_number(train, "correlation_interval", o->correlation_interval, err);
-    return st == EXO_OK ? exo_config_graft_text(train, "timeout", exo_unit_seconds(o->timeout, timeout), err) : st;
+    return st == EXO_OK
+               ? exo_config_graft_text(train, "timeout", exo_unit_seconds(o->timeout, timeout), err)
+               : st;
 }
 
 /* The strategy goes by the run's own label, with its seed where there are several. */

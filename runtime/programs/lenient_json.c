@@ -9,7 +9,9 @@ static json_t *
 exact(json_t *value)
 {
     double real = json_real_value(value);
-    return json_is_real(value) && real == rint(real) && fabs(real) < 0x1p53 ? json_integer((json_int_t)real) : NULL;
+    return json_is_real(value) && real == rint(real) && fabs(real) < 0x1p53
+               ? json_integer((json_int_t)real)
+               : NULL;
 }
 
 static void

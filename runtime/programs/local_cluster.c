@@ -28,9 +28,10 @@ extern char **environ;
 #define READY_TIMEOUT (30 * EXO_SECOND)
 #define THERE_TIMEOUT (5 * EXO_SECOND) /* of a cluster of the user's, which is there or is not */
 #define STOP_TIMEOUT  (10 * EXO_SECOND)
-#define LOST_GRACE    (10 * EXO_SECOND) /* for what the workers are asked to save when the head is gone */
-#define JOIN_ATTEMPT  (2 * EXO_SECOND)  /* of the first one; then twice as long each */
-#define HEAD          "the head of this run"
+#define LOST_GRACE                                                                                 \
+    (10 * EXO_SECOND) /* for what the workers are asked to save when the head is gone */
+#define JOIN_ATTEMPT (2 * EXO_SECOND) /* of the first one; then twice as long each */
+#define HEAD         "the head of this run"
 
 enum {
     LONGEST_TMPDIR = 40, /* the path of a socket is short */
@@ -118,10 +119,11 @@ describe_end(const char *what, pid_t pid, char *out, size_t size)
     if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
         snprintf(out, size, "%s (process %d) has ended", what, (int)pid);
     else if (info.si_code == CLD_EXITED)
-        snprintf(out, size, "%s (process %d) exited with status %d", what, (int)pid, info.si_status);
+        snprintf(out, size, "%s (process %d) exited with status %d", what, (int)pid,
+                 info.si_status);
     else
-        snprintf(out, size, "%s (process %d) was killed by signal %d (SIG%s)", what, (int)pid, info.si_status,
-                 sigabbrev_np(info.si_status) ? sigabbrev_np(info.si_status) : "?");
+        snprintf(out, size, "%s (process %d) was killed by signal %d (SIG%s)", what, (int)pid,
+                 info.si_status, sigabbrev_np(info.si_status) ? sigabbrev_np(info.si_status) : "?");
 }
 
 /* Its end can be seen a moment after that of its output. */
@@ -137,10 +139,11 @@ fail_before_ready(const char *program, pid_t pid, exo_err *err)
     return exo_fail(err, EXO_FAILED, "%s before it was ready", how);
 }
 
-/* Reads the line that a program prints when it is ready. `head`: a pidfd of the head that it needs; -1: none. */
+/* Reads the line that a program prints when it is ready. `head`: a pidfd of the head that it needs;
+ * -1: none. */
 static exo_status
-await_line(const exo_local_cluster *c, const char *program, pid_t pid, int fd, int head, char *line, size_t size,
-           exo_err *err)
+await_line(const exo_local_cluster *c, const char *program, pid_t pid, int fd, int head, char *line,
+           size_t size, exo_err *err)
 {
     char how[CAUSE];
     size_t at = 0;
@@ -152,7 +155,8 @@ await_line(const exo_local_cluster *c, const char *program, pid_t pid, int fd, i
         if (ready < 0 && errno == EINTR)
             continue;
         if (ready == 0)
-            return exo_fail(err, EXO_TIMEOUT, "%s is not ready after %d s", program, (int)(READY_TIMEOUT / EXO_SECOND));
+            return exo_fail(err, EXO_TIMEOUT, "%s is not ready after %d s", program,
+                            (int)(READY_TIMEOUT / EXO_SECOND));
         if (fds[1].revents) {
             describe_end(HEAD, c->head, how, sizeof how);
             return exo_fail(err, EXO_PEER_LOST, "%s", how);
@@ -168,7 +172,7 @@ await_line(const exo_local_cluster *c, const char *program, pid_t pid, int fd, i
     return EXO_OK;
 }
 
-/* --- What is started ----------------------------------------------------------------------------------------------------------- */
+/* --- What is started -------------------------------------------------------------------------- */
 
 static exo_status
 make_key(const exo_local_cluster *c, const char *name, exo_access role, exo_err *err)
@@ -201,7 +205,8 @@ make_keys(const exo_local_cluster *c, exo_err *err)
 }
 
 static void
-add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_opts *opts, const char *key)
+add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_opts *opts,
+           const char *key)
 {
     char path[128], parent[16];
     snprintf(parent, sizeof parent, "%d", (int)getpid());
@@ -222,7 +227,8 @@ add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_
 
 /* The head; its address goes to `address`. */
 static exo_status
-start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char address[WORD], exo_err *err)
+start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char address[WORD],
+           exo_err *err)
 {
     struct words w = {0};
     char line[1024];
@@ -245,12 +251,15 @@ start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char addres
 }
 
 static exo_status
-start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const char *address, exo_err *err)
+start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const char *address,
+              exo_err *err)
 {
     int outs[EXO_MAX_WORKERS] = {0};
     char text[WORD], line[1024];
     int head = pidfd_open(c->head, 0);
-    exo_status st = head < 0 ? exo_fail(err, EXO_FAILED, "the head cannot be watched: %s", strerror(errno)) : EXO_OK;
+    exo_status st =
+        head < 0 ? exo_fail(err, EXO_FAILED, "the head cannot be watched: %s", strerror(errno))
+                 : EXO_OK;
     for (unsigned i = 0; st == EXO_OK && i < opts->workers; i++) {
         struct words w = {0};
         add_program(&w, "exogym-worker");
@@ -271,7 +280,8 @@ start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const ch
     }
     for (unsigned i = 0; i < c->num_workers; i++) { /* they start side by side */
         if (st == EXO_OK)
-            st = await_line(c, "exogym-worker", c->workers[i], outs[i], head, line, sizeof line, err);
+            st = await_line(c, "exogym-worker", c->workers[i], outs[i], head, line, sizeof line,
+                            err);
         close(outs[i]);
     }
     if (head >= 0)
@@ -279,9 +289,10 @@ start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const ch
     return st;
 }
 
-/* --- The head's end --------------------------------------------------------------------------------------------------------------- */
+/* --- The head's end --------------------------------------------------------------------------- */
 
-/* A thread that waits for the head that was started. Nobody starts it again, so its end is the run's. */
+/* A thread that waits for the head that was started. Nobody starts it again, so its end is the
+ * run's. */
 struct exo_head_watch {
     exo_local_cluster *cluster;
     _Atomic int *lost_flag;
@@ -295,7 +306,8 @@ static void *
 watch_main(void *argument)
 {
     struct exo_head_watch *w = argument;
-    struct pollfd fds[2] = {{.fd = w->closing, .events = POLLIN}, {.fd = w->head, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = w->closing, .events = POLLIN},
+                            {.fd = w->head, .events = POLLIN}};
     while (poll(fds, 2, -1) < 0 && errno == EINTR)
         ;
     if (fds[0].revents || !fds[1].revents)
@@ -321,8 +333,10 @@ watch_head(exo_local_cluster *c, _Atomic int *lost, exo_err *err)
     struct exo_head_watch *w = exo_calloc(1, sizeof *w);
     if (!w)
         return exo_fail(err, EXO_NOMEM, "no memory to watch the head");
-    *w = (struct exo_head_watch){
-        .cluster = c, .lost_flag = lost, .head = pidfd_open(c->head, 0), .closing = eventfd(0, EFD_CLOEXEC)};
+    *w = (struct exo_head_watch){.cluster = c,
+                                 .lost_flag = lost,
+                                 .head = pidfd_open(c->head, 0),
+                                 .closing = eventfd(0, EFD_CLOEXEC)};
     if (w->head >= 0 && w->closing >= 0 && pthread_create(&w->thread, NULL, watch_main, w) == 0) {
         c->watch = w;
         return EXO_OK;
@@ -357,7 +371,7 @@ exo_local_cluster_lost(const exo_local_cluster *c)
     return c->watch && c->watch->lost ? c->watch->cause : NULL;
 }
 
-/* --- Joining ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Joining ---------------------------------------------------------------------------------- */
 
 static bool
 has_ended(pid_t pid)
@@ -366,16 +380,19 @@ has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
 }
 
-/* A head that was started here and has ended is not waited for: that is looked at between attempts. */
+/* A head that was started here and has ended is not waited for: that is looked at between
+ * attempts. */
 static exo_status
 join_cluster(exo_local_cluster *c, const exo_cluster_opts *join, exo_err *err)
 {
-    exo_time deadline = exo_deadline(exo_clock_real(), c->head > 0 ? READY_TIMEOUT : THERE_TIMEOUT), soon;
+    exo_time deadline = exo_deadline(exo_clock_real(), c->head > 0 ? READY_TIMEOUT : THERE_TIMEOUT),
+             soon;
     exo_time attempt = c->head > 0 ? JOIN_ATTEMPT : THERE_TIMEOUT;
     exo_status st;
     do {
         soon = exo_deadline(exo_clock_real(), attempt);
-        st = exo_cluster_join(&c->cluster, c->runtime, join, soon < deadline ? soon : deadline, err);
+        st =
+            exo_cluster_join(&c->cluster, c->runtime, join, soon < deadline ? soon : deadline, err);
         attempt *= 2;
     } while (st == EXO_TIMEOUT && soon < deadline && c->head > 0 && !has_ended(c->head));
     if (st != EXO_OK && c->head > 0 && has_ended(c->head)) {
@@ -408,7 +425,8 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
             c->folder[0] = 0;
             return st;
         }
-        bool curve = strcmp(opts->transport, "curve") == 0, tcp = curve || strcmp(opts->transport, "tcp") == 0;
+        bool curve = strcmp(opts->transport, "curve") == 0,
+             tcp = curve || strcmp(opts->transport, "tcp") == 0;
         if (curve)
             st = make_keys(c, err);
         if (st == EXO_OK)

@@ -1,5 +1,5 @@
-/* A cluster for one command: either one that is there (--head), or a head and workers that are started on this host and stopped after
- * (--workers). */
+/* A cluster for one command: either one that is there (--head), or a head and workers that are
+ * started on this host and stopped after (--workers). */
 #ifndef EXO_PROGRAMS_LOCAL_CLUSTER_H
 #define EXO_PROGRAMS_LOCAL_CLUSTER_H
 
@@ -17,11 +17,15 @@ typedef struct exo_local_cluster_opts {
     const char *head, *head_key, *keys, *cluster;
     const char *job;
     const char *
-        logs; /* folder for the logs of workers that do not end well, which outlive the cluster's own; NULL: that one */
+        /* folder for the logs of workers that do not end well, which outlive the cluster's own;
+         * NULL: that one */
+        logs;
     const char *const *plugins; /* that workers load */
     size_t num_plugins;
-    _Atomic int
-        *lost; /* gets EXO_STOP_LOST, unless it is set already, when a head that was started ends; may be NULL */
+    _Atomic int *
+        /* gets EXO_STOP_LOST, unless it is set already, when a head that was started ends; may be
+         * NULL */
+        lost;
 } exo_local_cluster_opts;
 
 typedef struct exo_local_cluster {
@@ -35,10 +39,12 @@ typedef struct exo_local_cluster {
 } exo_local_cluster;
 
 /* Starts what is to be started, joins, and waits until all workers are there. */
-exo_status exo_local_cluster_open(exo_local_cluster *cluster, const exo_local_cluster_opts *opts, exo_err *err);
-/* Why the cluster cannot go on, "the head ... was killed by signal 9 (SIGKILL)", once its own head has ended; else NULL. The text lives as
- * long as the cluster. Then *opts->lost is set as well, whoever waits for the head fails at once, and workers that still have calls to
- * answer ten seconds later are killed. */
+exo_status exo_local_cluster_open(exo_local_cluster *cluster, const exo_local_cluster_opts *opts,
+                                  exo_err *err);
+/* Why the cluster cannot go on, "the head ... was killed by signal 9 (SIGKILL)", once its own head
+ * has ended; else NULL. The text lives as long as the cluster. Then *opts->lost is set as well,
+ * whoever waits for the head fails at once, and workers that still have calls to answer ten seconds
+ * later are killed. */
 const char *exo_local_cluster_lost(const exo_local_cluster *cluster);
 /* Leaves, and stops what was started: nothing of it is left. */
 void exo_local_cluster_close(exo_local_cluster *cluster);

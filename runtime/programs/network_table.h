@@ -16,10 +16,12 @@ typedef struct exo_network_row {
 } exo_network_row;
 
 enum {
-    EXO_NETWORK_ROWS = 16 /* shown; of more, the first ones, and then the least and greatest utilization of all */
+    EXO_NETWORK_ROWS =
+        16 /* shown; of more, the first ones, and then the least and greatest utilization of all */
 };
 
 /* links: the hosts' bytes are shown, too. `all` is the time of the run. */
-void exo_network_print(FILE *out, const exo_network_row *rows, size_t count, exo_time all, bool links);
+void exo_network_print(FILE *out, const exo_network_row *rows, size_t count, exo_time all,
+                       bool links);
 
 #endif

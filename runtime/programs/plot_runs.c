@@ -20,7 +20,8 @@ enum {
     MAX_LINE = 1024
 };
 
-#define METRICS_HEADER "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy"
+#define METRICS_HEADER                                                                             \
+    "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy"
 
 static exo_status
 fail_nomem(exo_err *err)
@@ -44,7 +45,7 @@ exo_plot_release(exo_plot_data *data)
     *data = (exo_plot_data){0};
 }
 
-/* --- Which runs --------------------------------------------------------------------------------------------------------------- */
+/* --- Which runs ------------------------------------------------------------------------------- */
 
 static bool
 has_metrics(const char *folder)
@@ -76,7 +77,8 @@ add_run(exo_plot_data *data, const char *folder, exo_err *err)
     return EXO_OK;
 }
 
-/* A folder that is no run itself: those of its folders that are, by name; numbers in names count as numbers. */
+/* A folder that is no run itself: those of its folders that are, by name; numbers in names count as
+ * numbers. */
 static exo_status
 add_inner_runs(exo_plot_data *data, const char *folder, exo_err *err)
 {
@@ -89,18 +91,19 @@ add_inner_runs(exo_plot_data *data, const char *folder, exo_err *err)
     for (int i = 0; i < count; i++) {
         char inner[PATH_MAX];
         int length = snprintf(inner, sizeof inner, "%s/%s", folder, entries[i]->d_name);
-        if (st == EXO_OK && entries[i]->d_name[0] != '.' && length > 0 && (size_t)length < sizeof inner &&
-            has_metrics(inner))
+        if (st == EXO_OK && entries[i]->d_name[0] != '.' && length > 0 &&
+            (size_t)length < sizeof inner && has_metrics(inner))
             st = add_run(data, inner, err);
         (free)(entries[i]); /* scandir's */
     }
     (free)(entries);
     if (st == EXO_OK && data->count == before)
-        st = exo_fail(err, EXO_INVAL, "'%s' is no run: there is no metrics.csv in it or in its folders", folder);
+        st = exo_fail(err, EXO_INVAL,
+                      "'%s' is no run: there is no metrics.csv in it or in its folders", folder);
     return st;
 }
 
-/* --- Their figures -------------------------------------------------------------------------------------------------------------- */
+/* --- Their figures ---------------------------------------------------------------------------- */
 
 /* Of two evaluations of a step the later counts: the run went on from a checkpoint before it. */
 static exo_status
@@ -133,13 +136,15 @@ read_lines(exo_plot_curve *curve, const char *path, FILE *file, exo_err *err)
         if (!strchr(line, '\n'))
             break; /* a run that is still going writes this line now */
         exo_plot_point point = {0};
-        double *const fields[] = {&point.step, &point.seconds, &point.bytes, &point.local, &point.global};
+        double *const fields[] = {&point.step, &point.seconds, &point.bytes, &point.local,
+                                  &point.global};
         char *at = line;
         for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
             char *end = NULL;
             *fields[i] = strtod(at, &end);
             if (end == at || (*end != ',' && *end != '\n') || (i == 0 && !isfinite(point.step)))
-                return exo_fail(err, EXO_DAMAGED, "%s:%u: field %zu is no number", path, number, i + 1);
+                return exo_fail(err, EXO_DAMAGED, "%s:%u: field %zu is no number", path, number,
+                                i + 1);
             at = end + (*end == ',');
         }
         point.least = point.most = point.global;
@@ -170,7 +175,7 @@ read_run(exo_plot_curve *curve, exo_err *err)
     return st;
 }
 
-/* --- Seeds ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Seeds ------------------------------------------------------------------------------------ */
 
 /* The length of a folder's name without "-seedN", or all of it. */
 static size_t
@@ -179,7 +184,8 @@ length_without_seed(const char *folder)
     size_t length = strlen(folder), digits = length, suffix = strlen(EXO_SEED_SUFFIX);
     while (digits > 0 && isdigit((unsigned char)folder[digits - 1]))
         digits--;
-    if (digits == length || digits <= suffix || strncmp(folder + digits - suffix, EXO_SEED_SUFFIX, suffix) != 0 ||
+    if (digits == length || digits <= suffix ||
+        strncmp(folder + digits - suffix, EXO_SEED_SUFFIX, suffix) != 0 ||
         folder[digits - suffix - 1] == '/')
         return length;
     return digits - suffix;
@@ -256,7 +262,8 @@ join_seeds(exo_plot_data *data, exo_err *err)
         curve->folder[length_without_seed(curve->folder)] = '\0';
         if (st == EXO_OK && curve->count == 0)
             st = exo_fail(err, EXO_INVAL,
-                          "%s" EXO_SEED_SUFFIX "*: no step at which all %zu seeds were evaluated; plot fewer of them",
+                          "%s" EXO_SEED_SUFFIX
+                          "*: no step at which all %zu seeds were evaluated; plot fewer of them",
                           curve->folder, curve->seeds);
         divide_points(curve);
         data->has_seeds = true;
@@ -264,7 +271,7 @@ join_seeds(exo_plot_data *data, exo_err *err)
     return st;
 }
 
-/* --- Labels ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Labels ----------------------------------------------------------------------------------- */
 
 /* Runs of the same name get the name of the folder before it, too. */
 static void
@@ -292,7 +299,8 @@ exo_plot_read(exo_plot_data *data, const char *const *folders, size_t count, exo
     exo_status st = EXO_OK;
     *data = (exo_plot_data){0};
     for (size_t i = 0; st == EXO_OK && i < count; i++)
-        st = has_metrics(folders[i]) ? add_run(data, folders[i], err) : add_inner_runs(data, folders[i], err);
+        st = has_metrics(folders[i]) ? add_run(data, folders[i], err)
+                                     : add_inner_runs(data, folders[i], err);
     for (size_t i = 0; st == EXO_OK && i < data->count; i++)
         st = read_run(&data->curves[i], err);
     if (st == EXO_OK)

@@ -1,4 +1,5 @@
-/* What pictures of runs are drawn from: metrics.csv of each run; the seeds of one strategy make one curve, their mean with a band.
+/* What pictures of runs are drawn from: metrics.csv of each run; the seeds of one strategy make one
+ * curve, their mean with a band.
  *
  * Owner: the command that reads them; one thread. Read next: plot_script.h. */
 #ifndef EXO_PROGRAMS_PLOT_RUNS_H
@@ -12,7 +13,8 @@
 /* Folders of one strategy's seeds are named LABEL-seedN (job.h). */
 #define EXO_SEED_SUFFIX "-seed"
 
-/* One evaluation: a line of metrics.csv without its accuracies, or the mean of such. `least` and `most` are of the global loss. */
+/* One evaluation: a line of metrics.csv without its accuracies, or the mean of such. `least` and
+ * `most` are of the global loss. */
 typedef struct exo_plot_point {
     double step, seconds, bytes, local, global, least, most;
 } exo_plot_point;
@@ -31,10 +33,12 @@ typedef struct exo_plot_data {
     bool has_seeds; /* some curve is a mean */
 } exo_plot_data;
 
-/* Reads the runs `folders`; one that is no run stands for those in it. A mean has the steps at which all its seeds were evaluated. The caller
- * releases the data, also after an error. Errors: INVAL (a folder that is no run, a line that is wrong, seeds without a common step: names
- * it), IO. */
-exo_status exo_plot_read(exo_plot_data *data, const char *const *folders, size_t count, exo_err *err);
+/* Reads the runs `folders`; one that is no run stands for those in it. A mean has the steps at
+ * which all its seeds were evaluated. The caller releases the data, also after an error. Errors:
+ * INVAL (a folder that is no run, a line that is wrong, seeds without a common step: names it),
+ * IO. */
+exo_status exo_plot_read(exo_plot_data *data, const char *const *folders, size_t count,
+                         exo_err *err);
 void exo_plot_release(exo_plot_data *data);
 
 #endif

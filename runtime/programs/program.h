@@ -1,7 +1,7 @@
 /* main() of a program, made from its table: commands or one command, `--help`, `--version`, errors.
  *
- * A program of one command is its table and a main() that hands it over. State: which program this is, set once.
- */
+ * A program of one command is its table and a main() that hands it over. State: which program this
+ * is, set once. */
 #ifndef EXO_PROGRAMS_PROGRAM_H
 #define EXO_PROGRAMS_PROGRAM_H
 
@@ -19,8 +19,9 @@ enum exo_exit {
 /* What exit statuses mean where a command says nothing else. */
 extern const exo_note exo_exits[];
 
-/* Finds the command, reads its arguments, runs it; gives the exit status. A program of one command also takes --man and
- * --completion, which stand for the commands help and completion of one that has commands. */
+/* Finds the command, reads its arguments, runs it; gives the exit status. A program of one command
+ * also takes --man and --completion, which stand for the commands help and completion of one that
+ * has commands. */
 int exo_program_main(const exo_command *program, int argc, char **argv);
 
 /* The program that runs. */

@@ -1,8 +1,8 @@
-/* What a person sees of a running job: on a terminal one line that is drawn again and again, elsewhere a plain line every
- * two seconds and for each evaluation. On standard error, so that standard output holds results only.
+/* What a person sees of a running job: on a terminal one line that is drawn again and again,
+ * elsewhere a plain line every two seconds and for each evaluation. On standard error, so that
+ * standard output holds results only.
  *
- * Owner: one thread. Time comes from the clock that is passed in.
- */
+ * Owner: one thread. Time comes from the clock that is passed in. */
 #ifndef EXO_PROGRAMS_PROGRESS_H
 #define EXO_PROGRAMS_PROGRESS_H
 
@@ -26,7 +26,8 @@ typedef struct exo_display {
     bool perplexity;   /* of a language model: shown instead of the accuracy */
 } exo_display;
 
-void exo_display_init(exo_display *display, FILE *out, const exo_clock *clock, size_t runs, int label_width);
+void exo_display_init(exo_display *display, FILE *out, const exo_clock *clock, size_t runs,
+                      int label_width);
 /* A line that stays. */
 void exo_display_note(exo_display *display, const char *format, ...) EXO_PRINTF(2, 3);
 /* Columns that a line may take: of a terminal, else of one of 80. */

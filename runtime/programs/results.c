@@ -58,19 +58,21 @@ number(double value)
 static json_t *
 result_json(const exo_job_run *run, const exo_fit_result *r)
 {
-    json_t *all =
-        json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:s, s:s}", "label", run->label, "strategy",
-                  run->strategy, "steps", (json_int_t)r->steps, "local_loss", number(r->local_loss), "global_loss",
-                  number(r->global_loss), "local_accuracy", number(r->local_accuracy), "global_accuracy",
-                  number(r->global_accuracy), "bytes_sent_per_node", (json_int_t)r->bytes_sent, "seconds",
-                  number(r->seconds), "train_seconds", number(r->train_seconds), "samples_per_second",
-                  number(r->samples_per_second), "sha256", r->sha256, "config", CONFIG);
+    json_t *all = json_pack(
+        "{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:s, s:s}", "label", run->label,
+        "strategy", run->strategy, "steps", (json_int_t)r->steps, "local_loss",
+        number(r->local_loss), "global_loss", number(r->global_loss), "local_accuracy",
+        number(r->local_accuracy), "global_accuracy", number(r->global_accuracy),
+        "bytes_sent_per_node", (json_int_t)r->bytes_sent, "seconds", number(r->seconds),
+        "train_seconds", number(r->train_seconds), "samples_per_second",
+        number(r->samples_per_second), "sha256", r->sha256, "config", CONFIG);
     if (all) {
         json_object_set_new(all, "seed", json_integer((json_int_t)run->seed));
         json_object_set_new(all, "clock", json_string(r->is_virtual ? "virtual" : "real"));
         json_object_set_new(all, "wall_seconds", number(r->wall_seconds));
-        json_object_set_new(all, "traffic",
-                            exo_traffic_json(&r->traffic, EXO_TRAFFIC_CALLS)); /* of all nodes together */
+        json_object_set_new(
+            all, "traffic",
+            exo_traffic_json(&r->traffic, EXO_TRAFFIC_CALLS)); /* of all nodes together */
     }
     return all;
 }
@@ -98,14 +100,16 @@ add_indented(exo_text *out, const char *text)
     exo_text_add(out, "%s", text);
 }
 
-/* JSON as text, with a newline after it. The configurations of its `runs`, in order, are written as they are: JSON's own numbers would lose
- * digits. The text is the caller's to free, also after an error. */
+/* JSON as text, with a newline after it. The configurations of its `runs`, in order, are written as
+ * they are: JSON's own numbers would lose digits. The text is the caller's to free, also after an
+ * error. */
 static exo_status
 dump(const json_t *json, const exo_job_run *runs, exo_text *out, exo_err *err)
 {
     static const char mark[] = "\"config\": \"" CONFIG "\"";
     exo_text text = {0};
-    bool failed = !json || json_dump_callback(json, add_to_text, &text, JSON_STYLE) != 0 || text.failed;
+    bool failed =
+        !json || json_dump_callback(json, add_to_text, &text, JSON_STYLE) != 0 || text.failed;
     const char *at = text.data;
     for (const char *next; !failed && (next = strstr(at, mark)); at = next + sizeof mark - 1) {
         exo_text_add_bytes(out, at, (size_t)(next - at));
@@ -121,15 +125,16 @@ dump(const json_t *json, const exo_job_run *runs, exo_text *out, exo_err *err)
 }
 
 exo_status
-exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_result *result, const exo_meters *meters,
-                 exo_err *err)
+exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_result *result,
+                 const exo_meters *meters, exo_err *err)
 {
     exo_status st = EXO_OK;
     exo_text text = {0};
     char *path = path_of(job, run, "result.json");
     exo_text folder = {0};
     exo_text_add(&folder, "%s/%s", job->folder, run->label);
-    json_t *json = result_json(run, result), *changes = folder.failed ? NULL : exo_changes_of(folder.data);
+    json_t *json = result_json(run, result),
+           *changes = folder.failed ? NULL : exo_changes_of(folder.data);
     if (changes && json)
         json_object_set(json, "changes", changes);
     if (json)
@@ -201,7 +206,7 @@ exo_result_from(const json_t *json, exo_fit_result *result)
     snprintf(result->sha256, sizeof result->sha256, "%s", sha256 ? sha256 : "");
 }
 
-/* --- On the screen ---------------------------------------------------------------------------------------------------------- */
+/* --- On the screen ---------------------------------------------------------------------------- */
 
 void
 exo_results_print_ledger(FILE *out, const exo_job *job, const exo_fit_result *results)
@@ -211,8 +216,11 @@ exo_results_print_ledger(FILE *out, const exo_job *job, const exo_fit_result *re
     for (size_t i = 0; i < job->num_runs; i++) {
         char edge[160];
         const exo_graph_spec *graph = job->runs[i].graph;
-        snprintf(edge, sizeof edge, "%s: %s", job->runs[i].label, graph->num_edges ? graph->edges[0].carries : "?");
-        failed = exo_ledger_add(&ledger, edge, "nodes", "all", &results[i].traffic, NULL) != EXO_OK || failed;
+        snprintf(edge, sizeof edge, "%s: %s", job->runs[i].label,
+                 graph->num_edges ? graph->edges[0].carries : "?");
+        failed =
+            exo_ledger_add(&ledger, edge, "nodes", "all", &results[i].traffic, NULL) != EXO_OK ||
+            failed;
     }
     if (!failed)
         exo_ledger_print(out, &ledger);
@@ -243,7 +251,8 @@ exo_results_print_network(FILE *out, const exo_job *job, size_t index)
     }
     if (rows && count > 0) {
         fprintf(out, "\n%s\n", job->runs[index].label);
-        exo_network_print(out, rows, count, nanoseconds(json, "time_s"), job->runs[index].graph->emulated);
+        exo_network_print(out, rows, count, nanoseconds(json, "time_s"),
+                          job->runs[index].graph->emulated);
     }
     exo_free(rows);
     exo_free(path);
@@ -264,7 +273,7 @@ meters_of(const exo_job *job, const exo_job_run *run)
     return meters ? meters : json_null();
 }
 
-/* --- The job's result as JSON ----------------------------------------------------------------------------------------------- */
+/* --- The job's result as JSON ----------------------------------------------------------------- */
 
 static json_t *
 job_json(const exo_job *job, const exo_fit_result *results, const char *picture)
@@ -280,15 +289,17 @@ job_json(const exo_job *job, const exo_fit_result *results, const char *picture)
         json_array_append_new(runs, run);
         exo_free(path);
     }
-    json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "name", job->name, "folder", exo_lossy_json(job->folder), "picture",
-                            picture ? exo_lossy_json(picture) : json_null(), "runs", runs);
+    json_t *all =
+        json_pack("{s:s, s:o, s:o, s:o}", "name", job->name, "folder", exo_lossy_json(job->folder),
+                  "picture", picture ? exo_lossy_json(picture) : json_null(), "runs", runs);
     if (all && job->has_seeds)
         json_object_set_new(all, "seeds", exo_results_seeds_json(job, results));
     return all;
 }
 
 exo_status
-exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *results, const char *picture, exo_err *err)
+exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *results,
+                       const char *picture, exo_err *err)
 {
     exo_text text = {0};
     json_t *all = job_json(job, results, picture);
@@ -314,7 +325,8 @@ path_of_all(const exo_job *job)
 }
 
 exo_status
-exo_results_write_seeds(const exo_job *job, const exo_fit_result *results, const char *picture, exo_err *err)
+exo_results_write_seeds(const exo_job *job, const exo_fit_result *results, const char *picture,
+                        exo_err *err)
 {
     exo_text text = {0};
     if (!job->has_seeds)

@@ -1,4 +1,5 @@
-/* `exogym run` of a graph: its actors in this process, or on workers, with progress, figures, ledger and timeline. */
+/* `exogym run` of a graph: its actors in this process, or on workers, with progress, figures,
+ * ledger and timeline. */
 #ifndef EXO_PROGRAMS_RUN_GRAPH_H
 #define EXO_PROGRAMS_RUN_GRAPH_H
 
@@ -18,8 +19,10 @@ typedef struct exo_run_graph_opts {
     void (*explain)(void *context, const char *space, const char *name, char *out, size_t size);
 } exo_run_graph_opts;
 
-/* Before anything is started: EXISTS, if its folder holds a finished run that may not be replaced. */
-exo_status exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overwrite, exo_err *err);
+/* Before anything is started: EXISTS, if its folder holds a finished run that may not be
+ * replaced. */
+exo_status exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overwrite,
+                               exo_err *err);
 /* Runs it and prints what came of it; gives the exit status. */
 int exo_run_graph(const exo_run_graph_opts *opts);
 

@@ -17,10 +17,13 @@ typedef struct exo_run_args {
     const char *workers, *transport, *head, *head_key, *keys, *cluster;
 } exo_run_args;
 
-/* Runs all strategies of the job, one after the other, and shows the results. line: its args are exo_run_args. text: of a job that was read from
- * a pipe, else NULL. cluster: zeroed for nodes in this process. Gives the exit status; errors have been printed. */
-int exo_run_job(const exo_job *job, const char *text, const exo_local_cluster *cluster, const exo_command_line *line);
-/* Why an actor on a cluster is dead, as its head knows it; "" if that is not known in 2 s. context: the exo_cluster. */
+/* Runs all strategies of the job, one after the other, and shows the results. line: its args are
+ * exo_run_args. text: of a job that was read from a pipe, else NULL. cluster: zeroed for nodes in
+ * this process. Gives the exit status; errors have been printed. */
+int exo_run_job(const exo_job *job, const char *text, const exo_local_cluster *cluster,
+                const exo_command_line *line);
+/* Why an actor on a cluster is dead, as its head knows it; "" if that is not known in 2 s. context:
+ * the exo_cluster. */
 void exo_run_explain(void *context, const char *space, const char *name, char *out, size_t size);
 
 #endif

@@ -31,7 +31,7 @@ enum {
     LARGEST = 64 << 20
 };
 
-/* --- Making one --------------------------------------------------------------------------------------------------------------- */
+/* --- Making one ------------------------------------------------------------------------------- */
 
 const char *
 exo_run_state_text(exo_run_state state)
@@ -43,8 +43,9 @@ exo_run_state_text(exo_run_state state)
 json_t *
 exo_run_report_new(double time_s, bool virtual_clock)
 {
-    return json_pack("{s:s, s:f, s:s, s:[], s:{}}", "state", exo_run_state_text(EXO_RUN_RUNNING), "time_s", time_s,
-                     "clock", virtual_clock ? "virtual" : "real", "edges", "meters");
+    return json_pack("{s:s, s:f, s:s, s:[], s:{}}", "state", exo_run_state_text(EXO_RUN_RUNNING),
+                     "time_s", time_s, "clock", virtual_clock ? "virtual" : "real", "edges",
+                     "meters");
 }
 
 json_t *
@@ -80,17 +81,17 @@ exo_run_report_add_meters(json_t *report, const exo_meters *tree)
 }
 
 void
-exo_run_report_add_wait(json_t *report, const char *actor, const char *kind, const char *edge, double waited_s,
-                        const char *what, const char *on)
+exo_run_report_add_wait(json_t *report, const char *actor, const char *kind, const char *edge,
+                        double waited_s, const char *what, const char *on)
 {
     json_t *waits = json_object_get(report, "waits");
     if (!waits && json_object_set_new(report, "waits", waits = json_array()) != 0)
         return;
-    json_array_append_new(waits, json_pack("{s:s, s:s, s:s, s:f, s:s}", "actor", actor, "kind", kind, "edge", edge,
-                                           "waited_s", waited_s, what, on));
+    json_array_append_new(waits, json_pack("{s:s, s:s, s:s, s:f, s:s}", "actor", actor, "kind",
+                                           kind, "edge", edge, "waited_s", waited_s, what, on));
 }
 
-/* --- Saying it ------------------------------------------------------------------------------------------------------------------ */
+/* --- Saying it -------------------------------------------------------------------------------- */
 
 static void
 release_text(char *text)
@@ -100,7 +101,8 @@ release_text(char *text)
     release(text);
 }
 
-/* Whoever reads it sees all of one report. Nothing waits for the disk: after a crash of the host it may be empty. */
+/* Whoever reads it sees all of one report. Nothing waits for the disk: after a crash of the host it
+ * may be empty. */
 static void
 write_file(const char *folder, const json_t *report)
 {
@@ -137,7 +139,8 @@ put_shared_name(const char *path, char out[EXO_METER_PATH])
     snprintf(out, EXO_METER_PATH, "%.*s%s", (int)digits, path, path + end);
 }
 
-/* The same meters; of those that several actors of one name have, the first one only has unit and help. */
+/* The same meters; of those that several actors of one name have, the first one only has unit and
+ * help. */
 static json_t *
 without_repeated_texts(const json_t *meters)
 {
@@ -163,12 +166,15 @@ static char *
 text_for_head(const json_t *report)
 {
     char *text = json_dumps(report, HEAD_STYLE);
-    json_t *copy = text && strlen(text) > HEAD_TAKES ? json_copy((json_t *)(uintptr_t)report) : NULL;
+    json_t *copy =
+        text && strlen(text) > HEAD_TAKES ? json_copy((json_t *)(uintptr_t)report) : NULL;
     for (int i = 0; copy && text && strlen(text) > HEAD_TAKES && i < 3; i++) {
         if (i == 0)
-            json_object_set_new(copy, "meters", without_repeated_texts(json_object_get(report, "meters")));
+            json_object_set_new(copy, "meters",
+                                without_repeated_texts(json_object_get(report, "meters")));
         else
-            json_object_set_new(copy, i == 1 ? "meters" : "edges", i == 1 ? json_object() : json_array());
+            json_object_set_new(copy, i == 1 ? "meters" : "edges",
+                                i == 1 ? json_object() : json_array());
         if (i > 0)
             json_object_set_new(copy, "shortened", json_true());
         release_text(text);
@@ -237,7 +243,7 @@ exo_run_report_close(exo_run_report *r)
     *r = (exo_run_report){0};
 }
 
-/* --- Printing one ------------------------------------------------------------------------------------------------------------- */
+/* --- Printing one ----------------------------------------------------------------------------- */
 
 /* Names are anybody's. The caller frees it; NULL: no memory. */
 static char *
@@ -272,7 +278,8 @@ print_edges(FILE *out, const json_t *edges)
     exo_ledger_release(&ledger);
 }
 
-/* "  sink_0 has waited 7.2 s to receive on 'source>sink:numbers', which is on home_0 -> dc (20 Mbit/s)" */
+/* "  sink_0 has waited 7.2 s to receive on 'source>sink:numbers', which is on home_0 -> dc (20
+ * Mbit/s)" */
 static void
 print_waits(FILE *out, const json_t *waits)
 {
@@ -285,7 +292,8 @@ print_waits(FILE *out, const json_t *waits)
         char *actor = harmless(json_string_value(json_object_get(w, "actor")));
         char *edge = harmless(json_string_value(json_object_get(w, "edge")));
         char *on = harmless(link ? link : json_string_value(json_object_get(w, "for")));
-        bool sends = kind && strcmp(kind, "send") == 0, receives = kind && strcmp(kind, "receive") == 0;
+        bool sends = kind && strcmp(kind, "send") == 0,
+             receives = kind && strcmp(kind, "receive") == 0;
         fprintf(out, "  %s has waited %s %s '%s'", actor ? actor : "?",
                 exo_text_seconds(json_number_value(json_object_get(w, "waited_s")), figure),
                 sends      ? "to send on"
@@ -304,7 +312,8 @@ print_waits(FILE *out, const json_t *waits)
 void
 exo_run_report_print(FILE *out, const char *title, const json_t *report)
 {
-    const json_t *time = json_object_get(report, "time_s"), *steps = json_object_get(report, "max_steps");
+    const json_t *time = json_object_get(report, "time_s"),
+                 *steps = json_object_get(report, "max_steps");
     const char *clock = json_string_value(json_object_get(report, "clock"));
     char figure[EXO_FIGURE], *plain = harmless(title);
     fprintf(out, "%s\n", plain ? plain : "?");
@@ -319,19 +328,21 @@ exo_run_report_print(FILE *out, const char *title, const json_t *report)
     print_waits(out, json_object_get(report, "waits"));
 }
 
-/* --- Reading what runs of this host say ------------------------------------------------------------------------------------- */
+/* --- Reading what runs of this host say ------------------------------------------------------- */
 
 /* Does a run hold one of the folder's locks? */
 static bool
 is_running(const char *folder)
 {
-    static const char *const names[] = {".lock", ".graph.lock"}; /* of a training job's run, of a graph's */
+    static const char *const names[] = {".lock",
+                                        ".graph.lock"}; /* of a training job's run, of a graph's */
     bool running = false;
     for (size_t i = 0; i < 2; i++) {
         exo_text path = {0};
         exo_text_add(&path, "%s/%s", folder, names[i]);
         int lock = path.failed ? -1 : exo_dir_open(path.data, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-        running = running || (lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK);
+        running =
+            running || (lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK);
         if (lock >= 0)
             close(lock);
         exo_free(path.data);
@@ -352,8 +363,8 @@ read_one(const char *folder, json_t *runs, exo_err *err)
         return EXO_NOT_FOUND;
     }
     bool running = is_running(folder); /* first: what has ended since has written its last */
-    exo_status st =
-        path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_file_read(path.data, LARGEST, &text, &size, err);
+    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                                : exo_file_read(path.data, LARGEST, &text, &size, err);
     json_t *report = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
     if (st == EXO_OK && !json_is_object(report))
         st = exo_fail(err, EXO_FAILED, "%s: it is no report of a run", path.data);
@@ -363,8 +374,9 @@ read_one(const char *folder, json_t *runs, exo_err *err)
     else if (state && strcmp(state, "running") == 0)
         state = "killed"; /* nobody runs here, and nobody said that it had ended */
     if (st == EXO_OK &&
-        json_array_append_new(runs, json_pack("{s:o, s:b, s:s, s:O}", "folder", exo_lossy_json(folder), "running",
-                                              (int)running, "state", state ? state : "ended", "report", report)) != 0)
+        json_array_append_new(
+            runs, json_pack("{s:o, s:b, s:s, s:O}", "folder", exo_lossy_json(folder), "running",
+                            (int)running, "state", state ? state : "ended", "report", report)) != 0)
         st = exo_fail(err, EXO_NOMEM, "no memory for JSON");
     json_decref(report);
     exo_free(text);

@@ -17,7 +17,8 @@
 const char *exo_text_seconds(double seconds, char out[EXO_FIGURE]);
 /* "1,868,234". */
 const char *exo_text_count(uint64_t count, char out[EXO_FIGURE]);
-/* `value` with `digits` significant digits: "0.5485", "2.000e-05"; whole ones keep theirs: "12346". "-" if it is NaN. */
+/* `value` with `digits` significant digits: "0.5485", "2.000e-05"; whole ones keep theirs: "12346".
+ * "-" if it is NaN. */
 const char *exo_text_number(double value, int digits, char out[EXO_FIGURE]);
 
 /* Something a second: three digits, "0.250", "12.3", "7630". */
@@ -26,13 +27,16 @@ const char *exo_text_rate(double rate, char out[EXO_FIGURE]);
 /* A count as it is, "410"; any other value with `digits` significant ones. */
 const char *exo_text_value(double value, int digits, char out[EXO_FIGURE]);
 
-/* Reads "90", "90s", "500ms", "5m" or "2h" as a time; `what` is its option's name, for errors: INVAL. */
+/* Reads "90", "90s", "500ms", "5m" or "2h" as a time; `what` is its option's name, for errors:
+ * INVAL. */
 exo_status exo_text_read_time(const char *text, const char *what, exo_time *out, exo_err *err);
-/* Reads "NAME=AMOUNT": a number, which may have KiB, MiB, GiB or TiB after it. `name` has room for `size` bytes. INVAL. */
-exo_status exo_text_read_resource(const char *text, char *name, size_t size, double *amount, exo_err *err);
+/* Reads "NAME=AMOUNT": a number, which may have KiB, MiB, GiB or TiB after it. `name` has room for
+ * `size` bytes. INVAL. */
+exo_status exo_text_read_resource(const char *text, char *name, size_t size, double *amount,
+                                  exo_err *err);
 
-/* `word` as a shell reads it back: quoted only where it must be. What gives orders to a terminal is written in numbers, $'\033', which
- * bash, zsh and POSIX's shells of 2024 read. */
+/* `word` as a shell reads it back: quoted only where it must be. What gives orders to a terminal is
+ * written in numbers, $'\033', which bash, zsh and POSIX's shells of 2024 read. */
 void exo_text_add_quoted(exo_text *text, const char *word);
 
 /* "before path after", escaped as in errors: a job's save_dir is anybody's. */

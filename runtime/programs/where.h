@@ -1,4 +1,5 @@
-/* What the commands that look at a cluster share: where it is, going there as a guest, and tables of text. */
+/* What the commands that look at a cluster share: where it is, going there as a guest, and tables
+ * of text. */
 #ifndef EXO_PROGRAMS_WHERE_H
 #define EXO_PROGRAMS_WHERE_H
 
@@ -14,37 +15,40 @@ struct exo_where {
     bool json;
 };
 
-#define EXO_WHERE_ROWS(type, json_help)                                                                                \
-    {.name = "--cluster",                                                                                              \
-     .value = "NAME",                                                                                                  \
-     .help = "Which cluster on this host; default unless given.",                                                      \
-     EXO_INTO(type, where.cluster)},                                                                                   \
-        {.name = "--head",                                                                                             \
-         .value = "ADDRESS",                                                                                           \
-         .help = "Where the head is: tcp://HOST:PORT or ipc://PATH; $EXOGYM_HEAD, else the cluster's head on this "    \
-                 "host.",                                                                                              \
-         EXO_INTO(type, where.head)},                                                                                  \
-        {.name = "--head-key",                                                                                         \
-         .value = "KEY",                                                                                               \
-         .help = "The head's public key, or the path of its NAME.key; $EXOGYM_HEAD_KEY unless given.",                 \
-         .word = EXO_WORD_FILE,                                                                                        \
-         EXO_INTO(type, where.head_key)},                                                                              \
-        {.name = "--keys",                                                                                             \
-         .value = "FILE.secret",                                                                                       \
-         .help = "By which the head knows this user, over tcp.",                                                       \
-         .word = EXO_WORD_FILE,                                                                                        \
-         EXO_INTO(type, where.keys)},                                                                                  \
-        {.name = "--folder",                                                                                           \
-         .value = "DIR",                                                                                               \
-         .help = "Where the clusters of this host have their sockets; $XDG_RUNTIME_DIR/exogym, else /tmp/exogym-UID.", \
-         .word = EXO_WORD_FOLDER,                                                                                      \
-         EXO_INTO(type, where.folder)},                                                                                \
-        {.name = "--timeout",                                                                                          \
-         .value = "TIME",                                                                                              \
-         .help = "Gives up after it: 90s, 500ms or 5m; 30s unless given.",                                             \
-         EXO_INTO(type, where.timeout)},                                                                               \
-    {                                                                                                                  \
-        .name = "--json", .help = json_help, EXO_INTO(type, where.json)                                                \
+#define EXO_WHERE_ROWS(type, json_help)                                                            \
+    {.name = "--cluster",                                                                          \
+     .value = "NAME",                                                                              \
+     .help = "Which cluster on this host; default unless given.",                                  \
+     EXO_INTO(type, where.cluster)},                                                               \
+        {.name = "--head",                                                                         \
+         .value = "ADDRESS",                                                                       \
+         .help = "Where the head is: tcp://HOST:PORT or ipc://PATH; $EXOGYM_HEAD, else the "       \
+                 "cluster's head on this "                                                         \
+                 "host.",                                                                          \
+         EXO_INTO(type, where.head)},                                                              \
+        {.name = "--head-key",                                                                     \
+         .value = "KEY",                                                                           \
+         .help =                                                                                   \
+             "The head's public key, or the path of its NAME.key; $EXOGYM_HEAD_KEY unless given.", \
+         .word = EXO_WORD_FILE,                                                                    \
+         EXO_INTO(type, where.head_key)},                                                          \
+        {.name = "--keys",                                                                         \
+         .value = "FILE.secret",                                                                   \
+         .help = "By which the head knows this user, over tcp.",                                   \
+         .word = EXO_WORD_FILE,                                                                    \
+         EXO_INTO(type, where.keys)},                                                              \
+        {.name = "--folder",                                                                       \
+         .value = "DIR",                                                                           \
+         .help = "Where the clusters of this host have their sockets; $XDG_RUNTIME_DIR/exogym, "   \
+                 "else /tmp/exogym-UID.",                                                          \
+         .word = EXO_WORD_FOLDER,                                                                  \
+         EXO_INTO(type, where.folder)},                                                            \
+        {.name = "--timeout",                                                                      \
+         .value = "TIME",                                                                          \
+         .help = "Gives up after it: 90s, 500ms or 5m; 30s unless given.",                         \
+         EXO_INTO(type, where.timeout)},                                                           \
+    {                                                                                              \
+        .name = "--json", .help = json_help, EXO_INTO(type, where.json)                            \
     }
 
 /* A look at a cluster: zero-initialize. */
@@ -54,8 +58,10 @@ typedef struct exo_visit {
     exo_time deadline; /* of all that is done there */
 } exo_visit;
 
-/* Goes there, as a guest. `job`: whose what is made shall be, or NULL. INVAL (a wrong option), TIMEOUT (nobody there). */
-exo_status exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job, exo_err *err);
+/* Goes there, as a guest. `job`: whose what is made shall be, or NULL. INVAL (a wrong option),
+ * TIMEOUT (nobody there). */
+exo_status exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
+                          exo_err *err);
 void exo_visit_close(exo_visit *visit);
 
 /* Opens a visit and does `run` in it; prints errors; gives the command's exit status. */
@@ -63,10 +69,11 @@ int exo_visit_do(const exo_command_line *line, const struct exo_where *where,
                  exo_status (*run)(exo_visit *visit, const void *args, exo_err *err));
 
 /* The actor of that name; waits until the visit's deadline for one that is about to live. */
-exo_status exo_visit_find(exo_visit *visit, const char *space, const char *name, exo_ref *out, exo_err *err);
+exo_status exo_visit_find(exo_visit *visit, const char *space, const char *name, exo_ref *out,
+                          exo_err *err);
 /* Calls the method, waits. The caller drops *future. */
-exo_status exo_visit_call(exo_visit *visit, exo_ref actor, const char *method, exo_payload args, exo_future **future,
-                          const exo_payload **reply, exo_err *err);
+exo_status exo_visit_call(exo_visit *visit, exo_ref actor, const char *method, exo_payload args,
+                          exo_future **future, const exo_payload **reply, exo_err *err);
 /* What is there: exo_cluster_list. The caller drops it. */
 exo_status exo_visit_list(exo_visit *visit, json_t **out, exo_err *err);
 
