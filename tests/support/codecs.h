@@ -1,4 +1,5 @@
-/* Codecs, arrays and both ends of a stream, for tests with Criterion. What fails in a helper fails the test. */
+/* Codecs, arrays and both ends of a stream, for tests with Criterion. What fails in a helper fails
+ * the test. */
 #ifndef EXO_TEST_CODECS_H
 #define EXO_TEST_CODECS_H
 
@@ -23,10 +24,12 @@ extern const char *const codec_chains[CODEC_CHAINS];
 exo_codec *codec_of(const char *text);
 /* Gradients: normal, some of them zero, a few of other sizes. The caller frees them. */
 float *codec_noise(size_t n, uint64_t seed);
-/* Encodes, into no more than exo_codec_bound and just exo_codec_size where there is one; the caller frees. */
-uint8_t *codec_encode(exo_codec *codec, const exo_codec_place *place, const float *x, size_t n, size_t *size);
-void codec_decode(exo_codec *codec, const exo_codec_place *place, const uint8_t *bytes, size_t size, float *y,
-                  size_t n);
+/* Encodes, into no more than exo_codec_bound and just exo_codec_size where there is one; the caller
+ * frees. */
+uint8_t *codec_encode(exo_codec *codec, const exo_codec_place *place, const float *x, size_t n,
+                      size_t *size);
+void codec_decode(exo_codec *codec, const exo_codec_place *place, const uint8_t *bytes, size_t size,
+                  float *y, size_t n);
 /* What is left of x at the other end of a stream of this codec; the caller frees. */
 float *codec_through(const char *text, const float *x, size_t n);
 /* Equal to the bit; NaN is equal to NaN, and zeros of either sign are. */

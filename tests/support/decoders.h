@@ -1,4 +1,5 @@
-/* Hugging Face directories for tests: those in golden/decoders, copies of them that are changed, and hand-made weights. */
+/* Hugging Face directories for tests: those in golden/decoders, copies of them that are changed,
+ * and hand-made weights. */
 #ifndef EXO_TEST_DECODERS_H
 #define EXO_TEST_DECODERS_H
 
@@ -11,7 +12,8 @@ extern const char *const decoders_names[];
 
 /* .../tests/golden/decoders/NAME; `out` has room for 256. */
 const char *decoders_path(const char *name, char *out);
-/* A copy of the golden directory NAME, without expected.safetensors, in `folder` in place of what is there. */
+/* A copy of the golden directory NAME, without expected.safetensors, in `folder` in place of what
+ * is there. */
 void decoders_copy(const char *name, const char *folder);
 /* Replaces the first `from` in folder/file, which must be there, by `to`. */
 void decoders_edit(const char *folder, const char *file, const char *from, const char *to);
@@ -24,7 +26,7 @@ char *decoders_read(const char *folder, const char *file, size_t *size);
 void decoders_load(const char *folder, exo_model **model, exo_params **params);
 
 /* An output of the tokens (sequences, length) on the tape, whole; NULL: recorded there. */
-exo_tensor *decoders_output(const exo_model *model, exo_tape *tape, const char *name, const int32_t *tokens,
-                            size_t sequences, size_t length);
+exo_tensor *decoders_output(const exo_model *model, exo_tape *tape, const char *name,
+                            const int32_t *tokens, size_t sequences, size_t length);
 
 #endif

@@ -1,4 +1,5 @@
-/* Waiting for what other threads do, in tests with Criterion: by a deadline, and never longer than it takes. */
+/* Waiting for what other threads do, in tests with Criterion: by a deadline, and never longer than
+ * it takes. */
 #ifndef EXO_TEST_EVENTUALLY_H
 #define EXO_TEST_EVENTUALLY_H
 
@@ -16,15 +17,15 @@ in_ms(int64_t ms)
 }
 
 /* Waits until the condition holds, a minute at most, after which the test has failed. */
-#define EVENTUALLY(condition)                                                                                          \
-    do {                                                                                                               \
-        exo_time until = in_ms(60000);                                                                                 \
-        bool came = (condition);                                                                                       \
-        while (!came && exo_now(exo_clock_real()) < until) {                                                           \
-            usleep(200);                                                                                               \
-            came = (condition);                                                                                        \
-        }                                                                                                              \
-        cr_assert(came, "it did not come to be: %s", #condition);                                                      \
+#define EVENTUALLY(condition)                                                                      \
+    do {                                                                                           \
+        exo_time until = in_ms(60000);                                                             \
+        bool came = (condition);                                                                   \
+        while (!came && exo_now(exo_clock_real()) < until) {                                       \
+            usleep(200);                                                                           \
+            came = (condition);                                                                    \
+        }                                                                                          \
+        cr_assert(came, "it did not come to be: %s", #condition);                                  \
     } while (0)
 
 #endif

@@ -1,8 +1,11 @@
-/* A device whose memory is out of the host's reach: for tests that nothing above nn/cpu reads an array behind its device's back.
+/* A device whose memory is out of the host's reach: for tests that nothing above nn/cpu reads an
+ * array behind its device's back.
  *
- * Its memory is mapped without access (mprotect) but while the device works, so that a stray read or write of the host ends the test with a
- * segmentation fault. It keeps what it is asked for, and does it at the next synchronize, with the CPU's kernels and so with the CPU's bits.
- * It can fail on schedule: the n-th thing that is asked of it fails when it is done, and so does all that comes after.
+ * Its memory is mapped without access (mprotect) but while the device works, so that a stray read
+ * or write of the host ends the test with a segmentation fault. It keeps what it is asked for, and
+ * does it at the next synchronize, with the CPU's kernels and so with the CPU's bits. It can fail
+ * on schedule: the n-th thing that is asked of it fails when it is done, and so does all that comes
+ * after.
  *
  * Owner: one thread at a time. */
 #ifndef EXO_TEST_FAR_DEVICE_H

@@ -39,7 +39,11 @@ static const exo_graph_port maker_ports[] = {
     {.name = "parameters", .type = "parameters", INPUT},
 };
 static const exo_graph_port learner_ports[] = {
-    {.name = "experience", .type = "cartpole experience", INPUT, .required = true, .blocking = true},
+    {.name = "experience",
+     .type = "cartpole experience",
+     INPUT,
+     .required = true,
+     .blocking = true},
     {.name = "parameters", .type = "parameters", OUTPUT},
     {.name = "gradients", .type = "gradients", COLLECTIVE},
 };
@@ -72,7 +76,11 @@ static const exo_graph_class classes[] = {
      .init = read_maker,
      .phases = maker_phases,
      PORTS(maker_ports)},
-    {.name = "learner", .help = "learns from it", .run = run, .phases = learner_phases, PORTS(learner_ports)},
+    {.name = "learner",
+     .help = "learns from it",
+     .run = run,
+     .phases = learner_phases,
+     PORTS(learner_ports)},
     {.name = "talker", .help = "tells others", .run = run, PORTS(talker_ports)},
     {.name = "ping", .help = "waits, then sends", .run = run, PORTS(ping_ports)},
     {.name = "pong", .help = "waits, then sends", .run = run, PORTS(pong_ports)},
@@ -84,6 +92,7 @@ void
 graph_classes_register(void)
 {
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        if (!exo_graph_class_find(classes[i].name) && exo_graph_class_register(&classes[i], NULL) != EXO_OK)
+        if (!exo_graph_class_find(classes[i].name) &&
+            exo_graph_class_register(&classes[i], NULL) != EXO_OK)
             abort();
 }

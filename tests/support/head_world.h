@@ -1,5 +1,6 @@
-/* A head and what is around it, for tests with Criterion: a worker that only notes what it is asked for, whose answers the test gives, and
- * a clock that the test moves. The head runs in a runtime of this process; the test's thread owns the rest. */
+/* A head and what is around it, for tests with Criterion: a worker that only notes what it is asked
+ * for, whose answers the test gives, and a clock that the test moves. The head runs in a runtime of
+ * this process; the test's thread owns the rest. */
 #ifndef EXO_TEST_HEAD_WORLD_H
 #define EXO_TEST_HEAD_WORLD_H
 
@@ -34,7 +35,9 @@ typedef struct head_world {
     size_t num_spawns, num_kills;
     uint64_t last_id;
     char text[2048];
-    const char *driver_key; /* whoever asks as another process is a driver with it; NULL: it is of this host */
+    const char *
+        /* whoever asks as another process is a driver with it; NULL: it is of this host */
+        driver_key;
 } head_world;
 
 /* An actor to be made, with its restart rule. */
@@ -49,17 +52,20 @@ void world_open(head_world *w, const char *state);
 void world_open_with(head_world *w, const char *state, const exo_quotas *quotas);
 void world_close(head_world *w);
 
-/* --- Asking the head ------------------------------------------------------------------------------------------------ */
+/* --- Asking the head -------------------------------------------------------------------------- */
 
-exo_future *world_begin(head_world *w, exo_ref actor, const char *method, const ProtobufCMessage *message,
-                        exo_time deadline);
+exo_future *world_begin(head_world *w, exo_ref actor, const char *method,
+                        const ProtobufCMessage *message, exo_time deadline);
 /* The same in the name of another process. */
-exo_future *world_begin_as(head_world *w, uint64_t peer, const char *method, const ProtobufCMessage *message);
-exo_future *world_begin_bytes_as(head_world *w, uint64_t peer, const char *method, const void *data, size_t size);
-exo_status world_ask_as(head_world *w, uint64_t peer, const char *method, const ProtobufCMessage *message,
-                        exo_err *err);
+exo_future *world_begin_as(head_world *w, uint64_t peer, const char *method,
+                           const ProtobufCMessage *message);
+exo_future *world_begin_bytes_as(head_world *w, uint64_t peer, const char *method, const void *data,
+                                 size_t size);
+exo_status world_ask_as(head_world *w, uint64_t peer, const char *method,
+                        const ProtobufCMessage *message, exo_err *err);
 /* When it returns, the worker has got what the head asked of it before. */
-exo_status world_ask(head_world *w, const char *method, const ProtobufCMessage *message, exo_err *err);
+exo_status world_ask(head_world *w, const char *method, const ProtobufCMessage *message,
+                     exo_err *err);
 /* Until the release neither head nor worker does anything: calls gather, in their order. */
 void world_hold(head_world *w);
 void world_release(head_world *w);
@@ -73,17 +79,19 @@ bool world_is(head_world *w, const char *name, const char *state, uint64_t life)
 /* Released with EXO_RELEASE. */
 Exo__Cluster__Listing *world_list(head_world *w);
 
-/* --- Nodes ---------------------------------------------------------------------------------------------------------- */
+/* --- Nodes ------------------------------------------------------------------------------------ */
 
-void world_register(head_world *w, uint64_t node, const char *kind, const char *name, const char *job);
+void world_register(head_world *w, uint64_t node, const char *kind, const char *name,
+                    const char *job);
 void world_lose(head_world *w, uint64_t node, const char *cause);
 /* The one that is there from the beginning. */
 void world_register_worker(head_world *w);
 void world_lose_worker(head_world *w, const char *cause);
 
-/* --- Actors --------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
-void world_describe(struct world_member *m, const char *name, uint32_t max, exo_group_rule group_rule);
+void world_describe(struct world_member *m, const char *name, uint32_t max,
+                    exo_group_rule group_rule);
 /* Asks for one, or several together; the worker has been asked for them when it returns. */
 exo_future *world_begin_spawn(head_world *w, struct world_member *members, size_t count);
 /* Makes them. */

@@ -1,6 +1,7 @@
 /* Processes that keep to no measure: see hostile_peer.h. The kinds are at the end.
  *
- * One thread does what the kind is; the net's own threads receive. A `deaf` one's do not: they stand in the first callback. */
+ * One thread does what the kind is; the net's own threads receive. A `deaf` one's do not: they
+ * stand in the first callback. */
 #include "support/hostile_peer.h"
 
 #include <pthread.h>
@@ -47,7 +48,7 @@ struct way {
     bool to_worker, raw;
 };
 
-/* --- Connections ---------------------------------------------------------------------------------------------------- */
+/* --- Connections ------------------------------------------------------------------------------ */
 
 /* It says nothing of what comes: no reply is acknowledged. */
 static void
@@ -85,20 +86,26 @@ come(hostile *h, const char *endpoint, exo_peer **peer)
     exo_err err = {0};
     exo_peer_drop(peer);
     h->deaf = false;
-    if (exo_net_connect(h->net, endpoint, NULL, exo_now(exo_clock_real()) + PATIENCE, peer, &err) == EXO_OK)
+    if (exo_net_connect(h->net, endpoint, NULL, exo_now(exo_clock_real()) + PATIENCE, peer, &err) ==
+        EXO_OK)
         return;
     fprintf(stderr, "the hostile one cannot come: %s\n", err.text);
     h->stops = true;
 }
 
-/* --- What it says --------------------------------------------------------------------------------------------------- */
+/* --- What it says ----------------------------------------------------------------------------- */
 
 /* actor: 0: the system actor `name`. A refusal by the connection itself is one, too. */
 static void
-call(hostile *h, exo_peer *peer, uint64_t actor, const char *name, const char *method, exo_payload *args)
+call(hostile *h, exo_peer *peer, uint64_t actor, const char *name, const char *method,
+     exo_payload *args)
 {
-    exo_envelope e = {
-        .kind = EXO_WIRE_CALL, .id = ++h->next, .actor = actor, .text = name, .method = method, .timeout = INT64_MAX};
+    exo_envelope e = {.kind = EXO_WIRE_CALL,
+                      .id = ++h->next,
+                      .actor = actor,
+                      .text = name,
+                      .method = method,
+                      .timeout = INT64_MAX};
     h->sent++;
     if (exo_net_send(h->net, peer, &e, args, NULL) != EXO_OK)
         usleep(1000);
@@ -138,8 +145,10 @@ multipart(hostile *h)
     exo_wire_finish(&w, 0);
     int got = zmq_send(socket, w.data, w.size, 0) > 0 ? zmq_recv(socket, part, sizeof part, 0) : -1;
     h->answered += got > 0;
-    /* As long as ZeroMQ does not know better it takes parts of a message whose connection has gone, too. */
-    for (size_t sent = 0; got > 0 && !h->stops && sent < 4 * (size_t)LARGE; sent += sizeof part, h->sent++)
+    /* As long as ZeroMQ does not know better it takes parts of a message whose connection has gone,
+     * too. */
+    for (size_t sent = 0; got > 0 && !h->stops && sent < 4 * (size_t)LARGE;
+         sent += sizeof part, h->sent++)
         if (zmq_send(socket, part, sizeof part, ZMQ_SNDMORE) < 0)
             break;
     usleep(20000);
@@ -289,7 +298,8 @@ deaths(hostile *h)
     exo_peer_lose(h->net, h->head, "it goes");
 }
 
-/* One actor that never starts would do; those of a name that is restarting wait, the others are refused at once. */
+/* One actor that never starts would do; those of a name that is restarting wait, the others are
+ * refused at once. */
 static void
 searches(hostile *h)
 {
@@ -317,7 +327,8 @@ lines(hostile *h)
     usleep(200);
 }
 
-/* References to actors of its own that it invents; and it asks which of the worker's actors are dead. */
+/* References to actors of its own that it invents; and it asks which of the worker's actors are
+ * dead. */
 static void
 references(hostile *h)
 {
@@ -348,10 +359,13 @@ monitors(hostile *h)
         exo_peer_lose(h->net, h->worker, "it goes");
 }
 
-/* --- Being so --------------------------------------------------------------------------------------------------------- */
+/* --- Being so --------------------------------------------------------------------------------- */
 
 enum {
-    TURNS = 128,  /* calls that wait for a turn (65,536), what is on its way on the connection (32 MiB), the heap */
+    TURNS =
+        /* calls that wait for a turn (65,536), what is on its way on the connection (32 MiB), the
+         * heap */
+        128,
     ACTORS = 192, /* 100,000 actors, or names and their rows (SQLite's cache), besides */
     UNREAD = 288, /* what a peer has not read */
     LENT = 288,   /* objects that it was lent */
@@ -372,7 +386,9 @@ static const struct way ways[] = {
     {{"deaths", "a process with 5,000 names that goes again and again", ACTORS, 16}, .go = deaths},
     {{"searches", "searches and watched logs", TURNS, 16}, .go = searches},
     {{"lines", "a million lines, and lists", TURNS, 16}, .go = lines},
-    {{"references", "references to actors that it invents", 16, TURNS + 64}, .go = references, .to_worker = true},
+    {{"references", "references to actors that it invents", 16, TURNS + 64},
+     .go = references,
+     .to_worker = true},
     {{"monitors", "monitors", 16, TURNS + 64}, .go = monitors, .to_worker = true},
 };
 
@@ -416,13 +432,14 @@ hostile_be(const char *kind, const hostile_place *place)
         if (strcmp(ways[i].kind.name, kind) == 0)
             way = &ways[i];
     CHECK(way);
-    const exo_net_opts opts = {.name = "hostile", .cluster = "t", .handler = &handler, .context = &h};
+    const exo_net_opts opts = {
+        .name = "hostile", .cluster = "t", .handler = &handler, .context = &h};
     CHECK(exo_net_open(&h.net, &opts, &err) == EXO_OK);
     CHECK(pthread_create(&ends, NULL, await_end, &h) == 0);
     while (!h.stops)
         go_on(&h, way);
-    printf("%lu sent, %lu answered, %lu of them refused, %lu times thrown out\n", h.sent, h.answered, h.refused,
-           h.thrown_out);
+    printf("%lu sent, %lu answered, %lu of them refused, %lu times thrown out\n", h.sent,
+           h.answered, h.refused, h.thrown_out);
     fflush(stdout);
     pthread_join(ends, NULL);
     exo_peer_drop(&h.head);

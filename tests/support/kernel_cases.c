@@ -6,7 +6,7 @@
 
 #include "nn/device/device_impl.h"
 
-/* --- Arrays --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Arrays ----------------------------------------------------------------------------------- */
 
 static exo_status
 vec_fill(const exo_array *x, double *sum, exo_err *err)
@@ -84,7 +84,8 @@ static exo_status
 mul_add(const exo_array *x, double *sum, exo_err *err)
 {
     (void)sum;
-    exo_device_run(x->device, mul, .count = x->count, .y = x[0].data, .a = x[1].data, .b = x[2].data, .add = true);
+    exo_device_run(x->device, mul, .count = x->count, .y = x[0].data, .a = x[1].data,
+                   .b = x[2].data, .add = true);
     return exo_device_synchronize(x->device, err);
 }
 
@@ -189,7 +190,7 @@ vec_dot(const exo_array *x, double *sum, exo_err *err)
     return exo_vec_dot(x[0], x[1], sum, err);
 }
 
-/* --- Optimizers ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Optimizers ------------------------------------------------------------------------------- */
 
 static exo_status
 adam_of(const exo_array *x, bool amsgrad, float l2, float shrink, exo_err *err)
@@ -320,7 +321,7 @@ adagrad(const exo_array *x, double *sum, exo_err *err)
     return st == EXO_OK ? exo_device_synchronize(x->device, err) : st;
 }
 
-/* --- The list --------------------------------------------------------------------------------------------------------------------------- */
+/* --- The list --------------------------------------------------------------------------------- */
 
 const kernel_case kernel_cases[] = {
     {"fill", "fill", 0, 1, vec_fill},

@@ -1,4 +1,5 @@
-/* Keys, and a folder of key files, for tests with Criterion. One folder a process; its one thread owns it. */
+/* Keys, and a folder of key files, for tests with Criterion. One folder a process; its one thread
+ * owns it. */
 #ifndef EXO_TEST_KEY_FOLDER_H
 #define EXO_TEST_KEY_FOLDER_H
 

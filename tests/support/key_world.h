@@ -1,5 +1,6 @@
-/* A head, and a worker that has joined it, in this process: over tcp with keys, in the folder of key_folder.h, or over ipc. For tests with
- * Criterion; one a process, and its one thread owns it. */
+/* A head, and a worker that has joined it, in this process: over tcp with keys, in the folder of
+ * key_folder.h, or over ipc. For tests with Criterion; one a process, and its one thread owns
+ * it. */
 #ifndef EXO_TEST_KEY_WORLD_H
 #define EXO_TEST_KEY_WORLD_H
 
@@ -13,7 +14,8 @@ extern struct key_world {
     exo_runtime *head_runtime, *runtime; /* the latter is the worker's */
     exo_cluster *head, *worker;
     exo_keys evil; /* an admin's key of nobody's */
-    /* To be set before key_world_open: with keys, by ipc sockets that want them instead of tcp; and with audit logs, NAME.audit in the folder. */
+    /* To be set before key_world_open: with keys, by ipc sockets that want them instead of tcp; and
+     * with audit logs, NAME.audit in the folder. */
     bool local, audited;
     char head_public[EXO_KEY_TEXT];
 } key_world;

@@ -1,4 +1,5 @@
-/* What was logged, for tests that look for it. One record a process, which the program defines; any thread may log. */
+/* What was logged, for tests that look for it. One record a process, which the program defines; any
+ * thread may log. */
 #ifndef EXO_TEST_LOGGED_H
 #define EXO_TEST_LOGGED_H
 
@@ -12,9 +13,9 @@ extern struct logged {
     size_t length, lines;
 } logged;
 
-#define LOGGED_NONE                                                                                                    \
-    {                                                                                                                  \
-        .lock = PTHREAD_MUTEX_INITIALIZER                                                                              \
+#define LOGGED_NONE                                                                                \
+    {                                                                                              \
+        .lock = PTHREAD_MUTEX_INITIALIZER                                                          \
     }
 
 /* From now on lines of the log are kept instead of shown, until logged_end. */

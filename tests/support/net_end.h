@@ -1,7 +1,9 @@
-/* One end of a connection under test: a net and what it heard. For tests with Criterion, of the suite `net`.
+/* One end of a connection under test: a net and what it heard. For tests with Criterion, of the
+ * suite `net`.
  *
- * A net's threads count what comes in the end's atomics, which any thread reads. Calls of the method "count" carry numbers from 0 on and
- * bytes that follow from them, so that what is lost, torn or out of order shows. Read next: tests/unit/net.c. */
+ * A net's threads count what comes in the end's atomics, which any thread reads. Calls of the
+ * method "count" carry numbers from 0 on and bytes that follow from them, so that what is lost,
+ * torn or out of order shows. Read next: tests/unit/net.c. */
 #ifndef EXO_TEST_NET_END_H
 #define EXO_TEST_NET_END_H
 

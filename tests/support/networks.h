@@ -1,5 +1,5 @@
-/* Emulated networks for tests of the link model. Rates are in Mbit/s = bits per microsecond, times in ns; a nanosecond a queue may be lost to
- * rounding up. For tests with Criterion. */
+/* Emulated networks for tests of the link model. Rates are in Mbit/s = bits per microsecond, times
+ * in ns; a nanosecond a queue may be lost to rounding up. For tests with Criterion. */
 #ifndef EXO_TEST_NETWORKS_H
 #define EXO_TEST_NETWORKS_H
 
@@ -57,8 +57,9 @@ takes(double bytes, double rate)
 static inline void
 expect_near(exo_time got, exo_time expected, exo_time by, int line)
 {
-    cr_expect(got >= expected - by && got <= expected + by, "line %d: %lld ns, expected %lld +- %lld", line,
-              (long long)got, (long long)expected, (long long)by);
+    cr_expect(got >= expected - by && got <= expected + by,
+              "line %d: %lld ns, expected %lld +- %lld", line, (long long)got, (long long)expected,
+              (long long)by);
 }
 #define NEAR(got, expected, by) expect_near(got, expected, by, __LINE__)
 

@@ -1,4 +1,5 @@
-/* Numbers for tests of kernels: reproducible inputs, and comparisons that say where two arrays part. */
+/* Numbers for tests of kernels: reproducible inputs, and comparisons that say where two arrays
+ * part. */
 #ifndef EXO_TEST_NUMBERS_H
 #define EXO_TEST_NUMBERS_H
 
@@ -19,8 +20,8 @@ numbers_array(const float *numbers, size_t count)
 
 /* The largest |a - b| / (1 + |b|); NaN counts as infinite. */
 double numbers_distance(const float *a, const float *b, size_t count);
-/* Whether this processor runs products of bf16 operands. Where it does not, autocast must fail with UNSUPPORTED: the probe aborts
- * on anything else, so that no test is left out by mistake. */
+/* Whether this processor runs products of bf16 operands. Where it does not, autocast must fail with
+ * UNSUPPORTED: the probe aborts on anything else, so that no test is left out by mistake. */
 bool numbers_bf16_runs(void);
 
 #endif

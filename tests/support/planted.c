@@ -12,7 +12,8 @@ draw(planted_graph *p, uint32_t below)
     return exo_rng_below(&p->rng, below);
 }
 
-static void say(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void say(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 static void
 say(char *text, size_t size, const char *format, ...)
@@ -24,11 +25,11 @@ say(char *text, size_t size, const char *format, ...)
     va_end(values);
 }
 
-#define DO(plan, who, ...)                                                                                             \
-    do {                                                                                                               \
-        char *script_ = (plan)->actor[who].script;                                                                     \
-        say(script_, sizeof(plan)->actor[who].script, "%s", *script_ ? "; " : "");                                     \
-        say(script_, sizeof(plan)->actor[who].script, __VA_ARGS__);                                                    \
+#define DO(plan, who, ...)                                                                         \
+    do {                                                                                           \
+        char *script_ = (plan)->actor[who].script;                                                 \
+        say(script_, sizeof(plan)->actor[who].script, "%s", *script_ ? "; " : "");                 \
+        say(script_, sizeof(plan)->actor[who].script, __VA_ARGS__);                                \
     } while (0)
 
 static uint32_t
@@ -60,12 +61,13 @@ planted_write(planted_graph *p, const char *class)
     p->text[0] = 0;
     say(p->text, size, "clock: %s\n", virtual_clock ? "virtual" : "real");
     if (draw(p, 2))
-        say(p->text, size, "links: {default: {latency: %u ms%s}}\n", virtual_clock ? draw(p, 2000) : draw(p, 10),
-            links[draw(p, virtual_clock ? 3 : 2)]);
+        say(p->text, size, "links: {default: {latency: %u ms%s}}\n",
+            virtual_clock ? draw(p, 2000) : draw(p, 10), links[draw(p, virtual_clock ? 3 : 2)]);
     say(p->text, size, "actors:\n");
     for (uint32_t a = 0; a < p->actors; a++) {
         bool slow = p->place == PLANTED_FAR && draw(p, 8) == 0;
-        say(p->text, size, "  %s: {class: %s, count: %u, compute: {work: %u ms}, config: {script: '%s'}}\n",
+        say(p->text, size,
+            "  %s: {class: %s, count: %u, compute: {work: %u ms}, config: {script: '%s'}}\n",
             p->actor[a].name, class, p->actor[a].count,
             slow            ? 300
             : virtual_clock ? 1 + draw(p, 300)
@@ -75,7 +77,8 @@ planted_write(planted_graph *p, const char *class)
     say(p->text, size, "edges:\n");
     for (uint32_t e = 0; e < p->edges; e++)
         say(p->text, size, "  - {from: %s, to: %s, carries: p%u, buffer: {capacity: %u}%s}\n",
-            p->actor[p->edge[e].from].name, p->actor[p->edge[e].to].name, e, p->edge[e].capacity, p->edge[e].more);
+            p->actor[p->edge[e].from].name, p->actor[p->edge[e].to].name, e, p->edge[e].capacity,
+            p->edge[e].more);
     if (p->group)
         say(p->text, size, "  - {from: %s, to: %s, carries: g0}\n", p->actor[p->group - 1].name,
             p->actor[p->group - 1].name);
@@ -84,7 +87,8 @@ planted_write(planted_graph *p, const char *class)
 static void
 name_edge(const planted_graph *p, uint32_t e, char out[EXO_WAIT_EDGE])
 {
-    snprintf(out, EXO_WAIT_EDGE, "%s>%s:p%u", p->actor[p->edge[e].from].name, p->actor[p->edge[e].to].name, e);
+    snprintf(out, EXO_WAIT_EDGE, "%s>%s:p%u", p->actor[p->edge[e].from].name,
+             p->actor[p->edge[e].to].name, e);
 }
 
 void
@@ -92,10 +96,13 @@ planted_stall(planted_graph *p, uint64_t seed, planted_place place)
 {
     *p = (planted_graph){.place = place};
     exo_rng_init(&p->rng, seed, EXO_RNG_USER, 1, 0);
-    uint32_t length = 2 + draw(p, PLANTED_RING - 2), collective = draw(p, 2) ? draw(p, length) : length;
+    uint32_t length = 2 + draw(p, PLANTED_RING - 2),
+             collective = draw(p, 2) ? draw(p, length) : length;
     uint32_t edge[PLANTED_RING] = {0};
     exo_wait_kind kind[PLANTED_RING] = {0};
-    uint32_t who[PLANTED_RING]; /* the plan's actor of each place: both sides of a collective are one name */
+    uint32_t who
+        /* the plan's actor of each place: both sides of a collective are one name */
+        [PLANTED_RING];
     bool all_send = true;
     for (uint32_t i = 0; i < length; i++)
         kind[i] = draw(p, 2) ? EXO_WAIT_SEND : EXO_WAIT_RECEIVE;
@@ -127,7 +134,8 @@ planted_stall(planted_graph *p, uint64_t seed, planted_place place)
         bool sends = kind[i] == EXO_WAIT_SEND;
         edge[i] = sends ? add_edge(p, who[i], who[next], "") : add_edge(p, who[next], who[i], "");
         if (p->actor[p->edge[edge[i]].to].count == 2)
-            p->edge[edge[i]].more = ", route: hash"; /* key 0 is the member's that waits in the collective */
+            p->edge[edge[i]].more =
+                ", route: hash"; /* key 0 is the member's that waits in the collective */
     }
     /* In one order for all, so that it goes on: then the waits. */
     uint32_t rounds = draw(p, 4);
@@ -136,9 +144,10 @@ planted_stall(planted_graph *p, uint64_t seed, planted_place place)
             continue;
         bool sends = kind[e] == EXO_WAIT_SEND;
         uint32_t next = (e + 1) % length;
-        say(scripts[sends ? e : next], 512, "%u send p%u; ", rounds > p->edge[edge[e]].capacity ? 1 : rounds, edge[e]);
-        say(scripts[sends ? next : e], 512, "%u receive p%u; ", rounds > p->edge[edge[e]].capacity ? 1 : rounds,
-            edge[e]);
+        say(scripts[sends ? e : next], 512, "%u send p%u; ",
+            rounds > p->edge[edge[e]].capacity ? 1 : rounds, edge[e]);
+        say(scripts[sends ? next : e], 512, "%u receive p%u; ",
+            rounds > p->edge[edge[e]].capacity ? 1 : rounds, edge[e]);
     }
     for (uint32_t i = 0; i < length; i++) {
         if (kind[i] == EXO_WAIT_COLLECTIVE)
@@ -154,7 +163,8 @@ planted_stall(planted_graph *p, uint64_t seed, planted_place place)
         if (kind[before] == EXO_WAIT_COLLECTIVE)
             say(scripts[i], 512, "reduce g0");
         else
-            say(scripts[i], 512, "%u %s p%u", kind[before] == EXO_WAIT_SEND ? p->edge[edge[before]].capacity + 2 : 1,
+            say(scripts[i], 512, "%u %s p%u",
+                kind[before] == EXO_WAIT_SEND ? p->edge[edge[before]].capacity + 2 : 1,
                 kind[before] == EXO_WAIT_SEND ? "receive" : "send", edge[before]);
     }
     for (uint32_t i = 0; i < length; i++) {
@@ -163,15 +173,18 @@ planted_stall(planted_graph *p, uint64_t seed, planted_place place)
             continue;
         snprintf(p->actor[who[i]].script, sizeof p->actor[who[i]].script, "%s", scripts[i]);
         if (collective < length && i == collective)
-            say(p->actor[who[i]].script, sizeof p->actor[who[i]].script, "/%s", scripts[(i + 1) % length]);
+            say(p->actor[who[i]].script, sizeof p->actor[who[i]].script, "/%s",
+                scripts[(i + 1) % length]);
     }
     /* What is to be found: actors by their numbers in the graph. */
     for (uint32_t i = 0; i < length; i++) {
         exo_stall_wait *w = &p->ring[i];
         w->kind = kind[i];
-        w->actor = who[i] + (collective < length && (who[i] > p->group - 1 || i == (collective + 1) % length));
+        w->actor = who[i] + (collective < length &&
+                             (who[i] > p->group - 1 || i == (collective + 1) % length));
         if (kind[i] == EXO_WAIT_COLLECTIVE)
-            snprintf(w->edge, sizeof w->edge, "%s>%s:g0", p->actor[who[i]].name, p->actor[who[i]].name);
+            snprintf(w->edge, sizeof w->edge, "%s>%s:g0", p->actor[who[i]].name,
+                     p->actor[who[i]].name);
         else
             name_edge(p, edge[i], w->edge);
     }
@@ -213,7 +226,8 @@ planted_sound(planted_graph *p, uint64_t seed, planted_place place)
         uint32_t from = draw(p, actors), to = draw(p, actors);
         if (from == to)
             to = (to + 1) % actors;
-        if (p->actor[from].count > 1) { /* from several to one the items could come in an order that is not sound */
+        if (p->actor[from].count >
+            1) { /* from several to one the items could come in an order that is not sound */
             uint32_t several = from;
             from = to;
             to = several;
@@ -221,16 +235,21 @@ planted_sound(planted_graph *p, uint64_t seed, planted_place place)
         if (p->actor[to].count > 1)
             add_edge(p, from, to, ", route: broadcast");
         else
-            add_edge(p, from, to, draw(p, 4) ? "" : virtual_clock ? ", delay: 700 ms" : ", delay: 250 ms");
+            add_edge(p, from, to,
+                     draw(p, 4)      ? ""
+                     : virtual_clock ? ", delay: 700 ms"
+                                     : ", delay: 250 ms");
     }
     for (uint32_t a = 0; a < actors; a++)
         DO(p, a, "%u (", virtual_clock ? 6 : 2);
     for (uint32_t e = 0; e < edges; e++) {
-        uint32_t from = p->edge[e].from, to = p->edge[e].to, items = 1 + draw(p, p->edge[e].capacity);
+        uint32_t from = p->edge[e].from, to = p->edge[e].to,
+                 items = 1 + draw(p, p->edge[e].capacity);
         char *send = p->actor[from].script, *receive = p->actor[to].script;
-        say(send, sizeof p->actor[from].script, "%s%u send p%u", send[strlen(send) - 1] == '(' ? "" : "; ", items, e);
-        say(receive, sizeof p->actor[to].script, "%s%u receive p%u", receive[strlen(receive) - 1] == '(' ? "" : "; ",
-            items * p->actor[from].count, e);
+        say(send, sizeof p->actor[from].script, "%s%u send p%u",
+            send[strlen(send) - 1] == '(' ? "" : "; ", items, e);
+        say(receive, sizeof p->actor[to].script, "%s%u receive p%u",
+            receive[strlen(receive) - 1] == '(' ? "" : "; ", items * p->actor[from].count, e);
         if (p->group && draw(p, 3) == 0)
             say(p->actor[0].script, sizeof p->actor[0].script, "%sreduce g0",
                 p->actor[0].script[strlen(p->actor[0].script) - 1] == '(' ? "" : "; ");
@@ -245,7 +264,8 @@ planted_sound(planted_graph *p, uint64_t seed, planted_place place)
 }
 
 bool
-planted_is_found(const planted_graph *p, const exo_stall_wait *found, size_t length, char *why, size_t size)
+planted_is_found(const planted_graph *p, const exo_stall_wait *found, size_t length, char *why,
+                 size_t size)
 {
     size_t shift = 0;
     if (length != p->length) {
@@ -256,11 +276,12 @@ planted_is_found(const planted_graph *p, const exo_stall_wait *found, size_t len
         shift++;
     for (size_t i = 0; i < p->length; i++) {
         const exo_stall_wait *wanted = &p->ring[(shift + i) % p->length];
-        if (wanted->actor == found[i].actor && wanted->peer == found[i].peer && wanted->kind == found[i].kind &&
-            strcmp(wanted->edge, found[i].edge) == 0 && found[i].waited >= 0)
+        if (wanted->actor == found[i].actor && wanted->peer == found[i].peer &&
+            wanted->kind == found[i].kind && strcmp(wanted->edge, found[i].edge) == 0 &&
+            found[i].waited >= 0)
             continue;
-        snprintf(why, size, "wait %zu is not the planted one, %u -> %u on %s", i, wanted->actor, wanted->peer,
-                 wanted->edge);
+        snprintf(why, size, "wait %zu is not the planted one, %u -> %u on %s", i, wanted->actor,
+                 wanted->peer, wanted->edge);
         return false;
     }
     return true;

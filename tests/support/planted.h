@@ -1,5 +1,5 @@
-/* Graphs drawn by lot, with a cycle of waits planted into them, or sound ones: for tests of stalls. Their actors are of the class `script`
- * (script.h), or of one that reads the same scripts. */
+/* Graphs drawn by lot, with a cycle of waits planted into them, or sound ones: for tests of stalls.
+ * Their actors are of the class `script` (script.h), or of one that reads the same scripts. */
 #ifndef EXO_TEST_PLANTED_H
 #define EXO_TEST_PLANTED_H
 
@@ -42,14 +42,18 @@ typedef struct planted_graph {
     char text[8192]; /* after planted_write */
 } planted_graph;
 
-/* A ring of actors, each of which comes to wait for the next: in sending more than there is room for, in receiving what never comes, or in a
- * collective. Before that items go along all its edges, and beside it others wait for its actors, or go on for ever. */
+/* A ring of actors, each of which comes to wait for the next: in sending more than there is room
+ * for, in receiving what never comes, or in a collective. Before that items go along all its edges,
+ * and beside it others wait for its actors, or go on for ever. */
 void planted_stall(planted_graph *p, uint64_t seed, planted_place place);
-/* Actors that use their edges, cycles of them included, in one order for all: nobody waits for ever, however long it takes. */
+/* Actors that use their edges, cycles of them included, in one order for all: nobody waits for
+ * ever, however long it takes. */
 void planted_sound(planted_graph *p, uint64_t seed, planted_place place);
 /* The graph's text, with actors of `class`. */
 void planted_write(planted_graph *p, const char *class);
-/* Is what was found what was planted? If not, *why (a text of the caller's) says where it differs. */
-bool planted_is_found(const planted_graph *p, const exo_stall_wait *found, size_t length, char *why, size_t size);
+/* Is what was found what was planted? If not, *why (a text of the caller's) says where it
+ * differs. */
+bool planted_is_found(const planted_graph *p, const exo_stall_wait *found, size_t length, char *why,
+                      size_t size);
 
 #endif

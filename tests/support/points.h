@@ -1,4 +1,5 @@
-/* A small problem that can be learned, made from a seed: points around three centres. For tests of training. */
+/* A small problem that can be learned, made from a seed: points around three centres. For tests of
+ * training. */
 #ifndef EXO_TEST_POINTS_H
 #define EXO_TEST_POINTS_H
 
@@ -10,7 +11,8 @@ enum {
     POINTS_CLASSES = 3
 };
 
-/* `count` points, fields "x" (8) and "label" (). Reading sample `bad` fails with IO, "the disk is gone"; SIZE_MAX: none. */
+/* `count` points, fields "x" (8) and "label" (). Reading sample `bad` fails with IO, "the disk is
+ * gone"; SIZE_MAX: none. */
 exo_dataset *points_new(size_t count, uint64_t seed, size_t bad);
 
 /* mlp 8 - 16 - 3. */

@@ -1,7 +1,9 @@
-/* A cluster of real processes: the built exogym-head and exogym-worker, in a folder of its own. For programs without Criterion.
- * With the thread sanitizer only drivers have it: the other programs are those of the build EXO_CLUSTER_PROGRAMS.
+/* A cluster of real processes: the built exogym-head and exogym-worker, in a folder of its own. For
+ * programs without Criterion. With the thread sanitizer only drivers have it: the other programs
+ * are those of the build EXO_CLUSTER_PROGRAMS.
  *
- * What a process prints goes to FOLDER/NAME.out, and to FOLDER/NAME.err, which processes_close shows when the test has failed. */
+ * What a process prints goes to FOLDER/NAME.out, and to FOLDER/NAME.err, which processes_close
+ * shows when the test has failed. */
 #ifndef EXO_TEST_PROCESSES_H
 #define EXO_TEST_PROCESSES_H
 
@@ -23,12 +25,14 @@ typedef struct processes {
 } processes;
 
 void processes_open(processes *p);
-/* Ends what runs with SIGTERM; then nothing may be left: process, socket, shared memory. False if something is. Workers must be ready. */
+/* Ends what runs with SIGTERM; then nothing may be left: process, socket, shared memory. False if
+ * something is. Workers must be ready. */
 bool processes_close(processes *p);
 
-/* Starts a program of the build with words up to NULL; `ready`: waits for its line. Gives its pid, 0 on failure. With `network`, in the
- * network namespace of that name. */
-pid_t processes_start(const processes *p, const char *network, const char *name, bool ready, const char *const *words);
+/* Starts a program of the build with words up to NULL; `ready`: waits for its line. Gives its pid,
+ * 0 on failure. With `network`, in the network namespace of that name. */
+pid_t processes_start(const processes *p, const char *network, const char *name, bool ready,
+                      const char *const *words);
 bool processes_start_head(processes *p);
 bool processes_start_worker(processes *p, unsigned i, bool ready);
 /* Has the latest process of that name said its line? */
@@ -36,7 +40,8 @@ bool processes_is_ready(const processes *p, const char *name);
 /* The process that hosts a worker's actors; 0: there is none. */
 pid_t processes_host_of(pid_t watcher);
 /* Runs a program of the build to its end; gives what it printed. False: it failed. */
-bool processes_output(const processes *p, const char *network, const char *const *words, char *text, size_t size);
+bool processes_output(const processes *p, const char *network, const char *const *words, char *text,
+                      size_t size);
 /* Waits until the child `pid` has ended, or `deadline`; *status as of waitpid. */
 bool processes_await(pid_t pid, exo_time deadline, int *status);
 

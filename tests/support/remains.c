@@ -18,7 +18,8 @@ __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *
 __tsan_default_options(void)
 {
-    return "halt_on_error=1:abort_on_error=1:disable_coredump=0:handle_segv=0:second_deadlock_stack=1";
+    return "halt_on_error=1:abort_on_error=1:disable_coredump=0:handle_segv=0:second_deadlock_"
+           "stack=1";
 }
 #endif
 
@@ -28,7 +29,8 @@ set_options(const char *name, const char *ours, const char *folder)
 {
     char options[1024];
     const char *theirs = getenv(name);
-    int length = snprintf(options, sizeof options, "%s:log_path=%s/report:%s", ours, folder, theirs ? theirs : "");
+    int length = snprintf(options, sizeof options, "%s:log_path=%s/report:%s", ours, folder,
+                          theirs ? theirs : "");
     CHECK(length > 0 && (size_t)length < sizeof options);
     CHECK(setenv(name, options, 1) == 0);
 }
@@ -42,9 +44,11 @@ remains_begin(const char *folder)
     CHECK(setrlimit(RLIMIT_CORE, &core) == 0);
     CHECK(setenv("EXOGYM_DUMPABLE", "1", 1) == 0); /* else the head leaves none */
     set_options("ASAN_OPTIONS",
-                "verify_asan_link_order=0:abort_on_error=1:disable_coredump=0:handle_segv=0:allow_user_segv_handler=1",
+                "verify_asan_link_order=0:abort_on_error=1:disable_coredump=0:handle_segv=0:allow_"
+                "user_segv_handler=1",
                 folder); /* the schedule fuzzer comes before the sanitizer's library */
-    set_options("TSAN_OPTIONS", "halt_on_error=1:abort_on_error=1:disable_coredump=0:handle_segv=0", folder);
+    set_options("TSAN_OPTIONS", "halt_on_error=1:abort_on_error=1:disable_coredump=0:handle_segv=0",
+                folder);
 }
 
 void
@@ -85,11 +89,11 @@ show_core(const char *folder, const char *core)
     char command[1024];
     fprintf(stderr, "--- %s/%s\n", folder, core);
     fflush(stderr);
-    snprintf(
-        command, sizeof command,
-        "cd '%s' && command -v gdb >&2 && env -u LD_PRELOAD timeout 60 gdb -nx -batch -ex 'thread apply all backtrace' "
-        "\"$(readlink program)\" '%s' >&2",
-        folder, core);
+    snprintf(command, sizeof command,
+             "cd '%s' && command -v gdb >&2 && env -u LD_PRELOAD timeout 60 gdb -nx -batch -ex "
+             "'thread apply all backtrace' "
+             "\"$(readlink program)\" '%s' >&2",
+             folder, core);
     if (system(command) != 0)
         fprintf(stderr, "gdb, which shows what it was doing, is not there or failed\n");
 }

@@ -1,6 +1,8 @@
-/* What processes leave that end by themselves: core files, and reports of the sanitizers. For tests that start programs.
+/* What processes leave that end by themselves: core files, and reports of the sanitizers. For tests
+ * that start programs.
  *
- * Each process gets a folder of its own to run in, FOLDER/NAME.cwd, where the kernel puts its core file. */
+ * Each process gets a folder of its own to run in, FOLDER/NAME.cwd, where the kernel puts its core
+ * file. */
 #ifndef EXO_TEST_REMAINS_H
 #define EXO_TEST_REMAINS_H
 
@@ -8,11 +10,15 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Lets processes that are started from now on leave core files, and reports in FOLDER. A segmentation fault stays one. */
+/* Lets processes that are started from now on leave core files, and reports in FOLDER. A
+ * segmentation fault stays one. */
 void remains_begin(const char *folder);
-/* The folder for process `name` to run in, which is made; `program` is what gdb reads its core file with. */
-void remains_folder_of(const char *folder, const char *name, const char *program, char *out, size_t size);
-/* The test itself is about to end process `pid` with a signal that leaves core files: this one shall not. */
+/* The folder for process `name` to run in, which is made; `program` is what gdb reads its core file
+ * with. */
+void remains_folder_of(const char *folder, const char *name, const char *program, char *out,
+                       size_t size);
+/* The test itself is about to end process `pid` with a signal that leaves core files: this one
+ * shall not. */
 void remains_none_of(pid_t pid);
 /* Shows reports, and backtraces of core files where there is gdb. False: there are none. */
 bool remains_show(const char *folder);

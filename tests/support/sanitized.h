@@ -1,5 +1,6 @@
-/* Whether this program has sanitizers. They see a line's faults when it runs once; what a test repeats for its numbers, such as the slope at
- * each of a thousand parameters, need not be repeated as often for them. The dev build has all of it. */
+/* Whether this program has sanitizers. They see a line's faults when it runs once; what a test
+ * repeats for its numbers, such as the slope at each of a thousand parameters, need not be repeated
+ * as often for them. The dev build has all of it. */
 #ifndef EXO_TEST_SANITIZED_H
 #define EXO_TEST_SANITIZED_H
 

@@ -1,4 +1,5 @@
-/* A graph class whose actors do what their config says, in the language of a class's `order` (exogym/graph.h): for tests that plant stalls.
+/* A graph class whose actors do what their config says, in the language of a class's `order`
+ * (exogym/graph.h): for tests that plant stalls.
  *
  *   script   outputs, inputs p0 .. p15; collectives g0, g1. config: script, the steps; several, separated by '/', are for the actors of
  *            the name in turn; pause (0): between two steps, on the real clock. Phase work: before each step. An

@@ -75,7 +75,8 @@ peer_finish(struct peer *peer)
     int status = 0;
     close(peer->socket);
     cr_assert_eq(waitpid(peer->pid, &status, 0), peer->pid);
-    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the peer ended with %#x", (unsigned)status);
+    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the peer ended with %#x",
+              (unsigned)status);
 }
 
 void

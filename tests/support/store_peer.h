@@ -1,4 +1,5 @@
-/* Objects that are told apart by their bytes, and a second process that owns or reads some: for tests of stores, with Criterion. */
+/* Objects that are told apart by their bytes, and a second process that owns or reads some: for
+ * tests of stores, with Criterion. */
 #ifndef EXO_TEST_STORE_PEER_H
 #define EXO_TEST_STORE_PEER_H
 
@@ -19,7 +20,8 @@ struct peer {
     int socket;
 };
 
-/* Starts a process that runs `body` with its end of a socket; before there is a store in this one. */
+/* Starts a process that runs `body` with its end of a socket; before there is a store in this
+ * one. */
 struct peer peer_start(void (*body)(int socket));
 void peer_tell(int socket, const void *data, size_t size);
 /* False when the other side has closed. */
@@ -40,7 +42,8 @@ struct peer_answer peer_ask(const struct peer *reader, exo_object_handle handle)
 /* Has the reader give up what it holds. */
 void peer_ask_to_drop(const struct peer *reader);
 
-/* A body: at each message, a size, it makes an object of that many 'o' and sends the handle; at 0 it drops all. */
+/* A body: at each message, a size, it makes an object of that many 'o' and sends the handle; at 0
+ * it drops all. */
 void peer_owner(int socket);
 exo_object_handle peer_order(const struct peer *owner, uint64_t size);
 

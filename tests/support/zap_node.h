@@ -1,7 +1,8 @@
 /* A node with a ZAP handler, and peers that want in: for tests with Criterion. One node a process.
  *
- * Its list of keys is the folder of key_folder.h, and its handler's clock is a manual one, which stands still. The test's thread owns
- * all sockets. Read next: tests/unit/zap.c (peers), tests/unit/zap_requests.c (requests). */
+ * Its list of keys is the folder of key_folder.h, and its handler's clock is a manual one, which
+ * stands still. The test's thread owns all sockets. Read next: tests/unit/zap.c (peers),
+ * tests/unit/zap_requests.c (requests). */
 #ifndef EXO_TEST_ZAP_NODE_H
 #define EXO_TEST_ZAP_NODE_H
 
