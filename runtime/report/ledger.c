@@ -83,7 +83,7 @@ exo_ledger_each(const exo_ledger *ledger,
                 void *context)
 {
     for (size_t i = 0; i < ledger->length; i++) {
-        bool first = true; /* the nearest rows are the likeliest ones */
+        bool first = true; /* the search runs backwards: rows of one edge lie side by side */
         for (size_t k = i; first && k-- > 0;)
             first = strcmp(ledger->rows[k].edge, ledger->rows[i].edge) != 0;
         if (!first)
@@ -162,6 +162,6 @@ exo_ledger_write(const exo_ledger *ledger, const char *path, exo_err *err)
     }
     exo_status st = fclose(out) == 0 ? exo_file_write_atomic(path, text, size, err)
                                      : exo_fail(err, EXO_NOMEM, "no memory for the ledger");
-    (free)(text); /* open_memstream's */
+    (free)(text); /* open_memstream allocates with malloc */
     return st;
 }

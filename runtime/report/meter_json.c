@@ -11,14 +11,14 @@ enum {
     NUM_KINDS = 3
 };
 
-/* JSON's integers have a sign. */
+/* JSON's integers are signed: larger counts are clamped. */
 static json_t *
 whole(uint64_t count)
 {
     return json_integer(count <= INT64_MAX ? (json_int_t)count : (json_int_t)INT64_MAX);
 }
 
-/* JSON has no NaN. */
+/* JSON has no NaN: it becomes null. */
 static json_t *
 number(double value)
 {
@@ -65,7 +65,7 @@ count_of(const json_t *value)
     return count > 0 ? (uint64_t)count : 0;
 }
 
-/* A histogram's; false: it is none. */
+/* Reads a histogram's buckets; false: the entry is not a histogram. */
 static bool
 read_buckets(const json_t *json, exo_meter_class *c, double bounds[EXO_METER_BOUNDS],
              exo_meter_sample *out)
@@ -87,7 +87,8 @@ read_buckets(const json_t *json, exo_meter_class *c, double bounds[EXO_METER_BOU
     return true;
 }
 
-/* Of one among many the unit and what it means may be left out. */
+/* Reports to the head leave out "unit" and "help" of all but one actor of a name, see
+ * meter_json.h. */
 static const char *
 text_of(const json_t *json, const char *key)
 {

@@ -1,6 +1,6 @@
-/* Rows to files, one write(2) a row, so that nothing is lost when the process is killed. What is
- * late is dropped by cutting the file, which is atomic; a row that the disk has no room for is cut
- * off again. Read next: tfevents.c. */
+/* Rows to files: each row is one write(2), so that a killed process loses none. Rows after a
+ * checkpoint are dropped by truncating the file, which is atomic. A row that does not fit on the
+ * disk is cut off again. Read next: tfevents.c. */
 #include "report/metrics.h"
 
 #include <ctype.h>
@@ -34,14 +34,14 @@ enum {
 #define EVENTS_PREFIX "events.out.tfevents."
 #define EVENTS_SUFFIX ".exogym"
 
-/* One file that only grows. */
+/* A file that rows are appended to. */
 struct output {
     char *path;
     int fd; /* -1: not open */
     off_t size;
     bool has_rows;
-    bool damaged;  /* a row was none: what came after `last` is lost */
-    uint64_t last; /* step of the last row, if there is one */
+    bool damaged;  /* a row was not readable: rows after `last` are lost */
+    uint64_t last; /* step of the last row, if has_rows */
 };
 
 enum table {
@@ -66,7 +66,7 @@ static const struct {
     {"meters.csv", "seconds,meter,value,unit\n"},
 };
 
-/* CORRELATION is made when it is first written to. */
+/* Tables as bits. CORRELATION's file is made when its first row is written. */
 static const unsigned of_training = 1U << TRAIN | 1U << VALIDATION | 1U << METRICS |
                                     1U << CORRELATION | 1U << METERS,
                       of_graph = 1U << GRAPH_METERS;
@@ -75,7 +75,7 @@ struct exo_metrics {
     struct output tables[NUM_TABLES];
     struct output events;
     double opened;     /* in seconds since 1970 */
-    locale_t c_locale; /* numbers have a point, whatever the program's locale */
+    locale_t c_locale; /* numbers have a decimal point, whatever the program's locale is */
 };
 
 static exo_status
@@ -95,7 +95,7 @@ make_path(struct output *o, const char *folder, const char *name, exo_err *err)
     return EXO_OK;
 }
 
-/* All of `bytes` or, after an error, none of it. */
+/* Appends all of `bytes` or, after an error, nothing. */
 static exo_status
 append(struct output *o, const void *bytes, size_t size, exo_err *err)
 {
@@ -143,8 +143,8 @@ read_all(const struct output *o, char **out, size_t *size, exo_err *err)
     return EXO_OK;
 }
 
-/* Cuts the table after its last whole row that is not later than `step`. several: rows of one
- * step. */
+/* Truncates the table after its last whole row of a step up to `step`. several: a step may have
+ * several rows. */
 static exo_status
 keep_rows(struct output *o, const char *header, bool several, uint64_t step, exo_err *err)
 {
@@ -167,7 +167,7 @@ keep_rows(struct output *o, const char *header, bool several, uint64_t step, exo
         char *after = NULL;
         errno = 0;
         uint64_t row_step = isdigit((unsigned char)*row) ? strtoull(row, &after, 10) : 0;
-        if (!end) { /* a kill cuts rows after the checkpoint only: those before were flushed */
+        if (!end) { /* a kill can only cut rows after the checkpoint: earlier ones were flushed */
             o->damaged = after && !errno && *after == ',' && row_step <= step;
             break;
         }
@@ -187,9 +187,9 @@ done:
     return st;
 }
 
-/* Rows up to `step` that are not there any more are lost: nothing computes them again. Every step
- * has a row in train.csv; which steps the others have depends on intervals, but they have a header
- * from the start on. */
+/* Logs a warning if rows up to `step` are missing, because the resumed run does not compute them
+ * again. train.csv has a row of every step. The steps of the other tables depend on intervals, but
+ * each has a header from the start. */
 static void
 tell_of_lost_rows(const struct output *o, enum table table, uint64_t step)
 {
@@ -209,7 +209,7 @@ open_table(exo_metrics *m, enum table table, bool resume, uint64_t step, exo_err
     struct stat info;
     if (o->fd < 0 || fstat(o->fd, &info) != 0)
         return fail_io(o, "open", err);
-    if (!S_ISREG(info.st_mode)) /* rows in a pipe are lost */
+    if (!S_ISREG(info.st_mode)) /* rows written to a pipe would be lost */
         return exo_fail(
             err, EXO_INVAL,
             "%s: is no plain file; once it is removed, the run goes on without its rows", o->path);
@@ -221,7 +221,8 @@ open_table(exo_metrics *m, enum table table, bool resume, uint64_t step, exo_err
     return st;
 }
 
-/* Event files of an earlier run in the folder would be shown together with this one's. */
+/* Removes the event files of an earlier run: TensorBoard would show them together with this
+ * run's. */
 static exo_status
 remove_events(const char *folder, exo_err *err)
 {
@@ -242,7 +243,7 @@ remove_events(const char *folder, exo_err *err)
     return st;
 }
 
-/* Event files want the time of day; nothing is decided by it. */
+/* The time of day, for event files only; nothing else depends on it. */
 static double
 unix_time(void)
 {
@@ -274,14 +275,15 @@ open_events(exo_metrics *m, const char *folder, bool resume, uint64_t step, exo_
     o->fd = exo_dir_open(o->path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     if (o->fd < 0)
         return fail_io(o, "open", err);
-    o->size = lseek(o->fd, 0, SEEK_END); /* resumed within a second: the same name */
+    /* after a resume within a second, the file's name is the same */
+    o->size = lseek(o->fd, 0, SEEK_END);
     st = append(o, record, exo_tfevent_version(record, now), err);
     if (st == EXO_OK && resume)
         st = append(o, record, exo_tfevent_start(record, now, step + 1), err);
     return st;
 }
 
-/* which: tables, a bit each. */
+/* which: the tables, one bit each. */
 static exo_status
 open_files(exo_metrics **out, unsigned which, const char *folder, bool resume, uint64_t step,
            exo_err *err)
@@ -356,7 +358,7 @@ exo_metrics_close(exo_metrics **m)
     *m = NULL;
 }
 
-/* One row whose first column is `step`; *added says whether the table did not have it yet. */
+/* Writes one row whose first column is `step`. *added: the table did not have this step yet. */
 static exo_status add_row(exo_metrics *m, enum table table, uint64_t step, bool *added,
                           exo_err *err, const char *format, ...) EXO_PRINTF(6, 7);
 
@@ -447,10 +449,10 @@ exo_metrics_correlation(exo_metrics *m, uint64_t step, double correlation, exo_e
 
 /* --- Meters ----------------------------------------------------------------------------------- */
 
-/* The rows of one step, or of one time. */
+/* The rows of one step or, for a graph, of one time. */
 struct meter_rows {
-    char key[32];  /* the first column      */
-    uint64_t step; /* TensorBoard's         */
+    char key[32];  /* the first column */
+    uint64_t step; /* TensorBoard's step */
     double now;    /* in seconds since 1970 */
     exo_text csv, events;
 };
@@ -469,7 +471,7 @@ add_count_row(struct meter_rows *r, const exo_meter_sample *s, const char *part,
     exo_text_add(&r->csv, "%s,%s%s,%" PRIu64 ",%s\n", r->key, s->path, part, count, unit);
 }
 
-/* Buckets add up, as in Prometheus: the observations up to each bound. */
+/* Buckets are cumulative, as in Prometheus: each row counts the observations up to its bound. */
 static void
 add_histogram_rows(struct meter_rows *r, const exo_meter_sample *s)
 {
@@ -485,7 +487,7 @@ add_histogram_rows(struct meter_rows *r, const exo_meter_sample *s)
     }
 }
 
-/* Figures that TensorBoard has had from the beginning, under a tag of their own. */
+/* Meters that add_scalars writes under a tag of their own. */
 static bool
 has_tag(const char *path)
 {
@@ -533,7 +535,7 @@ add_meter(void *context, const exo_meter_sample *s)
     add_event(r, s);
 }
 
-/* Appends the rows of a tree to a table, whose last key they are. */
+/* Appends the rows of a tree to a table; `key` becomes the table's last step. */
 static exo_status
 write_meters(exo_metrics *m, enum table table, uint64_t key, struct meter_rows *rows,
              const exo_meters *tree, exo_err *err)

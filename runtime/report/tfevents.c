@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    HEADER_BYTES = 12, /* length and its checksum */
+    HEADER_BYTES = 12, /* the length and its checksum */
     MAX_TAG = 64,
 };
 
@@ -137,7 +137,7 @@ put_double(struct message *m, unsigned field, double value)
     put_little_endian(m, bits, 8);
 }
 
-/* Doubles one after another, as a packed field. */
+/* Writes a packed field of doubles. */
 static void
 put_doubles(struct message *m, unsigned field, const double *values, size_t count)
 {

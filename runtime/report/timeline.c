@@ -8,7 +8,8 @@
 
 #include "base/file.h"
 
-/* Names come from a checked graph, but a quote would end the string. */
+/* Writes a JSON string. A checked graph has no such characters in its names, but the escapes keep
+ * the file valid in any case. */
 static void
 put_text(FILE *out, const char *text)
 {
@@ -71,6 +72,6 @@ exo_timeline_write(const char *path, const exo_timeline_track *tracks, size_t co
     fprintf(out, "{\"ph\":\"M\",\"name\":\"exogym\",\"pid\":0,\"args\":{}}\n]}\n");
     exo_status st = fclose(out) == 0 ? exo_file_write_atomic(path, text, size, err)
                                      : exo_fail(err, EXO_NOMEM, "no memory for the timeline");
-    (free)(text); /* open_memstream's */
+    (free)(text); /* open_memstream allocates with malloc */
     return st;
 }

@@ -8,7 +8,7 @@ enum {
     MAX_KEY = 80
 };
 
-/* The key of a column, NULL where the form leaves it out. */
+/* Returns the key of a column, or NULL if the form leaves the column out. */
 static const char *
 key_of(size_t column, exo_traffic_form form, char key[MAX_KEY])
 {
