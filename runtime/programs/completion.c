@@ -1,13 +1,13 @@
-/* The program's completion scripts, made from the tables of its commands. No state.
+/* The program's completion scripts, made from its commands' tables. No state.
  *
- * In each shell the names are "_exogym_..." or "__exogym_...". Registered names come from `exogym
- * list` when they are asked for, so that a script stays right when the registries change. */
+ * The scripts' functions are named "_exogym_..." or "__exogym_...". The scripts ask `exogym list`
+ * for registered names at completion time, so that they stay correct when the registries change. */
 #include <stdio.h>
 #include <string.h>
 
 #include "programs/program.h"
 
-/* The program's name with '_' for '-', as it can stand in a shell function's name. */
+/* The program's name with '_' for '-', which a shell function's name can contain. */
 static const char *
 function_name(void)
 {
@@ -19,7 +19,7 @@ function_name(void)
     return name;
 }
 
-/* What `exogym list` calls the registry of this kind of word; NULL: it is in none. */
+/* The registry of a kind of word, as `exogym list` names it; NULL: not in a registry. */
 static const char *
 registry_of(exo_word_kind kind)
 {
@@ -35,7 +35,7 @@ registry_of(exo_word_kind kind)
     }
 }
 
-/* The words that an argument takes if they are known here: fixed ones, commands. */
+/* Prints the choices of an argument that has a fixed list: its own words, or the commands. */
 static void
 print_words(const exo_arg *arg)
 {
@@ -48,8 +48,8 @@ print_words(const exo_arg *arg)
         putchar(*c == '|' ? ' ' : *c);
 }
 
-/* `text` within single quotes of a shell that writes a quote itself as `quote`; what is in
- * `special` gets a backslash. */
+/* Prints `text` for use within single quotes. `quote` stands for a quote; characters of `special`
+ * get a backslash. */
 static void
 print_quoted(const char *text, const char *quote, const char *special)
 {
@@ -70,7 +70,7 @@ each_command(void (*print)(const exo_command *command))
         print(*c);
 }
 
-/* The command's name in a script; none for a program of one command. */
+/* The command's name in a script; "" for a program of one command. */
 static const char *
 label(const exo_command *command)
 {
@@ -79,7 +79,7 @@ label(const exo_command *command)
 
 /* --- bash ------------------------------------------------------------------------------------- */
 
-/* The value of `kind` in the script. */
+/* Prints the script's value of `kind` for an argument. */
 static void
 bash_kind(const exo_arg *arg)
 {
@@ -136,7 +136,7 @@ bash_options(const exo_command *command)
     puts("' ;;");
 }
 
-/* What each place can have: three functions, and the one that offers it. */
+/* Prints the three functions that say what can stand in each place. */
 static void
 bash_tables(const char *name)
 {
@@ -186,7 +186,7 @@ bash_reply(const char *name)
            name);
 }
 
-/* The first word is a command, where there are several. */
+/* Completes the first word with a command, if the program has several. */
 static void
 bash_commands(const char *name)
 {
@@ -261,7 +261,7 @@ print_bash(void)
 
 /* --- zsh -------------------------------------------------------------------------------------- */
 
-/* "MESSAGE:ACTION" within single quotes. */
+/* Prints "MESSAGE:ACTION" for use within single quotes. */
 static void
 zsh_value(const exo_arg *arg)
 {
@@ -284,7 +284,7 @@ zsh_value(const exo_arg *arg)
     }
 }
 
-/* The command's arguments, as _arguments takes them. */
+/* Prints the command's arguments in the form of _arguments. */
 static void
 zsh_arguments(const exo_command *command)
 {
@@ -366,8 +366,8 @@ print_zsh(void)
               "    esac\n",
               stdout);
     }
-    /* Autoloaded from a folder of $fpath, the file is the function's body; read with `source`, it
-     * only has to register. */
+    /* Autoloaded from a folder of $fpath, the file is the body of the function itself. Read with
+     * `source`, it only registers the function. */
     printf("}\n\n"
            "if [[ $funcstack[1] == _%s ]]; then\n"
            "    _%s \"$@\"\n"
@@ -379,7 +379,7 @@ print_zsh(void)
 
 /* --- fish ------------------------------------------------------------------------------------- */
 
-/* What an option or operand completes: "-f", "-x -a '...'" or "-F". */
+/* Prints the completions of an option or operand: "-f", "-x -a '...'" or "-F". */
 static void
 fish_value(const exo_arg *arg)
 {

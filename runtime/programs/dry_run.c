@@ -1,4 +1,4 @@
-/* The memory plan of a job, printed: see dry_run.h. */
+/* Prints the memory plan of a job: see dry_run.h. */
 #include "programs/dry_run.h"
 
 #include <jansson.h>
@@ -81,7 +81,7 @@ exo_dry_run(const exo_job *job, bool json)
     for (size_t i = 0; i < job->num_runs; i++) {
         const exo_job_run *run = &job->runs[i];
         if (i % job->num_seeds > 0)
-            continue; /* seeds take the same */
+            continue; /* all seeds of a strategy need the same */
         exo_fit_memory m;
         exo_status st = exo_fit_memory_plan(job->model, job->train, job->val, run->strategy,
                                             run->options, &job->opts, now, &m, &err);

@@ -1,5 +1,5 @@
-/* What the programs of a cluster share: options, and a process that is there until it is told to
- * end. Read next: exogym-head.c, exogym-worker.c. */
+/* What exogym-head and exogym-worker share: their options, and a process that stays in a cluster
+ * until it is told to end. Read next: exogym-head.c, exogym-worker.c. */
 #ifndef EXO_PROGRAMS_NODE_H
 #define EXO_PROGRAMS_NODE_H
 
@@ -13,7 +13,7 @@ enum {
     EXO_NODE_RESOURCES = 32
 };
 
-/* All options; a program's table has those that it takes. */
+/* All options. A program's table has the rows of those that it takes. */
 struct exo_node_args {
     const char *cluster, *name, *folder, *advertise, *head, *head_key, *keys, *authorized, *state,
         *peer_timeout, *threads, *grace, *parent, *logs, *plugin_dir, *audit;
@@ -91,13 +91,14 @@ struct exo_node_args {
         EXO_INTO(struct exo_node_args, threads)                                                    \
     }
 
-/* What the options say. `resources` and their names must live as long as the node. */
+/* The options, checked. Keep `resources` and their names until the node has ended. */
 typedef struct exo_node_options {
     exo_cluster_opts opts;
     unsigned threads;
-    exo_time grace;                      /* without a head, before it gives up */
-    bool temporary;                      /* its folder goes when it ends */
-    exo_status (*confine)(exo_err *err); /* before it is reached by anybody; NULL: nothing */
+    exo_time grace; /* time without a head until the node gives up */
+    bool temporary; /* the node's folder is removed at its end */
+    /* called before any peer can reach the process; NULL: nothing is called */
+    exo_status (*confine)(exo_err *err);
     exo_resource resources[EXO_NODE_RESOURCES];
     char names[EXO_NODE_RESOURCES][64];
 } exo_node_options;
@@ -105,9 +106,9 @@ typedef struct exo_node_options {
 exo_status exo_node_read(exo_node_options *node, const struct exo_node_args *args,
                          exo_cluster_role role, exo_err *err);
 
-/* Joins, prints a line on `ready` and closes it, and stays until SIGTERM or SIGINT, until it is
- * told to end, or until the head is lost for good (PEER_LOST). Leaves before it returns, unless
- * actors do not end in time: then the process ends at once. `joined` may be NULL. */
+/* Joins the cluster, prints a line on `ready` and closes it. Blocks until SIGTERM or SIGINT, a
+ * request to end, or the final loss of the head (PEER_LOST). Leaves the cluster before it returns;
+ * if actors do not end in time, the process ends at once instead. `joined` may be NULL. */
 exo_status exo_node_stay(const exo_node_options *node, FILE *ready,
                          void (*joined)(void *context, const exo_cluster *cluster), void *context,
                          exo_err *err);

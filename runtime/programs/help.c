@@ -1,4 +1,5 @@
-/* `exogym help` and `exogym completion`: what the tables say, for people, man(1) and shells. */
+/* `exogym help` and `exogym completion`: print the commands' tables for people, man(1) and
+ * shells. */
 #include <stddef.h>
 
 #include "programs/commands.h"

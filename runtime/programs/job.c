@@ -1,6 +1,6 @@
-/* Reads a job file into what exo_trainer_fit takes. The order is that of the file: each function
- * below reads one part of it, with defaults and ranges. Read next: job_config.c (what is written of
- * it), run.c. */
+/* Reads a job file into the options of exo_trainer_fit. The functions follow the order of the file:
+ * each reads one part of it, with defaults and ranges. Read next: job_config.c (the run's
+ * config.json), run.c. */
 #include "programs/job.h"
 
 #include <inttypes.h>
@@ -23,8 +23,8 @@ enum {
     MAX_RUNS = 256,
 };
 
-/* The value under `key`, or `otherwise` where it is not given: for messages, which should name the
- * place. */
+/* The value of `key`, or `otherwise` if it is absent. Messages use the value for its place in the
+ * file. */
 static exo_config *
 value_of(exo_config *map, const char *key, exo_config *otherwise)
 {
@@ -32,7 +32,8 @@ value_of(exo_config *map, const char *key, exo_config *otherwise)
     return value ? value : otherwise;
 }
 
-/* A misspelt key is named as such, before the key that it should be is missed. */
+/* Checks for unknown keys first, so that a misspelt key is reported as such and not as a missing
+ * one. */
 static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
@@ -40,7 +41,7 @@ check_keys(exo_config *root, exo_err *err)
                                        "data", "nodes", "device", "engine", "equal_bits", "train",
                                        "strategy", "compare", "presets", "clock", "hosts", "links",
                                        "compute", "edges",
-                                       /* the last: what a run has recorded in its config.json */
+                                       /* the last: what a run recorded in its config.json */
                                        "changes"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         exo_config_get(root, keys[i]);
@@ -71,7 +72,7 @@ check_keys(exo_config *root, exo_err *err)
     return st == EXO_OK ? exo_config_finish(root, err) : st;
 }
 
-/* "name" or {name: ..., options}: *map is a mapping also for the first form. */
+/* Reads "name" or {name: ..., options}. *map is a mapping in both cases. */
 static exo_status
 read_named(exo_config *root, const char *key, const char **name, exo_config **map, exo_err *err)
 {
@@ -137,7 +138,7 @@ read_val_size(exo_config *train, exo_fit_opts *opts, exo_err *err)
     return st;
 }
 
-/* What is the whole job's, or its strategies', is no key of `train`. */
+/* Checks that `train` has no keys of the whole job or of a strategy. */
 static exo_status
 check_train_keys(exo_config *train, exo_err *err)
 {
@@ -158,7 +159,7 @@ check_train_keys(exo_config *train, exo_err *err)
     return st == EXO_OK ? exo_config_finish(train, err) : st;
 }
 
-/* The mapping `train`: defaults are those of exo_fit_opts_init. */
+/* Reads the mapping `train`. Its defaults are those of exo_fit_opts_init. */
 static exo_status
 read_train(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -205,7 +206,7 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
     return st;
 }
 
-/* The data of one node: a factory, so that every node has a data set of its own. */
+/* Makes the data of one node: a factory, so that each node has a data set of its own. */
 static exo_status
 make_part(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out,
           exo_err *err)
@@ -217,7 +218,7 @@ make_part(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_data
     return EXO_OK;
 }
 
-/* `data`: the name, and what is the same for every data set; the rest is the data set's. */
+/* Reads `data`: its name and `split_by_node`. The other keys belong to the data set. */
 static exo_status
 read_data(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -230,7 +231,7 @@ read_data(exo_config *root, exo_job *job, exo_err *err)
     return st;
 }
 
-/* Everything but strategies, name and presets. */
+/* Reads all keys except the strategies, the name and the presets. */
 static exo_status
 read_common(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -265,8 +266,8 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     return read_train(root, job, err);
 }
 
-/* The plugins are there. What only a graph or the workers decide is looked at when the run
- * begins. */
+/* Checks the engine. The plugins are loaded by then. Conditions that depend on the graph or the
+ * workers are checked when the run begins. */
 static exo_status
 check_engine(exo_config *root, const exo_job *job, exo_err *err)
 {
@@ -285,7 +286,7 @@ check_engine(exo_config *root, const exo_job *job, exo_err *err)
     return exo_config_add_place(value_of(root, "engine", root), err);
 }
 
-/* The run's name: as given, else the file's without its folder and ending. */
+/* Determines the run's name: the given one, else the file's name without folder and ending. */
 static exo_status
 read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job *job, exo_err *err)
 {
@@ -326,13 +327,15 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
         return exo_config_fail(root, err,
                                "the file's name makes no name for a run: add the key 'name'");
     return exo_dir_guard(job->folder,
-                         err); /* it may come from elsewhere, with links where the run writes */
+                         /* a copied folder may contain symbolic links at paths that the run writes
+                          * to */
+                         err);
 }
 
 /* --- Strategies ------------------------------------------------------------------------------- */
 
-/* Adds the runs of a strategy, one a seed, from `options`: the mapping of name, label and the
- * strategy's own keys. */
+/* Adds the runs of a strategy, one per seed. options: the mapping with the strategy's name, label
+ * and own keys. */
 static exo_status
 read_group(exo_job *job, exo_config *options, exo_err *err)
 {
@@ -410,8 +413,8 @@ read_strategies(exo_config *root, exo_job *job, exo_err *err)
 
 /* --- Model and data --------------------------------------------------------------------------- */
 
-/* Is the model's `vocabulary` the data's, unless the job says otherwise: itself, or by the `path`
- * of one that was trained? */
+/* Does the model have a `vocabulary`? It is the data's, unless the job gives one, directly or by
+ * the `path` of a trained model. */
 static bool
 takes_vocabulary(const exo_job *job)
 {
@@ -419,7 +422,7 @@ takes_vocabulary(const exo_job *job)
     return c && c->takes_vocabulary;
 }
 
-/* With split_by_node: every node's part holds a batch. */
+/* With split_by_node: checks that each node's part holds at least one batch. */
 static exo_status
 check_parts(exo_config *root, const exo_job *job, exo_err *err)
 {
@@ -474,8 +477,8 @@ has_tokens(const exo_dataset *data, exo_field *out)
     return false;
 }
 
-/* The data's vocabulary becomes the model's: in the document, so that the model here, those that
- * workers make, and config.json agree. */
+/* Gives the data's vocabulary to the model. It is written to the document, so that this process's
+ * model, the workers' models and config.json agree. */
 static exo_status
 give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -491,7 +494,8 @@ give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
             "vocabulary: N, or the data's tokenizer");
     if (vocabulary == 0)
         return EXO_OK;
-    if (!exo_config_is_map(value_of(root, "model", NULL))) { /* the short form becomes a mapping */
+    /* expand the short form to a mapping */
+    if (!exo_config_is_map(value_of(root, "model", NULL))) {
         st = exo_config_overlay(NULL, value_of(root, "model", NULL), &model, err);
         exo_config_remove(root, "model");
         if (st == EXO_OK)
@@ -503,7 +507,7 @@ give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
     return st == EXO_OK ? exo_config_graft_text(model, "vocabulary", text, err) : st;
 }
 
-/* One that the job itself gives may be larger than the data's, not smaller. */
+/* Checks a vocabulary that the job gives: it may be larger than the data's, but not smaller. */
 static exo_status
 check_vocabulary(const exo_job *job, exo_err *err)
 {
@@ -520,7 +524,7 @@ check_vocabulary(const exo_job *job, exo_err *err)
     return st;
 }
 
-/* A decoder takes sequences of tokens, and none that is longer than its context. */
+/* Checks that a decoder gets sequences of tokens that are no longer than its context. */
 static exo_status
 check_sequences(exo_config *root, const exo_job *job, exo_err *err)
 {
@@ -547,7 +551,7 @@ open_model(exo_config *root, exo_job *job, exo_err *err)
 {
     exo_status st = exo_model_new_named(&job->model, job->model_name, job->model_config, err);
     bool from_folder = exo_config_has(job->model_config, "path");
-    if (st == EXO_NOT_FOUND && !from_folder) /* the name */
+    if (st == EXO_NOT_FOUND && !from_folder) /* the model's name is unknown */
         err->code = EXO_INVAL;
     if (st != EXO_OK)
         return exo_config_add_place(value_of(root, "model", root), err);
@@ -569,8 +573,8 @@ open_data(exo_config *root, exo_job *job, exo_err *err)
     return exo_config_finish(job->data_config, err);
 }
 
-/* Parameter groups name parameters, which are there once the model is: a pattern that takes none is
- * found before anything starts. */
+/* Checks the strategies against the model: a parameter group whose pattern matches no parameter is
+ * reported before anything starts. */
 static exo_status
 check_strategies(const exo_job *job, exo_err *err)
 {
@@ -588,7 +592,8 @@ check_strategies(const exo_job *job, exo_err *err)
     return st;
 }
 
-/* The model first, whose mistakes are found at once; unless it waits for the data's vocabulary. */
+/* Opens the model first, because its mistakes show at once, unless it needs the data's
+ * vocabulary. */
 static exo_status
 open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -609,14 +614,15 @@ open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
     return st == EXO_OK ? check_sizes(root, job, err) : st;
 }
 
-/* Samples of the node that has the fewest. */
+/* The number of samples of the node that has the fewest. */
 static size_t
 smallest_share(const exo_job *job)
 {
     const exo_fit_opts *o = &job->opts;
     size_t share = exo_dataset_length(job->train) / o->num_nodes;
     for (uint32_t r = 0; o->factory.make && r < o->num_nodes;
-         r++) { /* split by node: check_parts has seen each part */
+         /* check_parts has opened each part, so the errors are known */
+         r++) {
         exo_dataset *part = NULL;
         size_t length = exo_dataset_split(&part, job->train, r, o->num_nodes, NULL) == EXO_OK
                             ? exo_dataset_length(part)
@@ -635,7 +641,7 @@ exo_job_steps(const exo_job *job)
                         : o->num_epochs * (uint64_t)(smallest_share(job) / o->batch_size);
 }
 
-/* --- The whole -------------------------------------------------------------------------------- */
+/* --- The whole job ---------------------------------------------------------------------------- */
 
 exo_status
 exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_err *err)

@@ -1,6 +1,6 @@
-/* The graph that a run of a training job stands for: its nodes as actors, and an edge for each
- * exchange that its strategy declares. What the job says of hosts, links, compute and edges goes
- * into it. Owner: the job. Read next: docs/graph.md, spec.h. */
+/* Makes the graph that a training run is equivalent to: its nodes as actors, and an edge for each
+ * exchange that its strategy declares. The job's hosts, links, compute and edges go into it. Owner:
+ * the job. Read next: docs/graph.md, spec.h. */
 #include "programs/job.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 
 #define NODE "node"
 
-/* What a job's entry of `edges` may say of an edge besides `carries`. */
+/* The keys of an entry of a job's `edges`, besides `carries`. */
 static const char *const edge_keys[] = {"name", "codec", "deadline", "link"};
 
 /* --- Parts of the document -------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ add_new_list(exo_config *into, const char *key, exo_config **out, exo_err *err)
     return st == EXO_OK ? exo_config_adopt(into, key, *out, err) : st;
 }
 
-/* A text that the job itself may say, with its place then. */
+/* Adds a text. If the job itself says the same, its place in the file is kept. */
 static exo_status
 add_said(exo_config *into, const char *key, const exo_config *said, const char *text, exo_err *err)
 {
@@ -51,7 +51,7 @@ add_number(exo_config *into, const char *key, uint64_t number, exo_err *err)
     return exo_config_graft_text(into, key, text, err);
 }
 
-/* The job's own value, where it has one. */
+/* Adds the job's own value, if it has one. */
 static exo_status
 add_own(exo_config *into, const char *key, exo_config *from, exo_err *err)
 {
@@ -79,7 +79,7 @@ add_top(exo_config *root, const exo_job *job, const exo_job_run *run, exo_err *e
     return st;
 }
 
-/* The nodes fill the hosts in the order in which they are named. */
+/* Adds the list of hosts. The nodes fill the hosts in this order. */
 static exo_status
 add_placement(exo_config *node, exo_config *hosts, exo_err *err)
 {
@@ -121,7 +121,7 @@ add_nodes(exo_config *root, const exo_job *job, const exo_job_run *run, exo_err 
 
 /* --- Edges ------------------------------------------------------------------------------------ */
 
-/* The entry of the job's `edges` about what is carried; NULL: there is none. Marks it as used. */
+/* Finds the entry of the job's `edges` for `carries` and marks it as used; NULL: there is none. */
 static exo_config *
 find_entry(exo_config *list, const char *carries, bool *used)
 {
@@ -183,8 +183,10 @@ add_edges(exo_config *root, const exo_job *job, const exo_job_run *run, bool *us
         st = exo_strategy_new(&strategy, run->strategy, run->options, err);
     if (st == EXO_OK && !exo_strategy_edges(strategy, exo_model_numel(job->model),
                                             job->opts.num_nodes, own, &count)) {
-        own[0] = (exo_strategy_edge){
-            .carries = "exchange", .route = "all_reduce", .every = 1}; /* it does not say */
+        own[0] = (exo_strategy_edge){/* the strategy declares no edges */
+                                     .carries = "exchange",
+                                     .route = "all_reduce",
+                                     .every = 1};
         count = 1;
     }
     for (size_t i = 0; st == EXO_OK && i < count; i++)
@@ -193,7 +195,7 @@ add_edges(exo_config *root, const exo_job *job, const exo_job_run *run, bool *us
     return st;
 }
 
-/* The list is of mappings with known keys; `carries` is the one that is needed. */
+/* Checks that the list consists of mappings with known keys. Only `carries` is required. */
 static exo_status
 check_entries(exo_config *root, exo_config **list, exo_err *err)
 {
@@ -245,7 +247,7 @@ fail_unused(const exo_job *job, exo_config *entry, exo_err *err)
     return st;
 }
 
-/* --- The whole -------------------------------------------------------------------------------- */
+/* --- The whole graph -------------------------------------------------------------------------- */
 
 static exo_status
 make_graph(const exo_job *job, exo_job_run *run, bool *used, exo_err *err)

@@ -1,4 +1,4 @@
-/* `seeds` of a job: each strategy runs once with each seed, every run in a folder of its own,
+/* The key `seeds` of a job: each strategy runs once with each seed, each run in its own folder
  * LABEL-seedN. Owner: the job. Read next: job.c. */
 #include "programs/job.h"
 

@@ -1,5 +1,5 @@
-/* `exogym list`: what a job can name, one a line, for people and for the shells' completions; and
- * what a cluster has. */
+/* `exogym list`: the names that a job can use, one per line, for people and for completions; and
+ * the contents of a cluster. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,12 +16,12 @@
 #include "programs/show.h"
 #include "programs/where.h"
 
-static json_t *entries; /* of --json; NULL: text */
+static json_t *entries; /* output of --json; NULL: text is printed */
 
 static void
 print_entry(const char *name, const char *help)
 {
-    char shown[512], line[2048]; /* a plugin may say anything */
+    char shown[512], line[2048]; /* a plugin's texts are untrusted */
     if (entries)
         json_array_append_new(entries, json_pack("{s:o, s:o}", "name", exo_lossy_json(name), "help",
                                                  exo_lossy_json(help ? help : "")));
@@ -142,7 +142,7 @@ list_objects(exo_visit *visit, const void *command_args, exo_err *err)
     return EXO_OK;
 }
 
-/* One method, of its line: the fields are ended in place. */
+/* Reads one method from its line. Splits the line in place. */
 static json_t *
 read_method(char *line)
 {

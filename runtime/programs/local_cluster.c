@@ -1,4 +1,4 @@
-/* A cluster for one command: see local_cluster.h. */
+/* A cluster for one command: see local_cluster.h. Read next: exogym-head.c, exogym-worker.c. */
 #include "programs/local_cluster.h"
 
 #include <errno.h>
@@ -26,22 +26,24 @@
 extern char **environ;
 
 #define READY_TIMEOUT (30 * EXO_SECOND)
-#define THERE_TIMEOUT (5 * EXO_SECOND) /* of a cluster of the user's, which is there or is not */
-#define STOP_TIMEOUT  (10 * EXO_SECOND)
-#define LOST_GRACE                                                                                 \
-    (10 * EXO_SECOND) /* for what the workers are asked to save when the head is gone */
-#define JOIN_ATTEMPT (2 * EXO_SECOND) /* of the first one; then twice as long each */
+/* for an existing cluster, which either answers or does not exist */
+#define THERE_TIMEOUT (5 * EXO_SECOND)
+/* time for workers to save state after the head has ended */
+#define STOP_TIMEOUT (10 * EXO_SECOND)
+#define LOST_GRACE   (10 * EXO_SECOND)
+/* timeout of the first attempt; each further one takes twice as long */
+#define JOIN_ATTEMPT (2 * EXO_SECOND)
 #define HEAD         "the head of this run"
 
 enum {
-    LONGEST_TMPDIR = 40, /* the path of a socket is short */
+    LONGEST_TMPDIR = 40, /* a socket's path must be short */
     MAX_WORDS = 64,
     WORD = 256,
     CAUSE = 160,
     ENDING_MS = 1000
 };
 
-/* A command line that is put together. */
+/* A command line under construction. */
 struct words {
     char text[MAX_WORDS][WORD];
     char *list[MAX_WORDS + 1];
@@ -65,7 +67,8 @@ add_option(struct words *w, const char *name, const char *value)
     add_word(w, value);
 }
 
-/* The program of that name beside this one, else on the path. */
+/* Adds the program of that name in this program's folder; if there is none, it is searched on the
+ * path. */
 static void
 add_program(struct words *w, const char *name)
 {
@@ -84,7 +87,7 @@ add_program(struct words *w, const char *name)
     add_word(w, name);
 }
 
-/* Starts a program; *out reads its standard output. */
+/* Starts a program. *out is a pipe from its standard output. */
 static exo_status
 start(const struct words *w, pid_t *pid, int *out, exo_err *err)
 {
@@ -96,7 +99,8 @@ start(const struct words *w, pid_t *pid, int *out, exo_err *err)
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawnattr_init(&attributes);
-    /* A group of its own: ctrl-C is for us, who stop it when its state is saved. */
+    /* A process group of its own keeps ctrl-C from it: this process stops it after its state is
+     * saved. */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
     int failed = posix_spawnp(pid, w->list[0], &actions, &attributes, w->list, environ);
     posix_spawn_file_actions_destroy(&actions);
@@ -111,7 +115,7 @@ start(const struct words *w, pid_t *pid, int *out, exo_err *err)
     return EXO_OK;
 }
 
-/* How a process of this run has ended: it is a child that nobody has waited for yet. */
+/* Describes how a child process has ended. The child must not have been waited for. */
 static void
 describe_end(const char *what, pid_t pid, char *out, size_t size)
 {
@@ -126,7 +130,8 @@ describe_end(const char *what, pid_t pid, char *out, size_t size)
                  info.si_status, sigabbrev_np(info.si_status) ? sigabbrev_np(info.si_status) : "?");
 }
 
-/* Its end can be seen a moment after that of its output. */
+/* Fails with the reason of the process's end. The end becomes visible a moment after its output is
+ * closed. */
 static exo_status
 fail_before_ready(const char *program, pid_t pid, exo_err *err)
 {
@@ -139,8 +144,8 @@ fail_before_ready(const char *program, pid_t pid, exo_err *err)
     return exo_fail(err, EXO_FAILED, "%s before it was ready", how);
 }
 
-/* Reads the line that a program prints when it is ready. `head`: a pidfd of the head that it needs;
- * -1: none. */
+/* Reads the line that a program prints when it is ready. `head`: a pidfd of the head that the
+ * program needs; -1: none. */
 static exo_status
 await_line(const exo_local_cluster *c, const char *program, pid_t pid, int fd, int head, char *line,
            size_t size, exo_err *err)
@@ -172,7 +177,7 @@ await_line(const exo_local_cluster *c, const char *program, pid_t pid, int fd, i
     return EXO_OK;
 }
 
-/* --- What is started -------------------------------------------------------------------------- */
+/* --- Starting processes ----------------------------------------------------------------------- */
 
 static exo_status
 make_key(const exo_local_cluster *c, const char *name, exo_access role, exo_err *err)
@@ -225,7 +230,7 @@ add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_
     add_option(w, "--keys", path);
 }
 
-/* The head; its address goes to `address`. */
+/* Starts the head and writes its address to `address`. */
 static exo_status
 start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char address[WORD],
            exo_err *err)
@@ -236,7 +241,7 @@ start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char addres
     add_program(&w, "exogym-head");
     add_common(&w, c, opts, "head");
     add_option(&w, "--state", "none");
-    add_word(&w, "--temporary"); /* also when we are killed */
+    add_word(&w, "--temporary"); /* the folder goes even if this process is killed */
     exo_status st = start(&w, &c->head, &out, err);
     if (st != EXO_OK)
         return st;
@@ -278,7 +283,7 @@ start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const ch
         st = start(&w, &c->workers[i], &outs[i], err);
         c->num_workers += st == EXO_OK;
     }
-    for (unsigned i = 0; i < c->num_workers; i++) { /* they start side by side */
+    for (unsigned i = 0; i < c->num_workers; i++) { /* all start in parallel */
         if (st == EXO_OK)
             st = await_line(c, "exogym-worker", c->workers[i], outs[i], head, line, sizeof line,
                             err);
@@ -289,16 +294,16 @@ start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const ch
     return st;
 }
 
-/* --- The head's end --------------------------------------------------------------------------- */
+/* --- Watching the head ------------------------------------------------------------------------ */
 
-/* A thread that waits for the head that was started. Nobody starts it again, so its end is the
- * run's. */
+/* A thread that waits for the end of the started head. The run cannot go on without its head,
+ * because nobody restarts it. */
 struct exo_head_watch {
     exo_local_cluster *cluster;
     _Atomic int *lost_flag;
     pthread_t thread;
     int head, closing; /* a pidfd; an eventfd */
-    char cause[CAUSE]; /* written before `lost` */
+    char cause[CAUSE]; /* written before `lost` is set */
     _Atomic bool lost;
 };
 
@@ -350,7 +355,8 @@ watch_head(exo_local_cluster *c, _Atomic int *lost, exo_err *err)
     return st;
 }
 
-/* Before the cluster is left, or its processes are told to end. */
+/* Call it before the cluster is left or its processes are stopped, or their end would be taken for
+ * a loss. */
 static void
 stop_watching(exo_local_cluster *c)
 {
@@ -380,8 +386,8 @@ has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
 }
 
-/* A head that was started here and has ended is not waited for: that is looked at between
- * attempts. */
+/* Joins in several attempts. Between attempts it checks whether a started head has ended, so that
+ * it does not wait for a dead one. */
 static exo_status
 join_cluster(exo_local_cluster *c, const exo_cluster_opts *join, exo_err *err)
 {
@@ -456,7 +462,7 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
     return st;
 }
 
-/* Asks them to end, and ends those that do not. */
+/* Asks all processes to end, and kills those that do not end in time. */
 static void
 stop_all(exo_local_cluster *c)
 {

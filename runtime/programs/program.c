@@ -86,7 +86,7 @@ exo_report_usage(const exo_command *command, const exo_err *err)
     return EXO_EXIT_USAGE;
 }
 
-/* Whether the command has only been asked something, and answers it. */
+/* Answers a request for help, version, manual page or completion. Returns whether there was one. */
 static bool
 answer(const exo_command *command, const exo_asked *asked)
 {
@@ -103,7 +103,7 @@ answer(const exo_command *command, const exo_asked *asked)
     return true;
 }
 
-/* `argc` words after the command's name. */
+/* argv: the `argc` words after the command's name. */
 static int
 run(const exo_command *command, int argc, char **argv)
 {
@@ -111,7 +111,7 @@ run(const exo_command *command, int argc, char **argv)
     exo_asked asked = {0};
     exo_command_line line = {.command = command, .argc = argc, .argv = argv};
     int status = EXO_EXIT_OK;
-    line.args = exo_calloc(1, command->args_size + 1); /* some commands have none */
+    line.args = exo_calloc(1, command->args_size + 1); /* + 1: some commands have no struct */
     if (!line.args) {
         exo_fail(&err, EXO_NOMEM, "out of memory");
         return exo_report(&err);
@@ -128,7 +128,8 @@ run(const exo_command *command, int argc, char **argv)
     return status;
 }
 
-/* The first word is a command, or an option of the program. */
+/* Runs the command that the first word names. Without one, the first word is an option of the
+ * program. */
 static int
 run_command(int argc, char **argv)
 {
@@ -148,8 +149,8 @@ run_command(int argc, char **argv)
     return exo_report_usage(the_program, &err);
 }
 
-/* A file of ours must not get the number of a standard one that was closed: it would get what is
- * printed. */
+/* Opens /dev/null for each standard file that is closed. Otherwise the next opened file would get
+ * its number, and with it everything that is printed. */
 static void
 open_standard_files(void)
 {
@@ -168,7 +169,7 @@ exo_program_main(const exo_command *program, int argc, char **argv)
         return exo_report(&err);
     int status =
         program->commands ? run_command(argc - 1, argv + 1) : run(program, argc - 1, argv + 1);
-    /* A table that did not reach its file is a failure. */
+    /* Output that did not reach its file is a failure. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         if (errno != EPIPE)
             fprintf(stderr, "%s: cannot write to standard output: %s\n", program->name,

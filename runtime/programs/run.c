@@ -1,6 +1,6 @@
-/* `exogym run`: reads the command line and the file that it names, a training job (run_job.c) or a
- * graph (run_graph.c), opens the cluster that it wants, and runs it. Everything that can be wrong
- * is found by exo_job_from before the first step. Read next: job.c. */
+/* `exogym run`: reads the command line and the file that it names, opens the cluster if there is
+ * one, and runs the file's training job (run_job.c) or graph (run_graph.c). exo_job_from finds
+ * mistakes in a job before the first step. Read next: job.c. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -62,8 +62,8 @@ read_cluster_args(const exo_run_args *args, exo_local_cluster_opts *opts, exo_er
     return EXO_OK;
 }
 
-/* The logs of workers go to the run's folder, folder/name: what a message says of them is still
- * there when the cluster is not. */
+/* Opens the cluster. The workers' logs go to the run's folder, folder/name, because messages refer
+ * to them after the cluster has ended. */
 static exo_status
 open_cluster(exo_local_cluster *cluster, exo_local_cluster_opts *opts, const char *folder,
              const char *name, exo_err *err)
@@ -78,13 +78,13 @@ open_cluster(exo_local_cluster *cluster, exo_local_cluster_opts *opts, const cha
         opts->logs = logs = realpath(path.data, NULL);
     if (st == EXO_OK)
         st = exo_local_cluster_open(cluster, opts, err);
-    (free)(logs); /* realpath's */
+    (free)(logs); /* realpath allocates with malloc */
     opts->logs = NULL;
     exo_free(path.data);
     return st;
 }
 
-/* A graph of actors and edges rather than a training job. */
+/* Runs a file that has a graph of actors and edges instead of a training job. */
 static int
 run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster_opts *cluster_opts)
 {
@@ -133,7 +133,7 @@ run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster
     return status;
 }
 
-/* Is it gone once it was read? */
+/* Can the path be read only once? */
 static bool
 is_pipe(const char *path)
 {
@@ -155,7 +155,8 @@ run_command(const exo_command_line *line)
     exo_outlive_readers();
     if (read_cluster_args(args, &cluster_opts, &err) != EXO_OK)
         return exo_report_usage(line->command, &err);
-    exo_status st = exo_config_load(&doc, args->job_path, &err); /* once: it may be a pipe */
+    /* the file may be a pipe, which can be read only once */
+    exo_status st = exo_config_load(&doc, args->job_path, &err);
     if (st == EXO_OK && exo_graph_is(exo_config_root(doc)))
         return run_graph_file(args, &doc, &cluster_opts);
     if (st == EXO_OK && is_pipe(args->job_path))
@@ -281,7 +282,7 @@ static const exo_note examples[] = {
     {0},
 };
 
-/* DIR and NAME as in the options. STRATEGY is the label, with `seeds` STRATEGY-seedN. */
+/* DIR and NAME are those of the options. STRATEGY is the label; with `seeds`, STRATEGY-seedN. */
 static const exo_note files[] = {
     {"DIR/NAME/STRATEGY/config.json", "The run's settings: a job that can be run again."},
     {"DIR/NAME/STRATEGY/train.csv", "Loss and learning rate by step."},

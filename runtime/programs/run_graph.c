@@ -1,6 +1,6 @@
-/* Runs a graph for `exogym run`: see run_graph.h. What a run leaves in its folder: progress.json
- * (run_report.h), result.json, ledger.csv, meters.csv and TensorBoard's file (report/metrics.h),
- * timeline.json, and what its actors write. */
+/* Runs a graph for `exogym run`: see run_graph.h. The run's folder gets progress.json
+ * (run_report.h), result.json, ledger.csv, meters.csv and a TensorBoard file (report/metrics.h),
+ * timeline.json, and files of the actors. Read next: graph_line.c, graph_folder.c. */
 #include "programs/run_graph.h"
 
 #include <errno.h>
@@ -28,27 +28,26 @@
 #include "report/meter_json.h"
 #include "report/metrics.h"
 
-#define SLOW       (5 * EXO_SECOND) /* a wait for a link that is told without being asked for */
+#define SLOW       (5 * EXO_SECOND) /* the shortest wait for a link that is printed as a note */
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
 
 enum {
-    ROWS_EACH =
-        /* this part of the time that the run has taken passes between two rows of a meter, at
-         * least */
-        500
+    /* the time between two rows of a meter is at least this fraction of the run's time so far */
+    ROWS_EACH = 500
 };
 
 /* One run in its folder. */
 struct show {
     const exo_run_graph_opts *opts;
     exo_text folder, timeline, space;
-    char *text; /* of the graph, for workers; NULL: the actors are in this process */
+    char *text; /* the graph's text, for workers; NULL: the actors are in this process */
     exo_display display;
     exo_apply_box box;
     exo_run_report report;
     exo_metrics *metrics;
-    exo_time began, written; /* on the real clock: the run, and the latest rows of meters */
-    exo_err lost;            /* why there are no more of them; code OK: there are */
+    /* on the real clock: begin of the run, and time of the latest rows of meters */
+    exo_time began, written;
+    exo_err lost; /* why no more rows are written; code OK: they are */
     exo_graph_result result;
     bool told_of_link;
 };
@@ -61,7 +60,7 @@ is_here(const struct show *show)
 
 /* --- Progress --------------------------------------------------------------------------------- */
 
-/* For whoever asks how it goes. */
+/* Reports the run's progress: to progress.json and to the head. */
 static void
 say(struct show *show, const exo_graph_progress *p)
 {
@@ -77,7 +76,8 @@ say(struct show *show, const exo_graph_progress *p)
     exo_run_report_say(&show->report, report);
 }
 
-/* Rows of the meters; of a long run so seldom that there are some thousand of each. */
+/* Writes rows of the meters. In a long run the rows become rarer, so that each meter has at most a
+ * few thousand. */
 static void
 write_meters(struct show *show, exo_time at, const exo_meters *meters, bool last)
 {
@@ -90,7 +90,7 @@ write_meters(struct show *show, exo_time at, const exo_meters *meters, bool last
         exo_display_note(&show->display, "no more rows of meters are written: %s", show->lost.text);
 }
 
-/* The wait that is longest because of a link is told once. */
+/* Prints a note about the first long wait for a link, once in a run. */
 static void
 tell_slow_link(struct show *show, const exo_graph_progress *p)
 {
@@ -186,7 +186,7 @@ state_of(const exo_graph_result *result)
     return states[result->end];
 }
 
-/* reason: of a run that failed; else NULL. */
+/* reason: why the run failed; else NULL. */
 static json_t *
 result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_result *result,
             const char *reason)
@@ -263,7 +263,7 @@ print_parts(const exo_graph_result *result)
     exo_free(rows);
 }
 
-/* For people. */
+/* Prints the result for people. */
 static void
 print_result(const struct show *show, const json_t *json)
 {
@@ -290,7 +290,7 @@ print_result(const struct show *show, const json_t *json)
                    is_here(show) ? " (timeline.json opens in https://ui.perfetto.dev)\n" : "\n");
 }
 
-/* Files and tables, of whatever there is: however the run ended. */
+/* Writes the files and prints the tables, however the run ended. */
 static exo_status
 finish(struct show *show, const char *reason, exo_err *err)
 {
@@ -319,9 +319,9 @@ finish(struct show *show, const char *reason, exo_err *err)
                : st;
 }
 
-/* --- The whole -------------------------------------------------------------------------------- */
+/* --- The run ---------------------------------------------------------------------------------- */
 
-/* DIR/NAME; the caller frees it. */
+/* Writes DIR/NAME to *out, which the caller frees. */
 static exo_status
 folder_of(const char *save_dir, const exo_graph_spec *spec, exo_text *out, exo_err *err)
 {
@@ -340,7 +340,7 @@ exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overw
     return st;
 }
 
-/* The folder, with nothing of an earlier run in it, and locked; the files of this one. */
+/* Makes and locks the folder, removes files of an earlier run, and opens this run's files. */
 static exo_status
 open_folder(struct show *show, exo_err *err)
 {
@@ -357,7 +357,9 @@ open_folder(struct show *show, exo_err *err)
         st = exo_folder_make(folder, err);
     if (st == EXO_OK)
         st = exo_graph_folder_check_free(folder, opts->overwrite,
-                                         err); /* before its lock makes files */
+                                         /* checked once before the lock, whose file would be left
+                                          * in a finished run's folder, and once more under it */
+                                         err);
     if (st == EXO_OK)
         st = exo_apply_open(&show->box, folder, false, spec, err);
     if (st == EXO_OK)
@@ -397,10 +399,11 @@ run_graph(struct show *show, exo_err *err)
         return st;
     show->result.end =
         show->result.end == EXO_GRAPH_NEVER_BEGAN ? show->result.end : EXO_GRAPH_FAILED;
-    return exo_fail(err, EXO_PEER_LOST, "%s", lost); /* what else went wrong, went wrong for that */
+    /* the loss of the head caused all other errors */
+    return exo_fail(err, EXO_PEER_LOST, "%s", lost);
 }
 
-/* From the banner to the last report and the tables. */
+/* Runs the graph, with everything that is printed: from the banner to the last tables. */
 static exo_status
 show_run(struct show *show, exo_err *err)
 {
@@ -410,7 +413,7 @@ show_run(struct show *show, exo_err *err)
     print_banner(show);
     show->report = (exo_run_report){.folder = show->folder.data,
                                     .cluster = is_here(show) ? NULL : show->opts->cluster->cluster};
-    say(show, &(exo_graph_progress){0}); /* nothing is left of a run before */
+    say(show, &(exo_graph_progress){0}); /* replaces the report of an earlier run */
     exo_status st = run_graph(show, err);
     bool began = result->end != EXO_GRAPH_NEVER_BEGAN;
     if (began)

@@ -1,6 +1,6 @@
-/* A job's strategies one after the other, with live progress, results, table and picture: see
- * run_job.h. The first ctrl-C (or SIGTERM) lets the node actors finish their step and save; the
- * second ends the process. Read next: progress.c, results.c, plot.c. */
+/* Runs a job's strategies one after the other, with progress, results, table and picture: see
+ * run_job.h. The first ctrl-C (or SIGTERM) lets the node actors finish their step and save a
+ * checkpoint; the second ends the process. Read next: progress.c, results.c, plot.c. */
 #include "programs/run_job.h"
 
 #include <errno.h>
@@ -29,14 +29,14 @@
 
 #define EXPLAIN_TIMEOUT (2 * EXO_SECOND)
 
-/* To whom a run tells how it goes. */
+/* The receivers of a run's progress. */
 struct audience {
     const exo_job *job;
     const exo_job_run *run;
     exo_display *display;
     exo_run_report report;
     bool virtual_clock;
-    exo_apply_box box; /* graphs that it is to go over to */
+    exo_apply_box box; /* requests to change the graph */
 };
 
 static void
@@ -115,8 +115,9 @@ print_banner(exo_display *display, const exo_job *job)
             o->val_size, exo_text_count(there, samples));
 }
 
-/* What was read from a pipe is not there a second time: a copy in the job's folder is. The path is
- * the caller's to free; NULL: it was a file, or there is no copy. */
+/* Copies a job that was read from a pipe to the job's folder, because the pipe cannot be read
+ * again. Returns the path, which the caller frees; NULL: the job was in a file, or the copy
+ * failed. */
 static char *
 keep_job(const exo_job *job, const char *text)
 {
@@ -132,8 +133,8 @@ keep_job(const exo_job *job, const char *text)
     return NULL;
 }
 
-/* The command that goes on with what was stopped; to be pasted. text: of a job that was read from a
- * pipe, else NULL. */
+/* Prints the command that resumes the stopped run, ready to be pasted. text: of a job that was read
+ * from a pipe, else NULL. */
 static void
 print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text,
                     const exo_command_line *line)
@@ -145,7 +146,7 @@ print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text
     exo_text_add_quoted(&command, strchr(program, '/') ? program : "exogym");
     exo_text_add(&command, " run");
     for (int i = 0; i < line->argc; i++) {
-        if (strcmp(line->argv[i], "--overwrite") == 0) /* not twice: it has been started over */
+        if (strcmp(line->argv[i], "--overwrite") == 0) /* the run was already started over */
             continue;
         exo_text_add(&command, " ");
         exo_text_add_quoted(&command,
@@ -163,7 +164,7 @@ print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text
     exo_free(copy);
 }
 
-/* The head hears of a process's end before it hears how it ended. */
+/* Retries, because the head learns of a process's end before it learns the cause. */
 void
 exo_run_explain(void *context, const char *space, const char *name, char *out, size_t size)
 {
@@ -182,7 +183,7 @@ exo_run_explain(void *context, const char *space, const char *name, char *out, s
     } while (exo_now(exo_clock_real()) < patience);
 }
 
-/* Nodes on the cluster's workers: what they are started with is what the job says, word for
+/* Runs the nodes on the cluster's workers, which get the job's model and data as text, word for
  * word. */
 static exo_status
 fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts,
@@ -249,8 +250,8 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     if (st == EXO_OK && resume)
         st = exo_apply_replay(&audience.box, err);
     if (st != EXO_OK)
-        audience.report.folder = NULL; /* it may be another run's */
-    if (st == EXO_OK && !resume)       /* nothing is left of a run before */
+        audience.report.folder = NULL; /* the folder may belong to another run */
+    if (st == EXO_OK && !resume)       /* replaces the report of an earlier run */
         exo_run_report_say(&audience.report, exo_run_report_new(0, audience.virtual_clock));
     if (st == EXO_OK)
         st = cluster->runtime
@@ -260,10 +261,9 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     exo_params_free(&result->params);
     bool stopped = st == EXO_CANCELLED && exo_stop_reason > 0;
     const char *lost = st == EXO_OK ? NULL : exo_local_cluster_lost(cluster);
+    /* the job itself was checked, so the invalid thing is a file, or the model's own error */
     if (st == EXO_INVAL)
-        err->code = st =
-            /* the job was checked: what is invalid now is a file or the model's own doing */
-            EXO_FAILED;
+        err->code = st = EXO_FAILED;
     exo_run_report_end(&audience.report,
                        stopped        ? EXO_RUN_STOPPED
                        : st == EXO_OK ? EXO_RUN_FINISHED
@@ -272,17 +272,18 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
                        : lost                  ? lost
                                                : err->text);
     exo_run_report_close(&audience.report);
-    exo_apply_release(
-        &audience.box); /* who finds the folder without a lock finds that the run has ended */
+    /* release the lock after the last report: a reader that finds no lock takes the report as
+     * final */
+    exo_apply_release(&audience.box);
     exo_free(folder.data);
     if (st == EXO_OK || st == EXO_CANCELLED)
         return st;
-    if (lost) /* what else went wrong, went wrong for that */
+    if (lost) /* the loss of the head caused all other errors */
         return exo_fail(err, EXO_PEER_LOST, "%s: %s", run->label, lost);
     return exo_fail_in(err, st, "%s", run->label);
 }
 
-/* Every run of the job in turn; *at is the one that it ended in. */
+/* Runs all runs of the job in turn. *at is the index of the last one. */
 static exo_status
 run_all(const exo_job *job, const exo_run_args *args, const exo_local_cluster *cluster,
         exo_display *display, exo_fit_result *results, size_t *at, exo_err *err)
@@ -315,8 +316,8 @@ done:
     return st;
 }
 
-/* The picture of all runs; gives its path (the caller frees it), or NULL and a line that says why
- * there is none. */
+/* Draws the picture of all runs. Returns its path (the caller frees it), or NULL after a message
+ * with the reason. */
 static char *
 draw_picture(const exo_job *job)
 {
@@ -382,7 +383,7 @@ show_results(const exo_job *job, const exo_fit_result *results, const exo_run_ar
     return status;
 }
 
-/* Links delay in the workers, too; what they and the nodes did stays there. */
+/* Emulated links also work on workers, but their statistics are not gathered. */
 static void
 note_what_is_not_gathered(exo_display *display, const exo_job *job,
                           const exo_local_cluster *cluster)

@@ -1,14 +1,15 @@
-/* The schema, from one table of keys. tests/cli/schema.sh holds it against the parser and against
+/* The schema, made from one table of keys. tests/cli/schema.sh compares it with the parser and with
  * every YAML of the repository.
  *
- * It says as much as an editor can use: keys, types, units, choices. What belongs to classes,
- * strategies, models, data sets and codecs is open, as plugins add to it. State: none. */
+ * It covers keys, types, units and choices. Options of classes, strategies, models, data sets and
+ * codecs are not restricted, because plugins add to them. No state. */
 #include "programs/schema.h"
 
 #include <string.h>
 
-/* A key of a kind of mapping. `type`: a name out of `types` below, "#NAME" a mapping of that kind,
- * "{#NAME}" a mapping of such by name, "[TYPE]" a list, "a|b" one of these words. */
+/* A key of one kind of mapping. `type` is a name in `types` below, "#NAME" for a mapping of that
+ * kind, "{#NAME}" for a mapping of names to such mappings, "[TYPE]" for a list, or "a|b" for one of
+ * these words. */
 struct key {
     const char *in, *name, *type, *help;
 };
@@ -146,7 +147,7 @@ static const struct key keys[] = {
 #define NUMBER  "[-+]?[0-9]*\\\\.?[0-9]+([eE][-+]?[0-9]+)?"
 #define OR_NAME ", {\"$ref\": \"#/$defs/variable\"}]}"
 
-/* What a value can be. Numbers may come as text: YAML 1.1 takes 1e-3 for that. */
+/* The types of values. A number may also be a string, because YAML 1.1 reads 1e-3 as a string. */
 static const struct {
     const char *name, *json;
 } types[] = {
@@ -237,7 +238,7 @@ type_json(const char *type, size_t length)
     return json_pack("{s:o}", "enum", words);
 }
 
-/* A mapping of a kind: its keys and no others. */
+/* A mapping of one kind. Unknown keys are not allowed. */
 static json_t *
 kind_json(const char *kind)
 {

@@ -1,4 +1,4 @@
-/* Formats figures, reads what options say. No state. */
+/* Formats figures, and reads values of options: see text.h. No state. */
 #include "programs/text.h"
 
 #include <inttypes.h>
@@ -51,7 +51,7 @@ exo_text_number(double value, int digits, char out[EXO_FIGURE])
     if (isnan(value)) {
         snprintf(out, EXO_FIGURE, "-");
     } else if (fabs(rounded) >= pow(10, digits - 1) &&
-               fabs(rounded) < 1e9) { /* no digit behind the point is due */
+               fabs(rounded) < 1e9) { /* enough digits without any behind the point */
         snprintf(out, EXO_FIGURE, "%.0f", value);
     } else {
         snprintf(out, EXO_FIGURE, "%#.*g", digits, value);

@@ -1,4 +1,5 @@
-/* Looking at a cluster: see where.h. */
+/* Inspection of a cluster: see where.h. Read next: cluster_status.c, cluster_look.c,
+ * cluster_call.c. */
 #include "programs/where.h"
 
 #include <errno.h>
@@ -12,10 +13,12 @@
 #include "base/printable.h"
 
 #define CLOSE_TIMEOUT (2 * EXO_SECOND)
-#define AGAIN         (20 * EXO_MS) /* how often it is asked for an actor that is about to live */
-#define HERE_TIMEOUT  EXO_SECOND    /* of a head on this host, which is there or is not */
+/* interval of the queries for an actor that is still starting */
+#define AGAIN (20 * EXO_MS)
+/* for a head on this host, which either answers or does not exist */
+#define HERE_TIMEOUT EXO_SECOND
 
-/* --- Going there ------------------------------------------------------------------------------ */
+/* --- The visit -------------------------------------------------------------------------------- */
 
 exo_status
 exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job, exo_err *err)
@@ -46,7 +49,7 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
                               : exo_deadline(exo_clock_real(), HERE_TIMEOUT),
                           err);
     if (st != EXO_OK)
-        visit->runtime = NULL; /* it went with the cluster */
+        visit->runtime = NULL; /* a failed join has closed the runtime */
     const char *key = where->head_key ? where->head_key : exo_environment("EXOGYM_HEAD_KEY");
     if ((st == EXO_TIMEOUT || st == EXO_UNSUPPORTED) && far && !key) {
         exo_err reason = *err;
@@ -79,15 +82,16 @@ exo_visit_do(const exo_command_line *line, const struct exo_where *where,
     if (st == EXO_OK)
         return EXO_EXIT_OK;
     exo_report(&err);
-    return EXO_EXIT_FAILURE; /* also for what an actor calls invalid */
+    /* even for EXO_INVAL: it came from an actor, not from the command line */
+    return EXO_EXIT_FAILURE;
 }
 
-/* "restarting", "starting" or "unknown" if the head says so of the actor, and why: see
- * exo_cluster_why. */
+/* Reads the head's answer about an actor (exo_cluster_why). Returns true if the actor is neither
+ * alive nor dead, with its state ("restarting", "starting" or "unknown") and the cause. */
 static bool
 is_between(const char *said, const char *name, char state[16], char cause[512])
 {
-    char shown[1024]; /* as exo_cluster_why has it */
+    char shown[1024]; /* exo_cluster_why escapes the name */
     name = exo_printable(shown, sizeof shown, name, EXO_SHOWN_LINE);
     size_t length = strlen(name);
     const char *line = strstr(said, "\ncause: "), *waits = strstr(said, "\nit waits: ");
@@ -110,7 +114,7 @@ exo_visit_find(exo_visit *visit, const char *space, const char *name, exo_ref *o
     for (;;) {
         char *said = NULL;
         exo_status st = exo_cluster_why(visit->cluster, space, name, visit->deadline, &said, NULL);
-        bool over = st == EXO_TIMEOUT && state[0]; /* what the head said last is why */
+        bool over = st == EXO_TIMEOUT && state[0]; /* report the head's last answer */
         bool between = over || (st == EXO_OK && is_between(said, name, state, cause));
         exo_free(said);
         if (!between)
@@ -189,7 +193,7 @@ exo_print_json(json_t *json, exo_err *err)
     return EXO_OK;
 }
 
-/* Characters of UTF-8. */
+/* The number of characters of a UTF-8 text. */
 static size_t
 width_of(const json_t *cell)
 {
@@ -199,8 +203,7 @@ width_of(const json_t *cell)
     return width;
 }
 
-/* Prints rows as columns; a cell is a text of `cells`, which holds rows * columns of them. Drops
- * it. */
+/* Prints a table. cells: rows * columns texts, row by row. Drops `cells`. */
 static void
 print_table(json_t *cells, size_t columns)
 {
@@ -219,7 +222,7 @@ print_table(json_t *cells, size_t columns)
     json_decref(cells);
 }
 
-/* Names and causes are anybody's. */
+/* Adds a cell. Names and causes are untrusted, so they are escaped. */
 static void
 add_cell(json_t *cells, const char *text)
 {
@@ -246,7 +249,7 @@ add_since(json_t *cells, const json_t *object)
     add_cell(cells, exo_text_seconds(passed < 0 ? 0 : passed, figure));
 }
 
-/* "3/4", "3.2/4 GB": what is free of what there is. */
+/* Adds a cell with the free and the total amount of a resource: "3/4", "3.2/4 GB". */
 static void
 add_amount(json_t *cells, const json_t *node, const char *name)
 {
