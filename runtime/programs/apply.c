@@ -1,4 +1,4 @@
-/* Changing a graph that runs: see apply.h. */
+/* Changes of a running graph: see apply.h. */
 #include "programs/apply.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ enum {
     LARGEST_ANSWER = 4096
 };
 
-/* folder/file; the caller frees it. NULL: no memory. */
+/* folder/file. The caller frees it. NULL: no memory. */
 static char *
 path_of(const char *folder, const char *file)
 {
@@ -40,7 +40,7 @@ path_of(const char *folder, const char *file)
     return path.data;
 }
 
-/* --- Asking ----------------------------------------------------------------------------------- */
+/* --- The asker -------------------------------------------------------------------------------- */
 
 /* Does a run hold the folder's lock? */
 static bool
@@ -55,8 +55,7 @@ is_running(const char *folder)
     return running;
 }
 
-/* Has the run that holds the lock said which graph it runs? It writes a byte into the lock's file
- * then. */
+/* Has the run written graph.yaml? It then writes a byte to the lock's file. */
 static bool
 has_said_graph(const char *folder)
 {
@@ -67,7 +66,7 @@ has_said_graph(const char *folder)
     return said;
 }
 
-/* A run takes the lock a moment before it says which graph it runs. */
+/* Waits for graph.yaml: a run takes the lock a moment before it writes the file. */
 static exo_status
 await_graph(const char *folder, exo_time deadline, exo_err *err)
 {
@@ -82,7 +81,7 @@ await_graph(const char *folder, exo_time deadline, exo_err *err)
     return EXO_OK;
 }
 
-/* The answer to `id`, without the number; NULL: it is not there yet. The caller frees it. */
+/* The answer to the request `id`, without the number; NULL: none yet. The caller frees it. */
 static char *
 read_answer(const char *folder, uint64_t id)
 {
@@ -96,7 +95,7 @@ read_answer(const char *folder, uint64_t id)
     return answer;
 }
 
-/* The graph that runs in the folder; *out is NULL if it does not say. */
+/* Reads the current graph of the run. *out is NULL if the file does not exist. */
 static exo_status
 read_now(const char *folder, exo_graph_spec **out, exo_err *err)
 {
@@ -112,7 +111,7 @@ read_now(const char *folder, exo_graph_spec **out, exo_err *err)
     return st == EXO_NOT_FOUND ? EXO_OK : st;
 }
 
-/* As the run will, but with places in the asker's file. */
+/* Makes the same check as the run, so that errors have places in the asker's file. */
 static exo_status
 check(const char *folder, const exo_graph_spec *next, bool job, exo_err *err)
 {
@@ -141,7 +140,7 @@ leave(const char *path, uint64_t id, const exo_graph_spec *next, exo_err *err)
     return st;
 }
 
-/* The caller frees *answer. */
+/* Waits for the answer. The caller frees *answer. */
 static exo_status
 await_answer(const char *folder, uint64_t id, exo_time deadline, char **answer, exo_err *err)
 {
@@ -157,7 +156,7 @@ await_answer(const char *folder, uint64_t id, exo_time deadline, char **answer, 
     return EXO_OK;
 }
 
-/* What the run says of the text that it read is not about a file that the asker has. */
+/* Removes the place from an answer: the run read graph.next, and the asker has another file. */
 static const char *
 without_place(const char *answer)
 {
@@ -188,15 +187,15 @@ exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time
     if (st == EXO_OK && strcmp(answer, "ok") != 0)
         st = exo_fail(err, EXO_INVAL, "%s: %s", next->source, without_place(answer));
     if (st != EXO_OK && path)
-        exo_dir_unlink(path); /* nobody shall take it later */
+        exo_dir_unlink(path); /* the run must not apply it later */
     exo_free(answer);
     exo_free(path);
     return st;
 }
 
-/* --- Answering -------------------------------------------------------------------------------- */
+/* --- The run ---------------------------------------------------------------------------------- */
 
-/* The graph as it runs, for whoever wants to change it. */
+/* Writes the current graph to graph.yaml, for askers. */
 static exo_status
 say_graph(const char *folder, const exo_graph_spec *graph, exo_err *err)
 {
@@ -226,7 +225,7 @@ exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph
     if (st == EXO_OK && ftruncate(box->lock, 0) != 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path,
                       errno == EINVAL ? "is no plain file: remove it" : exo_dir_reason(errno));
-    if (st == EXO_OK) { /* what a run before left */
+    if (st == EXO_OK) { /* files of an earlier run */
         exo_dir_unlink(next);
         exo_file_sweep(folder, NULL);
     }
@@ -275,7 +274,7 @@ answer(const exo_apply_box *box, exo_status status, const char *reason)
     int length =
         snprintf(text, sizeof text, "%" PRIu64 " %s", box->id, status == EXO_OK ? "ok" : reason);
     if (path)
-        exo_file_write_atomic(path, text, (size_t)length, NULL); /* whoever asked has a deadline */
+        exo_file_write_atomic(path, text, (size_t)length, NULL); /* else the asker times out */
     exo_free(path);
 }
 
@@ -292,7 +291,7 @@ exo_apply_answer(exo_apply_box *box, const exo_change_time *when, exo_status sta
             exo_replay_release(&box->replay);
         if (st == EXO_OK)
             st = say_graph(box->folder, after, &err);
-        if (st != EXO_OK) /* it was made all the same */
+        if (st != EXO_OK) /* the change itself was made */
             EXO_LOG(WARN, GRAPH, "folder=%s a change was made that could not be recorded: %s",
                     box->folder, err.text);
     }
@@ -300,7 +299,7 @@ exo_apply_answer(exo_apply_box *box, const exo_change_time *when, exo_status sta
         answer(box, status, reason);
 }
 
-/* Takes what lies in the folder. The caller frees it. */
+/* Takes the request from the folder. The caller frees the text. */
 static char *
 take_text(exo_apply_box *box)
 {
@@ -329,7 +328,8 @@ keep(exo_apply_box *box, exo_graph_spec *spec, char *text, exo_err *err)
     return EXO_OK;
 }
 
-/* The next of the recorded changes that is due. */
+/* Hands out the next recorded change that is due. Changes that cannot be replayed are skipped with
+ * a warning. */
 static bool
 give_again(exo_apply_box *box, uint64_t step, const exo_graph_spec *now)
 {
@@ -349,7 +349,7 @@ give_again(exo_apply_box *box, uint64_t step, const exo_graph_spec *now)
     return false;
 }
 
-/* What somebody asks for. */
+/* Hands out a graph that an asker left in the folder. */
 static bool
 give_asked(exo_apply_box *box, const exo_graph_spec *now)
 {

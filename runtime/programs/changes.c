@@ -1,4 +1,4 @@
-/* Records of changes: see changes.h. */
+/* Records of changes: see changes.h. Read next: replay.c. */
 #include "programs/changes.h"
 
 #include <inttypes.h>
@@ -72,7 +72,7 @@ exo_changes_expand(const exo_graph_spec *graph, exo_config_doc **out, exo_err *e
 
 /* --- Differences ------------------------------------------------------------------------------ */
 
-/* The list of changes that a comparison fills; `st` is its first error. */
+/* A list of changes that a comparison fills. `st` is the first error. */
 struct record {
     exo_config *list;
     exo_status st;
@@ -109,7 +109,7 @@ exo_changes_edge(exo_config *edges, const char *name)
 
 static void compare(struct record *r, const char *path, exo_config *a, exo_config *b);
 
-/* Edges are known by their names, wherever they stand. */
+/* Compares lists of edges by name, whatever their order. */
 static void
 compare_edges(struct record *r, exo_config *a, exo_config *b)
 {
@@ -183,7 +183,7 @@ exo_changes_of(const char *folder)
     return changes;
 }
 
-/* Was it made after a later step than `step`? */
+/* Was the change made after a later step than `step`? */
 static bool
 is_later(exo_config *entry, int64_t step)
 {
@@ -192,9 +192,9 @@ is_later(exo_config *entry, int64_t step)
            made > (uint64_t)step;
 }
 
-/* The list `changes`, which is made if there is none. What was changed after later steps than
- * `step` was undone: the run went on from an older checkpoint, and was changed otherwise before it
- * came there again. */
+/* Makes the list `changes` without entries of later steps than `step`. These were undone: the run
+ * was resumed from an older checkpoint, and changed in another way before it reached their steps
+ * again. */
 static exo_status
 list_of(exo_config *root, int64_t step, exo_config **out, exo_err *err)
 {
@@ -229,7 +229,7 @@ add_head(exo_config *entry, const exo_change_time *when, exo_err *err)
     return st;
 }
 
-/* What a job that goes on needs to be changed so again. */
+/* Adds the graph after the change, from which a resumed job replays it. */
 static exo_status
 add_graph(exo_config *entry, exo_config *graph, exo_err *err)
 {

@@ -1,4 +1,4 @@
-/* `exogym call`, `exogym spawn`: actors from the shell. */
+/* `exogym call`, `exogym spawn`: actors from the shell. Read next: where.h. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,8 @@ struct call_args {
     bool raw;
 };
 
-/* UTF-8 without control characters but newlines and tabs. */
+/* The reply as a string; NULL unless it is UTF-8 without control characters other than line breaks
+ * and tabs. */
 static json_t *
 as_text(const exo_payload *reply)
 {
@@ -25,10 +26,10 @@ as_text(const exo_payload *reply)
     for (size_t i = 0; i < reply->size; i++)
         if (data[i] < 32 && data[i] != '\n' && data[i] != '\t' && data[i] != '\r')
             return NULL;
-    return json_stringn(reply->size ? reply->data : "", reply->size); /* NULL: it is not UTF-8 */
+    return json_stringn(reply->size ? reply->data : "", reply->size); /* NULL: not UTF-8 */
 }
 
-/* As hexdump -C does. */
+/* Prints bytes in the format of hexdump -C. */
 static void
 print_bytes(const exo_payload *reply)
 {
@@ -174,10 +175,10 @@ struct spawn_lists {
     exo_resource resources[MAX_RESOURCES];
     exo_lane_opts lanes;
     char names[MAX_RESOURCES][64];
-    char **plugins; /* whole paths: workers are elsewhere */
+    char **plugins; /* absolute paths: workers have other working directories */
 };
 
-/* The index of `word` among those of `list`, "a|b|c", of which it is one; 0: NULL. */
+/* The index of `word` in `list`, "a|b|c"; 0 if `word` is NULL. The word must be in the list. */
 static int
 index_of(const char *list, const char *word)
 {
@@ -210,8 +211,8 @@ read_lists(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_lis
     for (size_t i = 0; st == EXO_OK && i < args->plugins.length; i++) {
         char path[4096];
         const char *whole = realpath(args->plugins.items[i], path);
-        lists->plugins[i] =
-            exo_strdup(whole ? whole : args->plugins.items[i]); /* it may be at the worker only */
+        /* the file may exist on the worker's host only */
+        lists->plugins[i] = exo_strdup(whole ? whole : args->plugins.items[i]);
     }
     opts->resources = lists->resources;
     opts->num_resources = args->resources.length;

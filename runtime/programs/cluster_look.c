@@ -1,4 +1,4 @@
-/* `exogym kill`, `exogym why`, `exogym dump`, `exogym logs`, `exogym stop`. */
+/* `exogym kill`, `exogym why`, `exogym dump`, `exogym logs`, `exogym stop`. Read next: where.h. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "programs/show.h"
 #include "programs/where.h"
 
-/* Of the commands about one actor. */
+/* The arguments of the commands about one actor. */
 struct name_args {
     struct exo_where where;
     const char *name, *space, *cause;
@@ -224,7 +224,7 @@ print_line(const struct logs_args *args, const char *line, size_t length, exo_er
     return EXO_OK;
 }
 
-/* The head's reply: the number of lines so far, and the lines. */
+/* Prints the head's reply: the number of lines so far, then the lines. */
 static exo_status
 print_lines(const struct logs_args *args, const exo_payload *reply, uint64_t *known, exo_err *err)
 {
@@ -243,7 +243,7 @@ print_lines(const struct logs_args *args, const exo_payload *reply, uint64_t *kn
     return st;
 }
 
-/* A name that was mistyped would look like a node that is quiet. */
+/* Checks the name, because a mistyped one would look like a quiet node. */
 static exo_status
 check_node(exo_visit *visit, const char *name, exo_err *err)
 {
@@ -265,7 +265,8 @@ logs(exo_visit *visit, const void *arguments, exo_err *err)
 {
     const struct logs_args *args = arguments;
     exo_ref head = {0};
-    uint64_t words[2] = {0, 1}; /* lines that are known; it does not wait for others */
+    /* the number of known lines; 1: reply at once, without a wait for more */
+    uint64_t words[2] = {0, 1};
     exo_status st = args->node ? check_node(visit, args->node, err) : EXO_OK;
     if (st == EXO_OK)
         st = exo_cluster_head(visit->cluster, visit->deadline, &head, err);
@@ -276,12 +277,13 @@ logs(exo_visit *visit, const void *arguments, exo_err *err)
                             &reply, err);
         if (st == EXO_OK)
             st = print_lines(args, reply, &words[0], err);
-        bool all = reply && reply->size == sizeof words[0]; /* a reply has some of them only */
+        /* a reply without lines is the last one: each reply has only some of them */
+        bool all = reply && reply->size == sizeof words[0];
         exo_future_drop(&future);
         again = args->follow || !all;
         if (all) {
             words[1] = 0;
-            visit->deadline = INT64_MAX; /* a quiet log is no failure */
+            visit->deadline = INT64_MAX; /* a quiet log is not an error */
         }
     }
     return st;
@@ -325,8 +327,8 @@ struct stop_args {
     struct exo_where where;
 };
 
-/* A descriptor that tells of the end of a process that `object`, a node or the listing itself,
- * names; -1: it is not on this host. */
+/* Returns a descriptor that reports the end of a process, given by its entry in the listing (a
+ * node, or the listing itself for the head); -1: the process is not on this host. */
 static int
 watch_process(const json_t *object)
 {
@@ -337,7 +339,8 @@ watch_process(const json_t *object)
     return host && strcmp(host, boot) == 0 ? exo_process_watch(pid, exo_process_start(pid)) : -1;
 }
 
-/* With a deadline that is over it only closes the descriptor. */
+/* Waits for a process to end, and closes the descriptor. With a deadline in the past it only closes
+ * the descriptor. */
 static exo_status
 await_end(int process, exo_time deadline, exo_err *err)
 {
@@ -349,8 +352,8 @@ await_end(int process, exo_time deadline, exo_err *err)
     return n > 0 ? EXO_OK : exo_fail(err, EXO_TIMEOUT, "not all processes have ended yet");
 }
 
-/* The processes of this host have not only left but ended when it is over, so that others can take
- * their place. */
+/* Stops the cluster. Waits until the processes of this host have ended, not only left, so that new
+ * ones can take their place. */
 static exo_status
 stop(exo_visit *visit, const void *arguments, exo_err *err)
 {
@@ -377,7 +380,7 @@ stop(exo_visit *visit, const void *arguments, exo_err *err)
     exo_future_drop(&future);
     if (st == EXO_OK)
         st = exo_cluster_wait(visit->cluster, 0, visit->deadline, err);
-    if (st == EXO_PEER_LOST) /* the head: as it was told */
+    if (st == EXO_PEER_LOST) /* the loss of the head is expected */
         st = EXO_OK;
     for (i = 0; i < count; i++) {
         exo_status ended =

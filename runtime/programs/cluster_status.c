@@ -1,4 +1,5 @@
-/* `exogym status`: what a cluster has and does, on one page; or how a run of this host goes. */
+/* `exogym status`: an overview of a cluster; or the state of a run on this host. Read next:
+ * run_report.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ struct status_args {
     const char *run;
 };
 
-/* Of how many objects of a list the state is `state`. */
+/* The number of objects in a list whose state is `state`. */
 static size_t
 count(const json_t *list, const char *state)
 {
@@ -39,7 +40,7 @@ held(const json_t *peer, const char *what)
     return (long long)json_integer_value(json_object_get(peer, what));
 }
 
-/* What each process holds of the head, or of another one, as far as there are quotas for it. */
+/* Prints what each process holds of the head, or of another process, where quotas limit it. */
 static void
 print_peers(const json_t *peers)
 {
@@ -65,7 +66,7 @@ print_peers(const json_t *peers)
     }
 }
 
-/* How each job goes that says so. */
+/* Prints the reports of the jobs that have one. */
 static void
 print_reports(const json_t *jobs)
 {
@@ -112,7 +113,7 @@ status(exo_visit *visit, const void *arguments, exo_err *err)
     return EXO_OK;
 }
 
-/* For people. */
+/* The state of a run, for people. */
 static const char *
 state_text(const json_t *run)
 {
@@ -124,7 +125,7 @@ state_text(const json_t *run)
     return state ? state : "ended";
 }
 
-/* Asks nobody: what runs say lies in their folders. */
+/* Prints the reports in the runs' folders. Needs no cluster. */
 static int
 status_of_run(const struct status_args *args)
 {

@@ -1,5 +1,5 @@
-/* `exogym data`: the public data sets, what of them is here, fetching them, and making text into
- * tokens (data_tokenize.c). */
+/* `exogym data`: lists and fetches the public data sets, and makes text into tokens
+ * (data_tokenize.c). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "programs/data_tokenize.h"
 #include "programs/text.h"
 
-/* How many of a set's files are in its folder, whole. */
+/* The number of a set's files that are in its folder in full size. */
 static size_t
 files_here(const exo_data_source *source, const char *folder)
 {
@@ -105,7 +105,7 @@ struct data_args {
     struct exo_tokenize_args tokenize;
 };
 
-/* Do the words fit the action? */
+/* Checks the words against the action. */
 static exo_status
 check_args(const struct data_args *args, exo_err *err)
 {

@@ -1,4 +1,4 @@
-/* See data_tokenize.h. */
+/* `exogym data tokenize`: see data_tokenize.h. */
 #include "programs/data_tokenize.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ exo_tokenize_option(const struct exo_tokenize_args *args)
                               : NULL;
 }
 
-/* "100M", "64k", "1G" or "5000"; 0: not given. */
+/* Reads "100M", "64k", "1G" or "5000"; 0 if the option was not given. */
 static exo_status
 read_shard_size(const char *text, uint64_t *out, exo_err *err)
 {

@@ -1,4 +1,5 @@
-/* Where a decoder's numbers come from: see decoder_source.h. */
+/* Reads a decoder's parameters: see decoder_source.h. Read next: checkpoint.h,
+ * nn/pretrained/safetensors.h. */
 #include "programs/decoder_source.h"
 
 #include <inttypes.h>
@@ -36,7 +37,7 @@ exists(const char *folder, const char *file)
     return join(path, NULL, folder, file) == EXO_OK && access(path, R_OK) == 0;
 }
 
-/* --- What a folder is ------------------------------------------------------------------------- */
+/* --- The source's files ----------------------------------------------------------------------- */
 
 static exo_status
 read_json(const char *path, json_t **out, exo_err *err)
@@ -57,7 +58,7 @@ read_json(const char *path, json_t **out, exo_err *err)
     return EXO_OK;
 }
 
-/* The model that the run's config.json names, with its options. */
+/* Makes the model that the run's config.json names, with its options. */
 static exo_status
 build_model(exo_decoder_source *s, const json_t *config, exo_err *err)
 {
@@ -84,8 +85,8 @@ build_model(exo_decoder_source *s, const json_t *config, exo_err *err)
     return st;
 }
 
-/* The newest checkpoint of a run that has no model yet. One that is damaged is not passed over
- * silently. */
+/* Finds the newest checkpoint of a run without a final model. A damaged checkpoint is an error, and
+ * not passed over silently. */
 static exo_status
 find_checkpoint(exo_decoder_source *s, exo_err *err)
 {
@@ -108,7 +109,7 @@ find_checkpoint(exo_decoder_source *s, exo_err *err)
     return EXO_OK;
 }
 
-/* A run's folder, finished or not, or one of its checkpoints. */
+/* Finds the files of a run's folder, finished or not, or of one of its checkpoints. */
 static exo_status
 find_values(exo_decoder_source *s, exo_err *err)
 {
@@ -119,7 +120,7 @@ find_values(exo_decoder_source *s, exo_err *err)
             st = join(s->config, err, s->path, "../../config.json");
         if (st == EXO_OK)
             st = exo_checkpoint_verify(s->path, err);
-        if (st == EXO_INVAL) /* it is the file that is wrong, not the command */
+        if (st == EXO_INVAL) /* the file is wrong, not the command */
             st = err->code = EXO_FAILED;
         return st;
     }
@@ -131,7 +132,7 @@ find_values(exo_decoder_source *s, exo_err *err)
     return find_checkpoint(s, err);
 }
 
-/* --- Numbers ---------------------------------------------------------------------------------- */
+/* --- Parameters ------------------------------------------------------------------------------- */
 
 static const exo_safetensor *
 find_tensor(const exo_safetensors *file, const char *prefix, const char *name)
@@ -156,8 +157,8 @@ check_tensor(const exo_safetensor *t, const exo_param_info *info, const char *pa
                     t ? "does not have" : "has no", prefix, info->name);
 }
 
-/* Are the tensors there that config.json claims? Asked before there is memory for them: a short
- * file can claim much. */
+/* Checks that the files have the tensors that config.json describes. This happens before their
+ * memory is allocated, because a short file can claim large sizes. */
 static exo_status
 check_claims(const exo_decoder_source *s, exo_err *err)
 {
@@ -175,7 +176,8 @@ check_claims(const exo_decoder_source *s, exo_err *err)
     return st;
 }
 
-/* Adds `weight` times a file's values to the parameters. */
+/* Adds `weight` times a file's values to the parameters. With weight 1, and for frozen parameters,
+ * it copies the values. */
 static exo_status
 add_values(exo_params *params, const char *path, const char *prefix, float weight, exo_err *err)
 {
@@ -199,7 +201,7 @@ add_values(exo_params *params, const char *path, const char *prefix, float weigh
     return st;
 }
 
-/* The mean over the nodes, as the result of a run is. */
+/* Computes the mean over the nodes, as at the end of a run. */
 static exo_status
 read_checkpoint(exo_decoder_source *s, exo_err *err)
 {
@@ -221,7 +223,7 @@ read_checkpoint(exo_decoder_source *s, exo_err *err)
     return st;
 }
 
-/* The model that a run ended with says what its numbers hash to. */
+/* Reads the final model of a run and checks its values against the hash in the file. */
 static exo_status
 read_model(exo_decoder_source *s, exo_err *err)
 {
@@ -230,7 +232,7 @@ read_model(exo_decoder_source *s, exo_err *err)
     exo_status st = add_values(s->params, s->values, "", 1.0f, err);
     if (st == EXO_OK)
         st = exo_state_read_metadata(s->values, EXO_MODEL_SHA256, &expected, err);
-    if (st == EXO_NOT_FOUND) /* of a version that did not say it */
+    if (st == EXO_NOT_FOUND) /* an earlier version wrote no hash */
         return EXO_OK;
     if (st == EXO_OK)
         st = exo_hash_init(&hash, err);
@@ -248,7 +250,7 @@ read_model(exo_decoder_source *s, exo_err *err)
     return st;
 }
 
-/* What is to be done about a run's own model that is damaged. */
+/* Adds advice to an error about a run's damaged final model. */
 static exo_status
 advise(const exo_decoder_source *s, exo_status st, exo_err *err)
 {
@@ -291,7 +293,8 @@ exo_decoder_source_open(exo_decoder_source *s, const char *path, exo_err *err)
             st = read_json(s->config, &s->json, err);
         s->pretrained = st == EXO_OK && json_object_get(s->json, "model_type");
     }
-    if (exists(s->path, "adapter_config.json")) /* which is refused, whatever else is there */
+    /* an adapter: exo_decoder_load refuses it, whatever other files there are */
+    if (exists(s->path, "adapter_config.json"))
         s->pretrained = true;
     if (st != EXO_OK)
         return st;

@@ -1,6 +1,6 @@
 /* The system calls that a head may make. The kernel refuses all others after exo_filter_install.
  * The head answers its peers with these calls only, so an attacker who runs code in the head cannot
- * start a program, access another process or leave the host's network filters.
+ * start a program, access another process or bypass the host's network filters.
  *
  * exogym-filter.c has the list with a reason for each call. docs/security.md shows how a refused
  * call is reported. */

@@ -1,4 +1,4 @@
-/* exogym-head: the process that knows a cluster's names, nodes and jobs. Read next: exogym-node.c,
+/* exogym-head: the process that keeps a cluster's names, nodes and jobs. Read next: exogym-node.c,
  * runtime/cluster/head.h. */
 #include "programs/exogym-node.h"
 
@@ -14,9 +14,10 @@ head_program(const exo_command_line *line)
     exo_err err = {0};
     static exo_node_options node;
     const struct exo_node_args *args = line->args;
-    mallopt(M_ARENA_MAX,
-            1); /* its threads seldom meet there, and what each freed would stay with it */
-    if (!exo_environment("EXOGYM_DUMPABLE")) /* before it reads a key */
+    /* the threads rarely contend for the allocator, and separate arenas would keep freed memory */
+    mallopt(M_ARENA_MAX, 1);
+    /* no core dumps and no tracing, from before the first key is read */
+    if (!exo_environment("EXOGYM_DUMPABLE"))
         prctl(PR_SET_DUMPABLE, 0);
     if (exo_node_read(&node, args, EXO_ROLE_HEAD, &err) != EXO_OK)
         return exo_report_usage(line->command, &err);

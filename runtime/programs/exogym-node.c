@@ -1,4 +1,4 @@
-/* A process of a cluster that is there until it is told to end: see exogym-node.h.
+/* A process that stays in a cluster until it is told to end: see exogym-node.h.
  *
  * SIGTERM, SIGINT and SIGHUP are blocked in every thread but one, which waits for them and
  * interrupts the wait of the main thread. */
@@ -16,7 +16,7 @@
 
 #define CLOSE_TIMEOUT (10 * EXO_SECOND)
 
-/* The signals that end a node; a thread of exo_node_stay takes them. */
+/* Blocks the signals that end a node in all threads; a thread of exo_node_stay waits for them. */
 static sigset_t
 block_signals(void)
 {
@@ -24,12 +24,12 @@ block_signals(void)
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGHUP); /* where it is ignored (nohup), it never comes */
+    sigaddset(&signals, SIGHUP); /* an ignored SIGHUP (nohup) is never delivered */
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     return signals;
 }
 
-/* What is left of it otherwise. */
+/* Removes a temporary folder, which would otherwise be left behind. */
 static void
 clean(const exo_node_options *node)
 {
@@ -37,7 +37,7 @@ clean(const exo_node_options *node)
         exo_folder_remove(node->opts.folder);
 }
 
-/* The process ends with its parent: at once if that is gone already. */
+/* Ends the process with its parent. Fails if the parent is already gone. */
 static exo_status
 tie_to_parent(const exo_node_options *node, const char *text, exo_err *err)
 {
@@ -45,7 +45,7 @@ tie_to_parent(const exo_node_options *node, const char *text, exo_err *err)
     long parent = strtol(text, &end, 10);
     if (!*text || *end || parent < 1 || parent > INT_MAX)
         return exo_fail(err, EXO_INVAL, "--parent: expected a process number, got '%.40s'", text);
-    block_signals(); /* so that it finds us ready to clean up */
+    block_signals(); /* a signal of the parent's end must not skip the clean-up */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() == (pid_t)parent)
         return EXO_OK;
@@ -90,8 +90,8 @@ exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_clus
     if (st == EXO_OK && args->peer_timeout)
         st =
             exo_text_read_time(args->peer_timeout, "--peer-timeout", &node->opts.peer_timeout, err);
-    if (st == EXO_OK && args->peer_timeout &&
-        node->opts.peer_timeout < EXO_MS) /* 0 would be the usual one */
+    /* 0 would mean the default */
+    if (st == EXO_OK && args->peer_timeout && node->opts.peer_timeout < EXO_MS)
         return exo_fail(err, EXO_INVAL, "--peer-timeout: '%.40s' is too short", args->peer_timeout);
     if (st == EXO_OK && args->grace)
         st = exo_text_read_time(args->grace, "--grace", &node->grace, err);
@@ -138,7 +138,7 @@ listen_main(void *argument)
     return NULL;
 }
 
-/* --- Staying ---------------------------------------------------------------------------------- */
+/* --- The stay --------------------------------------------------------------------------------- */
 
 static exo_status
 stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FILE *ready,
@@ -150,7 +150,7 @@ stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FIL
                                      exo_deadline(exo_clock_real(), patience), err);
     if (st != EXO_OK) {
         clean(node);
-        _exit(exo_report(err)); /* the runtime went with it */
+        _exit(exo_report(err)); /* the runtime's threads end with the process */
     }
     if (joined)
         joined(context, cluster);
@@ -167,9 +167,10 @@ stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FIL
         EXO_OK) {
         fprintf(stderr, "%s: %s\n", exo_program()->name, late.text);
         clean(node);
-        _exit(EXO_EXIT_FAILURE); /* what still runs may use anything */
+        _exit(EXO_EXIT_FAILURE); /* running methods may still use any memory */
     }
-    pthread_mutex_lock(&l->lock); /* for good: a signal finds no cluster any more */
+    /* never unlocked: a late signal must not find the freed cluster */
+    pthread_mutex_lock(&l->lock);
     exo_cluster_free(&cluster);
     clean(node);
     return st == EXO_CLOSED ? EXO_OK : st;
@@ -186,7 +187,7 @@ exo_node_stay(const exo_node_options *node, FILE *ready,
     l.node = node;
     l.signals = block_signals();
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that file */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of a file's size fails instead */
     if (pthread_create(&thread, NULL, listen_main, &l) != 0)
         return exo_fail(err, EXO_FAILED, "no thread can be started");
     pthread_detach(thread);

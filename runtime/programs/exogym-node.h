@@ -106,9 +106,10 @@ typedef struct exo_node_options {
 exo_status exo_node_read(exo_node_options *node, const struct exo_node_args *args,
                          exo_cluster_role role, exo_err *err);
 
-/* Joins the cluster, prints a line on `ready` and closes it. Blocks until SIGTERM or SIGINT, a
- * request to end, or the final loss of the head (PEER_LOST). Leaves the cluster before it returns;
- * if actors do not end in time, the process ends at once instead. `joined` may be NULL. */
+/* Joins the cluster and prints a line on `ready`. Blocks until SIGTERM, SIGINT or SIGHUP, a request
+ * to end, or the final loss of the head (PEER_LOST). Leaves the cluster before it returns; if
+ * actors do not end in time, the process ends at once instead. If it cannot join, the process ends,
+ * too. `joined` may be NULL. */
 exo_status exo_node_stay(const exo_node_options *node, FILE *ready,
                          void (*joined)(void *context, const exo_cluster *cluster), void *context,
                          exo_err *err);

@@ -1,10 +1,10 @@
 /* The watcher of a worker: a process without threads that only waits, so that it survives when the
  * worker is killed.
  *
- * It copies the worker's output to standard error and to a log, and forwards SIGTERM and SIGINT.
- * When the worker fails, the watcher tells the head the reason: the signal or status, the running
- * methods (flight.h), and the last lines. If the watcher is killed, the worker ends, too. Read
- * next: exogym-watcher.c. */
+ * It copies the worker's output to standard error and to a log, and forwards SIGTERM, SIGINT and
+ * SIGHUP. When the worker fails, the watcher tells the head the reason: the signal or status, the
+ * running methods (flight.h), and the last lines of output. If the watcher is killed, the kernel
+ * kills the worker. Read next: exogym-watcher.c. */
 #ifndef EXO_PROGRAMS_WATCHER_H
 #define EXO_PROGRAMS_WATCHER_H
 

@@ -1,5 +1,5 @@
-/* exogym-worker: a process that hosts actors of a cluster, under a watcher that tells the head why
- * it ended. Read next: exogym-watcher.h, exogym-node.c, runtime/cluster/worker.h. */
+/* exogym-worker: a process that hosts actors of a cluster, under a watcher that reports its end to
+ * the head. Read next: exogym-watcher.h, exogym-node.c, runtime/cluster/worker.h. */
 #include <exogym/plugin.h>
 
 #include "base/plugin_dir.h"
@@ -21,7 +21,7 @@ worker_program(const exo_command_line *line)
     if (st != EXO_OK)
         return exo_report(&err);
     if (!watched.page)
-        return status; /* we are the watcher, and it is over */
+        return status; /* this is the watcher, and the worker has ended */
     node.opts.name = watched.name;
     node.opts.log = watched.log;
     exo_plugin_set_dir(args->plugin_dir);

@@ -1,5 +1,5 @@
-/* `exogym export`: a decoder that a run trained, or a checkpoint of it, as a Hugging Face
- * directory. One thread. Read next: exogym/decoder.h. */
+/* `exogym export`: writes a run's decoder, or that of a checkpoint, as a Hugging Face directory.
+ * One thread. Read next: exogym/decoder.h, export_files.c. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@ struct export_args {
     const char *source, *folder, *dtype, *shard_size, *tokenizer;
 };
 
-/* How texts are generated, of a directory whose config.json says it: the new one says nothing of
- * it. */
+/* Writes generation_config.json for a directory that has its settings in config.json, because the
+ * new config.json does not repeat them. */
 static exo_status
 write_generation(const char *from, const char *folder, bool *written, exo_err *err)
 {
@@ -37,7 +37,7 @@ write_generation(const char *from, const char *folder, bool *written, exo_err *e
     return st;
 }
 
-/* "exogym: left out: a, b". */
+/* Prints "exogym: left out: a, b". */
 static void
 say(const char *what, const exo_text *names)
 {
@@ -48,7 +48,7 @@ say(const char *what, const exo_text *names)
     fputc('\n', stderr);
 }
 
-/* All but the weights of the directory that the model is, or began with. */
+/* Carries the files, except the weights, of the directory that the model is or began with. */
 static exo_status
 carry_files(const struct export_args *args, const exo_decoder_tokenizer *t, exo_carried *carried,
             exo_err *err)
@@ -65,12 +65,13 @@ carry_files(const struct export_args *args, const exo_decoder_tokenizer *t, exo_
     return st;
 }
 
-/* The tokenizer that is named, or the run's. */
+/* Writes the tokenizer that is named, or the run's. */
 static exo_status
 write_tokenizer(const exo_tokenizer *tokenizer, const struct export_args *args,
                 exo_carried *carried, exo_err *err)
 {
-    /* What was beside it is written with it, or taken away. */
+    /* none of these is stale: exo_export_tokenizer wrote those that the tokenizer has, and removed
+     * the others */
     static const char *const written[] = {"tokenizer.json",          "tokenizer_config.json",
                                           "special_tokens_map.json", "chat_template.jinja",
                                           "chat_template.json",      "generation_config.json"};
@@ -81,7 +82,8 @@ write_tokenizer(const exo_tokenizer *tokenizer, const struct export_args *args,
     return st;
 }
 
-/* A tokenizer that cannot be had is none, unless it was named: it can be named then. */
+/* Finds the tokenizer. If none can be read, the export goes on without one, unless it was named
+ * explicitly. */
 static exo_status
 find_tokenizer(exo_decoder_tokenizer *t, const exo_decoder_source *s,
                const struct export_args *args, exo_err *err)
@@ -95,7 +97,7 @@ find_tokenizer(exo_decoder_tokenizer *t, const exo_decoder_source *s,
     return EXO_OK;
 }
 
-/* What goes with the model. */
+/* Writes the files beside the model. */
 static exo_status
 write_rest(const exo_decoder_tokenizer *t, const struct export_args *args, bool *found,
            exo_err *err)
@@ -115,7 +117,7 @@ write_rest(const exo_decoder_tokenizer *t, const struct export_args *args, bool 
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-/* "5GB", "500 MiB": bytes. */
+/* Reads bytes with a unit: "5GB", "500 MiB". */
 static exo_status
 read_size(const char *text, size_t *out, exo_err *err)
 {

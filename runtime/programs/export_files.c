@@ -1,4 +1,4 @@
-/* See export_files.h. */
+/* Files beside a model's weights: see export_files.h. */
 #include "programs/export_files.h"
 
 #include <dirent.h>
@@ -22,7 +22,7 @@ enum {
 #define GENERATION "generation_config.json"
 #define TEMPLATES  "additional_chat_templates"
 
-/* What belongs to a tokenizer, or has its numbers. */
+/* The files that belong to a tokenizer or contain its token numbers. */
 static const char *const tokenizers_files[] = {"tokenizer.json",
                                                "tokenizer_config.json",
                                                "special_tokens_map.json",
@@ -44,14 +44,14 @@ enum {
     NUM_TOKENIZERS_FILES = sizeof tokenizers_files / sizeof *tokenizers_files
 };
 
-/* A walk through one folder, and those in it. */
+/* A walk through a folder and its subfolders. */
 struct walk {
     exo_carry what;
-    struct stat target; /* may lie within the source */
+    struct stat target; /* the target folder, which may lie within the source */
     exo_carried *out;
 };
 
-/* The place of a name in the list above, or its length. */
+/* The index of a name in the list above; the list's length if it is not there. */
 static size_t
 find_tokenizers_file(const char *name)
 {
@@ -93,8 +93,8 @@ ends_with(const char *name, const char *ending)
     return length >= end && strcmp(name + length - end, ending) == 0;
 }
 
-/* Weights by their usual endings, and their indexes: those of another time beside the ones that are
- * written would be taken for them. */
+/* Recognizes weights and their indexes by their usual endings. They are not carried, because
+ * readers would take old weights beside the new ones for these. */
 static bool
 is_weights(const char *name)
 {
@@ -107,7 +107,7 @@ is_weights(const char *name)
     return false;
 }
 
-/* What the model itself writes. */
+/* Recognizes the files that exo_decoder_save writes. */
 static bool
 is_ours(const char *name)
 {
@@ -138,7 +138,7 @@ copy_file(struct walk *w, const char *inside, const char *name, const char *from
                   st == EXO_DAMAGED ? " (larger than 256 MiB)" : " (cannot be read)");
         return EXO_OK;
     }
-    exo_text folder = {0}; /* made only when there is something to put into it */
+    exo_text folder = {0}; /* made only once there is a file for it */
     exo_text_add(&folder, "%.*s", (int)(strrchr(to, '/') - to), to);
     st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
                        : exo_folder_make(folder.data, err);
@@ -152,7 +152,7 @@ copy_file(struct walk *w, const char *inside, const char *name, const char *from
 static exo_status walk_folder(struct walk *w, const char *inside, const char *from, const char *to,
                               int depth, exo_err *err);
 
-/* One entry of a folder, which is called `inside` in what is left out ("" or "folder/"). */
+/* Copies one entry of a folder. inside: the folder's path in messages, "" or "folder/". */
 static exo_status
 walk_entry(struct walk *w, const char *inside, const char *name, const char *from, const char *to,
            int depth, exo_err *err)
@@ -187,7 +187,8 @@ walk_entry(struct walk *w, const char *inside, const char *name, const char *fro
     return EXO_OK;
 }
 
-/* Of the folder itself: what the model writes, and what is a tokenizer's. */
+/* Is an entry of the top folder to be carried? Not if the model writes it, or if it belongs to
+ * another tokenizer. */
 static bool
 is_wanted(struct walk *w, const char *name)
 {
@@ -238,7 +239,7 @@ walk_folder(struct walk *w, const char *inside, const char *from, const char *to
             st = walk_entry(w, inside, name, source.data, target.data, depth, err);
         exo_free(source.data);
         exo_free(target.data);
-        (free)(entries[i]); /* scandir's */
+        (free)(entries[i]); /* scandir allocates with malloc */
     }
     (free)(entries);
     return st;
@@ -260,9 +261,9 @@ exo_carry_files(const char *from, const char *to, exo_carry what, exo_carried *o
     return walk_folder(&w, "", from, to, 0, err);
 }
 
-/* --- What lay there before -------------------------------------------------------------------- */
+/* --- Files of an earlier export --------------------------------------------------------------- */
 
-/* additional_chat_templates: its files, and the folder if nothing else is in it. */
+/* Removes the .jinja files of additional_chat_templates, and the folder if it is empty then. */
 static int
 remove_templates(int at)
 {

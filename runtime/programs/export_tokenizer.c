@@ -1,4 +1,4 @@
-/* Tokenizers of exported models. */
+/* Tokenizers of exported models: see export_tokenizer.h. */
 #include "programs/export_tokenizer.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ write_json(const char *folder, const char *file, json_t *json, exo_err *err)
     return st;
 }
 
-/* Under `key` the token's text, if there is one. */
+/* Sets `key` to the token's text, if there is such a token. */
 static exo_status
 set_text(json_t *json, const char *key, const exo_tokenizer *tokenizer, int32_t token, exo_err *err)
 {
@@ -58,7 +58,7 @@ exo_export_generation(const char *folder, json_t *json, exo_err *err)
     return write_json(folder, "generation_config.json", json, err);
 }
 
-/* Has the tokenizer brought one? */
+/* Did the tokenizer come with a tokenizer_config.json? */
 static bool
 has_config(const char *folder)
 {

@@ -1,5 +1,5 @@
-/* `exogym generate`: a decoder goes on with a prompt; its text appears token by token. One thread.
- * Read next: exogym/generate.h. */
+/* `exogym generate`: continues a prompt with a decoder and prints the text token by token. One
+ * thread. Read next: exogym/generate.h, generate_text.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -24,7 +24,7 @@
 
 enum {
     MAX_SAMPLES = 4096,
-    AT_ONCE = 16, /* samples that are generated together */
+    AT_ONCE = 16, /* samples that are generated in one batch */
     MAX_PROMPT = 1 << 24
 };
 
@@ -35,22 +35,22 @@ struct generate_args {
     bool json;
 };
 
-/* What the command works with. */
+/* The state of the command. */
 struct generation {
     const struct generate_args *args;
     exo_decoder_source source;
     exo_tokenizer *tokenizer;
-    const char *folder; /* whose generation_config.json counts; NULL: there is none */
-    bool numbers;       /* and its numbers of tokens, too                           */
+    const char *folder; /* the folder with the generation_config.json that applies; NULL: none */
+    bool numbers;       /* its token numbers apply, too */
     exo_generator *generator;
     exo_weight_format weights;
     exo_sampling sampling;
-    int32_t begin; /* of a text without a prompt, or -1 */
+    int32_t begin; /* first token of a text without a prompt, or -1 */
     int32_t ends[EXO_MAX_STOP_TOKENS];
     size_t num_ends;
-    char *prompt; /* its text */
+    char *prompt; /* the prompt's text */
     size_t prompt_size;
-    int32_t *tokens; /* of the prompt */
+    int32_t *tokens; /* (num_tokens) of the prompt */
     size_t num_tokens;
     exo_sample_text *texts; /* (samples) */
     size_t samples;
@@ -138,8 +138,8 @@ add_end(struct generation *g, int32_t token, const exo_decoder_spec *spec)
         g->ends[g->num_ends++] = token;
 }
 
-/* Numbers that the directory names are those of its own tokenizer: with another they would be any
- * tokens. */
+/* Takes the token numbers that the directory names, if they are numbers of this tokenizer: in
+ * another tokenizer they would stand for arbitrary tokens. */
 static void
 take_numbers(struct generation *g, const exo_generation_defaults *d, const exo_decoder_spec *spec)
 {
@@ -162,8 +162,8 @@ take_numbers(struct generation *g, const exo_generation_defaults *d, const exo_d
         g->begin = exo_tokenizer_begin(g->tokenizer);
 }
 
-/* What the command line leaves open is as the model's directory says, else as the help does. Texts
- * end where the directory says, and at the tokenizer's end token. */
+/* Options that are not given come from the model's directory, else they keep the defaults that the
+ * help names. Texts end at the directory's end tokens, and at the tokenizer's. */
 static exo_status
 take_defaults(struct generation *g, exo_err *err)
 {
@@ -238,7 +238,8 @@ read_prompt(struct generation *g, exo_err *err)
     return st;
 }
 
-/* Without a prompt the text begins as the tokenizer begins one, or after the end of another. */
+/* Encodes the prompt. Without a prompt, the text begins with the tokenizer's first token or, if it
+ * has none, its end token. */
 static exo_status
 encode_prompt(struct generation *g, exo_err *err)
 {
@@ -259,7 +260,7 @@ encode_prompt(struct generation *g, exo_err *err)
     return EXO_OK;
 }
 
-/* A context no longer than it needs to be: it is what the caches take memory for. */
+/* The shortest context that suffices, because the caches' memory grows with it. */
 static size_t
 context_of(const struct generation *g, const exo_decoder_spec *spec)
 {
@@ -309,7 +310,7 @@ prepare(struct generation *g, exo_err *err)
                                      .context = st == EXO_OK ? context_of(g, spec) : 0};
     if (st == EXO_OK)
         st = exo_generator_new(&g->generator, spec, g->source.params, &opts, err);
-    exo_params_free(&g->source.params); /* the generator has its own */
+    exo_params_free(&g->source.params); /* the generator has its own copy */
     g->texts = exo_calloc(g->samples, sizeof *g->texts);
     if (st == EXO_OK && !g->texts)
         st = exo_fail(err, EXO_NOMEM, "no memory for %zu samples", g->samples);
@@ -320,7 +321,7 @@ prepare(struct generation *g, exo_err *err)
 
 /* --- Generating ------------------------------------------------------------------------------- */
 
-/* Reads what a step brought; samples that have come to an end leave. */
+/* Reads the new tokens of each sample, and removes finished samples from the batch. */
 static exo_status
 read_step(struct generation *g, exo_err *err)
 {
@@ -347,7 +348,7 @@ read_step(struct generation *g, exo_err *err)
     return st;
 }
 
-/* Shows the samples in their order: the first that is not done as it comes. */
+/* Prints the samples in order. The first unfinished one is printed as far as it is there. */
 static void
 show(struct generation *g, size_t *showing)
 {
@@ -391,7 +392,7 @@ generate(struct generation *g, exo_err *err)
     return st;
 }
 
-/* With the digits that it was given with: 0.8, not 0.800000011920929. */
+/* A real with the shortest text that gives the float: 0.8, not 0.800000011920929. */
 static json_t *
 short_real(float value)
 {
@@ -423,7 +424,7 @@ sample_json(const exo_sample_text *text)
         plain_log_prob, "log_probs", drawn, "plain_log_probs", plain);
 }
 
-/* As it was done, whoever said so. */
+/* The sampling options in effect, from any source. */
 static json_t *
 sampling_json(const exo_sampling *s)
 {

@@ -1,4 +1,4 @@
-/* Texts of samples: see generate_text.h. */
+/* Texts of samples: see generate_text.h. No state of its own. */
 #include "programs/generate_text.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ exo_sample_text_release(exo_sample_text *sample)
     *sample = (exo_sample_text){0};
 }
 
-/* Cuts the text at the first stop text that ends behind `from`. */
+/* Cuts the text at the first stop text that ends after `from`. */
 static void
 look_for_stop(exo_sample_text *s, const exo_words *stops, size_t from)
 {
@@ -95,7 +95,7 @@ exo_sample_text_read(exo_sample_text *s, const exo_generated *sequence, const ex
     return st;
 }
 
-/* Bytes of the text's end that are the beginning of a stop text. */
+/* The number of bytes at the text's end that may begin a stop text. */
 static size_t
 held_back(const exo_sample_text *s, const exo_words *stops)
 {

@@ -20,10 +20,9 @@ typedef struct exo_sample_text {
     exo_finish finish;
     /* (count) the new tokens, once `done` is set */
     int32_t *tokens;
-    float *log_probs,
-        /* (count) each: under the distribution that tokens were drawn from, and under the plain
-         * softmax */
-        *plain_log_probs;
+    /* (count) each: under the distribution that tokens were drawn from, and under the plain
+     * softmax */
+    float *log_probs, *plain_log_probs;
     size_t count;
 } exo_sample_text;
 

@@ -1,4 +1,4 @@
-/* See generation_config.h. */
+/* The generation settings of a Hugging Face directory: see generation_config.h. */
 #include "programs/generation_config.h"
 
 #include <math.h>
@@ -16,10 +16,11 @@ enum {
 };
 
 #define OWN_FILE "generation_config.json"
-/* With a top_p of 0 transformers draws the most probable token; so does this. */
+/* With a top_p of 0, transformers takes the most probable token. The smallest top_p here does the
+ * same. */
 #define LEAST_TOP_P 1e-6
 
-/* --- Reading it ------------------------------------------------------------------------------- */
+/* --- Files ------------------------------------------------------------------------------------ */
 
 static exo_status
 read_file(const char *folder, const char *name, json_t **out, exo_err *err)
@@ -46,7 +47,8 @@ read_file(const char *folder, const char *name, json_t **out, exo_err *err)
     return st;
 }
 
-/* What transformers takes of a config.json where there is no generation_config.json. */
+/* The keys that transformers takes from config.json if there is no generation_config.json; NULL:
+ * none of them is there. */
 static json_t *
 of_model(const json_t *config)
 {
@@ -98,14 +100,14 @@ exo_generation_config_read(const char *folder, json_t **out, bool *own, exo_err 
     return EXO_OK;
 }
 
-/* --- Understanding it ------------------------------------------------------------------------- */
+/* --- Settings --------------------------------------------------------------------------------- */
 
 struct reading {
     const char *folder;
     const json_t *json;
     const char *file;
     exo_err *err;
-    exo_status status; /* the first failure */
+    exo_status status; /* the first error */
 };
 
 static const json_t *
@@ -158,7 +160,7 @@ read_count(struct reading *r, const char *key, uint64_t min, const char *expecte
     return true;
 }
 
-/* 0 and -1 are written for all. */
+/* Reads top_k. 0 and -1 both stand for all tokens. */
 static bool
 read_top_k(struct reading *r, uint64_t *out)
 {
@@ -170,7 +172,7 @@ read_top_k(struct reading *r, uint64_t *out)
     return read_count(r, "top_k", 0, "a whole number from 0, or -1", out);
 }
 
-/* A number of a token, or several; -1 is written for none. */
+/* Reads one token or a list of tokens; -1 stands for none. Returns their number. */
 static size_t
 read_tokens(struct reading *r, const char *key, int32_t *out, size_t room)
 {
@@ -193,8 +195,8 @@ read_tokens(struct reading *r, const char *key, int32_t *out, size_t room)
     return known;
 }
 
-/* What says nothing about the text: names, what a call returns, how it computes; how long it is in
- * all, which --max-new-tokens says. */
+/* Keys that do not change a text: names, return values, methods of computation, and the total
+ * length, which --max-new-tokens replaces. */
 static const char *const harmless[] = {"_from_model_config",
                                        "transformers_version",
                                        "pad_token_id",
@@ -246,7 +248,7 @@ is_in(const char *const *names, const char *name)
     return false;
 }
 
-/* The numbers with which an option does nothing, if it is not 0. */
+/* The neutral values of options for which it is not 0. */
 static const struct {
     const char *key;
     double number;
@@ -255,7 +257,7 @@ static const struct {
                {"guidance_scale", 1}, {"forced_bos_token_id", -1},
                {"top_h", 1},          {"forced_eos_token_id", -1}};
 
-/* null, false, nothing, and the number that changes nothing: as if the option were not there. */
+/* Is the option as good as absent: null, false, empty, or its neutral number? */
 static bool
 does_nothing(const char *key, const json_t *value)
 {

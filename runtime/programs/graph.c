@@ -1,5 +1,5 @@
-/* `exogym graph`: looks at a graph, or at those that a training job stands for, without running
- * anything; and changes one that runs. Read next: plan.h, schema.c, apply.h. */
+/* `exogym graph`: checks, expands, draws and plans a graph, or the graphs of a training job,
+ * without running them; and changes a running graph. Read next: plan.h, schema.c, apply.h. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -29,15 +29,14 @@ struct graph_args {
     bool json, load_plugins;
 };
 
-/* The graphs of one file: a graph is its own; a job has one for each of its runs that is asked
- * for. */
+/* The graphs of one file: of a graph, the graph itself; of a job, one for each selected run. */
 struct graphs {
     exo_graph_spec *own;
-    exo_job job; /* if own is NULL */
+    exo_job job; /* used if `own` is NULL */
     const exo_graph_spec **each;
-    const char **labels; /* of runs; NULL for a graph */
+    const char **labels; /* labels of the runs; NULL for a graph */
     size_t count;
-    bool without_plugins; /* that the file names */
+    bool without_plugins; /* the file names plugins, which were not loaded */
 };
 
 static void
@@ -56,8 +55,8 @@ choose_runs(struct graphs *graphs, const char *wanted, exo_err *err)
     exo_status st = EXO_OK;
     for (size_t i = 0; i < graphs->job.num_runs; i++) {
         const exo_job_run *run = &graphs->job.runs[i];
-        bool first = i % graphs->job.num_seeds ==
-                     0; /* of a group: the graphs of the others differ in their seed only */
+        /* the first run of a group; the graphs of its other runs differ only in the seed */
+        bool first = i % graphs->job.num_seeds == 0;
         exo_text_add(&known, "%s%s", i ? ", " : "", run->label);
         if (wanted ? strcmp(run->label, wanted) != 0 && !(first && strcmp(run->group, wanted) == 0)
                    : !first)
@@ -111,7 +110,7 @@ open_graphs(struct graphs *graphs, const struct graph_args *args, exo_err *err)
 
 /* --- check, expand ---------------------------------------------------------------------------- */
 
-/* What cannot be proven: on standard error, and no error. */
+/* Prints warnings about stalls that cannot be excluded, on standard error. They are not errors. */
 static exo_status
 warn_of_stalls(const exo_graph_spec *spec, exo_err *err)
 {
@@ -189,7 +188,7 @@ apply(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
 
 extern char **environ;
 
-/* Runs graphviz on the text; it writes to `out`. */
+/* Runs graphviz on the text and writes its output to the file `out`. */
 static exo_status
 run_graphviz(const char *text, const char *format, const char *out, exo_err *err)
 {
@@ -225,7 +224,7 @@ run_graphviz(const char *text, const char *format, const char *out, exo_err *err
         st = exo_fail(err, EXO_FAILED, "cannot start dot: %s", strerror(failure));
     }
     size_t left = st == EXO_OK ? strlen(text) : 0;
-    while (left > 0) { /* if dot ends early its exit status says why; SIGPIPE is ignored below */
+    while (left > 0) { /* if dot ends early, its exit status tells that it failed */
         ssize_t wrote = write(ends[1], text, left);
         if (wrote < 0 && errno == EINTR)
             continue;
@@ -331,8 +330,7 @@ print_plan(const exo_graph_spec *s, const char *label, const exo_plan_edge *plan
     }
 }
 
-/* What the phases cost that are declared, and what a step of those costs that wait for their
- * collectives. */
+/* Prints, for actors with declared phase costs, the cost of a step with its collectives. */
 static void
 print_steps(const exo_graph_spec *s, const exo_plan_edge *plan)
 {

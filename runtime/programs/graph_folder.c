@@ -19,11 +19,11 @@ enum {
     LARGEST = 256 << 20
 };
 
-/* What a run writes, in the order in which it goes: a folder without a result has no finished
- * run. */
+/* The files of a run, in the order of their removal. The result goes first: a folder without a
+ * result has no finished run. */
 static const char *const files[] = {"result.json", "ledger.csv", "timeline.json", "graph.answer"};
 
-/* A trainer's result has the trainer's name in its own: final_NAME.json. */
+/* A trainer's result is in final_NAME.json, where NAME is the trainer's. */
 #define FINAL     "final_"
 #define FINAL_END ".json"
 
@@ -35,8 +35,8 @@ path_in(exo_text *path, const char *folder, const char *name, exo_err *err)
     return path->failed ? exo_fail(err, EXO_NOMEM, "out of memory") : EXO_OK;
 }
 
-/* Its result says that it was cut. A result that cannot be read is taken for that of a finished
- * run. */
+/* Does the result say that the run was stopped or failed? An unreadable result counts as that of a
+ * finished run. */
 static bool
 was_cut(const char *text, size_t size)
 {

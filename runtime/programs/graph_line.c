@@ -1,4 +1,4 @@
-/* The line of a graph: see graph_line.h. */
+/* The progress line of a graph: see graph_line.h. */
 #include "programs/graph_line.h"
 
 #include <stdbool.h>
@@ -12,15 +12,15 @@
 #include "programs/text.h"
 
 enum {
-    SHOWN = 24 /* characters of an actor's name */
+    SHOWN = 24 /* characters of an actor's name, at most */
 };
 
-/* A row's place on the line: among those of the actors of its name. */
+/* A row as an entry of the line. Rows of one actor name form a group. */
 struct cell {
     const exo_meter_row *row;
-    size_t group;  /* the cell of that name which comes first */
-    size_t rank;   /* how many of that name come before       */
-    size_t actors; /* of the first: of that name              */
+    size_t group;  /* index of the group's first cell */
+    size_t rank;   /* position in the group */
+    size_t actors; /* in the group's first cell: number of actors */
     bool shown;
 };
 
@@ -48,7 +48,7 @@ group_cells(struct cell *cells, const exo_meter_rows *rows)
     }
 }
 
-/* ", loss 0.31", or the name of the actors and the first of their figures. */
+/* Adds ", loss 0.31"; for the first cell of a group, the actors' name comes before it. */
 static void
 put_cell(exo_text *line, const struct cell *cell, const struct cell *first, bool begins)
 {
@@ -92,7 +92,7 @@ width_of(const struct cell *cells, size_t count)
     return width;
 }
 
-/* Shows as many as there is room for, those of the lowest rank first. */
+/* Chooses the cells to show: as many as fit, lowest rank first. */
 static void
 choose_cells(struct cell *cells, size_t count, int room)
 {

@@ -326,10 +326,8 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     if (!exo_config_is_label(job->name))
         return exo_config_fail(root, err,
                                "the file's name makes no name for a run: add the key 'name'");
-    return exo_dir_guard(job->folder,
-                         /* a copied folder may contain symbolic links at paths that the run writes
-                          * to */
-                         err);
+    /* a copied folder may contain symbolic links at paths that the run writes to */
+    return exo_dir_guard(job->folder, err);
 }
 
 /* --- Strategies ------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* `exogym keygen`: a key pair for a node, in two files. */
+/* `exogym keygen`: writes a key pair for a node to two files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@ static exo_status
 default_folder(exo_text *folder, exo_err *err)
 {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    if (config &&
-        config[0] == '/') /* a relative one is to be ignored, says the XDG specification */
+    /* the XDG specification: a relative path is ignored */
+    if (config && config[0] == '/')
         exo_text_add(folder, "%s/exogym", config);
     else if (home && home[0])
         exo_text_add(folder, "%s/.config/exogym", home);
@@ -41,7 +41,7 @@ keygen(const char *name, const exo_grant *grant, const char *folder, bool as_jso
     if (st == EXO_OK)
         st = exo_keys_generate(&keys, err);
     if (st == EXO_OK && as_json) {
-        /* Before there are files: what fails here has made none. */
+        /* built before any file is written: an error here leaves no files behind */
         json = json_pack("{s:s, s:[s, s]}", "public", keys.public_key, "files", public_path.data,
                          secret_path.data);
         if (!json)
@@ -51,7 +51,8 @@ keygen(const char *name, const exo_grant *grant, const char *folder, bool as_jso
     if (st == EXO_OK)
         st = exo_keys_save(&keys, grant, folder, name, err);
     if (st == EXO_OK && as_json) {
-        json_dumpf(json, stdout, JSON_INDENT(2)); /* main() sees whether it reached its file */
+        /* exo_program_main checks that the output reached its file */
+        json_dumpf(json, stdout, JSON_INDENT(2));
         putchar('\n');
     } else if (st == EXO_OK) {
         exo_print_path(stdout, "public key  ", public_path.data, "\n");
@@ -72,7 +73,7 @@ struct keygen_args {
     bool json;
 };
 
-/* A date, or a time from now: 90d, 12h. */
+/* Reads a date, or a time from now: 90d, 12h. */
 static exo_status
 read_expiry(const char *text, int64_t *out, exo_err *err)
 {

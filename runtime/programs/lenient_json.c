@@ -1,10 +1,10 @@
-/* JSON with integers that jansson has none for: see lenient_json.h. */
+/* JSON with integers beyond jansson's range: see lenient_json.h. */
 #include "programs/lenient_json.h"
 
 #include <math.h>
 #include <stddef.h>
 
-/* A real that is an integer, as that. */
+/* An integer, if the real has an integer's value and is exact; else NULL. */
 static json_t *
 exact(json_t *value)
 {

@@ -9,7 +9,8 @@
 
 #include <exogym/memory.h>
 
-/* "sink_12.received": 4 and 8. A path of no actor, "train.loss": 0 and 0. */
+/* Splits a path: 4 and 8 for "sink_12.received"; 0 and 0 for "train.loss", which belongs to no
+ * actor. */
 static void
 split(const char *path, size_t *name, size_t *inner)
 {

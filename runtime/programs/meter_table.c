@@ -1,4 +1,4 @@
-/* Meters on the screen: see meter_table.h. */
+/* Meters on the screen: see meter_table.h. Read next: meter_rows.c. */
 #include "programs/meter_table.h"
 
 #include <math.h>
@@ -11,10 +11,10 @@
 
 enum {
     LINES = 64,    /* of a table, at most */
-    MAX_WIDTH = 40 /* of its paths        */
+    MAX_WIDTH = 40 /* of the column of paths */
 };
 
-/* The ledger has it. */
+/* The ledger's table has the traffic. */
 static bool
 is_said_elsewhere(const char *path)
 {
@@ -31,7 +31,7 @@ add_meter(exo_meter_rows *rows, const char *path, const json_t *json)
         exo_meter_rows_add(rows, &s);
 }
 
-/* "sink.received", or "sink_0.received" of one that is alone. */
+/* Writes "sink.received", or "sink_0.received" if the row has one actor only. */
 static void
 put_name(const exo_meter_row *row, char out[EXO_METER_ROW_PATH])
 {
@@ -82,7 +82,7 @@ print_row(FILE *out, const exo_meter_row *row, int width)
     exo_printable(help, sizeof help, row->help, EXO_SHOWN_LINE);
     fprintf(out, "  %-*s  ", width, name);
     print_value(out, row);
-    if (help[0]) /* one of those that a head has no room for has none */
+    if (help[0]) /* a shortened report may lack help texts */
         fprintf(out, "  (%s)", help);
     fputc('\n', out);
 }
@@ -109,7 +109,7 @@ exo_meter_table_print(FILE *out, const json_t *meters)
     exo_meter_rows_release(&rows);
 }
 
-/* --- A line ----------------------------------------------------------------------------------- */
+/* --- The progress line ------------------------------------------------------------------------ */
 
 struct line {
     char *out;

@@ -1,4 +1,4 @@
-/* The table of where time went: see network_table.h. */
+/* The table of how actors spent the time: see network_table.h. */
 #include "programs/network_table.h"
 
 #include <string.h>

@@ -136,9 +136,8 @@ print_escaped(const char *text, bool start)
         case '|':
             fputs("|\\:", stdout); /* a line may break here */
             if (c - line > MAX_LINE / 2) {
-                fputs("\\\n",
-                      /* "\\\n" continues the line, so that troff sees no break here */
-                      stdout);
+                /* "\\\n" continues the line, so that troff sees no break here */
+                fputs("\\\n", stdout);
                 line = c + 1;
             }
             break;

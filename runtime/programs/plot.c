@@ -1,7 +1,7 @@
-/* Draws pictures of runs: plot_runs.c reads them, plot_script.c writes a gnuplot script, and
- * gnuplot runs on it here. No shell is involved: the script is gnuplot's standard input, and the
- * picture its standard output, so that it is told no file's name (one that begins with "|" it would
- * take for a command). Also the command `exogym plot`. No state. */
+/* Draws pictures of runs, and the command `exogym plot`. plot_runs.c reads the runs and
+ * plot_script.c writes a gnuplot script, on which gnuplot runs here. The script is gnuplot's
+ * standard input and the picture its standard output. So neither a shell nor gnuplot gets a file's
+ * name; gnuplot would take a name that begins with "|" for a command. No state. */
 #include "programs/plot.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ extern char **environ;
 
 /* --- gnuplot ---------------------------------------------------------------------------------- */
 
-/* gnuplot's first complaint, without the script's line that it shows before. */
+/* Fails with gnuplot's first message, without the line of the script that precedes it. */
 static exo_status
 fail_gnuplot(int complaints, int status, exo_err *err)
 {
@@ -48,12 +48,12 @@ fail_gnuplot(int complaints, int status, exo_err *err)
                     WIFEXITED(status) ? WEXITSTATUS(status) : 128);
 }
 
-/* `picture`: the descriptor of the file that becomes it. */
+/* picture: a descriptor of the file to write. */
 static exo_status
 run_gnuplot(const exo_text *script, int picture, exo_err *err)
 {
-    char *const argv[] = {"gnuplot", "--default-settings", "-",
-                          NULL}; /* not those of the user's own start file */
+    /* with --default-settings, gnuplot does not read the user's start file */
+    char *const argv[] = {"gnuplot", "--default-settings", "-", NULL};
     posix_spawn_file_actions_t actions;
     pid_t child = 0;
     int status = 0;

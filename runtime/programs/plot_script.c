@@ -1,11 +1,11 @@
-/* Writes the gnuplot script. Its places are counted in pixels here, as gnuplot's own legend neither
- * keeps to its room nor tells what it took:
+/* Writes the gnuplot script. It computes all positions in pixels, because gnuplot's own legend may
+ * overflow its space and does not report its size:
  *
  *     title
  *     loss by step | loss by bytes | loss by time
  *     legend, one cell a curve, as many columns as its longest label leaves room for
  *
- * No state. Read next: plot.c, which runs it. */
+ * No state. Read next: plot.c, which runs the script. */
 #include "programs/plot_script.h"
 
 #include <math.h>
@@ -18,27 +18,27 @@
 
 enum {
     WIDTH = 1560,
-    TOP = 54,       /* the title                           */
-    PANEL = 404,    /* height of the axes                  */
-    ACROSS = 412,   /* their width                         */
-    BELOW = 66,     /* tics and the names of the axes      */
-    ROW = 24,       /* of the legend                       */
-    SIDE = 30,      /* left and right of the legend        */
-    SAMPLE = 44,    /* a legend's line, with its gap       */
-    LETTER = 9,     /* at most, in the mean of a long word */
-    MAX_LABEL = 90, /* a longer one is cut                 */
+    TOP = 54,       /* height of the title */
+    PANEL = 404,    /* height of the axes */
+    ACROSS = 412,   /* width of the axes */
+    BELOW = 66,     /* height of tics and axis names */
+    ROW = 24,       /* height of a row of the legend */
+    SIDE = 30,      /* margins of the legend */
+    SAMPLE = 44,    /* width of a legend's line sample, with the gap */
+    LETTER = 9,     /* largest mean width of a long word's letters */
+    MAX_LABEL = 90, /* a longer label is cut */
     MAX_TITLE = 140,
-    LOCAL_CURVES = 8, /* with more curves node 0's own are left out */
-    POINTS = 20,      /* on a curve, at most                        */
+    LOCAL_CURVES = 8, /* with more curves, the losses of node 0 are left out */
+    POINTS = 20,      /* markers on a curve, at most */
 };
 
-/* Of a logarithmic axis, below its smallest value: room for what cannot stand on it. */
+/* The part of a logarithmic axis below its smallest value, where losses of 0 are drawn. */
 #define FOOT 0.08
 
 /* --- Colours ---------------------------------------------------------------------------------- */
 
-/* Okabe and Ito's palette without its yellow: told apart with any colour vision; point shapes
- * differ, too. */
+/* Okabe and Ito's palette without its yellow. The colours can be told apart with any colour vision;
+ * the markers differ, too. */
 static const char *const palette[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                       "#E69F00", "#56B4E9", "#000000"};
 static const int shapes[] = {7, 5, 9, 13, 11, 15, 2};
@@ -55,8 +55,8 @@ channel(double linear)
     return (unsigned)lround(255 * fmin(fmax(v, 0), 1));
 }
 
-/* More curves than the palette has: hues around the circle of Oklab (Ottosson, 2020), neighbours of
- * unlike lightness. */
+/* For more curves than the palette has colours: hues around the circle of Oklab (Ottosson, 2020);
+ * neighbours differ in lightness. */
 static const char *
 colour_of(size_t index, size_t count, char out[COLOUR])
 {
@@ -76,12 +76,11 @@ colour_of(size_t index, size_t count, char out[COLOUR])
     return out;
 }
 
-/* --- Words ------------------------------------------------------------------------------------ */
+/* --- Strings ---------------------------------------------------------------------------------- */
 
-/* A string in gnuplot's double quotes that nothing can end, whoever wrote the text: what has a
- * meaning for a terminal is escaped as in errors (printable.h), and then every byte but letters,
- * digits, spaces and a few marks is written as its number, which gnuplot reads back. Longer texts
- * are cut. */
+/* Adds a string in gnuplot's double quotes. The text is untrusted: control characters are escaped
+ * as in errors (printable.h), and every byte except letters, digits, spaces and a few marks is then
+ * written as an octal number, so that no text can end the string. A longer text is cut. */
 static void
 add_string(exo_text *s, const char *text, size_t most)
 {
@@ -90,7 +89,7 @@ add_string(exo_text *s, const char *text, size_t most)
     exo_printable_add(&word, text, strlen(text), EXO_SHOWN_LINE);
     size_t shown = word.length <= most ? word.length : most - 3;
     while (shown < word.length && shown > 0 && ((unsigned char)word.data[shown] & 0xC0) == 0x80)
-        shown--; /* not within a character of UTF-8 */
+        shown--; /* do not cut within a UTF-8 character */
     exo_text_add(s, "\"");
     for (size_t i = 0; i < shown; i++) {
         char c = word.data[i];
@@ -98,9 +97,7 @@ add_string(exo_text *s, const char *text, size_t most)
         if (letter || strchr(plain, c))
             exo_text_add_bytes(s, &c, 1);
         else
-            exo_text_add(
-                s, "\\0%03o",
-                (unsigned char)c); /* after a 0 gnuplot reads three digits more, and no fourth */
+            exo_text_add(s, "\\0%03o", (unsigned char)c); /* gnuplot reads 3 digits after a 0 */
     }
     exo_text_add(s, "%s\"", shown < word.length ? "..." : "");
     s->failed = s->failed || word.failed;
@@ -109,17 +106,17 @@ add_string(exo_text *s, const char *text, size_t most)
 
 /* --- Ranges and tics -------------------------------------------------------------------------- */
 
-/* Losses outside of these are as good as 0 and infinite: nothing that is computed of the others
- * overflows. */
+/* Smaller losses count as 0 and larger ones as infinite, so that computations with the others do
+ * not overflow. */
 static const double no_loss = 1e-200, endless = 1e200;
 
 struct ranges {
-    double least, most; /* of losses that are drawn and finite; least > most: there is none */
-    double min_loss,
-        max_loss; /* of those above 0                                                 */
+    double least, most; /* of the finite losses that are drawn; least > most: there are none */
+    /* of the losses above 0 */
+    double min_loss, max_loss;
     bool has_zero, log_loss;
-    double foot;                 /* of a logarithmic axis: where a loss of 0 is drawn */
-    double min_bytes, max_bytes; /* above 0; max_bytes 0: nothing was sent */
+    double foot;                 /* where a loss of 0 is drawn on a logarithmic axis */
+    double min_bytes, max_bytes; /* of values above 0; max_bytes 0: nothing was sent */
     double max_step, max_seconds;
 };
 
@@ -167,14 +164,14 @@ find_ranges(const exo_plot_data *data)
     return r;
 }
 
-/* 0.002, 1e-05, 20. */
+/* Formats a number: 0.002, 1e-05, 20. */
 static void
 number_label(double value, char out[EXO_FIGURE])
 {
     snprintf(out, EXO_FIGURE, "%.6g", value);
 }
 
-/* 200 B, 1 kB, 50 MB. */
+/* Formats bytes: 200 B, 1 kB, 50 MB. */
 static void
 bytes_label(double value, char out[EXO_FIGURE])
 {
@@ -185,8 +182,8 @@ bytes_label(double value, char out[EXO_FIGURE])
     snprintf(out, EXO_FIGURE, "%.3g %s", value, units[unit]);
 }
 
-/* Tics at `mantissas` of every `decades`-th decade within a range; with `s` they are written. Gives
- * the smallest ratio of two neighbours, as its logarithm. */
+/* Adds tics at `mantissas` of every `decades`-th decade within a range, unless `s` is NULL. Returns
+ * the smallest distance between neighbours, as the logarithm of their ratio. */
 static double
 log_tics(exo_text *s, const double *mantissas, size_t num_mantissas, int decades, double min,
          double max, void (*label)(double value, char out[EXO_FIGURE]))
@@ -208,8 +205,8 @@ log_tics(exo_text *s, const double *mantissas, size_t num_mantissas, int decades
     return gap;
 }
 
-/* A logarithmic axis of so many pixels: the finest tics that are `apart` pixels from each other.
- * Below them, at `foot`, stands 0, unless it is negative. */
+/* Adds a logarithmic axis of the given number of pixels, with the finest tics that are at least
+ * `apart` pixels from each other. 0 stands below them at `foot`, unless `foot` is negative. */
 static void
 add_log_axis(exo_text *s, char axis, double pixels, double apart, double min, double max,
              double foot, void (*label)(double value, char out[EXO_FIGURE]))
@@ -246,14 +243,14 @@ add_loss_axis(exo_text *s, const struct ranges *r)
     if (r->log_loss)
         add_log_axis(s, 'y', PANEL, 25, r->has_zero ? r->min_loss : r->min_loss / 1.12,
                      r->max_loss * 1.12, r->has_zero ? r->foot : -1, number_label);
-    else if (r->most > r->least) /* one range for all panels */
+    else if (r->most > r->least) /* all panels share one range */
         exo_text_add(s, "set yrange [%.17g:%.17g]\n", r->least - 0.05 * (r->most - r->least),
                      r->most + 0.05 * (r->most - r->least));
 }
 
 /* --- Curves ----------------------------------------------------------------------------------- */
 
-/* A loss of 0 stands at the foot of a logarithmic axis. */
+/* Where a loss is drawn: a loss of 0 stands at the foot of a logarithmic axis. */
 static double
 shown(const struct ranges *r, double loss)
 {
@@ -275,8 +272,8 @@ add_data(exo_text *s, const exo_plot_data *data, const struct ranges *r)
     }
 }
 
-/* A panel: for each curve band, node 0's loss and the global loss over `x`, an expression over the
- * columns of add_data. */
+/* Adds a panel. For each curve it has the band, the loss of node 0 and the global loss. x:
+ * gnuplot's expression of the abscissa, over the columns of add_data. */
 static void
 add_panel(exo_text *s, const exo_plot_data *data, int column, const char *x)
 {
@@ -313,7 +310,7 @@ add_panel(exo_text *s, const exo_plot_data *data, int column, const char *x)
 /* --- The legend ------------------------------------------------------------------------------- */
 
 struct legend {
-    size_t columns, rows; /* of curves; below them a row of what the lines mean */
+    size_t columns, rows; /* of the curves; a row that explains the kinds of lines follows */
     double cell, height;  /* in pixels */
 };
 
@@ -357,7 +354,7 @@ add_sample(exo_text *s, double x, double y, double height, const char *style)
                  y / height, (x + SAMPLE - 10) / WIDTH, y / height, style);
 }
 
-/* What kinds of lines there are. */
+/* Adds the row that explains the kinds of lines. */
 static void
 add_kinds(exo_text *s, const exo_plot_data *data, double y, double height)
 {
@@ -397,7 +394,7 @@ add_legend(exo_text *s, const exo_plot_data *data, const struct legend *g, doubl
     add_kinds(s, data, g->height - 10 - ROW * ((double)g->rows + 0.5), height);
 }
 
-/* --- The whole -------------------------------------------------------------------------------- */
+/* --- The script ------------------------------------------------------------------------------- */
 
 static void
 add_step_panel(exo_text *s, const exo_plot_data *data, const struct ranges *r)
@@ -462,7 +459,7 @@ exo_plot_script(exo_text *s, const exo_plot_data *data, const char *title, bool 
     add_loss_axis(s, &r);
     add_step_panel(s, data, &r);
     add_bytes_panel(s, data, &r);
-    add_legend(s, data, &g, height); /* drawn with the last panel */
+    add_legend(s, data, &g, height); /* labels are drawn with the last panel */
     add_time_panel(s, data, &r);
     exo_text_add(s, "unset multiplot\nunset output\n");
 }

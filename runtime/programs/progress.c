@@ -1,4 +1,5 @@
-/* Draws progress. Read next: run_job.c, which drives it. */
+/* Prints the progress of a job: see progress.h. Read next: run_job.c, which calls these
+ * functions. */
 #include "programs/progress.h"
 
 #include <inttypes.h>
@@ -14,7 +15,7 @@
 
 enum {
     MAX_LINE = 512,
-    LINE_METERS = 96, /* of those */
+    LINE_METERS = 96, /* of a line: for meters */
     MIN_BAR = 8,
     MAX_BAR = 30,
 };
@@ -59,7 +60,7 @@ exo_display_clear(exo_display *d)
     fflush(d->out);
 }
 
-/* Labels and figures are named by jobs and plugins. */
+/* Draws a line. Labels and meters are named by jobs and plugins, so they are escaped. */
 static void
 draw(exo_display *d, const char *line)
 {
@@ -103,7 +104,7 @@ exo_display_line(exo_display *d, const char *line)
         print(d, line);
 }
 
-/* "[1/3] ddp   ", or "ddp" where there is one run only. */
+/* Writes "[1/3] ddp   ", or "ddp  " if there is only one run. Returns the length. */
 static size_t
 prefix(const exo_display *d, char line[MAX_LINE])
 {
@@ -131,7 +132,7 @@ exo_display_begin(exo_display *d, size_t run, const char *label, const char *wha
         print(d, line);
 }
 
-/* [=====>    ] of `width` columns. */
+/* Writes a bar of `width` columns: [=====>    ]. */
 static void
 add_bar(char *line, double done, int width)
 {
@@ -142,7 +143,7 @@ add_bar(char *line, double done, int width)
     strcpy(line + width - 1, "]");
 }
 
-/* Before the first step there is none. */
+/* The rate is unknown before the first step. */
 static const char *
 rate_text(const exo_progress *p, char out[EXO_FIGURE])
 {
@@ -166,7 +167,7 @@ draw_step(exo_display *d, const exo_progress *p)
                      rate_text(p, rate), exo_text_bytes((double)p->bytes_sent, bytes));
     int bar = terminal_width(d) - 1 - (int)used - size;
     char meters[MAX_LINE];
-    int room = bar - MIN_BAR - 2; /* what is left beside the shortest bar */
+    int room = bar - MIN_BAR - 2; /* columns that remain beside the shortest bar */
     exo_meter_line(p->meters, meters, room > 0 ? (size_t)room + 1 : 1);
     if (meters[0])
         bar -= snprintf(figures + size, sizeof figures - (size_t)size, "  %s", meters);
@@ -179,7 +180,7 @@ draw_step(exo_display *d, const exo_progress *p)
     draw(d, line);
 }
 
-/* Those of node 0, at the end of a line that no terminal cuts. */
+/* Appends meters of node 0 to a line that is not cut at the terminal's width. */
 static void
 add_meters(char line[MAX_LINE], const exo_progress *p)
 {
@@ -203,7 +204,7 @@ print_step(exo_display *d, const exo_progress *p)
     print(d, line);
 }
 
-/* How good the global model is: its accuracy, or a language model's perplexity. */
+/* The quality of the global model: its accuracy or, for a language model, its perplexity. */
 static const char *
 quality(const exo_display *d, double accuracy, double loss, char out[2 * EXO_FIGURE])
 {
@@ -260,7 +261,7 @@ exo_display_end(exo_display *d, const exo_fit_result *r, bool from_before)
         used += (size_t)snprintf(line + used, sizeof line - used, "global loss %s, %s, ",
                                  exo_text_number(r->global_loss, 4, loss),
                                  quality(d, r->global_accuracy, r->global_loss, good));
-    else if (!isnan(d->train_loss)) /* nothing was evaluated */
+    else if (!isnan(d->train_loss)) /* there was no evaluation */
         used += (size_t)snprintf(line + used, sizeof line - used, "training loss %s, ",
                                  exo_text_number(d->train_loss, 4, loss));
     snprintf(line + used, sizeof line - used, "%s sent per node",

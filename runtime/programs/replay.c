@@ -1,4 +1,4 @@
-/* Making recorded changes of a job's graph again: see replay.h. */
+/* Replays recorded changes of a job's graph: see replay.h. */
 #include "programs/replay.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include "base/grow_text.h"
 #include "graph/site.h"
 
-/* --- What is recorded ------------------------------------------------------------------------- */
+/* --- Recorded changes ------------------------------------------------------------------------- */
 
 static bool
 read_step(exo_config *entry, uint64_t *step)
@@ -27,7 +27,7 @@ has_graph(exo_config *entry)
     return exo_config_is_map(exo_config_get(entry, "graph")) && read_step(entry, &step);
 }
 
-/* "edges.a>b:x.codec, hosts.home.up" */
+/* Adds the changed keys: "edges.a>b:x.codec, hosts.home.up". */
 static void
 add_keys(exo_text *text, exo_config *entry)
 {
@@ -104,8 +104,8 @@ take(exo_config *into, exo_config *from, const char *key, exo_err *err)
     return value ? exo_config_graft(into, key, value, err) : EXO_OK;
 }
 
-/* Of the job's graph only what a change can have set: the rest, as a deadline that follows from
- * train.timeout, is the job's as it is now. */
+/* Takes from the recorded graph only what a change can set. Everything else stays as in the current
+ * job, such as a deadline that follows from train.timeout. */
 static exo_status
 take_change(exo_config *graph, exo_config *recorded, exo_err *err)
 {

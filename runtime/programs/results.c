@@ -1,4 +1,5 @@
-/* Results to and from JSON, and as a table. No state. */
+/* Results to and from JSON, and tables from their files: see results.h. No state. Read next:
+ * results_table.c. */
 #include "programs/results.h"
 
 #include <errno.h>
@@ -20,12 +21,12 @@
 #include "report/meter_json.h"
 #include "report/traffic_json.h"
 
-/* 15 digits: what a person wrote as 3e-4 is 0.0003 again, and losses keep more than they have. */
+/* 15 digits print a setting such as 3e-4 as 0.0003, and are more than the precision of losses. */
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
 #define CONFIG     "@"
 
 enum {
-    LARGEST = 64 << 20 /* bytes of a file that is read */
+    LARGEST = 64 << 20 /* the largest file that is read, in bytes */
 };
 
 static exo_status
@@ -34,7 +35,7 @@ fail_nomem(exo_err *err)
     return exo_fail(err, EXO_NOMEM, "out of memory");
 }
 
-/* folder/label/file; the caller frees it. NULL: no memory. */
+/* folder/label/file. The caller frees it. NULL: no memory. */
 static char *
 path_of(const exo_job *job, const exo_job_run *run, const char *file)
 {
@@ -47,14 +48,15 @@ path_of(const exo_job *job, const exo_job_run *run, const char *file)
     return path.data;
 }
 
-/* JSON has no NaN. */
+/* JSON has no NaN: it becomes null. */
 static json_t *
 number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* Its "config" is CONFIG, in whose place `put` writes what the run's config.json says. */
+/* A run's result. Its "config" is CONFIG, a placeholder that dump replaces with the run's
+ * config.json. */
 static json_t *
 result_json(const exo_job_run *run, const exo_fit_result *r)
 {
@@ -72,7 +74,7 @@ result_json(const exo_job_run *run, const exo_fit_result *r)
         json_object_set_new(all, "wall_seconds", number(r->wall_seconds));
         json_object_set_new(
             all, "traffic",
-            exo_traffic_json(&r->traffic, EXO_TRAFFIC_CALLS)); /* of all nodes together */
+            exo_traffic_json(&r->traffic, EXO_TRAFFIC_CALLS)); /* sum over all nodes */
     }
     return all;
 }
@@ -84,7 +86,7 @@ add_to_text(const char *bytes, size_t size, void *text)
     return ((exo_text *)text)->failed ? -1 : 0;
 }
 
-/* Every line but the first as far in as the line that `out` ends with. */
+/* Adds lines of text. All lines but the first get the indentation of the last line of `out`. */
 static void
 add_indented(exo_text *out, const char *text)
 {
@@ -100,9 +102,9 @@ add_indented(exo_text *out, const char *text)
     exo_text_add(out, "%s", text);
 }
 
-/* JSON as text, with a newline after it. The configurations of its `runs`, in order, are written as
- * they are: JSON's own numbers would lose digits. The text is the caller's to free, also after an
- * error. */
+/* Writes JSON as text, with a newline at the end. Each placeholder is replaced with the
+ * configuration of the next one of `runs`, as text: jansson's numbers would lose digits. The caller
+ * frees the text, also after an error. */
 static exo_status
 dump(const json_t *json, const exo_job_run *runs, exo_text *out, exo_err *err)
 {
@@ -150,7 +152,7 @@ exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_resul
     return st;
 }
 
-/* Reads a JSON file; *out is NULL if there is none, or something else than JSON. */
+/* Reads a JSON file. *out is NULL if the file does not exist or is not valid JSON. */
 static exo_status
 read_json(const char *path, json_t **out, exo_err *err)
 {
@@ -206,7 +208,7 @@ exo_result_from(const json_t *json, exo_fit_result *result)
     snprintf(result->sha256, sizeof result->sha256, "%s", sha256 ? sha256 : "");
 }
 
-/* --- On the screen ---------------------------------------------------------------------------- */
+/* --- Tables ----------------------------------------------------------------------------------- */
 
 void
 exo_results_print_ledger(FILE *out, const exo_job *job, const exo_fit_result *results)
@@ -259,7 +261,7 @@ exo_results_print_network(FILE *out, const exo_job *job, size_t index)
     json_decref(json);
 }
 
-/* The meters of a run that has ended, as its result.json has them; null: it has none. */
+/* The meters of a finished run from its result.json; JSON null if it has none. */
 static json_t *
 meters_of(const exo_job *job, const exo_job_run *run)
 {
@@ -278,7 +280,7 @@ meters_of(const exo_job *job, const exo_job_run *run)
 static json_t *
 job_json(const exo_job *job, const exo_fit_result *results, const char *picture)
 {
-    json_t *runs = json_array(); /* in the job's order: see dump */
+    json_t *runs = json_array(); /* in the job's order, which dump relies on */
     for (size_t i = 0; i < job->num_runs; i++) {
         json_t *run = result_json(&job->runs[i], &results[i]), *network = NULL;
         char *path = path_of(job, &job->runs[i], "network.json");
@@ -311,7 +313,7 @@ exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *resu
     return st;
 }
 
-/* folder/result.json; the caller frees it. NULL: no memory. */
+/* folder/result.json. The caller frees it. NULL: no memory. */
 static char *
 path_of_all(const exo_job *job)
 {

@@ -1,4 +1,4 @@
-/* The table of a job's results, and what its seeds come to. No state. Read next: results.c. */
+/* The table of a job's results, and the statistics over seeds. No state. Read next: results.c. */
 #include "programs/results.h"
 
 #include <inttypes.h>
@@ -25,7 +25,8 @@ struct row {
 
 /* --- Seeds ------------------------------------------------------------------------------------ */
 
-/* A figure over the seeds of a group. A seed whose figure is NaN makes the mean NaN. */
+/* Statistics of one figure over the seeds of a group. If one seed's figure is NaN, so is the
+ * mean. */
 struct spread {
     double mean, deviation, least, most;
 };
@@ -122,7 +123,7 @@ number_text(double value, char out[EXO_FIGURE])
     return exo_text_number(value, DIGITS, out);
 }
 
-/* "mean (least-largest)", or the one figure there is. */
+/* Writes "mean (least-largest)", or the single value. */
 static void
 fill_cell(char *cell, size_t size, const exo_fit_result *results, size_t count, figure_of *figure,
           const char *(*text)(double value, char out[EXO_FIGURE]))
@@ -143,7 +144,7 @@ fill_cell(char *cell, size_t size, const exo_fit_result *results, size_t count, 
         snprintf(cell, size, "%s (%s%s%s)", mean, least, signs ? " to " : "-", most);
 }
 
-/* Of a language model the accuracies' columns are its perplexities. */
+/* For language models, perplexities replace the accuracies. */
 static void
 fill_row(struct row *row, const char *label, const exo_fit_result *results, size_t count,
          bool perplexities)
@@ -161,7 +162,7 @@ fill_row(struct row *row, const char *label, const exo_fit_result *results, size
         figure_of *figure = columns[c].figure;
         if (perplexities && (c == 3 || c == 4))
             figure = c == 3 ? local_perplexity : global_perplexity;
-        /* of times and rates the mean says enough */
+        /* times and rates are shown as means only */
         double mean = spread_of(results, count, figure).mean;
         char text[EXO_FIGURE];
         if (c >= 6)

@@ -355,11 +355,10 @@ open_folder(struct show *show, exo_err *err)
     const char *folder = show->folder.data;
     if (st == EXO_OK)
         st = exo_folder_make(folder, err);
+    /* checked once before the lock, whose file would be left in a finished run's folder, and once
+     * more under it */
     if (st == EXO_OK)
-        st = exo_graph_folder_check_free(folder, opts->overwrite,
-                                         /* checked once before the lock, whose file would be left
-                                          * in a finished run's folder, and once more under it */
-                                         err);
+        st = exo_graph_folder_check_free(folder, opts->overwrite, err);
     if (st == EXO_OK)
         st = exo_apply_open(&show->box, folder, false, spec, err);
     if (st == EXO_OK)

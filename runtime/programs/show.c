@@ -1,4 +1,4 @@
-/* See show.h. */
+/* Untrusted text: see show.h. */
 #include "programs/show.h"
 
 #include <string.h>

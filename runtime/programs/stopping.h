@@ -8,7 +8,8 @@ enum {
     EXO_STOP_LOST = -1 /* in place of a signal: the run's own head is gone */
 };
 
-/* 0: no request; else the first signal, or EXO_STOP_LOST. */
+/* 0: no request; else the first signal, or EXO_STOP_LOST. A later SIGINT or SIGTERM replaces SIGHUP
+ * and EXO_STOP_LOST. */
 extern _Atomic int exo_stop_reason;
 
 /* Lets SIGINT, SIGTERM and SIGHUP set the flag; the first one prints `message`, which must stay

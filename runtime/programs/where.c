@@ -49,7 +49,7 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
                               : exo_deadline(exo_clock_real(), HERE_TIMEOUT),
                           err);
     if (st != EXO_OK)
-        visit->runtime = NULL; /* a failed join has closed the runtime */
+        visit->runtime = NULL; /* the runtime stays open: the command ends after a failed join */
     const char *key = where->head_key ? where->head_key : exo_environment("EXOGYM_HEAD_KEY");
     if ((st == EXO_TIMEOUT || st == EXO_UNSUPPORTED) && far && !key) {
         exo_err reason = *err;
