@@ -15,10 +15,8 @@ typedef struct exo_carried {
     /* what was left out, separated by ", ": weights in other formats, hidden folders, files of
      * another tokenizer, files above 256 MiB, special files, unreadable files */
     exo_text left;
-    /* what exo_remove_stale removed, separated by ", " */
-    exo_text removed;
-    /* one bit for each tokenizer file that was written */
-    uint32_t kept;
+    exo_text removed; /* what exo_remove_stale removed, separated by ", " */
+    uint32_t kept;    /* one bit for each tokenizer file that was written */
 } exo_carried;
 
 /* Optional parts. Files that belong to no part are always carried. */

@@ -18,8 +18,7 @@ typedef struct exo_sample_text {
     bool stopped;  /* a stop text was found */
     bool done;     /* no more text will come */
     exo_finish finish;
-    /* (count) the new tokens, once `done` is set */
-    int32_t *tokens;
+    int32_t *tokens; /* (count) the new tokens, once `done` is set */
     /* (count) each: under the distribution that tokens were drawn from, and under the plain
      * softmax */
     float *log_probs, *plain_log_probs;

@@ -12,8 +12,7 @@ enum {
 };
 
 typedef struct exo_meter_row {
-    /* of the row's first meter: "sink_0.received" */
-    char path[EXO_METER_ROW_PATH];
+    char path[EXO_METER_ROW_PATH]; /* of the row's first meter: "sink_0.received" */
     /* length of the actor's name without its number: 4; 0: the meter belongs to no actor */
     size_t name;
     size_t inner; /* offset of the path's part after the actor: 7; 0 likewise */

@@ -112,8 +112,7 @@ static const double no_loss = 1e-200, endless = 1e200;
 
 struct ranges {
     double least, most; /* of the finite losses that are drawn; least > most: there are none */
-    /* of the losses above 0 */
-    double min_loss, max_loss;
+    double min_loss, max_loss; /* of the losses above 0 */
     bool has_zero, log_loss;
     double foot;                 /* where a loss of 0 is drawn on a logarithmic axis */
     double min_bytes, max_bytes; /* of values above 0; max_bytes 0: nothing was sent */

@@ -1,4 +1,4 @@
-/* See codecs.h. */
+/* Codecs, arrays and streams for tests: see codecs.h. */
 #include "support/codecs.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Waiting for what other threads do, in tests with Criterion: by a deadline, and never longer than
- * it takes. */
+/* Waits for other threads, in tests with Criterion: up to a deadline, and no longer than
+ * necessary. */
 #ifndef EXO_TEST_EVENTUALLY_H
 #define EXO_TEST_EVENTUALLY_H
 
@@ -16,7 +16,7 @@ in_ms(int64_t ms)
     return exo_deadline(exo_clock_real(), ms * EXO_MS);
 }
 
-/* Waits until the condition holds, a minute at most, after which the test has failed. */
+/* Waits until the condition holds. After a minute the test fails. */
 #define EVENTUALLY(condition)                                                                      \
     do {                                                                                           \
         exo_time until = in_ms(60000);                                                             \

@@ -1,4 +1,4 @@
-/* See far_device.h. */
+/* A device whose memory the host cannot reach: see far_device.h. */
 #include "support/far_device.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct copy {
     void *to;
     const void *from;
     size_t bytes;
-    void *kept; /* a copy of what the host had; NULL: `from` is where it lies */
+    void *kept; /* a copy of the host's bytes; NULL: copy from `from` */
 };
 
 struct work {
@@ -216,7 +216,7 @@ far_device_free(exo_device **device)
         return;
     far_free(*device, (*device)->scalar, sizeof(double));
     for (size_t b = 0; b < MAX_BLOCKS; b++)
-        CHECK(!far_of(*device)->blocks[b].memory); /* an array was not released */
+        CHECK(!far_of(*device)->blocks[b].memory); /* fails if an array was not released */
     free(*device);
     *device = NULL;
 }

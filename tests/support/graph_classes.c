@@ -1,3 +1,4 @@
+/* Graph classes for tests of graphs: see graph_classes.h. */
 #include "support/graph_classes.h"
 
 #include <stdlib.h>
@@ -23,7 +24,7 @@ read_maker(void *self, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_string(config, "name", "", &name, err);
     if (st == EXO_OK && length == 13)
-        st = exo_fail(err, EXO_INVAL, "13 is unlucky"); /* without a place */
+        st = exo_fail(err, EXO_INVAL, "13 is unlucky"); /* an error without a place */
     return st;
 }
 

@@ -1,4 +1,4 @@
-/* A head and what is around it: see head_world.h. */
+/* A head and its surroundings: see head_world.h. */
 #include "support/head_world.h"
 
 #include <stdio.h>
@@ -71,7 +71,7 @@ nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload
     return EXO_OK;
 }
 
-/* Keeps the only thread, the head's, too. */
+/* Blocks the runtime's only thread, and thereby the head. */
 static exo_status
 hold(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -111,7 +111,7 @@ wake(void *context)
     (void)context;
 }
 
-/* --- Asking the head -------------------------------------------------------------------------- */
+/* --- Calls to the head ------------------------------------------------------------------------ */
 
 exo_future *
 world_begin(head_world *w, exo_ref actor, const char *method, const ProtobufCMessage *message,
@@ -382,7 +382,7 @@ void
 world_answer(head_world *w, size_t i, exo_status status, const char *reason)
 {
     answer(w, i, status, reason);
-    world_tick(w, 0); /* what the head makes of it was put into its lane before this */
+    world_tick(w, 0); /* the head's work on the reply is already queued before the tick */
 }
 
 void
@@ -408,7 +408,7 @@ world_begin_spawn(head_world *w, struct world_member *members, size_t count)
     members[0].spec.n_together = count - 1;
     size_t first = w->num_spawns;
     exo_future *made = world_begin(w, w->head, "spawn", &members[0].spec.base, INT64_MAX);
-    members[0].spec.together = NULL; /* they were packed */
+    members[0].spec.together = NULL; /* the message is packed */
     members[0].spec.n_together = 0;
     for (size_t i = 0; i <= count && w->num_spawns < first + count; i++)
         world_tick(w, 0);

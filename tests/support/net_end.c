@@ -31,7 +31,7 @@ net_end_teardown(void)
     temp_remove(folder);
 }
 
-/* Bytes of call `number` at `i`. */
+/* The byte at `i` of call `number`. */
 static uint8_t
 expected(uint64_t number, size_t i)
 {
@@ -68,8 +68,8 @@ received(void *context, exo_peer *peer, const exo_envelope *e, exo_payload *payl
                              .release = exo_free};
         self->refused += exo_net_send(self->net, peer, &reply, &value, NULL) == EXO_FULL;
     }
-    self->calls +=
-        e->kind != EXO_WIRE_REPLY && e->kind != EXO_WIRE_CANCEL; /* last: a test waits for it */
+    /* counted last, because a test waits for it */
+    self->calls += e->kind != EXO_WIRE_REPLY && e->kind != EXO_WIRE_CANCEL;
 }
 
 static void

@@ -1,3 +1,4 @@
+/* Nodes under a strategy: see nodes.h. */
 #include "support/nodes.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
-/* Programs without Criterion link this file too. */
+/* Programs without Criterion use this file, too. */
 #define MUST(condition, ...)                                                                       \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -117,7 +118,7 @@ struct job {
     uint64_t steps;
 };
 
-/* The host's copy of the parameters, for the next gradient. */
+/* Copies the parameters to the host, for the next gradient. */
 static exo_status
 read_back(nodes_node *each)
 {

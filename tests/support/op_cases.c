@@ -3,7 +3,7 @@
 
 #include "nn/device/device_impl.h"
 
-/* Asks for a kernel and waits for it. */
+/* Runs a kernel and waits for it. */
 #define RUN(kernel_name, ...)                                                                      \
     do {                                                                                           \
         exo_status st_ = x->device->device_class->kernels->kernel_name(                            \
@@ -13,7 +13,7 @@
 
 #define CASE(NAME) static exo_status NAME(const exo_array *x, double *sum, exo_err *err)
 
-/* The numbers of x[a], half as many, as bf16, in the memory of x[b]. */
+/* Converts half of the numbers of x[a] to bf16, in the memory of x[b]. */
 static void *
 as_bf16(const exo_array *x, size_t a, size_t b)
 {
@@ -164,7 +164,7 @@ CASE(max_pool_3_bf16)
         .x = in);
 }
 
-/* The winners are those of a pool before it. */
+/* A forward pass first computes the winners. */
 static exo_status
 pool_backward(const exo_array *x, bool add, exo_err *err)
 {
@@ -241,7 +241,7 @@ GATE(gelu, EXO_GELU)
 GATE(gelu_tanh, EXO_GELU_TANH)
 GATE(silu, EXO_SILU)
 
-/* --- Losses: rows of 7 logits, of which few have a target; masks that are half zeros ---------- */
+/* --- Losses: rows of 7 logits, few of which have a target; half of a mask is zeros ------------ */
 
 CASE(log_probs)
 {
@@ -288,7 +288,7 @@ CASE(policy_loss)
         .old = x[3].data, .advantages = x[2].data, .clip = 0.2f);
 }
 
-/* Half of x[0] becomes 0. */
+/* Sets the negative half of x[0] to 0, which makes it a mask. */
 static const float *
 as_mask(const exo_array *x)
 {

@@ -8,7 +8,7 @@
 
 #include "support/numbers.h"
 
-/* What rounding to fp32 in another order of summation, and to 8 bits of mantissa, may cost. */
+/* The tolerated errors of fp32 (another order of summation) and of bf16 (8 bits of mantissa). */
 static const double passes_tolerance[2] = {2e-4, 4e-2};
 
 static inline exo_tape *
@@ -27,7 +27,7 @@ passes_begin(exo_tape *tape, bool train, bool bf16)
     exo_tape_begin(tape, NULL, &pass);
 }
 
-/* Reads y (into `value`), then runs backward from sum(y * r). */
+/* Reads y into `value`, then runs backward from sum(y * r). */
 static inline void
 passes_backward(exo_tape *tape, exo_tensor *y, const float *r, float *value)
 {

@@ -1,3 +1,4 @@
+/* Random graphs for tests of stalls: see planted.h. Read next: script.h. */
 #include "support/planted.h"
 
 #include <stdarg.h>
@@ -41,7 +42,7 @@ add_actor(planted_graph *p, uint32_t count)
     return a;
 }
 
-/* Edge number e carries port pe. */
+/* Adds an edge. Edge number e carries port pe. */
 static uint32_t
 add_edge(planted_graph *p, uint32_t from, uint32_t to, const char *more)
 {
@@ -100,44 +101,45 @@ planted_stall(planted_graph *p, uint64_t seed, planted_place place)
              collective = draw(p, 2) ? draw(p, length) : length;
     uint32_t edge[PLANTED_RING] = {0};
     exo_wait_kind kind[PLANTED_RING] = {0};
-    uint32_t who
-        /* the plan's actor of each place: both sides of a collective are one name */
-        [PLANTED_RING];
+    /* the actor at each position of the ring; both members of a collective have one name */
+    uint32_t who[PLANTED_RING];
     bool all_send = true;
     for (uint32_t i = 0; i < length; i++)
         kind[i] = draw(p, 2) ? EXO_WAIT_SEND : EXO_WAIT_RECEIVE;
     if (collective < length && length > 2) {
         kind[collective] = EXO_WAIT_COLLECTIVE;
-        kind[(collective + length - 1) % length] = EXO_WAIT_SEND; /* to one of the two only */
+        /* to only one of the two members */
+        kind[(collective + length - 1) % length] = EXO_WAIT_SEND;
     } else {
         collective = length;
     }
     for (uint32_t i = 0; i < length; i++)
         all_send = all_send && kind[i] != EXO_WAIT_RECEIVE;
-    if (all_send) /* a circle of edges: those have room by the rule of feedback edges */
+    /* a cycle of edges has room by the rule of feedback edges, so one wait must be a receive */
+    if (all_send)
         kind[collective < length ? (collective + 1) % length : 0] = EXO_WAIT_RECEIVE;
 
     for (uint32_t i = 0; i < length; i++)
         who[i] = UINT32_MAX;
-    if (collective < length) { /* its members are number 0 and 1 of a name */
+    if (collective < length) { /* the members are numbers 0 and 1 of one name */
         who[collective] = who[(collective + 1) % length] = add_actor(p, 2);
         p->group = who[collective] + 1;
     }
     for (uint32_t i = 0; i < length; i++)
         if (who[i] == UINT32_MAX)
             who[i] = add_actor(p, 1);
-    char scripts[PLANTED_RING][512] = {{0}}; /* of each place */
+    char scripts[PLANTED_RING][512] = {{0}}; /* of each position */
     for (uint32_t i = 0; i < length; i++) {
         uint32_t next = (i + 1) % length;
         if (kind[i] == EXO_WAIT_COLLECTIVE)
             continue;
         bool sends = kind[i] == EXO_WAIT_SEND;
         edge[i] = sends ? add_edge(p, who[i], who[next], "") : add_edge(p, who[next], who[i], "");
+        /* key 0 routes to the member that waits in the collective */
         if (p->actor[p->edge[edge[i]].to].count == 2)
-            p->edge[edge[i]].more =
-                ", route: hash"; /* key 0 is the member's that waits in the collective */
+            p->edge[edge[i]].more = ", route: hash";
     }
-    /* In one order for all, so that it goes on: then the waits. */
+    /* First, items may pass along the edges, in an order that cannot stall. Then come the waits. */
     uint32_t rounds = draw(p, 4);
     for (uint32_t e = 0; rounds && e < length; e++) {
         if (kind[e] == EXO_WAIT_COLLECTIVE || p->actor[p->edge[edge[e]].to].count == 2)
@@ -157,7 +159,7 @@ planted_stall(planted_graph *p, uint64_t seed, planted_place place)
         else
             say(scripts[i], 512, "receive p%u; ", edge[i]);
     }
-    /* What would end the other one's wait comes only afterwards. */
+    /* The step that would end the previous actor's wait comes only after the actor's own wait. */
     for (uint32_t i = 0; i < length; i++) {
         uint32_t before = (i + length - 1) % length;
         if (kind[before] == EXO_WAIT_COLLECTIVE)
@@ -176,7 +178,7 @@ planted_stall(planted_graph *p, uint64_t seed, planted_place place)
             say(p->actor[who[i]].script, sizeof p->actor[who[i]].script, "/%s",
                 scripts[(i + 1) % length]);
     }
-    /* What is to be found: actors by their numbers in the graph. */
+    /* The expected cycle, with the actors' numbers in the graph. */
     for (uint32_t i = 0; i < length; i++) {
         exo_stall_wait *w = &p->ring[i];
         w->kind = kind[i];
@@ -191,7 +193,7 @@ planted_stall(planted_graph *p, uint64_t seed, planted_place place)
     for (uint32_t i = 0; i < length; i++)
         p->ring[i].peer = p->ring[(i + 1) % length].actor;
     p->length = length;
-    /* Who waits for one of the ring, and who has nothing to do with it. */
+    /* Bystanders: actors that wait for one of the ring, and actors without a connection to it. */
     for (uint32_t v = draw(p, 3); v > 0; v--) {
         uint32_t at = who[draw(p, length)], victim = add_actor(p, 1);
         if (p->actor[at].count > 1 || draw(p, 2)) {
@@ -226,8 +228,8 @@ planted_sound(planted_graph *p, uint64_t seed, planted_place place)
         uint32_t from = draw(p, actors), to = draw(p, actors);
         if (from == to)
             to = (to + 1) % actors;
-        if (p->actor[from].count >
-            1) { /* from several to one the items could come in an order that is not sound */
+        /* with several senders, the items might arrive in an order that stalls */
+        if (p->actor[from].count > 1) {
             uint32_t several = from;
             from = to;
             to = several;
@@ -256,7 +258,7 @@ planted_sound(planted_graph *p, uint64_t seed, planted_place place)
     }
     for (uint32_t a = 0; a < actors; a++) {
         char *script = p->actor[a].script;
-        if (script[strlen(script) - 1] == '(') /* it has no edge */
+        if (script[strlen(script) - 1] == '(') /* the actor has no edge */
             snprintf(script, sizeof p->actor[a].script, "poll p15");
         else
             say(script, sizeof p->actor[a].script, ")");

@@ -1,4 +1,4 @@
-/* See points.h. */
+/* A small problem: see points.h. */
 #include "support/points.h"
 
 #include <stdlib.h>

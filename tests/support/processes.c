@@ -1,4 +1,4 @@
-/* Processes of a cluster under test: see processes.h. */
+/* Processes of a cluster under test: see processes.h. Read next: remains.h. */
 #include "support/processes.h"
 
 #include <dirent.h>
@@ -47,14 +47,14 @@ processes_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* --- Starting and ending ---------------------------------------------------------------------- */
+/* --- Start and end ---------------------------------------------------------------------------- */
 
 void
 processes_open(processes *p)
 {
     *p = (processes){0};
     temp_folder(p->folder, sizeof p->folder);
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* who is left behind becomes our child */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphaned processes become children of this one */
     signal(SIGPIPE, SIG_IGN);
     remains_begin(p->folder);
 }
@@ -75,7 +75,7 @@ has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
 }
 
-/* False: the process ended, or said nothing in time. */
+/* False: the process ended, or printed nothing in time. */
 static bool
 await_ready(const processes *p, pid_t pid, const char *name)
 {
@@ -179,8 +179,8 @@ processes_host_of(pid_t watcher)
         pid = 0;
     if (file)
         fclose(file);
-    /* A watcher that ends may have the leak sanitizer's child instead, which has its memory:
-     * without it the end never comes. */
+    /* When a watcher ends, its child may be the leak sanitizer's tracer, which shares the watcher's
+     * memory. It does not count: a test would wait for its end in vain. */
     if (pid && syscall(SYS_kcmp, watcher, pid, KCMP_VM, 0, 0) == 0)
         pid = 0;
     return pid;
@@ -215,7 +215,7 @@ processes_output(const processes *p, const char *network, const char *const *wor
     return status == 0;
 }
 
-/* --- What is left ----------------------------------------------------------------------------- */
+/* --- Remains ---------------------------------------------------------------------------------- */
 
 static bool
 end(pid_t *pid, const char *name)
@@ -237,15 +237,15 @@ end(pid_t *pid, const char *name)
     return ended && status == 0;
 }
 
-/* Only the lock of heads, and logs of workers that were killed. */
+/* The lock of heads and logs of killed workers may stay. */
 static bool
 may_stay(const char *name)
 {
     return name[0] == '.' || strcmp(name, "head.lock") == 0 || strstr(name, ".log");
 }
 
-/* Looks into the cluster's folder, and for what is ours in /dev/shm. What the engine of
- * examples/22_shm_engine has there belongs to a job that runs beside this test. */
+/* Looks for files in the cluster's folder and in /dev/shm. Files of the engine of
+ * examples/22_shm_engine belong to a job that may run beside this test. */
 static bool
 no_files_left(const char *folder)
 {
@@ -309,7 +309,8 @@ processes_close(processes *p)
         good = end(&p->workers[i], name) && good;
     }
     good = end(&p->head, "head") && good;
-    exo_time deadline = processes_now() + 5 * EXO_SECOND; /* for those whose watcher was killed */
+    /* for processes whose watcher was killed */
+    exo_time deadline = processes_now() + 5 * EXO_SECOND;
     pid_t pid;
     while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0 && processes_now() < deadline)
         usleep(pid == 0 ? 2000 : 0);
@@ -360,7 +361,7 @@ processes_memory(pid_t pid)
     return kb;
 }
 
-/* --- Joining ---------------------------------------------------------------------------------- */
+/* --- Drivers ---------------------------------------------------------------------------------- */
 
 exo_cluster *
 processes_join(const processes *p, const char *job, exo_runtime **runtime)

@@ -12,7 +12,7 @@
 #include "support/check.h"
 
 #ifdef __SANITIZE_THREAD__
-/* Of the test itself; processes that it starts get them from the environment. */
+/* For the test itself. Processes that it starts get their options from the environment. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 
 const char *
@@ -23,7 +23,7 @@ __tsan_default_options(void)
 }
 #endif
 
-/* Puts `ours` before what the variable has. */
+/* Puts the options `ours` before those in the variable. */
 static void
 set_options(const char *name, const char *ours, const char *folder)
 {
@@ -42,11 +42,12 @@ remains_begin(const char *folder)
     CHECK(getrlimit(RLIMIT_CORE, &core) == 0);
     core.rlim_cur = core.rlim_max;
     CHECK(setrlimit(RLIMIT_CORE, &core) == 0);
-    CHECK(setenv("EXOGYM_DUMPABLE", "1", 1) == 0); /* else the head leaves none */
+    CHECK(setenv("EXOGYM_DUMPABLE", "1", 1) == 0); /* otherwise the head writes none */
+    /* verify_asan_link_order=0: the schedule fuzzer is loaded before the sanitizer's library */
     set_options("ASAN_OPTIONS",
                 "verify_asan_link_order=0:abort_on_error=1:disable_coredump=0:handle_segv=0:allow_"
                 "user_segv_handler=1",
-                folder); /* the schedule fuzzer comes before the sanitizer's library */
+                folder);
     set_options("TSAN_OPTIONS", "halt_on_error=1:abort_on_error=1:disable_coredump=0:handle_segv=0",
                 folder);
 }
@@ -98,7 +99,7 @@ show_core(const char *folder, const char *core)
         fprintf(stderr, "gdb, which shows what it was doing, is not there or failed\n");
 }
 
-/* Shows the core files that a process's folder has. */
+/* Shows the core files in a process's folder. */
 static bool
 show_cores(const char *folder)
 {

@@ -1,3 +1,4 @@
+/* Classes that execute scripts: see script.h. */
 #include "support/script.h"
 
 #include <stdio.h>
@@ -26,7 +27,7 @@ script_init(void *self, exo_config *config, exo_err *err)
                         : st;
 }
 
-/* The part of the text for the actor number `index`. */
+/* Copies the script of the actor number `index`. */
 static void
 part_of(const char *text, uint32_t index, char *out, size_t size)
 {

@@ -1,5 +1,5 @@
-/* The ports and phases of classes that play a script: of tests/support/script.c in a program, and
- * of tests/plugins/script.c in workers. */
+/* The ports and phases of classes that run a script: of tests/support/script.c in a program, and of
+ * tests/plugins/script.c in workers. */
 #ifndef SCRIPT_PORTS_H
 #define SCRIPT_PORTS_H
 

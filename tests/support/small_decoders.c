@@ -1,4 +1,4 @@
-/* Small decoders: see small_decoders.h. Nothing here is shared with the code under test. */
+/* Small decoders: see small_decoders.h. Shares no code with the decoders under test. */
 #include "support/small_decoders.h"
 
 #include <math.h>
@@ -127,9 +127,9 @@ small_decoder_tokens(const exo_decoder_spec *spec, uint64_t seed, size_t count, 
         tokens[i] = (int32_t)exo_rng_below(&rng, (uint32_t)spec->vocabulary);
 }
 
-/* --- The decoder by plain loops --------------------------------------------------------------- */
+/* --- The reference decoder -------------------------------------------------------------------- */
 
-/* A parameter's values; NULL if there is none of that name. */
+/* The values of a parameter; NULL: there is none of that name. */
 static const float *
 param(small_decoder *d, const char *prefix, const char *name)
 {
@@ -195,7 +195,7 @@ linear(small_decoder *d, const char *prefix, const char *name, const double *x, 
     }
 }
 
-/* Angles as transformers has them; LLaMA 3's stretched by wavelength. */
+/* Rotates by the angles that transformers uses. LLaMA 3's are scaled by wavelength. */
 static void
 rotate(const exo_decoder_spec *s, double *head, size_t position)
 {
@@ -220,7 +220,8 @@ rotate(const exo_decoder_spec *s, double *head, size_t position)
     }
 }
 
-/* BLOOM's: of the largest power of two of heads, then every second of twice as many. */
+/* BLOOM's slopes: those of the largest power of two of heads, then every second one of twice as
+ * many. */
 static double
 slope(size_t heads, size_t h)
 {
@@ -232,7 +233,7 @@ slope(size_t heads, size_t h)
     return pow(base, (double)(2 * (h - power) + 1));
 }
 
-/* qkv (count, all) -> out (count, H D). */
+/* qkv (count, all) -> out (count, H D) */
 static void
 attend(const exo_decoder_spec *s, size_t count, const double *qkv, double *out)
 {
@@ -261,7 +262,7 @@ attend(const exo_decoder_spec *s, size_t count, const double *qkv, double *out)
     free(weights);
 }
 
-/* x (count, W) goes through block `index`. */
+/* Applies block `index` to x (count, W). */
 static void
 block(small_decoder *d, size_t index, size_t count, double *x)
 {

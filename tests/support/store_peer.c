@@ -1,4 +1,4 @@
-/* See store_peer.h. */
+/* Objects and a second process: see store_peer.h. */
 #include "support/store_peer.h"
 
 #include <signal.h>

@@ -83,7 +83,7 @@ stranger_enter(stranger *s, uint64_t node)
     stranger_expect(s, EXO_WIRE_WELCOME, reason);
 }
 
-/* Reads messages until an envelope is one of a set of kinds. False: none came. */
+/* Reads messages until an envelope of one of the kinds comes. False: none came in time. */
 static bool
 hear(stranger *s, unsigned kinds, uint64_t call, exo_envelope *out, char reason[EXO_WIRE_REASON],
      void *value, size_t *value_size)
@@ -97,8 +97,8 @@ hear(stranger *s, unsigned kinds, uint64_t call, exo_envelope *out, char reason[
         size_t more_size = sizeof more;
         if (size < 0)
             break;
-        while (zmq_getsockopt(s->socket, ZMQ_RCVMORE, &more, &more_size) == 0 &&
-               more) /* the last one counts */
+        /* only the last frame counts */
+        while (zmq_getsockopt(s->socket, ZMQ_RCVMORE, &more, &more_size) == 0 && more)
             frame_size = zmq_recv(s->socket, frame, EXO_WIRE_FRAME0, 0);
         if (exo_wire_open(&r, data, (size_t)size, NULL) != EXO_OK)
             continue;

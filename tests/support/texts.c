@@ -1,4 +1,4 @@
-/* See texts.h. */
+/* Small texts: see texts.h. */
 #include "support/texts.h"
 
 #include <criterion/criterion.h>
@@ -50,8 +50,8 @@ texts_write_tokenizer(const char *folder)
         "\"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": \"\", "
         "\"end_of_word_suffix\": \"\", \"fuse_unk\": false, \"byte_fallback\": false, \"vocab\": "
         "{");
-    exo_text_add(&json,
-                 "\"\xC4\x8A\": 0, \"\xC4\xA0\": 1"); /* how GPT-2 spells newline and space */
+    /* GPT-2's spellings of newline and space */
+    exo_text_add(&json, "\"\xC4\x8A\": 0, \"\xC4\xA0\": 1");
     for (int c = 'a'; c <= 'z'; c++)
         exo_text_add(&json, ", \"%c\": %d", c, c - 'a' + 2);
     exo_text_add(&json, ", \"<|endoftext|>\": %d}, \"merges\": []}}", TEXTS_END);
