@@ -261,20 +261,15 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     exo_params_free(&result->params);
     bool stopped = st == EXO_CANCELLED && exo_stop_reason > 0;
     const char *lost = st == EXO_OK ? NULL : exo_local_cluster_lost(cluster);
-    /* the job itself was checked, so the invalid thing is a file, or the model's own error */
     if (st == EXO_INVAL)
-        err->code = st = EXO_FAILED;
+        err->code = st = EXO_FAILED; /* the job was checked: a file or the model is at fault */
+    /* clang-format off */
     exo_run_report_end(&audience.report,
-                       stopped        ? EXO_RUN_STOPPED
-                       : st == EXO_OK ? EXO_RUN_FINISHED
-                                      : EXO_RUN_FAILED,
-                       stopped || st == EXO_OK ? NULL
-                       : lost                  ? lost
-                                               : err->text);
+                       stopped ? EXO_RUN_STOPPED : st == EXO_OK ? EXO_RUN_FINISHED : EXO_RUN_FAILED,
+                       stopped || st == EXO_OK ? NULL : lost ? lost : err->text);
+    /* clang-format on */
     exo_run_report_close(&audience.report);
-    /* release the lock after the last report: a reader that finds no lock takes the report as
-     * final */
-    exo_apply_release(&audience.box);
+    exo_apply_release(&audience.box); /* after the report: without a lock, it is taken as final */
     exo_free(folder.data);
     if (st == EXO_OK || st == EXO_CANCELLED)
         return st;
