@@ -618,9 +618,8 @@ smallest_share(const exo_job *job)
 {
     const exo_fit_opts *o = &job->opts;
     size_t share = exo_dataset_length(job->train) / o->num_nodes;
-    for (uint32_t r = 0; o->factory.make && r < o->num_nodes;
-         /* check_parts has opened each part, so the errors are known */
-         r++) {
+    /* split_by_node: check_parts has already checked each part */
+    for (uint32_t r = 0; o->factory.make && r < o->num_nodes; r++) {
         exo_dataset *part = NULL;
         size_t length = exo_dataset_split(&part, job->train, r, o->num_nodes, NULL) == EXO_OK
                             ? exo_dataset_length(part)

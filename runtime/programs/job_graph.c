@@ -183,10 +183,8 @@ add_edges(exo_config *root, const exo_job *job, const exo_job_run *run, bool *us
         st = exo_strategy_new(&strategy, run->strategy, run->options, err);
     if (st == EXO_OK && !exo_strategy_edges(strategy, exo_model_numel(job->model),
                                             job->opts.num_nodes, own, &count)) {
-        own[0] = (exo_strategy_edge){/* the strategy declares no edges */
-                                     .carries = "exchange",
-                                     .route = "all_reduce",
-                                     .every = 1};
+        /* the strategy declares no edges */
+        own[0] = (exo_strategy_edge){.carries = "exchange", .route = "all_reduce", .every = 1};
         count = 1;
     }
     for (size_t i = 0; st == EXO_OK && i < count; i++)

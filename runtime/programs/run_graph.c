@@ -32,7 +32,7 @@
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
 
 enum {
-    /* the time between two rows of a meter is at least this fraction of the run's time so far */
+    /* at least 1/ROWS_EACH of the run's time so far passes between two rows of a meter */
     ROWS_EACH = 500
 };
 

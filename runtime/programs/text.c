@@ -50,9 +50,8 @@ exo_text_number(double value, int digits, char out[EXO_FIGURE])
     double rounded = rint(value);
     if (isnan(value)) {
         snprintf(out, EXO_FIGURE, "-");
-    } else if (fabs(rounded) >= pow(10, digits - 1) &&
-               fabs(rounded) < 1e9) { /* enough digits without any behind the point */
-        snprintf(out, EXO_FIGURE, "%.0f", value);
+    } else if (fabs(rounded) >= pow(10, digits - 1) && fabs(rounded) < 1e9) {
+        snprintf(out, EXO_FIGURE, "%.0f", value); /* enough digits before the point */
     } else {
         snprintf(out, EXO_FIGURE, "%#.*g", digits, value);
     }
