@@ -1,5 +1,5 @@
-/* Cycles in which everybody can wait for everybody: every edge of it blocks its sender when it is full and its receiver until something
- * comes, and nobody begins. No state outlives a call. */
+/* Cycles in which everybody can wait for everybody: every edge of it blocks its sender when it is
+ * full and its receiver until something comes, and nobody begins. No state outlives a call. */
 #include "graph/spec_impl.h"
 
 #include <stdio.h>
@@ -7,11 +7,13 @@
 
 #include <exogym/memory.h>
 
-/* A search in depth. `path` are the edges from its beginning to where it stands, an edge for each actor name at most. */
+/* A search in depth. `path` are the edges from its beginning to where it stands, an edge for each
+ * actor name at most. */
 struct search {
     const exo_graph_spec *spec;
     const exo_edge_spec **path;
-    size_t *next; /* (length of the path + 1) the edge that is tried next, at each actor of the path */
+    /* (length of the path + 1) the edge that is tried next, at each actor of the path */
+    size_t *next;
     unsigned char *seen;
     size_t length;
 };
@@ -24,8 +26,8 @@ enum {
 static bool
 can_wait(const exo_edge_spec *edge)
 {
-    return edge->output->direction == EXO_PORT_OUTPUT && edge->on_full == EXO_FULL_BLOCK && edge->input->blocking &&
-           !edge->output->initial;
+    return edge->output->direction == EXO_PORT_OUTPUT && edge->on_full == EXO_FULL_BLOCK &&
+           edge->input->blocking && !edge->output->initial;
 }
 
 static exo_status
@@ -45,7 +47,8 @@ fail_cycle(const struct search *s, uint32_t at, exo_err *err)
             ? exo_fail(err, EXO_NOMEM, "%s: out of memory", s->spec->source)
             : exo_config_fail(
                   s->path[first]->node, err,
-                  "these can wait for each other for ever: %.150s (edges %.150s); let one of the edges drop "
+                  "these can wait for each other for ever: %.150s (edges %.150s); let one of the "
+                  "edges drop "
                   "(buffer: {on_full: latest}), or end at an actor that sends before it waits",
                   actors.data, edges.data);
     exo_free(actors.data);
@@ -93,7 +96,9 @@ exo_graph_check_cycles(const exo_graph_spec *spec, exo_err *err)
                        .path = exo_calloc(n + 1, sizeof *s.path),
                        .next = exo_calloc(n + 2, sizeof *s.next),
                        .seen = exo_calloc(n + 1, sizeof *s.seen)};
-    exo_status st = s.path && s.next && s.seen ? EXO_OK : exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+    exo_status st = s.path && s.next && s.seen
+                        ? EXO_OK
+                        : exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
     for (uint32_t i = 0; st == EXO_OK && i < n; i++)
         if (!s.seen[i])
             st = search_from(&s, i, err);

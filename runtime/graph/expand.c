@@ -75,8 +75,9 @@ add_resources(exo_text *text, const exo_resource *resources, size_t count)
     for (size_t i = 0; i < count; i++) {
         add_word(text, i ? ", " : "", resources[i].name, ": ");
         exo_text_add(text, "%s",
-                     strcmp(resources[i].name, "memory") == 0 ? exo_unit_bytes(resources[i].amount, amount)
-                                                              : exo_unit_number(resources[i].amount, amount));
+                     strcmp(resources[i].name, "memory") == 0
+                         ? exo_unit_bytes(resources[i].amount, amount)
+                         : exo_unit_number(resources[i].amount, amount));
     }
     exo_text_add(text, "}\n");
 }
@@ -102,7 +103,8 @@ add_top(struct writer *w)
     exo_text *t = &w->text;
     exo_text_add(t, "exogym: 1\n");
     add_word(t, "name: ", s->name, "\n");
-    exo_text_add(t, "seed: %" PRIu64 "\nclock: %s\n", s->seed, s->virtual_clock ? "virtual" : "real");
+    exo_text_add(t, "seed: %" PRIu64 "\nclock: %s\n", s->seed,
+                 s->virtual_clock ? "virtual" : "real");
     add_time(t, "until: ", s->until);
     exo_text_add(t, "\nplugins: [");
     for (size_t i = 0; i < s->num_plugins; i++) {
@@ -193,8 +195,9 @@ add_edge(exo_text *t, const exo_graph_spec *s, const exo_edge_spec *edge)
         exo_text_add(t, "    idle_senders: %s\n", edge->idle_senders ? "true" : "false");
     exo_text_add(t, "    codec: %s\n", edge->codec_text);
     if (edge->route != EXO_ROUTE_ALL_REDUCE) {
-        exo_text_add(t, "    buffer: {capacity: %" PRIu32 ", on_full: %s}\n    every: %" PRIu64 "\n", edge->capacity,
-                     exo_on_full_names[edge->on_full], edge->every);
+        exo_text_add(t,
+                     "    buffer: {capacity: %" PRIu32 ", on_full: %s}\n    every: %" PRIu64 "\n",
+                     edge->capacity, exo_on_full_names[edge->on_full], edge->every);
         add_time(t, "    delay: ", edge->delay);
         exo_text_add(t, "\n");
     }
@@ -223,7 +226,8 @@ add_link(exo_text *t, const exo_graph_spec *s, const exo_named_link *link)
     add_time(t, "\n    latency: ", link->spec.latency);
     add_time(t, "\n    jitter: ", link->spec.jitter);
     add_number(t, "\n    loss: ", link->spec.loss);
-    exo_text_add(t, "\n    transport: %s\n", link->spec.transport == EXO_LINK_IDEAL ? "ideal" : "tcp");
+    exo_text_add(t, "\n    transport: %s\n",
+                 link->spec.transport == EXO_LINK_IDEAL ? "ideal" : "tcp");
     add_schedule(t, link->spec.changes, link->spec.num_changes);
 }
 

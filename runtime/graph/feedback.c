@@ -1,5 +1,5 @@
-/* Feedback edges: where a sender may be let in beyond the capacity of a buffer, so that no circle of senders waits (docs/channels.md, rule
- * 2). No state. */
+/* Feedback edges: where a sender may be let in beyond the capacity of a buffer, so that no circle
+ * of senders waits (docs/channels.md, rule 2). No state. */
 #include "graph/spec.h"
 
 #include <string.h>
@@ -24,9 +24,11 @@ struct search {
     uint32_t *queue; /* (num_actors) actors that were reached, in this order */
 };
 
-/* Is there a way from actor `from` to `to` over edges that block, initial ones left out if `without_initial`? */
+/* Is there a way from actor `from` to `to` over edges that block, initial ones left out if
+ * `without_initial`? */
 static bool
-leads_to(const exo_graph_spec *spec, const struct search *s, uint32_t from, uint32_t to, bool without_initial)
+leads_to(const exo_graph_spec *spec, const struct search *s, uint32_t from, uint32_t to,
+         bool without_initial)
 {
     size_t reached = 1;
     memset(s->seen, 0, spec->num_actors * sizeof *s->seen);
@@ -54,7 +56,8 @@ exo_graph_mark_feedback(exo_graph_spec *spec)
         exo_edge_spec *edge = &spec->edges[e];
         if (!blocks(edge))
             continue;
-        if (!search.seen || !search.queue) { /* no memory to find out: more of them than needed do no harm */
+        /* no memory to find out: more of them than needed do no harm */
+        if (!search.seen || !search.queue) {
             edge->feedback = true;
             continue;
         }

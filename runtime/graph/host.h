@@ -1,5 +1,6 @@
-/* The actor that a graph's actor is to the runtime: it has a place, an instance of the class, and three lanes. "run" is a blocking one, on
- * which the class's whole life runs; "mail" is light and takes what other places send; "change" makes new channels while it runs.
+/* The actor that a graph's actor is to the runtime: it has a place, an instance of the class, and
+ * three lanes. "run" is a blocking one, on which the class's whole life runs; "mail" is light and
+ * takes what other places send; "change" makes new channels while it runs.
  *
  * Methods, whose arguments are messages of proto/train.proto (exo_graph_actor_protocol):
  *     connect   finds the actors at the other ends of its channels, and joins its collectives
@@ -32,20 +33,20 @@ typedef struct exo_host_start {
     exo_place **place; /* where the place is to be known; may be NULL */
 } exo_host_start;
 
-/* A step of change `number` (from 1): first all inputs, then all outputs. text: the next graph's, for workers; NULL where the site is whole
- * and was changed already. */
+/* A step of change `number` (from 1): first all inputs, then all outputs. text: the next graph's,
+ * for workers; NULL where the site is whole and was changed already. */
 typedef enum exo_change_step {
     EXO_CHANGE_INPUTS,
     EXO_CHANGE_OUTPUTS,
 } exo_change_step;
-exo_status exo_host_change_text(exo_payload *out, uint64_t number, exo_change_step step, const char *text,
-                                exo_err *err);
+exo_status exo_host_change_text(exo_payload *out, uint64_t number, exo_change_step step,
+                                const char *text, exo_err *err);
 
 /* Ends every wait of the place and its collectives. Any thread, while the actor lives. */
 void exo_host_cancel(exo_place *place);
 
 /* What a worker's actor is started with: the graph's text and where in it the actor stands. */
-exo_status exo_host_start_text(exo_payload *out, const char *space, const char *source, const char *text,
-                               uint32_t actor, uint32_t index, exo_err *err);
+exo_status exo_host_start_text(exo_payload *out, const char *space, const char *source,
+                               const char *text, uint32_t actor, uint32_t index, exo_err *err);
 
 #endif

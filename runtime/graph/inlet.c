@@ -1,5 +1,6 @@
-/* Inlets: how messages come in (place.h). Everything here runs on the mail lane of the actor, one message at a time, or with the baton of
- * the virtual clock: what it decodes waits, ready, when the actor asks for it. */
+/* Inlets: how messages come in (place.h). Everything here runs on the mail lane of the actor, one
+ * message at a time, or with the baton of the virtual clock: what it decodes waits, ready, when the
+ * actor asks for it. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 
 #include "graph/place.h"
 
-/* --- Which end is meant -------------------------------------------------------------------------------------------------------------- */
+/* --- Which end is meant ----------------------------------------------------------------------- */
 
 static exo_port_edge *
 find_edge(exo_place *place, uint32_t edge, exo_port_direction direction, exo_port **port)
@@ -57,7 +58,7 @@ find_outlet(exo_place *place, const exo_channel_header *header)
     return NULL;
 }
 
-/* --- Items --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Items ------------------------------------------------------------------------------------ */
 
 /* Drops the channel's oldest item that waits. */
 static void
@@ -82,8 +83,8 @@ drop_oldest_locked(exo_port *port, exo_inlet *in)
     exo_free(a);
 }
 
-/* docs/channels.md, rules 1 and 2: credits for the room that there is, and, while the actor waits in send, one on a feedback edge whatever
- * room there is. */
+/* docs/channels.md, rules 1 and 2: credits for the room that there is, and, while the actor waits
+ * in send, one on a feedback edge whatever room there is. */
 static uint32_t
 credits_owed(const exo_inlet *in)
 {
@@ -120,7 +121,8 @@ exo_place_settle_locked(exo_place *place)
 {
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
-            for (uint32_t k = 0; place->ports[i].edges[e]->inlets && k < place->ports[i].edges[e]->count; k++)
+            for (uint32_t k = 0;
+                 place->ports[i].edges[e]->inlets && k < place->ports[i].edges[e]->count; k++)
                 exo_inlet_settle_locked(&place->ports[i].edges[e]->inlets[k]);
 }
 
@@ -140,13 +142,14 @@ insert_locked(exo_port *port, exo_arrival *a)
 }
 
 static exo_status
-take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header, const exo_payload *message,
-          exo_err *err)
+take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header,
+          const exo_payload *message, exo_err *err)
 {
     const exo_site *site = place->actor.site;
     exo_item *item = NULL;
     if (in->ended || header->number < in->expected)
-        return exo_fail(err, EXO_INVAL, "item %" PRIu64 " comes after item %" PRIu64, header->number, in->expected);
+        return exo_fail(err, EXO_INVAL, "item %" PRIu64 " comes after item %" PRIu64,
+                        header->number, in->expected);
     exo_status st = exo_item_read(&item, message, header, in->codec, site->spec->seed, err);
     exo_arrival *a = st == EXO_OK ? exo_calloc(1, sizeof *a) : NULL;
     if (st == EXO_OK && !a)
@@ -161,9 +164,11 @@ take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
     pthread_mutex_lock(&place->lock);
     in->expected = header->number + 1;
     bool needs = exo_edge_needs_credits(in->edge);
-    st = needs && in->out == 0 ? exo_fail(err, EXO_INVAL, "item %" PRIu64 " came without a credit", header->number)
-                               : EXO_OK;
-    bool late = st == EXO_OK && port->finished && !in->gone; /* a channel that was opened when the actor had ended */
+    st = needs && in->out == 0
+             ? exo_fail(err, EXO_INVAL, "item %" PRIu64 " came without a credit", header->number)
+             : EXO_OK;
+    /* a channel that was opened when the actor had ended */
+    bool late = st == EXO_OK && port->finished && !in->gone;
     if (late) {
         in->gone = true;
         exo_channel_count_locked(in->traffic);
@@ -187,20 +192,22 @@ take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
     return EXO_OK;
 }
 
-/* --- Messages ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------------------- */
 
 /* What a receiver says to this sender. */
 static exo_status
 take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, exo_err *err)
 {
     exo_status st = EXO_OK;
-    exo_time due = exo_place_now(place) + (place->actor.site->sim || !o->links ? 0 : header->passing);
+    exo_time due =
+        exo_place_now(place) + (place->actor.site->sim || !o->links ? 0 : header->passing);
     pthread_mutex_lock(&place->lock);
     if (header->kind == EXO_CHANNEL_GONE)
         o->gone = true;
     else if (header->number > o->capacity - o->credits - o->credits_coming)
         st = exo_fail(err, EXO_INVAL, "more credits came than were given");
-    for (uint64_t i = 0; st == EXO_OK && header->kind == EXO_CHANNEL_CREDIT && i < header->number; i++)
+    for (uint64_t i = 0; st == EXO_OK && header->kind == EXO_CHANNEL_CREDIT && i < header->number;
+         i++)
         o->credit_due[o->credits_coming++] = due;
     if (st == EXO_OK) {
         exo_outlet_pump_locked(o);
@@ -212,8 +219,8 @@ take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, e
 
 /* What a sender says to this receiver. */
 static exo_status
-take_sent(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header, const exo_payload *message,
-          exo_err *err)
+take_sent(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header,
+          const exo_payload *message, exo_err *err)
 {
     if (header->kind == EXO_CHANNEL_DATA)
         return take_item(place, port, in, header, message, err);
@@ -247,10 +254,12 @@ exo_place_deliver(exo_place *place, exo_payload *message, uint64_t from, exo_err
     uint64_t node = o ? o->node : in->node;
     if (from && node && from != node) {
         exo_payload_release(message);
-        return exo_fail(err, EXO_INVAL, "%s: edge %s: a message of another process than the one at its other end",
+        return exo_fail(err, EXO_INVAL,
+                        "%s: edge %s: a message of another process than the one at its other end",
                         place->actor.name, name_of(place, header.edge));
     }
-    st = o ? take_answer(place, o, &header, &reason) : take_sent(place, port, in, &header, message, &reason);
+    st = o ? take_answer(place, o, &header, &reason)
+           : take_sent(place, port, in, &header, message, &reason);
     exo_payload_release(message);
     if (st == EXO_OK)
         return st;

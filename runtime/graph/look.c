@@ -1,4 +1,5 @@
-/* What an actor says of its waits, for whoever looks for stalls (stall.h). Nothing here changes anything. */
+/* What an actor says of its waits, for whoever looks for stalls (stall.h). Nothing here changes
+ * anything. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,9 @@
 struct writer {
     exo_wait_record *record;
     exo_wait_end *ends;
-    uint32_t *missing, *scratch; /* (the actors of its name)       */
+    uint32_t *missing, *scratch; /* (the actors of its name) */
     uint64_t *counts;            /* (twice the actors of its name) */
-    size_t room;                 /* of ends                        */
+    size_t room;                 /* of ends */
 };
 
 static uint32_t
@@ -29,11 +30,12 @@ count_ends_locked(const exo_place *place)
     size_t count = 0;
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
-            count += place->groups[i].comm ? 2 * (size_t)place->actor.count : place->ports[i].edges[e]->count;
+            count += place->groups[i].comm ? 2 * (size_t)place->actor.count
+                                           : place->ports[i].edges[e]->count;
     return count;
 }
 
-/* --- Can it go on? ---------------------------------------------------------------------------------------------------------------- */
+/* --- Can it go on? ---------------------------------------------------------------------------- */
 
 /* Whatever the others do: it was woken and has not run yet, or would end its wait by itself. */
 static bool
@@ -47,7 +49,7 @@ goes_on_locked(const exo_place *place)
     return wait->kind == EXO_WAIT_RECEIVE && (wait->port->first || wait->port->finished);
 }
 
-/* --- Ends ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Ends ------------------------------------------------------------------------------------- */
 
 static void
 add_outlet(struct writer *w, const exo_place *place, const exo_outlet *o, bool awaited)
@@ -67,16 +69,19 @@ add_outlet(struct writer *w, const exo_place *place, const exo_outlet *o, bool a
 static void
 add_inlet(struct writer *w, const exo_place *place, const exo_inlet *in, bool awaited)
 {
-    const exo_arrival *first = place->wait.kind == EXO_WAIT_RECEIVE ? place->wait.port->first : NULL;
-    bool passing = awaited && first && first->inlet == in && first->item->received > exo_place_now(place);
-    w->ends[w->record->num_ends++] = (exo_wait_end){.edge = in->edge_id,
-                                                    .peer = number_of(place, in->edge->from, in->from),
-                                                    .number = in->expected,
-                                                    .amount = in->out,
-                                                    .awaited = awaited && !in->ended,
-                                                    .over = in->ended,
-                                                    .gone = in->gone,
-                                                    .passing = passing};
+    const exo_arrival *first =
+        place->wait.kind == EXO_WAIT_RECEIVE ? place->wait.port->first : NULL;
+    bool passing =
+        awaited && first && first->inlet == in && first->item->received > exo_place_now(place);
+    w->ends[w->record->num_ends++] =
+        (exo_wait_end){.edge = in->edge_id,
+                       .peer = number_of(place, in->edge->from, in->from),
+                       .number = in->expected,
+                       .amount = in->out,
+                       .awaited = awaited && !in->ended,
+                       .over = in->ended,
+                       .gone = in->gone,
+                       .passing = passing};
 }
 
 /* All of them; of an actor that does not wait, those on which something passes a link. */
@@ -92,7 +97,8 @@ add_ends_locked(struct writer *w, const exo_place *place)
             for (uint32_t k = 0; k < edge->count && w->record->num_ends < w->room; k++) {
                 const exo_outlet *o = edge->outlets ? &edge->outlets[k] : NULL;
                 if (o && (waits || o->passing))
-                    add_outlet(w, place, o, place->wait.kind == EXO_WAIT_SEND && place->wait.outlet == o);
+                    add_outlet(w, place, o,
+                               place->wait.kind == EXO_WAIT_SEND && place->wait.outlet == o);
                 else if (!o && edge->inlets && waits)
                     add_inlet(w, place, &edge->inlets[k], received_from);
             }
@@ -111,7 +117,7 @@ compare_ends(const void *x, const void *y)
     return (a->peer > b->peer) - (a->peer < b->peer);
 }
 
-/* --- Collectives --------------------------------------------------------------------------------------------------------------------- */
+/* --- Collectives ------------------------------------------------------------------------------ */
 
 /* How far each has come, and which one it waits in, if it does not wait at a port. */
 static void
@@ -124,11 +130,13 @@ add_groups(struct writer *w, exo_place *place, bool in_collective)
         if (!g->comm)
             continue;
         exo_comm_look_at(g->comm, place->actor.index, &look, w->scratch, w->counts);
-        for (uint32_t k = 0; look.counts && k < 2 * place->actor.count && r->num_ends < w->room; k++)
-            w->ends[r->num_ends++] = (exo_wait_end){.edge = g->id,
-                                                    .peer = number_of(place, place->spec_index, k % place->actor.count),
-                                                    .number = w->counts[k],
-                                                    .output = k < place->actor.count};
+        for (uint32_t k = 0; look.counts && k < 2 * place->actor.count && r->num_ends < w->room;
+             k++)
+            w->ends[r->num_ends++] =
+                (exo_wait_end){.edge = g->id,
+                               .peer = number_of(place, place->spec_index, k % place->actor.count),
+                               .number = w->counts[k],
+                               .output = k < place->actor.count};
         if (!in_collective || (r->kind == EXO_WAIT_COLLECTIVE && !r->goes_on))
             continue;
         r->kind = EXO_WAIT_COLLECTIVE; /* if nobody is missing, it waits for what is on the links */
@@ -142,7 +150,7 @@ add_groups(struct writer *w, exo_place *place, bool in_collective)
     }
 }
 
-/* --- The record ------------------------------------------------------------------------------------------------------------------------ */
+/* --- The record ------------------------------------------------------------------------------- */
 
 static const char *
 edge_of_locked(const exo_place *place)
@@ -185,18 +193,22 @@ pack(const struct writer *w, exo_payload *out, exo_err *err)
     return EXO_OK;
 }
 
-/* Does it wait at a port, or, by its pace, elsewhere, so long? If not, does something of it pass a link? */
+/* Does it wait at a port, or, by its pace, elsewhere, so long? If not, does something of it pass a
+ * link? */
 static bool
-says_something_locked(const exo_place *place, exo_time now, exo_time longer_than, bool *in_collective)
+says_something_locked(const exo_place *place, exo_time now, exo_time longer_than,
+                      bool *in_collective)
 {
     exo_time since = place->pace.waits_since;
-    *in_collective =
-        place->wait.kind == EXO_WAIT_NONE && since >= 0 && now - (since - place->actor.site->origin) >= longer_than;
-    if (*in_collective || (place->wait.kind != EXO_WAIT_NONE && now - place->wait.since >= longer_than))
+    *in_collective = place->wait.kind == EXO_WAIT_NONE && since >= 0 &&
+                     now - (since - place->actor.site->origin) >= longer_than;
+    if (*in_collective ||
+        (place->wait.kind != EXO_WAIT_NONE && now - place->wait.since >= longer_than))
         return true;
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
-            for (uint32_t k = 0; place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
+            for (uint32_t k = 0;
+                 place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
                 if (place->ports[i].edges[e]->outlets[k].passing)
                     return true;
     return false;
@@ -250,7 +262,7 @@ exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err
     return st;
 }
 
-/* --- Without a record ---------------------------------------------------------------------------------------------------------------- */
+/* --- Without a record ------------------------------------------------------------------------- */
 
 /* It takes what any of its senders sends. */
 static bool
@@ -276,7 +288,8 @@ finishes_in_vain_locked(const exo_place *place, const bool *stuck)
 {
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
-            for (uint32_t k = 0; place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++) {
+            for (uint32_t k = 0;
+                 place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++) {
                 const exo_outlet *o = &place->ports[i].edges[e]->outlets[k];
                 if (o->waiting > 0 && stuck[number_of(place, o->edge->to, o->to)])
                     return true;
@@ -320,7 +333,8 @@ meets_in_vain(const exo_place *place, const bool *stuck, uint32_t *scratch, uint
 }
 
 bool
-exo_place_may_be_stuck(exo_place *place, const bool *stuck, uint32_t *scratch, uint64_t *counts, uint64_t *mark)
+exo_place_may_be_stuck(exo_place *place, const bool *stuck, uint32_t *scratch, uint64_t *counts,
+                       uint64_t *mark)
 {
     pthread_mutex_lock(&place->lock);
     exo_time since = place->pace.waits_since;

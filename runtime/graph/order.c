@@ -21,8 +21,8 @@ struct reader {
 static exo_status
 fail_here(const struct reader *r, const char *what)
 {
-    return exo_fail(r->err, EXO_INVAL, "graph class '%.60s': order: %s at '%.40s'", r->class->name, what,
-                    *r->at ? r->at : "the end");
+    return exo_fail(r->err, EXO_INVAL, "graph class '%.60s': order: %s at '%.40s'", r->class->name,
+                    what, *r->at ? r->at : "the end");
 }
 
 static void
@@ -101,7 +101,8 @@ read_group(struct reader *r)
     exo_status st = read_steps(r);
     while (st == EXO_OK && take_sign(r, '|')) {
         if (r->out->length - first != choices++)
-            return fail_here(r, "what can be chosen are actions, and nothing else stands beside them");
+            return fail_here(r,
+                             "what can be chosen are actions, and nothing else stands beside them");
         r->out->steps[r->out->length - 1].or_next = true;
         st = read_action(r);
     }

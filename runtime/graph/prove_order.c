@@ -15,7 +15,8 @@ is_used(const exo_graph_spec *spec, uint32_t actor, const exo_graph_port *port)
     return false;
 }
 
-/* Copies the actions that begin at `at`, one or alternatives, as far as their ports are used; gives where the next step is. */
+/* Copies the actions that begin at `at`, one or alternatives, as far as their ports are used; gives
+ * where the next step is. */
 static uint32_t
 copy_actions(exo_order *out, const exo_graph_spec *spec, uint32_t actor, uint32_t at)
 {
@@ -34,7 +35,8 @@ copy_actions(exo_order *out, const exo_graph_spec *spec, uint32_t actor, uint32_
     return at;
 }
 
-/* Copies the steps from `at` up to `end`. A loop without anything to do is left out; if it has no end, it stays, empty. */
+/* Copies the steps from `at` up to `end`. A loop without anything to do is left out; if it has no
+ * end, it stays, empty. */
 static void
 copy_steps(exo_order *out, const exo_graph_spec *spec, uint32_t actor, uint32_t at, uint32_t end)
 {

@@ -1,15 +1,17 @@
 /* Which waits can lead to which: see prove.h.
  *
- * A node is an actor's name and a port at which it may wait. An arrow leads from a wait to every wait of the actor that could end it, but
- * to those that cannot be at the same time:
+ * A node is an actor's name and a port at which it may wait. An arrow leads from a wait to every
+ * wait of the actor that could end it, but to those that cannot be at the same time:
  *
- *   - who waits for room at an input finds its receiver anywhere but waiting at that input: something is in it;
- *   - on a feedback edge, anywhere but waiting to send (docs/channels.md, rule 2);
- *   - in a collective, if senders go round its members or send to all, and every member takes equally many items between two calls: who
+ * - who waits for room at an input finds its receiver anywhere but waiting at that input: something
+ *   is in it; - on a feedback edge, anywhere but waiting to send (docs/channels.md, rule 2); - in a
+ *   collective, if senders go round its members or send to all, and every member takes equally many
+ *   items between two calls: who
  *     waits there has taken no more than the others, and the one that they wait for is not so far behind that all senders are stuck
  *     elsewhere, as long as the members are no more than a buffer's capacity and 3;
- *   - in a collective whose members declare their order, the others anywhere but in another collective: they come to all in one order;
- *   - who waits for an item finds a sender with one target anywhere but waiting to send it.
+ * - in a collective whose members declare their order, the others anywhere but in another
+ *   collective: they come to all in one order; - who waits for an item finds a sender with one
+ *   target anywhere but waiting to send it.
  *
  * A stall is a cycle of waits, and follows a cycle of arrows. */
 #include "graph/prove_impl.h"
@@ -39,7 +41,8 @@ is_collective(const exo_edge_spec *edge)
     return edge->route == EXO_ROUTE_ALL_REDUCE;
 }
 
-/* Does the class say that it may wait at this port? Without a word of it: at every output and collective, and at inputs that block. */
+/* Does the class say that it may wait at this port? Without a word of it: at every output and
+ * collective, and at inputs that block. */
 static bool
 may_use(const exo_actor_spec *actor, const exo_graph_port *port)
 {
@@ -47,7 +50,8 @@ may_use(const exo_actor_spec *actor, const exo_graph_port *port)
     if (!order)
         return port->direction != EXO_PORT_INPUT || port->blocking;
     for (uint32_t i = 0; i < order->length; i++)
-        if (order->steps[i].kind < EXO_ORDER_POLL && &actor->class->ports[order->steps[i].port] == port)
+        if (order->steps[i].kind < EXO_ORDER_POLL &&
+            &actor->class->ports[order->steps[i].port] == port)
             return true;
     return false;
 }
@@ -57,11 +61,12 @@ may_wait(const exo_graph_spec *spec, uint32_t a, const exo_graph_port *port)
 {
     for (size_t e = 0; e < spec->num_edges; e++) {
         const exo_edge_spec *edge = &spec->edges[e];
-        bool here =
-            port->direction == EXO_PORT_OUTPUT
-                ? edge->from == a && edge->output == port && !is_collective(edge) && edge->on_full == EXO_FULL_BLOCK
-            : port->direction == EXO_PORT_INPUT ? edge->to == a && edge->input == port && !is_collective(edge)
-                                                : edge->from == a && edge->output == port && spec->actors[a].count > 1;
+        bool here = port->direction == EXO_PORT_OUTPUT
+                        ? edge->from == a && edge->output == port && !is_collective(edge) &&
+                              edge->on_full == EXO_FULL_BLOCK
+                    : port->direction == EXO_PORT_INPUT
+                        ? edge->to == a && edge->input == port && !is_collective(edge)
+                        : edge->from == a && edge->output == port && spec->actors[a].count > 1;
         if (here)
             return may_use(&spec->actors[a], port);
     }
@@ -73,7 +78,8 @@ static bool
 has_one_target(const exo_graph_spec *spec, const exo_edge_spec *edge)
 {
     for (size_t e = 0; e < spec->num_edges; e++)
-        if (&spec->edges[e] != edge && spec->edges[e].from == edge->from && spec->edges[e].output == edge->output)
+        if (&spec->edges[e] != edge && spec->edges[e].from == edge->from &&
+            spec->edges[e].output == edge->output)
             return false;
     for (uint32_t i = 0; i < spec->actors[edge->from].count; i++)
         if (exo_edge_targets(spec, edge, i, NULL) > 1)
@@ -87,13 +93,15 @@ takes_at_will(const exo_actor_spec *actor, const exo_graph_port *port)
 {
     for (uint32_t i = 0; i < actor->order->length; i++) {
         const exo_order_step *step = &actor->order->steps[i];
-        if (step->or_next || (step->kind == EXO_ORDER_POLL && &actor->class->ports[step->port] == port))
+        if (step->or_next ||
+            (step->kind == EXO_ORDER_POLL && &actor->class->ports[step->port] == port))
             return true;
     }
     return false;
 }
 
-/* Do the members of a collective get equally much, so that none of them waits in it while all that another needs is stuck? */
+/* Do the members of a collective get equally much, so that none of them waits in it while all that
+ * another needs is stuck? */
 static bool
 is_balanced(const exo_graph_spec *spec, const exo_edge_spec *edge)
 {
@@ -101,14 +109,15 @@ is_balanced(const exo_graph_spec *spec, const exo_edge_spec *edge)
     size_t into = 0;
     for (size_t e = 0; e < spec->num_edges; e++)
         into += spec->edges[e].to == edge->to && spec->edges[e].input == edge->input;
-    return (edge->route == EXO_ROUTE_ROUND_ROBIN || edge->route == EXO_ROUTE_BROADCAST) && to->order &&
-           !takes_at_will(to, edge->input) && into == 1 && edge->from != edge->to &&
+    return (edge->route == EXO_ROUTE_ROUND_ROBIN || edge->route == EXO_ROUTE_BROADCAST) &&
+           to->order && !takes_at_will(to, edge->input) && into == 1 && edge->from != edge->to &&
            to->count <= (uint64_t)edge->capacity + 3;
 }
 
 /* Can `to`, a wait at the other end of `edge`, keep `from` waiting? */
 static bool
-can_keep(const exo_graph_spec *spec, const struct wait *from, const struct wait *to, const exo_edge_spec *edge)
+can_keep(const exo_graph_spec *spec, const struct wait *from, const struct wait *to,
+         const exo_edge_spec *edge)
 {
     switch (from->port->direction) {
     case EXO_PORT_OUTPUT:
@@ -131,8 +140,9 @@ is_at(const struct wait *wait, const exo_edge_spec *edge)
 {
     if (is_collective(edge) != (wait->port->direction == EXO_PORT_COLLECTIVE))
         return false;
-    return wait->port->direction == EXO_PORT_INPUT ? edge->to == wait->actor && edge->input == wait->port
-                                                   : edge->from == wait->actor && edge->output == wait->port;
+    return wait->port->direction == EXO_PORT_INPUT
+               ? edge->to == wait->actor && edge->input == wait->port
+               : edge->from == wait->actor && edge->output == wait->port;
 }
 
 static void
@@ -189,12 +199,14 @@ exo_prove_ports(const exo_graph_spec *spec, exo_port_cycle *out, exo_err *err)
                       .path = exo_calloc(room + 1, sizeof *p.path),
                       .on_path = exo_calloc(room + 1, sizeof *p.on_path),
                       .seen = exo_calloc(room + 1, sizeof *p.seen)};
-    exo_status st =
-        p.waits && p.path && p.on_path && p.seen ? EXO_OK : exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+    exo_status st = p.waits && p.path && p.on_path && p.seen
+                        ? EXO_OK
+                        : exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
     for (uint32_t a = 0; st == EXO_OK && a < spec->num_actors; a++)
         for (size_t i = 0; i < spec->actors[a].class->num_ports; i++)
             if (may_wait(spec, a, &spec->actors[a].class->ports[i]))
-                p.waits[p.num_waits++] = (struct wait){.actor = a, .port = &spec->actors[a].class->ports[i]};
+                p.waits[p.num_waits++] =
+                    (struct wait){.actor = a, .port = &spec->actors[a].class->ports[i]};
     for (size_t i = 0; st == EXO_OK && i < p.num_waits && !out->found; i++)
         if (!p.seen[i])
             search_from(&p, i, 0);

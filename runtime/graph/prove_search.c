@@ -1,12 +1,15 @@
 /* Tries every order of steps of a graph: see prove.h.
  *
- * A state is what every actor is about to do and how many items each channel holds, in the receiver's buffer or in the sender's outbox. A
- * step is one action of one actor; items arrive at once, as what is on its way comes at last. Where a route or a port leaves a choice (a
- * key, a draw, which of several senders was first, whether a poll finds something) every choice is tried. A step that no other can disturb,
- * on a channel that is alone at both its ends, is tried alone, unless it leads to where the search has been (Godefroid, Partial-Order
- * Methods for the Verification of Concurrent Systems, 1996).
+ * A state is what every actor is about to do and how many items each channel holds, in the
+ * receiver's buffer or in the sender's outbox. A step is one action of one actor; items arrive at
+ * once, as what is on its way comes at last. Where a route or a port leaves a choice (a key, a
+ * draw, which of several senders was first, whether a poll finds something) every choice is tried.
+ * A step that no other can disturb, on a channel that is alone at both its ends, is tried alone,
+ * unless it leads to where the search has been (Godefroid, Partial-Order Methods for the
+ * Verification of Concurrent Systems, 1996).
  *
- * In each state those who wait for each other are looked for, so that others who go on do not hide them. */
+ * In each state those who wait for each other are looked for, so that others who go on do not hide
+ * them. */
 #include "graph/prove_impl.h"
 
 #include <stdio.h>
@@ -31,7 +34,8 @@ struct channel {
     const exo_edge_spec *edge;
     uint32_t edge_index, from, to; /* instances */
     uint32_t room;                 /* with the outbox; UINT32_MAX: it drops */
-    bool alone;                    /* the only one at the input that it leads to, which is not polled */
+    /* the only one at the input that it leads to, which is not polled */
+    bool alone;
 };
 
 struct instance {
@@ -39,8 +43,8 @@ struct instance {
     const exo_order *order; /* of `orders` */
 };
 
-/* Words of a state: of each instance ENDED .. COUNTERS + DEPTH, then of each instance and edge its turn and its sends, then a count for each
- * channel. */
+/* Words of a state: of each instance ENDED .. COUNTERS + DEPTH, then of each instance and edge its
+ * turn and its sends, then a count for each channel. */
 enum {
     AT,     /* the step; the order's length: it has ended */
     EDGE,   /* in a send: edges that are done */
@@ -78,7 +82,8 @@ part_of(uint32_t *state, uint32_t i)
 static uint32_t *
 turn_of(const struct search *s, uint32_t *state, uint32_t i, uint32_t edge)
 {
-    return state + (size_t)s->num_instances * INSTANCE + 2 * ((size_t)i * s->spec->num_edges + edge);
+    return state + (size_t)s->num_instances * INSTANCE +
+           2 * ((size_t)i * s->spec->num_edges + edge);
 }
 
 static uint32_t *
@@ -99,8 +104,8 @@ port_of(const struct search *s, uint32_t i, const exo_order_step *step)
     return &s->spec->actors[s->instances[i].actor].class->ports[step->port];
 }
 
-/* Goes through loops to the next action, or to a loop that has none and no end, where it stays. Every other loop has one, or is left out: so
- * this comes to an end. */
+/* Goes through loops to the next action, or to a loop that has none and no end, where it stays.
+ * Every other loop has one, or is left out: so this comes to an end. */
 static void
 settle(const struct search *s, uint32_t *state, uint32_t i)
 {
@@ -111,8 +116,9 @@ settle(const struct search *s, uint32_t *state, uint32_t i)
         uint32_t *left = &p[COUNTERS + step->level];
         if (step->kind == EXO_ORDER_LOOP && step->other > p[AT] + 1) {
             *left = step->count == EXO_ORDER_ENDLESS ? UINT32_MAX
-                    : step->count >= UINT32_MAX      ? UINT32_MAX - 1 /* more states than are ever tried */
-                                                     : (uint32_t)step->count;
+                    /* more states than are ever tried */
+                    : step->count >= UINT32_MAX ? UINT32_MAX - 1
+                                                : (uint32_t)step->count;
             p[AT]++;
         } else if (step->kind == EXO_ORDER_END) {
             *left -= *left != UINT32_MAX;
@@ -142,7 +148,7 @@ end(const struct search *s, uint32_t *state, uint32_t i)
     part_of(state, i)[AT] = s->instances[i].order->length;
 }
 
-/* --- States ------------------------------------------------------------------------------------------------------------------------ */
+/* --- States ----------------------------------------------------------------------------------- */
 
 static uint64_t
 hash_of(const struct search *s, const uint32_t *state)
@@ -185,7 +191,7 @@ push(struct search *s)
     return true;
 }
 
-/* --- Steps ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Steps ------------------------------------------------------------------------------------ */
 
 static struct channel *
 channel_between(const struct search *s, uint32_t edge, uint32_t from, uint32_t target)
@@ -197,13 +203,15 @@ channel_between(const struct search *s, uint32_t edge, uint32_t from, uint32_t t
     return NULL;
 }
 
-/* The k-th edge at the port that instance i sends to; the spec's number of edges: there are no more. */
+/* The k-th edge at the port that instance i sends to; the spec's number of edges: there are no
+ * more. */
 static uint32_t
 edge_at(const struct search *s, uint32_t i, const exo_graph_port *port, uint32_t k)
 {
     uint32_t e = 0;
     for (; e < s->spec->num_edges; e++)
-        if (s->spec->edges[e].from == s->instances[i].actor && s->spec->edges[e].output == port && k-- == 0)
+        if (s->spec->edges[e].from == s->instances[i].actor && s->spec->edges[e].output == port &&
+            k-- == 0)
             break;
     return e;
 }
@@ -243,7 +251,8 @@ is_full(const struct search *s, uint32_t *state, const struct channel *c)
     return !has_ended(s, state, c->to) && *count_of(s, state, index_of(s, c)) >= c->room;
 }
 
-/* Has this send no room? Its own receiver may be let in on a feedback edge while it waits to send itself. */
+/* Has this send no room? Its own receiver may be let in on a feedback edge while it waits to send
+ * itself. */
 static bool
 is_shut(const struct search *s, uint32_t *state, const struct channel *c)
 {
@@ -253,7 +262,8 @@ is_shut(const struct search *s, uint32_t *state, const struct channel *c)
 
 /* Is there something to receive at the port, or somebody who may still send? */
 static bool
-look_at_input(const struct search *s, uint32_t *state, uint32_t i, const exo_graph_port *port, bool *open)
+look_at_input(const struct search *s, uint32_t *state, uint32_t i, const exo_graph_port *port,
+              bool *open)
 {
     bool any = false;
     *open = false;
@@ -298,8 +308,10 @@ choose(struct search *s, uint32_t i, uint32_t e)
     bool pushed = false, left = false, skip = turn[1] % edge->every != 0;
     for (uint32_t t = 0; t < count; t++)
         left = left || !has_ended(s, s->state, channel_between(s, e, i, t)->to);
-    if (count == 0 || skip || !left) { /* it goes nowhere over this edge; if nobody is left at all, that is the end */
-        s->branched = s->branched || (count > 0 && !left); /* whether it sent before they ended depends on times */
+    /* it goes nowhere over this edge; if nobody is left at all, that is the end */
+    if (count == 0 || skip || !left) {
+        /* whether it sent before they ended depends on times */
+        s->branched = s->branched || (count > 0 && !left);
         begin_step(s);
         turn_of(s, s->next, i, e)[1] = (uint32_t)((turn[1] + 1) % edge->every);
         if (count > 0 && !left)
@@ -308,8 +320,8 @@ choose(struct search *s, uint32_t i, uint32_t e)
             after_put(s, i, e, false);
         return push(s);
     }
-    bool free_choice =
-        edge->route == EXO_ROUTE_HASH || edge->route == EXO_ROUTE_GOSSIP || edge->route == EXO_ROUTE_LEAST_LOADED;
+    bool free_choice = edge->route == EXO_ROUTE_HASH || edge->route == EXO_ROUTE_GOSSIP ||
+                       edge->route == EXO_ROUTE_LEAST_LOADED;
     if (edge->route == EXO_ROUTE_ROUND_ROBIN)
         first = last = (s->instances[i].index + turn[0]) % count;
     else if (edge->route == EXO_ROUTE_MODULO)
@@ -320,7 +332,8 @@ choose(struct search *s, uint32_t i, uint32_t e)
     for (uint32_t t = first; t <= last; t++) {
         uint32_t at = t;
         begin_step(s);
-        while (edge->route != EXO_ROUTE_BROADCAST && has_ended(s, s->state, channel_between(s, e, i, at)->to)) {
+        while (edge->route != EXO_ROUTE_BROADCAST &&
+               has_ended(s, s->state, channel_between(s, e, i, at)->to)) {
             s->branched = true; /* whether it had ended by then depends on times */
             at = (at + 1) % count;
         }
@@ -347,10 +360,12 @@ do_send(struct search *s, uint32_t i, const exo_order_step *step, bool *alone)
     if (is_shut(s, s->state, c))
         return false;
     *alone = c->alone && !edge->feedback && edge->on_full == EXO_FULL_BLOCK;
-    s->branched = s->branched || c->room == UINT32_MAX || has_ended(s, s->state, c->to); /* it depends on times */
+    /* it depends on times */
+    s->branched = s->branched || c->room == UINT32_MAX || has_ended(s, s->state, c->to);
     begin_step(s);
     uint32_t *count = count_of(s, s->next, index_of(s, c));
-    if (!has_ended(s, s->state, c->to) && *count < (c->room == UINT32_MAX ? edge->capacity : UINT32_MAX))
+    if (!has_ended(s, s->state, c->to) &&
+        *count < (c->room == UINT32_MAX ? edge->capacity : UINT32_MAX))
         ++*count;
     after_put(s, i, e, edge->route == EXO_ROUTE_BROADCAST);
     return push(s);
@@ -371,7 +386,8 @@ do_receive(struct search *s, uint32_t i, uint32_t at, const exo_order_step *step
         return push(s);
     }
     for (uint32_t c = 0; c < s->num_channels; c++) {
-        if (s->channels[c].to != i || s->channels[c].edge->input != port || *count_of(s, s->state, c) == 0)
+        if (s->channels[c].to != i || s->channels[c].edge->input != port ||
+            *count_of(s, s->state, c) == 0)
             continue;
         senders++;
         *alone = s->channels[c].alone && !s->channels[c].edge->feedback &&
@@ -386,8 +402,9 @@ do_receive(struct search *s, uint32_t i, uint32_t at, const exo_order_step *step
     return pushed;
 }
 
-/* Nothing has come yet, or some of what was sent, or all of it, which is taken. Also of a full buffer: what fills it may be on its way.
- * Feedback edges are let in without end while nothing is taken: there a full buffer counts as one that has come, which is no proof of it. */
+/* Nothing has come yet, or some of what was sent, or all of it, which is taken. Also of a full
+ * buffer: what fills it may be on its way. Feedback edges are let in without end while nothing is
+ * taken: there a full buffer counts as one that has come, which is no proof of it. */
 static bool
 do_poll(struct search *s, uint32_t i, const exo_order_step *step)
 {
@@ -395,11 +412,12 @@ do_poll(struct search *s, uint32_t i, const exo_order_step *step)
     bool open = false, any = look_at_input(s, s->state, i, port, &open), pushed = false;
     uint32_t most = 0, least = 0;
     for (uint32_t c = 0; c < s->num_channels; c++)
-        if (s->channels[c].to == i && s->channels[c].edge->input == port && *count_of(s, s->state, c) > most)
+        if (s->channels[c].to == i && s->channels[c].edge->input == port &&
+            *count_of(s, s->state, c) > most)
             most = *count_of(s, s->state, c);
     for (uint32_t c = 0; c < s->num_channels; c++)
-        if (s->channels[c].to == i && s->channels[c].edge->input == port && s->channels[c].edge->feedback &&
-            *count_of(s, s->state, c) >= s->channels[c].room)
+        if (s->channels[c].to == i && s->channels[c].edge->input == port &&
+            s->channels[c].edge->feedback && *count_of(s, s->state, c) >= s->channels[c].room)
             least = most;
     for (uint32_t takes = least; takes <= most; takes++) {
         begin_step(s);
@@ -450,7 +468,8 @@ do_reduce(struct search *s, uint32_t i, const exo_order_step *step)
     return push(s);
 }
 
-/* What instance i can do next, alternatives included; alone: nothing else disturbs it. True: that led to new states. */
+/* What instance i can do next, alternatives included; alone: nothing else disturbs it. True: that
+ * led to new states. */
 static bool
 step_instance(struct search *s, uint32_t i, bool *alone)
 {
@@ -476,19 +495,22 @@ step_instance(struct search *s, uint32_t i, bool *alone)
     return pushed;
 }
 
-/* Does the step to `next` end an actor to whom somebody may still send? What that send does depends on which comes first. */
+/* Does the step to `next` end an actor to whom somebody may still send? What that send does depends
+ * on which comes first. */
 static bool
 ends_a_receiver(struct search *s)
 {
     for (uint32_t c = 0; c < s->num_channels; c++) {
         uint32_t to = s->channels[c].to;
-        if (!has_ended(s, s->state, to) && has_ended(s, s->next, to) && !has_ended(s, s->state, s->channels[c].from))
+        if (!has_ended(s, s->state, to) && has_ended(s, s->next, to) &&
+            !has_ended(s, s->state, s->channels[c].from))
             return true;
     }
     return false;
 }
 
-/* All that can be done next; or, if there is one, a step that nothing else disturbs, unless it leads back. */
+/* All that can be done next; or, if there is one, a step that nothing else disturbs, unless it
+ * leads back. */
 static void
 expand(struct search *s)
 {
@@ -508,12 +530,13 @@ expand(struct search *s)
         step_instance(s, i, &alone);
 }
 
-/* --- Who is stuck -------------------------------------------------------------------------------------------------------------------- */
+/* --- Who is stuck ----------------------------------------------------------------------------- */
 
-/* Whom instance i waits for at a step, if that is in vain: *peer and the edge. False: it may go on. */
+/* Whom instance i waits for at a step, if that is in vain: *peer and the edge. False: it may go
+ * on. */
 static bool
-is_in_vain(const struct search *s, const bool *stuck, uint32_t i, const exo_order_step *step, uint32_t *peer,
-           const exo_edge_spec **edge)
+is_in_vain(const struct search *s, const bool *stuck, uint32_t i, const exo_order_step *step,
+           uint32_t *peer, const exo_edge_spec **edge)
 {
     const exo_graph_port *port = port_of(s, i, step);
     uint32_t senders = 0;
@@ -547,7 +570,8 @@ is_in_vain(const struct search *s, const bool *stuck, uint32_t i, const exo_orde
             if (s->instances[m].actor == s->instances[i].actor && has_ended(s, s->state, m))
                 return false;
         for (uint32_t m = 0; m < s->num_instances; m++)
-            if (s->instances[m].actor == s->instances[i].actor && stuck[m] && !is_reducing(s, m, port)) {
+            if (s->instances[m].actor == s->instances[i].actor && stuck[m] &&
+                !is_reducing(s, m, port)) {
                 *peer = m;
                 return true;
             }
@@ -562,8 +586,8 @@ is_in_vain(const struct search *s, const bool *stuck, uint32_t i, const exo_orde
 
 /* All alternatives must be. The step that is named is the first. */
 static bool
-waits_in_vain(const struct search *s, const bool *stuck, uint32_t i, uint32_t *peer, const exo_edge_spec **edge,
-              const exo_order_step **named)
+waits_in_vain(const struct search *s, const bool *stuck, uint32_t i, uint32_t *peer,
+              const exo_edge_spec **edge, const exo_order_step **named)
 {
     const exo_order *order = s->instances[i].order;
     uint32_t at = part_of(s->state, i)[AT], other = 0;
@@ -582,14 +606,16 @@ waits_in_vain(const struct search *s, const bool *stuck, uint32_t i, uint32_t *p
 static void
 name_of(const struct search *s, uint32_t i, char *out, size_t size)
 {
-    snprintf(out, size, "%s_%u", s->spec->actors[s->instances[i].actor].name, s->instances[i].index);
+    snprintf(out, size, "%s_%u", s->spec->actors[s->instances[i].actor].name,
+             s->instances[i].index);
 }
 
 static void
 tell_cycle(const struct search *s, const bool *stuck, uint32_t at, exo_proof *out)
 {
-    static const char *const verbs[] = {
-        [EXO_ORDER_SEND] = "to send on", [EXO_ORDER_RECEIVE] = "to receive on", [EXO_ORDER_REDUCE] = "in"};
+    static const char *const verbs[] = {[EXO_ORDER_SEND] = "to send on",
+                                        [EXO_ORDER_RECEIVE] = "to receive on",
+                                        [EXO_ORDER_REDUCE] = "in"};
     static const char *const preposition[] = {
         [EXO_ORDER_SEND] = "to", [EXO_ORDER_RECEIVE] = "from", [EXO_ORDER_REDUCE] = "for"};
     uint32_t next = 0;
@@ -604,8 +630,8 @@ tell_cycle(const struct search *s, const bool *stuck, uint32_t at, exo_proof *ou
         waits_in_vain(s, stuck, at, &next, &edge, &step);
         name_of(s, at, actor, sizeof actor);
         name_of(s, next, peer, sizeof peer);
-        exo_text_add(&text, "%s%s waits %s '%s' %s %s", text.length ? ", " : "", actor, verbs[step->kind], edge->name,
-                     preposition[step->kind], peer);
+        exo_text_add(&text, "%s%s waits %s '%s' %s %s", text.length ? ", " : "", actor,
+                     verbs[step->kind], edge->name, preposition[step->kind], peer);
         out->at = out->at ? out->at : edge->node;
         at = next;
     } while (at != first);
@@ -639,7 +665,7 @@ find_stuck(const struct search *s, exo_proof *out)
     return any;
 }
 
-/* --- The search ---------------------------------------------------------------------------------------------------------------------- */
+/* --- The search ------------------------------------------------------------------------------- */
 
 static bool
 polls(const exo_order *order, const exo_graph_class *class, const exo_graph_port *port)
@@ -666,7 +692,8 @@ static bool
 is_endless(const exo_order *order)
 {
     const exo_order_step *last = order->length ? &order->steps[order->length - 1] : NULL;
-    return last && last->kind == EXO_ORDER_END && order->steps[last->other].count == EXO_ORDER_ENDLESS;
+    return last && last->kind == EXO_ORDER_END &&
+           order->steps[last->other].count == EXO_ORDER_ENDLESS;
 }
 
 /* Nothing is tried. */
@@ -692,7 +719,8 @@ add_channels(struct search *s, exo_err *err)
     for (uint32_t e = 0; e < spec->num_edges; e++) {
         const exo_edge_spec *edge = &spec->edges[e];
         uint32_t targets[MAX_INSTANCES];
-        for (uint32_t i = 0; edge->route != EXO_ROUTE_ALL_REDUCE && i < spec->actors[edge->from].count; i++) {
+        for (uint32_t i = 0;
+             edge->route != EXO_ROUTE_ALL_REDUCE && i < spec->actors[edge->from].count; i++) {
             uint32_t count = exo_edge_targets(spec, edge, i, targets);
             for (uint32_t t = 0; t < count; t++) {
                 if (s->num_channels == MAX_CHANNELS)
@@ -702,13 +730,15 @@ add_channels(struct search *s, exo_err *err)
                     .edge_index = e,
                     .from = first[edge->from] + i,
                     .to = first[edge->to] + targets[t],
-                    .room = edge->on_full == EXO_FULL_BLOCK ? edge->capacity + EXO_OUTBOX : UINT32_MAX};
+                    .room =
+                        edge->on_full == EXO_FULL_BLOCK ? edge->capacity + EXO_OUTBOX : UINT32_MAX};
             }
         }
     }
     for (uint32_t c = 0; c < s->num_channels; c++) {
         const exo_edge_spec *edge = s->channels[c].edge;
-        s->channels[c].alone = !polls(spec->actors[edge->to].order, spec->actors[edge->to].class, edge->input);
+        s->channels[c].alone =
+            !polls(spec->actors[edge->to].order, spec->actors[edge->to].class, edge->input);
         for (uint32_t d = 0; d < s->num_channels; d++)
             if (d != c && s->channels[d].to == s->channels[c].to &&
                 s->channels[d].edge->input == s->channels[c].edge->input)
@@ -738,7 +768,8 @@ open_instances(struct search *s, exo_err *err)
         if (may_not_send(&s->orders[a]))
             return give_up(s, EXO_LIMIT_MAY_SEND, a, 0);
         for (uint32_t i = 0; i < spec->actors[a].count; i++)
-            s->instances[s->num_instances++] = (struct instance){.actor = a, .index = i, .order = &s->orders[a]};
+            s->instances[s->num_instances++] =
+                (struct instance){.actor = a, .index = i, .order = &s->orders[a]};
     }
     return EXO_OK;
 }
@@ -765,12 +796,14 @@ open_search(struct search *s, size_t effort, exo_err *err)
     s->seen = exo_calloc(s->seen_room, sizeof *s->seen);
     s->state = exo_calloc(s->words, sizeof *s->state);
     s->next = exo_calloc(s->words, sizeof *s->next);
-    return s->stack && s->seen && s->state && s->next ? EXO_OK
-                                                      : exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+    return s->stack && s->seen && s->state && s->next
+               ? EXO_OK
+               : exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
 }
 
 exo_status
-exo_prove_search(const exo_graph_spec *spec, size_t effort, exo_proof *out, exo_search_limit *limit, exo_err *err)
+exo_prove_search(const exo_graph_spec *spec, size_t effort, exo_proof *out, exo_search_limit *limit,
+                 exo_err *err)
 {
     bool stuck = false;
     struct search *s = exo_calloc(1, sizeof *s);

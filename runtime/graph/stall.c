@@ -10,7 +10,7 @@
 
 #include "base/config_edit.h"
 
-/* --- Records ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Records ---------------------------------------------------------------------------------- */
 
 static const exo_wait_record *
 record_of(const exo_payload *record)
@@ -36,7 +36,8 @@ exo_wait_record_is_whole(const exo_payload *record, uint32_t count)
     const exo_wait_record *r = record->data;
     if (record->size == 0)
         return true;
-    if (record->size < sizeof *r || r->kind > EXO_WAIT_FINISH || !memchr(r->edge_name, 0, sizeof r->edge_name))
+    if (record->size < sizeof *r || r->kind > EXO_WAIT_FINISH ||
+        !memchr(r->edge_name, 0, sizeof r->edge_name))
         return false;
     size_t left = record->size - sizeof *r;
     if (r->num_ends > left / sizeof(exo_wait_end) || r->num_missing > left / sizeof(uint32_t) ||
@@ -71,18 +72,19 @@ find_end(const exo_wait_record *r, bool output, uint32_t edge, uint32_t peer)
 }
 
 bool
-exo_stall_is_same(const exo_payload *before, const exo_payload *after, const bool *stuck, uint32_t count)
+exo_stall_is_same(const exo_payload *before, const exo_payload *after, const bool *stuck,
+                  uint32_t count)
 {
     const size_t skip = sizeof(exo_time); /* `waited` */
     for (uint32_t i = 0; i < count; i++)
         if (stuck[i] && (before[i].size != after[i].size || after[i].size == 0 ||
-                         memcmp((const char *)before[i].data + skip, (const char *)after[i].data + skip,
-                                after[i].size - skip) != 0))
+                         memcmp((const char *)before[i].data + skip,
+                                (const char *)after[i].data + skip, after[i].size - skip) != 0))
             return false;
     return true;
 }
 
-/* --- Who can go on -------------------------------------------------------------------------------------------------------------------- */
+/* --- Who can go on ---------------------------------------------------------------------------- */
 
 struct search {
     const exo_payload *records;
@@ -110,7 +112,8 @@ is_dry(const struct search *s, uint32_t receiver, const exo_wait_end *in)
     return out && !out->over && !out->busy && out->amount == 0 && out->number == in->number;
 }
 
-/* Nothing comes from a member that is stuck. Where messages go between them, all that it sent has come. */
+/* Nothing comes from a member that is stuck. Where messages go between them, all that it sent has
+ * come. */
 static bool
 is_silent(const struct search *s, uint32_t i, uint32_t member)
 {
@@ -181,7 +184,7 @@ take_away_who_goes_on(const struct search *s)
     }
 }
 
-/* --- The cycle ------------------------------------------------------------------------------------------------------------------------ */
+/* --- The cycle -------------------------------------------------------------------------------- */
 
 static exo_stall_wait
 wait_of(const struct search *s, uint32_t i)
@@ -193,7 +196,8 @@ wait_of(const struct search *s, uint32_t i)
     return wait;
 }
 
-/* Goes from somebody who is stuck to whom that waits for, until it has been there; then around from there. */
+/* Goes from somebody who is stuck to whom that waits for, until it has been there; then around from
+ * there. */
 static exo_status
 read_cycle(const struct search *s, exo_stall *out, exo_err *err)
 {
@@ -224,7 +228,8 @@ read_cycle(const struct search *s, exo_stall *out, exo_err *err)
 }
 
 exo_status
-exo_stall_find(exo_stall *out, const exo_payload *records, uint32_t count, bool *stuck, exo_err *err)
+exo_stall_find(exo_stall *out, const exo_payload *records, uint32_t count, bool *stuck,
+               exo_err *err)
 {
     const struct search s = {.records = records, .count = count, .stuck = stuck};
     *out = (exo_stall){0};
@@ -239,7 +244,7 @@ exo_stall_release(exo_stall *stall)
     *stall = (exo_stall){0};
 }
 
-/* --- Texts ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- Texts ------------------------------------------------------------------------------------ */
 
 /* Which of the spec's actors it is, and which of its name. */
 static const exo_actor_spec *
@@ -263,7 +268,8 @@ exo_stall_name(const exo_graph_spec *spec, uint32_t number, char *out, size_t si
 }
 
 void
-exo_stall_wait_text(const exo_graph_spec *spec, const exo_stall_wait *w, exo_time now, char *out, size_t size)
+exo_stall_wait_text(const exo_graph_spec *spec, const exo_stall_wait *w, exo_time now, char *out,
+                    size_t size)
 {
     char actor[96], peer[96];
     double since = (double)(now - w->waited) * 1e-9;
@@ -273,18 +279,19 @@ exo_stall_wait_text(const exo_graph_spec *spec, const exo_stall_wait *w, exo_tim
     case EXO_WAIT_NONE:
         break;
     case EXO_WAIT_SEND:
-        snprintf(out, size, "%s waits to send on '%s' to %s, whose buffer is full, since %.2f s", actor, w->edge, peer,
-                 since);
+        snprintf(out, size, "%s waits to send on '%s' to %s, whose buffer is full, since %.2f s",
+                 actor, w->edge, peer, since);
         return;
     case EXO_WAIT_RECEIVE:
-        snprintf(out, size, "%s waits to receive on '%s' from %s since %.2f s", actor, w->edge, peer, since);
+        snprintf(out, size, "%s waits to receive on '%s' from %s since %.2f s", actor, w->edge,
+                 peer, since);
         return;
     case EXO_WAIT_COLLECTIVE:
         snprintf(out, size, "%s waits in '%s' for %s since %.2f s", actor, w->edge, peer, since);
         return;
     case EXO_WAIT_FINISH:
-        snprintf(out, size, "%s has ended, and what it sent last waits for room at %s since %.2f s", actor, peer,
-                 since);
+        snprintf(out, size, "%s has ended, and what it sent last waits for room at %s since %.2f s",
+                 actor, peer, since);
         return;
     }
     snprintf(out, size, "%s does not wait", actor);
@@ -304,7 +311,7 @@ exo_stall_text(const exo_graph_spec *spec, const exo_stall *stall, exo_time now,
     return EXO_FAILED;
 }
 
-/* --- Long waits ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Long waits ------------------------------------------------------------------------------- */
 
 static const exo_edge_spec *
 edge_called(const exo_graph_spec *spec, const char *name)
@@ -317,7 +324,8 @@ edge_called(const exo_graph_spec *spec, const char *name)
 
 /* "home_0 -> dc" */
 static void
-name_link(const exo_graph_spec *spec, const char *edge_name, uint32_t from, uint32_t to, char *out, size_t size)
+name_link(const exo_graph_spec *spec, const char *edge_name, uint32_t from, uint32_t to, char *out,
+          size_t size)
 {
     uint32_t i = 0, j = 0;
     const exo_actor_spec *a = actor_of(spec, from, &i), *b = actor_of(spec, to, &j);
@@ -326,12 +334,16 @@ name_link(const exo_graph_spec *spec, const char *edge_name, uint32_t from, uint
         return;
     uint32_t x = a->hosts[i], y = b->hosts[j];
     bool own = edge && edge->link >= 0;
-    const exo_link_spec *link = !edge ? NULL : own ? &spec->links[edge->link].spec : exo_graph_link_between(spec, x, y);
-    double rate = link ? link->bandwidth : 0, up = spec->hosts[x].spec.up, down = spec->hosts[y].spec.down;
+    const exo_link_spec *link = !edge ? NULL
+                                : own ? &spec->links[edge->link].spec
+                                      : exo_graph_link_between(spec, x, y);
+    double rate = link ? link->bandwidth : 0, up = spec->hosts[x].spec.up,
+           down = spec->hosts[y].spec.down;
     rate = !own && up < rate ? up : rate;
     rate = !own && down < rate ? down : rate;
     if (edge && rate > 0 && rate < 1e15)
-        snprintf(out, size, "%s -> %s (%.6g Mbit/s)", spec->hosts[x].spec.name, spec->hosts[y].spec.name, rate * 1e-6);
+        snprintf(out, size, "%s -> %s (%.6g Mbit/s)", spec->hosts[x].spec.name,
+                 spec->hosts[y].spec.name, rate * 1e-6);
     else
         snprintf(out, size, "%s -> %s", spec->hosts[x].spec.name, spec->hosts[y].spec.name);
 }
@@ -348,18 +360,20 @@ explain(const exo_graph_spec *spec, const exo_payload *records, uint32_t i, exo_
             continue;
         const exo_wait_record *peer = record_of(&records[end->peer]);
         const exo_wait_end *other = peer && receives ? find_end(peer, true, end->edge, i) : NULL;
-        out->link = receives ? end->passing || (other && other->passing) : end->passing || end->returning;
+        out->link =
+            receives ? end->passing || (other && other->passing) : end->passing || end->returning;
         bool comes = receives || end->returning;
         if (out->link)
-            name_link(spec, r->edge_name, comes ? end->peer : i, comes ? i : end->peer, out->on, sizeof out->on);
+            name_link(spec, r->edge_name, comes ? end->peer : i, comes ? i : end->peer, out->on,
+                      sizeof out->on);
         else if (!out->on[0])
             exo_stall_name(spec, end->peer, out->on, sizeof out->on);
     }
     if (r->kind != EXO_WAIT_COLLECTIVE)
         return;
     const exo_wait_record *missing = r->num_missing ? record_of(&records[missing_of(r)[0]]) : NULL;
-    out->link =
-        r->on_link || (missing && missing->kind == EXO_WAIT_COLLECTIVE && missing->on_link && missing->edge == r->edge);
+    out->link = r->on_link || (missing && missing->kind == EXO_WAIT_COLLECTIVE &&
+                               missing->on_link && missing->edge == r->edge);
     if (out->link)
         snprintf(out->on, sizeof out->on, "the links of its members");
     else if (r->num_missing)
@@ -367,8 +381,8 @@ explain(const exo_graph_spec *spec, const exo_payload *records, uint32_t i, exo_
 }
 
 size_t
-exo_stall_slow(const exo_graph_spec *spec, const exo_payload *records, uint32_t count, exo_time longer_than,
-               exo_slow_wait *out, size_t room)
+exo_stall_slow(const exo_graph_spec *spec, const exo_payload *records, uint32_t count,
+               exo_time longer_than, exo_slow_wait *out, size_t room)
 {
     size_t length = 0;
     for (uint32_t i = 0; i < count; i++) {

@@ -7,7 +7,8 @@
 
 #include "graph/host.h"
 
-#define EVERY     (200 * EXO_MS) /* on the real clock; with many actors in workers less often: a millisecond for each, */
+/* on the real clock; with many actors in workers less often: a millisecond for each, */
+#define EVERY     (200 * EXO_MS)
 #define AT_LEAST  (500 * EXO_MS) /* but so often that a stall is told within a second */
 #define LONG_WAIT (200 * EXO_MS) /* shorter ones are no stall yet */
 #define ANSWER    (300 * EXO_MS) /* who does not answer in that time does not wait */
@@ -50,7 +51,7 @@ exo_stall_watch_close(exo_stall_watch *w)
     w->stuck = NULL;
 }
 
-/* --- Gathering ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Gathering -------------------------------------------------------------------------------- */
 
 static exo_status
 gather_here(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
@@ -76,7 +77,8 @@ gather_there(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
     }
     while (st == EXO_OK && exo_cast_round_next(&round))
         if (round.status == EXO_OK && exo_wait_record_is_whole(round.reply, w->count))
-            exo_payload_copy(&records[round.actor], round.reply->data, round.reply->size); /* else it does not wait */
+            /* else it does not wait */
+            exo_payload_copy(&records[round.actor], round.reply->data, round.reply->size);
     exo_cast_round_close(&round);
     return st;
 }
@@ -88,7 +90,7 @@ gather(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
     return w->site ? gather_here(w, longer_than, records) : gather_there(w, longer_than, records);
 }
 
-/* --- On the real clock ---------------------------------------------------------------------------------------------------------------- */
+/* --- On the real clock ------------------------------------------------------------------------ */
 
 static void
 keep(exo_stall_watch *w, const exo_stall *stall, exo_time at)
@@ -109,22 +111,26 @@ exo_stall_watch_look(exo_stall_watch *w)
     each = each < AT_LEAST ? each : AT_LEAST;
     w->next = now + (each > EVERY ? each : EVERY);
     exo_status st = gather(w, LONG_WAIT, w->records);
-    exo_time at = exo_now(exo_clock_real()) - w->began; /* what both gatherings say was true at this moment */
+    /* what both gatherings say was true at this moment */
+    exo_time at = exo_now(exo_clock_real()) - w->began;
     if (st == EXO_OK)
         st = exo_stall_find(&stall, w->records, w->count, w->stuck, NULL);
     if (st == EXO_OK && stall.length > 0)
         st = gather(w, LONG_WAIT, w->again);
-    /* Those that are not stuck may say something else by now: the cycle that was found is the one that was true. */
-    if (st == EXO_OK && stall.length > 0 && exo_stall_is_same(w->records, w->again, w->stuck, w->count))
+    /* Those that are not stuck may say something else by now: the cycle that was found is the one
+     * that was true. */
+    if (st == EXO_OK && stall.length > 0 &&
+        exo_stall_is_same(w->records, w->again, w->stuck, w->count))
         keep(w, &stall, at);
     else
         exo_stall_release(&stall);
 }
 
-/* --- On the virtual clock --------------------------------------------------------------------------------------------------------------- */
+/* --- On the virtual clock --------------------------------------------------------------------- */
 
-/* Leaves in `stuck` those who wait for each other, as far as that can be seen without what is on its way. False: there are none, or nothing has
- * happened to them since they were found not to be stuck. */
+/* Leaves in `stuck` those who wait for each other, as far as that can be seen without what is on
+ * its way. False: there are none, or nothing has happened to them since they were found not to be
+ * stuck. */
 static bool
 may_have_stalled(exo_stall_watch *w)
 {
@@ -138,7 +144,8 @@ may_have_stalled(exo_stall_watch *w)
             if (!w->stuck[i])
                 continue;
             mark = (mark ^ i) * UINT64_C(0x100000001b3);
-            w->stuck[i] = exo_place_may_be_stuck(w->places[i], w->stuck, w->scratch, w->counts, &mark);
+            w->stuck[i] =
+                exo_place_may_be_stuck(w->places[i], w->stuck, w->scratch, w->counts, &mark);
             changed = changed || !w->stuck[i];
             any = any || w->stuck[i];
         }
@@ -185,5 +192,7 @@ on_look(void *context, exo_time at)
 exo_status
 exo_stall_watch_begin(exo_stall_watch *w, exo_err *err)
 {
-    return w->site && w->site->sim ? exo_sim_at(w->site->sim, w->site->origin + VIRTUAL, on_look, w, err) : EXO_OK;
+    return w->site && w->site->sim
+               ? exo_sim_at(w->site->sim, w->site->origin + VIRTUAL, on_look, w, err)
+               : EXO_OK;
 }

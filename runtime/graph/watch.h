@@ -1,8 +1,10 @@
-/* Looks for stalls while a graph runs (stall.h): on the real clock the runner asks the actors several times a second, on the virtual one an
- * event does so whenever half a second of its time has passed. There most looks end early: nobody who waits does so for others who wait, or
- * nothing has happened to any of them since the last look.
+/* Looks for stalls while a graph runs (stall.h): on the real clock the runner asks the actors
+ * several times a second, on the virtual one an event does so whenever half a second of its time
+ * has passed. There most looks end early: nobody who waits does so for others who wait, or nothing
+ * has happened to any of them since the last look.
  *
- * Owner: the runner's thread, but for what an event of the simulation finds, which `found` publishes. */
+ * Owner: the runner's thread, but for what an event of the simulation finds, which `found`
+ * publishes. */
 #ifndef EXO_GRAPH_WATCH_H
 #define EXO_GRAPH_WATCH_H
 
@@ -17,7 +19,7 @@ typedef struct exo_stall_watch {
     exo_place *const *places; /* (count) of this process; NULL: in workers */
     uint32_t count;
     exo_time began;               /* of the run, on the real clock */
-    exo_time next;                /* when to look again, likewise  */
+    exo_time next;                /* when to look again, likewise */
     exo_payload *records, *again; /* (count) the latest gathering, and one after it */
     bool *stuck;                  /* (count) */
     uint32_t *scratch;            /* (count) of a look at places, as counts (2 count) */
@@ -32,7 +34,8 @@ typedef struct exo_stall_watch {
 exo_status exo_stall_watch_open(exo_stall_watch *watch, exo_err *err);
 /* On the virtual clock, before the actors run. What is found cancels them. */
 exo_status exo_stall_watch_begin(exo_stall_watch *watch, exo_err *err);
-/* On the real clock: looks, if it is time. Blocks for no longer than a few tenths of a second, and only if a worker does not answer. */
+/* On the real clock: looks, if it is time. Blocks for no longer than a few tenths of a second, and
+ * only if a worker does not answer. */
 void exo_stall_watch_look(exo_stall_watch *watch);
 /* When no actor runs any more. */
 void exo_stall_watch_close(exo_stall_watch *watch);
