@@ -1,4 +1,5 @@
-/* The bytes of a collective, counted by the closed forms of comm.h, whichever engine moves the data. */
+/* The bytes of a collective, counted by the closed forms of comm.h, whichever engine moves the
+ * data. */
 #ifndef EXO_COMM_COUNTED_H
 #define EXO_COMM_COUNTED_H
 

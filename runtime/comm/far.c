@@ -1,5 +1,6 @@
-/* Collectives among actors elsewhere: a member's life, and who the others are. See far.h. One lock guards all of a member's state; it is not held
- * while anything is called. Next: far_work.c for the operations, far_messages.c for what goes between. */
+/* Collectives among actors elsewhere: a member's life, and who the others are. See far.h. One lock
+ * guards all of a member's state; it is not held while anything is called. Next: far_work.c for the
+ * operations, far_messages.c for what goes between. */
 #include "comm/far.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@ struct exo_far_watch {
     exo_future *future; /* held; NULL: over */
 };
 
-/* --- Watching the members -------------------------------------------------------------------------------------------------------- */
+/* --- Watching the members --------------------------------------------------------------------- */
 
 static void
 member_ended(void *context, uint64_t tag, exo_future *future)
@@ -40,7 +41,8 @@ member_ended(void *context, uint64_t tag, exo_future *future)
     exo_status st = exo_wait(future, INT64_MAX, NULL, &reason);
     pthread_mutex_lock(&f->lock);
     if (st == EXO_PEER_LOST) {
-        snprintf(text, sizeof text, "node_%u (rank %u) died: %.400s", w->rank, w->rank, reason.text);
+        snprintf(text, sizeof text, "node_%u (rank %u) died: %.400s", w->rank, w->rank,
+                 reason.text);
         exo_far_break_locked(f, EXO_PEER_LOST, text);
     }
     f->left[w->rank] = true;
@@ -123,7 +125,7 @@ exo_comm_far_disconnect(exo_comm *comm)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* --- Places ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Places ----------------------------------------------------------------------------------- */
 
 static exo_status
 far_join(void *state, uint32_t rank, const char *name, exo_err *err)
@@ -134,7 +136,8 @@ far_join(void *state, uint32_t rank, const char *name, exo_err *err)
     f->open = f->open || mine;
     snprintf(f->name, sizeof f->name, "%s", name ? name : "");
     pthread_mutex_unlock(&f->lock);
-    return mine ? EXO_OK : exo_fail(err, EXO_EXISTS, "rank %u is not this member's, or taken", rank);
+    return mine ? EXO_OK
+                : exo_fail(err, EXO_EXISTS, "rank %u is not this member's, or taken", rank);
 }
 
 static void
@@ -190,8 +193,8 @@ far_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uin
     exo_far *f = state;
     (void)rank;
     pthread_mutex_lock(&f->lock);
-    *look = (exo_comm_look){.waits = f->awaited && (f->asked || !f->threaded) && f->broken.code == EXO_OK &&
-                                     !f->left[f->awaited - 1],
+    *look = (exo_comm_look){.waits = f->awaited && (f->asked || !f->threaded) &&
+                                     f->broken.code == EXO_OK && !f->left[f->awaited - 1],
                             .num_missing = f->awaited != 0,
                             .counts = true,
                             .passing = f->passing,
@@ -208,8 +211,8 @@ far_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uin
 const exo_engine_class exo_net_engine = {
     .name = "net",
     .help = "among processes and hosts, as messages between actors",
-    .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_PROGRESS | EXO_ENGINE_SOME | EXO_ENGINE_CODECS | EXO_ENGINE_PROCESSES |
-                EXO_ENGINE_HOSTS,
+    .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_PROGRESS | EXO_ENGINE_SOME | EXO_ENGINE_CODECS |
+                EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS,
     .dtypes = EXO_REDUCE_DTYPES,
     .close = far_close,
     .join = far_join,
@@ -227,8 +230,8 @@ exo_status
 exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
 {
     if (opts->size < 1 || opts->size > MAX_SIZE || opts->rank >= opts->size)
-        return exo_fail(err, EXO_INVAL, "rank %u of a communicator of %u: it has 1 to %d members", opts->rank,
-                        opts->size, MAX_SIZE);
+        return exo_fail(err, EXO_INVAL, "rank %u of a communicator of %u: it has 1 to %d members",
+                        opts->rank, opts->size, MAX_SIZE);
     exo_comm *c = exo_calloc(1, sizeof *c);
     exo_far *f = exo_calloc(1, sizeof *f);
     if (!c || !f) {

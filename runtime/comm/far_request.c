@@ -1,8 +1,9 @@
 /* Requests of a collective among actors elsewhere.
  *
- * A blocking call is made by its caller, within the wait. With the first request that its caller goes on beside, a thread is made that lives
- * as long as the member and makes all of its calls from then on, one after the other in the order in which they were begun. What the lock
- * guards stands in far_impl.h; a request is the thread's until its state is OVER. */
+ * A blocking call is made by its caller, within the wait. With the first request that its caller
+ * goes on beside, a thread is made that lives as long as the member and makes all of its calls from
+ * then on, one after the other in the order in which they were begun. What the lock guards stands
+ * in far_impl.h; a request is the thread's until its state is OVER. */
 #include <stdio.h>
 #include <time.h>
 
@@ -11,7 +12,7 @@
 #include "comm/far_impl.h"
 
 enum {
-    BEGUN = 1, /* its wait makes it       */
+    BEGUN = 1, /* its wait makes it */
     QUEUED = 2,
     OVER = 3, /* its status is in `number`, its reason, if there is one, in `broken` */
 };
@@ -123,7 +124,8 @@ exo_far_wait(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
     exo_time before = exo_now(f->clock);
     (void)rank;
     exo_pace_wait_begin(pace, f->edge.name ? f->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
-    exo_status st = r->state == BEGUN ? exo_far_run(f, &r->args, r->deadline, err) : await_thread(f, r, err);
+    exo_status st =
+        r->state == BEGUN ? exo_far_run(f, &r->args, r->deadline, err) : await_thread(f, r, err);
     r->waited += exo_now(f->clock) - before;
     exo_pace_wait_end(pace);
     return st;

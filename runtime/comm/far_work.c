@@ -41,16 +41,16 @@ send_shards(exo_far *f, uint32_t phase, const exo_collective_args *args, exo_err
         exo_far_header header;
         struct part p = shard(args, phase == EXO_FAR_REDUCE ? place : args->place);
         exo_far_describe(&header, f, to, phase, args, exo_comm_shard_bytes(args, p.length));
-        st =
-            exo_far_send(f, to, &header, encoder_of(f, args), (const char *)args->data + p.first * size, p.length, err);
+        st = exo_far_send(f, to, &header, encoder_of(f, args),
+                          (const char *)args->data + p.first * size, p.length, err);
     }
     return st;
 }
 
 /* The elements of a member's message: where they lie in it, or decoded to `out`. */
 static exo_status
-read_data(exo_far *f, const exo_collective_args *args, const exo_far_message *m, void *out, size_t count,
-          const void **data, exo_err *err)
+read_data(exo_far *f, const exo_collective_args *args, const exo_far_message *m, void *out,
+          size_t count, const void **data, exo_err *err)
 {
     const exo_codec_place place = {0};
     exo_encoder *encoder = encoder_of(f, args);
@@ -60,14 +60,16 @@ read_data(exo_far *f, const exo_collective_args *args, const exo_far_message *m,
     exo_payload bytes = {0};
     exo_status st = exo_payload_stable(&bytes, &m->payload);
     *data = out;
-    st = st == EXO_OK ? exo_codec_decode(encoder->codec, &place, (const char *)bytes.data + sizeof(exo_far_header),
+    st = st == EXO_OK ? exo_codec_decode(encoder->codec, &place,
+                                         (const char *)bytes.data + sizeof(exo_far_header),
                                          m->header.bytes, out, count, err)
                       : exo_fail(err, st, "no memory to decode a message");
     exo_payload_release(&bytes);
     return st;
 }
 
-/* Sums our shard over all members, in rank order. What it becomes for the others it becomes for us, too. */
+/* Sums our shard over all members, in rank order. What it becomes for the others it becomes for us,
+ * too. */
 static exo_status
 reduce_shard(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
@@ -81,9 +83,11 @@ reduce_shard(exo_far *f, const exo_collective_args *args, exo_time deadline, exo
     exo_status st = from && data ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a reduction");
     for (uint32_t r = 0; st == EXO_OK && r < size; r++) {
         const void *part = (char *)args->data + p.first * bytes;
-        if (r != args->place && (from[r] = exo_far_await(f, EXO_FAR_REDUCE, r, args,
-                                                         exo_comm_shard_bytes(args, p.length), deadline, &st, err)))
-            st = read_data(f, args, from[r], encoder ? encoder->floats + r * p.length : NULL, p.length, &part, err);
+        if (r != args->place &&
+            (from[r] = exo_far_await(f, EXO_FAR_REDUCE, r, args,
+                                     exo_comm_shard_bytes(args, p.length), deadline, &st, err)))
+            st = read_data(f, args, from[r], encoder ? encoder->floats + r * p.length : NULL,
+                           p.length, &part, err);
         data[r] = (void *)part;
     }
     for (size_t at = 0; st == EXO_OK && at < p.length; at += EXO_REDUCE_BLOCK) {
@@ -109,12 +113,13 @@ receive_shards(exo_far *f, const exo_collective_args *args, exo_time deadline, e
         char *own = (char *)args->data + p.first * size;
         if (r == args->place) {
             if (encoder_of(f, args) && p.length)
-                st = exo_encoder_round_trip(&f->encoder, (float *)(void *)own, (float *)(void *)own, p.length, err);
+                st = exo_encoder_round_trip(&f->encoder, (float *)(void *)own, (float *)(void *)own,
+                                            p.length, err);
             continue;
         }
         const void *data = NULL;
-        exo_far_message *m =
-            exo_far_await(f, EXO_FAR_GATHER, r, args, exo_comm_shard_bytes(args, p.length), deadline, &st, err);
+        exo_far_message *m = exo_far_await(
+            f, EXO_FAR_GATHER, r, args, exo_comm_shard_bytes(args, p.length), deadline, &st, err);
         if (!m)
             break;
         st = read_data(f, args, m, own, p.length, &data, err);
@@ -125,7 +130,8 @@ receive_shards(exo_far *f, const exo_collective_args *args, exo_time deadline, e
     return st;
 }
 
-/* The root sends all of it, and hears from each that it came: so it never runs ahead of the others. */
+/* The root sends all of it, and hears from each that it came: so it never runs ahead of the
+ * others. */
 static exo_status
 broadcast(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
@@ -137,16 +143,19 @@ broadcast(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_er
             if (r == args->root)
                 continue;
             exo_far_describe(&header, f, exo_far_rank_at(args, r), EXO_FAR_GATHER, args, bytes);
-            st = exo_far_send(f, exo_far_rank_at(args, r), &header, NULL, args->data, args->count, err);
+            st = exo_far_send(f, exo_far_rank_at(args, r), &header, NULL, args->data, args->count,
+                              err);
         }
         for (uint32_t r = 0; st == EXO_OK && r < args->size; r++) {
             exo_far_message *m = NULL;
-            if (r != args->root && (m = exo_far_await(f, EXO_FAR_REDUCE, r, args, 0, deadline, &st, err)))
+            if (r != args->root &&
+                (m = exo_far_await(f, EXO_FAR_REDUCE, r, args, 0, deadline, &st, err)))
                 exo_far_message_free(m);
         }
         return st;
     }
-    exo_far_message *m = exo_far_await(f, EXO_FAR_GATHER, args->root, args, bytes, deadline, &st, err);
+    exo_far_message *m =
+        exo_far_await(f, EXO_FAR_GATHER, args->root, args, bytes, deadline, &st, err);
     if (!m)
         return st;
     if (bytes)
@@ -167,7 +176,8 @@ exchange(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err
         st = reduce_shard(f, args, deadline, err);
     if (st != EXO_OK || args->operation == EXO_REDUCE_SCATTER)
         return st;
-    st = send_shards(f, EXO_FAR_GATHER, args, err); /* of a barrier: nothing, which says that we are here */
+    /* of a barrier: nothing, which says that we are here */
+    st = send_shards(f, EXO_FAR_GATHER, args, err);
     return st == EXO_OK ? receive_shards(f, args, deadline, err) : st;
 }
 

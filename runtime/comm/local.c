@@ -1,18 +1,22 @@
 /* Collectives among the threads of one process: buffers are read and written where they lie.
  *
- * A call gathers its members under the lock: all of the communicator's, or some, while others meet in calls of their own (local_call.h has
- * a call's record and its work). It commits when the last one has come, or is broken before that by a deadline, a death
- * or a mismatch; then nobody touches anybody's buffer. After the commit the work lies open as blocks that any member takes
- * from a counter, so the last to come, who is awake, need not wait for the others to wake up; and everyone returns when all
- * blocks are done, which only needs a processor. So a buffer is never touched after its owner has returned.
+ * A call gathers its members under the lock: all of the communicator's, or some, while others meet
+ * in calls of their own (local_call.h has a call's record and its work). It commits when the last
+ * one has come, or is broken before that by a deadline, a death or a mismatch; then nobody touches
+ * anybody's buffer. After the commit the work lies open as blocks that any member takes from a
+ * counter, so the last to come, who is awake, need not wait for the others to wake up; and everyone
+ * returns when all blocks are done, which only needs a processor. So a buffer is never touched
+ * after its owner has returned.
  *
- * begin enters a call: the oldest among the same members that the member is not in yet, or a new one. wait is for its commit and its end. A
- * record is free when all have gone from it; there are two from the beginning, with room for all, so calls of all members take no memory,
- * one after the other.
+ * begin enters a call: the oldest among the same members that the member is not in yet, or a new
+ * one. wait is for its commit and its end. A record is free when all have gone from it; there are
+ * two from the beginning, with room for all, so calls of all members take no memory, one after the
+ * other.
  *
- * On an edge with links a call has ends, one for each member, on the run's clock; before its own nobody's wait returns. A member's calls
- * pass one after the other: one that was begun before another has ended passes after it. On the virtual clock members are lanes: they wait
- * for the baton instead of the condition, and the last to come does all the work.
+ * On an edge with links a call has ends, one for each member, on the run's clock; before its own
+ * nobody's wait returns. A member's calls pass one after the other: one that was begun before
+ * another has ended passes after it. On the virtual clock members are lanes: they wait for the
+ * baton instead of the condition, and the last to come does all the work.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -43,8 +47,9 @@ struct member {
     uint64_t calls;  /* that it has begun */
     uint64_t number; /* of the call that it is in, from 1; likewise: */
     exo_collective operation;
-    exo_time since;      /* on the clock */
-    exo_time passed;     /* when the last of its calls has passed the links, from the run's origin */
+    exo_time since; /* on the clock */
+    /* when the last of its calls has passed the links, from the run's origin */
+    exo_time passed;
     exo_encoder encoder; /* owner: the member's thread */
 };
 
@@ -59,19 +64,22 @@ struct local {
     const exo_clock *clock;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct member *members;     /* (size)             */
-    exo_local_call **open;      /* (size) calls that have not committed, by the lowest rank of their members */
+    struct member *members; /* (size) */
+    /* (size) calls that have not committed, by the lowest rank of their members */
+    exo_local_call **open;
     exo_local_call *free, *all; /* records that nobody is in; all of them */
     exo_err broken;             /* code OK: it is not */
     exo_comm_edge edge;
-    exo_sim_lane **lanes;     /* (size) those that are in a call on the virtual clock; guarded by the lock */
-    exo_local_call **awaited; /* (size) the call whose commit a lane waits for, or NULL; likewise       */
-    uint32_t *hosts;          /* the edge's, copied */
-    exo_time *times;          /* (2 size) scratch of whoever commits, as is: */
-    uint64_t *bytes;          /* (size)  */
+    /* (size) those that are in a call on the virtual clock; guarded by the lock */
+    exo_sim_lane **lanes;
+    /* (size) the call whose commit a lane waits for, or NULL; likewise */
+    exo_local_call **awaited;
+    uint32_t *hosts; /* the edge's, copied */
+    exo_time *times; /* (2 size) scratch of whoever commits, as is: */
+    uint64_t *bytes; /* (size) */
 };
 
-/* --- Meeting -------------------------------------------------------------------------------------------------------------- */
+/* --- Meeting ---------------------------------------------------------------------------------- */
 
 static void
 break_locked(struct local *l, exo_status status, const char *text)
@@ -120,8 +128,9 @@ break_by_timeout(struct local *l, const exo_local_call *c)
 {
     char text[EXO_ERR_TEXT], who[NAME + 32];
     exo_time waited = exo_now(l->clock) - c->since;
-    size_t at = (size_t)snprintf(text, sizeof text, "%s: deadline passed after %.1f s while waiting for",
-                                 exo_collective_name(c->args.operation), (double)waited * 1e-9);
+    size_t at =
+        (size_t)snprintf(text, sizeof text, "%s: deadline passed after %.1f s while waiting for",
+                         exo_collective_name(c->args.operation), (double)waited * 1e-9);
     uint32_t named = 0;
     for (uint32_t m = 0; m < c->args.size; m++) {
         if (c->here[m] || named++ >= 4)
@@ -137,19 +146,22 @@ break_by_timeout(struct local *l, const exo_local_call *c)
 static bool
 same_call(const exo_collective_args *a, const exo_collective_args *b)
 {
-    return a->operation == b->operation && a->count == b->count && a->dtype == b->dtype && a->reduce == b->reduce &&
-           a->root == b->root && a->rehearsal == b->rehearsal;
+    return a->operation == b->operation && a->count == b->count && a->dtype == b->dtype &&
+           a->reduce == b->reduce && a->root == b->root && a->rehearsal == b->rehearsal;
 }
 
 static void
-break_by_mismatch(struct local *l, const exo_local_call *c, uint32_t rank, const exo_collective_args *args)
+break_by_mismatch(struct local *l, const exo_local_call *c, uint32_t rank,
+                  const exo_collective_args *args)
 {
     char text[EXO_ERR_TEXT], a[NAME + 32], b[NAME + 32];
     snprintf(text, sizeof text, "members disagree: %s calls %s of %zu %s, %s calls %s of %zu %s%s",
-             member_text(l, exo_local_call_rank(c, c->first), a, sizeof a), exo_collective_name(c->args.operation),
-             c->args.count, exo_dtype_name(c->args.dtype), member_text(l, rank, b, sizeof b),
-             exo_collective_name(args->operation), args->count, exo_dtype_name(args->dtype),
-             c->args.operation == args->operation && c->args.count == args->count && c->args.dtype == args->dtype
+             member_text(l, exo_local_call_rank(c, c->first), a, sizeof a),
+             exo_collective_name(c->args.operation), c->args.count, exo_dtype_name(c->args.dtype),
+             member_text(l, rank, b, sizeof b), exo_collective_name(args->operation), args->count,
+             exo_dtype_name(args->dtype),
+             c->args.operation == args->operation && c->args.count == args->count &&
+                     c->args.dtype == args->dtype
                  ? " with another reduction or root"
                  : "");
     break_locked(l, EXO_INVAL, text);
@@ -170,7 +182,7 @@ break_by_absence(struct local *l, const exo_collective_args *args)
     }
 }
 
-/* --- Records of calls ------------------------------------------------------------------------------------------------------- */
+/* --- Records of calls ------------------------------------------------------------------------- */
 
 static exo_local_call **
 open_calls(struct local *l, const exo_collective_args *args)
@@ -189,7 +201,8 @@ add_record(struct local *l, uint32_t room)
     return c;
 }
 
-/* The oldest call among these members that this one is not in; a new one if there is none. NULL: no memory. */
+/* The oldest call among these members that this one is not in; a new one if there is none. NULL: no
+ * memory. */
 static exo_local_call *
 find_call_locked(struct local *l, const exo_collective_args *args)
 {
@@ -244,13 +257,15 @@ time_call_locked(struct local *l, exo_local_call *c, const exo_collective_args *
         exo_time passed = l->members[exo_local_call_rank(c, m)].passed;
         c->begins[m] = passed > c->begins[m] ? passed : c->begins[m];
     }
-    if (exo_comm_timing(&edge, args->size, args, c->begins, c->ends, l->times, l->bytes, &reason) != EXO_OK)
+    if (exo_comm_timing(&edge, args->size, args, c->begins, c->ends, l->times, l->bytes, &reason) !=
+        EXO_OK)
         break_locked(l, reason.code, reason.text);
     for (uint32_t m = 0; m < args->size; m++)
         l->members[exo_local_call_rank(c, m)].passed = c->ends[m];
 }
 
-/* Enters the call; the last to come commits it. NULL: the communicator is broken, the member is not in the call. */
+/* Enters the call; the last to come commits it. NULL: the communicator is broken, the member is not
+ * in the call. */
 static exo_local_call *
 arrive_locked(struct local *l, uint32_t rank, const exo_collective_args *args)
 {
@@ -299,7 +314,8 @@ help(struct local *l, exo_local_call *c, exo_encoder *encoder)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Ends the wait of lanes that wait for a call that will not be. Not under the lock: waking may run what is due. */
+/* Ends the wait of lanes that wait for a call that will not be. Not under the lock: waking may run
+ * what is due. */
 static void
 wake_lanes(struct local *l)
 {
@@ -312,7 +328,8 @@ wake_lanes(struct local *l)
     }
 }
 
-/* In virtual time the last to come does the work, and says to each of the others when it is over. */
+/* In virtual time the last to come does the work, and says to each of the others when it is
+ * over. */
 static void
 do_in_virtual_time(struct local *l, exo_local_call *c, const exo_collective_args *args)
 {
@@ -326,7 +343,8 @@ do_in_virtual_time(struct local *l, exo_local_call *c, const exo_collective_args
 
 /* Waits for the commit in virtual time. */
 static void
-meet_in_virtual_time(struct local *l, exo_local_call *c, uint32_t rank, exo_sim_lane *lane, exo_time deadline)
+meet_in_virtual_time(struct local *l, exo_local_call *c, uint32_t rank, exo_sim_lane *lane,
+                     exo_time deadline)
 {
     for (;;) {
         pthread_mutex_lock(&l->lock);
@@ -347,7 +365,8 @@ meet_in_virtual_time(struct local *l, exo_local_call *c, uint32_t rank, exo_sim_
 
 /* Nobody has its result before its messages would have come: waits for that. */
 static exo_status
-await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane *lane, exo_time deadline, exo_err *err)
+await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane *lane,
+          exo_time deadline, exo_err *err)
 {
     if (!c->ends)
         return EXO_OK;
@@ -357,7 +376,8 @@ await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane
         while (exo_sim_time(lane) < until)
             exo_sim_wait(lane, until);
     } else {
-        const struct timespec at = {.tv_sec = (time_t)(until / EXO_SECOND), .tv_nsec = (long)(until % EXO_SECOND)};
+        const struct timespec at = {.tv_sec = (time_t)(until / EXO_SECOND),
+                                    .tv_nsec = (long)(until % EXO_SECOND)};
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
             ;
     }
@@ -398,7 +418,7 @@ leave_call(struct local *l, exo_local_call *c, uint32_t rank)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* --- Requests ---------------------------------------------------------------------------------------------------------------- */
+/* --- Requests --------------------------------------------------------------------------------- */
 
 /* The member waits in this request, or in its begin. */
 static void
@@ -417,7 +437,8 @@ local_begin(void *state, uint32_t rank, exo_engine_request *r, exo_err *err)
     struct member *m = &l->members[rank];
     exo_sim_lane *lane = l->edge.sim ? exo_sim_current() : NULL;
     exo_err reason = {0};
-    exo_pace_wait_begin(exo_pace_current(), l->edge.name ? l->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
+    exo_pace_wait_begin(exo_pace_current(), l->edge.name ? l->edge.name : "collective",
+                        EXO_SPAN_RECV_BLOCKED);
     if (lane)
         exo_sim_sync(lane); /* what happens earlier on a link happens first */
     exo_status st = exo_encoder_use_for(&m->encoder, &r->args, &reason);
@@ -453,7 +474,8 @@ local_begin(void *state, uint32_t rank, exo_engine_request *r, exo_err *err)
 
 /* Waits for the commit; the reason if there is none. */
 static exo_status
-meet(struct local *l, exo_local_call *c, uint32_t rank, const exo_engine_request *r, exo_sim_lane *lane, exo_err *err)
+meet(struct local *l, exo_local_call *c, uint32_t rank, const exo_engine_request *r,
+     exo_sim_lane *lane, exo_err *err)
 {
     exo_status st = EXO_OK;
     if (lane)
@@ -484,7 +506,8 @@ local_wait(void *state, uint32_t rank, exo_engine_request *r, exo_err *err)
     exo_sim_lane *lane = l->edge.sim ? exo_sim_current() : NULL;
     exo_time before = r->args.waits ? r->since : exo_now(l->clock);
     if (!r->args.waits) {
-        exo_pace_wait_begin(pace, l->edge.name ? l->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
+        exo_pace_wait_begin(pace, l->edge.name ? l->edge.name : "collective",
+                            EXO_SPAN_RECV_BLOCKED);
         pthread_mutex_lock(&l->lock);
         enter_locked(&l->members[rank], r);
         pthread_mutex_unlock(&l->lock);
@@ -552,7 +575,7 @@ local_cancel(void *state, uint32_t rank, exo_engine_request *r)
     leave_call(l, c, rank);
 }
 
-/* --- Places ------------------------------------------------------------------------------------------------------------------ */
+/* --- Places ----------------------------------------------------------------------------------- */
 
 static exo_status
 local_join(void *state, uint32_t rank, const char *name, exo_err *err)
@@ -636,10 +659,12 @@ local_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, u
     look->operation = exo_collective_name(member->operation);
     look->number = member->number;
     look->since = member->since;
-    for (const exo_local_call *c = l->all; c && l->broken.code == EXO_OK && !look->waits; c = c->next_all) {
+    for (const exo_local_call *c = l->all; c && l->broken.code == EXO_OK && !look->waits;
+         c = c->next_all) {
         if (c->committed && c->inside > 0 && c->ends && exo_local_call_has(c, rank)) {
             for (uint32_t m = 0; m < c->args.size && !look->passing; m++)
-                look->passing = exo_local_call_rank(c, m) == rank && exo_now(l->clock) - l->edge.origin < c->ends[m];
+                look->passing = exo_local_call_rank(c, m) == rank &&
+                                exo_now(l->clock) - l->edge.origin < c->ends[m];
         }
         if (c->arrived == 0 || c->committed || !exo_local_call_has(c, rank))
             continue;
@@ -673,10 +698,12 @@ allocate_edge(struct local *l, const exo_comm_edge *edge)
 }
 
 static exo_status
-local_new(struct local **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge, exo_err *err)
+local_new(struct local **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge,
+          exo_err *err)
 {
     if (size < 1 || size > MAX_SIZE)
-        return exo_fail(err, EXO_INVAL, "a communicator has 1 to %d members, not %u", MAX_SIZE, size);
+        return exo_fail(err, EXO_INVAL, "a communicator has 1 to %d members, not %u", MAX_SIZE,
+                        size);
     struct local *l = exo_calloc(1, sizeof *l);
     if (!l)
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator");
@@ -735,7 +762,8 @@ const exo_engine_class exo_local_engine = {
 };
 
 exo_status
-exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge, exo_err *err)
+exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge,
+                  exo_err *err)
 {
     struct local *l = NULL;
     exo_codec *probe = NULL; /* a wrong codec is an error here, and not of the first group */

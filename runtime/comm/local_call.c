@@ -1,6 +1,7 @@
-/* Calls among threads: see local_call.h. An element is summed over the members in the order of their ranks by whoever takes its block: the
- * bits do not depend on who that is. On an edge with a codec a block is a shard: whoever takes it does to every member's part what encoding
- * and decoding would. */
+/* Calls among threads: see local_call.h. An element is summed over the members in the order of
+ * their ranks by whoever takes its block: the bits do not depend on who that is. On an edge with a
+ * codec a block is a shard: whoever takes it does to every member's part what encoding and decoding
+ * would. */
 #include "comm/local_call.h"
 
 #include <string.h>
@@ -13,7 +14,7 @@ enum {
     BLOCK = EXO_REDUCE_BLOCK /* elements: what one member reduces at a time */
 };
 
-/* --- Records ------------------------------------------------------------------------------------------------------------- */
+/* --- Records ---------------------------------------------------------------------------------- */
 
 exo_local_call *
 exo_local_call_new(uint32_t room, bool links)
@@ -96,14 +97,17 @@ exo_local_call_has(const exo_local_call *c, uint32_t rank)
     return !c->args.ranks;
 }
 
-/* --- The work ------------------------------------------------------------------------------------------------------------ */
+/* --- The work --------------------------------------------------------------------------------- */
 
 /* The member whose shard element `at` is in, and how many elements of it follow, up to `count`. */
 static uint32_t
 owner_of(const exo_local_call *c, size_t at, size_t *count)
 {
-    size_t total = c->args.count, size = c->args.size, each = total / size, longer = total % size, first, length;
-    size_t place = at < longer * (each + 1) ? at / (each + 1) : longer + (at - longer * (each + 1)) / (each ? each : 1);
+    size_t total = c->args.count, size = c->args.size, each = total / size, longer = total % size,
+           first, length;
+    size_t place = at < longer * (each + 1)
+                       ? at / (each + 1)
+                       : longer + (at - longer * (each + 1)) / (each ? each : 1);
     exo_shard(total, c->args.size, (uint32_t)place, &first, &length);
     if (first + length - at < *count)
         *count = first + length - at;
@@ -166,7 +170,8 @@ do_block(const exo_local_call *c, size_t block)
     }
 }
 
-/* Shard `j` of a call on an edge with a codec: each member's part as member j would get it, their sum, and the sum as they would. */
+/* Shard `j` of a call on an edge with a codec: each member's part as member j would get it, their
+ * sum, and the sum as they would. */
 static exo_status
 do_shard(const exo_local_call *c, uint32_t j, exo_encoder *encoder)
 {

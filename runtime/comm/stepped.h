@@ -1,4 +1,5 @@
-/* Requests of an engine that is gone on with (`advance` of exo_engine_class): their order, waits, deadlines and ends. */
+/* Requests of an engine that is gone on with (`advance` of exo_engine_class): their order, waits,
+ * deadlines and ends. */
 #ifndef EXO_COMM_STEPPED_H
 #define EXO_COMM_STEPPED_H
 
@@ -7,16 +8,17 @@
 /* A member's requests; zeroed at first. Owner: the member's thread. */
 typedef struct exo_stepped {
     exo_engine_request *first; /* begun and not over, in order */
-    exo_err broken;            /* code OK: it is not           */
+    exo_err broken;            /* code OK: it is not */
 } exo_stepped;
 
 /* As begin, test, wait and cancel of exo_engine_class. */
-exo_status exo_stepped_begin(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engine_request *request,
-                             exo_err *err);
-exo_status exo_stepped_test(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engine_request *request,
-                            bool *done, exo_err *err);
-exo_status exo_stepped_wait(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engine_request *request,
-                            exo_err *err);
-void exo_stepped_cancel(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engine_request *request);
+exo_status exo_stepped_begin(exo_stepped *s, const exo_comm *comm, uint32_t rank,
+                             exo_engine_request *request, exo_err *err);
+exo_status exo_stepped_test(exo_stepped *s, const exo_comm *comm, uint32_t rank,
+                            exo_engine_request *request, bool *done, exo_err *err);
+exo_status exo_stepped_wait(exo_stepped *s, const exo_comm *comm, uint32_t rank,
+                            exo_engine_request *request, exo_err *err);
+void exo_stepped_cancel(exo_stepped *s, const exo_comm *comm, uint32_t rank,
+                        exo_engine_request *request);
 
 #endif
