@@ -8,7 +8,7 @@
 
 #include "actor/many.h"
 
-#define SLICE (50 * EXO_MS) /* between two looks at what else there is to do */
+#define SLICE (50 * EXO_MS) /* the longest wait between two calls of the hooks */
 
 exo_status
 exo_cast_open(exo_cast *cast, exo_err *err)
@@ -79,7 +79,7 @@ exo_cast_blame(const exo_cast *cast, uint32_t i, exo_status status, const char *
                                 : exo_status_text(status));
 }
 
-/* How much an error says of what went wrong. */
+/* The rank of an error (conduct.h, rule 2); 0: no error. */
 static int
 weight(const exo_cast *cast, uint32_t i, exo_status status)
 {
