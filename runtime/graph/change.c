@@ -1,6 +1,6 @@
-/* Whether a graph that runs can become another one: everything but what can change must be the
- * same, and what is not is named where it stands in the file of the next graph. No state. What a
- * change does then: site.c, place.c. */
+/* Checks whether a running graph can change to another one. Everything but edges, rates and links
+ * must be the same. An error names the difference and its place in the next graph's file. No state.
+ * Read next: site.c and place.c, which make the change. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,12 +16,13 @@
 #define RULE "cannot change while it goes on"
 
 enum {
-    SHOWN = 60 /* characters of a value */
+    SHOWN = 60 /* characters shown of a value */
 };
 
 /* --- Values of the file ----------------------------------------------------------------------- */
 
-/* The key's value, for its place; that of the mapping if it is not in the file. */
+/* The node of the key's value, or of the mapping if the file lacks the key: the position of an
+ * error. */
 static exo_config *
 place_of(exo_config *map, const char *key)
 {
@@ -62,7 +63,7 @@ is_same_scalar(const char *a, const char *b)
     return end_a != a && end_b != b && !*end_a && !*end_b && x == y;
 }
 
-/* Names the first difference. `place`: where `next` stands, or would. */
+/* Refuses the first difference between two values. `place`: the position of `next`. */
 static exo_status
 compare(exo_config *now, exo_config *next, const exo_config *place, const char *path, exo_err *err)
 {
@@ -102,7 +103,8 @@ compare(exo_config *now, exo_config *next, const exo_config *place, const char *
 
 /* --- Parts of the graph ----------------------------------------------------------------------- */
 
-/* A graph that a program made has no places. */
+/* Like exo_config_fail. A graph made by a program has no positions; its errors have its source
+ * only. */
 static exo_status refuse_in(const exo_graph_spec *next, const exo_config *place, exo_err *err,
                             const char *format, ...) EXO_PRINTF(4, 5);
 
@@ -167,7 +169,7 @@ same_compute(const exo_actor_spec *a, const exo_actor_spec *b)
     return same;
 }
 
-/* The key of an actor that differs; NULL: none but, perhaps, its config. */
+/* The first key of an actor that differs, except for its config; NULL: none. */
 static const char *
 other_key(const exo_actor_spec *x, const exo_actor_spec *y)
 {
@@ -185,7 +187,7 @@ other_key(const exo_actor_spec *x, const exo_actor_spec *y)
     return same_compute(x, y) ? NULL : "compute";
 }
 
-/* A job's nodes are one actor: what their config says stands at the top of the job. */
+/* The nodes of a job are one actor, whose config is the top level of the job's file. */
 static exo_status
 check_actor(const exo_graph_spec *next, const exo_actor_spec *x, const exo_actor_spec *y, bool job,
             exo_err *err)
@@ -224,7 +226,7 @@ check_actors(const exo_graph_spec *now, const exo_graph_spec *next, bool job, ex
     return st;
 }
 
-/* Rates and latencies can change; which hosts there are, and how fast they compute, cannot. */
+/* Rates and latencies may change. The set of hosts, their speeds and their resources may not. */
 static exo_status
 check_hosts(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
 {

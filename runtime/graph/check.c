@@ -1,5 +1,5 @@
-/* What a whole graph must be, beyond what its values are by themselves. Each mistake is named with
- * its place and with what to do. No state. Read next: check_cycles.c. */
+/* The checks of a whole graph, beyond those of single values. Each error has its place and a
+ * remedy. No state. Read next: check_cycles.c, prove.h. */
 #include "graph/spec_impl.h"
 
 #include <inttypes.h>
@@ -13,12 +13,12 @@
 
 enum {
     ORDER_TEXT = 2048,
-    EFFORT = 4000 /* states that are tried before a graph is read */
+    EFFORT = 4000 /* states of the graph that the check tries at most */
 };
 
 /* --- Classes ---------------------------------------------------------------------------------- */
 
-/* The order that the class declares for these options. */
+/* Reads the order of port use that the class declares for these options. */
 static exo_status
 read_order(const exo_graph_spec *spec, exo_actor_spec *actor, const void *self, exo_err *err)
 {
@@ -35,7 +35,7 @@ read_order(const exo_graph_spec *spec, exo_actor_spec *actor, const void *self, 
     return st;
 }
 
-/* Lets the class read its options, on no actor. */
+/* Calls the class's init without an actor, so that it checks its options. */
 static exo_status
 check_options(const exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
 {
@@ -106,7 +106,7 @@ check_duplicates(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_err 
     return EXO_OK;
 }
 
-/* The node under `key`, or the edge itself: where a message points. */
+/* The node under `key`, or else the edge's: the position of an error. */
 static exo_config *
 part_of(const exo_edge_spec *edge, const char *key)
 {
@@ -190,8 +190,8 @@ find_resource(const exo_resource *resources, size_t count, const char *name)
     return NULL;
 }
 
-/* What the actors on each host need together of one resource, against what the host has. The first
- * who asks for it is `first`. `needs` (num_hosts) is zero before and after. */
+/* Compares the needs of all actors on a host for one resource with the host's amount. `first`: the
+ * first actor that needs it. needs (num_hosts) is zero before and after. */
 static exo_status
 check_resource(const exo_graph_spec *spec, uint32_t first, const char *name, double *needs,
                exo_err *err)
@@ -222,7 +222,7 @@ check_resource(const exo_graph_spec *spec, uint32_t first, const char *name, dou
     return st;
 }
 
-/* Has an actor before `index` asked for it? */
+/* True: an actor before `index` needs the resource, so it was checked. */
 static bool
 was_checked(const exo_graph_spec *spec, uint32_t index, const char *name)
 {
@@ -251,7 +251,8 @@ check_resources(const exo_graph_spec *spec, exo_err *err)
     return st;
 }
 
-/* What stalls in any case is refused; of what is not proven `exogym graph check` warns. */
+/* Refuses a graph that stalls in every order of steps. For a graph that is not proven sound,
+ * `exogym graph check` prints a warning. */
 static exo_status
 check_stalls(exo_graph_spec *spec, exo_err *err)
 {

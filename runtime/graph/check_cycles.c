@@ -1,5 +1,6 @@
-/* Cycles in which everybody can wait for everybody: every edge of it blocks its sender when it is
- * full and its receiver until something comes, and nobody begins. No state outlives a call. */
+/* Finds cycles in which all actors can wait for each other: every edge of the cycle blocks its
+ * sender when it is full, and its receiver until an item comes, and no edge begins with items. No
+ * state outlives a call. */
 #include "graph/spec_impl.h"
 
 #include <stdio.h>
@@ -7,12 +8,12 @@
 
 #include <exogym/memory.h>
 
-/* A search in depth. `path` are the edges from its beginning to where it stands, an edge for each
- * actor name at most. */
+/* A depth-first search. `path` has the edges from the start to the present actor, at most one for
+ * each actor name. */
 struct search {
     const exo_graph_spec *spec;
     const exo_edge_spec **path;
-    /* (length of the path + 1) the edge that is tried next, at each actor of the path */
+    /* (length of the path + 1) the next edge to try at each actor of the path */
     size_t *next;
     unsigned char *seen;
     size_t length;
@@ -56,7 +57,7 @@ fail_cycle(const struct search *s, uint32_t at, exo_err *err)
     return st;
 }
 
-/* Everything that can be reached from `start`. */
+/* Searches all actors that can be reached from `start`. */
 static exo_status
 search_from(struct search *s, uint32_t start, exo_err *err)
 {

@@ -1,5 +1,5 @@
-/* The graph classes by name: those of the library, which builtins/ names, then those that programs
- * and plugins register. */
+/* The graph classes by name: those of the library, which builtins/ lists, and those that programs
+ * and plugins register. State: the registry, with a lock of its own. */
 #include "graph/builtin.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* From a graph's file to the document that is read: other files, presets, overrides, variables, in
- * this order. No state. Read next: spec.c. */
+/* From a graph's file to the document that spec.c reads: merges included files, then applies
+ * presets, overrides and variables, in this order. No state. Read next: spec.c. */
 #include "graph/spec_impl.h"
 
 #include <limits.h>
@@ -8,7 +8,7 @@
 
 #include <exogym/memory.h>
 
-/* What files may share; each is a mapping by name, but for two lists. */
+/* The sections that files may share: mappings by name, except for two lists. */
 static const struct section {
     const char *key, *what;
     bool list;
@@ -24,10 +24,10 @@ enum {
 
 struct includes {
     exo_config_doc *doc;
-    exo_config *merged[NUM_SECTIONS]; /* NULL: none so far */
-    /* resolved paths, of those that are being read and that were */
+    exo_config *merged[NUM_SECTIONS]; /* NULL: no file had it yet */
+    /* resolved paths of all files so far */
     char *files[MAX_FILES];
-    /* being read: named again, it is a ring */
+    /* the file is being read; including it again is a cycle */
     bool open[MAX_FILES];
     size_t num_files;
     exo_err *err;
@@ -57,7 +57,7 @@ read_include(struct includes *in, exo_config *item)
             st = exo_config_fail(item, in->err,
                                  "include: '%s' includes itself, or a file that does", name);
         exo_free(path);
-        return st; /* twice is once */
+        return st; /* a file that is included twice counts once */
     }
     if (st == EXO_OK && in->num_files == MAX_FILES)
         st = exo_config_fail(item, in->err, "include: more than %d files", MAX_FILES);
@@ -80,7 +80,7 @@ read_include(struct includes *in, exo_config *item)
     return st;
 }
 
-/* What the document's own file shares goes last. */
+/* Merges the sections of the document's own file, which come last. */
 static exo_status
 merge_sections(struct includes *in, exo_config *root)
 {
@@ -148,7 +148,7 @@ include(exo_config_doc *doc, exo_config *root, exo_err *err)
     return st;
 }
 
-/* Nothing may be read for a text from elsewhere. */
+/* Refuses keys that would make a text from another process read files. */
 static exo_status
 refuse_files(exo_config *root, exo_err *err)
 {

@@ -1,5 +1,5 @@
-/* A graph for graphviz: a box for the actors of a name, within their hosts where it names hosts,
- * and an arrow for each edge. No state. */
+/* Draws a graph for graphviz: a box for the actors of each name, inside a box of their hosts if the
+ * graph names hosts, and an arrow for each edge. No state. */
 #include "graph/spec.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ add_escaped(exo_text *text, const char *word)
         exo_text_add(text, *word == '"' || *word == '\\' ? "\\%c" : "%c", *word);
 }
 
-/* The group that all hosts of an actor belong to, or -1. */
+/* The group of hosts that all actors of the name are on; -1: several groups. */
 static int
 group_of(const exo_graph_spec *spec, const exo_actor_spec *actor)
 {
@@ -45,7 +45,7 @@ add_actor(exo_text *t, const exo_actor_spec *actor)
     exo_text_add(t, "\"];\n");
 }
 
-/* "20 Mbit/s up, 100 Mbit/s down"; nothing where there are no limits. */
+/* Adds "20 Mbit/s up, 100 Mbit/s down"; nothing for hosts without limits. */
 static void
 add_rates(exo_text *t, const exo_host_spec *host)
 {
@@ -72,7 +72,7 @@ add_hosts(exo_text *t, const exo_graph_spec *spec)
     }
 }
 
-/* What the edge passes over, from its first sender to its first other target. */
+/* Adds the edge's link, from its first sender to a target on another host if there is one. */
 static void
 add_link(exo_text *t, const exo_graph_spec *spec, const exo_edge_spec *edge)
 {

@@ -1,4 +1,4 @@
-/* A graph as YAML with every default written out. No state. */
+/* Writes a graph as YAML with every default written out. No state. */
 #include "graph/spec.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@ struct writer {
     exo_err *err;
 };
 
-/* YAML in which "${" shall be no variable. */
+/* Adds YAML in which "${" is to stay as it is: writes "$${". */
 static void
 add_literal(exo_text *text, const char *yaml)
 {
@@ -144,7 +144,7 @@ add_restart(exo_text *t, const exo_restart_rule *rule)
 {
     static const char *const names[] = {"never", "on_failure", "always"};
     exo_text_add(t, "    restart: {when: %s", names[rule->when]);
-    if (rule->when != EXO_RESTART_NEVER) { /* the others say nothing without it */
+    if (rule->when != EXO_RESTART_NEVER) { /* without a rule, the other keys have no effect */
         exo_text_add(t, ", max: %" PRIu32, rule->max);
         add_time(t, ", within: ", rule->within);
         add_time(t, ", backoff: ", rule->backoff);
@@ -169,7 +169,7 @@ add_actor(struct writer *w, const exo_actor_spec *actor)
     }
     add_resources(t, actor->resources, actor->num_resources);
     add_restart(t, &actor->restart);
-    exo_text_add(t, "    compute: {"); /* what is not declared is measured */
+    exo_text_add(t, "    compute: {"); /* only declared costs; the others are measured */
     for (size_t i = 0; i < actor->num_compute; i++) {
         if (actor->compute[i].cost < 0)
             continue;

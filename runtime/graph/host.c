@@ -1,4 +1,5 @@
-/* The actor class of graph actors: see host.h. */
+/* The actor class of graph actors: see host.h. Owner of a host's state: the lane `run`, except
+ * where a member says otherwise. */
 #include "graph/host.h"
 
 #include <jansson.h>
@@ -22,17 +23,18 @@ enum {
     MAIL_CAPACITY = 1 << 20
 };
 
-/* A class's init reads the graph's document, which belongs to one thread at a time. */
+/* Held during a class's init, which reads the graph's document: a document belongs to one thread at
+ * a time. */
 static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
 
 struct host {
     exo_place *place;
     void *self; /* the class's state */
     bool inited;
-    exo_site *site; /* to be given back: of a worker */
+    exo_site *site; /* in a worker: held, and dropped at the end */
     exo_ref actor;
-    /* the run lane moves it on; a message may come from any process of the cluster, before its time
-     * or twice */
+    /* Written on the run lane. A method may come from any process of the cluster, too early or
+     * twice; check_stage refuses it. */
     atomic_int stage;
 };
 
@@ -40,7 +42,7 @@ enum {
     MADE,
     CONNECTED,
     RUN_BEGUN,
-    OVER /* it has run, or could not be connected */
+    OVER /* it has run, or connect has failed */
 };
 
 /* --- Start and stop --------------------------------------------------------------------------- */
@@ -76,8 +78,8 @@ make_instance(struct host *h, exo_err *err)
     return st;
 }
 
-/* The communicator of a collective: the site's, or one of our own, to which messages may come
- * before it is connected. */
+/* Gets the communicator of a collective from a whole site; in a worker makes one, which takes
+ * messages before it is connected. */
 static exo_status
 make_collective(struct host *h, exo_port_group *g, exo_err *err)
 {
@@ -114,7 +116,7 @@ begin(struct host *h, exo_call_context *call, exo_site *site, uint32_t actor, ui
     if (st == EXO_OK)
         st = make_instance(h, err);
     if (st != EXO_OK)
-        host_stop(h); /* an actor whose start failed is never stopped */
+        host_stop(h); /* the runtime does not call stop after a failed start */
     return st;
 }
 
@@ -178,7 +180,7 @@ far_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *
     return st;
 }
 
-/* A call in its turn. */
+/* Fails unless a method comes in its stage. */
 static exo_status
 check_stage(struct host *h, const char *method, int stage, exo_err *err)
 {
@@ -193,7 +195,7 @@ check_stage(struct host *h, const char *method, int stage, exo_err *err)
 
 /* --- connect ---------------------------------------------------------------------------------- */
 
-/* Every actor at the other end of a channel of ours, and every member of our collectives. */
+/* Finds the actors at the other ends of all channels, and the members of all collectives. */
 static exo_status
 find_others(struct host *h, exo_ref *actors, exo_err *err)
 {
@@ -331,7 +333,7 @@ edges_json_locked(const exo_place *p)
     return edges;
 }
 
-/* phases: only when nobody writes them any more. */
+/* phases: only after run, when the actor's thread no longer writes them. */
 static exo_status
 report(exo_place *p, bool phases, exo_payload *reply, exo_err *err)
 {
@@ -366,8 +368,7 @@ host_look(exo_call_context *call, void *self, const void *args, exo_payload *rep
     return report(((struct host *)self)->place, false, reply, err);
 }
 
-/* After run: also one that ended with an error, or was told to end. Nothing leaves any more, so the
- * counts are the last ones. */
+/* The report after any end of run. Nothing more is sent, so the counts are final. */
 static exo_status
 host_report(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
@@ -402,7 +403,7 @@ longest_deadline(const exo_place *p)
     return longest;
 }
 
-/* Who cannot go on says so to those who would wait for it in a collective. */
+/* Tells the other members of the actor's collectives that it has failed. */
 static void
 fail_collectives(exo_place *p, const char *cause)
 {
@@ -411,8 +412,8 @@ fail_collectives(exo_place *p, const char *cause)
             exo_comm_fail(p->groups[i].comm, p->actor.index, cause);
 }
 
-/* What ended the place is the end of its actor, whatever the class makes of it: it may have taken
- * it for the end of the run. */
+/* An error of the place is the outcome of the actor, whatever its class returned: the class may
+ * have taken the error for the end of the run. */
 static exo_status
 end_of_place(exo_place *p, exo_status st, exo_err *err)
 {
@@ -446,7 +447,8 @@ host_run(exo_call_context *call, void *self, const void *args, exo_payload *repl
     if (st == EXO_OK || st == EXO_CANCELLED)
         st = end_of_place(p, st, &reason);
     p->ended_at = exo_pace_now(&p->pace);
-    /* before the baton goes to those who wait for it, and time to their deadline */
+    /* While this actor has the baton: without it, time would pass to the deadlines of the members
+     * that wait. */
     if (st != EXO_OK) {
         if (strncmp(reason.text, p->actor.name, strlen(p->actor.name)) != 0)
             exo_fail_in(&reason, st, "%s", p->actor.name);
@@ -571,7 +573,7 @@ serve(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return exo_protocol_serve(&exo_graph_actor_protocol, call, self, args, reply, err);
 }
 
-/* As in `served`. */
+/* In the order of `served`. */
 static const exo_method methods[] = {
     {.name = "connect", .lane = RUN, .run = serve},
     {.name = "run", .lane = RUN, .run = serve},

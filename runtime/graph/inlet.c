@@ -1,6 +1,6 @@
-/* Inlets: how messages come in (place.h). Everything here runs on the mail lane of the actor, one
- * message at a time, or with the baton of the virtual clock: what it decodes waits, ready, when the
- * actor asks for it. */
+/* Inlets: the arrival of messages (place.h). This code runs on the actor's mail lane, one message
+ * at a time, or with the baton of the virtual clock. It decodes items before the actor asks for
+ * them. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -38,7 +38,7 @@ find_inlet(exo_place *place, const exo_channel_header *header, exo_port **port)
 {
     exo_port_edge *edge = find_edge(place, header->edge, EXO_PORT_INPUT, port);
     if (edge && header->from < edge->count && edge->inlets[header->from].from == header->from)
-        return &edge->inlets[header->from]; /* where it is if every sender reaches this receiver */
+        return &edge->inlets[header->from]; /* its index if every sender reaches this receiver */
     for (uint32_t i = 0; edge && i < edge->count; i++)
         if (edge->inlets[i].from == header->from)
             return &edge->inlets[i];
@@ -60,7 +60,7 @@ find_outlet(exo_place *place, const exo_channel_header *header)
 
 /* --- Items ------------------------------------------------------------------------------------ */
 
-/* Drops the channel's oldest item that waits. */
+/* Drops the channel's oldest item in the port's queue. */
 static void
 drop_oldest_locked(exo_port *port, exo_inlet *in)
 {
@@ -83,13 +83,14 @@ drop_oldest_locked(exo_port *port, exo_inlet *in)
     exo_free(a);
 }
 
-/* docs/channels.md, rules 1 and 2: credits for the room that there is, and, while the actor waits
- * in send, one on a feedback edge whatever room there is. */
+/* docs/channels.md, rules 1 and 2: a credit for each item that has room. While the actor waits in
+ * send, an input on a feedback edge owes one credit even without room. */
 static uint32_t
 credits_owed(const exo_inlet *in)
 {
     if (in->gone || !exo_edge_needs_credits(in->edge))
-        return 0; /* to who has ended, too: what is counted does not depend on who was faster */
+        /* Ended senders get credits, too, so that counts do not depend on the order of threads. */
+        return 0;
     if (in->edge->capacity > in->buffered + in->out)
         return in->edge->capacity - in->buffered - in->out;
     return in->place->sending && in->edge->feedback && in->out == 0 ? 1 : 0;
@@ -126,7 +127,7 @@ exo_place_settle_locked(exo_place *place)
                 exo_inlet_settle_locked(&place->ports[i].edges[e]->inlets[k]);
 }
 
-/* Behind everything that is ready no later. */
+/* Inserts an arrival after all that are ready at its time or before. */
 static void
 insert_locked(exo_port *port, exo_arrival *a)
 {
@@ -167,13 +168,13 @@ take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
     st = needs && in->out == 0
              ? exo_fail(err, EXO_INVAL, "item %" PRIu64 " came without a credit", header->number)
              : EXO_OK;
-    /* a channel that was opened when the actor had ended */
+    /* the channel was opened after the actor had ended */
     bool late = st == EXO_OK && port->finished && !in->gone;
     if (late) {
         in->gone = true;
         exo_channel_count_locked(in->traffic);
     }
-    if (st != EXO_OK || in->gone) { /* the actor takes nothing any more */
+    if (st != EXO_OK || in->gone) { /* the actor takes no more items */
         pthread_mutex_unlock(&place->lock);
         if (late)
             exo_inlet_tell(in, EXO_CHANNEL_GONE, 0);
@@ -194,7 +195,7 @@ take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
 
 /* --- Messages --------------------------------------------------------------------------------- */
 
-/* What a receiver says to this sender. */
+/* Handles a receiver's answer: CREDIT or GONE. */
 static exo_status
 take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, exo_err *err)
 {
@@ -217,7 +218,7 @@ take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, e
     return st;
 }
 
-/* What a sender says to this receiver. */
+/* Handles a sender's message: DATA or END. */
 static exo_status
 take_sent(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header,
           const exo_payload *message, exo_err *err)
@@ -246,7 +247,7 @@ exo_place_deliver(exo_place *place, exo_payload *message, uint64_t from, exo_err
         o = find_outlet(place, &header);
     else if (st == EXO_OK)
         in = find_inlet(place, &header, &port);
-    if (!o && !in) { /* of anybody's */
+    if (!o && !in) { /* for no end of this place */
         exo_payload_release(message);
         return exo_fail(err, EXO_INVAL, "%s: %s", place->actor.name,
                         reason.text[0] ? reason.text : "a message for no channel");

@@ -1,5 +1,5 @@
-/* Items: see item.h. An item is one block of memory, its arrays in it, with a count of references;
- * what is sent is read-only, so any thread may read it. */
+/* Items: see item.h. An item and its arrays are one block of memory, with a count of references. A
+ * sent item is read-only, so any thread may read it. */
 #include "graph/item.h"
 
 #include <stdatomic.h>
@@ -15,32 +15,32 @@ enum {
 };
 
 struct counted {
-    exo_item item; /* first: the item is the block */
+    exo_item item; /* must be first: exo_item_drop frees the block by its item */
     atomic_uint references;
 };
 
-/* Of each array in a message. */
+/* Describes one array in a message. */
 struct part_header {
     uint32_t dtype;
-    uint32_t check; /* of this, with 0 here, and of the message's header */
+    uint32_t check; /* over this header, with 0 here, and the message's header */
     uint64_t count;
-    uint64_t bytes; /* in the message */
+    uint64_t bytes; /* of the encoded array */
 };
 
-/* What is said of an array, and of the message that it is in, in 4 bytes; its own bytes have a
- * check of the codec's. */
+/* A 4-byte checksum of an array's header and the message's header. The codec checks the array's own
+ * bytes. */
 static uint32_t
 check_of(const exo_channel_header *header, const struct part_header *part, uint32_t index)
 {
     exo_channel_header h = *header;
     struct part_header p = *part;
-    h.passing = 0; /* the sender learns them later */
+    h.passing = 0; /* The sender sets `passing` and `bytes` after the checksum. */
     h.bytes = 0;
     p.check = 0;
     return exo_checksum(&p, sizeof p, exo_checksum(&h, sizeof h, index));
 }
 
-/* Are these the bytes of such an array? Before there is room made for it. */
+/* True: the bytes can be such an array. Checked before the array is allocated. */
 static bool
 is_array(const struct part_header *h, const exo_codec *codec, const exo_codec_place *place,
          const char *in)
@@ -51,7 +51,7 @@ is_array(const struct part_header *h, const exo_codec *codec, const exo_codec_pl
                                          h->count * exo_dtype_size((exo_dtype)h->dtype));
 }
 
-/* A product of what came from elsewhere; false: it does not fit. */
+/* Bytes of an array, from untrusted numbers; false: they do not fit. */
 static bool
 part_bytes(exo_dtype dtype, uint64_t count, uint64_t *bytes)
 {
@@ -262,7 +262,7 @@ read_item(exo_item **out, const exo_payload *message, const exo_channel_header *
     return EXO_OK;
 }
 
-/* Arrays are checked before there is memory for them, and then decoded. */
+/* Checks all arrays, before it allocates memory for them, and then decodes them. */
 exo_status
 exo_item_read(exo_item **out, const exo_payload *message, const exo_channel_header *header,
               exo_codec *codec, uint64_t seed, exo_err *err)

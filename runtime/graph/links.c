@@ -1,11 +1,11 @@
-/* The emulated network of a graph. No state. */
+/* Makes the emulated network of a graph. No state. */
 #include "graph/spec.h"
 
 #include <math.h>
 
 #include <exogym/memory.h>
 
-/* Where nothing is said: bytes take no time. */
+/* The link between hosts if the graph gives none: it takes no time. */
 static const exo_link_spec instant = {.bandwidth = (double)INFINITY, .transport = EXO_LINK_IDEAL};
 
 static const exo_link_spec *
@@ -35,7 +35,7 @@ exo_graph_link_between(const exo_graph_spec *spec, uint32_t from, uint32_t to)
     return fallback_of(spec);
 }
 
-/* Every pair of hosts of two groups. */
+/* Sets the link for every pair of hosts from two groups. */
 static exo_status
 connect(exo_links *links, const exo_host_group *from, const exo_host_group *to,
         const exo_link_spec *link, exo_err *err)

@@ -1,5 +1,5 @@
-/* What an actor says of its waits, for whoever looks for stalls (stall.h). Nothing here changes
- * anything. */
+/* Records of an actor's waits, for the search of stalls (stall.h). The code here only reads the
+ * place. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,13 @@
 #include "comm/edge.h"
 #include "graph/place.h"
 
-/* Room for a record as it is written. */
+/* The parts of a record under construction. */
 struct writer {
     exo_wait_record *record;
     exo_wait_end *ends;
-    uint32_t *missing, *scratch; /* (the actors of its name) */
-    uint64_t *counts;            /* (twice the actors of its name) */
-    size_t room;                 /* of ends */
+    uint32_t *missing, *scratch; /* (actors of its name) */
+    uint64_t *counts;            /* (2 * actors of its name) */
+    size_t room;                 /* capacity of ends */
 };
 
 static uint32_t
@@ -35,9 +35,11 @@ count_ends_locked(const exo_place *place)
     return count;
 }
 
-/* --- Can it go on? ---------------------------------------------------------------------------- */
+/* --- Can it continue?
+ * --------------------------------------------------------------------------- */
 
-/* Whatever the others do: it was woken and has not run yet, or would end its wait by itself. */
+/* True: the actor continues whatever the others do. It was woken and has not run yet, or its wait
+ * ends by itself. */
 static bool
 goes_on_locked(const exo_place *place)
 {
@@ -84,7 +86,7 @@ add_inlet(struct writer *w, const exo_place *place, const exo_inlet *in, bool aw
                        .passing = passing};
 }
 
-/* All of them; of an actor that does not wait, those on which something passes a link. */
+/* Adds all ends; for an actor that does not wait, only those with an item on a link. */
 static void
 add_ends_locked(struct writer *w, const exo_place *place)
 {
@@ -119,7 +121,8 @@ compare_ends(const void *x, const void *y)
 
 /* --- Collectives ------------------------------------------------------------------------------ */
 
-/* How far each has come, and which one it waits in, if it does not wait at a port. */
+/* Adds the message counts of each collective. If the actor does not wait at a port, also adds the
+ * collective that it waits in. */
 static void
 add_groups(struct writer *w, exo_place *place, bool in_collective)
 {
@@ -139,7 +142,7 @@ add_groups(struct writer *w, exo_place *place, bool in_collective)
                                .output = k < place->actor.count};
         if (!in_collective || (r->kind == EXO_WAIT_COLLECTIVE && !r->goes_on))
             continue;
-        r->kind = EXO_WAIT_COLLECTIVE; /* if nobody is missing, it waits for what is on the links */
+        r->kind = EXO_WAIT_COLLECTIVE; /* without missing members it waits for messages on links */
         r->goes_on = !look.waits;
         r->on_link = look.passing;
         r->edge = g->id;
@@ -177,7 +180,7 @@ write_port_wait_locked(struct writer *w, const exo_place *place, exo_time now, e
     add_ends_locked(w, place);
 }
 
-/* Puts the parts behind each other. */
+/* Joins the parts into one payload. */
 static exo_status
 pack(const struct writer *w, exo_payload *out, exo_err *err)
 {
@@ -193,8 +196,8 @@ pack(const struct writer *w, exo_payload *out, exo_err *err)
     return EXO_OK;
 }
 
-/* Does it wait at a port, or, by its pace, elsewhere, so long? If not, does something of it pass a
- * link? */
+/* True: the actor has waited for that long at a port, or elsewhere by its pace; or an item of it is
+ * on a link. */
 static bool
 says_something_locked(const exo_place *place, exo_time now, exo_time longer_than,
                       bool *in_collective)
@@ -249,9 +252,9 @@ exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err
             record.since = since - place->actor.site->origin;
         add_groups(&w, place, in_collective);
         if (record.kind == EXO_WAIT_COLLECTIVE && !record.edge_name[0])
-            record.kind = EXO_WAIT_NONE; /* at another wait's beginning */
+            record.kind = EXO_WAIT_NONE; /* the pace was at the beginning of another wait */
         record.waited = now - record.since;
-        if (record.num_ends > 1) /* an edge that came meanwhile finds no room: then it goes on */
+        if (record.num_ends > 1) /* an edge added meanwhile may find no room */
             qsort(w.ends, record.num_ends, sizeof *w.ends, compare_ends);
         st = pack(&w, out, err);
     }
@@ -264,7 +267,8 @@ exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err
 
 /* --- Without a record ------------------------------------------------------------------------- */
 
-/* It takes what any of its senders sends. */
+/* True: all senders that have not ended are stuck, and there is one. An item of any sender would
+ * end the wait. */
 static bool
 receives_in_vain_locked(const exo_place *place, const bool *stuck)
 {
@@ -282,7 +286,7 @@ receives_in_vain_locked(const exo_place *place, const bool *stuck)
     return waits;
 }
 
-/* One that takes nothing more is enough. */
+/* True: an item waits for a stuck receiver. One such receiver is enough. */
 static bool
 finishes_in_vain_locked(const exo_place *place, const bool *stuck)
 {

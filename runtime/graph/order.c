@@ -1,9 +1,8 @@
-/* Reads the order in which a class uses its ports: see order.h. No state.
+/* Parses the order in which a class uses its ports: see order.h. No state.
  *
  *     steps = step {";" step}
  *     step  = ["*" | number] (action | "(" steps ")" | "(" action {"|" action} ")")
- *     action = ("send" | "receive" | "reduce" | "poll") port
- */
+ *     action = ("send" | "receive" | "reduce" | "poll") port */
 #include "graph/order.h"
 
 #include <ctype.h>
@@ -93,7 +92,7 @@ read_action(struct reader *r)
 
 static exo_status read_steps(struct reader *r);
 
-/* The inside of braces: steps, or actions of which one is done. */
+/* Reads a group in parentheses: steps, or alternative actions. */
 static exo_status
 read_group(struct reader *r)
 {

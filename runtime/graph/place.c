@@ -1,5 +1,4 @@
-/* Places: see place.h. What is here is a place's life, its time, and its waits; port.c has what the
- * actor does with it. */
+/* Places (place.h): their life, time and waits. port.c has the actor's side. */
 #include "graph/place.h"
 
 #include <stdio.h>
@@ -45,7 +44,7 @@ exo_place_signal_locked(exo_place *place, const void *what, exo_time at)
         exo_sim_wake(place->pace.lane, at + site->origin);
 }
 
-/* Wakes every thread of the place: it is to end. */
+/* Wakes every thread of the place, which is to end. */
 static void
 wake_all_locked(exo_place *place)
 {
@@ -102,7 +101,7 @@ free_edge(exo_port_edge *edge)
             exo_item_drop(&o->outbox[k].item);
         exo_codec_free(&o->codec);
         exo_free(o->credit_due);
-        if (o->place) /* it was made */
+        if (o->place) /* the condition was initialized */
             pthread_cond_destroy(&o->changed);
     }
     for (uint32_t i = 0; edge->inlets && i < edge->count; i++)
@@ -160,7 +159,7 @@ init_monotonic(pthread_cond_t *condition)
     pthread_condattr_destroy(&attr);
 }
 
-/* The outlets of an edge: one for each receiver that this sender reaches. */
+/* Makes an outlet for each receiver that this sender reaches over the edge. */
 static exo_status
 make_outlets(exo_place *p, exo_port_edge *edge, exo_err *err)
 {
@@ -190,7 +189,7 @@ make_outlets(exo_place *p, exo_port_edge *edge, exo_err *err)
     return st;
 }
 
-/* The inlets: one for each sender that reaches this receiver. */
+/* Makes an inlet for each sender that reaches this receiver over the edge. */
 static exo_status
 make_inlets(exo_place *p, exo_port_edge *edge, exo_err *err)
 {
@@ -221,7 +220,7 @@ make_inlets(exo_place *p, exo_port_edge *edge, exo_err *err)
     return st;
 }
 
-/* Does this edge begin or end at the port? */
+/* True: the edge begins or ends at the port. */
 static bool
 is_at(const exo_place *p, const exo_edge_spec *edge, const exo_graph_port *port)
 {
@@ -231,8 +230,8 @@ is_at(const exo_place *p, const exo_edge_spec *edge, const exo_graph_port *port)
            (edge->route == EXO_ROUTE_ALL_REDUCE) == (port->direction == EXO_PORT_COLLECTIVE);
 }
 
-/* Edge `e` of the site's graph at the port. It is not there for others before it is whole: then it
- * is added under the lock. */
+/* Makes edge `e` of the site's graph for the port. Other threads do not see the edge until it is
+ * complete and is added under the lock. */
 static exo_status
 make_edge(exo_place *p, const exo_port *port, size_t e, exo_port_edge **out, exo_err *err)
 {
@@ -248,8 +247,8 @@ make_edge(exo_place *p, const exo_port *port, size_t e, exo_port_edge **out, exo
     return port->class_port->direction == EXO_PORT_INPUT ? make_inlets(p, edge, err) : EXO_OK;
 }
 
-/* Under the lock, once there are other threads. The port frees the edge from then on; without
- * memory it is the caller's. */
+/* Adds the edge to its port, which then owns it; after NOMEM the caller still does. Under the lock,
+ * if other threads run. */
 static exo_status
 add_edge_locked(exo_port *port, exo_port_edge *edge, exo_err *err)
 {
@@ -278,7 +277,7 @@ make_port(exo_place *p, size_t index, exo_err *err)
         if (!is_at(p, &site->graph->edges[e], port->class_port))
             continue;
         st = make_edge(p, port, e, &edge, err);
-        /* also half made: the port frees it */
+        /* a half-made edge, too, so that the port frees it */
         exo_status added = edge ? add_edge_locked(port, edge, err) : EXO_OK;
         if (added != EXO_OK)
             free_edge(edge);
@@ -326,7 +325,7 @@ exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t ind
     return EXO_OK;
 }
 
-/* The process that an actor lives in, UINT64_MAX: this one, which is in no cluster; 0: that is not
+/* The number of an actor's process; UINT64_MAX: this process, which is in no cluster; 0: not
  * known. */
 static uint64_t
 node_of(const exo_place *place, exo_ref actor)
@@ -337,7 +336,7 @@ node_of(const exo_place *place, exo_ref actor)
     return id.node ? id.node : UINT64_MAX;
 }
 
-/* Says who is at the other ends, and starts the outlets. */
+/* Sets the references of the actors at the other ends, and starts the outlets. */
 static exo_status
 connect_edge(exo_place *place, exo_port_edge *edge, const exo_ref *actors, exo_err *err)
 {
@@ -382,8 +381,8 @@ has_edge(const exo_port *port, uint32_t id)
     return false;
 }
 
-/* Makes the edges of the site's graph that the port has not yet. Only whoever changes the place
- * adds edges: reading needs no lock. */
+/* Makes the edges of the site's graph that the port lacks. Reads port->edges without the lock: only
+ * the thread that changes the place writes to it. */
 static exo_status
 add_new_edges(exo_place *place, exo_port *port, const exo_ref *actors, exo_err *err)
 {
@@ -402,7 +401,7 @@ add_new_edges(exo_place *place, exo_port *port, const exo_ref *actors, exo_err *
         pthread_mutex_lock(&place->lock);
         st = add_edge_locked(port, edge, err);
         if (st == EXO_OK)
-            edge->born = port->generation + 1; /* from the change on that is about to be */
+            edge->born = port->generation + 1; /* valid from the coming change on */
         pthread_mutex_unlock(&place->lock);
         if (st == EXO_OK)
             st = connect_edge(place, edge, actors, err);
@@ -461,7 +460,7 @@ exo_place_change_outputs(exo_place *place, const exo_ref *actors, exo_err *err)
             if (port->edges[e]->retired == UINT64_MAX &&
                 !is_there_still(place->actor.site, port->edges[e]))
                 port->edges[e]->retired = port->generation;
-        if (port->finished) /* new ones end like the others */
+        if (port->finished) /* the new outlets end like the others */
             finish_port_locked(port);
         exo_port_end_retired_locked(port);
         pthread_mutex_unlock(&place->lock);
@@ -509,7 +508,7 @@ all_have_left_locked(const exo_place *place)
     return true;
 }
 
-/* Tells the senders of a port that nothing is taken any more, and throws away what waits. */
+/* Drops the queue of an input, and sends GONE to its senders. */
 static void
 close_input(exo_place *place, exo_port *port)
 {

@@ -1,5 +1,5 @@
-/* Ports: what an actor does with its place in the graph (exogym/graph.h). Everything here runs on
- * the actor's thread; see place.h for what it shares with others. Read next: outlet.c, inlet.c. */
+/* Ports: the functions of exogym/graph.h that an actor calls. They run on the actor's thread;
+ * place.h has the state that they share with other threads. Read next: outlet.c, inlet.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -119,7 +119,7 @@ exo_graph_group(exo_graph_actor *actor, const char *name)
 
 /* --- Sending ---------------------------------------------------------------------------------- */
 
-/* What ends every call at a port. */
+/* The error that ends every call at a port, if any. */
 static exo_status
 check_locked(const exo_place *place, exo_err *err)
 {
@@ -132,8 +132,8 @@ check_locked(const exo_place *place, exo_err *err)
                             : EXO_OK;
 }
 
-/* When a call at a port gives up. It `needs` what it waits for, if it is as patient as the edges:
- * else it has something else to do. */
+/* The limit of a call at a port. `needs`: it waits at least as long as the edge's deadline, so its
+ * item must come. With less patience the actor has something else to do. */
 struct patience {
     exo_time deadline;
     bool needs;
@@ -170,7 +170,7 @@ drop_oldest_locked(exo_outlet *o)
     o->traffic->drops++;
 }
 
-/* Puts an item into one outlet, by the edge's on_full. */
+/* Puts an item into one outlet; on_full decides if the outbox is full. */
 static exo_status
 send_to_locked(exo_outlet *o, exo_item *item, struct patience patience, exo_err *err)
 {
@@ -231,14 +231,14 @@ send_to_locked(exo_outlet *o, exo_item *item, struct patience patience, exo_err 
     return st;
 }
 
-/* Credits that are there, and room in the outbox: how soon an item would be transmitted. */
+/* Credits without an item: a measure of how soon a new item leaves. */
 static int64_t
 room_locked(const exo_outlet *o)
 {
     return (int64_t)o->credits + o->credits_coming - o->waiting - o->busy;
 }
 
-/* The outlet that an item of this edge goes to; NULL: to all. The turn is taken. */
+/* Chooses the outlet for an item of this edge, and counts the choice; NULL: all outlets. */
 static exo_outlet *
 choose_locked(exo_port_edge *edge, const exo_item *item)
 {
@@ -256,7 +256,7 @@ choose_locked(exo_port_edge *edge, const exo_item *item)
         at = (uint32_t)(turn % edge->count);
         break;
     case EXO_ROUTE_ROUND_ROBIN:
-        /* senders do not all begin with the same one */
+        /* different senders begin with different targets */
         at = (uint32_t)((index + turn) % edge->count);
         break;
     case EXO_ROUTE_HASH:
@@ -275,7 +275,7 @@ choose_locked(exo_port_edge *edge, const exo_item *item)
         break;
     }
     for (uint32_t i = 0; i < edge->count && edge->outlets[at].gone; i++)
-        at = (at + 1) % edge->count; /* whoever is gone is passed over */
+        at = (at + 1) % edge->count; /* skips receivers that are gone */
     return &edge->outlets[at];
 }
 
@@ -304,8 +304,8 @@ send_over_locked(exo_port_edge *edge, exo_item *item, struct patience patience, 
     return st;
 }
 
-/* Over the edges that there were when it was put: while it waits for room on one of them, the graph
- * may change. */
+/* Sends over the edges of the generation at the time of the call, because the graph may change
+ * while the call waits for room. */
 static exo_status
 send_over_all_locked(exo_port *port, exo_item *item, struct patience patience, exo_err *err)
 {
@@ -351,7 +351,7 @@ exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err)
 
 /* --- Receiving -------------------------------------------------------------------------------- */
 
-/* Takes the first arrival; its sender gets the room. */
+/* Takes the first arrival, and grants its sender the room. */
 static void
 take_locked(exo_port *port, exo_item **out)
 {

@@ -14,7 +14,7 @@ chooses_blindly(const exo_edge_spec *edge)
            edge->route == EXO_ROUTE_LEAST_LOADED;
 }
 
-/* Why no order of steps, or not every one, was tried. */
+/* Writes why the search did not try every order of steps. */
 static void
 say_limit(const exo_graph_spec *spec, const exo_search_limit *limit, char *out, size_t size)
 {
@@ -53,7 +53,7 @@ say_limit(const exo_graph_spec *spec, const exo_search_limit *limit, char *out, 
     snprintf(out, size, "not every order of steps was tried");
 }
 
-/* Which edges could wait for each other, and why it is not known whether they do. */
+/* Writes which edges may wait for each other, and why nothing is proven about them. */
 static void
 say_what_is_missing(const exo_graph_spec *spec, const exo_port_cycle *cycle, exo_search_limit limit,
                     exo_proof *out)
@@ -66,7 +66,8 @@ say_what_is_missing(const exo_graph_spec *spec, const exo_port_cycle *cycle, exo
         blind = !blind && chooses_blindly(cycle->edges[i]) ? cycle->edges[i] : blind;
     }
     if (limit.kind == EXO_LIMIT_UNDECLARED && cycle->undeclared)
-        limit.actor = cycle->actor; /* of several one that matters */
+        /* names an actor on the cycle, if several actors declare no order */
+        limit.actor = cycle->actor;
     say_limit(spec, &limit, why, sizeof why);
     if (blind)
         snprintf(route, sizeof route,

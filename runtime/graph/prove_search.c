@@ -1,15 +1,15 @@
-/* Tries every order of steps of a graph: see prove.h.
+/* Tries every order of steps of a graph: see prove.h. State: struct search, for one call.
  *
- * A state is what every actor is about to do and how many items each channel holds, in the
- * receiver's buffer or in the sender's outbox. A step is one action of one actor; items arrive at
- * once, as what is on its way comes at last. Where a route or a port leaves a choice (a key, a
- * draw, which of several senders was first, whether a poll finds something) every choice is tried.
- * A step that no other can disturb, on a channel that is alone at both its ends, is tried alone,
- * unless it leads to where the search has been (Godefroid, Partial-Order Methods for the
- * Verification of Concurrent Systems, 1996).
+ * A state of the graph has the next step of every actor, and the number of items in each channel,
+ * in the receiver's buffer and the sender's outbox. A step is one action of one actor. Items arrive
+ * at once, since an item on its way arrives at last. Where a route or a port has a choice, every
+ * choice is tried: a key, a draw, the first of several senders, whether a poll finds an item. A
+ * step that no other step can disturb, on a channel that is alone at both ends, is tried alone,
+ * unless it leads to a known state (Godefroid, Partial-Order Methods for the Verification of
+ * Concurrent Systems, 1996).
  *
- * In each state those who wait for each other are looked for, so that others who go on do not hide
- * them. */
+ * Each state is searched for actors that wait for each other, so that other actors that continue do
+ * not hide them. */
 #include "graph/prove_impl.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ enum {
     MAX_INSTANCES = 64,
     MAX_CHANNELS = 1024,
     MAX_WORDS = 4096,
-    WORDS = 4 << 20, /* of states that wait to be looked at */
+    WORDS = 4 << 20, /* for the states on the stack */
     EFFORT = 40000,
     CHOSEN = 1 << 20
 };
@@ -32,23 +32,23 @@ enum {
 /* One sender and one receiver of an edge. */
 struct channel {
     const exo_edge_spec *edge;
-    uint32_t edge_index, from, to; /* instances */
-    uint32_t room;                 /* with the outbox; UINT32_MAX: it drops */
-    /* the only one at the input that it leads to, which is not polled */
+    uint32_t edge_index, from, to; /* indices into instances */
+    uint32_t room;                 /* capacity with the outbox; UINT32_MAX: the edge drops items */
+    /* no other channel leads to its input, which is not polled */
     bool alone;
 };
 
 struct instance {
     uint32_t actor, index;
-    const exo_order *order; /* of `orders` */
+    const exo_order *order; /* one of search.orders */
 };
 
-/* Words of a state: of each instance ENDED .. COUNTERS + DEPTH, then of each instance and edge its
- * turn and its sends, then a count for each channel. */
+/* The words of a state: for each instance AT .. COUNTERS + DEPTH; for each instance and edge,
+ * its turn and its sends; for each channel, its items. */
 enum {
-    AT,     /* the step; the order's length: it has ended */
-    EDGE,   /* in a send: edges that are done */
-    TARGET, /* in a send: targets that are done, or the chosen one and CHOSEN */
+    AT,     /* index of the step; the order's length: the actor has ended */
+    EDGE,   /* in a send: edges done */
+    TARGET, /* in a send: targets done, or the chosen target and CHOSEN */
     COUNTERS,
     INSTANCE = COUNTERS + EXO_ORDER_DEPTH
 };
@@ -57,19 +57,19 @@ struct search {
     const exo_graph_spec *spec;
     struct instance instances[MAX_INSTANCES];
     uint32_t num_instances;
-    exo_order *orders; /* (spec->num_actors) what of each is done in this graph */
+    exo_order *orders; /* (spec->num_actors) each actor's order, reduced to this graph */
     struct channel *channels;
     uint32_t num_channels;
     size_t words;
-    uint64_t *seen; /* hashes; 0: free */
+    uint64_t *seen; /* hashes of states; 0: free */
     size_t seen_room, num_seen;
     uint32_t *stack;
     size_t length, room;
     uint32_t *state, *next;
-    bool lasts;    /* nobody ever ends */
-    bool dry;      /* nothing is pushed: only whether something would be */
-    bool branched; /* there was a choice */
-    bool full;     /* there was no room for a state */
+    bool lasts;    /* no actor ever ends */
+    bool dry;      /* push keeps no state; it only tells that there is one */
+    bool branched; /* a choice was tried */
+    bool full;     /* no room for another state */
     exo_search_limit *limit;
 };
 
@@ -104,8 +104,8 @@ port_of(const struct search *s, uint32_t i, const exo_order_step *step)
     return &s->spec->actors[s->instances[i].actor].class->ports[step->port];
 }
 
-/* Goes through loops to the next action, or to a loop that has none and no end, where it stays.
- * Every other loop has one, or is left out: so this comes to an end. */
+/* Walks through loops to the next action, or to an empty endless loop, where the actor stays. Every
+ * other empty loop was left out (exo_prove_order), so the walk terminates. */
 static void
 settle(const struct search *s, uint32_t *state, uint32_t i)
 {
@@ -116,7 +116,7 @@ settle(const struct search *s, uint32_t *state, uint32_t i)
         uint32_t *left = &p[COUNTERS + step->level];
         if (step->kind == EXO_ORDER_LOOP && step->other > p[AT] + 1) {
             *left = step->count == EXO_ORDER_ENDLESS ? UINT32_MAX
-                    /* more states than are ever tried */
+                    /* more repetitions than the search can try */
                     : step->count >= UINT32_MAX ? UINT32_MAX - 1
                                                 : (uint32_t)step->count;
             p[AT]++;
@@ -129,7 +129,7 @@ settle(const struct search *s, uint32_t *state, uint32_t i)
     }
 }
 
-/* The step after the one that is done: alternatives of it are passed over. */
+/* Moves past the step that was done, and past its alternatives. */
 static void
 advance(const struct search *s, uint32_t *state, uint32_t i)
 {
@@ -161,7 +161,7 @@ hash_of(const struct search *s, const uint32_t *state)
     return hash ? hash : 1;
 }
 
-/* False: it was there before. */
+/* Records a state; false: it is known. */
 static bool
 note(struct search *s, uint64_t hash)
 {
@@ -175,7 +175,7 @@ note(struct search *s, uint64_t hash)
     return true;
 }
 
-/* `next` is to be looked at, if it is new; gives whether. */
+/* Pushes `next` if it is a new state; returns whether it is. */
 static bool
 push(struct search *s)
 {
@@ -203,8 +203,8 @@ channel_between(const struct search *s, uint32_t edge, uint32_t from, uint32_t t
     return NULL;
 }
 
-/* The k-th edge at the port that instance i sends to; the spec's number of edges: there are no
- * more. */
+/* The k-th edge at the port that instance i sends to; the number of edges: there is no such
+ * edge. */
 static uint32_t
 edge_at(const struct search *s, uint32_t i, const exo_graph_port *port, uint32_t k)
 {
@@ -225,7 +225,8 @@ targets_of(const struct search *s, uint32_t i, uint32_t edge)
     return count;
 }
 
-/* The channel that a send has still to put its item into; NULL: it has not chosen, or has none. */
+/* The channel that the current send puts its item into next; NULL: it has not chosen yet, or the
+ * instance does not send. */
 static struct channel *
 sending_to(const struct search *s, uint32_t *state, uint32_t i)
 {
@@ -251,8 +252,7 @@ is_full(const struct search *s, uint32_t *state, const struct channel *c)
     return !has_ended(s, state, c->to) && *count_of(s, state, index_of(s, c)) >= c->room;
 }
 
-/* Has this send no room? Its own receiver may be let in on a feedback edge while it waits to send
- * itself. */
+/* True: the send has no room. While the receiver itself waits to send, a feedback edge has room. */
 static bool
 is_shut(const struct search *s, uint32_t *state, const struct channel *c)
 {
@@ -260,7 +260,7 @@ is_shut(const struct search *s, uint32_t *state, const struct channel *c)
     return is_full(s, state, c) && !(c->edge->feedback && theirs && is_full(s, state, theirs));
 }
 
-/* Is there something to receive at the port, or somebody who may still send? */
+/* True: an item can be received at the port. *open: a sender has not ended. */
 static bool
 look_at_input(const struct search *s, uint32_t *state, uint32_t i, const exo_graph_port *port,
               bool *open)
@@ -276,14 +276,14 @@ look_at_input(const struct search *s, uint32_t *state, uint32_t i, const exo_gra
     return any;
 }
 
-/* The next state begins as this one. */
+/* Copies the state, as the base of the next one. */
 static void
 begin_step(struct search *s)
 {
     memcpy(s->next, s->state, s->words * sizeof *s->next);
 }
 
-/* Goes on in a send after an item was put into, or passed over, a channel or an edge. */
+/* Continues a send after a channel or an edge was served or skipped. */
 static void
 after_put(struct search *s, uint32_t i, uint32_t edge, bool all)
 {
@@ -298,7 +298,7 @@ after_put(struct search *s, uint32_t i, uint32_t edge, bool all)
         advance(s, s->next, i);
 }
 
-/* Tries what a send may choose. */
+/* Tries all choices of a send. */
 static bool
 choose(struct search *s, uint32_t i, uint32_t e)
 {
@@ -308,9 +308,9 @@ choose(struct search *s, uint32_t i, uint32_t e)
     bool pushed = false, left = false, skip = turn[1] % edge->every != 0;
     for (uint32_t t = 0; t < count; t++)
         left = left || !has_ended(s, s->state, channel_between(s, e, i, t)->to);
-    /* it goes nowhere over this edge; if nobody is left at all, that is the end */
+    /* no item goes over this edge; a send without any receiver left ends the actor */
     if (count == 0 || skip || !left) {
-        /* whether it sent before they ended depends on times */
+        /* timing decides whether it sent before they ended */
         s->branched = s->branched || (count > 0 && !left);
         begin_step(s);
         turn_of(s, s->next, i, e)[1] = (uint32_t)((turn[1] + 1) % edge->every);
@@ -334,7 +334,7 @@ choose(struct search *s, uint32_t i, uint32_t e)
         begin_step(s);
         while (edge->route != EXO_ROUTE_BROADCAST &&
                has_ended(s, s->state, channel_between(s, e, i, at)->to)) {
-            s->branched = true; /* whether it had ended by then depends on times */
+            s->branched = true; /* timing decides whether the receiver had ended by then */
             at = (at + 1) % count;
         }
         uint32_t *later = turn_of(s, s->next, i, e);
@@ -353,14 +353,14 @@ do_send(struct search *s, uint32_t i, const exo_order_step *step, bool *alone)
     uint32_t e = edge_at(s, i, port_of(s, i, step), p[EDGE]);
     struct channel *c = sending_to(s, s->state, i);
     const exo_edge_spec *edge = &s->spec->edges[e];
-    /* Which of several it chooses depends on who has ended by then. */
+    /* The choice among several targets depends on which have ended by then. */
     *alone = s->lasts || edge->route == EXO_ROUTE_BROADCAST || targets_of(s, i, e) <= 1;
     if (!c)
         return choose(s, i, e);
     if (is_shut(s, s->state, c))
         return false;
     *alone = c->alone && !edge->feedback && edge->on_full == EXO_FULL_BLOCK;
-    /* it depends on times */
+    /* timing decides whether the item is dropped */
     s->branched = s->branched || c->room == UINT32_MAX || has_ended(s, s->state, c->to);
     begin_step(s);
     uint32_t *count = count_of(s, s->next, index_of(s, c));
@@ -380,7 +380,7 @@ do_receive(struct search *s, uint32_t i, uint32_t at, const exo_order_step *step
     if (!look_at_input(s, s->state, i, port, &open)) {
         if (open)
             return false;
-        begin_step(s); /* CLOSED: the usual end */
+        begin_step(s); /* the port is CLOSED, which is the usual end */
         end(s, s->next, i);
         *alone = true;
         return push(s);
@@ -402,9 +402,9 @@ do_receive(struct search *s, uint32_t i, uint32_t at, const exo_order_step *step
     return pushed;
 }
 
-/* Nothing has come yet, or some of what was sent, or all of it, which is taken. Also of a full
- * buffer: what fills it may be on its way. Feedback edges are let in without end while nothing is
- * taken: there a full buffer counts as one that has come, which is no proof of it. */
+/* A poll takes no item, a part of the items, or all of them. Even with a full buffer it may take
+ * none, because the items may be on their way. A feedback edge has no bound while nothing is taken,
+ * so a full buffer there counts as arrived; this is an assumption, not a proof. */
 static bool
 do_poll(struct search *s, uint32_t i, const exo_order_step *step)
 {
@@ -429,11 +429,11 @@ do_poll(struct search *s, uint32_t i, const exo_order_step *step)
         advance(s, s->next, i);
         pushed = push(s) || pushed;
     }
-    s->branched = s->branched || any || open; /* what has come by now depends on times */
+    s->branched = s->branched || any || open; /* timing decides what has arrived */
     return pushed;
 }
 
-/* Is the member at this collective? */
+/* True: the member is in this collective. */
 static bool
 is_reducing(const struct search *s, uint32_t i, const exo_graph_port *port)
 {
@@ -463,13 +463,13 @@ do_reduce(struct search *s, uint32_t i, const exo_order_step *step)
         if (all)
             advance(s, s->next, m);
         else
-            end(s, s->next, m); /* an error for all of them, and no stall */
+            end(s, s->next, m); /* all members get an error, which is no stall */
     }
     return push(s);
 }
 
-/* What instance i can do next, alternatives included; alone: nothing else disturbs it. True: that
- * led to new states. */
+/* Does all possible next steps of instance i, alternatives included; *alone: no other step disturbs
+ * it. True: this led to new states. */
 static bool
 step_instance(struct search *s, uint32_t i, bool *alone)
 {
@@ -495,8 +495,8 @@ step_instance(struct search *s, uint32_t i, bool *alone)
     return pushed;
 }
 
-/* Does the step to `next` end an actor to whom somebody may still send? What that send does depends
- * on which comes first. */
+/* True: the step to `next` ends an actor that has a living sender. The effect of a send to it
+ * depends on the order of both. */
 static bool
 ends_a_receiver(struct search *s)
 {
@@ -509,8 +509,8 @@ ends_a_receiver(struct search *s)
     return false;
 }
 
-/* All that can be done next; or, if there is one, a step that nothing else disturbs, unless it
- * leads back. */
+/* Tries a single undisturbed step if one leads to a new state; otherwise all steps of all
+ * instances. */
 static void
 expand(struct search *s)
 {
@@ -530,10 +530,9 @@ expand(struct search *s)
         step_instance(s, i, &alone);
 }
 
-/* --- Who is stuck ----------------------------------------------------------------------------- */
+/* --- Stuck actors ----------------------------------------------------------------------------- */
 
-/* Whom instance i waits for at a step, if that is in vain: *peer and the edge. False: it may go
- * on. */
+/* True: instance i waits at this step in vain, for *peer over *edge. False: it can continue. */
 static bool
 is_in_vain(const struct search *s, const bool *stuck, uint32_t i, const exo_order_step *step,
            uint32_t *peer, const exo_edge_spec **edge)
@@ -584,7 +583,7 @@ is_in_vain(const struct search *s, const bool *stuck, uint32_t i, const exo_orde
     return false;
 }
 
-/* All alternatives must be. The step that is named is the first. */
+/* True: instance i waits in vain at all alternatives. The named step is the first. */
 static bool
 waits_in_vain(const struct search *s, const bool *stuck, uint32_t i, uint32_t *peer,
               const exo_edge_spec **edge, const exo_order_step **named)
@@ -622,7 +621,7 @@ tell_cycle(const struct search *s, const bool *stuck, uint32_t at, exo_proof *ou
     const exo_edge_spec *edge = NULL;
     const exo_order_step *step = NULL;
     exo_text text = {0};
-    for (uint32_t k = 0; k < s->num_instances; k++, at = next) /* now it is in the cycle */
+    for (uint32_t k = 0; k < s->num_instances; k++, at = next) /* afterwards `at` is in the cycle */
         waits_in_vain(s, stuck, at, &next, &edge, &step);
     uint32_t first = at;
     do {
@@ -639,7 +638,7 @@ tell_cycle(const struct search *s, const bool *stuck, uint32_t at, exo_proof *ou
     exo_free(text.data);
 }
 
-/* True: somebody is, and `out` says who. */
+/* True: instances are stuck, and `out` has their cycle. */
 static bool
 find_stuck(const struct search *s, exo_proof *out)
 {
@@ -676,7 +675,7 @@ polls(const exo_order *order, const exo_graph_class *class, const exo_graph_port
     return false;
 }
 
-/* Is a send one of alternatives? Then whether it has begun is not in a state. */
+/* True: a send is among alternatives. A state does not show whether such a send has begun. */
 static bool
 may_not_send(const exo_order *order)
 {
@@ -687,7 +686,7 @@ may_not_send(const exo_order *order)
     return false;
 }
 
-/* Does the order never come to its end by itself? It ends with an endless loop. */
+/* True: the order ends with an endless loop, so the actor never ends by itself. */
 static bool
 is_endless(const exo_order *order)
 {
@@ -696,7 +695,7 @@ is_endless(const exo_order *order)
            order->steps[last->other].count == EXO_ORDER_ENDLESS;
 }
 
-/* Nothing is tried. */
+/* Ends the search before it tries anything. */
 static exo_status
 give_up(const struct search *s, exo_limit_kind kind, uint32_t actor, size_t count)
 {
@@ -747,7 +746,7 @@ add_channels(struct search *s, exo_err *err)
     return EXO_OK;
 }
 
-/* FULL: the graph is too large, or says too little. */
+/* Makes the instances. FULL: the graph is too large, or an order is missing or cannot be tried. */
 static exo_status
 open_instances(struct search *s, exo_err *err)
 {

@@ -1,4 +1,4 @@
-/* Reports of graph actors: see report.h. No state. */
+/* Reads the reports of graph actors: see report.h. No state. */
 #include "graph/report.h"
 
 #include <jansson.h>
@@ -33,7 +33,7 @@ read_traffic(const char *actor, const char *host, const json_t *edges, exo_ledge
     return st;
 }
 
-/* What does not go into the tree is left out. */
+/* Adds an actor's meters to the result; leaves out those that do not fit the tree. */
 static exo_status
 read_meters(exo_graph_result *result, const char *actor, const json_t *meters, exo_err *err)
 {

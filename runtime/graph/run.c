@@ -1,4 +1,5 @@
-/* The runner of graphs: see run.h. Everything in struct run belongs to the caller's thread. */
+/* The runner of graphs: see run.h. The caller's thread owns struct run, except for its atomic
+ * members and change_err. */
 #include "graph/run.h"
 
 #include <inttypes.h>
@@ -20,33 +21,33 @@
 #define REPORT_TIMEOUT  (5 * EXO_SECOND)
 
 enum {
-    SPANS = 200000 /* of each actor, for a timeline */
+    SPANS = 200000 /* that each actor records for a timeline */
 };
 
-/* What an actor said last. */
+/* The last report of an actor. */
 struct said {
-    exo_payload text; /* empty: nothing */
-    bool final;       /* nothing will change in it */
+    exo_payload text; /* empty: none */
+    bool final;       /* a report of the end */
 };
 
 struct run {
     const exo_graph_spec *spec;
     const exo_graph_run_opts *opts;
     exo_graph_result *result;
-    exo_site *site;     /* in this process: of all actors */
-    exo_cast cast;      /* in the order of the spec; their one request is "run" */
+    exo_site *site;     /* a whole site; NULL: the actors are in workers */
+    exo_cast cast;      /* the actors in the order of the spec; their request is "run" */
     struct said *said;  /* (count) */
-    exo_place **places; /* (count) in this process */
-    exo_time began;     /* on the real clock */
+    exo_place **places; /* (count) in this process; else NULL */
+    exo_time began;     /* start, on the real clock */
     exo_time grace;
-    exo_time reported;           /* likewise: the last progress */
-    const exo_graph_spec *graph; /* the latest */
+    exo_time reported;           /* time of the last progress, on the real clock */
+    const exo_graph_spec *graph; /* the present graph */
     uint64_t changes;
-    exo_err change_err; /* on the virtual clock: what came of the change */
+    exo_err change_err; /* virtual clock: error of the change, published by change_done */
     _Atomic bool change_done;
     exo_stall_watch watch;
     bool told_of_stall;
-    bool over, stopped; /* told to end as its time is over, or by the caller */
+    bool over, stopped; /* the run ends by `until`, or by the caller's `stop` */
 };
 
 static exo_time
@@ -55,14 +56,14 @@ real_now(void)
     return exo_now(exo_clock_real());
 }
 
-/* On the run's clock. */
+/* The time on the run's clock. */
 static exo_time
 run_now(const struct run *run)
 {
     return run->site ? exo_now(run->site->clock) - run->site->origin : real_now() - run->began;
 }
 
-/* The spec of actor `i`, and which of its actors it is. */
+/* The spec of actor `i`, and its index in its name. */
 static const exo_actor_spec *
 actor_at(const struct run *run, uint32_t i, uint32_t *index)
 {
@@ -120,7 +121,7 @@ make_actors(struct run *run, exo_err *err)
     return st;
 }
 
-/* What a graph may say, and a run does not do yet, is said. */
+/* Warns of restart rules, which a run ignores. */
 static void
 warn_of_restarts(const struct run *run)
 {
@@ -150,14 +151,14 @@ open_site(struct run *run, exo_err *err)
     return st == EXO_OK ? exo_runtime_open(&run->cast.runtime, &runtime_opts, err) : st;
 }
 
-/* --- Telling them ----------------------------------------------------------------------------- */
+/* --- Cancelling ------------------------------------------------------------------------------- */
 
 static void
 cancel_all(struct run *run)
 {
     run->cast.told = true;
     for (uint32_t i = 0; i < run->cast.count; i++) {
-        if (run->places[i]) /* here; without a message, for which there may be no memory */
+        if (run->places[i]) /* without a message, for which memory may be lacking */
             exo_host_cancel(run->places[i]);
         else if (run->cast.actors[i].id && !run->cast.replies[i])
             exo_send(run->cast.runtime, run->cast.actors[i], "cancel", (exo_payload){0}, INT64_MAX,
@@ -170,8 +171,8 @@ cancel_all(struct run *run)
 
 /* --- Reports ---------------------------------------------------------------------------------- */
 
-/* Asks all at once who have not given a reply: those that have ended with an error for a whole
- * report, the others for a look. One that does not answer in time has its last figures. */
+/* Asks all actors that have given no good reply, all at once: for the whole report if they ended
+ * with an error, else for a look. An actor that does not answer in time keeps its last report. */
 static exo_status
 ask_for_looks(struct run *run, exo_time timeout, exo_err *err)
 {
@@ -252,7 +253,7 @@ change_step(struct run *run, exo_change_step step, const char *text, exo_err *er
     return st;
 }
 
-/* On the virtual clock a change is an event: between two steps of everybody. */
+/* On the virtual clock a change is an event, between two steps of the actors. */
 static void
 on_change(void *context, exo_time at)
 {
@@ -271,7 +272,7 @@ change_virtually(struct run *run, exo_err *err)
 {
     run->change_err = (exo_err){0};
     run->change_done = false;
-    exo_status st = exo_sim_at(run->site->sim, 0, on_change, run, err); /* now */
+    exo_status st = exo_sim_at(run->site->sim, 0, on_change, run, err); /* at the present time */
     exo_time deadline = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
     while (st == EXO_OK && !run->change_done && real_now() < deadline)
         nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
@@ -282,7 +283,7 @@ change_virtually(struct run *run, exo_err *err)
     return st == EXO_OK ? run->change_err.code : st;
 }
 
-/* Goes over to another graph, if there is one. */
+/* Changes to another graph if the caller has one. */
 static void
 look_for_change(struct run *run)
 {
@@ -322,7 +323,7 @@ connect_all(struct run *run, exo_err *err)
     return st;
 }
 
-/* Is the time over that the graph gives itself? */
+/* True: the graph's `until` has passed. */
 static bool
 is_over(const struct run *run)
 {
@@ -340,7 +341,7 @@ on_until(void *context, exo_time at)
         exo_host_cancel(run->places[i]);
 }
 
-/* When an actor's run was over, where that does not depend on whose thread was faster; else 0. */
+/* The end of an actor's run, on the virtual clock, where it does not depend on threads; else 0. */
 static exo_time
 ended_at(const void *context, uint32_t i)
 {
@@ -348,7 +349,7 @@ ended_at(const void *context, uint32_t i)
     return run->site && run->site->sim ? run->places[i]->ended_at : 0;
 }
 
-/* Nobody ends a stall but the run. */
+/* Reports a stall and cancels the run: a stall never ends by itself. */
 static void
 look_for_stall(void *context)
 {
@@ -380,7 +381,7 @@ on_idle(void *context)
     show_progress(run);
 }
 
-/* The first error that is an actor's own, or its death, ends the others. */
+/* Cancels the other actors at the first error. */
 static void
 on_answer(void *context, uint32_t i, exo_status status, const exo_err *err)
 {
@@ -392,7 +393,7 @@ on_answer(void *context, uint32_t i, exo_status status, const exo_err *err)
         cancel_all(run);
 }
 
-/* Adds to what ended the run that some have not ended with it. */
+/* Appends the actors that have not ended in time to the error that ended the run. */
 static exo_status
 blame_late(const struct run *run, uint32_t left, exo_status st, exo_err *err)
 {
@@ -410,7 +411,7 @@ blame_late(const struct run *run, uint32_t left, exo_status st, exo_err *err)
                     name, others, has, grace);
 }
 
-/* What ended the run. */
+/* The outcome of the run. */
 static exo_status
 conclude(const struct run *run, exo_err *err)
 {
@@ -424,7 +425,7 @@ conclude(const struct run *run, exo_err *err)
     return run->stopped ? exo_fail(err, EXO_CANCELLED, "stopped") : EXO_OK;
 }
 
-/* Until all that run have ended. */
+/* Waits until all actors have ended. */
 static exo_status
 await_all(struct run *run, exo_err *err)
 {
@@ -434,21 +435,21 @@ await_all(struct run *run, exo_err *err)
                                   .answered = on_answer,
                                   .when = ended_at};
     uint32_t left = exo_cast_await(&run->cast, &hooks);
-    look_for_stall(run); /* on the virtual clock it may have ended all of them */
+    /* on the virtual clock, a stall may have cancelled all actors since the last look */
+    look_for_stall(run);
     exo_status st = conclude(run, err);
     if (left > 0)
         return blame_late(run, left, st, err);
     if (st != EXO_OK)
         return st;
-    /* its actors may all have ended well */
+    /* an actor may return OK when it is cancelled */
     bool cut = run->cast.told || (run->site && run->site->sim && is_over(run));
     run->result->end = cut ? EXO_GRAPH_UNTIL : EXO_GRAPH_FINISHED;
     return EXO_OK;
 }
 
-/* What every actor had done and sent, in the actors' order, however the run ended: an actor that is
- * still inside its class gives its figures without phases, and of a dead one there is what it said
- * last. */
+/* Adds all actors' reports to the result, in the actors' order, however the run ended. An actor
+ * that still is in its class's run reports no phases. Of a dead actor, the last report counts. */
 static exo_status
 read_reports(struct run *run, exo_err *err)
 {
@@ -519,7 +520,7 @@ close_run(struct run *run, exo_err *err)
 {
     exo_status st = exo_cast_end(&run->cast, CLOSE_GRACE, err);
     if (st != EXO_OK)
-        return st; /* what its actors still use is left alone */
+        return st; /* actors that still run use this memory: it leaks */
     exo_stall_watch_close(&run->watch);
     exo_site_free(&run->site);
     for (uint32_t i = 0; run->said && i < run->cast.count; i++)

@@ -1,4 +1,4 @@
-/* Sites: see site.h. */
+/* Sites: see site.h. In a worker, shared sites are in a table by namespace. */
 #include "graph/site.h"
 
 #include <math.h>
@@ -11,15 +11,16 @@
 #include "comm/edge.h"
 
 enum {
-    MAX_CHANGES = 1000 /* of one run */
+    MAX_CHANGES = 1000 /* of one run, in a worker */
 };
 
-/* A site of a worker, shared by the run's namespace. Guarded by `making` of its beginning. */
+/* A site of a worker, in the table under the run's namespace. `shared.making` guards its making and
+ * its changes. */
 struct shared_site {
-    exo_shared shared; /* first */
+    exo_shared shared; /* must be first */
     exo_site *site;
-    exo_graph_spec *spec;               /* its own */
-    exo_graph_spec *later[MAX_CHANGES]; /* what it was changed to */
+    exo_graph_spec *spec;               /* owned */
+    exo_graph_spec *later[MAX_CHANGES]; /* the graphs of its changes, owned */
     size_t num_later;
 };
 
@@ -35,7 +36,7 @@ count_actors(exo_site *site)
     return count;
 }
 
-/* The link of one edge: its hosts have no limits of their own on it. */
+/* Makes the network of one edge's own link, in which hosts have no rate limits. */
 static exo_status
 make_own_link(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_links **out, exo_err *err)
 {
@@ -51,7 +52,7 @@ make_own_link(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_links *
     return st;
 }
 
-/* Gives an edge the next number. */
+/* Gives an edge the next number, and its network. */
 static exo_status
 number_edge(exo_site *site, const exo_graph_spec *graph, const exo_edge_spec *edge, uint32_t *id,
             exo_err *err)
@@ -77,7 +78,7 @@ make_links(exo_site *site, exo_err *err)
     return st;
 }
 
-/* One communicator for each collective, where all of its members are here. */
+/* Makes a communicator for each collective of a whole site. */
 static exo_status
 make_comms(exo_site *site, exo_err *err)
 {
@@ -185,7 +186,7 @@ exo_site_free(exo_site **site)
 
 /* --- Changes ---------------------------------------------------------------------------------- */
 
-/* The number of an edge that is there already; UINT32_MAX: it is new. */
+/* The number of an edge that the present graph has; UINT32_MAX: it is new. */
 static uint32_t
 find_id(const exo_site *site, const exo_edge_spec *edge)
 {

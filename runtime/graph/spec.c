@@ -1,6 +1,6 @@
-/* From a prepared document to the graph that it says: the top level and the actors. What single
- * values can be is checked here, what the whole must be in check.c. No state. Read next:
- * spec_parts.c, spec_network.c, spec_edges.c, check.c. */
+/* Reads a prepared document into a graph: the top level and the actors. Ranges of single values are
+ * checked here, the whole graph in check.c. No state. Read next: spec_parts.c, spec_network.c,
+ * spec_edges.c, check.c. */
 #include "graph/spec_impl.h"
 
 #include <string.h>
@@ -22,20 +22,20 @@ exo_graph_is(exo_config *root)
             !exo_config_has(root, "compare"));
 }
 
-/* A misspelt key is named as such, before the key that it should be is missed. */
+/* Reports a misspelt key as unknown, before a reader reports the intended key as missing. */
 static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
     static const char *const keys[] = {"exogym", "name", "seed", "clock", "until", "plugins",
                                        "include", "variables",
-                                       /* the last: what a run has recorded in its config.json */
+                                       /* `changes` is written by a run into its config.json */
                                        "presets", "hosts", "actors", "edges", "links", "changes"};
     for (size_t i = sizeof keys / sizeof *keys; i-- > 0;)
         exo_config_get(root, keys[i]);
     return exo_config_finish(root, err);
 }
 
-/* The run's name: as given, else the file's without its folder and ending. */
+/* The run's name: the key `name`, or else the file's name without folder and ending. */
 static exo_status
 read_name(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)
 {
@@ -119,7 +119,7 @@ read_restart(exo_config *node, exo_restart_rule *rule, exo_err *err)
     return st;
 }
 
-/* The cost of each phase of the class, in its order. */
+/* Reads the cost of each phase of the class, in its order. */
 static exo_status
 read_compute(exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
 {
@@ -285,7 +285,7 @@ exo_graph_spec_free(exo_graph_spec **spec)
 {
     if (!spec || !*spec)
         return;
-    exo_config_doc *doc = (*spec)->doc; /* whose memory the spec is */
+    exo_config_doc *doc = (*spec)->doc; /* owns the spec's memory */
     *spec = NULL;
     exo_config_free(&doc);
 }

@@ -1,5 +1,5 @@
-/* The edges of a graph: each by itself, with its defaults, and who it reaches. No state. Read next:
- * check.c. */
+/* Reads the edges of a graph, each with its defaults, and computes their targets. No state. Read
+ * next: check.c. */
 #include "graph/spec_impl.h"
 
 #include <inttypes.h>
@@ -64,7 +64,8 @@ find_port(const exo_graph_class *class, const char *name, exo_port_direction dir
     return NULL;
 }
 
-/* The class has no such port there: is it another kind of port, or none? */
+/* Fails because the class has no such port; the text names the port's actual kind, or the nearest
+ * name. */
 static exo_status
 fail_port(const exo_actor_spec *actor, const exo_edge_spec *edge, exo_port_direction wanted,
           exo_err *err)
@@ -117,7 +118,7 @@ is_collective(const exo_edge_spec *edge)
     return edge->output->direction == EXO_PORT_COLLECTIVE;
 }
 
-/* --- What else an edge says ------------------------------------------------------------------- */
+/* --- Other keys ------------------------------------------------------------------------------- */
 
 static exo_status
 read_route(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
@@ -194,7 +195,8 @@ read_link(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
     return EXO_OK;
 }
 
-/* "maker>trainer:experience", or as given: letters, digits and _.->: */
+/* Reads the name, or makes it, such as "maker>trainer:experience". Allowed are letters, digits and
+ * _.->: */
 static exo_status
 read_name(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
 {
@@ -220,8 +222,8 @@ read_name(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
     return EXO_OK;
 }
 
-/* What means nothing for a collective: its members call it together, and nothing waits in
- * between. */
+/* Refuses keys without a meaning for a collective, whose members call it together without a
+ * buffer. */
 static exo_status
 check_collective(const exo_edge_spec *edge, exo_err *err)
 {
@@ -235,7 +237,7 @@ check_collective(const exo_edge_spec *edge, exo_err *err)
     return EXO_OK;
 }
 
-/* How many of an all_reduce's actors meet at a time. */
+/* Reads the number of actors in each group of an all_reduce. */
 static exo_status
 read_members(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
 {

@@ -1,5 +1,5 @@
-/* Hosts and links of a graph, and which actor is on which host. No state. Read next: spec_edges.c,
- * links.c. */
+/* Reads the hosts and links of a graph, and places the actors on hosts. No state. Read next:
+ * spec_edges.c, links.c. */
 #include "graph/spec_impl.h"
 
 #include <inttypes.h>
@@ -8,10 +8,10 @@
 #include <string.h>
 
 enum {
-    MAX_SCHEDULE = 256 /* changes of one host or link */
+    MAX_SCHEDULE = 256 /* entries for one host or link */
 };
 
-#define MAX_LOSS 0.99 /* beyond, nothing is ever sent */
+#define MAX_LOSS 0.99 /* largest fraction of lost packets */
 
 int
 exo_graph_find_group(const exo_graph_spec *spec, const char *name)
@@ -54,7 +54,7 @@ read_change(exo_config *node, exo_link_change *change, exo_err *err)
     return st;
 }
 
-/* The list `schedule` of a host or link: [{at, for, every, factor}]. */
+/* Reads the list `schedule` of a host or link: [{at, for, every, factor}]. */
 static exo_status
 read_schedule(exo_graph_spec *spec, exo_config *node, const exo_link_change **out, size_t *count,
               exo_err *err)
@@ -125,7 +125,7 @@ read_host(exo_graph_spec *spec, exo_host_group *group, exo_emulated_host *host, 
     return st;
 }
 
-/* Is it called as one of the hosts of a group, home_3? */
+/* True: `name` is a host of the group, such as home_3. */
 static bool
 is_host_of(const exo_host_group *group, const char *name, uint32_t *index)
 {
@@ -234,7 +234,7 @@ exo_graph_default_hosts(exo_graph_spec *spec, exo_err *err)
 
 /* --- Actors on hosts -------------------------------------------------------------------------- */
 
-/* Adds the hosts that a name stands for: all of a group, or one. */
+/* Adds the hosts of a name: all hosts of a group, or one. */
 static exo_status
 add_named(const exo_graph_spec *spec, exo_config *node, uint32_t *hosts, size_t room, size_t *used,
           exo_err *err)
@@ -288,7 +288,7 @@ exo_graph_place(exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
             actor->name);
     }
     for (size_t i = used; st == EXO_OK && i < actor->count; i++)
-        actor->hosts[i] = actor->hosts[i - used]; /* in turn */
+        actor->hosts[i] = actor->hosts[i - used]; /* the actors take the hosts in turn */
     return st;
 }
 
@@ -381,7 +381,7 @@ check_overlap(const exo_graph_spec *spec, const exo_named_link *link, exo_err *e
     return EXO_OK;
 }
 
-/* `default`, wherever it stands, is the first. */
+/* Reads the links; `default` becomes the first, wherever it is in the file. */
 exo_status
 exo_graph_read_links(exo_graph_spec *spec, exo_err *err)
 {

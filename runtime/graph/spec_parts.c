@@ -1,5 +1,5 @@
-/* What the readers of a graph's parts share: memory of the spec, names that there are not,
- * resources. No state. */
+/* Helpers of the files that read a graph: memory of the spec, errors for unknown names, resources.
+ * No state. */
 #include "graph/spec_impl.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* Finds stalls in the records of all actors: see stall.h. */
+/* Finds stalls in the records of all actors: see stall.h. No state. */
 #include "graph/stall.h"
 
 #include <inttypes.h>
@@ -63,7 +63,7 @@ compare_ends(const void *x, const void *y)
     return (a->peer > b->peer) - (a->peer < b->peer);
 }
 
-/* The end of a channel in the record of `r`'s actor; NULL: it has none. */
+/* The end of a channel in the record `r`; NULL: the record has none. */
 static const exo_wait_end *
 find_end(const exo_wait_record *r, bool output, uint32_t edge, uint32_t peer)
 {
@@ -84,7 +84,8 @@ exo_stall_is_same(const exo_payload *before, const exo_payload *after, const boo
     return true;
 }
 
-/* --- Who can go on ---------------------------------------------------------------------------- */
+/* --- Who can continue
+ * --------------------------------------------------------------------------- */
 
 struct search {
     const exo_payload *records;
@@ -92,7 +93,7 @@ struct search {
     bool *stuck;
 };
 
-/* Nothing comes from the receiver of this end, and there is no room for what waits to leave. */
+/* True: the receiver of this end is stuck and has no credit out, and items wait to leave. */
 static bool
 is_shut(const struct search *s, uint32_t sender, const exo_wait_end *out)
 {
@@ -102,7 +103,7 @@ is_shut(const struct search *s, uint32_t sender, const exo_wait_end *out)
     return in && in->amount == 0 && !in->gone;
 }
 
-/* Nothing comes from the sender of this end. */
+/* True: the sender of this end is stuck, and no item of it is on its way. */
 static bool
 is_dry(const struct search *s, uint32_t receiver, const exo_wait_end *in)
 {
@@ -112,8 +113,7 @@ is_dry(const struct search *s, uint32_t receiver, const exo_wait_end *in)
     return out && !out->over && !out->busy && out->amount == 0 && out->number == in->number;
 }
 
-/* Nothing comes from a member that is stuck. Where messages go between them, all that it sent has
- * come. */
+/* True: the member is stuck. In a collective between processes, all its messages have come, too. */
 static bool
 is_silent(const struct search *s, uint32_t i, uint32_t member)
 {
@@ -125,7 +125,8 @@ is_silent(const struct search *s, uint32_t i, uint32_t member)
     return out && out->number == in->number;
 }
 
-/* Whom actor `i` waits for who is stuck, so that it is, too: *peer. False: it goes on. */
+/* True: actor `i` waits in vain, and *peer is a stuck actor that it waits for. False: it can
+ * continue. */
 static bool
 waits_in_vain(const struct search *s, uint32_t i, uint32_t *peer)
 {
@@ -135,7 +136,7 @@ waits_in_vain(const struct search *s, uint32_t i, uint32_t *peer)
     case EXO_WAIT_NONE:
         break;
     case EXO_WAIT_SEND:
-    case EXO_WAIT_FINISH: /* for all of them: one is enough */
+    case EXO_WAIT_FINISH: /* one stuck target is enough */
         for (uint32_t e = 0; e < r->num_ends; e++) {
             const exo_wait_end *end = &ends_of(r)[e];
             bool counts = end->output && (end->awaited || r->kind == EXO_WAIT_FINISH);
@@ -144,7 +145,7 @@ waits_in_vain(const struct search *s, uint32_t i, uint32_t *peer)
                 return true;
         }
         break;
-    case EXO_WAIT_RECEIVE: /* for any of them: it takes all */
+    case EXO_WAIT_RECEIVE: /* all senders must be stuck: an item of any of them ends the wait */
         for (uint32_t e = 0; e < r->num_ends; e++) {
             const exo_wait_end *end = &ends_of(r)[e];
             if (!end->awaited)
@@ -154,7 +155,7 @@ waits_in_vain(const struct search *s, uint32_t i, uint32_t *peer)
             *peer = awaited++ == 0 ? end->peer : *peer;
         }
         return awaited > 0;
-    case EXO_WAIT_COLLECTIVE: /* for all of them */
+    case EXO_WAIT_COLLECTIVE: /* one stuck member is enough */
         for (uint32_t m = 0; m < r->num_missing; m++) {
             *peer = missing_of(r)[m];
             if (is_silent(s, i, *peer))
@@ -196,8 +197,8 @@ wait_of(const struct search *s, uint32_t i)
     return wait;
 }
 
-/* Goes from somebody who is stuck to whom that waits for, until it has been there; then around from
- * there. */
+/* Follows the waits from a stuck actor, as many steps as actors are stuck, to a point in a cycle;
+ * then walks around that cycle. */
 static exo_status
 read_cycle(const struct search *s, exo_stall *out, exo_err *err)
 {
@@ -208,7 +209,8 @@ read_cycle(const struct search *s, exo_stall *out, exo_err *err)
     }
     if (out->num_stuck == 0)
         return EXO_OK;
-    for (size_t step = 0; step < out->num_stuck; step++, at = next) /* now it is in the cycle */
+    /* afterwards `at` is in the cycle */
+    for (size_t step = 0; step < out->num_stuck; step++, at = next)
         waits_in_vain(s, at, &next);
     lowest = at;
     size_t length = 0;
@@ -246,7 +248,7 @@ exo_stall_release(exo_stall *stall)
 
 /* --- Texts ------------------------------------------------------------------------------------ */
 
-/* Which of the spec's actors it is, and which of its name. */
+/* The spec of an actor, by its number, and its index in its name. */
 static const exo_actor_spec *
 actor_of(const exo_graph_spec *spec, uint32_t number, uint32_t *index)
 {
@@ -322,7 +324,7 @@ edge_called(const exo_graph_spec *spec, const char *name)
     return NULL;
 }
 
-/* "home_0 -> dc" */
+/* Writes the link between two actors, such as "home_0 -> dc". */
 static void
 name_link(const exo_graph_spec *spec, const char *edge_name, uint32_t from, uint32_t to, char *out,
           size_t size)
@@ -348,7 +350,7 @@ name_link(const exo_graph_spec *spec, const char *edge_name, uint32_t from, uint
         snprintf(out, size, "%s -> %s", spec->hosts[x].spec.name, spec->hosts[y].spec.name);
 }
 
-/* What a wait is for: something that is on a link just now, or else an actor. */
+/* Writes what a wait is for: a link with a message on it, or else an actor. */
 static void
 explain(const exo_graph_spec *spec, const exo_payload *records, uint32_t i, exo_slow_wait *out)
 {
