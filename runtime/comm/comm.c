@@ -1,6 +1,6 @@
-/* Communicators and groups: arguments are checked and bytes counted here, data is moved by an
- * engine (exogym/engine.h, local.c, far.c). A group belongs to one thread at a time, but for its
- * figures, which `lock` guards; a communicator is safe from any thread. */
+/* Communicators and groups. This file checks the arguments and counts the bytes; an engine moves
+ * the data (exogym/engine.h, local.c, far.c). A group belongs to one thread at a time, except for
+ * its figures, which `lock` guards. A communicator is safe from any thread. */
 #include <exogym/comm.h>
 
 #include <pthread.h>
@@ -17,28 +17,29 @@
 #define DEFAULT_TIMEOUT (60 * EXO_SECOND)
 
 struct exo_group {
-    exo_comm *comm;    /* held */
-    exo_group *parent; /* of a group of some: whose place this is; else NULL */
-    uint32_t rank;     /* in the communicator */
+    exo_comm *comm; /* held */
+    /* of a group among some members: the group that it was opened from; else NULL */
+    exo_group *parent;
+    uint32_t rank; /* in the communicator */
     uint32_t size, place;
-    uint32_t *ranks; /* (size) of a group of some; NULL: all */
+    uint32_t *ranks; /* (size) of a group among some members; NULL: all */
     exo_time timeout;
-    exo_codec *codec;    /* a parent's only; NULL: raw */
-    uint32_t codings;    /* of the communicator, when the codec was made */
-    exo_request *begun;  /* under way */
-    exo_request *unused; /* that are used again: a steady step takes no memory */
-    exo_stepped stepped; /* a parent's only; of an engine that is gone on with */
+    exo_codec *codec;    /* only without a parent; NULL: raw */
+    uint32_t codings;    /* the communicator's `codings` when the codec was made */
+    exo_request *begun;  /* requests in progress */
+    exo_request *unused; /* requests for later use, so that a steady step allocates nothing */
+    exo_stepped stepped; /* only without a parent; for an engine with `advance` */
     pthread_mutex_t lock;
-    exo_time waited; /* guarded by lock, as traffic */
+    exo_time waited; /* guarded by lock, like traffic */
     exo_traffic traffic;
 };
 
 struct exo_request {
     exo_engine_request engine;
     exo_group *group;
-    exo_request *next; /* of those under way, or unused */
+    exo_request *next; /* of the requests in progress, or of the unused ones */
     exo_array data;
-    void *copy; /* of data on a device that the engine cannot reach; NULL: there is none */
+    void *copy; /* of data on a device that the engine cannot access; NULL: none */
 };
 
 exo_comm *
@@ -85,7 +86,7 @@ exo_comm_open(exo_comm **out, const exo_engine_class *engine, const exo_engine_o
     return EXO_OK;
 }
 
-/* Each group has a codec of its own: they call from threads of their own. */
+/* Makes the group's codec. Each group has its own, because groups call from different threads. */
 static exo_status
 make_codec(exo_group *g, exo_err *err)
 {
@@ -133,7 +134,7 @@ exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name,
     return st;
 }
 
-/* The place of this member among `ranks`, which must be ascending. */
+/* Finds this member's place among `ranks`, which must be ascending. */
 static exo_status
 find_place(const exo_group *parent, const uint32_t *ranks, uint32_t size, uint32_t *place,
            exo_err *err)
@@ -167,7 +168,7 @@ exo_group_among(exo_group **out, exo_group *parent, const uint32_t *ranks, uint3
     if (st != EXO_OK)
         return st;
     exo_group *g = exo_calloc(1, sizeof *g);
-    /* all of them: as if not named */
+    /* a group of all members needs no ranks */
     uint32_t *own = size < parent->comm->size ? exo_calloc(size, sizeof *own) : NULL;
     if (!g || (!own && size < parent->comm->size)) {
         exo_free(g);
@@ -258,7 +259,7 @@ exo_group_traffic(const exo_group *group)
     return traffic;
 }
 
-/* --- What the library's engines can besides --------------------------------------------------- */
+/* --- Extras of the library's engines ---------------------------------------------------------- */
 
 exo_status
 exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err)
@@ -299,7 +300,7 @@ exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *m
 
 /* --- Calls ------------------------------------------------------------------------------------ */
 
-/* The group of all, whose codec those of some share. */
+/* The group of all members, whose codec is shared by the groups opened from it. */
 static exo_group *
 whole_of(exo_group *g)
 {
@@ -308,7 +309,7 @@ whole_of(exo_group *g)
     return g;
 }
 
-/* Whether the engine can do it; the codec may have been changed since the last call. */
+/* Checks whether the engine can do the call, and follows a change of the codec. */
 static exo_status
 prepare(exo_group *g, exo_collective_args *args, exo_err *err)
 {
@@ -333,7 +334,8 @@ prepare(exo_group *g, exo_collective_args *args, exo_err *err)
     return st;
 }
 
-/* A call that is not begun, as the others begin it, would be waited for in vain. */
+/* Breaks the communicator, because the other members would wait in vain for a call that did not
+ * begin. */
 static exo_status
 give_up(exo_group *g, exo_status st, const char *cause)
 {
@@ -389,8 +391,8 @@ engine_cancel(exo_group *g, exo_engine_request *request)
         c->engine->cancel(c->state, g->rank, request);
 }
 
-/* The library's engines give up the compute slot when they have to, and say what they waited; for
- * others it is done here. */
+/* Waits for a request. The library's engines release the compute slot and measure the wait
+ * themselves; for other engines this function does so. */
 static exo_status
 wait_for(exo_group *g, exo_engine_request *request, exo_err *err)
 {
@@ -422,8 +424,8 @@ begin(exo_group *g, exo_engine_request *request, exo_err *err)
     return st;
 }
 
-/* Engines read and write the host's memory, or also that of devices: what they cannot reach goes
- * there and back. */
+/* Sets the data of a call. Data on a device that the engine cannot access is copied to the host's
+ * memory, and back after the call. */
 static exo_status
 place_data(const exo_group *g, exo_array data, exo_collective_args *args, void **copy, exo_err *err)
 {
@@ -576,7 +578,7 @@ begin_request(exo_request **out, exo_group *g, exo_array data, const exo_collect
     return st;
 }
 
-/* A request that has ended with `st`. */
+/* Ends a request whose status is `st`. */
 static exo_status
 end_request(exo_request **request, exo_status st, exo_err *err)
 {

@@ -1,4 +1,4 @@
-/* Encoders of collectives: see encode.h. No state of its own. */
+/* Encoders of collectives: see encode.h. State: the caller's encoder. */
 #include "comm/encode.h"
 
 #include <exogym/memory.h>
@@ -19,7 +19,7 @@ exo_comm_codec_new(exo_codec **out, const char *text, exo_err *err)
                       "or e3m0",
                       exo_codec_text(codec));
     if (st != EXO_OK || exo_codec_is_lossless(codec))
-        exo_codec_free(&codec); /* raw: nothing to do */
+        exo_codec_free(&codec); /* a lossless codec counts as raw */
     *out = codec;
     return st;
 }

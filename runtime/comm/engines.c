@@ -1,5 +1,5 @@
-/* The engines by name: those of the library, which builtins/ names, then those that programs and
- * plugins register. No other state. */
+/* The engines by name: those of the library, which builtins/ lists, and those that programs and
+ * plugins register. State: the registry. */
 #include "comm/engines.h"
 
 exo_registry exo_engine_registry = EXO_REGISTRY("engine");

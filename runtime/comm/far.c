@@ -1,6 +1,6 @@
-/* Collectives among actors elsewhere: a member's life, and who the others are. See far.h. One lock
- * guards all of a member's state; it is not held while anything is called. Next: far_work.c for the
- * operations, far_messages.c for what goes between. */
+/* A member of a collective among actors: its life, and its monitors of the other members. See
+ * far.h; far_impl.h has the owners of its state. Read next: far_work.c (the operations),
+ * far_messages.c (the messages). */
 #include "comm/far.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ enum {
 struct exo_far_watch {
     exo_far *far;
     uint32_t rank;
-    exo_future *future; /* held; NULL: over */
+    exo_future *future; /* held; NULL: the monitor has ended */
 };
 
 /* --- Watching the members --------------------------------------------------------------------- */
@@ -73,14 +73,14 @@ watch(exo_far *f, uint32_t rank, exo_err *err)
     return EXO_OK;
 }
 
-/* In which processes the members are: nobody else speaks as one of them. */
+/* Learns the processes of the members; messages from other processes are refused. */
 static void
 learn_nodes(exo_far *f)
 {
     for (uint32_t r = 0; r < f->opts.size; r++) {
         exo_actor_id id = {0};
         if (exo_ref_export(f->opts.runtime, f->members[r], &id, NULL) != EXO_OK)
-            continue; /* it is dead, which its monitor tells */
+            continue; /* the actor is dead, and its monitor reports that */
         pthread_mutex_lock(&f->lock);
         f->nodes[r] = id.node ? id.node : UINT64_MAX; /* this process, which is in no cluster */
         pthread_mutex_unlock(&f->lock);
@@ -120,7 +120,7 @@ exo_comm_far_disconnect(exo_comm *comm)
         exo_future_drop(&future);
     }
     pthread_mutex_lock(&f->lock);
-    while (f->watching > 0) /* those that end just now: a few instructions */
+    while (f->watching > 0) /* monitors that end at this moment: a few instructions */
         pthread_cond_wait(&f->changed, &f->lock);
     pthread_mutex_unlock(&f->lock);
 }

@@ -1,5 +1,5 @@
-/* Messages among the members of a collective: sending them, and those that came before they were
- * asked for. See far_impl.h. */
+/* The messages among the members of a collective: how they are sent, and how they wait for their
+ * call. See far_impl.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +28,8 @@ exo_far_break(exo_far *f, exo_status status, const char *text)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* "node_1 (rank 1) died: killed", "node_1 (rank 1) cancelled its all_reduce" */
+/* Writes texts such as "node_1 (rank 1) died: killed", "node_1 (rank 1) cancelled its
+ * all_reduce". */
 static void
 end_text(char text[EXO_ERR_TEXT], uint32_t rank, exo_status status, const char *cause,
          size_t length)
@@ -112,7 +113,7 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_er
     m->next = f->inbox;
     f->inbox = m;
     f->counts[f->opts.size + header.from]++;
-    f->awaited = 0; /* whoever waits looks whether it is what it waits for */
+    f->awaited = 0; /* the waiting thread checks whether it has its message */
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
     return EXO_OK;
@@ -125,7 +126,8 @@ exo_far_message_free(exo_far_message *m)
     exo_free(m);
 }
 
-/* *ready is when it may be taken, if it is here but may not be seen yet. */
+/* Takes a message from the inbox. NULL: none; *ready is then the time of a message that is still on
+ * an emulated link. */
 static exo_far_message *
 take_message_locked(exo_far *f, uint64_t number, uint32_t phase, uint32_t from, exo_time *ready)
 {
@@ -168,7 +170,7 @@ say_passing(exo_far *f, bool passing)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Waits until a message of `bytes` would have left on the edge's links; *passing is the rest of its
+/* Waits until a message of `bytes` would have left on the edge's links; *passing: the rest of its
  * way. */
 static void
 pass_links(exo_far *f, uint32_t to, uint64_t bytes, exo_time *passing)
@@ -187,7 +189,7 @@ pass_links(exo_far *f, uint32_t to, uint64_t bytes, exo_time *passing)
     say_passing(f, false);
 }
 
-/* `data` becomes header->bytes bytes: as they are, or encoded. */
+/* Writes `data` as header->bytes bytes, encoded if there is an encoder. */
 static exo_status
 write_data(exo_encoder *encoder, const exo_far_header *header, const void *data, size_t count,
            char *out, exo_err *err)
@@ -236,9 +238,8 @@ is_other_call(const exo_far *f, const exo_collective_args *args, const exo_far_h
            h->root != args->root || h->members != f->among;
 }
 
-/* A message of `from` that belongs to the call under way by its number, and to another one by what
- * it says, whatever its phase: the other member would wait for us as we for it. NULL: there is
- * none. */
+/* A message of `from` with the number of the present call but the arguments of another call, in any
+ * phase. Both members would wait for each other. NULL: none. */
 static const exo_far_message *
 find_other_call_locked(const exo_far *f, const exo_collective_args *args, uint32_t from)
 {

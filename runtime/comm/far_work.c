@@ -1,4 +1,5 @@
-/* The operations of a collective among actors elsewhere, as a direct exchange: see far.h. */
+/* The operations of a collective among actors, as a direct exchange: see far.h. State:
+ * far_impl.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,14 +23,14 @@ shard(const exo_collective_args *args, uint32_t place)
     return p;
 }
 
-/* The member's encoder in this call, or NULL. */
+/* The member's encoder if this call has a codec, else NULL. */
 static exo_encoder *
 encoder_of(exo_far *f, const exo_collective_args *args)
 {
     return args->codec ? &f->encoder : NULL;
 }
 
-/* Sends every other member its part: the reduce phase each its own shard, the gather phase ours. */
+/* Sends each other member its shard (reduce), or all other members this member's shard (gather). */
 static exo_status
 send_shards(exo_far *f, uint32_t phase, const exo_collective_args *args, exo_err *err)
 {
@@ -37,7 +38,7 @@ send_shards(exo_far *f, uint32_t phase, const exo_collective_args *args, exo_err
     exo_status st = EXO_OK;
     for (uint32_t i = 1; st == EXO_OK && i < args->size; i++) {
         uint32_t place = (args->place + i) % args->size,
-                 to = exo_far_rank_at(args, place); /* not all to the same one first */
+                 to = exo_far_rank_at(args, place); /* members begin with different targets */
         exo_far_header header;
         struct part p = shard(args, phase == EXO_FAR_REDUCE ? place : args->place);
         exo_far_describe(&header, f, to, phase, args, exo_comm_shard_bytes(args, p.length));
@@ -47,7 +48,7 @@ send_shards(exo_far *f, uint32_t phase, const exo_collective_args *args, exo_err
     return st;
 }
 
-/* The elements of a member's message: where they lie in it, or decoded to `out`. */
+/* Gets the elements of a message: in place, or decoded to `out`. */
 static exo_status
 read_data(exo_far *f, const exo_collective_args *args, const exo_far_message *m, void *out,
           size_t count, const void **data, exo_err *err)
@@ -68,12 +69,11 @@ read_data(exo_far *f, const exo_collective_args *args, const exo_far_message *m,
     return st;
 }
 
-/* Sums our shard over all members, in rank order. What it becomes for the others it becomes for us,
- * too. */
+/* Sums this member's shard over all members, in rank order. */
 static exo_status
 reduce_shard(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
-    uint64_t sum[EXO_REDUCE_BLOCK]; /* of the largest type */
+    uint64_t sum[EXO_REDUCE_BLOCK]; /* room for the largest type */
     uint32_t size = args->size;
     size_t bytes = exo_dtype_size(args->dtype);
     struct part p = shard(args, args->place);
@@ -130,8 +130,7 @@ receive_shards(exo_far *f, const exo_collective_args *args, exo_time deadline, e
     return st;
 }
 
-/* The root sends all of it, and hears from each that it came: so it never runs ahead of the
- * others. */
+/* The root sends all data, and waits until each member confirms it, so that it never runs ahead. */
 static exo_status
 broadcast(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
@@ -176,12 +175,12 @@ exchange(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err
         st = reduce_shard(f, args, deadline, err);
     if (st != EXO_OK || args->operation == EXO_REDUCE_SCATTER)
         return st;
-    /* of a barrier: nothing, which says that we are here */
+    /* a barrier sends empty messages */
     st = send_shards(f, EXO_FAR_GATHER, args, err);
     return st == EXO_OK ? receive_shards(f, args, deadline, err) : st;
 }
 
-/* FNV-1a over the ranks (http://www.isthe.com/chongo/tech/comp/fnv/); 0 for all. */
+/* A hash of the ranks, FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/); 0: all members. */
 static uint32_t
 members_of(const exo_collective_args *args)
 {
@@ -192,7 +191,7 @@ members_of(const exo_collective_args *args)
     return !args->ranks ? 0 : hash ? hash : 1;
 }
 
-/* Whether it can begin: the reason is in f->broken, too, so that all later calls fail with it. */
+/* Checks whether the call can begin. A failure goes to f->broken, so that later calls fail, too. */
 static exo_status
 check_locked(exo_far *f)
 {

@@ -11,7 +11,7 @@ part(void *data, size_t at, size_t count, exo_dtype dtype)
     return exo_host_array(dtype, (char *)data + at * exo_dtype_size(dtype), count);
 }
 
-/* fp32 from elements of a half type, and back, rounded to nearest, ties to even. */
+/* Converts elements of a half type to fp32, and back, rounded to nearest, ties to even. */
 static void
 widen(float *out, const char *in, size_t count, exo_dtype dtype)
 {
@@ -48,7 +48,7 @@ reduce_halves(char *out, void *const *data, uint32_t size, size_t at, size_t cou
     narrow(out, sum, count, dtype);
 }
 
-/* Unsigned, as C has no wrapping sums of signed ones. */
+/* Unsigned, because C has no wrapping sums of signed integers. */
 static void
 sum_bytes(uint8_t *out, void *const *data, uint32_t size, size_t at, size_t count)
 {

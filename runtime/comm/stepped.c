@@ -1,4 +1,4 @@
-/* Requests of an engine that is gone on with: see stepped.h. */
+/* Requests of an engine with `advance`: see stepped.h. */
 #include "comm/stepped.h"
 
 #include <sched.h>
@@ -8,11 +8,11 @@
 #include "comm/reduce.h"
 
 enum {
-    YIELDS = 64, /* tries of a wait before it sleeps between them */
+    YIELDS = 64, /* tries of a wait before it sleeps between tries */
     SLEEP_NS = 50 * 1000
 };
 
-/* Takes a request out of the list. False: it is not in it. */
+/* Removes a request from the list. False: it is not there. */
 static bool
 take_out(exo_stepped *s, const exo_engine_request *request)
 {
@@ -34,7 +34,7 @@ is_begun(const exo_stepped *s, const exo_engine_request *request)
     return each != NULL;
 }
 
-/* All of this member's requests end so, and the others hear that it failed. */
+/* Ends all of this member's requests with an error, and tells the other members. */
 static void
 break_it(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_status status,
          const exo_engine_request *request, const char *why)
@@ -111,7 +111,7 @@ exo_stepped_cancel(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engi
         break_it(s, comm, rank, EXO_CANCELLED, request, "it was cancelled");
 }
 
-/* --- What an engine needs --------------------------------------------------------------------- */
+/* --- Functions for engines -------------------------------------------------------------------- */
 
 static void
 take_sums(const exo_collective_args *args, size_t at, size_t count, void *const *parts)
@@ -125,7 +125,7 @@ take_sums(const exo_collective_args *args, size_t at, size_t count, void *const 
     }
 }
 
-/* Of [at, at + count) what lies in [first, first + length). */
+/* Copies the part of [at, at + count) that is in [first, first + length). */
 static void
 take_part(const exo_collective_args *args, size_t at, size_t count, const void *part, size_t first,
           size_t length)

@@ -1,4 +1,4 @@
-/* The time of collectives: see timing.h. No state. The messages are those that far.c sends. */
+/* The times of collectives: see timing.h. They are the times of the messages of far.c. No state. */
 #include "comm/timing.h"
 
 #include <string.h>
