@@ -37,7 +37,7 @@ struct exo_group {
 struct exo_request {
     exo_engine_request engine;
     exo_group *group;
-    exo_request *next; /* of the requests in progress, or of the unused ones */
+    exo_request *next; /* next request in progress, or next unused one */
     exo_array data;
     void *copy; /* of data on a device that the engine cannot access; NULL: none */
 };

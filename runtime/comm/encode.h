@@ -28,7 +28,7 @@ void exo_encoder_release(exo_encoder *encoder);
 exo_status exo_encoder_use(exo_encoder *encoder, exo_codec *codec, size_t floats, size_t count,
                            exo_err *err);
 /* Prepares the encoder for one call, whose reductions decode each member's part of one shard. Does
- * nothing without a codec or data. */
+ * nothing without a codec or data. Errors: NOMEM. */
 exo_status exo_encoder_use_for(exo_encoder *encoder, const exo_collective_args *args, exo_err *err);
 /* Writes into out (count) the values that the other end decodes from in (count); out may be in. The
  * encoder must be prepared for `count`. */

@@ -29,11 +29,12 @@ typedef struct exo_comm_far_opts {
 /* Makes this member's communicator, in which exo_group_open takes the rank `rank` only. Messages
  * that arrive before it is connected wait. Errors: INVAL (size or rank), NOMEM. */
 exo_status exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err);
-/* Sets the references of the members (size), and monitors these actors. */
+/* Sets the references of the members (size), and monitors these actors. Errors: NOMEM, those of
+ * exo_monitor. */
 exo_status exo_comm_far_connect(exo_comm *comm, const exo_ref *members, exo_err *err);
 /* Takes a message of another member; *payload is moved unless it is refused. from: the process that
  * sent it; 0: this one. Does not block. INVAL: the payload is no message for this communicator, or
- * does not come from the member's process. */
+ * does not come from the member's process. NOMEM breaks the communicator. */
 exo_status exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_err *err);
 /* The channel of a payload; UINT32_MAX: the payload is too short. */
 uint32_t exo_comm_far_channel(const exo_payload *payload);

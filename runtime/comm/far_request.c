@@ -1,6 +1,6 @@
 /* Requests of a collective among actors.
  *
- * The caller of a blocking call makes it in its wait. The first request that is not waited for at
+ * The thread that waits for a blocking call makes it. The first request that is not waited for at
  * once starts a thread, which lives as long as the member. From then on that thread makes all
  * calls, in the order of their begins. far_impl.h has the state under the lock. The thread owns a
  * request until its state is OVER. */
@@ -12,7 +12,7 @@
 #include "comm/far_impl.h"
 
 enum {
-    BEGUN = 1, /* the caller makes it in its wait */
+    BEGUN = 1, /* the thread that waits for it makes it */
     QUEUED = 2,
     OVER = 3, /* its status is in `number`, and the reason of an error in `broken` */
 };
@@ -158,5 +158,5 @@ exo_far_cancel(void *group, uint32_t rank, exo_engine_request *r)
     snprintf(cause, sizeof cause, "its %s", exo_collective_name(r->args.operation));
     exo_far_tell(f, rank, EXO_CANCELLED, cause);
     if (r->state != BEGUN)
-        await_thread(f, r, NULL); /* its waits for messages end at once */
+        await_thread(f, r, NULL); /* short: the broken communicator ends its waits */
 }

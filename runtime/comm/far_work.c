@@ -30,7 +30,8 @@ encoder_of(exo_far *f, const exo_collective_args *args)
     return args->codec ? &f->encoder : NULL;
 }
 
-/* Sends each other member its shard (reduce), or all other members this member's shard (gather). */
+/* Sends each other member this member's part of that one's shard (reduce), or this member's own
+ * shard (gather). */
 static exo_status
 send_shards(exo_far *f, uint32_t phase, const exo_collective_args *args, exo_err *err)
 {

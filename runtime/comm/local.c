@@ -17,8 +17,8 @@
  * before the end of another passes after it. On the virtual clock members are lanes. They wait for
  * the baton instead of the condition, and the last member to come does all the work.
  *
- * Owner: struct local's lock, except where a member says otherwise. Read next: local_call.c,
- * timing.c. */
+ * State: struct local, guarded by its lock except where a member says otherwise. Read next:
+ * local_call.c, timing.c. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -46,7 +46,7 @@ struct member {
     bool open, left;
     bool inside;    /* it is in a wait, or in a blocking call */
     uint64_t calls; /* calls that it has begun */
-    /* of the call that it is in, from 1; the next two members are of that call, too */
+    /* number of its present call, from 1; operation and since belong to that call */
     uint64_t number;
     exo_collective operation;
     exo_time since; /* start of the call, on the clock */

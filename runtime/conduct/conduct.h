@@ -9,7 +9,7 @@
  *        ^                        | exo_cast_drop, or the next exo_cast_ask         |
  *        +------------------------+-------------------------------------------------+
  *
- * 1. An actor has one request at a time. Requests of exo_cast_round come on top.
+ * 1. An actor has one request at a time. The requests of exo_cast_round are additional.
  * 2. When one actor fails, others fail as a consequence. `root` is the error closest to the cause,
  *    in this order: an actor's own error; the death of the actor; a deadline or a cancellation; the
  *    death of another actor, as this one reports it. Once all actors were told to end (`told`), a

@@ -25,7 +25,7 @@ exo_graph_class_get(const exo_graph_class **out, const char *name, exo_err *err)
     return *out ? EXO_OK : exo_registry_unknown(&exo_graph_class_registry, name, err);
 }
 
-/* Ports that a graph could not tell apart, or that have no name. */
+/* Refuses ports without a name or type, and two ports of the same name and direction. */
 static exo_status
 check_ports(const exo_graph_class *c, exo_err *err)
 {

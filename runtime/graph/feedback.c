@@ -24,8 +24,8 @@ struct search {
     uint32_t *queue; /* (num_actors) reached actors, in the order of the search */
 };
 
-/* True: a path of blocking edges leads from actor `from` to `to`. without_initial: paths without
- * initial edges only. */
+/* True: a path of blocking edges leads from actor `from` to `to`. without_initial: initial edges
+ * are left out. */
 static bool
 leads_to(const exo_graph_spec *spec, const struct search *s, uint32_t from, uint32_t to,
          bool without_initial)

@@ -1,5 +1,5 @@
-/* The actor class of graph actors: see host.h. Owner of a host's state: the lane `run`, except
- * where a member says otherwise. */
+/* The actor class of graph actors: see host.h. Only start and stop write struct host, except for
+ * `stage`; the place has a lock of its own. */
 #include "graph/host.h"
 
 #include <jansson.h>

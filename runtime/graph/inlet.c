@@ -8,7 +8,7 @@
 
 #include "graph/place.h"
 
-/* --- Which end is meant ----------------------------------------------------------------------- */
+/* --- Finding the end of a message ------------------------------------------------------------- */
 
 static exo_port_edge *
 find_edge(exo_place *place, uint32_t edge, exo_port_direction direction, exo_port **port)

@@ -38,10 +38,11 @@ typedef struct exo_channel_header {
 
 /* Bytes of an item's arrays. */
 uint64_t exo_item_bytes(const exo_item *item);
-/* Writes a message without an item. The caller owns *out. */
+/* Writes a message without an item. The caller owns *out. Errors: NOMEM. */
 exo_status exo_channel_write(exo_payload *out, const exo_channel_header *header, const void *data,
                              size_t size, exo_err *err);
-/* Writes an item as a DATA message; *encoded is the size of its arrays in the message. */
+/* Writes an item as a DATA message; *encoded is the size of its arrays in the message. The caller
+ * owns *out. Errors: NOMEM, those of the codec. */
 exo_status exo_item_write(exo_payload *out, const exo_channel_header *header, const exo_item *item,
                           exo_codec *codec, uint64_t seed, uint64_t *encoded, exo_err *err);
 /* Reads the header of a message. INVAL: the message is too short, or its lengths do not match its

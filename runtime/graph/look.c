@@ -1,4 +1,4 @@
-/* Records of an actor's waits, for the search of stalls (stall.h). The code here only reads the
+/* Records of an actor's waits, for the search for stalls (stall.h). The code here only reads the
  * place. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +35,7 @@ count_ends_locked(const exo_place *place)
     return count;
 }
 
-/* --- Can it continue?
- * --------------------------------------------------------------------------- */
+/* --- Waits that end without others ------------------------------------------------------------ */
 
 /* True: the actor continues whatever the others do. It was woken and has not run yet, or its wait
  * ends by itself. */
@@ -252,7 +251,7 @@ exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err
             record.since = since - place->actor.site->origin;
         add_groups(&w, place, in_collective);
         if (record.kind == EXO_WAIT_COLLECTIVE && !record.edge_name[0])
-            record.kind = EXO_WAIT_NONE; /* the pace was at the beginning of another wait */
+            record.kind = EXO_WAIT_NONE; /* the actor was about to begin a wait at a port */
         record.waited = now - record.since;
         if (record.num_ends > 1) /* an edge added meanwhile may find no room */
             qsort(w.ends, record.num_ends, sizeof *w.ends, compare_ends);

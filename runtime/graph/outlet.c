@@ -3,11 +3,11 @@
  * An item that has a credit is taken from the outbox, encoded, passed over the emulated link, and
  * sent.
  *
- * On the real clock, the actor's thread or the mail lane does so with a light item if nothing is
- * emulated; the thread that brings the item or the credit transmits it. One thread at a time does
- * so, marked by `busy`. For other items the outlet has a thread, which can sleep until the link has
- * passed the item; it starts with the first such item. If no further thread can be started, the
- * thread that brings a large item transmits it and is held up.
+ * On the real clock, the thread that brings the item or the credit (the actor's thread or the mail
+ * lane) transmits a light item if nothing is emulated. One thread at a time transmits, marked by
+ * `busy`. For other items the outlet has a thread, which can sleep until the link has passed the
+ * item; it starts with the first such item. If no further thread can be started, the thread that
+ * brings a large item transmits it and is held up.
  *
  * On the virtual clock the same steps are events of the simulation, run with the baton. Encoding
  * takes no time. on_departure runs when the link has passed the item and the next one may follow;
@@ -146,7 +146,8 @@ tell(struct telling *t)
         st = hand_over(place, site->sim ? peer_of(place, t->edge, from, to, t->to_receiver) : NULL,
                        t->target, &message, transit.arrives, &err);
     if (st != EXO_OK && st != EXO_PEER_LOST && st != EXO_NOT_FOUND && st != EXO_CLOSED)
-        fail_place(place, &err); /* the monitor of an actor reports its death */
+        /* the death of the other end is no error here: its monitor reports it */
+        fail_place(place, &err);
 }
 
 void
@@ -220,7 +221,7 @@ count_locked(exo_outlet *o, const exo_item *item, uint64_t encoded, uint64_t wir
     o->traffic->wire_bytes += wire;
 }
 
-/* --- What leaves next ------------------------------------------------------------------------- */
+/* --- The next item ---------------------------------------------------------------------------- */
 
 /* Collects credits that have arrived over an emulated link. Returns the arrival time of the next
  * credit; INT64_MAX: none is on its way. */
@@ -461,7 +462,7 @@ pump_now_locked(exo_outlet *o)
         exo_outlet_wake_locked(o);
 }
 
-/* --- Both ------------------------------------------------------------------------------------- */
+/* --- Both clocks ------------------------------------------------------------------------------ */
 
 void
 exo_outlet_pump_locked(exo_outlet *o)

@@ -11,13 +11,14 @@
  * On the virtual clock these threads do not exist. Transmissions and arrivals are events of the
  * simulation (outlet.c), and messages go directly to the place at the other end.
  *
- * While an actor waits in send, each of its inputs on a feedback edge (spec.h) keeps a credit out,
- * if necessary beyond the capacity of its buffer. So a chain of waits for room always ends at an
- * actor that computes or receives, and actors that send to each other in a cycle cannot all wait.
+ * While an actor waits in send, each of its inputs on a feedback edge (spec.h) keeps at least one
+ * credit out, if necessary beyond the capacity of its buffer. So a chain of waits for room always
+ * ends at an actor that computes or receives, and actors that send to each other in a cycle cannot
+ * all wait.
  *
- * One lock guards all members of a place that other threads use besides its own. It is held for a
- * few instructions, and never during encoding, sending or calls. Read next: port.c (the actor's
- * side), outlet.c, inlet.c, host.c (the actor class). */
+ * One lock guards all members of a place that several threads use. It is held for a few
+ * instructions, and never during encoding, sending or calls. Read next: port.c (the actor's side),
+ * outlet.c, inlet.c, host.c (the actor class). */
 #ifndef EXO_GRAPH_PLACE_H
 #define EXO_GRAPH_PLACE_H
 
@@ -36,9 +37,9 @@ enum {
     /* Items up to this size need no thread: encoding and copying them takes less time than waking
      * another thread. */
     EXO_LIGHT_ITEM = 16 << 10,
-    /* Bytes on the wire for one message besides its own: the call's envelope and ZeroMQ's framing,
-     * over tcp without keys. This is a mean; a credit and a large item differ by a few bytes.
-     * tests/cluster/wire.sh compares it with the kernel's counts. */
+    /* Bytes on the wire for one message in addition to its own bytes: the call's envelope and
+     * ZeroMQ's framing, over tcp without keys. This is a mean; a credit and a large item differ by
+     * a few bytes. tests/cluster/wire.sh compares it with the kernel's counts. */
     EXO_CHANNEL_ENVELOPE = 60
 };
 
@@ -87,7 +88,7 @@ typedef struct exo_inlet {
     _Atomic uint64_t node; /* number of the sender's process; 0: not known yet */
     exo_codec *codec;
     exo_traffic *traffic; /* of the edge, at this actor */
-    uint64_t expected;    /* number of the next item, or less after drops */
+    uint64_t expected;    /* least number of the next item */
     uint32_t buffered;    /* items in the port's queue */
     uint32_t out;         /* credits that were granted and not yet used by an item */
     bool ended;           /* END has come */
@@ -179,6 +180,8 @@ struct exo_place {
     exo_time ended_at;
 };
 
+/* Makes the place of actor `index` of spec->actors[spec_index], with its ports and the ends of its
+ * channels. Errors: NOMEM, those of exo_codec_parse. */
 exo_status exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t index,
                          exo_runtime *runtime, exo_err *err);
 /* Frees a place after exo_place_stop. */
@@ -221,10 +224,9 @@ void exo_place_signal_locked(exo_place *place, const void *what, exo_time at);
 /* Marks the beginning and the end of a wait at a port. Under the lock. */
 void exo_place_wait_begin_locked(exo_place *place, exo_place_wait wait);
 void exo_place_wait_end_locked(exo_place *place);
-/* Writes a record of the actor's wait and the ends of its channels, for the search of stalls. *out,
- * which the caller releases, is empty if the actor does not wait, or for less than `longer_than`,
- * and nothing of it is on an emulated link. Any thread, while the actor lives. */
-/* look.c */
+/* Writes a record of the actor's wait and the ends of its channels, for the search for stalls. The
+ * caller releases *out, which is empty if the actor has not waited for `longer_than` and no item of
+ * it is on an emulated link. Any thread, while the actor lives. look.c */
 exo_status exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err *err);
 
 /* True: the actor waits only for actors that are `stuck` (all actors of the graph), and so may be
@@ -247,6 +249,8 @@ exo_status exo_outlet_start(exo_outlet *outlet, exo_err *err);
 void exo_outlet_pump_locked(exo_outlet *outlet);
 /* Wakes the outlet's thread when the place is to end. Under the lock. */
 void exo_outlet_wake_locked(exo_outlet *outlet);
+/* Ends the outlet's thread, and waits for the last light item, at most a second. The place is
+ * cancelled. */
 void exo_outlet_stop(exo_outlet *outlet);
 /* True: an item needs a credit to leave, as the edge does not drop items at the receiver. */
 bool exo_edge_needs_credits(const exo_edge_spec *edge);

@@ -7,9 +7,9 @@
  * the virtual clock use it.
  *
  * An all_reduce among N members is a direct exchange in two halves: each member sends every other
- * member that one's shard, and then its own shard to all. With `members` below N, several groups
- * exchange at once, and the remainder forms a smaller group; the slowest group determines the
- * time. */
+ * member the part of that one's shard, and then its own shard to all. With `members` below N,
+ * several groups exchange at once, and the remainder forms a smaller group; the slowest group
+ * determines the time. */
 #include "graph/plan.h"
 
 #include <math.h>

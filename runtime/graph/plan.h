@@ -20,8 +20,8 @@ typedef struct exo_plan_edge {
     /* `encoded`, and the figures that depend on it, are upper bounds: the codec's size depends on
      * values */
     bool at_most;
-    /* Bytes that a sender puts on its link for an item, with all copies; in an all_reduce, 2 (N -
-     * 1) shards, on average. */
+    /* Bytes that a sender puts on its link for an item, with all copies. In an all_reduce among N
+     * members this is 2 (N - 1) shards, on average. */
     double sent;
     /* bytes of all senders together in a step of each, by `interval` and `every` */
     double per_step;

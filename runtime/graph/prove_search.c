@@ -2,9 +2,9 @@
  *
  * A state of the graph has the next step of every actor, and the number of items in each channel,
  * in the receiver's buffer and the sender's outbox. A step is one action of one actor. Items arrive
- * at once, since an item on its way arrives at last. Where a route or a port has a choice, every
- * choice is tried: a key, a draw, the first of several senders, whether a poll finds an item. A
- * step that no other step can disturb, on a channel that is alone at both ends, is tried alone,
+ * at once, because an item on its way arrives eventually. Where a route or a port has a choice,
+ * every choice is tried: a key, a draw, the first of several senders, whether a poll finds an item.
+ * A step that no other step can disturb, on a channel that is alone at both ends, is tried alone,
  * unless it leads to a known state (Godefroid, Partial-Order Methods for the Verification of
  * Concurrent Systems, 1996).
  *
@@ -67,7 +67,7 @@ struct search {
     size_t length, room;
     uint32_t *state, *next;
     bool lasts;    /* no actor ever ends */
-    bool dry;      /* push keeps no state; it only tells that there is one */
+    bool dry;      /* push stores nothing; it only reports that a step exists */
     bool branched; /* a choice was tried */
     bool full;     /* no room for another state */
     exo_search_limit *limit;
@@ -353,7 +353,7 @@ do_send(struct search *s, uint32_t i, const exo_order_step *step, bool *alone)
     uint32_t e = edge_at(s, i, port_of(s, i, step), p[EDGE]);
     struct channel *c = sending_to(s, s->state, i);
     const exo_edge_spec *edge = &s->spec->edges[e];
-    /* The choice among several targets depends on which have ended by then. */
+    /* The choice among several targets depends on the receivers that have ended by then. */
     *alone = s->lasts || edge->route == EXO_ROUTE_BROADCAST || targets_of(s, i, e) <= 1;
     if (!c)
         return choose(s, i, e);

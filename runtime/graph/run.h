@@ -102,8 +102,8 @@ typedef struct exo_graph_run_opts {
 
 /* Runs the graph; blocks until it has ended. Errors: the first actor's own, with its name;
  * PEER_LOST with the actor that died, and the cause; CANCELLED after `stop`; FAILED if the graph
- * stalls, with the cycle of waits (stall.h). The names of actors that do not end when told to
- * follow that error; without another error the status is TIMEOUT. The caller releases the result.
+ * stalls, with the cycle of waits (stall.h). Actors that were told to end and have not are named
+ * after that error; without another error the status is TIMEOUT. The caller releases the result.
  * The result is valid after an error, too: meters, ledger and use of time up to the end. Of an
  * actor that died it has the last report, at most `interval` old. */
 exo_status exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts,

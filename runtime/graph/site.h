@@ -28,10 +28,11 @@ typedef struct exo_site {
     exo_comm **comms;   /* (spec->num_edges) the collectives' communicators, if whole */
     /* (all actors) of a whole site; on the virtual clock messages go to them directly */
     exo_place **places;
-    /* (num_actors + 1) index into places of each name's first actor; last: their number */
+    /* (num_actors + 1) index of each name's first actor in places; last: number of all actors */
     uint32_t *first;
     size_t span_limit; /* spans that each actor records for a timeline; 0: none */
-    /* Changed by exo_site_change only, between the messages to the places about the change. */
+    /* The members below change during the run, by exo_site_change only, before any place makes the
+     * change. */
     const exo_graph_spec *graph; /* the graph with the present edges: spec, or a later one */
     uint32_t *ids;               /* (graph->num_edges) numbers of its edges in messages */
     uint32_t num_ids;            /* numbers used so far; those of spec's edges are their indices */

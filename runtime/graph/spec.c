@@ -213,7 +213,7 @@ read_actors(exo_graph_spec *spec, exo_err *err)
     return st;
 }
 
-/* --- The whole -------------------------------------------------------------------------------- */
+/* --- The whole graph -------------------------------------------------------------------------- */
 
 static exo_status
 read_graph(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)

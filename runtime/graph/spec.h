@@ -54,7 +54,7 @@ typedef enum exo_on_full {
     EXO_FULL_FAIL,
 } exo_on_full;
 
-extern const char *const exo_route_names[]; /* (NULL-terminated) in the order above */
+extern const char *const exo_route_names[]; /* in the order above, NULL-terminated */
 extern const char *const exo_on_full_names[];
 
 /* A phase of an actor's work, with its cost on a host of speed 1. */
@@ -64,7 +64,7 @@ typedef struct exo_compute_spec {
 } exo_compute_spec;
 
 typedef struct exo_actor_spec {
-    const char *name; /* of the group: its actors are name_0, name_1, ... */
+    const char *name; /* its actors are name_0, name_1, ... */
     const exo_graph_class *class;
     uint32_t count;
     uint32_t *hosts;       /* (count) indices into hosts[] of the spec */
@@ -105,8 +105,7 @@ typedef struct exo_edge_spec {
      * declared), and the number of the sender's steps from one item to the next. */
     double item;
     uint64_t interval;
-    /* of an all_reduce, also for plans: actors in each group; the remainder forms a smaller
-     * group */
+    /* for plans: actors in each group of an all_reduce; the remainder forms a smaller group */
     uint32_t members;
     exo_config *node;
 } exo_edge_spec;
@@ -173,8 +172,9 @@ typedef struct exo_graph_opts {
     bool closed;
 } exo_graph_opts;
 
-/* Reads and checks a graph, and loads its plugins. `opts` may be NULL. Errors: INVAL with file,
- * line, column and the expected value; those of plugins and classes. The caller frees the spec. */
+/* Reads a graph from a file, or from `text`, which messages call `source`; checks it and loads its
+ * plugins. `opts` may be NULL. Errors: INVAL with file, line, column and the expected value; those
+ * of plugins and classes. The caller frees the spec. */
 exo_status exo_graph_load(exo_graph_spec **out, const char *path, const exo_graph_opts *opts,
                           exo_err *err);
 exo_status exo_graph_parse(exo_graph_spec **out, const char *source, const char *text,
@@ -184,8 +184,8 @@ exo_status exo_graph_parse(exo_graph_spec **out, const char *source, const char 
 exo_status exo_graph_from(exo_graph_spec **out, exo_config_doc **doc, const exo_graph_opts *opts,
                           exo_err *err);
 void exo_graph_spec_free(exo_graph_spec **spec);
-/* True: the document is a graph (it has actors, edges, or includes a file with them). False: it may
- * be a training job (it has a model). */
+/* True: the document is a graph, that is, it has no model, and has actors, includes, or edges
+ * without a strategy. False: it may be a training job. */
 bool exo_graph_is(exo_config *root);
 
 /* Marks feedback edges among the edges that block, so that every cycle of these has one

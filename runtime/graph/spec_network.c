@@ -11,7 +11,7 @@ enum {
     MAX_SCHEDULE = 256 /* entries for one host or link */
 };
 
-#define MAX_LOSS 0.99 /* largest fraction of lost packets */
+#define MAX_LOSS 0.99 /* with more loss, almost nothing arrives */
 
 int
 exo_graph_find_group(const exo_graph_spec *spec, const char *name)

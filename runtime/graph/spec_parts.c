@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    MAX_RESOURCES = 16 /* of one actor or host */
+    MAX_RESOURCES = 16 /* of an actor or host */
 };
 
 void *

@@ -84,8 +84,7 @@ exo_stall_is_same(const exo_payload *before, const exo_payload *after, const boo
     return true;
 }
 
-/* --- Who can continue
- * --------------------------------------------------------------------------- */
+/* --- Removing actors that can continue -------------------------------------------------------- */
 
 struct search {
     const exo_payload *records;

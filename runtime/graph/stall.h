@@ -3,15 +3,16 @@
  *
  * A record has an actor's wait, and the state of each of its channels (look.c writes it, the runner
  * gathers all of them). A single record proves nothing, because the awaited item may be on its way.
- * So a wait is in vain only by the record of the other end as well:
+ * So a wait is in vain only if the record of the other end confirms it:
  *
  *     to send           the receiver is stuck, and every credit that it granted was used by an item
  *     to receive        every sender is stuck and holds nothing for it, and all that left has come
  *     in a collective   a member that it waits for is stuck, and none of its messages is on its way
  *     at its end        an item that has not left is for an actor that is stuck, as in sending
  *
- * The actors that can continue are removed one after another, as are the actors that wait for them.
- * The remaining actors are stuck. They contain at least one cycle of waits, which is reported.
+ * Actors that can continue are removed, and then, repeatedly, actors whose waits the removed ones
+ * can end. The remaining actors are stuck. They contain at least one cycle of waits, which is
+ * reported.
  *
  * On the virtual clock the holder of the baton takes all records at one moment. On the real clock
  * all records are gathered twice. A record that is the same in both gatherings was true at every
@@ -65,7 +66,7 @@ enum {
 
 /* A record is this header, the ends (sorted by output, edge, peer), and the numbers of the actors
  * that the actor waits for in a collective. It is sent as it is in memory: all processes of a run
- * have one version. */
+ * have the same version. */
 typedef struct exo_wait_record {
     exo_time waited; /* duration of the wait; must be first: time alone changes it */
     exo_time since;

@@ -7,9 +7,10 @@
 
 #include "graph/host.h"
 
-/* between two searches on the real clock; with actors in workers at least 1 ms for each actor, */
+/* Between two searches on the real clock. With many actors in workers the time is 1 ms for each
+ * actor, up to AT_LEAST. */
 #define EVERY (200 * EXO_MS)
-/* up to this interval, so that a stall is reported within about a second */
+/* The longest time between two searches: a stall is reported within a second. */
 #define AT_LEAST  (500 * EXO_MS)
 #define LONG_WAIT (200 * EXO_MS) /* shorter waits are ignored */
 /* an actor that does not answer within this time counts as one that does not wait */
