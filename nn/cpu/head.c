@@ -31,9 +31,12 @@ enum {
 struct head_plan {
     exo_plan plan;
     exo_head_shape shape;
-    size_t chunk, block;   /* rows, and elements of the vocabulary                                               */
-    size_t chunks, blocks; /* how many                                                                           */
-    size_t span;           /* chunks for which gradients are computed at a time: parts of dx take memory for each */
+    size_t chunk,
+        block; /* rows, and elements of the vocabulary                                               */
+    size_t chunks,
+        blocks; /* how many                                                                           */
+    size_t
+        span; /* chunks for which gradients are computed at a time: parts of dx take memory for each */
     exo_gemm *logits[2][2], *grad_x[2][2], *grad_w[2][2];
 };
 
@@ -77,8 +80,12 @@ plan_products(struct head_plan *p, size_t rows, size_t columns, int r, int c, ex
     exo_status st = exo_gemm_new(&p->logits[r][c], &g, LANES, err);
     if (st != EXO_OK || !s->gradients)
         return st;
-    g = (exo_gemm_shape){
-        .rows = rows, .cols = s->width, .inner = columns, .in_dtype = s->dtype, .out_dtype = EXO_F32, .add = 1};
+    g = (exo_gemm_shape){.rows = rows,
+                         .cols = s->width,
+                         .inner = columns,
+                         .in_dtype = s->dtype,
+                         .out_dtype = EXO_F32,
+                         .add = 1};
     st = exo_gemm_new(&p->grad_x[r][c], &g, LANES, err);
     g = (exo_gemm_shape){.rows = columns,
                          .cols = s->width,
@@ -118,7 +125,8 @@ exo_cpu_head_plan(exo_plan **out, const exo_head_shape *shape, exo_err *err)
     if (!p)
         return exo_fail(err, EXO_NOMEM, "no memory for the plan of a head");
     cut(p, shape);
-    size_t rows[2] = {p->chunk, rows_of(p, p->chunks - 1)}, columns[2] = {p->block, columns_of(p, p->blocks - 1)};
+    size_t rows[2] = {p->chunk, rows_of(p, p->chunks - 1)},
+           columns[2] = {p->block, columns_of(p, p->blocks - 1)};
     for (int r = 0; r < 2; r++)
         for (int c = 0; st == EXO_OK && c < 2; c++) {
             bool needed = (r == 1 || p->chunks > 1) && (c == 1 || p->blocks > 1);
@@ -176,15 +184,19 @@ static size_t
 lay_out(struct head *h, const struct head_plan *p, exo_scratch_use use, char *scratch)
 {
     const exo_head_shape *s = &p->shape;
-    size_t used = 0, chunk = rows_of(p, 0), width = s->width, block = columns_of(p, 0), runners = exo_runners(LANES),
-           element = exo_dtype_size((exo_dtype)s->dtype);
-    h->buffer = part(scratch, &used, (s->wide ? chunk * s->vocabulary : runners * chunk * block) * sizeof *h->buffer);
-    h->sums = part(scratch, &used, p->blocks * (s->wide ? chunk : s->rows) * sums_of(p) * sizeof *h->sums);
+    size_t used = 0, chunk = rows_of(p, 0), width = s->width, block = columns_of(p, 0),
+           runners = exo_runners(LANES), element = exo_dtype_size((exo_dtype)s->dtype);
+    h->buffer =
+        part(scratch, &used,
+             (s->wide ? chunk * s->vocabulary : runners * chunk * block) * sizeof *h->buffer);
+    h->sums = part(scratch, &used,
+                   p->blocks * (s->wide ? chunk : s->rows) * sums_of(p) * sizeof *h->sums);
     if (s->dtype != EXO_F32 && !s->wide)
         h->block_cast = part(scratch, &used, runners * block * width * element);
     if (s->wide || use != EXO_SCRATCH_FORWARD) {
         h->gradients = part(scratch, &used, runners * chunk * block * element);
-        h->partials = part(scratch, &used, LANES * rows_between(p, 0, p->span) * width * sizeof *h->partials);
+        h->partials =
+            part(scratch, &used, LANES * rows_between(p, 0, p->span) * width * sizeof *h->partials);
     }
     if (use == EXO_SCRATCH_ROWS)
         h->rows = part(scratch, &used, runners * block * width * sizeof *h->rows);
@@ -234,8 +246,11 @@ static struct loop
 loop_of(struct head *h, size_t begin, size_t end)
 {
     const struct head_plan *p = h->plan;
-    return (struct loop){
-        .head = h, .begin = begin, .end = end, .first = begin * p->chunk, .rows = rows_between(p, begin, end)};
+    return (struct loop){.head = h,
+                         .begin = begin,
+                         .end = end,
+                         .first = begin * p->chunk,
+                         .rows = rows_between(p, begin, end)};
 }
 
 /* Blocks of a lane: [*begin, *end). */
@@ -256,7 +271,10 @@ static struct tile
 part_of(const struct head *h, size_t runner, size_t block)
 {
     const struct head_plan *p = h->plan;
-    struct tile part = {.runner = runner, .block = block, .columns = columns_of(p, block), .column = block * p->block};
+    struct tile part = {.runner = runner,
+                        .block = block,
+                        .columns = columns_of(p, block),
+                        .column = block * p->block};
     size_t skip = part.column * p->shape.width;
     if (p->shape.dtype == EXO_F32) {
         part.weight = h->k.weight + skip;
@@ -264,7 +282,8 @@ part_of(const struct head *h, size_t runner, size_t block)
         part.weight = elements(h->k.cast, skip, p->shape.dtype);
     } else {
         exo_dtype dtype = (exo_dtype)p->shape.dtype;
-        void *cast = h->block_cast + runner * columns_of(p, 0) * p->shape.width * exo_dtype_size(dtype);
+        void *cast =
+            h->block_cast + runner * columns_of(p, 0) * p->shape.width * exo_dtype_size(dtype);
         exo_cast(EXO_F32, h->k.weight + skip, dtype, cast, part.columns * p->shape.width);
         part.weight = cast;
     }
@@ -279,7 +298,8 @@ move_to_chunk(const struct head *h, struct tile *part, size_t chunk)
     part->rows = rows_of(p, chunk);
     part->row = chunk * p->chunk;
     part->stride = p->shape.wide ? p->shape.vocabulary : part->columns;
-    part->logits = h->buffer + (p->shape.wide ? part->column : part->runner * rows_of(p, 0) * columns_of(p, 0));
+    part->logits = h->buffer +
+                   (p->shape.wide ? part->column : part->runner * rows_of(p, 0) * columns_of(p, 0));
 }
 
 static const void *
@@ -302,8 +322,10 @@ compute_logits(struct loop *l, const struct tile *part)
     const struct head *h = l->head;
     exo_err err = {0};
     exo_gemm *g = product(h->plan, h->plan->logits, part);
-    exo_failure_note(&l->failure,
-                     exo_gemm_run(g, part->runner, rows_of_x(h, part), part->weight, NULL, part->logits, &err), &err);
+    exo_failure_note(
+        &l->failure,
+        exo_gemm_run(g, part->runner, rows_of_x(h, part), part->weight, NULL, part->logits, &err),
+        &err);
 }
 
 /* --- Forward --------------------------------------------------------------------------------------------------------------------- */
@@ -313,8 +335,10 @@ pick_targets(const struct head *h, const struct tile *part)
 {
     for (size_t r = 0; r < part->rows; r++) {
         int32_t target = h->k.targets[part->row + r];
-        if (target >= 0 && (size_t)target >= part->column && (size_t)target < part->column + part->columns)
-            h->k.picked[part->row + r] = part->logits[r * part->stride + (size_t)target - part->column] * h->k.scale;
+        if (target >= 0 && (size_t)target >= part->column &&
+            (size_t)target < part->column + part->columns)
+            h->k.picked[part->row + r] =
+                part->logits[r * part->stride + (size_t)target - part->column] * h->k.scale;
     }
 }
 
@@ -333,10 +357,11 @@ forward_lane(void *context, size_t runner, size_t lane)
             float *sums = h->sums + b * l->rows * sums_of(h->plan) + (part.row - l->first);
             if (h->k.targets)
                 pick_targets(h, &part);
-            exo_softmax_part(part.logits, part.rows, part.stride, part.columns, h->k.scale, sums, sums + l->rows);
+            exo_softmax_part(part.logits, part.rows, part.stride, part.columns, h->k.scale, sums,
+                             sums + l->rows);
             if (!h->k.targets)
-                exo_softmax_margins(part.logits, part.rows, part.stride, part.columns, h->k.scale, sums,
-                                    sums + 2 * l->rows);
+                exo_softmax_margins(part.logits, part.rows, part.stride, part.columns, h->k.scale,
+                                    sums, sums + 2 * l->rows);
         }
     }
 }
@@ -390,20 +415,23 @@ part_gradient(const struct head *h, const struct tile *part, void *out)
 {
     exo_dtype dtype = (exo_dtype)h->plan->shape.dtype;
     if (!h->k.targets) {
-        exo_softmax_entropy(part->logits, part->rows, part->stride, part->columns, h->k.scale, h->k.log_sum + part->row,
-                            h->k.entropy + part->row, h->k.factor + part->row, dtype, out);
+        exo_softmax_entropy(part->logits, part->rows, part->stride, part->columns, h->k.scale,
+                            h->k.log_sum + part->row, h->k.entropy + part->row,
+                            h->k.factor + part->row, dtype, out);
         return;
     }
-    exo_softmax_scaled(part->logits, part->rows, part->stride, part->columns, h->k.scale, h->k.log_sum + part->row,
-                       h->k.factor + part->row, dtype, out);
+    exo_softmax_scaled(part->logits, part->rows, part->stride, part->columns, h->k.scale,
+                       h->k.log_sum + part->row, h->k.factor + part->row, dtype, out);
     for (size_t r = 0; r < part->rows; r++) {
         int32_t target = h->k.targets[part->row + r];
-        if (target < 0 || (size_t)target < part->column || (size_t)target >= part->column + part->columns)
+        if (target < 0 || (size_t)target < part->column ||
+            (size_t)target >= part->column + part->columns)
             continue;
         /* Rounded once: what is left of a probability near 1 is small beside it. */
         size_t column = (size_t)target - part->column, at = r * part->columns + column;
         double logit = (double)(part->logits[r * part->stride + column] * h->k.scale);
-        float value = h->k.factor[part->row + r] * (float)expm1(logit - (double)h->k.log_sum[part->row + r]);
+        float value =
+            h->k.factor[part->row + r] * (float)expm1(logit - (double)h->k.log_sum[part->row + r]);
         if (dtype == EXO_BF16)
             ((uint16_t *)out)[at] = exo_to_bf16(value);
         else
@@ -419,18 +447,19 @@ add_gradients(struct loop *l, const struct tile *part, float *partial, float *dw
     const struct head_plan *p = h->plan;
     size_t width = p->shape.width;
     exo_err err = {0};
-    char *out =
-        h->gradients + part->runner * rows_of(p, 0) * columns_of(p, 0) * exo_dtype_size((exo_dtype)p->shape.dtype);
+    char *out = h->gradients + part->runner * rows_of(p, 0) * columns_of(p, 0) *
+                                   exo_dtype_size((exo_dtype)p->shape.dtype);
     part_gradient(h, part, out);
     if (h->k.dx)
         exo_failure_note(&l->failure,
-                         exo_gemm_run(product(p, p->grad_x, part), part->runner, out, part->weight, NULL,
-                                      partial + (part->row - l->first) * width, &err),
+                         exo_gemm_run(product(p, p->grad_x, part), part->runner, out, part->weight,
+                                      NULL, partial + (part->row - l->first) * width, &err),
                          &err);
     if (dw)
-        exo_failure_note(
-            &l->failure,
-            exo_gemm_run(product(p, p->grad_w, part), part->runner, out, rows_of_x(h, part), NULL, dw, &err), &err);
+        exo_failure_note(&l->failure,
+                         exo_gemm_run(product(p, p->grad_w, part), part->runner, out,
+                                      rows_of_x(h, part), NULL, dw, &err),
+                         &err);
 }
 
 static void

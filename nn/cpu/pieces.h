@@ -27,7 +27,8 @@ exo_piece_length(size_t count, size_t per_piece, size_t index)
 
 /* As exo_parallel_for, for pieces that work in scratch of the thread that runs them: as many runners as threads take the next piece in turn, so
  * that scratch grows with the threads and not with the pieces. Which runner has which piece must change nothing in the numbers. */
-void exo_run_for(size_t count, void (*piece)(void *context, size_t runner, size_t index), void *context);
+void exo_run_for(size_t count, void (*piece)(void *context, size_t runner, size_t index),
+                 void *context);
 /* How many runners it has for so many pieces: runner is below that. */
 size_t exo_runners(size_t count);
 

@@ -1,4 +1,4 @@
-/* Roles by methods: see access.h. The only place that says what a role may do. */
+/* The table of roles by methods, the only place that defines a role's rights: see access.h. */
 #include "cluster/access.h"
 
 #include <string.h>
@@ -12,18 +12,19 @@
 
 static const exo_access_row rows[] = {
     /* object     method      observer driver worker admin */
-    {"head", "register", NO, SELF, SELF, SELF}, /* each as what it is */
+    {"head", "register", NO, SELF, SELF, SELF}, /* each as itself */
     {"head", "gone", NO, SELF, SELF, SELF},
     {"head", "died", NO, SELF, SELF, SELF},
     {"head", "claim", NO, OWN, SELF, SELF}, /* in its namespace */
     {"head", "log", NO, NO, SELF, SELF},
     {"head", "report", NO, SELF, NO, SELF},
     {"head", "holds", NO, SELF, SELF, SELF},
-    {"head", "epitaph", NO, NO, SELF, SELF}, /* its watcher */
-    {"head", "spawn", NO, OWN, NO, YES},     /* in its namespace, for its job, with plugins of --plugin-dir */
-    {"head", "find", YES, OWN, YES, YES},    /* in its namespace */
+    {"head", "epitaph", NO, NO, SELF, SELF}, /* as its watcher */
+    /* in its namespace, for its job, with plugins of --plugin-dir */
+    {"head", "spawn", NO, OWN, NO, YES},
+    {"head", "find", YES, OWN, YES, YES}, /* in its namespace */
     {"head", "node", YES, YES, YES, YES},
-    {"head", "list", YES, OWN, NO, YES},   /* of actors, those of its namespace */
+    {"head", "list", YES, OWN, NO, YES},   /* the actors of its namespace */
     {"head", "why", YES, OWN, NO, YES},    /* in its namespace */
     {"head", "give_up", NO, OWN, NO, YES}, /* its own actors */
     {"head", "logs", YES, NO, NO, YES},
@@ -31,18 +32,19 @@ static const exo_access_row rows[] = {
     {"head", "started", NO, NO, NO, NO},
     {"head", "go_on", NO, NO, NO, NO},
     {"head", "tick", NO, NO, NO, NO},
-    {"worker", "spawn", NO, NO, NO, YES}, /* the head */
+    {"worker", "spawn", NO, NO, NO, YES}, /* the head's role is admin */
     {"worker", "kill", NO, NO, NO, YES},
     {"worker", "end", NO, NO, NO, YES},
-    {"process", EXO_REMOTE_FETCH, NO, YES, YES, YES}, /* whoever has an object's handle */
+    {"process", EXO_REMOTE_FETCH, NO, YES, YES, YES}, /* any holder of an object's handle */
     {"process", EXO_REMOTE_DEATHS, YES, YES, YES, YES},
-    {"process", EXO_REMOTE_OBJECTS, YES, NO, NO, YES}, /* it tells handles: an observer can fetch nothing */
-    {"actor", "ping", YES, OWN, YES, YES},             /* in its namespace, as all of the class's methods */
+    /* the reply contains handles, which do not help an observer: it may not fetch */
+    {"process", EXO_REMOTE_OBJECTS, YES, NO, NO, YES},
+    {"actor", "ping", YES, OWN, YES, YES}, /* in its namespace, like all methods of the class */
     {"actor", "dump", YES, OWN, YES, YES},
     {"actor", "$methods", YES, OWN, YES, YES},
     {"actor", "$monitor", NO, OWN, YES, YES},
-    {"actor", "stop", NO, OWN, YES,
-     YES}, /* a driver: those that it made. A worker: its actors may be linked to others */
+    /* a driver: actors that it made. A worker: its actors may be linked to others */
+    {"actor", "stop", NO, OWN, YES, YES},
     {"actor", "$stop", NO, OWN, YES, YES},
     {"actor", "$drain", NO, OWN, YES, YES},
     {"actor", "$kill", NO, OWN, YES, YES},
@@ -89,18 +91,20 @@ role_name(exo_access role)
 }
 
 exo_status
-exo_access_check(const exo_identity *who, const char *object, const char *method, exo_right *right, exo_err *err)
+exo_access_check(const exo_identity *who, const char *object, const char *method, exo_right *right,
+                 exo_err *err)
 {
     char name[128];
     *right = exo_access_right(object, method, who->role);
     if (*right != NO)
         return EXO_OK;
     exo_identity_describe(who, name, sizeof name);
-    return exo_fail(err, EXO_DENIED, "%s, whose role is %s, may not call `%.60s` of %s%s", name, role_name(who->role),
-                    method, strcmp(object, "actor") == 0 ? "an " : "the ", object);
+    return exo_fail(err, EXO_DENIED, "%s, whose role is %s, may not call `%.60s` of %s%s", name,
+                    role_name(who->role), method, strcmp(object, "actor") == 0 ? "an " : "the ",
+                    object);
 }
 
-/* The bits of exo_callers are those of exo_access. */
+/* exo_callers and exo_access use the same bits. */
 static bool
 narrows(unsigned callers, exo_access role)
 {
@@ -108,7 +112,8 @@ narrows(unsigned callers, exo_access role)
 }
 
 exo_status
-exo_access_check_class(const exo_identity *who, const exo_actor_class *actor_class, const char *method, exo_err *err)
+exo_access_check_class(const exo_identity *who, const exo_actor_class *actor_class,
+                       const char *method, exo_err *err)
 {
     char name[128];
     _Static_assert((int)EXO_CALLERS_DRIVERS == (int)EXO_ACCESS_DRIVER &&
@@ -124,7 +129,8 @@ exo_access_check_class(const exo_identity *who, const exo_actor_class *actor_cla
     if (!refused)
         return EXO_OK;
     exo_identity_describe(who, name, sizeof name);
-    return exo_fail(err, EXO_DENIED,
-                    "%s, whose role is %s, may not call `%.60s` of the class '%.60s': the class says who may", name,
-                    role_name(who->role), method, actor_class->name);
+    return exo_fail(
+        err, EXO_DENIED,
+        "%s, whose role is %s, may not call `%.60s` of the class '%.60s': the class says who may",
+        name, role_name(who->role), method, actor_class->name);
 }

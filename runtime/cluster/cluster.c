@@ -1,9 +1,10 @@
 /* A process's part in a cluster: joining it, leaving it, waiting for its end.
  *
- * Owns struct exo_cluster; cluster_impl.h says which file and thread each part of it belongs to, and what the lock guards. Read next:
- * cluster_head.c (the connection to the head), cluster_known.c (what the head knows of this process), cluster_names.c and
- * cluster_reach.c (actors elsewhere), cluster_spawn.c (making them), cluster_keeper.c (the thread), cluster_ops.c (what the runtime
- * asks for); then remote.c (calls), head.c. */
+ * Owns struct exo_cluster; cluster_impl.h says which file and thread each member belongs to, and
+ * what the lock guards. Read next: cluster_head.c (the connection to the head), cluster_known.c
+ * (the actors that the head knows of this process), cluster_names.c and cluster_reach.c (actors
+ * elsewhere), cluster_spawn.c (making them), cluster_keeper.c (the thread), cluster_ops.c (the
+ * runtime's requests); then remote.c (calls), head.c. */
 #include <exogym/cluster.h>
 
 #include <stdio.h>
@@ -34,7 +35,8 @@ exo_cluster_wait_until_locked(exo_cluster *c, exo_time until)
     exo_time left = until - exo_cluster_now();
     left = left < 0 ? 0 : left > 10 * EXO_SECOND ? 10 * EXO_SECOND : left;
     exo_time when = (exo_time)at.tv_sec * EXO_SECOND + at.tv_nsec + left;
-    at = (struct timespec){.tv_sec = (time_t)(when / EXO_SECOND), .tv_nsec = (long)(when % EXO_SECOND)};
+    at = (struct timespec){.tv_sec = (time_t)(when / EXO_SECOND),
+                           .tv_nsec = (long)(when % EXO_SECOND)};
     pthread_cond_timedwait(&c->changed, &c->lock, &at);
 }
 
@@ -43,7 +45,8 @@ exo_cluster_set_name(exo_cluster *c, const char *name)
 {
     struct name *n;
     pthread_mutex_lock(&c->lock);
-    LL_FOREACH (c->names, n) /* it has had it before? */
+    /* a name that the process had before is used again */
+    LL_FOREACH (c->names, n)
         if (strcmp(n->text, name) == 0)
             break;
     if (n)
@@ -56,7 +59,7 @@ exo_cluster_set_name(exo_cluster *c, const char *name)
     return n != NULL;
 }
 
-/* --- What head and worker ask for --------------------------------------------------------------------------------- */
+/* --- Requests of head and worker -------------------------------------------------------------- */
 
 static void
 end_process(void *context)
@@ -90,17 +93,18 @@ is_key(void *context, const char *name)
     return c->place.allowed && exo_allow_list_names(c->place.allowed, name);
 }
 
-/* --- Joining and leaving ------------------------------------------------------------------------------------------ */
+/* --- Joining and leaving ---------------------------------------------------------------------- */
 
 static void
 record_process(exo_cluster *c, const char *what)
 {
     char detail[256];
-    snprintf(detail, sizeof detail, "%s: exogym %s, %s of the cluster %s, process %d, %s", what, EXO_VERSION,
-             c->role == EXO_ROLE_HEAD ? "head" : "worker", c->place.cluster, (int)getpid(),
-             c->place.has_keys ? "with keys" : "without keys");
-    exo_audit_add(c->audit, &(exo_audit_record){
-                                .event = EXO_AUDIT_PROCESS, .subject = exo_cluster_node_name(c), .detail = detail});
+    snprintf(detail, sizeof detail, "%s: exogym %s, %s of the cluster %s, process %d, %s", what,
+             EXO_VERSION, c->role == EXO_ROLE_HEAD ? "head" : "worker", c->place.cluster,
+             (int)getpid(), c->place.has_keys ? "with keys" : "without keys");
+    exo_audit_add(c->audit, &(exo_audit_record){.event = EXO_AUDIT_PROCESS,
+                                                .subject = exo_cluster_node_name(c),
+                                                .detail = detail});
 }
 
 static exo_status
@@ -139,12 +143,14 @@ open_net(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
         const char *bound = exo_net_endpoint(exo_remote_net(c->remote), i);
         char address[EXO_CLUSTER_PLACE_PATH + 256];
         exo_cluster_place_public(&c->place, opts, bound, address, sizeof address);
-        at += (size_t)snprintf(c->address + at, sizeof c->address - at, "%s%s", at ? " " : "", address);
+        at += (size_t)snprintf(c->address + at, sizeof c->address - at, "%s%s", at ? " " : "",
+                               address);
     }
     return at < sizeof c->address ? EXO_OK : exo_fail(err, EXO_INVAL, "the addresses are too long");
 }
 
-/* What the process is made of has died: without it the process is of no use, and whoever supervises it is to know. */
+/* The head's or worker's actor of this process has died. The process is of no use without it, so
+ * exo_cluster_wait reports it to the process's supervisor. */
 static void
 system_died(void *context, uint64_t tag, exo_future *future)
 {
@@ -245,20 +251,23 @@ fail_no_head(const exo_cluster *c, const exo_err *reason, exo_err *err)
 {
     const char *unresolved;
     if (!exo_cluster_place_resolves(c->place.head, &unresolved))
-        return exo_fail(err, EXO_TIMEOUT,
-                        "no head can be reached: the name of the host in '%.200s' cannot be resolved: %s",
-                        c->place.head, unresolved);
-    return exo_fail(err, EXO_TIMEOUT, "no head can be reached (%.200s): start one with `exogym-head`", reason->text);
+        return exo_fail(
+            err, EXO_TIMEOUT,
+            "no head can be reached: the name of the host in '%.200s' cannot be resolved: %s",
+            c->place.head, unresolved);
+    return exo_fail(err, EXO_TIMEOUT,
+                    "no head can be reached (%.200s): start one with `exogym-head`", reason->text);
 }
 
-/* Tries until the deadline: the head may be starting. */
+/* Tries until the deadline, because the head may be starting. */
 static exo_status
 find_head(exo_cluster *c, exo_time deadline, exo_err *err)
 {
     exo_status st;
     exo_err reason = {0};
     unsigned late = 0;
-    while ((st = exo_cluster_meet_head(c, exo_cluster_patience(c, late), deadline, &reason)) == EXO_TIMEOUT ||
+    while ((st = exo_cluster_meet_head(c, exo_cluster_patience(c, late), deadline, &reason)) ==
+               EXO_TIMEOUT ||
            st == EXO_PEER_LOST) {
         if (exo_cluster_now() + RETRY / 10 >= deadline)
             return fail_no_head(c, &reason, err);
@@ -270,7 +279,8 @@ find_head(exo_cluster *c, exo_time deadline, exo_err *err)
     return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text);
 }
 
-/* Ends what this folder put into the runtime, which is the caller's to use on or to close. */
+/* Stops the actors that this folder put into the runtime. The runtime is the caller's, to use on or
+ * to close. */
 static void
 stop_own(exo_cluster *c)
 {
@@ -282,7 +292,8 @@ stop_own(exo_cluster *c)
 }
 
 exo_status
-exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts *opts, exo_time deadline, exo_err *err)
+exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts *opts,
+                 exo_time deadline, exo_err *err)
 {
     exo_cluster *c = exo_calloc(1, sizeof *c);
     if (!c)
@@ -309,14 +320,16 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
         st = start_head(c, opts, err);
     if (st == EXO_OK && opts->role == EXO_ROLE_WORKER)
         st = start_worker(c, err);
-    if (st == EXO_OK && opts->role == EXO_ROLE_WORKER && opts->log && strlen(opts->log) < sizeof c->log_path) {
+    if (st == EXO_OK && opts->role == EXO_ROLE_WORKER && opts->log &&
+        strlen(opts->log) < sizeof c->log_path) {
         snprintf(c->log_path, sizeof c->log_path, "%s", opts->log);
         c->log_file = exo_cluster_open_log(opts->log);
     }
     if (st == EXO_OK)
         exo_runtime_set_remote(runtime, &exo_cluster_ops, c);
+    /* only now, when all actors that others call exist; finding the head needs it */
     if (st == EXO_OK)
-        st = exo_remote_start(c->remote, err); /* when all is there that others ask for; finding the head needs it */
+        st = exo_remote_start(c->remote, err);
     if (st == EXO_OK && opts->role != EXO_ROLE_HEAD)
         st = find_head(c, deadline, err);
     if (st == EXO_OK) {
@@ -351,8 +364,9 @@ exo_cluster_leave(exo_cluster *c)
         pthread_mutex_lock(&c->lock);
         bool there = c->head.id != 0;
         pthread_mutex_unlock(&c->lock);
-        if (there && exo_cluster_call_head(c, "gone", &info.base, false, exo_deadline(exo_clock_real(), EXO_SECOND),
-                                           &future, &reply, NULL) == EXO_OK)
+        if (there && exo_cluster_call_head(c, "gone", &info.base, false,
+                                           exo_deadline(exo_clock_real(), EXO_SECOND), &future,
+                                           &reply, NULL) == EXO_OK)
             exo_future_drop(&future);
     }
     pthread_mutex_lock(&c->lock);
@@ -360,7 +374,8 @@ exo_cluster_leave(exo_cluster *c)
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
     exo_retrier_stop(c->retrier);
-    exo_remote_close(c->remote); /* before the threads are waited for, which may wait for a reply */
+    /* before the threads are joined, because they may wait for a reply */
+    exo_remote_close(c->remote);
     if (c->has_keeper)
         pthread_join(c->keeper, NULL);
     c->has_keeper = false;
@@ -395,7 +410,7 @@ exo_cluster_free(exo_cluster **cluster)
     exo_free(c);
 }
 
-/* --- Looking ------------------------------------------------------------------------------------------------------ */
+/* --- Looking ---------------------------------------------------------------------------------- */
 
 exo_runtime *
 exo_cluster_runtime(const exo_cluster *cluster)
@@ -406,7 +421,7 @@ exo_cluster_runtime(const exo_cluster *cluster)
 const char *
 exo_cluster_node_name(const exo_cluster *cluster)
 {
-    exo_cluster *c = (exo_cluster *)(uintptr_t)cluster; /* for its lock */
+    exo_cluster *c = (exo_cluster *)(uintptr_t)cluster; /* only to take its lock */
     pthread_mutex_lock(&c->lock);
     const char *name = c->names->text;
     pthread_mutex_unlock(&c->lock);
@@ -439,10 +454,11 @@ exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_er
         exo_cluster_wait_until_locked(cluster, until);
     }
     pthread_mutex_unlock(&cluster->lock);
-    return st == EXO_FAILED      ? exo_fail(err, st, "%s", cluster->broken)
-           : st == EXO_PEER_LOST ? exo_fail(err, st, "the head at %s did not come back", cluster->place.head)
-           : st == EXO_CLOSED    ? exo_fail(err, st, "this process was told to end")
-                                 : exo_fail(err, st, "nothing happened");
+    return st == EXO_FAILED ? exo_fail(err, st, "%s", cluster->broken)
+           : st == EXO_PEER_LOST
+               ? exo_fail(err, st, "the head at %s did not come back", cluster->place.head)
+           : st == EXO_CLOSED ? exo_fail(err, st, "this process was told to end")
+                              : exo_fail(err, st, "nothing happened");
 }
 
 void

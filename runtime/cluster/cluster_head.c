@@ -1,7 +1,8 @@
-/* The connection to the head: meeting it, calling it, losing it. What the head does with a call: head.c.
+/* The connection to the head: meeting it, calling it, losing it. head.c has the other side.
  *
- * Owns `head`, `head_peer` and `head_lost`, under the cluster's lock. They are set when the process has registered (cluster_known.c), by
- * who joins or by the keeper, and cleared when the net says that the connection is lost, on its thread. */
+ * Owns `head`, `head_peer` and `head_lost`, under the cluster's lock. They are set once the process
+ * has registered (cluster_known.c), by the joining thread or by the keeper. When the connection is
+ * lost, the thread that drives the net clears them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,13 +13,15 @@
 #include "cluster/quota.h"
 
 enum {
-    MARGIN =
-        64 << 10 /* the head tells a worker more of an actor than it is told, and the worker tells that a new head */
+    /* A worker gets more about an actor than the driver sent to the head, and must be able to tell
+     * a new head all of it. */
+    MARGIN = 64 << 10
 };
 
-#define SWEEP (2 * EXO_SECOND) /* after which what a lost process left is looked for */
+/* wait before the keeper looks for the files of a lost process */
+#define SWEEP (2 * EXO_SECOND)
 
-/* --- Calls to the head -------------------------------------------------------------------------------------------- */
+/* --- Calls to the head ------------------------------------------------------------------------ */
 
 exo_status
 exo_cluster_head(exo_cluster *c, exo_time deadline, exo_ref *out, exo_err *err)
@@ -38,8 +41,9 @@ exo_cluster_head(exo_cluster *c, exo_time deadline, exo_ref *out, exo_err *err)
 }
 
 exo_status
-exo_cluster_call_head(exo_cluster *c, const char *method, const ProtobufCMessage *args, bool again, exo_time deadline,
-                      exo_future **future, const exo_payload **reply, exo_err *err)
+exo_cluster_call_head(exo_cluster *c, const char *method, const ProtobufCMessage *args, bool again,
+                      exo_time deadline, exo_future **future, const exo_payload **reply,
+                      exo_err *err)
 {
     for (;;) {
         exo_ref head;
@@ -50,9 +54,10 @@ exo_cluster_call_head(exo_cluster *c, const char *method, const ProtobufCMessage
         if (args && (st = exo_message_pack(&packed, args)) != EXO_OK)
             return exo_fail(err, st, "no memory to call the head");
         if (packed.size > EXO_MAX_CONTROL - MARGIN) {
-            st = exo_fail(err, EXO_INVAL,
-                          "the head takes %d bytes at most, and '%s' needs %zu: give large data as an object",
-                          EXO_MAX_CONTROL - MARGIN, method, packed.size);
+            st = exo_fail(
+                err, EXO_INVAL,
+                "the head takes %d bytes at most, and '%s' needs %zu: give large data as an object",
+                EXO_MAX_CONTROL - MARGIN, method, packed.size);
             exo_payload_release(&packed);
             return st;
         }
@@ -66,7 +71,8 @@ exo_cluster_call_head(exo_cluster *c, const char *method, const ProtobufCMessage
             exo_future_drop(future);
         if (st != EXO_PEER_LOST || (sent && !again) || exo_cluster_now() >= deadline)
             return st;
-        pthread_mutex_lock(&c->lock); /* the loss may not have come to us yet */
+        /* the loss may not have reached this thread yet */
+        pthread_mutex_lock(&c->lock);
         if (c->head.id == head.id)
             exo_cluster_wait_until_locked(c, exo_cluster_now() + EXO_MS);
         pthread_mutex_unlock(&c->lock);
@@ -84,7 +90,7 @@ exo_cluster_tell_head(exo_cluster *c, const char *method, const ProtobufCMessage
            exo_send(c->runtime, head, method, packed, INT64_MAX, NULL) == EXO_OK;
 }
 
-/* --- The connection ----------------------------------------------------------------------------------------------- */
+/* --- The connection --------------------------------------------------------------------------- */
 
 static bool
 is_near(const char *address)
@@ -125,11 +131,13 @@ exo_cluster_meet_head(exo_cluster *c, exo_time patience, exo_time deadline, exo_
         return exo_fail(err, EXO_TIMEOUT, "there is no head at %s", address);
     if (keyed && !c->place.keys_for_local)
         return exo_fail(err, EXO_INVAL,
-                        "the head at %s wants keys of processes of this host, too: start again, with --keys-for-local",
+                        "the head at %s wants keys of processes of this host, too: start again, "
+                        "with --keys-for-local",
                         address);
     const char *key = c->place.head_key[0] && (!near || keyed) ? c->place.head_key : NULL;
     exo_time until = exo_cluster_now() + patience;
-    exo_status st = exo_net_connect_while(exo_remote_net(c->remote), address, key, until < deadline ? until : deadline,
+    exo_status st = exo_net_connect_while(exo_remote_net(c->remote), address, key,
+                                          until < deadline ? until : deadline,
                                           near ? is_there : NULL, &peer, err);
     if (st == EXO_OK)
         st = exo_remote_system(c->remote, peer, "head", &head, err);
@@ -151,7 +159,7 @@ exo_cluster_meet_head(exo_cluster *c, exo_time patience, exo_time deadline, exo_
         exo_peer_lose(exo_remote_net(c->remote), peer, "registering failed");
     }
     if (st == EXO_OK)
-        exo_cluster_tell_deaths(c); /* those since it was told what lives */
+        exo_cluster_tell_deaths(c); /* deaths since the actors were listed for the registration */
     exo_peer_drop(&peer);
     return st;
 }
@@ -172,9 +180,13 @@ on_lost(void *context, exo_peer *peer, const char *cause)
     }
     pthread_mutex_unlock(&c->lock);
     if (was_head && !closing && c->role != EXO_ROLE_GUEST)
-        EXO_LOG(WARN, CLUSTER, "head=%s lost: %s; waiting for it to come back", c->place.head, cause);
-    exo_peer *other = c->role == EXO_ROLE_HEAD && !closing ? exo_remote_peer(c->remote, exo_peer_node(peer)) : NULL;
-    bool gone = !other; /* else it is there again, over another connection */
+        EXO_LOG(WARN, CLUSTER, "head=%s lost: %s; waiting for it to come back", c->place.head,
+                cause);
+    exo_peer *other = c->role == EXO_ROLE_HEAD && !closing
+                          ? exo_remote_peer(c->remote, exo_peer_node(peer))
+                          : NULL;
+    /* otherwise the process is connected again, over another connection */
+    bool gone = !other;
     exo_peer_drop(&other);
     if (c->role == EXO_ROLE_HEAD && !closing && gone) {
         Exo__Cluster__NodeInfo info = EXO__CLUSTER__NODE_INFO__INIT;
@@ -191,16 +203,17 @@ exo_cluster_forsake_head(exo_cluster *c, const char *cause)
 {
     pthread_mutex_lock(&c->lock);
     if (!c->forsaken[0])
-        snprintf(c->forsaken, sizeof c->forsaken, "%s", cause && *cause ? cause : "the head has ended");
+        snprintf(c->forsaken, sizeof c->forsaken, "%s",
+                 cause && *cause ? cause : "the head has ended");
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
 }
 
-/* --- What people ask it ------------------------------------------------------------------------------------------- */
+/* --- Requests of users ------------------------------------------------------------------------ */
 
 exo_status
-exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name, const char *name, const char *cause,
-                    exo_time deadline, bool *given_up, exo_err *err)
+exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name, const char *name,
+                    const char *cause, exo_time deadline, bool *given_up, exo_err *err)
 {
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
@@ -208,7 +221,8 @@ exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name, const char
     args.space = exo_pb_text(namespace_name ? namespace_name : "default");
     args.name = exo_pb_text(name);
     args.cause = exo_pb_text(cause);
-    exo_status st = exo_cluster_call_head(cluster, "give_up", &args.base, false, deadline, &future, &reply, err);
+    exo_status st = exo_cluster_call_head(cluster, "give_up", &args.base, false, deadline, &future,
+                                          &reply, err);
     if (st != EXO_OK)
         return st;
     Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
@@ -219,18 +233,20 @@ exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name, const char
 }
 
 exo_status
-exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name, exo_time deadline, char **text,
-                exo_err *err)
+exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name,
+                exo_time deadline, char **text, exo_err *err)
 {
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
     Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
     args.space = exo_pb_text(namespace_name ? namespace_name : "default");
     args.name = exo_pb_text(name);
-    exo_status st = exo_cluster_call_head(cluster, "why", &args.base, true, deadline, &future, &reply, err);
+    exo_status st =
+        exo_cluster_call_head(cluster, "why", &args.base, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
-    *text = exo_calloc(1, reply->size + 1); /* it ends where the reply does, whether that says so or not */
+    /* terminated here, because the reply may lack its 0 */
+    *text = exo_calloc(1, reply->size + 1);
     if (*text && reply->size > 0)
         memcpy(*text, reply->data, reply->size);
     exo_future_drop(&future);

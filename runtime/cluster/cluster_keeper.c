@@ -1,5 +1,6 @@
-/* The keeper: a thread that does what takes time and comes of itself. It connects to a head that is away, wakes a head's timers, cleans up
- * after killed processes, and passes lines of the log on.
+/* The keeper: a thread for slow and periodic work. It reconnects to a head that is away, runs a
+ * head's timers, cleans up after killed processes, passes lines of the log on to the head, and
+ * tells it what others hold of this process.
  *
  * Owns `log_file` while it runs. Read next: cluster_head.c. */
 #include <fcntl.h>
@@ -21,7 +22,7 @@ exo_cluster_wake_keeper(void *context)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Removes what a killed process left in the folder. */
+/* Removes the sockets of killed processes from the cluster's folder. */
 static void
 clean_up(exo_cluster *c)
 {
@@ -45,12 +46,14 @@ exo_cluster_open_log(const char *path)
     return file;
 }
 
-/* Goes on to the file that has the log's name by now; false: it is the same one. */
+/* Changes to the file that has the log's name now. False: it is the same one, or it cannot be
+ * opened. */
 static bool
 follow_log(exo_cluster *c)
 {
     struct stat ours, named;
-    if (fstat(c->log_file, &ours) != 0 || lstat(c->log_path, &named) != 0 || ours.st_ino == named.st_ino)
+    if (fstat(c->log_file, &ours) != 0 || lstat(c->log_path, &named) != 0 ||
+        ours.st_ino == named.st_ino)
         return false;
     int file = exo_cluster_open_log(c->log_path);
     if (file < 0)
@@ -65,13 +68,14 @@ pass_log_on(exo_cluster *c)
 {
     char text[16384];
     pthread_mutex_lock(&c->lock);
-    bool away = !c->head.id; /* its lines wait in the file */
+    bool away = !c->head.id; /* meanwhile the lines wait in the file */
     pthread_mutex_unlock(&c->lock);
     while (c->log_file >= 0 && !away) {
         ssize_t got = read(c->log_file, text, sizeof text - 1);
         text[got > 0 ? got : 0] = 0;
         char *end = strrchr(text, '\n');
-        if (end) { /* what follows is not all there yet */
+        /* the text after it is an incomplete line */
+        if (end) {
             lseek(c->log_file, end + 1 - text - got, SEEK_CUR);
             end[1] = 0;
         } else if (got < (ssize_t)sizeof text - 1) {
@@ -88,7 +92,8 @@ pass_log_on(exo_cluster *c)
     }
 }
 
-/* Tells the head what others hold of this process; nothing, if it was nothing the last time, too. *told: whether it was something. */
+/* Tells the head what others hold of this process, unless that is nothing, and was nothing the last
+ * time. *told: whether it was something. */
 static void
 tell_held(exo_cluster *c, bool *told)
 {
@@ -141,8 +146,9 @@ exo_cluster_keep(void *argument)
         bool away = !c->head.id && !c->forsaken[0] && c->role != EXO_ROLE_GUEST;
         pthread_mutex_unlock(&c->lock);
         if (away) {
-            exo_status st = exo_cluster_meet_head(c, exo_cluster_patience(c, late),
-                                                  exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT), &err);
+            exo_status st =
+                exo_cluster_meet_head(c, exo_cluster_patience(c, late),
+                                      exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT), &err);
             late = st == EXO_TIMEOUT && exo_cluster_is_head_there(c) ? late + 1 : 0;
         }
         if (c->role == EXO_ROLE_HEAD) {
@@ -150,7 +156,8 @@ exo_cluster_keep(void *argument)
             clean_up(c);
         }
         pass_log_on(c);
-        if ((c->role == EXO_ROLE_WORKER || c->role == EXO_ROLE_DRIVER) && exo_cluster_now() >= tell_at) {
+        if ((c->role == EXO_ROLE_WORKER || c->role == EXO_ROLE_DRIVER) &&
+            exo_cluster_now() >= tell_at) {
             tell_held(c, &told);
             tell_at = exo_cluster_now() + EXO_SECOND;
         }

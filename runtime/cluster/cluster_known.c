@@ -1,8 +1,9 @@
-/* The actors of this process that the head knows: those that it had made here, and those that claimed a name. They are noted here until
- * the head has been told of their deaths, and it is told of all of them whenever the process registers.
+/* The actors of this process that the head knows: those that it had made here, and those with a
+ * claimed name. They are noted here until the head has been told of their deaths, and listed for
+ * the head whenever the process registers.
  *
- * Owns `known`, `deaths` and `num_told`, under the cluster's lock. Read next: cluster_head.c (how it is told), head_lives.c (what it does
- * then). */
+ * Owns `known`, `deaths` and `num_told`, under the cluster's lock. Read next: cluster_head.c (calls
+ * to the head), head_lives.c (what the head does with a death). */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -15,20 +16,21 @@
 #include "cluster/quota.h"
 
 enum {
-    PART_BYTES = 128 << 10 /* of one Register, about */
+    PART_BYTES = 128 << 10 /* of one Register message, about */
 };
 
 /* An actor of this process that the head knows. */
 struct known {
     uint64_t id, key, incarnation;
     Exo__Cluster__Spawn *spec; /* owned */
-    char *cause;               /* of one that died; may be NULL */
+    char *cause;               /* of a dead one; may be NULL */
     bool failure;
-    struct known *next; /* of those that died */
+    struct known *next; /* among the dead ones */
     UT_hash_handle hh;
 };
 
-/* Set when this thread is about to make an actor for the head, which has its name already. */
+/* True while this thread makes an actor for the head, which already has the actor's name. Owner:
+ * this thread. */
 static _Thread_local bool made_for_head;
 
 static void
@@ -41,7 +43,8 @@ free_known(struct known *k)
     exo_free(k);
 }
 
-/* Only if the head was told what lives here exactly `told` times: later it has heard that the actor does not. */
+/* told, if not NULL: adds the note only if num_told still has this value. Otherwise a registration
+ * since then listed the actors without this one, and the head takes it for dead. */
 static bool
 remember_if(exo_cluster *c, struct known *k, const uint64_t *told)
 {
@@ -55,10 +58,11 @@ remember_if(exo_cluster *c, struct known *k, const uint64_t *told)
     return in_time;
 }
 
-/* An actor of this process that the head knows, made from `spec`. */
+/* Notes an actor of this process, made from `spec`. False: too late, see remember_if. Without
+ * memory the actor stays unknown. */
 static bool
-remember(exo_cluster *c, uint64_t id, uint64_t key, uint64_t incarnation, const Exo__Cluster__Spawn *spec,
-         const uint64_t *told)
+remember(exo_cluster *c, uint64_t id, uint64_t key, uint64_t incarnation,
+         const Exo__Cluster__Spawn *spec, const uint64_t *told)
 {
     Exo__Cluster__Spawn kept = *spec;
     struct known *k = exo_calloc(1, sizeof *k);
@@ -89,7 +93,7 @@ exo_cluster_forget_known(exo_cluster *c)
     }
 }
 
-/* --- Deaths ------------------------------------------------------------------------------------------------------- */
+/* --- Deaths ----------------------------------------------------------------------------------- */
 
 void
 exo_cluster_tell_deaths(exo_cluster *c)
@@ -122,7 +126,8 @@ exo_cluster_tell_deaths(exo_cluster *c)
 }
 
 void
-exo_cluster_died(void *context, const char *space, const char *name, exo_ref actor, const char *cause, bool failure)
+exo_cluster_died(void *context, const char *space, const char *name, exo_ref actor,
+                 const char *cause, bool failure)
 {
     exo_cluster *c = context;
     struct known *k = NULL;
@@ -145,19 +150,21 @@ exo_cluster_died(void *context, const char *space, const char *name, exo_ref act
         exo_cluster_tell_deaths(c);
 }
 
-/* --- Actors that were made without the head ----------------------------------------------------------------------- */
+/* --- Actors that were made without the head --------------------------------------------------- */
 
-/* Claims the name and notes it. *noted is false if this process registered meanwhile, without the actor: then the head may have taken the
- * name back. */
+/* Claims the name and notes the actor. *noted is false if this process registered meanwhile,
+ * without the actor: the head may then have taken the name back. */
 static exo_status
-claim_once(exo_cluster *c, const Exo__Cluster__Name *args, exo_time deadline, bool *noted, exo_err *err)
+claim_once(exo_cluster *c, const Exo__Cluster__Name *args, exo_time deadline, bool *noted,
+           exo_err *err)
 {
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
     pthread_mutex_lock(&c->lock);
     const uint64_t told = c->num_told;
     pthread_mutex_unlock(&c->lock);
-    exo_status st = exo_cluster_call_head(c, "claim", &args->base, true, deadline, &future, &reply, err);
+    exo_status st =
+        exo_cluster_call_head(c, "claim", &args->base, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
     *noted = true;
@@ -181,7 +188,7 @@ exo_cluster_claim(void *context, const char *space, const char *name, exo_ref ac
 {
     exo_cluster *c = context;
     bool known = made_for_head, noted = false, asked = false;
-    made_for_head = false; /* what its `start` makes is not */
+    made_for_head = false; /* further actors, made by its `start`, are not made for the head */
     if (known || c->role == EXO_ROLE_GUEST)
         return EXO_OK;
     Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
@@ -193,13 +200,14 @@ exo_cluster_claim(void *context, const char *space, const char *name, exo_ref ac
     exo_status st = EXO_OK;
     while (st == EXO_OK && !noted) {
         st = claim_once(c, &args, deadline, &noted, err);
-        if (st == EXO_EXISTS && !asked && (asked = true, exo_cluster_is_free_again(c, space, name, deadline)))
+        if (st == EXO_EXISTS && !asked &&
+            (asked = true, exo_cluster_is_free_again(c, space, name, deadline)))
             st = EXO_OK;
     }
     return st;
 }
 
-/* --- Actors that the head had made here --------------------------------------------------------------------------- */
+/* --- Actors that the head had made here ------------------------------------------------------- */
 
 void
 exo_cluster_making(void *context, bool begins, const Exo__Cluster__Spawn *spec, exo_ref actor)
@@ -211,7 +219,7 @@ exo_cluster_making(void *context, bool begins, const Exo__Cluster__Spawn *spec, 
         return;
     remember(c, actor.id, spec->key, spec->incarnation, spec, NULL);
     if (exo_cause(c->runtime, actor, cause, sizeof cause) == EXO_OK)
-        exo_cluster_died(c, NULL, NULL, actor, cause, true); /* before we knew it */
+        exo_cluster_died(c, NULL, NULL, actor, cause, true); /* it died before it was noted */
 }
 
 exo_ref
@@ -242,7 +250,7 @@ exo_cluster_made_from(void *context, exo_ref actor, char space[256], char owner[
     return k != NULL;
 }
 
-/* --- Registering -------------------------------------------------------------------------------------------------- */
+/* --- Registering ------------------------------------------------------------------------------ */
 
 static void
 describe_known(const struct known *k, Exo__Cluster__Actor *out)
@@ -259,7 +267,7 @@ describe_known(const struct known *k, Exo__Cluster__Actor *out)
     out->spec = k->spec;
 }
 
-/* What this process's actors are, for a head that may not know. */
+/* Lists the living and dead actors of this process. */
 static size_t
 list_known_locked(exo_cluster *c, Exo__Cluster__Actor *infos, Exo__Cluster__Actor **list)
 {
@@ -277,7 +285,7 @@ list_known_locked(exo_cluster *c, Exo__Cluster__Actor *infos, Exo__Cluster__Acto
     return count;
 }
 
-/* Ends what the head takes for dead: it may have made another one in its place. */
+/* Ends actors that the head has declared dead, because it may have made others in their place. */
 static void
 end_fenced(exo_cluster *c, const uint64_t *ids, size_t count)
 {
@@ -285,19 +293,21 @@ end_fenced(exo_cluster *c, const uint64_t *ids, size_t count)
         struct known *k = NULL;
         pthread_mutex_lock(&c->lock);
         HASH_FIND(hh, c->known, &ids[i], sizeof ids[i], k);
+        /* the head need not be told of this death */
         if (k)
-            HASH_DEL(c->known, k); /* its death is no news */
+            HASH_DEL(c->known, k);
         pthread_mutex_unlock(&c->lock);
         if (k)
-            exo_kill(c->runtime, (exo_ref){.id = k->id}, "its node was lost for a time, and it was taken for dead",
-                     NULL);
+            exo_kill(c->runtime, (exo_ref){.id = k->id},
+                     "its node was lost for a time, and it was taken for dead", NULL);
         free_known(k);
     }
 }
 
-/* Says which part of the actors it tells of; the reply's orders are followed. */
+/* Sends one part, takes the name that the head gives, and ends the actors that the reply lists. */
 static exo_status
-register_part(exo_cluster *c, exo_ref head, const Exo__Cluster__Register *m, exo_time deadline, exo_err *err)
+register_part(exo_cluster *c, exo_ref head, const Exo__Cluster__Register *m, exo_time deadline,
+              exo_err *err)
 {
     exo_payload packed = {0};
     exo_future *future = NULL;
@@ -309,7 +319,8 @@ register_part(exo_cluster *c, exo_ref head, const Exo__Cluster__Register *m, exo
     if (st == EXO_OK)
         st = exo_wait(future, deadline, &reply, err);
     Exo__Cluster__RegisterReply *answer =
-        st == EXO_OK ? EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply) : NULL;
+        st == EXO_OK ? EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply)
+                     : NULL;
     if (answer) {
         if (answer->name[0])
             exo_cluster_set_name(c, answer->name);
@@ -320,10 +331,10 @@ register_part(exo_cluster *c, exo_ref head, const Exo__Cluster__Register *m, exo
     return st;
 }
 
-/* In as many parts as are needed: the head takes EXO_MAX_CONTROL bytes at once. */
+/* Registers in as many parts as needed, because the head takes EXO_MAX_CONTROL bytes at once. */
 static exo_status
-register_parts(exo_cluster *c, exo_ref head, Exo__Cluster__Register *m, Exo__Cluster__Actor **actors, size_t count,
-               exo_time deadline, exo_err *err)
+register_parts(exo_cluster *c, exo_ref head, Exo__Cluster__Register *m,
+               Exo__Cluster__Actor **actors, size_t count, exo_time deadline, exo_err *err)
 {
     exo_status st = EXO_OK;
     size_t at = 0;
@@ -341,17 +352,20 @@ register_parts(exo_cluster *c, exo_ref head, Exo__Cluster__Register *m, Exo__Clu
     return st;
 }
 
-/* A copy of what there is to tell: while it is told, actors die and others are made. NULL: no memory, or nothing. */
+/* Copies the list of actors, because actors die and others are made while it is sent. NULL: no
+ * memory. */
 static Exo__Cluster__Actor **
 copy_known(exo_cluster *c, size_t *count, bool *failed)
 {
     const struct known *death;
     size_t most = 0, copied = 0;
-    pthread_mutex_lock(&c->lock); /* the texts of `known` are used */
+    /* held for all of it, because infos and list borrow texts of `known` */
+    pthread_mutex_lock(&c->lock);
     LL_COUNT(c->deaths, death, most);
     most += HASH_COUNT(c->known);
     Exo__Cluster__Actor *infos = exo_calloc(most + 1, sizeof *infos);
-    Exo__Cluster__Actor **list = exo_calloc(most + 1, sizeof *list), **copies = exo_calloc(most + 1, sizeof *copies);
+    Exo__Cluster__Actor **list = exo_calloc(most + 1, sizeof *list),
+                        **copies = exo_calloc(most + 1, sizeof *copies);
     *failed = !infos || !list || !copies;
     *count = *failed ? 0 : list_known_locked(c, infos, list);
     if (!*failed)
@@ -369,7 +383,8 @@ exo_status
 exo_cluster_register(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *err)
 {
     Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
-    Exo__Cluster__Resource resources[EXO_CLUSTER_PLACE_RESOURCES], *resource_list[EXO_CLUSTER_PLACE_RESOURCES];
+    Exo__Cluster__Resource resources[EXO_CLUSTER_PLACE_RESOURCES],
+        *resource_list[EXO_CLUSTER_PLACE_RESOURCES];
     m.node = exo_net_node(exo_remote_net(c->remote));
     m.name = exo_pb_text(exo_cluster_node_name(c));
     m.endpoint = c->address;

@@ -1,21 +1,24 @@
-/* Actors by name: asking the head, and what to make of its answer when we know of a death before it does. Claiming a name: cluster_known.c.
+/* Actors by name: asks the head, and checks its answer against deaths that this process may have
+ * seen first. Claiming a name: cluster_known.c.
  *
- * Keeps nothing. Read next: cluster_reach.c (a reference from what the head says). */
+ * Keeps nothing. Read next: cluster_reach.c (a reference from the head's description). */
 #include "cluster/cluster_impl.h"
 
-#define HEARSAY (2 * EXO_SECOND) /* after which the head has heard of a death that we know of */
+/* the time within which the head hears of a death that this process knows */
+#define HEARSAY (2 * EXO_SECOND)
 
-/* How the head is asked for a name. */
+/* One question to the head. */
 struct search {
     const char *space, *name;
-    exo_actor_id dead; /* a life that is known to be over: the head waits until it has heard of that, too */
-    bool at_once;      /* it does not wait for one that is about to live */
+    /* a life known to be over: the head's answer waits until the head has heard of its end */
+    exo_actor_id dead;
+    bool at_once; /* the head answers at once, even if the actor is about to live */
 };
 
-/* *where is the life that the head gave, also if it cannot be reached (PEER_LOST). */
+/* *where becomes the life that the head gave, even if its process cannot be reached (PEER_LOST). */
 static exo_status
-find_life(exo_cluster *c, const struct search *search, exo_time deadline, exo_actor_id *where, exo_ref *out,
-          exo_err *err)
+find_life(exo_cluster *c, const struct search *search, exo_time deadline, exo_actor_id *where,
+          exo_ref *out, exo_err *err)
 {
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
@@ -26,7 +29,8 @@ find_life(exo_cluster *c, const struct search *search, exo_time deadline, exo_ac
     args.id = search->dead.id;
     args.at_once = search->at_once;
     *where = (exo_actor_id){0};
-    exo_status st = exo_cluster_call_head(c, "find", &args.base, true, deadline, &future, &reply, err);
+    exo_status st =
+        exo_cluster_call_head(c, "find", &args.base, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
     Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
@@ -39,18 +43,22 @@ find_life(exo_cluster *c, const struct search *search, exo_time deadline, exo_ac
     return st;
 }
 
-/* We may have heard of a death before the head has: of the actor's, or, as its place cannot be reached, of its process's. */
+/* Whether this process has seen a death that the head may not know: the actor's, or its process's,
+ * which cannot be reached. */
 static bool
-is_over(exo_cluster *c, exo_status found, exo_ref actor, const exo_actor_id *where, exo_time deadline)
+is_over(exo_cluster *c, exo_status found, exo_ref actor, const exo_actor_id *where,
+        exo_time deadline)
 {
     if (found == EXO_PEER_LOST)
         return where->node != 0;
     return found == EXO_OK && exo_remote_is_suspect(c->remote, actor) &&
-           exo_call_wait(c->runtime, actor, "ping", (exo_payload){0}, deadline, NULL, NULL) == EXO_PEER_LOST;
+           exo_call_wait(c->runtime, actor, "ping", (exo_payload){0}, deadline, NULL, NULL) ==
+               EXO_PEER_LOST;
 }
 
 static exo_status
-find(exo_cluster *c, const char *space, const char *name, exo_time deadline, exo_ref *out, exo_err *err)
+find(exo_cluster *c, const char *space, const char *name, exo_time deadline, exo_ref *out,
+     exo_err *err)
 {
     struct search search = {.space = space, .name = name};
     exo_actor_id where;
@@ -62,7 +70,8 @@ find(exo_cluster *c, const char *space, const char *name, exo_time deadline, exo
         bool reached = st == EXO_OK;
         search.dead = where;
         st = find_life(c, &search, reached ? deadline : patience, &where, out, &reason);
-        if (!reached && st == EXO_TIMEOUT) /* the head reaches it, and we do not */
+        /* the head still reaches the process, and this one does not */
+        if (!reached && st == EXO_TIMEOUT)
             return EXO_PEER_LOST;
         if (st != EXO_OK && err)
             *err = reason;
@@ -77,8 +86,8 @@ exo_cluster_find(void *context, const char *space, const char *name, exo_ref *ou
 }
 
 exo_status
-exo_cluster_get_actor(exo_cluster *cluster, const char *namespace_name, const char *name, exo_time deadline,
-                      exo_ref *out, exo_err *err)
+exo_cluster_get_actor(exo_cluster *cluster, const char *namespace_name, const char *name,
+                      exo_time deadline, exo_ref *out, exo_err *err)
 {
     return find(cluster, namespace_name ? namespace_name : "default", name, deadline, out, err);
 }

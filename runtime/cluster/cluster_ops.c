@@ -1,9 +1,11 @@
-/* What the runtime asks of the cluster: the table of hooks.h. What is only passed on stands here; the rest is where its subject is:
- * cluster_names.c, cluster_known.c, cluster_spawn.c, cluster_reach.c. Keeps nothing; any thread. Read next: retry.c, remote.c. */
+/* The runtime's requests to the cluster: the table of hooks.h. Functions that only pass a request
+ * on stand here, the others with their subject: cluster_names.c, cluster_known.c, cluster_spawn.c,
+ * cluster_reach.c. Keeps nothing; any thread. Read next: retry.c, remote.c. */
 #include "cluster/cluster_impl.h"
 
 static exo_status
-ops_call(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future, exo_err *err)
+ops_call(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future,
+         exo_err *err)
 {
     exo_cluster *c = context;
     exo_status st;

@@ -1,12 +1,14 @@
-/* Actors and processes elsewhere, by what the head or a message says of them: connecting, references, identities. By name: cluster_names.c.
+/* Actors and processes elsewhere, found by the head's description or by an identity: connecting,
+ * references, identities. By name: cluster_names.c.
  *
- * Keeps nothing but whom it connects to right now: connections and references are those of exo_remote. Blocks while it connects. */
+ * Keeps only the list of attempts that are in progress; connections and references belong to
+ * exo_remote. Blocks while it connects. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cluster/cluster_impl.h"
 
-/* --- Connecting --------------------------------------------------------------------------------------------------- */
+/* --- Connecting ------------------------------------------------------------------------------- */
 
 static bool
 is_there(const char *ipc_endpoint)
@@ -14,11 +16,14 @@ is_there(const char *ipc_endpoint)
     return exo_cluster_place_has_owner(ipc_endpoint + strlen("ipc://"));
 }
 
-/* Tries the addresses of a process, those of this host first. `addresses` have spaces between. PEER_LOST: it is not there any more. */
+/* Tries the addresses of a process, those of this host first. addresses: separated by spaces.
+ * PEER_LOST: the process has ended. */
 static exo_status
-connect_to(exo_cluster *c, const char *addresses, const char *key, exo_time deadline, exo_peer **out, exo_err *err)
+connect_to(exo_cluster *c, const char *addresses, const char *key, exo_time deadline,
+           exo_peer **out, exo_err *err)
 {
-    exo_status st = exo_fail(err, EXO_PEER_LOST, "nobody can be reached at '%.200s' from here", addresses);
+    exo_status st =
+        exo_fail(err, EXO_PEER_LOST, "nobody can be reached at '%.200s' from here", addresses);
     for (int pass = 0; pass < 2 && st != EXO_OK; pass++) {
         for (const char *at = addresses; *at && st != EXO_OK;) {
             size_t length = strcspn(at, " ");
@@ -26,12 +31,14 @@ connect_to(exo_cluster *c, const char *addresses, const char *key, exo_time dead
             snprintf(address, sizeof address, "%.*s", (int)length, at);
             bool ipc = strncmp(address, "ipc://", 6) == 0, keyed = exo_net_is_keyed(address);
             bool trusted = !ipc || keyed || !c->place.keys_for_local;
-            if (length > 0 && length < sizeof address && ipc == (pass == 0) && trusted && (!ipc || is_there(address))) {
-                exo_time until = exo_deadline(exo_clock_real(), ipc ? NEAR_TIMEOUT : CONNECT_TIMEOUT);
+            if (length > 0 && length < sizeof address && ipc == (pass == 0) && trusted &&
+                (!ipc || is_there(address))) {
+                exo_time until =
+                    exo_deadline(exo_clock_real(), ipc ? NEAR_TIMEOUT : CONNECT_TIMEOUT);
                 until = until < deadline ? until : deadline;
                 st = exo_net_connect_while(exo_remote_net(c->remote), address,
-                                           (ipc && !keyed) || !key || !*key ? NULL : key, until, ipc ? is_there : NULL,
-                                           out, err);
+                                           (ipc && !keyed) || !key || !*key ? NULL : key, until,
+                                           ipc ? is_there : NULL, out, err);
             }
             at += length + strspn(at + length, " ");
         }
@@ -53,10 +60,12 @@ attempt_at_locked(exo_cluster *c, uint64_t node)
     return at;
 }
 
-/* One thread connects to a process, and the others wait for what comes of it: hundreds of actors that begin together would make as many
- * connections, most of which the other side keeps out as those of a stranger. */
+/* One thread connects to a process while the others wait for its result. Otherwise hundreds of
+ * actors that start together would make as many connections, most of which the other side's limits
+ * for strangers would refuse. */
 static exo_status
-connect_once(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline, exo_peer **out, exo_err *err)
+connect_once(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline, exo_peer **out,
+             exo_err *err)
 {
     struct attempt mine = {.node = info->node};
     exo_time until = exo_deadline(exo_clock_real(), NEAR_TIMEOUT);
@@ -85,7 +94,8 @@ connect_once(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline,
 }
 
 exo_status
-exo_cluster_refer_to(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline, exo_ref *out, exo_err *err)
+exo_cluster_refer_to(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline,
+                     exo_ref *out, exo_err *err)
 {
     if (!info->id)
         return exo_fail(err, EXO_FAILED, "the head's reply names no life of '%s'", info->name);
@@ -96,19 +106,20 @@ exo_cluster_refer_to(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time d
     exo_peer *peer = exo_remote_peer(c->remote, info->node);
     exo_status st = peer ? EXO_OK : connect_once(c, info, deadline, &peer, err);
     if (st == EXO_OK && exo_peer_node(peer) != info->node) {
-        st = exo_fail(err, EXO_PEER_LOST, "the process of '%s' has ended, and another one is at %s", info->node_name,
-                      info->endpoint);
+        st = exo_fail(err, EXO_PEER_LOST, "the process of '%s' has ended, and another one is at %s",
+                      info->node_name, info->endpoint);
         exo_peer_lose(exo_remote_net(c->remote), peer, "it is not who was expected");
     }
     if (st == EXO_OK)
         st = exo_remote_actor(c->remote, peer, info->id, out, err);
     if (st == EXO_OK)
-        exo_retrier_learn(c->retrier, *out, info->space, info->name, info->idempotent.data, info->idempotent.len);
+        exo_retrier_learn(c->retrier, *out, info->space, info->name, info->idempotent.data,
+                          info->idempotent.len);
     exo_peer_drop(&peer);
     return st;
 }
 
-/* The connection to a process that may not have been talked to yet. */
+/* Finds or makes the connection to a process. */
 static exo_status
 reach_node(exo_cluster *c, uint64_t node, exo_time deadline, exo_peer **out, exo_err *err)
 {
@@ -118,7 +129,8 @@ reach_node(exo_cluster *c, uint64_t node, exo_time deadline, exo_peer **out, exo
         return EXO_OK;
     Exo__Cluster__NodeInfo args = EXO__CLUSTER__NODE_INFO__INIT;
     args.node = node;
-    exo_status st = exo_cluster_call_head(c, "node", &args.base, true, deadline, &future, &reply, err);
+    exo_status st =
+        exo_cluster_call_head(c, "node", &args.base, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
     Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
@@ -133,8 +145,8 @@ reach_node(exo_cluster *c, uint64_t node, exo_time deadline, exo_peer **out, exo
 }
 
 exo_status
-exo_cluster_call_node(void *context, uint64_t node, const char *method, exo_payload *args, exo_time deadline,
-                      exo_future **out, exo_err *err)
+exo_cluster_call_node(void *context, uint64_t node, const char *method, exo_payload *args,
+                      exo_time deadline, exo_future **out, exo_err *err)
 {
     exo_cluster *c = context;
     exo_peer *peer = NULL;
@@ -151,7 +163,7 @@ exo_cluster_call_node(void *context, uint64_t node, const char *method, exo_payl
     return st;
 }
 
-/* --- Identities --------------------------------------------------------------------------------------------------- */
+/* --- Identities ------------------------------------------------------------------------------- */
 
 exo_status
 exo_cluster_export(void *context, exo_ref actor, exo_actor_id *out, exo_err *err)
@@ -164,7 +176,8 @@ exo_cluster_export(void *context, exo_ref actor, exo_actor_id *out, exo_err *err
 }
 
 exo_status
-exo_cluster_import(void *context, const exo_actor_id *id, exo_time deadline, exo_ref *out, exo_err *err)
+exo_cluster_import(void *context, const exo_actor_id *id, exo_time deadline, exo_ref *out,
+                   exo_err *err)
 {
     exo_cluster *c = context;
     exo_peer *peer = NULL;

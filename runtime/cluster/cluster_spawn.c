@@ -1,11 +1,12 @@
-/* Making actors where the head finds room: what is asked of it, and references to what it made. How it does that: head_spawn.c.
+/* Making actors where the head finds room: the request to the head, and references to the actors
+ * that it made. head_spawn.c has the head's side.
  *
- * Keeps nothing; all of it runs on the thread of who makes the actors. */
+ * Keeps nothing; all of it runs on the caller's thread. */
 #include <exogym/memory.h>
 
 #include "cluster/cluster_impl.h"
 
-/* The lists of a Spawn, which point to the options. */
+/* The lists of a Spawn message; their texts belong to the options. */
 struct spawn_lists {
     Exo__Cluster__Resource *resources, **resource_list;
     Exo__Cluster__LaneOpts *lanes, **lane_list;
@@ -13,8 +14,8 @@ struct spawn_lists {
 };
 
 static exo_status
-describe_spawn(exo_cluster *c, const char *class_name, const exo_spawn_opts *o, Exo__Cluster__Spawn *out,
-               struct spawn_lists *lists, exo_err *err)
+describe_spawn(exo_cluster *c, const char *class_name, const exo_spawn_opts *o,
+               Exo__Cluster__Spawn *out, struct spawn_lists *lists, exo_err *err)
 {
     exo__cluster__spawn__init(out);
     exo__cluster__restart_rule__init(&lists->restart);
@@ -75,10 +76,12 @@ release_args(const exo_spawn_item *items, size_t count)
 }
 
 static exo_status
-refer_to_all(exo_cluster *c, const exo_payload *reply, size_t count, exo_time deadline, exo_ref *out, exo_err *err)
+refer_to_all(exo_cluster *c, const exo_payload *reply, size_t count, exo_time deadline,
+             exo_ref *out, exo_err *err)
 {
     exo_status st = EXO_OK;
-    Exo__Cluster__SpawnReply *made = EXO_UNPACK(Exo__Cluster__SpawnReply, exo__cluster__spawn_reply, reply);
+    Exo__Cluster__SpawnReply *made =
+        EXO_UNPACK(Exo__Cluster__SpawnReply, exo__cluster__spawn_reply, reply);
     if (!made || made->n_actors != count)
         st = exo_fail(err, EXO_FAILED, "the head's reply cannot be read");
     for (size_t i = 0; st == EXO_OK && i < count; i++)
@@ -87,15 +90,18 @@ refer_to_all(exo_cluster *c, const exo_payload *reply, size_t count, exo_time de
     return st;
 }
 
-/* Has the head make actors, one or a group. */
+/* Has the head make one actor, or several together. */
 static exo_status
-spawn_all(exo_cluster *c, const Exo__Cluster__Spawn *spec, exo_time deadline, exo_ref *out, exo_err *err)
+spawn_all(exo_cluster *c, const Exo__Cluster__Spawn *spec, exo_time deadline, exo_ref *out,
+          exo_err *err)
 {
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
     bool alone = spec->n_together == 0, shared = alone && spec->get_if_exists;
-    exo_status st = exo_cluster_call_head(c, "spawn", &spec->base, shared, deadline, &future, &reply, err);
-    if (st == EXO_EXISTS && alone && exo_cluster_is_free_again(c, spec->space, spec->name, deadline))
+    exo_status st =
+        exo_cluster_call_head(c, "spawn", &spec->base, shared, deadline, &future, &reply, err);
+    if (st == EXO_EXISTS && alone &&
+        exo_cluster_is_free_again(c, spec->space, spec->name, deadline))
         st = exo_cluster_call_head(c, "spawn", &spec->base, shared, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
@@ -104,14 +110,17 @@ spawn_all(exo_cluster *c, const Exo__Cluster__Spawn *spec, exo_time deadline, ex
     return st;
 }
 
-/* The one that there is may be dead: then another one is made, when the head has heard of that. */
+/* For get_if_exists: the existing actor may be dead. If so, another one is made once the head has
+ * heard of the death. */
 static exo_status
-spawn_shared(exo_cluster *c, const Exo__Cluster__Spawn *spec, exo_time deadline, exo_ref *out, exo_err *err)
+spawn_shared(exo_cluster *c, const Exo__Cluster__Spawn *spec, exo_time deadline, exo_ref *out,
+             exo_err *err)
 {
     exo_status st = spawn_all(c, spec, deadline, out, err);
     bool dead = st == EXO_PEER_LOST;
     if (st == EXO_OK && exo_remote_is_suspect(c->remote, *out))
-        dead = exo_call_wait(c->runtime, *out, "ping", (exo_payload){0}, deadline, NULL, NULL) == EXO_PEER_LOST;
+        dead = exo_call_wait(c->runtime, *out, "ping", (exo_payload){0}, deadline, NULL, NULL) ==
+               EXO_PEER_LOST;
     if (dead && exo_cluster_is_free_again(c, spec->space, spec->name, deadline))
         st = spawn_all(c, spec, deadline, out, err);
     else if (dead)
@@ -120,14 +129,16 @@ spawn_shared(exo_cluster *c, const Exo__Cluster__Spawn *spec, exo_time deadline,
 }
 
 exo_status
-exo_cluster_spawn(void *context, const exo_spawn_item *items, size_t count, exo_time deadline, exo_ref *out,
-                  exo_err *err)
+exo_cluster_spawn(void *context, const exo_spawn_item *items, size_t count, exo_time deadline,
+                  exo_ref *out, exo_err *err)
 {
     exo_cluster *c = context;
     Exo__Cluster__Spawn *specs = exo_calloc(count, sizeof *specs);
     Exo__Cluster__Spawn **together = exo_calloc(count, sizeof *together);
     struct spawn_lists *lists = exo_calloc(count, sizeof *lists);
-    exo_status st = specs && together && lists ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to make an actor");
+    exo_status st = specs && together && lists
+                        ? EXO_OK
+                        : exo_fail(err, EXO_NOMEM, "no memory to make an actor");
     for (size_t i = 0; st == EXO_OK && i < count; i++) {
         st = describe_spawn(c, items[i].class_name, &items[i].opts, &specs[i], &lists[i], err);
         together[i] = &specs[i];
@@ -136,7 +147,8 @@ exo_cluster_spawn(void *context, const exo_spawn_item *items, size_t count, exo_
         specs[0].together = together + 1;
         specs[0].n_together = count - 1;
         bool shared = count == 1 && specs[0].get_if_exists && specs[0].name[0];
-        st = shared ? spawn_shared(c, &specs[0], deadline, out, err) : spawn_all(c, &specs[0], deadline, out, err);
+        st = shared ? spawn_shared(c, &specs[0], deadline, out, err)
+                    : spawn_all(c, &specs[0], deadline, out, err);
     }
     for (size_t i = 0; lists && i < count; i++) {
         exo_free(lists[i].resources);

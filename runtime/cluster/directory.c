@@ -1,4 +1,4 @@
-/* The head's tables: see directory.h. */
+/* The head's tables: see directory.h. Read next: directory_lists.c. */
 #include "cluster/directory.h"
 #include "base/printable.h"
 
@@ -9,7 +9,7 @@
 #include <exogym/memory.h>
 
 enum {
-    MAX_LOST_NODES = 256 /* that are remembered */
+    MAX_LOST_NODES = 256 /* nodes that have ended and are remembered */
 };
 
 static void
@@ -33,7 +33,7 @@ exo_node_state(const exo_cluster_node *node)
     return node->alive ? "alive" : node->left ? "left" : "lost";
 }
 
-/* --- Actors -------------------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
 exo_entry *
 exo_directory_by_key(exo_directory *directory, uint64_t key)
@@ -43,7 +43,8 @@ exo_directory_by_key(exo_directory *directory, uint64_t key)
     return a;
 }
 
-/* Space and name, which may have any character in them but a 0. Gives the key's size; 0: one of them is too long. */
+/* Writes the key of a name: space and name, with a 0 between, which neither contains. Returns the
+ * key's size; 0: one of them is too long. */
 static size_t
 write_full_name(char out[2 * EXO_NAME], const char *space, const char *name)
 {
@@ -76,10 +77,11 @@ exo_directory_by_id(exo_directory *directory, uint64_t node, uint64_t id)
     return a;
 }
 
-/* --- Quotas -------------------------------------------------------------------------------------------------------------------------- */
+/* --- Quotas ----------------------------------------------------------------------------------- */
 
 exo_status
-exo_entry_take(exo_directory *directory, exo_entry *entry, uint64_t peer, exo_quota quota, exo_err *err)
+exo_entry_take(exo_directory *directory, exo_entry *entry, uint64_t peer, exo_quota quota,
+               exo_err *err)
 {
     exo_status st = exo_account_take(&directory->accounts, peer, quota, 1, err);
     if (st != EXO_OK)
@@ -166,7 +168,8 @@ exo_directory_unindex(exo_directory *directory, exo_entry *entry)
 void
 exo_directory_remove(exo_directory *directory, exo_entry *entry)
 {
-    assert(!entry->spawn_wishes && !entry->find_wishes && !entry->batch); /* nobody waits for it any more */
+    /* its waiting calls have been answered */
+    assert(!entry->spawn_wishes && !entry->find_wishes && !entry->batch);
     exo_directory_unindex(directory, entry);
     exo_entry_unplace(entry);
     exo_directory_unlist(directory, entry);
@@ -198,19 +201,22 @@ exo_entry_set_waits(exo_entry *entry, const char *why)
 void
 exo_entry_describe(const exo_entry *entry, char *out, size_t size)
 {
-    if (entry->state == EXO_ENTRY_ALIVE) { /* and who looks for it has heard that it does not */
-        snprintf(out, size, "the actor '%s' is alive, for all that the head has heard", entry->spec->name);
+    /* a caller that waits nevertheless has heard of its death */
+    if (entry->state == EXO_ENTRY_ALIVE) {
+        snprintf(out, size, "the actor '%s' is alive, for all that the head has heard",
+                 entry->spec->name);
         return;
     }
     char cause[200];
-    exo_format_cut(out, size, "the actor '%s' is %s%s%s%s%s", entry->spec->name, exo_entry_state_text(entry->state),
-                   entry->cause ? ": " : "", exo_cut(cause, sizeof cause, entry->cause ? entry->cause : ""),
+    exo_format_cut(out, size, "the actor '%s' is %s%s%s%s%s", entry->spec->name,
+                   exo_entry_state_text(entry->state), entry->cause ? ": " : "",
+                   exo_cut(cause, sizeof cause, entry->cause ? entry->cause : ""),
                    entry->waits ? "; it waits: " : "", entry->waits ? entry->waits : "");
 }
 
 void
-exo_directory_trim(exo_directory *directory, size_t most, size_t at_once, void (*forget)(void *context, uint64_t key),
-                   void *context)
+exo_directory_trim(exo_directory *directory, size_t most, size_t at_once,
+                   void (*forget)(void *context, uint64_t key), void *context)
 {
     for (; directory->num_dead > most && at_once > 0; at_once--) {
         exo_entry *a = directory->dead;
@@ -219,7 +225,7 @@ exo_directory_trim(exo_directory *directory, size_t most, size_t at_once, void (
     }
 }
 
-/* --- Places -------------------------------------------------------------------------------------------------------------------- */
+/* --- Places ----------------------------------------------------------------------------------- */
 
 static exo_amount *
 find_amount(const exo_cluster_node *node, const char *name)
@@ -235,19 +241,21 @@ has_room(const exo_cluster_node *node, const Exo__Cluster__Spawn *spec)
 {
     for (size_t i = 0; i < spec->n_resources; i++) {
         const exo_amount *amount = find_amount(node, spec->resources[i]->name);
-        if (spec->resources[i]->amount > 0 && (!amount || amount->free + 1e-9 < spec->resources[i]->amount))
+        if (spec->resources[i]->amount > 0 &&
+            (!amount || amount->free + 1e-9 < spec->resources[i]->amount))
             return false;
     }
     return true;
 }
 
-/* How full a node is: the share of its scarcest resource that is taken, then the number of its actors. */
+/* The load of a node: the used share of its scarcest resource, then the number of its actors. */
 static double
 load_of(const exo_cluster_node *node)
 {
     double taken = 0;
     for (size_t i = 0; i < node->num_amounts; i++) {
-        double share = node->amounts[i].total > 0 ? 1 - node->amounts[i].free / node->amounts[i].total : 0;
+        double share =
+            node->amounts[i].total > 0 ? 1 - node->amounts[i].free / node->amounts[i].total : 0;
         taken = share > taken ? share : taken;
     }
     return taken + 1e-6 * (double)node->num_actors;
@@ -259,11 +267,12 @@ fail_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_err *e
     char wants[200] = "";
     size_t at = 0, workers = 0;
     for (size_t i = 0; i < spec->n_resources && at < sizeof wants; i++)
-        at += (size_t)snprintf(wants + at, sizeof wants - at, "%s%s %g", i ? ", " : "", spec->resources[i]->name,
-                               spec->resources[i]->amount);
+        at += (size_t)snprintf(wants + at, sizeof wants - at, "%s%s %g", i ? ", " : "",
+                               spec->resources[i]->name, spec->resources[i]->amount);
     for (const exo_cluster_node *n = directory->nodes; n; n = n->hh.next)
         workers += n->alive && !n->is_driver;
-    const exo_cluster_node *named = spec->node[0] ? exo_directory_node_by_name(directory, spec->node) : NULL;
+    const exo_cluster_node *named =
+        spec->node[0] ? exo_directory_node_by_name(directory, spec->node) : NULL;
     if (spec->node[0] && (!named || named->is_driver))
         return exo_fail(err, EXO_NOT_FOUND, "there is no worker '%s'", spec->node);
     if (named && !named->alive)
@@ -272,7 +281,8 @@ fail_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_err *e
         return exo_fail(err, EXO_FULL, "the cluster has no worker: start one with `exogym-worker`");
     return exo_fail(err, EXO_FULL, "none of %zu workers has room for '%s'%s%s: see `exogym status`",
                     spec->placement == EXO_PLACE_STRICT ? (size_t)1 : workers,
-                    spec->name[0] ? spec->name : spec->class_name, wants[0] ? ", which wants " : "", wants);
+                    spec->name[0] ? spec->name : spec->class_name, wants[0] ? ", which wants " : "",
+                    wants);
 }
 
 void
@@ -328,7 +338,7 @@ exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err)
     return EXO_OK;
 }
 
-/* --- Nodes --------------------------------------------------------------------------------------------------------------------- */
+/* --- Nodes ------------------------------------------------------------------------------------ */
 
 exo_cluster_node *
 exo_directory_node(exo_directory *directory, uint64_t id)
@@ -398,7 +408,7 @@ free_node(exo_cluster_node *n)
     exo_free(n);
 }
 
-/* Forgets the oldest of the lost; of those that ended just now, actors may not have been told yet. */
+/* Forgets the oldest nodes that have ended, except those whose actors have not been handled yet. */
 static void
 trim_nodes(exo_directory *directory)
 {
@@ -446,7 +456,7 @@ exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *f
     return n;
 }
 
-/* --- Jobs ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Jobs ------------------------------------------------------------------------------------- */
 
 exo_job_entry *
 exo_directory_job(exo_directory *directory, const char *name, uint64_t key)
@@ -488,12 +498,13 @@ free_job(exo_job_entry *j)
 }
 
 void
-exo_directory_trim_jobs(exo_directory *directory, size_t most, void (*forget)(void *context, uint64_t key),
-                        void *context)
+exo_directory_trim_jobs(exo_directory *directory, size_t most,
+                        void (*forget)(void *context, uint64_t key), void *context)
 {
     exo_job_entry *j, *next;
     size_t ended = 0;
-    if (HASH_COUNT(directory->jobs) < (directory->trim_jobs_at ? directory->trim_jobs_at : 2 * most))
+    if (HASH_COUNT(directory->jobs) <
+        (directory->trim_jobs_at ? directory->trim_jobs_at : 2 * most))
         return;
     for (j = directory->jobs; j; j = j->hh.next)
         ended += j->ended != 0;
@@ -523,9 +534,9 @@ exo_job_describe(const exo_job_entry *job, Exo__Cluster__Job *out)
     out->owner = exo_pb_text(job->owner);
 }
 
-/* --- Everything ---------------------------------------------------------------------------------------------------------------- */
+/* --- Everything ------------------------------------------------------------------------------- */
 
-/* The lists of totals and free amounts are one; see exo_directory_list_release. */
+/* The totals and the free amounts share one allocation; exo_directory_free_node_info frees it. */
 static exo_status
 describe_node(const exo_cluster_node *n, Exo__Cluster__NodeInfo **out)
 {
@@ -556,7 +567,8 @@ describe_node(const exo_cluster_node *n, Exo__Cluster__NodeInfo **out)
         resources[i].amount = i < count ? n->amounts[i].total : n->amounts[i - count].free;
         list[i] = &resources[i];
     }
-    list[2 * count] = resources; /* to be freed by it, also when there are none */
+    /* the last element leads to the block to free, also if there are no amounts */
+    list[2 * count] = resources;
     info->total = list;
     info->free = list + count;
     info->n_total = info->n_free = count;

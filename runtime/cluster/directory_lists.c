@@ -1,5 +1,6 @@
-/* The lists that an actor of the head is in, so that nobody looks at all actors to find a few: those of a node, of a supervision group, of a
- * job; those that time changes; the dead. See directory.h. */
+/* The lists that an actor of the head is in: of its node, its supervision group and its job; of the
+ * actors that time may change; of the dead. They make it unnecessary to search all actors. See
+ * directory.h. */
 #include "cluster/directory.h"
 
 #include <string.h>
@@ -18,9 +19,9 @@ exo_entry_set_node(exo_entry *entry, exo_cluster_node *node)
         DL_APPEND2(node->entries, entry, prev_there, next_there);
 }
 
-/* --- Groups ------------------------------------------------------------------------------------------------------- */
+/* --- Groups ----------------------------------------------------------------------------------- */
 
-/* Space and group. Gives the key's size; 0: one of them is too long. */
+/* Writes the key of a group: space and group. Returns its size; 0: one of them is too long. */
 static size_t
 write_key(char out[2 * EXO_NAME], const char *space, const char *group)
 {
@@ -84,7 +85,7 @@ leave_group(exo_directory *directory, exo_entry *entry)
     exo_free(g);
 }
 
-/* --- Jobs --------------------------------------------------------------------------------------------------------- */
+/* --- Jobs ------------------------------------------------------------------------------------- */
 
 static exo_crew *
 find_crew(exo_directory *directory, const char *job)
@@ -133,7 +134,7 @@ leave_crew(exo_directory *directory, exo_entry *entry)
     exo_free(c);
 }
 
-/* --- All of them -------------------------------------------------------------------------------------------------- */
+/* --- All lists -------------------------------------------------------------------------------- */
 
 bool
 exo_directory_enlist(exo_directory *directory, exo_entry *entry)

@@ -1,4 +1,4 @@
-/* The head's file: see durable.h. */
+/* The head's state file: see durable.h. */
 #include "cluster/durable.h"
 
 #include <errno.h>
@@ -20,19 +20,21 @@ static const char *const table_names[TABLES] = {"actors", "jobs"};
 
 #define TEXT_OF_(x) #x
 #define TEXT_OF(x)  TEXT_OF_(x)
-#define APPLICATION 0x65786f67 /* "exog": what says in an SQLite file whose it is */
-#define COLUMNS     "(key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT, info BLOB, spec BLOB)"
+#define APPLICATION 0x65786f67 /* "exog", the application id in the SQLite file's header */
+#define COLUMNS                                                                                    \
+    "(key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT, info BLOB, spec BLOB)"
 
 struct exo_durable {
     sqlite3 *db;
     sqlite3_stmt *put[TABLES], *remove[TABLES];
-    unsigned depth; /* of exo_durable_begin */
+    unsigned depth; /* nesting of exo_durable_begin */
 };
 
 static exo_status
 fail(exo_durable *d, const char *what, exo_err *err)
 {
-    return exo_fail(err, EXO_IO, "%s: %s: %s", sqlite3_db_filename(d->db, "main"), what, sqlite3_errmsg(d->db));
+    return exo_fail(err, EXO_IO, "%s: %s: %s", sqlite3_db_filename(d->db, "main"), what,
+                    sqlite3_errmsg(d->db));
 }
 
 static int
@@ -52,29 +54,35 @@ first_integer(exo_durable *d, const char *sql)
     return value;
 }
 
-/* A file that is not empty is ours or is left alone. Earlier versions made the tables and said whose they are one after the other: a head that
- * was killed in between left tables, and no word. */
+/* A file that has contents must be a head's state, else it is not touched. Earlier versions made
+ * the tables and set the application id one after the other, so a head that was killed in between
+ * left tables without the id. */
 static exo_status
 check_owner(exo_durable *d, exo_err *err)
 {
-    int others =
-        first_integer(d, "SELECT count(*) FROM sqlite_master"
-                         " WHERE sql NOT IN ('CREATE TABLE actors " COLUMNS "', 'CREATE TABLE jobs " COLUMNS "')");
+    int others = first_integer(d, "SELECT count(*) FROM sqlite_master"
+                                  " WHERE sql NOT IN ('CREATE TABLE actors " COLUMNS
+                                  "', 'CREATE TABLE jobs " COLUMNS "')");
     if (others < 0)
         return fail(d, "cannot be read", err);
     if (others == 0 || first_integer(d, "PRAGMA application_id") == APPLICATION)
         return EXO_OK;
-    return exo_fail(err, EXO_IO, "%s: is an SQLite file of another program", sqlite3_db_filename(d->db, "main"));
+    return exo_fail(err, EXO_IO, "%s: is an SQLite file of another program",
+                    sqlite3_db_filename(d->db, "main"));
 }
 
-/* The tables and whose they are come in one transaction: a kill at any moment leaves all of it or nothing. */
+/* Makes the tables and sets the application id in one transaction: a kill at any moment leaves both
+ * or nothing. */
 static exo_status
 make_tables(exo_durable *d, exo_err *err)
 {
-    /* One head at a time: the lock is kept until the file is closed. With a write-ahead log no change waits for the disk. */
+    /* The exclusive lock is kept until the file is closed, so there is one head at a time. With a
+     * write-ahead log no change waits for the disk. */
     static const char sql[] =
-        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE;"
-        "CREATE TABLE IF NOT EXISTS actors " COLUMNS "; CREATE TABLE IF NOT EXISTS jobs " COLUMNS ";"
+        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
+        "BEGIN IMMEDIATE;"
+        "CREATE TABLE IF NOT EXISTS actors " COLUMNS "; CREATE TABLE IF NOT EXISTS jobs " COLUMNS
+        ";"
         "PRAGMA application_id = " TEXT_OF(APPLICATION) "; PRAGMA user_version = 1; COMMIT;";
     if (sqlite3_exec(d->db, sql, NULL, NULL, NULL) == SQLITE_OK)
         return EXO_OK;
@@ -92,14 +100,17 @@ exo_durable_open(exo_durable **out, const char *path, exo_err *err)
     exo_durable *d = exo_calloc(1, sizeof *d);
     if (!d)
         return exo_fail(err, EXO_NOMEM, "no memory for the head's state");
-    /* Made here, so that it is never anybody else's to read; SQLite gives its journals the mode of the file. */
+    /* Made here, because then no other user can ever read it. SQLite gives its journals the file's
+     * mode. */
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
     else
         close(fd);
-    if (st == EXO_OK && sqlite3_open_v2(path, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-                                        NULL) != SQLITE_OK)
+    if (st == EXO_OK &&
+        sqlite3_open_v2(path, &d->db,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                        NULL) != SQLITE_OK)
         st = exo_fail(err, EXO_IO, "%s: %s", path, d->db ? sqlite3_errmsg(d->db) : "no memory");
     if (st == EXO_OK) {
         sqlite3_busy_timeout(d->db, 1000);
@@ -108,9 +119,10 @@ exo_durable_open(exo_durable **out, const char *path, exo_err *err)
     if (st == EXO_OK)
         st = make_tables(d, err);
     for (int t = 0; st == EXO_OK && t < TABLES; t++) {
-        snprintf(sql, sizeof sql,
-                 "INSERT OR REPLACE INTO %s (key, name, state, detail, info, spec) VALUES (?,?,?,?,?,?)",
-                 table_names[t]);
+        snprintf(
+            sql, sizeof sql,
+            "INSERT OR REPLACE INTO %s (key, name, state, detail, info, spec) VALUES (?,?,?,?,?,?)",
+            table_names[t]);
         if (sqlite3_prepare_v2(d->db, sql, -1, &d->put[t], NULL) != SQLITE_OK)
             st = fail(d, path, err);
         snprintf(sql, sizeof sql, "DELETE FROM %s WHERE key = ?", table_names[t]);
@@ -183,8 +195,9 @@ exo_durable_remove(exo_durable *durable, const char *table, uint64_t key, exo_er
 }
 
 exo_status
-exo_durable_each(exo_durable *durable, const char *table, void (*visit)(void *context, const exo_durable_row *row),
-                 void *context, exo_err *err)
+exo_durable_each(exo_durable *durable, const char *table,
+                 void (*visit)(void *context, const exo_durable_row *row), void *context,
+                 exo_err *err)
 {
     char sql[96];
     sqlite3_stmt *s = NULL;

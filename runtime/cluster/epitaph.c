@@ -1,4 +1,5 @@
-/* What is done after a worker's process has ended: see watch.h. */
+/* After the end of a worker's process: the report to the head, and removal of the worker's sockets.
+ * See watch.h. */
 #include "cluster/watch.h"
 
 #include <dirent.h>
@@ -11,7 +12,8 @@
 #include "cluster/place.h"
 
 exo_status
-exo_cluster_send_epitaph(exo_cluster *cluster, const exo_epitaph *epitaph, exo_time deadline, exo_err *err)
+exo_cluster_send_epitaph(exo_cluster *cluster, const exo_epitaph *epitaph, exo_time deadline,
+                         exo_err *err)
 {
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
@@ -21,7 +23,8 @@ exo_cluster_send_epitaph(exo_cluster *cluster, const exo_epitaph *epitaph, exo_t
     message.cause = exo_pb_text(epitaph->cause);
     message.running = exo_pb_text(epitaph->running);
     message.log = exo_pb_text(epitaph->log);
-    exo_status st = exo_cluster_call_head(cluster, "epitaph", &message.base, true, deadline, &future, &reply, err);
+    exo_status st = exo_cluster_call_head(cluster, "epitaph", &message.base, true, deadline,
+                                          &future, &reply, err);
     exo_future_drop(&future);
     return st;
 }

@@ -1,4 +1,5 @@
-/* The head: see head.h. Its time and its end, and what it is asked for by name. Read next: head_nodes.c, head_spawn.c, head_lives.c. */
+/* The head: see head.h. Time, the end, and calls that ask by name. Read next: head_nodes.c,
+ * head_spawn.c, head_lives.c. */
 #include "cluster/head_impl.h"
 
 #include <errno.h>
@@ -19,8 +20,8 @@
 #include "cluster/durable.h"
 #include "net/process.h"
 
-#define GRACE       (10 * EXO_SECOND) /* for nodes to come back to a head that was restarted     */
-#define END_TIMEOUT (10 * EXO_SECOND) /* of workers that are told to end                         */
+#define GRACE       (10 * EXO_SECOND) /* for nodes to come back to a restarted head */
+#define END_TIMEOUT (10 * EXO_SECOND) /* for workers that are told to end */
 
 exo_time
 exo_head_now(const struct head *h)
@@ -28,7 +29,6 @@ exo_head_now(const struct head *h)
     return exo_now(exo_runtime_clock(h->runtime));
 }
 
-/* For people only: nothing is decided by it. */
 int64_t
 exo_head_date(void)
 {
@@ -51,13 +51,15 @@ exo_head_reply(exo_payload *reply, const ProtobufCMessage *message, exo_err *err
     return st == EXO_OK ? st : exo_fail(err, st, "the head has no memory for a reply");
 }
 
-/* --- Replies that come later --------------------------------------------------------------------------------------------------- */
+/* --- Deferred replies ------------------------------------------------------------------------- */
 
 exo_status
-exo_head_wish(struct head *h, exo_call_context *call, struct exo_wish **list, exo_quota quota, exo_err *err)
+exo_head_wish(struct head *h, exo_call_context *call, struct exo_wish **list, exo_quota quota,
+              exo_err *err)
 {
     uint64_t peer = exo_head_peer(call);
-    exo_status st = quota < EXO_QUOTAS ? exo_account_take(&h->directory.accounts, peer, quota, 1, err) : EXO_OK;
+    exo_status st =
+        quota < EXO_QUOTAS ? exo_account_take(&h->directory.accounts, peer, quota, 1, err) : EXO_OK;
     if (st != EXO_OK)
         return st;
     struct exo_wish *w = exo_calloc(1, sizeof *w);
@@ -74,7 +76,6 @@ exo_head_wish(struct head *h, exo_call_context *call, struct exo_wish **list, ex
     return EXO_OK;
 }
 
-/* It is answered. */
 void
 exo_head_free_wish(struct head *h, struct exo_wish *w)
 {
@@ -84,7 +85,6 @@ exo_head_free_wish(struct head *h, struct exo_wish *w)
     exo_free(w);
 }
 
-/* Answers what a process that is gone waits for. */
 void
 exo_head_forget_wishes(struct head *h, struct exo_wish **list, uint64_t peer)
 {
@@ -144,15 +144,15 @@ exo_head_describe(const exo_entry *a, Exo__Cluster__Actor *out)
     }
 }
 
-/* --- Time, and the end ---------------------------------------------------------------------------------------------------------------- */
+/* --- Time, and the end ------------------------------------------------------------------------ */
 
-/* Told to end, and all workers have left, or had the time to. */
 void
 exo_head_maybe_end(struct head *h)
 {
     if (!h->ends_at)
         return;
-    for (const exo_cluster_node *n = h->directory.nodes; n && exo_head_now(h) < h->ends_at; n = n->hh.next)
+    for (const exo_cluster_node *n = h->directory.nodes; n && exo_head_now(h) < h->ends_at;
+         n = n->hh.next)
         if (n->alive && !n->is_driver)
             return;
     exo_head_fulfil(h, &h->end_wishes, EXO_OK, NULL, NULL);
@@ -160,7 +160,8 @@ exo_head_maybe_end(struct head *h)
 }
 
 static exo_status
-head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+         exo_err *err)
 {
     struct head *h = self;
     (void)args;
@@ -173,14 +174,15 @@ head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
     exo_head_want_tick(h, h->ends_at);
     for (const exo_cluster_node *n = h->directory.nodes; n; n = n->hh.next) {
         exo_ref worker;
-        if (n->alive && !n->is_driver && h->env.worker_of(h->env.context, n->id, &worker, NULL) == EXO_OK)
+        if (n->alive && !n->is_driver &&
+            h->env.worker_of(h->env.context, n->id, &worker, NULL) == EXO_OK)
             exo_send(h->runtime, worker, "end", (exo_payload){0}, INT64_MAX, NULL);
     }
     exo_head_maybe_end(h);
     return EXO_OK;
 }
 
-/* Those who have looked for it for almost as long as they can. */
+/* Answers searches whose deadline is close: the actor does not live yet. */
 static void
 tell_not_yet(struct head *h, exo_entry *a)
 {
@@ -198,7 +200,7 @@ tell_not_yet(struct head *h, exo_entry *a)
     }
 }
 
-/* Of an earlier head. */
+/* An actor of an earlier head has not come back. */
 static void
 die_unknown(struct head *h, exo_entry *a, const struct work *w)
 {
@@ -206,12 +208,13 @@ die_unknown(struct head *h, exo_entry *a, const struct work *w)
         exo_head_entry_died(h, a, w->cause, true);
 }
 
-/* Those of an earlier head that are dead: their processes have ended, or, in the end, did not come back. */
+/* Ends actors of an earlier head: those whose processes have ended, or, with `all`, every one that
+ * has not come back. */
 static void
 end_unknown(struct head *h, bool all)
 {
     struct work *w = exo_head_new_work(HASH_CNT(by_key, h->directory.actors), die_unknown);
-    if (!w) { /* without memory for it: later */
+    if (!w) { /* without memory for the work: later */
         exo_head_want_tick(h, exo_head_now(h) + EXO_SECOND);
         return;
     }
@@ -238,7 +241,8 @@ end_grace(struct head *h)
     exo_head_ask_again(h);
 }
 
-/* Gives those their next lives that may have them. There may be many: the others have theirs at the next tick. Gives when that is. */
+/* Begins next lives that are due, SLICE at most; the others follow at the next tick. Returns the
+ * time of the next restart that waits; INT64_MAX: there is none. */
 static exo_time
 restart_due(struct head *h, exo_time at)
 {
@@ -256,7 +260,7 @@ restart_due(struct head *h, exo_time at)
                 exo_head_begin_life(h, a);
                 continue;
             }
-            a->restart_at = at + EXO_SECOND; /* a node may come */
+            a->restart_at = at + EXO_SECOND; /* a node with room may come */
             exo_entry_set_waits(a, reason.text);
         }
         soon = a->restart_at < soon ? a->restart_at : soon;
@@ -265,12 +269,14 @@ restart_due(struct head *h, exo_time at)
     return soon;
 }
 
-/* Looks at those that are not left alone. Where there are many, not for each of them. */
+/* Handles the actors that time may change. The more there are, the longer is the pause between two
+ * rounds: 1 us for each. */
 static void
 look_around(struct head *h)
 {
     exo_entry *a, *next;
-    exo_time at = exo_head_now(h), gap = (exo_time)h->directory.num_restless * EXO_US, soon = restart_due(h, at);
+    exo_time at = exo_head_now(h), gap = (exo_time)h->directory.num_restless * EXO_US,
+             soon = restart_due(h, at);
     if (soon < INT64_MAX)
         exo_head_want_tick(h, soon > at + gap ? soon : at + gap);
     for (a = h->directory.restless; a; a = next) {
@@ -283,7 +289,8 @@ look_around(struct head *h)
 }
 
 static exo_status
-head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     struct head *h = self;
     exo_time at = exo_head_now(h);
@@ -302,26 +309,28 @@ head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     return EXO_OK;
 }
 
-/* --- Names --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Names ------------------------------------------------------------------------------------ */
 
-/* A little before the caller stops waiting, so that the reply reaches it. */
+/* The time to answer a search at the latest: a little before its caller stops waiting, so that the
+ * reply arrives in time. */
 static exo_time
 tell_until(const struct head *h, const exo_call_context *call)
 {
     exo_time deadline = exo_call_deadline(call), quarter = (deadline - exo_head_now(h)) / 4;
-    return deadline == INT64_MAX ? deadline : deadline - (quarter < EXO_SECOND ? quarter : EXO_SECOND);
+    return deadline == INT64_MAX ? deadline
+                                 : deadline - (quarter < EXO_SECOND ? quarter : EXO_SECOND);
 }
 
-/* `a`: the last one of that name; may be NULL. */
 exo_status
 exo_head_fail_not_there(const Exo__Cluster__Name *m, const exo_entry *a, exo_err *err)
 {
-    return exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", m->name, m->space,
-                    a ? "; the last one died: " : "", a && a->cause ? a->cause : "");
+    return exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", m->name,
+                    m->space, a ? "; the last one died: " : "", a && a->cause ? a->cause : "");
 }
 
 static exo_status
-head_find(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_find(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     struct head *h = self;
     char text[EXO_ERR_TEXT];
@@ -338,14 +347,15 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     }
     if (!a || a->state == EXO_ENTRY_DEAD) {
         st = exo_head_fail_not_there(m, a, err);
-    } else if (a->state == EXO_ENTRY_ALIVE && !(m->id && a->id == m->id && a->node && a->node->id == m->node)) {
+    } else if (a->state == EXO_ENTRY_ALIVE &&
+               !(m->id && a->id == m->id && a->node && a->node->id == m->node)) {
         Exo__Cluster__Actor info;
         exo_head_describe(a, &info);
         st = exo_head_reply(reply, &info.base, err);
     } else if (m->at_once) {
         exo_entry_describe(a, text, sizeof text);
         st = exo_fail(err, EXO_TIMEOUT, "%s", text);
-    } else { /* it is not alive yet, or the caller knows more of its death than we do */
+    } else { /* not alive yet, or the caller knows of its death before the head */
         st = exo_head_wish(h, call, &a->find_wishes, EXO_QUOTA_FINDS, err);
         if (st == EXO_OK) {
             exo_directory_stir(&h->directory, a);
@@ -356,13 +366,15 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     return st;
 }
 
-/* Where a process is, as if it were an actor's place. */
+/* Describes a process's address in the form of an actor's place. */
 static exo_status
-head_node(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_node(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     struct head *h = self;
     (void)call;
-    Exo__Cluster__NodeInfo *m = EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
+    Exo__Cluster__NodeInfo *m =
+        EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "node: the arguments cannot be read");
     const exo_cluster_node *node = exo_directory_node(&h->directory, m->node);
@@ -372,7 +384,7 @@ head_node(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
                         node ? " is gone" : "");
     Exo__Cluster__Actor info = EXO__CLUSTER__ACTOR__INIT;
     info.node = node->id;
-    info.id = 1; /* any: nobody calls it */
+    info.id = 1; /* any id but 0; it is never called */
     info.node_name = exo_pb_text(node->name);
     info.endpoint = exo_pb_text(node->endpoint);
     info.key_text = exo_pb_text(node->key);
@@ -380,7 +392,8 @@ head_node(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 }
 
 static exo_status
-head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+           exo_err *err)
 {
     struct head *h = self;
     exo_entry *a = NULL;
@@ -389,11 +402,13 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     exo_cluster_node *node = m ? exo_directory_node(&h->directory, m->node) : NULL;
     if (m)
         exo_head_note_actor(h, m->space, m->name, "a name is claimed");
-    exo_status st = !m || !m->id || !m->name[0] ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")
-                    : !node ? exo_fail(err, EXO_CLOSED, "this process is not registered at the head")
-                    : !node->alive
-                        ? exo_fail(err, EXO_CLOSED, "this process has left, or the head has taken it for lost")
-                        : exo_head_check_self(call, m->node, "claim", err);
+    exo_status st =
+        !m || !m->id || !m->name[0]
+            ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")
+        : !node ? exo_fail(err, EXO_CLOSED, "this process is not registered at the head")
+        : !node->alive
+            ? exo_fail(err, EXO_CLOSED, "this process has left, or the head has taken it for lost")
+            : exo_head_check_self(call, m->node, "claim", err);
     if (st == EXO_OK)
         st = exo_head_check_space(h, call, m->space, NULL, "claim", err);
     if (st == EXO_OK) {
@@ -404,7 +419,8 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
         spec.job = exo_pb_text(node->job);
         spec.owner = exo_pb_text(node->owner ? node->owner->name : "");
         spec.driver = exo_head_driver_of(h, node->job);
-        a = exo_head_by_id(h, m->node, m->id); /* it was claimed, and the reply was lost? */
+        /* a repeated claim, whose first reply was lost? */
+        a = exo_head_by_id(h, m->node, m->id);
         claimed = a && a->state == EXO_ENTRY_ALIVE && strcmp(a->spec->name, m->name) == 0 &&
                   strcmp(a->spec->space, m->space) == 0;
         st = claimed ? EXO_OK : exo_head_new_entry(h, 0, exo_head_holder(h, call), &spec, &a, err);
@@ -425,7 +441,7 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     return st;
 }
 
-/* --- Life ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- Life ------------------------------------------------------------------------------------- */
 
 static void
 head_stop(void *self)
@@ -463,7 +479,8 @@ head_start(exo_call_context *call, void *self, const exo_payload *args, exo_err 
     h->runtime = exo_call_runtime(call);
     h->self = exo_call_self(call);
     h->began = exo_head_date();
-    /* Greater than those of any earlier head, whose actors may be there: so a key is one actor's, whatever is kept in files. */
+    /* Keys are greater than those of any earlier head, whose actors may still live. So a key
+     * belongs to one actor, whether a state file exists or not. */
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
     if (getrandom(&h->salt, sizeof h->salt, 0) != (ssize_t)sizeof h->salt)
@@ -494,10 +511,12 @@ exo_head_default_state(const char *cluster, char *out, size_t size, exo_err *err
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if ((!state || state[0] != '/') && (!home || home[0] != '/'))
-        return exo_fail(err, EXO_NOT_FOUND,
-                        "neither XDG_STATE_HOME nor HOME is set: say where the head's state is (--state)");
-    int n = state && state[0] == '/' ? snprintf(out, size, "%s/exogym/%s.db", state, cluster)
-                                     : snprintf(out, size, "%s/.local/state/exogym/%s.db", home, cluster);
+        return exo_fail(
+            err, EXO_NOT_FOUND,
+            "neither XDG_STATE_HOME nor HOME is set: say where the head's state is (--state)");
+    int n = state && state[0] == '/'
+                ? snprintf(out, size, "%s/exogym/%s.db", state, cluster)
+                : snprintf(out, size, "%s/.local/state/exogym/%s.db", home, cluster);
     if (n < 0 || (size_t)n >= size)
         return exo_fail(err, EXO_INVAL, "the path of the head's state is too long");
     for (char *slash = strchr(out + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -512,7 +531,8 @@ exo_head_default_state(const char *cluster, char *out, size_t size, exo_err *err
 
 static const exo_lane_class lanes[] = {{.name = "main", .capacity = 65536}};
 
-/* What each method does, and as which event it is recorded if it notes what it is about. */
+/* The head's methods, and the event under which a call with a noted subject is recorded;
+ * EXO_AUDIT_EVENTS: only refused calls are recorded. */
 static const struct {
     exo_method method;
     exo_audit_event event;
@@ -549,12 +569,15 @@ serve(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
 }
 
 static const exo_method methods[] = {
-    {.name = "register", .run = serve}, {.name = "gone", .run = serve},   {.name = "spawn", .run = serve},
-    {.name = "started", .run = serve},  {.name = "find", .run = serve},   {.name = "claim", .run = serve},
-    {.name = "node", .run = serve},     {.name = "died", .run = serve},   {.name = "epitaph", .run = serve},
-    {.name = "list", .run = serve},     {.name = "why", .run = serve},    {.name = "log", .run = serve},
-    {.name = "logs", .run = serve},     {.name = "tick", .run = serve},   {.name = "end", .run = serve},
-    {.name = "give_up", .run = serve},  {.name = "report", .run = serve}, {.name = "go_on", .run = serve},
+    {.name = "register", .run = serve}, {.name = "gone", .run = serve},
+    {.name = "spawn", .run = serve},    {.name = "started", .run = serve},
+    {.name = "find", .run = serve},     {.name = "claim", .run = serve},
+    {.name = "node", .run = serve},     {.name = "died", .run = serve},
+    {.name = "epitaph", .run = serve},  {.name = "list", .run = serve},
+    {.name = "why", .run = serve},      {.name = "log", .run = serve},
+    {.name = "logs", .run = serve},     {.name = "tick", .run = serve},
+    {.name = "end", .run = serve},      {.name = "give_up", .run = serve},
+    {.name = "report", .run = serve},   {.name = "go_on", .run = serve},
     {.name = "holds", .run = serve},
 };
 

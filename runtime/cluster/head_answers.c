@@ -1,5 +1,7 @@
-/* What workers answer when the head has asked them for an actor. They answer on threads of the net; the head hears of it by calls of its own method
- * `started`, a few at a time, so that other calls come between. Read next: head_spawn.c, which has that method. */
+/* Workers' replies to the head's requests for actors. They arrive on the threads that drive the
+ * net, and reach the head as calls of its own method `started`. Few of these are in its mailbox at
+ * a time, so other calls are served between them. Read next: head_spawn.c, which has that
+ * method. */
 #include "cluster/head_impl.h"
 
 #include <pthread.h>
@@ -8,15 +10,15 @@
 
 #include <exogym/memory.h>
 
-#define SPAWN_TIMEOUT (60 * EXO_SECOND) /* of a worker that makes an actor                       */
+#define SPAWN_TIMEOUT (60 * EXO_SECOND) /* for a worker to make an actor */
 
 enum {
-    ANSWERS_AT_ONCE = 8 /* in the head's mailbox */
+    ANSWERS_AT_ONCE = 8 /* calls of `started` in the head's mailbox */
 };
 
-/* What comes back of a worker, for the head's lane. */
+/* A request to a worker that has not been answered. */
 struct outcome {
-    struct answers *answers; /* held */
+    struct answers *answers; /* one reference */
     uint64_t key, incarnation, node;
     exo_future *future; /* held */
 };
@@ -25,7 +27,8 @@ static void
 read_answer(struct exo_outcome *args, const struct outcome *o, exo_status st, const exo_err *err,
             const exo_payload *reply)
 {
-    *args = (struct exo_outcome){.key = o->key, .incarnation = o->incarnation, .node = o->node, .status = (int)st};
+    *args = (struct exo_outcome){
+        .key = o->key, .incarnation = o->incarnation, .node = o->node, .status = (int)st};
     snprintf(args->reason, sizeof args->reason, "%s", err->text);
     if (st == EXO_OK && reply->size >= sizeof args->id) {
         const char *names = (const char *)reply->data + sizeof args->id;
@@ -42,21 +45,21 @@ read_answer(struct exo_outcome *args, const struct outcome *o, exo_status st, co
     }
 }
 
-/* An answer on its way to the head. */
+/* A reply on its way to the head. */
 struct answer {
-    struct answers *answers; /* held */
+    struct answers *answers; /* one reference */
     struct answer *next;
     struct exo_outcome args;
 };
 
-/* Of what workers answer, a few are in the head's mailbox at a time: calls that come meanwhile stand between them. Guarded by its lock. */
+/* Replies that wait for room in the head's mailbox. Guarded by its lock. */
 struct answers {
     pthread_mutex_t lock;
     unsigned references; /* the head's, and one for each outcome and answer */
     exo_runtime *runtime;
     exo_ref head;
-    bool closed, passing; /* passing: a thread hands answers over */
-    unsigned called;      /* in the mailbox */
+    bool closed, passing; /* passing: a thread hands replies over */
+    unsigned called;      /* number in the mailbox */
     struct answer *first, **last;
 };
 
@@ -74,14 +77,16 @@ drop_answers(struct answers *answers)
 
 static void answer_over(void *owner);
 
-/* The next one that may go to the mailbox. NULL: there is none, and nobody hands over any more. */
+/* Takes the next reply that may go to the mailbox. first: the thread has just begun, and stops if
+ * another one hands over. NULL: none may go, and this thread hands over no more. */
 static struct answer *
 take_answer(struct answers *answers, bool first, bool *closed)
 {
     pthread_mutex_lock(&answers->lock);
     bool mine = !first || !answers->passing;
     *closed = answers->closed;
-    struct answer *a = mine && (answers->called < ANSWERS_AT_ONCE || *closed) ? answers->first : NULL;
+    struct answer *a =
+        mine && (answers->called < ANSWERS_AT_ONCE || *closed) ? answers->first : NULL;
     if (a && !(answers->first = a->next))
         answers->last = &answers->first;
     answers->called += a != NULL;
@@ -90,13 +95,16 @@ take_answer(struct answers *answers, bool first, bool *closed)
     return a;
 }
 
-/* As many as may be in the mailbox go there. Each message's arguments are the answer: their release makes room for the next one. */
+/* Sends as many replies as the mailbox may have. The arguments of each message are the reply
+ * itself; their release makes room for the next one. */
 static void
 pass_answers(struct answers *answers)
 {
     bool closed;
-    for (struct answer *a = take_answer(answers, true, &closed); a; a = take_answer(answers, false, &closed)) {
-        exo_payload payload = {.data = &a->args, .size = sizeof a->args, .release = answer_over, .owner = a};
+    for (struct answer *a = take_answer(answers, true, &closed); a;
+         a = take_answer(answers, false, &closed)) {
+        exo_payload payload = {
+            .data = &a->args, .size = sizeof a->args, .release = answer_over, .owner = a};
         if (closed)
             exo_payload_release(&payload);
         else
@@ -187,9 +195,12 @@ exo_head_ask_worker(struct head *h, exo_entry *a, exo_err *err)
     if (st == EXO_OK)
         st = exo_message_pack(&args, &a->spec->base);
     if (st == EXO_OK) {
-        *o = (struct outcome){.answers = h->answers, .key = a->key, .incarnation = a->incarnation, .node = a->node->id};
-        st = exo_call(h->runtime, worker, "spawn", args, exo_deadline(exo_runtime_clock(h->runtime), SPAWN_TIMEOUT),
-                      &o->future, err);
+        *o = (struct outcome){.answers = h->answers,
+                              .key = a->key,
+                              .incarnation = a->incarnation,
+                              .node = a->node->id};
+        st = exo_call(h->runtime, worker, "spawn", args,
+                      exo_deadline(exo_runtime_clock(h->runtime), SPAWN_TIMEOUT), &o->future, err);
     }
     if (st != EXO_OK) {
         exo_free(o);

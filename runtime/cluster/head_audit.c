@@ -1,7 +1,8 @@
-/* What the head's audit log has of its calls: those that change something and name it, and those that are refused. Of calls that only look
- * it has the refused ones.
+/* The head's records in the audit log: refused calls, and calls that note their subject because
+ * they change something. Of calls that only read, only the refused ones are recorded.
  *
- * The note belongs to the lane: a method writes it, and is over before the next one begins. Read next: head.c (the methods), audit.h. */
+ * The note belongs to the lane: the method that writes it returns before the next one begins. Read
+ * next: head.c (the methods), audit.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +29,7 @@ exo_head_note_actor(struct head *h, const char *space, const char *name, const c
     exo_head_note(h, subject, detail);
 }
 
-/* Appends what has room. */
+/* Appends as much as fits. */
 static size_t
 add(char *out, size_t at, size_t size, const char *before, const char *text)
 {
@@ -56,13 +57,15 @@ exo_head_note_spawn(struct head *h, const Exo__Cluster__Spawn *spec)
     at = add(detail, at, sizeof detail, ", with ", spec->n_together ? count : "");
     for (size_t i = 0; i < spec->n_together && at + 1 < sizeof detail; i++) {
         const Exo__Cluster__Spawn *one = spec->together[i];
-        at = add(detail, at, sizeof detail, i ? ", " : ": ", one->name[0] ? one->name : one->class_name);
+        at = add(detail, at, sizeof detail, i ? ", " : ": ",
+                 one->name[0] ? one->name : one->class_name);
     }
     exo_head_note_actor(h, spec->space, spec->name, detail);
 }
 
 void
-exo_head_record_job(struct head *h, const exo_job_entry *job, const exo_cluster_node *driver, const char *detail)
+exo_head_record_job(struct head *h, const exo_job_entry *job, const exo_cluster_node *driver,
+                    const char *detail)
 {
     exo_audit_add(h->env.audit, &(exo_audit_record){.event = EXO_AUDIT_JOB,
                                                     .who = driver ? driver->owner : NULL,
@@ -72,8 +75,8 @@ exo_head_record_job(struct head *h, const exo_job_entry *job, const exo_cluster_
 }
 
 exo_status
-exo_head_serve(exo_call_context *call, struct head *h, exo_audit_event event, const exo_method *inner,
-               const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_serve(exo_call_context *call, struct head *h, exo_audit_event event,
+               const exo_method *inner, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     exo_err reason = {0};
     if (!h->env.audit)
@@ -82,7 +85,8 @@ exo_head_serve(exo_call_context *call, struct head *h, exo_audit_event event, co
     exo_status st = inner->run(call, h, args, reply, &reason);
     if (err)
         *err = reason;
-    bool refused = st == EXO_DENIED || st == EXO_FULL, noted = event < EXO_AUDIT_EVENTS && h->note.subject[0];
+    bool refused = st == EXO_DENIED || st == EXO_FULL,
+         noted = event < EXO_AUDIT_EVENTS && h->note.subject[0];
     if (exo_call_identity(call) && (refused || noted))
         exo_audit_add(h->env.audit, &(exo_audit_record){.event = st == EXO_DENIED ? EXO_AUDIT_DENIED
                                                                  : st == EXO_FULL ? EXO_AUDIT_QUOTA

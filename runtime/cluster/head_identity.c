@@ -1,5 +1,6 @@
-/* Who may say what of whom: a node speaks of itself only, and who it is was proven when its connection was made (runtime/net/proof.c), not
- * by what its messages say. Calls of this process itself (no identity) come from the head's own net and keeper.
+/* Rights of the head's callers: a node may speak only of itself. Its identity was proven when its
+ * connection was made (runtime/net/proof.c), and is not taken from its messages. Calls without an
+ * identity come from this process: from the head itself, its net or its keeper.
  *
  * Keeps nothing; the owners of nodes are in the directory. Read next: head.c. */
 #include "cluster/head_impl.h"
@@ -26,12 +27,13 @@ exo_status
 exo_head_check_self(const exo_call_context *call, uint64_t node, const char *method, exo_err *err)
 {
     const exo_identity *who = exo_call_identity(call);
-    return who && who->node != node ? deny(who, method, "speaks of another node than itself", err) : EXO_OK;
+    return who && who->node != node ? deny(who, method, "speaks of another node than itself", err)
+                                    : EXO_OK;
 }
 
 exo_status
-exo_head_check_register(const struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m,
-                        exo_err *err)
+exo_head_check_register(const struct head *h, const exo_call_context *call,
+                        const Exo__Cluster__Register *m, exo_err *err)
 {
     const exo_identity *who = exo_call_identity(call);
     const exo_cluster_node *node = NULL;
@@ -43,27 +45,32 @@ exo_head_check_register(const struct head *h, const exo_call_context *call, cons
     HASH_FIND(hh, h->directory.nodes, &m->node, sizeof m->node, node);
     if (node && node->owner && !exo_identity_is_same(node->owner, who))
         return deny(who, "register", "is not who was that node before", err);
-    const char *kind = who->role == EXO_ACCESS_DRIVER ? "driver" : who->role == EXO_ACCESS_WORKER ? "worker" : m->kind;
+    const char *kind = who->role == EXO_ACCESS_DRIVER   ? "driver"
+                       : who->role == EXO_ACCESS_WORKER ? "worker"
+                                                        : m->kind;
     if (strcmp(m->kind, kind) != 0)
-        return deny(who, "register", "may be a node of another kind only: its role says which", err);
+        return deny(who, "register", "may be a node of another kind only: its role says which",
+                    err);
     if (who->key[0] && m->key_text[0] && strcmp(who->key, m->key_text) != 0)
         return deny(who, "register", "names another key than it has shown", err);
     HASH_FIND_STR(h->directory.jobs, m->job, job);
     if (job && !job->ended && job->driver != m->node)
         HASH_FIND(hh, h->directory.nodes, &job->driver, sizeof job->driver, driver);
     if (driver && driver->alive && driver->owner && !exo_identity_is_same(driver->owner, who))
-        return exo_fail(err, EXO_EXISTS, "there is a job '%.100s' already, of the driver '%.100s'", m->job,
-                        driver->name);
+        return exo_fail(err, EXO_EXISTS, "there is a job '%.100s' already, of the driver '%.100s'",
+                        m->job, driver->name);
     if (job && !job->ended && !job->driver && who->role == EXO_ACCESS_DRIVER &&
         strcmp(job->owner ? job->owner : "", who->name) != 0)
-        return exo_fail(err, EXO_EXISTS,
-                        "there is a job '%.100s' already, of %.64s, whose driver may come back to this head", m->job,
-                        job->owner ? job->owner : "an admin");
+        return exo_fail(
+            err, EXO_EXISTS,
+            "there is a job '%.100s' already, of %.64s, whose driver may come back to this head",
+            m->job, job->owner ? job->owner : "an admin");
     return EXO_OK;
 }
 
 exo_status
-exo_head_check_epitaph(const struct head *h, const exo_call_context *call, uint64_t id, exo_err *err)
+exo_head_check_epitaph(const struct head *h, const exo_call_context *call, uint64_t id,
+                       exo_err *err)
 {
     const exo_identity *who = exo_call_identity(call);
     const exo_cluster_node *node = NULL;
@@ -87,13 +94,14 @@ exo_head_holder(const struct head *h, const exo_call_context *call)
     const exo_identity *who = exo_call_identity(call);
     if (!who || who->role != EXO_ACCESS_DRIVER || !who->key[0])
         return exo_head_peer(call);
-    uint64_t hash = h->salt; /* nobody knows it: so no process can call itself by a key's number */
+    /* secret, so that no process can take the number of a key's account for its own */
+    uint64_t hash = h->salt;
     for (const char *c = who->key; *c; c++)
         hash = (hash ^ (uint8_t)*c) * UINT64_C(1099511628211);
     return hash ? hash : 1;
 }
 
-/* --- Drivers ------------------------------------------------------------------------------------------------------------------- */
+/* --- Drivers ---------------------------------------------------------------------------------- */
 
 static const exo_identity *
 driver_of(const exo_call_context *call)
@@ -114,7 +122,8 @@ has_made(const exo_identity *who, const exo_entry *a)
     return a && who->name[0] && strcmp(a->spec->owner, who->name) == 0;
 }
 
-/* "JOB/..." is of a job that runs, and that the caller's key began. No key's namespace has a slash. */
+/* "JOB/..." belongs to a running job that the caller's key began. A job's name may have slashes,
+ * and no key's namespace has one. */
 static bool
 is_of_job(const struct head *h, const exo_identity *who, const char *space)
 {
@@ -131,24 +140,30 @@ is_of_job(const struct head *h, const exo_identity *who, const char *space)
 }
 
 exo_status
-exo_head_check_space(const struct head *h, const exo_call_context *call, const char *space, const exo_entry *a,
-                     const char *method, exo_err *err)
+exo_head_check_space(const struct head *h, const exo_call_context *call, const char *space,
+                     const exo_entry *a, const char *method, exo_err *err)
 {
     const exo_identity *who = driver_of(call);
     if (who && !is_own_space(who, space) && !has_made(who, a) && !is_of_job(h, who, space))
-        return exo_fail(err, EXO_DENIED, "%s: %s may use the namespace '%s' only, and those of its jobs", method,
+        return exo_fail(err, EXO_DENIED,
+                        "%s: %s may use the namespace '%s' only, and those of its jobs", method,
                         who->name, who->space);
-    bool makes = strcmp(method, "spawn") == 0 || strcmp(method, "claim") == 0 || strcmp(method, "register") == 0;
+    bool makes = strcmp(method, "spawn") == 0 || strcmp(method, "claim") == 0 ||
+                 strcmp(method, "register") == 0;
     return strcmp(space, EXO_SYSTEM_SPACE) == 0 && exo_call_identity(call) && makes
-               ? exo_fail(err, EXO_DENIED, "%s: the namespace '%s' is the cluster's own", method, space)
+               ? exo_fail(err, EXO_DENIED, "%s: the namespace '%s' is the cluster's own", method,
+                          space)
                : EXO_OK;
 }
 
 exo_status
-exo_head_check_owner(const exo_call_context *call, const exo_entry *a, const char *method, exo_err *err)
+exo_head_check_owner(const exo_call_context *call, const exo_entry *a, const char *method,
+                     exo_err *err)
 {
     const exo_identity *who = driver_of(call);
-    return who && strcmp(a->spec->owner, who->name) != 0 ? deny(who, method, "did not make this actor", err) : EXO_OK;
+    return who && strcmp(a->spec->owner, who->name) != 0
+               ? deny(who, method, "did not make this actor", err)
+               : EXO_OK;
 }
 
 bool
@@ -176,7 +191,8 @@ bool
 exo_head_hides_holding(const exo_call_context *call, uint64_t peer, const exo_cluster_node *node)
 {
     const exo_identity *who = driver_of(call);
-    return who && peer != who->node && !(node && node->owner && exo_identity_is_same(node->owner, who));
+    return who && peer != who->node &&
+           !(node && node->owner && exo_identity_is_same(node->owner, who));
 }
 
 bool
@@ -186,11 +202,13 @@ exo_head_hides_logs(const exo_call_context *call)
 }
 
 exo_status
-exo_head_told_spec(const struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec,
-                   Exo__Cluster__Spawn *out, Exo__Cluster__RestartRule *rule, exo_err *err)
+exo_head_told_spec(const struct head *h, const exo_call_context *call,
+                   const Exo__Cluster__Spawn *spec, Exo__Cluster__Spawn *out,
+                   Exo__Cluster__RestartRule *rule, exo_err *err)
 {
     const exo_identity *who = exo_call_identity(call);
-    bool is_driver = who && who->role == EXO_ACCESS_DRIVER, is_worker = who && who->role == EXO_ACCESS_WORKER;
+    bool is_driver = who && who->role == EXO_ACCESS_DRIVER,
+         is_worker = who && who->role == EXO_ACCESS_WORKER;
     *out = *spec;
     exo_status st = exo_head_check_space(h, call, spec->space, NULL, "register", err);
     if (st == EXO_OK && is_driver)
@@ -204,7 +222,8 @@ exo_head_told_spec(const struct head *h, const exo_call_context *call, const Exo
 }
 
 void
-exo_head_own_spec(const exo_call_context *call, const Exo__Cluster__Spawn *spec, Exo__Cluster__Spawn *out)
+exo_head_own_spec(const exo_call_context *call, const Exo__Cluster__Spawn *spec,
+                  Exo__Cluster__Spawn *out)
 {
     const exo_identity *who = exo_call_identity(call);
     *out = *spec;

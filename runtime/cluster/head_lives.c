@@ -1,4 +1,5 @@
-/* How the head ends actors, hears of their deaths and gives them other lives; the ends of jobs. */
+/* Ends of actors: the head ends them, hears of their deaths, restarts them by their rules, and ends
+ * the actors of jobs that end. Read next: head_work.c. */
 #include "base/printable.h"
 #include "cluster/head_impl.h"
 
@@ -8,11 +9,12 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#define MIN_BACKOFF (10 * EXO_MS) /* before the second of lives that are short, whatever the rule says */
+/* the least wait before a second or later restart in a row, whatever the rule says */
+#define MIN_BACKOFF (10 * EXO_MS)
 #define MAX_BACKOFF (30 * EXO_SECOND)
-#define LONG_LIFE   (10 * EXO_SECOND) /* after which earlier deaths make nobody wait any more */
+/* a life of this length ends a row of short ones */
+#define LONG_LIFE (10 * EXO_SECOND)
 
-/* Has a node end a life of an actor. If the node is away, it is told when it registers again. */
 void
 exo_head_end_at(struct head *h, uint64_t node, struct exo_head_kill *kill, const char *cause)
 {
@@ -39,7 +41,8 @@ exo_head_schedule(struct head *h, exo_entry *a, exo_time wait)
     exo_head_want_tick(h, a->restart_at);
 }
 
-/* Before its next life. The first one is made at once unless the rule says otherwise. */
+/* The wait before the next life: first the rule's backoff, immediately by default. It doubles with
+ * each further short life. */
 static exo_time
 backoff_of(const exo_entry *a)
 {
@@ -49,12 +52,13 @@ backoff_of(const exo_entry *a)
     return wait < MAX_BACKOFF ? wait : MAX_BACKOFF;
 }
 
-/* Whether the rule gives it another life; the time until then in *wait. */
+/* Whether the rule gives the actor another life. *wait: the time until then. */
 static bool
 may_restart(struct head *h, exo_entry *a, bool failure, exo_time *wait)
 {
     const Exo__Cluster__RestartRule *rule = a->spec->restart;
-    if (h->ends_at || !rule || rule->when == EXO_RESTART_NEVER || (rule->when == EXO_RESTART_ON_FAILURE && !failure))
+    if (h->ends_at || !rule || rule->when == EXO_RESTART_NEVER ||
+        (rule->when == EXO_RESTART_ON_FAILURE && !failure))
         return false;
     exo_time at = exo_head_now(h);
     a->num_quick = a->alive_since && at - a->alive_since >= LONG_LIFE ? 1 : a->num_quick + 1;
@@ -69,7 +73,7 @@ may_restart(struct head *h, exo_entry *a, bool failure, exo_time *wait)
     return true;
 }
 
-/* The others of its group that its rule restarts with it. */
+/* Restarts the other members of the group that its rule restarts with the failed one. */
 static void
 restart_group(struct head *h, const exo_entry *failed, exo_time wait)
 {
@@ -78,12 +82,13 @@ restart_group(struct head *h, const exo_entry *failed, exo_time wait)
     exo_format_cut(cause, sizeof cause, "restarted with '%s' of its group",
                    exo_cut(name, sizeof name, failed->spec->name));
     exo_durable_begin(h->durable);
-    for (; a; a = next) { /* there are EXO_GROUP_MEMBERS at most */
+    for (; a; a = next) { /* at most EXO_GROUP_MEMBERS */
         next = a->next_member;
         if (a == failed || a->state != EXO_ENTRY_ALIVE ||
             (failed->spec->group_rule == EXO_REST_FOR_ONE && a->key < failed->key))
             continue;
-        exo_directory_unindex(&h->directory, a); /* its death is no news */
+        /* the report of its death is to be ignored */
+        exo_directory_unindex(&h->directory, a);
         exo_head_kill_at(h, a->node->id, a->id, cause, false);
         exo_entry_set_cause(a, cause);
         exo_entry_unplace(a);
@@ -107,8 +112,10 @@ exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failur
     bool again = (started || !a->batch) && may_restart(h, a, failure, &wait);
     if (a->batch && !again) {
         char reason[EXO_ERR_TEXT], name[80];
-        exo_format_cut(reason, sizeof reason, "'%s' died while others of its group started: %s",
-                       exo_cut(name, sizeof name, a->spec->name[0] ? a->spec->name : a->spec->class_name), cause);
+        exo_format_cut(
+            reason, sizeof reason, "'%s' died while others of its group started: %s",
+            exo_cut(name, sizeof name, a->spec->name[0] ? a->spec->name : a->spec->class_name),
+            cause);
         exo_head_fail_batch(h, a->batch, EXO_PEER_LOST, started ? reason : cause);
         return;
     }
@@ -121,7 +128,7 @@ exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failur
     exo_head_set_state(h, a, EXO_ENTRY_DEAD);
     exo_head_fulfil(h, &a->spawn_wishes, EXO_PEER_LOST, a->cause, NULL);
     exo_head_fulfil(h, &a->find_wishes, EXO_NOT_FOUND, a->cause, NULL);
-    if (!a->spec->name[0]) { /* nobody can ask for it any more */
+    if (!a->spec->name[0]) { /* without a name, nobody can ask for it */
         if (h->durable && a->spec->detached)
             exo_durable_remove(h->durable, "actors", a->key, NULL);
         exo_directory_remove(&h->directory, a);
@@ -129,7 +136,8 @@ exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failur
 }
 
 exo_status
-exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+              exo_err *err)
 {
     struct head *h = self;
     (void)reply;
@@ -142,10 +150,12 @@ exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_p
         return st;
     }
     exo_entry *a = m->key ? exo_head_by_key(h, m->key) : exo_head_by_id(h, m->node, m->id);
-    bool same = a && a->node && a->node->id == m->node && (!m->key || a->incarnation == m->incarnation);
+    bool same =
+        a && a->node && a->node->id == m->node && (!m->key || a->incarnation == m->incarnation);
     if (same && a->state == EXO_ENTRY_ALIVE && a->id == m->id) {
         exo_head_entry_died(h, a, m->cause, m->failure);
-    } else if (same && a->state == EXO_ENTRY_STARTING && m->key) { /* before we heard that it lives */
+    } else if (same && a->state == EXO_ENTRY_STARTING && m->key) {
+        /* its death was reported before its start */
         exo_entry_set_cause(a, m->cause);
         a->failed = m->failure;
         a->died_early = true;
@@ -154,7 +164,8 @@ exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_p
     return EXO_OK;
 }
 
-/* An actor of a job that ended. w->node: its driver, which is gone, and what lived there is dead; 0: none. */
+/* Ends an actor of a job that ended. w->node: the job's driver, which is gone, so actors in its
+ * process are dead already; 0: none. */
 static void
 end_with_job(struct head *h, exo_entry *a, const struct work *w)
 {
@@ -173,16 +184,18 @@ static bool
 is_of_former_driver(struct head *h, const exo_entry *a, uint64_t driver)
 {
     uint64_t former = a->spec->driver;
-    const exo_cluster_node *node = former && former != driver ? exo_directory_node(&h->directory, former) : NULL;
+    const exo_cluster_node *node =
+        former && former != driver ? exo_directory_node(&h->directory, former) : NULL;
     return former && former != driver && (!node || !node->alive);
 }
 
-/* Ends the actors of a job; `but`: if not 0, those of drivers that are gone only, and not of this one. */
+/* Ends the actors of a job. driver: the job's driver if that is gone, else 0. but: if not 0, ends
+ * only the actors of other drivers, if these are gone. */
 static void
 end_crew(struct head *h, const exo_crew *crew, uint64_t driver, uint64_t but, const char *cause)
 {
     struct work *w = crew ? exo_head_new_work(crew->count, end_with_job) : NULL;
-    if (crew && !w) { /* they are ended when somebody takes the job's name, or ends with their nodes */
+    if (crew && !w) { /* they end when another driver takes the job's name, or with their nodes */
         EXO_LOG(ERROR, HEAD, "job=%s its actors go on: no memory to end them", crew->job);
         return;
     }
@@ -223,19 +236,19 @@ exo_head_driver_of(struct head *h, const char *job)
 void
 exo_head_end_former(struct head *h, const exo_job_entry *job)
 {
-    end_crew(h, exo_directory_crew(&h->directory, job->name), 0, job->driver, "another driver has its name");
+    end_crew(h, exo_directory_crew(&h->directory, job->name), 0, job->driver,
+             "another driver has its name");
 }
 
-/* The job of a driver that went: what it made and did not detach goes, too. */
 void
-exo_head_end_job(struct head *h, const exo_cluster_node *driver, const char *state, const char *cause)
+exo_head_end_job(struct head *h, const exo_cluster_node *driver, const char *state,
+                 const char *cause)
 {
     exo_job_entry *job = exo_directory_job(&h->directory, driver->job, 0);
     if (job && job->driver == driver->id)
         finish_job(h, job, state, cause);
 }
 
-/* Those whose drivers went while there was no head, and the actors of those that nobody remembers. */
 void
 exo_head_end_lost_jobs(struct head *h)
 {
@@ -256,7 +269,7 @@ exo_head_end_lost_jobs(struct head *h)
     exo_head_do_work(h, &w);
 }
 
-/* One that does not live just now gets no further life. */
+/* Ends for good an actor that is not alive at the moment. */
 static void
 give_up(struct head *h, exo_entry *a, const char *why)
 {
@@ -269,7 +282,8 @@ give_up(struct head *h, exo_entry *a, const char *why)
 }
 
 exo_status
-exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                 exo_err *err)
 {
     struct head *h = self;
     (void)call;

@@ -1,4 +1,5 @@
-/* What the head tells people: everything, why something died, what the workers print. */
+/* Information from the head: the cluster's contents, causes of deaths, the workers' output. Read
+ * next: head_identity.c, for what a caller may see. */
 #include "cluster/head_impl.h"
 
 #include <stdio.h>
@@ -11,11 +12,12 @@
 #include "base/printable.h"
 #include "net/process.h"
 
-/* "NAME: dead since ..., class C, life 1", and why. Returns the length. */
+/* Writes "NAME: dead since ..., class C, life 1", and the cause. Returns the length. */
 static size_t
 tell_of_actor(const exo_entry *a, char *out, size_t size)
 {
-    char since[64] = "", name[1024], line[2048]; /* names and causes are anybody's: each is one line all the same */
+    /* names and causes may have any characters; each is shown as one line */
+    char since[64] = "", name[1024], line[2048];
     time_t when = (time_t)a->since;
     struct tm broken;
     if (localtime_r(&when, &broken))
@@ -34,21 +36,25 @@ tell_of_actor(const exo_entry *a, char *out, size_t size)
     return at < size ? at : size - 1;
 }
 
-/* `all`: also what ran there and what was printed, whoever's it is. */
+/* all: also the methods that ran and the output, whoever owns them. */
 static void
 tell_of_node(const exo_cluster_node *n, bool all, char *out, size_t size)
 {
     char name[1024], cause[2048], running[2048];
-    bool lost = n->cause && !n->left, ran = all && n->running && n->running[0], printed = all && n->log && n->log[0];
-    snprintf(out, size, "node %s: %s%s%s\n%s%s%s%s%s", exo_printable(name, sizeof name, n->name, EXO_SHOWN_LINE),
-             exo_node_state(n), lost ? ": " : "",
-             lost ? exo_printable(cause, sizeof cause, n->cause, EXO_SHOWN_LINE) : "", ran ? "it ran: " : "",
-             ran ? exo_printable(running, sizeof running, n->running, EXO_SHOWN_LINE) : "", ran ? "\n" : "",
-             printed ? "its last lines:\n" : "", printed ? n->log : "");
+    bool lost = n->cause && !n->left, ran = all && n->running && n->running[0],
+         printed = all && n->log && n->log[0];
+    snprintf(out, size, "node %s: %s%s%s\n%s%s%s%s%s",
+             exo_printable(name, sizeof name, n->name, EXO_SHOWN_LINE), exo_node_state(n),
+             lost ? ": " : "",
+             lost ? exo_printable(cause, sizeof cause, n->cause, EXO_SHOWN_LINE) : "",
+             ran ? "it ran: " : "",
+             ran ? exo_printable(running, sizeof running, n->running, EXO_SHOWN_LINE) : "",
+             ran ? "\n" : "", printed ? "its last lines:\n" : "", printed ? n->log : "");
 }
 
 exo_status
-exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+             exo_err *err)
 {
     struct head *h = self;
     char text[8192] = "";
@@ -72,12 +78,13 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         tell_of_node(n, !exo_head_hides_logs(call), text + at, sizeof text - at);
     exo_status st =
         a || n ? exo_payload_copy(reply, text, strlen(text) + 1)
-               : exo_fail(err, EXO_NOT_FOUND, "nothing is known of '%s' in the namespace '%s'", m->name, m->space);
+               : exo_fail(err, EXO_NOT_FOUND, "nothing is known of '%s' in the namespace '%s'",
+                          m->name, m->space);
     EXO_RELEASE(m);
     return st;
 }
 
-/* What a process holds of the head. */
+/* Describes the holdings of an account: here, and in this process's connection. */
 static void
 describe_account(struct head *h, const exo_account *a, Exo__Cluster__Holding *p)
 {
@@ -103,7 +110,8 @@ describe_account(struct head *h, const exo_account *a, Exo__Cluster__Holding *p)
     p->monitors = far.monitors;
 }
 
-/* What each process holds, of the head and of the nodes that have told of it, as far as the caller may see it. NOMEM: some of them are there. */
+/* Lists the holdings of each process, at the head and at the nodes that have reported them, as far
+ * as the caller may see them. NOMEM: the list has some of them. */
 static exo_status
 list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *out)
 {
@@ -115,8 +123,9 @@ list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listin
         return EXO_NOMEM;
     for (const exo_account *a = h->directory.accounts.by_peer; a; a = a->hh.next) {
         const exo_cluster_node *node = exo_directory_node(&h->directory, a->peer);
-        if (!a->peer || (a->peer != exo_head_holder(h, call) && exo_head_hides_holding(call, a->peer, node)))
-            continue; /* 0: the head itself */
+        if (!a->peer ||
+            (a->peer != exo_head_holder(h, call) && exo_head_hides_holding(call, a->peer, node)))
+            continue; /* account 0 is the head's own */
         if (!(p = out->peers[out->n_peers] = exo_calloc(1, sizeof *p)))
             return EXO_NOMEM;
         describe_account(h, a, p);
@@ -130,7 +139,7 @@ list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listin
                 continue;
             if (!(p = out->peers[out->n_peers] = exo_calloc(1, sizeof *p)))
                 return EXO_NOMEM;
-            *p = *n->held->peers[i]; /* its texts are the node's */
+            *p = *n->held->peers[i]; /* borrows the node's texts */
             p->by = n->name;
             out->n_peers++;
         }
@@ -139,11 +148,13 @@ list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listin
 }
 
 exo_status
-exo_head_holds(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_holds(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+               exo_err *err)
 {
     struct head *h = self;
     (void)reply;
-    Exo__Cluster__Holdings *m = EXO_UNPACK_ARGS(Exo__Cluster__Holdings, exo__cluster__holdings, args);
+    Exo__Cluster__Holdings *m =
+        EXO_UNPACK_ARGS(Exo__Cluster__Holdings, exo__cluster__holdings, args);
     if (!m || m->n_peers > EXO_HOLDERS) {
         EXO_RELEASE(m);
         return exo_fail(err, EXO_INVAL, "holds: the arguments cannot be read");
@@ -161,7 +172,7 @@ exo_head_holds(exo_call_context *call, void *self, const exo_payload *args, exo_
     return st;
 }
 
-/* Takes out of a list the nodes and jobs that the caller may not see. */
+/* Removes the nodes and jobs that the caller may not see. */
 static void
 hide(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *listing)
 {
@@ -185,15 +196,18 @@ hide(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *listin
     listing->n_jobs = kept;
 }
 
-/* A page of the actors that the caller may see. */
+/* Lists a page of the actors that the caller may see. */
 static exo_status
-list_actors(struct head *h, const exo_call_context *call, uint64_t after, Exo__Cluster__Listing *out)
+list_actors(struct head *h, const exo_call_context *call, uint64_t after,
+            Exo__Cluster__Listing *out)
 {
     const exo_entry *a = after ? exo_directory_by_key(&h->directory, after) : h->directory.actors;
     size_t looked_at = 0;
     if (after && a)
         a = a->by_key.next;
-    else if (after) /* it has been forgotten: keys are given in order, but for those of an earlier head */
+    else if (after)
+        /* Forgotten meanwhile. The table is in order of keys, except for actors of an earlier
+         * head. */
         for (a = h->directory.actors; a && a->key <= after;)
             a = a->by_key.next;
     if (!(out->actors = exo_calloc(EXO_PAGE_ACTORS, sizeof *out->actors)))
@@ -213,7 +227,8 @@ list_actors(struct head *h, const exo_call_context *call, uint64_t after, Exo__C
 }
 
 exo_status
-exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+              exo_err *err)
 {
     struct head *h = self;
     char boot[EXO_BOOT_ID];
@@ -241,7 +256,7 @@ exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_p
     return st;
 }
 
-/* As many lines after that one as a reply may have. */
+/* Replies with the lines after that one, as many as a reply may have. */
 static exo_status
 reply_lines(struct head *h, uint64_t after, exo_payload *reply)
 {
@@ -262,7 +277,7 @@ reply_lines(struct head *h, uint64_t after, exo_payload *reply)
     return EXO_OK;
 }
 
-/* Where the last of the lines begin that are kept. */
+/* The start of the last LOG_LINES lines. */
 static char *
 skip_lines(char *text)
 {
@@ -276,12 +291,14 @@ skip_lines(char *text)
 }
 
 exo_status
-exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+             exo_err *err)
 {
     struct head *h = self;
     char full[1024];
     (void)reply;
-    Exo__Cluster__LogLines *m = EXO_UNPACK_ARGS(Exo__Cluster__LogLines, exo__cluster__log_lines, args);
+    Exo__Cluster__LogLines *m =
+        EXO_UNPACK_ARGS(Exo__Cluster__LogLines, exo__cluster__log_lines, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "log: the arguments cannot be read");
     const exo_identity *who = exo_call_identity(call);
@@ -314,13 +331,17 @@ exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     return EXO_OK;
 }
 
-/* args: none, for the oldest lines there are; or the number of lines that are known already, UINT64_MAX: only new ones. With another number
- * that is not 0 it does not wait: the reply may have no lines. The reply: the next such number, then text. */
+/* args: nothing; or the number of lines that the caller has, and, optionally, a second uint64_t.
+ * Without arguments the reply has the oldest lines that are kept. UINT64_MAX lines: only new ones.
+ * A call with one number waits for a further line; one without arguments, or with a second number
+ * that is not 0, does not wait, and its reply may have no lines. The reply: the next such number, a
+ * uint64_t, then text. */
 exo_status
-exo_head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+              exo_err *err)
 {
     struct head *h = self;
-    uint64_t words[2] = {0, 1}; /* lines that are known; whether it does not wait */
+    uint64_t words[2] = {0, 1}; /* lines that the caller has; whether it does not wait */
     if (args->size == sizeof words[0])
         words[1] = 0;
     else if (args->size != 0 && args->size != sizeof words)

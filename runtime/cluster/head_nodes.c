@@ -1,5 +1,5 @@
-/* What the head is told of nodes: that they are there, and with which actors; that they have gone, and why. Read next: head_work.c, for what ends with
- * one. */
+/* What nodes tell the head: that they are there, with their actors; that they leave; and the cause
+ * of an end. Read next: head_work.c, for the actors that end with a node. */
 #include "cluster/head_impl.h"
 
 #include <stdio.h>
@@ -12,8 +12,9 @@
 #include "cluster/durable.h"
 #include "net/process.h"
 
-/* Whether the job of an actor that a node tells of may be going on: it runs, under the driver that it had when the actor was made. Until the
- * grace is over its driver may still come; one that is not known later has been forgotten. */
+/* Whether the job of an actor that a node lists may be going on, under the driver that made the
+ * actor. An unknown job may be going on during the grace, because its driver may still register;
+ * later, an unknown job has been forgotten. */
 static bool
 job_goes_on(struct head *h, const Exo__Cluster__Spawn *spec)
 {
@@ -22,10 +23,12 @@ job_goes_on(struct head *h, const Exo__Cluster__Spawn *spec)
     const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
     if (!job)
         return h->grace_ends != 0;
-    return strcmp(job->state, "running") == 0 && (!job->driver || !spec->driver || job->driver == spec->driver);
+    return strcmp(job->state, "running") == 0 &&
+           (!job->driver || !spec->driver || job->driver == spec->driver);
 }
 
-/* The entry of an actor that an earlier head made, which kept no file or not of this one. NULL: it must not live. */
+/* Makes an entry for an actor of an earlier head that is in no file of this head. NULL: the actor
+ * must not live. */
 static exo_entry *
 remember_again(struct head *h, const exo_call_context *call, const exo_cluster_node *node,
                const Exo__Cluster__Actor *info)
@@ -34,8 +37,9 @@ remember_again(struct head *h, const exo_call_context *call, const exo_cluster_n
     exo_entry *a = NULL;
     Exo__Cluster__Spawn spec;
     Exo__Cluster__RestartRule rule;
+    /* a key from first_key on: this head made the actor, and has forgotten it since */
     if (!info->spec || !info->key || info->key >= h->first_key || !job_goes_on(h, info->spec))
-        return NULL; /* this head made it, and has forgotten it since */
+        return NULL;
     exo_status st = exo_head_told_spec(h, call, info->spec, &spec, &rule, &err);
     if (st == EXO_OK)
         st = exo_head_new_entry(h, info->key, exo_head_holder(h, call), &spec, &a, &err);
@@ -49,10 +53,12 @@ remember_again(struct head *h, const exo_call_context *call, const exo_cluster_n
     return a;
 }
 
-/* An actor that lives at a node which (again) registers: known from before, or made while the head was away. False: it is dead for us,
- * and there may be another one in its place. */
+/* Takes an actor that lives at a registering node into the table: one known from before, or made
+ * while the head was away. False: the head takes it for dead, and may have made another one in its
+ * place. */
 static bool
-adopt(struct head *h, const exo_call_context *call, exo_cluster_node *node, const Exo__Cluster__Actor *info)
+adopt(struct head *h, const exo_call_context *call, exo_cluster_node *node,
+      const Exo__Cluster__Actor *info)
 {
     exo_entry *a = exo_head_by_key(h, info->key);
     if (!info->id || (!a && !(a = remember_again(h, call, node, info))))
@@ -63,7 +69,8 @@ adopt(struct head *h, const exo_call_context *call, exo_cluster_node *node, cons
         return true;
     }
     bool starting = a->state == EXO_ENTRY_STARTING && same && a->node == node;
-    bool back = a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node) && info->incarnation >= a->incarnation;
+    bool back = a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node) &&
+                info->incarnation >= a->incarnation;
     if (!starting && !back)
         return false;
     exo_entry_take_place(a, node);
@@ -74,17 +81,20 @@ adopt(struct head *h, const exo_call_context *call, exo_cluster_node *node, cons
     return true;
 }
 
-/* An actor that died when the head could not be told. */
+/* Handles the death of an actor that its node could not report at the time. */
 static void
 bury(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Actor *info)
 {
     exo_entry *a = exo_head_by_key(h, info->key);
-    bool there = a && (a->node == node || (a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node)));
-    if (there && a->incarnation == info->incarnation && a->state != EXO_ENTRY_DEAD && a->state != EXO_ENTRY_RESTARTING)
+    bool there =
+        a && (a->node == node || (a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node)));
+    if (there && a->incarnation == info->incarnation && a->state != EXO_ENTRY_DEAD &&
+        a->state != EXO_ENTRY_RESTARTING)
         exo_head_entry_died(h, a, info->cause, info->failed);
 }
 
-/* Of an earlier head, and not told of yet: there are such until the grace is over. */
+/* Whether this node may still list the actor, which belongs to an earlier head. This is possible
+ * until the end of the grace. */
 static bool
 is_awaited(const struct head *h, const exo_entry *a, const exo_cluster_node *node)
 {
@@ -95,12 +105,13 @@ static void
 die_unlisted(struct head *h, exo_entry *a, const struct work *w)
 {
     const exo_cluster_node *node = exo_directory_node(&h->directory, w->node);
-    bool there = node && ((a->state == EXO_ENTRY_ALIVE && a->node == node) || is_awaited(h, a, node));
+    bool there =
+        node && ((a->state == EXO_ENTRY_ALIVE && a->node == node) || is_awaited(h, a, node));
     if (there && !a->listed)
         exo_head_entry_died(h, a, w->cause, true);
 }
 
-/* Of what a node may have, before it tells and afterwards. */
+/* Marks the actors that the node may have as not listed. */
 static void
 unlist_all(struct head *h, exo_cluster_node *node)
 {
@@ -137,11 +148,12 @@ end_unlisted(struct head *h, const exo_cluster_node *node, exo_err *err)
     return EXO_OK;
 }
 
-/* What a node that registers tells of its actors, in one message or in several. Those that it does not tell of are not there. *ended
- * (n_actors of it) gets the references of those that it must end; *count is their number. */
+/* Compares the actors that a registering node lists, in one message or several, with the head's
+ * table. Actors that the node does not list are dead. *ended (m->n_actors) receives the references
+ * of those that the node must end, and *count their number. */
 static exo_status
-compare_actors(struct head *h, const exo_call_context *call, exo_cluster_node *node, const Exo__Cluster__Register *m,
-               uint64_t *ended, size_t *count, exo_err *err)
+compare_actors(struct head *h, const exo_call_context *call, exo_cluster_node *node,
+               const Exo__Cluster__Register *m, uint64_t *ended, size_t *count, exo_err *err)
 {
     *count = 0;
     if (m->part == 0)
@@ -157,7 +169,7 @@ compare_actors(struct head *h, const exo_call_context *call, exo_cluster_node *n
     return m->more ? EXO_OK : end_unlisted(h, node, err);
 }
 
-/* From now on the node is the caller's. */
+/* Makes `owner` the owner of the node. */
 static void
 own_node(exo_cluster_node *node, const exo_identity *owner)
 {
@@ -166,15 +178,16 @@ own_node(exo_cluster_node *node, const exo_identity *owner)
     exo_identity_drop(&before);
     node->watcher = owner && owner->pid ? exo_process_parent(owner->pid) : 0;
     char *key = owner && owner->key[0] ? exo_strdup(owner->key) : NULL;
-    if (key) { /* whatever it says */
+    if (key) { /* the proven key, whatever the message says */
         exo_free(node->key);
         node->key = key;
     }
 }
 
-/* A driver's job runs, from now on or again. */
+/* Begins the job of a driver, or continues it. */
 static exo_status
-begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Register *m, uint64_t peer, exo_err *err)
+begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Register *m,
+          uint64_t peer, exo_err *err)
 {
     exo_head_trim(h, SLICE);
     exo_job_entry *job = exo_directory_job(&h->directory, m->job, h->next_key++);
@@ -184,7 +197,8 @@ begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Regi
         return EXO_OK;
     exo_status st = exo_head_take_job(h, job, peer, err);
     if (st != EXO_OK) {
-        job->ended = job->ended ? job->ended : exo_head_date(); /* one that was made just now is forgotten in time */
+        /* so that a job made just now is forgotten in time */
+        job->ended = job->ended ? job->ended : exo_head_date();
         return st;
     }
     exo_directory_renew_job(&h->directory, job);
@@ -200,8 +214,8 @@ begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Regi
     return EXO_OK;
 }
 
-/* What a new node may be called: actors are placed by it. The names of other keys, and of nodes of theirs that are lost, are not its to take: then it
- * has that of its own key. */
+/* The name of a new node. Actors are placed by it, so a node may take neither the name of another
+ * key nor that of another key's node, even a lost one. It then gets the name of its own key. */
 static char *
 name_of_node(struct head *h, const exo_identity *who, char *wanted)
 {
@@ -213,10 +227,10 @@ name_of_node(struct head *h, const exo_identity *who, char *wanted)
     return keys || theirs ? exo_pb_text(who->name) : wanted;
 }
 
-/* A node that is counted for the process that registers it. */
+/* Adds or renews a node, charged to the process that registers it. */
 static exo_status
-add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m, exo_cluster_node **out,
-         exo_err *err)
+add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m,
+         exo_cluster_node **out, exo_err *err)
 {
     exo_accounts *accounts = &h->directory.accounts;
     uint64_t peer = exo_head_peer(call);
@@ -240,25 +254,30 @@ add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Regis
 }
 
 exo_status
-exo_head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                  exo_err *err)
 {
     struct head *h = self;
     uint64_t peer = exo_head_peer(call), *ended = NULL;
     exo_cluster_node *node = NULL;
     Exo__Cluster__RegisterReply message = EXO__CLUSTER__REGISTER_REPLY__INIT;
-    Exo__Cluster__Register *m = EXO_UNPACK_ARGS(Exo__Cluster__Register, exo__cluster__register, args);
+    Exo__Cluster__Register *m =
+        EXO_UNPACK_ARGS(Exo__Cluster__Register, exo__cluster__register, args);
     if (!m || !m->node) {
         EXO_RELEASE(m);
         return exo_fail(err, EXO_INVAL, "register: the arguments cannot be read");
     }
     if (m->part == 0)
         exo_head_note(h, m->name, m->kind);
-    exo_status st = m->n_actors > EXO_PART_ACTORS
-                        ? exo_fail(err, EXO_INVAL, "register: %zu actors at once, and %d may be: tell of them in parts",
-                                   m->n_actors, EXO_PART_ACTORS)
-                        : exo_head_check_resources(m->resources, m->n_resources, err);
+    exo_status st =
+        m->n_actors > EXO_PART_ACTORS
+            ? exo_fail(err, EXO_INVAL,
+                       "register: %zu actors at once, and %d may be: tell of them in parts",
+                       m->n_actors, EXO_PART_ACTORS)
+            : exo_head_check_resources(m->resources, m->n_resources, err);
     if (st == EXO_OK && strcmp(m->kind, "worker") != 0 && strcmp(m->kind, "driver") != 0)
-        st = exo_fail(err, EXO_INVAL, "register: a node is a worker or a driver, not '%.60s'", m->kind);
+        st = exo_fail(err, EXO_INVAL, "register: a node is a worker or a driver, not '%.60s'",
+                      m->kind);
     if (st == EXO_OK)
         st = exo_head_check_register(h, call, m, err);
     if (st == EXO_OK)
@@ -276,7 +295,7 @@ exo_head_register(exo_call_context *call, void *self, const exo_payload *args, e
         st = exo_head_reply(reply, &message.base, err);
     }
     if (st == EXO_OK && !m->more) {
-        exo_head_want_tick(h, exo_head_now(h)); /* there may be room now for what waits */
+        exo_head_want_tick(h, exo_head_now(h)); /* there may be room now for actors that wait */
         exo_head_ask_again(h);
     }
     exo_free(ended);
@@ -284,7 +303,7 @@ exo_head_register(exo_call_context *call, void *self, const exo_payload *args, e
     return st;
 }
 
-/* What a process that is gone waits for. */
+/* Ends the waiting calls of a process that is gone. */
 static void
 forget_peer(struct head *h, uint64_t peer)
 {
@@ -323,11 +342,13 @@ node_gone(struct head *h, exo_cluster_node *node, const char *cause, bool clean)
 }
 
 exo_status
-exo_head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+              exo_err *err)
 {
     struct head *h = self;
     (void)reply;
-    Exo__Cluster__NodeInfo *m = EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
+    Exo__Cluster__NodeInfo *m =
+        EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "gone: the arguments cannot be read");
     exo_status st = exo_head_check_self(call, m->node, "gone", err);
@@ -344,7 +365,8 @@ exo_head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_p
 }
 
 exo_status
-exo_head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                 exo_err *err)
 {
     struct head *h = self;
     char cause[EXO_ERR_TEXT], why[200];
@@ -365,8 +387,9 @@ exo_head_epitaph(exo_call_context *call, void *self, const exo_payload *args, ex
                    exo_cut(why, sizeof why, m->cause), m->running[0] ? ", in " : "", m->running);
     for (a = h->grace_ends ? h->directory.actors : NULL; a; a = next) {
         next = a->by_key.next;
-        if (a->state == EXO_ENTRY_UNKNOWN && a->last_node == m->node && (!who || strcmp(a->last_key, who->key) == 0))
-            exo_head_entry_died(h, a, cause, true); /* it ended when there was no head */
+        if (a->state == EXO_ENTRY_UNKNOWN && a->last_node == m->node &&
+            (!who || strcmp(a->last_key, who->key) == 0))
+            exo_head_entry_died(h, a, cause, true); /* it ended while there was no head */
     }
     if (node) {
         node_gone(h, node, m->cause, false);

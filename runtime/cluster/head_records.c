@@ -1,4 +1,5 @@
-/* What the head keeps of actors and jobs, for one that is started after it; and of jobs while it lives. Read next: durable.c (the file). */
+/* What the head keeps of actors and jobs: in the state file, for a head that starts after this one,
+ * and a job's report in memory. Read next: durable.c (the file). */
 #include "cluster/head_impl.h"
 
 #include <stdio.h>
@@ -20,7 +21,8 @@ exo_head_keep_actor(struct head *h, const exo_entry *a)
     if (!h->durable || (!a->spec->name[0] && !a->spec->detached))
         return; /* an anonymous actor of a job cannot be asked for, and ends with its job */
     exo_head_describe(a, &info);
-    if (exo_message_pack(&packed, &info.base) == EXO_OK && exo_message_pack(&spec, &a->spec->base) == EXO_OK) {
+    if (exo_message_pack(&packed, &info.base) == EXO_OK &&
+        exo_message_pack(&spec, &a->spec->base) == EXO_OK) {
         const exo_durable_row row = {.table = "actors",
                                      .key = a->key,
                                      .name = a->spec->name,
@@ -46,7 +48,7 @@ exo_head_keep_job(struct head *h, const exo_job_entry *j)
     if (!h->durable)
         return;
     exo_job_describe(j, &info);
-    info.report = exo_pb_text(NULL); /* another head gets the next one */
+    info.report = exo_pb_text(NULL); /* a restarted head gets the next report */
     if (exo_message_pack(&packed, &info.base) != EXO_OK)
         return;
     const exo_durable_row row = {.table = "jobs",
@@ -100,7 +102,8 @@ forget_job(void *context, uint64_t key)
 void
 exo_head_trim(struct head *h, size_t at_once)
 {
-    size_t most = h->directory.trim_jobs_at ? h->directory.trim_jobs_at : 2 * (size_t)REMEMBERED_JOBS;
+    size_t most =
+        h->directory.trim_jobs_at ? h->directory.trim_jobs_at : 2 * (size_t)REMEMBERED_JOBS;
     if (h->directory.num_dead <= REMEMBERED && HASH_COUNT(h->directory.jobs) < most)
         return;
     exo_durable_begin(h->durable);
@@ -113,7 +116,8 @@ void
 exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state)
 {
     if (a->batch)
-        a->batch->alive += (size_t)(state == EXO_ENTRY_ALIVE) - (size_t)(a->state == EXO_ENTRY_ALIVE);
+        a->batch->alive +=
+            (size_t)(state == EXO_ENTRY_ALIVE) - (size_t)(a->state == EXO_ENTRY_ALIVE);
     a->state = state;
     a->since = exo_head_date();
     if (state != EXO_ENTRY_STARTING)
@@ -128,14 +132,16 @@ exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state)
     exo_head_keep_actor(h, a);
 }
 
-/* Has the process where it lived ended? One of this host has a socket as long as it lives. */
+/* Whether the process in which the actor lived has visibly ended: a process of this host has a
+ * socket as long as it lives. */
 static bool
 has_ended(const Exo__Cluster__Actor *was)
 {
     char host[EXO_BOOT_ID], path[EXO_CLUSTER_PLACE_PATH];
     size_t length = strcspn(was->endpoint, " ");
     exo_boot_id(host);
-    if (strcmp(was->host, host) != 0 || strncmp(was->endpoint, "ipc://", 6) != 0 || length - 6 >= sizeof path)
+    if (strcmp(was->host, host) != 0 || strncmp(was->endpoint, "ipc://", 6) != 0 ||
+        length - 6 >= sizeof path)
         return false;
     snprintf(path, sizeof path, "%.*s", (int)(length - 6), was->endpoint + 6);
     return !exo_cluster_place_has_owner(path);
@@ -179,7 +185,9 @@ exo_head_recall_job(void *context, const exo_durable_row *row)
     Exo__Cluster__Job *was = EXO_UNPACK(Exo__Cluster__Job, exo__cluster__job, &info);
     exo_job_entry *job = was ? exo_directory_job(&h->directory, was->name, row->key) : NULL;
     if (job) {
-        job->state = strcmp(was->state, "running") == 0 ? "running" : strcmp(was->state, "done") == 0 ? "done" : "lost";
+        job->state = strcmp(was->state, "running") == 0 ? "running"
+                     : strcmp(was->state, "done") == 0  ? "done"
+                                                        : "lost";
         job->began = was->began;
         job->ended = was->ended;
         job->cause = was->cause[0] ? exo_strdup(was->cause) : NULL;
@@ -191,7 +199,8 @@ exo_head_recall_job(void *context, const exo_durable_row *row)
 }
 
 exo_status
-exo_head_report(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_report(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                exo_err *err)
 {
     struct head *h = self;
     (void)reply;
@@ -202,7 +211,8 @@ exo_head_report(exo_call_context *call, void *self, const exo_payload *args, exo
     exo_job_entry *job = exo_directory_job(&h->directory, m->job, 0);
     char *report = NULL;
     if (st == EXO_OK && strlen(m->json) > MAX_REPORT)
-        st = exo_fail(err, EXO_INVAL, "a report has at most %d bytes, not %zu", MAX_REPORT, strlen(m->json));
+        st = exo_fail(err, EXO_INVAL, "a report has at most %d bytes, not %zu", MAX_REPORT,
+                      strlen(m->json));
     else if (st == EXO_OK && (!job || job->ended || job->driver != m->node))
         st = exo_fail(err, EXO_NOT_FOUND, "there is no job '%s' of this driver that runs", m->job);
     else if (st == EXO_OK && !(report = exo_strdup(m->json)))

@@ -1,4 +1,5 @@
-/* How the head makes actors: one, several together, and what comes back of the workers. Read next: head_lives.c. */
+/* How the head makes actors, one or several together, and handles the workers' replies. Read next:
+ * head_answers.c, head_lives.c. */
 #include "cluster/head_impl.h"
 
 #include <assert.h>
@@ -10,8 +11,10 @@
 #include "actor/hooks.h"
 #include "cluster/durable.h"
 
-#define NAME_TAKEN (5 * EXO_SECOND) /* for an earlier life to end where the next one begins */
-#define TRY_AGAIN  (10 * EXO_MS)    /* after which it is looked whether it has, at first    */
+/* the time in which an earlier life of the name must end at the node */
+#define NAME_TAKEN (5 * EXO_SECOND)
+/* the first pause between two attempts meanwhile */
+#define TRY_AGAIN (10 * EXO_MS)
 
 enum { /* numbers of Spawn's fields (proto/cluster.proto) */
     CLASS_NAME = 1,
@@ -20,7 +23,6 @@ enum { /* numbers of Spawn's fields (proto/cluster.proto) */
     TOGETHER = 17
 };
 
-/* Begins a life of an actor that has a place. */
 void
 exo_head_begin_life(struct head *h, exo_entry *a)
 {
@@ -35,7 +37,7 @@ exo_head_begin_life(struct head *h, exo_entry *a)
         exo_head_entry_died(h, a, err.text, true);
 }
 
-/* Finds a place for all of them or none. */
+/* Finds places for all of them, or for none. */
 static exo_status
 place_all(struct head *h, exo_entry *const *all, size_t count, exo_err *err)
 {
@@ -50,7 +52,6 @@ place_all(struct head *h, exo_entry *const *all, size_t count, exo_err *err)
     return st;
 }
 
-/* NaN is refused, too: it would spoil every sum that it is in. */
 exo_status
 exo_head_check_resources(Exo__Cluster__Resource *const *list, size_t count, exo_err *err)
 {
@@ -58,8 +59,8 @@ exo_head_check_resources(Exo__Cluster__Resource *const *list, size_t count, exo_
         if (!list[i]->name[0])
             return exo_fail(err, EXO_INVAL, "a resource has no name: %g of what?", list[i]->amount);
         if (!(list[i]->amount >= 0 && list[i]->amount <= 1e18))
-            return exo_fail(err, EXO_INVAL, "there cannot be %g of the resource '%.64s'", list[i]->amount,
-                            list[i]->name);
+            return exo_fail(err, EXO_INVAL, "there cannot be %g of the resource '%.64s'",
+                            list[i]->amount, list[i]->name);
     }
     return EXO_OK;
 }
@@ -70,9 +71,11 @@ title_of(const Exo__Cluster__Spawn *spec)
     return spec->name[0] ? spec->name : spec->class_name;
 }
 
-/* A group has one rule. */
+/* Checks the supervision group of a spec: it has room, the caller may end its members, and all have
+ * the same rule. */
 static exo_status
-check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_err *err)
+check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec,
+            exo_err *err)
 {
     static const char *const rules[] = {"one_for_one", "all_for_one", "rest_for_one"};
     const size_t count = sizeof rules / sizeof rules[0];
@@ -80,47 +83,53 @@ check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Sp
         return EXO_OK;
     if (spec->group_rule >= count)
         return exo_fail(err, EXO_INVAL, "there is no group rule %u", spec->group_rule);
-    const exo_supervision_group *group = exo_directory_group(&h->directory, spec->space, spec->group);
+    const exo_supervision_group *group =
+        exo_directory_group(&h->directory, spec->space, spec->group);
     const exo_entry *other = group ? group->members : NULL;
     if (group && spec->group_rule != EXO_ONE_FOR_ONE && group->count >= EXO_GROUP_MEMBERS)
         return exo_fail(err, EXO_FULL,
-                        "the group '%.80s' has %zu actors, and one whose actors are restarted together has %d at most: "
+                        "the group '%.80s' has %zu actors, and one whose actors are restarted "
+                        "together has %d at most: "
                         "use several groups (docs/security.md)",
                         spec->group, group->count, EXO_GROUP_MEMBERS);
-    exo_status st = other ? exo_head_check_owner(call, other, "spawn: in its group", err) : EXO_OK; /* it ends others */
+    /* a new member may end others, by the group's rule */
+    exo_status st = other ? exo_head_check_owner(call, other, "spawn: in its group", err) : EXO_OK;
     if (st != EXO_OK || !other || other->spec->group_rule == spec->group_rule)
         return st;
-    return exo_fail(err, EXO_INVAL, "the group '%.80s' is %s, as '%.80s' of it says: '%.80s' cannot be %s", spec->group,
-                    rules[other->spec->group_rule % count], title_of(other->spec), title_of(spec),
-                    rules[spec->group_rule]);
+    return exo_fail(err, EXO_INVAL,
+                    "the group '%.80s' is %s, as '%.80s' of it says: '%.80s' cannot be %s",
+                    spec->group, rules[other->spec->group_rule % count], title_of(other->spec),
+                    title_of(spec), rules[spec->group_rule]);
 }
 
 static exo_status
 check_spec(const Exo__Cluster__Spawn *spec, exo_err *err)
 {
     if (strlen(spec->name) >= EXO_NAME || strlen(spec->space) >= EXO_NAME)
-        return exo_fail(err, EXO_INVAL, "a name or namespace is longer than %d characters: '%.40s...'", EXO_NAME - 1,
-                        spec->name);
+        return exo_fail(err, EXO_INVAL,
+                        "a name or namespace is longer than %d characters: '%.40s...'",
+                        EXO_NAME - 1, spec->name);
     if (strlen(spec->group) >= EXO_NAME)
-        return exo_fail(err, EXO_INVAL, "the name of a group is longer than %d characters: '%.40s...'", EXO_NAME - 1,
-                        spec->group);
+        return exo_fail(err, EXO_INVAL,
+                        "the name of a group is longer than %d characters: '%.40s...'",
+                        EXO_NAME - 1, spec->group);
     return exo_head_check_resources(spec->resources, spec->n_resources, err);
 }
 
-/* An entry for a spec that is copied; a dead one of the same name makes room. key 0: a new one. */
 exo_status
-exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Cluster__Spawn *spec, exo_entry **out,
-                   exo_err *err)
+exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Cluster__Spawn *spec,
+                   exo_entry **out, exo_err *err)
 {
     exo_status st = check_spec(spec, err);
     if (st != EXO_OK)
         return st;
-    exo_head_trim(h, 2); /* so that they do not become more */
+    exo_head_trim(h, 2); /* two for each new one, so that the number of the dead does not grow */
     exo_entry *old = spec->name[0] ? exo_head_by_name(h, spec->space, spec->name) : NULL;
     if (old && old->state != EXO_ENTRY_DEAD)
-        return exo_fail(err, EXO_EXISTS, "there is an actor '%s' in the namespace '%s' already, on %s", spec->name,
+        return exo_fail(err, EXO_EXISTS,
+                        "there is an actor '%s' in the namespace '%s' already, on %s", spec->name,
                         spec->space, old->node ? old->node->name : "no node for now");
-    uint64_t incarnation = old ? old->incarnation : 0; /* the name's lives are counted on */
+    uint64_t incarnation = old ? old->incarnation : 0; /* counting of the name's lives goes on */
     if (old) {
         if (h->durable)
             exo_durable_remove(h->durable, "actors", old->key, NULL);
@@ -177,7 +186,8 @@ begin_batch(exo_call_context *call, exo_entry *const *all, size_t count, exo_err
 }
 
 void
-exo_head_end_batch(struct head *h, exo_spawn_batch *b, exo_status status, const char *reason, exo_payload *reply)
+exo_head_end_batch(struct head *h, exo_spawn_batch *b, exo_status status, const char *reason,
+                   exo_payload *reply)
 {
     for (size_t i = 0; i < b->count; i++) {
         exo_entry *a = exo_directory_by_key(&h->directory, b->keys[i]);
@@ -188,7 +198,6 @@ exo_head_end_batch(struct head *h, exo_spawn_batch *b, exo_status status, const 
     exo_free(b);
 }
 
-/* One of them does not live: none does. */
 void
 exo_head_fail_batch(struct head *h, exo_spawn_batch *b, exo_status status, const char *reason)
 {
@@ -205,14 +214,15 @@ exo_head_fail_batch(struct head *h, exo_spawn_batch *b, exo_status status, const
         exo_directory_unindex(&h->directory, a);
         exo_entry_unplace(a);
         exo_entry_set_cause(a, reason);
-        exo_head_set_state(h, a, EXO_ENTRY_DEAD); /* one that is starting is ended when we hear that it lives */
+        /* one that is starting is ended when its start is reported */
+        exo_head_set_state(h, a, EXO_ENTRY_DEAD);
     }
     exo_durable_commit(h->durable);
     exo_reply(&b->future, status, reason, NULL);
     exo_free(b);
 }
 
-/* All of them live: their places, in the order in which they were asked for. */
+/* All of the batch live: replies with their places, in the order of the request. */
 static void
 complete_batch(struct head *h, exo_spawn_batch *b)
 {
@@ -255,30 +265,33 @@ begin_all(struct head *h, exo_entry *const *all, size_t count)
     for (size_t i = 0; i < count; i++) {
         if (w)
             exo_head_add_work(w, all[i]);
-        else if (all[i]->state != EXO_ENTRY_DEAD) /* no slices without memory for them */
+        else if (all[i]->state != EXO_ENTRY_DEAD) /* without memory for slices: at once */
             exo_head_begin_life(h, all[i]);
     }
     exo_head_do_work(h, &w);
 }
 
-/* What a driver makes outside of its namespace is of the job whose namespace it is, and ends with it: it is in nobody's way when another key
- * uses the job's name later. */
+/* Actors that a driver makes outside its namespace belong to the job whose namespace it is, and end
+ * with the job. So none of them is left when another key uses the job's name later. */
 static exo_status
 check_end(const exo_identity *who, const Exo__Cluster__Spawn *spec, exo_err *err)
 {
     size_t length = strlen(spec->job);
     bool own = strcmp(spec->space[0] ? spec->space : "default", who->space) == 0;
-    bool of_job = length > 0 && strncmp(spec->space, spec->job, length) == 0 && spec->space[length] == '/';
+    bool of_job =
+        length > 0 && strncmp(spec->space, spec->job, length) == 0 && spec->space[length] == '/';
     if (own || (of_job && !spec->detached))
         return EXO_OK;
-    return exo_fail(err, EXO_DENIED,
-                    "spawn: in the namespace '%.100s', %s makes actors of that job only, which end with it",
-                    spec->space, who->name);
+    return exo_fail(
+        err, EXO_DENIED,
+        "spawn: in the namespace '%.100s', %s makes actors of that job only, which end with it",
+        spec->space, who->name);
 }
 
-/* A driver's actors are of no job but its own. */
+/* A driver's actors belong to no jobs but its own. */
 static exo_status
-check_job(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_err *err)
+check_job(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec,
+          exo_err *err)
 {
     const exo_identity *who = exo_call_identity(call);
     exo_status st = who && who->role == EXO_ACCESS_DRIVER ? check_end(who, spec, err) : EXO_OK;
@@ -290,11 +303,13 @@ check_job(struct head *h, const exo_call_context *call, const Exo__Cluster__Spaw
         return EXO_OK;
     if (driver && driver->owner && exo_identity_is_same(driver->owner, who))
         return EXO_OK;
-    return exo_fail(err, EXO_DENIED, "spawn: the job '%.100s' is not one of %s's", spec->job, who->name);
+    return exo_fail(err, EXO_DENIED, "spawn: the job '%.100s' is not one of %s's", spec->job,
+                    who->name);
 }
 
 static exo_status
-spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo_payload *reply, exo_err *err)
+spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo_payload *reply,
+          exo_err *err)
 {
     size_t count = 1 + spec->n_together, made = 0;
     uint64_t peer = exo_head_holder(h, call);
@@ -303,15 +318,16 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
     const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
     if (spec->job[0] && !spec->detached && (!job || strcmp(job->state, "running") != 0))
         return exo_fail(err, EXO_NOT_FOUND, "there is no job '%s' that runs", spec->job);
-    exo_status allowed =
-        exo_head_check_space(h, call, spec->space, NULL, "spawn", err); /* before it is told what there is */
+    /* before the reply reveals whether the actor exists */
+    exo_status allowed = exo_head_check_space(h, call, spec->space, NULL, "spawn", err);
     if (allowed != EXO_OK)
         return allowed;
-    exo_entry *old = spec->get_if_exists && spec->name[0] ? exo_head_by_name(h, spec->space, spec->name) : NULL;
+    exo_entry *old =
+        spec->get_if_exists && spec->name[0] ? exo_head_by_name(h, spec->space, spec->name) : NULL;
     if (old && old->state == EXO_ENTRY_ALIVE)
         return reply_actor(old, reply, err);
     if (old && old->state != EXO_ENTRY_DEAD) {
-        exo_directory_stir(&h->directory, old); /* that it is found if its caller goes */
+        exo_directory_stir(&h->directory, old); /* so that the wish is found when its caller goes */
         return exo_head_wish(h, call, &old->spawn_wishes, EXO_QUOTA_FINDS, err);
     }
     exo_entry **all = exo_calloc(count, sizeof *all);
@@ -329,7 +345,8 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
             st = check_job(h, call, &own, err);
         if (st == EXO_OK)
             st = exo_head_new_entry(h, 0, peer, &own, &all[made], err);
-        if (st == EXO_OK && (st = exo_entry_take(&h->directory, all[made], peer, EXO_QUOTA_SPAWNS, err)) != EXO_OK)
+        if (st == EXO_OK &&
+            (st = exo_entry_take(&h->directory, all[made], peer, EXO_QUOTA_SPAWNS, err)) != EXO_OK)
             exo_directory_remove(&h->directory, all[made]);
     }
     exo_durable_commit(h->durable);
@@ -339,7 +356,7 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
         st = count > 1 ? begin_batch(call, all, count, err)
                        : exo_head_wish(h, call, &all[0]->spawn_wishes, EXO_QUOTAS, err);
     for (size_t i = 0; st != EXO_OK && i < made; i++)
-        exo_directory_remove(&h->directory, all[i]); /* nothing of it was kept yet */
+        exo_directory_remove(&h->directory, all[i]); /* they are not in the state file yet */
     for (size_t i = 0; st == EXO_OK && i < count; i++)
         all[i]->first_life = true;
     if (st == EXO_OK)
@@ -361,7 +378,8 @@ exo_head_free_postponed(struct head *h, struct postponed *p)
 }
 
 static exo_status
-postpone(struct head *h, exo_call_context *call, size_t count, const exo_payload *args, exo_err *err)
+postpone(struct head *h, exo_call_context *call, size_t count, const exo_payload *args,
+         exo_err *err)
 {
     struct postponed *p = exo_calloc(1, sizeof *p);
     exo_status st = p ? exo_payload_copy(&p->args, args->data, args->size) : EXO_NOMEM;
@@ -397,13 +415,14 @@ asked_again(void *context, uint64_t tag, exo_future *future)
 
 static const exo_future_hook again_hook = {.done = asked_again};
 
-/* In the name of its caller. */
+/* Repeats the request in its caller's name. */
 static exo_status
 ask_again(struct head *h, struct postponed *p, exo_payload *args, exo_err *err)
 {
     exo_account_give(&h->directory.accounts, p->peer, EXO_QUOTA_SPAWNS, p->count);
     p->count = 0;
-    exo_status st = exo_future_new(&p->again, exo_runtime_clock(h->runtime), exo_future_deadline(p->caller), err);
+    exo_status st = exo_future_new(&p->again, exo_runtime_clock(h->runtime),
+                                   exo_future_deadline(p->caller), err);
     if (st != EXO_OK) {
         exo_payload_release(args);
         return st;
@@ -411,7 +430,6 @@ ask_again(struct head *h, struct postponed *p, exo_payload *args, exo_err *err)
     return exo_runtime_deliver(h->runtime, h->self, "spawn", args, p->who, p->again, err);
 }
 
-/* There is another worker, or none will come any more. */
 void
 exo_head_ask_again(struct head *h)
 {
@@ -434,7 +452,7 @@ exo_head_ask_again(struct head *h)
     }
 }
 
-/* Before anything is made: a request that is refused costs little. */
+/* Checks the quotas before anything is made, so that a refused request costs little. */
 static exo_status
 check_quotas(struct head *h, uint64_t peer, const Exo__Cluster__Spawn *spec, exo_err *err)
 {
@@ -445,16 +463,18 @@ check_quotas(struct head *h, uint64_t peer, const Exo__Cluster__Spawn *spec, exo
         return EXO_OK;
     for (size_t i = 0; i < spec->n_together; i++)
         names += spec->together[i]->name[0] != 0;
-    exo_status st =
-        exo_quota_check(quotas, EXO_QUOTA_SPAWNS, account ? account->held[EXO_QUOTA_SPAWNS] : 0, count, err);
+    exo_status st = exo_quota_check(quotas, EXO_QUOTA_SPAWNS,
+                                    account ? account->held[EXO_QUOTA_SPAWNS] : 0, count, err);
     if (st == EXO_OK)
-        st = exo_quota_check(quotas, EXO_QUOTA_ACTORS, account ? account->held[EXO_QUOTA_ACTORS] : 0, count, err);
+        st = exo_quota_check(quotas, EXO_QUOTA_ACTORS,
+                             account ? account->held[EXO_QUOTA_ACTORS] : 0, count, err);
     if (st == EXO_OK)
-        st = exo_quota_check(quotas, EXO_QUOTA_NAMES, account ? account->held[EXO_QUOTA_NAMES] : 0, names, err);
+        st = exo_quota_check(quotas, EXO_QUOTA_NAMES, account ? account->held[EXO_QUOTA_NAMES] : 0,
+                             names, err);
     return st;
 }
 
-/* What the audit log says of a request that is not unpacked. */
+/* Notes a request that is not unpacked, for the audit log. */
 static void
 note_together(struct head *h, const exo_payload *args, size_t count)
 {
@@ -466,7 +486,7 @@ note_together(struct head *h, const exo_payload *args, size_t count)
     exo_head_note_actor(h, space, name, detail);
 }
 
-/* Before it is unpacked, which would keep others waiting. */
+/* Bounds the number of actors before unpacking, which would keep other callers waiting. */
 static exo_status
 check_together(struct head *h, const exo_payload *args, exo_err *err)
 {
@@ -474,14 +494,16 @@ check_together(struct head *h, const exo_payload *args, exo_err *err)
     if (count <= EXO_TOGETHER)
         return EXO_OK;
     note_together(h, args, count);
-    return exo_fail(err, EXO_FULL,
-                    "%zu actors are asked for together, and there may be %d: make them in several groups "
-                    "(docs/security.md)",
-                    count, EXO_TOGETHER);
+    return exo_fail(
+        err, EXO_FULL,
+        "%zu actors are asked for together, and there may be %d: make them in several groups "
+        "(docs/security.md)",
+        count, EXO_TOGETHER);
 }
 
 exo_status
-exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+               exo_err *err)
 {
     struct head *h = self;
     exo_status many = check_together(h, args, err);
@@ -504,7 +526,7 @@ exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_
     return st;
 }
 
-/* Answers those who wait for it. */
+/* Answers the calls that wait for the actor to live. */
 static void
 tell_alive(struct head *h, exo_entry *a)
 {
@@ -517,14 +539,13 @@ tell_alive(struct head *h, exo_entry *a)
     exo_head_fulfil(h, &a->find_wishes, EXO_OK, NULL, &info.base);
 }
 
-/* It lives: who waits for it is told. */
 void
 exo_head_announce(struct head *h, exo_entry *a)
 {
     a->first_life = false;
     a->alive_since = exo_head_now(h);
     a->name_taken_since = 0;
-    a->listed = true; /* its node need not tell of it */
+    a->listed = true; /* its node need not list it */
     exo_directory_index(&h->directory, a);
     exo_head_set_state(h, a, EXO_ENTRY_ALIVE);
     tell_alive(h, a);
@@ -536,8 +557,9 @@ exo_head_announce(struct head *h, exo_entry *a)
     }
 }
 
-/* The node says that there is an actor of that name: an earlier life, which we had it end, or one that an earlier head asked for and that
- * we will have it end when it registers. What makes and what ends actors do not wait for each other there. So this life has not been, and is tried again, for a while. */
+/* The node says that the name is taken. It is taken by an earlier life that the head has ended
+ * there, or by an actor of an earlier head, which will be ended when the node registers. The node
+ * does not order starts after ends, so this life does not count, and is tried again for a while. */
 static bool
 try_again(struct head *h, exo_entry *a)
 {
@@ -552,7 +574,8 @@ try_again(struct head *h, exo_entry *a)
 }
 
 exo_status
-exo_head_started(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_started(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                 exo_err *err)
 {
     struct head *h = self;
     struct exo_outcome outcome, *o = &outcome;
@@ -572,12 +595,13 @@ exo_head_started(exo_call_context *call, void *self, const exo_payload *args, ex
     exo_entry *a = exo_head_by_key(h, o->key);
     bool same = a && a->incarnation == o->incarnation;
     if (!same || a->state != EXO_ENTRY_STARTING) {
-        /* It was killed, its node lost, or its job or group ended meanwhile; or its node registered again, with it. */
+        /* Meanwhile the actor was killed, its node was lost, or its job or group ended; or its node
+         * registered again and listed it. */
         if (o->status == EXO_OK && !(same && a->state == EXO_ENTRY_ALIVE && a->id == o->id))
             exo_head_kill_at(h, o->node, o->id, "it is not wanted any more", true);
         return EXO_OK;
     }
-    if (o->status == EXO_TIMEOUT) { /* should it have started all the same */
+    if (o->status == EXO_TIMEOUT) { /* it may still start */
         struct exo_head_kill kill = {.key = o->key, .incarnation = o->incarnation};
         exo_head_end_at(h, o->node, &kill, "it took too long to start");
     }
@@ -587,7 +611,8 @@ exo_head_started(exo_call_context *call, void *self, const exo_payload *args, ex
         exo_head_fail_batch(h, a->batch, (exo_status)o->status, o->reason);
         return EXO_OK;
     }
-    if (o->status != EXO_OK && a->first_life) { /* who asked for it hears of it; it never lived */
+    /* it never lived: its callers are told, and it is forgotten */
+    if (o->status != EXO_OK && a->first_life) {
         exo_head_fulfil(h, &a->spawn_wishes, (exo_status)o->status, o->reason, NULL);
         exo_head_fulfil(h, &a->find_wishes, EXO_NOT_FOUND, o->reason, NULL);
         discard(h, a);

@@ -1,8 +1,10 @@
-/* Work of the head that many actors are part of: the ends of nodes and jobs, the lives of a large group. It is done a slice at a time; after each
- * one the head calls itself for the next, behind what has come meanwhile. So others are served between the slices.
+/* Work of the head on many actors: the ends of nodes and jobs, the lives of a large group. It is
+ * done in slices. After each slice the head sends itself a call for the next one, which queues
+ * behind other calls, so these are served between slices.
  *
- * A piece of work knows its actors by their keys, and looks at each one anew when its turn comes. Several pieces take turns. Actors of a node
- * that has ended are still entered there until their turn has come; whoever asks for one of them by name, key or reference has it die first. */
+ * A piece of work has the keys of its actors, and looks each of them up again when its turn comes.
+ * Several pieces take turns. Actors of a node that has ended stay in its list until their turn; a
+ * lookup of one of them by name, key or reference handles its death first. */
 #include "cluster/head_impl.h"
 
 #include <stdio.h>
@@ -14,7 +16,9 @@
 #include "cluster/durable.h"
 
 enum {
-    MOST_CASUALTIES = 10000 /* of one node, of which it can be told later why they died */
+    /* casualties of one node that are remembered, because the cause of their deaths may become
+     * known later */
+    MOST_CASUALTIES = 10000
 };
 
 struct work *
@@ -46,14 +50,15 @@ do_slice(struct head *h, struct work *w)
     exo_durable_commit(h->durable);
 }
 
-/* The head calls itself. */
+/* Has the head call itself, or, if its mailbox is full, does all work at once. */
 static void
 want_more(struct head *h)
 {
     exo_err err = {0};
-    if (!h->works || exo_send(h->runtime, h->self, "go_on", (exo_payload){0}, INT64_MAX, &err) == EXO_OK)
+    if (!h->works ||
+        exo_send(h->runtime, h->self, "go_on", (exo_payload){0}, INT64_MAX, &err) == EXO_OK)
         return;
-    for (struct work *w; (w = h->works);) { /* its mailbox is full: better at once than never */
+    for (struct work *w; (w = h->works);) {
         while (w->at < w->count)
             do_slice(h, w);
         h->works = w->next;
@@ -90,7 +95,8 @@ exo_head_do_work(struct head *h, struct work **work)
 }
 
 exo_status
-exo_head_go_on(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_go_on(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+               exo_err *err)
 {
     struct head *h = self;
     struct work *w = h->works;
@@ -100,7 +106,7 @@ exo_head_go_on(exo_call_context *call, void *self, const exo_payload *args, exo_
     if (own != EXO_OK || !w)
         return own;
     do_slice(h, w);
-    h->works = w->next; /* what it has set off stands behind it */
+    h->works = w->next; /* further work that the slice has caused is queued behind */
     if (w->at < w->count)
         append(h, w);
     else
@@ -118,7 +124,7 @@ exo_head_free_works(struct head *h)
     }
 }
 
-/* --- The end of a node -------------------------------------------------------------------------------------------- */
+/* --- The end of a node ------------------------------------------------------------------------ */
 
 void
 exo_head_tell_loss(const exo_cluster_node *node, char *out, size_t size)
@@ -127,7 +133,8 @@ exo_head_tell_loss(const exo_cluster_node *node, char *out, size_t size)
                    node->cause ? node->cause : "");
 }
 
-/* The entry, unless it died with its node and is forgotten by that. */
+/* Handles the actor's death first, if its node has ended. Returns the entry; NULL: it was
+ * forgotten. */
 static exo_entry *
 settle(struct head *h, exo_entry *a)
 {
@@ -158,7 +165,7 @@ exo_head_by_id(struct head *h, uint64_t node, uint64_t id)
     return settle(h, exo_directory_by_id(&h->directory, node, id));
 }
 
-/* Unless its node is there again, and has told of it. */
+/* Ends an actor with its node, unless the node is back and has listed the actor. */
 static void
 die_with_node(struct head *h, exo_entry *a, const struct work *w)
 {
@@ -178,7 +185,8 @@ exo_head_end_entries(struct head *h, exo_cluster_node *node, bool failure)
     exo_head_tell_loss(node, reason, sizeof reason);
     struct work *w = exo_head_new_work(count, die_with_node);
     exo_free(node->casualties);
-    node->casualties = exo_calloc(count < MOST_CASUALTIES ? count : MOST_CASUALTIES, sizeof *node->casualties);
+    node->casualties =
+        exo_calloc(count < MOST_CASUALTIES ? count : MOST_CASUALTIES, sizeof *node->casualties);
     node->num_casualties = 0;
     for (const exo_entry *a = node->entries; a; a = a->next_there) {
         if (w)
@@ -186,7 +194,7 @@ exo_head_end_entries(struct head *h, exo_cluster_node *node, bool failure)
         if (node->casualties && node->num_casualties < MOST_CASUALTIES)
             node->casualties[node->num_casualties++] = a->key;
     }
-    while (!w && node->entries) /* no slices without memory for them */
+    while (!w && node->entries) /* without memory for slices: at once */
         exo_head_entry_died(h, node->entries, reason, failure);
     if (!w)
         return;

@@ -1,4 +1,5 @@
-/* What is in a cluster, as JSON. */
+/* The contents of a cluster as JSON, and a job's report. Keeps nothing; runs on the caller's
+ * thread. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@
 #include "cluster/quota.h"
 #include "cluster/remote.h"
 
-/* JSON is UTF-8; what a process is called, or what it died of, need not be, and a text may have been cut within a character. */
+/* A JSON string. JSON is UTF-8, but names and causes may have any bytes, and a text may be cut
+ * within a character; bytes other than ASCII are then replaced. */
 static json_t *
 text_of(const char *text)
 {
@@ -44,8 +46,9 @@ hex(uint64_t number)
 static json_t *
 node_json(const Exo__Cluster__NodeInfo *n)
 {
-    json_t *json = json_pack("{s:o, s:o, s:o, s:o, s:i, s:I, s:I}", "name", text_of(n->name), "kind", text_of(n->kind),
-                             "state", text_of(n->state), "address", text_of(n->endpoint), "pid", (int)n->pid, "actors",
+    json_t *json = json_pack("{s:o, s:o, s:o, s:o, s:i, s:I, s:I}", "name", text_of(n->name),
+                             "kind", text_of(n->kind), "state", text_of(n->state), "address",
+                             text_of(n->endpoint), "pid", (int)n->pid, "actors",
                              (json_int_t)n->actors, "since", (json_int_t)n->since);
     json_object_set_new(json, "id", hex(n->node));
     json_object_set_new(json, "host", text_of(n->host));
@@ -59,10 +62,11 @@ node_json(const Exo__Cluster__NodeInfo *n)
 static json_t *
 actor_json(const Exo__Cluster__Actor *a)
 {
-    json_t *json = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:o, s:I}", "key", (json_int_t)a->key, "name",
-                             text_of(a->name), "namespace", text_of(a->space), "class", text_of(a->class_name), "state",
-                             text_of(a->state), "node", text_of(a->node_name), "life", (json_int_t)a->incarnation,
-                             "detached", (int)a->detached, "job", text_of(a->job), "since", (json_int_t)a->since);
+    json_t *json = json_pack(
+        "{s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:o, s:I}", "key", (json_int_t)a->key, "name",
+        text_of(a->name), "namespace", text_of(a->space), "class", text_of(a->class_name), "state",
+        text_of(a->state), "node", text_of(a->node_name), "life", (json_int_t)a->incarnation,
+        "detached", (int)a->detached, "job", text_of(a->job), "since", (json_int_t)a->since);
     if (a->cause[0])
         json_object_set_new(json, "cause", text_of(a->cause));
     return json;
@@ -93,23 +97,25 @@ holding_json(const Exo__Cluster__Holding *p)
     if (p->by[0])
         json_object_set_new(json, "by", text_of(p->by));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        json_object_set_new(json, exo_quota_name(counts[i].quota), json_integer((json_int_t)counts[i].held));
+        json_object_set_new(json, exo_quota_name(counts[i].quota),
+                            json_integer((json_int_t)counts[i].held));
     return json;
 }
 
 static json_t *
 job_json(const Exo__Cluster__Job *j)
 {
-    json_t *job = json_pack("{s:o, s:o, s:o, s:I, s:I}", "name", text_of(j->name), "state", text_of(j->state), "cause",
-                            text_of(j->cause), "began", (json_int_t)j->began, "ended", (json_int_t)j->ended);
+    json_t *job = json_pack("{s:o, s:o, s:o, s:I, s:I}", "name", text_of(j->name), "state",
+                            text_of(j->state), "cause", text_of(j->cause), "began",
+                            (json_int_t)j->began, "ended", (json_int_t)j->ended);
     json_t *report = j->report[0] ? json_loads(j->report, 0, NULL) : NULL;
-    if (json_is_object(report)) /* anybody can tell the head anything */
+    if (json_is_object(report)) /* the text is a driver's, and the head does not check it */
         json_object_set(job, "report", report);
     json_decref(report);
     return job;
 }
 
-/* Of the first part, but for the actors, which any part has. */
+/* The whole listing, from its first part. `actors` has the actors of all parts. */
 static json_t *
 listing_json(const Exo__Cluster__Listing *listing, json_t *actors)
 {
@@ -120,20 +126,25 @@ listing_json(const Exo__Cluster__Listing *listing, json_t *actors)
         json_array_append_new(nodes, node_json(listing->nodes[i]));
     for (size_t i = 0; i < listing->n_jobs; i++)
         json_array_append_new(jobs, job_json(listing->jobs[i]));
-    return json_pack("{s:o, s:o, s:I, s:i, s:o, s:o, s:O, s:o, s:o}", "cluster", text_of(listing->cluster), "version",
-                     text_of(listing->version), "began", (json_int_t)listing->began, "pid", (int)listing->pid, "host",
-                     text_of(listing->host), "nodes", nodes, "actors", actors, "jobs", jobs, "peers", peers);
+    return json_pack("{s:o, s:o, s:I, s:i, s:o, s:o, s:O, s:o, s:o}", "cluster",
+                     text_of(listing->cluster), "version", text_of(listing->version), "began",
+                     (json_int_t)listing->began, "pid", (int)listing->pid, "host",
+                     text_of(listing->host), "nodes", nodes, "actors", actors, "jobs", jobs,
+                     "peers", peers);
 }
 
-/* The part of the list after that actor; 0: the first one. Released with EXO_RELEASE. */
+/* Asks for the part of the list after that actor; 0: the first part. The caller releases *out with
+ * EXO_RELEASE. */
 static exo_status
-ask_list(exo_cluster *cluster, uint64_t after, exo_time deadline, Exo__Cluster__Listing **out, exo_err *err)
+ask_list(exo_cluster *cluster, uint64_t after, exo_time deadline, Exo__Cluster__Listing **out,
+         exo_err *err)
 {
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
     Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
     args.key = after;
-    exo_status st = exo_cluster_call_head(cluster, "list", &args.base, true, deadline, &future, &reply, err);
+    exo_status st =
+        exo_cluster_call_head(cluster, "list", &args.base, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
     *out = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
@@ -157,7 +168,8 @@ exo_cluster_report(exo_cluster *cluster, const char *json, exo_time deadline, ex
     args.job = cluster->job;
     args.node = exo_net_node(exo_remote_net(cluster->remote));
     args.json = exo_pb_text(json);
-    exo_status st = exo_cluster_call_head(cluster, "report", &args.base, true, deadline, &future, &reply, err);
+    exo_status st =
+        exo_cluster_call_head(cluster, "report", &args.base, true, deadline, &future, &reply, err);
     exo_future_drop(&future);
     return st;
 }
@@ -187,7 +199,7 @@ exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **out, exo_err *e
     return *out || st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the head's list cannot be read");
 }
 
-/* --- Objects ------------------------------------------------------------------------------------------------------------ */
+/* --- Objects ---------------------------------------------------------------------------------- */
 
 static void
 add_objects(json_t *list, const char *node, const exo_payload *reply)
@@ -195,23 +207,26 @@ add_objects(json_t *list, const char *node, const exo_payload *reply)
     exo_remote_object o;
     for (size_t at = 0; at + sizeof o <= reply->size; at += sizeof o) {
         memcpy(&o, (const char *)reply->data + at, sizeof o);
-        json_t *json = json_pack("{s:o, s:I, s:i, s:i, s:b, s:b}", "node", text_of(node), "bytes", (json_int_t)o.size,
-                                 "references", (int)o.references, "borrowers", (int)o.borrowers, "sealed",
-                                 (int)o.sealed, "imported", (int)o.imported);
+        json_t *json =
+            json_pack("{s:o, s:I, s:i, s:i, s:b, s:b}", "node", text_of(node), "bytes",
+                      (json_int_t)o.size, "references", (int)o.references, "borrowers",
+                      (int)o.borrowers, "sealed", (int)o.sealed, "imported", (int)o.imported);
         json_object_set_new(json, "id", json_sprintf("%016" PRIx64 ".%u", o.nonce, o.slot));
         json_array_append_new(list, json);
     }
 }
 
 static exo_status
-ask_node(exo_cluster *cluster, const Exo__Cluster__NodeInfo *node, json_t *list, exo_time deadline, exo_err *err)
+ask_node(exo_cluster *cluster, const Exo__Cluster__NodeInfo *node, json_t *list, exo_time deadline,
+         exo_err *err)
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(exo_cluster_runtime(cluster), &context);
     exo_payload none = {0};
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
-    exo_status st = remote->call_node(context, node->node, EXO_REMOTE_OBJECTS, &none, deadline, &future, err);
+    exo_status st =
+        remote->call_node(context, node->node, EXO_REMOTE_OBJECTS, &none, deadline, &future, err);
     if (st == EXO_OK)
         st = exo_wait(future, deadline, &reply, err);
     if (st == EXO_OK)
@@ -230,7 +245,7 @@ exo_cluster_list_objects(exo_cluster *cluster, exo_time deadline, char **out, ex
         return st;
     json_t *list = json_array();
     for (size_t i = 0; i < listing->n_nodes; i++) {
-        /* One that goes just now is no reason to say nothing of the others. */
+        /* A node that ends just now does not keep the others from the list. */
         if (strcmp(listing->nodes[i]->state, "alive") == 0)
             ask_node(cluster, listing->nodes[i], list, deadline, NULL);
     }

@@ -7,14 +7,15 @@
 #include "cluster/quota.h"
 #include "wire/fields.h"
 
-/* --- Depth ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Depth ------------------------------------------------------------------------------------ */
 
-/* Unpacking recurses for every message within a message, as deep as the sender likes: a Spawn within a Spawn within a Spawn would run
- * out of stack. So the bytes are looked through first. */
+/* Unpacking recurses into each message within a message, to any depth that the sender chooses: a
+ * Spawn within a Spawn within a Spawn would exhaust the stack. So the bytes are checked first. */
 enum {
     MAX_DEPTH = 4, /* a Register has Actors, a Spawn has Spawns with Resources */
-    MAX_PARTS =
-        12000 /* messages within the arguments of a method: an empty one takes 2 bytes packed, and 300 unpacked */
+    /* messages within the arguments of a method: an empty one takes 2 bytes packed, and 300
+     * unpacked */
+    MAX_PARTS = 12000
 };
 
 static bool
@@ -25,15 +26,19 @@ is_flat(const ProtobufCMessageDescriptor *descriptor, exo_wire_bytes b, int dept
         if (!exo_wire_field_next(&b, &at))
             return false;
         const ProtobufCFieldDescriptor *field =
-            at.kind == EXO_WIRE_BYTES ? protobuf_c_message_descriptor_get_field(descriptor, at.number) : NULL;
+            at.kind == EXO_WIRE_BYTES
+                ? protobuf_c_message_descriptor_get_field(descriptor, at.number)
+                : NULL;
         if (field && field->type == PROTOBUF_C_TYPE_MESSAGE &&
-            (depth == MAX_DEPTH || (*parts)-- == 0 || !is_flat(field->descriptor, at.inside, depth + 1, parts)))
+            (depth == MAX_DEPTH || (*parts)-- == 0 ||
+             !is_flat(field->descriptor, at.inside, depth + 1, parts)))
             return false;
     }
     return true;
 }
 
-/* The bytes are read several times: here, and by protobuf-c, which counts before it fills. So they must be ours alone. */
+/* The bytes are read several times: here, and by protobuf-c, which counts before it fills. So they
+ * must not change meanwhile: exo_payload_stable copies shared ones. */
 static void *
 unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload, size_t parts)
 {
@@ -62,7 +67,8 @@ exo_message_unpack_args(const ProtobufCMessageDescriptor *descriptor, const exo_
 }
 
 enum {
-    FIRST_FIELDS = 64 /* which exo_message_text looks at: packed, fields stand in the order of their numbers */
+    /* fields that exo_message_text looks at: packed, fields stand in the order of their numbers */
+    FIRST_FIELDS = 64
 };
 
 size_t
@@ -96,7 +102,8 @@ exo_message_text(const exo_payload *args, uint32_t field, char *out, size_t size
     exo_wire_bytes b = {.at = args->data, .end = (const uint8_t *)args->data + args->size};
     exo_wire_field f;
     out[0] = '\0';
-    for (int n = 0; n < FIRST_FIELDS && args->data && b.at < b.end && exo_wire_field_next(&b, &f); n++) {
+    for (int n = 0; n < FIRST_FIELDS && args->data && b.at < b.end && exo_wire_field_next(&b, &f);
+         n++) {
         size_t length = (size_t)(f.inside.end - f.inside.at);
         if (f.number != field || f.kind != EXO_WIRE_BYTES || length >= size)
             continue;

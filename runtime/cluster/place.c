@@ -1,4 +1,4 @@
-/* Where a process of a cluster is: see place.h. */
+/* The place of a process in a cluster: see place.h. */
 #include "cluster/place.h"
 
 #include <ctype.h>
@@ -24,7 +24,7 @@
 #include "base/parallel.h"
 #include "net/net.h"
 
-/* --- Folder -------------------------------------------------------------------------------------------------------------------- */
+/* --- Folder ----------------------------------------------------------------------------------- */
 
 static exo_status
 make_private(const char *path, bool exists, exo_err *err)
@@ -35,7 +35,8 @@ make_private(const char *path, bool exists, exo_err *err)
     if (lstat(path, &info) != 0)
         return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
-        return exo_fail(err, EXO_INVAL, "%s: must be a folder of your own that nobody else can enter (chmod 700)",
+        return exo_fail(err, EXO_INVAL,
+                        "%s: must be a folder of your own that nobody else can enter (chmod 700)",
                         path);
     return EXO_OK;
 }
@@ -45,11 +46,13 @@ find_folder(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     char base[EXO_CLUSTER_PLACE_PATH];
     const char *run = getenv("XDG_RUNTIME_DIR");
-    int n = opts->folder           ? snprintf(base, sizeof base, "%s", opts->folder)
-            : run && run[0] == '/' ? snprintf(base, sizeof base, "%s/exogym", run)
-                                   : snprintf(base, sizeof base, "/tmp/exogym-%u", (unsigned)geteuid());
+    int n = opts->folder ? snprintf(base, sizeof base, "%s", opts->folder)
+            : run && run[0] == '/'
+                ? snprintf(base, sizeof base, "%s/exogym", run)
+                : snprintf(base, sizeof base, "/tmp/exogym-%u", (unsigned)geteuid());
     if (n < 0 || (size_t)n + strlen(p->cluster) + 32 >= sizeof base)
-        return exo_fail(err, EXO_INVAL, "%s: the path is too long for a socket", opts->folder ? opts->folder : run);
+        return exo_fail(err, EXO_INVAL, "%s: the path is too long for a socket",
+                        opts->folder ? opts->folder : run);
     exo_status st = make_private(base, opts->folder && opts->folder_exists, err);
     snprintf(p->folder, sizeof p->folder, "%s/%s", base, p->cluster);
     return st == EXO_OK ? make_private(p->folder, false, err) : st;
@@ -79,7 +82,7 @@ has_ended(int pid)
         return errno == ENOENT;
     const char *end = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
     fclose(file);
-    return end && strncmp(end, ") Z", 3) == 0; /* nobody has asked for its status yet */
+    return end && strncmp(end, ") Z", 3) == 0; /* a zombie: its parent has not waited for it yet */
 }
 
 bool
@@ -87,13 +90,14 @@ exo_cluster_place_has_owner(const char *path)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     size_t length = strlen(path);
-    /* Of another type than ours are: it is told whether there is one, and never connected. */
+    /* A datagram socket cannot connect to our stream sockets, but the error says whether one has a
+     * listener. */
     int fd = length < sizeof at.sun_path ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
     if (fd < 0)
-        return true; /* not known */
+        return true; /* unknown */
     memcpy(at.sun_path, path, length + 1);
-    bool refused =
-        connect(fd, (const struct sockaddr *)&at, sizeof at) != 0 && (errno == ECONNREFUSED || errno == ENOENT);
+    bool refused = connect(fd, (const struct sockaddr *)&at, sizeof at) != 0 &&
+                   (errno == ECONNREFUSED || errno == ENOENT);
     close(fd);
     return !refused;
 }
@@ -105,7 +109,8 @@ exo_cluster_place_sweep(const exo_cluster_place *p)
     char path[EXO_CLUSTER_PLACE_PATH + 264];
     for (const struct dirent *entry; dir && (entry = readdir(dir));) {
         int pid = 0;
-        if (sscanf(entry->d_name, "driver-%d-", &pid) != 1 && sscanf(entry->d_name, "worker-%d-", &pid) != 1)
+        if (sscanf(entry->d_name, "driver-%d-", &pid) != 1 &&
+            sscanf(entry->d_name, "worker-%d-", &pid) != 1)
             continue;
         snprintf(path, sizeof path, "%s/%s", p->folder, entry->d_name);
         if (pid > 0 && has_ended(pid) && !exo_cluster_place_has_owner(path))
@@ -120,16 +125,16 @@ exo_cluster_place_folder(exo_cluster_place *p, const exo_cluster_opts *opts, exo
 {
     const char *cluster = opts->cluster && *opts->cluster ? opts->cluster : "default";
     if (!is_name(cluster))
-        return exo_fail(
-            err, EXO_INVAL,
-            "the cluster's name '%.60s': expected at most %d letters, digits, '.', '_' and '-', no '.' first", cluster,
-            CLUSTER_NAME);
+        return exo_fail(err, EXO_INVAL,
+                        "the cluster's name '%.60s': expected at most %d letters, digits, '.', '_' "
+                        "and '-', no '.' first",
+                        cluster, CLUSTER_NAME);
     snprintf(p->cluster, sizeof p->cluster, "%s", cluster);
     p->any_cluster = opts->role != EXO_ROLE_HEAD && !(opts->cluster && *opts->cluster);
     return find_folder(p, opts, err);
 }
 
-/* One head at a time: a socket that is there would be taken away from who has it. */
+/* One head at a time: a second one would take the socket away from the first. */
 static exo_status
 lock_head(exo_cluster_place *p, exo_err *err)
 {
@@ -139,11 +144,12 @@ lock_head(exo_cluster_place *p, exo_err *err)
     if (p->lock < 0)
         return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
     if (flock(p->lock, LOCK_EX | LOCK_NB) != 0)
-        return exo_fail(err, EXO_EXISTS, "the cluster '%s' has a head on this host already (%s)", p->cluster, path);
+        return exo_fail(err, EXO_EXISTS, "the cluster '%s' has a head on this host already (%s)",
+                        p->cluster, path);
     return EXO_OK;
 }
 
-/* --- Endpoints ------------------------------------------------------------------------------------------------------------------ */
+/* --- Endpoints -------------------------------------------------------------------------------- */
 
 static bool
 is_loopback(const char *endpoint)
@@ -152,7 +158,8 @@ is_loopback(const char *endpoint)
            strncmp(endpoint, "tcp://localhost:", 16) == 0;
 }
 
-/* Others are lenient: libzmq takes what is left of a port that is too large. `least`: 0 where any free port can be meant. */
+/* Checks a tcp address here, because libzmq takes a port modulo 65536. least: the smallest port; 0
+ * where any free port may be meant. */
 static exo_status
 check_tcp(const char *address, long least, exo_err *err)
 {
@@ -161,8 +168,9 @@ check_tcp(const char *address, long least, exo_err *err)
     long port = colon && isdigit((unsigned char)colon[1]) ? strtol(colon + 1, &end, 10) : -1;
     if (port >= least && port <= UINT16_MAX && !*end && colon > address + 6)
         return EXO_OK;
-    return exo_fail(err, EXO_INVAL, "'%.100s': expected tcp://ADDRESS:PORT, with a port from %ld to %d", address, least,
-                    UINT16_MAX);
+    return exo_fail(err, EXO_INVAL,
+                    "'%.100s': expected tcp://ADDRESS:PORT, with a port from %ld to %d", address,
+                    least, UINT16_MAX);
 }
 
 bool
@@ -174,7 +182,8 @@ exo_cluster_place_resolves(const char *address, const char **reason)
     if (strncmp(address, "tcp://", 6) != 0 || address[6] == '[' || colon <= address + 6)
         return true;
     snprintf(host, sizeof host, "%.*s", (int)(colon - address - 6), address + 6);
-    int result = getaddrinfo(host, colon + 1, &(struct addrinfo){.ai_socktype = SOCK_STREAM}, &found);
+    int result =
+        getaddrinfo(host, colon + 1, &(struct addrinfo){.ai_socktype = SOCK_STREAM}, &found);
     if (found)
         freeaddrinfo(found);
     *reason = result ? gai_strerror(result) : "";
@@ -185,11 +194,12 @@ static exo_status
 find_endpoints(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     static const char *const roles[] = {"driver", "worker", "head", "guest"};
-    static _Atomic unsigned joined; /* of this process: tests join several times */
+    static _Atomic unsigned joined; /* in this process: tests join several times */
     const char *keyed = p->keys_for_local ? EXO_NET_KEYED : "";
-    int length = opts->role == EXO_ROLE_HEAD ? snprintf(p->socket, sizeof p->socket, "%s/head%s", p->folder, keyed)
-                                             : snprintf(p->socket, sizeof p->socket, "%s/%s-%d-%u%s", p->folder,
-                                                        roles[opts->role], (int)getpid(), joined++, keyed);
+    int length = opts->role == EXO_ROLE_HEAD
+                     ? snprintf(p->socket, sizeof p->socket, "%s/head%s", p->folder, keyed)
+                     : snprintf(p->socket, sizeof p->socket, "%s/%s-%d-%u%s", p->folder,
+                                roles[opts->role], (int)getpid(), joined++, keyed);
     if (length < 0 || (size_t)length >= sizeof p->socket)
         return exo_fail(err, EXO_INVAL, "%s: the path is too long for a socket", p->folder);
     snprintf(p->ipc, sizeof p->ipc, "ipc://%s", p->socket);
@@ -198,7 +208,8 @@ find_endpoints(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
     else
         p->endpoints[p->num_endpoints++] = p->ipc;
     if (opts->num_listen > sizeof p->endpoints / sizeof p->endpoints[0] - 1)
-        return exo_fail(err, EXO_INVAL, "%zu addresses to listen on are too many", opts->num_listen);
+        return exo_fail(err, EXO_INVAL, "%zu addresses to listen on are too many",
+                        opts->num_listen);
     for (size_t i = 0; i < opts->num_listen; i++) {
         const char *endpoint = opts->listen[i];
         exo_status st = check_tcp(endpoint, 0, err);
@@ -206,7 +217,8 @@ find_endpoints(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
             return st;
         if (!p->has_keys && !opts->insecure)
             return exo_fail(err, EXO_INVAL,
-                            "'%s' can be reached by %s, who could run code as this user: give keys, which `exogym "
+                            "'%s' can be reached by %s, who could run code as this user: give "
+                            "keys, which `exogym "
                             "keygen` makes, or say --insecure",
                             endpoint, is_loopback(endpoint) ? "every user of this host" : "others");
         p->endpoints[p->num_endpoints++] = endpoint;
@@ -215,7 +227,8 @@ find_endpoints(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 }
 
 static bool
-write_address(const struct sockaddr *address, socklen_t size, const char *port, char *out, size_t length)
+write_address(const struct sockaddr *address, socklen_t size, const char *port, char *out,
+              size_t length)
 {
     char host[256];
     if (getnameinfo(address, size, host, sizeof host, NULL, 0, NI_NUMERICHOST) != 0)
@@ -224,7 +237,7 @@ write_address(const struct sockaddr *address, socklen_t size, const char *port, 
     return n > 0 && (size_t)n < length && !is_loopback(out);
 }
 
-/* Where this host's packets to the head come from: nothing is sent. */
+/* The local address of the route to the head. Nothing is sent. */
 static bool
 address_towards(const char *head, const char *port, char *out, size_t length)
 {
@@ -236,7 +249,8 @@ address_towards(const char *head, const char *port, char *out, size_t length)
     if (!colon)
         return false;
     bool brackets = head[6] == '[' && colon[-1] == ']';
-    snprintf(host, sizeof host, "%.*s", (int)(colon - head - (brackets ? 8 : 6)), head + (brackets ? 7 : 6));
+    snprintf(host, sizeof host, "%.*s", (int)(colon - head - (brackets ? 8 : 6)),
+             head + (brackets ? 7 : 6));
     if (getaddrinfo(host, colon + 1, &(struct addrinfo){.ai_socktype = SOCK_DGRAM}, &found) != 0)
         return false;
     int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -249,7 +263,7 @@ address_towards(const char *head, const char *port, char *out, size_t length)
     return good;
 }
 
-/* The first address of this host that is not only its own. */
+/* The first IPv4 address of this host that is not loopback. */
 static bool
 first_address(const char *port, char *out, size_t length)
 {
@@ -265,8 +279,8 @@ first_address(const char *port, char *out, size_t length)
 }
 
 void
-exo_cluster_place_public(const exo_cluster_place *p, const exo_cluster_opts *opts, const char *bound, char *out,
-                         size_t length)
+exo_cluster_place_public(const exo_cluster_place *p, const exo_cluster_opts *opts,
+                         const char *bound, char *out, size_t length)
 {
     static const char *const anywhere[] = {"tcp://0.0.0.0:", "tcp://[::]:", "tcp://*:"};
     bool tcp = strncmp(bound, "tcp://", 6) == 0, all = false;
@@ -275,14 +289,15 @@ exo_cluster_place_public(const exo_cluster_place *p, const exo_cluster_opts *opt
     const char *port = all ? strrchr(bound, ':') : NULL;
     if (tcp && opts->advertise)
         snprintf(out, length, "%s", opts->advertise);
-    else if (!port || !(address_towards(opts->role == EXO_ROLE_HEAD ? "" : p->head, port, out, length) ||
-                        first_address(port, out, length)))
+    else if (!port ||
+             !(address_towards(opts->role == EXO_ROLE_HEAD ? "" : p->head, port, out, length) ||
+               first_address(port, out, length)))
         snprintf(out, length, "%s", bound);
 }
 
-/* --- Keys ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Keys ------------------------------------------------------------------------------------- */
 
-/* A public key, or the path of a file that exo_keys_save wrote. */
+/* Reads a public key, given as text or as the path of a file that exo_keys_save wrote. */
 static exo_status
 read_public_key(const char *given, char out[EXO_KEY_TEXT], exo_err *err)
 {
@@ -293,7 +308,8 @@ read_public_key(const char *given, char out[EXO_KEY_TEXT], exo_err *err)
     }
     FILE *file = fopen(given, "re");
     if (!file)
-        return exo_fail(err, EXO_NOT_FOUND, "%s: neither a public key of 40 characters nor a file: %s", given,
+        return exo_fail(err, EXO_NOT_FOUND,
+                        "%s: neither a public key of 40 characters nor a file: %s", given,
                         strerror(errno));
     out[0] = 0;
     while (!out[0] && fgets(line, sizeof line, file)) {
@@ -322,17 +338,21 @@ find_keys(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
     if (opts->authorized)
         snprintf(folder, sizeof folder, "%s", opts->authorized);
     else
-        snprintf(folder, sizeof folder, "%.*sauthorized", slash ? (int)(slash - opts->keys + 1) : 0, opts->keys);
-    if (!opts->authorized && access(folder, F_OK) != 0 && opts->num_listen == 0 && !p->keys_for_local)
-        return EXO_OK; /* it listens nowhere that asks for keys */
+        snprintf(folder, sizeof folder, "%.*sauthorized", slash ? (int)(slash - opts->keys + 1) : 0,
+                 opts->keys);
+    if (!opts->authorized && access(folder, F_OK) != 0 && opts->num_listen == 0 &&
+        !p->keys_for_local)
+        return EXO_OK; /* it listens nowhere that requires keys */
     if (access(folder, F_OK) != 0)
-        return exo_fail(err, EXO_NOT_FOUND,
-                        "%s: %s: make it, and copy the .key file of each node that may connect there", folder,
-                        strerror(errno));
+        return exo_fail(
+            err, EXO_NOT_FOUND,
+            "%s: %s: make it, and copy the .key file of each node that may connect there", folder,
+            strerror(errno));
     return exo_allow_list_load(&p->allowed, folder, err);
 }
 
-/* Whoever answers at the head's address has a worker run code, and hears what anybody else asks for: over tcp it proves who it is. */
+/* The process at the head's address makes a worker run code, and receives the requests of others.
+ * Over tcp it must prove by its key that it is the head. */
 static exo_status
 check_trust(const exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
@@ -340,12 +360,14 @@ check_trust(const exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *e
         return EXO_OK;
     if (p->has_keys)
         return exo_fail(err, EXO_INVAL,
-                        "whoever answers at '%.200s' could pretend to be the head: say --head-key with the head's "
+                        "whoever answers at '%.200s' could pretend to be the head: say --head-key "
+                        "with the head's "
                         "NAME.key, as this process has keys",
                         p->head);
     if (opts->role == EXO_ROLE_WORKER && !opts->insecure)
         return exo_fail(err, EXO_INVAL,
-                        "whoever answers at '%.200s' could run code here as this user: give --keys and --head-key, "
+                        "whoever answers at '%.200s' could run code here as this user: give --keys "
+                        "and --head-key, "
                         "which `exogym keygen` makes, or say --insecure",
                         p->head);
     return EXO_OK;
@@ -358,7 +380,9 @@ find_head(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
     const char *key = opts->head_key ? opts->head_key : exo_environment("EXOGYM_HEAD_KEY");
     if (head && *head) {
         if (strncmp(head, "tcp://", 6) != 0 && strncmp(head, "ipc://", 6) != 0)
-            return exo_fail(err, EXO_INVAL, "the head's address '%s': expected tcp://HOST:PORT or ipc://PATH", head);
+            return exo_fail(err, EXO_INVAL,
+                            "the head's address '%s': expected tcp://HOST:PORT or ipc://PATH",
+                            head);
         if (head[0] == 't' && check_tcp(head, 1, err) != EXO_OK)
             return EXO_INVAL;
         if (strlen(head) >= sizeof p->head)
@@ -366,7 +390,8 @@ find_head(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
         snprintf(p->head, sizeof p->head, "%s", head);
         p->keys_for_local = p->keys_for_local || exo_net_is_keyed(head);
     } else {
-        snprintf(p->head, sizeof p->head, "ipc://%s/head%s", p->folder, p->keys_for_local ? EXO_NET_KEYED : "");
+        snprintf(p->head, sizeof p->head, "ipc://%s/head%s", p->folder,
+                 p->keys_for_local ? EXO_NET_KEYED : "");
         if (!p->keys_for_local && opts->role != EXO_ROLE_HEAD)
             snprintf(p->head_keyed, sizeof p->head_keyed, "%s" EXO_NET_KEYED, p->head);
         p->keys_for_local = p->keys_for_local || exo_net_is_keyed(exo_cluster_place_head(p));
@@ -383,26 +408,29 @@ exo_cluster_place_head(const exo_cluster_place *p)
     return other ? p->head_keyed : p->head;
 }
 
-/* Where keys are wanted of processes of this host, too, each has some, and the head's. */
+/* Where local processes need keys, each has its own keys, and the head's public key. */
 static exo_status
 check_local(const exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     if (!p->keys_for_local)
         return EXO_OK;
     if (opts->keys_for_local && !p->has_keys)
-        return exo_fail(err, EXO_INVAL, "--keys-for-local: this process has no keys: give some with --keys");
+        return exo_fail(err, EXO_INVAL,
+                        "--keys-for-local: this process has no keys: give some with --keys");
     if (opts->role == EXO_ROLE_HEAD)
         return EXO_OK;
     if (!p->has_keys || !p->head_key[0])
-        return exo_fail(err, EXO_INVAL,
-                        "the head at %s wants keys of processes of this host, too: give --keys and --head-key",
-                        exo_cluster_place_head(p));
+        return exo_fail(
+            err, EXO_INVAL,
+            "the head at %s wants keys of processes of this host, too: give --keys and --head-key",
+            exo_cluster_place_head(p));
     if (strncmp(p->head, "ipc://", 6) == 0 && !exo_net_is_keyed(exo_cluster_place_head(p)))
-        return exo_fail(err, EXO_INVAL, "--keys-for-local: the head's socket '%.200s' wants none", p->head);
+        return exo_fail(err, EXO_INVAL, "--keys-for-local: the head's socket '%.200s' wants none",
+                        p->head);
     return EXO_OK;
 }
 
-/* --- Resources ------------------------------------------------------------------------------------------------------------------- */
+/* --- Resources -------------------------------------------------------------------------------- */
 
 static void
 add_resource(exo_cluster_place *p, const char *name, double amount)
@@ -433,7 +461,7 @@ find_resources(exo_cluster_place *p, const exo_cluster_opts *opts)
     add_resource(p, "gpus", gpus);
 }
 
-/* --- All of it -------------------------------------------------------------------------------------------------------------------- */
+/* --- All of it -------------------------------------------------------------------------------- */
 
 exo_status
 exo_cluster_place_init(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)

@@ -1,4 +1,4 @@
-/* Where a process of a cluster is: its folder, its endpoints, its keys, what it has. */
+/* The place of a process in a cluster: its folder, endpoints, keys and resources. */
 #ifndef EXO_CLUSTER_PLACE_H
 #define EXO_CLUSTER_PLACE_H
 
@@ -7,20 +7,22 @@
 #include "net/auth.h"
 
 enum {
-    EXO_CLUSTER_PLACE_PATH = 108 - 8, /* what fits into a socket's address */
+    EXO_CLUSTER_PLACE_PATH = 108 - 8, /* fits into a socket's address */
     EXO_CLUSTER_PLACE_ADDRESSES = 1024,
     EXO_CLUSTER_PLACE_RESOURCES = 32
 };
 
 typedef struct exo_cluster_place {
     char cluster[64];
-    bool any_cluster;                     /* it was not named: whatever the head's is */
-    char folder[EXO_CLUSTER_PLACE_PATH];  /* of the cluster's sockets: private */
-    char socket[EXO_CLUSTER_PLACE_PATH];  /* this process's; "": none           */
-    char ipc[EXO_CLUSTER_PLACE_PATH + 8]; /* its endpoint                       */
+    bool any_cluster;                     /* no name was given: any cluster's head will do */
+    char folder[EXO_CLUSTER_PLACE_PATH];  /* private, for the sockets of the cluster */
+    char socket[EXO_CLUSTER_PLACE_PATH];  /* this process's; "": none */
+    char ipc[EXO_CLUSTER_PLACE_PATH + 8]; /* its endpoint */
     char head[256], head_key[EXO_KEY_TEXT];
-    char head_keyed[256]; /* another socket by which the head of this host may be met; "": there is none */
-    bool keys_for_local;  /* its own ipc socket wants keys, and it connects to such ones only */
+    /* the other socket at which the head of this host may listen, which requires keys; "": none */
+    char head_keyed[256];
+    /* its own ipc socket requires keys, and it connects only to such sockets */
+    bool keys_for_local;
     const char *endpoints[17];
     size_t num_endpoints;
     exo_keys keys;
@@ -31,22 +33,28 @@ typedef struct exo_cluster_place {
     size_t num_resources;
 } exo_cluster_place;
 
-/* Finds all of it, makes the folder, takes a head's lock. INVAL, EXISTS, IO. Released also after an error. */
-exo_status exo_cluster_place_init(exo_cluster_place *place, const exo_cluster_opts *opts, exo_err *err);
+/* Finds all of it, makes the folder, and takes a head's lock. INVAL, EXISTS, IO, NOT_FOUND, and the
+ * errors of loading keys. The caller releases it, also after an error. */
+exo_status exo_cluster_place_init(exo_cluster_place *place, const exo_cluster_opts *opts,
+                                  exo_err *err);
+/* Also removes this process's socket and gives the lock back. */
 void exo_cluster_place_release(exo_cluster_place *place);
-/* Where the head is to be met, just now. */
+/* The head's address at this moment. */
 const char *exo_cluster_place_head(const exo_cluster_place *place);
-/* What others are told of an endpoint that is listened on: what --advertise says for tcp; for all addresses of this host, the one that the
- * way to the head begins with, else the first that is not loopback. Blocks while the head's name is resolved. */
-void exo_cluster_place_public(const exo_cluster_place *place, const exo_cluster_opts *opts, const char *bound,
-                              char *out, size_t length);
-/* Is there an address for the host that a tcp address names? If not, *reason says why, in words of the system's. Blocks. */
+/* The address of an endpoint for other processes: the one of opts->advertise for tcp. If the
+ * endpoint is bound to all addresses of this host: the local address of the route to the head, else
+ * the first address that is not loopback. Blocks while the head's name is resolved. */
+void exo_cluster_place_public(const exo_cluster_place *place, const exo_cluster_opts *opts,
+                              const char *bound, char *out, size_t length);
+/* Whether the host of a tcp address can be resolved. If not, *reason is the system's text.
+ * Blocks. */
 bool exo_cluster_place_resolves(const char *address, const char **reason);
-/* The cluster's name and folder alone. INVAL, IO. */
-exo_status exo_cluster_place_folder(exo_cluster_place *place, const exo_cluster_opts *opts, exo_err *err);
-/* Does a living process of this host have the socket? Nobody who listens on it is disturbed by the question. */
+/* Sets the cluster's name and folder only. INVAL, IO. */
+exo_status exo_cluster_place_folder(exo_cluster_place *place, const exo_cluster_opts *opts,
+                                    exo_err *err);
+/* Whether a living process of this host has the socket. Its listener does not notice. */
 bool exo_cluster_place_has_owner(const char *path);
-/* Removes the sockets in the cluster's folder whose processes were killed. */
+/* Removes sockets of ended processes from the cluster's folder. */
 void exo_cluster_place_sweep(const exo_cluster_place *place);
 
 #endif

@@ -1,7 +1,10 @@
-/* Calls between runtimes: see remote.h. Here: opening and closing, the connections that there are, and what comes over them.
+/* Calls between runtimes: see remote.h. This file opens and closes them, and has the connections
+ * and their events.
  *
- * Owns the net and the channels; remote_impl.h says which file owns the rest, and what the lock guards. Read next: remote_refs.c
- * (references), remote_calls.c (calls from here), remote_serve.c (calls to here), remote_objects.c (payloads in shared memory). */
+ * Owns the net and the channels; remote_impl.h says which file owns the rest, and what the lock
+ * guards. Read next: remote_refs.c (references), remote_calls.c (calls from here), remote_serve.c
+ * (calls to here), remote_gate.c (their turns at system actors), remote_objects.c (payloads in
+ * shared memory). */
 #include "cluster/remote.h"
 
 #include <stdio.h>
@@ -11,7 +14,7 @@
 #include "base/printable.h"
 #include "cluster/remote_impl.h"
 
-/* --- Channels ----------------------------------------------------------------------------------------------------- */
+/* --- Channels --------------------------------------------------------------------------------- */
 
 struct channel *
 exo_remote_channel_locked(exo_remote *r, exo_peer *peer)
@@ -19,7 +22,8 @@ exo_remote_channel_locked(exo_remote *r, exo_peer *peer)
     struct channel *c = exo_peer_user(peer);
     if (c)
         return c;
-    for (c = r->channels; c && !(c->closed && !c->ends && c->num_serving == 0); c = c->next) /* it is used again */
+    /* a channel that is no longer in use is used again */
+    for (c = r->channels; c && !(c->closed && !c->ends && c->num_serving == 0); c = c->next)
         continue;
     if (!c) {
         c = exo_calloc(1, sizeof *c);
@@ -48,7 +52,7 @@ exo_remote_peer(exo_remote *remote, uint64_t node)
     return found;
 }
 
-/* --- The net's events --------------------------------------------------------------------------------------------- */
+/* --- The net's events ------------------------------------------------------------------------- */
 
 static void
 on_received(void *context, exo_peer *peer, const exo_envelope *e, exo_payload *payload)
@@ -91,9 +95,9 @@ on_lost(void *context, exo_peer *peer, const char *cause)
     pthread_mutex_lock(&r->lock);
     struct channel *c = exo_peer_user(peer);
     exo_remote_bury_references_locked(r, peer, reason);
-    exo_peer_set_user(peer, NULL); /* nothing becomes pending any more: the peer is not open */
+    exo_peer_set_user(peer, NULL); /* the peer is not open, so no further call becomes pending */
     if (c) {
-        c->closed = c->ends = true; /* to be used again when on_ending is through with it */
+        c->closed = c->ends = true; /* it may be used again after on_ending */
         exo_remote_end_pending_locked(r, c, reason);
         exo_remote_close_gate_locked(c);
     }
@@ -102,7 +106,7 @@ on_lost(void *context, exo_peer *peer, const char *cause)
         r->events->lost(r->context, peer, cause);
 }
 
-/* Ends what was done for a peer that is lost. */
+/* Ends some of what was done for a lost peer. True: there is more. */
 static bool
 on_ending(void *context, exo_peer *peer)
 {
@@ -124,14 +128,17 @@ on_ending(void *context, exo_peer *peer)
     return false;
 }
 
-static const exo_net_handler handler = {
-    .received = on_received, .settle = on_settle, .opened = on_opened, .lost = on_lost, .ending = on_ending};
+static const exo_net_handler handler = {.received = on_received,
+                                        .settle = on_settle,
+                                        .opened = on_opened,
+                                        .lost = on_lost,
+                                        .ending = on_ending};
 
-/* --- Opening and closing ------------------------------------------------------------------------------------------ */
+/* --- Opening and closing ---------------------------------------------------------------------- */
 
 exo_status
-exo_remote_open(exo_remote **out, exo_runtime *runtime, const exo_net_opts *opts, const exo_remote_events *events,
-                void *context, exo_err *err)
+exo_remote_open(exo_remote **out, exo_runtime *runtime, const exo_net_opts *opts,
+                const exo_remote_events *events, void *context, exo_err *err)
 {
     static const exo_remote_events none = {0};
     exo_remote *r = exo_calloc(1, sizeof *r);
@@ -146,7 +153,7 @@ exo_remote_open(exo_remote **out, exo_runtime *runtime, const exo_net_opts *opts
     exo_net_opts with_handler = *opts;
     with_handler.handler = &handler;
     with_handler.context = r;
-    with_handler.held = true; /* what comes needs more than this: see exo_remote_start */
+    with_handler.held = true; /* the system actors do not exist yet: see exo_remote_start */
     exo_status st = exo_net_open(&r->net, &with_handler, err);
     if (st != EXO_OK)
         exo_remote_free(&r);
@@ -160,7 +167,8 @@ exo_remote_start(exo_remote *remote, exo_err *err)
     return exo_net_start(remote->net, err);
 }
 
-/* A method that the net's own thread runs may wait for a reply without a deadline, and nobody would receive it: the net waits for that thread. */
+/* Ends all pending calls before the net stops. The net waits for its own thread, and a method that
+ * this thread runs may wait, without a deadline, for a reply that nobody would receive. */
 static void
 end_calls(exo_remote *r)
 {

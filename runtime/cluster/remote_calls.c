@@ -1,7 +1,9 @@
-/* Calls to other processes: from exo_call through a reference until the future is complete. How they are answered there: remote_serve.c.
+/* Calls to other processes: from exo_call through a reference until the future is complete.
+ * remote_serve.c has the other side.
  *
- * A pending call's number is (generation << 32 | slot + 1), so that a reply that comes late finds nothing. Slots move when the table
- * grows: a pointer to one is good only while the remote's lock, which guards them all, is held. */
+ * A pending call's number is (generation << 32 | slot + 1), so that a late reply finds nothing.
+ * Slots move when the table grows: a pointer to one is valid only while the remote's lock, which
+ * guards them all, is held. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,21 +12,22 @@
 #include "cluster/remote_impl.h"
 
 enum {
-    FIRST_WATCHES = 256 /* monitors of a connection before which nobody looks for dropped ones */
+    /* monitors of a connection below which dropped ones are not looked for */
+    FIRST_WATCHES = 256
 };
 
 struct pending {
     exo_future *future; /* held; NULL: free */
     exo_object *lent;   /* held: the arguments, until the callee has them; may be NULL */
     exo_ref actor;
-    bool watches; /* a monitor: its reply is a death */
+    bool watches; /* a monitor: its reply reports a death */
     struct channel *channel;
     uint32_t generation;
-    uint32_t next_free;  /* index + 1 */
-    uint32_t prev, next; /* of the channel, index + 1 */
+    uint32_t next_free;  /* among the free ones, index + 1 */
+    uint32_t prev, next; /* among the channel's, index + 1; 0: none */
 };
 
-/* --- Pending calls ------------------------------------------------------------------------------------------------ */
+/* --- Pending calls ---------------------------------------------------------------------------- */
 
 static struct pending *
 find_pending_locked(exo_remote *r, uint64_t id)
@@ -37,8 +40,8 @@ find_pending_locked(exo_remote *r, uint64_t id)
 }
 
 static struct pending *
-new_pending_locked(exo_remote *r, struct channel *channel, exo_ref actor, bool watches, exo_future *future,
-                   uint64_t *id)
+new_pending_locked(exo_remote *r, struct channel *channel, exo_ref actor, bool watches,
+                   exo_future *future, uint64_t *id)
 {
     if (!r->free_pending) {
         size_t cap = r->cap_pending ? 2 * r->cap_pending : 256;
@@ -70,7 +73,7 @@ new_pending_locked(exo_remote *r, struct channel *channel, exo_ref actor, bool w
     return p;
 }
 
-/* What a call held that is not pending any more. */
+/* What a pending call held, to be released without the lock. */
 struct taken {
     exo_future *future;
     exo_object *lent;
@@ -103,9 +106,10 @@ release_taken(struct taken *taken)
     exo_future_drop(&taken->future);
 }
 
-/* --- Calling ------------------------------------------------------------------------------------------------------ */
+/* --- Calling ---------------------------------------------------------------------------------- */
 
-/* The future of a pending call is complete. If that was not the reply's doing, the callee need not go on. */
+/* The future of a pending call is complete. If the call is still pending, no reply completed it,
+ * and the callee is told to cancel it. */
 static void
 call_done(void *context, uint64_t id, exo_future *future)
 {
@@ -126,7 +130,7 @@ call_done(void *context, uint64_t id, exo_future *future)
         exo_net_send(r->net, peer, &cancel, NULL, NULL);
         exo_peer_drop(&peer);
     }
-    exo_net_kick(r->net); /* somebody may wait for it in the loop */
+    exo_net_kick(r->net); /* a thread in the loop may wait for this future */
 }
 
 static bool
@@ -138,7 +142,7 @@ drive_for_call(void *context, bool (*done)(void *argument), void *argument, exo_
 
 static const exo_future_hook call_hook = {.done = call_done, .drive = drive_for_call};
 
-/* Finds where a call goes, and makes it pending. */
+/* Finds the destination of a call, and makes the call pending. */
 static exo_status
 begin_call(exo_remote *r, exo_ref actor, exo_future *future, exo_envelope *e, exo_peer **peer,
            char system[EXO_WIRE_NAME], exo_err *err)
@@ -160,7 +164,8 @@ begin_call(exo_remote *r, exo_ref actor, exo_future *future, exo_envelope *e, ex
     } else if (channel->num_pending >= WINDOW) {
         st = exo_fail(err, EXO_FULL, "%u calls to '%s' are not answered yet", channel->num_pending,
                       exo_peer_name(ref->peer));
-    } else if (!new_pending_locked(r, channel, actor, strcmp(e->method, METHOD_MONITOR) == 0, future, &e->id)) {
+    } else if (!new_pending_locked(r, channel, actor, strcmp(e->method, METHOD_MONITOR) == 0,
+                                   future, &e->id)) {
         st = exo_fail(err, EXO_NOMEM, "no memory for a call");
     } else {
         *peer = exo_peer_hold(ref->peer);
@@ -175,7 +180,8 @@ begin_call(exo_remote *r, exo_ref actor, exo_future *future, exo_envelope *e, ex
 }
 
 static exo_status
-send_call(exo_remote *r, exo_ref actor, const char *method, exo_payload *args, exo_future *future, exo_err *err)
+send_call(exo_remote *r, exo_ref actor, const char *method, exo_payload *args, exo_future *future,
+          exo_err *err)
 {
     exo_peer *peer = NULL;
     char system[EXO_WIRE_NAME];
@@ -216,14 +222,15 @@ send_call(exo_remote *r, exo_ref actor, const char *method, exo_payload *args, e
 }
 
 exo_status
-exo_remote_call(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future, exo_err *err)
+exo_remote_call(void *context, exo_ref actor, const char *method, exo_payload *args,
+                exo_future *future, exo_err *err)
 {
     exo_status st = send_call(context, actor, method, args, future, err);
     exo_payload_release(args);
     return st;
 }
 
-/* Calls without waiting: the reply goes nowhere. */
+/* A call whose reply is ignored. */
 static exo_status
 tell(exo_remote *r, exo_ref actor, const char *method, exo_payload *args, exo_err *err)
 {
@@ -248,12 +255,14 @@ exo_remote_kill(void *context, exo_ref actor, const char *cause, exo_err *err)
     exo_payload text = {0};
     const char *why = cause && *cause ? cause : "killed";
     exo_status st = exo_payload_copy(&text, why, strlen(why) + 1);
-    return st == EXO_OK ? tell(context, actor, METHOD_KILL, &text, err) : exo_fail(err, st, "no memory for a cause");
+    return st == EXO_OK ? tell(context, actor, METHOD_KILL, &text, err)
+                        : exo_fail(err, st, "no memory for a cause");
 }
 
-/* --- Monitors ----------------------------------------------------------------------------------------------------- */
+/* --- Monitors --------------------------------------------------------------------------------- */
 
-/* Monitors of a connection whose futures nobody has any more, held; NULL: it is not time to look, or there are none. */
+/* The monitors of a connection whose futures only this table holds. The list's futures are held.
+ * NULL: it is not time to look, or there is no memory. */
 static exo_future **
 take_forsaken_locked(exo_remote *r, struct channel *c, size_t *count)
 {
@@ -269,7 +278,8 @@ take_forsaken_locked(exo_remote *r, struct channel *c, size_t *count)
     return list;
 }
 
-/* Cancels monitors that were dropped without: they would be pending until their actors die. Each is looked at a few times in all. */
+/* Cancels monitors whose owners dropped them without cancelling; else they would be pending until
+ * their actors die. The threshold doubles, so each monitor is looked at only a few times. */
 static void
 sweep_watches(exo_remote *r, exo_ref actor)
 {
@@ -296,7 +306,7 @@ exo_remote_monitor(void *context, exo_ref actor, exo_future *future, exo_err *er
     return exo_remote_call(context, actor, METHOD_MONITOR, &none, future, err);
 }
 
-/* --- Replies and losses ------------------------------------------------------------------------------------------- */
+/* --- Replies and losses ----------------------------------------------------------------------- */
 
 void
 exo_remote_take_reply(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *value)

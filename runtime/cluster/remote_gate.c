@@ -1,13 +1,16 @@
-/* The way of other processes' calls to this one's system actors, the head and the worker, which have one mailbox for everybody. Of each
- * connection, EXO_QUOTA_TURNS calls are in that mailbox, or one large one; the others wait here, in their order, until one of those has run. So a call waits for
- * a few of each other process, however many that one makes; and what waits is bounded by quotas.
+/* Turns of other processes at this process's system actors, the head and the worker, each of which
+ * has one mailbox for all callers. Each connection may have EXO_QUOTA_TURNS calls in the mailbox,
+ * or one large one. Further calls wait here, in their order, until one of those has run. So a call
+ * waits for a few calls of each other process, however many calls that process makes; and quotas
+ * bound the waiting calls.
  *
- * The head asks a worker for actors on behalf of others, by one connection. Such calls name their asker, and each asker has a line here with as
- * many turns as a connection. All askers of a connection together have EXO_QUOTA_ASKED_TURNS, for which their lines stand in turn: so nobody gains by
- * naming many. What the peer calls for itself never waits for those.
+ * The head asks a worker for actors on behalf of other processes, over one connection. Such calls
+ * name their asker. Each asker has a line here, with as many turns as a connection. All askers of a
+ * connection share EXO_QUOTA_ASKED_TURNS, which their lines get in rotation, so nobody gains by
+ * naming many askers. The peer's own calls never wait for those of askers.
  *
- * Everything is guarded by the remote's lock. A gate lives as long as its connection, and as any of its calls in a mailbox. Read next:
- * remote_serve.c. */
+ * The remote's lock guards everything. A gate lives as long as its connection and as its calls in a
+ * mailbox. Read next: remote_serve.c. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -16,7 +19,7 @@
 #include "cluster/quota.h"
 #include "cluster/remote_impl.h"
 
-/* A call that waits. */
+/* A waiting call. */
 struct waiting {
     struct waiting *next;
     exo_ref actor;
@@ -29,25 +32,27 @@ struct waiting {
 /* The calls of one asker, in their order. */
 struct line {
     uint64_t asker;      /* 0: the peer itself */
-    uint32_t turns;      /* calls in a mailbox, or on their way there */
-    uint64_t turn_bytes; /* their arguments */
+    uint32_t turns;      /* calls in a mailbox, or on their way to it */
+    uint64_t turn_bytes; /* bytes of their arguments */
     struct waiting *first, *last;
-    uint64_t count, bytes; /* of what waits */
+    uint64_t count, bytes; /* of waiting calls */
     UT_hash_handle hh;
 };
 
 struct gate {
     exo_remote *remote;
-    uint32_t references; /* the channel's, and one for each turn */
+    uint32_t references; /* the channel's, one for each turn, and one while a call enters */
     bool passing;        /* a thread hands waiting calls over */
     bool closed;
-    struct line own;       /* the peer's */
-    struct line *askers;   /* those with something in it; whose turn it is next comes first */
-    uint32_t asked_turns;  /* of these */
-    uint64_t count, bytes; /* of what waits, in all lines */
+    struct line own; /* the peer's own calls */
+    /* lines with waiting calls or turns; the one that is next comes first */
+    struct line *askers;
+    uint32_t asked_turns;  /* turns of these lines */
+    uint64_t count, bytes; /* of waiting calls, in all lines */
 };
 
-/* Goes with a call's arguments into the mailbox: when they are released, the call has run or was dropped. */
+/* Accompanies a call's arguments into the mailbox. Their release shows that the call has run or was
+ * dropped. */
 struct turn {
     struct gate *gate;
     struct line *line;
@@ -63,7 +68,7 @@ drop_gate_locked(struct gate *g)
         exo_free(g);
 }
 
-/* NULL: no memory. */
+/* The asker's line, made if it is missing. NULL: no memory. */
 static struct line *
 line_of_locked(struct gate *g, uint64_t asker)
 {
@@ -78,7 +83,7 @@ line_of_locked(struct gate *g, uint64_t asker)
     return l;
 }
 
-/* An asker's line with nothing in it goes. */
+/* Frees an asker's line that has neither waiting calls nor turns. */
 static void
 tidy_line_locked(struct gate *g, struct line *l)
 {
@@ -116,7 +121,7 @@ end_turn(void *owner)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* A turn was taken for it. *args is moved. */
+/* Delivers a call for which a turn was taken. *args is moved. */
 static exo_status
 deliver(struct gate *g, struct line *l, exo_ref actor, const char *method, exo_payload *args,
         const exo_identity *caller, exo_future *future, exo_err *err)
@@ -132,18 +137,21 @@ deliver(struct gate *g, struct line *l, exo_ref actor, const char *method, exo_p
         return exo_fail(err, EXO_NOMEM, "the callee has no memory for a call");
     }
     *t = (struct turn){.gate = g, .line = l, .args = *args};
-    exo_payload with_turn = {.data = args->data, .size = args->size, .release = end_turn, .owner = t};
+    exo_payload with_turn = {
+        .data = args->data, .size = args->size, .release = end_turn, .owner = t};
     *args = (exo_payload){0};
     return exo_runtime_deliver(r->runtime, actor, method, &with_turn, caller, future, err);
 }
 
-/* A large call goes alone. */
+/* Whether the line may have a turn for a call of `size` bytes. A large call needs a line without
+ * turns. */
 static bool
 has_turn_locked(const struct gate *g, const struct line *l, size_t size)
 {
     if (l != &g->own && g->asked_turns >= EXO_QUOTA_ASKED_TURNS)
         return false;
-    return l->turns == 0 || (l->turns < EXO_QUOTA_TURNS && l->turn_bytes + size <= EXO_QUOTA_TURN_BYTES);
+    return l->turns == 0 ||
+           (l->turns < EXO_QUOTA_TURNS && l->turn_bytes + size <= EXO_QUOTA_TURN_BYTES);
 }
 
 static void
@@ -161,7 +169,8 @@ may_go_locked(const struct gate *g, const struct line *l)
     return l->first && (g->closed || has_turn_locked(g, l, l->first->args.size));
 }
 
-/* The line whose first call may go; NULL: there is none. Those that are passed over have turns, so they are few. */
+/* The line whose first call may go; NULL: there is none. Lines that are skipped have turns, so they
+ * are few. */
 static struct line *
 next_line_locked(struct gate *g)
 {
@@ -175,7 +184,7 @@ next_line_locked(struct gate *g)
     return l;
 }
 
-/* Takes its first call, and has the others' lines go before it. */
+/* Takes the line's first call, and moves the line behind the others. */
 static struct waiting *
 take_first_locked(struct gate *g, struct line *l)
 {
@@ -202,7 +211,8 @@ free_waiting(struct waiting *w)
     exo_free(w);
 }
 
-/* Hands over what waits and may go; one thread at a time, so that the order stays. After the end of the connection nothing goes. */
+/* Hands over the waiting calls that may go. One thread does so at a time, which preserves their
+ * order. After the end of the connection no call goes. */
 static void
 pass(struct gate *g)
 {
@@ -229,7 +239,7 @@ pass(struct gate *g)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* l: NULL: the asker has none yet. */
+/* Whether a further call may wait. l: NULL if the asker has no line. */
 static exo_status
 check_room_locked(const struct gate *g, const struct line *l, size_t size, exo_err *err)
 {
@@ -237,8 +247,8 @@ check_room_locked(const struct gate *g, const struct line *l, size_t size, exo_e
     exo_status st = exo_quota_check(NULL, EXO_QUOTA_WAITING, l ? l->count : 0, 1, err);
     if (st == EXO_OK)
         st = exo_quota_check(NULL, EXO_QUOTA_WAITING_BYTES, l ? l->bytes : 0, size, err);
-    if (st != EXO_OK ||
-        (g->count < 2 * most[EXO_QUOTA_WAITING] && g->bytes + size <= 2 * most[EXO_QUOTA_WAITING_BYTES]))
+    if (st != EXO_OK || (g->count < 2 * most[EXO_QUOTA_WAITING] &&
+                         g->bytes + size <= 2 * most[EXO_QUOTA_WAITING_BYTES]))
         return st;
     return exo_fail(err, EXO_FULL,
                     "%" PRIu64 " calls with %" PRIu64
@@ -292,8 +302,8 @@ wait_locked(struct gate *g, struct line *l, exo_ref actor, const char *method, e
 }
 
 exo_status
-exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, uint64_t asker, exo_ref actor, const char *method,
-                exo_payload *args, exo_future *future, exo_err *err)
+exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, uint64_t asker, exo_ref actor,
+                const char *method, exo_payload *args, exo_future *future, exo_err *err)
 {
     const exo_identity *caller = exo_peer_identity(peer);
     exo_status st = EXO_OK;

@@ -1,5 +1,6 @@
-/* Objects that go with calls between processes: payloads in memory that a host's processes share, and what a process tells others of its
- * objects. Nothing is kept here: who lends an object holds it (remote_calls.c, remote_serve.c). Objects by name: objects.c. */
+/* Objects that go with calls between processes: payloads in memory that the processes of a host
+ * share, and the process's own methods about its objects and actors. Nothing is kept here: the
+ * lender of an object holds it (remote_calls.c, remote_serve.c). Objects by name: objects.c. */
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -9,13 +10,14 @@
 #include "cluster/remote_impl.h"
 
 enum {
-    OBJECT_BYTES = 256 * 1024 /* payloads from here on go to processes of this host in shared memory */
+    /* smallest payload that goes to processes of this host in shared memory */
+    OBJECT_BYTES = 256 * 1024
 };
 
-/* --- Payloads in shared memory ------------------------------------------------------------------------------------ */
+/* --- Payloads in shared memory ---------------------------------------------------------------- */
 
-/* Whoever imports an object opens it through this process's /proc/PID/fd, which the kernel forbids where a process is not dumpable. Then
- * payloads go as bytes. */
+/* Whether others can import objects of this process. They open an object through /proc/PID/fd,
+ * which the kernel forbids if the process is not dumpable. Payloads are then sent as bytes. */
 static bool
 may_be_looked_into(void)
 {
@@ -23,14 +25,16 @@ may_be_looked_into(void)
 }
 
 exo_status
-exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *payload, exo_object_handle *handle,
-                         exo_object **lent, exo_err *err)
+exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *payload,
+                         exo_object_handle *handle, exo_object **lent, exo_err *err)
 {
     exo_object *object = exo_object_of_payload(payload);
     *lent = NULL;
-    if (!exo_peer_is_near(peer) || (!object && payload->size < OBJECT_BYTES) || !may_be_looked_into())
+    if (!exo_peer_is_near(peer) || (!object && payload->size < OBJECT_BYTES) ||
+        !may_be_looked_into())
         return EXO_OK;
-    /* What belongs to a third process may be gone before it is imported: it is sent on as our own. */
+    /* An imported object belongs to another process, and may be gone before the other side imports
+     * it. So its bytes are copied into an object of this process. */
     if (object && !exo_object_is_imported(object))
         exo_object_hold(object);
     else if (exo_object_put(&object, payload->data, payload->size, NULL) != EXO_OK)
@@ -40,7 +44,8 @@ exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *pay
         exo_object_drop(&object);
         return st;
     }
-    e->payload = (exo_wire_payload){.place = EXO_WIRE_OBJECT, .data = handle, .size = sizeof *handle};
+    e->payload =
+        (exo_wire_payload){.place = EXO_WIRE_OBJECT, .data = handle, .size = sizeof *handle};
     *lent = object;
     return EXO_OK;
 }
@@ -63,9 +68,10 @@ exo_remote_fetch_payload(const exo_envelope *e, exo_payload *out, exo_err *err)
     return st;
 }
 
-/* --- Methods of the process itself -------------------------------------------------------------------------------- */
+/* --- Methods of the process itself ------------------------------------------------------------ */
 
-/* A piece of an object of this process, for another host: a part of its memory, not a copy. */
+/* A piece of an object of this process, for another host. It is a part of the object's memory, not
+ * a copy. */
 static void
 release_piece(void *owner)
 {
@@ -86,7 +92,8 @@ read_piece(const exo_payload *args, exo_payload *out, exo_err *err)
     if (st == EXO_OK)
         st = exo_object_import(store, &fetch.handle, &object, err);
     if (st == EXO_OK && (exo_object_is_imported(object) || fetch.first > exo_object_size(object)))
-        st = exo_fail(err, EXO_INVAL, "a piece of an object that is not of this process, or beyond its end");
+        st = exo_fail(err, EXO_INVAL,
+                      "a piece of an object that is not of this process, or beyond its end");
     if (st != EXO_OK) {
         exo_object_drop(&object);
         return st;
@@ -99,7 +106,7 @@ read_piece(const exo_payload *args, exo_payload *out, exo_err *err)
     return EXO_OK;
 }
 
-/* Objects of this process, gathered. */
+/* The objects of this process. */
 struct gathering {
     exo_remote_object *objects;
     size_t count, cap;
@@ -135,7 +142,8 @@ list_objects(exo_payload *out, exo_err *err)
     if (st == EXO_OK && exo_store_each(store, gather_object, &g) != EXO_OK)
         st = exo_fail(err, EXO_NOMEM, "no memory to list objects");
     if (st == EXO_OK)
-        *out = (exo_payload){.data = g.objects, .size = g.count * sizeof *g.objects, .release = exo_free};
+        *out = (exo_payload){
+            .data = g.objects, .size = g.count * sizeof *g.objects, .release = exo_free};
     else
         exo_free(g.objects);
     return st;
@@ -146,14 +154,15 @@ list_deaths(exo_remote *r, const exo_payload *args, exo_payload *out, exo_err *e
 {
     exo_text text = {0};
     if (args->size > ASKED_AT_ONCE * sizeof(uint64_t))
-        return exo_fail(err, EXO_INVAL, "deaths: %d actors at most can be asked for at once", ASKED_AT_ONCE);
+        return exo_fail(err, EXO_INVAL, "deaths: %d actors at most can be asked for at once",
+                        ASKED_AT_ONCE);
     for (size_t at = 0; at + sizeof(uint64_t) <= args->size; at += sizeof(uint64_t)) {
         exo_ref actor;
         char cause[CAUSE] = "";
         memcpy(&actor.id, (const uint8_t *)args->data + at, sizeof actor.id);
         if (exo_runtime_lives(r->runtime, actor))
             continue;
-        if (!(actor.id & EXO_REMOTE)) /* else it is no actor of this process */
+        if (!(actor.id & EXO_REMOTE)) /* otherwise it is no actor of this process */
             exo_cause(r->runtime, actor, cause, sizeof cause);
         exo_text_add_bytes(&text, (const char *)&actor.id, sizeof actor.id);
         exo_text_add_bytes(&text, cause, strlen(cause) + 1);
@@ -167,7 +176,8 @@ list_deaths(exo_remote *r, const exo_payload *args, exo_payload *out, exo_err *e
 }
 
 exo_status
-exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args, exo_payload *value, exo_err *err)
+exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args, exo_payload *value,
+                   exo_err *err)
 {
     if (strcmp(method, EXO_REMOTE_FETCH) == 0)
         return read_piece(args, value, err);

@@ -1,7 +1,8 @@
-/* References to actors of other processes: see remote.h. What a reference's number is, and what it leads to until its connection is lost.
+/* References to actors of other processes: see remote.h. This file defines a reference's number,
+ * and what the number leads to until its connection is lost.
  *
- * A number is (generation << 32 | slot + 1) under EXO_REMOTE, so that one that comes late finds nothing. Slots never move; everything in
- * them is guarded by the remote's lock. Read next: remote_calls.c. */
+ * A number is (generation << 32 | slot + 1) under EXO_REMOTE, so that an old one finds nothing.
+ * Slots never move; the remote's lock guards all of them. Read next: remote_calls.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,8 +13,9 @@
 #include "cluster/remote_impl.h"
 
 enum {
-    KEPT_DEAD = 1024,  /* dead references whose causes can be asked for at least */
-    FIRST_SWEEP = 1024 /* references before which no process is asked which are dead */
+    /* dead references whose causes are kept at least */
+    KEPT_DEAD = 1024,
+    FIRST_SWEEP = 1024 /* references below which no process is asked for deaths */
 };
 
 #define SWEEP_TIMEOUT (30 * EXO_SECOND)
@@ -43,7 +45,8 @@ new_reference_locked(exo_remote *r)
     }
     if (r->num_references == r->cap_references) {
         size_t cap = r->cap_references ? 2 * r->cap_references : 64;
-        struct reference **larger = cap < UINT32_MAX ? exo_realloc(r->references, cap, sizeof *larger) : NULL;
+        struct reference **larger =
+            cap < UINT32_MAX ? exo_realloc(r->references, cap, sizeof *larger) : NULL;
         if (!larger)
             return NULL;
         r->references = larger;
@@ -67,7 +70,7 @@ hash_text(const char *text)
     return h;
 }
 
-/* For the channel of whose actor it is. */
+/* Counts the reference in the channel of its actor's process. */
 static void
 count_reference_locked(const struct reference *ref, bool more)
 {
@@ -76,7 +79,8 @@ count_reference_locked(const struct reference *ref, bool more)
         c->num_references += more ? 1 : -1u;
 }
 
-/* Ends a reference; its cause stays until the slot is needed. What a monitor told of it is nearer to the truth than `cause`. */
+/* Ends a reference. Its cause is kept until the slot is used again; a cause that a monitor has
+ * reported is more precise than `cause`, and stays. */
 static void
 bury_reference_locked(exo_remote *r, struct reference *ref, const char *cause)
 {
@@ -95,9 +99,9 @@ bury_reference_locked(exo_remote *r, struct reference *ref, const char *cause)
     r->last_free = ref->index + 1;
 }
 
-/* --- Those whose actors are dead ---------------------------------------------------------------------------------- */
+/* --- References to dead actors ---------------------------------------------------------------- */
 
-/* A process is asked which of its actors are dead. */
+/* A question to a process, which of its actors are dead. */
 struct sweep {
     exo_remote *remote;
     uint64_t node;
@@ -111,7 +115,8 @@ sweep_answered(void *context, uint64_t tag, exo_future *future)
     exo_remote *r = s->remote;
     exo_payload reply = {0};
     (void)tag;
-    bool told = exo_future_take(future, &reply, NULL) == EXO_OK; /* else they stay for now */
+    /* otherwise the references stay for now */
+    bool told = exo_future_take(future, &reply, NULL) == EXO_OK;
     pthread_mutex_lock(&r->lock);
     const char *at = reply.data, *end = at + reply.size;
     while (told && at && (size_t)(end - at) > sizeof(uint64_t)) {
@@ -123,7 +128,8 @@ sweep_answered(void *context, uint64_t tag, exo_future *future)
             break;
         HASH_FIND(hh, r->by_key, &key, sizeof key, ref);
         if (ref && !ref->system)
-            bury_reference_locked(r, ref, cause[0] ? cause : "its process says so, and does not know why");
+            bury_reference_locked(r, ref,
+                                  cause[0] ? cause : "its process says so, and does not know why");
         at = last + 1;
     }
     size_t left = HASH_COUNT(r->by_key);
@@ -159,14 +165,16 @@ ask_which_are_dead(exo_remote *r, exo_peer *peer, const uint64_t *ids, size_t co
         exo_free(s);
         return;
     }
-    exo_future *future = exo_future_hold(s->future); /* s may be gone when the hook is set */
+    exo_future *future = exo_future_hold(s->future); /* s may be freed once the hook is set */
     exo_future_set_hook(future, &sweep_hook, s, 0);
     exo_future_drop(&future);
 }
 
-/* The actors of a process from the slot *from on, ASKED_AT_ONCE at most; *from is where to go on. */
+/* Gathers the actors of a process from slot *from on, at most ASKED_AT_ONCE. *from becomes the slot
+ * at which to continue. */
 static size_t
-gather_locked(const exo_remote *r, const exo_peer *peer, uint32_t *from, uint64_t ids[ASKED_AT_ONCE])
+gather_locked(const exo_remote *r, const exo_peer *peer, uint32_t *from,
+              uint64_t ids[ASKED_AT_ONCE])
 {
     size_t count = 0;
     for (; *from < r->num_references && count < ASKED_AT_ONCE; ++*from) {
@@ -177,7 +185,7 @@ gather_locked(const exo_remote *r, const exo_peer *peer, uint32_t *from, uint64_
     return count;
 }
 
-/* Asks every process that is connected. What it answers comes later. */
+/* Asks every connected process. The answers come later. */
 static void
 sweep_references(exo_remote *r)
 {
@@ -206,7 +214,8 @@ sweep_references(exo_remote *r)
     exo_free(peers);
 }
 
-/* Whether so many have been made that some may be dead. It is said once, until there are twice as many or the processes have answered. */
+/* Whether there are so many references that some actors may be dead. After a true result it is
+ * false until their number has doubled, or the processes have answered. */
 static bool
 is_sweep_due_locked(exo_remote *r)
 {
@@ -218,7 +227,8 @@ is_sweep_due_locked(exo_remote *r)
 }
 
 static exo_status
-get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, exo_ref *out, exo_err *err)
+get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, exo_ref *out,
+              exo_err *err)
 {
     struct key key = {.node = exo_peer_node(peer), .id = system ? hash_text(system) : id};
     struct reference *ref = NULL;
@@ -228,7 +238,8 @@ get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, ex
     pthread_mutex_lock(&r->lock);
     HASH_FIND(hh, r->by_key, &key, sizeof key, ref);
     if (ref && ref->peer != peer && !exo_peer_is_open(ref->peer)) {
-        exo_peer_drop(&ref->peer); /* another connection to the same process */
+        /* the same process, over another connection */
+        exo_peer_drop(&ref->peer);
         ref->peer = exo_peer_hold(peer);
         count_reference_locked(ref, true);
     }
@@ -256,8 +267,9 @@ get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, ex
     }
     if (st == EXO_OK) {
         out->id = EXO_REMOTE | (uint64_t)ref->generation << 32 | (ref->index + 1);
+        /* so that exo_remote_peer finds the connection, even before the first call */
         if (exo_peer_is_open(peer))
-            exo_remote_channel_locked(r, peer); /* exo_remote_peer finds it from now on, called through or not */
+            exo_remote_channel_locked(r, peer);
     }
     pthread_mutex_unlock(&r->lock);
     if (sweep)

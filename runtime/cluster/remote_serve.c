@@ -1,7 +1,9 @@
-/* Calls of other processes: from the envelope to an actor of this one, and its reply back. How they are called there: remote_calls.c.
+/* Calls of other processes: from the envelope to an actor of this process, and its reply back.
+ * remote_calls.c has the other side.
  *
- * A call that is served is in the table `serving` until its future is complete; an object that went with its reply is in `loans` until
- * the caller has it or is lost. The remote's lock guards both tables; what is in them does not change. */
+ * A call is in the table `serving` until its future is complete. An object of its reply is in
+ * `loans` until the caller has it or is lost. The remote's lock guards both tables; the members
+ * that identify an entry do not change. Read next: access.c, remote_gate.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,12 +18,13 @@
 #include "cluster/remote_impl.h"
 
 enum {
-    SERVED =
-        2 * WINDOW,  /* calls of one connection's peer, which may have given some of them up, that may be going on */
-    SPAWN_ASKER = 22 /* number of a field of Spawn (proto/cluster.proto) */
+    /* calls of one connection that may run here: the window, and as many that the caller has given
+     * up */
+    SERVED = 2 * WINDOW,
+    SPAWN_ASKER = 22 /* number of Spawn's field `asker` (proto/cluster.proto) */
 };
 
-/* A call that is going on here. */
+/* A call that runs here. */
 struct serving {
     exo_remote *remote;
     struct {
@@ -29,33 +32,35 @@ struct serving {
         uint64_t id;
     } key;
     exo_peer *peer;          /* held */
-    struct channel *channel; /* of the peer; it counts this */
-    exo_future *future;      /* held until the reply is out */
+    struct channel *channel; /* the peer's, which counts this call */
+    exo_future *future;      /* held until the reply is sent */
     bool monitors, cancelled;
-    struct serving *prev, *next; /* of the channel */
+    struct serving *prev, *next; /* among the channel's */
     UT_hash_handle hh;
 };
 
-/* An object that went with a reply, held until the caller has it. */
+/* An object of a reply, held until the caller has it. */
 struct loan {
     struct {
         const exo_peer *peer;
         uint64_t id;
     } key;
     exo_object *object;
-    struct channel *channel;  /* of the peer */
-    struct loan *prev, *next; /* of the channel */
+    struct channel *channel;  /* the peer's */
+    struct loan *prev, *next; /* among the channel's */
     UT_hash_handle hh;
 };
 
-/* Whether the peer has so much of what it was lent not acknowledged that it gets bytes instead. One object may be larger than the quota. */
+/* Whether the peer has so many unacknowledged objects that it gets bytes instead. The quota is
+ * checked before a loan, so the last object may exceed it. */
 static bool
 has_enough(exo_remote *r, exo_peer *peer)
 {
     const uint64_t *most = exo_quotas_default.most;
     pthread_mutex_lock(&r->lock);
     const struct channel *c = exo_peer_user(peer);
-    bool enough = c && (c->num_lent >= most[EXO_QUOTA_LENT] || c->lent_bytes >= most[EXO_QUOTA_LENT_BYTES]);
+    bool enough =
+        c && (c->num_lent >= most[EXO_QUOTA_LENT] || c->lent_bytes >= most[EXO_QUOTA_LENT_BYTES]);
     pthread_mutex_unlock(&r->lock);
     return enough;
 }
@@ -76,7 +81,7 @@ count_loan_locked(exo_remote *r, struct loan *loan, bool lent)
     }
 }
 
-/* Keeps an object until the caller has it; it is the table's from here on. */
+/* Holds an object until the caller has it. The reference to it moves into the table. */
 static exo_status
 lend(exo_remote *r, exo_peer *peer, uint64_t id, exo_object *object, exo_err *err)
 {
@@ -89,7 +94,8 @@ lend(exo_remote *r, exo_peer *peer, uint64_t id, exo_object *object, exo_err *er
     loan->key.id = id;
     loan->object = object;
     pthread_mutex_lock(&r->lock);
-    loan->channel = exo_peer_is_open(peer) ? exo_peer_user(peer) : NULL; /* else nobody would take it back */
+    /* a loan to a closed connection would never be taken back */
+    loan->channel = exo_peer_is_open(peer) ? exo_peer_user(peer) : NULL;
     bool open = loan->channel && !loan->channel->closed;
     if (open)
         count_loan_locked(r, loan, true);
@@ -101,7 +107,7 @@ lend(exo_remote *r, exo_peer *peer, uint64_t id, exo_object *object, exo_err *er
     return exo_fail(err, EXO_PEER_LOST, "the caller is lost");
 }
 
-/* The call's future is complete: the reply goes out. */
+/* The call's future is complete: sends the reply. */
 static void
 serving_done(void *context, uint64_t unused, exo_future *future)
 {
@@ -129,9 +135,10 @@ serving_done(void *context, uint64_t unused, exo_future *future)
     if (st == EXO_OK)
         st = exo_net_send(r->net, s->peer, &reply, lent ? NULL : &value, &err);
     exo_payload_release(&value);
-    if (st == EXO_INVAL || st == EXO_NOMEM ||
-        st == EXO_FULL) { /* the caller shall not wait for a reply that cannot be sent */
-        exo_envelope failure = {.kind = EXO_WIRE_REPLY, .id = s->key.id, .status = st, .text = err.text};
+    /* the caller must not wait for a reply that cannot be sent */
+    if (st == EXO_INVAL || st == EXO_NOMEM || st == EXO_FULL) {
+        exo_envelope failure = {
+            .kind = EXO_WIRE_REPLY, .id = s->key.id, .status = st, .text = err.text};
         exo_net_send(r->net, s->peer, &failure, NULL, NULL);
     }
     exo_peer_drop(&s->peer);
@@ -157,7 +164,7 @@ has_method(const exo_actor_class *c, const char *name)
     return false;
 }
 
-/* What the row of the table is that a call of an actor falls under. */
+/* The method's name in the table of access.c, for a call of an actor that is not a system actor. */
 static const char *
 row_of(const exo_actor_info *info, const char *method)
 {
@@ -173,14 +180,15 @@ row_of(const exo_actor_info *info, const char *method)
 static bool
 ends(const char *row)
 {
-    return strcmp(row, "stop") == 0 || strcmp(row, METHOD_STOP) == 0 || strcmp(row, METHOD_DRAIN) == 0 ||
-           strcmp(row, METHOD_KILL) == 0;
+    return strcmp(row, "stop") == 0 || strcmp(row, METHOD_STOP) == 0 ||
+           strcmp(row, METHOD_DRAIN) == 0 || strcmp(row, METHOD_KILL) == 0;
 }
 
-/* A driver reaches what is in its namespace and what it has made, and ends the latter. */
+/* A driver may reach actors of its namespace and actors that it has made, and may end only the
+ * latter. */
 static exo_status
-check_driver(exo_remote *r, const exo_identity *who, const exo_actor_info *info, exo_ref actor, const char *row,
-             exo_err *err)
+check_driver(exo_remote *r, const exo_identity *who, const exo_actor_info *info, exo_ref actor,
+             const char *row, exo_err *err)
 {
     char space[256] = "default", owner[EXO_IDENTITY_NAME] = "";
     bool made = r->events->made_from && r->events->made_from(r->context, actor, space, owner);
@@ -188,30 +196,36 @@ check_driver(exo_remote *r, const exo_identity *who, const exo_actor_info *info,
         snprintf(space, sizeof space, "%s", info->space);
     bool own = made && who->name[0] && strcmp(owner, who->name) == 0;
     if (strcmp(space, who->space) != 0 && !own)
-        return exo_fail(err, EXO_DENIED, "%s may call actors of the namespace '%s' only, and those that it made",
+        return exo_fail(err, EXO_DENIED,
+                        "%s may call actors of the namespace '%s' only, and those that it made",
                         who->name, who->space);
     if (ends(row) && strcmp(owner, who->name) != 0)
-        return exo_fail(err, EXO_DENIED, "%s did not make this actor, and cannot end it", who->name);
+        return exo_fail(err, EXO_DENIED, "%s did not make this actor, and cannot end it",
+                        who->name);
     return EXO_OK;
 }
 
-/* What the process is made of takes no orders from elsewhere: nobody would be there to do its work, and nobody would know. */
+/* System actors, of which a process consists, accept no stop or kill from other processes: nobody
+ * would do their work afterwards, and nobody would notice. */
 static exo_status
 check_system(const exo_identity *who, const exo_actor_info *info, const char *method, exo_err *err)
 {
     exo_right right;
     if (method[0] == '$' || strcmp(method, "stop") == 0)
-        return exo_fail(err, EXO_DENIED, "'%s' of the cluster itself takes no `%.60s` from others", info->name, method);
+        return exo_fail(err, EXO_DENIED, "'%s' of the cluster itself takes no `%.60s` from others",
+                        info->name, method);
     if (strcmp(method, "ping") == 0 || strcmp(method, "dump") == 0)
         return exo_access_check(who, "actor", method, &right, err);
-    if (!has_method(info->actor_class, method)) /* to be told what there is */
-        return who->role == EXO_ACCESS_NONE ? exo_access_check(who, info->name, method, &right, err) : EXO_OK;
+    if (!has_method(info->actor_class, method)) /* it will be told that there is no such method */
+        return who->role == EXO_ACCESS_NONE ? exo_access_check(who, info->name, method, &right, err)
+                                            : EXO_OK;
     return exo_access_check(who, info->name, method, &right, err);
 }
 
-/* May this caller call that? */
+/* Whether this caller may make that call. */
 static exo_status
-check_access(exo_remote *r, const exo_identity *who, exo_ref actor, const char *method, exo_err *err)
+check_access(exo_remote *r, const exo_identity *who, exo_ref actor, const char *method,
+             exo_err *err)
 {
     exo_actor_info info;
     exo_right right;
@@ -219,10 +233,12 @@ check_access(exo_remote *r, const exo_identity *who, exo_ref actor, const char *
     if (!who)
         return exo_fail(err, EXO_DENIED, "nothing is known of the caller");
     if (who->role == EXO_ACCESS_ADMIN && method[0] != '$' && strcmp(method, "stop") != 0 &&
-        strcmp(method, "started") != 0 && strcmp(method, "go_on") != 0 && strcmp(method, "tick") != 0)
-        return EXO_OK; /* without a look at the actor */
+        strcmp(method, "started") != 0 && strcmp(method, "go_on") != 0 &&
+        strcmp(method, "tick") != 0)
+        return EXO_OK; /* needs no look at the actor */
+    /* a dead actor */
     if (!exo_runtime_look(r->runtime, actor, &info))
-        return who->role ? EXO_OK : exo_fail(err, EXO_DENIED, "the caller may call nothing here"); /* it is dead */
+        return who->role ? EXO_OK : exo_fail(err, EXO_DENIED, "the caller may call nothing here");
     if (info.space && strcmp(info.space, EXO_SYSTEM_SPACE) == 0) {
         st = check_system(who, &info, method, err);
     } else {
@@ -237,10 +253,11 @@ check_access(exo_remote *r, const exo_identity *who, exo_ref actor, const char *
     return st;
 }
 
-/* Enters a call into the audit log: one that is refused, or that ends an actor. Of other calls there are too many. */
+/* Records a call in the audit log: one that is refused, or that ends an actor. Other calls are too
+ * many. */
 static void
-record_call(exo_remote *r, exo_audit_event event, const exo_peer *peer, const exo_envelope *e, exo_ref actor,
-            exo_status status, const exo_err *err)
+record_call(exo_remote *r, exo_audit_event event, const exo_peer *peer, const exo_envelope *e,
+            exo_ref actor, exo_status status, const exo_err *err)
 {
     char subject[2 * EXO_WIRE_NAME] = "";
     exo_actor_info info;
@@ -260,30 +277,33 @@ record_call(exo_remote *r, exo_audit_event event, const exo_peer *peer, const ex
     if (lives) {
         record.detail = info.actor_class->name;
         if (info.name)
-            snprintf(subject, sizeof subject, "%s/%s", info.space ? info.space : "default", info.name);
+            snprintf(subject, sizeof subject, "%s/%s", info.space ? info.space : "default",
+                     info.name);
     }
     exo_audit_add(r->audit, &record);
     if (lives)
         exo_actor_info_release(&info);
 }
 
-/* A call that is allowed, before it is made: one that ends an actor. */
+/* Records an allowed call that ends an actor, before it is made. */
 static void
 record_end(exo_remote *r, const exo_peer *peer, const exo_envelope *e, exo_ref actor)
 {
     exo_actor_info info;
     if (!r->audit || !ends(e->method) || !exo_runtime_look(r->runtime, actor, &info))
         return;
-    bool own = has_method(info.actor_class, e->method); /* and ends nothing */
+    /* then the call is one of the class's methods and ends nothing */
+    bool own = has_method(info.actor_class, e->method);
     exo_actor_info_release(&info);
     if (!own)
         record_call(r, EXO_AUDIT_KILL, peer, e, actor, EXO_OK, &(exo_err){0});
 }
 
-/* A call that came to nothing, if the caller is to blame: a full mailbox of some actor is none of its doing. */
+/* Records a failed call if the caller is to blame. The full mailbox of an ordinary actor is not the
+ * caller's fault. */
 static void
-record_failure(exo_remote *r, const exo_peer *peer, const exo_envelope *e, exo_ref actor, exo_status st,
-               const exo_err *err)
+record_failure(exo_remote *r, const exo_peer *peer, const exo_envelope *e, exo_ref actor,
+               exo_status st, const exo_err *err)
 {
     if (st == EXO_DENIED)
         record_call(r, EXO_AUDIT_DENIED, peer, e, actor, st, err);
@@ -291,10 +311,10 @@ record_failure(exo_remote *r, const exo_peer *peer, const exo_envelope *e, exo_r
         record_call(r, EXO_AUDIT_QUOTA, peer, e, actor, st, err);
 }
 
-/* What is not the actor's own method. True: it was such, and *st is its result. */
+/* Runs a method that is not the actor's own. True: it was one, and *st is its result. */
 static bool
-run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload *args, exo_future *future,
-            exo_status *st, exo_err *err)
+run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload *args,
+            exo_future *future, exo_status *st, exo_err *err)
 {
     char cause[CAUSE];
     if (method[0] != '$' || strcmp(method, EXO_METHOD_METHODS) == 0)
@@ -305,7 +325,8 @@ run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload 
     }
     if (strcmp(method, METHOD_KILL) == 0) {
         size_t length = args->size < sizeof cause ? args->size : sizeof cause;
-        exo_format_cut(cause, sizeof cause, "%.*s", (int)length, length ? (const char *)args->data : "");
+        exo_format_cut(cause, sizeof cause, "%.*s", (int)length,
+                       length ? (const char *)args->data : "");
         *st = exo_kill(r->runtime, actor, cause, err);
     } else if (strcmp(method, METHOD_STOP) == 0 || strcmp(method, METHOD_DRAIN) == 0) {
         *st = exo_stop(r->runtime, actor, strcmp(method, METHOD_DRAIN) == 0, err);
@@ -317,8 +338,8 @@ run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload 
     return true;
 }
 
-/* FULL: it has enough of the peer's calls to do. A caller's own window is no bound for a callee that does not trust it, nor are replies
- * that the peer does not read. */
+/* Counts the call. FULL: too many calls of the peer run here, or it does not read its replies. The
+ * callee does not trust the caller to keep its own window. */
 static exo_status
 begin_serving(exo_remote *r, exo_peer *peer, struct serving *s, exo_err *err)
 {
@@ -328,7 +349,9 @@ begin_serving(exo_remote *r, exo_peer *peer, struct serving *s, exo_err *err)
     if (!c)
         st = exo_fail(err, EXO_NOMEM, "the callee has no memory for a call");
     else if (c->num_serving >= SERVED || exo_peer_is_full(peer))
-        st = exo_fail(err, EXO_FULL, "the callee has too many calls of this process, or replies that it has not read");
+        st = exo_fail(
+            err, EXO_FULL,
+            "the callee has too many calls of this process, or replies that it has not read");
     else if (s->monitors)
         st = exo_quota_check(NULL, EXO_QUOTA_MONITORS, c->num_monitors, 1, err);
     if (st == EXO_OK) {
@@ -343,7 +366,8 @@ begin_serving(exo_remote *r, exo_peer *peer, struct serving *s, exo_err *err)
     return st;
 }
 
-/* For whom the head wants something of this worker. 0: for itself, or it is seen when the arguments are there. */
+/* The process for which the head asks something of this worker. 0: the head itself, or the
+ * arguments are not there yet. */
 static uint64_t
 asker_of(const exo_envelope *e, const exo_payload *args)
 {
@@ -351,11 +375,14 @@ asker_of(const exo_envelope *e, const exo_payload *args)
     return spawns ? exo_message_number(args, SPAWN_ASKER) : 0;
 }
 
-/* Enters the call among those that are served here; what became of it is told by its future's hook. */
+/* Enters the call into `serving`; the hook of its future will send the reply. */
 static exo_status
-open_serving(exo_remote *r, exo_peer *peer, const exo_envelope *e, struct serving **out, exo_err *err)
+open_serving(exo_remote *r, exo_peer *peer, const exo_envelope *e, struct serving **out,
+             exo_err *err)
 {
-    exo_time deadline = e->timeout == INT64_MAX ? INT64_MAX : exo_deadline(exo_runtime_clock(r->runtime), e->timeout);
+    exo_time deadline = e->timeout == INT64_MAX
+                            ? INT64_MAX
+                            : exo_deadline(exo_runtime_clock(r->runtime), e->timeout);
     struct serving *s = exo_calloc(1, sizeof *s);
     if (!s || exo_future_new(&s->future, exo_runtime_clock(r->runtime), deadline, NULL) != EXO_OK) {
         exo_free(s);
@@ -375,10 +402,10 @@ open_serving(exo_remote *r, exo_peer *peer, const exo_envelope *e, struct servin
     return st;
 }
 
-/* A call of the process itself, which no actor serves: it is over then. */
+/* Serves a call of the process itself: no actor is involved, and the call is complete on return. */
 static exo_status
-serve_own(exo_remote *r, const exo_peer *peer, const exo_envelope *e, const exo_payload *args, exo_future *future,
-          exo_err *err)
+serve_own(exo_remote *r, const exo_peer *peer, const exo_envelope *e, const exo_payload *args,
+          exo_future *future, exo_err *err)
 {
     exo_payload value = {0};
     exo_right right;
@@ -390,10 +417,10 @@ serve_own(exo_remote *r, const exo_peer *peer, const exo_envelope *e, const exo_
     return st;
 }
 
-/* Finds the actor, and gives it the call, unless the caller may not call it. */
+/* Finds the actor, checks the caller's right, and delivers the call. */
 static exo_status
-serve_actor(exo_remote *r, struct channel *channel, exo_peer *peer, const exo_envelope *e, exo_payload *args,
-            exo_future *future, exo_ref *actor, exo_err *err)
+serve_actor(exo_remote *r, struct channel *channel, exo_peer *peer, const exo_envelope *e,
+            exo_payload *args, exo_future *future, exo_ref *actor, exo_err *err)
 {
     const exo_identity *who = exo_peer_identity(peer);
     exo_status st = EXO_OK;
@@ -408,18 +435,22 @@ serve_actor(exo_remote *r, struct channel *channel, exo_peer *peer, const exo_en
     record_end(r, peer, e, *actor);
     if (run_control(r, *actor, e->method, args, future, &st, err))
         return st;
-    return e->actor == 0 ? exo_remote_pass(r, channel, peer, asker_of(e, args), *actor, e->method, args, future, err)
-                         : exo_runtime_deliver(r->runtime, *actor, e->method, args, who, future, err);
+    return e->actor == 0
+               ? exo_remote_pass(r, channel, peer, asker_of(e, args), *actor, e->method, args,
+                                 future, err)
+               : exo_runtime_deliver(r->runtime, *actor, e->method, args, who, future, err);
 }
 
-/* Its large arguments, and what a call of the cluster's own actors may have of them. */
+/* Fetches large arguments, and bounds those of a system actor's method. */
 static exo_status
 take_args(const exo_envelope *e, bool system, exo_payload *args, exo_err *err)
 {
-    exo_status st = e->payload.place == EXO_WIRE_OBJECT ? exo_remote_fetch_payload(e, args, err) : EXO_OK;
+    exo_status st =
+        e->payload.place == EXO_WIRE_OBJECT ? exo_remote_fetch_payload(e, args, err) : EXO_OK;
     if (st == EXO_OK && system && args->size > EXO_MAX_CONTROL)
         st = exo_fail(err, EXO_INVAL,
-                      "a call of '%s' has at most %d bytes of arguments, not %zu: give large data as an object",
+                      "a call of '%s' has at most %d bytes of arguments, not %zu: give large data "
+                      "as an object",
                       e->text, EXO_MAX_CONTROL, args->size);
     return st;
 }
@@ -431,7 +462,8 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
     exo_ref actor = {.id = e->actor};
     struct serving *s = NULL;
     bool own = e->actor == 0 && e->text[0] == 0, system = e->actor == 0 && !own;
-    exo_status st = system ? exo_remote_check_gate(r, peer, asker_of(e, args), args->size, &err) : EXO_OK;
+    exo_status st =
+        system ? exo_remote_check_gate(r, peer, asker_of(e, args), args->size, &err) : EXO_OK;
     if (st != EXO_OK)
         record_failure(r, peer, e, actor, st, &err);
     else if ((st = open_serving(r, peer, e, &s, &err)) == EXO_FULL)
@@ -443,7 +475,8 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
     }
     struct channel *channel = s->channel;
     st = take_args(e, system, args, &err);
-    exo_future *future = exo_future_hold(s->future); /* s may be gone as soon as the future is complete */
+    /* s may be freed as soon as the future is complete */
+    exo_future *future = exo_future_hold(s->future);
     exo_future_set_hook(future, &serving_hook, s, 0);
     if (st == EXO_OK)
         st = own ? serve_own(r, peer, e, args, future, &err)
@@ -459,7 +492,7 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
 void
 exo_remote_cancel_call(exo_remote *r, exo_peer *peer, uint64_t id)
 {
-    struct serving *s = NULL, probe = {0}; /* zeroed: the key's padding counts */
+    struct serving *s = NULL, probe = {0}; /* the key's padding must be zero */
     struct loan *loan = NULL;
     exo_future *future = NULL;
     probe.key.peer = peer;
@@ -481,7 +514,8 @@ exo_remote_cancel_call(exo_remote *r, exo_peer *peer, uint64_t id)
     exo_free(loan);
 }
 
-/* Work that nobody waits for any more need not be done. Those whose methods run stay until these return. */
+/* Cancels calls whose caller is gone. Those whose methods run stay in the list until these
+ * return. */
 static bool
 cancel_some(exo_remote *r, struct channel *c)
 {

@@ -1,5 +1,6 @@
-/* Calls that may be made again: see retry.h. One lock guards the list of actors and that of the calls that wait for their actor's next
- * life; it is held while nothing is called, but to ask exo_remote whether a reference is dead. */
+/* Repeated calls: see retry.h. One lock guards the list of actors and the calls that wait for a
+ * next life. The only call under it asks exo_remote whether a reference is dead; the remote's lock
+ * is taken under this one. Read next: remote_calls.c. */
 #include "cluster/retry.h"
 
 #include <pthread.h>
@@ -12,10 +13,12 @@
 #include <exogym/memory.h>
 
 enum {
-    REMEMBERED = 10000 /* actors that are lost, of whose next lives the calls are made: the latest */
+    /* lost actors whose callers may still reach a next life: the latest */
+    REMEMBERED = 10000
 };
 
-/* An actor with idempotent methods. It stays when it is lost: whoever has the reference may still call its next life. */
+/* An actor with idempotent methods. It stays when it is lost, because a holder of the reference may
+ * still call its next life. */
 struct subject {
     uint64_t ref;
     char *space, *name, *methods;
@@ -26,8 +29,8 @@ struct subject {
 struct retry {
     exo_retrier *retrier;
     char *space, *name, *method;
-    exo_payload args;          /* a copy for every life */
-    exo_future *outer, *inner; /* held: the caller's, and that of the present life */
+    exo_payload args;          /* copied for each life */
+    exo_future *outer, *inner; /* held: the caller's, and the present life's */
     atomic_uint references;
     struct retry *next;
 };
@@ -35,19 +38,20 @@ struct retry {
 struct exo_retrier {
     exo_runtime *runtime;
     exo_remote *remote;
-    exo_status (*find)(void *context, const char *space, const char *name, exo_ref *out, exo_err *err);
+    exo_status (*find)(void *context, const char *space, const char *name, exo_ref *out,
+                       exo_err *err);
     void *context;
-    atomic_bool any; /* there are subjects: most calls need not look */
+    atomic_bool any; /* there are subjects; otherwise a call needs no lookup */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct subject *subjects; /* guarded by lock, as all below */
-    size_t trim_at;           /* number of them at which the oldest of the lost are forgotten */
+    struct subject *subjects; /* guarded by lock, like all below */
+    size_t trim_at;           /* number of subjects at which the oldest lost ones are forgotten */
     struct retry *waiting;
     pthread_t thread;
     bool has_thread, stopped;
 };
 
-/* --- Actors ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
 static void
 free_subject(struct subject *s)
@@ -65,7 +69,8 @@ is_lost(exo_retrier *t, const struct subject *s)
     return !exo_remote_locate(t->remote, (exo_ref){.id = s->ref}, &node, &id);
 }
 
-/* Forgets the oldest of the lost beyond REMEMBERED; not each time, as it looks at all. */
+/* Forgets the oldest lost actors beyond REMEMBERED. Because it looks at every actor, it works only
+ * when the number has grown by REMEMBERED. */
 static void
 trim_subjects_locked(exo_retrier *t)
 {
@@ -88,12 +93,12 @@ trim_subjects_locked(exo_retrier *t)
 }
 
 void
-exo_retrier_learn(exo_retrier *retrier, exo_ref actor, const char *space, const char *name, const void *methods,
-                  size_t size)
+exo_retrier_learn(exo_retrier *retrier, exo_ref actor, const char *space, const char *name,
+                  const void *methods, size_t size)
 {
     struct subject *s = NULL;
     if (size == 0 || ((const char *)methods)[size - 1] != 0)
-        return; /* none, or no list of names: they are another process's bytes */
+        return; /* no methods, or bytes of another process that are no list of names */
     pthread_mutex_lock(&retrier->lock);
     trim_subjects_locked(retrier);
     HASH_FIND(hh, retrier->subjects, &actor.id, sizeof actor.id, s);
@@ -132,7 +137,7 @@ has_method(const struct subject *s, const char *method)
     return false;
 }
 
-/* --- Calls ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Calls ------------------------------------------------------------------------------------ */
 
 static void
 drop_retry(struct retry *r)
@@ -150,7 +155,8 @@ drop_retry(struct retry *r)
 
 static void *retrier_main(void *argument);
 
-/* The actor is lost: its next life is waited for by a thread that may. */
+/* The actor is lost: the retrier's thread waits for its next life, because this thread may not
+ * block. */
 static bool
 wait_for_next_life(struct retry *r)
 {
@@ -193,14 +199,15 @@ inner_done(void *context, uint64_t tag, exo_future *future)
 
 static const exo_future_hook inner_hook = {.done = inner_done};
 
-/* Calls one life. *again: it was lost before the call went out. */
+/* Calls one life. *again: it was lost before the call was sent. */
 static exo_status
 call_life(struct retry *r, exo_ref actor, bool *again, exo_err *err)
 {
     exo_future *inner = NULL;
     exo_payload args = {0};
     *again = false;
-    exo_status st = exo_future_new(&inner, exo_runtime_clock(r->retrier->runtime), exo_future_deadline(r->outer), err);
+    exo_status st = exo_future_new(&inner, exo_runtime_clock(r->retrier->runtime),
+                                   exo_future_deadline(r->outer), err);
     if (st == EXO_OK)
         st = exo_payload_copy(&args, r->args.data, r->args.size);
     if (st == EXO_OK) {
@@ -220,7 +227,8 @@ call_life(struct retry *r, exo_ref actor, bool *again, exo_err *err)
     return st;
 }
 
-/* The caller's future is complete: by us, or because it was cancelled or is late; then the life need not go on. */
+/* The caller's future is complete: by the reply, by cancellation or by its deadline. In the latter
+ * cases the present life need not go on. */
 static void
 outer_done(void *context, uint64_t tag, exo_future *future)
 {
@@ -247,7 +255,8 @@ drive(void *context, bool (*done)(void *argument), void *argument, exo_time dead
 static const exo_future_hook outer_hook = {.done = outer_done, .drive = drive};
 
 static struct retry *
-new_retry(exo_retrier *t, const struct subject *s, const char *method, exo_payload *args, exo_future *future)
+new_retry(exo_retrier *t, const struct subject *s, const char *method, exo_payload *args,
+          exo_future *future)
 {
     struct retry *r = exo_calloc(1, sizeof *r);
     if (!r)
@@ -268,8 +277,8 @@ new_retry(exo_retrier *t, const struct subject *s, const char *method, exo_paylo
 }
 
 bool
-exo_retrier_call(exo_retrier *retrier, exo_ref actor, const char *method, exo_payload *args, exo_future *future,
-                 exo_status *st, exo_err *err)
+exo_retrier_call(exo_retrier *retrier, exo_ref actor, const char *method, exo_payload *args,
+                 exo_future *future, exo_status *st, exo_err *err)
 {
     struct subject *s = NULL;
     bool again = false;
@@ -292,12 +301,12 @@ exo_retrier_call(exo_retrier *retrier, exo_ref actor, const char *method, exo_pa
     if (again && !is_late(r) && wait_for_next_life(r))
         *st = EXO_OK;
     if (*st != EXO_OK)
-        exo_future_complete(future, *st, NULL, NULL); /* its hook lets go of what there is */
+        exo_future_complete(future, *st, NULL, NULL); /* its hook drops the rest */
     drop_retry(r);
     return true;
 }
 
-/* --- The thread that waits -------------------------------------------------------------------------------------------------------- */
+/* --- The thread ------------------------------------------------------------------------------- */
 
 static void
 make_again(struct retry *r)
@@ -312,7 +321,7 @@ make_again(struct retry *r)
         st = call_life(r, actor, &again, &err);
     if (st == EXO_OK || (again && !is_late(r) && wait_for_next_life(r)))
         return;
-    /* There will be no other life. */
+    /* There will be no further life. */
     exo_future_complete(r->outer, EXO_PEER_LOST, err.text, NULL);
 }
 
@@ -339,7 +348,8 @@ retrier_main(void *argument)
 
 exo_status
 exo_retrier_new(exo_retrier **out, exo_runtime *runtime, exo_remote *remote,
-                exo_status (*find)(void *context, const char *space, const char *name, exo_ref *out, exo_err *err),
+                exo_status (*find)(void *context, const char *space, const char *name, exo_ref *out,
+                                   exo_err *err),
                 void *context, exo_err *err)
 {
     exo_retrier *t = exo_calloc(1, sizeof *t);
@@ -383,7 +393,7 @@ exo_retrier_join(exo_retrier *retrier)
     if (!retrier)
         return;
     pthread_mutex_lock(&retrier->lock);
-    bool has_thread = retrier->has_thread; /* none is started any more */
+    bool has_thread = retrier->has_thread; /* no thread is started any more */
     retrier->has_thread = false;
     pthread_mutex_unlock(&retrier->lock);
     if (has_thread)

@@ -1,4 +1,5 @@
-/* The worker: see worker.h. */
+/* The worker: see worker.h. Its only state is the environment. Read next: cluster_known.c, which
+ * notes the actors. */
 #include "cluster/worker.h"
 
 #include <string.h>
@@ -29,7 +30,8 @@ worker_start(exo_call_context *call, void *self, const exo_payload *args, exo_er
 
 static exo_status
 begin_life(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec,
-           const exo_actor_class *actor_class, const exo_spawn_opts *opts, exo_ref *out, exo_err *err)
+           const exo_actor_class *actor_class, const exo_spawn_opts *opts, exo_ref *out,
+           exo_err *err)
 {
     if (opts->name)
         w->env.making(w->env.context, true, spec, (exo_ref){0});
@@ -37,21 +39,25 @@ begin_life(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *
     w->env.making(w->env.context, false, spec, st == EXO_OK ? *out : (exo_ref){0});
     if (st != EXO_OK || !exo_call_cancelled(call))
         return st;
-    /* The head was lost, or has given up: it may make another one. */
+    /* The head was lost or has given up, and may make another one. */
     exo_kill(exo_call_runtime(call), *out, "the head does not wait for it any more", NULL);
     return exo_fail(err, EXO_CANCELLED, "the head does not wait for it any more");
 }
 
 static exo_status
-make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, exo_ref *out, exo_err *err)
+make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, exo_ref *out,
+     exo_err *err)
 {
     exo_status st = EXO_OK;
-    exo_plugin_restrict(spec->restricted); /* this thread: also what `start` loads */
+    /* for this thread; also restricts plugins that `start` loads */
+    exo_plugin_restrict(spec->restricted);
     for (size_t i = 0; st == EXO_OK && i < spec->n_plugins; i++)
         st = exo_plugin_load(spec->plugins[i], err);
-    const exo_actor_class *actor_class = st == EXO_OK ? exo_actor_class_find(spec->class_name) : NULL;
+    const exo_actor_class *actor_class =
+        st == EXO_OK ? exo_actor_class_find(spec->class_name) : NULL;
     if (st == EXO_OK && !actor_class)
-        st = exo_fail(err, EXO_NOT_FOUND, "there is no actor class '%s' at this worker: load its plugin",
+        st = exo_fail(err, EXO_NOT_FOUND,
+                      "there is no actor class '%s' at this worker: load its plugin",
                       spec->class_name);
     exo_lane_opts *lanes = exo_calloc(spec->n_lanes + 1, sizeof *lanes);
     if (st == EXO_OK && !lanes)
@@ -96,8 +102,8 @@ reply_made(const exo_actor_class *actor_class, exo_ref ref, exo_payload *reply, 
 }
 
 static void
-record(const struct worker *w, const exo_call_context *call, exo_audit_event event, const char *subject,
-       const char *detail, exo_status status, const exo_err *err)
+record(const struct worker *w, const exo_call_context *call, exo_audit_event event,
+       const char *subject, const char *detail, exo_status status, const exo_err *err)
 {
     exo_audit_add(w->env.audit, &(exo_audit_record){.event = event,
                                                     .who = exo_call_identity(call),
@@ -109,23 +115,26 @@ record(const struct worker *w, const exo_call_context *call, exo_audit_event eve
                                                     .reason = err ? err->text : NULL});
 }
 
-/* What was made, and for whom the head asked. */
+/* Records what was made, and its owner. */
 static void
-record_spawn(const struct worker *w, const exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_status status,
-             const exo_err *err)
+record_spawn(const struct worker *w, const exo_call_context *call, const Exo__Cluster__Spawn *spec,
+             exo_status status, const exo_err *err)
 {
     char subject[512], detail[512], class_name[200];
     if (!w->env.audit)
         return;
-    exo_format_cut(subject, sizeof subject, "%s/%s", spec->space[0] ? spec->space : "default", spec->name);
-    exo_format_cut(detail, sizeof detail, "class %s%s%s%s%s", exo_cut(class_name, sizeof class_name, spec->class_name),
+    exo_format_cut(subject, sizeof subject, "%s/%s", spec->space[0] ? spec->space : "default",
+                   spec->name);
+    exo_format_cut(detail, sizeof detail, "class %s%s%s%s%s",
+                   exo_cut(class_name, sizeof class_name, spec->class_name),
                    spec->owner[0] ? ", for " : "", spec->owner, spec->n_plugins ? ", plugins " : "",
                    spec->n_plugins ? spec->plugins[0] : "");
     record(w, call, EXO_AUDIT_SPAWN, subject, detail, status, err);
 }
 
 static exo_status
-worker_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+worker_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+             exo_err *err)
 {
     exo_ref ref = {0};
     Exo__Cluster__Spawn *spec = EXO_UNPACK_ARGS(Exo__Cluster__Spawn, exo__cluster__spawn, args);
@@ -155,7 +164,8 @@ record_kill(const struct worker *w, const exo_call_context *call, const struct e
 }
 
 static exo_status
-worker_kill(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+worker_kill(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+            exo_err *err)
 {
     const struct worker *w = self;
     struct exo_head_kill kill;
@@ -173,7 +183,8 @@ worker_kill(exo_call_context *call, void *self, const exo_payload *args, exo_pay
 }
 
 static exo_status
-worker_end(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+worker_end(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+           exo_err *err)
 {
     const struct worker *w = self;
     (void)args;
@@ -184,9 +195,13 @@ worker_end(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     return EXO_OK;
 }
 
-/* `start` of an actor may take long, and must not keep others from starting: there is a thread for each turn of those whom the head asks for. */
-static const exo_lane_class lanes[] = {
-    {.name = "main"}, {.name = "spawn", .blocking = true, .max_concurrency = EXO_QUOTA_ASKED_TURNS, .capacity = 65536}};
+/* `start` of an actor may take long, and must not delay others: each turn of the head's askers
+ * (remote_gate.c) has a thread. */
+static const exo_lane_class lanes[] = {{.name = "main"},
+                                       {.name = "spawn",
+                                        .blocking = true,
+                                        .max_concurrency = EXO_QUOTA_ASKED_TURNS,
+                                        .capacity = 65536}};
 
 static const exo_method methods[] = {{.name = "spawn", .lane = 1, .run = worker_spawn},
                                      {.name = "kill", .run = worker_kill},

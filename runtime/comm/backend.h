@@ -1,4 +1,5 @@
-/* Inside of a communicator: an engine (exogym/engine.h), and what those of the library can besides. */
+/* The inside of a communicator: its engine (exogym/engine.h), and the additional functions of the
+ * library's own engines. Read next: comm.c, local.c, far.c. */
 #ifndef EXO_COMM_BACKEND_H
 #define EXO_COMM_BACKEND_H
 
@@ -10,12 +11,14 @@
 #include "comm/edge.h"
 #include "comm/encode.h"
 
-/* What `local` and `net` can beside what every engine can. */
+/* Functions of `local` and `net` beyond those of every engine. */
 typedef struct exo_comm_extras {
-    /* Others have just done an all_reduce of `count` fp32 elements over the connections of member `rank`. */
+    /* Records that the group has just done an all_reduce of `count` fp32 elements beside the run,
+     * over the connections of member `rank`. */
     void (*warm)(void *group, uint32_t rank, size_t count);
-    /* exo_comm_look_at; *look is zero. */
-    void (*look)(void *group, uint32_t rank, exo_comm_look *look, uint32_t *missing, uint64_t *counts);
+    /* exo_comm_look_at; *look is zeroed by the caller. */
+    void (*look)(void *group, uint32_t rank, exo_comm_look *look, uint32_t *missing,
+                 uint64_t *counts);
 } exo_comm_extras;
 
 struct exo_comm {
@@ -25,9 +28,11 @@ struct exo_comm {
     const exo_engine_class *engine;
     const exo_comm_extras *extras; /* NULL: none */
     void *state;                   /* the engine's group */
-    const char *codec;             /* of its edge, copied; NULL: raw */
-    _Atomic uint32_t codings;      /* how often the codec was changed: groups follow with their next call */
-    _Atomic uint64_t codecs_made;  /* by its groups */
+    /* codec of its edge, copied; NULL: raw */
+    const char *codec;
+    /* number of changes of the codec; groups follow in their next call */
+    _Atomic uint32_t codings;
+    _Atomic uint64_t codecs_made; /* codecs that its groups have made */
 };
 
 #endif

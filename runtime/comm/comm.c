@@ -1,5 +1,6 @@
-/* Communicators and groups: arguments are checked and bytes counted here, data is moved by an engine (exogym/engine.h, local.c, far.c).
- * A group belongs to one thread at a time, but for its figures, which `lock` guards; a communicator is safe from any thread. */
+/* Communicators and groups. This file checks the arguments and counts the bytes; an engine moves
+ * the data (exogym/engine.h, local.c, far.c). A group belongs to one thread at a time, except for
+ * its figures, which `lock` guards. A communicator is safe from any thread. */
 #include <exogym/comm.h>
 
 #include <pthread.h>
@@ -16,28 +17,29 @@
 #define DEFAULT_TIMEOUT (60 * EXO_SECOND)
 
 struct exo_group {
-    exo_comm *comm;    /* held */
-    exo_group *parent; /* of a group of some: whose place this is; else NULL */
-    uint32_t rank;     /* in the communicator */
+    exo_comm *comm; /* held */
+    /* of a group among some members: the group that it was opened from; else NULL */
+    exo_group *parent;
+    uint32_t rank; /* in the communicator */
     uint32_t size, place;
-    uint32_t *ranks; /* (size) of a group of some; NULL: all */
+    uint32_t *ranks; /* (size) of a group among some members; NULL: all */
     exo_time timeout;
-    exo_codec *codec;    /* a parent's only; NULL: raw */
-    uint32_t codings;    /* of the communicator, when the codec was made */
-    exo_request *begun;  /* under way                                    */
-    exo_request *unused; /* that are used again: a steady step takes no memory */
-    exo_stepped stepped; /* a parent's only; of an engine that is gone on with */
+    exo_codec *codec;    /* only without a parent; NULL: raw */
+    uint32_t codings;    /* the communicator's `codings` when the codec was made */
+    exo_request *begun;  /* requests in progress */
+    exo_request *unused; /* requests for later use, so that a steady step allocates nothing */
+    exo_stepped stepped; /* only without a parent; for an engine with `advance` */
     pthread_mutex_t lock;
-    exo_time waited; /* guarded by lock, as traffic */
+    exo_time waited; /* guarded by lock, like traffic */
     exo_traffic traffic;
 };
 
 struct exo_request {
     exo_engine_request engine;
     exo_group *group;
-    exo_request *next; /* of those under way, or unused */
+    exo_request *next; /* next request in progress, or next unused one */
     exo_array data;
-    void *copy; /* of data on a device that the engine cannot reach; NULL: there is none */
+    void *copy; /* of data on a device that the engine cannot access; NULL: none */
 };
 
 exo_comm *
@@ -60,14 +62,17 @@ exo_comm_drop(exo_comm **comm)
 }
 
 exo_status
-exo_comm_open(exo_comm **out, const exo_engine_class *engine, const exo_engine_opts *opts, exo_err *err)
+exo_comm_open(exo_comm **out, const exo_engine_class *engine, const exo_engine_opts *opts,
+              exo_err *err)
 {
     *out = NULL;
     if (!engine->open)
-        return exo_fail(err, EXO_UNSUPPORTED, "engine %s: its communicators are made inside the library only",
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "engine %s: its communicators are made inside the library only",
                         engine->name);
     if (opts->size < 1 || opts->size > UINT16_MAX + 1 || !opts->clock)
-        return exo_fail(err, EXO_INVAL, "a communicator has a clock and 1 to 65536 members, not %u", opts->size);
+        return exo_fail(err, EXO_INVAL, "a communicator has a clock and 1 to 65536 members, not %u",
+                        opts->size);
     exo_comm *c = exo_calloc(1, sizeof *c);
     if (!c)
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator");
@@ -81,7 +86,7 @@ exo_comm_open(exo_comm **out, const exo_engine_class *engine, const exo_engine_o
     return EXO_OK;
 }
 
-/* Each group has a codec of its own: they call from threads of their own. */
+/* Makes the group's codec. Each group has its own, because groups call from different threads. */
 static exo_status
 make_codec(exo_group *g, exo_err *err)
 {
@@ -116,8 +121,11 @@ exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name,
         exo_free(g);
         return st;
     }
-    *g = (exo_group){
-        .comm = exo_comm_hold(comm), .rank = rank, .size = comm->size, .place = rank, .timeout = DEFAULT_TIMEOUT};
+    *g = (exo_group){.comm = exo_comm_hold(comm),
+                     .rank = rank,
+                     .size = comm->size,
+                     .place = rank,
+                     .timeout = DEFAULT_TIMEOUT};
     pthread_mutex_init(&g->lock, NULL);
     st = make_codec(g, err);
     if (st != EXO_OK)
@@ -126,35 +134,42 @@ exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name,
     return st;
 }
 
-/* The place of this member among `ranks`, which must be ascending. */
+/* Finds this member's place among `ranks`, which must be ascending. */
 static exo_status
-find_place(const exo_group *parent, const uint32_t *ranks, uint32_t size, uint32_t *place, exo_err *err)
+find_place(const exo_group *parent, const uint32_t *ranks, uint32_t size, uint32_t *place,
+           exo_err *err)
 {
     bool found = false;
     if (size == 0)
         return exo_fail(err, EXO_INVAL, "a group of no members");
     for (uint32_t i = 0; i < size; i++) {
         if (ranks[i] >= parent->size)
-            return exo_fail(err, EXO_INVAL, "rank %u is not in a group of %u", ranks[i], parent->size);
+            return exo_fail(err, EXO_INVAL, "rank %u is not in a group of %u", ranks[i],
+                            parent->size);
         if (i > 0 && ranks[i] <= ranks[i - 1])
-            return exo_fail(err, EXO_INVAL, "the ranks of a group ascend: %u stands before %u", ranks[i - 1], ranks[i]);
+            return exo_fail(err, EXO_INVAL, "the ranks of a group ascend: %u stands before %u",
+                            ranks[i - 1], ranks[i]);
         if (ranks[i] == parent->place) {
             *place = i;
             found = true;
         }
     }
-    return found ? EXO_OK : exo_fail(err, EXO_INVAL, "rank %u is not in the group that it opens", parent->place);
+    return found ? EXO_OK
+                 : exo_fail(err, EXO_INVAL, "rank %u is not in the group that it opens",
+                            parent->place);
 }
 
 exo_status
-exo_group_among(exo_group **out, exo_group *parent, const uint32_t *ranks, uint32_t size, exo_err *err)
+exo_group_among(exo_group **out, exo_group *parent, const uint32_t *ranks, uint32_t size,
+                exo_err *err)
 {
     uint32_t place = 0;
     exo_status st = find_place(parent, ranks, size, &place, err);
     if (st != EXO_OK)
         return st;
     exo_group *g = exo_calloc(1, sizeof *g);
-    uint32_t *own = size < parent->comm->size ? exo_calloc(size, sizeof *own) : NULL; /* all of them: as if not named */
+    /* a group of all members needs no ranks */
+    uint32_t *own = size < parent->comm->size ? exo_calloc(size, sizeof *own) : NULL;
     if (!g || (!own && size < parent->comm->size)) {
         exo_free(g);
         return exo_fail(err, EXO_NOMEM, "no memory for a group");
@@ -228,8 +243,9 @@ exo_comm_stats
 exo_group_stats(const exo_group *group)
 {
     pthread_mutex_lock((pthread_mutex_t *)&group->lock);
-    const exo_comm_stats stats = {
-        .calls = group->traffic.items, .bytes_sent = group->traffic.payload_bytes, .waited = group->waited};
+    const exo_comm_stats stats = {.calls = group->traffic.items,
+                                  .bytes_sent = group->traffic.payload_bytes,
+                                  .waited = group->waited};
     pthread_mutex_unlock((pthread_mutex_t *)&group->lock);
     return stats;
 }
@@ -243,7 +259,7 @@ exo_group_traffic(const exo_group *group)
     return traffic;
 }
 
-/* --- What the library's engines can besides ------------------------------------------------------------------------------ */
+/* --- Extras of the library's engines ---------------------------------------------------------- */
 
 exo_status
 exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err)
@@ -274,16 +290,17 @@ exo_comm_warm(exo_comm *comm, uint32_t rank, size_t count)
 }
 
 void
-exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *missing, uint64_t *counts)
+exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *missing,
+                 uint64_t *counts)
 {
     *look = (exo_comm_look){0};
     if (comm->extras)
         comm->extras->look(comm->state, rank, look, missing, counts);
 }
 
-/* --- Calls ----------------------------------------------------------------------------------------------------------------- */
+/* --- Calls ------------------------------------------------------------------------------------ */
 
-/* The group of all, whose codec those of some share. */
+/* The group of all members, whose codec is shared by the groups opened from it. */
 static exo_group *
 whole_of(exo_group *g)
 {
@@ -292,7 +309,7 @@ whole_of(exo_group *g)
     return g;
 }
 
-/* Whether the engine can do it; the codec may have been changed since the last call. */
+/* Checks whether the engine can do the call, and follows a change of the codec. */
 static exo_status
 prepare(exo_group *g, exo_collective_args *args, exo_err *err)
 {
@@ -303,19 +320,22 @@ prepare(exo_group *g, exo_collective_args *args, exo_err *err)
         return exo_fail(err, EXO_UNSUPPORTED, "engine %s does not reduce %s", engine->name,
                         exo_dtype_name(args->dtype));
     if (g->ranks && !(engine->promises & EXO_ENGINE_SOME))
-        return exo_fail(err, EXO_UNSUPPORTED, "engine %s has no calls among some members", engine->name);
+        return exo_fail(err, EXO_UNSUPPORTED, "engine %s has no calls among some members",
+                        engine->name);
     if (args->rehearsal && !(engine->promises & EXO_ENGINE_LINKS))
         return exo_fail(err, EXO_UNSUPPORTED, "engine %s has no rehearsals", engine->name);
     args->size = g->size;
     args->place = g->place;
     args->ranks = g->ranks;
     exo_status st = whole->codings == g->comm->codings ? EXO_OK : make_codec(whole, err);
-    if (st == EXO_OK && args->dtype == EXO_F32 && args->operation != EXO_BROADCAST && args->size > 1)
+    if (st == EXO_OK && args->dtype == EXO_F32 && args->operation != EXO_BROADCAST &&
+        args->size > 1)
         args->codec = whole->codec;
     return st;
 }
 
-/* A call that is not begun, as the others begin it, would be waited for in vain. */
+/* Breaks the communicator, because the other members would wait in vain for a call that did not
+ * begin. */
 static exo_status
 give_up(exo_group *g, exo_status st, const char *cause)
 {
@@ -348,8 +368,9 @@ static exo_status
 engine_test(exo_group *g, exo_engine_request *request, bool *done, exo_err *err)
 {
     const exo_comm *c = g->comm;
-    return c->engine->advance ? exo_stepped_test(&whole_of(g)->stepped, c, g->rank, request, done, err)
-                              : c->engine->test(c->state, g->rank, request, done, err);
+    return c->engine->advance
+               ? exo_stepped_test(&whole_of(g)->stepped, c, g->rank, request, done, err)
+               : c->engine->test(c->state, g->rank, request, done, err);
 }
 
 static exo_status
@@ -370,7 +391,8 @@ engine_cancel(exo_group *g, exo_engine_request *request)
         c->engine->cancel(c->state, g->rank, request);
 }
 
-/* The library's engines give up the compute slot when they have to, and say what they waited; for others it is done here. */
+/* Waits for a request. The library's engines release the compute slot and measure the wait
+ * themselves; for other engines this function does so. */
 static exo_status
 wait_for(exo_group *g, exo_engine_request *request, exo_err *err)
 {
@@ -402,7 +424,8 @@ begin(exo_group *g, exo_engine_request *request, exo_err *err)
     return st;
 }
 
-/* Engines read and write the host's memory, or also that of devices: what they cannot reach goes there and back. */
+/* Sets the data of a call. Data on a device that the engine cannot access is copied to the host's
+ * memory, and back after the call. */
 static exo_status
 place_data(const exo_group *g, exo_array data, exo_collective_args *args, void **copy, exo_err *err)
 {
@@ -417,8 +440,9 @@ place_data(const exo_group *g, exo_array data, exo_collective_args *args, void *
         return EXO_OK;
     }
     *copy = args->data = exo_alloc_aligned(data.count * exo_dtype_size(data.dtype));
-    return *copy ? exo_array_read(data, *copy, err)
-                 : exo_fail(err, EXO_NOMEM, "no memory for a collective of %zu elements", data.count);
+    return *copy
+               ? exo_array_read(data, *copy, err)
+               : exo_fail(err, EXO_NOMEM, "no memory for a collective of %zu elements", data.count);
 }
 
 static exo_status
@@ -444,17 +468,21 @@ static exo_status
 check_reduction(exo_dtype dtype, exo_reduce op, exo_err *err)
 {
     if (dtype > EXO_F16 || !(EXO_REDUCE_DTYPES & 1u << dtype))
-        return exo_fail(err, EXO_UNSUPPORTED, "a reduction takes fp32, bf16, fp16, int32, int8 or int64, not %s",
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "a reduction takes fp32, bf16, fp16, int32, int8 or int64, not %s",
                         exo_dtype_name(dtype));
     if (op == EXO_MEAN && !(EXO_MEAN_DTYPES & 1u << dtype))
-        return exo_fail(err, EXO_UNSUPPORTED, "a mean of integers is not an integer: reduce by sum");
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "a mean of integers is not an integer: reduce by sum");
     return EXO_OK;
 }
 
 static exo_status
 check_root(const exo_group *g, uint32_t root, exo_err *err)
 {
-    return root < g->size ? EXO_OK : exo_fail(err, EXO_INVAL, "the root %u is not in a group of %u", root, g->size);
+    return root < g->size
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL, "the root %u is not in a group of %u", root, g->size);
 }
 
 exo_status
@@ -495,7 +523,7 @@ exo_barrier(exo_group *group, exo_err *err)
     return run(group, (exo_array){0}, &args, err);
 }
 
-/* --- Requests -------------------------------------------------------------------------------------------------------------- */
+/* --- Requests --------------------------------------------------------------------------------- */
 
 static exo_request *
 take_request(exo_group *g)
@@ -526,12 +554,14 @@ give_back(exo_request *r)
 }
 
 static exo_status
-begin_request(exo_request **out, exo_group *g, exo_array data, const exo_collective_args *args, exo_err *err)
+begin_request(exo_request **out, exo_group *g, exo_array data, const exo_collective_args *args,
+              exo_err *err)
 {
     *out = NULL;
     exo_request *r = take_request(g);
     if (!r)
-        return give_up(g, exo_fail(err, EXO_NOMEM, "no memory for a request"), "it has no memory for a request");
+        return give_up(g, exo_fail(err, EXO_NOMEM, "no memory for a request"),
+                       "it has no memory for a request");
     r->engine.args = *args;
     r->data = data;
     exo_status st = EXO_OK;
@@ -548,7 +578,7 @@ begin_request(exo_request **out, exo_group *g, exo_array data, const exo_collect
     return st;
 }
 
-/* A request that has ended with `st`. */
+/* Ends a request whose status is `st`. */
 static exo_status
 end_request(exo_request **request, exo_status st, exo_err *err)
 {
@@ -562,7 +592,8 @@ end_request(exo_request **request, exo_status st, exo_err *err)
 }
 
 exo_status
-exo_comm_begin_all_reduce(exo_request **out, exo_group *group, exo_array data, exo_reduce op, exo_err *err)
+exo_comm_begin_all_reduce(exo_request **out, exo_group *group, exo_array data, exo_reduce op,
+                          exo_err *err)
 {
     const exo_collective_args args = {.operation = EXO_ALL_REDUCE, .reduce = op};
     *out = NULL;
@@ -571,15 +602,20 @@ exo_comm_begin_all_reduce(exo_request **out, exo_group *group, exo_array data, e
 }
 
 exo_status
-exo_comm_begin_rehearsal(exo_request **out, exo_group *group, size_t count, exo_dtype dtype, exo_err *err)
+exo_comm_begin_rehearsal(exo_request **out, exo_group *group, size_t count, exo_dtype dtype,
+                         exo_err *err)
 {
-    const exo_collective_args args = {
-        .operation = EXO_ALL_REDUCE, .count = count, .dtype = dtype, .reduce = EXO_SUM, .rehearsal = true};
+    const exo_collective_args args = {.operation = EXO_ALL_REDUCE,
+                                      .count = count,
+                                      .dtype = dtype,
+                                      .reduce = EXO_SUM,
+                                      .rehearsal = true};
     return begin_request(out, group, (exo_array){0}, &args, err);
 }
 
 exo_status
-exo_comm_begin_reduce_scatter(exo_request **out, exo_group *group, exo_array data, exo_reduce op, exo_err *err)
+exo_comm_begin_reduce_scatter(exo_request **out, exo_group *group, exo_array data, exo_reduce op,
+                              exo_err *err)
 {
     const exo_collective_args args = {.operation = EXO_REDUCE_SCATTER, .reduce = op};
     *out = NULL;
@@ -595,7 +631,8 @@ exo_comm_begin_all_gather(exo_request **out, exo_group *group, exo_array data, e
 }
 
 exo_status
-exo_comm_begin_broadcast(exo_request **out, exo_group *group, exo_array data, uint32_t root, exo_err *err)
+exo_comm_begin_broadcast(exo_request **out, exo_group *group, exo_array data, uint32_t root,
+                         exo_err *err)
 {
     const exo_collective_args args = {.operation = EXO_BROADCAST, .root = root};
     *out = NULL;

@@ -1,9 +1,9 @@
-/* What a member sends in a collective: see counted.h. */
+/* The traffic of a member in a collective: see counted.h. No state. */
 #include "comm/counted.h"
 
 #include "comm/timing.h"
 
-/* Adds `messages` that carry `count` elements each. */
+/* Adds `messages` messages of `count` elements each. */
 static void
 add_messages(exo_traffic *t, const exo_collective_args *args, size_t count, uint64_t messages)
 {
@@ -31,7 +31,7 @@ exo_comm_count(exo_traffic *traffic, const exo_collective_args *args)
         return;
     }
     if (args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER) {
-        /* Shards have one of two lengths: the longer ones first. */
+        /* Shards have one of two lengths; the longer shards come first. */
         size_t longer = args->count % size, length = args->count / size;
         bool own_is_longer = args->place < longer;
         add_messages(traffic, args, length + 1, longer - own_is_longer);

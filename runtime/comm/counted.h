@@ -1,13 +1,15 @@
-/* The bytes of a collective, counted by the closed forms of comm.h, whichever engine moves the data. */
+/* Counts the bytes of a collective by the closed forms of comm.h, whichever engine moves the
+ * data. */
 #ifndef EXO_COMM_COUNTED_H
 #define EXO_COMM_COUNTED_H
 
 #include <exogym/engine.h>
 
-/* Adds one call. In a direct exchange (far.h) a member sends
- *   to reduce: to each other one the part of its shard;
- *   to gather: to each other one its own shard;
- *   to broadcast: everything to everyone, if it is the root, and they that it came. */
+/* Adds one call to the traffic. In the direct exchange (far.h) a member sends
+ *
+ * - in a reduction: each other member the part of that member's shard;
+ * - in a gathering: each other member its own shard;
+ * - in a broadcast: the root all data to each member, and each member a confirmation. */
 void exo_comm_count(exo_traffic *traffic, const exo_collective_args *args);
 
 #endif

@@ -1,7 +1,8 @@
-/* The edge of the graph that a communicator is: what its data is encoded with, and what it passes over.
+/* A communicator as an edge of a graph: the codec of its data, and the links of its messages.
  *
- * On an edge with links a call takes the time that its messages take: those of the direct exchange of far.c, whichever engine moves the
- * data. On the real clock members wait until then; on the virtual clock they are woken then. */
+ * On an edge with links a call takes as long as its messages. These are the messages of the direct
+ * exchange (far.c), whichever engine moves the data. On the real clock the members wait until then;
+ * on the virtual clock they are woken then. */
 #ifndef EXO_COMM_EDGE_H
 #define EXO_COMM_EDGE_H
 
@@ -14,51 +15,64 @@
 #include "link/link.h"
 
 typedef struct exo_comm_edge {
-    const char *name;      /* a literal, or as long-lived as the communicator         */
-    exo_links *links;      /* NULL: messages take no time                             */
-    const uint32_t *hosts; /* (size) where each member is; copied; NULL without links */
-    uint32_t flow;         /* tells its connections from those of other edges         */
-    exo_sim *sim;          /* NULL: the real clock                                    */
-    exo_time origin;       /* of the run, on the clock                                */
-    const char
-        *codec; /* of what is reduced or gathered, fp32 only: one that has no state and a fixed size; NULL: raw */
+    const char *name;      /* a literal, or valid as long as the communicator */
+    exo_links *links;      /* NULL: messages take no time */
+    const uint32_t *hosts; /* (size) host of each member; copied; NULL without links */
+    uint32_t flow;         /* distinguishes its connections from those of other edges */
+    exo_sim *sim;          /* NULL: the real clock */
+    exo_time origin;       /* start of the run, on the clock */
+    /* for fp32 data that is reduced or gathered; must be stateless and have a fixed size; NULL:
+     * raw */
+    const char *codec;
 } exo_comm_edge;
 
-/* As exo_comm_local. INVAL: the codec is wrong, or has a state. */
-exo_status exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge,
-                             exo_err *err);
-/* The run begins at `origin`: of one on the real clock that was made before. Before the first call. */
+/* Makes a communicator among threads of this process (exo_comm_local) on an edge. Errors: those of
+ * exo_comm_local; INVAL: the codec is wrong, has state, or has no fixed size. */
+exo_status exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock,
+                             const exo_comm_edge *edge, exo_err *err);
+/* Sets the start of the run, on the real clock, of a communicator that was made before it. Before
+ * the first call. */
 void exo_comm_local_begin(exo_comm *comm, exo_time origin);
 
-/* Changes the codec of a communicator while none of its members is in a call. NULL: raw. INVAL as above, NOMEM; it then stays as it was. */
+/* Changes the codec, while no member is in a call; NULL: raw. After an error the codec is the same
+ * as before. Errors: INVAL as above; UNSUPPORTED: the engine has no codecs; NOMEM. */
 exo_status exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err);
 
-/* How many codecs its groups have made so far: one each when they were opened, one each after a change, none in a call. Any thread. */
+/* The number of codecs that the communicator's groups have made: one for each opened group, and one
+ * for each after a change; calls make none. Any thread. */
 uint64_t exo_comm_codecs_made(const exo_comm *comm);
 
-/* Begins a call without data: takes the time and is counted as if there were `count` elements. For communicators among the threads of a
- * process. As exo_comm_begin_all_reduce. */
-exo_status exo_comm_begin_rehearsal(exo_request **out, exo_group *group, size_t count, exo_dtype dtype, exo_err *err);
+/* Begins an all_reduce without data, which takes the time of `count` elements and is counted like
+ * it. For communicators among threads of one process. Otherwise as exo_comm_begin_all_reduce;
+ * UNSUPPORTED: the engine has no rehearsals. */
+exo_status exo_comm_begin_rehearsal(exo_request **out, exo_group *group, size_t count,
+                                    exo_dtype dtype, exo_err *err);
 
-/* What a member of a communicator waits for in the call that it is in. */
+/* The wait of a member in its present call. */
 typedef struct exo_comm_look {
-    bool waits;            /* it needs something of each of the missing ones, and nothing of theirs has come */
-    uint32_t num_missing;  /* members that it waits for                                                      */
-    bool counts;           /* messages go between them, and are counted                                      */
-    bool passing;          /* its message, or one for it, passes the edge's links just now                   */
-    bool inside;           /* it is in a call: */
-    const char *operation; /* "all_reduce" */
-    uint64_t number;       /* of its calls, from 1 */
-    exo_time since;        /* on the communicator's clock */
+    /* it needs a message of each missing member, and none of these has come */
+    bool waits;
+    /* members that it waits for */
+    uint32_t num_missing;
+    /* the members exchange messages, which are counted */
+    bool counts;
+    /* its own message, or one for it, is on one of the edge's links */
+    bool passing;
+    bool inside;           /* it is in a call; then the members below are set */
+    const char *operation; /* such as "all_reduce" */
+    uint64_t number;       /* number of the member's calls, from 1 */
+    exo_time since;        /* start of the call, on the communicator's clock */
 } exo_comm_look;
 
-/* Looks at member `rank`. `missing` (the communicator's size) gets the ranks of those that it waits for; where members are in several
- * processes that is one at a time, and `counts` (twice the size) gets how many messages went to each member, then how many came from each.
- * Any thread. */
-void exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *missing, uint64_t *counts);
+/* Looks at member `rank`. missing (size of the communicator) gets the ranks of the members that it
+ * waits for; between processes at most one at a time. counts (2 * size) then gets the number of
+ * messages sent to each member, and after these the number received from each. Any thread. */
+void exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *missing,
+                      uint64_t *counts);
 
-/* What the members exchange beside the run, as for an evaluation, passes over the edge's connections too, and leaves them warm. To be said
- * by member `rank` after an all_reduce of `count` fp32 elements; where messages take no time it is nothing. */
+/* Records a member's exchange beside the run, as in an evaluation: it uses the edge's connections
+ * and leaves them warm. Call it for member `rank` after an all_reduce of `count` fp32 elements.
+ * Without links it does nothing. */
 void exo_comm_warm(exo_comm *comm, uint32_t rank, size_t count);
 
 #endif

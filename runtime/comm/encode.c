@@ -1,4 +1,4 @@
-/* Encoders of collectives: see encode.h. No state of its own. */
+/* Encoders of collectives: see encode.h. State: the caller's encoder. */
 #include "comm/encode.h"
 
 #include <exogym/memory.h>
@@ -13,13 +13,13 @@ exo_comm_codec_new(exo_codec **out, const char *text, exo_err *err)
     if (st != EXO_OK || !codec)
         return st;
     if (!exo_codec_is_stateless(codec) || !exo_codec_size(codec, 1, &size))
-        st =
-            exo_fail(err, EXO_INVAL,
-                     "codec %s: a collective takes one without memory and of a fixed size: fp16, bf16, fp8, int8, int4 "
-                     "or e3m0",
-                     exo_codec_text(codec));
+        st = exo_fail(err, EXO_INVAL,
+                      "codec %s: a collective takes one without memory and of a fixed size: fp16, "
+                      "bf16, fp8, int8, int4 "
+                      "or e3m0",
+                      exo_codec_text(codec));
     if (st != EXO_OK || exo_codec_is_lossless(codec))
-        exo_codec_free(&codec); /* raw: nothing to do */
+        exo_codec_free(&codec); /* a lossless codec counts as raw */
     *out = codec;
     return st;
 }
@@ -62,10 +62,13 @@ exo_encoder_use_for(exo_encoder *encoder, const exo_collective_args *args, exo_e
 }
 
 exo_status
-exo_encoder_round_trip(exo_encoder *encoder, const float *in, float *out, size_t count, exo_err *err)
+exo_encoder_round_trip(exo_encoder *encoder, const float *in, float *out, size_t count,
+                       exo_err *err)
 {
     const exo_codec_place place = {0};
     size_t size = 0;
     exo_status st = exo_codec_encode(encoder->codec, &place, in, count, encoder->bytes, &size, err);
-    return st == EXO_OK ? exo_codec_decode(encoder->codec, &place, encoder->bytes, size, out, count, err) : st;
+    return st == EXO_OK
+               ? exo_codec_decode(encoder->codec, &place, encoder->bytes, size, out, count, err)
+               : st;
 }

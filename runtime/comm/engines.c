@@ -1,4 +1,5 @@
-/* The engines by name: those of the library, which builtins/ names, then those that programs and plugins register. No other state. */
+/* The engines by name: those of the library, which builtins/ lists, and those that programs and
+ * plugins register. State: the registry. */
 #include "comm/engines.h"
 
 exo_registry exo_engine_registry = EXO_REGISTRY("engine");
@@ -24,7 +25,8 @@ exo_engine_register(const exo_engine_class *e, exo_err *err)
     bool moves = e->advance || (e->begin && e->test && e->wait && e->cancel);
     if (!e->close || !e->fail || !moves)
         return exo_fail(err, EXO_INVAL,
-                        "engine %s: a function is missing: only open may be, and for begin, test, wait and cancel "
+                        "engine %s: a function is missing: only open may be, and for begin, test, "
+                        "wait and cancel "
                         "there may be advance",
                         e->name);
     return exo_registry_add(&exo_engine_registry, e, err);

@@ -8,6 +8,7 @@
 
 extern exo_registry exo_engine_registry;
 extern const exo_engine_class exo_local_engine; /* local.c */
-extern const exo_engine_class exo_net_engine;   /* far.c; its groups are made by exo_comm_far only */
+/* far.c; only exo_comm_far makes its groups */
+extern const exo_engine_class exo_net_engine;
 
 #endif

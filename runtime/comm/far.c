@@ -1,5 +1,6 @@
-/* Collectives among actors elsewhere: a member's life, and who the others are. See far.h. One lock guards all of a member's state; it is not held
- * while anything is called. Next: far_work.c for the operations, far_messages.c for what goes between. */
+/* A member of a collective among actors: its life, and its monitors of the other members. See
+ * far.h; far_impl.h has the owners of its state. Read next: far_work.c (the operations),
+ * far_messages.c (the messages). */
 #include "comm/far.h"
 
 #include <errno.h>
@@ -24,10 +25,10 @@ enum {
 struct exo_far_watch {
     exo_far *far;
     uint32_t rank;
-    exo_future *future; /* held; NULL: over */
+    exo_future *future; /* held; NULL: the monitor has ended */
 };
 
-/* --- Watching the members -------------------------------------------------------------------------------------------------------- */
+/* --- Watching the members --------------------------------------------------------------------- */
 
 static void
 member_ended(void *context, uint64_t tag, exo_future *future)
@@ -40,7 +41,8 @@ member_ended(void *context, uint64_t tag, exo_future *future)
     exo_status st = exo_wait(future, INT64_MAX, NULL, &reason);
     pthread_mutex_lock(&f->lock);
     if (st == EXO_PEER_LOST) {
-        snprintf(text, sizeof text, "node_%u (rank %u) died: %.400s", w->rank, w->rank, reason.text);
+        snprintf(text, sizeof text, "node_%u (rank %u) died: %.400s", w->rank, w->rank,
+                 reason.text);
         exo_far_break_locked(f, EXO_PEER_LOST, text);
     }
     f->left[w->rank] = true;
@@ -71,14 +73,14 @@ watch(exo_far *f, uint32_t rank, exo_err *err)
     return EXO_OK;
 }
 
-/* In which processes the members are: nobody else speaks as one of them. */
+/* Learns the processes of the members; messages from other processes are refused. */
 static void
 learn_nodes(exo_far *f)
 {
     for (uint32_t r = 0; r < f->opts.size; r++) {
         exo_actor_id id = {0};
         if (exo_ref_export(f->opts.runtime, f->members[r], &id, NULL) != EXO_OK)
-            continue; /* it is dead, which its monitor tells */
+            continue; /* the actor is dead, and its monitor reports that */
         pthread_mutex_lock(&f->lock);
         f->nodes[r] = id.node ? id.node : UINT64_MAX; /* this process, which is in no cluster */
         pthread_mutex_unlock(&f->lock);
@@ -118,12 +120,12 @@ exo_comm_far_disconnect(exo_comm *comm)
         exo_future_drop(&future);
     }
     pthread_mutex_lock(&f->lock);
-    while (f->watching > 0) /* those that end just now: a few instructions */
+    while (f->watching > 0) /* monitors that end at this moment: a few instructions */
         pthread_cond_wait(&f->changed, &f->lock);
     pthread_mutex_unlock(&f->lock);
 }
 
-/* --- Places ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Places ----------------------------------------------------------------------------------- */
 
 static exo_status
 far_join(void *state, uint32_t rank, const char *name, exo_err *err)
@@ -134,7 +136,8 @@ far_join(void *state, uint32_t rank, const char *name, exo_err *err)
     f->open = f->open || mine;
     snprintf(f->name, sizeof f->name, "%s", name ? name : "");
     pthread_mutex_unlock(&f->lock);
-    return mine ? EXO_OK : exo_fail(err, EXO_EXISTS, "rank %u is not this member's, or taken", rank);
+    return mine ? EXO_OK
+                : exo_fail(err, EXO_EXISTS, "rank %u is not this member's, or taken", rank);
 }
 
 static void
@@ -190,8 +193,8 @@ far_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uin
     exo_far *f = state;
     (void)rank;
     pthread_mutex_lock(&f->lock);
-    *look = (exo_comm_look){.waits = f->awaited && (f->asked || !f->threaded) && f->broken.code == EXO_OK &&
-                                     !f->left[f->awaited - 1],
+    *look = (exo_comm_look){.waits = f->awaited && (f->asked || !f->threaded) &&
+                                     f->broken.code == EXO_OK && !f->left[f->awaited - 1],
                             .num_missing = f->awaited != 0,
                             .counts = true,
                             .passing = f->passing,
@@ -208,8 +211,8 @@ far_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uin
 const exo_engine_class exo_net_engine = {
     .name = "net",
     .help = "among processes and hosts, as messages between actors",
-    .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_PROGRESS | EXO_ENGINE_SOME | EXO_ENGINE_CODECS | EXO_ENGINE_PROCESSES |
-                EXO_ENGINE_HOSTS,
+    .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_PROGRESS | EXO_ENGINE_SOME | EXO_ENGINE_CODECS |
+                EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS,
     .dtypes = EXO_REDUCE_DTYPES,
     .close = far_close,
     .join = far_join,
@@ -227,8 +230,8 @@ exo_status
 exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
 {
     if (opts->size < 1 || opts->size > MAX_SIZE || opts->rank >= opts->size)
-        return exo_fail(err, EXO_INVAL, "rank %u of a communicator of %u: it has 1 to %d members", opts->rank,
-                        opts->size, MAX_SIZE);
+        return exo_fail(err, EXO_INVAL, "rank %u of a communicator of %u: it has 1 to %d members",
+                        opts->rank, opts->size, MAX_SIZE);
     exo_comm *c = exo_calloc(1, sizeof *c);
     exo_far *f = exo_calloc(1, sizeof *f);
     if (!c || !f) {

@@ -1,9 +1,11 @@
-/* Collectives among actors that may be in different processes.
+/* Collectives among actors, which may be in different processes.
  *
- * Each member has a communicator of its own, which knows the others as actors: what it sends them are calls of one of their methods,
- * which hands the payload to exo_comm_far_deliver. A reduction is a direct exchange: a member sends each other one its part of that
- * one's shard, sums what comes for its own shard in rank order, and sends the sum to all; so a member sends as much as in a ring, 2 (N -
- * 1)/N of the buffer, and the bits are those of every other backend. */
+ * Each member has a communicator of its own, which has references to the other members as actors.
+ * It sends them calls of one of their methods, which passes the payload to exo_comm_far_deliver. A
+ * reduction is a direct exchange. A member sends each other member its part of that member's shard,
+ * sums the parts of its own shard in rank order, and sends the sum to all. So a member sends as
+ * much as in a ring, 2 (N - 1)/N of the buffer, and the bits are the same as those of every other
+ * engine. Read next: far_impl.h, far.c. */
 #ifndef EXO_COMM_FAR_H
 #define EXO_COMM_FAR_H
 
@@ -15,23 +17,28 @@
 typedef struct exo_comm_far_opts {
     exo_runtime *runtime;
     uint32_t size, rank;
-    uint32_t
-        channel; /* tells the communicators of one member apart: the first four bytes of a payload (little endian) */
-    const char *method; /* of the members, that takes payloads; a literal                                             */
-    const exo_comm_edge
-        *edge; /* links, on the real clock, and codec; copied; NULL: neither                            */
+    /* distinguishes the communicators of one member; the first four bytes of a payload (little
+     * endian) */
+    uint32_t channel;
+    /* name of the members' method that takes payloads; a literal */
+    const char *method;
+    /* links, on the real clock, and codec; copied; NULL: neither */
+    const exo_comm_edge *edge;
 } exo_comm_far_opts;
 
-/* This member's communicator; exo_group_open takes the place `rank` only. What comes before it is connected waits. */
+/* Makes this member's communicator, in which exo_group_open takes the rank `rank` only. Messages
+ * that arrive before it is connected wait. Errors: INVAL (size or rank), NOMEM. */
 exo_status exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err);
-/* Says who the members are: (size) references. Watches their lives. */
+/* Sets the references of the members (size), and monitors these actors. Errors: NOMEM, those of
+ * exo_monitor. */
 exo_status exo_comm_far_connect(exo_comm *comm, const exo_ref *members, exo_err *err);
-/* Takes what another member sent; *payload is moved, unless it is refused. from: the process that sent it, 0: this one. Does not block.
- * INVAL: it is no message for it, or of another process than the member's. */
+/* Takes a message of another member; *payload is moved unless it is refused. from: the process that
+ * sent it; 0: this one. Does not block. INVAL: the payload is no message for this communicator, or
+ * does not come from the member's process. NOMEM breaks the communicator. */
 exo_status exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_err *err);
-/* The channel that a payload is for; UINT32_MAX: it is too short. */
+/* The channel of a payload; UINT32_MAX: the payload is too short. */
 uint32_t exo_comm_far_channel(const exo_payload *payload);
-/* Stops watching; before the last reference is dropped. */
+/* Stops the monitors. Call it before the last reference is dropped. */
 void exo_comm_far_disconnect(exo_comm *comm);
 
 #endif

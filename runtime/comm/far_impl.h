@@ -1,5 +1,6 @@
-/* Inside of a member of a collective among actors elsewhere, shared by the files that make it up: far.c (its life), far_messages.c,
- * far_work.c (the operations). One lock guards all of a member's state; it is not held while anything is called. */
+/* The inside of a member of a collective among actors. Shared by far.c (its life), far_messages.c,
+ * far_work.c (the operations) and far_request.c. One lock guards all of a member's state, except
+ * where a member of the struct says otherwise. It is not held during calls into other layers. */
 #ifndef EXO_COMM_FAR_IMPL_H
 #define EXO_COMM_FAR_IMPL_H
 
@@ -15,29 +16,33 @@
 enum {
     EXO_FAR_REDUCE = 0,
     EXO_FAR_GATHER = 1,
-    EXO_FAR_FAILED = 2, /* not a phase: a member says that one died, or that it cancelled; count: the status */
+    /* not a phase: the sender reports a dead member, or its own cancellation; count: the status */
+    EXO_FAR_FAILED = 2,
 };
 
 enum {
     EXO_FAR_NAME = 64
 };
 
-/* Before the data of every message; little endian, as all machines that this runs on. */
+/* The header of every message; little endian like all supported machines. */
 typedef struct exo_far_header {
     uint32_t channel, phase, from, operation; /* from: a rank; root: a place */
-    uint64_t number, count;                   /* number: of the calls that both were in, from 0 */
+    /* number: of the calls with both ends as members, from 0 */
+    uint64_t number, count;
     uint32_t dtype, reduce, root;
-    uint32_t members; /* tells the sets of members apart that call together; 0: all */
-    uint64_t bytes;   /* that follow */
-    exo_time passing; /* of an emulated link: how long after it was sent it may be seen */
+    /* distinguishes the sets of members of calls; 0: all members */
+    uint32_t members;
+    uint64_t bytes; /* after the header */
+    /* rest of its way over an emulated link, when it is sent */
+    exo_time passing;
 } exo_far_header;
 _Static_assert(sizeof(exo_far_header) == EXO_COMM_HEADER, "the ledger counts it");
 
 typedef struct exo_far_message {
     struct exo_far_message *next;
     exo_far_header header;
-    exo_payload payload; /* header included */
-    exo_time ready;      /* it may be seen from then on, on the communicator's clock */
+    exo_payload payload; /* with the header */
+    exo_time ready;      /* the call may use it from this time on, on the communicator's clock */
 } exo_far_message;
 
 typedef struct exo_far {
@@ -47,33 +52,40 @@ typedef struct exo_far {
     const exo_clock *clock;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    exo_ref *members;              /* (size); NULL until connected. Guarded by lock, as all below */
-    uint64_t *nodes;               /* (size) processes of the members; 0: not known yet */
-    struct exo_far_watch *watches; /* (size) */
+    /* (size); NULL until connected. Guarded by lock, as all members below */
+    exo_ref *members;
+    uint64_t *nodes;               /* (size) numbers of the members' processes; 0: not known yet */
+    struct exo_far_watch *watches; /* (size) monitors */
     unsigned watching;
-    bool *left;      /* (size) stopped cleanly */
-    uint64_t *calls; /* (size) how many this member was in with each other one. Owner: who calls, as is */
-    uint32_t among;  /* tells the members of the call under way from others, as in a header        */
+    bool *left; /* (size) the member's actor has ended */
+    /* (size) calls so far with this member and each other one. Owner: the thread that calls; it
+     * owns `among`, too */
+    uint64_t *calls;
+    /* the set of members of the present call, as `members` of a header */
+    uint32_t among;
     exo_far_message *inbox;
-    uint32_t awaited; /* the rank, and 1, whose message a call waits for and which has not come; 0: none */
-    bool inside;      /* of a call: as in a member of local.c */
+    /* 1 plus the rank of the member whose message the call waits for; 0: none */
+    uint32_t awaited;
+    bool inside; /* as `inside` in a member of local.c, with its made, operation and since */
     uint64_t made;
     exo_collective operation;
     exo_time since;
-    bool passing;     /* its own message, or the one that it waits for, is on an emulated link */
-    uint64_t *counts; /* (2 size) messages of calls to each member, counted before they go, and from each */
+    bool passing; /* its own message, or the one that it waits for, is on an emulated link */
+    /* (2 size) messages of calls to each member, counted before they are sent; then those from
+     * each */
+    uint64_t *counts;
     char name[EXO_FAR_NAME];
     bool open;
-    exo_err broken;      /* code OK: it is not */
-    exo_encoder encoder; /* owner: whoever makes the call under way */
-    /* Requests that were begun and not yet waited for (far_request.c): guarded by lock. */
-    exo_engine_request *first, **last; /* those that are to be made, in order */
-    bool threaded, closing;            /* there is `thread`, which makes them; it is to end */
-    bool asked;                        /* the member waits for one that the thread makes    */
+    exo_err broken;      /* code OK: not broken */
+    exo_encoder encoder; /* owner: the thread that makes the present call */
+    /* Requests that were begun and not yet waited for (far_request.c). Guarded by lock. */
+    exo_engine_request *first, **last; /* requests still to be made, in order */
+    bool threaded, closing;            /* `thread` runs and makes them; it is to end */
+    bool asked;                        /* the member waits for a request that the thread makes */
     pthread_t thread;
 } exo_far;
 
-/* Ends the call under way and all later ones with the first reason that is given. */
+/* Ends the present call and all later ones. The first reason stays. */
 void exo_far_break(exo_far *far, exo_status status, const char *text);
 void exo_far_break_locked(exo_far *far, exo_status status, const char *text);
 
@@ -83,25 +95,32 @@ exo_far_rank_at(const exo_collective_args *args, uint32_t place)
     return args->ranks ? args->ranks[place] : place;
 }
 
-/* The header of what goes to `to`, a rank, in this call: `bytes` of data. */
+/* Fills in the header of a message to the rank `to` in this call, with `bytes` of data. */
 void exo_far_describe(exo_far_header *out, const exo_far *far, uint32_t to, uint32_t phase,
                       const exo_collective_args *args, size_t bytes);
-/* Sends header and data (count fp32 values, encoded where there is an encoder; else header->bytes). Does not wait. */
-exo_status exo_far_send(exo_far *far, uint32_t to, exo_far_header *header, exo_encoder *encoder, const void *data,
-                        size_t count, exo_err *err);
-/* What the member at `place` sends in this call; checked against our part of the call. NULL: *st says why. */
-exo_far_message *exo_far_await(exo_far *far, uint32_t phase, uint32_t place, const exo_collective_args *args,
-                               size_t bytes, exo_time deadline, exo_status *st, exo_err *err);
+/* Sends a header and its data: count fp32 values, encoded if there is an encoder, else
+ * header->bytes bytes. Waits on emulated links only. */
+exo_status exo_far_send(exo_far *far, uint32_t to, exo_far_header *header, exo_encoder *encoder,
+                        const void *data, size_t count, exo_err *err);
+/* Waits for the message of the member at `place` in this call, and checks it against this member's
+ * own arguments. The caller frees the message. NULL: *st has the reason. */
+exo_far_message *exo_far_await(exo_far *far, uint32_t phase, uint32_t place,
+                               const exo_collective_args *args, size_t bytes, exo_time deadline,
+                               exo_status *st, exo_err *err);
 void exo_far_message_free(exo_far_message *message);
 
-/* Makes one call, from beginning to end, on the calling thread. */
-exo_status exo_far_run(exo_far *far, const exo_collective_args *args, exo_time deadline, exo_err *err);
-/* A member died (EXO_PEER_LOST), or cancelled a call (EXO_CANCELLED): breaks this communicator, and says so to the others, who may wait for it. */
+/* Makes one call from beginning to end, on the calling thread. */
+exo_status exo_far_run(exo_far *far, const exo_collective_args *args, exo_time deadline,
+                       exo_err *err);
+/* Breaks this communicator because a member died (EXO_PEER_LOST) or cancelled a call
+ * (EXO_CANCELLED), and tells the other members, which may wait for that member. */
 void exo_far_tell(exo_far *far, uint32_t rank, exo_status status, const char *cause);
 
-/* Requests: far_request.c. Stop ends the thread that makes them, if there is one, when none is under way. */
+/* Requests: far_request.c. exo_far_stop ends the thread that makes them, if there is one, when no
+ * request is in progress. */
 exo_status exo_far_begin(void *group, uint32_t rank, exo_engine_request *request, exo_err *err);
-exo_status exo_far_test(void *group, uint32_t rank, exo_engine_request *request, bool *done, exo_err *err);
+exo_status exo_far_test(void *group, uint32_t rank, exo_engine_request *request, bool *done,
+                        exo_err *err);
 exo_status exo_far_wait(void *group, uint32_t rank, exo_engine_request *request, exo_err *err);
 void exo_far_cancel(void *group, uint32_t rank, exo_engine_request *request);
 void exo_far_stop(exo_far *far);

@@ -1,4 +1,5 @@
-/* Messages among the members of a collective: sending them, and those that came before they were asked for. See far_impl.h. */
+/* The messages among the members of a collective: how they are sent, and how they wait for their
+ * call. See far_impl.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,12 +28,15 @@ exo_far_break(exo_far *f, exo_status status, const char *text)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* "node_1 (rank 1) died: killed", "node_1 (rank 1) cancelled its all_reduce" */
+/* Writes texts such as "node_1 (rank 1) died: killed", "node_1 (rank 1) cancelled its
+ * all_reduce". */
 static void
-end_text(char text[EXO_ERR_TEXT], uint32_t rank, exo_status status, const char *cause, size_t length)
+end_text(char text[EXO_ERR_TEXT], uint32_t rank, exo_status status, const char *cause,
+         size_t length)
 {
     snprintf(text, EXO_ERR_TEXT, "node_%u (rank %u) %s%.*s", rank, rank,
-             status == EXO_CANCELLED ? "cancelled " : "died: ", (int)(length < 400 ? length : 400), cause);
+             status == EXO_CANCELLED ? "cancelled " : "died: ", (int)(length < 400 ? length : 400),
+             cause);
 }
 
 void
@@ -72,7 +76,8 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_er
     exo_far_header header;
     char text[EXO_ERR_TEXT];
     if (payload->size < sizeof header)
-        return exo_fail(err, EXO_INVAL, "a message of %zu bytes is none of a collective", payload->size);
+        return exo_fail(err, EXO_INVAL, "a message of %zu bytes is none of a collective",
+                        payload->size);
     memcpy(&header, payload->data, sizeof header);
     if (header.from >= f->opts.size || header.channel != f->opts.channel ||
         header.bytes != payload->size - sizeof header)
@@ -81,7 +86,8 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_er
     uint64_t node = f->nodes[header.from];
     pthread_mutex_unlock(&f->lock);
     if (from && node && from != node)
-        return exo_fail(err, EXO_INVAL, "a message as of rank %u, of another process than its", header.from);
+        return exo_fail(err, EXO_INVAL, "a message as of rank %u, of another process than its",
+                        header.from);
     if (header.phase == EXO_FAR_FAILED) {
         size_t length = header.bytes < 400 ? header.bytes : 400;
         uint32_t rank = header.root < f->opts.size ? header.root : header.from;
@@ -107,7 +113,7 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_er
     m->next = f->inbox;
     f->inbox = m;
     f->counts[f->opts.size + header.from]++;
-    f->awaited = 0; /* whoever waits looks whether it is what it waits for */
+    f->awaited = 0; /* the waiting thread checks whether it has its message */
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
     return EXO_OK;
@@ -120,7 +126,8 @@ exo_far_message_free(exo_far_message *m)
     exo_free(m);
 }
 
-/* *ready is when it may be taken, if it is here but may not be seen yet. */
+/* Takes a message from the inbox. NULL: none; *ready is then the time of a message that is still on
+ * an emulated link. */
 static exo_far_message *
 take_message_locked(exo_far *f, uint64_t number, uint32_t phase, uint32_t from, exo_time *ready)
 {
@@ -139,8 +146,8 @@ take_message_locked(exo_far *f, uint64_t number, uint32_t phase, uint32_t from, 
 }
 
 void
-exo_far_describe(exo_far_header *h, const exo_far *f, uint32_t to, uint32_t phase, const exo_collective_args *args,
-                 size_t bytes)
+exo_far_describe(exo_far_header *h, const exo_far *f, uint32_t to, uint32_t phase,
+                 const exo_collective_args *args, size_t bytes)
 {
     *h = (exo_far_header){.channel = f->opts.channel,
                           .phase = phase,
@@ -163,7 +170,8 @@ say_passing(exo_far *f, bool passing)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Waits until a message of `bytes` would have left on the edge's links; *passing is the rest of its way. */
+/* Waits until a message of `bytes` would have left on the edge's links; *passing: the rest of its
+ * way. */
 static void
 pass_links(exo_far *f, uint32_t to, uint64_t bytes, exo_time *passing)
 {
@@ -173,16 +181,18 @@ pass_links(exo_far *f, uint32_t to, uint64_t bytes, exo_time *passing)
                    bytes + EXO_COMM_HEADER + EXO_COMM_ENVELOPE, now, &transit);
     *passing = transit.arrives - transit.sent;
     exo_time at = transit.sent + f->edge.origin;
-    const struct timespec until = {.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    const struct timespec until = {.tv_sec = (time_t)(at / EXO_SECOND),
+                                   .tv_nsec = (long)(at % EXO_SECOND)};
     say_passing(f, true);
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
         ;
     say_passing(f, false);
 }
 
-/* `data` becomes header->bytes bytes: as they are, or encoded. */
+/* Writes `data` as header->bytes bytes, encoded if there is an encoder. */
 static exo_status
-write_data(exo_encoder *encoder, const exo_far_header *header, const void *data, size_t count, char *out, exo_err *err)
+write_data(exo_encoder *encoder, const exo_far_header *header, const void *data, size_t count,
+           char *out, exo_err *err)
 {
     const exo_codec_place place = {0};
     size_t size = header->bytes;
@@ -194,14 +204,17 @@ write_data(exo_encoder *encoder, const exo_far_header *header, const void *data,
 }
 
 exo_status
-exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encoder, const void *data, size_t count,
-             exo_err *err)
+exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encoder,
+             const void *data, size_t count, exo_err *err)
 {
     size_t room = encoder ? exo_codec_bound(encoder->codec, count) : header->bytes;
     char *copy = exo_calloc(1, sizeof *header + room);
     if (!copy)
-        return exo_fail(err, EXO_NOMEM, "no memory to send %llu bytes", (unsigned long long)header->bytes);
-    exo_status st = header->bytes ? write_data(encoder, header, data, count, copy + sizeof *header, err) : EXO_OK;
+        return exo_fail(err, EXO_NOMEM, "no memory to send %llu bytes",
+                        (unsigned long long)header->bytes);
+    exo_status st = header->bytes
+                        ? write_data(encoder, header, data, count, copy + sizeof *header, err)
+                        : EXO_OK;
     if (st != EXO_OK) {
         exo_free(copy);
         return st;
@@ -209,7 +222,8 @@ exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encod
     if (f->edge.links && header->phase != EXO_FAR_FAILED)
         pass_links(f, to, header->bytes, &header->passing);
     memcpy(copy, header, sizeof *header);
-    const exo_payload payload = {.data = copy, .size = sizeof *header + header->bytes, .release = exo_free};
+    const exo_payload payload = {
+        .data = copy, .size = sizeof *header + header->bytes, .release = exo_free};
     pthread_mutex_lock(&f->lock);
     f->counts[to] += header->phase != EXO_FAR_FAILED;
     pthread_mutex_unlock(&f->lock);
@@ -219,17 +233,19 @@ exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encod
 static bool
 is_other_call(const exo_far *f, const exo_collective_args *args, const exo_far_header *h)
 {
-    return h->operation != (uint32_t)args->operation || h->count != args->count || h->dtype != (uint32_t)args->dtype ||
-           h->reduce != (uint32_t)args->reduce || h->root != args->root || h->members != f->among;
+    return h->operation != (uint32_t)args->operation || h->count != args->count ||
+           h->dtype != (uint32_t)args->dtype || h->reduce != (uint32_t)args->reduce ||
+           h->root != args->root || h->members != f->among;
 }
 
-/* A message of `from` that belongs to the call under way by its number, and to another one by what it says, whatever its phase: the other
- * member would wait for us as we for it. NULL: there is none. */
+/* A message of `from` with the number of the present call but the arguments of another call, in any
+ * phase. Both members would wait for each other. NULL: none. */
 static const exo_far_message *
 find_other_call_locked(const exo_far *f, const exo_collective_args *args, uint32_t from)
 {
     for (const exo_far_message *m = f->inbox; m; m = m->next)
-        if (m->header.from == from && m->header.number == f->calls[from] && is_other_call(f, args, &m->header))
+        if (m->header.from == from && m->header.number == f->calls[from] &&
+            is_other_call(f, args, &m->header))
             return m;
     return NULL;
 }
@@ -240,38 +256,46 @@ break_by_disagreement(exo_far *f, const exo_collective_args *args, const exo_far
     char text[EXO_ERR_TEXT];
     bool known = h->operation <= EXO_BARRIER;
     if (known && (h->operation != (uint32_t)args->operation || h->count != args->count))
-        snprintf(text, sizeof text, "members disagree: node_%u (rank %u) calls %s of %llu, node_%u (rank %u) %s of %zu",
-                 h->from, h->from, exo_collective_name((exo_collective)h->operation), (unsigned long long)h->count,
-                 f->opts.rank, f->opts.rank, exo_collective_name(args->operation), args->count);
+        snprintf(
+            text, sizeof text,
+            "members disagree: node_%u (rank %u) calls %s of %llu, node_%u (rank %u) %s of %zu",
+            h->from, h->from, exo_collective_name((exo_collective)h->operation),
+            (unsigned long long)h->count, f->opts.rank, f->opts.rank,
+            exo_collective_name(args->operation), args->count);
     else
         snprintf(text, sizeof text,
-                 "members disagree: node_%u (rank %u) calls another operation, count or type, or among others", h->from,
-                 h->from);
+                 "members disagree: node_%u (rank %u) calls another operation, count or type, or "
+                 "among others",
+                 h->from, h->from);
     exo_far_break_locked(f, EXO_INVAL, text);
 }
 
 exo_far_message *
-exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_args *args, size_t bytes,
-              exo_time deadline, exo_status *st, exo_err *err)
+exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_args *args,
+              size_t bytes, exo_time deadline, exo_status *st, exo_err *err)
 {
     uint32_t from = exo_far_rank_at(args, place);
     exo_far_message *m = NULL;
     char text[EXO_ERR_TEXT];
     pthread_mutex_lock(&f->lock);
     exo_time ready = 0;
-    while (!(m = take_message_locked(f, f->calls[from], phase, from, &ready)) && f->broken.code == EXO_OK) {
+    while (!(m = take_message_locked(f, f->calls[from], phase, from, &ready)) &&
+           f->broken.code == EXO_OK) {
         const exo_far_message *other = find_other_call_locked(f, args, from);
         if (other) {
             break_by_disagreement(f, args, &other->header);
             break;
         }
-        exo_time now = exo_now(f->clock), left = (ready && ready < deadline ? ready : deadline) - now;
+        exo_time now = exo_now(f->clock),
+                 left = (ready && ready < deadline ? ready : deadline) - now;
         if (f->left[from] && !ready) {
             snprintf(text, sizeof text, "node_%u (rank %u) has left", from, from);
             exo_far_break_locked(f, EXO_PEER_LOST, text);
         } else if (now >= deadline) {
-            snprintf(text, sizeof text, "%s: deadline passed after %.1f s while waiting for node_%u (rank %u)",
-                     exo_collective_name(args->operation), (double)(now - f->since) * 1e-9, from, from);
+            snprintf(text, sizeof text,
+                     "%s: deadline passed after %.1f s while waiting for node_%u (rank %u)",
+                     exo_collective_name(args->operation), (double)(now - f->since) * 1e-9, from,
+                     from);
             exo_far_break_locked(f, EXO_TIMEOUT, text);
         } else {
             f->awaited = ready ? 0 : from + 1;
@@ -281,7 +305,8 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
             struct timespec until;
             clock_gettime(CLOCK_MONOTONIC, &until);
             exo_time at = (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + left;
-            until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+            until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND),
+                                      .tv_nsec = (long)(at % EXO_SECOND)};
             pthread_cond_timedwait(&f->changed, &f->lock, &until);
             f->awaited = 0;
             f->passing = false;

@@ -1,8 +1,9 @@
-/* Requests of a collective among actors elsewhere.
+/* Requests of a collective among actors.
  *
- * A blocking call is made by its caller, within the wait. With the first request that its caller goes on beside, a thread is made that lives
- * as long as the member and makes all of its calls from then on, one after the other in the order in which they were begun. What the lock
- * guards stands in far_impl.h; a request is the thread's until its state is OVER. */
+ * The thread that waits for a blocking call makes it. The first request that is not waited for at
+ * once starts a thread, which lives as long as the member. From then on that thread makes all
+ * calls, in the order of their begins. far_impl.h has the state under the lock. The thread owns a
+ * request until its state is OVER. */
 #include <stdio.h>
 #include <time.h>
 
@@ -11,9 +12,9 @@
 #include "comm/far_impl.h"
 
 enum {
-    BEGUN = 1, /* its wait makes it       */
+    BEGUN = 1, /* the thread that waits for it makes it */
     QUEUED = 2,
-    OVER = 3, /* its status is in `number`, its reason, if there is one, in `broken` */
+    OVER = 3, /* its status is in `number`, and the reason of an error in `broken` */
 };
 
 static void *
@@ -23,7 +24,7 @@ thread_main(void *argument)
     pthread_mutex_lock(&f->lock);
     for (;;) {
         while (!f->first && !f->closing)
-            pthread_cond_wait(&f->changed, &f->lock); /* idle: for the next request, or the end */
+            pthread_cond_wait(&f->changed, &f->lock); /* idle, until the next request or the end */
         exo_engine_request *r = f->first;
         if (!r)
             break;
@@ -87,7 +88,7 @@ exo_far_begin(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
     return st;
 }
 
-/* Sleeps until something changes, for a while. */
+/* Sleeps until something changes, at most a second. */
 static void
 sleep_locked(exo_far *f)
 {
@@ -97,7 +98,7 @@ sleep_locked(exo_far *f)
     pthread_cond_timedwait(&f->changed, &f->lock, &until);
 }
 
-/* The thread makes it, and ends it at its deadline at the latest. */
+/* Waits until the thread has made the request, which it ends at the deadline at the latest. */
 static exo_status
 await_thread(exo_far *f, const exo_engine_request *r, exo_err *err)
 {
@@ -123,7 +124,8 @@ exo_far_wait(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
     exo_time before = exo_now(f->clock);
     (void)rank;
     exo_pace_wait_begin(pace, f->edge.name ? f->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
-    exo_status st = r->state == BEGUN ? exo_far_run(f, &r->args, r->deadline, err) : await_thread(f, r, err);
+    exo_status st =
+        r->state == BEGUN ? exo_far_run(f, &r->args, r->deadline, err) : await_thread(f, r, err);
     r->waited += exo_now(f->clock) - before;
     exo_pace_wait_end(pace);
     return st;
@@ -156,5 +158,5 @@ exo_far_cancel(void *group, uint32_t rank, exo_engine_request *r)
     snprintf(cause, sizeof cause, "its %s", exo_collective_name(r->args.operation));
     exo_far_tell(f, rank, EXO_CANCELLED, cause);
     if (r->state != BEGUN)
-        await_thread(f, r, NULL); /* what waits for a message hears of it at once */
+        await_thread(f, r, NULL); /* short: the broken communicator ends its waits */
 }

@@ -1,4 +1,5 @@
-/* The operations of a collective among actors elsewhere, as a direct exchange: see far.h. */
+/* The operations of a collective among actors, as a direct exchange: see far.h. State:
+ * far_impl.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,14 +23,15 @@ shard(const exo_collective_args *args, uint32_t place)
     return p;
 }
 
-/* The member's encoder in this call, or NULL. */
+/* The member's encoder if this call has a codec, else NULL. */
 static exo_encoder *
 encoder_of(exo_far *f, const exo_collective_args *args)
 {
     return args->codec ? &f->encoder : NULL;
 }
 
-/* Sends every other member its part: the reduce phase each its own shard, the gather phase ours. */
+/* Sends each other member this member's part of that one's shard (reduce), or this member's own
+ * shard (gather). */
 static exo_status
 send_shards(exo_far *f, uint32_t phase, const exo_collective_args *args, exo_err *err)
 {
@@ -37,20 +39,20 @@ send_shards(exo_far *f, uint32_t phase, const exo_collective_args *args, exo_err
     exo_status st = EXO_OK;
     for (uint32_t i = 1; st == EXO_OK && i < args->size; i++) {
         uint32_t place = (args->place + i) % args->size,
-                 to = exo_far_rank_at(args, place); /* not all to the same one first */
+                 to = exo_far_rank_at(args, place); /* members begin with different targets */
         exo_far_header header;
         struct part p = shard(args, phase == EXO_FAR_REDUCE ? place : args->place);
         exo_far_describe(&header, f, to, phase, args, exo_comm_shard_bytes(args, p.length));
-        st =
-            exo_far_send(f, to, &header, encoder_of(f, args), (const char *)args->data + p.first * size, p.length, err);
+        st = exo_far_send(f, to, &header, encoder_of(f, args),
+                          (const char *)args->data + p.first * size, p.length, err);
     }
     return st;
 }
 
-/* The elements of a member's message: where they lie in it, or decoded to `out`. */
+/* Gets the elements of a message: in place, or decoded to `out`. */
 static exo_status
-read_data(exo_far *f, const exo_collective_args *args, const exo_far_message *m, void *out, size_t count,
-          const void **data, exo_err *err)
+read_data(exo_far *f, const exo_collective_args *args, const exo_far_message *m, void *out,
+          size_t count, const void **data, exo_err *err)
 {
     const exo_codec_place place = {0};
     exo_encoder *encoder = encoder_of(f, args);
@@ -60,18 +62,19 @@ read_data(exo_far *f, const exo_collective_args *args, const exo_far_message *m,
     exo_payload bytes = {0};
     exo_status st = exo_payload_stable(&bytes, &m->payload);
     *data = out;
-    st = st == EXO_OK ? exo_codec_decode(encoder->codec, &place, (const char *)bytes.data + sizeof(exo_far_header),
+    st = st == EXO_OK ? exo_codec_decode(encoder->codec, &place,
+                                         (const char *)bytes.data + sizeof(exo_far_header),
                                          m->header.bytes, out, count, err)
                       : exo_fail(err, st, "no memory to decode a message");
     exo_payload_release(&bytes);
     return st;
 }
 
-/* Sums our shard over all members, in rank order. What it becomes for the others it becomes for us, too. */
+/* Sums this member's shard over all members, in rank order. */
 static exo_status
 reduce_shard(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
-    uint64_t sum[EXO_REDUCE_BLOCK]; /* of the largest type */
+    uint64_t sum[EXO_REDUCE_BLOCK]; /* room for the largest type */
     uint32_t size = args->size;
     size_t bytes = exo_dtype_size(args->dtype);
     struct part p = shard(args, args->place);
@@ -81,9 +84,11 @@ reduce_shard(exo_far *f, const exo_collective_args *args, exo_time deadline, exo
     exo_status st = from && data ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a reduction");
     for (uint32_t r = 0; st == EXO_OK && r < size; r++) {
         const void *part = (char *)args->data + p.first * bytes;
-        if (r != args->place && (from[r] = exo_far_await(f, EXO_FAR_REDUCE, r, args,
-                                                         exo_comm_shard_bytes(args, p.length), deadline, &st, err)))
-            st = read_data(f, args, from[r], encoder ? encoder->floats + r * p.length : NULL, p.length, &part, err);
+        if (r != args->place &&
+            (from[r] = exo_far_await(f, EXO_FAR_REDUCE, r, args,
+                                     exo_comm_shard_bytes(args, p.length), deadline, &st, err)))
+            st = read_data(f, args, from[r], encoder ? encoder->floats + r * p.length : NULL,
+                           p.length, &part, err);
         data[r] = (void *)part;
     }
     for (size_t at = 0; st == EXO_OK && at < p.length; at += EXO_REDUCE_BLOCK) {
@@ -109,12 +114,13 @@ receive_shards(exo_far *f, const exo_collective_args *args, exo_time deadline, e
         char *own = (char *)args->data + p.first * size;
         if (r == args->place) {
             if (encoder_of(f, args) && p.length)
-                st = exo_encoder_round_trip(&f->encoder, (float *)(void *)own, (float *)(void *)own, p.length, err);
+                st = exo_encoder_round_trip(&f->encoder, (float *)(void *)own, (float *)(void *)own,
+                                            p.length, err);
             continue;
         }
         const void *data = NULL;
-        exo_far_message *m =
-            exo_far_await(f, EXO_FAR_GATHER, r, args, exo_comm_shard_bytes(args, p.length), deadline, &st, err);
+        exo_far_message *m = exo_far_await(
+            f, EXO_FAR_GATHER, r, args, exo_comm_shard_bytes(args, p.length), deadline, &st, err);
         if (!m)
             break;
         st = read_data(f, args, m, own, p.length, &data, err);
@@ -125,7 +131,7 @@ receive_shards(exo_far *f, const exo_collective_args *args, exo_time deadline, e
     return st;
 }
 
-/* The root sends all of it, and hears from each that it came: so it never runs ahead of the others. */
+/* The root sends all data, and waits until each member confirms it, so that it never runs ahead. */
 static exo_status
 broadcast(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
@@ -137,16 +143,19 @@ broadcast(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_er
             if (r == args->root)
                 continue;
             exo_far_describe(&header, f, exo_far_rank_at(args, r), EXO_FAR_GATHER, args, bytes);
-            st = exo_far_send(f, exo_far_rank_at(args, r), &header, NULL, args->data, args->count, err);
+            st = exo_far_send(f, exo_far_rank_at(args, r), &header, NULL, args->data, args->count,
+                              err);
         }
         for (uint32_t r = 0; st == EXO_OK && r < args->size; r++) {
             exo_far_message *m = NULL;
-            if (r != args->root && (m = exo_far_await(f, EXO_FAR_REDUCE, r, args, 0, deadline, &st, err)))
+            if (r != args->root &&
+                (m = exo_far_await(f, EXO_FAR_REDUCE, r, args, 0, deadline, &st, err)))
                 exo_far_message_free(m);
         }
         return st;
     }
-    exo_far_message *m = exo_far_await(f, EXO_FAR_GATHER, args->root, args, bytes, deadline, &st, err);
+    exo_far_message *m =
+        exo_far_await(f, EXO_FAR_GATHER, args->root, args, bytes, deadline, &st, err);
     if (!m)
         return st;
     if (bytes)
@@ -167,11 +176,12 @@ exchange(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err
         st = reduce_shard(f, args, deadline, err);
     if (st != EXO_OK || args->operation == EXO_REDUCE_SCATTER)
         return st;
-    st = send_shards(f, EXO_FAR_GATHER, args, err); /* of a barrier: nothing, which says that we are here */
+    /* a barrier sends empty messages */
+    st = send_shards(f, EXO_FAR_GATHER, args, err);
     return st == EXO_OK ? receive_shards(f, args, deadline, err) : st;
 }
 
-/* FNV-1a over the ranks (http://www.isthe.com/chongo/tech/comp/fnv/); 0 for all. */
+/* A hash of the ranks, FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/); 0: all members. */
 static uint32_t
 members_of(const exo_collective_args *args)
 {
@@ -182,7 +192,7 @@ members_of(const exo_collective_args *args)
     return !args->ranks ? 0 : hash ? hash : 1;
 }
 
-/* Whether it can begin: the reason is in f->broken, too, so that all later calls fail with it. */
+/* Checks whether the call can begin. A failure goes to f->broken, so that later calls fail, too. */
 static exo_status
 check_locked(exo_far *f)
 {

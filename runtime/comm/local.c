@@ -1,19 +1,24 @@
-/* Collectives among the threads of one process: buffers are read and written where they lie.
+/* Collectives among the threads of one process. Buffers are read and written in place.
  *
- * A call gathers its members under the lock: all of the communicator's, or some, while others meet in calls of their own (local_call.h has
- * a call's record and its work). It commits when the last one has come, or is broken before that by a deadline, a death
- * or a mismatch; then nobody touches anybody's buffer. After the commit the work lies open as blocks that any member takes
- * from a counter, so the last to come, who is awake, need not wait for the others to wake up; and everyone returns when all
- * blocks are done, which only needs a processor. So a buffer is never touched after its owner has returned.
+ * A call gathers its members under the lock: all members of the communicator, or some of them while
+ * others are in calls of their own (local_call.h has the record of a call, and its work). The last
+ * member to come commits the call. A deadline, a death or a mismatch before that breaks it, and no
+ * buffer is touched. The work of a committed call is in blocks, which any member takes from a
+ * counter. So the last member, which is awake, need not wait for the others to wake up. All members
+ * return when all blocks are done. So no buffer is touched after its owner has returned.
  *
- * begin enters a call: the oldest among the same members that the member is not in yet, or a new one. wait is for its commit and its end. A
- * record is free when all have gone from it; there are two from the beginning, with room for all, so calls of all members take no memory,
- * one after the other.
+ * begin enters a call: the oldest one among the same members without this member, or a new one.
+ * wait waits for its commit and its end. A record is free when all members have left the call. Two
+ * records with room for all members exist from the beginning, so that successive calls of all
+ * members allocate nothing.
  *
- * On an edge with links a call has ends, one for each member, on the run's clock; before its own nobody's wait returns. A member's calls
- * pass one after the other: one that was begun before another has ended passes after it. On the virtual clock members are lanes: they wait
- * for the baton instead of the condition, and the last to come does all the work.
- */
+ * On an edge with links a call has an end for each member, on the run's clock, and no member's wait
+ * returns before its end. A member's calls pass the links one after the other: a call that began
+ * before the end of another passes after it. On the virtual clock members are lanes. They wait for
+ * the baton instead of the condition, and the last member to come does all the work.
+ *
+ * State: struct local, guarded by its lock except where a member says otherwise. Read next:
+ * local_call.c, timing.c. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -33,25 +38,27 @@
 enum {
     MAX_SIZE = 65536,
     NAME = 64,
-    SLICE_MS = 2, /* how often a clock that is not the real one is looked at */
+    SLICE_MS = 2, /* the longest wait between two looks at a clock that is not the real one */
 };
 
 struct member {
     char name[NAME];
     bool open, left;
-    bool inside;     /* it is in a wait, or a blocking call */
-    uint64_t calls;  /* that it has begun */
-    uint64_t number; /* of the call that it is in, from 1; likewise: */
+    bool inside;    /* it is in a wait, or in a blocking call */
+    uint64_t calls; /* calls that it has begun */
+    /* number of its present call, from 1; operation and since belong to that call */
+    uint64_t number;
     exo_collective operation;
-    exo_time since;      /* on the clock */
-    exo_time passed;     /* when the last of its calls has passed the links, from the run's origin */
+    exo_time since; /* start of the call, on the clock */
+    /* end of the last of its calls on the links, from the run's origin */
+    exo_time passed;
     exo_encoder encoder; /* owner: the member's thread */
 };
 
 /* States of a request. */
 enum {
     ENTERED = 1,
-    MET = 2, /* it committed as this member came */
+    MET = 2, /* the call committed when this member came */
 };
 
 struct local {
@@ -59,19 +66,22 @@ struct local {
     const exo_clock *clock;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct member *members;     /* (size)             */
-    exo_local_call **open;      /* (size) calls that have not committed, by the lowest rank of their members */
-    exo_local_call *free, *all; /* records that nobody is in; all of them */
-    exo_err broken;             /* code OK: it is not */
+    struct member *members; /* (size) */
+    /* (size) open calls, which have not committed, by the lowest rank of their members */
+    exo_local_call **open;
+    exo_local_call *free, *all; /* records without members; all records */
+    exo_err broken;             /* code OK: not broken */
     exo_comm_edge edge;
-    exo_sim_lane **lanes;     /* (size) those that are in a call on the virtual clock; guarded by the lock */
-    exo_local_call **awaited; /* (size) the call whose commit a lane waits for, or NULL; likewise       */
-    uint32_t *hosts;          /* the edge's, copied */
-    exo_time *times;          /* (2 size) scratch of whoever commits, as is: */
-    uint64_t *bytes;          /* (size)  */
+    /* (size) lanes of the members that are in a call on the virtual clock; guarded by the lock */
+    exo_sim_lane **lanes;
+    /* (size) call whose commit a lane waits for, or NULL; guarded by the lock */
+    exo_local_call **awaited;
+    uint32_t *hosts; /* the edge's, copied */
+    exo_time *times; /* (2 size) scratch of the member that commits */
+    uint64_t *bytes; /* (size) likewise */
 };
 
-/* --- Meeting -------------------------------------------------------------------------------------------------------------- */
+/* --- Meeting ---------------------------------------------------------------------------------- */
 
 static void
 break_locked(struct local *l, exo_status status, const char *text)
@@ -82,7 +92,7 @@ break_locked(struct local *l, exo_status status, const char *text)
     pthread_cond_broadcast(&l->changed);
 }
 
-/* Sleeps until something changes or the deadline; false: it is past the deadline. */
+/* Sleeps until something changes, or for a slice of time; false: the deadline has passed. */
 static bool
 wait_locked(struct local *l, exo_time deadline)
 {
@@ -103,7 +113,7 @@ wait_locked(struct local *l, exo_time deadline)
     return true;
 }
 
-/* "node_2 (rank 2)" */
+/* Writes a member's name and rank, such as "node_2 (rank 2)". */
 static const char *
 member_text(const struct local *l, uint32_t rank, char *out, size_t size)
 {
@@ -120,8 +130,9 @@ break_by_timeout(struct local *l, const exo_local_call *c)
 {
     char text[EXO_ERR_TEXT], who[NAME + 32];
     exo_time waited = exo_now(l->clock) - c->since;
-    size_t at = (size_t)snprintf(text, sizeof text, "%s: deadline passed after %.1f s while waiting for",
-                                 exo_collective_name(c->args.operation), (double)waited * 1e-9);
+    size_t at =
+        (size_t)snprintf(text, sizeof text, "%s: deadline passed after %.1f s while waiting for",
+                         exo_collective_name(c->args.operation), (double)waited * 1e-9);
     uint32_t named = 0;
     for (uint32_t m = 0; m < c->args.size; m++) {
         if (c->here[m] || named++ >= 4)
@@ -137,25 +148,28 @@ break_by_timeout(struct local *l, const exo_local_call *c)
 static bool
 same_call(const exo_collective_args *a, const exo_collective_args *b)
 {
-    return a->operation == b->operation && a->count == b->count && a->dtype == b->dtype && a->reduce == b->reduce &&
-           a->root == b->root && a->rehearsal == b->rehearsal;
+    return a->operation == b->operation && a->count == b->count && a->dtype == b->dtype &&
+           a->reduce == b->reduce && a->root == b->root && a->rehearsal == b->rehearsal;
 }
 
 static void
-break_by_mismatch(struct local *l, const exo_local_call *c, uint32_t rank, const exo_collective_args *args)
+break_by_mismatch(struct local *l, const exo_local_call *c, uint32_t rank,
+                  const exo_collective_args *args)
 {
     char text[EXO_ERR_TEXT], a[NAME + 32], b[NAME + 32];
     snprintf(text, sizeof text, "members disagree: %s calls %s of %zu %s, %s calls %s of %zu %s%s",
-             member_text(l, exo_local_call_rank(c, c->first), a, sizeof a), exo_collective_name(c->args.operation),
-             c->args.count, exo_dtype_name(c->args.dtype), member_text(l, rank, b, sizeof b),
-             exo_collective_name(args->operation), args->count, exo_dtype_name(args->dtype),
-             c->args.operation == args->operation && c->args.count == args->count && c->args.dtype == args->dtype
+             member_text(l, exo_local_call_rank(c, c->first), a, sizeof a),
+             exo_collective_name(c->args.operation), c->args.count, exo_dtype_name(c->args.dtype),
+             member_text(l, rank, b, sizeof b), exo_collective_name(args->operation), args->count,
+             exo_dtype_name(args->dtype),
+             c->args.operation == args->operation && c->args.count == args->count &&
+                     c->args.dtype == args->dtype
                  ? " with another reduction or root"
                  : "");
     break_locked(l, EXO_INVAL, text);
 }
 
-/* Whether one of the members of a call has left. */
+/* Breaks the communicator if a member of the call has left. */
 static void
 break_by_absence(struct local *l, const exo_collective_args *args)
 {
@@ -170,7 +184,7 @@ break_by_absence(struct local *l, const exo_collective_args *args)
     }
 }
 
-/* --- Records of calls ------------------------------------------------------------------------------------------------------- */
+/* --- Records of calls ------------------------------------------------------------------------- */
 
 static exo_local_call **
 open_calls(struct local *l, const exo_collective_args *args)
@@ -189,12 +203,12 @@ add_record(struct local *l, uint32_t room)
     return c;
 }
 
-/* The oldest call among these members that this one is not in; a new one if there is none. NULL: no memory. */
+/* The oldest call among these members without this one, or else a new call. NULL: no memory. */
 static exo_local_call *
 find_call_locked(struct local *l, const exo_collective_args *args)
 {
     exo_local_call **open = open_calls(l, args), *c = NULL;
-    for (exo_local_call *each = *open; each; each = each->next) /* the newest first */
+    for (exo_local_call *each = *open; each; each = each->next) /* the newest call is first */
         if (exo_local_call_is_among(each, args) && !each->here[args->place])
             c = each;
     if (c)
@@ -223,7 +237,7 @@ commit_locked(struct local *l, exo_local_call *c)
     c->committed = true;
 }
 
-/* The last to go frees the record. */
+/* Leaves the call; the last member to leave frees the record. */
 static void
 go_locked(struct local *l, exo_local_call *c)
 {
@@ -233,7 +247,7 @@ go_locked(struct local *l, exo_local_call *c)
     l->free = c;
 }
 
-/* When each member has its result, from when each came. */
+/* Computes the end of each member from the arrivals of all. */
 static void
 time_call_locked(struct local *l, exo_local_call *c, const exo_collective_args *args)
 {
@@ -244,13 +258,15 @@ time_call_locked(struct local *l, exo_local_call *c, const exo_collective_args *
         exo_time passed = l->members[exo_local_call_rank(c, m)].passed;
         c->begins[m] = passed > c->begins[m] ? passed : c->begins[m];
     }
-    if (exo_comm_timing(&edge, args->size, args, c->begins, c->ends, l->times, l->bytes, &reason) != EXO_OK)
+    if (exo_comm_timing(&edge, args->size, args, c->begins, c->ends, l->times, l->bytes, &reason) !=
+        EXO_OK)
         break_locked(l, reason.code, reason.text);
     for (uint32_t m = 0; m < args->size; m++)
         l->members[exo_local_call_rank(c, m)].passed = c->ends[m];
 }
 
-/* Enters the call; the last to come commits it. NULL: the communicator is broken, the member is not in the call. */
+/* Enters a call; the last member to come commits it. NULL: the communicator is broken, and the
+ * member is in no call. */
 static exo_local_call *
 arrive_locked(struct local *l, uint32_t rank, const exo_collective_args *args)
 {
@@ -279,7 +295,7 @@ arrive_locked(struct local *l, uint32_t rank, const exo_collective_args *args)
     return c->committed ? c : NULL;
 }
 
-/* Waits for the commit. */
+/* Waits for the commit, or until the communicator is broken. */
 static void
 meet_locked(struct local *l, exo_local_call *c, exo_time deadline)
 {
@@ -288,7 +304,7 @@ meet_locked(struct local *l, exo_local_call *c, exo_time deadline)
             break_by_timeout(l, c);
 }
 
-/* Does its share of the work; whoever does the last of it wakes those who wait for it. */
+/* Does a share of the work; the thread that completes it wakes the waiting members. */
 static void
 help(struct local *l, exo_local_call *c, exo_encoder *encoder)
 {
@@ -299,7 +315,8 @@ help(struct local *l, exo_local_call *c, exo_encoder *encoder)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Ends the wait of lanes that wait for a call that will not be. Not under the lock: waking may run what is due. */
+/* Wakes the lanes that wait for a call of a broken communicator. Not under the lock, because waking
+ * may run events that are due. */
 static void
 wake_lanes(struct local *l)
 {
@@ -312,7 +329,8 @@ wake_lanes(struct local *l)
     }
 }
 
-/* In virtual time the last to come does the work, and says to each of the others when it is over. */
+/* On the virtual clock the last member to come does all the work, and wakes each of the others at
+ * its end. */
 static void
 do_in_virtual_time(struct local *l, exo_local_call *c, const exo_collective_args *args)
 {
@@ -324,9 +342,10 @@ do_in_virtual_time(struct local *l, exo_local_call *c, const exo_collective_args
     }
 }
 
-/* Waits for the commit in virtual time. */
+/* Waits for the commit on the virtual clock. */
 static void
-meet_in_virtual_time(struct local *l, exo_local_call *c, uint32_t rank, exo_sim_lane *lane, exo_time deadline)
+meet_in_virtual_time(struct local *l, exo_local_call *c, uint32_t rank, exo_sim_lane *lane,
+                     exo_time deadline)
 {
     for (;;) {
         pthread_mutex_lock(&l->lock);
@@ -345,9 +364,11 @@ meet_in_virtual_time(struct local *l, exo_local_call *c, uint32_t rank, exo_sim_
     }
 }
 
-/* Nobody has its result before its messages would have come: waits for that. */
+/* Waits for the member's end: no member has its result before its messages would have arrived.
+ * TIMEOUT if that is after the deadline. */
 static exo_status
-await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane *lane, exo_time deadline, exo_err *err)
+await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane *lane,
+          exo_time deadline, exo_err *err)
 {
     if (!c->ends)
         return EXO_OK;
@@ -357,7 +378,8 @@ await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane
         while (exo_sim_time(lane) < until)
             exo_sim_wait(lane, until);
     } else {
-        const struct timespec at = {.tv_sec = (time_t)(until / EXO_SECOND), .tv_nsec = (long)(until % EXO_SECOND)};
+        const struct timespec at = {.tv_sec = (time_t)(until / EXO_SECOND),
+                                    .tv_nsec = (long)(until % EXO_SECOND)};
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
             ;
     }
@@ -373,14 +395,14 @@ await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane
     return exo_fail(err, EXO_TIMEOUT, "%s", text);
 }
 
-/* In a call that has committed: does its part of the work and waits for the others'. */
+/* Does a part of the work of a committed call, and waits for the other parts. */
 static exo_status
 complete(struct local *l, exo_local_call *c, const exo_collective_args *args, exo_err *err)
 {
     help(l, c, args->codec ? &l->members[exo_local_call_rank(c, args->place)].encoder : NULL);
     pthread_mutex_lock(&l->lock);
     while (atomic_load(&c->done) < c->blocks)
-        pthread_cond_wait(&l->changed, &l->lock); /* bounded: others are computing their blocks */
+        pthread_cond_wait(&l->changed, &l->lock); /* bounded: other threads compute their blocks */
     pthread_mutex_unlock(&l->lock);
     if (!atomic_load(&c->failed))
         return EXO_OK;
@@ -388,7 +410,7 @@ complete(struct local *l, exo_local_call *c, const exo_collective_args *args, ex
                     exo_collective_name(args->operation));
 }
 
-/* Leaves a call that has committed. */
+/* Leaves a committed call. */
 static void
 leave_call(struct local *l, exo_local_call *c, uint32_t rank)
 {
@@ -398,9 +420,9 @@ leave_call(struct local *l, exo_local_call *c, uint32_t rank)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* --- Requests ---------------------------------------------------------------------------------------------------------------- */
+/* --- Requests --------------------------------------------------------------------------------- */
 
-/* The member waits in this request, or in its begin. */
+/* Records that the member waits in this request, or in its begin. */
 static void
 enter_locked(struct member *m, const exo_engine_request *r)
 {
@@ -417,9 +439,10 @@ local_begin(void *state, uint32_t rank, exo_engine_request *r, exo_err *err)
     struct member *m = &l->members[rank];
     exo_sim_lane *lane = l->edge.sim ? exo_sim_current() : NULL;
     exo_err reason = {0};
-    exo_pace_wait_begin(exo_pace_current(), l->edge.name ? l->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
+    exo_pace_wait_begin(exo_pace_current(), l->edge.name ? l->edge.name : "collective",
+                        EXO_SPAN_RECV_BLOCKED);
     if (lane)
-        exo_sim_sync(lane); /* what happens earlier on a link happens first */
+        exo_sim_sync(lane); /* earlier events on a link come first */
     exo_status st = exo_encoder_use_for(&m->encoder, &r->args, &reason);
     r->since = exo_now(l->clock);
     pthread_mutex_lock(&l->lock);
@@ -447,13 +470,14 @@ local_begin(void *state, uint32_t rank, exo_engine_request *r, exo_err *err)
     r->own = c;
     r->state = met ? MET : ENTERED;
     if (!c || !r->args.waits)
-        exo_pace_wait_end(exo_pace_current()); /* else the wait goes on */
+        exo_pace_wait_end(exo_pace_current()); /* otherwise the wait continues in local_wait */
     return st;
 }
 
-/* Waits for the commit; the reason if there is none. */
+/* Waits for the commit; returns the reason if there is none. */
 static exo_status
-meet(struct local *l, exo_local_call *c, uint32_t rank, const exo_engine_request *r, exo_sim_lane *lane, exo_err *err)
+meet(struct local *l, exo_local_call *c, uint32_t rank, const exo_engine_request *r,
+     exo_sim_lane *lane, exo_err *err)
 {
     exo_status st = EXO_OK;
     if (lane)
@@ -484,7 +508,8 @@ local_wait(void *state, uint32_t rank, exo_engine_request *r, exo_err *err)
     exo_sim_lane *lane = l->edge.sim ? exo_sim_current() : NULL;
     exo_time before = r->args.waits ? r->since : exo_now(l->clock);
     if (!r->args.waits) {
-        exo_pace_wait_begin(pace, l->edge.name ? l->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
+        exo_pace_wait_begin(pace, l->edge.name ? l->edge.name : "collective",
+                            EXO_SPAN_RECV_BLOCKED);
         pthread_mutex_lock(&l->lock);
         enter_locked(&l->members[rank], r);
         pthread_mutex_unlock(&l->lock);
@@ -552,7 +577,7 @@ local_cancel(void *state, uint32_t rank, exo_engine_request *r)
     leave_call(l, c, rank);
 }
 
-/* --- Places ------------------------------------------------------------------------------------------------------------------ */
+/* --- Places ----------------------------------------------------------------------------------- */
 
 static exo_status
 local_join(void *state, uint32_t rank, const char *name, exo_err *err)
@@ -578,7 +603,7 @@ local_leave(void *state, uint32_t rank)
     l->members[rank].left = true;
     for (exo_local_call *c = l->all; c; c = c->next_all)
         if (c->arrived > 0 && !c->committed && exo_local_call_has(c, rank))
-            break_by_absence(l, &c->args); /* somebody waits for it */
+            break_by_absence(l, &c->args); /* another member waits for it */
     pthread_mutex_unlock(&l->lock);
     wake_lanes(l);
 }
@@ -624,7 +649,7 @@ local_warm(void *state, uint32_t rank, size_t count)
     exo_comm_warm_links(&l->edge, l->size, rank, count, exo_now(l->clock));
 }
 
-/* A member waits in a call that it has come to and that has not committed. */
+/* A member waits in a call that it has entered and that has not committed. */
 static void
 local_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uint64_t *counts)
 {
@@ -636,10 +661,12 @@ local_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, u
     look->operation = exo_collective_name(member->operation);
     look->number = member->number;
     look->since = member->since;
-    for (const exo_local_call *c = l->all; c && l->broken.code == EXO_OK && !look->waits; c = c->next_all) {
+    for (const exo_local_call *c = l->all; c && l->broken.code == EXO_OK && !look->waits;
+         c = c->next_all) {
         if (c->committed && c->inside > 0 && c->ends && exo_local_call_has(c, rank)) {
             for (uint32_t m = 0; m < c->args.size && !look->passing; m++)
-                look->passing = exo_local_call_rank(c, m) == rank && exo_now(l->clock) - l->edge.origin < c->ends[m];
+                look->passing = exo_local_call_rank(c, m) == rank &&
+                                exo_now(l->clock) - l->edge.origin < c->ends[m];
         }
         if (c->arrived == 0 || c->committed || !exo_local_call_has(c, rank))
             continue;
@@ -656,7 +683,7 @@ local_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, u
 
 static const exo_comm_extras local_extras = {.warm = local_warm, .look = local_look};
 
-/* What an edge with links or on the virtual clock needs besides. */
+/* Allocates the members for an edge with links, or on the virtual clock. */
 static bool
 allocate_edge(struct local *l, const exo_comm_edge *edge)
 {
@@ -673,10 +700,12 @@ allocate_edge(struct local *l, const exo_comm_edge *edge)
 }
 
 static exo_status
-local_new(struct local **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge, exo_err *err)
+local_new(struct local **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge,
+          exo_err *err)
 {
     if (size < 1 || size > MAX_SIZE)
-        return exo_fail(err, EXO_INVAL, "a communicator has 1 to %d members, not %u", MAX_SIZE, size);
+        return exo_fail(err, EXO_INVAL, "a communicator has 1 to %d members, not %u", MAX_SIZE,
+                        size);
     struct local *l = exo_calloc(1, sizeof *l);
     if (!l)
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator");
@@ -735,10 +764,11 @@ const exo_engine_class exo_local_engine = {
 };
 
 exo_status
-exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge, exo_err *err)
+exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge,
+                  exo_err *err)
 {
     struct local *l = NULL;
-    exo_codec *probe = NULL; /* a wrong codec is an error here, and not of the first group */
+    exo_codec *probe = NULL; /* reports a wrong codec here, not when the first group opens */
     exo_status st = exo_comm_codec_new(&probe, edge ? edge->codec : NULL, err);
     exo_codec_free(&probe);
     if (st == EXO_OK)

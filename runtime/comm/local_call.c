@@ -1,6 +1,7 @@
-/* Calls among threads: see local_call.h. An element is summed over the members in the order of their ranks by whoever takes its block: the
- * bits do not depend on who that is. On an edge with a codec a block is a shard: whoever takes it does to every member's part what encoding
- * and decoding would. */
+/* Calls among threads: see local_call.h. One thread sums an element of a block over all members, in
+ * the order of their ranks, so the bits do not depend on the thread. On an edge with a codec a
+ * block is a shard, and the thread encodes and decodes each member's part as its transmission
+ * would. */
 #include "comm/local_call.h"
 
 #include <string.h>
@@ -10,10 +11,10 @@
 #include "comm/reduce.h"
 
 enum {
-    BLOCK = EXO_REDUCE_BLOCK /* elements: what one member reduces at a time */
+    BLOCK = EXO_REDUCE_BLOCK /* elements that a thread reduces at a time */
 };
 
-/* --- Records ------------------------------------------------------------------------------------------------------------- */
+/* --- Records ---------------------------------------------------------------------------------- */
 
 exo_local_call *
 exo_local_call_new(uint32_t room, bool links)
@@ -96,14 +97,18 @@ exo_local_call_has(const exo_local_call *c, uint32_t rank)
     return !c->args.ranks;
 }
 
-/* --- The work ------------------------------------------------------------------------------------------------------------ */
+/* --- The work --------------------------------------------------------------------------------- */
 
-/* The member whose shard element `at` is in, and how many elements of it follow, up to `count`. */
+/* The member whose shard has element `at`; *count becomes the number of elements up to the shard's
+ * end, at most its former value. */
 static uint32_t
 owner_of(const exo_local_call *c, size_t at, size_t *count)
 {
-    size_t total = c->args.count, size = c->args.size, each = total / size, longer = total % size, first, length;
-    size_t place = at < longer * (each + 1) ? at / (each + 1) : longer + (at - longer * (each + 1)) / (each ? each : 1);
+    size_t total = c->args.count, size = c->args.size, each = total / size, longer = total % size,
+           first, length;
+    size_t place = at < longer * (each + 1)
+                       ? at / (each + 1)
+                       : longer + (at - longer * (each + 1)) / (each ? each : 1);
     exo_shard(total, c->args.size, (uint32_t)place, &first, &length);
     if (first + length - at < *count)
         *count = first + length - at;
@@ -113,7 +118,7 @@ owner_of(const exo_local_call *c, size_t at, size_t *count)
 static void
 reduce_range(const exo_local_call *c, size_t at, size_t count)
 {
-    uint64_t room[BLOCK]; /* of the largest type */
+    uint64_t room[BLOCK]; /* room for the largest type */
     char *sum = (char *)room;
     size_t size = exo_dtype_size(c->args.dtype);
     exo_reduce_block(sum, c->data, c->args.size, at, count, c->args.dtype, c->args.reduce);
@@ -166,7 +171,8 @@ do_block(const exo_local_call *c, size_t block)
     }
 }
 
-/* Shard `j` of a call on an edge with a codec: each member's part as member j would get it, their sum, and the sum as they would. */
+/* Does shard `j` of a call on an edge with a codec: each member's part as member j would decode it,
+ * their sum, and the sum as the other members would decode it. */
 static exo_status
 do_shard(const exo_local_call *c, uint32_t j, exo_encoder *encoder)
 {

@@ -1,5 +1,6 @@
-/* One call of a collective among the threads of a process: who is in it, where their buffers are, and the work that lies open after it is
- * committed. Records of calls are used again. See local.c, which owns them and guards them with its lock. */
+/* One call of a collective among threads of a process: its members, their buffers, and the work
+ * after its commit. Records of calls are used again. local.c owns the records and guards them with
+ * its lock. */
 #ifndef EXO_COMM_LOCAL_CALL_H
 #define EXO_COMM_LOCAL_CALL_H
 
@@ -10,38 +11,49 @@
 
 typedef struct exo_local_call exo_local_call;
 
-/* Guarded by the communicator's lock up to the commit; read-only after it but for the counters and `inside`. Members are numbered by their
- * place among those of the call. */
+/* Guarded by the communicator's lock until the commit. After the commit it is read-only, except for
+ * the counters and `inside`. Members are numbered by their places in the call. */
 struct exo_local_call {
-    exo_local_call *next;     /* of those under way that begin with the same rank, or of those that are free */
-    exo_local_call *next_all; /* of all                                                                      */
-    exo_collective_args args; /* the first to come's; its ranks are `ranks`, or NULL                         */
-    uint32_t room;            /* members that there is room for                                              */
-    uint32_t first;           /* the place of who came first                                                 */
-    uint32_t arrived, inside; /* how many have come; how many have not gone again                            */
-    exo_time since;           /* when the first came, on the clock */
+    /* next open call that begins with the same rank, or next free record */
+    exo_local_call *next;
+    /* next of all records */
+    exo_local_call *next_all;
+    /* of the member that came first; its ranks are `ranks`, or NULL */
+    exo_collective_args args;
+    /* the most members of a call */
+    uint32_t room;
+    /* place of the member that came first */
+    uint32_t first;
+    /* members that have come; members that are still in the call */
+    uint32_t arrived, inside;
+    exo_time since; /* arrival of the first member, on the clock */
     bool committed;
-    uint32_t *ranks; /* (room)              */
-    void **data;     /* (room)              */
-    bool *here;      /* (room) who has come */
+    uint32_t *ranks; /* (room) */
+    void **data;     /* (room) */
+    bool *here;      /* (room) the member has come */
     size_t blocks;
     atomic_size_t next_block, done;
-    exo_time *begins, *ends; /* (room) of an edge with links, from the run's origin; else NULL */
-    uint32_t *hosts;         /* (room) likewise: where they are                                */
-    atomic_int failed;       /* the status of a block that could not be done                   */
+    /* (room) times of each member on an edge with links, from the run's origin; else NULL */
+    exo_time *begins, *ends;
+    uint32_t *hosts;   /* (room) hosts of the members on an edge with links; else NULL */
+    atomic_int failed; /* status of a block that failed; 0: none */
 };
 
-/* A record for calls of up to `room` members; links: on an edge that has some. NULL: no memory. */
+/* Makes a record for calls of up to `room` members; links: for an edge with links. NULL: no
+ * memory. */
 exo_local_call *exo_local_call_new(uint32_t room, bool links);
 void exo_local_call_free(exo_local_call *call);
-/* Makes it one of args->size members, of whom nobody has come. hosts: of all of the communicator; NULL without links. */
-void exo_local_call_begin(exo_local_call *call, const exo_collective_args *args, const uint32_t *hosts);
-/* Whether it is among the same members. */
+/* Makes the record a call of args->size members, none of which has come. hosts: of all members of
+ * the communicator; NULL without links. */
+void exo_local_call_begin(exo_local_call *call, const exo_collective_args *args,
+                          const uint32_t *hosts);
+/* True: the call is among the same members. */
 bool exo_local_call_is_among(const exo_local_call *call, const exo_collective_args *args);
-/* The rank of the member at a place, and whether a rank is a member. */
+/* The rank of the member at a place; whether a rank is a member. */
 uint32_t exo_local_call_rank(const exo_local_call *call, uint32_t place);
 bool exo_local_call_has(const exo_local_call *call, uint32_t rank);
-/* Takes blocks until there are none. True: the last one of all to be done was among them. */
+/* Does blocks until none is left. True: this thread did the last block of the call to be
+ * completed. */
 bool exo_local_call_help(exo_local_call *call, exo_encoder *encoder);
 
 #endif

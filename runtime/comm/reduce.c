@@ -11,7 +11,7 @@ part(void *data, size_t at, size_t count, exo_dtype dtype)
     return exo_host_array(dtype, (char *)data + at * exo_dtype_size(dtype), count);
 }
 
-/* fp32 from elements of a half type, and back, rounded to nearest, ties to even. */
+/* Converts elements of a half type to fp32, and back, rounded to nearest, ties to even. */
 static void
 widen(float *out, const char *in, size_t count, exo_dtype dtype)
 {
@@ -31,10 +31,12 @@ narrow(char *out, const float *in, size_t count, exo_dtype dtype)
 }
 
 static void
-reduce_halves(char *out, void *const *data, uint32_t size, size_t at, size_t count, exo_dtype dtype, exo_reduce reduce)
+reduce_halves(char *out, void *const *data, uint32_t size, size_t at, size_t count, exo_dtype dtype,
+              exo_reduce reduce)
 {
     float sum[EXO_REDUCE_BLOCK], next[EXO_REDUCE_BLOCK];
-    exo_array all = exo_host_array(EXO_F32, sum, count), more = exo_host_array(EXO_F32, next, count);
+    exo_array all = exo_host_array(EXO_F32, sum, count),
+              more = exo_host_array(EXO_F32, next, count);
     size_t first = at * exo_dtype_size(dtype);
     widen(sum, (const char *)data[0] + first, count, dtype);
     for (uint32_t r = 1; r < size; r++) {
@@ -46,7 +48,7 @@ reduce_halves(char *out, void *const *data, uint32_t size, size_t at, size_t cou
     narrow(out, sum, count, dtype);
 }
 
-/* Unsigned, as C has no wrapping sums of signed ones. */
+/* Unsigned, because C has no wrapping sums of signed integers. */
 static void
 sum_bytes(uint8_t *out, void *const *data, uint32_t size, size_t at, size_t count)
 {
@@ -66,8 +68,8 @@ sum_longs(uint64_t *out, void *const *data, uint32_t size, size_t at, size_t cou
 }
 
 void
-exo_reduce_block(void *out, void *const *data, uint32_t size, size_t at, size_t count, exo_dtype dtype,
-                 exo_reduce reduce)
+exo_reduce_block(void *out, void *const *data, uint32_t size, size_t at, size_t count,
+                 exo_dtype dtype, exo_reduce reduce)
 {
     if (dtype == EXO_BF16 || dtype == EXO_F16) {
         reduce_halves(out, data, size, at, count, dtype, reduce);

@@ -1,4 +1,4 @@
-/* Which elements are whose: a buffer cut into as many parts as there are members. No state. */
+/* Shards: a buffer is cut into as many parts as there are members. No state. */
 #include <exogym/comm.h>
 
 void

@@ -1,4 +1,4 @@
-/* Requests of an engine that is gone on with: see stepped.h. */
+/* Requests of an engine with `advance`: see stepped.h. */
 #include "comm/stepped.h"
 
 #include <sched.h>
@@ -8,11 +8,11 @@
 #include "comm/reduce.h"
 
 enum {
-    YIELDS = 64, /* tries of a wait before it sleeps between them */
+    YIELDS = 64, /* tries of a wait before it sleeps between tries */
     SLEEP_NS = 50 * 1000
 };
 
-/* Takes a request out of the list. False: it is not in it. */
+/* Removes a request from the list. False: it is not there. */
 static bool
 take_out(exo_stepped *s, const exo_engine_request *request)
 {
@@ -34,10 +34,10 @@ is_begun(const exo_stepped *s, const exo_engine_request *request)
     return each != NULL;
 }
 
-/* All of this member's requests end so, and the others hear that it failed. */
+/* Ends all of this member's requests with an error, and tells the other members. */
 static void
-break_it(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_status status, const exo_engine_request *request,
-         const char *why)
+break_it(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_status status,
+         const exo_engine_request *request, const char *why)
 {
     exo_fail(&s->broken, status, "%s: %s", exo_collective_name(request->args.operation), why);
     comm->engine->fail(comm->state, rank, s->broken.text);
@@ -59,7 +59,8 @@ go_on(exo_stepped *s, const exo_comm *comm, uint32_t rank)
 }
 
 exo_status
-exo_stepped_begin(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engine_request *request, exo_err *err)
+exo_stepped_begin(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engine_request *request,
+                  exo_err *err)
 {
     exo_engine_request **last = &s->first;
     if (s->broken.code != EXO_OK)
@@ -72,8 +73,8 @@ exo_stepped_begin(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engin
 }
 
 exo_status
-exo_stepped_test(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engine_request *request, bool *done,
-                 exo_err *err)
+exo_stepped_test(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engine_request *request,
+                 bool *done, exo_err *err)
 {
     go_on(s, comm, rank);
     *done = !is_begun(s, request);
@@ -88,7 +89,8 @@ exo_stepped_test(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engine
 }
 
 exo_status
-exo_stepped_wait(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engine_request *request, exo_err *err)
+exo_stepped_wait(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engine_request *request,
+                 exo_err *err)
 {
     for (int tries = 0;; tries++) {
         bool done = false;
@@ -109,7 +111,7 @@ exo_stepped_cancel(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engi
         break_it(s, comm, rank, EXO_CANCELLED, request, "it was cancelled");
 }
 
-/* --- What an engine needs -------------------------------------------------------------------------------------------------------- */
+/* --- Functions for engines -------------------------------------------------------------------- */
 
 static void
 take_sums(const exo_collective_args *args, size_t at, size_t count, void *const *parts)
@@ -117,20 +119,22 @@ take_sums(const exo_collective_args *args, size_t at, size_t count, void *const 
     size_t size = exo_dtype_size(args->dtype);
     for (size_t done = 0; done < count;) {
         size_t n = count - done < EXO_REDUCE_BLOCK ? count - done : EXO_REDUCE_BLOCK;
-        exo_reduce_block((char *)args->data + (at + done) * size, parts, args->size, done, n, args->dtype,
-                         args->reduce);
+        exo_reduce_block((char *)args->data + (at + done) * size, parts, args->size, done, n,
+                         args->dtype, args->reduce);
         done += n;
     }
 }
 
-/* Of [at, at + count) what lies in [first, first + length). */
+/* Copies the part of [at, at + count) that is in [first, first + length). */
 static void
-take_part(const exo_collective_args *args, size_t at, size_t count, const void *part, size_t first, size_t length)
+take_part(const exo_collective_args *args, size_t at, size_t count, const void *part, size_t first,
+          size_t length)
 {
     size_t size = exo_dtype_size(args->dtype), from = first > at ? first : at;
     size_t to = first + length < at + count ? first + length : at + count;
     if (from < to)
-        memcpy((char *)args->data + from * size, (const char *)part + (from - at) * size, (to - from) * size);
+        memcpy((char *)args->data + from * size, (const char *)part + (from - at) * size,
+               (to - from) * size);
 }
 
 void

@@ -1,4 +1,4 @@
-/* The time of collectives: see timing.h. No state. The messages are those that far.c sends. */
+/* The times of collectives: see timing.h. They are the times of the messages of far.c. No state. */
 #include "comm/timing.h"
 
 #include <string.h>
@@ -13,8 +13,8 @@ exo_comm_shard_bytes(const exo_collective_args *args, size_t count)
 }
 
 static void
-broadcast_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_args *args, const exo_time *begins,
-                 exo_time *ends)
+broadcast_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_args *args,
+                 const exo_time *begins, exo_time *ends)
 {
     const uint64_t overhead = EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
     uint32_t root = args->root;
@@ -23,17 +23,20 @@ broadcast_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_
     for (uint32_t i = 1; i < size; i++) {
         uint32_t r = (root + i) % size;
         exo_links_send(edge->links, edge->hosts[root], edge->hosts[r], edge->flow,
-                       args->count * exo_dtype_size(args->dtype) + overhead, begins[root], &transit);
+                       args->count * exo_dtype_size(args->dtype) + overhead, begins[root],
+                       &transit);
         ends[r] = transit.arrives > begins[r] ? transit.arrives : begins[r];
-        exo_links_send(edge->links, edge->hosts[r], edge->hosts[root], edge->flow, overhead, ends[r], &transit);
+        exo_links_send(edge->links, edge->hosts[r], edge->hosts[root], edge->flow, overhead,
+                       ends[r], &transit);
         last = transit.arrives > last ? transit.arrives : last;
     }
     ends[root] = last;
 }
 
 exo_status
-exo_comm_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_args *args, const exo_time *begins,
-                exo_time *ends, exo_time *scratch, uint64_t *bytes, exo_err *err)
+exo_comm_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_args *args,
+                const exo_time *begins, exo_time *ends, exo_time *scratch, uint64_t *bytes,
+                exo_err *err)
 {
     if (size == 1) {
         ends[0] = begins[0];
@@ -52,18 +55,19 @@ exo_comm_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_a
     exo_status st = EXO_OK;
     if (args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER) {
         exo_time *to = args->operation == EXO_ALL_REDUCE ? scratch : ends;
-        st = exo_links_exchange(edge->links, EXO_EXCHANGE_SCATTER, size, edge->hosts, edge->flow, bytes, from, to, NULL,
-                                err);
+        st = exo_links_exchange(edge->links, EXO_EXCHANGE_SCATTER, size, edge->hosts, edge->flow,
+                                bytes, from, to, NULL, err);
         from = to;
     }
     if (st == EXO_OK && args->operation != EXO_REDUCE_SCATTER)
-        st = exo_links_exchange(edge->links, EXO_EXCHANGE_GATHER, size, edge->hosts, edge->flow, bytes, from, ends,
-                                NULL, err);
+        st = exo_links_exchange(edge->links, EXO_EXCHANGE_GATHER, size, edge->hosts, edge->flow,
+                                bytes, from, ends, NULL, err);
     return st;
 }
 
 void
-exo_comm_warm_links(const exo_comm_edge *edge, uint32_t size, uint32_t rank, size_t count, exo_time now)
+exo_comm_warm_links(const exo_comm_edge *edge, uint32_t size, uint32_t rank, size_t count,
+                    exo_time now)
 {
     size_t first, length;
     if (!edge->links || size == 1)
@@ -71,5 +75,6 @@ exo_comm_warm_links(const exo_comm_edge *edge, uint32_t size, uint32_t rank, siz
     exo_shard(count, size, rank, &first, &length);
     for (int half = 0; half < 2; half++)
         exo_links_warm(edge->links, size, edge->hosts, edge->flow, rank,
-                       length * sizeof(float) + EXO_COMM_HEADER + EXO_COMM_ENVELOPE, now - edge->origin);
+                       length * sizeof(float) + EXO_COMM_HEADER + EXO_COMM_ENVELOPE,
+                       now - edge->origin);
 }

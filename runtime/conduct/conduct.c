@@ -8,7 +8,7 @@
 
 #include "actor/many.h"
 
-#define SLICE (50 * EXO_MS) /* between two looks at what else there is to do */
+#define SLICE (50 * EXO_MS) /* the longest wait between two calls of the hooks */
 
 exo_status
 exo_cast_open(exo_cast *cast, exo_err *err)
@@ -23,8 +23,8 @@ exo_cast_open(exo_cast *cast, exo_err *err)
 }
 
 exo_status
-exo_cast_spawn(exo_cast *cast, uint32_t i, const char *class_name, exo_spawn_opts *opts, exo_time deadline,
-               exo_err *err)
+exo_cast_spawn(exo_cast *cast, uint32_t i, const char *class_name, exo_spawn_opts *opts,
+               exo_time deadline, exo_err *err)
 {
     char name[EXO_CAST_NAME];
     cast->name(cast->context, i, name);
@@ -62,10 +62,11 @@ exo_cast_be_patient(exo_cast *cast, exo_time time)
     cast->patience = exo_deadline(exo_clock_real(), time);
 }
 
-/* --- Errors ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
 exo_status
-exo_cast_blame(const exo_cast *cast, uint32_t i, exo_status status, const char *reason, exo_err *err)
+exo_cast_blame(const exo_cast *cast, uint32_t i, exo_status status, const char *reason,
+               exo_err *err)
 {
     char name[EXO_CAST_NAME], why[EXO_ERR_TEXT] = "";
     cast->name(cast->context, i, name);
@@ -78,25 +79,26 @@ exo_cast_blame(const exo_cast *cast, uint32_t i, exo_status status, const char *
                                 : exo_status_text(status));
 }
 
-/* How much an error says of what went wrong. */
+/* The rank of an error (conduct.h, rule 2); 0: no error. */
 static int
 weight(const exo_cast *cast, uint32_t i, exo_status status)
 {
     char cause[EXO_ERR_TEXT];
     if (status == EXO_OK || (status == EXO_CANCELLED && cast->told))
         return 0;
-    if (status == EXO_PEER_LOST && exo_cause(cast->runtime, cast->actors[i], cause, sizeof cause) == EXO_OK)
+    if (status == EXO_PEER_LOST &&
+        exo_cause(cast->runtime, cast->actors[i], cause, sizeof cause) == EXO_OK)
         return 3;
     if (status == EXO_PEER_LOST)
         return cast->told ? 0 : EXO_CAST_HEARD;
     return status == EXO_TIMEOUT || status == EXO_CANCELLED ? 2 : 4;
 }
 
-/* --- Requests ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Requests --------------------------------------------------------------------------------- */
 
 static exo_status
-call(const exo_cast *cast, uint32_t i, const char *method, exo_payload args, exo_time deadline, exo_future **out,
-     exo_err *err)
+call(const exo_cast *cast, uint32_t i, const char *method, exo_payload args, exo_time deadline,
+     exo_future **out, exo_err *err)
 {
     exo_err reason = {0};
     exo_status st = exo_call(cast->runtime, cast->actors[i], method, args, deadline, out, &reason);
@@ -155,7 +157,8 @@ const exo_payload *
 exo_cast_reply(const exo_cast *cast, uint32_t i)
 {
     const exo_payload *reply = NULL;
-    return cast->replies[i] && exo_wait(cast->replies[i], INT64_MAX, &reply, NULL) == EXO_OK ? reply : NULL;
+    return cast->replies[i] && exo_wait(cast->replies[i], INT64_MAX, &reply, NULL) == EXO_OK ? reply
+                                                                                             : NULL;
 }
 
 uint32_t
@@ -176,18 +179,20 @@ exo_cast_drop(exo_cast *cast)
     }
 }
 
-/* --- Rounds ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Rounds ----------------------------------------------------------------------------------- */
 
 exo_status
 exo_cast_round_open(exo_cast_round *round, const exo_cast *cast, exo_time timeout, exo_err *err)
 {
     *round = (exo_cast_round){.cast = cast, .deadline = exo_deadline(exo_clock_real(), timeout)};
     round->futures = exo_calloc(cast->count, sizeof(exo_future *));
-    return round->futures ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to ask %u actors", cast->count);
+    return round->futures ? EXO_OK
+                          : exo_fail(err, EXO_NOMEM, "no memory to ask %u actors", cast->count);
 }
 
 exo_status
-exo_cast_round_ask(exo_cast_round *round, uint32_t i, const char *method, exo_payload args, exo_err *err)
+exo_cast_round_ask(exo_cast_round *round, uint32_t i, const char *method, exo_payload args,
+                   exo_err *err)
 {
     return call(round->cast, i, method, args, round->deadline, &round->futures[i], err);
 }
@@ -201,7 +206,8 @@ exo_cast_round_next(exo_cast_round *round)
         return false;
     round->actor = round->next++;
     round->reply = NULL;
-    round->status = exo_wait(round->futures[round->actor], round->deadline, &round->reply, &round->reason);
+    round->status =
+        exo_wait(round->futures[round->actor], round->deadline, &round->reply, &round->reason);
     return true;
 }
 

@@ -1,4 +1,4 @@
-/* The graph classes by name, and the one that this layer brings. */
+/* The registry of graph classes, and the one class that this layer contains. */
 #ifndef EXO_GRAPH_BUILTIN_H
 #define EXO_GRAPH_BUILTIN_H
 
@@ -6,11 +6,12 @@
 
 #include "base/registry.h"
 
-extern exo_registry exo_graph_class_registry; /* of exo_graph_class; classes.c */
+extern exo_registry exo_graph_class_registry; /* entries are exo_graph_class; classes.c */
 
 extern const exo_graph_class exo_stand_in_class; /* stand_in.c */
 
-/* The class of that name; NOT_FOUND has the nearest name, or all of them. Any thread. */
+/* Finds the class of that name. NOT_FOUND: the text has the nearest name, or all names. Any
+ * thread. */
 exo_status exo_graph_class_get(const exo_graph_class **out, const char *name, exo_err *err);
 
 #endif

@@ -1,5 +1,6 @@
-/* Whether a graph that runs can become another one: everything but what can change must be the same, and what is not is named where it
- * stands in the file of the next graph. No state. What a change does then: site.c, place.c. */
+/* Checks whether a running graph can change to another one. Everything but edges, rates and links
+ * must be the same. An error names the difference and its place in the next graph's file. No state.
+ * Read next: site.c and place.c, which make the change. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,12 +16,13 @@
 #define RULE "cannot change while it goes on"
 
 enum {
-    SHOWN = 60 /* characters of a value */
+    SHOWN = 60 /* characters shown of a value */
 };
 
-/* --- Values of the file ------------------------------------------------------------------------------------------------------- */
+/* --- Values of the file ----------------------------------------------------------------------- */
 
-/* The key's value, for its place; that of the mapping if it is not in the file. */
+/* The node of the key's value, or of the mapping if the file lacks the key: the position of an
+ * error. */
 static exo_config *
 place_of(exo_config *map, const char *key)
 {
@@ -34,12 +36,14 @@ show(const exo_config *node, char out[SHOWN + 4])
     char *text = NULL;
     if (exo_config_text(node, &text, NULL) != EXO_OK)
         text = NULL;
-    snprintf(out, SHOWN + 4, "%.*s%s", SHOWN, text ? text : "?", text && strlen(text) > SHOWN ? "..." : "");
+    snprintf(out, SHOWN + 4, "%.*s%s", SHOWN, text ? text : "?",
+             text && strlen(text) > SHOWN ? "..." : "");
     exo_free(text);
 }
 
 static exo_status
-refuse(const exo_config *place, const char *path, const exo_config *now, const exo_config *next, exo_err *err)
+refuse(const exo_config *place, const char *path, const exo_config *now, const exo_config *next,
+       exo_err *err)
 {
     char had[SHOWN + 4] = "nothing", has[SHOWN + 4] = "nothing";
     if (now)
@@ -59,7 +63,7 @@ is_same_scalar(const char *a, const char *b)
     return end_a != a && end_b != b && !*end_a && !*end_b && x == y;
 }
 
-/* Names the first difference. `place`: where `next` stands, or would. */
+/* Refuses the first difference between two values. `place`: the position of `next`. */
 static exo_status
 compare(exo_config *now, exo_config *next, const exo_config *place, const char *path, exo_err *err)
 {
@@ -72,7 +76,8 @@ compare(exo_config *now, exo_config *next, const exo_config *place, const char *
     if (!now && !next)
         return EXO_OK;
     if (!maps && !lists) {
-        const char *a = now ? exo_config_scalar(now) : NULL, *b = next ? exo_config_scalar(next) : NULL;
+        const char *a = now ? exo_config_scalar(now) : NULL,
+                   *b = next ? exo_config_scalar(next) : NULL;
         return a && b && is_same_scalar(a, b) ? EXO_OK : refuse(place, path, now, next, err);
     }
     size_t length = exo_config_length(next);
@@ -96,21 +101,24 @@ compare(exo_config *now, exo_config *next, const exo_config *place, const char *
     return st;
 }
 
-/* --- Parts of the graph --------------------------------------------------------------------------------------------------------- */
+/* --- Parts of the graph ----------------------------------------------------------------------- */
 
-/* A graph that a program made has no places. */
-static exo_status refuse_in(const exo_graph_spec *next, const exo_config *place, exo_err *err, const char *format, ...)
-    EXO_PRINTF(4, 5);
+/* Like exo_config_fail. A graph made by a program has no positions; its errors have its source
+ * only. */
+static exo_status refuse_in(const exo_graph_spec *next, const exo_config *place, exo_err *err,
+                            const char *format, ...) EXO_PRINTF(4, 5);
 
 static exo_status
-refuse_in(const exo_graph_spec *next, const exo_config *place, exo_err *err, const char *format, ...)
+refuse_in(const exo_graph_spec *next, const exo_config *place, exo_err *err, const char *format,
+          ...)
 {
     char text[EXO_ERR_TEXT];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return place ? exo_config_fail(place, err, "%s", text) : exo_fail(err, EXO_INVAL, "%s: %s", next->source, text);
+    return place ? exo_config_fail(place, err, "%s", text)
+                 : exo_fail(err, EXO_INVAL, "%s: %s", next->source, text);
 }
 
 static exo_status
@@ -119,21 +127,27 @@ check_top(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
     static const char *const clocks[] = {"real", "virtual"};
     exo_config *root = next->root;
     if (strcmp(now->name, next->name) != 0)
-        return refuse_in(next, place_of(root, "name"), err, "name: '%.60s'; the run is called '%.60s', which " RULE,
-                         next->name, now->name);
+        return refuse_in(next, place_of(root, "name"), err,
+                         "name: '%.60s'; the run is called '%.60s', which " RULE, next->name,
+                         now->name);
     if (now->seed != next->seed)
-        return refuse_in(next, place_of(root, "seed"), err, "seed: %" PRIu64 "; the run has %" PRIu64 ", which " RULE,
-                         next->seed, now->seed);
+        return refuse_in(next, place_of(root, "seed"), err,
+                         "seed: %" PRIu64 "; the run has %" PRIu64 ", which " RULE, next->seed,
+                         now->seed);
     if (now->virtual_clock != next->virtual_clock)
-        return refuse_in(next, place_of(root, "clock"), err, "clock: %s; the run has the %s one, which " RULE,
+        return refuse_in(next, place_of(root, "clock"), err,
+                         "clock: %s; the run has the %s one, which " RULE,
                          clocks[next->virtual_clock], clocks[now->virtual_clock]);
     if (now->until != next->until)
-        return refuse_in(next, place_of(root, "until"), err, "until: %.3f s; the run has %.3f s, which " RULE,
+        return refuse_in(next, place_of(root, "until"), err,
+                         "until: %.3f s; the run has %.3f s, which " RULE,
                          (double)next->until * 1e-9, (double)now->until * 1e-9);
     bool same = now->num_plugins == next->num_plugins;
     for (size_t i = 0; same && i < now->num_plugins; i++)
         same = strcmp(now->plugins[i], next->plugins[i]) == 0;
-    return same ? EXO_OK : refuse_in(next, place_of(root, "plugins"), err, "plugins: the run has others, which " RULE);
+    return same ? EXO_OK
+                : refuse_in(next, place_of(root, "plugins"), err,
+                            "plugins: the run has others, which " RULE);
 }
 
 static bool
@@ -150,11 +164,12 @@ same_compute(const exo_actor_spec *a, const exo_actor_spec *b)
 {
     bool same = a->num_compute == b->num_compute;
     for (size_t i = 0; same && i < a->num_compute; i++)
-        same = strcmp(a->compute[i].phase, b->compute[i].phase) == 0 && a->compute[i].cost == b->compute[i].cost;
+        same = strcmp(a->compute[i].phase, b->compute[i].phase) == 0 &&
+               a->compute[i].cost == b->compute[i].cost;
     return same;
 }
 
-/* The key of an actor that differs; NULL: none but, perhaps, its config. */
+/* The first key of an actor that differs, except for its config; NULL: none. */
 static const char *
 other_key(const exo_actor_spec *x, const exo_actor_spec *y)
 {
@@ -172,9 +187,10 @@ other_key(const exo_actor_spec *x, const exo_actor_spec *y)
     return same_compute(x, y) ? NULL : "compute";
 }
 
-/* A job's nodes are one actor: what their config says stands at the top of the job. */
+/* The nodes of a job are one actor, whose config is the top level of the job's file. */
 static exo_status
-check_actor(const exo_graph_spec *next, const exo_actor_spec *x, const exo_actor_spec *y, bool job, exo_err *err)
+check_actor(const exo_graph_spec *next, const exo_actor_spec *x, const exo_actor_spec *y, bool job,
+            exo_err *err)
 {
     char path[128];
     const char *key = other_key(x, y);
@@ -197,8 +213,10 @@ check_actors(const exo_graph_spec *now, const exo_graph_spec *next, bool job, ex
     for (size_t a = 0; a < next->num_actors; a++)
         if (a >= now->num_actors || strcmp(now->actors[a].name, next->actors[a].name) != 0)
             return refuse_in(next, next->actors[a].node, err,
-                             "actors: '%s' is not where the run has %s; its actors cannot change while it goes on",
-                             next->actors[a].name, a < now->num_actors ? now->actors[a].name : "no more");
+                             "actors: '%s' is not where the run has %s; its actors cannot change "
+                             "while it goes on",
+                             next->actors[a].name,
+                             a < now->num_actors ? now->actors[a].name : "no more");
     if (now->num_actors != next->num_actors)
         return refuse_in(next, actors, err, "actors: '%s' is missing; the run has it, which " RULE,
                          now->actors[next->num_actors].name);
@@ -208,43 +226,51 @@ check_actors(const exo_graph_spec *now, const exo_graph_spec *next, bool job, ex
     return st;
 }
 
-/* Rates and latencies can change; which hosts there are, and how fast they compute, cannot. */
+/* Rates and latencies may change. The set of hosts, their speeds and their resources may not. */
 static exo_status
 check_hosts(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
 {
     exo_config *hosts = place_of(next->root, "hosts");
     if (now->num_hosts != next->num_hosts)
-        return refuse_in(next, hosts, err, "hosts: %zu; the run has %zu, which " RULE, next->num_hosts, now->num_hosts);
+        return refuse_in(next, hosts, err, "hosts: %zu; the run has %zu, which " RULE,
+                         next->num_hosts, now->num_hosts);
     for (size_t g = 0; g < next->num_host_groups; g++) {
         const exo_host_group *group = &next->host_groups[g];
         const exo_config *place = group->node ? group->node : hosts;
         for (uint32_t h = group->first; h < group->first + group->count; h++) {
             const exo_emulated_host *x = &now->hosts[h], *y = &next->hosts[h];
             if (strcmp(x->spec.name, y->spec.name) != 0)
-                return refuse_in(next, place, err, "hosts: '%s'; the run has '%s' in its place, which " RULE,
+                return refuse_in(next, place, err,
+                                 "hosts: '%s'; the run has '%s' in its place, which " RULE,
                                  y->spec.name, x->spec.name);
             if (x->speed != y->speed)
-                return refuse_in(next, place, err, "hosts.%s.speed: %g; the run has %g, which " RULE, group->name,
+                return refuse_in(next, place, err,
+                                 "hosts.%s.speed: %g; the run has %g, which " RULE, group->name,
                                  y->speed, x->speed);
             if (!same_resources(x->resources, x->num_resources, y->resources, y->num_resources))
-                return refuse_in(next, place, err, "hosts.%s.resources: the run has others, which " RULE, group->name);
+                return refuse_in(next, place, err,
+                                 "hosts.%s.resources: the run has others, which " RULE,
+                                 group->name);
         }
     }
     if (!now->emulated && next->emulated)
         return refuse_in(next,
-                         next->root && exo_config_has(next->root, "links") ? place_of(next->root, "links") : hosts, err,
-                         "the graph runs without links: they cannot be added while it does");
+                         next->root && exo_config_has(next->root, "links")
+                             ? place_of(next->root, "links")
+                             : hosts,
+                         err, "the graph runs without links: they cannot be added while it does");
     return EXO_OK;
 }
 
-/* --- Edges ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Edges ------------------------------------------------------------------------------------ */
 
 static bool
 same_but_codec(const exo_edge_spec *a, const exo_edge_spec *b)
 {
     return a->from == b->from && a->to == b->to && strcmp(a->carries, b->carries) == 0 &&
-           strcmp(a->name, b->name) == 0 && a->route == b->route && a->idle_senders == b->idle_senders &&
-           a->capacity == b->capacity && a->on_full == b->on_full && a->every == b->every && a->delay == b->delay &&
+           strcmp(a->name, b->name) == 0 && a->route == b->route &&
+           a->idle_senders == b->idle_senders && a->capacity == b->capacity &&
+           a->on_full == b->on_full && a->every == b->every && a->delay == b->delay &&
            a->deadline == b->deadline && (a->link < 0) == (b->link < 0);
 }
 
@@ -273,17 +299,19 @@ check_collectives(const exo_graph_spec *now, const exo_graph_spec *next, bool re
             continue;
         const exo_edge_spec *other = find_collective(next, edge);
         if (!other)
-            return refuse_in(next, place_of(next->root, "edges"), err,
-                             "edge '%s' is missing: it is a collective, and cannot go while the graph runs",
-                             edge->name);
+            return refuse_in(
+                next, place_of(next->root, "edges"), err,
+                "edge '%s' is missing: it is a collective, and cannot go while the graph runs",
+                edge->name);
         if (!(recode ? same_but_codec(edge, other) : exo_graph_is_same_edge(edge, other)))
             return refuse_in(next, other->node, err,
-                             "edge '%s' is a collective: while it runs only its %slinks can change", edge->name,
-                             recode ? "codec and its " : "");
+                             "edge '%s' is a collective: while it runs only its %slinks can change",
+                             edge->name, recode ? "codec and its " : "");
     }
     for (size_t e = 0; e < next->num_edges; e++)
         if (next->edges[e].route == EXO_ROUTE_ALL_REDUCE && !find_collective(now, &next->edges[e]))
-            return refuse_in(next, next->edges[e].node, err, "a collective cannot be added to a graph that runs");
+            return refuse_in(next, next->edges[e].node, err,
+                             "a collective cannot be added to a graph that runs");
     return EXO_OK;
 }
 

@@ -1,5 +1,5 @@
-/* What a whole graph must be, beyond what its values are by themselves. Each mistake is named with its place and with what to do. No state.
- * Read next: check_cycles.c. */
+/* The checks of a whole graph, beyond those of single values. Each error has its place and a
+ * remedy. No state. Read next: check_cycles.c, prove.h. */
 #include "graph/spec_impl.h"
 
 #include <inttypes.h>
@@ -13,12 +13,12 @@
 
 enum {
     ORDER_TEXT = 2048,
-    EFFORT = 4000 /* states that are tried before a graph is read */
+    EFFORT = 4000 /* states of the graph that the check tries at most */
 };
 
-/* --- Classes -------------------------------------------------------------------------------------------------------------------- */
+/* --- Classes ---------------------------------------------------------------------------------- */
 
-/* The order that the class declares for these options. */
+/* Reads the order of port use that the class declares for these options. */
 static exo_status
 read_order(const exo_graph_spec *spec, exo_actor_spec *actor, const void *self, exo_err *err)
 {
@@ -35,7 +35,7 @@ read_order(const exo_graph_spec *spec, exo_actor_spec *actor, const void *self, 
     return st;
 }
 
-/* Lets the class read its options, on no actor. */
+/* Calls the class's init without an actor, so that it checks its options. */
 static exo_status
 check_options(const exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
 {
@@ -74,35 +74,39 @@ check_required_ports(const exo_graph_spec *spec, uint32_t index, exo_err *err)
         if (!found)
             return exo_config_fail(
                 actor->node, err,
-                "actor '%s': the %s '%s' of class '%s' needs an edge: {from: %s, to: %s, carries: %s}", actor->name,
-                kinds[port->direction], port->name, actor->class->name,
+                "actor '%s': the %s '%s' of class '%s' needs an edge: {from: %s, to: %s, carries: "
+                "%s}",
+                actor->name, kinds[port->direction], port->name, actor->class->name,
                 port->direction == EXO_PORT_INPUT ? "..." : actor->name,
                 port->direction == EXO_PORT_OUTPUT ? "..." : actor->name, port->name);
     }
     return EXO_OK;
 }
 
-/* --- Edges ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Edges ------------------------------------------------------------------------------------ */
 
 static exo_status
 check_duplicates(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_err *err)
 {
     char where[256];
     for (const exo_edge_spec *other = spec->edges; other < edge; other++) {
-        bool same = other->from == edge->from && other->to == edge->to && strcmp(other->carries, edge->carries) == 0;
+        bool same = other->from == edge->from && other->to == edge->to &&
+                    strcmp(other->carries, edge->carries) == 0;
         if (!same && strcmp(other->name, edge->name) != 0)
             continue;
         exo_config_where(other->node, where, sizeof where);
         if (same)
-            return exo_config_fail(edge->node, err,
-                                   "there is already an edge from '%s' to '%s' that carries '%s', in %s",
-                                   spec->actors[edge->from].name, spec->actors[edge->to].name, edge->carries, where);
-        return exo_config_fail(edge->node, err, "there is already an edge called '%s', in %s", edge->name, where);
+            return exo_config_fail(
+                edge->node, err,
+                "there is already an edge from '%s' to '%s' that carries '%s', in %s",
+                spec->actors[edge->from].name, spec->actors[edge->to].name, edge->carries, where);
+        return exo_config_fail(edge->node, err, "there is already an edge called '%s', in %s",
+                               edge->name, where);
     }
     return EXO_OK;
 }
 
-/* The node under `key`, or the edge itself: where a message points. */
+/* The node under `key`, or else the edge's: the position of an error. */
 static exo_config *
 part_of(const exo_edge_spec *edge, const char *key)
 {
@@ -118,36 +122,44 @@ check_route(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_err *err)
     exo_config *at = part_of(edge, "route");
     bool collective = edge->output->direction == EXO_PORT_COLLECTIVE;
     if (edge->route == EXO_ROUTE_ALL_REDUCE && edge->from != edge->to)
-        return exo_config_fail(at, err,
-                               "route all_reduce is among the actors of one name: from and to must be the same");
+        return exo_config_fail(
+            at, err,
+            "route all_reduce is among the actors of one name: from and to must be the same");
     if (edge->route == EXO_ROUTE_ALL_REDUCE && !collective)
-        return exo_config_fail(at, err, "route all_reduce needs a collective; '%s' of class '%s' is an output",
-                               edge->carries, from->class->name);
+        return exo_config_fail(
+            at, err, "route all_reduce needs a collective; '%s' of class '%s' is an output",
+            edge->carries, from->class->name);
     if (edge->route != EXO_ROUTE_ALL_REDUCE && collective)
-        return exo_config_fail(at, err, "'%s' of class '%s' is a collective: its route is all_reduce, not %s",
-                               edge->carries, from->class->name, route);
+        return exo_config_fail(
+            at, err, "'%s' of class '%s' is a collective: its route is all_reduce, not %s",
+            edge->carries, from->class->name, route);
     if (edge->idle_senders && edge->route != EXO_ROUTE_MODULO)
-        return exo_config_fail(part_of(edge, "idle_senders"), err, "idle_senders is for the route modulo, not for %s",
-                               route);
+        return exo_config_fail(part_of(edge, "idle_senders"), err,
+                               "idle_senders is for the route modulo, not for %s", route);
     if (edge->route == EXO_ROUTE_ALL_REDUCE)
         return EXO_OK;
     if (edge->route == EXO_ROUTE_GOSSIP && to->count < 2)
-        return exo_config_fail(at, err, "route gossip needs at least 2 of '%s' to choose from; there is 1", to->name);
+        return exo_config_fail(
+            at, err, "route gossip needs at least 2 of '%s' to choose from; there is 1", to->name);
     if (edge->from != edge->to) {
         if (edge->route == EXO_ROUTE_ONE && to->count != 1 && to->count != from->count)
-            return exo_config_fail(at, err,
-                                   "route one needs one target, or as many as there are senders: there are %" PRIu32
-                                   " of '%s' and %" PRIu32 " of '%s'; round_robin and modulo fit any",
-                                   from->count, from->name, to->count, to->name);
+            return exo_config_fail(
+                at, err,
+                "route one needs one target, or as many as there are senders: there are %" PRIu32
+                " of '%s' and %" PRIu32 " of '%s'; round_robin and modulo fit any",
+                from->count, from->name, to->count, to->name);
         return EXO_OK;
     }
-    if (edge->route == EXO_ROUTE_ONE || edge->route == EXO_ROUTE_HASH || edge->route == EXO_ROUTE_MODULO)
+    if (edge->route == EXO_ROUTE_ONE || edge->route == EXO_ROUTE_HASH ||
+        edge->route == EXO_ROUTE_MODULO)
         return exo_config_fail(at, err,
-                               "route %s would lead from an actor to itself; among actors of one name use round_robin, "
+                               "route %s would lead from an actor to itself; among actors of one "
+                               "name use round_robin, "
                                "broadcast, least_loaded or gossip",
                                route);
     if (to->count < 2)
-        return exo_config_fail(at, err, "'%s' is one actor, which cannot send to itself: give it a count", to->name);
+        return exo_config_fail(
+            at, err, "'%s' is one actor, which cannot send to itself: give it a count", to->name);
     return EXO_OK;
 }
 
@@ -157,7 +169,8 @@ check_buffer(const exo_edge_spec *edge, exo_err *err)
     exo_config *buffer = part_of(edge, "buffer");
     if (edge->on_full == EXO_FULL_LATEST && edge->capacity != 1)
         return exo_config_fail(exo_config_get(buffer, "capacity"), err,
-                               "on_full: latest keeps one item: capacity must be 1, got %" PRIu32, edge->capacity);
+                               "on_full: latest keeps one item: capacity must be 1, got %" PRIu32,
+                               edge->capacity);
     if (edge->every > 1 && edge->on_full == EXO_FULL_FAIL)
         return exo_config_fail(buffer, err,
                                "on_full: fail is for who must not lose an item, but every: %" PRIu64
@@ -166,7 +179,7 @@ check_buffer(const exo_edge_spec *edge, exo_err *err)
     return EXO_OK;
 }
 
-/* --- Resources ------------------------------------------------------------------------------------------------------------------ */
+/* --- Resources -------------------------------------------------------------------------------- */
 
 static const exo_resource *
 find_resource(const exo_resource *resources, size_t count, const char *name)
@@ -177,10 +190,11 @@ find_resource(const exo_resource *resources, size_t count, const char *name)
     return NULL;
 }
 
-/* What the actors on each host need together of one resource, against what the host has. The first who asks for it is `first`. `needs`
- * (num_hosts) is zero before and after. */
+/* Compares the needs of all actors on a host for one resource with the host's amount. `first`: the
+ * first actor that needs it. needs (num_hosts) is zero before and after. */
 static exo_status
-check_resource(const exo_graph_spec *spec, uint32_t first, const char *name, double *needs, exo_err *err)
+check_resource(const exo_graph_spec *spec, uint32_t first, const char *name, double *needs,
+               exo_err *err)
 {
     exo_status st = EXO_OK;
     for (uint32_t a = first; a < spec->num_actors; a++) {
@@ -208,7 +222,7 @@ check_resource(const exo_graph_spec *spec, uint32_t first, const char *name, dou
     return st;
 }
 
-/* Has an actor before `index` asked for it? */
+/* True: an actor before `index` needs the resource, so it was checked. */
 static bool
 was_checked(const exo_graph_spec *spec, uint32_t index, const char *name)
 {
@@ -237,7 +251,8 @@ check_resources(const exo_graph_spec *spec, exo_err *err)
     return st;
 }
 
-/* What stalls in any case is refused; of what is not proven `exogym graph check` warns. */
+/* Refuses a graph that stalls in every order of steps. For a graph that is not proven sound,
+ * `exogym graph check` prints a warning. */
 static exo_status
 check_stalls(exo_graph_spec *spec, exo_err *err)
 {

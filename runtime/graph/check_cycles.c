@@ -1,5 +1,6 @@
-/* Cycles in which everybody can wait for everybody: every edge of it blocks its sender when it is full and its receiver until something
- * comes, and nobody begins. No state outlives a call. */
+/* Finds cycles in which all actors can wait for each other: every edge of the cycle blocks its
+ * sender when it is full, and its receiver until an item comes, and no edge begins with items. No
+ * state outlives a call. */
 #include "graph/spec_impl.h"
 
 #include <stdio.h>
@@ -7,11 +8,13 @@
 
 #include <exogym/memory.h>
 
-/* A search in depth. `path` are the edges from its beginning to where it stands, an edge for each actor name at most. */
+/* A depth-first search. `path` has the edges from the start to the present actor, at most one for
+ * each actor name. */
 struct search {
     const exo_graph_spec *spec;
     const exo_edge_spec **path;
-    size_t *next; /* (length of the path + 1) the edge that is tried next, at each actor of the path */
+    /* (length of the path + 1) the next edge to try at each actor of the path */
+    size_t *next;
     unsigned char *seen;
     size_t length;
 };
@@ -24,8 +27,8 @@ enum {
 static bool
 can_wait(const exo_edge_spec *edge)
 {
-    return edge->output->direction == EXO_PORT_OUTPUT && edge->on_full == EXO_FULL_BLOCK && edge->input->blocking &&
-           !edge->output->initial;
+    return edge->output->direction == EXO_PORT_OUTPUT && edge->on_full == EXO_FULL_BLOCK &&
+           edge->input->blocking && !edge->output->initial;
 }
 
 static exo_status
@@ -45,7 +48,8 @@ fail_cycle(const struct search *s, uint32_t at, exo_err *err)
             ? exo_fail(err, EXO_NOMEM, "%s: out of memory", s->spec->source)
             : exo_config_fail(
                   s->path[first]->node, err,
-                  "these can wait for each other for ever: %.150s (edges %.150s); let one of the edges drop "
+                  "these can wait for each other for ever: %.150s (edges %.150s); let one of the "
+                  "edges drop "
                   "(buffer: {on_full: latest}), or end at an actor that sends before it waits",
                   actors.data, edges.data);
     exo_free(actors.data);
@@ -53,7 +57,7 @@ fail_cycle(const struct search *s, uint32_t at, exo_err *err)
     return st;
 }
 
-/* Everything that can be reached from `start`. */
+/* Searches all actors that can be reached from `start`. */
 static exo_status
 search_from(struct search *s, uint32_t start, exo_err *err)
 {
@@ -93,7 +97,9 @@ exo_graph_check_cycles(const exo_graph_spec *spec, exo_err *err)
                        .path = exo_calloc(n + 1, sizeof *s.path),
                        .next = exo_calloc(n + 2, sizeof *s.next),
                        .seen = exo_calloc(n + 1, sizeof *s.seen)};
-    exo_status st = s.path && s.next && s.seen ? EXO_OK : exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+    exo_status st = s.path && s.next && s.seen
+                        ? EXO_OK
+                        : exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
     for (uint32_t i = 0; st == EXO_OK && i < n; i++)
         if (!s.seen[i])
             st = search_from(&s, i, err);

@@ -1,4 +1,5 @@
-/* The graph classes by name: those of the library, which builtins/ names, then those that programs and plugins register. */
+/* The graph classes by name: those of the library, which builtins/ lists, and those that programs
+ * and plugins register. State: the registry, with a lock of its own. */
 #include "graph/builtin.h"
 
 #include <string.h>
@@ -24,17 +25,19 @@ exo_graph_class_get(const exo_graph_class **out, const char *name, exo_err *err)
     return *out ? EXO_OK : exo_registry_unknown(&exo_graph_class_registry, name, err);
 }
 
-/* Ports that a graph could not tell apart, or that have no name. */
+/* Refuses ports without a name or type, and two ports of the same name and direction. */
 static exo_status
 check_ports(const exo_graph_class *c, exo_err *err)
 {
     for (size_t i = 0; i < c->num_ports; i++) {
         if (!c->ports[i].name || !*c->ports[i].name || !c->ports[i].type)
-            return exo_fail(err, EXO_INVAL, "graph class '%s': a port needs a name and a type", c->name);
+            return exo_fail(err, EXO_INVAL, "graph class '%s': a port needs a name and a type",
+                            c->name);
         for (size_t k = 0; k < i; k++)
-            if (c->ports[i].direction == c->ports[k].direction && strcmp(c->ports[i].name, c->ports[k].name) == 0)
-                return exo_fail(err, EXO_INVAL, "graph class '%s': two ports '%s' of one direction", c->name,
-                                c->ports[i].name);
+            if (c->ports[i].direction == c->ports[k].direction &&
+                strcmp(c->ports[i].name, c->ports[k].name) == 0)
+                return exo_fail(err, EXO_INVAL, "graph class '%s': two ports '%s' of one direction",
+                                c->name, c->ports[i].name);
     }
     return EXO_OK;
 }

@@ -1,5 +1,5 @@
-/* From a graph's file to the document that is read: other files, presets, overrides, variables, in this order. No state. Read next:
- * spec.c. */
+/* From a graph's file to the document that spec.c reads: merges included files, then applies
+ * presets, overrides and variables, in this order. No state. Read next: spec.c. */
 #include "graph/spec_impl.h"
 
 #include <limits.h>
@@ -8,7 +8,7 @@
 
 #include <exogym/memory.h>
 
-/* What files may share; each is a mapping by name, but for two lists. */
+/* The sections that files may share: mappings by name, except for two lists. */
 static const struct section {
     const char *key, *what;
     bool list;
@@ -24,9 +24,11 @@ enum {
 
 struct includes {
     exo_config_doc *doc;
-    exo_config *merged[NUM_SECTIONS]; /* NULL: none so far */
-    char *files[MAX_FILES];           /* resolved paths, of those that are being read and that were */
-    bool open[MAX_FILES];             /* being read: named again, it is a ring                      */
+    exo_config *merged[NUM_SECTIONS]; /* NULL: no file had it yet */
+    /* resolved paths of all files so far */
+    char *files[MAX_FILES];
+    /* the file is being read; including it again is a cycle */
+    bool open[MAX_FILES];
     size_t num_files;
     exo_err *err;
 };
@@ -42,7 +44,8 @@ read_include(struct includes *in, exo_config *item)
     if (!name || !*name)
         return exo_config_fail(item, in->err, "include: expected the path of a file");
     if (strstr(name, "${"))
-        return exo_config_fail(item, in->err, "include: '%.60s': variables are not known here yet", name);
+        return exo_config_fail(item, in->err, "include: '%.60s': variables are not known here yet",
+                               name);
     char *path = exo_config_relative(item, name);
     exo_status st = path ? EXO_OK : exo_fail(in->err, EXO_NOMEM, "out of memory");
     if (st == EXO_OK && !realpath(path, real))
@@ -51,9 +54,10 @@ read_include(struct includes *in, exo_config *item)
         if (strcmp(in->files[i], real) != 0)
             continue;
         if (in->open[i])
-            st = exo_config_fail(item, in->err, "include: '%s' includes itself, or a file that does", name);
+            st = exo_config_fail(item, in->err,
+                                 "include: '%s' includes itself, or a file that does", name);
         exo_free(path);
-        return st; /* twice is once */
+        return st; /* a file that is included twice counts once */
     }
     if (st == EXO_OK && in->num_files == MAX_FILES)
         st = exo_config_fail(item, in->err, "include: more than %d files", MAX_FILES);
@@ -76,7 +80,7 @@ read_include(struct includes *in, exo_config *item)
     return st;
 }
 
-/* What the document's own file shares goes last. */
+/* Merges the sections of the document's own file, which come last. */
 static exo_status
 merge_sections(struct includes *in, exo_config *root)
 {
@@ -109,7 +113,8 @@ merge_file(struct includes *in, exo_config *root)
 {
     uint64_t version = 0;
     if (!exo_config_is_map(root))
-        return exo_config_fail(root, in->err, "an included file is a mapping: actors, edges, hosts, links, variables");
+        return exo_config_fail(
+            root, in->err, "an included file is a mapping: actors, edges, hosts, links, variables");
     exo_status st = exo_config_u64(root, "exogym", 1, 1, 1, &version, in->err);
     if (st == EXO_OK)
         st = merge_includes(in, root);
@@ -143,7 +148,7 @@ include(exo_config_doc *doc, exo_config *root, exo_err *err)
     return st;
 }
 
-/* Nothing may be read for a text from elsewhere. */
+/* Refuses keys that would make a text from another process read files. */
 static exo_status
 refuse_files(exo_config *root, exo_err *err)
 {
@@ -161,7 +166,8 @@ exo_graph_prepare(exo_config_doc *doc, const exo_graph_opts *opts, exo_err *err)
 {
     exo_config *root = exo_config_root(doc);
     if (!exo_config_is_map(root))
-        return exo_config_fail(root, err, "a graph is a mapping: actors, edges, hosts, links (docs/graph.md)");
+        return exo_config_fail(root, err,
+                               "a graph is a mapping: actors, edges, hosts, links (docs/graph.md)");
     if (opts->literal)
         return EXO_OK;
     exo_status st = opts->closed ? refuse_files(root, err) : EXO_OK;

@@ -1,4 +1,5 @@
-/* A graph for graphviz: a box for the actors of a name, within their hosts where it names hosts, and an arrow for each edge. No state. */
+/* Draws a graph for graphviz: a box for the actors of each name, inside a box of their hosts if the
+ * graph names hosts, and an arrow for each edge. No state. */
 #include "graph/spec.h"
 
 #include <inttypes.h>
@@ -17,14 +18,15 @@ add_escaped(exo_text *text, const char *word)
         exo_text_add(text, *word == '"' || *word == '\\' ? "\\%c" : "%c", *word);
 }
 
-/* The group that all hosts of an actor belong to, or -1. */
+/* The group of hosts that all actors of the name are on; -1: several groups. */
 static int
 group_of(const exo_graph_spec *spec, const exo_actor_spec *actor)
 {
     for (size_t g = 0; spec->has_hosts && g < spec->num_host_groups; g++) {
         const exo_host_group *group = &spec->host_groups[g];
         uint32_t i = 0;
-        while (i < actor->count && actor->hosts[i] >= group->first && actor->hosts[i] - group->first < group->count)
+        while (i < actor->count && actor->hosts[i] >= group->first &&
+               actor->hosts[i] - group->first < group->count)
             i++;
         if (i == actor->count)
             return (int)g;
@@ -43,13 +45,14 @@ add_actor(exo_text *t, const exo_actor_spec *actor)
     exo_text_add(t, "\"];\n");
 }
 
-/* "20 Mbit/s up, 100 Mbit/s down"; nothing where there are no limits. */
+/* Adds "20 Mbit/s up, 100 Mbit/s down"; nothing for hosts without limits. */
 static void
 add_rates(exo_text *t, const exo_host_spec *host)
 {
     char up[EXO_UNIT_TEXT], down[EXO_UNIT_TEXT];
     if (isfinite(host->up) || isfinite(host->down))
-        exo_text_add(t, "\\n%s up, %s down", exo_unit_rate(host->up, up), exo_unit_rate(host->down, down));
+        exo_text_add(t, "\\n%s up, %s down", exo_unit_rate(host->up, up),
+                     exo_unit_rate(host->down, down));
 }
 
 static void
@@ -69,7 +72,7 @@ add_hosts(exo_text *t, const exo_graph_spec *spec)
     }
 }
 
-/* What the edge passes over, from its first sender to its first other target. */
+/* Adds the edge's link, from its first sender to a target on another host if there is one. */
 static void
 add_link(exo_text *t, const exo_graph_spec *spec, const exo_edge_spec *edge)
 {
@@ -84,13 +87,15 @@ add_link(exo_text *t, const exo_graph_spec *spec, const exo_edge_spec *edge)
     if (isfinite(link->bandwidth))
         exo_text_add(t, "\\n%s", exo_unit_rate(link->bandwidth, text));
     if (link->latency > 0)
-        exo_text_add(t, "%s%s", isfinite(link->bandwidth) ? ", " : "\\n", exo_unit_time(link->latency, text));
+        exo_text_add(t, "%s%s", isfinite(link->bandwidth) ? ", " : "\\n",
+                     exo_unit_time(link->latency, text));
 }
 
 static void
 add_edge(exo_text *t, const exo_graph_spec *spec, const exo_edge_spec *edge)
 {
-    exo_text_add(t, "  \"%s\" -> \"%s\" [label=\"", spec->actors[edge->from].name, spec->actors[edge->to].name);
+    exo_text_add(t, "  \"%s\" -> \"%s\" [label=\"", spec->actors[edge->from].name,
+                 spec->actors[edge->to].name);
     add_escaped(t, edge->carries);
     exo_text_add(t, "\\n%s", exo_route_names[edge->route]);
     if (edge->every > 1)
@@ -110,7 +115,8 @@ exo_graph_dot(const exo_graph_spec *spec, char **out, exo_err *err)
 {
     exo_text t = {0};
     exo_text_add(&t,
-                 "digraph \"%s\" {\n  rankdir=LR;\n  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n"
+                 "digraph \"%s\" {\n  rankdir=LR;\n  node [shape=box, style=rounded, "
+                 "fontname=\"sans-serif\"];\n"
                  "  edge [fontname=\"sans-serif\", fontsize=10];\n",
                  spec->name);
     if (spec->has_hosts)

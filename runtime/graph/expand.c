@@ -1,4 +1,4 @@
-/* A graph as YAML with every default written out. No state. */
+/* Writes a graph as YAML with every default written out. No state. */
 #include "graph/spec.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@ struct writer {
     exo_err *err;
 };
 
-/* YAML in which "${" shall be no variable. */
+/* Adds YAML in which "${" is to stay as it is: writes "$${". */
 static void
 add_literal(exo_text *text, const char *yaml)
 {
@@ -75,8 +75,9 @@ add_resources(exo_text *text, const exo_resource *resources, size_t count)
     for (size_t i = 0; i < count; i++) {
         add_word(text, i ? ", " : "", resources[i].name, ": ");
         exo_text_add(text, "%s",
-                     strcmp(resources[i].name, "memory") == 0 ? exo_unit_bytes(resources[i].amount, amount)
-                                                              : exo_unit_number(resources[i].amount, amount));
+                     strcmp(resources[i].name, "memory") == 0
+                         ? exo_unit_bytes(resources[i].amount, amount)
+                         : exo_unit_number(resources[i].amount, amount));
     }
     exo_text_add(text, "}\n");
 }
@@ -102,7 +103,8 @@ add_top(struct writer *w)
     exo_text *t = &w->text;
     exo_text_add(t, "exogym: 1\n");
     add_word(t, "name: ", s->name, "\n");
-    exo_text_add(t, "seed: %" PRIu64 "\nclock: %s\n", s->seed, s->virtual_clock ? "virtual" : "real");
+    exo_text_add(t, "seed: %" PRIu64 "\nclock: %s\n", s->seed,
+                 s->virtual_clock ? "virtual" : "real");
     add_time(t, "until: ", s->until);
     exo_text_add(t, "\nplugins: [");
     for (size_t i = 0; i < s->num_plugins; i++) {
@@ -142,7 +144,7 @@ add_restart(exo_text *t, const exo_restart_rule *rule)
 {
     static const char *const names[] = {"never", "on_failure", "always"};
     exo_text_add(t, "    restart: {when: %s", names[rule->when]);
-    if (rule->when != EXO_RESTART_NEVER) { /* the others say nothing without it */
+    if (rule->when != EXO_RESTART_NEVER) { /* without a rule, the other keys have no effect */
         exo_text_add(t, ", max: %" PRIu32, rule->max);
         add_time(t, ", within: ", rule->within);
         add_time(t, ", backoff: ", rule->backoff);
@@ -167,7 +169,7 @@ add_actor(struct writer *w, const exo_actor_spec *actor)
     }
     add_resources(t, actor->resources, actor->num_resources);
     add_restart(t, &actor->restart);
-    exo_text_add(t, "    compute: {"); /* what is not declared is measured */
+    exo_text_add(t, "    compute: {"); /* only declared costs; the others are measured */
     for (size_t i = 0; i < actor->num_compute; i++) {
         if (actor->compute[i].cost < 0)
             continue;
@@ -193,8 +195,9 @@ add_edge(exo_text *t, const exo_graph_spec *s, const exo_edge_spec *edge)
         exo_text_add(t, "    idle_senders: %s\n", edge->idle_senders ? "true" : "false");
     exo_text_add(t, "    codec: %s\n", edge->codec_text);
     if (edge->route != EXO_ROUTE_ALL_REDUCE) {
-        exo_text_add(t, "    buffer: {capacity: %" PRIu32 ", on_full: %s}\n    every: %" PRIu64 "\n", edge->capacity,
-                     exo_on_full_names[edge->on_full], edge->every);
+        exo_text_add(t,
+                     "    buffer: {capacity: %" PRIu32 ", on_full: %s}\n    every: %" PRIu64 "\n",
+                     edge->capacity, exo_on_full_names[edge->on_full], edge->every);
         add_time(t, "    delay: ", edge->delay);
         exo_text_add(t, "\n");
     }
@@ -223,7 +226,8 @@ add_link(exo_text *t, const exo_graph_spec *s, const exo_named_link *link)
     add_time(t, "\n    latency: ", link->spec.latency);
     add_time(t, "\n    jitter: ", link->spec.jitter);
     add_number(t, "\n    loss: ", link->spec.loss);
-    exo_text_add(t, "\n    transport: %s\n", link->spec.transport == EXO_LINK_IDEAL ? "ideal" : "tcp");
+    exo_text_add(t, "\n    transport: %s\n",
+                 link->spec.transport == EXO_LINK_IDEAL ? "ideal" : "tcp");
     add_schedule(t, link->spec.changes, link->spec.num_changes);
 }
 

@@ -1,5 +1,5 @@
-/* Feedback edges: where a sender may be let in beyond the capacity of a buffer, so that no circle of senders waits (docs/channels.md, rule
- * 2). No state. */
+/* Feedback edges: on these, a sender may exceed the capacity of a buffer, so that no cycle of
+ * senders can wait (docs/channels.md, rule 2). No state. */
 #include "graph/spec.h"
 
 #include <string.h>
@@ -18,15 +18,17 @@ is_initial(const exo_edge_spec *edge)
     return edge->output && edge->output->initial;
 }
 
-/* A search in breadth. */
+/* The memory of a breadth-first search. */
 struct search {
     bool *seen;      /* (num_actors) */
-    uint32_t *queue; /* (num_actors) actors that were reached, in this order */
+    uint32_t *queue; /* (num_actors) reached actors, in the order of the search */
 };
 
-/* Is there a way from actor `from` to `to` over edges that block, initial ones left out if `without_initial`? */
+/* True: a path of blocking edges leads from actor `from` to `to`. without_initial: initial edges
+ * are left out. */
 static bool
-leads_to(const exo_graph_spec *spec, const struct search *s, uint32_t from, uint32_t to, bool without_initial)
+leads_to(const exo_graph_spec *spec, const struct search *s, uint32_t from, uint32_t to,
+         bool without_initial)
 {
     size_t reached = 1;
     memset(s->seen, 0, spec->num_actors * sizeof *s->seen);
@@ -54,7 +56,8 @@ exo_graph_mark_feedback(exo_graph_spec *spec)
         exo_edge_spec *edge = &spec->edges[e];
         if (!blocks(edge))
             continue;
-        if (!search.seen || !search.queue) { /* no memory to find out: more of them than needed do no harm */
+        /* without memory, every edge becomes a feedback edge, which is safe */
+        if (!search.seen || !search.queue) {
             edge->feedback = true;
             continue;
         }

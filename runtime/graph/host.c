@@ -1,4 +1,5 @@
-/* The actor class of graph actors: see host.h. */
+/* The actor class of graph actors: see host.h. Only start and stop write struct host, except for
+ * `stage`; the place has a lock of its own. */
 #include "graph/host.h"
 
 #include <jansson.h>
@@ -22,27 +23,29 @@ enum {
     MAIL_CAPACITY = 1 << 20
 };
 
-/* A class's init reads the graph's document, which belongs to one thread at a time. */
+/* Held during a class's init, which reads the graph's document: a document belongs to one thread at
+ * a time. */
 static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
 
 struct host {
     exo_place *place;
     void *self; /* the class's state */
     bool inited;
-    exo_site *site; /* to be given back: of a worker */
+    exo_site *site; /* in a worker: held, and dropped at the end */
     exo_ref actor;
-    atomic_int
-        stage; /* the run lane moves it on; a message may come from any process of the cluster, before its time or twice */
+    /* Written on the run lane. A method may come from any process of the cluster, too early or
+     * twice; check_stage refuses it. */
+    atomic_int stage;
 };
 
 enum {
     MADE,
     CONNECTED,
     RUN_BEGUN,
-    OVER /* it has run, or could not be connected */
+    OVER /* it has run, or connect has failed */
 };
 
-/* --- Start and stop --------------------------------------------------------------------------------------------------------------- */
+/* --- Start and stop --------------------------------------------------------------------------- */
 
 static void
 host_stop(void *self)
@@ -75,7 +78,8 @@ make_instance(struct host *h, exo_err *err)
     return st;
 }
 
-/* The communicator of a collective: the site's, or one of our own, to which messages may come before it is connected. */
+/* Gets the communicator of a collective from a whole site; in a worker makes one, which takes
+ * messages before it is connected. */
 static exo_status
 make_collective(struct host *h, exo_port_group *g, exo_err *err)
 {
@@ -101,7 +105,8 @@ make_collective(struct host *h, exo_port_group *g, exo_err *err)
 }
 
 static exo_status
-begin(struct host *h, exo_call_context *call, exo_site *site, uint32_t actor, uint32_t index, exo_err *err)
+begin(struct host *h, exo_call_context *call, exo_site *site, uint32_t actor, uint32_t index,
+      exo_err *err)
 {
     h->actor = exo_call_self(call);
     exo_status st = exo_place_new(&h->place, site, actor, index, exo_call_runtime(call), err);
@@ -111,7 +116,7 @@ begin(struct host *h, exo_call_context *call, exo_site *site, uint32_t actor, ui
     if (st == EXO_OK)
         st = make_instance(h, err);
     if (st != EXO_OK)
-        host_stop(h); /* an actor whose start failed is never stopped */
+        host_stop(h); /* the runtime does not call stop after a failed start */
     return st;
 }
 
@@ -121,7 +126,8 @@ local_start(exo_call_context *call, void *self, const exo_payload *args, exo_err
     const exo_host_start *start = exo_local_args_get(args, sizeof *start);
     struct host *h = self;
     if (!start)
-        return exo_fail(err, EXO_INVAL, "start: a graph actor of this process is started with its place");
+        return exo_fail(err, EXO_INVAL,
+                        "start: a graph actor of this process is started with its place");
     exo_status st = begin(h, call, start->site, start->actor, start->index, err);
     if (st != EXO_OK)
         return st;
@@ -132,8 +138,8 @@ local_start(exo_call_context *call, void *self, const exo_payload *args, exo_err
 }
 
 exo_status
-exo_host_start_text(exo_payload *out, const char *space, const char *source, const char *text, uint32_t actor,
-                    uint32_t index, exo_err *err)
+exo_host_start_text(exo_payload *out, const char *space, const char *source, const char *text,
+                    uint32_t actor, uint32_t index, exo_err *err)
 {
     Exo__Train__GraphStart m = EXO__TRAIN__GRAPH_START__INIT;
     m.space = exo_args_text(space);
@@ -145,7 +151,8 @@ exo_host_start_text(exo_payload *out, const char *space, const char *source, con
 }
 
 static exo_status
-start_from_text(exo_call_context *call, struct host *h, const Exo__Train__GraphStart *m, exo_err *err)
+start_from_text(exo_call_context *call, struct host *h, const Exo__Train__GraphStart *m,
+                exo_err *err)
 {
     exo_status st = exo_site_hold(&h->site, m->space, m->source, m->text, err);
     if (st != EXO_OK)
@@ -173,7 +180,7 @@ far_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *
     return st;
 }
 
-/* A call in its turn. */
+/* Fails unless a method comes in its stage. */
 static exo_status
 check_stage(struct host *h, const char *method, int stage, exo_err *err)
 {
@@ -186,9 +193,9 @@ check_stage(struct host *h, const char *method, int stage, exo_err *err)
     return EXO_OK;
 }
 
-/* --- connect ------------------------------------------------------------------------------------------------------------------------ */
+/* --- connect ---------------------------------------------------------------------------------- */
 
-/* Every actor at the other end of a channel of ours, and every member of our collectives. */
+/* Finds the actors at the other ends of all channels, and the members of all collectives. */
 static exo_status
 find_others(struct host *h, exo_ref *actors, exo_err *err)
 {
@@ -221,7 +228,9 @@ join_collective(struct host *h, exo_port_group *g, const exo_ref *actors, exo_er
 {
     exo_place *p = h->place;
     const exo_site *site = p->actor.site;
-    exo_status st = site->whole ? EXO_OK : exo_comm_far_connect(g->comm, actors + site->first[p->spec_index], err);
+    exo_status st = site->whole
+                        ? EXO_OK
+                        : exo_comm_far_connect(g->comm, actors + site->first[p->spec_index], err);
     if (st == EXO_OK)
         st = exo_group_open(&g->group, g->comm, p->actor.index, p->actor.name, err);
     if (st == EXO_OK)
@@ -244,7 +253,8 @@ host_connect(exo_call_context *call, void *self, const void *args, exo_payload *
         return st;
     if (!site->sim) {
         actors = exo_calloc(site->first[site->spec->num_actors] + 1, sizeof *actors);
-        st = actors ? find_others(h, actors, err) : exo_fail(err, EXO_NOMEM, "no memory for a graph");
+        st = actors ? find_others(h, actors, err)
+                    : exo_fail(err, EXO_NOMEM, "no memory for a graph");
     }
     for (size_t i = 0; st == EXO_OK && i < p->spec->class->num_ports; i++)
         if (p->groups[i].edge)
@@ -256,14 +266,15 @@ host_connect(exo_call_context *call, void *self, const void *args, exo_payload *
     return st;
 }
 
-/* --- change -------------------------------------------------------------------------------------------------------------------------- */
+/* --- change ----------------------------------------------------------------------------------- */
 
 _Static_assert((int)EXO_CHANGE_INPUTS == EXO__TRAIN__CHANGE_STEP__INPUTS &&
                    (int)EXO_CHANGE_OUTPUTS == EXO__TRAIN__CHANGE_STEP__OUTPUTS,
                "the same numbers");
 
 exo_status
-exo_host_change_text(exo_payload *out, uint64_t number, exo_change_step step, const char *text, exo_err *err)
+exo_host_change_text(exo_payload *out, uint64_t number, exo_change_step step, const char *text,
+                     exo_err *err)
 {
     Exo__Train__GraphChange m = EXO__TRAIN__GRAPH_CHANGE__INIT;
     m.number = number;
@@ -283,10 +294,13 @@ host_change(exo_call_context *call, void *self, const void *args, exo_payload *r
     (void)reply;
     if (h->stage < CONNECTED)
         return exo_fail(err, EXO_INVAL, "%s: change comes before it is connected", p->actor.name);
-    exo_status st = site->whole ? EXO_OK : exo_site_change_to(site, m->number, site->spec->source, m->text, err);
+    exo_status st = site->whole
+                        ? EXO_OK
+                        : exo_site_change_to(site, m->number, site->spec->source, m->text, err);
     exo_ref *actors = exo_calloc(site->first[site->spec->num_actors] + 1, sizeof *actors);
     if (st == EXO_OK)
-        st = actors ? find_others(h, actors, err) : exo_fail(err, EXO_NOMEM, "no memory for a change");
+        st = actors ? find_others(h, actors, err)
+                    : exo_fail(err, EXO_NOMEM, "no memory for a change");
     if (st == EXO_OK)
         st = m->step == EXO__TRAIN__CHANGE_STEP__INPUTS ? exo_place_change_inputs(p, actors, err)
                                                         : exo_place_change_outputs(p, actors, err);
@@ -294,12 +308,13 @@ host_change(exo_call_context *call, void *self, const void *args, exo_payload *r
     return st == EXO_OK ? st : exo_fail_in(err, st, "change");
 }
 
-/* --- Reports ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Reports ---------------------------------------------------------------------------------- */
 
 static json_t *
 traffic_json(const exo_edge_spec *edge, const exo_traffic *t)
 {
-    return json_pack("{s:s, s:o}", "edge", edge->name, "traffic", exo_traffic_json(t, EXO_TRAFFIC_NUMBERS));
+    return json_pack("{s:s, s:o}", "edge", edge->name, "traffic",
+                     exo_traffic_json(t, EXO_TRAFFIC_NUMBERS));
 }
 
 static json_t *
@@ -308,7 +323,8 @@ edges_json_locked(const exo_place *p)
     json_t *edges = json_array();
     for (size_t i = 0; i < p->spec->class->num_ports; i++) {
         for (uint32_t e = 0; e < p->ports[i].num_edges && !p->groups[i].edge; e++)
-            json_array_append_new(edges, traffic_json(p->ports[i].edges[e]->edge, &p->ports[i].edges[e]->traffic));
+            json_array_append_new(
+                edges, traffic_json(p->ports[i].edges[e]->edge, &p->ports[i].edges[e]->traffic));
         if (p->groups[i].group) {
             const exo_traffic traffic = exo_group_traffic(p->groups[i].group);
             json_array_append_new(edges, traffic_json(p->groups[i].edge, &traffic));
@@ -317,7 +333,7 @@ edges_json_locked(const exo_place *p)
     return edges;
 }
 
-/* phases: only when nobody writes them any more. */
+/* phases: only after run, when the actor's thread no longer writes them. */
 static exo_status
 report(exo_place *p, bool phases, exo_payload *reply, exo_err *err)
 {
@@ -328,12 +344,13 @@ report(exo_place *p, bool phases, exo_payload *reply, exo_err *err)
     pthread_mutex_unlock(&p->lock);
     for (size_t i = 0; phases && i < p->pace.track.num_totals; i++) {
         const exo_span_total *t = &p->pace.track.totals[i];
-        json_array_append_new(times, json_pack("{s:s, s:s, s:I, s:I}", "name", t->name, "kind", kinds[t->kind],
-                                               "time_ns", (json_int_t)t->time, "count", (json_int_t)t->count));
+        json_array_append_new(times, json_pack("{s:s, s:s, s:I, s:I}", "name", t->name, "kind",
+                                               kinds[t->kind], "time_ns", (json_int_t)t->time,
+                                               "count", (json_int_t)t->count));
     }
-    json_t *all =
-        json_pack("{s:s, s:I, s:o, s:o, s:o}", "name", p->actor.name, "time_ns", (json_int_t)(phases ? p->ended_at : 0),
-                  "edges", edges, "phases", times, "meters", exo_meters_json(p->meters));
+    json_t *all = json_pack("{s:s, s:I, s:o, s:o, s:o}", "name", p->actor.name, "time_ns",
+                            (json_int_t)(phases ? p->ended_at : 0), "edges", edges, "phases", times,
+                            "meters", exo_meters_json(p->meters));
     char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
     exo_status st = text ? exo_payload_copy(reply, text, strlen(text) + 1) : EXO_NOMEM;
@@ -351,7 +368,7 @@ host_look(exo_call_context *call, void *self, const void *args, exo_payload *rep
     return report(((struct host *)self)->place, false, reply, err);
 }
 
-/* After run: also one that ended with an error, or was told to end. Nothing leaves any more, so the counts are the last ones. */
+/* The report after any end of run. Nothing more is sent, so the counts are final. */
 static exo_status
 host_report(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
@@ -369,11 +386,11 @@ static exo_status
 host_waits(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
-    return exo_place_look(((struct host *)self)->place, ((const Exo__Train__GraphWaits *)args)->longer_than, reply,
-                          err);
+    return exo_place_look(((struct host *)self)->place,
+                          ((const Exo__Train__GraphWaits *)args)->longer_than, reply, err);
 }
 
-/* --- run ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- run -------------------------------------------------------------------------------------- */
 
 static exo_time
 longest_deadline(const exo_place *p)
@@ -386,7 +403,7 @@ longest_deadline(const exo_place *p)
     return longest;
 }
 
-/* Who cannot go on says so to those who would wait for it in a collective. */
+/* Tells the other members of the actor's collectives that it has failed. */
 static void
 fail_collectives(exo_place *p, const char *cause)
 {
@@ -395,7 +412,8 @@ fail_collectives(exo_place *p, const char *cause)
             exo_comm_fail(p->groups[i].comm, p->actor.index, cause);
 }
 
-/* What ended the place is the end of its actor, whatever the class makes of it: it may have taken it for the end of the run. */
+/* An error of the place is the outcome of the actor, whatever its class returned: the class may
+ * have taken the error for the end of the run. */
 static exo_status
 end_of_place(exo_place *p, exo_status st, exo_err *err)
 {
@@ -429,7 +447,9 @@ host_run(exo_call_context *call, void *self, const void *args, exo_payload *repl
     if (st == EXO_OK || st == EXO_CANCELLED)
         st = end_of_place(p, st, &reason);
     p->ended_at = exo_pace_now(&p->pace);
-    if (st != EXO_OK) { /* before the baton goes to those who wait for it, and time to their deadline */
+    /* While this actor has the baton: without it, time would pass to the deadlines of the members
+     * that wait. */
+    if (st != EXO_OK) {
         if (strncmp(reason.text, p->actor.name, strlen(p->actor.name)) != 0)
             exo_fail_in(&reason, st, "%s", p->actor.name);
         fail_collectives(p, reason.text);
@@ -439,7 +459,7 @@ host_run(exo_call_context *call, void *self, const void *args, exo_payload *repl
     return st == EXO_OK ? report(p, true, reply, err) : exo_fail(err, st, "%s", reason.text);
 }
 
-/* --- Mail --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Mail ------------------------------------------------------------------------------------- */
 
 void
 exo_host_cancel(exo_place *place)
@@ -466,12 +486,14 @@ host_channel(exo_call_context *call, void *self, const void *args, exo_payload *
     (void)args;
     (void)reply;
     exo_call_take_args(call, &message);
-    exo_status st = exo_place_deliver(((struct host *)self)->place, &message, exo_call_node(call), err);
+    exo_status st =
+        exo_place_deliver(((struct host *)self)->place, &message, exo_call_node(call), err);
     return st == EXO_OK ? st : exo_fail_in(err, st, "channel");
 }
 
 static exo_status
-host_collective(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
+host_collective(exo_call_context *call, void *self, const void *args, exo_payload *reply,
+                exo_err *err)
 {
     exo_place *p = ((struct host *)self)->place;
     exo_payload message = {0};
@@ -504,7 +526,8 @@ static const exo_lane_class lanes[] = {
     [CHANGE] = {.name = "change", .blocking = true},
 };
 
-static const exo_field_rule start_rules[] = {{.field = "space", .least = 1}, {.field = "source", .least = 1}};
+static const exo_field_rule start_rules[] = {{.field = "space", .least = 1},
+                                             {.field = "source", .least = 1}};
 static const exo_field_rule change_rules[] = {{.field = "number", .least = 1}};
 static const exo_field_rule waits_rules[] = {{.field = "longer_than", .least = 0}};
 static const exo_field_rule cause_rules[] = {{.field = "cause", .most = EXO_ERR_TEXT}};
@@ -550,15 +573,21 @@ serve(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return exo_protocol_serve(&exo_graph_actor_protocol, call, self, args, reply, err);
 }
 
-/* As in `served`. */
+/* In the order of `served`. */
 static const exo_method methods[] = {
-    {.name = "connect", .lane = RUN, .run = serve},   {.name = "run", .lane = RUN, .run = serve},
-    {.name = "report", .lane = RUN, .run = serve},    {.name = "look", .lane = MAIL, .run = serve},
-    {.name = "waits", .lane = MAIL, .run = serve},    {.name = "cancel", .lane = MAIL, .run = serve},
-    {.name = "channel", .lane = MAIL, .run = serve},  {.name = "collective", .lane = MAIL, .run = serve},
-    {.name = "change", .lane = CHANGE, .run = serve}, {.name = "abandon", .lane = MAIL, .run = serve},
+    {.name = "connect", .lane = RUN, .run = serve},
+    {.name = "run", .lane = RUN, .run = serve},
+    {.name = "report", .lane = RUN, .run = serve},
+    {.name = "look", .lane = MAIL, .run = serve},
+    {.name = "waits", .lane = MAIL, .run = serve},
+    {.name = "cancel", .lane = MAIL, .run = serve},
+    {.name = "channel", .lane = MAIL, .run = serve},
+    {.name = "collective", .lane = MAIL, .run = serve},
+    {.name = "change", .lane = CHANGE, .run = serve},
+    {.name = "abandon", .lane = MAIL, .run = serve},
 };
-_Static_assert(sizeof methods / sizeof *methods == sizeof served / sizeof *served, "each takes what its line says");
+_Static_assert(sizeof methods / sizeof *methods == sizeof served / sizeof *served,
+               "each takes what its line says");
 
 const exo_actor_class exo_graph_actor_class = {.name = "graph_actor",
                                                .state_size = sizeof(struct host),

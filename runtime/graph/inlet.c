@@ -1,5 +1,6 @@
-/* Inlets: how messages come in (place.h). Everything here runs on the mail lane of the actor, one message at a time, or with the baton of
- * the virtual clock: what it decodes waits, ready, when the actor asks for it. */
+/* Inlets: the arrival of messages (place.h). This code runs on the actor's mail lane, one message
+ * at a time, or with the baton of the virtual clock. It decodes items before the actor asks for
+ * them. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 
 #include "graph/place.h"
 
-/* --- Which end is meant -------------------------------------------------------------------------------------------------------------- */
+/* --- Finding the end of a message ------------------------------------------------------------- */
 
 static exo_port_edge *
 find_edge(exo_place *place, uint32_t edge, exo_port_direction direction, exo_port **port)
@@ -37,7 +38,7 @@ find_inlet(exo_place *place, const exo_channel_header *header, exo_port **port)
 {
     exo_port_edge *edge = find_edge(place, header->edge, EXO_PORT_INPUT, port);
     if (edge && header->from < edge->count && edge->inlets[header->from].from == header->from)
-        return &edge->inlets[header->from]; /* where it is if every sender reaches this receiver */
+        return &edge->inlets[header->from]; /* its index if every sender reaches this receiver */
     for (uint32_t i = 0; edge && i < edge->count; i++)
         if (edge->inlets[i].from == header->from)
             return &edge->inlets[i];
@@ -57,9 +58,9 @@ find_outlet(exo_place *place, const exo_channel_header *header)
     return NULL;
 }
 
-/* --- Items --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Items ------------------------------------------------------------------------------------ */
 
-/* Drops the channel's oldest item that waits. */
+/* Drops the channel's oldest item in the port's queue. */
 static void
 drop_oldest_locked(exo_port *port, exo_inlet *in)
 {
@@ -82,13 +83,14 @@ drop_oldest_locked(exo_port *port, exo_inlet *in)
     exo_free(a);
 }
 
-/* docs/channels.md, rules 1 and 2: credits for the room that there is, and, while the actor waits in send, one on a feedback edge whatever
- * room there is. */
+/* docs/channels.md, rules 1 and 2: a credit for each item that has room. While the actor waits in
+ * send, an input on a feedback edge owes one credit even without room. */
 static uint32_t
 credits_owed(const exo_inlet *in)
 {
     if (in->gone || !exo_edge_needs_credits(in->edge))
-        return 0; /* to who has ended, too: what is counted does not depend on who was faster */
+        /* Ended senders get credits, too, so that counts do not depend on the order of threads. */
+        return 0;
     if (in->edge->capacity > in->buffered + in->out)
         return in->edge->capacity - in->buffered - in->out;
     return in->place->sending && in->edge->feedback && in->out == 0 ? 1 : 0;
@@ -120,11 +122,12 @@ exo_place_settle_locked(exo_place *place)
 {
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
-            for (uint32_t k = 0; place->ports[i].edges[e]->inlets && k < place->ports[i].edges[e]->count; k++)
+            for (uint32_t k = 0;
+                 place->ports[i].edges[e]->inlets && k < place->ports[i].edges[e]->count; k++)
                 exo_inlet_settle_locked(&place->ports[i].edges[e]->inlets[k]);
 }
 
-/* Behind everything that is ready no later. */
+/* Inserts an arrival after all that are ready at its time or before. */
 static void
 insert_locked(exo_port *port, exo_arrival *a)
 {
@@ -140,13 +143,14 @@ insert_locked(exo_port *port, exo_arrival *a)
 }
 
 static exo_status
-take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header, const exo_payload *message,
-          exo_err *err)
+take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header,
+          const exo_payload *message, exo_err *err)
 {
     const exo_site *site = place->actor.site;
     exo_item *item = NULL;
     if (in->ended || header->number < in->expected)
-        return exo_fail(err, EXO_INVAL, "item %" PRIu64 " comes after item %" PRIu64, header->number, in->expected);
+        return exo_fail(err, EXO_INVAL, "item %" PRIu64 " comes after item %" PRIu64,
+                        header->number, in->expected);
     exo_status st = exo_item_read(&item, message, header, in->codec, site->spec->seed, err);
     exo_arrival *a = st == EXO_OK ? exo_calloc(1, sizeof *a) : NULL;
     if (st == EXO_OK && !a)
@@ -161,14 +165,16 @@ take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
     pthread_mutex_lock(&place->lock);
     in->expected = header->number + 1;
     bool needs = exo_edge_needs_credits(in->edge);
-    st = needs && in->out == 0 ? exo_fail(err, EXO_INVAL, "item %" PRIu64 " came without a credit", header->number)
-                               : EXO_OK;
-    bool late = st == EXO_OK && port->finished && !in->gone; /* a channel that was opened when the actor had ended */
+    st = needs && in->out == 0
+             ? exo_fail(err, EXO_INVAL, "item %" PRIu64 " came without a credit", header->number)
+             : EXO_OK;
+    /* the channel was opened after the actor had ended */
+    bool late = st == EXO_OK && port->finished && !in->gone;
     if (late) {
         in->gone = true;
         exo_channel_count_locked(in->traffic);
     }
-    if (st != EXO_OK || in->gone) { /* the actor takes nothing any more */
+    if (st != EXO_OK || in->gone) { /* the actor takes no more items */
         pthread_mutex_unlock(&place->lock);
         if (late)
             exo_inlet_tell(in, EXO_CHANNEL_GONE, 0);
@@ -187,20 +193,22 @@ take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
     return EXO_OK;
 }
 
-/* --- Messages ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------------------- */
 
-/* What a receiver says to this sender. */
+/* Handles a receiver's answer: CREDIT or GONE. */
 static exo_status
 take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, exo_err *err)
 {
     exo_status st = EXO_OK;
-    exo_time due = exo_place_now(place) + (place->actor.site->sim || !o->links ? 0 : header->passing);
+    exo_time due =
+        exo_place_now(place) + (place->actor.site->sim || !o->links ? 0 : header->passing);
     pthread_mutex_lock(&place->lock);
     if (header->kind == EXO_CHANNEL_GONE)
         o->gone = true;
     else if (header->number > o->capacity - o->credits - o->credits_coming)
         st = exo_fail(err, EXO_INVAL, "more credits came than were given");
-    for (uint64_t i = 0; st == EXO_OK && header->kind == EXO_CHANNEL_CREDIT && i < header->number; i++)
+    for (uint64_t i = 0; st == EXO_OK && header->kind == EXO_CHANNEL_CREDIT && i < header->number;
+         i++)
         o->credit_due[o->credits_coming++] = due;
     if (st == EXO_OK) {
         exo_outlet_pump_locked(o);
@@ -210,10 +218,10 @@ take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, e
     return st;
 }
 
-/* What a sender says to this receiver. */
+/* Handles a sender's message: DATA or END. */
 static exo_status
-take_sent(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header, const exo_payload *message,
-          exo_err *err)
+take_sent(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header,
+          const exo_payload *message, exo_err *err)
 {
     if (header->kind == EXO_CHANNEL_DATA)
         return take_item(place, port, in, header, message, err);
@@ -239,7 +247,7 @@ exo_place_deliver(exo_place *place, exo_payload *message, uint64_t from, exo_err
         o = find_outlet(place, &header);
     else if (st == EXO_OK)
         in = find_inlet(place, &header, &port);
-    if (!o && !in) { /* of anybody's */
+    if (!o && !in) { /* for no end of this place */
         exo_payload_release(message);
         return exo_fail(err, EXO_INVAL, "%s: %s", place->actor.name,
                         reason.text[0] ? reason.text : "a message for no channel");
@@ -247,10 +255,12 @@ exo_place_deliver(exo_place *place, exo_payload *message, uint64_t from, exo_err
     uint64_t node = o ? o->node : in->node;
     if (from && node && from != node) {
         exo_payload_release(message);
-        return exo_fail(err, EXO_INVAL, "%s: edge %s: a message of another process than the one at its other end",
+        return exo_fail(err, EXO_INVAL,
+                        "%s: edge %s: a message of another process than the one at its other end",
                         place->actor.name, name_of(place, header.edge));
     }
-    st = o ? take_answer(place, o, &header, &reason) : take_sent(place, port, in, &header, message, &reason);
+    st = o ? take_answer(place, o, &header, &reason)
+           : take_sent(place, port, in, &header, message, &reason);
     exo_payload_release(message);
     if (st == EXO_OK)
         return st;

@@ -1,11 +1,11 @@
-/* The emulated network of a graph. No state. */
+/* Makes the emulated network of a graph. No state. */
 #include "graph/spec.h"
 
 #include <math.h>
 
 #include <exogym/memory.h>
 
-/* Where nothing is said: bytes take no time. */
+/* The link between hosts if the graph gives none: it takes no time. */
 static const exo_link_spec instant = {.bandwidth = (double)INFINITY, .transport = EXO_LINK_IDEAL};
 
 static const exo_link_spec *
@@ -28,15 +28,17 @@ exo_graph_link_between(const exo_graph_spec *spec, uint32_t from, uint32_t to)
         if (link->from < 0)
             continue;
         const exo_host_group *a = &spec->host_groups[link->from], *b = &spec->host_groups[link->to];
-        if ((contains(a, from) && contains(b, to)) || (link->both_ways && contains(b, from) && contains(a, to)))
+        if ((contains(a, from) && contains(b, to)) ||
+            (link->both_ways && contains(b, from) && contains(a, to)))
             return &link->spec;
     }
     return fallback_of(spec);
 }
 
-/* Every pair of hosts of two groups. */
+/* Sets the link for every pair of hosts from two groups. */
 static exo_status
-connect(exo_links *links, const exo_host_group *from, const exo_host_group *to, const exo_link_spec *link, exo_err *err)
+connect(exo_links *links, const exo_host_group *from, const exo_host_group *to,
+        const exo_link_spec *link, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (uint32_t i = 0; st == EXO_OK && i < from->count; i++)
@@ -60,7 +62,8 @@ exo_graph_links(const exo_graph_spec *spec, exo_links **out, exo_err *err)
         const exo_named_link *link = &spec->links[i];
         if (link->from < 0)
             continue;
-        const exo_host_group *from = &spec->host_groups[link->from], *to = &spec->host_groups[link->to];
+        const exo_host_group *from = &spec->host_groups[link->from],
+                             *to = &spec->host_groups[link->to];
         st = connect(links, from, to, &link->spec, err);
         if (st == EXO_OK && link->both_ways && link->from != link->to)
             st = connect(links, to, from, &link->spec, err);

@@ -1,4 +1,5 @@
-/* What an actor says of its waits, for whoever looks for stalls (stall.h). Nothing here changes anything. */
+/* Records of an actor's waits, for the search for stalls (stall.h). The code here only reads the
+ * place. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +9,13 @@
 #include "comm/edge.h"
 #include "graph/place.h"
 
-/* Room for a record as it is written. */
+/* The parts of a record under construction. */
 struct writer {
     exo_wait_record *record;
     exo_wait_end *ends;
-    uint32_t *missing, *scratch; /* (the actors of its name)       */
-    uint64_t *counts;            /* (twice the actors of its name) */
-    size_t room;                 /* of ends                        */
+    uint32_t *missing, *scratch; /* (actors of its name) */
+    uint64_t *counts;            /* (2 * actors of its name) */
+    size_t room;                 /* capacity of ends */
 };
 
 static uint32_t
@@ -29,13 +30,15 @@ count_ends_locked(const exo_place *place)
     size_t count = 0;
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
-            count += place->groups[i].comm ? 2 * (size_t)place->actor.count : place->ports[i].edges[e]->count;
+            count += place->groups[i].comm ? 2 * (size_t)place->actor.count
+                                           : place->ports[i].edges[e]->count;
     return count;
 }
 
-/* --- Can it go on? ---------------------------------------------------------------------------------------------------------------- */
+/* --- Waits that end without others ------------------------------------------------------------ */
 
-/* Whatever the others do: it was woken and has not run yet, or would end its wait by itself. */
+/* True: the actor continues whatever the others do. It was woken and has not run yet, or its wait
+ * ends by itself. */
 static bool
 goes_on_locked(const exo_place *place)
 {
@@ -47,7 +50,7 @@ goes_on_locked(const exo_place *place)
     return wait->kind == EXO_WAIT_RECEIVE && (wait->port->first || wait->port->finished);
 }
 
-/* --- Ends ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Ends ------------------------------------------------------------------------------------- */
 
 static void
 add_outlet(struct writer *w, const exo_place *place, const exo_outlet *o, bool awaited)
@@ -67,19 +70,22 @@ add_outlet(struct writer *w, const exo_place *place, const exo_outlet *o, bool a
 static void
 add_inlet(struct writer *w, const exo_place *place, const exo_inlet *in, bool awaited)
 {
-    const exo_arrival *first = place->wait.kind == EXO_WAIT_RECEIVE ? place->wait.port->first : NULL;
-    bool passing = awaited && first && first->inlet == in && first->item->received > exo_place_now(place);
-    w->ends[w->record->num_ends++] = (exo_wait_end){.edge = in->edge_id,
-                                                    .peer = number_of(place, in->edge->from, in->from),
-                                                    .number = in->expected,
-                                                    .amount = in->out,
-                                                    .awaited = awaited && !in->ended,
-                                                    .over = in->ended,
-                                                    .gone = in->gone,
-                                                    .passing = passing};
+    const exo_arrival *first =
+        place->wait.kind == EXO_WAIT_RECEIVE ? place->wait.port->first : NULL;
+    bool passing =
+        awaited && first && first->inlet == in && first->item->received > exo_place_now(place);
+    w->ends[w->record->num_ends++] =
+        (exo_wait_end){.edge = in->edge_id,
+                       .peer = number_of(place, in->edge->from, in->from),
+                       .number = in->expected,
+                       .amount = in->out,
+                       .awaited = awaited && !in->ended,
+                       .over = in->ended,
+                       .gone = in->gone,
+                       .passing = passing};
 }
 
-/* All of them; of an actor that does not wait, those on which something passes a link. */
+/* Adds all ends; for an actor that does not wait, only those with an item on a link. */
 static void
 add_ends_locked(struct writer *w, const exo_place *place)
 {
@@ -92,7 +98,8 @@ add_ends_locked(struct writer *w, const exo_place *place)
             for (uint32_t k = 0; k < edge->count && w->record->num_ends < w->room; k++) {
                 const exo_outlet *o = edge->outlets ? &edge->outlets[k] : NULL;
                 if (o && (waits || o->passing))
-                    add_outlet(w, place, o, place->wait.kind == EXO_WAIT_SEND && place->wait.outlet == o);
+                    add_outlet(w, place, o,
+                               place->wait.kind == EXO_WAIT_SEND && place->wait.outlet == o);
                 else if (!o && edge->inlets && waits)
                     add_inlet(w, place, &edge->inlets[k], received_from);
             }
@@ -111,9 +118,10 @@ compare_ends(const void *x, const void *y)
     return (a->peer > b->peer) - (a->peer < b->peer);
 }
 
-/* --- Collectives --------------------------------------------------------------------------------------------------------------------- */
+/* --- Collectives ------------------------------------------------------------------------------ */
 
-/* How far each has come, and which one it waits in, if it does not wait at a port. */
+/* Adds the message counts of each collective. If the actor does not wait at a port, also adds the
+ * collective that it waits in. */
 static void
 add_groups(struct writer *w, exo_place *place, bool in_collective)
 {
@@ -124,14 +132,16 @@ add_groups(struct writer *w, exo_place *place, bool in_collective)
         if (!g->comm)
             continue;
         exo_comm_look_at(g->comm, place->actor.index, &look, w->scratch, w->counts);
-        for (uint32_t k = 0; look.counts && k < 2 * place->actor.count && r->num_ends < w->room; k++)
-            w->ends[r->num_ends++] = (exo_wait_end){.edge = g->id,
-                                                    .peer = number_of(place, place->spec_index, k % place->actor.count),
-                                                    .number = w->counts[k],
-                                                    .output = k < place->actor.count};
+        for (uint32_t k = 0; look.counts && k < 2 * place->actor.count && r->num_ends < w->room;
+             k++)
+            w->ends[r->num_ends++] =
+                (exo_wait_end){.edge = g->id,
+                               .peer = number_of(place, place->spec_index, k % place->actor.count),
+                               .number = w->counts[k],
+                               .output = k < place->actor.count};
         if (!in_collective || (r->kind == EXO_WAIT_COLLECTIVE && !r->goes_on))
             continue;
-        r->kind = EXO_WAIT_COLLECTIVE; /* if nobody is missing, it waits for what is on the links */
+        r->kind = EXO_WAIT_COLLECTIVE; /* without missing members it waits for messages on links */
         r->goes_on = !look.waits;
         r->on_link = look.passing;
         r->edge = g->id;
@@ -142,7 +152,7 @@ add_groups(struct writer *w, exo_place *place, bool in_collective)
     }
 }
 
-/* --- The record ------------------------------------------------------------------------------------------------------------------------ */
+/* --- The record ------------------------------------------------------------------------------- */
 
 static const char *
 edge_of_locked(const exo_place *place)
@@ -169,7 +179,7 @@ write_port_wait_locked(struct writer *w, const exo_place *place, exo_time now, e
     add_ends_locked(w, place);
 }
 
-/* Puts the parts behind each other. */
+/* Joins the parts into one payload. */
 static exo_status
 pack(const struct writer *w, exo_payload *out, exo_err *err)
 {
@@ -185,18 +195,22 @@ pack(const struct writer *w, exo_payload *out, exo_err *err)
     return EXO_OK;
 }
 
-/* Does it wait at a port, or, by its pace, elsewhere, so long? If not, does something of it pass a link? */
+/* True: the actor has waited for that long at a port, or elsewhere by its pace; or an item of it is
+ * on a link. */
 static bool
-says_something_locked(const exo_place *place, exo_time now, exo_time longer_than, bool *in_collective)
+says_something_locked(const exo_place *place, exo_time now, exo_time longer_than,
+                      bool *in_collective)
 {
     exo_time since = place->pace.waits_since;
-    *in_collective =
-        place->wait.kind == EXO_WAIT_NONE && since >= 0 && now - (since - place->actor.site->origin) >= longer_than;
-    if (*in_collective || (place->wait.kind != EXO_WAIT_NONE && now - place->wait.since >= longer_than))
+    *in_collective = place->wait.kind == EXO_WAIT_NONE && since >= 0 &&
+                     now - (since - place->actor.site->origin) >= longer_than;
+    if (*in_collective ||
+        (place->wait.kind != EXO_WAIT_NONE && now - place->wait.since >= longer_than))
         return true;
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
-            for (uint32_t k = 0; place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
+            for (uint32_t k = 0;
+                 place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
                 if (place->ports[i].edges[e]->outlets[k].passing)
                     return true;
     return false;
@@ -237,9 +251,9 @@ exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err
             record.since = since - place->actor.site->origin;
         add_groups(&w, place, in_collective);
         if (record.kind == EXO_WAIT_COLLECTIVE && !record.edge_name[0])
-            record.kind = EXO_WAIT_NONE; /* at another wait's beginning */
+            record.kind = EXO_WAIT_NONE; /* the actor was about to begin a wait at a port */
         record.waited = now - record.since;
-        if (record.num_ends > 1) /* an edge that came meanwhile finds no room: then it goes on */
+        if (record.num_ends > 1) /* an edge added meanwhile may find no room */
             qsort(w.ends, record.num_ends, sizeof *w.ends, compare_ends);
         st = pack(&w, out, err);
     }
@@ -250,9 +264,10 @@ exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err
     return st;
 }
 
-/* --- Without a record ---------------------------------------------------------------------------------------------------------------- */
+/* --- Without a record ------------------------------------------------------------------------- */
 
-/* It takes what any of its senders sends. */
+/* True: all senders that have not ended are stuck, and there is one. An item of any sender would
+ * end the wait. */
 static bool
 receives_in_vain_locked(const exo_place *place, const bool *stuck)
 {
@@ -270,13 +285,14 @@ receives_in_vain_locked(const exo_place *place, const bool *stuck)
     return waits;
 }
 
-/* One that takes nothing more is enough. */
+/* True: an item waits for a stuck receiver. One such receiver is enough. */
 static bool
 finishes_in_vain_locked(const exo_place *place, const bool *stuck)
 {
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
-            for (uint32_t k = 0; place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++) {
+            for (uint32_t k = 0;
+                 place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++) {
                 const exo_outlet *o = &place->ports[i].edges[e]->outlets[k];
                 if (o->waiting > 0 && stuck[number_of(place, o->edge->to, o->to)])
                     return true;
@@ -320,7 +336,8 @@ meets_in_vain(const exo_place *place, const bool *stuck, uint32_t *scratch, uint
 }
 
 bool
-exo_place_may_be_stuck(exo_place *place, const bool *stuck, uint32_t *scratch, uint64_t *counts, uint64_t *mark)
+exo_place_may_be_stuck(exo_place *place, const bool *stuck, uint32_t *scratch, uint64_t *counts,
+                       uint64_t *mark)
 {
     pthread_mutex_lock(&place->lock);
     exo_time since = place->pace.waits_since;

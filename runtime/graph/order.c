@@ -1,9 +1,8 @@
-/* Reads the order in which a class uses its ports: see order.h. No state.
+/* Parses the order in which a class uses its ports: see order.h. No state.
  *
  *     steps = step {";" step}
  *     step  = ["*" | number] (action | "(" steps ")" | "(" action {"|" action} ")")
- *     action = ("send" | "receive" | "reduce" | "poll") port
- */
+ *     action = ("send" | "receive" | "reduce" | "poll") port */
 #include "graph/order.h"
 
 #include <ctype.h>
@@ -21,8 +20,8 @@ struct reader {
 static exo_status
 fail_here(const struct reader *r, const char *what)
 {
-    return exo_fail(r->err, EXO_INVAL, "graph class '%.60s': order: %s at '%.40s'", r->class->name, what,
-                    *r->at ? r->at : "the end");
+    return exo_fail(r->err, EXO_INVAL, "graph class '%.60s': order: %s at '%.40s'", r->class->name,
+                    what, *r->at ? r->at : "the end");
 }
 
 static void
@@ -93,7 +92,7 @@ read_action(struct reader *r)
 
 static exo_status read_steps(struct reader *r);
 
-/* The inside of braces: steps, or actions of which one is done. */
+/* Reads a group in parentheses: steps, or alternative actions. */
 static exo_status
 read_group(struct reader *r)
 {
@@ -101,7 +100,8 @@ read_group(struct reader *r)
     exo_status st = read_steps(r);
     while (st == EXO_OK && take_sign(r, '|')) {
         if (r->out->length - first != choices++)
-            return fail_here(r, "what can be chosen are actions, and nothing else stands beside them");
+            return fail_here(r,
+                             "what can be chosen are actions, and nothing else stands beside them");
         r->out->steps[r->out->length - 1].or_next = true;
         st = read_action(r);
     }

@@ -1,11 +1,17 @@
-/* Outlets: how items leave (place.h).
+/* Outlets: the departure of items (place.h).
  *
- * An item is taken from the outbox when there is a credit for it, encoded, let through by an emulated link, and sent. On the real clock
- * whoever brings the item or the credit does so, the actor's thread or the mail lane, if the item is light and nothing is emulated; one at
- * a time, marked as `busy`. Else the outlet has a thread, which may also sleep until the link has let it through: it is started with the
- * first item that needs it. Where there can be no more threads a large item is sent without one, and holds up whoever does so. On the virtual clock the same steps are events of the simulation, run with the baton:
- * the item is encoded at once, for nothing; `has_left` is when the link has let it through and the next may follow, `arrives` when the
- * other end gets it. */
+ * An item that has a credit is taken from the outbox, encoded, passed over the emulated link, and
+ * sent.
+ *
+ * On the real clock, the thread that brings the item or the credit (the actor's thread or the mail
+ * lane) transmits a light item if nothing is emulated. One thread at a time transmits, marked by
+ * `busy`. For other items the outlet has a thread, which can sleep until the link has passed the
+ * item; it starts with the first such item. If no further thread can be started, the thread that
+ * brings a large item transmits it and is held up.
+ *
+ * On the virtual clock the same steps are events of the simulation, run with the baton. Encoding
+ * takes no time. on_departure runs when the link has passed the item and the next one may follow;
+ * on_arrival delivers the item to the other end. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -15,12 +21,13 @@
 
 #include "graph/place.h"
 
-#define LAST_ITEM EXO_SECOND /* the longest wait for a light item that is leaving when its outlet is stopped */
+/* the longest wait for a light item that another thread still transmits when its outlet stops */
+#define LAST_ITEM EXO_SECOND
 
 /* A message on its way on the virtual clock. */
 struct passage {
     exo_place *to;
-    exo_outlet *outlet; /* whose link it leaves; NULL: a message without an item */
+    exo_outlet *outlet; /* the outlet whose link it passes; NULL: a message without an item */
     exo_payload message;
 };
 
@@ -40,7 +47,8 @@ fail_place(exo_place *place, const exo_err *reason)
 
 /* The place at the other end of a channel, on the virtual clock. */
 static exo_place *
-peer_of(const exo_place *place, const exo_edge_spec *edge, uint32_t from, uint32_t to, bool to_receiver)
+peer_of(const exo_place *place, const exo_edge_spec *edge, uint32_t from, uint32_t to,
+        bool to_receiver)
 {
     const exo_site *site = place->actor.site;
     return site->places[to_receiver ? site->first[edge->to] + to : site->first[edge->from] + from];
@@ -52,7 +60,7 @@ host_of(const exo_place *place, uint32_t actor, uint32_t index)
     return place->actor.site->spec->actors[actor].hosts[index];
 }
 
-/* --- Messages ------------------------------------------------------------------------------------------------------------------ */
+/* --- Messages --------------------------------------------------------------------------------- */
 
 static void
 on_arrival(void *context, exo_time at)
@@ -63,7 +71,7 @@ on_arrival(void *context, exo_time at)
     exo_free(p);
 }
 
-/* The link has let the item through: the next one may leave. */
+/* The link has passed the item, and the next item may leave. */
 static void
 on_departure(void *context, exo_time at)
 {
@@ -75,10 +83,11 @@ on_departure(void *context, exo_time at)
     pthread_mutex_unlock(&o->place->lock);
 }
 
-/* Hands a message over that left the link at `transit`; *message is moved. On the real clock it goes now, and the rest of its way is in
- * its header. */
+/* Sends a message on the real clock, or schedules its arrival on the virtual one; *message is
+ * moved. On the real clock the header has the rest of its way (`passing`). */
 static exo_status
-hand_over(exo_place *place, exo_place *to, exo_ref target, exo_payload *message, exo_time arrives, exo_err *err)
+hand_over(exo_place *place, exo_place *to, exo_ref target, exo_payload *message, exo_time arrives,
+          exo_err *err)
 {
     exo_site *site = place->actor.site;
     if (!site->sim)
@@ -104,7 +113,7 @@ exo_channel_count_locked(exo_traffic *traffic)
     traffic->wire_bytes += sizeof(exo_channel_header) + EXO_CHANNEL_ENVELOPE;
 }
 
-/* Where a small message goes. */
+/* A message without an item, and its way. */
 struct telling {
     exo_place *place;
     const exo_edge_spec *edge;
@@ -121,21 +130,24 @@ tell(struct telling *t)
     exo_place *place = t->place;
     const exo_site *site = place->actor.site;
     uint32_t from = t->header.from, to = t->header.to;
-    uint32_t sender = host_of(place, t->edge->from, from), receiver = host_of(place, t->edge->to, to);
+    uint32_t sender = host_of(place, t->edge->from, from),
+             receiver = host_of(place, t->edge->to, to);
     exo_payload message = {0};
     exo_time now = exo_place_now(place);
     exo_transit transit = {.starts = now, .sent = now, .arrives = now};
     if (t->links)
-        exo_links_send(t->links, t->to_receiver ? sender : receiver, t->to_receiver ? receiver : sender, t->header.edge,
+        exo_links_send(t->links, t->to_receiver ? sender : receiver,
+                       t->to_receiver ? receiver : sender, t->header.edge,
                        sizeof t->header + EXO_CHANNEL_ENVELOPE, now, &transit);
     t->header.passing = transit.arrives - now;
     exo_err err = {0};
     exo_status st = exo_channel_write(&message, &t->header, NULL, 0, &err);
     if (st == EXO_OK)
-        st = hand_over(place, site->sim ? peer_of(place, t->edge, from, to, t->to_receiver) : NULL, t->target, &message,
-                       transit.arrives, &err);
+        st = hand_over(place, site->sim ? peer_of(place, t->edge, from, to, t->to_receiver) : NULL,
+                       t->target, &message, transit.arrives, &err);
     if (st != EXO_OK && st != EXO_PEER_LOST && st != EXO_NOT_FOUND && st != EXO_CLOSED)
-        fail_place(place, &err); /* who is not there any more is found out by whoever watches it */
+        /* the death of the other end is no error here: its monitor reports it */
+        fail_place(place, &err);
 }
 
 void
@@ -158,18 +170,22 @@ exo_outlet_tell_end(exo_outlet *o)
 void
 exo_inlet_tell(exo_inlet *in, exo_channel_kind kind, uint64_t number)
 {
-    struct telling t = {
-        .place = in->place,
-        .edge = in->edge,
-        .links = in->links,
-        .header = {.kind = kind, .edge = in->edge_id, .from = in->from, .to = in->place->actor.index, .number = number},
-        .target = in->sender,
-        .traffic = in->traffic};
+    struct telling t = {.place = in->place,
+                        .edge = in->edge,
+                        .links = in->links,
+                        .header = {.kind = kind,
+                                   .edge = in->edge_id,
+                                   .from = in->from,
+                                   .to = in->place->actor.index,
+                                   .number = number},
+                        .target = in->sender,
+                        .traffic = in->traffic};
     tell(&t);
 }
 
 static exo_status
-write_item(exo_outlet *o, const struct exo_outgoing *out, exo_payload *message, uint64_t *encoded, exo_err *err)
+write_item(exo_outlet *o, const struct exo_outgoing *out, exo_payload *message, uint64_t *encoded,
+           exo_err *err)
 {
     const exo_channel_header header = {.kind = EXO_CHANNEL_DATA,
                                        .edge = o->edge_id,
@@ -179,10 +195,11 @@ write_item(exo_outlet *o, const struct exo_outgoing *out, exo_payload *message, 
                                        .version = out->item->version,
                                        .key = out->item->key,
                                        .sent = out->item->sent};
-    return exo_item_write(message, &header, out->item, o->codec, o->place->actor.site->spec->seed, encoded, err);
+    return exo_item_write(message, &header, out->item, o->codec, o->place->actor.site->spec->seed,
+                          encoded, err);
 }
 
-/* When a message of `bytes` that leaves now would be there. */
+/* Requests the link's times for a message of `bytes` that leaves now. */
 static exo_transit
 pass(exo_outlet *o, uint64_t bytes)
 {
@@ -190,7 +207,8 @@ pass(exo_outlet *o, uint64_t bytes)
     exo_time now = exo_place_now(place);
     exo_transit transit = {.starts = now, .sent = now, .arrives = now};
     if (o->links)
-        exo_links_send(o->links, place->host, host_of(place, o->edge->to, o->to), o->edge_id, bytes, now, &transit);
+        exo_links_send(o->links, place->host, host_of(place, o->edge->to, o->to), o->edge_id, bytes,
+                       now, &transit);
     return transit;
 }
 
@@ -203,9 +221,10 @@ count_locked(exo_outlet *o, const exo_item *item, uint64_t encoded, uint64_t wir
     o->traffic->wire_bytes += wire;
 }
 
-/* --- What leaves next ------------------------------------------------------------------------------------------------------------ */
+/* --- The next item ---------------------------------------------------------------------------- */
 
-/* Credits whose way over an emulated link is over. Gives when the next one is there; INT64_MAX: none is on its way. */
+/* Collects credits that have arrived over an emulated link. Returns the arrival time of the next
+ * credit; INT64_MAX: none is on its way. */
 static exo_time
 collect_credits_locked(exo_outlet *o)
 {
@@ -222,7 +241,8 @@ collect_credits_locked(exo_outlet *o)
 static bool
 can_leave_locked(const exo_outlet *o)
 {
-    return o->waiting > 0 && !o->busy && !o->gone && (o->credits > 0 || !exo_edge_needs_credits(o->edge));
+    return o->waiting > 0 && !o->busy && !o->gone &&
+           (o->credits > 0 || !exo_edge_needs_credits(o->edge));
 }
 
 static struct exo_outgoing
@@ -238,7 +258,7 @@ take_locked(exo_outlet *o)
     return first;
 }
 
-/* --- On the virtual clock ---------------------------------------------------------------------------------------------------------- */
+/* --- On the virtual clock --------------------------------------------------------------------- */
 
 static void
 transmit_virtually_locked(exo_outlet *o)
@@ -255,8 +275,8 @@ transmit_virtually_locked(exo_outlet *o)
     uint64_t wire = message.size + EXO_CHANNEL_ENVELOPE;
     if (st == EXO_OK) {
         transit = pass(o, wire);
-        st = hand_over(place, peer_of(place, o->edge, place->actor.index, o->to, true), o->target, &message,
-                       transit.arrives, &err);
+        st = hand_over(place, peer_of(place, o->edge, place->actor.index, o->to, true), o->target,
+                       &message, transit.arrives, &err);
     }
     if (st == EXO_OK)
         st = exo_sim_at(site->sim, transit.sent + site->origin, on_departure, o, &err);
@@ -271,7 +291,7 @@ transmit_virtually_locked(exo_outlet *o)
 static void
 tell_end_locked(exo_outlet *o)
 {
-    o->ending = true; /* before the lock opens: once */
+    o->ending = true; /* before the lock opens, so that END is sent once */
     exo_channel_count_locked(o->traffic);
     pthread_mutex_unlock(&o->place->lock);
     exo_outlet_tell_end(o);
@@ -279,7 +299,7 @@ tell_end_locked(exo_outlet *o)
     o->ended = true;
 }
 
-/* Nobody takes it: what waits is thrown away. */
+/* Drops the outbox of a receiver that is gone, and sends END. */
 static void
 give_up_locked(exo_outlet *o)
 {
@@ -292,7 +312,7 @@ give_up_locked(exo_outlet *o)
         tell_end_locked(o);
 }
 
-/* --- On the real clock --------------------------------------------------------------------------------------------------------------- */
+/* --- On the real clock ------------------------------------------------------------------------ */
 
 static bool
 is_over_locked(const exo_place *place)
@@ -300,13 +320,14 @@ is_over_locked(const exo_place *place)
     return place->cancelled || place->failed.code != EXO_OK;
 }
 
-/* Sleeps until a signal, or `until`. In the outlet's thread. */
+/* Sleeps until a signal, or until `until`. On the outlet's thread, or in exo_outlet_stop. */
 static void
 wait_locked(exo_outlet *o, exo_time until)
 {
     const exo_site *site = o->place->actor.site;
     exo_time at = until > INT64_MAX - site->origin ? INT64_MAX : until + site->origin;
-    const struct timespec when = {.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    const struct timespec when = {.tv_sec = (time_t)(at / EXO_SECOND),
+                                  .tv_nsec = (long)(at % EXO_SECOND)};
     pthread_cond_timedwait(&o->changed, &o->place->lock, &when);
 }
 
@@ -325,7 +346,7 @@ transmit_locked(exo_outlet *o)
     exo_payload message = {0};
     exo_err err = {0};
     uint64_t encoded = 0;
-    exo_place_signal_locked(place, o, 0); /* there is room in the outbox */
+    exo_place_signal_locked(place, o, 0); /* the outbox has room */
     pthread_mutex_unlock(&place->lock);
     exo_status st = write_item(o, &out, &message, &encoded, &err);
     uint64_t wire = message.size + EXO_CHANNEL_ENVELOPE;
@@ -351,10 +372,10 @@ transmit_locked(exo_outlet *o)
     exo_item_drop(&out.item);
     pthread_mutex_lock(&place->lock);
     o->busy = false;
-    pthread_cond_broadcast(&o->changed); /* exo_outlet_stop */
+    pthread_cond_broadcast(&o->changed); /* for exo_outlet_stop */
 }
 
-/* Is this for the outlet's thread? */
+/* True: the outlet's thread transmits the next item. */
 static bool
 is_heavy_locked(const exo_outlet *o)
 {
@@ -368,12 +389,14 @@ start_thread(exo_outlet *o, exo_err *err)
 {
     if (!o->has_thread)
         o->has_thread = pthread_create(&o->thread, NULL, outlet_main, o) == 0;
-    return o->has_thread ? EXO_OK
-                         : exo_fail(err, EXO_FULL, "edge %s: no thread for a channel: raise the limit of processes",
-                                    o->edge->name);
+    return o->has_thread
+               ? EXO_OK
+               : exo_fail(err, EXO_FULL,
+                          "edge %s: no thread for a channel: raise the limit of processes",
+                          o->edge->name);
 }
 
-/* The outlet's thread shall look. False: there can be none. */
+/* Wakes or starts the outlet's thread. False: no thread can be started. */
 static bool
 call_thread_locked(exo_outlet *o)
 {
@@ -385,8 +408,9 @@ call_thread_locked(exo_outlet *o)
     return true;
 }
 
-/* What the outlet is to do next, on this thread: its own, or another one, which leaves what is heavy to it. False: nothing. Whoever found the
- * outlet busy need not come back, since whoever was busy looks again. */
+/* Does the outlet's next step on this thread. A thread that is not the outlet's own leaves heavy
+ * items to it. True: an item was transmitted, and another step may follow. A thread that finds the
+ * outlet busy need not come back, because the busy thread looks again. */
 static bool
 serve_locked(exo_outlet *o, bool own_thread)
 {
@@ -438,7 +462,7 @@ pump_now_locked(exo_outlet *o)
         exo_outlet_wake_locked(o);
 }
 
-/* --- Both ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- Both clocks ------------------------------------------------------------------------------ */
 
 void
 exo_outlet_pump_locked(exo_outlet *o)
@@ -467,7 +491,7 @@ exo_outlet_start(exo_outlet *o, exo_err *err)
     if (o->links)
         st = start_thread(o, err);
     else
-        exo_outlet_pump_locked(o); /* it may be told to end by now */
+        exo_outlet_pump_locked(o); /* the outlet may have been told to end already */
     pthread_mutex_unlock(&o->place->lock);
     return st;
 }
@@ -490,7 +514,7 @@ exo_outlet_stop(exo_outlet *o)
         pthread_join(o->thread, NULL);
     if (o->place->actor.site->sim)
         return;
-    /* Somebody else's thread, the mail lane, may be in the middle of an item, with the lock open. */
+    /* Another thread, the mail lane's, may be transmitting an item with the lock open. */
     pthread_mutex_lock(&o->place->lock);
     exo_time until = exo_place_now(o->place) + LAST_ITEM;
     while (o->busy && exo_place_now(o->place) < until)

@@ -1,4 +1,4 @@
-/* Places: see place.h. What is here is a place's life, its time, and its waits; port.c has what the actor does with it. */
+/* Places (place.h): their life, time and waits. port.c has the actor's side. */
 #include "graph/place.h"
 
 #include <stdio.h>
@@ -26,7 +26,8 @@ exo_place_wait_locked(exo_place *place, const void *what, exo_time until)
         place->waiting = false;
         return;
     }
-    const struct timespec when = {.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    const struct timespec when = {.tv_sec = (time_t)(at / EXO_SECOND),
+                                  .tv_nsec = (long)(at % EXO_SECOND)};
     place->awaited = what;
     pthread_cond_timedwait(&place->changed, &place->lock, &when);
     place->awaited = NULL;
@@ -43,14 +44,15 @@ exo_place_signal_locked(exo_place *place, const void *what, exo_time at)
         exo_sim_wake(place->pace.lane, at + site->origin);
 }
 
-/* Wakes every thread of the place: it is to end. */
+/* Wakes every thread of the place, which is to end. */
 static void
 wake_all_locked(exo_place *place)
 {
     exo_place_signal_locked(place, place->awaited, 0);
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
-            for (uint32_t k = 0; place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
+            for (uint32_t k = 0;
+                 place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
                 exo_outlet_wake_locked(&place->ports[i].edges[e]->outlets[k]);
 }
 
@@ -88,7 +90,7 @@ exo_place_fail(exo_place *place, const exo_err *reason)
     pthread_mutex_unlock(&place->lock);
 }
 
-/* --- Life ------------------------------------------------------------------------------------------------------------------- */
+/* --- Life ------------------------------------------------------------------------------------- */
 
 static void
 free_edge(exo_port_edge *edge)
@@ -99,7 +101,7 @@ free_edge(exo_port_edge *edge)
             exo_item_drop(&o->outbox[k].item);
         exo_codec_free(&o->codec);
         exo_free(o->credit_due);
-        if (o->place) /* it was made */
+        if (o->place) /* the condition was initialized */
             pthread_cond_destroy(&o->changed);
     }
     for (uint32_t i = 0; edge->inlets && i < edge->count; i++)
@@ -157,7 +159,7 @@ init_monotonic(pthread_cond_t *condition)
     pthread_condattr_destroy(&attr);
 }
 
-/* The outlets of an edge: one for each receiver that this sender reaches. */
+/* Makes an outlet for each receiver that this sender reaches over the edge. */
 static exo_status
 make_outlets(exo_place *p, exo_port_edge *edge, exo_err *err)
 {
@@ -187,7 +189,7 @@ make_outlets(exo_place *p, exo_port_edge *edge, exo_err *err)
     return st;
 }
 
-/* The inlets: one for each sender that reaches this receiver. */
+/* Makes an inlet for each sender that reaches this receiver over the edge. */
 static exo_status
 make_inlets(exo_place *p, exo_port_edge *edge, exo_err *err)
 {
@@ -195,7 +197,8 @@ make_inlets(exo_place *p, exo_port_edge *edge, exo_err *err)
     uint32_t senders = spec->actors[edge->edge->from].count;
     uint32_t *targets = exo_calloc(spec->actors[edge->edge->to].count, sizeof *targets);
     edge->inlets = exo_calloc(senders, sizeof *edge->inlets);
-    exo_status st = targets && edge->inlets ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an edge");
+    exo_status st =
+        targets && edge->inlets ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an edge");
     for (uint32_t i = 0; st == EXO_OK && i < senders; i++) {
         uint32_t reached = exo_edge_targets(spec, edge->edge, i, targets);
         bool here = false;
@@ -217,16 +220,18 @@ make_inlets(exo_place *p, exo_port_edge *edge, exo_err *err)
     return st;
 }
 
-/* Does this edge begin or end at the port? */
+/* True: the edge begins or ends at the port. */
 static bool
 is_at(const exo_place *p, const exo_edge_spec *edge, const exo_graph_port *port)
 {
     bool output = port->direction == EXO_PORT_OUTPUT;
-    return (output ? edge->from : edge->to) == p->spec_index && strcmp(edge->carries, port->name) == 0 &&
+    return (output ? edge->from : edge->to) == p->spec_index &&
+           strcmp(edge->carries, port->name) == 0 &&
            (edge->route == EXO_ROUTE_ALL_REDUCE) == (port->direction == EXO_PORT_COLLECTIVE);
 }
 
-/* Edge `e` of the site's graph at the port. It is not there for others before it is whole: then it is added under the lock. */
+/* Makes edge `e` of the site's graph for the port. Other threads do not see the edge until it is
+ * complete and is added under the lock. */
 static exo_status
 make_edge(exo_place *p, const exo_port *port, size_t e, exo_port_edge **out, exo_err *err)
 {
@@ -234,14 +239,16 @@ make_edge(exo_place *p, const exo_port *port, size_t e, exo_port_edge **out, exo
     exo_port_edge *edge = exo_calloc(1, sizeof *edge);
     if (!edge)
         return exo_fail(err, EXO_NOMEM, "no memory for an edge");
-    *edge = (exo_port_edge){.edge = &site->graph->edges[e], .id = site->ids[e], .retired = UINT64_MAX};
+    *edge =
+        (exo_port_edge){.edge = &site->graph->edges[e], .id = site->ids[e], .retired = UINT64_MAX};
     *out = edge;
     if (port->class_port->direction == EXO_PORT_OUTPUT)
         return make_outlets(p, edge, err);
     return port->class_port->direction == EXO_PORT_INPUT ? make_inlets(p, edge, err) : EXO_OK;
 }
 
-/* Under the lock, once there are other threads. The port frees the edge from then on; without memory it is the caller's. */
+/* Adds the edge to its port, which then owns it; after NOMEM the caller still does. Under the lock,
+ * if other threads run. */
 static exo_status
 add_edge_locked(exo_port *port, exo_port_edge *edge, exo_err *err)
 {
@@ -270,7 +277,8 @@ make_port(exo_place *p, size_t index, exo_err *err)
         if (!is_at(p, &site->graph->edges[e], port->class_port))
             continue;
         st = make_edge(p, port, e, &edge, err);
-        exo_status added = edge ? add_edge_locked(port, edge, err) : EXO_OK; /* also half made: the port frees it */
+        /* a half-made edge, too, so that the port frees it */
+        exo_status added = edge ? add_edge_locked(port, edge, err) : EXO_OK;
         if (added != EXO_OK)
             free_edge(edge);
         st = st == EXO_OK ? added : st;
@@ -281,7 +289,8 @@ make_port(exo_place *p, size_t index, exo_err *err)
 }
 
 exo_status
-exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t index, exo_runtime *runtime, exo_err *err)
+exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t index,
+              exo_runtime *runtime, exo_err *err)
 {
     const exo_actor_spec *spec = &site->spec->actors[spec_index];
     exo_place *p = exo_calloc(1, sizeof *p);
@@ -298,11 +307,13 @@ exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t ind
     size_t ports = spec->class->num_ports;
     p->ports = exo_calloc(ports + 1, sizeof *p->ports);
     p->groups = exo_calloc(ports + 1, sizeof *p->groups);
-    exo_status st = p->ports && p->groups ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an actor");
+    exo_status st =
+        p->ports && p->groups ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an actor");
     if (st == EXO_OK)
         st = exo_meters_new(&p->meters, err);
     if (st == EXO_OK)
-        st = exo_pace_init(&p->pace, site->sim, site->origin, site->spec->hosts[p->host].speed, err);
+        st =
+            exo_pace_init(&p->pace, site->sim, site->origin, site->spec->hosts[p->host].speed, err);
     p->pace.track.limit = site->span_limit;
     for (size_t i = 0; st == EXO_OK && i < ports; i++)
         st = make_port(p, i, err);
@@ -314,7 +325,8 @@ exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t ind
     return EXO_OK;
 }
 
-/* The process that an actor lives in, UINT64_MAX: this one, which is in no cluster; 0: that is not known. */
+/* The number of an actor's process; UINT64_MAX: this process, which is in no cluster; 0: not
+ * known. */
 static uint64_t
 node_of(const exo_place *place, exo_ref actor)
 {
@@ -324,7 +336,7 @@ node_of(const exo_place *place, exo_ref actor)
     return id.node ? id.node : UINT64_MAX;
 }
 
-/* Says who is at the other ends, and starts the outlets. */
+/* Sets the references of the actors at the other ends, and starts the outlets. */
 static exo_status
 connect_edge(exo_place *place, exo_port_edge *edge, const exo_ref *actors, exo_err *err)
 {
@@ -358,7 +370,7 @@ exo_place_connect(exo_place *place, const exo_ref *actors, exo_err *err)
 
 static void finish_port_locked(exo_port *port);
 
-/* --- Changes ---------------------------------------------------------------------------------------------------------------- */
+/* --- Changes ---------------------------------------------------------------------------------- */
 
 static bool
 has_edge(const exo_port *port, uint32_t id)
@@ -369,7 +381,8 @@ has_edge(const exo_port *port, uint32_t id)
     return false;
 }
 
-/* Makes the edges of the site's graph that the port has not yet. Only whoever changes the place adds edges: reading needs no lock. */
+/* Makes the edges of the site's graph that the port lacks. Reads port->edges without the lock: only
+ * the thread that changes the place writes to it. */
 static exo_status
 add_new_edges(exo_place *place, exo_port *port, const exo_ref *actors, exo_err *err)
 {
@@ -388,7 +401,7 @@ add_new_edges(exo_place *place, exo_port *port, const exo_ref *actors, exo_err *
         pthread_mutex_lock(&place->lock);
         st = add_edge_locked(port, edge, err);
         if (st == EXO_OK)
-            edge->born = port->generation + 1; /* from the change on that is about to be */
+            edge->born = port->generation + 1; /* valid from the coming change on */
         pthread_mutex_unlock(&place->lock);
         if (st == EXO_OK)
             st = connect_edge(place, edge, actors, err);
@@ -444,9 +457,10 @@ exo_place_change_outputs(exo_place *place, const exo_ref *actors, exo_err *err)
         pthread_mutex_lock(&place->lock);
         port->generation++;
         for (uint32_t e = 0; e < port->num_edges; e++)
-            if (port->edges[e]->retired == UINT64_MAX && !is_there_still(place->actor.site, port->edges[e]))
+            if (port->edges[e]->retired == UINT64_MAX &&
+                !is_there_still(place->actor.site, port->edges[e]))
                 port->edges[e]->retired = port->generation;
-        if (port->finished) /* new ones end like the others */
+        if (port->finished) /* the new outlets end like the others */
             finish_port_locked(port);
         exo_port_end_retired_locked(port);
         pthread_mutex_unlock(&place->lock);
@@ -454,7 +468,7 @@ exo_place_change_outputs(exo_place *place, const exo_ref *actors, exo_err *err)
     return st;
 }
 
-/* --- The end ------------------------------------------------------------------------------------------------------------------ */
+/* --- The end ---------------------------------------------------------------------------------- */
 
 static void
 finish_port_locked(exo_port *port)
@@ -494,7 +508,7 @@ all_have_left_locked(const exo_place *place)
     return true;
 }
 
-/* Tells the senders of a port that nothing is taken any more, and throws away what waits. */
+/* Drops the queue of an input, and sends GONE to its senders. */
 static void
 close_input(exo_place *place, exo_port *port)
 {
@@ -528,7 +542,8 @@ close_input(exo_place *place, exo_port *port)
 exo_status
 exo_place_finish(exo_place *place, exo_time timeout, exo_err *err)
 {
-    exo_time now = exo_place_now(place), deadline = timeout > INT64_MAX - now ? INT64_MAX : now + timeout;
+    exo_time now = exo_place_now(place),
+             deadline = timeout > INT64_MAX - now ? INT64_MAX : now + timeout;
     for (size_t i = 0; i < place->spec->class->num_ports; i++) {
         exo_port *port = &place->ports[i];
         if (port->class_port->direction == EXO_PORT_OUTPUT)
@@ -539,9 +554,11 @@ exo_place_finish(exo_place *place, exo_time timeout, exo_err *err)
     pthread_mutex_lock(&place->lock);
     exo_status st = EXO_OK;
     exo_place_wait_begin_locked(place, (exo_place_wait){.kind = EXO_WAIT_FINISH});
-    while (!all_have_left_locked(place) && !place->cancelled && place->failed.code == EXO_OK && st == EXO_OK) {
+    while (!all_have_left_locked(place) && !place->cancelled && place->failed.code == EXO_OK &&
+           st == EXO_OK) {
         if (exo_place_now(place) >= deadline)
-            st = exo_fail(err, EXO_TIMEOUT, "%s: what it sent last has not left in time", place->actor.name);
+            st = exo_fail(err, EXO_TIMEOUT, "%s: what it sent last has not left in time",
+                          place->actor.name);
         else
             exo_place_wait_locked(place, place, deadline);
     }
@@ -556,6 +573,7 @@ exo_place_stop(exo_place *place)
     exo_place_cancel(place);
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
-            for (uint32_t k = 0; place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
+            for (uint32_t k = 0;
+                 place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
                 exo_outlet_stop(&place->ports[i].edges[e]->outlets[k]);
 }

@@ -1,19 +1,24 @@
-/* An actor's place in a running graph: its ports, and the ends of the channels behind them. docs/channels.md has the protocol.
+/* An actor's place in a running graph: its ports, and the ends of the channels behind them.
+ * docs/channels.md has the protocol.
  *
- * A channel joins one sender and one receiver of one edge. Its sending end, an outlet, holds the items that wait to be transmitted (the
- * outbox). Small ones are transmitted by whoever brings the item or the credit; large ones, and those that pass an emulated link, by a
- * thread of the outlet's own, so that the actor computes on. Its receiving end, an inlet, decodes what comes on the mail lane and puts it
- * into the port's queue. A credit is room in the receiver's buffer: without one nothing is transmitted, unless the edge drops.
+ * A channel joins one sender and one receiver of one edge. Its sending end is an outlet, which
+ * holds the items that wait for transmission (the outbox). The thread that brings an item or a
+ * credit transmits small items. A thread of the outlet transmits large items, and all items on
+ * emulated links, while the actor computes on. The receiving end is an inlet. It decodes messages
+ * on the mail lane and puts the items into the port's queue. A credit stands for room in the
+ * receiver's buffer. Without a credit nothing is transmitted, unless the edge drops items.
  *
- * On the virtual clock there are no such threads: transmissions and arrivals are events of the simulation (outlet.c), and messages go
- * straight to the other end's place.
+ * On the virtual clock these threads do not exist. Transmissions and arrivals are events of the
+ * simulation (outlet.c), and messages go directly to the place at the other end.
  *
- * While an actor waits in send, each of its inputs on a feedback edge (spec.h) keeps a credit out, beyond the capacity of its buffer if it
- * must be: so a wait for room always ends at somebody who computes or receives, and actors that send to each other in a circle cannot
+ * While an actor waits in send, each of its inputs on a feedback edge (spec.h) keeps at least one
+ * credit out, if necessary beyond the capacity of its buffer. So a chain of waits for room always
+ * ends at an actor that computes or receives, and actors that send to each other in a cycle cannot
  * all wait.
  *
- * One lock guards everything in a place that more than its own thread touches; it is held for a few instructions and never while
- * something is encoded, sent or called. Read next: port.c (the actor's side), outlet.c, inlet.c, host.c (the actor class). */
+ * One lock guards all members of a place that several threads use. It is held for a few
+ * instructions, and never during encoding, sending or calls. Read next: port.c (the actor's side),
+ * outlet.c, inlet.c, host.c (the actor class). */
 #ifndef EXO_GRAPH_PLACE_H
 #define EXO_GRAPH_PLACE_H
 
@@ -28,61 +33,66 @@
 #include "graph/stall.h"
 
 enum {
-    EXO_OUTBOX = 1, /* items that wait at a sender, besides the one that is being transmitted */
-    /* Items up to this size need no thread: to encode and to copy one takes less than to wake another thread. */
+    EXO_OUTBOX = 1, /* items that wait at a sender, besides the one under transmission */
+    /* Items up to this size need no thread: encoding and copying them takes less time than waking
+     * another thread. */
     EXO_LIGHT_ITEM = 16 << 10,
-    /* What one message puts on a wire beside itself: the call's envelope and ZeroMQ's framing, over tcp without keys, on average: a credit
-     * and a large item differ by a few bytes. tests/cluster/wire.sh compares it with what the kernel counts. */
+    /* Bytes on the wire for one message in addition to its own bytes: the call's envelope and
+     * ZeroMQ's framing, over tcp without keys. This is a mean; a credit and a large item differ by
+     * a few bytes. tests/cluster/wire.sh compares it with the kernel's counts. */
     EXO_CHANNEL_ENVELOPE = 60
 };
 
-/* The sending end of a channel. Guarded by the place's lock, but for the codec: of whoever transmits. */
+/* The sending end of a channel. Guarded by the place's lock, except for the codec, which belongs to
+ * the thread that transmits. */
 typedef struct exo_outlet {
     exo_place *place;
     const exo_edge_spec *edge;
-    exo_links *links;      /* what it passes over; NULL: nothing is emulated */
-    uint32_t edge_id, to;  /* `to`: index of the receiver among its name's   */
-    exo_ref target;        /* where the place is not on the virtual clock */
-    _Atomic uint64_t node; /* of the target's process; 0: not known yet */
+    exo_links *links;      /* the network of its messages; NULL: not emulated */
+    uint32_t edge_id, to;  /* `to`: index of the receiver among the actors of its name */
+    exo_ref target;        /* unset on the virtual clock */
+    _Atomic uint64_t node; /* number of the target's process; 0: not known yet */
     exo_codec *codec;
-    exo_traffic *traffic; /* of the edge at this actor */
+    exo_traffic *traffic; /* of the edge, at this actor */
     struct exo_outgoing {
         exo_item *item; /* held */
         uint64_t number;
     } outbox[EXO_OUTBOX];
-    uint32_t waiting; /* in the outbox                            */
-    uint64_t number;  /* of the next item that is put or given up */
-    uint64_t left;    /* of the item after the last one that left */
+    uint32_t waiting; /* items in the outbox */
+    uint64_t number;  /* number of the next item that is put in or dropped */
+    uint64_t left;    /* number after the last item that left */
     uint32_t credits;
-    exo_time *credit_due; /* (capacity) those on their way over an emulated link: when they are there */
+    /* (capacity) arrival times of credits that are on an emulated link */
+    exo_time *credit_due;
     uint32_t credits_coming, capacity;
-    bool finished;  /* END is to be sent after what waits */
-    bool ending;    /* it is being sent */
-    bool ended;     /* it was sent, or there is nobody to send it to */
-    bool gone;      /* the receiver takes nothing any more */
-    bool busy;      /* something is being transmitted */
-    bool passing;   /* what is has been encoded, and is on an emulated link */
-    bool connected; /* its target is known */
+    bool finished;  /* END follows the items in the outbox */
+    bool ending;    /* END is being sent */
+    bool ended;     /* END was sent, or nobody is left to receive it */
+    bool gone;      /* the receiver takes no more items */
+    bool busy;      /* an item is under transmission */
+    bool passing;   /* that item is encoded, and is on an emulated link */
+    bool connected; /* the target is known */
     bool has_thread;
     pthread_t thread;
     pthread_cond_t changed; /* wakes the thread */
 } exo_outlet;
 
-/* The receiving end. Guarded by the place's lock, but for the codec: of whoever delivers. */
+/* The receiving end. Guarded by the place's lock, except for the codec, which belongs to the thread
+ * that delivers. */
 typedef struct exo_inlet {
     exo_place *place;
     const exo_edge_spec *edge;
-    exo_links *links; /* of its answers */
+    exo_links *links; /* the network of its answers; NULL: not emulated */
     uint32_t edge_id, from;
     exo_ref sender;
-    _Atomic uint64_t node; /* of the sender's process; 0: not known yet */
+    _Atomic uint64_t node; /* number of the sender's process; 0: not known yet */
     exo_codec *codec;
-    exo_traffic *traffic; /* of the edge at this actor                                 */
-    uint64_t expected;    /* number of the next item                                   */
-    uint32_t buffered;    /* items in the port's queue                                 */
-    uint32_t out;         /* credits that were granted, and no item has come for them  */
-    bool ended;           /* END came                                                  */
-    bool gone;            /* GONE was said                                             */
+    exo_traffic *traffic; /* of the edge, at this actor */
+    uint64_t expected;    /* least number of the next item */
+    uint32_t buffered;    /* items in the port's queue */
+    uint32_t out;         /* credits that were granted and not yet used by an item */
+    bool ended;           /* END has come */
+    bool gone;            /* GONE was sent */
 } exo_inlet;
 
 /* An item that has arrived. */
@@ -90,22 +100,24 @@ typedef struct exo_arrival {
     struct exo_arrival *next;
     exo_inlet *inlet;
     exo_item *item;
-    exo_time ready; /* it may be received from then on; from the run's origin */
+    exo_time ready; /* the item may be received from this time on, from the run's origin */
 } exo_arrival;
 
-/* One edge at one port. It stays where it is in memory for the life of the place. An edge that is changed while the graph runs is
- * another one; the old one is retired: nothing new goes over it, and what is in it arrives. */
+/* One edge at one port. Its address stays the same for the life of the place. A changed edge is a
+ * new one. The old edge is retired: it takes no new items, and its items still arrive. */
 typedef struct exo_port_edge {
     const exo_edge_spec *edge;
-    uint32_t id; /* of the edge in messages */
-    uint64_t born,
-        retired; /* generations of the port: an item that is put while the port is at g goes over the edges of born <= g < retired */
-    bool finished; /* retired, and its outlets were told to end */
+    uint32_t id; /* number of the edge in messages */
+    /* Generations of the port: an item that is put in at generation g goes over the edges with born
+     * <= g < retired. */
+    uint64_t born, retired;
+    bool finished; /* retired, and its outlets have been told to end */
     exo_outlet *outlets;
     exo_inlet *inlets;
-    uint32_t count; /* of either */
-    uint64_t sends; /* to this edge, those that `every` leaves out included */
-    uint64_t turn;  /* round_robin, modulo; draws of gossip */
+    uint32_t count; /* entries of outlets or inlets */
+    uint64_t sends; /* items sent to this edge, also those that `every` leaves out */
+    /* number of choices so far: the turn of round_robin and modulo, the draw of gossip */
+    uint64_t turn;
     exo_traffic traffic;
 } exo_port_edge;
 
@@ -114,13 +126,13 @@ struct exo_port {
     const exo_graph_port *class_port;
     exo_port_edge **edges;
     uint32_t num_edges, room;
-    uint64_t generation;       /* counts changes */
+    uint64_t generation;       /* number of changes so far */
     bool inside;               /* the actor is in exo_port_send */
-    exo_arrival *first, *last; /* of an input: in the order of `ready` */
+    exo_arrival *first, *last; /* of an input: its arrivals in the order of `ready` */
     bool finished;
 };
 
-/* A collective that the actor takes part in. */
+/* A collective with this actor as a member. */
 typedef struct exo_port_group {
     const exo_edge_spec *edge;
     uint32_t id;
@@ -128,13 +140,14 @@ typedef struct exo_port_group {
     exo_group *group;
 } exo_port_group;
 
-/* What the actor waits for in a port; waits in collectives are the communicators' to tell. */
+/* The actor's wait at a port. Communicators report the waits in collectives. */
 typedef struct exo_place_wait {
     exo_wait_kind kind;
-    exo_port *port;           /* SEND, RECEIVE                                   */
-    const exo_outlet *outlet; /* SEND                                            */
-    bool ends_by_itself;      /* it gave a timeout of its own: it goes on without */
-    exo_time since;           /* from the run's origin                           */
+    exo_port *port;           /* SEND, RECEIVE */
+    const exo_outlet *outlet; /* SEND */
+    /* the class gave a timeout shorter than the edge's: it continues without the item */
+    bool ends_by_itself;
+    exo_time since; /* from the run's origin */
 } exo_place_wait;
 
 struct exo_graph_actor {
@@ -144,98 +157,118 @@ struct exo_graph_actor {
 };
 
 struct exo_place {
-    struct exo_graph_actor actor; /* first: what the class sees is the place */
+    struct exo_graph_actor actor; /* must be first: the class's pointer is the place's */
     const exo_actor_spec *spec;
     uint32_t spec_index, host;
-    exo_runtime *runtime; /* messages go through it; NULL on the virtual clock */
-    exo_port *ports; /* one for each of the class's, in its order; without edges those that the graph does not use */
+    exo_runtime *runtime; /* sends the messages; NULL on the virtual clock */
+    /* in the order of the class's ports; a port that the graph does not use has no edges */
+    exo_port *ports;
     exo_port_group *groups; /* likewise */
     exo_pace pace;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool waiting;        /* virtual clock: its lane waits for a signal */
-    const void *awaited; /* real clock: what its thread waits for, see exo_place_wait_locked */
-    bool sending;        /* the actor waits in send */
+    bool waiting; /* virtual clock: its lane waits for a signal */
+    /* real clock: the object that its thread waits for, see exo_place_wait_locked */
+    const void *awaited;
+    bool sending; /* the actor waits in send */
     exo_place_wait wait;
-    uint64_t moves;     /* counts the beginnings and ends of waits, and what may end one */
-    bool cancelled;     /* everything is to end */
-    exo_err failed;     /* what ended the place: code OK: nothing */
+    uint64_t moves;     /* counts beginnings and ends of waits, and events that may end one */
+    bool cancelled;     /* every wait is to end */
+    exo_err failed;     /* the error that ended the place; code OK: none */
     exo_meters *meters; /* the class's own */
-    exo_time ended_at;  /* when its class's run was over, on the run's clock; of the actor's thread */
+    /* end of the class's run, on the run's clock; owner: the actor's thread */
+    exo_time ended_at;
 };
 
-exo_status exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t index, exo_runtime *runtime,
-                         exo_err *err);
-/* After exo_place_stop. */
+/* Makes the place of actor `index` of spec->actors[spec_index], with its ports and the ends of its
+ * channels. Errors: NOMEM, those of exo_codec_parse. */
+exo_status exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t index,
+                         exo_runtime *runtime, exo_err *err);
+/* Frees a place after exo_place_stop. */
 void exo_place_free(exo_place **place);
-/* Says who the others are: references of all actors of the graph in the order of site->first; starts the outlets' threads. */
+/* Gives the place the references of all actors of the graph, in the order of site->first, and
+ * starts the threads of outlets on emulated links. */
 exo_status exo_place_connect(exo_place *place, const exo_ref *actors, exo_err *err);
-/* Takes over what the site's next graph says, in two steps, after each of which all places must be done before the next: first every
- * receiver makes the inlets of new edges, then every sender makes their outlets and retires the edges that are not there any more. The
- * actors go on meanwhile. `refs` as above. On the virtual clock with the baton, and outside of lanes. */
+/* Changes the place to the site's next graph, in two steps. All places must have done one step
+ * before any does the next: first every receiver makes the inlets of new edges, then every sender
+ * makes the outlets and retires the removed edges. The actors run meanwhile. `actors` as above. On
+ * the virtual clock the caller has the baton, and is outside of lanes. */
 exo_status exo_place_change_inputs(exo_place *place, const exo_ref *actors, exo_err *err);
 exo_status exo_place_change_outputs(exo_place *place, const exo_ref *actors, exo_err *err);
-/* Nothing more is sent or taken: outputs end after what they hold, senders are told. Waits until all has left, at most `timeout`. In the
- * actor's thread. */
+/* Ends all outputs after their items, closes all inputs, and tells the senders. Waits for the
+ * departure of all items, at most `timeout`. On the actor's thread. Errors: TIMEOUT. */
 exo_status exo_place_finish(exo_place *place, exo_time timeout, exo_err *err);
 /* Ends every wait with CANCELLED. Any thread. */
 void exo_place_cancel(exo_place *place);
-/* Ends the outlets' threads. */
+/* Cancels the place, ends the outlets' threads, and waits for the last light item, at most a
+ * second. */
 void exo_place_stop(exo_place *place);
-/* Ends the place with an error that is not the class's: what is sent or received next gives it. */
+/* Ends the place with an error from outside of its class, which later sends and receives return. */
 void exo_place_fail(exo_place *place, const exo_err *reason);
-/* Takes a message for one of its ends; *message is moved. On the mail lane, or with the baton at time `now`. from: the process
- * that sent it, 0: this one. INVAL: it is for none of them, or of another process than the one at the other end, and changes nothing; or what the other end of a channel said cannot be, and the place fails with it. */
+/* Delivers a message to one of the place's ends; *message is moved. On the mail lane, or with the
+ * baton at time `now`. from: the process that sent it; 0: this one. INVAL without effect: the
+ * message is for no end of the place, or does not come from the process at the other end. Other
+ * errors, and INVAL for a message against the protocol, fail the place. */
 exo_status exo_place_deliver(exo_place *place, exo_payload *message, uint64_t from, exo_err *err);
 
-/* On the run's clock, from its origin. */
+/* The time since the run's origin, on the run's clock. */
 exo_time exo_place_now(const exo_place *place);
-/* Sleeps until a signal, or `until`; under the lock, which is open meanwhile. In the actor's thread. `what` it waits for is an outlet (room
- * in its outbox), an input port (an item, or the end), or the place (all that was sent has left). */
+/* Sleeps until a signal, or until `until`, under the lock, which is open meanwhile. On the actor's
+ * thread. what: an outlet (for room in its outbox), an input port (for an item or the end), or the
+ * place (for the departure of all items). */
 void exo_place_wait_locked(exo_place *place, const void *what, exo_time until);
-/* Wakes the actor's thread if it waits for `what`; on the virtual clock whatever it waits for, at `at`. Under the lock. */
+/* Wakes the actor's thread if it waits for `what`; on the virtual clock it wakes any wait, at time
+ * `at`. Under the lock. */
 void exo_place_signal_locked(exo_place *place, const void *what, exo_time at);
 
-/* Around a wait at a port. Under the lock. */
+/* Marks the beginning and the end of a wait at a port. Under the lock. */
 void exo_place_wait_begin_locked(exo_place *place, exo_place_wait wait);
 void exo_place_wait_end_locked(exo_place *place);
-/* What the actor waits for, and the ends of its channels, for whoever looks for stalls: *out, which the caller releases, is empty if it
- * does not wait, or not since `longer_than`, and nothing of it is on its way. Any thread, while the actor lives. */
-exo_status exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err *err); /* look.c */
+/* Writes a record of the actor's wait and the ends of its channels, for the search for stalls. The
+ * caller releases *out, which is empty if the actor has not waited for `longer_than` and no item of
+ * it is on an emulated link. Any thread, while the actor lives. look.c */
+exo_status exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err *err);
 
-/* Does the actor wait for nobody but such as are `stuck` (all actors of the graph), and so may be stuck itself? What is on its way is left out of
- * account; no memory is taken. scratch, counts: room for one and for two numbers of each actor. *mark is changed by anything that happens
- * to the wait. Any thread, while all actors live in this process. look.c */
-bool exo_place_may_be_stuck(exo_place *place, const bool *stuck, uint32_t *scratch, uint64_t *counts, uint64_t *mark);
+/* True: the actor waits only for actors that are `stuck` (all actors of the graph), and so may be
+ * stuck itself. Ignores messages on their way; allocates nothing. scratch, counts: room for one
+ * number and for two numbers per actor. *mark changes with every event of the wait. Any thread,
+ * while all actors live in this process. look.c */
+bool exo_place_may_be_stuck(exo_place *place, const bool *stuck, uint32_t *scratch,
+                            uint64_t *counts, uint64_t *mark);
 
-/* Tells the outlets of retired edges to end, unless the actor is about to send over them. Under the lock, which may open meanwhile. */
+/* Tells the outlets of retired edges to end, unless the actor is in exo_port_send and may still use
+ * them. Under the lock, which may open meanwhile. */
 void exo_port_end_retired_locked(exo_port *port);
 
-/* --- outlet.c ------------------------------------------------------------------------------------------------------------------- */
+/* --- outlet.c --------------------------------------------------------------------------------- */
 
-/* The outlet's target is known: starts the thread of one that needs it for every item. */
+/* Marks the outlet's target as known; starts the thread of an outlet on an emulated link. */
 exo_status exo_outlet_start(exo_outlet *outlet, exo_err *err);
-/* There is something to transmit, or a credit came: transmits what may leave, or has the outlet's thread do so. Under the lock, which may
- * open meanwhile. */
+/* Transmits the items that may leave, or wakes the outlet's thread to do so. Call it after every
+ * new item or credit. Under the lock, which may open meanwhile. */
 void exo_outlet_pump_locked(exo_outlet *outlet);
-/* The place is to end: wakes the thread. Under the lock. */
+/* Wakes the outlet's thread when the place is to end. Under the lock. */
 void exo_outlet_wake_locked(exo_outlet *outlet);
+/* Ends the outlet's thread, and waits for the last light item, at most a second. The place is
+ * cancelled. */
 void exo_outlet_stop(exo_outlet *outlet);
-/* Waits for an item's room. */
+/* True: an item needs a credit to leave, as the edge does not drop items at the receiver. */
 bool exo_edge_needs_credits(const exo_edge_spec *edge);
-/* Counts a small message: under the lock under which it was decided to send it, so that whoever reports afterwards has it. */
+/* Counts a small message. Call it under the same lock as the decision to send, so that a later
+ * report includes it. */
 void exo_channel_count_locked(exo_traffic *traffic);
-/* END, at the end of what was sent. */
+/* Sends END. */
 void exo_outlet_tell_end(exo_outlet *outlet);
 
-/* --- inlet.c -------------------------------------------------------------------------------------------------------------------- */
+/* --- inlet.c ---------------------------------------------------------------------------------- */
 
-/* CREDIT or GONE to its sender. Small messages pass the edge's links like any other. Not under the lock. */
+/* Sends CREDIT or GONE to the inlet's sender. These messages pass the edge's links like others. Not
+ * under the lock. */
 void exo_inlet_tell(exo_inlet *inlet, exo_channel_kind kind, uint64_t number);
-/* Grants what an inlet owes its sender, or says GONE after everything was taken: after whatever changed it. Under the lock, which is open
- * meanwhile. */
+/* Grants the credits that the inlet owes its sender, or sends GONE after the last item. Call it
+ * after every change of the inlet. Under the lock, which is open meanwhile. */
 void exo_inlet_settle_locked(exo_inlet *inlet);
-/* The same for all inlets: when the actor begins to wait in send. */
+/* Settles all inlets, when the actor begins to wait in send. */
 void exo_place_settle_locked(exo_place *place);
 
 #endif

@@ -1,12 +1,15 @@
-/* Closed forms of an edge's cost.
+/* Costs of edges in closed form. No state.
  *
- * A message of b bytes takes b 8 / rate and the latencies. Rates: the link's for each pair of hosts, and those of the hosts, which their
- * messages share; the slowest pair counts. With the transport `tcp`, 66 bytes of headers go with each 1,448. Loss divides the rate by
- * 1 - loss. Schedules and slow start are left out: the link model (link.h) knows them, and a run on the virtual clock uses it.
+ * A message of b bytes takes b 8 / rate and the latencies. The rates are that of the link between
+ * each pair of hosts, and those of the hosts, which share them among their messages; the slowest
+ * pair counts. The transport `tcp` adds 66 bytes of headers to each 1,448. Loss multiplies the rate
+ * by 1 - loss. Schedules and slow start are left out; the link model (link.h) has them, and runs on
+ * the virtual clock use it.
  *
- * An all_reduce among N is a direct exchange in two halves: everybody sends each other's shard, and then its own to everybody. Where fewer
- * meet at a time there are several at once, those left over in a smaller one; its time is that of the slowest.
- */
+ * An all_reduce among N members is a direct exchange in two halves: each member sends every other
+ * member the part of that one's shard, and then its own shard to all. With `members` below N,
+ * several groups exchange at once, and the remainder forms a smaller group; the slowest group
+ * determines the time. */
 #include "graph/plan.h"
 
 #include <math.h>
@@ -20,9 +23,9 @@
 
 static const double UNKNOWN = (double)NAN;
 
-/* --- Sizes ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Sizes ------------------------------------------------------------------------------------ */
 
-/* Bytes of `elements` fp32 values, a number that may be expected only. */
+/* Bytes of `elements` encoded fp32 values. The number may be an expectation, so not an integer. */
 static double
 encoded_size(const exo_codec *codec, double elements, bool *at_most)
 {
@@ -35,11 +38,13 @@ encoded_size(const exo_codec *codec, double elements, bool *at_most)
     return (double)exo_codec_bound(codec, count);
 }
 
-/* All shards of `elements` together, each encoded by itself; *largest is the size of one. */
+/* Bytes of all shards of `elements`, each encoded by itself; *largest: bytes of the largest
+ * shard. */
 static double
 shards_size(const exo_codec *codec, double elements, uint32_t n, double *largest, bool *at_most)
 {
-    double whole = floor(elements / n), more = elements - whole * n; /* `more` shards have one element more */
+    /* `more` shards have one element more */
+    double whole = floor(elements / n), more = elements - whole * n;
     if (elements != floor(elements)) {
         *largest = encoded_size(codec, elements / n, at_most);
         return *largest * n;
@@ -50,16 +55,17 @@ shards_size(const exo_codec *codec, double elements, uint32_t n, double *largest
     return more * large + (n - more) * small;
 }
 
-/* --- Times ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Times ------------------------------------------------------------------------------------ */
 
-/* The kinds of hosts that an actor's instances are on, and how many of them share one at most. */
+/* The groups of hosts that an actor name is on, and the most of its actors on one host. */
 struct sites {
     bool *on; /* (num_host_groups) */
     uint32_t shared;
 };
 
 static exo_status
-find_sites(const exo_graph_spec *spec, const exo_actor_spec *actor, struct sites *sites, exo_err *err)
+find_sites(const exo_graph_spec *spec, const exo_actor_spec *actor, struct sites *sites,
+           exo_err *err)
 {
     uint32_t *used = exo_calloc(spec->num_hosts, sizeof *used);
     sites->on = exo_calloc(spec->num_host_groups, sizeof *sites->on);
@@ -81,56 +87,64 @@ find_sites(const exo_graph_spec *spec, const exo_actor_spec *actor, struct sites
     return EXO_OK;
 }
 
-/* One message of `bytes` on a pair of hosts, while its sender's host has `up` of them and its receiver's `down`. */
+/* Seconds of one message of `bytes` on a pair of hosts, while the sender's host sends `up` such
+ * messages and the receiver's host receives `down`. */
 static double
-message_time(const exo_host_spec *from, const exo_host_spec *to, const exo_link_spec *link, double bytes, double up,
-             double down)
+message_time(const exo_host_spec *from, const exo_host_spec *to, const exo_link_spec *link,
+             double bytes, double up, double down)
 {
     double wire = link->transport == EXO_LINK_TCP ? bytes + ceil(bytes / SEGMENT) * HEADERS : bytes;
     double bits = 8 * wire / (1 - link->loss);
-    double slowest = fmax(bits / link->bandwidth, fmax(up * bits / from->up, down * bits / to->down));
-    return slowest + (double)(from->latency + link->latency + link->jitter / 2 + to->latency) / (double)EXO_SECOND;
+    double slowest =
+        fmax(bits / link->bandwidth, fmax(up * bits / from->up, down * bits / to->down));
+    return slowest + (double)(from->latency + link->latency + link->jitter / 2 + to->latency) /
+                         (double)EXO_SECOND;
 }
 
-/* The slowest pair of hosts. `copies`: messages of one sender at once; `load`: messages for one receiver at once. */
+/* Seconds on the slowest pair of hosts. copies: simultaneous messages of one sender; load: of one
+ * receiver. */
 static double
-slowest_pair(const exo_graph_spec *spec, const exo_edge_spec *edge, const struct sites *from, const struct sites *to,
-             double bytes, double copies, double load)
+slowest_pair(const exo_graph_spec *spec, const exo_edge_spec *edge, const struct sites *from,
+             const struct sites *to, double bytes, double copies, double load)
 {
     double worst = 0;
     for (size_t a = 0; a < spec->num_host_groups; a++) {
         for (size_t b = 0; b < spec->num_host_groups; b++) {
             const exo_host_group *ga = &spec->host_groups[a], *gb = &spec->host_groups[b];
-            if (!from->on[a] || !to->on[b] || (a == b && ga->count == 1)) /* a host reaches itself at once */
+            /* messages within one host take no time */
+            if (!from->on[a] || !to->on[b] || (a == b && ga->count == 1))
                 continue;
             uint32_t first = ga->first, last = gb->first + gb->count - 1;
-            const exo_link_spec *link =
-                edge->link >= 0 ? &spec->links[edge->link].spec : exo_graph_link_between(spec, first, last);
-            double time = message_time(&spec->hosts[first].spec, &spec->hosts[last].spec, link, bytes,
-                                       copies * from->shared, load * to->shared);
+            const exo_link_spec *link = edge->link >= 0 ? &spec->links[edge->link].spec
+                                                        : exo_graph_link_between(spec, first, last);
+            double time = message_time(&spec->hosts[first].spec, &spec->hosts[last].spec, link,
+                                       bytes, copies * from->shared, load * to->shared);
             worst = fmax(worst, time);
         }
     }
     return worst;
 }
 
-/* --- Edges ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Edges ------------------------------------------------------------------------------------ */
 
-/* `count` all_reduces among n at once: gives what their members send, all together. */
+/* Plans `count` simultaneous all_reduces among n members each; returns the bytes that all members
+ * send. */
 static double
-plan_islands(const exo_graph_spec *spec, const exo_codec *codec, const struct sites *sites, uint32_t count, uint32_t n,
-             exo_plan_edge *p)
+plan_islands(const exo_graph_spec *spec, const exo_codec *codec, const struct sites *sites,
+             uint32_t count, uint32_t n, exo_plan_edge *p)
 {
     double largest = 0, all = n ? shards_size(codec, p->item / 4, n, &largest, &p->at_most) : 0;
     if (n < 2 || count == 0)
         return 0;
     p->encoded = fmax(p->encoded, all);
-    p->seconds = fmax(p->seconds, 2 * slowest_pair(spec, p->edge, sites, sites, largest, n - 1, n - 1));
+    p->seconds =
+        fmax(p->seconds, 2 * slowest_pair(spec, p->edge, sites, sites, largest, n - 1, n - 1));
     return count * 2.0 * (n - 1) * all;
 }
 
 static void
-plan_collective(const exo_graph_spec *spec, const exo_codec *codec, const struct sites *sites, exo_plan_edge *p)
+plan_collective(const exo_graph_spec *spec, const exo_codec *codec, const struct sites *sites,
+                exo_plan_edge *p)
 {
     const exo_edge_spec *edge = p->edge;
     uint32_t n = spec->actors[edge->from].count, most = edge->members;
@@ -143,18 +157,18 @@ plan_collective(const exo_graph_spec *spec, const exo_codec *codec, const struct
 }
 
 static void
-plan_items(const exo_graph_spec *spec, const exo_codec *codec, const struct sites *from, const struct sites *to,
-           exo_plan_edge *p)
+plan_items(const exo_graph_spec *spec, const exo_codec *codec, const struct sites *from,
+           const struct sites *to, exo_plan_edge *p)
 {
     const exo_edge_spec *edge = p->edge;
     p->encoded = encoded_size(codec, p->item / 4, &p->at_most);
     p->sent = p->targets * p->encoded;
     double load = fmax(1, (double)p->senders * p->targets / spec->actors[edge->to].count);
-    p->seconds =
-        slowest_pair(spec, edge, from, to, p->encoded, p->targets, load) + (double)edge->delay / (double)EXO_SECOND;
+    p->seconds = slowest_pair(spec, edge, from, to, p->encoded, p->targets, load) +
+                 (double)edge->delay / (double)EXO_SECOND;
 }
 
-/* Who sends, and to how many: that needs no size. */
+/* Counts senders and targets, which need no size. */
 static void
 count_ends(const exo_graph_spec *spec, exo_plan_edge *p)
 {
@@ -163,7 +177,8 @@ count_ends(const exo_graph_spec *spec, exo_plan_edge *p)
     p->targets = edge->route == EXO_ROUTE_BROADCAST ? exo_edge_targets(spec, edge, 0, NULL) : 1;
     if (edge->route == EXO_ROUTE_ALL_REDUCE)
         p->targets = edge->members;
-    if (edge->route == EXO_ROUTE_MODULO && edge->idle_senders && p->senders > spec->actors[edge->to].count)
+    if (edge->route == EXO_ROUTE_MODULO && edge->idle_senders &&
+        p->senders > spec->actors[edge->to].count)
         p->senders = spec->actors[edge->to].count;
 }
 

@@ -1,5 +1,5 @@
-/* Ports: what an actor does with its place in the graph (exogym/graph.h). Everything here runs on the actor's thread; see place.h for
- * what it shares with others. Read next: outlet.c, inlet.c. */
+/* Ports: the functions of exogym/graph.h that an actor calls. They run on the actor's thread;
+ * place.h has the state that they share with other threads. Read next: outlet.c, inlet.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include "graph/place.h"
 
-/* --- The actor's place -------------------------------------------------------------------------------------------------------- */
+/* --- The actor's place ------------------------------------------------------------------------ */
 
 static exo_place *
 place_of(const exo_graph_actor *actor)
@@ -86,7 +86,8 @@ find_port(exo_graph_actor *actor, const char *name, exo_port_direction direction
     exo_place *place = place_of(actor);
     for (size_t i = 0; i < place->spec->class->num_ports; i++) {
         const exo_graph_port *port = &place->spec->class->ports[i];
-        if (port->direction == direction && strcmp(port->name, name) == 0 && place->ports[i].num_edges > 0) {
+        if (port->direction == direction && strcmp(port->name, name) == 0 &&
+            place->ports[i].num_edges > 0) {
             *index = i;
             return &place->ports[i];
         }
@@ -116,9 +117,9 @@ exo_graph_group(exo_graph_actor *actor, const char *name)
     return port ? place_of(actor)->groups[index].group : NULL;
 }
 
-/* --- Sending ------------------------------------------------------------------------------------------------------------------ */
+/* --- Sending ---------------------------------------------------------------------------------- */
 
-/* What ends every call at a port. */
+/* The error that ends every call at a port, if any. */
 static exo_status
 check_locked(const exo_place *place, exo_err *err)
 {
@@ -127,10 +128,12 @@ check_locked(const exo_place *place, exo_err *err)
             *err = place->failed;
         return place->failed.code;
     }
-    return place->cancelled ? exo_fail(err, EXO_CANCELLED, "%s: the run ends", place->actor.name) : EXO_OK;
+    return place->cancelled ? exo_fail(err, EXO_CANCELLED, "%s: the run ends", place->actor.name)
+                            : EXO_OK;
 }
 
-/* When a call at a port gives up. It `needs` what it waits for, if it is as patient as the edges: else it has something else to do. */
+/* The limit of a call at a port. `needs`: it waits at least as long as the edge's deadline, so its
+ * item must come. With less patience the actor has something else to do. */
 struct patience {
     exo_time deadline;
     bool needs;
@@ -141,7 +144,8 @@ patience_of(const exo_place *place, const exo_port *port, exo_time timeout)
 {
     exo_time now = exo_place_now(place), longest = 0;
     for (uint32_t e = 0; e < port->num_edges; e++)
-        longest = port->edges[e]->edge->deadline > longest ? port->edges[e]->edge->deadline : longest;
+        longest =
+            port->edges[e]->edge->deadline > longest ? port->edges[e]->edge->deadline : longest;
     if (timeout == EXO_PORT_TIMEOUT)
         timeout = longest;
     return (struct patience){.deadline = timeout > INT64_MAX - now ? INT64_MAX : now + timeout,
@@ -151,7 +155,8 @@ patience_of(const exo_place *place, const exo_port *port, exo_time timeout)
 static void
 put_locked(exo_outlet *o, exo_item *item)
 {
-    o->outbox[o->waiting++] = (struct exo_outgoing){.item = exo_item_hold(item), .number = o->number++};
+    o->outbox[o->waiting++] =
+        (struct exo_outgoing){.item = exo_item_hold(item), .number = o->number++};
     o->traffic->items++;
     exo_outlet_pump_locked(o);
 }
@@ -165,7 +170,7 @@ drop_oldest_locked(exo_outlet *o)
     o->traffic->drops++;
 }
 
-/* Puts an item into one outlet, by the edge's on_full. */
+/* Puts an item into one outlet; on_full decides if the outbox is full. */
 static exo_status
 send_to_locked(exo_outlet *o, exo_item *item, struct patience patience, exo_err *err)
 {
@@ -185,12 +190,15 @@ send_to_locked(exo_outlet *o, exo_item *item, struct patience patience, exo_err 
                 exo_pace_wait_begin(&place->pace, edge->name, EXO_SPAN_SEND_BLOCKED);
                 pthread_mutex_lock(&place->lock);
                 place->sending = true;
-                exo_place_wait_begin_locked(
-                    place, (exo_place_wait){.kind = EXO_WAIT_SEND, .outlet = o, .ends_by_itself = !patience.needs});
+                exo_place_wait_begin_locked(place,
+                                            (exo_place_wait){.kind = EXO_WAIT_SEND,
+                                                             .outlet = o,
+                                                             .ends_by_itself = !patience.needs});
                 exo_place_settle_locked(place);
             } else if (exo_place_now(place) >= patience.deadline) {
                 st = exo_fail(err, EXO_TIMEOUT, "edge %s: %s_%u takes nothing from %s", edge->name,
-                              place->actor.site->spec->actors[edge->to].name, o->to, place->actor.name);
+                              place->actor.site->spec->actors[edge->to].name, o->to,
+                              place->actor.name);
             } else {
                 exo_place_wait_locked(place, o, patience.deadline);
             }
@@ -223,14 +231,14 @@ send_to_locked(exo_outlet *o, exo_item *item, struct patience patience, exo_err 
     return st;
 }
 
-/* Credits that are there, and room in the outbox: how soon an item would be transmitted. */
+/* Credits without an item: a measure of how soon a new item leaves. */
 static int64_t
 room_locked(const exo_outlet *o)
 {
     return (int64_t)o->credits + o->credits_coming - o->waiting - o->busy;
 }
 
-/* The outlet that an item of this edge goes to; NULL: to all. The turn is taken. */
+/* Chooses the outlet for an item of this edge, and counts the choice; NULL: all outlets. */
 static exo_outlet *
 choose_locked(exo_port_edge *edge, const exo_item *item)
 {
@@ -248,7 +256,8 @@ choose_locked(exo_port_edge *edge, const exo_item *item)
         at = (uint32_t)(turn % edge->count);
         break;
     case EXO_ROUTE_ROUND_ROBIN:
-        at = (uint32_t)((index + turn) % edge->count); /* senders do not all begin with the same one */
+        /* different senders begin with different targets */
+        at = (uint32_t)((index + turn) % edge->count);
         break;
     case EXO_ROUTE_HASH:
         at = (uint32_t)(item->key % edge->count);
@@ -256,7 +265,8 @@ choose_locked(exo_port_edge *edge, const exo_item *item)
     case EXO_ROUTE_LEAST_LOADED:
         for (uint32_t i = 1; i < edge->count; i++)
             if (edge->outlets[at].gone ||
-                (!edge->outlets[i].gone && room_locked(&edge->outlets[i]) > room_locked(&edge->outlets[at])))
+                (!edge->outlets[i].gone &&
+                 room_locked(&edge->outlets[i]) > room_locked(&edge->outlets[at])))
                 at = i;
         break;
     case EXO_ROUTE_GOSSIP:
@@ -265,7 +275,7 @@ choose_locked(exo_port_edge *edge, const exo_item *item)
         break;
     }
     for (uint32_t i = 0; i < edge->count && edge->outlets[at].gone; i++)
-        at = (at + 1) % edge->count; /* whoever is gone is passed over */
+        at = (at + 1) % edge->count; /* skips receivers that are gone */
     return &edge->outlets[at];
 }
 
@@ -273,7 +283,8 @@ static bool
 somebody_is_left_locked(const exo_port *port)
 {
     for (uint32_t e = 0; e < port->num_edges; e++)
-        for (uint32_t i = 0; i < port->edges[e]->count && port->edges[e]->retired == UINT64_MAX; i++)
+        for (uint32_t i = 0; i < port->edges[e]->count && port->edges[e]->retired == UINT64_MAX;
+             i++)
             if (!port->edges[e]->outlets[i].gone)
                 return true;
     return port->num_edges == 0;
@@ -293,7 +304,8 @@ send_over_locked(exo_port_edge *edge, exo_item *item, struct patience patience, 
     return st;
 }
 
-/* Over the edges that there were when it was put: while it waits for room on one of them, the graph may change. */
+/* Sends over the edges of the generation at the time of the call, because the graph may change
+ * while the call waits for room. */
 static exo_status
 send_over_all_locked(exo_port *port, exo_item *item, struct patience patience, exo_err *err)
 {
@@ -325,19 +337,21 @@ exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err)
     pthread_mutex_lock(&place->lock);
     exo_status st = check_locked(place, err);
     if (st == EXO_OK && port->finished)
-        st = exo_fail(err, EXO_CLOSED, "%s has finished its port '%s'", place->actor.name, port->class_port->name);
+        st = exo_fail(err, EXO_CLOSED, "%s has finished its port '%s'", place->actor.name,
+                      port->class_port->name);
     if (st == EXO_OK)
         st = send_over_all_locked(port, i, patience, err);
     if (st == EXO_OK && !somebody_is_left_locked(port))
-        st = exo_fail(err, EXO_CLOSED, "%s: nobody takes '%s' any more", place->actor.name, port->class_port->name);
+        st = exo_fail(err, EXO_CLOSED, "%s: nobody takes '%s' any more", place->actor.name,
+                      port->class_port->name);
     pthread_mutex_unlock(&place->lock);
     exo_item_drop(&i);
     return st;
 }
 
-/* --- Receiving ---------------------------------------------------------------------------------------------------------------- */
+/* --- Receiving -------------------------------------------------------------------------------- */
 
-/* Takes the first arrival; its sender gets the room. */
+/* Takes the first arrival, and grants its sender the room. */
 static void
 take_locked(exo_port *port, exo_item **out)
 {
@@ -393,12 +407,14 @@ receive_locked(exo_port *port, struct patience patience, exo_item **out, exo_err
             pthread_mutex_unlock(&place->lock);
             exo_pace_wait_begin(&place->pace, port->edges[0]->edge->name, EXO_SPAN_RECV_BLOCKED);
             pthread_mutex_lock(&place->lock);
-            exo_place_wait_begin_locked(
-                place, (exo_place_wait){.kind = EXO_WAIT_RECEIVE, .port = port, .ends_by_itself = !patience.needs});
+            exo_place_wait_begin_locked(place, (exo_place_wait){.kind = EXO_WAIT_RECEIVE,
+                                                                .port = port,
+                                                                .ends_by_itself = !patience.needs});
             continue;
         }
         exo_place_wait_locked(place, port,
-                              port->first && port->first->ready < deadline ? port->first->ready : deadline);
+                              port->first && port->first->ready < deadline ? port->first->ready
+                                                                           : deadline);
     }
     if (waited) {
         exo_place_wait_end_locked(place);

@@ -10,10 +10,11 @@
 static bool
 chooses_blindly(const exo_edge_spec *edge)
 {
-    return edge->route == EXO_ROUTE_HASH || edge->route == EXO_ROUTE_GOSSIP || edge->route == EXO_ROUTE_LEAST_LOADED;
+    return edge->route == EXO_ROUTE_HASH || edge->route == EXO_ROUTE_GOSSIP ||
+           edge->route == EXO_ROUTE_LEAST_LOADED;
 }
 
-/* Why no order of steps, or not every one, was tried. */
+/* Writes why the search did not try every order of steps. */
 static void
 say_limit(const exo_graph_spec *spec, const exo_search_limit *limit, char *out, size_t size)
 {
@@ -22,32 +23,40 @@ say_limit(const exo_graph_spec *spec, const exo_search_limit *limit, char *out, 
     case EXO_LIMIT_NONE:
         break;
     case EXO_LIMIT_UNDECLARED:
-        snprintf(out, size, "class '%s' of actor '%s' does not declare the order in which it uses its ports",
+        snprintf(out, size,
+                 "class '%s' of actor '%s' does not declare the order in which it uses its ports",
                  actor->class->name, actor->name);
         return;
     case EXO_LIMIT_MAY_SEND:
-        snprintf(out, size, "class '%s' of actor '%s' chooses between sending and something else, which is not tried",
+        snprintf(out, size,
+                 "class '%s' of actor '%s' chooses between sending and something else, which is "
+                 "not tried",
                  actor->class->name, actor->name);
         return;
     case EXO_LIMIT_ACTORS:
-        snprintf(out, size, "its %zu actors are too many to try every order of steps", limit->count);
+        snprintf(out, size, "its %zu actors are too many to try every order of steps",
+                 limit->count);
         return;
     case EXO_LIMIT_CHANNELS:
-        snprintf(out, size, "it has more than %zu channels, too many to try every order of steps", limit->count);
+        snprintf(out, size, "it has more than %zu channels, too many to try every order of steps",
+                 limit->count);
         return;
     case EXO_LIMIT_WORDS:
         snprintf(out, size, "the graph is too large to try every order of steps");
         return;
     case EXO_LIMIT_STATES:
-        snprintf(out, size, "%zu states of the graph were tried and none stalls, and there are more", limit->count);
+        snprintf(out, size,
+                 "%zu states of the graph were tried and none stalls, and there are more",
+                 limit->count);
         return;
     }
     snprintf(out, size, "not every order of steps was tried");
 }
 
-/* Which edges could wait for each other, and why it is not known whether they do. */
+/* Writes which edges may wait for each other, and why nothing is proven about them. */
 static void
-say_what_is_missing(const exo_graph_spec *spec, const exo_port_cycle *cycle, exo_search_limit limit, exo_proof *out)
+say_what_is_missing(const exo_graph_spec *spec, const exo_port_cycle *cycle, exo_search_limit limit,
+                    exo_proof *out)
 {
     exo_text edges = {0};
     const exo_edge_spec *blind = NULL;
@@ -57,13 +66,16 @@ say_what_is_missing(const exo_graph_spec *spec, const exo_port_cycle *cycle, exo
         blind = !blind && chooses_blindly(cycle->edges[i]) ? cycle->edges[i] : blind;
     }
     if (limit.kind == EXO_LIMIT_UNDECLARED && cycle->undeclared)
-        limit.actor = cycle->actor; /* of several one that matters */
+        /* names an actor on the cycle, if several actors declare no order */
+        limit.actor = cycle->actor;
     say_limit(spec, &limit, why, sizeof why);
     if (blind)
-        snprintf(route, sizeof route, "edge '%s' chooses its targets by route %s, whoever waits for items, and ",
+        snprintf(route, sizeof route,
+                 "edge '%s' chooses its targets by route %s, whoever waits for items, and ",
                  blind->name, exo_route_names[blind->route]);
     out->at = cycle->length ? cycle->edges[0]->node : NULL;
-    snprintf(out->text, sizeof out->text, "%.250s%s (edges %.250s)", route, why, edges.data ? edges.data : "");
+    snprintf(out->text, sizeof out->text, "%.250s%s (edges %.250s)", route, why,
+             edges.data ? edges.data : "");
     exo_free(edges.data);
 }
 

@@ -1,7 +1,7 @@
-/* What of an order is done in a graph: see prove_impl.h. No state. */
+/* Reduces a declared order to its steps in a graph: see prove_impl.h. No state. */
 #include "graph/prove_impl.h"
 
-/* Does one of the graph's edges begin or end at the port of this actor? */
+/* True: an edge of the graph begins or ends at this port of the actor. */
 static bool
 is_used(const exo_graph_spec *spec, uint32_t actor, const exo_graph_port *port)
 {
@@ -15,7 +15,8 @@ is_used(const exo_graph_spec *spec, uint32_t actor, const exo_graph_port *port)
     return false;
 }
 
-/* Copies the actions that begin at `at`, one or alternatives, as far as their ports are used; gives where the next step is. */
+/* Copies the action at `at`, or the alternatives that begin there, if the graph uses their ports;
+ * returns the index of the next step. */
 static uint32_t
 copy_actions(exo_order *out, const exo_graph_spec *spec, uint32_t actor, uint32_t at)
 {
@@ -34,7 +35,7 @@ copy_actions(exo_order *out, const exo_graph_spec *spec, uint32_t actor, uint32_
     return at;
 }
 
-/* Copies the steps from `at` up to `end`. A loop without anything to do is left out; if it has no end, it stays, empty. */
+/* Copies the steps from `at` up to `end`. Drops a loop that becomes empty, unless it is endless. */
 static void
 copy_steps(exo_order *out, const exo_graph_spec *spec, uint32_t actor, uint32_t at, uint32_t end)
 {

@@ -1,12 +1,15 @@
-/* Tries every order of steps of a graph: see prove.h.
+/* Tries every order of steps of a graph: see prove.h. State: struct search, for one call.
  *
- * A state is what every actor is about to do and how many items each channel holds, in the receiver's buffer or in the sender's outbox. A
- * step is one action of one actor; items arrive at once, as what is on its way comes at last. Where a route or a port leaves a choice (a
- * key, a draw, which of several senders was first, whether a poll finds something) every choice is tried. A step that no other can disturb,
- * on a channel that is alone at both its ends, is tried alone, unless it leads to where the search has been (Godefroid, Partial-Order
- * Methods for the Verification of Concurrent Systems, 1996).
+ * A state of the graph has the next step of every actor, and the number of items in each channel,
+ * in the receiver's buffer and the sender's outbox. A step is one action of one actor. Items arrive
+ * at once, because an item on its way arrives eventually. Where a route or a port has a choice,
+ * every choice is tried: a key, a draw, the first of several senders, whether a poll finds an item.
+ * A step that no other step can disturb, on a channel that is alone at both ends, is tried alone,
+ * unless it leads to a known state (Godefroid, Partial-Order Methods for the Verification of
+ * Concurrent Systems, 1996).
  *
- * In each state those who wait for each other are looked for, so that others who go on do not hide them. */
+ * Each state is searched for actors that wait for each other, so that other actors that continue do
+ * not hide them. */
 #include "graph/prove_impl.h"
 
 #include <stdio.h>
@@ -21,7 +24,7 @@ enum {
     MAX_INSTANCES = 64,
     MAX_CHANNELS = 1024,
     MAX_WORDS = 4096,
-    WORDS = 4 << 20, /* of states that wait to be looked at */
+    WORDS = 4 << 20, /* for the states on the stack */
     EFFORT = 40000,
     CHOSEN = 1 << 20
 };
@@ -29,22 +32,23 @@ enum {
 /* One sender and one receiver of an edge. */
 struct channel {
     const exo_edge_spec *edge;
-    uint32_t edge_index, from, to; /* instances */
-    uint32_t room;                 /* with the outbox; UINT32_MAX: it drops */
-    bool alone;                    /* the only one at the input that it leads to, which is not polled */
+    uint32_t edge_index, from, to; /* indices into instances */
+    uint32_t room;                 /* capacity with the outbox; UINT32_MAX: the edge drops items */
+    /* no other channel leads to its input, which is not polled */
+    bool alone;
 };
 
 struct instance {
     uint32_t actor, index;
-    const exo_order *order; /* of `orders` */
+    const exo_order *order; /* one of search.orders */
 };
 
-/* Words of a state: of each instance ENDED .. COUNTERS + DEPTH, then of each instance and edge its turn and its sends, then a count for each
- * channel. */
+/* The words of a state: for each instance AT .. COUNTERS + DEPTH; for each instance and edge,
+ * its turn and its sends; for each channel, its items. */
 enum {
-    AT,     /* the step; the order's length: it has ended */
-    EDGE,   /* in a send: edges that are done */
-    TARGET, /* in a send: targets that are done, or the chosen one and CHOSEN */
+    AT,     /* index of the step; the order's length: the actor has ended */
+    EDGE,   /* in a send: edges done */
+    TARGET, /* in a send: targets done, or the chosen target and CHOSEN */
     COUNTERS,
     INSTANCE = COUNTERS + EXO_ORDER_DEPTH
 };
@@ -53,19 +57,19 @@ struct search {
     const exo_graph_spec *spec;
     struct instance instances[MAX_INSTANCES];
     uint32_t num_instances;
-    exo_order *orders; /* (spec->num_actors) what of each is done in this graph */
+    exo_order *orders; /* (spec->num_actors) each actor's order, reduced to this graph */
     struct channel *channels;
     uint32_t num_channels;
     size_t words;
-    uint64_t *seen; /* hashes; 0: free */
+    uint64_t *seen; /* hashes of states; 0: free */
     size_t seen_room, num_seen;
     uint32_t *stack;
     size_t length, room;
     uint32_t *state, *next;
-    bool lasts;    /* nobody ever ends */
-    bool dry;      /* nothing is pushed: only whether something would be */
-    bool branched; /* there was a choice */
-    bool full;     /* there was no room for a state */
+    bool lasts;    /* no actor ever ends */
+    bool dry;      /* push stores nothing; it only reports that a step exists */
+    bool branched; /* a choice was tried */
+    bool full;     /* no room for another state */
     exo_search_limit *limit;
 };
 
@@ -78,7 +82,8 @@ part_of(uint32_t *state, uint32_t i)
 static uint32_t *
 turn_of(const struct search *s, uint32_t *state, uint32_t i, uint32_t edge)
 {
-    return state + (size_t)s->num_instances * INSTANCE + 2 * ((size_t)i * s->spec->num_edges + edge);
+    return state + (size_t)s->num_instances * INSTANCE +
+           2 * ((size_t)i * s->spec->num_edges + edge);
 }
 
 static uint32_t *
@@ -99,8 +104,8 @@ port_of(const struct search *s, uint32_t i, const exo_order_step *step)
     return &s->spec->actors[s->instances[i].actor].class->ports[step->port];
 }
 
-/* Goes through loops to the next action, or to a loop that has none and no end, where it stays. Every other loop has one, or is left out: so
- * this comes to an end. */
+/* Walks through loops to the next action, or to an empty endless loop, where the actor stays. Every
+ * other empty loop was left out (exo_prove_order), so the walk terminates. */
 static void
 settle(const struct search *s, uint32_t *state, uint32_t i)
 {
@@ -111,8 +116,9 @@ settle(const struct search *s, uint32_t *state, uint32_t i)
         uint32_t *left = &p[COUNTERS + step->level];
         if (step->kind == EXO_ORDER_LOOP && step->other > p[AT] + 1) {
             *left = step->count == EXO_ORDER_ENDLESS ? UINT32_MAX
-                    : step->count >= UINT32_MAX      ? UINT32_MAX - 1 /* more states than are ever tried */
-                                                     : (uint32_t)step->count;
+                    /* more repetitions than the search can try */
+                    : step->count >= UINT32_MAX ? UINT32_MAX - 1
+                                                : (uint32_t)step->count;
             p[AT]++;
         } else if (step->kind == EXO_ORDER_END) {
             *left -= *left != UINT32_MAX;
@@ -123,7 +129,7 @@ settle(const struct search *s, uint32_t *state, uint32_t i)
     }
 }
 
-/* The step after the one that is done: alternatives of it are passed over. */
+/* Moves past the step that was done, and past its alternatives. */
 static void
 advance(const struct search *s, uint32_t *state, uint32_t i)
 {
@@ -142,7 +148,7 @@ end(const struct search *s, uint32_t *state, uint32_t i)
     part_of(state, i)[AT] = s->instances[i].order->length;
 }
 
-/* --- States ------------------------------------------------------------------------------------------------------------------------ */
+/* --- States ----------------------------------------------------------------------------------- */
 
 static uint64_t
 hash_of(const struct search *s, const uint32_t *state)
@@ -155,7 +161,7 @@ hash_of(const struct search *s, const uint32_t *state)
     return hash ? hash : 1;
 }
 
-/* False: it was there before. */
+/* Records a state; false: it is known. */
 static bool
 note(struct search *s, uint64_t hash)
 {
@@ -169,7 +175,7 @@ note(struct search *s, uint64_t hash)
     return true;
 }
 
-/* `next` is to be looked at, if it is new; gives whether. */
+/* Pushes `next` if it is a new state; returns whether it is. */
 static bool
 push(struct search *s)
 {
@@ -185,7 +191,7 @@ push(struct search *s)
     return true;
 }
 
-/* --- Steps ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Steps ------------------------------------------------------------------------------------ */
 
 static struct channel *
 channel_between(const struct search *s, uint32_t edge, uint32_t from, uint32_t target)
@@ -197,13 +203,15 @@ channel_between(const struct search *s, uint32_t edge, uint32_t from, uint32_t t
     return NULL;
 }
 
-/* The k-th edge at the port that instance i sends to; the spec's number of edges: there are no more. */
+/* The k-th edge at the port that instance i sends to; the number of edges: there is no such
+ * edge. */
 static uint32_t
 edge_at(const struct search *s, uint32_t i, const exo_graph_port *port, uint32_t k)
 {
     uint32_t e = 0;
     for (; e < s->spec->num_edges; e++)
-        if (s->spec->edges[e].from == s->instances[i].actor && s->spec->edges[e].output == port && k-- == 0)
+        if (s->spec->edges[e].from == s->instances[i].actor && s->spec->edges[e].output == port &&
+            k-- == 0)
             break;
     return e;
 }
@@ -217,7 +225,8 @@ targets_of(const struct search *s, uint32_t i, uint32_t edge)
     return count;
 }
 
-/* The channel that a send has still to put its item into; NULL: it has not chosen, or has none. */
+/* The channel that the current send puts its item into next; NULL: it has not chosen yet, or the
+ * instance does not send. */
 static struct channel *
 sending_to(const struct search *s, uint32_t *state, uint32_t i)
 {
@@ -243,7 +252,7 @@ is_full(const struct search *s, uint32_t *state, const struct channel *c)
     return !has_ended(s, state, c->to) && *count_of(s, state, index_of(s, c)) >= c->room;
 }
 
-/* Has this send no room? Its own receiver may be let in on a feedback edge while it waits to send itself. */
+/* True: the send has no room. While the receiver itself waits to send, a feedback edge has room. */
 static bool
 is_shut(const struct search *s, uint32_t *state, const struct channel *c)
 {
@@ -251,9 +260,10 @@ is_shut(const struct search *s, uint32_t *state, const struct channel *c)
     return is_full(s, state, c) && !(c->edge->feedback && theirs && is_full(s, state, theirs));
 }
 
-/* Is there something to receive at the port, or somebody who may still send? */
+/* True: an item can be received at the port. *open: a sender has not ended. */
 static bool
-look_at_input(const struct search *s, uint32_t *state, uint32_t i, const exo_graph_port *port, bool *open)
+look_at_input(const struct search *s, uint32_t *state, uint32_t i, const exo_graph_port *port,
+              bool *open)
 {
     bool any = false;
     *open = false;
@@ -266,14 +276,14 @@ look_at_input(const struct search *s, uint32_t *state, uint32_t i, const exo_gra
     return any;
 }
 
-/* The next state begins as this one. */
+/* Copies the state, as the base of the next one. */
 static void
 begin_step(struct search *s)
 {
     memcpy(s->next, s->state, s->words * sizeof *s->next);
 }
 
-/* Goes on in a send after an item was put into, or passed over, a channel or an edge. */
+/* Continues a send after a channel or an edge was served or skipped. */
 static void
 after_put(struct search *s, uint32_t i, uint32_t edge, bool all)
 {
@@ -288,7 +298,7 @@ after_put(struct search *s, uint32_t i, uint32_t edge, bool all)
         advance(s, s->next, i);
 }
 
-/* Tries what a send may choose. */
+/* Tries all choices of a send. */
 static bool
 choose(struct search *s, uint32_t i, uint32_t e)
 {
@@ -298,8 +308,10 @@ choose(struct search *s, uint32_t i, uint32_t e)
     bool pushed = false, left = false, skip = turn[1] % edge->every != 0;
     for (uint32_t t = 0; t < count; t++)
         left = left || !has_ended(s, s->state, channel_between(s, e, i, t)->to);
-    if (count == 0 || skip || !left) { /* it goes nowhere over this edge; if nobody is left at all, that is the end */
-        s->branched = s->branched || (count > 0 && !left); /* whether it sent before they ended depends on times */
+    /* no item goes over this edge; a send without any receiver left ends the actor */
+    if (count == 0 || skip || !left) {
+        /* timing decides whether it sent before they ended */
+        s->branched = s->branched || (count > 0 && !left);
         begin_step(s);
         turn_of(s, s->next, i, e)[1] = (uint32_t)((turn[1] + 1) % edge->every);
         if (count > 0 && !left)
@@ -308,8 +320,8 @@ choose(struct search *s, uint32_t i, uint32_t e)
             after_put(s, i, e, false);
         return push(s);
     }
-    bool free_choice =
-        edge->route == EXO_ROUTE_HASH || edge->route == EXO_ROUTE_GOSSIP || edge->route == EXO_ROUTE_LEAST_LOADED;
+    bool free_choice = edge->route == EXO_ROUTE_HASH || edge->route == EXO_ROUTE_GOSSIP ||
+                       edge->route == EXO_ROUTE_LEAST_LOADED;
     if (edge->route == EXO_ROUTE_ROUND_ROBIN)
         first = last = (s->instances[i].index + turn[0]) % count;
     else if (edge->route == EXO_ROUTE_MODULO)
@@ -320,8 +332,9 @@ choose(struct search *s, uint32_t i, uint32_t e)
     for (uint32_t t = first; t <= last; t++) {
         uint32_t at = t;
         begin_step(s);
-        while (edge->route != EXO_ROUTE_BROADCAST && has_ended(s, s->state, channel_between(s, e, i, at)->to)) {
-            s->branched = true; /* whether it had ended by then depends on times */
+        while (edge->route != EXO_ROUTE_BROADCAST &&
+               has_ended(s, s->state, channel_between(s, e, i, at)->to)) {
+            s->branched = true; /* timing decides whether the receiver had ended by then */
             at = (at + 1) % count;
         }
         uint32_t *later = turn_of(s, s->next, i, e);
@@ -340,17 +353,19 @@ do_send(struct search *s, uint32_t i, const exo_order_step *step, bool *alone)
     uint32_t e = edge_at(s, i, port_of(s, i, step), p[EDGE]);
     struct channel *c = sending_to(s, s->state, i);
     const exo_edge_spec *edge = &s->spec->edges[e];
-    /* Which of several it chooses depends on who has ended by then. */
+    /* The choice among several targets depends on the receivers that have ended by then. */
     *alone = s->lasts || edge->route == EXO_ROUTE_BROADCAST || targets_of(s, i, e) <= 1;
     if (!c)
         return choose(s, i, e);
     if (is_shut(s, s->state, c))
         return false;
     *alone = c->alone && !edge->feedback && edge->on_full == EXO_FULL_BLOCK;
-    s->branched = s->branched || c->room == UINT32_MAX || has_ended(s, s->state, c->to); /* it depends on times */
+    /* timing decides whether the item is dropped */
+    s->branched = s->branched || c->room == UINT32_MAX || has_ended(s, s->state, c->to);
     begin_step(s);
     uint32_t *count = count_of(s, s->next, index_of(s, c));
-    if (!has_ended(s, s->state, c->to) && *count < (c->room == UINT32_MAX ? edge->capacity : UINT32_MAX))
+    if (!has_ended(s, s->state, c->to) &&
+        *count < (c->room == UINT32_MAX ? edge->capacity : UINT32_MAX))
         ++*count;
     after_put(s, i, e, edge->route == EXO_ROUTE_BROADCAST);
     return push(s);
@@ -365,13 +380,14 @@ do_receive(struct search *s, uint32_t i, uint32_t at, const exo_order_step *step
     if (!look_at_input(s, s->state, i, port, &open)) {
         if (open)
             return false;
-        begin_step(s); /* CLOSED: the usual end */
+        begin_step(s); /* the port is CLOSED, which is the usual end */
         end(s, s->next, i);
         *alone = true;
         return push(s);
     }
     for (uint32_t c = 0; c < s->num_channels; c++) {
-        if (s->channels[c].to != i || s->channels[c].edge->input != port || *count_of(s, s->state, c) == 0)
+        if (s->channels[c].to != i || s->channels[c].edge->input != port ||
+            *count_of(s, s->state, c) == 0)
             continue;
         senders++;
         *alone = s->channels[c].alone && !s->channels[c].edge->feedback &&
@@ -386,8 +402,9 @@ do_receive(struct search *s, uint32_t i, uint32_t at, const exo_order_step *step
     return pushed;
 }
 
-/* Nothing has come yet, or some of what was sent, or all of it, which is taken. Also of a full buffer: what fills it may be on its way.
- * Feedback edges are let in without end while nothing is taken: there a full buffer counts as one that has come, which is no proof of it. */
+/* A poll takes no item, a part of the items, or all of them. Even with a full buffer it may take
+ * none, because the items may be on their way. A feedback edge has no bound while nothing is taken,
+ * so a full buffer there counts as arrived; this is an assumption, not a proof. */
 static bool
 do_poll(struct search *s, uint32_t i, const exo_order_step *step)
 {
@@ -395,11 +412,12 @@ do_poll(struct search *s, uint32_t i, const exo_order_step *step)
     bool open = false, any = look_at_input(s, s->state, i, port, &open), pushed = false;
     uint32_t most = 0, least = 0;
     for (uint32_t c = 0; c < s->num_channels; c++)
-        if (s->channels[c].to == i && s->channels[c].edge->input == port && *count_of(s, s->state, c) > most)
+        if (s->channels[c].to == i && s->channels[c].edge->input == port &&
+            *count_of(s, s->state, c) > most)
             most = *count_of(s, s->state, c);
     for (uint32_t c = 0; c < s->num_channels; c++)
-        if (s->channels[c].to == i && s->channels[c].edge->input == port && s->channels[c].edge->feedback &&
-            *count_of(s, s->state, c) >= s->channels[c].room)
+        if (s->channels[c].to == i && s->channels[c].edge->input == port &&
+            s->channels[c].edge->feedback && *count_of(s, s->state, c) >= s->channels[c].room)
             least = most;
     for (uint32_t takes = least; takes <= most; takes++) {
         begin_step(s);
@@ -411,11 +429,11 @@ do_poll(struct search *s, uint32_t i, const exo_order_step *step)
         advance(s, s->next, i);
         pushed = push(s) || pushed;
     }
-    s->branched = s->branched || any || open; /* what has come by now depends on times */
+    s->branched = s->branched || any || open; /* timing decides what has arrived */
     return pushed;
 }
 
-/* Is the member at this collective? */
+/* True: the member is in this collective. */
 static bool
 is_reducing(const struct search *s, uint32_t i, const exo_graph_port *port)
 {
@@ -445,12 +463,13 @@ do_reduce(struct search *s, uint32_t i, const exo_order_step *step)
         if (all)
             advance(s, s->next, m);
         else
-            end(s, s->next, m); /* an error for all of them, and no stall */
+            end(s, s->next, m); /* all members get an error, which is no stall */
     }
     return push(s);
 }
 
-/* What instance i can do next, alternatives included; alone: nothing else disturbs it. True: that led to new states. */
+/* Does all possible next steps of instance i, alternatives included; *alone: no other step disturbs
+ * it. True: this led to new states. */
 static bool
 step_instance(struct search *s, uint32_t i, bool *alone)
 {
@@ -476,19 +495,22 @@ step_instance(struct search *s, uint32_t i, bool *alone)
     return pushed;
 }
 
-/* Does the step to `next` end an actor to whom somebody may still send? What that send does depends on which comes first. */
+/* True: the step to `next` ends an actor that has a living sender. The effect of a send to it
+ * depends on the order of both. */
 static bool
 ends_a_receiver(struct search *s)
 {
     for (uint32_t c = 0; c < s->num_channels; c++) {
         uint32_t to = s->channels[c].to;
-        if (!has_ended(s, s->state, to) && has_ended(s, s->next, to) && !has_ended(s, s->state, s->channels[c].from))
+        if (!has_ended(s, s->state, to) && has_ended(s, s->next, to) &&
+            !has_ended(s, s->state, s->channels[c].from))
             return true;
     }
     return false;
 }
 
-/* All that can be done next; or, if there is one, a step that nothing else disturbs, unless it leads back. */
+/* Tries a single undisturbed step if one leads to a new state; otherwise all steps of all
+ * instances. */
 static void
 expand(struct search *s)
 {
@@ -508,12 +530,12 @@ expand(struct search *s)
         step_instance(s, i, &alone);
 }
 
-/* --- Who is stuck -------------------------------------------------------------------------------------------------------------------- */
+/* --- Stuck actors ----------------------------------------------------------------------------- */
 
-/* Whom instance i waits for at a step, if that is in vain: *peer and the edge. False: it may go on. */
+/* True: instance i waits at this step in vain, for *peer over *edge. False: it can continue. */
 static bool
-is_in_vain(const struct search *s, const bool *stuck, uint32_t i, const exo_order_step *step, uint32_t *peer,
-           const exo_edge_spec **edge)
+is_in_vain(const struct search *s, const bool *stuck, uint32_t i, const exo_order_step *step,
+           uint32_t *peer, const exo_edge_spec **edge)
 {
     const exo_graph_port *port = port_of(s, i, step);
     uint32_t senders = 0;
@@ -547,7 +569,8 @@ is_in_vain(const struct search *s, const bool *stuck, uint32_t i, const exo_orde
             if (s->instances[m].actor == s->instances[i].actor && has_ended(s, s->state, m))
                 return false;
         for (uint32_t m = 0; m < s->num_instances; m++)
-            if (s->instances[m].actor == s->instances[i].actor && stuck[m] && !is_reducing(s, m, port)) {
+            if (s->instances[m].actor == s->instances[i].actor && stuck[m] &&
+                !is_reducing(s, m, port)) {
                 *peer = m;
                 return true;
             }
@@ -560,10 +583,10 @@ is_in_vain(const struct search *s, const bool *stuck, uint32_t i, const exo_orde
     return false;
 }
 
-/* All alternatives must be. The step that is named is the first. */
+/* True: instance i waits in vain at all alternatives. The named step is the first. */
 static bool
-waits_in_vain(const struct search *s, const bool *stuck, uint32_t i, uint32_t *peer, const exo_edge_spec **edge,
-              const exo_order_step **named)
+waits_in_vain(const struct search *s, const bool *stuck, uint32_t i, uint32_t *peer,
+              const exo_edge_spec **edge, const exo_order_step **named)
 {
     const exo_order *order = s->instances[i].order;
     uint32_t at = part_of(s->state, i)[AT], other = 0;
@@ -582,21 +605,23 @@ waits_in_vain(const struct search *s, const bool *stuck, uint32_t i, uint32_t *p
 static void
 name_of(const struct search *s, uint32_t i, char *out, size_t size)
 {
-    snprintf(out, size, "%s_%u", s->spec->actors[s->instances[i].actor].name, s->instances[i].index);
+    snprintf(out, size, "%s_%u", s->spec->actors[s->instances[i].actor].name,
+             s->instances[i].index);
 }
 
 static void
 tell_cycle(const struct search *s, const bool *stuck, uint32_t at, exo_proof *out)
 {
-    static const char *const verbs[] = {
-        [EXO_ORDER_SEND] = "to send on", [EXO_ORDER_RECEIVE] = "to receive on", [EXO_ORDER_REDUCE] = "in"};
+    static const char *const verbs[] = {[EXO_ORDER_SEND] = "to send on",
+                                        [EXO_ORDER_RECEIVE] = "to receive on",
+                                        [EXO_ORDER_REDUCE] = "in"};
     static const char *const preposition[] = {
         [EXO_ORDER_SEND] = "to", [EXO_ORDER_RECEIVE] = "from", [EXO_ORDER_REDUCE] = "for"};
     uint32_t next = 0;
     const exo_edge_spec *edge = NULL;
     const exo_order_step *step = NULL;
     exo_text text = {0};
-    for (uint32_t k = 0; k < s->num_instances; k++, at = next) /* now it is in the cycle */
+    for (uint32_t k = 0; k < s->num_instances; k++, at = next) /* afterwards `at` is in the cycle */
         waits_in_vain(s, stuck, at, &next, &edge, &step);
     uint32_t first = at;
     do {
@@ -604,8 +629,8 @@ tell_cycle(const struct search *s, const bool *stuck, uint32_t at, exo_proof *ou
         waits_in_vain(s, stuck, at, &next, &edge, &step);
         name_of(s, at, actor, sizeof actor);
         name_of(s, next, peer, sizeof peer);
-        exo_text_add(&text, "%s%s waits %s '%s' %s %s", text.length ? ", " : "", actor, verbs[step->kind], edge->name,
-                     preposition[step->kind], peer);
+        exo_text_add(&text, "%s%s waits %s '%s' %s %s", text.length ? ", " : "", actor,
+                     verbs[step->kind], edge->name, preposition[step->kind], peer);
         out->at = out->at ? out->at : edge->node;
         at = next;
     } while (at != first);
@@ -613,7 +638,7 @@ tell_cycle(const struct search *s, const bool *stuck, uint32_t at, exo_proof *ou
     exo_free(text.data);
 }
 
-/* True: somebody is, and `out` says who. */
+/* True: instances are stuck, and `out` has their cycle. */
 static bool
 find_stuck(const struct search *s, exo_proof *out)
 {
@@ -639,7 +664,7 @@ find_stuck(const struct search *s, exo_proof *out)
     return any;
 }
 
-/* --- The search ---------------------------------------------------------------------------------------------------------------------- */
+/* --- The search ------------------------------------------------------------------------------- */
 
 static bool
 polls(const exo_order *order, const exo_graph_class *class, const exo_graph_port *port)
@@ -650,7 +675,7 @@ polls(const exo_order *order, const exo_graph_class *class, const exo_graph_port
     return false;
 }
 
-/* Is a send one of alternatives? Then whether it has begun is not in a state. */
+/* True: a send is among alternatives. A state does not show whether such a send has begun. */
 static bool
 may_not_send(const exo_order *order)
 {
@@ -661,15 +686,16 @@ may_not_send(const exo_order *order)
     return false;
 }
 
-/* Does the order never come to its end by itself? It ends with an endless loop. */
+/* True: the order ends with an endless loop, so the actor never ends by itself. */
 static bool
 is_endless(const exo_order *order)
 {
     const exo_order_step *last = order->length ? &order->steps[order->length - 1] : NULL;
-    return last && last->kind == EXO_ORDER_END && order->steps[last->other].count == EXO_ORDER_ENDLESS;
+    return last && last->kind == EXO_ORDER_END &&
+           order->steps[last->other].count == EXO_ORDER_ENDLESS;
 }
 
-/* Nothing is tried. */
+/* Ends the search before it tries anything. */
 static exo_status
 give_up(const struct search *s, exo_limit_kind kind, uint32_t actor, size_t count)
 {
@@ -692,7 +718,8 @@ add_channels(struct search *s, exo_err *err)
     for (uint32_t e = 0; e < spec->num_edges; e++) {
         const exo_edge_spec *edge = &spec->edges[e];
         uint32_t targets[MAX_INSTANCES];
-        for (uint32_t i = 0; edge->route != EXO_ROUTE_ALL_REDUCE && i < spec->actors[edge->from].count; i++) {
+        for (uint32_t i = 0;
+             edge->route != EXO_ROUTE_ALL_REDUCE && i < spec->actors[edge->from].count; i++) {
             uint32_t count = exo_edge_targets(spec, edge, i, targets);
             for (uint32_t t = 0; t < count; t++) {
                 if (s->num_channels == MAX_CHANNELS)
@@ -702,13 +729,15 @@ add_channels(struct search *s, exo_err *err)
                     .edge_index = e,
                     .from = first[edge->from] + i,
                     .to = first[edge->to] + targets[t],
-                    .room = edge->on_full == EXO_FULL_BLOCK ? edge->capacity + EXO_OUTBOX : UINT32_MAX};
+                    .room =
+                        edge->on_full == EXO_FULL_BLOCK ? edge->capacity + EXO_OUTBOX : UINT32_MAX};
             }
         }
     }
     for (uint32_t c = 0; c < s->num_channels; c++) {
         const exo_edge_spec *edge = s->channels[c].edge;
-        s->channels[c].alone = !polls(spec->actors[edge->to].order, spec->actors[edge->to].class, edge->input);
+        s->channels[c].alone =
+            !polls(spec->actors[edge->to].order, spec->actors[edge->to].class, edge->input);
         for (uint32_t d = 0; d < s->num_channels; d++)
             if (d != c && s->channels[d].to == s->channels[c].to &&
                 s->channels[d].edge->input == s->channels[c].edge->input)
@@ -717,7 +746,7 @@ add_channels(struct search *s, exo_err *err)
     return EXO_OK;
 }
 
-/* FULL: the graph is too large, or says too little. */
+/* Makes the instances. FULL: the graph is too large, or an order is missing or cannot be tried. */
 static exo_status
 open_instances(struct search *s, exo_err *err)
 {
@@ -738,7 +767,8 @@ open_instances(struct search *s, exo_err *err)
         if (may_not_send(&s->orders[a]))
             return give_up(s, EXO_LIMIT_MAY_SEND, a, 0);
         for (uint32_t i = 0; i < spec->actors[a].count; i++)
-            s->instances[s->num_instances++] = (struct instance){.actor = a, .index = i, .order = &s->orders[a]};
+            s->instances[s->num_instances++] =
+                (struct instance){.actor = a, .index = i, .order = &s->orders[a]};
     }
     return EXO_OK;
 }
@@ -765,12 +795,14 @@ open_search(struct search *s, size_t effort, exo_err *err)
     s->seen = exo_calloc(s->seen_room, sizeof *s->seen);
     s->state = exo_calloc(s->words, sizeof *s->state);
     s->next = exo_calloc(s->words, sizeof *s->next);
-    return s->stack && s->seen && s->state && s->next ? EXO_OK
-                                                      : exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+    return s->stack && s->seen && s->state && s->next
+               ? EXO_OK
+               : exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
 }
 
 exo_status
-exo_prove_search(const exo_graph_spec *spec, size_t effort, exo_proof *out, exo_search_limit *limit, exo_err *err)
+exo_prove_search(const exo_graph_spec *spec, size_t effort, exo_proof *out, exo_search_limit *limit,
+                 exo_err *err)
 {
     bool stuck = false;
     struct search *s = exo_calloc(1, sizeof *s);

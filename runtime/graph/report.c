@@ -1,4 +1,4 @@
-/* Reports of graph actors: see report.h. No state. */
+/* Reads the reports of graph actors: see report.h. No state. */
 #include "graph/report.h"
 
 #include <jansson.h>
@@ -19,19 +19,21 @@ count_of(const json_t *object, const char *key)
 }
 
 static exo_status
-read_traffic(const char *actor, const char *host, const json_t *edges, exo_ledger *ledger, exo_err *err)
+read_traffic(const char *actor, const char *host, const json_t *edges, exo_ledger *ledger,
+             exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < json_array_size(edges); i++) {
         const json_t *row = json_array_get(edges, i);
         const char *edge = json_string_value(json_object_get(row, "edge"));
-        const exo_traffic traffic = exo_traffic_of_json(json_object_get(row, "traffic"), EXO_TRAFFIC_NUMBERS);
+        const exo_traffic traffic =
+            exo_traffic_of_json(json_object_get(row, "traffic"), EXO_TRAFFIC_NUMBERS);
         st = exo_ledger_add(ledger, edge ? edge : "?", actor, host, &traffic, err);
     }
     return st;
 }
 
-/* What does not go into the tree is left out. */
+/* Adds an actor's meters to the result; leaves out those that do not fit the tree. */
 static exo_status
 read_meters(exo_graph_result *result, const char *actor, const json_t *meters, exo_err *err)
 {
@@ -72,13 +74,15 @@ read_part(exo_graph_part *part, const char *actor, const char *host, const json_
 }
 
 static exo_status
-add_report(exo_graph_result *result, const char *actor, const char *host, const exo_payload *reply, bool at_the_end,
-           exo_err *err)
+add_report(exo_graph_result *result, const char *actor, const char *host, const exo_payload *reply,
+           bool at_the_end, exo_err *err)
 {
-    json_t *report = reply && reply->size ? json_loadb(reply->data, reply->size - 1, 0, NULL) : NULL;
+    json_t *report =
+        reply && reply->size ? json_loadb(reply->data, reply->size - 1, 0, NULL) : NULL;
     if (!report)
         return exo_fail(err, EXO_INVAL, "%s: its report is none", actor);
-    exo_status st = read_traffic(actor, host, json_object_get(report, "edges"), &result->ledger, err);
+    exo_status st =
+        read_traffic(actor, host, json_object_get(report, "edges"), &result->ledger, err);
     if (st == EXO_OK)
         st = read_meters(result, actor, json_object_get(report, "meters"), err);
     if (st == EXO_OK && at_the_end && result->parts) {
@@ -92,7 +96,8 @@ add_report(exo_graph_result *result, const char *actor, const char *host, const 
 
 exo_status
 exo_graph_report_add_all(exo_graph_result *result, uint32_t count,
-                         void (*report)(void *context, uint32_t i, exo_graph_report *out), void *context, exo_err *err)
+                         void (*report)(void *context, uint32_t i, exo_graph_report *out),
+                         void *context, exo_err *err)
 {
     exo_status first = EXO_OK;
     for (uint32_t i = 0; i < count; i++) {
@@ -100,14 +105,16 @@ exo_graph_report_add_all(exo_graph_result *result, uint32_t count,
         report(context, i, &r);
         if (!r.reply)
             continue;
-        exo_status st = add_report(result, r.actor, r.host, r.reply, r.at_the_end, first == EXO_OK ? err : NULL);
+        exo_status st = add_report(result, r.actor, r.host, r.reply, r.at_the_end,
+                                   first == EXO_OK ? err : NULL);
         first = first == EXO_OK ? st : first;
     }
     return first;
 }
 
 exo_status
-exo_graph_report_hosts(exo_graph_result *r, const exo_graph_spec *spec, exo_links *network, exo_err *err)
+exo_graph_report_hosts(exo_graph_result *r, const exo_graph_spec *spec, exo_links *network,
+                       exo_err *err)
 {
     r->hosts = exo_calloc(spec->num_hosts, sizeof *r->hosts);
     if (!r->hosts)
@@ -126,8 +133,8 @@ exo_graph_report_hosts(exo_graph_result *r, const exo_graph_spec *spec, exo_link
 }
 
 exo_status
-exo_graph_report_timeline(const char *path, const exo_graph_spec *spec, exo_place *const *places, uint32_t count,
-                          exo_err *err)
+exo_graph_report_timeline(const char *path, const exo_graph_spec *spec, exo_place *const *places,
+                          uint32_t count, exo_err *err)
 {
     exo_timeline_track *tracks = exo_calloc(count, sizeof *tracks);
     if (!tracks)

@@ -1,4 +1,5 @@
-/* The runner of graphs: see run.h. Everything in struct run belongs to the caller's thread. */
+/* The runner of graphs: see run.h. The caller's thread owns struct run, except for its atomic
+ * members and change_err. */
 #include "graph/run.h"
 
 #include <inttypes.h>
@@ -20,33 +21,33 @@
 #define REPORT_TIMEOUT  (5 * EXO_SECOND)
 
 enum {
-    SPANS = 200000 /* of each actor, for a timeline */
+    SPANS = 200000 /* that each actor records for a timeline */
 };
 
-/* What an actor said last. */
+/* The last report of an actor. */
 struct said {
-    exo_payload text; /* empty: nothing */
-    bool final;       /* nothing will change in it */
+    exo_payload text; /* empty: none */
+    bool final;       /* a report of the end */
 };
 
 struct run {
     const exo_graph_spec *spec;
     const exo_graph_run_opts *opts;
     exo_graph_result *result;
-    exo_site *site;     /* in this process: of all actors */
-    exo_cast cast;      /* in the order of the spec; their one request is "run" */
+    exo_site *site;     /* a whole site; NULL: the actors are in workers */
+    exo_cast cast;      /* the actors in the order of the spec; their request is "run" */
     struct said *said;  /* (count) */
-    exo_place **places; /* (count) in this process */
-    exo_time began;     /* on the real clock */
+    exo_place **places; /* (count) in this process; else NULL */
+    exo_time began;     /* start, on the real clock */
     exo_time grace;
-    exo_time reported;           /* likewise: the last progress */
-    const exo_graph_spec *graph; /* the latest */
+    exo_time reported;           /* time of the last progress, on the real clock */
+    const exo_graph_spec *graph; /* the present graph */
     uint64_t changes;
-    exo_err change_err; /* on the virtual clock: what came of the change */
+    exo_err change_err; /* virtual clock: error of the change, published by change_done */
     _Atomic bool change_done;
     exo_stall_watch watch;
     bool told_of_stall;
-    bool over, stopped; /* told to end as its time is over, or by the caller */
+    bool over, stopped; /* the run ends by `until`, or by the caller's `stop` */
 };
 
 static exo_time
@@ -55,14 +56,14 @@ real_now(void)
     return exo_now(exo_clock_real());
 }
 
-/* On the run's clock. */
+/* The time on the run's clock. */
 static exo_time
 run_now(const struct run *run)
 {
     return run->site ? exo_now(run->site->clock) - run->site->origin : real_now() - run->began;
 }
 
-/* The spec of actor `i`, and which of its actors it is. */
+/* The spec of actor `i`, and its index in its name. */
 static const exo_actor_spec *
 actor_at(const struct run *run, uint32_t i, uint32_t *index)
 {
@@ -72,16 +73,19 @@ actor_at(const struct run *run, uint32_t i, uint32_t *index)
     return spec;
 }
 
-/* --- Making ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Making ----------------------------------------------------------------------------------- */
 
 static exo_status
 make_here(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t index, exo_err *err)
 {
     char name[EXO_CAST_NAME];
-    const exo_host_start start = {
-        .site = run->site, .actor = (uint32_t)(spec - run->spec->actors), .index = index, .place = &run->places[i]};
-    const exo_spawn_opts opts = {
-        .name = name, .namespace_name = run->opts->space, .args = exo_local_args(&start, sizeof start)};
+    const exo_host_start start = {.site = run->site,
+                                  .actor = (uint32_t)(spec - run->spec->actors),
+                                  .index = index,
+                                  .place = &run->places[i]};
+    const exo_spawn_opts opts = {.name = name,
+                                 .namespace_name = run->opts->space,
+                                 .args = exo_local_args(&start, sizeof start)};
     exo_stall_name(run->spec, i, name, sizeof name);
     return exo_spawn(run->cast.runtime, &exo_graph_actor_class, &opts, &run->cast.actors[i], err);
 }
@@ -93,8 +97,9 @@ make_there(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t ind
                            .num_resources = spec->num_resources,
                            .plugins = run->spec->plugins,
                            .num_plugins = run->spec->num_plugins};
-    exo_status st = exo_host_start_text(&opts.args, run->opts->space, run->spec->source, run->opts->text,
-                                        (uint32_t)(spec - run->spec->actors), index, err);
+    exo_status st =
+        exo_host_start_text(&opts.args, run->opts->space, run->spec->source, run->opts->text,
+                            (uint32_t)(spec - run->spec->actors), index, err);
     exo_time deadline = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
     return st == EXO_OK ? exo_cast_spawn(&run->cast, i, "graph_actor", &opts, deadline, err) : st;
 }
@@ -107,7 +112,8 @@ make_actors(struct run *run, exo_err *err)
         char name[EXO_CAST_NAME];
         uint32_t index = 0;
         const exo_actor_spec *spec = actor_at(run, i, &index);
-        st = run->opts->runtime ? make_there(run, i, spec, index, err) : make_here(run, i, spec, index, err);
+        st = run->opts->runtime ? make_there(run, i, spec, index, err)
+                                : make_here(run, i, spec, index, err);
         exo_stall_name(run->spec, i, name, sizeof name);
         if (st != EXO_OK)
             exo_fail_in(err, st, "%s", name);
@@ -115,13 +121,14 @@ make_actors(struct run *run, exo_err *err)
     return st;
 }
 
-/* What a graph may say, and a run does not do yet, is said. */
+/* Warns of restart rules, which a run ignores. */
 static void
 warn_of_restarts(const struct run *run)
 {
     for (size_t a = 0; a < run->spec->num_actors; a++)
         if (run->spec->actors[a].restart.when != EXO_RESTART_NEVER)
-            EXO_LOG(WARN, GRAPH, "actor=%s its restart rule does not count: a graph ends when an actor dies",
+            EXO_LOG(WARN, GRAPH,
+                    "actor=%s its restart rule does not count: a graph ends when an actor dies",
                     run->spec->actors[a].name);
 }
 
@@ -133,36 +140,39 @@ open_site(struct run *run, exo_err *err)
     if (run->opts->runtime) {
         run->cast.runtime = run->opts->runtime;
         return run->spec->virtual_clock
-                   ? exo_fail(err, EXO_UNSUPPORTED, "the virtual clock is for actors in one process: without workers")
+                   ? exo_fail(err, EXO_UNSUPPORTED,
+                              "the virtual clock is for actors in one process: without workers")
                    : EXO_OK;
     }
-    exo_status st = exo_site_new(&run->site, run->spec, run->opts->space, run->opts->folder, run->opts->tie_seed, err);
+    exo_status st = exo_site_new(&run->site, run->spec, run->opts->space, run->opts->folder,
+                                 run->opts->tie_seed, err);
     if (st == EXO_OK)
         run->site->span_limit = run->opts->timeline ? SPANS : 0;
     return st == EXO_OK ? exo_runtime_open(&run->cast.runtime, &runtime_opts, err) : st;
 }
 
-/* --- Telling them ------------------------------------------------------------------------------------------------------------------ */
+/* --- Cancelling ------------------------------------------------------------------------------- */
 
 static void
 cancel_all(struct run *run)
 {
     run->cast.told = true;
     for (uint32_t i = 0; i < run->cast.count; i++) {
-        if (run->places[i]) /* here; without a message, for which there may be no memory */
+        if (run->places[i]) /* without a message, for which memory may be lacking */
             exo_host_cancel(run->places[i]);
         else if (run->cast.actors[i].id && !run->cast.replies[i])
-            exo_send(run->cast.runtime, run->cast.actors[i], "cancel", (exo_payload){0}, INT64_MAX, NULL);
+            exo_send(run->cast.runtime, run->cast.actors[i], "cancel", (exo_payload){0}, INT64_MAX,
+                     NULL);
     }
     if (run->site && run->site->sim)
         exo_sim_expect_no_more(run->site->sim);
     exo_cast_be_patient(&run->cast, run->grace);
 }
 
-/* --- Reports ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Reports ---------------------------------------------------------------------------------- */
 
-/* Asks all at once who have not given a reply: those that have ended with an error for a whole report, the others for a look. One that does
- * not answer in time has its last figures. */
+/* Asks all actors that have given no good reply, all at once: for the whole report if they ended
+ * with an error, else for a look. An actor that does not answer in time keeps its last report. */
 static exo_status
 ask_for_looks(struct run *run, exo_time timeout, exo_err *err)
 {
@@ -171,7 +181,8 @@ ask_for_looks(struct run *run, exo_time timeout, exo_err *err)
     exo_status st = exo_cast_round_open(&round, cast, timeout, err);
     for (uint32_t i = 0; st == EXO_OK && i < cast->count; i++)
         if (cast->actors[i].id && !exo_cast_reply(cast, i))
-            exo_cast_round_ask(&round, i, cast->replies[i] ? "report" : "look", (exo_payload){0}, NULL);
+            exo_cast_round_ask(&round, i, cast->replies[i] ? "report" : "look", (exo_payload){0},
+                               NULL);
     while (st == EXO_OK && exo_cast_round_next(&round)) {
         struct said *said = &run->said[round.actor];
         if (round.status != EXO_OK)
@@ -208,17 +219,21 @@ show_progress(struct run *run)
     ask_for_looks(run, EXO_SECOND, NULL);
     exo_graph_report_add_all(&now, run->cast.count, report_of, run, NULL);
     exo_slow_wait waits[EXO_GRAPH_WAITS];
-    size_t num_waits = run->site && run->site->sim ? 0
-                                                   : exo_stall_slow(run->graph, run->watch.records, run->cast.count,
-                                                                    EXO_SECOND, waits, EXO_GRAPH_WAITS);
-    const exo_graph_progress progress = {
-        .time = run_now(run), .meters = now.meters, .ledger = &now.ledger, .waits = waits, .num_waits = num_waits};
+    size_t num_waits = run->site && run->site->sim
+                           ? 0
+                           : exo_stall_slow(run->graph, run->watch.records, run->cast.count,
+                                            EXO_SECOND, waits, EXO_GRAPH_WAITS);
+    const exo_graph_progress progress = {.time = run_now(run),
+                                         .meters = now.meters,
+                                         .ledger = &now.ledger,
+                                         .waits = waits,
+                                         .num_waits = num_waits};
     run->opts->progress(run->opts->context, &progress);
     run->reported = real_now();
     exo_graph_result_release(&now);
 }
 
-/* --- Changes ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Changes ---------------------------------------------------------------------------------- */
 
 static exo_status
 change_step(struct run *run, exo_change_step step, const char *text, exo_err *err)
@@ -238,7 +253,7 @@ change_step(struct run *run, exo_change_step step, const char *text, exo_err *er
     return st;
 }
 
-/* On the virtual clock a change is an event: between two steps of everybody. */
+/* On the virtual clock a change is an event, between two steps of the actors. */
 static void
 on_change(void *context, exo_time at)
 {
@@ -257,7 +272,7 @@ change_virtually(struct run *run, exo_err *err)
 {
     run->change_err = (exo_err){0};
     run->change_done = false;
-    exo_status st = exo_sim_at(run->site->sim, 0, on_change, run, err); /* now */
+    exo_status st = exo_sim_at(run->site->sim, 0, on_change, run, err); /* at the present time */
     exo_time deadline = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
     while (st == EXO_OK && !run->change_done && real_now() < deadline)
         nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
@@ -268,7 +283,7 @@ change_virtually(struct run *run, exo_err *err)
     return st == EXO_OK ? run->change_err.code : st;
 }
 
-/* Goes over to another graph, if there is one. */
+/* Changes to another graph if the caller has one. */
 static void
 look_for_change(struct run *run)
 {
@@ -292,7 +307,7 @@ look_for_change(struct run *run)
         run->opts->changed(run->opts->context, run_now(run), st, err.text);
 }
 
-/* --- Running ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Running ---------------------------------------------------------------------------------- */
 
 static exo_status
 connect_all(struct run *run, exo_err *err)
@@ -308,7 +323,7 @@ connect_all(struct run *run, exo_err *err)
     return st;
 }
 
-/* Is the time over that the graph gives itself? */
+/* True: the graph's `until` has passed. */
 static bool
 is_over(const struct run *run)
 {
@@ -326,7 +341,7 @@ on_until(void *context, exo_time at)
         exo_host_cancel(run->places[i]);
 }
 
-/* When an actor's run was over, where that does not depend on whose thread was faster; else 0. */
+/* The end of an actor's run, on the virtual clock, where it does not depend on threads; else 0. */
 static exo_time
 ended_at(const void *context, uint32_t i)
 {
@@ -334,7 +349,7 @@ ended_at(const void *context, uint32_t i)
     return run->site && run->site->sim ? run->places[i]->ended_at : 0;
 }
 
-/* Nobody ends a stall but the run. */
+/* Reports a stall and cancels the run: a stall never ends by itself. */
 static void
 look_for_stall(void *context)
 {
@@ -366,7 +381,7 @@ on_idle(void *context)
     show_progress(run);
 }
 
-/* The first error that is an actor's own, or its death, ends the others. */
+/* Cancels the other actors at the first error. */
 static void
 on_answer(void *context, uint32_t i, exo_status status, const exo_err *err)
 {
@@ -378,7 +393,7 @@ on_answer(void *context, uint32_t i, exo_status status, const exo_err *err)
         cancel_all(run);
 }
 
-/* Adds to what ended the run that some have not ended with it. */
+/* Appends the actors that have not ended in time to the error that ended the run. */
 static exo_status
 blame_late(const struct run *run, uint32_t left, exo_status st, exo_err *err)
 {
@@ -389,50 +404,58 @@ blame_late(const struct run *run, uint32_t left, exo_status st, exo_err *err)
     if (left > 1)
         snprintf(others, sizeof others, " and %u other%s", left - 1, left > 2 ? "s" : "");
     if (st == EXO_OK)
-        return exo_fail(err, EXO_TIMEOUT, "%s%s %s not ended within %.3g s", name, others, has, grace);
+        return exo_fail(err, EXO_TIMEOUT, "%s%s %s not ended within %.3g s", name, others, has,
+                        grace);
     memcpy(cause, err->text, sizeof cause);
-    return exo_fail(err, st, "%.*s; %s%s %s not ended since, for %.3g s", EXO_ERR_TEXT - 250, cause, name, others, has,
-                    grace);
+    return exo_fail(err, st, "%.*s; %s%s %s not ended since, for %.3g s", EXO_ERR_TEXT - 250, cause,
+                    name, others, has, grace);
 }
 
-/* What ended the run. */
+/* The outcome of the run. */
 static exo_status
 conclude(const struct run *run, exo_err *err)
 {
     const exo_cast_root *root = &run->cast.root;
     if (run->watch.found)
         return exo_stall_text(run->spec, &run->watch.stall, run->watch.at, err);
-    bool told = root->status == EXO_CANCELLED || (root->status == EXO_PEER_LOST && root->weight == EXO_CAST_HEARD);
+    bool told = root->status == EXO_CANCELLED ||
+                (root->status == EXO_PEER_LOST && root->weight == EXO_CAST_HEARD);
     if (root->status != EXO_OK && !(told && (run->over || is_over(run))))
         return exo_cast_blame(&run->cast, root->actor, root->status, root->err.text, err);
     return run->stopped ? exo_fail(err, EXO_CANCELLED, "stopped") : EXO_OK;
 }
 
-/* Until all that run have ended. */
+/* Waits until all actors have ended. */
 static exo_status
 await_all(struct run *run, exo_err *err)
 {
-    const exo_cast_hooks hooks = {
-        .context = run, .look = look_for_stall, .idle = on_idle, .answered = on_answer, .when = ended_at};
+    const exo_cast_hooks hooks = {.context = run,
+                                  .look = look_for_stall,
+                                  .idle = on_idle,
+                                  .answered = on_answer,
+                                  .when = ended_at};
     uint32_t left = exo_cast_await(&run->cast, &hooks);
-    look_for_stall(run); /* on the virtual clock it may have ended all of them */
+    /* on the virtual clock, a stall may have cancelled all actors since the last look */
+    look_for_stall(run);
     exo_status st = conclude(run, err);
     if (left > 0)
         return blame_late(run, left, st, err);
     if (st != EXO_OK)
         return st;
-    bool cut = run->cast.told || (run->site && run->site->sim && is_over(run)); /* its actors may all have ended well */
+    /* an actor may return OK when it is cancelled */
+    bool cut = run->cast.told || (run->site && run->site->sim && is_over(run));
     run->result->end = cut ? EXO_GRAPH_UNTIL : EXO_GRAPH_FINISHED;
     return EXO_OK;
 }
 
-/* What every actor had done and sent, in the actors' order, however the run ended: an actor that is still inside its class gives its
- * figures without phases, and of a dead one there is what it said last. */
+/* Adds all actors' reports to the result, in the actors' order, however the run ended. An actor
+ * that still is in its class's run reports no phases. Of a dead actor, the last report counts. */
 static exo_status
 read_reports(struct run *run, exo_err *err)
 {
     exo_status st = ask_for_looks(run, REPORT_TIMEOUT, err);
-    exo_status read = exo_graph_report_add_all(run->result, run->cast.count, report_of, run, st == EXO_OK ? err : NULL);
+    exo_status read = exo_graph_report_add_all(run->result, run->cast.count, report_of, run,
+                                               st == EXO_OK ? err : NULL);
     return st == EXO_OK ? read : st;
 }
 
@@ -470,14 +493,15 @@ run_actors(struct run *run, exo_err *err)
     exo_status ended = await_all(run, st == EXO_OK ? err : &unused);
     st = st == EXO_OK ? ended : st;
     if (st != EXO_OK)
-        run->result->end =
-            st == EXO_CANCELLED && run->opts->stop && *run->opts->stop ? EXO_GRAPH_STOPPED : EXO_GRAPH_FAILED;
+        run->result->end = st == EXO_CANCELLED && run->opts->stop && *run->opts->stop
+                               ? EXO_GRAPH_STOPPED
+                               : EXO_GRAPH_FAILED;
     run->result->seconds = (double)(real_now() - run->began) * 1e-9;
     exo_status read = read_reports(run, st == EXO_OK ? err : &unused);
     return st == EXO_OK ? read : st;
 }
 
-/* --- The end ------------------------------------------------------------------------------------------------------------------------- */
+/* --- The end ---------------------------------------------------------------------------------- */
 
 static exo_status
 report(struct run *run, exo_err *err)
@@ -486,7 +510,8 @@ report(struct run *run, exo_err *err)
     if (run->site && run->site->network)
         st = exo_graph_report_hosts(run->result, run->spec, run->site->network, err);
     if (st == EXO_OK && run->opts->timeline && run->site)
-        st = exo_graph_report_timeline(run->opts->timeline, run->spec, run->places, run->cast.count, err);
+        st = exo_graph_report_timeline(run->opts->timeline, run->spec, run->places, run->cast.count,
+                                       err);
     return st;
 }
 
@@ -495,7 +520,7 @@ close_run(struct run *run, exo_err *err)
 {
     exo_status st = exo_cast_end(&run->cast, CLOSE_GRACE, err);
     if (st != EXO_OK)
-        return st; /* what its actors still use is left alone */
+        return st; /* actors that still run use this memory: it leaks */
     exo_stall_watch_close(&run->watch);
     exo_site_free(&run->site);
     for (uint32_t i = 0; run->said && i < run->cast.count; i++)
@@ -534,11 +559,15 @@ allocate(struct run *run, exo_err *err)
 }
 
 exo_status
-exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_graph_result *result, exo_err *err)
+exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_graph_result *result,
+              exo_err *err)
 {
     exo_err unused = {0}, close_err = {0};
-    struct run run = {
-        .spec = spec, .graph = spec, .opts = opts, .result = result, .grace = opts->grace ? opts->grace : CLOSE_GRACE};
+    struct run run = {.spec = spec,
+                      .graph = spec,
+                      .opts = opts,
+                      .result = result,
+                      .grace = opts->grace ? opts->grace : CLOSE_GRACE};
     err = err ? err : &unused;
     *result = (exo_graph_result){0};
     exo_status st = allocate(&run, err);

@@ -1,4 +1,4 @@
-/* Sites: see site.h. */
+/* Sites: see site.h. In a worker, shared sites are in a table by namespace. */
 #include "graph/site.h"
 
 #include <math.h>
@@ -11,15 +11,16 @@
 #include "comm/edge.h"
 
 enum {
-    MAX_CHANGES = 1000 /* of one run */
+    MAX_CHANGES = 1000 /* of one run, in a worker */
 };
 
-/* A site of a worker, shared by the run's namespace. Guarded by `making` of its beginning. */
+/* A site of a worker, in the table under the run's namespace. `shared.making` guards its making and
+ * its changes. */
 struct shared_site {
-    exo_shared shared; /* first */
+    exo_shared shared; /* must be first */
     exo_site *site;
-    exo_graph_spec *spec;               /* its own         */
-    exo_graph_spec *later[MAX_CHANGES]; /* what it was changed to */
+    exo_graph_spec *spec;               /* owned */
+    exo_graph_spec *later[MAX_CHANGES]; /* the graphs of its changes, owned */
     size_t num_later;
 };
 
@@ -35,7 +36,7 @@ count_actors(exo_site *site)
     return count;
 }
 
-/* The link of one edge: its hosts have no limits of their own on it. */
+/* Makes the network of one edge's own link, in which hosts have no rate limits. */
 static exo_status
 make_own_link(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_links **out, exo_err *err)
 {
@@ -43,15 +44,18 @@ make_own_link(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_links *
     if (!hosts)
         return exo_fail(err, EXO_NOMEM, "no memory for a link");
     for (size_t h = 0; h < spec->num_hosts; h++)
-        hosts[h] = (exo_host_spec){.name = spec->hosts[h].spec.name, .up = INFINITY, .down = INFINITY};
-    exo_status st = exo_links_new(out, hosts, spec->num_hosts, &spec->links[edge->link].spec, spec->seed, err);
+        hosts[h] =
+            (exo_host_spec){.name = spec->hosts[h].spec.name, .up = INFINITY, .down = INFINITY};
+    exo_status st =
+        exo_links_new(out, hosts, spec->num_hosts, &spec->links[edge->link].spec, spec->seed, err);
     exo_free(hosts);
     return st;
 }
 
-/* Gives an edge the next number. */
+/* Gives an edge the next number, and its network. */
 static exo_status
-number_edge(exo_site *site, const exo_graph_spec *graph, const exo_edge_spec *edge, uint32_t *id, exo_err *err)
+number_edge(exo_site *site, const exo_graph_spec *graph, const exo_edge_spec *edge, uint32_t *id,
+            exo_err *err)
 {
     exo_links **links = exo_realloc(site->links, site->num_ids + 1, sizeof *links);
     if (!links)
@@ -74,7 +78,7 @@ make_links(exo_site *site, exo_err *err)
     return st;
 }
 
-/* One communicator for each collective, where all of its members are here. */
+/* Makes a communicator for each collective of a whole site. */
 static exo_status
 make_comms(exo_site *site, exo_err *err)
 {
@@ -112,8 +116,9 @@ new_site(exo_site **out, const exo_graph_spec *spec, const char *space, exo_err 
     s->comms = exo_calloc(spec->num_edges + 1, sizeof(exo_comm *));
     if (s->first)
         s->places = exo_calloc(count_actors(s) + 1, sizeof(exo_place *));
-    exo_status st =
-        s->first && s->ids && s->comms && s->places ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a graph");
+    exo_status st = s->first && s->ids && s->comms && s->places
+                        ? EXO_OK
+                        : exo_fail(err, EXO_NOMEM, "no memory for a graph");
     if (st == EXO_OK)
         st = make_links(s, err);
     if (st != EXO_OK) {
@@ -125,8 +130,8 @@ new_site(exo_site **out, const exo_graph_spec *spec, const char *space, exo_err 
 }
 
 exo_status
-exo_site_new(exo_site **out, const exo_graph_spec *spec, const char *space, const char *folder, uint64_t tie_seed,
-             exo_err *err)
+exo_site_new(exo_site **out, const exo_graph_spec *spec, const char *space, const char *folder,
+             uint64_t tie_seed, exo_err *err)
 {
     exo_site *s = NULL;
     exo_status st = new_site(&s, spec, space, err);
@@ -179,9 +184,9 @@ exo_site_free(exo_site **site)
     exo_free(s);
 }
 
-/* --- Changes ---------------------------------------------------------------------------------------------------------------- */
+/* --- Changes ---------------------------------------------------------------------------------- */
 
-/* The number of an edge that is there already; UINT32_MAX: it is new. */
+/* The number of an edge that the present graph has; UINT32_MAX: it is new. */
 static uint32_t
 find_id(const exo_site *site, const exo_edge_spec *edge)
 {
@@ -230,7 +235,7 @@ exo_site_change(exo_site *site, const exo_graph_spec *next, exo_err *err)
     return EXO_OK;
 }
 
-/* --- In workers ------------------------------------------------------------------------------------------------------------ */
+/* --- In workers ------------------------------------------------------------------------------- */
 
 static void
 release_shared(exo_shared *shared)
@@ -270,13 +275,15 @@ exo_site_hold(exo_site **out, const char *space, const char *source, const char 
 }
 
 exo_status
-exo_site_change_to(exo_site *site, uint64_t number, const char *source, const char *text, exo_err *err)
+exo_site_change_to(exo_site *site, uint64_t number, const char *source, const char *text,
+                   exo_err *err)
 {
     struct shared_site *s = site->shared;
     exo_status st = EXO_OK;
     pthread_mutex_lock(&s->shared.making);
     if (site->changes + 1 == number && !text) {
-        st = exo_fail(err, EXO_INVAL, "change %llu of a graph comes without its text", (unsigned long long)number);
+        st = exo_fail(err, EXO_INVAL, "change %llu of a graph comes without its text",
+                      (unsigned long long)number);
     } else if (site->changes + 1 == number && s->num_later < MAX_CHANGES) {
         exo_graph_spec *next = NULL;
         st = exo_graph_parse(&next, source, text, NULL, err);
@@ -289,8 +296,8 @@ exo_site_change_to(exo_site *site, uint64_t number, const char *source, const ch
         else
             exo_graph_spec_free(&next);
     } else if (site->changes != number) {
-        st = exo_fail(err, EXO_INVAL, "change %llu of a graph comes after %llu", (unsigned long long)number,
-                      (unsigned long long)site->changes);
+        st = exo_fail(err, EXO_INVAL, "change %llu of a graph comes after %llu",
+                      (unsigned long long)number, (unsigned long long)site->changes);
     }
     pthread_mutex_unlock(&s->shared.making);
     return st;

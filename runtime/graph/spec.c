@@ -1,5 +1,5 @@
-/* From a prepared document to the graph that it says: the top level and the actors. What single values can be is checked here, what the whole
- * must be in check.c. No state. Read next: spec_parts.c, spec_network.c,
+/* Reads a prepared document into a graph: the top level and the actors. Ranges of single values are
+ * checked here, the whole graph in check.c. No state. Read next: spec_parts.c, spec_network.c,
  * spec_edges.c, check.c. */
 #include "graph/spec_impl.h"
 
@@ -10,7 +10,7 @@
 #include "base/input.h"
 #include "graph/builtin.h"
 
-/* --- The top level -------------------------------------------------------------------------------------------------------------- */
+/* --- The top level ---------------------------------------------------------------------------- */
 
 bool
 exo_graph_is(exo_config *root)
@@ -18,22 +18,24 @@ exo_graph_is(exo_config *root)
     if (!exo_config_is_map(root) || exo_config_has(root, "model"))
         return false;
     return exo_config_has(root, "actors") || exo_config_has(root, "include") ||
-           (exo_config_has(root, "edges") && !exo_config_has(root, "strategy") && !exo_config_has(root, "compare"));
+           (exo_config_has(root, "edges") && !exo_config_has(root, "strategy") &&
+            !exo_config_has(root, "compare"));
 }
 
-/* A misspelt key is named as such, before the key that it should be is missed. */
+/* Reports a misspelt key as unknown, before a reader reports the intended key as missing. */
 static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
-    static const char *const keys[] = {
-        "exogym",  "name",  "seed",   "clock", "until", "plugins", "include", "variables",
-        "presets", "hosts", "actors", "edges", "links", "changes"}; /* the last: what a run has recorded in its config.json */
+    static const char *const keys[] = {"exogym", "name", "seed", "clock", "until", "plugins",
+                                       "include", "variables",
+                                       /* `changes` is written by a run into its config.json */
+                                       "presets", "hosts", "actors", "edges", "links", "changes"};
     for (size_t i = sizeof keys / sizeof *keys; i-- > 0;)
         exo_config_get(root, keys[i]);
     return exo_config_finish(root, err);
 }
 
-/* The run's name: as given, else the file's without its folder and ending. */
+/* The run's name: the key `name`, or else the file's name without folder and ending. */
 static exo_status
 read_name(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)
 {
@@ -43,18 +45,21 @@ read_name(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)
     if (opts->name && !exo_config_is_label(opts->name))
         return exo_fail(err, EXO_INVAL, "--name '%.60s': expected " EXO_LABEL_RULE, opts->name);
     if (spec->name && !exo_config_is_label(spec->name))
-        return exo_config_fail(exo_config_get(spec->root, "name"), err, "name '%.60s': expected " EXO_LABEL_RULE,
-                               spec->name);
-    const char *slash = strrchr(spec->source, '/'), *file = slash ? slash + 1 : spec->source, *dot = strrchr(file, '.');
+        return exo_config_fail(exo_config_get(spec->root, "name"), err,
+                               "name '%.60s': expected " EXO_LABEL_RULE, spec->name);
+    const char *slash = strrchr(spec->source, '/'), *file = slash ? slash + 1 : spec->source,
+               *dot = strrchr(file, '.');
     const char *name = opts->name ? opts->name : spec->name ? spec->name : file;
     size_t length = name == file && dot && dot != file ? (size_t)(dot - file) : strlen(name);
     if (name == file && exo_input_is_unnamed(spec->source))
-        return exo_config_fail(spec->root, err, "a graph that is read from a pipe needs a name: add the key 'name'");
+        return exo_config_fail(spec->root, err,
+                               "a graph that is read from a pipe needs a name: add the key 'name'");
     spec->name = exo_config_copy_text(spec->doc, name, length);
     if (!spec->name)
         return exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
     if (!exo_config_is_label(spec->name))
-        return exo_config_fail(spec->root, err, "the file's name makes no name for a run: add the key 'name'");
+        return exo_config_fail(spec->root, err,
+                               "the file's name makes no name for a run: add the key 'name'");
     return EXO_OK;
 }
 
@@ -83,7 +88,7 @@ read_top(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)
     return st;
 }
 
-/* --- Actors --------------------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
 static exo_status
 read_restart(exo_config *node, exo_restart_rule *rule, exo_err *err)
@@ -108,12 +113,13 @@ read_restart(exo_config *node, exo_restart_rule *rule, exo_err *err)
     rule->max = (uint32_t)max;
     for (size_t i = 0; st == EXO_OK && when == 0 && i < sizeof others / sizeof *others; i++)
         if (exo_config_has(map, others[i]))
-            st = exo_config_fail(exo_config_get(map, others[i]), err,
-                                 "restart: %s says nothing without when: on_failure or when: always", others[i]);
+            st = exo_config_fail(
+                exo_config_get(map, others[i]), err,
+                "restart: %s says nothing without when: on_failure or when: always", others[i]);
     return st;
 }
 
-/* The cost of each phase of the class, in its order. */
+/* Reads the cost of each phase of the class, in its order. */
 static exo_status
 read_compute(exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
 {
@@ -122,7 +128,9 @@ read_compute(exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
     exo_status st = exo_config_map(actor->node, "compute", &map, err);
     while (phases && phases[actor->num_compute])
         actor->num_compute++;
-    actor->compute = st == EXO_OK ? exo_graph_alloc(spec, actor->num_compute, sizeof *actor->compute, err) : NULL;
+    actor->compute = st == EXO_OK
+                         ? exo_graph_alloc(spec, actor->num_compute, sizeof *actor->compute, err)
+                         : NULL;
     if (!actor->compute)
         return st == EXO_OK ? EXO_NOMEM : st;
     for (size_t i = 0; st == EXO_OK && i < actor->num_compute; i++) {
@@ -143,7 +151,8 @@ read_actor(exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_map(actor->node, "config", &actor->config, err);
     if (st == EXO_OK)
-        st = exo_graph_read_resources(spec, actor->node, &actor->resources, &actor->num_resources, err);
+        st = exo_graph_read_resources(spec, actor->node, &actor->resources, &actor->num_resources,
+                                      err);
     if (st == EXO_OK)
         st = read_restart(actor->node, &actor->restart, err);
     actor->count = (uint32_t)count;
@@ -152,7 +161,8 @@ read_actor(exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_finish(actor->node, err);
     if (st == EXO_OK && !class)
-        st = exo_config_fail(actor->node, err, "actor '%s': the key 'class' is missing", actor->name);
+        st = exo_config_fail(actor->node, err, "actor '%s': the key 'class' is missing",
+                             actor->name);
     if (st == EXO_OK && exo_graph_class_get(&actor->class, class, err) != EXO_OK) {
         if (err)
             err->code = EXO_INVAL;
@@ -189,20 +199,21 @@ read_actors(exo_graph_spec *spec, exo_err *err)
         if (!actor->name)
             return exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
         if (!exo_config_is_label(actor->name))
-            return exo_config_fail(actor->node, err, "actor '%.60s': expected " EXO_LABEL_RULE, actor->name);
+            return exo_config_fail(actor->node, err, "actor '%.60s': expected " EXO_LABEL_RULE,
+                                   actor->name);
         st = exo_config_map(map, actor->name, &actor->node, err);
         if (st == EXO_OK)
             st = read_actor(spec, actor, err);
         total += actor->count;
         if (st == EXO_OK && total > EXO_GRAPH_MAX_ACTORS)
-            st = exo_config_fail(actor->node, err, "%zu actors so far: a graph has at most %d", total,
-                                 EXO_GRAPH_MAX_ACTORS);
+            st = exo_config_fail(actor->node, err, "%zu actors so far: a graph has at most %d",
+                                 total, EXO_GRAPH_MAX_ACTORS);
         spec->num_actors = i + 1;
     }
     return st;
 }
 
-/* --- The whole ------------------------------------------------------------------------------------------------------------------ */
+/* --- The whole graph -------------------------------------------------------------------------- */
 
 static exo_status
 read_graph(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)
@@ -261,7 +272,8 @@ exo_graph_load(exo_graph_spec **out, const char *path, const exo_graph_opts *opt
 }
 
 exo_status
-exo_graph_parse(exo_graph_spec **out, const char *source, const char *text, const exo_graph_opts *opts, exo_err *err)
+exo_graph_parse(exo_graph_spec **out, const char *source, const char *text,
+                const exo_graph_opts *opts, exo_err *err)
 {
     exo_config_doc *doc = NULL;
     exo_status st = exo_config_parse(&doc, source, text, err);
@@ -273,7 +285,7 @@ exo_graph_spec_free(exo_graph_spec **spec)
 {
     if (!spec || !*spec)
         return;
-    exo_config_doc *doc = (*spec)->doc; /* whose memory the spec is */
+    exo_config_doc *doc = (*spec)->doc; /* owns the spec's memory */
     *spec = NULL;
     exo_config_free(&doc);
 }

@@ -1,4 +1,5 @@
-/* The edges of a graph: each by itself, with its defaults, and who it reaches. No state. Read next: check.c. */
+/* Reads the edges of a graph, each with its defaults, and computes their targets. No state. Read
+ * next: check.c. */
 #include "graph/spec_impl.h"
 
 #include <inttypes.h>
@@ -9,9 +10,11 @@
 
 #include "base/config_units.h"
 
-const char *const exo_route_names[] = {"one",        "round_robin", "broadcast", "least_loaded", "hash", "modulo",
-                                       "all_reduce", "gossip",      NULL};
-const char *const exo_on_full_names[] = {"block", "drop_oldest", "drop_newest", "latest", "fail", NULL};
+const char *const exo_route_names[] = {"one",          "round_robin", "broadcast",
+                                       "least_loaded", "hash",        "modulo",
+                                       "all_reduce",   "gossip",      NULL};
+const char *const exo_on_full_names[] = {"block",  "drop_oldest", "drop_newest",
+                                         "latest", "fail",        NULL};
 
 static const char *
 actor_name(const void *spec, size_t index)
@@ -34,7 +37,7 @@ port_name(const void *graph_class, size_t index)
     return index < c->num_ports ? c->ports[index].name : NULL;
 }
 
-/* --- Ends ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Ends ------------------------------------------------------------------------------------- */
 
 static exo_status
 read_end(const exo_graph_spec *spec, exo_config *node, const char *key, uint32_t *out, exo_err *err)
@@ -61,9 +64,11 @@ find_port(const exo_graph_class *class, const char *name, exo_port_direction dir
     return NULL;
 }
 
-/* The class has no such port there: is it another kind of port, or none? */
+/* Fails because the class has no such port; the text names the port's actual kind, or the nearest
+ * name. */
 static exo_status
-fail_port(const exo_actor_spec *actor, const exo_edge_spec *edge, exo_port_direction wanted, exo_err *err)
+fail_port(const exo_actor_spec *actor, const exo_edge_spec *edge, exo_port_direction wanted,
+          exo_err *err)
 {
     static const char *const kinds[] = {"an output", "an input", "a collective"};
     exo_config *at = exo_config_get(edge->node, "carries");
@@ -71,16 +76,18 @@ fail_port(const exo_actor_spec *actor, const exo_edge_spec *edge, exo_port_direc
         if (!find_port(actor->class, edge->carries, (exo_port_direction)d))
             continue;
         if (d == EXO_PORT_COLLECTIVE)
-            return exo_config_fail(
-                at, err,
-                "'%s' of class '%s' is a collective: its edge has from and to the same, and the route "
-                "all_reduce",
-                edge->carries, actor->class->name);
-        return exo_config_fail(at, err, "'%s' of class '%s' is %s, but the edge needs %s of '%s' there", edge->carries,
-                               actor->class->name, kinds[d], kinds[wanted], actor->name);
+            return exo_config_fail(at, err,
+                                   "'%s' of class '%s' is a collective: its edge has from and to "
+                                   "the same, and the route "
+                                   "all_reduce",
+                                   edge->carries, actor->class->name);
+        return exo_config_fail(
+            at, err, "'%s' of class '%s' is %s, but the edge needs %s of '%s' there", edge->carries,
+            actor->class->name, kinds[d], kinds[wanted], actor->name);
     }
     char what[128];
-    snprintf(what, sizeof what, "port of class '%.40s' (of actor '%.40s') called", actor->class->name, actor->name);
+    snprintf(what, sizeof what, "port of class '%.40s' (of actor '%.40s') called",
+             actor->class->name, actor->name);
     return exo_graph_fail_name(at, what, edge->carries, port_name, actor->class, err);
 }
 
@@ -99,8 +106,9 @@ find_ports(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
         return fail_port(to, edge, EXO_PORT_INPUT, err);
     if (strcmp(edge->output->type, edge->input->type) != 0)
         return exo_config_fail(exo_config_get(edge->node, "carries"), err,
-                               "'%s' is '%s' where '%s' sends it and '%s' where '%s' takes it", edge->carries,
-                               edge->output->type, from->name, edge->input->type, to->name);
+                               "'%s' is '%s' where '%s' sends it and '%s' where '%s' takes it",
+                               edge->carries, edge->output->type, from->name, edge->input->type,
+                               to->name);
     return EXO_OK;
 }
 
@@ -110,7 +118,7 @@ is_collective(const exo_edge_spec *edge)
     return edge->output->direction == EXO_PORT_COLLECTIVE;
 }
 
-/* --- What else an edge says ----------------------------------------------------------------------------------------------------- */
+/* --- Other keys ------------------------------------------------------------------------------- */
 
 static exo_status
 read_route(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
@@ -120,7 +128,9 @@ read_route(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
                                                        : EXO_ROUTE_ROUND_ROBIN;
     exo_status st = exo_config_choice(edge->node, "route", route, exo_route_names, &route, err);
     edge->route = (exo_route)route;
-    return st == EXO_OK ? exo_config_bool(edge->node, "idle_senders", false, &edge->idle_senders, err) : st;
+    return st == EXO_OK
+               ? exo_config_bool(edge->node, "idle_senders", false, &edge->idle_senders, err)
+               : st;
 }
 
 static exo_status
@@ -157,9 +167,10 @@ read_codec(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
         st = exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
     else if (edge->route == EXO_ROUTE_ALL_REDUCE &&
              (!exo_codec_is_stateless(codec) || !exo_codec_size(codec, 1, &size)))
-        st = exo_config_fail(edge->codec, err,
-                             "codec: an all_reduce needs one that remembers nothing and has a fixed size, not %.80s",
-                             edge->codec_text);
+        st = exo_config_fail(
+            edge->codec, err,
+            "codec: an all_reduce needs one that remembers nothing and has a fixed size, not %.80s",
+            edge->codec_text);
     exo_codec_free(&codec);
     return st;
 }
@@ -179,21 +190,26 @@ read_link(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
     if (edge->link < 0)
         return exo_graph_fail_name(at, "link", name, link_name, spec, err);
     if (spec->links[edge->link].from >= 0)
-        return exo_config_fail(at, err, "link '%s' is between hosts: what passes there takes it by itself", name);
+        return exo_config_fail(
+            at, err, "link '%s' is between hosts: what passes there takes it by itself", name);
     return EXO_OK;
 }
 
-/* "maker>trainer:experience", or as given: letters, digits and _.->: */
+/* Reads the name, or makes it, such as "maker>trainer:experience". Allowed are letters, digits and
+ * _.->: */
 static exo_status
 read_name(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.->:";
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.->:";
     exo_status st = exo_config_string(edge->node, "name", NULL, &edge->name, err);
     if (st != EXO_OK)
         return st;
-    if (edge->name && (!*edge->name || strlen(edge->name) > 400 || edge->name[strspn(edge->name, allowed)]))
+    if (edge->name &&
+        (!*edge->name || strlen(edge->name) > 400 || edge->name[strspn(edge->name, allowed)]))
         return exo_config_fail(exo_config_get(edge->node, "name"), err,
-                               "name '%.60s': expected letters, digits, '_', '.', '-', '>' and ':'", edge->name);
+                               "name '%.60s': expected letters, digits, '_', '.', '-', '>' and ':'",
+                               edge->name);
     if (edge->name)
         return EXO_OK;
     const char *from = spec->actors[edge->from].name, *to = spec->actors[edge->to].name;
@@ -206,27 +222,30 @@ read_name(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
     return EXO_OK;
 }
 
-/* What means nothing for a collective: its members call it together, and nothing waits in between. */
+/* Refuses keys without a meaning for a collective, whose members call it together without a
+ * buffer. */
 static exo_status
 check_collective(const exo_edge_spec *edge, exo_err *err)
 {
     static const char *const keys[] = {"buffer", "every", "delay", "idle_senders"};
     for (size_t i = 0; edge->route == EXO_ROUTE_ALL_REDUCE && i < sizeof keys / sizeof *keys; i++)
         if (exo_config_has(edge->node, keys[i]))
-            return exo_config_fail(exo_config_get(edge->node, keys[i]), err,
-                                   "edge '%s': %s says nothing about an all_reduce, which all call together",
-                                   edge->name, keys[i]);
+            return exo_config_fail(
+                exo_config_get(edge->node, keys[i]), err,
+                "edge '%s': %s says nothing about an all_reduce, which all call together",
+                edge->name, keys[i]);
     return EXO_OK;
 }
 
-/* How many of an all_reduce's actors meet at a time. */
+/* Reads the number of actors in each group of an all_reduce. */
 static exo_status
 read_members(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
 {
     uint64_t count = spec->actors[edge->from].count, members = 0;
     if (edge->route != EXO_ROUTE_ALL_REDUCE && exo_config_has(edge->node, "members"))
         return exo_config_fail(exo_config_get(edge->node, "members"), err,
-                               "edge '%s': members is of an all_reduce, where so many meet", edge->name);
+                               "edge '%s': members is of an all_reduce, where so many meet",
+                               edge->name);
     exo_status st = exo_config_u64(edge->node, "members", count, 1, count, &members, err);
     edge->members = (uint32_t)members;
     return st;
@@ -269,7 +288,8 @@ read_edge(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_time(node, "delay", 0, 0, INT64_MAX / 4, &edge->delay, err);
     if (st == EXO_OK)
-        st = exo_config_time(node, "deadline", EXO_GRAPH_DEFAULT_DEADLINE, 1, INT64_MAX, &edge->deadline, err);
+        st = exo_config_time(node, "deadline", EXO_GRAPH_DEFAULT_DEADLINE, 1, INT64_MAX,
+                             &edge->deadline, err);
     if (st == EXO_OK)
         st = read_link(spec, edge, err);
     if (st == EXO_OK)
@@ -300,7 +320,7 @@ exo_graph_read_edges(exo_graph_spec *spec, exo_err *err)
     return st;
 }
 
-/* --- Targets -------------------------------------------------------------------------------------------------------------------- */
+/* --- Targets ---------------------------------------------------------------------------------- */
 
 uint32_t
 exo_edge_targets(const exo_graph_spec *spec, const exo_edge_spec *edge, uint32_t i, uint32_t *out)

@@ -1,4 +1,5 @@
-/* Hosts and links of a graph, and which actor is on which host. No state. Read next: spec_edges.c, links.c. */
+/* Reads the hosts and links of a graph, and places the actors on hosts. No state. Read next:
+ * spec_edges.c, links.c. */
 #include "graph/spec_impl.h"
 
 #include <inttypes.h>
@@ -7,10 +8,10 @@
 #include <string.h>
 
 enum {
-    MAX_SCHEDULE = 256 /* changes of one host or link */
+    MAX_SCHEDULE = 256 /* entries for one host or link */
 };
 
-#define MAX_LOSS 0.99 /* beyond, nothing is ever sent */
+#define MAX_LOSS 0.99 /* with more loss, almost nothing arrives */
 
 int
 exo_graph_find_group(const exo_graph_spec *spec, const char *name)
@@ -28,7 +29,7 @@ group_name(const void *spec, size_t index)
     return index < s->num_host_groups ? s->host_groups[index].name : NULL;
 }
 
-/* --- Schedules ------------------------------------------------------------------------------------------------------------------ */
+/* --- Schedules -------------------------------------------------------------------------------- */
 
 static exo_status
 read_change(exo_config *node, exo_link_change *change, exo_err *err)
@@ -43,17 +44,20 @@ read_change(exo_config *node, exo_link_change *change, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_finish(node, err);
     if (st == EXO_OK && !exo_config_has(node, "factor"))
-        st = exo_config_fail(node, err, "schedule: the key 'factor' is missing: of the rates; 0 is an outage");
+        st = exo_config_fail(node, err,
+                             "schedule: the key 'factor' is missing: of the rates; 0 is an outage");
     if (st == EXO_OK && change->period > 0 && change->length == 0)
-        st = exo_config_fail(node, err, "schedule: 'every' needs 'for': how long it lasts each time");
+        st = exo_config_fail(node, err,
+                             "schedule: 'every' needs 'for': how long it lasts each time");
     if (st == EXO_OK && change->period > 0 && change->length > change->period)
         st = exo_config_fail(node, err, "schedule: 'for' is longer than 'every'");
     return st;
 }
 
-/* The list `schedule` of a host or link: [{at, for, every, factor}]. */
+/* Reads the list `schedule` of a host or link: [{at, for, every, factor}]. */
 static exo_status
-read_schedule(exo_graph_spec *spec, exo_config *node, const exo_link_change **out, size_t *count, exo_err *err)
+read_schedule(exo_graph_spec *spec, exo_config *node, const exo_link_change **out, size_t *count,
+              exo_err *err)
 {
     exo_config *list = NULL;
     exo_status st = exo_config_list(node, "schedule", &list, err);
@@ -72,10 +76,11 @@ read_schedule(exo_graph_spec *spec, exo_config *node, const exo_link_change **ou
     return st;
 }
 
-/* --- Hosts ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Hosts ------------------------------------------------------------------------------------ */
 
 static exo_status
-add_hosts(exo_graph_spec *spec, const exo_host_group *group, const exo_emulated_host *like, exo_err *err)
+add_hosts(exo_graph_spec *spec, const exo_host_group *group, const exo_emulated_host *like,
+          exo_err *err)
 {
     for (uint32_t i = 0; i < group->count; i++) {
         exo_emulated_host *host = &spec->hosts[group->first + i];
@@ -97,9 +102,11 @@ read_host(exo_graph_spec *spec, exo_host_group *group, exo_emulated_host *host, 
     exo_config *node = group->node;
     exo_status st = exo_config_u64(node, "count", 1, 1, EXO_GRAPH_MAX_ACTORS, &count, err);
     if (st == EXO_OK)
-        st = exo_config_rate(node, "up", (double)INFINITY, 1, (double)INFINITY, &host->spec.up, err);
+        st =
+            exo_config_rate(node, "up", (double)INFINITY, 1, (double)INFINITY, &host->spec.up, err);
     if (st == EXO_OK)
-        st = exo_config_rate(node, "down", (double)INFINITY, 1, (double)INFINITY, &host->spec.down, err);
+        st = exo_config_rate(node, "down", (double)INFINITY, 1, (double)INFINITY, &host->spec.down,
+                             err);
     if (st == EXO_OK)
         st = exo_config_time(node, "latency", 0, 0, INT64_MAX / 4, &host->spec.latency, err);
     if (st == EXO_OK)
@@ -112,12 +119,13 @@ read_host(exo_graph_spec *spec, exo_host_group *group, exo_emulated_host *host, 
         st = exo_config_finish(node, err);
     group->count = (uint32_t)count;
     group->numbered = exo_config_has(node, "count");
-    if (isfinite(host->spec.up) || isfinite(host->spec.down) || host->spec.latency > 0 || host->spec.num_changes > 0)
+    if (isfinite(host->spec.up) || isfinite(host->spec.down) || host->spec.latency > 0 ||
+        host->spec.num_changes > 0)
         spec->emulated = true;
     return st;
 }
 
-/* Is it called as one of the hosts of a group, home_3? */
+/* True: `name` is a host of the group, such as home_3. */
 static bool
 is_host_of(const exo_host_group *group, const char *name, uint32_t *index)
 {
@@ -145,7 +153,8 @@ check_host_names(const exo_graph_spec *spec, exo_err *err)
     for (size_t i = 0; i < spec->num_host_groups; i++)
         for (size_t k = 0; k < spec->num_host_groups; k++)
             if (i != k && is_host_of(&spec->host_groups[k], spec->host_groups[i].name, &index))
-                return exo_config_fail(spec->host_groups[i].node, err, "hosts: '%s' is also a host of '%s'",
+                return exo_config_fail(spec->host_groups[i].node, err,
+                                       "hosts: '%s' is also a host of '%s'",
                                        spec->host_groups[i].name, spec->host_groups[k].name);
     return EXO_OK;
 }
@@ -171,15 +180,16 @@ exo_graph_read_hosts(exo_graph_spec *spec, exo_err *err)
         if (!group->name)
             return exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
         if (!exo_config_is_label(group->name))
-            return exo_config_fail(group->node, err, "host '%.60s': expected " EXO_LABEL_RULE, group->name);
+            return exo_config_fail(group->node, err, "host '%.60s': expected " EXO_LABEL_RULE,
+                                   group->name);
         st = exo_config_map(map, group->name, &group->node, err);
         if (st == EXO_OK)
             st = read_host(spec, group, &kinds[i], err);
         group->first = (uint32_t)total;
         total += group->count;
         if (st == EXO_OK && total > EXO_GRAPH_MAX_ACTORS)
-            st = exo_config_fail(group->node, err, "%zu hosts so far: a graph has at most %d", total,
-                                 EXO_GRAPH_MAX_ACTORS);
+            st = exo_config_fail(group->node, err, "%zu hosts so far: a graph has at most %d",
+                                 total, EXO_GRAPH_MAX_ACTORS);
         spec->num_host_groups = i + 1;
     }
     if (st == EXO_OK)
@@ -197,7 +207,8 @@ exo_graph_read_hosts(exo_graph_spec *spec, exo_err *err)
 exo_status
 exo_graph_default_hosts(exo_graph_spec *spec, exo_err *err)
 {
-    static const exo_emulated_host plain = {.spec = {.up = (double)INFINITY, .down = (double)INFINITY}, .speed = 1};
+    static const exo_emulated_host plain = {
+        .spec = {.up = (double)INFINITY, .down = (double)INFINITY}, .speed = 1};
     size_t total = 0;
     exo_status st = EXO_OK;
     for (size_t i = 0; i < spec->num_actors; i++)
@@ -211,19 +222,22 @@ exo_graph_default_hosts(exo_graph_spec *spec, exo_err *err)
     total = 0;
     for (size_t i = 0; st == EXO_OK && i < spec->num_actors; i++) {
         exo_host_group *group = &spec->host_groups[i];
-        *group = (exo_host_group){
-            .name = spec->actors[i].name, .first = (uint32_t)total, .count = spec->actors[i].count, .numbered = true};
+        *group = (exo_host_group){.name = spec->actors[i].name,
+                                  .first = (uint32_t)total,
+                                  .count = spec->actors[i].count,
+                                  .numbered = true};
         total += group->count;
         st = add_hosts(spec, group, &plain, err);
     }
     return st;
 }
 
-/* --- Actors on hosts ------------------------------------------------------------------------------------------------------------ */
+/* --- Actors on hosts -------------------------------------------------------------------------- */
 
-/* Adds the hosts that a name stands for: all of a group, or one. */
+/* Adds the hosts of a name: all hosts of a group, or one. */
 static exo_status
-add_named(const exo_graph_spec *spec, exo_config *node, uint32_t *hosts, size_t room, size_t *used, exo_err *err)
+add_named(const exo_graph_spec *spec, exo_config *node, uint32_t *hosts, size_t room, size_t *used,
+          exo_err *err)
 {
     const char *name = exo_config_scalar(node);
     uint32_t index = 0;
@@ -234,7 +248,8 @@ add_named(const exo_graph_spec *spec, exo_config *node, uint32_t *hosts, size_t 
         bool whole = strcmp(group->name, name) == 0;
         if (!whole && !is_host_of(group, name, &index))
             continue;
-        for (uint32_t i = whole ? 0 : index; i < (whole ? group->count : index + 1) && *used < room; i++)
+        for (uint32_t i = whole ? 0 : index; i < (whole ? group->count : index + 1) && *used < room;
+             i++)
             hosts[(*used)++] = group->first + i;
         return EXO_OK;
     }
@@ -259,7 +274,8 @@ exo_graph_place(exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
         if (exo_config_length(actor->placement) == 0)
             return exo_config_fail(actor->placement, err, "host: the list is empty");
         for (size_t i = 0; st == EXO_OK && i < exo_config_length(actor->placement); i++)
-            st = add_named(spec, exo_config_item(actor->placement, i), actor->hosts, actor->count, &used, err);
+            st = add_named(spec, exo_config_item(actor->placement, i), actor->hosts, actor->count,
+                           &used, err);
     } else if (actor->placement) {
         st = add_named(spec, actor->placement, actor->hosts, actor->count, &used, err);
     } else if (spec->num_host_groups == 1) {
@@ -267,15 +283,16 @@ exo_graph_place(exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
         for (; used < actor->count && used < only->count; used++)
             actor->hosts[used] = only->first + (uint32_t)used;
     } else {
-        return exo_config_fail(actor->node, err, "actor '%s': the key 'host' is missing: which of the hosts is it on?",
-                               actor->name);
+        return exo_config_fail(
+            actor->node, err, "actor '%s': the key 'host' is missing: which of the hosts is it on?",
+            actor->name);
     }
     for (size_t i = used; st == EXO_OK && i < actor->count; i++)
-        actor->hosts[i] = actor->hosts[i - used]; /* in turn */
+        actor->hosts[i] = actor->hosts[i - used]; /* the actors take the hosts in turn */
     return st;
 }
 
-/* --- Links ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Links ------------------------------------------------------------------------------------ */
 
 static exo_status
 read_end(const exo_graph_spec *spec, exo_config *node, const char *key, int *out, exo_err *err)
@@ -286,7 +303,9 @@ read_end(const exo_graph_spec *spec, exo_config *node, const char *key, int *out
     if (st != EXO_OK || !name)
         return st;
     *out = exo_graph_find_group(spec, name);
-    return *out >= 0 ? EXO_OK : exo_graph_fail_name(exo_config_get(node, key), "host", name, group_name, spec, err);
+    return *out >= 0 ? EXO_OK
+                     : exo_graph_fail_name(exo_config_get(node, key), "host", name, group_name,
+                                           spec, err);
 }
 
 static exo_status
@@ -297,7 +316,8 @@ read_link(exo_graph_spec *spec, exo_named_link *link, exo_err *err)
     bool one_way = false;
     exo_config *node = link->node;
     exo_link_spec *s = &link->spec;
-    exo_status st = exo_config_rate(node, "bandwidth", (double)INFINITY, 1, (double)INFINITY, &s->bandwidth, err);
+    exo_status st = exo_config_rate(node, "bandwidth", (double)INFINITY, 1, (double)INFINITY,
+                                    &s->bandwidth, err);
     if (st == EXO_OK)
         st = exo_config_time(node, "latency", 0, 0, INT64_MAX / 4, &s->latency, err);
     if (st == EXO_OK)
@@ -326,20 +346,23 @@ check_ends(const exo_named_link *link, exo_err *err)
 {
     bool named = link->from >= 0 || link->to >= 0;
     if (link->is_default && named)
-        return exo_config_fail(link->node, err, "links: 'default' is for all other hosts; give this link another name");
+        return exo_config_fail(
+            link->node, err,
+            "links: 'default' is for all other hosts; give this link another name");
     if (named && (link->from < 0 || link->to < 0))
         return exo_config_fail(link->node, err, "link '%s': the key '%s' is missing", link->name,
                                link->from < 0 ? "from" : "to");
     if (!named && !link->both_ways)
-        return exo_config_fail(link->node, err, "link '%s': one_way says nothing without from and to", link->name);
+        return exo_config_fail(link->node, err,
+                               "link '%s': one_way says nothing without from and to", link->name);
     return EXO_OK;
 }
 
 static bool
 covers(const exo_named_link *link, int from, int to)
 {
-    return link->from >= 0 &&
-           ((link->from == from && link->to == to) || (link->both_ways && link->from == to && link->to == from));
+    return link->from >= 0 && ((link->from == from && link->to == to) ||
+                               (link->both_ways && link->from == to && link->to == from));
 }
 
 static exo_status
@@ -351,13 +374,14 @@ check_overlap(const exo_graph_spec *spec, const exo_named_link *link, exo_err *e
             !(other->both_ways && other->from >= 0 && covers(link, other->to, other->from)))
             continue;
         exo_config_where(other->node, where, sizeof where);
-        return exo_config_fail(link->node, err, "link '%s': '%s' is between the same hosts already, in %s", link->name,
-                               other->name, where);
+        return exo_config_fail(link->node, err,
+                               "link '%s': '%s' is between the same hosts already, in %s",
+                               link->name, other->name, where);
     }
     return EXO_OK;
 }
 
-/* `default`, wherever it stands, is the first. */
+/* Reads the links; `default` becomes the first, wherever it is in the file. */
 exo_status
 exo_graph_read_links(exo_graph_spec *spec, exo_err *err)
 {

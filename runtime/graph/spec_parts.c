@@ -1,4 +1,5 @@
-/* What the readers of a graph's parts share: memory of the spec, names that there are not, resources. No state. */
+/* Helpers of the files that read a graph: memory of the spec, errors for unknown names, resources.
+ * No state. */
 #include "graph/spec_impl.h"
 
 #include <inttypes.h>
@@ -6,7 +7,7 @@
 #include <string.h>
 
 enum {
-    MAX_RESOURCES = 16 /* of one actor or host */
+    MAX_RESOURCES = 16 /* of an actor or host */
 };
 
 void *
@@ -20,7 +21,8 @@ exo_graph_alloc(const exo_graph_spec *spec, size_t count, size_t size, exo_err *
 
 exo_status
 exo_graph_fail_name(const exo_config *node, const char *what, const char *word,
-                    const char *(*name)(const void *context, size_t index), const void *context, exo_err *err)
+                    const char *(*name)(const void *context, size_t index), const void *context,
+                    exo_err *err)
 {
     exo_nearest nearest = {.word = word};
     char known[EXO_ERR_TEXT / 2] = "";
@@ -29,10 +31,12 @@ exo_graph_fail_name(const exo_config *node, const char *what, const char *word,
     for (size_t i = 0; (known_name = name(context, i)); i++) {
         exo_nearest_try(&nearest, known_name);
         if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", known_name);
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
+                                     known_name);
     }
     if (exo_nearest_name(&nearest))
-        return exo_config_fail(node, err, "there is no %s '%.60s'; did you mean '%s'?", what, word, nearest.name);
+        return exo_config_fail(node, err, "there is no %s '%.60s'; did you mean '%s'?", what, word,
+                               nearest.name);
     return exo_config_fail(node, err, "there is no %s '%.60s'; %s%s", what, word,
                            used ? "there are: " : "there are none", known);
 }
@@ -53,7 +57,8 @@ exo_actor_instance(const exo_actor_spec *actor, uint32_t i, char *out, size_t si
 }
 
 exo_status
-exo_graph_read_resources(exo_graph_spec *spec, exo_config *map, exo_resource **out, size_t *count, exo_err *err)
+exo_graph_read_resources(exo_graph_spec *spec, exo_config *map, exo_resource **out, size_t *count,
+                         exo_err *err)
 {
     exo_config *resources = NULL;
     const char *name = NULL;
@@ -70,7 +75,8 @@ exo_graph_read_resources(exo_graph_spec *spec, exo_config *map, exo_resource **o
         uint64_t bytes = 0;
         list[i].name = name;
         if (!exo_config_is_label(name))
-            return exo_config_fail(resources, err, "resources: '%.60s': expected " EXO_LABEL_RULE, name);
+            return exo_config_fail(resources, err, "resources: '%.60s': expected " EXO_LABEL_RULE,
+                                   name);
         if (strcmp(name, "memory") == 0) {
             st = exo_config_bytes(resources, name, 0, 0, UINT64_MAX, &bytes, err);
             list[i].amount = (double)bytes;

@@ -1,4 +1,4 @@
-/* Finds stalls in the records of all actors: see stall.h. */
+/* Finds stalls in the records of all actors: see stall.h. No state. */
 #include "graph/stall.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 
 #include "base/config_edit.h"
 
-/* --- Records ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Records ---------------------------------------------------------------------------------- */
 
 static const exo_wait_record *
 record_of(const exo_payload *record)
@@ -36,7 +36,8 @@ exo_wait_record_is_whole(const exo_payload *record, uint32_t count)
     const exo_wait_record *r = record->data;
     if (record->size == 0)
         return true;
-    if (record->size < sizeof *r || r->kind > EXO_WAIT_FINISH || !memchr(r->edge_name, 0, sizeof r->edge_name))
+    if (record->size < sizeof *r || r->kind > EXO_WAIT_FINISH ||
+        !memchr(r->edge_name, 0, sizeof r->edge_name))
         return false;
     size_t left = record->size - sizeof *r;
     if (r->num_ends > left / sizeof(exo_wait_end) || r->num_missing > left / sizeof(uint32_t) ||
@@ -62,7 +63,7 @@ compare_ends(const void *x, const void *y)
     return (a->peer > b->peer) - (a->peer < b->peer);
 }
 
-/* The end of a channel in the record of `r`'s actor; NULL: it has none. */
+/* The end of a channel in the record `r`; NULL: the record has none. */
 static const exo_wait_end *
 find_end(const exo_wait_record *r, bool output, uint32_t edge, uint32_t peer)
 {
@@ -71,18 +72,19 @@ find_end(const exo_wait_record *r, bool output, uint32_t edge, uint32_t peer)
 }
 
 bool
-exo_stall_is_same(const exo_payload *before, const exo_payload *after, const bool *stuck, uint32_t count)
+exo_stall_is_same(const exo_payload *before, const exo_payload *after, const bool *stuck,
+                  uint32_t count)
 {
     const size_t skip = sizeof(exo_time); /* `waited` */
     for (uint32_t i = 0; i < count; i++)
         if (stuck[i] && (before[i].size != after[i].size || after[i].size == 0 ||
-                         memcmp((const char *)before[i].data + skip, (const char *)after[i].data + skip,
-                                after[i].size - skip) != 0))
+                         memcmp((const char *)before[i].data + skip,
+                                (const char *)after[i].data + skip, after[i].size - skip) != 0))
             return false;
     return true;
 }
 
-/* --- Who can go on -------------------------------------------------------------------------------------------------------------------- */
+/* --- Removing actors that can continue -------------------------------------------------------- */
 
 struct search {
     const exo_payload *records;
@@ -90,7 +92,7 @@ struct search {
     bool *stuck;
 };
 
-/* Nothing comes from the receiver of this end, and there is no room for what waits to leave. */
+/* True: the receiver of this end is stuck and has no credit out, and items wait to leave. */
 static bool
 is_shut(const struct search *s, uint32_t sender, const exo_wait_end *out)
 {
@@ -100,7 +102,7 @@ is_shut(const struct search *s, uint32_t sender, const exo_wait_end *out)
     return in && in->amount == 0 && !in->gone;
 }
 
-/* Nothing comes from the sender of this end. */
+/* True: the sender of this end is stuck, and no item of it is on its way. */
 static bool
 is_dry(const struct search *s, uint32_t receiver, const exo_wait_end *in)
 {
@@ -110,7 +112,7 @@ is_dry(const struct search *s, uint32_t receiver, const exo_wait_end *in)
     return out && !out->over && !out->busy && out->amount == 0 && out->number == in->number;
 }
 
-/* Nothing comes from a member that is stuck. Where messages go between them, all that it sent has come. */
+/* True: the member is stuck. In a collective between processes, all its messages have come, too. */
 static bool
 is_silent(const struct search *s, uint32_t i, uint32_t member)
 {
@@ -122,7 +124,8 @@ is_silent(const struct search *s, uint32_t i, uint32_t member)
     return out && out->number == in->number;
 }
 
-/* Whom actor `i` waits for who is stuck, so that it is, too: *peer. False: it goes on. */
+/* True: actor `i` waits in vain, and *peer is a stuck actor that it waits for. False: it can
+ * continue. */
 static bool
 waits_in_vain(const struct search *s, uint32_t i, uint32_t *peer)
 {
@@ -132,7 +135,7 @@ waits_in_vain(const struct search *s, uint32_t i, uint32_t *peer)
     case EXO_WAIT_NONE:
         break;
     case EXO_WAIT_SEND:
-    case EXO_WAIT_FINISH: /* for all of them: one is enough */
+    case EXO_WAIT_FINISH: /* one stuck target is enough */
         for (uint32_t e = 0; e < r->num_ends; e++) {
             const exo_wait_end *end = &ends_of(r)[e];
             bool counts = end->output && (end->awaited || r->kind == EXO_WAIT_FINISH);
@@ -141,7 +144,7 @@ waits_in_vain(const struct search *s, uint32_t i, uint32_t *peer)
                 return true;
         }
         break;
-    case EXO_WAIT_RECEIVE: /* for any of them: it takes all */
+    case EXO_WAIT_RECEIVE: /* all senders must be stuck: an item of any of them ends the wait */
         for (uint32_t e = 0; e < r->num_ends; e++) {
             const exo_wait_end *end = &ends_of(r)[e];
             if (!end->awaited)
@@ -151,7 +154,7 @@ waits_in_vain(const struct search *s, uint32_t i, uint32_t *peer)
             *peer = awaited++ == 0 ? end->peer : *peer;
         }
         return awaited > 0;
-    case EXO_WAIT_COLLECTIVE: /* for all of them */
+    case EXO_WAIT_COLLECTIVE: /* one stuck member is enough */
         for (uint32_t m = 0; m < r->num_missing; m++) {
             *peer = missing_of(r)[m];
             if (is_silent(s, i, *peer))
@@ -181,7 +184,7 @@ take_away_who_goes_on(const struct search *s)
     }
 }
 
-/* --- The cycle ------------------------------------------------------------------------------------------------------------------------ */
+/* --- The cycle -------------------------------------------------------------------------------- */
 
 static exo_stall_wait
 wait_of(const struct search *s, uint32_t i)
@@ -193,7 +196,8 @@ wait_of(const struct search *s, uint32_t i)
     return wait;
 }
 
-/* Goes from somebody who is stuck to whom that waits for, until it has been there; then around from there. */
+/* Follows the waits from a stuck actor, as many steps as actors are stuck, to a point in a cycle;
+ * then walks around that cycle. */
 static exo_status
 read_cycle(const struct search *s, exo_stall *out, exo_err *err)
 {
@@ -204,7 +208,8 @@ read_cycle(const struct search *s, exo_stall *out, exo_err *err)
     }
     if (out->num_stuck == 0)
         return EXO_OK;
-    for (size_t step = 0; step < out->num_stuck; step++, at = next) /* now it is in the cycle */
+    /* afterwards `at` is in the cycle */
+    for (size_t step = 0; step < out->num_stuck; step++, at = next)
         waits_in_vain(s, at, &next);
     lowest = at;
     size_t length = 0;
@@ -224,7 +229,8 @@ read_cycle(const struct search *s, exo_stall *out, exo_err *err)
 }
 
 exo_status
-exo_stall_find(exo_stall *out, const exo_payload *records, uint32_t count, bool *stuck, exo_err *err)
+exo_stall_find(exo_stall *out, const exo_payload *records, uint32_t count, bool *stuck,
+               exo_err *err)
 {
     const struct search s = {.records = records, .count = count, .stuck = stuck};
     *out = (exo_stall){0};
@@ -239,9 +245,9 @@ exo_stall_release(exo_stall *stall)
     *stall = (exo_stall){0};
 }
 
-/* --- Texts ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- Texts ------------------------------------------------------------------------------------ */
 
-/* Which of the spec's actors it is, and which of its name. */
+/* The spec of an actor, by its number, and its index in its name. */
 static const exo_actor_spec *
 actor_of(const exo_graph_spec *spec, uint32_t number, uint32_t *index)
 {
@@ -263,7 +269,8 @@ exo_stall_name(const exo_graph_spec *spec, uint32_t number, char *out, size_t si
 }
 
 void
-exo_stall_wait_text(const exo_graph_spec *spec, const exo_stall_wait *w, exo_time now, char *out, size_t size)
+exo_stall_wait_text(const exo_graph_spec *spec, const exo_stall_wait *w, exo_time now, char *out,
+                    size_t size)
 {
     char actor[96], peer[96];
     double since = (double)(now - w->waited) * 1e-9;
@@ -273,18 +280,19 @@ exo_stall_wait_text(const exo_graph_spec *spec, const exo_stall_wait *w, exo_tim
     case EXO_WAIT_NONE:
         break;
     case EXO_WAIT_SEND:
-        snprintf(out, size, "%s waits to send on '%s' to %s, whose buffer is full, since %.2f s", actor, w->edge, peer,
-                 since);
+        snprintf(out, size, "%s waits to send on '%s' to %s, whose buffer is full, since %.2f s",
+                 actor, w->edge, peer, since);
         return;
     case EXO_WAIT_RECEIVE:
-        snprintf(out, size, "%s waits to receive on '%s' from %s since %.2f s", actor, w->edge, peer, since);
+        snprintf(out, size, "%s waits to receive on '%s' from %s since %.2f s", actor, w->edge,
+                 peer, since);
         return;
     case EXO_WAIT_COLLECTIVE:
         snprintf(out, size, "%s waits in '%s' for %s since %.2f s", actor, w->edge, peer, since);
         return;
     case EXO_WAIT_FINISH:
-        snprintf(out, size, "%s has ended, and what it sent last waits for room at %s since %.2f s", actor, peer,
-                 since);
+        snprintf(out, size, "%s has ended, and what it sent last waits for room at %s since %.2f s",
+                 actor, peer, since);
         return;
     }
     snprintf(out, size, "%s does not wait", actor);
@@ -304,7 +312,7 @@ exo_stall_text(const exo_graph_spec *spec, const exo_stall *stall, exo_time now,
     return EXO_FAILED;
 }
 
-/* --- Long waits ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Long waits ------------------------------------------------------------------------------- */
 
 static const exo_edge_spec *
 edge_called(const exo_graph_spec *spec, const char *name)
@@ -315,9 +323,10 @@ edge_called(const exo_graph_spec *spec, const char *name)
     return NULL;
 }
 
-/* "home_0 -> dc" */
+/* Writes the link between two actors, such as "home_0 -> dc". */
 static void
-name_link(const exo_graph_spec *spec, const char *edge_name, uint32_t from, uint32_t to, char *out, size_t size)
+name_link(const exo_graph_spec *spec, const char *edge_name, uint32_t from, uint32_t to, char *out,
+          size_t size)
 {
     uint32_t i = 0, j = 0;
     const exo_actor_spec *a = actor_of(spec, from, &i), *b = actor_of(spec, to, &j);
@@ -326,17 +335,21 @@ name_link(const exo_graph_spec *spec, const char *edge_name, uint32_t from, uint
         return;
     uint32_t x = a->hosts[i], y = b->hosts[j];
     bool own = edge && edge->link >= 0;
-    const exo_link_spec *link = !edge ? NULL : own ? &spec->links[edge->link].spec : exo_graph_link_between(spec, x, y);
-    double rate = link ? link->bandwidth : 0, up = spec->hosts[x].spec.up, down = spec->hosts[y].spec.down;
+    const exo_link_spec *link = !edge ? NULL
+                                : own ? &spec->links[edge->link].spec
+                                      : exo_graph_link_between(spec, x, y);
+    double rate = link ? link->bandwidth : 0, up = spec->hosts[x].spec.up,
+           down = spec->hosts[y].spec.down;
     rate = !own && up < rate ? up : rate;
     rate = !own && down < rate ? down : rate;
     if (edge && rate > 0 && rate < 1e15)
-        snprintf(out, size, "%s -> %s (%.6g Mbit/s)", spec->hosts[x].spec.name, spec->hosts[y].spec.name, rate * 1e-6);
+        snprintf(out, size, "%s -> %s (%.6g Mbit/s)", spec->hosts[x].spec.name,
+                 spec->hosts[y].spec.name, rate * 1e-6);
     else
         snprintf(out, size, "%s -> %s", spec->hosts[x].spec.name, spec->hosts[y].spec.name);
 }
 
-/* What a wait is for: something that is on a link just now, or else an actor. */
+/* Writes what a wait is for: a link with a message on it, or else an actor. */
 static void
 explain(const exo_graph_spec *spec, const exo_payload *records, uint32_t i, exo_slow_wait *out)
 {
@@ -348,18 +361,20 @@ explain(const exo_graph_spec *spec, const exo_payload *records, uint32_t i, exo_
             continue;
         const exo_wait_record *peer = record_of(&records[end->peer]);
         const exo_wait_end *other = peer && receives ? find_end(peer, true, end->edge, i) : NULL;
-        out->link = receives ? end->passing || (other && other->passing) : end->passing || end->returning;
+        out->link =
+            receives ? end->passing || (other && other->passing) : end->passing || end->returning;
         bool comes = receives || end->returning;
         if (out->link)
-            name_link(spec, r->edge_name, comes ? end->peer : i, comes ? i : end->peer, out->on, sizeof out->on);
+            name_link(spec, r->edge_name, comes ? end->peer : i, comes ? i : end->peer, out->on,
+                      sizeof out->on);
         else if (!out->on[0])
             exo_stall_name(spec, end->peer, out->on, sizeof out->on);
     }
     if (r->kind != EXO_WAIT_COLLECTIVE)
         return;
     const exo_wait_record *missing = r->num_missing ? record_of(&records[missing_of(r)[0]]) : NULL;
-    out->link =
-        r->on_link || (missing && missing->kind == EXO_WAIT_COLLECTIVE && missing->on_link && missing->edge == r->edge);
+    out->link = r->on_link || (missing && missing->kind == EXO_WAIT_COLLECTIVE &&
+                               missing->on_link && missing->edge == r->edge);
     if (out->link)
         snprintf(out->on, sizeof out->on, "the links of its members");
     else if (r->num_missing)
@@ -367,8 +382,8 @@ explain(const exo_graph_spec *spec, const exo_payload *records, uint32_t i, exo_
 }
 
 size_t
-exo_stall_slow(const exo_graph_spec *spec, const exo_payload *records, uint32_t count, exo_time longer_than,
-               exo_slow_wait *out, size_t room)
+exo_stall_slow(const exo_graph_spec *spec, const exo_payload *records, uint32_t count,
+               exo_time longer_than, exo_slow_wait *out, size_t room)
 {
     size_t length = 0;
     for (uint32_t i = 0; i < count; i++) {

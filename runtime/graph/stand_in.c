@@ -1,9 +1,12 @@
-/* The graph class `stand_in`: computes for declared times and reduces declared amounts, without a model. It answers what a link would do
- * to a model that is not here, or too large to be: data-parallel (every step) or as DiLoCo (every H-th), with the communication of a
- * layer beside the computation of those before it.
+/* The graph class `stand_in`: computes for declared times and reduces declared amounts, without a
+ * model. It predicts the effect of links on the training of a model that is not available, or too
+ * large: data-parallel (an all_reduce in every step) or DiLoCo (in every H-th), with communication
+ * of a layer during the computation of the layers before it. Owner of its state: the actor's
+ * thread.
  *
- * A step is a forward pass, and a backward pass through the layers from the last to the first. Where the step is one that communicates,
- * each layer's all_reduce begins when its backward pass is over; the next step begins when all of them are. */
+ * A step is a forward pass, and a backward pass from the last layer to the first. In a step with
+ * communication, the all_reduce of a layer begins after its backward pass, and the next step begins
+ * when all of them are complete. */
 #include <exogym/memory.h>
 
 #include "comm/edge.h"
@@ -43,7 +46,7 @@ spend(exo_graph_actor *actor, const char *phase, exo_time cost)
     exo_pace_phase(pace, NULL, -1);
 }
 
-/* Waits for all that were begun, also after an error; the first one counts. */
+/* Waits for all requests, also after an error; returns the first error. */
 static exo_status
 await_all(const struct stand_in *s, exo_request **requests, exo_err *err)
 {
@@ -57,8 +60,8 @@ await_all(const struct stand_in *s, exo_request **requests, exo_err *err)
 }
 
 static exo_status
-step(const struct stand_in *s, exo_graph_actor *actor, exo_group *group, exo_request **requests, bool communicates,
-     exo_err *err)
+step(const struct stand_in *s, exo_graph_actor *actor, exo_group *group, exo_request **requests,
+     bool communicates, exo_err *err)
 {
     size_t count = s->bytes / 4 / s->layers;
     exo_status st = EXO_OK;
@@ -76,7 +79,8 @@ step(const struct stand_in *s, exo_graph_actor *actor, exo_group *group, exo_req
     return st == EXO_OK ? all : st;
 }
 
-static const exo_meter_class steps = {.name = "steps", .unit = "steps", .help = "steps that the actor has done"};
+static const exo_meter_class steps = {
+    .name = "steps", .unit = "steps", .help = "steps that the actor has done"};
 
 static exo_status
 stand_in_run(void *self, exo_graph_actor *actor, exo_err *err)

@@ -1,4 +1,4 @@
-/* Looks for stalls while a graph runs: see watch.h. */
+/* The search for stalls in a running graph: see watch.h. */
 #include "graph/watch.h"
 
 #include <string.h>
@@ -7,11 +7,15 @@
 
 #include "graph/host.h"
 
-#define EVERY     (200 * EXO_MS) /* on the real clock; with many actors in workers less often: a millisecond for each, */
-#define AT_LEAST  (500 * EXO_MS) /* but so often that a stall is told within a second */
-#define LONG_WAIT (200 * EXO_MS) /* shorter ones are no stall yet */
-#define ANSWER    (300 * EXO_MS) /* who does not answer in that time does not wait */
-#define VIRTUAL   (500 * EXO_MS)
+/* Between two searches on the real clock. With many actors in workers the time is 1 ms for each
+ * actor, up to AT_LEAST. */
+#define EVERY (200 * EXO_MS)
+/* The longest time between two searches: a stall is reported within a second. */
+#define AT_LEAST  (500 * EXO_MS)
+#define LONG_WAIT (200 * EXO_MS) /* shorter waits are ignored */
+/* an actor that does not answer within this time counts as one that does not wait */
+#define ANSWER  (300 * EXO_MS)
+#define VIRTUAL (500 * EXO_MS)
 
 exo_status
 exo_stall_watch_open(exo_stall_watch *w, exo_err *err)
@@ -50,7 +54,7 @@ exo_stall_watch_close(exo_stall_watch *w)
     w->stuck = NULL;
 }
 
-/* --- Gathering ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Gathering -------------------------------------------------------------------------------- */
 
 static exo_status
 gather_here(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
@@ -61,7 +65,7 @@ gather_here(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
     return st;
 }
 
-/* Asks all of them at once. */
+/* Asks all actors at once. */
 static exo_status
 gather_there(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
 {
@@ -76,7 +80,8 @@ gather_there(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
     }
     while (st == EXO_OK && exo_cast_round_next(&round))
         if (round.status == EXO_OK && exo_wait_record_is_whole(round.reply, w->count))
-            exo_payload_copy(&records[round.actor], round.reply->data, round.reply->size); /* else it does not wait */
+            /* without memory the actor counts as one that does not wait */
+            exo_payload_copy(&records[round.actor], round.reply->data, round.reply->size);
     exo_cast_round_close(&round);
     return st;
 }
@@ -88,7 +93,7 @@ gather(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
     return w->site ? gather_here(w, longer_than, records) : gather_there(w, longer_than, records);
 }
 
-/* --- On the real clock ---------------------------------------------------------------------------------------------------------------- */
+/* --- On the real clock ------------------------------------------------------------------------ */
 
 static void
 keep(exo_stall_watch *w, const exo_stall *stall, exo_time at)
@@ -109,22 +114,25 @@ exo_stall_watch_look(exo_stall_watch *w)
     each = each < AT_LEAST ? each : AT_LEAST;
     w->next = now + (each > EVERY ? each : EVERY);
     exo_status st = gather(w, LONG_WAIT, w->records);
-    exo_time at = exo_now(exo_clock_real()) - w->began; /* what both gatherings say was true at this moment */
+    /* everything that both gatherings say was true at this moment */
+    exo_time at = exo_now(exo_clock_real()) - w->began;
     if (st == EXO_OK)
         st = exo_stall_find(&stall, w->records, w->count, w->stuck, NULL);
     if (st == EXO_OK && stall.length > 0)
         st = gather(w, LONG_WAIT, w->again);
-    /* Those that are not stuck may say something else by now: the cycle that was found is the one that was true. */
-    if (st == EXO_OK && stall.length > 0 && exo_stall_is_same(w->records, w->again, w->stuck, w->count))
+    /* The second gathering confirms the stuck actors only; the others may have moved on. So the
+     * cycle of the first gathering is reported. */
+    if (st == EXO_OK && stall.length > 0 &&
+        exo_stall_is_same(w->records, w->again, w->stuck, w->count))
         keep(w, &stall, at);
     else
         exo_stall_release(&stall);
 }
 
-/* --- On the virtual clock --------------------------------------------------------------------------------------------------------------- */
+/* --- On the virtual clock --------------------------------------------------------------------- */
 
-/* Leaves in `stuck` those who wait for each other, as far as that can be seen without what is on its way. False: there are none, or nothing has
- * happened to them since they were found not to be stuck. */
+/* Leaves in `stuck` the actors that wait for each other, ignoring messages on their way. False:
+ * there are none, or nothing has happened to them since the last search. */
 static bool
 may_have_stalled(exo_stall_watch *w)
 {
@@ -138,7 +146,8 @@ may_have_stalled(exo_stall_watch *w)
             if (!w->stuck[i])
                 continue;
             mark = (mark ^ i) * UINT64_C(0x100000001b3);
-            w->stuck[i] = exo_place_may_be_stuck(w->places[i], w->stuck, w->scratch, w->counts, &mark);
+            w->stuck[i] =
+                exo_place_may_be_stuck(w->places[i], w->stuck, w->scratch, w->counts, &mark);
             changed = changed || !w->stuck[i];
             any = any || w->stuck[i];
         }
@@ -148,7 +157,7 @@ may_have_stalled(exo_stall_watch *w)
     return anew;
 }
 
-/* With the baton: nothing happens meanwhile, so one gathering is a moment. */
+/* Searches with the baton: nothing else happens, so one gathering suffices. */
 static exo_status
 search_here(exo_stall_watch *w, exo_stall *stall)
 {
@@ -160,7 +169,7 @@ search_here(exo_stall_watch *w, exo_stall *stall)
     if (st == EXO_OK)
         st = exo_stall_find(stall, w->records, w->count, w->stuck, NULL);
     if (st != EXO_OK)
-        w->mark = 0; /* without memory: again */
+        w->mark = 0; /* without memory: searches again next time */
     return st;
 }
 
@@ -178,12 +187,14 @@ on_look(void *context, exo_time at)
     }
     exo_time next = exo_sim_next(sim);
     if (next == INT64_MAX)
-        return; /* nobody is left */
+        return; /* the simulation has no more events */
     exo_sim_at(sim, next > at + VIRTUAL ? next : at + VIRTUAL, on_look, w, NULL);
 }
 
 exo_status
 exo_stall_watch_begin(exo_stall_watch *w, exo_err *err)
 {
-    return w->site && w->site->sim ? exo_sim_at(w->site->sim, w->site->origin + VIRTUAL, on_look, w, err) : EXO_OK;
+    return w->site && w->site->sim
+               ? exo_sim_at(w->site->sim, w->site->origin + VIRTUAL, on_look, w, err)
+               : EXO_OK;
 }

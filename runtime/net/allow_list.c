@@ -1,4 +1,5 @@
-/* The list of accepted keys: a folder of .key files, read again when something in it changes. Read next: zap.c, which asks it. */
+/* The list of accepted keys: a folder of .key files, read again when something in it changes.
+ * auth.h has the contracts. Read next: zap.c, which asks the list. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -31,9 +32,9 @@ typedef struct entries {
 struct exo_allow_list {
     char *folder; /* never changes */
     pthread_mutex_t lock;
-    entries entries;            /* guarded by lock, as all below                             */
-    uint64_t seen;              /* fingerprint of what was read; 0: it is read again */
-    char doubted[EXO_ERR_TEXT]; /* the mistake that was logged last */
+    entries entries;            /* guarded by lock, as all below */
+    uint64_t seen;              /* fingerprint of the folder when it was read; 0: read it again */
+    char doubted[EXO_ERR_TEXT]; /* the latest mistake that was logged */
     exo_audit *audit;
 };
 
@@ -62,10 +63,10 @@ add_entry(entries *all, const char *folder, const char *file, exo_err *err)
         return exo_fail(err, EXO_INVAL, "%s: the path is too long", folder);
     memcpy(new.name, file, stem < EXO_KEY_NAME ? stem : EXO_KEY_NAME - 1);
     if (stem >= EXO_KEY_NAME || !exo_key_name_is_valid(new.name))
-        return exo_fail(
-            err, EXO_INVAL,
-            "%s: a key's name is 1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit, before .key",
-            path);
+        return exo_fail(err, EXO_INVAL,
+                        "%s: a key's name is 1 to 64 letters, digits, '.', '_' or '-', the first a "
+                        "letter or digit, before .key",
+                        path);
 
     exo_status st = exo_key_file_read(path, new.key, &new.grant, err);
     if (st != EXO_OK)
@@ -73,11 +74,12 @@ add_entry(entries *all, const char *folder, const char *file, exo_err *err)
     memcpy(new.grant.name, new.name, sizeof new.grant.name);
     for (size_t i = 0; i < all->length; i++)
         if (memcmp(all->items[i].key, new.key, sizeof new.key) == 0)
-            return exo_fail(err, EXO_INVAL, "%s: holds the same key as %s.key", path, all->items[i].name);
+            return exo_fail(err, EXO_INVAL, "%s: holds the same key as %s.key", path,
+                            all->items[i].name);
     return append(all, &new, folder, err);
 }
 
-/* What was known of a file that has a mistake by now. */
+/* Keeps the former entry of a file that now has a mistake. */
 static exo_status
 keep_entry(entries *all, const entries *before, const char *file, const char *folder, exo_err *err)
 {
@@ -94,7 +96,8 @@ keep_entry(entries *all, const entries *before, const char *file, const char *fo
     return EXO_OK;
 }
 
-/* On error *all stays empty. before: NULL, or what was known: then a file's mistake is in *err, and is no error. */
+/* Reads the folder; on error *all stays empty. before: NULL, or the former list: then a file's
+ * mistake is in *err and the function still succeeds. */
 static exo_status
 read_folder(const char *folder, entries *all, const entries *before, exo_err *err)
 {
@@ -107,9 +110,10 @@ read_folder(const char *folder, entries *all, const entries *before, exo_err *er
     if (fstat(dirfd(dir), &info) != 0)
         st = exo_key_file_fail(folder, errno, err);
     else if (info.st_mode & 002)
-        st =
-            exo_fail(err, EXO_INVAL, "%s: has mode %04o: everybody may change whom this node accepts; run chmod o-w %s",
-                     folder, (unsigned)(info.st_mode & 07777), folder);
+        st = exo_fail(
+            err, EXO_INVAL,
+            "%s: has mode %04o: everybody may change whom this node accepts; run chmod o-w %s",
+            folder, (unsigned)(info.st_mode & 07777), folder);
     while (st == EXO_OK) {
         errno = 0;
         const struct dirent *file = readdir(dir);
@@ -121,7 +125,7 @@ read_folder(const char *folder, entries *all, const entries *before, exo_err *er
         size_t length = strlen(file->d_name);
         if (length >= 4 && strcmp(file->d_name + length - 4, ".key") == 0)
             st = add_entry(all, folder, file->d_name, err);
-        if (before && st == EXO_NOT_FOUND) /* it went meanwhile */
+        if (before && st == EXO_NOT_FOUND) /* it was removed meanwhile */
             st = EXO_OK;
         else if (before && (st == EXO_INVAL || st == EXO_IO))
             st = keep_entry(all, before, file->d_name, folder, err);
@@ -155,8 +159,9 @@ exo_allow_list_load(exo_allow_list **out, const char *folder, exo_err *err)
     return st;
 }
 
-/* Of the names, numbers, times and sizes of the folder's keys: another one when anything of them is. 0: something changed just now, and may
- * change again within the same tick of the file system's clock. */
+/* A hash of the names, inode numbers, times, sizes and modes of the folder's keys; any change gives
+ * another value. 0: a file changed just now, and could change again within the same tick of the
+ * file system's clock. */
 static uint64_t
 fingerprint(const char *folder)
 {
@@ -172,14 +177,15 @@ fingerprint(const char *folder)
         if (length < 4 || strcmp(file->d_name + length - 4, ".key") != 0 ||
             fstatat(dirfd(dir), file->d_name, &info, 0) != 0)
             continue;
-        const uint64_t parts[] = {(uint64_t)info.st_ino, (uint64_t)info.st_mtim.tv_sec, (uint64_t)info.st_mtim.tv_nsec,
-                                  (uint64_t)info.st_size, (uint64_t)info.st_mode};
+        const uint64_t parts[] = {(uint64_t)info.st_ino, (uint64_t)info.st_mtim.tv_sec,
+                                  (uint64_t)info.st_mtim.tv_nsec, (uint64_t)info.st_size,
+                                  (uint64_t)info.st_mode};
         uint64_t h = UINT64_C(14695981039346656037);
         for (size_t i = 0; i < length; i++)
             h = (h ^ (uint8_t)file->d_name[i]) * UINT64_C(1099511628211);
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
             h = (h ^ parts[i]) * UINT64_C(1099511628211);
-        sum += h; /* in whatever order they come */
+        sum += h; /* the order of directory entries does not matter */
         settled = settled && now.tv_sec - info.st_mtim.tv_sec > 1;
     }
     closedir(dir);
@@ -195,7 +201,7 @@ find_entry(const entries *all, const uint8_t key[EXO_KEY_BYTES])
     return NULL;
 }
 
-/* That a key is (`now`) or was (`before`) let in; either may be NULL. */
+/* Records that a key was added (`now` only), removed (`before` only) or changed. */
 static void
 record_key(exo_audit *audit, const entry *before, const entry *now)
 {
@@ -208,8 +214,10 @@ record_key(exo_audit *audit, const entry *before, const entry *now)
              !before ? "added"
              : !now  ? "removed"
                      : "changed",
-             text, exo_access_name(e->grant.role), e->grant.space[0] ? ", namespace " : "", e->grant.space, date);
-    exo_audit_add(audit, &(exo_audit_record){.event = EXO_AUDIT_KEY, .subject = e->name, .detail = detail});
+             text, exo_access_name(e->grant.role), e->grant.space[0] ? ", namespace " : "",
+             e->grant.space, date);
+    exo_audit_add(
+        audit, &(exo_audit_record){.event = EXO_AUDIT_KEY, .subject = e->name, .detail = detail});
 }
 
 static bool
@@ -258,7 +266,7 @@ exo_status
 exo_allow_list_reload(exo_allow_list *list, exo_err *err)
 {
     entries new;
-    uint64_t seen = fingerprint(list->folder); /* before it is read */
+    uint64_t seen = fingerprint(list->folder); /* before the folder is read */
     exo_status st = read_folder(list->folder, &new, NULL, err);
     if (st == EXO_OK)
         replace_entries(list, &new, seen);
@@ -282,7 +290,7 @@ exo_allow_list_refresh(exo_allow_list *list)
         return;
     }
     st = read_folder(list->folder, &new, &before, &err);
-    if (st == EXO_OK || st == EXO_NOT_FOUND) /* a folder that is gone lets nobody in */
+    if (st == EXO_OK || st == EXO_NOT_FOUND) /* a missing folder admits nobody */
         replace_entries(list, &new, seen);
     exo_free(before.items);
     pthread_mutex_lock(&list->lock);
@@ -290,11 +298,13 @@ exo_allow_list_refresh(exo_allow_list *list)
     snprintf(list->doubted, sizeof list->doubted, "%s", err.text);
     pthread_mutex_unlock(&list->lock);
     if (!told)
-        EXO_LOG(WARN, NET, "event=keys_not_read reason=\"%s\": what was known of it stays", err.text);
+        EXO_LOG(WARN, NET, "event=keys_not_read reason=\"%s\": what was known of it stays",
+                err.text);
 }
 
 bool
-exo_allow_list_find(exo_allow_list *list, const uint8_t key[EXO_KEY_BYTES], int64_t now, exo_grant *out, bool *expired)
+exo_allow_list_find(exo_allow_list *list, const uint8_t key[EXO_KEY_BYTES], int64_t now,
+                    exo_grant *out, bool *expired)
 {
     exo_grant found = {0};
     pthread_mutex_lock(&list->lock);
@@ -326,7 +336,8 @@ exo_allow_list_names(exo_allow_list *list, const char *name)
 }
 
 bool
-exo_allow_list_contains(exo_allow_list *list, const uint8_t key[EXO_KEY_BYTES], char name[EXO_KEY_NAME])
+exo_allow_list_contains(exo_allow_list *list, const uint8_t key[EXO_KEY_BYTES],
+                        char name[EXO_KEY_NAME])
 {
     uint8_t found = 0, text[EXO_KEY_NAME] = {0};
     pthread_mutex_lock(&list->lock);

@@ -1,7 +1,9 @@
-/* What ZeroMQ says of a connection that is being made: a key that is not accepted, or another one than the server's, is told at once instead
- * of waiting for an answer that cannot come. ZeroMQ speaks through a monitor, a PAIR in this process.
+/* Connection attempts, as ZeroMQ reports them: a key that is not accepted, or a server with another
+ * key, is reported at once instead of waiting for an answer that cannot come. ZeroMQ reports
+ * through a monitor, a PAIR socket inside this process.
  *
- * The monitor belongs to its socket, and both to whoever has net->lock. Read next: handshake.c, which asks while it waits. */
+ * The monitor belongs to its socket, and both to the holder of net->lock. Read next: handshake.c,
+ * which asks for the reports while it waits. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,20 +12,22 @@
 #include "net/net_impl.h"
 
 enum {
-    BROKEN_OFF = 2 /* handshakes that the other end breaks off before that is its answer: one may be its death */
+    /* Handshakes that the other end must break off before that counts as a refusal: it may break
+     * off one because it is dying. */
+    BROKEN_OFF = 2
 };
 
-#define BREAKS_OFF_WITHIN (2 * EXO_SECOND) /* later it is a handshake that timed out */
+#define BREAKS_OFF_WITHIN (2 * EXO_SECOND) /* later, the handshake timed out instead */
 
 exo_status
 exo_attempt_watch_locked(exo_net *net, exo_socket *socket, exo_err *err)
 {
-    const int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
-                       ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                       ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+    const int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED |
+                       ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                       ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
     char name[64];
     int zero = 0;
-    /* ZeroMQ frees a name only some time after its monitor has ended: so no name is used twice. */
+    /* ZeroMQ frees a name only some time after its monitor has ended, so no name is used twice. */
     snprintf(name, sizeof name, "inproc://exogym.attempt.%" PRIu64, net->attempts++);
     if (zmq_socket_monitor(socket->zmq, name, events) != 0)
         return exo_fail(err, EXO_FAILED, "cannot watch a socket: %s", zmq_strerror(zmq_errno()));
@@ -31,7 +35,8 @@ exo_attempt_watch_locked(exo_net *net, exo_socket *socket, exo_err *err)
     if (socket->monitor && zmq_setsockopt(socket->monitor, ZMQ_LINGER, &zero, sizeof zero) == 0 &&
         zmq_connect(socket->monitor, name) == 0)
         return EXO_OK;
-    exo_status st = exo_fail(err, EXO_FAILED, "cannot watch a socket: %s", zmq_strerror(zmq_errno()));
+    exo_status st =
+        exo_fail(err, EXO_FAILED, "cannot watch a socket: %s", zmq_strerror(zmq_errno()));
     exo_attempt_end_locked(socket);
     return st;
 }
@@ -41,12 +46,13 @@ exo_attempt_end_locked(exo_socket *socket)
 {
     if (!socket || !socket->monitor)
         return;
-    zmq_socket_monitor(socket->zmq, NULL, 0); /* first: it would wait for an end that is gone */
+    /* before the close: ZeroMQ's end would wait for one that is gone */
+    zmq_socket_monitor(socket->zmq, NULL, 0);
     zmq_close(socket->monitor);
     socket->monitor = NULL;
 }
 
-/* The next event; false: there is none now. */
+/* Reads the next event. False: there is none now. *event is 0 for a malformed one. */
 static bool
 next_event(void *monitor, uint16_t *event, uint32_t *value)
 {
@@ -66,13 +72,13 @@ next_event(void *monitor, uint16_t *event, uint32_t *value)
     return true;
 }
 
-/* The connection ended within its handshake, with that error. Has it now happened too often to be chance? A reset is what a listener
- * does to whom it has no room for now. */
+/* Counts a connection that ended within its handshake with `error`. True: it has happened too often
+ * to be chance. A listener without room for a connection resets it, so a reset does not count. */
 static bool
 breaks_off(exo_socket *socket, int error)
 {
-    bool early =
-        error != ECONNRESET && socket->connected && exo_now(exo_clock_real()) - socket->connected < BREAKS_OFF_WITHIN;
+    bool early = error != ECONNRESET && socket->connected &&
+                 exo_now(exo_clock_real()) - socket->connected < BREAKS_OFF_WITHIN;
     socket->connected = 0;
     if (early)
         socket->broken_off++;
@@ -100,26 +106,30 @@ exo_attempt_hear_locked(exo_socket *socket, bool with_key)
             socket->decided = true;
             break;
         case ZMQ_EVENT_DISCONNECTED:
-            /* ZeroMQ has no other word for what does not begin as it should, and does not try again. */
+            /* The other end does not speak ZeroMQ's protocol: ZeroMQ reports it only so, and does
+             * not retry. */
             if (with_key && socket->connected && !socket->decided)
-                return "what is there answers, but is no process of exogym: another service has this port";
+                return "what is there answers, but is no process of exogym: another service has "
+                       "this port";
             break;
         case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
-            return with_key ? "it does not accept this process's key: its NAME.key is not among those that the other "
-                              "end lets in"
+            return with_key ? "it does not accept this process's key: its NAME.key is not among "
+                              "those that the other end lets in"
                             : "it lets nobody in from here without a key";
         case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
             if (value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
                 return with_key ? "it works without keys, and a key was given for it"
                                 : "it wants keys: its public key, and one of this process's own";
-            return with_key ? "it has another key than the one that was given for it, or is no process of exogym"
+            return with_key ? "it has another key than the one that was given for it, or is no "
+                              "process of exogym"
                             : "it is no process of exogym";
         case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-            /* Without keys there is nothing that it would break off for: then it is dying, and another may take its place. */
+            /* Without keys the other end has no reason to break off, so it is dying, and another
+             * process may take its place. */
             socket->decided = true;
             if (with_key && breaks_off(socket, (int)value))
-                return "it breaks the handshake off: it has another key than the one that was given for it, works "
-                       "without keys, or is no process of exogym";
+                return "it breaks the handshake off: it has another key than the one that was "
+                       "given for it, works without keys, or is no process of exogym";
             break;
         default:
             break;

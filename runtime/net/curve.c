@@ -1,17 +1,18 @@
-/* Sockets that prove keys, and those without keys that ask the handler (zap.c): their options. */
+/* Options of sockets with keys, and of sockets without keys that ask the handler (zap.c). No state.
+ * auth.h has the contracts. */
 #include <string.h>
 
 #include <zmq.h>
 
 #include "net/key_file.h"
 
-/* A frame says how long it is before anything is proven, and libzmq allocates what it says. */
+/* A frame's header says its length before anything is proven, and libzmq allocates that length. */
 static const int64_t MAX_MESSAGE = INT64_C(1) << 30;
 
 enum {
     HANDSHAKE_MS = 10000,
-    /* ZMQ_ZAP_ENFORCE_DOMAIN. zmq.h hides the name among the drafts; the library has had the option since 4.3. Whether it
-     * took is read back. */
+    /* ZMQ_ZAP_ENFORCE_DOMAIN. zmq.h has the name among its drafts only; libzmq has had the option
+     * since 4.3. set_domain reads it back, to see whether it took effect. */
     ENFORCE_DOMAIN = 93
 };
 
@@ -20,14 +21,16 @@ set(void *socket, int option, const void *value, size_t size, const char *what, 
 {
     if (zmq_setsockopt(socket, option, value, size) == 0)
         return EXO_OK;
-    return exo_fail(err, EXO_FAILED, "cannot set a socket's %s: %s", what, zmq_strerror(zmq_errno()));
+    return exo_fail(err, EXO_FAILED, "cannot set a socket's %s: %s", what,
+                    zmq_strerror(zmq_errno()));
 }
 
 static exo_status
 set_limits(void *socket, exo_err *err)
 {
     int handshake = HANDSHAKE_MS;
-    exo_status st = set(socket, ZMQ_HANDSHAKE_IVL, &handshake, sizeof handshake, "handshake time", err);
+    exo_status st =
+        set(socket, ZMQ_HANDSHAKE_IVL, &handshake, sizeof handshake, "handshake time", err);
     if (st == EXO_OK)
         st = set(socket, ZMQ_MAXMSGSIZE, &MAX_MESSAGE, sizeof MAX_MESSAGE, "largest message", err);
     return st;
@@ -41,7 +44,8 @@ set_domain(void *socket, const char *domain, exo_err *err)
     size_t size = sizeof enforced;
     if (zmq_setsockopt(socket, ENFORCE_DOMAIN, &one, sizeof one) != 0 ||
         zmq_getsockopt(socket, ENFORCE_DOMAIN, &enforced, &size) != 0 || enforced != 1)
-        return exo_fail(err, EXO_UNSUPPORTED, "this libzmq cannot be told to refuse everybody while nobody is asked");
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "this libzmq cannot be told to refuse everybody while nobody is asked");
     exo_status st = set(socket, ZMQ_ZAP_DOMAIN, domain, strlen(domain), "ZAP domain", err);
     if (st == EXO_OK)
         st = set_limits(socket, err);
@@ -55,7 +59,8 @@ set_keys(void *socket, const exo_keys *keys, exo_err *err)
         return exo_fail(err, EXO_INVAL, "a socket's own keys are not two keys of 40 characters");
     if (!zmq_has("curve"))
         return exo_fail(err, EXO_UNSUPPORTED, "this libzmq was built without CURVE");
-    exo_status st = set(socket, ZMQ_CURVE_PUBLICKEY, keys->public_key, EXO_KEY_TEXT, "public key", err);
+    exo_status st =
+        set(socket, ZMQ_CURVE_PUBLICKEY, keys->public_key, EXO_KEY_TEXT, "public key", err);
     if (st == EXO_OK)
         st = set(socket, ZMQ_CURVE_SECRETKEY, keys->secret_key, EXO_KEY_TEXT, "secret key", err);
     return st;

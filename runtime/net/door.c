@@ -1,4 +1,5 @@
-/* Doors and bells: see door.h. Nothing here waits, and nothing that comes is believed but what the kernel says. */
+/* Doors and bells; door.h has the contracts. No state, and nothing here waits. Of everything that
+ * arrives, only the kernel's word is believed. */
 #include "net/door.h"
 
 #include <errno.h>
@@ -8,25 +9,28 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define MAGIC UINT64_C(0x31726f6f646f7865) /* "exodoor1": the digit is the version of what is handed over */
+/* "exodoor1": the digit is the version of what is handed over */
+#define MAGIC UINT64_C(0x31726f6f646f7865)
 
 struct knock {
     uint64_t magic, token;
 };
 
-/* Room for what a visit has, and for more, so that it is seen. */
+/* Room for the control data of a valid visit and for one descriptor more, so that too many are
+ * noticed. */
 union control {
     struct cmsghdr header;
     char bytes[CMSG_SPACE((EXO_DOOR_FILES + 1) * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
 };
 
-/* --- Doors ----------------------------------------------------------------------------------------------------------------- */
+/* --- Doors ------------------------------------------------------------------------------------ */
 
 bool
 exo_door_path(const char *endpoint, char out[EXO_DOOR_PATH])
 {
     static const char scheme[] = "ipc://";
-    const char *path = strncmp(endpoint, scheme, sizeof scheme - 1) == 0 ? endpoint + sizeof scheme - 1 : "@";
+    const char *path =
+        strncmp(endpoint, scheme, sizeof scheme - 1) == 0 ? endpoint + sizeof scheme - 1 : "@";
     int length = snprintf(out, EXO_DOOR_PATH, "%s.door", path);
     if (path[0] != '@' && length > 0 && length < EXO_DOOR_PATH)
         return true;
@@ -93,7 +97,8 @@ exo_door_knock(const char *path, uint64_t token, const int files[EXO_DOOR_FILES]
                     "%s: %s", path, strerror(number));
 }
 
-/* Every descriptor that came is taken, also of a message that is thrown away. */
+/* Takes every descriptor of a message, also of one that is discarded: those beyond `cap` are
+ * closed. Gives the number of all. */
 static size_t
 take_files(const struct cmsghdr *header, int *files, size_t count, size_t cap)
 {
@@ -116,8 +121,10 @@ exo_door_answer(int door, exo_door_visit *out)
     struct knock knock = {0};
     union control control;
     struct iovec bytes = {.iov_base = &knock, .iov_len = sizeof knock};
-    struct msghdr message = {
-        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct msghdr message = {.msg_iov = &bytes,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
     struct ucred who = {.uid = (uid_t)-1};
     size_t count = 0;
     *out = (exo_door_visit){0};
@@ -132,8 +139,9 @@ exo_door_answer(int door, exo_door_visit *out)
         else if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_CREDENTIALS)
             memcpy(&who, CMSG_DATA(h), sizeof who);
     }
-    bool good = got == (ssize_t)sizeof knock && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
-                knock.magic == MAGIC && count == EXO_DOOR_FILES && who.uid == geteuid() && who.pid > 0;
+    bool good = got == (ssize_t)sizeof knock &&
+                (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 && knock.magic == MAGIC &&
+                count == EXO_DOOR_FILES && who.uid == geteuid() && who.pid > 0;
     if (!good) {
         exo_door_visit_release(out);
         return true;
@@ -153,7 +161,7 @@ exo_door_visit_release(exo_door_visit *visit)
     }
 }
 
-/* --- Bells ----------------------------------------------------------------------------------------------------------------- */
+/* --- Bells ------------------------------------------------------------------------------------ */
 
 bool
 exo_bell_new(int ends[2])
@@ -161,7 +169,8 @@ exo_bell_new(int ends[2])
     const int on = 1;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
         return false;
-    setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on); /* else it stays unknown who rang */
+    /* without it, exo_bell_heard cannot tell which process rang */
+    setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
     return true;
 }
 
@@ -169,7 +178,7 @@ void
 exo_bell_ring(int bell)
 {
     ssize_t sent = send(bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    (void)sent; /* one that is full has rung */
+    (void)sent; /* a bell whose buffer is full has been rung */
 }
 
 uint32_t
@@ -179,11 +188,14 @@ exo_bell_heard(int bell)
     char byte;
     union control control;
     struct iovec bytes = {.iov_base = &byte, .iov_len = 1};
-    struct msghdr message = {
-        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct msghdr message = {.msg_iov = &bytes,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
     struct ucred who = {.uid = (uid_t)-1};
     ssize_t got = recvmsg(bell, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    for (struct cmsghdr *h = got > 0 ? CMSG_FIRSTHDR(&message) : NULL; h; h = CMSG_NXTHDR(&message, h)) {
+    for (struct cmsghdr *h = got > 0 ? CMSG_FIRSTHDR(&message) : NULL; h;
+         h = CMSG_NXTHDR(&message, h)) {
         if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS)
             take_files(h, NULL, 0, 0);
         else if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_CREDENTIALS)

@@ -1,4 +1,5 @@
-/* Grants: what the holder of a key may do, as lines of its .key file. See auth.h; read next: allow_list.c. */
+/* Grants: the rights of a key's holder, as lines of its .key file. auth.h has the contracts. No
+ * state. Read next: allow_list.c. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -26,7 +27,8 @@ exo_access_name(exo_access role)
 exo_access
 exo_access_of_name(const char *name)
 {
-    static const exo_access all[] = {EXO_ACCESS_OBSERVER, EXO_ACCESS_DRIVER, EXO_ACCESS_WORKER, EXO_ACCESS_ADMIN};
+    static const exo_access all[] = {EXO_ACCESS_OBSERVER, EXO_ACCESS_DRIVER, EXO_ACCESS_WORKER,
+                                     EXO_ACCESS_ADMIN};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (strcmp(name, exo_access_name(all[i])) == 0)
             return all[i];
@@ -60,21 +62,26 @@ exo_grant_write_date(int64_t date, char out[EXO_GRANT_DATE])
 }
 
 exo_status
-exo_grant_read_line(exo_grant *grant, const char *where, const char *word, const char *value, exo_err *err)
+exo_grant_read_line(exo_grant *grant, const char *where, const char *word, const char *value,
+                    exo_err *err)
 {
     if (strcmp(word, "role") == 0) {
         if (grant->role)
             return exo_fail(err, EXO_INVAL, "%s: a second role", where);
         grant->role = exo_access_of_name(value);
-        return grant->role ? EXO_OK
-                           : exo_fail(err, EXO_INVAL, "%s: there is no such role: expected " EXO_ACCESS_NAMES, where);
+        return grant->role
+                   ? EXO_OK
+                   : exo_fail(err, EXO_INVAL,
+                              "%s: there is no such role: expected " EXO_ACCESS_NAMES, where);
     }
     if (strcmp(word, "expires") == 0) {
         if (grant->expires)
             return exo_fail(err, EXO_INVAL, "%s: a second date of expiry", where);
         return exo_grant_read_date(value, &grant->expires)
                    ? EXO_OK
-                   : exo_fail(err, EXO_INVAL, "%s: expected a date as 2030-01-31 or 2030-01-31T12:00:00Z (UTC)", where);
+                   : exo_fail(err, EXO_INVAL,
+                              "%s: expected a date as 2030-01-31 or 2030-01-31T12:00:00Z (UTC)",
+                              where);
     }
     if (strcmp(word, "namespace") == 0) {
         if (grant->space[0])
@@ -92,7 +99,8 @@ exo_grant_check(exo_grant *grant, const char *path, exo_err *err)
 {
     if (!grant->role)
         return exo_fail(err, EXO_INVAL,
-                        "%s: says not what its holder may do: add a line `role ROLE`, where ROLE is " EXO_ACCESS_NAMES,
+                        "%s: says not what its holder may do: add a line `role ROLE`, where ROLE "
+                        "is " EXO_ACCESS_NAMES,
                         path);
     if (grant->space[0] && grant->role != EXO_ACCESS_DRIVER)
         return exo_fail(err, EXO_INVAL, "%s: a namespace is for drivers, and its role is %s", path,

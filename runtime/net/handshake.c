@@ -1,9 +1,10 @@
-/* The handshake: who connects says Hello, who listens answers Welcome or Refused, and from then on both have a peer. Everything `_locked`
- * wants net->lock.
+/* The handshake: the connecting process sends Hello, the listener answers Welcome or Refused; after
+ * a Welcome both have a peer. Callers of `_locked` functions hold net->lock.
  *
- * What a stranger says is believed as far as the kernel confirms it, and answered only so often; the net remembers whom it refused
- * (net->refused, net->refusals), guarded by net->lock. Read next: receive.c, which hands Hello and Welcome over to here; auth.h, for who
- * gets as far as a Hello. */
+ * A stranger's statements are believed as far as the kernel confirms them, and strangers are
+ * answered at a limited rate. The net remembers which routes it refused (net->refused,
+ * net->refusals), guarded by net->lock. Read next: receive.c, which passes Hello and Welcome to
+ * this file; auth.h, for the connections that get as far as a Hello. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,15 +16,17 @@
 #include "net/net_impl.h"
 
 enum {
-    REFUSALS = 32, /* that are said and logged at once, and then */
-    REFUSALS_A_TICK = 4
+    REFUSALS = 32,      /* refusals that are answered and logged in a burst */
+    REFUSALS_A_TICK = 4 /* the same, after a burst */
 };
 
-#define LOOK (20 * EXO_MS) /* how often it is asked whether the other end is there */
+#define LOOK (20 * EXO_MS) /* how often is_there and the monitor are asked */
 
-/* Who the peer says it is, as far as what is proven (`frame`) allows. A process of this host is watched from now on. */
+/* Takes over the identity that the peer claims, as far as the proof in `frame` allows. From now on
+ * a process of this host is watched. */
 static bool
-identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, const zmq_msg_t *frame, exo_err *err)
+identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, const zmq_msg_t *frame,
+                exo_err *err)
 {
     peer->node = who->node;
     peer->pid = who->pid;
@@ -39,10 +42,12 @@ identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, cons
         return true;
     peer->process_fd = exo_process_watch(who->pid, who->start);
     if (peer->process_fd < 0) {
-        /* Ended already, or not ours to watch: then silence decides, as with another host. */
+        /* It has ended already, or may not be watched: then silence decides, as with another
+         * host. */
         peer->near = exo_process_start(who->pid) == who->start;
         if (!peer->near)
-            exo_fail(err, EXO_PEER_LOST, "its process %u has ended, or is not what it says", peer->pid);
+            exo_fail(err, EXO_PEER_LOST, "its process %u has ended, or is not what it says",
+                     peer->pid);
         return peer->near;
     }
     if (!exo_net_watch_locked(net, peer->process_fd, &peer->process)) {
@@ -52,7 +57,7 @@ identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, cons
     return true;
 }
 
-/* --- Who comes to us ------------------------------------------------------------------------------------------------------- */
+/* --- The listener ----------------------------------------------------------------------------- */
 
 static uint64_t
 hash_route(const exo_socket *socket, const zmq_msg_t *route)
@@ -64,7 +69,8 @@ hash_route(const exo_socket *socket, const zmq_msg_t *route)
     return h ? h : 1;
 }
 
-/* Whoever is refused may go on talking, and need not read: it is told once, and all of them not too often. */
+/* Remembers a route. True: it was remembered before. A refused connection may go on sending, and
+ * need not read: so each is answered once. */
 static bool
 was_refused_locked(exo_net *net, const exo_socket *socket, const zmq_msg_t *route)
 {
@@ -76,16 +82,19 @@ was_refused_locked(exo_net *net, const exo_socket *socket, const zmq_msg_t *rout
     return false;
 }
 
-/* ZeroMQ hangs what is proven on the route, too. */
+/* ZeroMQ attaches the proven properties to the routing frame, too. */
 static void
-record_refusal(const exo_net *net, const exo_socket *socket, const zmq_msg_t *route, const char *why)
+record_refusal(const exo_net *net, const exo_socket *socket, const zmq_msg_t *route,
+               const char *why)
 {
     exo_identity who;
     if (!net->opts.audit)
         return;
     exo_proof_describe(socket, route, &who);
-    exo_audit_add(net->opts.audit,
-                  &(exo_audit_record){.event = EXO_AUDIT_REFUSED, .who = &who, .status = EXO_DENIED, .reason = why});
+    exo_audit_add(net->opts.audit, &(exo_audit_record){.event = EXO_AUDIT_REFUSED,
+                                                       .who = &who,
+                                                       .status = EXO_DENIED,
+                                                       .reason = why});
 }
 
 void
@@ -124,19 +133,21 @@ exo_net_forgive_refusals_locked(exo_net *net)
 }
 
 exo_peer *
-exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const zmq_msg_t *frame,
-                     const exo_wire_identity *who, uint32_t number)
+exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route,
+                     const zmq_msg_t *frame, const exo_wire_identity *who, uint32_t number)
 {
     char reason[EXO_ERR_TEXT];
     exo_err err = {0};
     size_t size = zmq_msg_size(route);
     if (net->cluster[0] && who->cluster[0] && strcmp(net->cluster, who->cluster) != 0) {
-        snprintf(reason, sizeof reason, "this is the cluster '%s', not '%s'", net->cluster, who->cluster);
+        snprintf(reason, sizeof reason, "this is the cluster '%s', not '%s'", net->cluster,
+                 who->cluster);
         exo_net_refuse_locked(net, socket, route, reason);
         return NULL;
     }
     if (size > EXO_NET_ROUTE) {
-        snprintf(reason, sizeof reason, "a routing id of %zu bytes is longer than %d", size, EXO_NET_ROUTE);
+        snprintf(reason, sizeof reason, "a routing id of %zu bytes is longer than %d", size,
+                 EXO_NET_ROUTE);
         exo_net_refuse_locked(net, socket, route, reason);
         return NULL;
     }
@@ -156,7 +167,8 @@ exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, c
     }
     exo_envelope welcome = {.kind = EXO_WIRE_WELCOME, .who = net->self};
     exo_peer_hold(peer);
-    exo_peer_say_locked(net, peer, &welcome); /* before it is announced: if this fails, nobody has heard of it */
+    /* before the peer is announced: if this fails, the handler never knew it */
+    exo_peer_say_locked(net, peer, &welcome);
     if (atomic_load(&peer->state) != EXO_PEER_LOST_)
         exo_peer_offer_ring_locked(net, peer);
     bool lost = atomic_load(&peer->state) == EXO_PEER_LOST_;
@@ -173,29 +185,33 @@ exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, c
     return NULL;
 }
 
-/* --- Whom we go to --------------------------------------------------------------------------------------------------------- */
+/* --- The connecting process ------------------------------------------------------------------- */
 
 exo_status
-exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key, exo_peer **out, exo_err *err)
+exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key, exo_peer **out,
+                             exo_err *err)
 {
     exo_socket *socket = NULL;
     exo_peer *peer = NULL;
     if (atomic_load(&net->closing))
         return exo_fail(err, EXO_CLOSED, "%s: this process connects to nobody any more", endpoint);
-    bool tcp = strncmp(endpoint, "tcp://", strlen("tcp://")) == 0, keyed = exo_net_is_keyed(endpoint);
+    bool tcp = strncmp(endpoint, "tcp://", strlen("tcp://")) == 0,
+         keyed = exo_net_is_keyed(endpoint);
     if (keyed && (!key || !net->opts.keys))
-        return exo_fail(
-            err, EXO_INVAL,
-            "%s: it wants keys of processes of this host, too: its public key, and one of this process's own",
-            endpoint);
+        return exo_fail(err, EXO_INVAL,
+                        "%s: it wants keys of processes of this host, too: its public key, and one "
+                        "of this process's own",
+                        endpoint);
     if (tcp && net->opts.keys && !key)
         return exo_fail(err, EXO_INVAL,
-                        "%s: its key is not known, and this process, which has keys, talks to nobody over tcp without",
+                        "%s: its key is not known, and this process, which has keys, talks to "
+                        "nobody over tcp without",
                         endpoint);
     exo_status st = exo_net_add_socket_locked(net, ZMQ_DEALER, &socket, err);
     if (st == EXO_OK && key) {
         if (!net->opts.keys)
-            st = exo_fail(err, EXO_INVAL, "%s wants keys, which `exogym keygen` makes, and this process has none",
+            st = exo_fail(err, EXO_INVAL,
+                          "%s wants keys, which `exogym keygen` makes, and this process has none",
                           endpoint);
         else
             st = exo_curve_client(socket->zmq, net->opts.keys, key, err);
@@ -226,7 +242,8 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
 }
 
 void
-exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, const zmq_msg_t *frame)
+exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who,
+                        const zmq_msg_t *frame)
 {
     exo_err err = {0};
     if (atomic_load(&peer->state) != EXO_PEER_GREETING || peer->route_size)
@@ -236,8 +253,9 @@ exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *w
         peer->announced = true;
         pthread_cond_broadcast(&net->changed);
     } else {
-        peer->refused = err.code == EXO_INVAL; /* and no other attempt will do better */
-        exo_peer_lose_locked(net, peer, err.code == EXO_PEER_LOST ? "its process has ended" : err.text);
+        peer->refused = err.code == EXO_INVAL; /* no other attempt will do better */
+        exo_peer_lose_locked(net, peer,
+                             err.code == EXO_PEER_LOST ? "its process has ended" : err.text);
     }
 }
 
@@ -248,25 +266,31 @@ exo_net_refused_locked(exo_peer *peer)
         peer->refused = true;
 }
 
-/* Why an attempt ended without a peer: it was given up, or the peer was lost, be it after its Welcome. */
+/* The error of an attempt that ended without a peer: it was given up, or the peer was lost, perhaps
+ * after its Welcome. */
 static exo_status
-fail_connect_locked(exo_net *net, exo_peer *peer, const char *endpoint, const char *key, bool there, exo_err *err)
+fail_connect_locked(exo_net *net, exo_peer *peer, const char *endpoint, const char *key, bool there,
+                    exo_err *err)
 {
     if (atomic_load(&peer->state) == EXO_PEER_LOST_) {
-        exo_status st = peer->refused ? EXO_UNSUPPORTED : atomic_load(&net->closing) ? EXO_CLOSED : EXO_PEER_LOST;
+        exo_status st = peer->refused                ? EXO_UNSUPPORTED
+                        : atomic_load(&net->closing) ? EXO_CLOSED
+                                                     : EXO_PEER_LOST;
         return exo_fail(err, st, "%s: %s", endpoint, peer->cause);
     }
-    const char *guess = exo_attempt_is_silent(peer->socket) ? ": a connection was made, by which nothing is said: it "
-                                                              "hangs, or is no process of exogym"
-                        : key                               ? ", or does not accept this node's key"
-                                                            : "";
+    const char *guess = exo_attempt_is_silent(peer->socket)
+                            ? ": a connection was made, by which nothing is said: it "
+                              "hangs, or is no process of exogym"
+                        : key ? ", or does not accept this node's key"
+                              : "";
     exo_peer_lose_locked(net, peer, "it does not answer");
     return there ? exo_fail(err, EXO_TIMEOUT, "%s does not answer%s", endpoint, guess)
                  : exo_fail(err, EXO_PEER_LOST, "%s: its process has ended", endpoint);
 }
 
 exo_status
-exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time deadline, exo_peer **out, exo_err *err)
+exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time deadline,
+                exo_peer **out, exo_err *err)
 {
     return exo_net_connect_while(net, endpoint, key, deadline, NULL, out, err);
 }
@@ -286,13 +310,15 @@ exo_net_connect_while(exo_net *net, const char *endpoint, const char *key, exo_t
         return st;
     }
     exo_net_kick(net);
-    while (atomic_load(&peer->state) == EXO_PEER_GREETING && exo_now(exo_clock_real()) < deadline && there &&
-           !refusal) {
+    while (atomic_load(&peer->state) == EXO_PEER_GREETING && exo_now(exo_clock_real()) < deadline &&
+           there && !refusal) {
         exo_time left = deadline - exo_now(exo_clock_real());
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
-        exo_time at = (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + (left < look ? left : look);
-        until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+        exo_time at =
+            (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + (left < look ? left : look);
+        until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND),
+                                  .tv_nsec = (long)(at % EXO_SECOND)};
         pthread_cond_timedwait(&net->changed, &net->lock, &until);
         there = !is_there || atomic_load(&peer->state) != EXO_PEER_GREETING || is_there(endpoint);
         refusal = exo_attempt_hear_locked(peer->socket, key != NULL);

@@ -1,17 +1,21 @@
-/* The intake: see intake.h.
+/* The intake; intake.h has the contracts.
  *
- * Each descriptor of a listener, and of what it accepted, has an account, found by its number without a lock. Strangers are
- * a list, the oldest first. An account belongs to the lock, but for its kind and its bytes, which are atomic: ZeroMQ's thread reads them
- * at every recv.
+ * Each descriptor of a listener, and of a connection that it accepted, has an account, found by its
+ * number without a lock. Strangers are in a list, the oldest first. The lock guards accounts but
+ * for their kinds and bytes, which are atomic: ZeroMQ's thread reads them at every recv.
  *
  *            accept4                admit                 close
  *   (none) ----------> STRANGER ------------> ADMITTED ----------> (none)
- *                       |  room is needed, too slow                  ^
- *                       +----------------------------> GOING --------+
+ *                       |  ^                    |                     ^
+ *                       |  +--------------------+ dismiss             |
+ *                       |  room is needed, too slow                   |
+ *                       +----------------------------> GOING ---------+
  *
- * A stranger that must go is shut down for reading; ZeroMQ finds its end and closes it. The other side gets a reset, no orderly end, and
- * knows by that that it may try again (attempt.c). Only the descriptor's owner closes it: so no number is another's by then. */
-#undef _FORTIFY_SOURCE /* whose recv is inline: here it is defined */
+ * 1. A stranger that must go is shut down for reading. ZeroMQ finds the end and closes it.
+ * 2. The other side gets a reset, not an orderly end, which tells it that it may try again
+ *    (attempt.c).
+ * 3. Only the descriptor's owner closes it. So no other connection has the number by then. */
+#undef _FORTIFY_SOURCE /* it makes recv inline, and this file defines recv */
 
 #include "net/intake.h"
 
@@ -40,11 +44,12 @@ EXPORTED ssize_t recv(int fd, void *data, size_t size, int flags);
 EXPORTED ssize_t send(int fd, const void *data, size_t size, int flags);
 
 enum {
-    CHUNK = 1024,    /* accounts that are made at a time */
-    AT_ONCE = 64,    /* connections that are refused before ZeroMQ has its turn */
-    ADDRESS = 16,    /* bytes; of IPv4 mapped */
-    NETWORK = 8,     /* of an IPv6 address: a host may have 2^64 */
-    NUMBER_BITS = 20 /* of a descriptor's number in a ticket */
+    CHUNK = 1024, /* accounts that are allocated at a time */
+    AT_ONCE = 64, /* connections that accept4 refuses before it returns to ZeroMQ */
+    ADDRESS = 16, /* bytes; an IPv4 address is mapped */
+    /* bytes of an IPv6 address that name a network: one host may have 2^64 addresses */
+    NETWORK = 8,
+    NUMBER_BITS = 20 /* of a ticket, for the descriptor's number */
 };
 _Static_assert(EXO_LIMIT_DESCRIPTORS == 1 << NUMBER_BITS, "a ticket holds any descriptor's number");
 
@@ -56,9 +61,9 @@ enum kind {
     GOING,
 };
 
-/* Where a connection came from. */
+/* The origin of a connection. */
 struct origin {
-    uint64_t number; /* of its listener, from 1; 0: none yet */
+    uint64_t number; /* counted by its listener, from 1; 0: the entry is empty */
     int fd;
     union {
         struct sockaddr any;
@@ -69,36 +74,39 @@ struct origin {
 
 struct account {
     atomic_uint kind;
-    atomic_size_t held; /* bytes that were read and not taken; of a stranger: all */
-    bool listed;        /* among the strangers */
-    bool elsewhere;     /* it came from another host, or could have */
+    /* bytes that ZeroMQ has read and the net has not taken; a stranger's: all */
+    atomic_size_t held;
+    bool listed;    /* in the list of strangers */
+    bool elsewhere; /* it came from another host, or may have */
     _Atomic uint64_t serial;
     unsigned ticks;
     const void *owner;
     uint8_t address[ADDRESS];
     int fd;
     struct account *prev, *next;
-    struct origin *origins; /* of a listener: EXO_LIMIT_ORIGINS, a ring by number; NULL: none */
-    uint64_t accepted;      /* by a listener */
+    /* a listener's: a ring buffer of EXO_LIMIT_ORIGINS, by number; NULL: none */
+    struct origin *origins;
+    uint64_t accepted; /* connections that the listener accepted */
 };
 
-/* The process's, as its descriptors are. */
+/* The state is the process's, as descriptors are. */
 static struct {
     _Atomic(struct account *) chunks[EXO_LIMIT_DESCRIPTORS / CHUNK];
     pthread_mutex_t lock;
     struct account *first, *last; /* strangers, the oldest first; guarded by lock, as all below */
-    size_t strangers;             /* of these, from elsewhere                                   */
-    uint64_t serial;              /* of the latest account */
-    atomic_size_t limit;          /* of descriptors */
-    int spare;                    /* given away to be rid of a connection that cannot be taken; -1: none */
-    unsigned users;               /* nets */
+    size_t strangers;             /* those in the list that came from elsewhere */
+    uint64_t serial;              /* of the newest account */
+    atomic_size_t limit;          /* soft limit of descriptors */
+    /* closed for a moment, to accept and end a connection when no other is left; -1: none */
+    int spare;
+    unsigned users; /* open nets */
     exo_intake_figures figures;
     atomic_ullong overfull;
 } intake = {.lock = PTHREAD_MUTEX_INITIALIZER, .spare = -1};
 
 static _Thread_local const void *listens_for;
 
-/* The next library's; the kernel's before they are known. */
+/* The functions of the next library; NULL before find_next, and then the kernel is called. */
 static struct {
     int (*accept4)(int listener, struct sockaddr *address, socklen_t *size, int flags);
     int (*close)(int fd);
@@ -107,7 +115,7 @@ static struct {
     ssize_t (*send)(int fd, const void *data, size_t size, int flags);
 } next_of;
 
-/* The descriptor whose reset this thread heard of from send; -1: none. */
+/* The descriptor whose reset send returned to this thread; -1: none. */
 static _Thread_local int reset_fd = -1;
 
 static void
@@ -130,7 +138,7 @@ read_limit(void)
     atomic_store(&intake.limit, known ? (size_t)limit.rlim_cur : EXO_LIMIT_DESCRIPTORS);
 }
 
-/* Before main: a look-up takes locks of the loader's, which a child of fork may find taken. */
+/* Runs before main: dlsym takes locks of the loader, which could be held in a child of fork. */
 __attribute__((constructor)) static void
 find_next(void)
 {
@@ -139,7 +147,7 @@ find_next(void)
     *(void **)&next_of.listen = dlsym(RTLD_NEXT, "listen");
     *(void **)&next_of.recv = dlsym(RTLD_NEXT, "recv");
     *(void **)&next_of.send = dlsym(RTLD_NEXT, "send");
-    pthread_atfork(lock, unlock, unlock); /* a child may close what it has of us */
+    pthread_atfork(lock, unlock, unlock); /* a child may close descriptors that have accounts */
     read_limit();
 }
 
@@ -156,9 +164,9 @@ recv_next(int fd, void *data, size_t size, int flags)
                         : (ssize_t)syscall(SYS_recvfrom, fd, data, size, flags, NULL, NULL);
 }
 
-/* --- Accounts --------------------------------------------------------------------------------------------------------------- */
+/* --- Accounts --------------------------------------------------------------------------------- */
 
-/* NULL: there never was one of that number. */
+/* NULL: no account ever had that number. */
 static struct account *
 find(int fd)
 {
@@ -174,7 +182,7 @@ kind_of(const struct account *a)
     return a ? (enum kind)atomic_load_explicit(&a->kind, memory_order_acquire) : NONE;
 }
 
-/* An account for a descriptor that has none. NULL: no memory, or a number that is too large. */
+/* Opens an account for a descriptor that has none. NULL: no memory, or the number is too large. */
 static struct account *
 open_locked(int fd, enum kind kind, const void *owner)
 {
@@ -193,7 +201,8 @@ open_locked(int fd, enum kind kind, const void *owner)
     a->owner = owner;
     a->fd = fd;
     a->accepted = 0;
-    a->origins = kind == LISTENER ? exo_calloc(EXO_LIMIT_ORIGINS, sizeof *a->origins) : NULL; /* it does without */
+    /* NULL is allowed: origins are unknown then */
+    a->origins = kind == LISTENER ? exo_calloc(EXO_LIMIT_ORIGINS, sizeof *a->origins) : NULL;
     atomic_store(&a->held, 0);
     intake.figures.connections += kind != LISTENER;
     atomic_store_explicit(&a->kind, kind, memory_order_release);
@@ -222,9 +231,9 @@ list_locked(struct account *a)
     intake.last = a;
 }
 
-/* --- Who gets in ------------------------------------------------------------------------------------------------------------ */
+/* --- Admission -------------------------------------------------------------------------------- */
 
-/* The other end hears of a reset. */
+/* When the descriptor is closed, the other end gets a reset. */
 static void
 reset_at_close(int fd)
 {
@@ -232,7 +241,7 @@ reset_at_close(int fd)
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-/* It stays in the list until ZeroMQ has closed it. */
+/* Ends a stranger. It stays in the list until ZeroMQ has closed it. */
 static void
 send_away_locked(struct account *a)
 {
@@ -244,7 +253,7 @@ send_away_locked(struct account *a)
     shutdown(a->fd, SHUT_RD);
 }
 
-/* Where a connection comes from, as far as it is one place; false: from this host by a path. */
+/* Reads the network address of a connection. False: it came from this host, by a path. */
 static bool
 read_address(const struct sockaddr_storage *from, uint8_t out[ADDRESS])
 {
@@ -262,7 +271,8 @@ read_address(const struct sockaddr_storage *from, uint8_t out[ADDRESS])
     return true;
 }
 
-/* Makes room for one more stranger: the oldest goes, of the same address if that has too many. False: too many are going already. */
+/* Makes room for one more stranger by ending the oldest, or the oldest of the same address if that
+ * address has too many. False: too many are ending already. */
 static bool
 make_room_locked(const uint8_t address[ADDRESS])
 {
@@ -319,7 +329,8 @@ enter(int fd, struct account *listener, const struct sockaddr_storage *from)
     return a != NULL;
 }
 
-/* No descriptor is left. A connection that is not taken would be reported again and again: it is taken with the spare one, and ended. */
+/* No descriptor is left. A connection that is not accepted would be reported again and again, so it
+ * is accepted with the spare descriptor and ended. */
 static void
 turn_away(int listener)
 {
@@ -350,7 +361,7 @@ accept4(int listener, struct sockaddr *address, socklen_t *size, int flags)
         int fd = next_of.accept4(listener, (struct sockaddr *)&from, &from_size, flags);
         if (fd < 0 && errno == EMFILE) {
             turn_away(listener);
-            errno = ENFILE; /* which every listener of ZeroMQ's expects */
+            errno = ENFILE; /* the error that every listener of ZeroMQ's expects */
         }
         if (fd < 0)
             return fd;
@@ -386,7 +397,7 @@ close(int fd)
     if (fd == reset_fd)
         reset_fd = -1;
     if (kind_of(a) != NONE) {
-        lock(); /* before the number is another's */
+        lock(); /* before another connection has the number */
         unlist_locked(a);
         intake.figures.connections -= kind_of(a) != LISTENER;
         exo_free(a->origins);
@@ -397,7 +408,7 @@ close(int fd)
     return close_next(fd);
 }
 
-/* --- How much they send ------------------------------------------------------------------------------------------------------- */
+/* --- Received bytes --------------------------------------------------------------------------- */
 
 ssize_t
 recv(int fd, void *data, size_t size, int flags)
@@ -412,14 +423,16 @@ recv(int fd, void *data, size_t size, int flags)
     if (got <= 0 || kind == NONE || kind == LISTENER)
         return got;
     size_t held = atomic_fetch_add(&a->held, (size_t)got) + (size_t)got;
-    if (held <= (kind == ADMITTED ? (size_t)EXO_LIMIT_INBOUND_BYTES : (size_t)EXO_LIMIT_STRANGER_BYTES))
+    if (held <=
+        (kind == ADMITTED ? (size_t)EXO_LIMIT_INBOUND_BYTES : (size_t)EXO_LIMIT_STRANGER_BYTES))
         return got;
     atomic_fetch_add(&intake.overfull, 1);
-    return 0; /* as if it had ended */
+    return 0; /* looks like the end of the connection */
 }
 
-/* ZeroMQ passes over what send says of a connection, and looks at it when it reads. The kernel tells of a reset once: read next, the
- * connection seems to have ended orderly, which is another answer (attempt.c). */
+/* ZeroMQ ignores an error of send and looks at the connection when it reads next. The kernel
+ * reports a reset only once: without reset_fd, that read would look like an orderly end, which is
+ * another answer (attempt.c). */
 ssize_t
 send(int fd, const void *data, size_t size, int flags)
 {
@@ -481,7 +494,7 @@ exo_intake_dismiss(exo_intake_ticket ticket)
     unlock();
 }
 
-/* --- The process's ------------------------------------------------------------------------------------------------------------ */
+/* --- The process ------------------------------------------------------------------------------ */
 
 static void
 raise_limit(void)
@@ -546,8 +559,10 @@ exo_intake_origin(int listener, uint64_t *number, int fd, struct sockaddr_storag
     memset(from, 0, sizeof *from);
     lock();
     const struct account *l = find(listener);
-    /* One that ZeroMQ took and then could not use is not told of: its number is passed over. */
-    for (uint64_t n = *number + 1; !known && kind_of(l) == LISTENER && l->origins && n <= l->accepted; n++) {
+    /* ZeroMQ does not report a connection that it accepted and could not use: its number is
+     * skipped. */
+    for (uint64_t n = *number + 1;
+         !known && kind_of(l) == LISTENER && l->origins && n <= l->accepted; n++) {
         const struct origin *o = &l->origins[n % EXO_LIMIT_ORIGINS];
         if (o->number != n)
             break;

@@ -1,11 +1,14 @@
-/* Connections that come in, below ZeroMQ: how many descriptors strangers may hold, for how long, and how much they may send.
+/* Incoming connections, below ZeroMQ: limits of the descriptors that strangers hold, of the time
+ * they have, and of the bytes they send.
  *
- * ZeroMQ 4.3 ends the process when a listener of a path finds no descriptor left, and has no bound of connections, of bytes before the
- * handshake's end, or of the parts of one message. So this file defines accept4, close, listen, recv and send of the whole process:
- * of descriptors that came by a listener of a net they keep accounts, all others go to the C library as they are. docs/decisions/0014-intake.md
- * has the reasons.
+ * ZeroMQ 4.3 ends the process when a listener of a path has no descriptor left. It has no limit on
+ * connections, on bytes before the end of the handshake, or on the parts of one message. So
+ * intake.c defines accept4, close, listen, recv and send for the whole process. They keep accounts
+ * of descriptors that came through a net's listener, and pass calls for all others to the C
+ * library. docs/decisions/0014-intake.md has the reasons.
  *
- * Threads: everything from any thread. The table of descriptors is the process's, as the descriptors are; its lock stands alone. */
+ * Threads: any thread may call any function. The table of descriptors belongs to the process, as
+ * descriptors do; its lock stands alone. Read next: intake.c. */
 #ifndef EXO_NET_INTAKE_H
 #define EXO_NET_INTAKE_H
 
@@ -14,40 +17,47 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* For each net, before anything else: raises the soft limit of descriptors to the hard one, and keeps one descriptor for the time when
- * there is no other. */
+/* Called for each net before anything else: raises the soft limit of descriptors to the hard one,
+ * and keeps a spare descriptor for the time when no other is left. */
 void exo_intake_open(void);
 void exo_intake_close(void);
 
-/* What this thread begins to listen on, from begin to end, is `owner`'s: the intake looks after it and whatever it accepts. */
+/* Between begin and end, sockets on which this thread begins to listen belong to `owner`: the
+ * intake keeps accounts of them and of the connections that they accept. */
 void exo_intake_begin(const void *owner);
 void exo_intake_end(void);
 
-/* An account, beyond its descriptor's number, which another connection may have by now; 0: none. */
+/* Names an account for good: a descriptor's number may be reused by another connection. 0: none. */
 typedef uint64_t exo_intake_ticket;
 
-/* The connection is no stranger's any more. Also of one that this process made: from now on it has an account. */
+/* The connection is not a stranger's any more. Also for a connection that this process made, which
+ * then gets an account. 0: it has no account. */
 exo_intake_ticket exo_intake_admit(int fd);
-/* It is one again, and goes in time if it does not go by itself. */
+/* The connection is a stranger's again, and is ended in time unless it ends by itself. One that
+ * this process made stays as it is. */
 void exo_intake_dismiss(exo_intake_ticket ticket);
-/* So much of what the connection sent was taken from ZeroMQ. */
+/* `bytes` of what the connection sent were taken from ZeroMQ. */
 void exo_intake_took(exo_intake_ticket ticket, size_t bytes);
-/* Whether a descriptor of that number leaves the reserve alone. What can do without it closes it otherwise. */
+/* Whether a descriptor with that number leaves the reserve free. If not, a caller that can do
+ * without the descriptor closes it. */
 bool exo_intake_has_room(int fd);
 
-/* Where the connection `fd` came from that `listener` (a descriptor that listens between begin and end) accepted as its *number-th (from
- * 0). ZeroMQ tells of its connections in that order, and of some when they have ended already. Counts *number on to the next one. False:
- * it is not known, or not any more, as EXO_LIMIT_ORIGINS others came since. */
+/* Gives the origin of the connection `fd`, which `listener` accepted as its *number-th (from 0) or
+ * later. `listener` began to listen between begin and end. ZeroMQ reports its connections in that
+ * order, and reports some after they have ended. *number advances past the connection. False: the
+ * origin is unknown, or was forgotten, because EXO_LIMIT_ORIGINS connections came since. */
 bool exo_intake_origin(int listener, uint64_t *number, int fd, struct sockaddr_storage *from);
 
 typedef struct exo_intake_figures {
-    uint64_t connections, strangers; /* that are there: all with an account; of these, strangers from elsewhere */
-    uint64_t refused;                /* at once, since the process began: no descriptor was to be had            */
-    uint64_t ended;                  /* strangers that had to make room, or took too long                        */
-    uint64_t overfull;               /* connections that sent more than they may                                 */
+    /* connections: those that have an account now; strangers: those among them from other hosts */
+    uint64_t connections, strangers;
+    /* since the process began: refused at once, because no descriptor or room was left */
+    uint64_t refused;
+    uint64_t ended;    /* strangers that were ended to make room, or after too long a time */
+    uint64_t overfull; /* connections that were ended because they sent too much */
 } exo_intake_figures;
 
-/* Half a second has gone by: strangers of `owner` that are there for too long go. */
+/* Called each half second: ends strangers of `owner` that have taken too long. */
 exo_intake_figures exo_intake_tick(const void *owner);
 
 #endif

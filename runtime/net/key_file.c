@@ -1,5 +1,6 @@
-/* Key files. They are text: comment lines begin with '#', every other line is a word and a value, so that a secret key in the wrong file is
- * told from a public one. What held a secret is wiped. Read next: grant.c, allow_list.c. */
+/* Key files are text. A comment line begins with '#'; every other line is a word and a value, which
+ * distinguishes a secret key in the wrong file from a public one. Memory that held a secret is
+ * wiped. No state. Read next: grant.c, allow_list.c. */
 #include "net/key_file.h"
 
 #include <ctype.h>
@@ -37,7 +38,7 @@ exo_key_is_z85(const char *text)
     return good;
 }
 
-/* --- Keys ------------------------------------------------------------------------------------------------------------- */
+/* --- Keys ------------------------------------------------------------------------------------- */
 
 bool
 exo_key_name_is_valid(const char *name)
@@ -71,9 +72,10 @@ exo_keys_release(exo_keys *keys)
         explicit_bzero(keys, sizeof *keys);
 }
 
-/* --- Writing ---------------------------------------------------------------------------------------------------------- */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
-/* A new file of exactly this mode, on the disk when this returns. After an error there is none, unless it was there. */
+/* Writes a new file with exactly this mode; it is on the disk when this returns. After an error the
+ * file does not exist, unless it existed before. */
 static exo_status
 write_new(const char *path, mode_t mode, const char *text, exo_err *err)
 {
@@ -112,13 +114,15 @@ flush_folder(const char *path)
 }
 
 exo_status
-exo_keys_save(const exo_keys *keys, const exo_grant *grant, const char *folder, const char *name, exo_err *err)
+exo_keys_save(const exo_keys *keys, const exo_grant *grant, const char *folder, const char *name,
+              exo_err *err)
 {
     char secret_path[PATH_LIMIT], public_path[PATH_LIMIT], text[512] = {0};
     struct stat info;
     if (!exo_key_name_is_valid(name))
         return exo_fail(err, EXO_INVAL,
-                        "'%s' cannot name a key: 1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit",
+                        "'%s' cannot name a key: 1 to 64 letters, digits, '.', '_' or '-', the "
+                        "first a letter or digit",
                         name);
     if (strlen(folder) + EXO_KEY_NAME + 16 > PATH_LIMIT)
         return exo_fail(err, EXO_INVAL, "the folder's path is too long");
@@ -127,15 +131,16 @@ exo_keys_save(const exo_keys *keys, const exo_grant *grant, const char *folder, 
         return st;
     snprintf(secret_path, sizeof secret_path, "%s/%s.secret", folder, name);
     snprintf(public_path, sizeof public_path, "%s/%s.key", folder, name);
-    /* Told before anything is written; the exclusive creation below decides. */
+    /* Fails before anything is written; the exclusive creation below decides. */
     if (lstat(public_path, &info) == 0)
-        return exo_fail(err, EXO_EXISTS, "%s: exists already; a key is never overwritten", public_path);
+        return exo_fail(err, EXO_EXISTS, "%s: exists already; a key is never overwritten",
+                        public_path);
 
-    snprintf(
-        text, sizeof text,
-        "# exogym secret key '%s'. Whoever has this file is this node: keep it here, mode 0600, and send it nowhere.\n"
-        "public %s\nsecret %s\n",
-        name, keys->public_key, keys->secret_key);
+    snprintf(text, sizeof text,
+             "# exogym secret key '%s'. Whoever has this file is this node: keep it here, mode "
+             "0600, and send it nowhere.\n"
+             "public %s\nsecret %s\n",
+             name, keys->public_key, keys->secret_key);
     st = write_new(secret_path, 0600, text, err);
     explicit_bzero(text, sizeof text);
     if (st != EXO_OK)
@@ -143,12 +148,13 @@ exo_keys_save(const exo_keys *keys, const exo_grant *grant, const char *folder, 
     char date[EXO_GRANT_DATE] = "";
     if (grant->expires)
         exo_grant_write_date(grant->expires, date);
-    snprintf(
-        text, sizeof text,
-        "# exogym public key '%s'. Not secret: copy it into the authorized folder of each node that shall accept it.\n"
-        "public %s\nrole %s\n%s%s%s%s%s%s",
-        name, keys->public_key, exo_access_name(grant->role), grant->space[0] ? "namespace " : "", grant->space,
-        grant->space[0] ? "\n" : "", date[0] ? "expires " : "", date, date[0] ? "\n" : "");
+    snprintf(text, sizeof text,
+             "# exogym public key '%s'. Not secret: copy it into the authorized folder of each "
+             "node that shall accept it.\n"
+             "public %s\nrole %s\n%s%s%s%s%s%s",
+             name, keys->public_key, exo_access_name(grant->role),
+             grant->space[0] ? "namespace " : "", grant->space, grant->space[0] ? "\n" : "",
+             date[0] ? "expires " : "", date, date[0] ? "\n" : "");
     st = write_new(public_path, 0644, text, err);
     if (st != EXO_OK)
         unlink(secret_path);
@@ -157,12 +163,14 @@ exo_keys_save(const exo_keys *keys, const exo_grant *grant, const char *folder, 
     return st;
 }
 
-/* --- Reading ---------------------------------------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
-/* Reads a small plain file into `text`, ended by a 0. `forbidden`: permission bits that it must not have. Never waits for a
- * pipe's other end. The caller wipes `text`, also after an error. */
+/* Reads a small plain file into `text` and ends it with a 0. `forbidden`: permission bits that the
+ * file must not have. Does not wait for the other end of a pipe. The caller wipes `text`, also
+ * after an error. */
 static exo_status
-read_key_file(const char *path, mode_t forbidden, const char *advice, char text[FILE_LIMIT], exo_err *err)
+read_key_file(const char *path, mode_t forbidden, const char *advice, char text[FILE_LIMIT],
+              exo_err *err)
 {
     exo_status st = EXO_OK;
     struct stat info;
@@ -179,7 +187,8 @@ read_key_file(const char *path, mode_t forbidden, const char *advice, char text[
         goto done;
     }
     if (info.st_mode & forbidden) {
-        st = exo_fail(err, EXO_INVAL, "%s: has mode %04o: %s %s", path, (unsigned)(info.st_mode & 07777), advice, path);
+        st = exo_fail(err, EXO_INVAL, "%s: has mode %04o: %s %s", path,
+                      (unsigned)(info.st_mode & 07777), advice, path);
         goto done;
     }
     for (;;) {
@@ -206,7 +215,8 @@ done:
     return st;
 }
 
-/* One line, without its newline: a comment, or "public KEY" or "secret KEY". */
+/* Reads one line without its newline: a comment, a line of a grant, "public KEY" or "secret
+ * KEY". */
 static exo_status
 read_line(const char *path, int number, char *line, exo_keys *keys, exo_grant *grant, exo_err *err)
 {
@@ -223,31 +233,34 @@ read_line(const char *path, int number, char *line, exo_keys *keys, exo_grant *g
         char where[PATH_LIMIT + 16];
         line[word] = '\0';
         snprintf(where, sizeof where, "%s:%d", path, number);
-        exo_status st = exo_grant_read_line(grant, where, line, line + word + 1 + strspn(line + word + 1, " \t"), err);
+        exo_status st = exo_grant_read_line(grant, where, line,
+                                            line + word + 1 + strspn(line + word + 1, " \t"), err);
         if (st != EXO_NOT_FOUND)
             return st;
     }
-    /* The line itself is never shown: it may be a secret in the wrong place. */
+    /* The message never shows the line: it may be a secret in the wrong place. */
     if (!is_public && !is_secret)
         return exo_fail(err, EXO_INVAL, "%s:%d: expected `public KEY`%s or a comment", path, number,
                         secret_allowed ? ", `secret KEY`" : "");
     if (is_secret && !secret_allowed)
-        return exo_fail(err, EXO_INVAL, "%s:%d: holds a secret key, which does not belong into a .key file", path,
+        return exo_fail(err, EXO_INVAL,
+                        "%s:%d: holds a secret key, which does not belong into a .key file", path,
                         number);
-    const char *what = is_public ? "public" : "secret", *value = line + word + strspn(line + word, " \t");
+    const char *what = is_public ? "public" : "secret",
+               *value = line + word + strspn(line + word, " \t");
     char *target = is_public ? keys->public_key : keys->secret_key;
     if (target[0])
         return exo_fail(err, EXO_INVAL, "%s:%d: a second %s key", path, number, what);
     if (strlen(value) != KEY_CHARS)
-        return exo_fail(err, EXO_INVAL, "%s:%d: the %s key has %zu characters instead of %d", path, number, what,
-                        strlen(value), KEY_CHARS);
+        return exo_fail(err, EXO_INVAL, "%s:%d: the %s key has %zu characters instead of %d", path,
+                        number, what, strlen(value), KEY_CHARS);
     if (!exo_key_is_z85(value))
         return exo_fail(err, EXO_INVAL, "%s:%d: the %s key is not Z85", path, number, what);
     memcpy(target, value, EXO_KEY_TEXT);
     return EXO_OK;
 }
 
-/* Reads the lines of `text`, which it changes. */
+/* Reads the lines of `text`, and changes it. */
 static exo_status
 read_keys(const char *path, char *text, exo_keys *keys, exo_grant *grant, exo_err *err)
 {
@@ -268,7 +281,7 @@ read_keys(const char *path, char *text, exo_keys *keys, exo_grant *grant, exo_er
     return EXO_OK;
 }
 
-/* Is there a line `public`, and none that is `secret`? Changes nothing. */
+/* Whether `text` has a line `public` and no line `secret`. Does not change it. */
 static bool
 is_public_only(const char *text)
 {
@@ -287,19 +300,25 @@ exo_keys_load(const char *path, exo_keys *keys, exo_err *err)
 {
     char text[FILE_LIMIT] = {0}, derived[EXO_KEY_TEXT] = {0};
     *keys = (exo_keys){0};
-    if (exo_key_is_z85(path) && access(path, F_OK) != 0) /* it may be the secret one: it is not shown */
+    /* The message does not show the key: it may be a secret one. */
+    if (exo_key_is_z85(path) && access(path, F_OK) != 0)
         return exo_fail(err, EXO_INVAL,
-                        "this is a key itself; the path of a NAME.secret is wanted, which keeps it from others");
+                        "this is a key itself; the path of a NAME.secret is wanted, which keeps it "
+                        "from others");
     exo_status st = read_key_file(path, 0, "", text, err);
-    if (st == EXO_OK && is_public_only(text)) /* before its mode, which is right for a public key */
-        st = exo_fail(err, EXO_INVAL, "%s: is a public key, and a secret one is wanted: the NAME.secret beside it",
+    /* checked before the mode, which is right for a public key */
+    if (st == EXO_OK && is_public_only(text))
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: is a public key, and a secret one is wanted: the NAME.secret beside it",
                       path);
     else if (st == EXO_OK)
-        st = read_key_file(path, 077, "others must not read a secret key; run chmod 600", text, err);
+        st =
+            read_key_file(path, 077, "others must not read a secret key; run chmod 600", text, err);
     if (st == EXO_OK)
         st = read_keys(path, text, keys, NULL, err);
     if (st == EXO_OK && zmq_curve_public(derived, keys->secret_key) != 0)
-        st = exo_fail(err, EXO_UNSUPPORTED, "%s: cannot check the keys: %s", path, zmq_strerror(zmq_errno()));
+        st = exo_fail(err, EXO_UNSUPPORTED, "%s: cannot check the keys: %s", path,
+                      zmq_strerror(zmq_errno()));
     if (st == EXO_OK && strcmp(derived, keys->public_key) != 0)
         st = exo_fail(err, EXO_INVAL, "%s: its public and its secret key are not a pair", path);
     explicit_bzero(text, sizeof text);
@@ -313,12 +332,13 @@ exo_key_file_read(const char *path, uint8_t key[EXO_KEY_BYTES], exo_grant *grant
 {
     char text[FILE_LIMIT];
     exo_keys keys = {0};
-    exo_status st = read_key_file(path, 002, "everybody may change whom this node accepts; run chmod o-w", text, err);
+    exo_status st = read_key_file(
+        path, 002, "everybody may change whom this node accepts; run chmod o-w", text, err);
     if (st == EXO_OK)
         st = read_keys(path, text, &keys, grant, err);
     if (st == EXO_OK)
         st = exo_grant_check(grant, path, err);
-    explicit_bzero(text, sizeof text); /* it may have been a secret */
+    explicit_bzero(text, sizeof text); /* it may have had a secret */
     if (st == EXO_OK)
         zmq_z85_decode(key, keys.public_key);
     return st;

@@ -1,10 +1,15 @@
-/* The net: its threads, and who of them drives. Read net_impl.h first; next peer_impl.h, for what lies behind a connection.
+/* The net: its threads, and the choice of the driver. Read net_impl.h first; next peer_impl.h, for
+ * peers and sockets.
  *
- * A turn of the loop waits for events, receives what has come and hands it over. Home takes turns all the time. A thread that waits for
- * a reply and asks to drive makes home park; it takes the turns itself, and hears of its reply without another thread between. Nobody
- * wakes home when such a thread is done, as it will most often call and wait again at once: the guard looks every GUARD_TICK whether
- * nobody drives, and then wakes home. In the same way the guard takes the turns over when home runs a method that lasts. When there is
- * nothing to do the guard sleeps. */
+ * A turn of the loop waits for events, receives what has come and hands it over. Home takes turns
+ * all the time. A thread that waits for a reply asks to drive; then home parks, and the thread
+ * takes the turns itself, so that no other thread stands between it and its reply. Such a thread
+ * does not wake home when it is done, since most often it calls and waits again at once. Instead,
+ * the guard checks every GUARD_TICK whether any thread drives, and wakes home if none does. The
+ * guard also takes over the turns when home runs a long method. It sleeps when there is nothing to
+ * do.
+ *
+ * Owner: net_impl.h says which thread or lock owns each field. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,24 +28,26 @@
 #include "net/intake.h"
 #include "net/net_impl.h"
 
-#define GUARD_TICK      (500 * EXO_US)
-#define TURN            EXO_MS        /* that a turn receives before it settles, and a message more */
-#define SPIN            (60 * EXO_US) /* a round trip between cores that are awake, and a little more */
+#define GUARD_TICK (500 * EXO_US)
+#define TURN       EXO_MS /* how long a turn receives, plus one message, before it settles */
+/* a round trip between cores that are awake, and a little more */
+#define SPIN            (60 * EXO_US)
 #define DEFAULT_TIMEOUT (5 * EXO_SECOND)
 #define DEFAULT_UNREAD  ((size_t)256 << 20)
 #define LEAST_UNREAD    ((size_t)4 << 20)
 
 enum {
-    SOCKETS = 16384, /* one for each peer that this process connected to */
-    ZERO_COPY_RECV =
-        10, /* ZMQ_ZERO_COPY_RECV, which zmq.h tells of only among its drafts; libzmq has had it since 4.2 */
+    SOCKETS = 16384, /* one for each peer that this process connected to, and the listeners */
+    /* ZMQ_ZERO_COPY_RECV. zmq.h has the name among its drafts only; libzmq has had the option since
+     * 4.2. */
+    ZERO_COPY_RECV = 10,
     EVENTS = 64,
     MESSAGES = 64,    /* that a turn receives at most before it settles */
-    ENVELOPES = 4096, /* after which it does so, too                    */
-    QUIET_TICKS = 200 /* after which the guard sleeps                    */
+    ENVELOPES = 4096, /* the same, of envelopes */
+    QUIET_TICKS = 200 /* quiet ticks after which the guard sleeps */
 };
 
-/* --- Events ----------------------------------------------------------------------------------------------------------------- */
+/* --- Events ----------------------------------------------------------------------------------- */
 
 bool
 exo_net_watch_locked(exo_net *net, int fd, exo_source *source)
@@ -77,21 +84,22 @@ exo_net_unwatch_locked(exo_net *net, int fd)
         net->sources[fd] = NULL;
 }
 
-/* While `kicked` is set, there is a byte in the pipe, or whoever set it is about to write one. So it is cleared only after the pipe was
- * emptied, and before the driver looks whether there is something to do. */
+/* While `kicked` is set, a byte is in the pipe, or the thread that set it is about to write one. So
+ * the driver clears it only after it has emptied the pipe, and before it looks for work. */
 void
 exo_net_kick(exo_net *net)
 {
     if (atomic_load(&net->waiting) && !atomic_exchange(&net->kicked, true)) {
         ssize_t written = write(net->kicker, "", 1);
-        (void)written; /* a pipe that is full is a kick, too */
+        (void)written; /* a full pipe wakes the driver, too */
     }
 }
 
 static bool
 has_ended(int process_fd)
 {
-    struct pollfd end = {.fd = process_fd, .events = POLLIN}; /* no descriptor of its own: there may be none left */
+    /* poll, because it needs no descriptor of its own: there may be none left */
+    struct pollfd end = {.fd = process_fd, .events = POLLIN};
     return poll(&end, 1, 0) == 1 && (end.revents & POLLIN);
 }
 
@@ -119,7 +127,7 @@ handle_event_locked(exo_net *net, int fd)
         break;
     case EXO_SOURCE_PROCESS: {
         exo_peer *peer = source->owner;
-        if (has_ended(fd)) { /* and not its descriptor's number another's by now */
+        if (has_ended(fd)) { /* false: the descriptor's number now belongs to another one */
             snprintf(cause, sizeof cause, "its process %u ended", peer->pid);
             exo_peer_lose_locked(net, peer, cause);
         }
@@ -128,7 +136,7 @@ handle_event_locked(exo_net *net, int fd)
     }
 }
 
-/* Time until something is due, in ms for epoll_wait; 0 if there is something to do. */
+/* The time until something is due, in ms for epoll_wait; 0: there is work now. */
 static int
 time_to_wait_locked(exo_net *net, exo_time deadline)
 {
@@ -142,8 +150,9 @@ time_to_wait_locked(exo_net *net, exo_time deadline)
     return (int)((until - now) / EXO_MS) + 1;
 }
 
-/* Waits for events, up to `wait` ms. After a message the next one is often near: so the driver first looks again and again for a short
- * time, leaving the core to whoever can use it. A core that fell asleep would take longer to wake than the answer takes to come. */
+/* Waits for events, up to `wait` ms. After a message the next one is often near. So for a short
+ * time the driver polls instead of sleeping, and yields the core to threads that can use it: a
+ * sleeping core would take longer to wake than the answer takes to arrive. */
 static int
 await_events(exo_net *net, struct epoll_event events[EVENTS], int wait)
 {
@@ -167,7 +176,7 @@ await_events(exo_net *net, struct epoll_event events[EVENTS], int wait)
     return epoll_wait(net->epoll, events, EVENTS, wait);
 }
 
-/* One turn, by the driver. */
+/* One turn of the loop, by the driver. */
 static void
 turn(exo_net *net, exo_driver driver, exo_time deadline)
 {
@@ -182,7 +191,8 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
     int count = await_events(net, events, wait);
     atomic_store(&net->waiting, false);
 
-    if (net->opts.allowed && exo_now(exo_clock_real()) >= net->next_tick) /* next_tick is the driver's to write */
+    /* only the driver writes next_tick */
+    if (net->opts.allowed && exo_now(exo_clock_real()) >= net->next_tick)
         exo_allow_list_refresh(net->opts.allowed);
     pthread_mutex_lock(&net->lock);
     for (int i = 0; i < count; i++)
@@ -203,9 +213,9 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
     atomic_fetch_add(&net->turns, 1);
 }
 
-/* --- Drivers ---------------------------------------------------------------------------------------------------------------- */
+/* --- Drivers ---------------------------------------------------------------------------------- */
 
-/* Begins to drive if nobody does; else gives who does. */
+/* Begins to drive if no thread drives, and gives -1; otherwise gives the current driver. */
 static int
 try_to_drive(exo_net *net, exo_driver driver)
 {
@@ -213,8 +223,9 @@ try_to_drive(exo_net *net, exo_driver driver)
     return atomic_compare_exchange_strong(&net->driver, &nobody, (int)driver) ? -1 : nobody;
 }
 
-/* Begins to drive when home or guard, if one of them does, has left after its turn. False: another thread that waits for a reply drives.
- * It may do so for long, and what this thread waits for may come meanwhile: so it must not be waited for here. */
+/* Begins to drive, after home or guard has finished its turn if one of them drives. False: another
+ * waiting thread drives. It may do so for long, and this thread's reply may come meanwhile, so this
+ * thread must not wait for it here. */
 static bool
 take_over(exo_net *net, exo_driver driver)
 {
@@ -241,7 +252,7 @@ end_driving(exo_net *net)
     pthread_mutex_unlock(&net->drive_lock);
 }
 
-/* The guard is needed as long as somebody may be called upon to take over. */
+/* The guard must be awake while it may have to take over. */
 static void
 wake_guard(exo_net *net)
 {
@@ -253,7 +264,7 @@ wake_guard(exo_net *net)
     pthread_mutex_unlock(&net->park_lock);
 }
 
-/* Leaves the turns to a thread that waits for a reply, until the guard finds that nobody takes them. */
+/* Leaves the turns to waiting threads, until the guard finds that no thread drives. */
 static void
 park(exo_net *net)
 {
@@ -273,7 +284,7 @@ settle(exo_net *net, exo_driver driver)
     net->opts.handler->settle(net->opts.context, driver);
 }
 
-/* Takes turns until a thread that waits for a reply wants to. */
+/* Takes turns until a waiting thread wants to drive. */
 static void
 drive_from_home(exo_net *net)
 {
@@ -281,7 +292,7 @@ drive_from_home(exo_net *net)
         bool leaves = atomic_load(&net->closing) || atomic_load(&net->wanted);
         if (!leaves) {
             turn(net, EXO_DRIVER_HOME, INT64_MAX);
-            /* Others may take turns while home runs what has come. */
+            /* Other threads may take turns while home runs the methods. */
             atomic_store(&net->home_runs, true);
             wake_guard(net);
         }
@@ -305,7 +316,7 @@ home_main(void *argument)
     return NULL;
 }
 
-/* Drives while home is busy. */
+/* Drives while home runs a method. */
 static void
 stand_in(exo_net *net)
 {
@@ -322,13 +333,14 @@ nap(exo_time length)
     nanosleep(&(struct timespec){.tv_nsec = (long)length}, NULL);
 }
 
-/* Home waits for events: nothing can go wrong. */
+/* Called while home waits for events: the guard is not needed. */
 static void
 sleep_guard_locked(exo_net *net)
 {
     atomic_store(&net->guard_sleeps, true);
-    if (atomic_load(
-            &net->home_runs)) /* home says so before it looks whether the guard sleeps: one of them sees the other */
+    /* Home sets home_runs before it reads guard_sleeps. So one of the two threads sees the other's
+     * store. */
+    if (atomic_load(&net->home_runs))
         atomic_store(&net->guard_sleeps, false);
     while (atomic_load(&net->guard_sleeps) && !atomic_load(&net->closing))
         pthread_cond_wait(&net->guard_wake, &net->park_lock);
@@ -374,7 +386,8 @@ exo_net_drive(exo_net *net, bool (*done)(void *argument), void *argument, exo_ti
     if (!atomic_load(&net->started) || !take_over(net, EXO_DRIVER_WAITER))
         return false;
     for (;;) {
-        atomic_store(&net->waiting, true); /* before the look: what is done after it is kicked for */
+        /* before done() is called: exo_net_kick reports any later change */
+        atomic_store(&net->waiting, true);
         if (done(argument) || exo_now(exo_clock_real()) >= deadline || atomic_load(&net->closing))
             break;
         turn(net, EXO_DRIVER_WAITER, deadline);
@@ -385,12 +398,13 @@ exo_net_drive(exo_net *net, bool (*done)(void *argument), void *argument, exo_ti
     return true;
 }
 
-/* --- Opening and closing ---------------------------------------------------------------------------------------------------- */
+/* --- Opening and closing ---------------------------------------------------------------------- */
 
 static const exo_null_domain null_domains[] = {{.name = "ipc", .rule = EXO_NULL_SAME_USER},
                                                {.name = "insecure", .rule = EXO_NULL_ANYONE}};
 
-/* What lies before the last slash of an ipc endpoint must be ours alone: who can reach the socket may call. */
+/* The folder of an ipc endpoint must belong to this user alone: every process that can reach the
+ * socket may call. */
 static exo_status
 check_private(const char *endpoint, exo_err *err)
 {
@@ -398,17 +412,20 @@ check_private(const char *endpoint, exo_err *err)
     char folder[EXO_WIRE_NAME];
     struct stat info;
     if (!slash || (size_t)(slash - path) >= sizeof folder)
-        return exo_fail(err, EXO_INVAL, "%s: an ipc endpoint is a path in a private folder", endpoint);
+        return exo_fail(err, EXO_INVAL, "%s: an ipc endpoint is a path in a private folder",
+                        endpoint);
     snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
     if (stat(folder, &info) != 0)
         return exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
     if (info.st_uid != geteuid() || (info.st_mode & 077) != 0)
-        return exo_fail(err, EXO_INVAL, "%s: the folder of an ipc endpoint must belong to you alone (chmod 700)",
+        return exo_fail(err, EXO_INVAL,
+                        "%s: the folder of an ipc endpoint must belong to you alone (chmod 700)",
                         folder);
     return EXO_OK;
 }
 
-/* Where peers of this host hand memory over. It is no loss if there is none: all goes through the socket. */
+/* Opens the door at which peers of this host hand over memory. Without one the socket carries
+ * everything. */
 static void
 open_door_locked(exo_net *net, exo_socket *s, const char *endpoint)
 {
@@ -428,7 +445,8 @@ bool
 exo_net_is_keyed(const char *endpoint)
 {
     size_t length = strlen(endpoint), end = strlen(EXO_NET_KEYED);
-    return strncmp(endpoint, "ipc://", 6) == 0 && length > end && strcmp(endpoint + length - end, EXO_NET_KEYED) == 0;
+    return strncmp(endpoint, "ipc://", 6) == 0 && length > end &&
+           strcmp(endpoint + length - end, EXO_NET_KEYED) == 0;
 }
 
 static exo_status
@@ -439,8 +457,8 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
     size_t size = sizeof real;
     bool ipc = strncmp(endpoint, "ipc://", 6) == 0;
     if (strlen(endpoint) >= sizeof address)
-        return exo_fail(err, EXO_INVAL, "an endpoint is longer than %zu characters: '%.40s...'", sizeof address - 1,
-                        endpoint);
+        return exo_fail(err, EXO_INVAL, "an endpoint is longer than %zu characters: '%.40s...'",
+                        sizeof address - 1, endpoint);
     exo_status st = ipc ? check_private(endpoint, err) : EXO_OK;
     if (st == EXO_OK)
         st = exo_net_add_socket_locked(net, ZMQ_ROUTER, &s, err);
@@ -449,7 +467,9 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
         s->with_keys = ipc ? exo_net_is_keyed(endpoint) : net->opts.keys != NULL;
     }
     if (st == EXO_OK && s->with_keys && (!net->opts.keys || !net->opts.allowed))
-        st = exo_fail(err, EXO_INVAL, "%s: such a socket needs keys, and a list of those that are let in", endpoint);
+        st =
+            exo_fail(err, EXO_INVAL,
+                     "%s: such a socket needs keys, and a list of those that are let in", endpoint);
     if (st == EXO_OK)
         st = s->with_keys ? exo_curve_server(s->zmq, net->opts.keys, err)
                           : exo_null_server(s->zmq, ipc ? "ipc" : "insecure", err);
@@ -460,13 +480,14 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
     exo_socket_limit(s, true);
     size_t length = strlen(endpoint);
     bool any = !ipc && length > 2 && strcmp(endpoint + length - 2, ":0") == 0;
-    snprintf(address, sizeof address, "%.*s%s", (int)(any ? length - 1 : length), endpoint, any ? "*" : "");
+    snprintf(address, sizeof address, "%.*s%s", (int)(any ? length - 1 : length), endpoint,
+             any ? "*" : "");
     exo_intake_begin(net);
     int bound_to = zmq_bind(s->zmq, address);
     exo_intake_end();
     if (bound_to != 0)
-        return exo_fail(err, zmq_errno() == EADDRINUSE ? EXO_EXISTS : EXO_INVAL, "cannot listen on %s: %s", endpoint,
-                        zmq_strerror(zmq_errno()));
+        return exo_fail(err, zmq_errno() == EADDRINUSE ? EXO_EXISTS : EXO_INVAL,
+                        "cannot listen on %s: %s", endpoint, zmq_strerror(zmq_errno()));
     if (zmq_getsockopt(s->zmq, ZMQ_LAST_ENDPOINT, real, &size) != 0 || !(*bound = exo_strdup(real)))
         return exo_fail(err, EXO_NOMEM, "no memory for an endpoint");
     if (ipc)
@@ -485,7 +506,7 @@ open_endpoints(exo_net *net, exo_err *err)
     return st;
 }
 
-/* Errors: INVAL: nobody could be told. */
+/* Chooses this process's identity. Errors: INVAL (it does not fit into a Hello), NOMEM. */
 static exo_status
 identify_self(exo_net *net, exo_err *err)
 {
@@ -503,8 +524,11 @@ identify_self(exo_net *net, exo_err *err)
     net->self.boot = net->boot;
     net->self.name = net->name;
     net->self.cluster = net->cluster;
-    net->self.endpoint = net->advertised ? net->advertised : net->opts.num_endpoints ? net->bound[0] : "";
-    exo_status st = exo_wire_add(&writer, &(exo_envelope){.kind = EXO_WIRE_HELLO, .who = net->self}, err);
+    net->self.endpoint = net->advertised           ? net->advertised
+                         : net->opts.num_endpoints ? net->bound[0]
+                                                   : "";
+    exo_status st =
+        exo_wire_add(&writer, &(exo_envelope){.kind = EXO_WIRE_HELLO, .who = net->self}, err);
     exo_wire_release(&writer);
     return st;
 }
@@ -515,10 +539,11 @@ exo_net_start(exo_net *net, exo_err *err)
     atomic_store(&net->started, true);
     net->has_home = pthread_create(&net->home, NULL, home_main, net) == 0;
     net->has_guard = net->has_home && pthread_create(&net->guard, NULL, guard_main, net) == 0;
-    return net->has_guard ? EXO_OK : exo_fail(err, EXO_FAILED, "no thread can be started for the net");
+    return net->has_guard ? EXO_OK
+                          : exo_fail(err, EXO_FAILED, "no thread can be started for the net");
 }
 
-/* Locks, and options with their defaults: what cannot fail. */
+/* Makes the locks and sets options to their defaults; cannot fail. */
 static void
 init_net(exo_net *net, const exo_net_opts *opts)
 {
@@ -544,7 +569,7 @@ init_net(exo_net *net, const exo_net_opts *opts)
     net->driver = -1;
 }
 
-/* Names, descriptors and ZeroMQ's context. */
+/* Makes names, descriptors and ZeroMQ's context. */
 static exo_status
 make_parts(exo_net *net, const exo_net_opts *opts, exo_err *err)
 {
@@ -562,10 +587,11 @@ make_parts(exo_net *net, const exo_net_opts *opts, exo_err *err)
     net->context = zmq_ctx_new();
     if (net->context) {
         zmq_ctx_set(net->context, ZMQ_MAX_SOCKETS, SOCKETS);
-        zmq_ctx_set(net->context, ZERO_COPY_RECV, 0); /* a message of 40 bytes that waits would hold 18 KiB */
+        /* otherwise each waiting message of 40 bytes would hold 18 KiB */
+        zmq_ctx_set(net->context, ZERO_COPY_RECV, 0);
     }
-    bool made = net->name && net->cluster && net->bound && net->context && net->epoll >= 0 && net->kick >= 0 &&
-                exo_net_watch_locked(net, net->kick, &net->kick_source);
+    bool made = net->name && net->cluster && net->bound && net->context && net->epoll >= 0 &&
+                net->kick >= 0 && exo_net_watch_locked(net, net->kick, &net->kick_source);
     return made ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory or descriptors for a net");
 }
 
@@ -582,19 +608,20 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
     if (st == EXO_OK)
         st = exo_wire_reader_init(&net->reader, err);
     if (st == EXO_OK)
-        st = exo_zap_open(&net->zap, net->context,
-                          &(exo_zap_opts){.allow = opts->allowed,
-                                          .null_domains = null_domains,
-                                          .num_null_domains = sizeof null_domains / sizeof null_domains[0],
-                                          .audit = opts->audit},
-                          err);
+        st = exo_zap_open(
+            &net->zap, net->context,
+            &(exo_zap_opts){.allow = opts->allowed,
+                            .null_domains = null_domains,
+                            .num_null_domains = sizeof null_domains / sizeof null_domains[0],
+                            .audit = opts->audit},
+            err);
     if (st == EXO_OK)
         st = open_endpoints(net, err);
     if (st == EXO_OK)
         st = identify_self(net, err);
     if (st != EXO_OK)
         goto done;
-    *out = net; /* before any thread: what comes at once is answered through it */
+    *out = net; /* before any thread starts: callbacks use *out at once */
     st = net->opts.held ? EXO_OK : exo_net_start(net, err);
     if (st == EXO_OK)
         return EXO_OK;
@@ -637,7 +664,7 @@ exo_net_stop(exo_net *net)
     if (net->has_guard)
         pthread_join(net->guard, NULL);
     net->has_home = net->has_guard = false;
-    /* Whoever waited for a reply and drives ends its turn, and nobody begins another. */
+    /* A waiting thread that drives ends its turn, and no other begins. */
     atomic_fetch_add(&net->wanted, 1);
     pthread_mutex_lock(&net->drive_lock);
     while (atomic_load(&net->driver) != -1)

@@ -1,36 +1,44 @@
-/* How much of this process others can take: every limit of the network in one place. docs/security.md has the same table with the reasons.
+/* The limits of what other processes may take of this one, in one place. docs/security.md has the
+ * same table, with reasons.
  *
- * A stranger is a connection that nobody has vouched for yet: it was accepted, and its Hello was not. */
+ * A stranger is a connection that was accepted and whose Hello was not yet accepted. Read next:
+ * intake.h, which enforces the limits of strangers; send.c and receive.c for those of peers. */
 #ifndef EXO_NET_LIMITS_H
 #define EXO_NET_LIMITS_H
 
 enum {
     /* Strangers. */
-    EXO_LIMIT_STRANGERS = 256,            /* at a time, of all addresses: one more ends the oldest */
-    EXO_LIMIT_STRANGERS_ADDRESS = 64,     /* of one address (of IPv6: of one /64)                  */
-    EXO_LIMIT_STRANGERS_SHARE = 8,        /* and at most this part of all descriptors: 1/8         */
-    EXO_LIMIT_STRANGER_BYTES = 64 * 1024, /* that one may send                                     */
-    EXO_LIMIT_HANDSHAKE_MS = 2000,        /* for ZeroMQ's handshake, with CURVE's                  */
-    EXO_LIMIT_HELLO_TICKS = 10,           /* half seconds until its Hello must have been accepted  */
-    EXO_LIMIT_ORIGINS = 512, /* of a listener: of how many, the last ones, the address is kept for the log */
+    EXO_LIMIT_STRANGERS = 256,        /* at a time, of all addresses; one more ends the oldest */
+    EXO_LIMIT_STRANGERS_ADDRESS = 64, /* at a time, of one address (IPv6: one /64) */
+    EXO_LIMIT_STRANGERS_SHARE = 8,    /* strangers take at most 1/8 of all descriptors */
+    EXO_LIMIT_STRANGER_BYTES = 64 * 1024, /* that one stranger may send */
+    EXO_LIMIT_HANDSHAKE_MS = 2000,        /* for ZeroMQ's handshake, with CURVE's */
+    EXO_LIMIT_HELLO_TICKS = 10,           /* half seconds within which its Hello must be accepted */
+    /* connections of a listener whose addresses are kept for the log: the latest ones */
+    EXO_LIMIT_ORIGINS = 512,
 
     /* Peers. */
-    EXO_LIMIT_PAYLOAD = 1 << 30,        /* bytes of one payload                                                   */
-    EXO_LIMIT_PIECE = 512 * 1024,       /* of a frame: a larger payload goes in pieces                            */
-    EXO_LIMIT_FRAME = 1 << 20,          /* of a frame that comes: ZeroMQ takes none that is longer                */
-    EXO_LIMIT_FIRST_FRAME = 128 * 1024, /* of a first frame, which is what one peer says in its turn              */
-    EXO_LIMIT_ENVELOPES = 2048,         /* in it                                                                  */
-    EXO_LIMIT_WINDOW = 8 << 20,         /* bytes that are on their way to a peer; more wait here                  */
-    EXO_LIMIT_WAITING = 1 << 17, /* calls and replies that wait here for a peer, until calls to it give FULL       */
-    EXO_LIMIT_WAITING_REPLIES = 1 << 18, /* the same, until the peer is lost */
-    EXO_LIMIT_INBOUND_BYTES = 32 << 20,  /* of a connection that lie in ZeroMQ: parts of a message without end too */
+    EXO_LIMIT_PAYLOAD = 1 << 30,  /* bytes of one payload */
+    EXO_LIMIT_PIECE = 512 * 1024, /* bytes of a frame; a larger payload is sent in pieces */
+    EXO_LIMIT_FRAME = 1 << 20,    /* bytes of a received frame; ZeroMQ accepts no longer one */
+    /* bytes of a first frame, which has the envelopes of a message */
+    EXO_LIMIT_FIRST_FRAME = 128 * 1024,
+    EXO_LIMIT_ENVELOPES = 2048, /* envelopes of a message */
+    EXO_LIMIT_WINDOW = 8 << 20, /* unread bytes on the way to a peer; further data waits here */
+    /* calls and replies that wait here for a peer; at the limit, calls to it fail with FULL */
+    EXO_LIMIT_WAITING = 1 << 17,
+    EXO_LIMIT_WAITING_REPLIES = 1 << 18, /* the same; at this limit the peer is lost */
+    /* bytes of a connection inside ZeroMQ, parts of an unfinished message included */
+    EXO_LIMIT_INBOUND_BYTES = 32 << 20,
 
-    EXO_LIMIT_RINGS = 64,        /* peers that share memory with this process; others of its host use their sockets */
-    EXO_LIMIT_LOST_TO_TRIM = 64, /* lost peers and ended strangers after which freed memory goes back to the kernel */
+    /* peers with rings in shared memory; other peers of this host use their sockets */
+    EXO_LIMIT_RINGS = 64,
+    /* lost peers and ended strangers after which freed memory goes back to the kernel */
+    EXO_LIMIT_LOST_TO_TRIM = 64,
 
     /* Descriptors. */
-    EXO_LIMIT_DESCRIPTORS = 1 << 20, /* the soft limit is raised to the hard one, or to this  */
-    EXO_LIMIT_RESERVE = 64,          /* no connection gets one of the last: files, memory ...     */
+    EXO_LIMIT_DESCRIPTORS = 1 << 20, /* the soft limit is raised to the hard one, at most to this */
+    EXO_LIMIT_RESERVE = 64,          /* connections leave the last ones to files and other needs */
 };
 
 #endif

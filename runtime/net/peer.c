@@ -1,8 +1,9 @@
-/* Peers: the net's table of them, and how one comes to be, is found silent, and is lost. Everything `_locked` wants net->lock.
+/* Peers: the net's table of them, silence and loss. Callers of `_locked` functions hold net->lock.
  *
- * A peer is counted. The net holds it from exo_peer_new_locked on; losing it takes it out of every list but that of the lost, and the
- * net lets go of it when its handler has heard. peer_impl.h says who owns which field. Read next: handshake.c, which begins its life;
- * send.c and receive.c, which fill it. */
+ * A peer is counted. The net holds it from exo_peer_new_locked on. Losing a peer takes it out of
+ * every list but that of lost peers; the net drops it when the handler has been told. peer_impl.h
+ * says which code owns which field. Read next: handshake.c, which opens a peer; send.c and
+ * receive.c, which use it. */
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -17,13 +18,14 @@
 #include "net/net_impl.h"
 
 #define BEAT EXO_SECOND
-#define QUIET_BEAT                                                                                                     \
-    (4 * EXO_SECOND) /* between processes that watch each other: a connection that is gone is found out by it */
+/* between processes that watch each other; it finds a connection that is gone */
+#define QUIET_BEAT (4 * EXO_SECOND)
 #define TRIM_AFTER EXO_SECOND
 
 enum {
-    QUIET_BYTES = 64 << 10, /* that it may have sent and not know to be read */
-    SAY_EVERY = 20          /* ticks between two lines of the log about strangers */
+    QUIET_BYTES =
+        64 << 10, /* received bytes of which the peer was not told: with more, beats are frequent */
+    SAY_EVERY = 20 /* ticks between two lines of the log about strangers */
 };
 
 exo_peer *
@@ -111,7 +113,7 @@ exo_peer_new_locked(exo_net *net, exo_socket *socket)
     exo_peer *p = exo_calloc(1, sizeof *p);
     if (!p)
         return NULL;
-    p->references = 1; /* the net's, until it is lost */
+    p->references = 1; /* the net's, until the peer is lost */
     p->socket = socket;
     p->process_fd = p->bell = -1;
     p->process = (exo_source){.kind = EXO_SOURCE_PROCESS, .owner = p};
@@ -128,9 +130,10 @@ exo_net_make_plain(char *text)
             *text = '?';
 }
 
-/* --- Loss ------------------------------------------------------------------------------------------------------------------- */
+/* --- Loss ------------------------------------------------------------------------------------- */
 
-/* Without lock: what a payload's owner does to release it is not ours. */
+/* Called without the lock: it runs the release functions of payloads, which belong to other
+ * code. */
 static void
 drop_frames(exo_peer *peer)
 {
@@ -161,7 +164,7 @@ exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
     }
     peer->process_fd = -1;
     exo_peer_close_rings_locked(net, peer);
-    exo_intake_dismiss(peer->intake); /* it may keep its connection open */
+    exo_intake_dismiss(peer->intake); /* the peer may keep its connection open */
     if (peer->route_size)
         HASH_DELETE(by_route, peer->socket->peers, peer);
     else
@@ -172,7 +175,7 @@ exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
         LL_APPEND2(net->first_lost, peer, next_lost); /* with the net's reference */
         exo_net_kick(net);
     } else {
-        exo_peer_drop(&peer); /* nothing was sent to it but a Hello: it has no frames */
+        exo_peer_drop(&peer); /* only a Hello was sent to it, so it has no frames */
     }
 }
 
@@ -188,7 +191,8 @@ exo_peer_lose(exo_net *net, exo_peer *peer, const char *cause)
     pthread_mutex_unlock(&net->lock);
 }
 
-/* The crowd has gone: what it took goes back to the kernel, once ZeroMQ has given it back, too. By the driver, without lock. */
+/* After many peers have gone, freed memory goes back to the kernel, once ZeroMQ has freed its part,
+ * too. Called by the driver, without the lock. */
 static void
 trim_memory(exo_net *net, unsigned lost)
 {
@@ -215,7 +219,7 @@ take_lost(exo_net *net)
     return peer;
 }
 
-/* True: the handler has more to do for it. */
+/* True: the handler has more to do for the peer. */
 static bool
 report_lost(exo_net *net, exo_peer *peer)
 {
@@ -252,16 +256,18 @@ exo_net_report_lost(exo_net *net)
     return more;
 }
 
-/* It is told, and lost; what else comes by its connection is no peer's. */
+/* Tells the peer and loses it; whatever its connection carries afterwards belongs to no peer. */
 static void
 revoke_locked(exo_net *net, exo_peer *peer, const char *why)
 {
     char reason[128];
     exo_envelope goodbye = {.kind = EXO_WIRE_GOODBYE, .text = reason};
     snprintf(reason, sizeof reason, "revoked: %s", why);
-    EXO_LOG(WARN, NET, "event=revoked peer=%s key=%s reason=\"%s\"", peer->name, peer->identity->name, why);
-    exo_audit_add(net->opts.audit, &(exo_audit_record){.event = strcmp(why, EXO_PROOF_EXPIRED) == 0 ? EXO_AUDIT_EXPIRED
-                                                                                                    : EXO_AUDIT_REVOKED,
+    EXO_LOG(WARN, NET, "event=revoked peer=%s key=%s reason=\"%s\"", peer->name,
+            peer->identity->name, why);
+    exo_audit_add(net->opts.audit, &(exo_audit_record){.event = strcmp(why, EXO_PROOF_EXPIRED) == 0
+                                                                    ? EXO_AUDIT_EXPIRED
+                                                                    : EXO_AUDIT_REVOKED,
                                                        .who = peer->identity,
                                                        .subject = peer->name,
                                                        .status = EXO_DENIED,
@@ -272,9 +278,10 @@ revoke_locked(exo_net *net, exo_peer *peer, const char *why)
     exo_peer_drop(&peer);
 }
 
-/* --- Time ------------------------------------------------------------------------------------------------------------------- */
+/* --- Time ------------------------------------------------------------------------------------- */
 
-/* What strangers took goes back to the kernel, too, while others come: they would use the same memory, of which they need parts only. */
+/* Counts ended strangers toward trim_memory, also while others arrive: those would reuse the same
+ * memory, but need only parts of it. */
 static void
 count_strangers(exo_net *net, uint64_t ended, exo_time now)
 {
@@ -284,7 +291,7 @@ count_strangers(exo_net *net, uint64_t ended, exo_time now)
     net->ended = ended;
 }
 
-/* Ends strangers that take too long, and says now and then that somebody is kept out. */
+/* Ends strangers that take too long, and logs now and then how many connections were kept out. */
 static void
 watch_intake_locked(exo_net *net, exo_time time)
 {
@@ -294,8 +301,8 @@ watch_intake_locked(exo_net *net, exo_time time)
     if (out == net->kept_out || ++net->ticks_unsaid < SAY_EVERY)
         return;
     EXO_LOG(WARN, NET,
-            "event=crowded kept_out=%" PRIu64 " strangers=%" PRIu64 " connections=%" PRIu64 ": connections that do not "
-            "become peers in time, or send too much, are ended",
+            "event=crowded kept_out=%" PRIu64 " strangers=%" PRIu64 " connections=%" PRIu64
+            ": connections that do not become peers in time, or send too much, are ended",
             out - net->kept_out, now.strangers, now.connections);
     net->kept_out = out;
     net->ticks_unsaid = 0;
@@ -307,8 +314,8 @@ exo_peer_is_watched(const exo_peer *peer)
     return peer->near && peer->socket && peer->socket->ipc && peer->process_fd >= 0;
 }
 
-/* Each beat lies in a queue of ZeroMQ's at both ends, which keeps its memory: 64 bytes, up to 64 KiB a connection. Processes that watch
- * each other need few. */
+/* Each beat lies in a queue of ZeroMQ's at both ends, which keeps its memory: 64 bytes, up to 64
+ * KiB a connection. Processes that watch each other need few beats. */
 static exo_time
 beat_of(const exo_peer *p)
 {
@@ -316,11 +323,13 @@ beat_of(const exo_peer *p)
     return (silent ? QUIET_BEAT : BEAT) - BEAT / 10;
 }
 
-/* A process that came by ipc: its end is seen. What a peer over tcp says of its process may be a lie. */
+/* A process that came by ipc: its end is certain to be seen. A peer over tcp may lie about its
+ * process. */
 static bool
 is_watched(const exo_peer *p)
 {
-    return p->near && p->socket->ipc && (p->process_fd >= 0 || exo_process_start(p->pid) == p->start);
+    return p->near && p->socket->ipc &&
+           (p->process_fd >= 0 || exo_process_start(p->pid) == p->start);
 }
 
 void

@@ -1,13 +1,15 @@
-/* The two rings that peers of one host share (docs/decisions/0009-rings-on-one-host.md): offered, handed over, and read in the order of
- * sending. Everything here wants net->lock.
+/* The two rings that peers of one host share (docs/decisions/0009-rings-on-one-host.md): the offer,
+ * the handover, and the order of reading. Callers of all functions hold net->lock.
  *
- *     who listens                                  who connected
+ *     listener                                     connecting process
  *     Ring {token}            ---- socket ---->    makes both rings and a bell
  *     opens them              <---- door -----     token, memory, one end of the bell
  *     may write               ----- bell ---->     may write
  *
- * A peer owns our ends: `in`, `out` and the bell, which are closed when it is lost. `promised` is an `out` that the other side has not said it
- * has. Read next: ring.h (the memory), door.h (how it gets there), then put_locked in send.c and take_from_ring_locked in receive.c. */
+ * A peer owns this process's ends: `in`, `out` and the bell. They are closed when it is lost.
+ * `promised` is an `out` that the other process has not yet confirmed. Read next: ring.h (the
+ * memory), door.h (the handover), then put_locked in send.c and take_from_ring_locked in
+ * receive.c. */
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -18,17 +20,17 @@
 #include "net/door.h"
 #include "net/net_impl.h"
 
-#define GAP                                                                                                            \
-    (60 *                                                                                                              \
-     EXO_SECOND) /* that a message by the socket may come after one in the ring: it may be large, or its sender stopped */
+/* How long a message by the socket may come after its successor in the ring: it may be large, or
+ * its sender stopped for a while. */
+#define GAP (60 * EXO_SECOND)
 
 enum {
-    VISITS = 16 /* that are answered at a time; more wait */
+    VISITS = 16 /* visits that are answered at a time; more wait */
 };
 
-/* --- Who listens ------------------------------------------------------------------------------------------------------------ */
+/* --- The listener ----------------------------------------------------------------------------- */
 
-/* Each costs memory and descriptors. */
+/* Each pair costs memory and descriptors. */
 static bool
 may_offer_locked(const exo_net *net)
 {
@@ -43,7 +45,8 @@ exo_peer_offer_ring_locked(exo_net *net, exo_peer *peer)
 {
     if (peer->socket->door < 0 || peer->process_fd < 0 || !may_offer_locked(net))
         return;
-    if (getrandom(&peer->token, sizeof peer->token, 0) != (ssize_t)sizeof peer->token || peer->token == 0) {
+    if (getrandom(&peer->token, sizeof peer->token, 0) != (ssize_t)sizeof peer->token ||
+        peer->token == 0) {
         peer->token = 0;
         return;
     }
@@ -59,7 +62,7 @@ is_bell(int fd)
            getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
-/* From now on the bell is the peer's. */
+/* Watches the bell, which then belongs to the peer. */
 static bool
 hang_bell_locked(exo_net *net, exo_peer *peer, int bell)
 {
@@ -74,8 +77,9 @@ static void
 let_in_locked(exo_net *net, exo_peer *peer, exo_door_visit *visit)
 {
     exo_err err = {0};
-    exo_status st = is_bell(visit->files[1]) ? EXO_OK : exo_fail(&err, EXO_INVAL, "it handed over no bell");
-    peer->token = 0; /* good for once */
+    exo_status st =
+        is_bell(visit->files[1]) ? EXO_OK : exo_fail(&err, EXO_INVAL, "it handed over no bell");
+    peer->token = 0; /* a token is valid once */
     if (st == EXO_OK)
         st = exo_ring_pair_open(&peer->in, &peer->out, visit->files[0], &err);
     if (st == EXO_OK && !hang_bell_locked(net, peer, visit->files[1])) {
@@ -106,7 +110,7 @@ exo_net_answer_door_locked(exo_net *net, exo_socket *socket)
     }
 }
 
-/* --- Who connected ---------------------------------------------------------------------------------------------------------- */
+/* --- The connecting process ------------------------------------------------------------------- */
 
 void
 exo_peer_accept_ring_locked(exo_net *net, exo_peer *peer, const exo_envelope *offer)
@@ -139,11 +143,11 @@ exo_peer_knock_locked(exo_net *net, exo_peer *peer)
         EXO_LOG(DEBUG, NET, "peer=%s %s", peer->name, err.text);
         exo_peer_close_rings_locked(net, peer);
     }
-    if (st != EXO_FULL) /* then it is tried again at the next tick */
+    if (st != EXO_FULL) /* on FULL, the next tick tries again */
         peer->token = 0;
 }
 
-/* --- Both ------------------------------------------------------------------------------------------------------------------- */
+/* --- Both ends -------------------------------------------------------------------------------- */
 
 void
 exo_peer_hear_bell_locked(exo_net *net, exo_peer *peer)
@@ -154,9 +158,10 @@ exo_peer_hear_bell_locked(exo_net *net, exo_peer *peer)
     }
     bool closed = !exo_bell_quiet(peer->bell);
     if (closed && peer->promised)
-        exo_peer_close_rings_locked(net, peer); /* it did not want them */
+        exo_peer_close_rings_locked(net, peer); /* the other process did not take them */
+    /* the peer's end follows, and is noticed by other means */
     else if (closed)
-        exo_net_unwatch_locked(net, peer->bell); /* its end is near, which is heard of otherwise */
+        exo_net_unwatch_locked(net, peer->bell);
 }
 
 void
@@ -177,8 +182,9 @@ exo_peer_is_due_locked(exo_peer *peer)
 {
     uint8_t header[EXO_WIRE_HEADER];
     size_t size = peer->in ? exo_ring_next(peer->in) : 0;
+    /* a message that receive.c will refuse */
     if (size < sizeof header)
-        return size > 0 || (peer->in && exo_ring_is_broken(peer->in)); /* to be refused */
+        return size > 0 || (peer->in && exo_ring_is_broken(peer->in));
     exo_ring_peek(peer->in, header, sizeof header);
     return exo_wire_number(header) == peer->received;
 }

@@ -1,4 +1,4 @@
-/* Processes of this host: see process.h. */
+/* Processes of this host; process.h has the contracts. */
 #include "net/process.h"
 
 #include <fcntl.h>
@@ -30,12 +30,12 @@ exo_boot_id(char out[EXO_BOOT_ID])
     }
     kernel[strcspn(kernel, "\n")] = 0;
     stat("/proc/self/ns/pid", &space);
-    if (!kernel[0] || !space.st_ino) /* not known: then nobody is on this host but ourselves */
+    if (!kernel[0] || !space.st_ino) /* unknown: no other process counts as being on this host */
         snprintf(kernel, sizeof kernel, "%d-%" PRId64, (int)getpid(), exo_now(exo_clock_real()));
     snprintf(out, EXO_BOOT_ID, "%.36s/%" PRIx64, kernel, (uint64_t)space.st_ino);
 }
 
-/* Of /proc/PID/stat; 0: there is no such process. */
+/* Reads a field of /proc/PID/stat; 0: there is no such process. */
 static uint64_t
 stat_field(uint32_t pid, int wanted)
 {
@@ -46,7 +46,7 @@ stat_field(uint32_t pid, int wanted)
         return 0;
     char *got = fgets(line, sizeof line, file);
     fclose(file);
-    /* Field 2 is the program's name in brackets, which may hold anything. */
+    /* Field 2 is the program's name in brackets, which may contain anything. */
     char *at = got ? strrchr(line, ')') : NULL;
     for (int field = 2; at && field < wanted; field++)
         at = strchr(at + 1, ' ');
@@ -69,7 +69,7 @@ int
 exo_process_watch(uint32_t pid, uint64_t start)
 {
     int fd = (int)syscall(SYS_pidfd_open, (long)pid, 0L);
-    /* Looked at after the descriptor is there: from now on the number cannot become another process. */
+    /* Checked after the descriptor is open: from then on it cannot become another process's. */
     if (fd >= 0 && exo_process_start(pid) != start) {
         close(fd);
         fd = -1;

@@ -1,8 +1,10 @@
-/* What the handshake of a connection has proven: the key that a peer has, or the process that it is. Everything `_locked` wants net->lock.
+/* The proven part of a peer's identity: the key that it has, or its process. Callers of `_locked`
+ * functions hold net->lock. The identity belongs to the peer (peer_impl.h).
  *
- * ZeroMQ hangs it on every frame that comes by the connection: with keys, the key that our handler gave it (zap.c); by ipc, what the kernel
- * says of who connected. Peers can hang texts of their own on frames, too, under other names only: ours and the kernel's come first. Without
- * either (tcp without keys) nothing is proven. Read next: handshake.c. */
+ * ZeroMQ attaches the proof as a property to every frame of a connection: with keys, the key that
+ * the ZAP handler verified (zap.c); over ipc, the kernel's record of the connecting process. A peer
+ * can attach properties of its own, but they cannot replace these two, which are looked up first.
+ * Over tcp without keys nothing is proven. Read next: handshake.c. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +29,7 @@ peer_address(const zmq_msg_t *frame)
     return address ? address : "";
 }
 
-/* Of "localhost:UID:GID:PID". 0: it says none. */
+/* Reads the process number of "localhost:UID:GID:PID". 0: there is none. */
 static uint32_t
 read_pid(const char *address)
 {
@@ -40,26 +42,29 @@ read_pid(const char *address)
     return errno == 0 && !*end && pid <= INT32_MAX ? (uint32_t)pid : 0;
 }
 
-/* Is it the same as all others that say that they are this node? */
+/* Whether every other peer with the same node number has the same identity, and the number is not
+ * this node's own. */
 static bool
 is_alone_locked(const exo_net *net, const exo_identity *who)
 {
     if (who->node == net->self.node)
         return false;
     for (const exo_peer *p = net->peers; p; p = p->next)
-        if (p->identity && p->identity->node == who->node && !exo_identity_is_same(p->identity, who))
+        if (p->identity && p->identity->node == who->node &&
+            !exo_identity_is_same(p->identity, who))
             return false;
     return true;
 }
 
-/* Gives an identity what it may do. A reason why it may not even talk, or NULL. */
+/* Sets the rights of an identity. Gives the reason for which it may not even connect, or NULL. */
 static const char *
 judge(const exo_net *net, exo_identity *who)
 {
     exo_grant grant;
     uint8_t key[EXO_KEY_BYTES];
     bool expired = false;
-    who->role = EXO_ACCESS_ADMIN; /* of this user and host, or whoever --insecure lets in */
+    /* for this user on this host, and for peers that --insecure admits */
+    who->role = EXO_ACCESS_ADMIN;
     if (!who->key[0] || strcmp(who->key, net->opts.trusted) == 0)
         return NULL;
     bool known = net->opts.allowed && zmq_z85_decode(key, who->key) &&
@@ -70,7 +75,8 @@ judge(const exo_net *net, exo_identity *who)
         snprintf(who->name, sizeof who->name, "%s", grant.name);
         return NULL;
     }
-    /* It proved to have the key that the head told us, and we came to it: it answers, and hosts actors if nothing else is known of it. */
+    /* This process connected to it, and it proved to have the key that the head gave. If this
+     * process has no list of keys, it may host actors; otherwise it may only answer. */
     who->role = net->opts.allowed ? EXO_ACCESS_NONE : EXO_ACCESS_WORKER;
     if (who->name[0])
         return expired ? EXO_PROOF_EXPIRED : "its key is not let in any more";
@@ -91,7 +97,7 @@ exo_proof_judge(const exo_net *net, const exo_peer *peer)
     return why ? why : same ? NULL : "its key has another role, namespace or name now";
 }
 
-/* Where the connection comes from, as the kernel says. */
+/* The address that the connection comes from, by the kernel's word. */
 static void
 read_address(const exo_socket *socket, const zmq_msg_t *frame, char out[EXO_IDENTITY_ADDRESS])
 {
@@ -104,7 +110,8 @@ exo_proof_describe(const exo_socket *socket, const zmq_msg_t *frame, exo_identit
     const char *name = socket->with_keys ? zmq_msg_gets(frame, "User-Id") : NULL;
     *out = (exo_identity){0};
     snprintf(out->name, sizeof out->name, "%s", name ? name : "");
-    snprintf(out->key, sizeof out->key, "%s", socket->with_keys ? exo_proof_of_frame(socket, frame) : "");
+    snprintf(out->key, sizeof out->key, "%s",
+             socket->with_keys ? exo_proof_of_frame(socket, frame) : "");
     if (socket->ipc)
         out->pid = read_pid(peer_address(frame));
     read_address(socket, frame, out->address);
@@ -128,7 +135,7 @@ exo_proof_bind_locked(exo_net *net, exo_peer *peer, const zmq_msg_t *frame, exo_
     } else if (socket->ipc) {
         snprintf(peer->proof, sizeof peer->proof, "%s", proof);
     }
-    if (socket->ipc) { /* the kernel says so, with keys and without */
+    if (socket->ipc) { /* by the kernel's word, with keys and without */
         who.pid = read_pid(peer_address(frame));
         who.start = who.pid ? exo_process_start(who.pid) : 0;
     }
@@ -138,7 +145,9 @@ exo_proof_bind_locked(exo_net *net, exo_peer *peer, const zmq_msg_t *frame, exo_
     if (socket->with_keys && !who.key[0])
         return exo_fail(err, EXO_INVAL, "it has shown no key"), false;
     if (who.pid && peer->near && peer->pid != who.pid)
-        return exo_fail(err, EXO_INVAL, "it is process %u, and says that it is %u", who.pid, peer->pid), false;
+        return exo_fail(err, EXO_INVAL, "it is process %u, and says that it is %u", who.pid,
+                        peer->pid),
+               false;
     if (!is_alone_locked(net, &who))
         return exo_fail(err, EXO_INVAL, "it says that it is a node that another one is"), false;
     if (!(peer->identity = exo_identity_new(&who)))

@@ -1,12 +1,15 @@
-/* Receiving: one message of a socket or a ring at a time is taken under net->lock, and what is in it is handed over without lock, by the
- * driver. Everything `_locked` wants net->lock.
+/* Receiving: one message of a socket or ring at a time is taken under net->lock; then the driver
+ * hands its envelopes over without the lock. Callers of `_locked` functions hold net->lock.
  *
- * Peers have turns: a message each, or the part of one that a turn has time for. A message that comes by the socket before its turn, as those
- * before it lie in the ring, is kept at its peer, and so is the rest of one that takes longer.
+ * Peers have turns: one message each, or the part of a message for which a turn has time. A message
+ * from the socket may come before its turn, while its predecessors lie in the ring; then it is kept
+ * at its peer. The rest of a long message is kept there, too.
  *
- * A message and the reader that it is open in (net->reader) are the driver's, of which there is one. Nothing that came from elsewhere is
- * believed: whose message it is, its number, its envelopes and its frames are checked here and in wire.c, and who says what cannot be is
- * lost. Read next: handshake.c, for the first message of all; peer_ring.c, for which one is due. */
+ * A message and the reader in which it is open (net->reader) belong to the driver, of which there
+ * is one. Nothing that a peer sends is believed: this file and wire.c check the sender of a
+ * message, its number, its envelopes and its frames. A peer that sends something impossible is
+ * lost. Read next: handshake.c, for a connection's first message; peer_ring.c, for the order of
+ * messages. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -19,29 +22,29 @@
 
 #include "net/net_impl.h"
 
-#define PIECE EXO_MS /* of a message that takes longer: others have their turns before the rest */
+#define PIECE EXO_MS /* how much of a long message is handed over in one turn */
 
 enum {
-    READ_BYTES = 1 << 20, /* after which the sender hears that they were read */
-    LOOK_EVERY = 16       /* envelopes after which it is looked how long they have taken */
+    READ_BYTES = 1 << 20, /* received bytes after which the sender is told */
+    LOOK_EVERY = 16       /* envelopes between two looks at the clock */
 };
 
-/* The frames of one message. */
+/* A message with its frames. */
 struct inbox {
-    zmq_msg_t route;     /* of a ROUTER's */
-    size_t count, taken; /* frames; those given away */
+    zmq_msg_t route;     /* of a ROUTER's message */
+    size_t count, taken; /* number of frames; of those that were given away */
     bool routed, overlong;
-    bool told;  /* the intake: that it was taken from ZeroMQ */
-    bool begun; /* a part was handed over: the rest, from `at` on, are `left` envelopes */
+    bool told;  /* the intake was told that the message has left ZeroMQ */
+    bool begun; /* A part was handed over. The rest begins at `at` and has `left` envelopes. */
     size_t at;
     uint32_t left;
     zmq_msg_t frames[EXO_WIRE_MAX_FRAMES];
 };
 
-/* A message that waits for its turn. */
+/* A message that is kept until its turn. */
 struct exo_kept {
     exo_kept *next;
-    struct inbox in; /* of its frames, there is memory for `count` */
+    struct inbox in; /* has memory for `count` frames only */
 };
 
 static void
@@ -53,7 +56,7 @@ inbox_release(struct inbox *in)
         zmq_msg_close(&in->frames[i]);
 }
 
-/* As Beat counts. */
+/* Counted as in Beat. */
 static uint64_t
 inbox_bytes(const struct inbox *in)
 {
@@ -63,7 +66,8 @@ inbox_bytes(const struct inbox *in)
     return bytes;
 }
 
-/* What the frames took on their way, at least: with its head and its seal each is by far less than 64 bytes longer. */
+/* Tells the intake how much the message took on its way. A frame's header and seal together take
+ * far less than 64 bytes, so the count is at least as large as what the intake has counted. */
 static void
 tell_intake(struct inbox *in, const exo_peer *peer)
 {
@@ -72,7 +76,7 @@ tell_intake(struct inbox *in, const exo_peer *peer)
     in->told = true;
 }
 
-/* Receives every frame of one message; what is beyond the limit is thrown away. */
+/* Receives every frame of one message. Frames beyond the limit are discarded. */
 static bool
 receive_frames_locked(exo_socket *socket, struct inbox *in)
 {
@@ -90,7 +94,7 @@ receive_frames_locked(exo_socket *socket, struct inbox *in)
         zmq_msg_t over, *frame = in->count < EXO_WIRE_MAX_FRAMES ? &in->frames[in->count] : &over;
         zmq_msg_init(frame);
         if (!exo_socket_receive_frame(socket->zmq, frame))
-            return false; /* only before the first frame: messages come whole */
+            return false; /* only before the first frame: ZeroMQ delivers whole messages */
         more = zmq_msg_more(frame);
         if (frame == &over) {
             zmq_msg_close(&over);
@@ -110,7 +114,7 @@ release_frame(void *owner)
     exo_free(frame);
 }
 
-/* A received frame as a payload: it keeps ZeroMQ's memory. */
+/* Makes a payload of a received frame, which stays in ZeroMQ's memory. */
 static exo_status
 take_frame(struct inbox *in, exo_payload *out, exo_err *err)
 {
@@ -121,11 +125,14 @@ take_frame(struct inbox *in, exo_payload *out, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a frame");
     zmq_msg_init(own);
     zmq_msg_move(own, frame);
-    *out = (exo_payload){.data = zmq_msg_data(own), .size = zmq_msg_size(own), .release = release_frame, .owner = own};
+    *out = (exo_payload){.data = zmq_msg_data(own),
+                         .size = zmq_msg_size(own),
+                         .release = release_frame,
+                         .owner = own};
     return EXO_OK;
 }
 
-/* Deals with what is between nets; true if it was that. */
+/* Handles an envelope between nets. False: it is for the handler. */
 static bool
 handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq_msg_t *frame)
 {
@@ -137,7 +144,8 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq
         return true;
     case EXO_WIRE_REFUSED:
         exo_net_refused_locked(peer);
-        exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it refused us, and did not say why");
+        exo_peer_lose_locked(net, peer,
+                             e->text[0] ? e->text : "it refused us, and did not say why");
         return true;
     case EXO_WIRE_GOODBYE:
         exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it said goodbye");
@@ -169,7 +177,8 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq
     return false;
 }
 
-/* A piece of a large payload. The memory is asked for at once, and taken as it fills. */
+/* Copies a piece of a large payload into place. The first piece allocates the whole; the kernel
+ * provides the memory as it fills. */
 static exo_status
 land_piece(exo_peer *peer, struct inbox *in, uint64_t size, exo_err *err)
 {
@@ -193,7 +202,7 @@ land_piece(exo_peer *peer, struct inbox *in, uint64_t size, exo_err *err)
     return EXO_OK;
 }
 
-/* What has come in pieces, as the payload of the envelope after them. */
+/* Gives the payload that has come in pieces to the envelope that follows them. */
 static exo_status
 take_landed(exo_peer *peer, exo_payload *out, exo_err *err)
 {
@@ -204,7 +213,8 @@ take_landed(exo_peer *peer, exo_payload *out, exo_err *err)
     return EXO_OK;
 }
 
-/* One envelope of a peer. CLOSED: the rest is of no interest, since the peer is lost. Another error ends the connection. */
+/* Handles one envelope of a peer. CLOSED: the peer is lost, and the rest is ignored. Any other
+ * error ends the connection. */
 static exo_status
 deliver(exo_net *net, exo_peer *peer, struct inbox *in, exo_envelope *e, exo_err *err)
 {
@@ -236,9 +246,9 @@ deliver(exo_net *net, exo_peer *peer, struct inbox *in, exo_envelope *e, exo_err
     return st;
 }
 
-/* --- Messages that wait for their turn ---------------------------------------------------------------------------------------- */
+/* --- Messages that wait for their turn -------------------------------------------------------- */
 
-/* Moves the frames. NULL: no memory. */
+/* Moves the frames into a new message. NULL: no memory. */
 static exo_kept *
 new_kept(struct inbox *in)
 {
@@ -246,7 +256,7 @@ new_kept(struct inbox *in)
     if (!k)
         return NULL;
     memcpy(&k->in, in, offsetof(struct inbox, frames));
-    k->in.routed = false; /* it is known whose it is */
+    k->in.routed = false; /* the peer is known */
     for (size_t i = 0; i < in->count; i++) {
         zmq_msg_init(&k->in.frames[i]);
         zmq_msg_move(&k->in.frames[i], &in->frames[i]);
@@ -256,7 +266,8 @@ new_kept(struct inbox *in)
     return k;
 }
 
-/* A message that has come before its turn goes behind those that are kept. The peer may be lost by it. */
+/* Keeps a message that came before its turn, behind those that are kept. The peer may be lost by
+ * it. */
 static void
 keep_locked(exo_net *net, exo_peer *peer, struct inbox *in)
 {
@@ -271,7 +282,8 @@ keep_locked(exo_net *net, exo_peer *peer, struct inbox *in)
     peer->kept_bytes += bytes;
 }
 
-/* The rest of a message that takes long goes before them. False: it must be handed over now. */
+/* Keeps the rest of a long message, before those that are kept. False: it must be handed over
+ * now. */
 static bool
 keep_rest(exo_net *net, exo_peer *peer, struct inbox *in)
 {
@@ -291,7 +303,7 @@ keep_rest(exo_net *net, exo_peer *peer, struct inbox *in)
     return k != NULL;
 }
 
-/* The first one that is kept, which was looked at when it came. */
+/* Takes the first kept message, which was checked when it came. */
 static void
 take_kept_locked(exo_peer *peer, struct inbox *in)
 {
@@ -315,14 +327,15 @@ exo_peer_drop_kept_locked(exo_peer *peer)
     peer->kept_bytes = 0;
 }
 
-/* --- Handing over ------------------------------------------------------------------------------------------------------------- */
+/* --- Handing over ----------------------------------------------------------------------------- */
 
 static void
 lose_for(exo_net *net, exo_peer *peer, exo_status st, const exo_err *err)
 {
     char cause[EXO_ERR_TEXT];
     snprintf(cause, sizeof cause, "%s: %.300s",
-             st == EXO_NOMEM ? "what it sent cannot be taken" : "it sent what cannot be read", err->text);
+             st == EXO_NOMEM ? "what it sent cannot be taken" : "it sent what cannot be read",
+             err->text);
     exo_net_make_plain(cause);
     EXO_LOG(WARN, NET, "peer=%s %s", peer->name, cause);
     if (st != EXO_NOMEM) {
@@ -333,7 +346,7 @@ lose_for(exo_net *net, exo_peer *peer, exo_status st, const exo_err *err)
     exo_peer_lose(net, peer, cause);
 }
 
-/* Gives the number of envelopes. */
+/* Hands over the envelopes of a message; gives their number. */
 static size_t
 deliver_all(exo_net *net, exo_peer *peer, struct inbox *in)
 {
@@ -346,25 +359,27 @@ deliver_all(exo_net *net, exo_peer *peer, struct inbox *in)
         count++;
         if ((st = deliver(net, peer, in, &e, &err)) != EXO_OK)
             break;
-        if (count % LOOK_EVERY == 0 && net->reader.left > 0 && exo_now(exo_clock_real()) - began >= PIECE &&
-            keep_rest(net, peer, in))
+        if (count % LOOK_EVERY == 0 && net->reader.left > 0 &&
+            exo_now(exo_clock_real()) - began >= PIECE && keep_rest(net, peer, in))
             return count;
     }
     if (st == EXO_NOT_FOUND && in->taken + 1 != in->count)
-        st = exo_fail(&err, EXO_INVAL, "%zu frames that no envelope names", in->count - in->taken - 1);
+        st = exo_fail(&err, EXO_INVAL, "%zu frames that no envelope names",
+                      in->count - in->taken - 1);
     if (st != EXO_NOT_FOUND && st != EXO_CLOSED)
         lose_for(net, peer, st, &err);
     return count;
 }
 
-/* Counts a message of the peer, which is open in the reader, if it is the one that is due. */
+/* Counts the message that is open in the reader. False: its number is not the one that is due, and
+ * the peer is lost. */
 static bool
 count_message_locked(exo_net *net, exo_peer *peer, const struct inbox *in)
 {
     if (net->reader.number != peer->received && atomic_load(&peer->state) != EXO_PEER_GREETING) {
         char cause[128];
-        snprintf(cause, sizeof cause, "messages were lost: number %u came where %u was due", net->reader.number,
-                 peer->received);
+        snprintf(cause, sizeof cause, "messages were lost: number %u came where %u was due",
+                 net->reader.number, peer->received);
         exo_peer_lose_locked(net, peer, cause);
         return false;
     }
@@ -374,15 +389,16 @@ count_message_locked(exo_net *net, exo_peer *peer, const struct inbox *in)
     return true;
 }
 
-/* Where a message comes from. */
+/* The sender of a message. */
 struct sender {
-    exo_peer *peer; /* held; NULL: it is of no interest */
-    bool first;     /* a Hello was read */
-    bool early;     /* those before it lie in the peer's ring; it is not counted yet */
+    exo_peer *peer; /* held; NULL: the message is ignored */
+    bool first;     /* the message was a Hello */
+    bool early;     /* its predecessors lie in the peer's ring; it is not counted yet */
 };
 
-/* ZeroMQ has given the routing id of a connection that has broken to one of somebody else's, who chose it: what came by the first one is over,
- * and the other one has said nothing yet. */
+/* A peer's connection has broken, and ZeroMQ has given its routing id to another process's
+ * connection, because that process asked for the id. The peer is lost, and the new connection has
+ * not said Hello. */
 static struct sender
 forget_route_locked(exo_net *net, exo_socket *socket, exo_peer *peer, const struct inbox *in)
 {
@@ -391,7 +407,7 @@ forget_route_locked(exo_net *net, exo_socket *socket, exo_peer *peer, const stru
     return (struct sender){0};
 }
 
-/* Finds whose message it is; a first message on a ROUTER must be a Hello. */
+/* Finds the sender of a message. The first message of a route on a ROUTER must be a Hello. */
 static struct sender
 find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
 {
@@ -399,16 +415,20 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
     exo_envelope e = {0};
     exo_peer *peer = socket->peer;
     if (in->routed)
-        HASH_FIND(by_route, socket->peers, zmq_msg_data(&in->route), zmq_msg_size(&in->route), peer);
+        HASH_FIND(by_route, socket->peers, zmq_msg_data(&in->route), zmq_msg_size(&in->route),
+                  peer);
     tell_intake(in, peer);
     if (peer && in->count > 0 && !exo_proof_holds_locked(socket, peer, &in->frames[0]))
         return forget_route_locked(net, socket, peer, in);
-    exo_status st = in->count == 0 || in->overlong
-                        ? exo_fail(&err, EXO_INVAL, "a message of %s frames", in->count ? "too many" : "no")
-                        : exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), zmq_msg_size(&in->frames[0]), &err);
-    if (st == EXO_OK &&
-        (zmq_msg_size(&in->frames[0]) > EXO_LIMIT_FIRST_FRAME || net->reader.left > EXO_LIMIT_ENVELOPES))
-        st = exo_fail(&err, EXO_INVAL, "a message of %zu bytes and %u envelopes is longer than any may be",
+    exo_status st =
+        in->count == 0 || in->overlong
+            ? exo_fail(&err, EXO_INVAL, "a message of %s frames", in->count ? "too many" : "no")
+            : exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]),
+                            zmq_msg_size(&in->frames[0]), &err);
+    if (st == EXO_OK && (zmq_msg_size(&in->frames[0]) > EXO_LIMIT_FIRST_FRAME ||
+                         net->reader.left > EXO_LIMIT_ENVELOPES))
+        st = exo_fail(&err, EXO_INVAL,
+                      "a message of %zu bytes and %u envelopes is longer than any may be",
                       zmq_msg_size(&in->frames[0]), net->reader.left);
     if (st != EXO_OK && peer) {
         exo_net_refused_locked(peer);
@@ -419,15 +439,18 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
         exo_net_refuse_locked(net, socket, &in->route, err.text);
         return (struct sender){0};
     }
-    if (peer && (peer->first_kept || (net->reader.number != peer->received && exo_peer_is_due_locked(peer))))
+    if (peer && (peer->first_kept ||
+                 (net->reader.number != peer->received && exo_peer_is_due_locked(peer))))
         return (struct sender){.peer = exo_peer_hold(peer), .early = true};
     if (peer)
-        return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
+        return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer)
+                                                                           : NULL};
     st = exo_wire_next(&net->reader, &e, &err);
     if (st == EXO_OK && e.kind == EXO_WIRE_HELLO) {
-        /* Before its Welcome: what it answers is a peer's. */
+        /* before the Welcome is sent: answers to it are a peer's */
         exo_intake_ticket ticket = exo_intake_admit(zmq_msg_get(&in->frames[0], ZMQ_SRCFD));
-        peer = exo_net_greet_locked(net, socket, &in->route, &in->frames[0], &e.who, net->reader.number);
+        peer = exo_net_greet_locked(net, socket, &in->route, &in->frames[0], &e.who,
+                                    net->reader.number);
         if (peer) {
             peer->received_bytes = inbox_bytes(in);
             peer->intake = ticket;
@@ -436,15 +459,17 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
         }
         return (struct sender){.peer = peer, .first = true};
     }
-    /* Who goes anyway, or is only told that it is not known, needs no answer. */
+    /* A Goodbye or a Refused from an unknown route needs no answer. */
     if (st != EXO_OK || (e.kind != EXO_WIRE_GOODBYE && e.kind != EXO_WIRE_REFUSED))
         exo_net_refuse_locked(net, socket, &in->route,
-                              st == EXO_OK || st == EXO_NOT_FOUND ? "the connection does not begin with a Hello"
-                                                                  : err.text);
+                              st == EXO_OK || st == EXO_NOT_FOUND
+                                  ? "the connection does not begin with a Hello"
+                                  : err.text);
     return (struct sender){0};
 }
 
-/* A message of any socket that is ready; false: there is none. The socket goes behind the others, so that none starves. */
+/* Receives a message of any socket that is ready. False: there is none. The socket goes to the end
+ * of the list, so that none starves. */
 static bool
 receive_locked(exo_net *net, struct inbox *in, struct sender *sender)
 {
@@ -464,14 +489,17 @@ receive_locked(exo_net *net, struct inbox *in, struct sender *sender)
     return false;
 }
 
-/* The message that lies in the peer's ring, which is due. The memory is the peer's to write: what is believed is a copy. */
+/* Takes the message that is due from the peer's ring. The peer can write that memory at any time,
+ * so only a copy is used. */
 static struct sender
 take_from_ring_locked(exo_net *net, exo_peer *peer, struct inbox *in)
 {
     exo_err err = {0};
     size_t size = exo_ring_next(peer->in);
     *in = (struct inbox){0};
-    exo_status st = size == 0 ? exo_fail(&err, EXO_INVAL, "the memory that it shares with us makes no sense") : EXO_OK;
+    exo_status st =
+        size == 0 ? exo_fail(&err, EXO_INVAL, "the memory that it shares with us makes no sense")
+                  : EXO_OK;
     if (st == EXO_OK && zmq_msg_init_size(&in->frames[0], size) != 0)
         st = exo_fail(&err, EXO_NOMEM, "no memory for a message of %zu bytes", size);
     if (st == EXO_OK) {
@@ -483,10 +511,11 @@ take_from_ring_locked(exo_net *net, exo_peer *peer, struct inbox *in)
         exo_peer_lose_locked(net, peer, err.text);
         return (struct sender){0};
     }
-    return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
+    return (struct sender){.peer =
+                               count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
 }
 
-/* Of a message that is begun, the rest is handed over. */
+/* Takes the first kept message, or the rest of one that has begun. */
 static struct sender
 go_on_locked(exo_net *net, exo_peer *peer, struct inbox *in)
 {
@@ -497,16 +526,18 @@ go_on_locked(exo_net *net, exo_peer *peer, struct inbox *in)
         net->reader.left = in->left;
         return (struct sender){.peer = exo_peer_hold(peer)};
     }
-    return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
+    return (struct sender){.peer =
+                               count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
 }
 
-/* A message that is due, of any ring, or kept. The peer goes behind the others. */
+/* Takes a message that is due in any ring, or was kept. The peer goes to the end of the list. */
 static bool
 receive_waiting_locked(exo_net *net, struct inbox *in, struct sender *sender)
 {
     exo_peer *p, *next;
     DL_FOREACH_SAFE (net->peers, p, next) {
-        bool begun = p->first_kept && p->first_kept->in.begun, rung = !begun && exo_peer_is_due_locked(p);
+        bool begun = p->first_kept && p->first_kept->in.begun,
+             rung = !begun && exo_peer_is_due_locked(p);
         if (!rung && !p->first_kept)
             continue;
         DL_DELETE(net->peers, p);
@@ -517,17 +548,18 @@ receive_waiting_locked(exo_net *net, struct inbox *in, struct sender *sender)
     return false;
 }
 
-/* A sender that waits hears that there is room. */
+/* Tells the sender how much was read, for which it may be waiting. */
 static void
 acknowledge(exo_net *net, exo_peer *peer)
 {
     pthread_mutex_lock(&net->lock);
-    if (atomic_load(&peer->state) == EXO_PEER_OPEN && peer->received_bytes - peer->told_bytes >= READ_BYTES)
+    if (atomic_load(&peer->state) == EXO_PEER_OPEN &&
+        peer->received_bytes - peer->told_bytes >= READ_BYTES)
         exo_peer_say_beat_locked(net, peer);
     pthread_mutex_unlock(&net->lock);
 }
 
-/* Hands over what is in a message. Gives the number of envelopes. */
+/* Hands over the envelopes of a message; gives their number. */
 static size_t
 hand_over(exo_net *net, struct sender *sender, struct inbox *in)
 {
@@ -535,7 +567,8 @@ hand_over(exo_net *net, struct sender *sender, struct inbox *in)
     if (sender->peer && !sender->early) {
         if (sender->first && net->opts.handler->opened)
             net->opts.handler->opened(net->opts.context, sender->peer);
-        acknowledge(net, sender->peer); /* before anything replies: who waits for a reply may then call again */
+        /* before anything replies: a caller that gets its reply may call again at once */
+        acknowledge(net, sender->peer);
         count = deliver_all(net, sender->peer, in);
     }
     exo_peer_drop(&sender->peer);
@@ -548,9 +581,10 @@ exo_net_receive(exo_net *net)
 {
     struct inbox in;
     struct sender sender = {0};
-    net->waiting_first = !net->waiting_first; /* neither way starves */
+    net->waiting_first = !net->waiting_first; /* neither source starves */
     pthread_mutex_lock(&net->lock);
-    bool got = (net->waiting_first && receive_waiting_locked(net, &in, &sender)) || receive_locked(net, &in, &sender) ||
+    bool got = (net->waiting_first && receive_waiting_locked(net, &in, &sender)) ||
+               receive_locked(net, &in, &sender) ||
                (!net->waiting_first && receive_waiting_locked(net, &in, &sender));
     if (got && sender.early)
         keep_locked(net, sender.peer, &in);

@@ -1,9 +1,10 @@
-/* Rings: see ring.h.
+/* Rings; ring.h has the contracts. Each end belongs to the thread that uses it.
  *
- * Of each a page with the counters, then the bytes; the two of a pair lie one after the other. `written` and `read` count bytes since the
- * beginning; each message is its length in 8 bytes and its bytes, rounded up to 8. Each end keeps its own counter to itself and only publishes
- * it, so that only the other's can be wrong. Every word of the other's is read once, into a variable, and checked there; a message is copied
- * before anybody looks at it. */
+ * A ring is a page with the counters, then the bytes; the two rings of a pair lie one after the
+ * other. `written` and `read` count bytes since the beginning. A message is its length in 8 bytes,
+ * then its bytes, rounded up to 8. Each end keeps its own counter in private memory and only
+ * publishes it, so only the other end's counter can be wrong. Every word of the other end is read
+ * once, into a variable, and checked there. A message is copied before its content is used. */
 #include "net/ring.h"
 
 #include <assert.h>
@@ -20,13 +21,13 @@
 enum {
     PAGE = 4096,
     SIZE = EXO_RING_PAIR / 2,
-    LENGTH = 8 /* of a message, before it */
+    LENGTH = 8 /* bytes of a message's length, before the message */
 };
 
 struct shared {
     _Alignas(64) _Atomic uint64_t written;
     _Alignas(64) _Atomic uint64_t read;
-    _Alignas(64) _Atomic uint32_t asleep; /* the reader */
+    _Alignas(64) _Atomic uint32_t asleep; /* whether the reader sleeps */
 };
 static_assert(sizeof(struct shared) <= PAGE, "the counters have a page");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a word in shared memory has no lock beside it");
@@ -34,8 +35,8 @@ static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a word in shared memory has no lock 
 struct exo_ring {
     struct shared *shared;
     uint8_t *bytes;
-    uint64_t at;   /* this end's counter                      */
-    size_t length; /* reader: of the next message; 0: unknown */
+    uint64_t at;   /* this end's counter */
+    size_t length; /* the reader's: of the next message; 0: unknown */
     bool broken;
 };
 
@@ -48,7 +49,8 @@ room_for(size_t size)
 static void
 copy_in(exo_ring *ring, uint64_t at, const void *data, size_t size)
 {
-    size_t from = at % EXO_RING_BYTES, first = EXO_RING_BYTES - from < size ? EXO_RING_BYTES - from : size;
+    size_t from = at % EXO_RING_BYTES,
+           first = EXO_RING_BYTES - from < size ? EXO_RING_BYTES - from : size;
     memcpy(ring->bytes + from, data, first);
     memcpy(ring->bytes, (const uint8_t *)data + first, size - first);
 }
@@ -56,19 +58,21 @@ copy_in(exo_ring *ring, uint64_t at, const void *data, size_t size)
 static void
 copy_out(const exo_ring *ring, uint64_t at, void *out, size_t size)
 {
-    size_t from = at % EXO_RING_BYTES, first = EXO_RING_BYTES - from < size ? EXO_RING_BYTES - from : size;
+    size_t from = at % EXO_RING_BYTES,
+           first = EXO_RING_BYTES - from < size ? EXO_RING_BYTES - from : size;
     memcpy(out, ring->bytes + from, first);
     memcpy((uint8_t *)out + first, ring->bytes, size - first);
 }
 
-/* --- Making and opening ------------------------------------------------------------------------------------------------------------ */
+/* --- Making and opening ----------------------------------------------------------------------- */
 
-/* One half of a pair's file. The mapping keeps the memory. */
+/* Maps one half of a pair's file. The mapping keeps the memory after the file is closed. */
 static exo_status
 map_ring(exo_ring **out, int fd, size_t half, exo_err *err)
 {
     exo_ring *ring = exo_calloc(1, sizeof *ring);
-    void *at = ring ? mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(half * SIZE)) : MAP_FAILED;
+    void *at = ring ? mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(half * SIZE))
+                    : MAP_FAILED;
     if (at == MAP_FAILED) {
         exo_free(ring);
         return exo_fail(err, EXO_NOMEM, "no memory for a ring");
@@ -96,8 +100,10 @@ exo_ring_pair_new(exo_ring **in, exo_ring **out, int *file, exo_err *err)
     exo_status st;
     *in = *out = NULL;
     *file = exo_memfd_new("exogym-rings", EXO_RING_PAIR);
-    /* Its memory is there before it is used, and its size stays: nobody can make the other one fault. */
-    if (*file >= 0 && exo_memfd_reserve(*file, 0, EXO_RING_PAIR) && exo_memfd_seal(*file, EXO_MEMFD_FIXED))
+    /* The memory exists before it is used, and the file's size is sealed: neither process can make
+     * the other fault. */
+    if (*file >= 0 && exo_memfd_reserve(*file, 0, EXO_RING_PAIR) &&
+        exo_memfd_seal(*file, EXO_MEMFD_FIXED))
         st = map_pair(in, out, *file, err);
     else
         st = exo_fail(err, EXO_IO, "no memory can be shared for rings: %s", strerror(errno));
@@ -115,7 +121,8 @@ exo_ring_pair_open(exo_ring **in, exo_ring **out, int file, exo_err *err)
     *in = *out = NULL;
     if (!exo_memfd_is(file, EXO_MEMFD_FIXED, &size) || size != EXO_RING_PAIR)
         return exo_fail(err, EXO_INVAL, "what was handed over is no memory for rings");
-    return map_pair(out, in, file, err); /* whoever made it reads the first one */
+    /* the maker reads the first ring, so this process reads the second */
+    return map_pair(out, in, file, err);
 }
 
 void
@@ -141,7 +148,7 @@ exo_ring_is_broken(const exo_ring *ring)
     return ring->broken;
 }
 
-/* --- Reading ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 size_t
 exo_ring_next(exo_ring *ring)
@@ -155,9 +162,10 @@ exo_ring_next(exo_ring *ring)
     ring->broken = there < LENGTH || there > EXO_RING_BYTES;
     if (ring->broken)
         return 0;
-    /* An atomic load: what was checked is not read again, whatever a compiler makes of it. */
-    length = atomic_load_explicit((_Atomic uint64_t *)(void *)(ring->bytes + ring->at % EXO_RING_BYTES),
-                                  memory_order_relaxed);
+    /* An atomic load: the compiler cannot read the checked word a second time. */
+    length =
+        atomic_load_explicit((_Atomic uint64_t *)(void *)(ring->bytes + ring->at % EXO_RING_BYTES),
+                             memory_order_relaxed);
     ring->broken = length == 0 || length > EXO_RING_MESSAGE || room_for(length) > there;
     if (ring->broken)
         return 0;
@@ -184,20 +192,22 @@ exo_ring_take(exo_ring *ring, void *out)
 void
 exo_ring_sleep(exo_ring *ring)
 {
-    /* Sequentially consistent, as the store of `written` and the load of `asleep` are: the writer sees that we sleep, or we see what it
-     * wrote. */
+    /* Sequentially consistent, as are the store of `written` and the load of `asleep`: either the
+     * writer sees that the reader sleeps, or the reader sees what was written. */
     atomic_store(&ring->shared->asleep, 1);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* --- Writing ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
 bool
 exo_ring_put(exo_ring *ring, const void *data, size_t size)
 {
-    uint64_t length = size, used = ring->at - atomic_load_explicit(&ring->shared->read, memory_order_acquire);
+    uint64_t length = size,
+             used = ring->at - atomic_load_explicit(&ring->shared->read, memory_order_acquire);
     ring->broken = ring->broken || used > EXO_RING_BYTES;
-    if (ring->broken || size == 0 || size > EXO_RING_MESSAGE || EXO_RING_BYTES - used < room_for(size))
+    if (ring->broken || size == 0 || size > EXO_RING_MESSAGE ||
+        EXO_RING_BYTES - used < room_for(size))
         return false;
     copy_in(ring, ring->at, &length, LENGTH);
     copy_in(ring, ring->at + LENGTH, data, size);
@@ -210,5 +220,6 @@ bool
 exo_ring_wakes(exo_ring *ring)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    return atomic_load(&ring->shared->asleep) != 0 && atomic_exchange(&ring->shared->asleep, 0) != 0;
+    return atomic_load(&ring->shared->asleep) != 0 &&
+           atomic_exchange(&ring->shared->asleep, 0) != 0;
 }

@@ -1,10 +1,11 @@
-/* Sending: what is said to a peer gathers in its writer, and goes out as one message, through its ring or its socket. Everything
- * `_locked` wants net->lock.
+/* Sending: envelopes for a peer gather in its writer and leave as one message, through its ring or
+ * its socket. Callers of `_locked` functions hold net->lock.
  *
- * The writer, its frames and the counts of what was sent are the peer's, guarded by net->lock; peers with something to send are in the
- * net's list of dirty ones. What the peer has no window for gathers on and waits in a list of parcels, so that ZeroMQ holds no more than a
- * window for it; only what nets say to each other goes before. A payload that is sent belongs to its frame, which one of ZeroMQ's threads releases. Read next: peer_ring.c,
- * then receive.c (the other end). */
+ * The writer, its frames and the counts of sent data are the peer's, guarded by net->lock. Peers
+ * with something to send are in the net's list of dirty peers. Data for which the peer has no
+ * window waits in a list of parcels, so that ZeroMQ holds at most one window of data for it; only
+ * envelopes between nets pass the parcels. The payload of a sent frame belongs to the frame, and
+ * one of ZeroMQ's threads releases it. Read next: peer_ring.c, then receive.c (the other end). */
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -16,29 +17,33 @@
 #include "net/net_impl.h"
 
 enum {
-    FLUSH_BYTES = 32768, /* that gather before they are sent at once */
+    FLUSH_BYTES = 32768, /* gathered bytes that are sent at once */
     FLUSH_ENVELOPES = 1000,
-    QUIET_US = 20 /* after so long a silence nothing is gathered */
+    QUIET_US = 20 /* after a longer silence, an envelope is sent at once */
 };
 
-/* A large payload, which goes out in pieces that point into it. */
+/* A large payload. It is sent in pieces that point into it. */
 struct large {
-    atomic_size_t references; /* the parcel's until its last piece is sent, and each piece's */
+    /* one of the parcel's until its last piece is sent, and one of each piece */
+    atomic_size_t references;
     exo_payload payload;
 };
 
-/* A message that waits because the peer has not read what was sent before; before it, its large payload. */
+/* A message that waits because the peer has not read earlier data. Its large payload is sent before
+ * it. */
 struct exo_parcel {
     exo_wire_writer writer;
     zmq_msg_t *frames;
     size_t num_frames;
     struct large *large; /* NULL: there is none, or all of it was sent */
-    size_t at;           /* of it, bytes that were sent */
-    uint64_t replies;    /* bytes of replies' payloads in it; of a large one all, until its last piece is sent */
+    size_t at;           /* bytes of it that were sent */
+    /* Bytes of replies' payloads in the parcel. A large payload counts in full until the parcel is
+     * sent. */
+    uint64_t replies;
     exo_parcel *next;
 };
 
-/* That were sent or wait here, and were not read. */
+/* Bytes that were sent or wait here, and were not read. */
 static uint64_t
 unread(const exo_peer *peer)
 {
@@ -51,14 +56,15 @@ has_window(const exo_peer *peer)
     return peer->sent_bytes - peer->read_bytes < EXO_LIMIT_WINDOW;
 }
 
-/* What is sent now would be read behind something that waits. */
+/* Whether earlier data waits, or there is no window, so that new data must wait, too. */
 static bool
 must_wait(const exo_peer *peer)
 {
     return peer->first_parcel || !has_window(peer);
 }
 
-/* Bytes and envelopes are bounded, each: a small one takes more memory than its bytes. */
+/* Bytes and envelopes each have a bound, because a small envelope takes more memory than its
+ * bytes. */
 static bool
 has_more_than(const exo_peer *peer, uint64_t bytes, uint64_t envelopes)
 {
@@ -71,13 +77,15 @@ is_full(const exo_net *net, const exo_peer *peer)
     return peer->choked || has_more_than(peer, net->opts.unread_limit, EXO_LIMIT_WAITING);
 }
 
-/* Whether the payload of one more reply would be too much beside those that wait. One alone may be larger than the limit: what a window takes does
- * not count. Nor does a payload that is no longer than the text of a refusal. */
+/* Whether the payload of one more reply would exceed the limit together with those that wait. The
+ * limit applies only once more than a window of replies waits, so a single reply may be larger. A
+ * payload that is no longer than the text of a refusal is always allowed. */
 static bool
 has_too_many_replies(const exo_net *net, const exo_peer *peer, size_t size)
 {
     uint64_t waiting = peer->parcel_replies + (must_wait(peer) ? peer->gathered_replies : 0);
-    return size > EXO_ERR_TEXT && waiting > EXO_LIMIT_WINDOW && waiting + size > net->opts.unread_limit;
+    return size > EXO_ERR_TEXT && waiting > EXO_LIMIT_WINDOW &&
+           waiting + size > net->opts.unread_limit;
 }
 
 void
@@ -89,10 +97,11 @@ exo_peer_judge_window_locked(exo_net *net, exo_peer *peer)
 bool
 exo_peer_is_stuck_locked(exo_net *net, exo_peer *peer, exo_time now)
 {
-    return peer->process_fd < 0 && is_full(net, peer) && now - peer->read_at > net->opts.peer_timeout;
+    return peer->process_fd < 0 && is_full(net, peer) &&
+           now - peer->read_at > net->opts.peer_timeout;
 }
 
-/* Puts a message into the peer's ring. */
+/* Puts a message into the peer's ring. False: there is no ring, or no room in it. */
 static bool
 put_locked(exo_peer *peer, const exo_wire_writer *message)
 {
@@ -103,27 +112,29 @@ put_locked(exo_peer *peer, const exo_wire_writer *message)
     return true;
 }
 
-/* Sends a message through the peer's socket. */
+/* Sends a message through the peer's socket. False: it cannot be sent. */
 static bool
 post_locked(exo_peer *peer, const exo_wire_writer *message, zmq_msg_t *frames, size_t *num_frames)
 {
     void *zmq = peer->socket->zmq;
     size_t count = *num_frames;
-    bool sent = !peer->route_size || exo_socket_send_bytes(zmq, peer->route, peer->route_size, ZMQ_SNDMORE);
-    sent = sent && exo_socket_send_bytes(zmq, message->data, message->size, count ? ZMQ_SNDMORE : 0);
+    bool sent =
+        !peer->route_size || exo_socket_send_bytes(zmq, peer->route, peer->route_size, ZMQ_SNDMORE);
+    sent =
+        sent && exo_socket_send_bytes(zmq, message->data, message->size, count ? ZMQ_SNDMORE : 0);
     for (size_t i = 0; sent && i < count; i++)
         sent = exo_socket_send_frame(zmq, &frames[i], i + 1 < count ? ZMQ_SNDMORE : 0);
     *num_frames = sent ? 0 : count;
     return sent;
 }
 
-/* Sends a message, which is empty then. The numbers of messages keep the order of those that go different ways. False: the peer is
- * lost, and the frames are there still. */
+/* Sends a message and empties it. Messages that take different ways are ordered by their numbers.
+ * False: the peer is lost, and the frames remain. */
 static bool
-transmit_locked(exo_net *net, exo_peer *peer, exo_wire_writer *message, zmq_msg_t *frames, size_t *num_frames,
-                bool by_socket)
+transmit_locked(exo_net *net, exo_peer *peer, exo_wire_writer *message, zmq_msg_t *frames,
+                size_t *num_frames, bool by_socket)
 {
-    exo_socket *shared = peer->route_size ? peer->socket : NULL; /* there without the peer, too */
+    exo_socket *shared = peer->route_size ? peer->socket : NULL; /* this socket outlives the peer */
     peer->spoke = exo_now(exo_clock_real());
     if (peer->sent_bytes == peer->read_bytes)
         peer->read_at = peer->spoke;
@@ -134,16 +145,17 @@ transmit_locked(exo_net *net, exo_peer *peer, exo_wire_writer *message, zmq_msg_
     bool put = !by_socket && *num_frames == 0 && put_locked(peer, message);
     bool sent = put || post_locked(peer, message, frames, num_frames);
     exo_wire_clear(message);
-    if (!sent) /* a ROUTER knows at once that the other end is gone */
+    if (!sent) /* a ROUTER knows at once that the other end has gone */
         exo_peer_lose_locked(net, peer, "the connection is closed");
     if (!put && (sent || shared))
         exo_socket_look_locked(net, shared ? shared : peer->socket);
     return sent;
 }
 
-/* --- What waits --------------------------------------------------------------------------------------------------------------- */
+/* --- Parcels ---------------------------------------------------------------------------------- */
 
-/* Drops one reference; where it may be the last, without lock: what a payload's owner does to release it is not ours. */
+/* Drops one reference. Where it may be the last, the caller does not hold the lock: the release
+ * function of a payload belongs to other code. */
 static void
 release_piece(void *data, void *hint)
 {
@@ -195,16 +207,18 @@ exo_peer_drop_parcels(exo_peer *peer)
     peer->parcel_bytes = peer->parcel_envelopes = peer->parcel_replies = 0;
 }
 
-/* Sends the next piece of a parcel's payload. False: the peer is lost. */
+/* Sends the next piece of a parcel's large payload. False: the peer is lost. */
 static bool
 send_piece_locked(exo_net *net, exo_peer *peer, exo_parcel *parcel)
 {
     struct large *large = parcel->large;
     exo_wire_writer message = {0};
     zmq_msg_t frame;
-    size_t left = large->payload.size - parcel->at, size = left < EXO_LIMIT_PIECE ? left : EXO_LIMIT_PIECE, one = 1;
+    size_t left = large->payload.size - parcel->at,
+           size = left < EXO_LIMIT_PIECE ? left : EXO_LIMIT_PIECE, one = 1;
     uint8_t *from = (uint8_t *)large->payload.data + parcel->at;
-    exo_envelope piece = {.kind = EXO_WIRE_PIECE, .size = large->payload.size, .payload = {.place = EXO_WIRE_FRAMED}};
+    exo_envelope piece = {
+        .kind = EXO_WIRE_PIECE, .size = large->payload.size, .payload = {.place = EXO_WIRE_FRAMED}};
     if (exo_wire_add(&message, &piece, NULL) != EXO_OK ||
         zmq_msg_init_data(&frame, from, size, release_piece, large) != 0) {
         exo_wire_release(&message);
@@ -214,7 +228,7 @@ send_piece_locked(exo_net *net, exo_peer *peer, exo_parcel *parcel)
     if (size < left)
         atomic_fetch_add(&large->references, 1);
     else
-        parcel->large = NULL; /* the last piece has the parcel's own reference */
+        parcel->large = NULL; /* the last piece takes over the parcel's reference */
     parcel->at += size;
     peer->parcel_bytes -= size;
     bool sent = transmit_locked(net, peer, &message, &frame, &one, true);
@@ -222,16 +236,17 @@ send_piece_locked(exo_net *net, exo_peer *peer, exo_parcel *parcel)
     if (sent)
         return true;
     atomic_fetch_add(&large->references, 1);
-    zmq_msg_close(&frame); /* and releases nothing */
+    zmq_msg_close(&frame); /* drops its reference, which is not the last */
     if (parcel->large)
         atomic_fetch_sub(&large->references, 1); /* not the last: the parcel has one */
     parcel->large = large;
     return false;
 }
 
-/* --- What goes out -------------------------------------------------------------------------------------------------------------- */
+/* --- Sending ---------------------------------------------------------------------------------- */
 
-/* False: the peer is lost, as it has too much that it does not read. Bytes need no such end: calls and replies are refused before. */
+/* False: the peer has too many unread envelopes, and is lost. Bytes need no such check: calls and
+ * replies are refused before. */
 static bool
 check_unread_locked(exo_net *net, exo_peer *peer)
 {
@@ -241,14 +256,15 @@ check_unread_locked(exo_net *net, exo_peer *peer)
     return false;
 }
 
-/* Whether what has gathered is a message of a good size. */
+/* Whether the gathered envelopes are enough for a message. */
 static bool
 is_message(const exo_peer *peer)
 {
-    return peer->writer.size > FLUSH_BYTES || peer->num_frames > 0 || peer->writer.count > FLUSH_ENVELOPES;
+    return peer->writer.size > FLUSH_BYTES || peer->num_frames > 0 ||
+           peer->writer.count > FLUSH_ENVELOPES;
 }
 
-/* What has gathered waits as a parcel, in as much memory as it needs. */
+/* Makes a parcel of the gathered envelopes, in as much memory as they need. */
 static void
 set_aside_locked(exo_net *net, exo_peer *peer)
 {
@@ -273,7 +289,8 @@ set_aside_locked(exo_net *net, exo_peer *peer)
     append_locked(net, peer, parcel);
 }
 
-/* Sends what has gathered as one message. What must wait gathers on, until it is one that is worth its memory. */
+/* Sends the gathered envelopes as one message. If they must wait, they gather on until there are
+ * enough for a parcel. */
 static void
 flush_peer_locked(exo_net *net, exo_peer *peer)
 {
@@ -313,7 +330,7 @@ exo_peer_pump_locked(exo_net *net, exo_peer *peer)
         exo_free(p->frames);
         exo_free(p);
     }
-    flush_peer_locked(net, peer); /* what has gathered behind them */
+    flush_peer_locked(net, peer); /* what has gathered behind the parcels */
     exo_peer_judge_window_locked(net, peer);
 }
 
@@ -332,11 +349,12 @@ exo_net_flush(exo_net *net)
     pthread_mutex_unlock(&net->lock);
 }
 
-/* A payload that goes in pieces, and the envelope that it belongs to. */
+/* Sends a payload in pieces, and then its envelope. */
 static exo_status
-send_large_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err *err)
+send_large_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload,
+                  exo_err *err)
 {
-    flush_peer_locked(net, peer); /* what was said before */
+    flush_peer_locked(net, peer); /* what was sent before goes first */
     if (peer->writer.count > 0)
         set_aside_locked(net, peer);
     if (atomic_load(&peer->state) != EXO_PEER_OPEN || !check_unread_locked(net, peer))
@@ -354,7 +372,8 @@ send_large_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payl
             exo_wire_release(&parcel->writer);
         exo_free(parcel);
         exo_free(large);
-        return st == EXO_NOMEM ? exo_fail(err, st, "no memory to send %zu bytes", payload->size) : st;
+        return st == EXO_NOMEM ? exo_fail(err, st, "no memory to send %zu bytes", payload->size)
+                               : st;
     }
     if (payload->release) {
         large->payload = *payload;
@@ -368,7 +387,7 @@ send_large_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payl
     return EXO_OK;
 }
 
-/* On one of ZeroMQ's threads, when the frame is out. */
+/* Runs on one of ZeroMQ's threads, when the frame was sent. */
 static void
 release_sent(void *data, void *hint)
 {
@@ -378,7 +397,7 @@ release_sent(void *data, void *hint)
     exo_free(payload);
 }
 
-/* Moves a large payload into a frame, without copying where it can be freed later. */
+/* Moves a large payload into a frame. It is copied only if it has no release function. */
 static exo_status
 add_frame_locked(exo_peer *peer, exo_payload *payload, exo_err *err)
 {
@@ -393,7 +412,8 @@ add_frame_locked(exo_peer *peer, exo_payload *payload, exo_err *err)
     zmq_msg_t *frame = &peer->frames[peer->num_frames];
     if (payload->release) {
         exo_payload *own = exo_calloc(1, sizeof *own);
-        if (!own || zmq_msg_init_data(frame, payload->data, payload->size, release_sent, own) != 0) {
+        if (!own ||
+            zmq_msg_init_data(frame, payload->data, payload->size, release_sent, own) != 0) {
             exo_free(own);
             return exo_fail(err, EXO_NOMEM, "no memory for a frame");
         }
@@ -414,16 +434,17 @@ add_locked(exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err
     bool framed = false;
     if (payload && payload->size > 0) {
         framed = payload->size > EXO_WIRE_INLINE;
-        envelope->payload =
-            framed ? (exo_wire_payload){.place = EXO_WIRE_FRAMED}
-                   : (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = payload->data, .size = payload->size};
+        envelope->payload = framed ? (exo_wire_payload){.place = EXO_WIRE_FRAMED}
+                                   : (exo_wire_payload){.place = EXO_WIRE_BYTES,
+                                                        .data = payload->data,
+                                                        .size = payload->size};
     }
     exo_wire_writer before = peer->writer;
     size_t size = payload ? payload->size : 0;
     exo_status st = exo_wire_add(&peer->writer, envelope, err);
     if (st == EXO_OK && framed)
         st = add_frame_locked(peer, payload, err);
-    if (st != EXO_OK) { /* the envelope whose frame is missing goes, too */
+    if (st != EXO_OK) { /* remove the envelope whose frame is missing */
         peer->writer.size = before.size;
         peer->writer.count = before.count;
     } else if (envelope->kind == EXO_WIRE_REPLY) {
@@ -432,11 +453,13 @@ add_locked(exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err
     return st;
 }
 
-/* Sends at once on a quiet connection, else leaves it to gather: the driver, or whoever waits next, sends it. */
+/* Sends at once on a quiet connection; otherwise lets the envelopes gather, and the driver or the
+ * next waiting thread sends them. */
 static void
 send_soon_locked(exo_net *net, exo_peer *peer)
 {
-    if (is_message(peer) || (!peer->dirty && exo_now(exo_clock_real()) - peer->spoke > QUIET_US * EXO_US)) {
+    if (is_message(peer) ||
+        (!peer->dirty && exo_now(exo_clock_real()) - peer->spoke > QUIET_US * EXO_US)) {
         flush_peer_locked(net, peer);
     } else if (!peer->dirty) {
         peer->dirty = true;
@@ -445,7 +468,8 @@ send_soon_locked(exo_net *net, exo_peer *peer)
     }
 }
 
-/* It hears of it by a reply without the payload. Until it has read something nothing is done for it. */
+/* Refuses a reply that is too large: its caller gets one without the payload. Until the peer has
+ * read something, it counts as full. */
 static exo_status
 refuse_reply_locked(exo_net *net, exo_peer *peer, size_t size, exo_err *err)
 {
@@ -459,7 +483,8 @@ refuse_reply_locked(exo_net *net, exo_peer *peer, size_t size, exo_err *err)
 }
 
 exo_status
-exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err *err)
+exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload,
+             exo_err *err)
 {
     exo_status st;
     pthread_mutex_lock(&net->lock);
@@ -471,9 +496,11 @@ exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *
                       " calls and replies wait to be sent",
                       peer->name, unread(peer), peer->parcel_envelopes);
     else if (payload && payload->size > EXO_LIMIT_PAYLOAD)
-        st = exo_fail(err, EXO_INVAL, "a payload of %zu bytes is longer than %d: put it into an object", payload->size,
-                      EXO_LIMIT_PAYLOAD);
-    else if (envelope->kind == EXO_WIRE_REPLY && payload && has_too_many_replies(net, peer, payload->size))
+        st = exo_fail(err, EXO_INVAL,
+                      "a payload of %zu bytes is longer than %d: put it into an object",
+                      payload->size, EXO_LIMIT_PAYLOAD);
+    else if (envelope->kind == EXO_WIRE_REPLY && payload &&
+             has_too_many_replies(net, peer, payload->size))
         st = refuse_reply_locked(net, peer, payload->size, err);
     else if (payload && payload->size > EXO_LIMIT_PIECE)
         st = send_large_locked(net, peer, envelope, payload, err);
@@ -487,7 +514,7 @@ exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *
     return st;
 }
 
-/* Says it before all that waits, of which it is independent. */
+/* Sends an envelope before all that waits; it must not depend on that. */
 static void
 say_now_locked(exo_net *net, exo_peer *peer, const exo_envelope *envelope)
 {
@@ -514,12 +541,14 @@ exo_peer_say_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope)
 void
 exo_peer_say_beat_locked(exo_net *net, exo_peer *peer)
 {
-    exo_envelope beat = {.kind = EXO_WIRE_BEAT, .read = peer->received_bytes, .watches = exo_peer_is_watched(peer)};
+    exo_envelope beat = {
+        .kind = EXO_WIRE_BEAT, .read = peer->received_bytes, .watches = exo_peer_is_watched(peer)};
     flush_peer_locked(net, peer);
     if (atomic_load(&peer->state) == EXO_PEER_LOST_)
         return;
     peer->told_bytes = peer->received_bytes;
     peer->told_watch = beat.watches;
-    /* By the socket, which knows, at this end or at the other, when the connection is gone: a ring does not. */
+    /* By the socket, which tells this end or the other when the connection is gone. A ring does
+     * not. */
     say_now_locked(net, peer, &beat);
 }

@@ -1,8 +1,9 @@
-/* ZeroMQ's sockets: made and entered into the loop, and used without ever waiting. Everything `_locked` wants net->lock, and so does the
- * use of any socket.
+/* ZeroMQ's sockets: made, added to the event loop, and used without waiting. Callers of `_locked`
+ * functions, and of all that use a socket, hold net->lock.
  *
- * The net owns them: a ROUTER for each endpoint that it listens on, with a table of peers by route; a DEALER for each peer that it has
- * connected to, which goes with that peer. Read next: handshake.c, send.c and receive.c, which use them. */
+ * The net owns the sockets: a ROUTER for each endpoint on which it listens, with a table of peers
+ * by route; a DEALER for each peer that it connected to, which ends with that peer. Read next:
+ * handshake.c, send.c and receive.c, which use them. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -13,7 +14,7 @@
 #include "net/net_impl.h"
 
 enum {
-    UNREAD_MESSAGES = 1000, /* that ZeroMQ keeps for us; more wait at the sender */
+    UNREAD_MESSAGES = 1000, /* messages that ZeroMQ keeps for the net; more wait at the sender */
     HANDSHAKE_MS = 5000,
     LINGER_MS = 100
 };
@@ -37,8 +38,8 @@ exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err
     s->source = (exo_source){.kind = EXO_SOURCE_SOCKET, .owner = s};
     s->door_source = (exo_source){.kind = EXO_SOURCE_DOOR, .owner = s};
     s->door = -1;
-    set_int(s->zmq, ZMQ_LINGER, LINGER_MS); /* for a goodbye */
-    set_int(s->zmq, ZMQ_SNDHWM, 0);         /* unread_limit is the bound */
+    set_int(s->zmq, ZMQ_LINGER, LINGER_MS); /* time for a goodbye to leave */
+    set_int(s->zmq, ZMQ_SNDHWM, 0);         /* unread_limit bounds it instead */
     set_int(s->zmq, ZMQ_RCVHWM, UNREAD_MESSAGES);
     set_int(s->zmq, ZMQ_BACKLOG, 1024);
     set_int(s->zmq, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
@@ -48,7 +49,8 @@ exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err
     if (zmq_getsockopt(s->zmq, ZMQ_FD, &fd, &size) != 0)
         fd = -1;
     if (!exo_net_watch_locked(net, fd, &s->source)) {
-        exo_status st = exo_fail(err, EXO_FAILED, "the socket cannot be watched: %s", strerror(errno));
+        exo_status st =
+            exo_fail(err, EXO_FAILED, "the socket cannot be watched: %s", strerror(errno));
         zmq_close(s->zmq);
         exo_free(s);
         return st;
@@ -87,7 +89,8 @@ exo_net_remove_socket_locked(exo_net *net, exo_socket *socket)
     exo_free(socket);
 }
 
-/* Sending on a socket may swallow the sign that something has come in: ZeroMQ's descriptor tells of changes, not of states. */
+/* Sending on a socket may consume the event of a received message: ZeroMQ's descriptor is
+ * edge-triggered. */
 void
 exo_socket_look_locked(exo_net *net, exo_socket *socket)
 {
@@ -103,7 +106,8 @@ exo_socket_look_locked(exo_net *net, exo_socket *socket)
     }
 }
 
-/* A signal may interrupt ZeroMQ before it has begun. */
+/* In the three functions below, a signal may interrupt ZeroMQ before it has begun: then they try
+ * again. */
 bool
 exo_socket_send_bytes(void *zmq, const void *data, size_t size, int flags)
 {

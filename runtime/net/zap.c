@@ -1,8 +1,10 @@
-/* The ZAP handler: one thread that answers "may this peer in?" for all sockets of a context, and logs who may not.
+/* The ZAP handler: one thread that decides for all sockets of a context which peers to accept, and
+ * logs those that it refuses. auth.h has the contracts.
  *
- * The thread owns the handler's socket and the receiving ends of the monitors. Other threads hand it a monitor under the
- * lock and wake it through an eventfd. Requests come from libzmq itself, in this process; they are checked all the same,
- * because any code in the process can send one, and because what they carry comes from the peer. Read next: allow_list.c. */
+ * The thread owns the handler's socket and the receiving ends of the monitors. Other threads hand
+ * it a monitor under the lock and wake it through an eventfd. Requests come from libzmq in this
+ * process. They are checked all the same: any code in the process can send one, and their contents
+ * come from the peer. Read next: allow_list.c. */
 #include "net/auth.h"
 
 #include <arpa/inet.h>
@@ -28,21 +30,21 @@
 
 enum {
     MAX_WATCHES = 64,
-    MAX_PEERS = 512,       /* accepted connections that a watch remembers, the last ones */
+    MAX_PEERS = 512,       /* accepted connections that a watch remembers: the latest ones */
     DOMAIN_SIZE = 64,      /* with its 0 */
-    PEER_TEXT = 64,        /* an address as it is logged */
-    FRAME_LIMIT = 255,     /* bytes of a request's frame: RFC 27 has none that is longer */
-    AT_ONCE = 64,          /* messages of one socket before the next has its turn */
+    PEER_TEXT = 64,        /* bytes of an address in the log */
+    FRAME_LIMIT = 255,     /* bytes of a request's frame: RFC 27 has no longer one */
+    AT_ONCE = 64,          /* messages of one socket before the next socket's turn */
     METADATA = 64,         /* bytes of an answer's properties */
     TICK_MS = 1000,        /* the longest sleep */
-    STOP_MS = 1000,        /* how long close waits for the monitors of sockets that are being closed */
-    LOG_BURST = 10,        /* lines at once ... */
-    LOG_EVERY_SECONDS = 10 /* ... and one in this time */
+    STOP_MS = 1000,        /* how long close waits for monitors of sockets that are being closed */
+    LOG_BURST = 10,        /* lines in a burst */
+    LOG_EVERY_SECONDS = 10 /* afterwards, one line in this time */
 };
 
 #define ENDPOINT "inproc://zeromq.zap.01"
 
-/* How many lines may be written. A quota that nobody has drawn from is full. */
+/* Limits the rate of log lines. An unused quota allows a whole burst. */
 typedef struct quota {
     exo_time filled;
     uint64_t used, left_out;
@@ -50,17 +52,18 @@ typedef struct quota {
 
 /* One monitored socket. */
 typedef struct watch {
-    void *monitor; /* owner: the handler's thread, once it is in the table */
+    void *monitor; /* owner: the handler's thread, once the watch is in the table */
     struct {
-        int fd;           /* -1: free; only a number to compare, never used as a descriptor after the accept */
-        uint64_t decided; /* of the socket, when it came */
+        /* -1: free. Only compared; after the accept it is never used as a descriptor. */
+        int fd;
+        uint64_t decided; /* the watch's `decided` when the connection was accepted */
         char address[PEER_TEXT];
     } peers[MAX_PEERS];
     size_t next_peer;
-    int listener;      /* the socket's; -1: it does not listen yet */
-    uint64_t accepted; /* connections by it, so far */
-    uint64_t decided;  /* handshakes that succeeded, or that the handler refused, so far */
-    char pending[96];  /* a failure whose connection is not known yet; "" if none */
+    int listener;      /* the socket's listening descriptor; -1: it does not listen yet */
+    uint64_t accepted; /* connections of the listener so far, as exo_intake_origin counts them */
+    uint64_t decided;  /* handshakes so far that succeeded or that the handler refused */
+    char pending[96];  /* a failure whose connection is not known yet; "": none */
 } watch;
 
 typedef struct null_domain {
@@ -69,7 +72,7 @@ typedef struct null_domain {
 } null_domain;
 
 struct exo_zap {
-    /* Never change after open. */
+    /* Constant after open. */
     void *context;
     exo_allow_list *allow;
     const exo_clock *clock;
@@ -84,20 +87,21 @@ struct exo_zap {
     _Atomic uint64_t accepted, refused;
 
     pthread_mutex_t lock;
-    watch *watches[MAX_WATCHES]; /* guarded by lock; the thread alone takes one out */
-    bool ended;                  /* guarded by lock: the thread looks at nothing more */
+    watch *watches[MAX_WATCHES]; /* guarded by lock; only the thread removes one */
+    bool ended;                  /* guarded by lock: the thread reads no monitor any more */
 
     /* Owner: the thread. */
     void *socket;
     quota refusals, failures;
 };
 
-/* --- Log -------------------------------------------------------------------------------------------------------------- */
+/* --- Log -------------------------------------------------------------------------------------- */
 
 static bool
 may_log(quota *q, exo_time now, uint64_t *left_out)
 {
-    uint64_t refilled = now > q->filled ? (uint64_t)((now - q->filled) / (LOG_EVERY_SECONDS * EXO_SECOND)) : 0;
+    uint64_t refilled =
+        now > q->filled ? (uint64_t)((now - q->filled) / (LOG_EVERY_SECONDS * EXO_SECOND)) : 0;
     if (refilled > 0) {
         q->used = refilled < q->used ? q->used - refilled : 0;
         q->filled += (exo_time)refilled * LOG_EVERY_SECONDS * EXO_SECOND;
@@ -112,9 +116,11 @@ may_log(quota *q, exo_time now, uint64_t *left_out)
     return true;
 }
 
-/* Of `key`, a public one, the log has the start; "-": there is none. `name`: of one that has expired. */
+/* Logs and records a refusal. The log has the beginning of `key`, a public key; "-": there is none.
+ * `name`: of a key that has expired. */
 static void
-log_refusal(exo_zap *zap, quota *q, const char *peer, const char *key, const char *name, const char *reason)
+log_refusal(exo_zap *zap, quota *q, const char *peer, const char *key, const char *name,
+            const char *reason)
 {
     uint64_t left_out = 0;
     zap->refused++;
@@ -125,8 +131,8 @@ log_refusal(exo_zap *zap, quota *q, const char *peer, const char *key, const cha
                                                   .status = EXO_DENIED,
                                                   .reason = reason});
     if (may_log(q, exo_now(zap->clock), &left_out))
-        EXO_LOG(WARN, NET, "event=refused peer=%s key=%.8s reason=\"%s\" left_out=%" PRIu64, peer, key, reason,
-                left_out);
+        EXO_LOG(WARN, NET, "event=refused peer=%s key=%.8s reason=\"%s\" left_out=%" PRIu64, peer,
+                key, reason, left_out);
 }
 
 static void
@@ -136,14 +142,14 @@ log_left_out(const quota *q)
         EXO_LOG(WARN, NET, "event=refused left_out=%" PRIu64, q->left_out);
 }
 
-/* --- Requests --------------------------------------------------------------------------------------------------------- */
+/* --- Requests --------------------------------------------------------------------------------- */
 
 typedef struct frame {
-    size_t size;                   /* as it came; of one that is too long, nothing is kept */
-    uint8_t data[FRAME_LIMIT + 1]; /* and a 0 */
+    size_t size; /* as received; the data of a frame that is too long is not kept */
+    uint8_t data[FRAME_LIMIT + 1]; /* ended with a 0 */
 } frame;
 
-/* A request as a ROUTER socket gets it. */
+/* The frames of a request, as a ROUTER socket receives them. */
 enum {
     SENDER,
     DELIMITER,
@@ -159,11 +165,11 @@ enum {
 
 typedef struct request {
     frame frames[MAX_FRAMES];
-    size_t count; /* frames that came, also those beyond the array */
-    bool whole;   /* none was too long */
+    size_t count; /* received frames, also those beyond the array */
+    bool whole;   /* no frame was too long */
 } request;
 
-/* 1: a request; 0: there is none now; -1: the context ends. */
+/* Receives a request. 1: there was one; 0: there is none now; -1: the context ends. */
 static int
 receive(void *socket, request *r)
 {
@@ -203,7 +209,8 @@ frame_is(const frame *f, const char *text)
     return f->size == strlen(text) && memcmp(f->data, text, f->size) == 0;
 }
 
-/* A property that ZeroMQ hangs on each frame of the connection (RFC 23, "metadata"); its length. */
+/* Writes a property that ZeroMQ attaches to each frame of the connection (RFC 23, "metadata").
+ * Gives its length. */
 static size_t
 write_property(uint8_t out[METADATA], const char *name, const char *value)
 {
@@ -219,9 +226,11 @@ write_property(uint8_t out[METADATA], const char *name, const char *value)
     return at + size;
 }
 
-/* Best effort: who asked and is gone needs no answer. Never waits. `key`: "" unless it was accepted by it. */
+/* Sends an answer, without waiting; an asker that has gone needs none. `key`: the key that was
+ * accepted, or "". */
 static void
-reply(void *socket, const request *r, const char *code, const char *text, const char *user, const char *key)
+reply(void *socket, const request *r, const char *code, const char *text, const char *user,
+      const char *key)
 {
     uint8_t metadata[METADATA];
     const struct {
@@ -239,13 +248,15 @@ reply(void *socket, const request *r, const char *code, const char *text, const 
         NUM_PARTS = sizeof parts / sizeof *parts
     };
     for (size_t i = 0; i < NUM_PARTS; i++)
-        if (zmq_send(socket, parts[i].data, parts[i].size, ZMQ_DONTWAIT | (i + 1 < NUM_PARTS ? ZMQ_SNDMORE : 0)) < 0)
+        if (zmq_send(socket, parts[i].data, parts[i].size,
+                     ZMQ_DONTWAIT | (i + 1 < NUM_PARTS ? ZMQ_SNDMORE : 0)) < 0)
             return;
 }
 
-/* --- Decisions -------------------------------------------------------------------------------------------------------- */
+/* --- Decisions -------------------------------------------------------------------------------- */
 
-/* libzmq gives an ipc peer's address as "localhost:UID:GID:PID", from SO_PEERCRED; a TCP peer's is a number. */
+/* libzmq gives an ipc peer's address as "localhost:UID:GID:PID", from SO_PEERCRED, and a TCP peer's
+ * as a number. */
 #define LOCAL "localhost:"
 
 static bool
@@ -280,7 +291,7 @@ is_loopback(const char *address)
     return false;
 }
 
-/* NULL if the peer may in, else the reason. */
+/* NULL: the peer is accepted; otherwise the reason for the refusal. */
 static const char *
 judge_null(const exo_zap *zap, const request *r)
 {
@@ -310,13 +321,15 @@ judge_curve(const exo_zap *zap, const request *r, char text[EXO_KEY_TEXT], char 
     if (r->count != CREDENTIALS + 1 || key->size != EXO_KEY_BYTES)
         return "malformed request";
     zmq_z85_encode(text, key->data, EXO_KEY_BYTES);
-    if (is_local(address) && !is_same_user(address)) /* by a socket that wants keys: that is one thing more */
+    /* an ipc socket with keys requires both: the key and this user */
+    if (is_local(address) && !is_same_user(address))
         return "not a process of this user";
     if (zap->allow)
         exo_allow_list_refresh(zap->allow);
     exo_grant grant;
     bool expired = false;
-    bool known = zap->allow && exo_allow_list_find(zap->allow, key->data, (int64_t)time(NULL), &grant, &expired);
+    bool known = zap->allow &&
+                 exo_allow_list_find(zap->allow, key->data, (int64_t)time(NULL), &grant, &expired);
     if (known || expired)
         snprintf(name, EXO_KEY_NAME, "%s", grant.name);
     if (known)
@@ -324,7 +337,8 @@ judge_curve(const exo_zap *zap, const request *r, char text[EXO_KEY_TEXT], char 
     return expired ? "key has expired" : "key is not authorized";
 }
 
-/* What stands in a log line: nothing that a terminal or a reader of the log could take for something else. */
+/* Makes a peer's text harmless for a log line: nothing that a terminal or a reader of the log could
+ * take for something else. */
 static void
 printable(char out[PEER_TEXT], const frame *f)
 {
@@ -343,9 +357,11 @@ answer(exo_zap *zap, const request *r)
 {
     char peer[PEER_TEXT] = "unknown", key[EXO_KEY_TEXT] = "-", name[EXO_KEY_NAME] = "";
     const char *reason = NULL;
-    /* What is no 1.0 request, or has no id that an answer could name, gets none: libzmq closes the connection in time. */
-    if (r->count <= REQUEST || r->frames[DELIMITER].size != 0 || !frame_is(&r->frames[VERSION], "1.0") ||
-        r->frames[SENDER].size > FRAME_LIMIT || r->frames[REQUEST].size == 0 || r->frames[REQUEST].size > FRAME_LIMIT) {
+    /* An input that is not a 1.0 request, or that has no usable id, gets no answer: libzmq closes
+     * the connection in time. */
+    if (r->count <= REQUEST || r->frames[DELIMITER].size != 0 ||
+        !frame_is(&r->frames[VERSION], "1.0") || r->frames[SENDER].size > FRAME_LIMIT ||
+        r->frames[REQUEST].size == 0 || r->frames[REQUEST].size > FRAME_LIMIT) {
         log_refusal(zap, &zap->refusals, peer, key, name, "malformed request");
         return;
     }
@@ -371,7 +387,7 @@ answer(exo_zap *zap, const request *r)
     reply(zap->socket, r, "400", reason, "", "");
 }
 
-/* --- Monitors --------------------------------------------------------------------------------------------------------- */
+/* --- Monitors --------------------------------------------------------------------------------- */
 
 static void
 describe_address(const struct sockaddr_storage *from, char out[PEER_TEXT])
@@ -422,7 +438,7 @@ protocol_error_text(uint32_t code)
     }
 }
 
-/* false: this was the last event. */
+/* Handles an event. False: it was the last one. */
 static bool
 take_event(exo_zap *zap, watch *w, uint16_t event, uint32_t value)
 {
@@ -435,7 +451,7 @@ take_event(exo_zap *zap, watch *w, uint16_t event, uint32_t value)
         remember_peer(w, (int)value);
         return true;
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
-    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: /* logged by answer() */
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: /* answer() has logged it */
         w->decided++;
         return true;
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
@@ -444,17 +460,20 @@ take_event(exo_zap *zap, watch *w, uint16_t event, uint32_t value)
         return true;
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         flush_pending(zap, w, "unknown");
-        snprintf(w->pending, sizeof w->pending, "gone during the handshake: %s", zmq_strerror((int)value));
+        snprintf(w->pending, sizeof w->pending, "gone during the handshake: %s",
+                 zmq_strerror((int)value));
         return true;
     case ZMQ_EVENT_DISCONNECTED: {
-        /* An engine that fails says so right before it disconnects. The youngest entry with this number is the one. */
+        /* A failing engine reports its failure right before it disconnects, so `pending` belongs to
+         * this connection. The newest entry with this descriptor is the connection's. */
         const char *peer = "unknown";
         for (size_t i = 0; i < MAX_PEERS; i++) {
             size_t at = (w->next_peer + MAX_PEERS - 1 - i) % MAX_PEERS;
             if (w->peers[at].fd != (int)value)
                 continue;
-            /* libzmq says nothing of a peer whose first bytes are not ZMTP 3. That no handshake at all was decided while
-             * it was there gives it away; if one was, it may have been this one's, and nothing is said. */
+            /* libzmq reports nothing of a peer whose first bytes are not ZMTP 3. Such a peer is
+             * recognized by the fact that no handshake was decided while it was connected. If one
+             * was decided, it may have been this peer's own, and nothing is logged. */
             if (!w->pending[0] && w->peers[at].decided == w->decided)
                 snprintf(w->pending, sizeof w->pending, "does not speak the protocol");
             peer = w->peers[at].address;
@@ -472,7 +491,7 @@ take_event(exo_zap *zap, watch *w, uint16_t event, uint32_t value)
     }
 }
 
-/* Handles what has come; false: the monitor is over. */
+/* Handles the events that have come. False: the monitor has ended. */
 static bool
 read_events(exo_zap *zap, watch *w)
 {
@@ -517,9 +536,9 @@ end_watch(exo_zap *zap, watch *w)
     free_watch(w);
 }
 
-/* --- Thread ----------------------------------------------------------------------------------------------------------- */
+/* --- Thread ----------------------------------------------------------------------------------- */
 
-/* One round; false: the context ends. *num_watches: how many there were. */
+/* One round of the thread. False: the context ends. *num_watches: how many watches there were. */
 static bool
 serve(exo_zap *zap, request *r, long timeout_ms, size_t *num_watches)
 {
@@ -541,7 +560,7 @@ serve(exo_zap *zap, request *r, long timeout_ms, size_t *num_watches)
         return zmq_errno() == EINTR;
     if (items[1].revents) {
         uint64_t count;
-        if (read(zap->wake, &count, sizeof count) < 0) /* another round will */
+        if (read(zap->wake, &count, sizeof count) < 0) /* another round will read it */
             count = 0;
     }
     if (items[0].revents) {
@@ -575,7 +594,8 @@ run(void *argument)
     while (going && !zap->stop)
         going = serve(zap, &r, TICK_MS, &num_watches);
 
-    /* A socket that is being closed still wants to tell its monitor so, and would wait for one that is gone. */
+    /* A socket that is being closed still reports that to its monitor, and would wait for one that
+     * is gone. */
     exo_time end = exo_deadline(exo_clock_real(), STOP_MS * EXO_MS);
     do
         going = going && serve(zap, &r, 20, &num_watches);
@@ -604,10 +624,10 @@ wake(exo_zap *zap)
     ssize_t n;
     do
         n = write(zap->wake, &one, sizeof one);
-    while (n < 0 && errno == EINTR); /* a full counter wakes as well */
+    while (n < 0 && errno == EINTR); /* a full counter wakes the thread, too */
 }
 
-/* --- Public ----------------------------------------------------------------------------------------------------------- */
+/* --- Public ----------------------------------------------------------------------------------- */
 
 static exo_status
 copy_domains(exo_zap *zap, const exo_zap_opts *opts, exo_err *err)
@@ -620,7 +640,8 @@ copy_domains(exo_zap *zap, const exo_zap_opts *opts, exo_err *err)
     for (size_t i = 0; i < opts->num_null_domains; i++) {
         const exo_null_domain *d = &opts->null_domains[i];
         if (!d->name[0] || strlen(d->name) >= DOMAIN_SIZE)
-            return exo_fail(err, EXO_INVAL, "a domain's name has 1 to %d characters", DOMAIN_SIZE - 1);
+            return exo_fail(err, EXO_INVAL, "a domain's name has 1 to %d characters",
+                            DOMAIN_SIZE - 1);
         snprintf(zap->domains[i].name, DOMAIN_SIZE, "%s", d->name);
         zap->domains[i].rule = d->rule;
     }
@@ -638,11 +659,12 @@ bind_socket(exo_zap *zap, exo_err *err)
         return EXO_OK;
     int number = zmq_errno();
     if (number == EADDRINUSE)
-        return exo_fail(err, EXO_EXISTS, "this ZeroMQ context has an authentication handler already");
+        return exo_fail(err, EXO_EXISTS,
+                        "this ZeroMQ context has an authentication handler already");
     return exo_fail(err, EXO_FAILED, "cannot bind " ENDPOINT ": %s", zmq_strerror(number));
 }
 
-/* Signals are the business of the program's own threads. */
+/* Starts the thread with all signals blocked: the program's own threads handle signals. */
 static int
 start_thread(exo_zap *zap)
 {
@@ -694,7 +716,8 @@ exo_zap_watch(exo_zap *zap, void *socket, exo_err *err)
     static _Atomic uint64_t counter;
     const int events = ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED |
                        ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                       ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_MONITOR_STOPPED;
+                       ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                       ZMQ_EVENT_MONITOR_STOPPED;
     char endpoint[64];
     int zero = 0;
     exo_status st = EXO_OK;
@@ -731,7 +754,7 @@ exo_zap_watch(exo_zap *zap, void *socket, exo_err *err)
     if (w) {
         st = ended ? exo_fail(err, EXO_CLOSED, "the authentication handler has ended")
                    : exo_fail(err, EXO_FULL, "at most %d sockets can be watched", MAX_WATCHES);
-        zmq_socket_monitor(socket, NULL, 0); /* while its other end is there */
+        zmq_socket_monitor(socket, NULL, 0); /* while the monitor's other end exists */
     } else {
         wake(zap);
     }
@@ -743,7 +766,7 @@ done:
 void
 exo_zap_unwatch(exo_zap *zap, void *socket)
 {
-    (void)zap; /* its thread gets the monitor's last event */
+    (void)zap; /* its thread receives the monitor's last event */
     zmq_socket_monitor(socket, NULL, 0);
 }
 

@@ -1,4 +1,4 @@
-/* Changing a graph that runs: see apply.h. */
+/* Changes of a running graph: see apply.h. */
 #include "programs/apply.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ enum {
     LARGEST_ANSWER = 4096
 };
 
-/* folder/file; the caller frees it. NULL: no memory. */
+/* folder/file. The caller frees it. NULL: no memory. */
 static char *
 path_of(const char *folder, const char *file)
 {
@@ -40,7 +40,7 @@ path_of(const char *folder, const char *file)
     return path.data;
 }
 
-/* --- Asking ------------------------------------------------------------------------------------------------------------------ */
+/* --- The asker -------------------------------------------------------------------------------- */
 
 /* Does a run hold the folder's lock? */
 static bool
@@ -55,7 +55,7 @@ is_running(const char *folder)
     return running;
 }
 
-/* Has the run that holds the lock said which graph it runs? It writes a byte into the lock's file then. */
+/* Has the run written graph.yaml? It then writes a byte to the lock's file. */
 static bool
 has_said_graph(const char *folder)
 {
@@ -66,7 +66,7 @@ has_said_graph(const char *folder)
     return said;
 }
 
-/* A run takes the lock a moment before it says which graph it runs. */
+/* Waits for graph.yaml: a run takes the lock a moment before it writes the file. */
 static exo_status
 await_graph(const char *folder, exo_time deadline, exo_err *err)
 {
@@ -74,33 +74,35 @@ await_graph(const char *folder, exo_time deadline, exo_err *err)
         if (!is_running(folder))
             return exo_fail(err, EXO_NOT_FOUND, "%s: no graph runs in this folder", folder);
         if (exo_now(exo_clock_real()) >= deadline)
-            return exo_fail(err, EXO_TIMEOUT, "%s: the run has not said which graph it runs", folder);
+            return exo_fail(err, EXO_TIMEOUT, "%s: the run has not said which graph it runs",
+                            folder);
         nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
     }
     return EXO_OK;
 }
 
-/* The answer to `id`, without the number; NULL: it is not there yet. The caller frees it. */
+/* The answer to the request `id`, without the number; NULL: none yet. The caller frees it. */
 static char *
 read_answer(const char *folder, uint64_t id)
 {
     char *path = path_of(folder, "graph.answer"), *text = NULL, *end = NULL, *answer = NULL;
     size_t size = 0;
-    if (path && exo_file_read(path, LARGEST_ANSWER, &text, &size, NULL) == EXO_OK && strtoull(text, &end, 10) == id &&
-        *end == ' ')
+    if (path && exo_file_read(path, LARGEST_ANSWER, &text, &size, NULL) == EXO_OK &&
+        strtoull(text, &end, 10) == id && *end == ' ')
         answer = exo_strdup(end + 1);
     exo_free(text);
     exo_free(path);
     return answer;
 }
 
-/* The graph that runs in the folder; *out is NULL if it does not say. */
+/* Reads the current graph of the run. *out is NULL if the file does not exist. */
 static exo_status
 read_now(const char *folder, exo_graph_spec **out, exo_err *err)
 {
     char *path = path_of(folder, "graph.yaml"), *text = NULL;
     size_t size = 0;
-    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err)
+                         : exo_fail(err, EXO_NOMEM, "out of memory");
     *out = NULL;
     if (st == EXO_OK)
         st = exo_graph_parse(out, path, text, NULL, err);
@@ -109,14 +111,15 @@ read_now(const char *folder, exo_graph_spec **out, exo_err *err)
     return st == EXO_NOT_FOUND ? EXO_OK : st;
 }
 
-/* As the run will, but with places in the asker's file. */
+/* Makes the same check as the run, so that errors have places in the asker's file. */
 static exo_status
 check(const char *folder, const exo_graph_spec *next, bool job, exo_err *err)
 {
     exo_graph_spec *now = NULL;
     exo_status st = read_now(folder, &now, err);
     if (st == EXO_OK && now)
-        st = job ? exo_graph_check_job_change(now, next, err) : exo_graph_check_change(now, next, err);
+        st = job ? exo_graph_check_job_change(now, next, err)
+                 : exo_graph_check_change(now, next, err);
     exo_graph_spec_free(&now);
     return st;
 }
@@ -137,7 +140,7 @@ leave(const char *path, uint64_t id, const exo_graph_spec *next, exo_err *err)
     return st;
 }
 
-/* The caller frees *answer. */
+/* Waits for the answer. The caller frees *answer. */
 static exo_status
 await_answer(const char *folder, uint64_t id, exo_time deadline, char **answer, exo_err *err)
 {
@@ -153,7 +156,7 @@ await_answer(const char *folder, uint64_t id, exo_time deadline, char **answer, 
     return EXO_OK;
 }
 
-/* What the run says of the text that it read is not about a file that the asker has. */
+/* Removes the place from an answer: the run read graph.next, and the asker has another file. */
 static const char *
 without_place(const char *answer)
 {
@@ -165,7 +168,8 @@ without_place(const char *answer)
 }
 
 exo_status
-exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time deadline, exo_err *err)
+exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time deadline,
+              exo_err *err)
 {
     char *path = path_of(folder, NEXT), *answer = NULL;
     uint64_t id = (uint64_t)exo_now(exo_clock_real()) ^ ((uint64_t)getpid() << 48);
@@ -183,20 +187,21 @@ exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time
     if (st == EXO_OK && strcmp(answer, "ok") != 0)
         st = exo_fail(err, EXO_INVAL, "%s: %s", next->source, without_place(answer));
     if (st != EXO_OK && path)
-        exo_dir_unlink(path); /* nobody shall take it later */
+        exo_dir_unlink(path); /* the run must not apply it later */
     exo_free(answer);
     exo_free(path);
     return st;
 }
 
-/* --- Answering --------------------------------------------------------------------------------------------------------------- */
+/* --- The run ---------------------------------------------------------------------------------- */
 
-/* The graph as it runs, for whoever wants to change it. */
+/* Writes the current graph to graph.yaml, for askers. */
 static exo_status
 say_graph(const char *folder, const exo_graph_spec *graph, exo_err *err)
 {
     char *path = path_of(folder, "graph.yaml"), *yaml = NULL;
-    exo_status st = path ? exo_graph_expand(graph, &yaml, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st =
+        path ? exo_graph_expand(graph, &yaml, err) : exo_fail(err, EXO_NOMEM, "out of memory");
     if (st == EXO_OK)
         st = exo_file_write_atomic(path, yaml, strlen(yaml), err);
     exo_free(yaml);
@@ -205,7 +210,8 @@ say_graph(const char *folder, const exo_graph_spec *graph, exo_err *err)
 }
 
 exo_status
-exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph_spec *graph, exo_err *err)
+exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph_spec *graph,
+               exo_err *err)
 {
     char *path = path_of(folder, ".graph.lock"), *next = path_of(folder, NEXT);
     *box = (exo_apply_box){.folder = folder, .job = job, .lock = -1};
@@ -213,12 +219,13 @@ exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph
     if (st == EXO_OK && (box->lock = exo_dir_open(path, O_CREAT | O_RDWR, 0666)) < 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
     if (st == EXO_OK && !exo_file_lock(box->lock))
-        st = exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
+        st = exo_fail(err, EXO_EXISTS,
+                      "%s: another run writes into this folder: wait for it or give another name",
                       folder);
     if (st == EXO_OK && ftruncate(box->lock, 0) != 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path,
                       errno == EINVAL ? "is no plain file: remove it" : exo_dir_reason(errno));
-    if (st == EXO_OK) { /* what a run before left */
+    if (st == EXO_OK) { /* files of an earlier run */
         exo_dir_unlink(next);
         exo_file_sweep(folder, NULL);
     }
@@ -264,37 +271,42 @@ static void
 answer(const exo_apply_box *box, exo_status status, const char *reason)
 {
     char text[LARGEST_ANSWER], *path = path_of(box->folder, "graph.answer");
-    int length = snprintf(text, sizeof text, "%" PRIu64 " %s", box->id, status == EXO_OK ? "ok" : reason);
+    int length =
+        snprintf(text, sizeof text, "%" PRIu64 " %s", box->id, status == EXO_OK ? "ok" : reason);
     if (path)
-        exo_file_write_atomic(path, text, (size_t)length, NULL); /* whoever asked has a deadline */
+        exo_file_write_atomic(path, text, (size_t)length, NULL); /* else the asker times out */
     exo_free(path);
 }
 
 void
-exo_apply_answer(exo_apply_box *box, const exo_change_time *when, exo_status status, const char *reason)
+exo_apply_answer(exo_apply_box *box, const exo_change_time *when, exo_status status,
+                 const char *reason)
 {
     exo_err err = {0};
     if (status == EXO_OK && box->count > 0) {
         const exo_graph_spec *after = box->specs[box->count - 1];
-        exo_status st = box->again ? EXO_OK : exo_changes_add(box->folder, box->now, after, when, &err);
+        exo_status st =
+            box->again ? EXO_OK : exo_changes_add(box->folder, box->now, after, when, &err);
         if (!box->again)
             exo_replay_release(&box->replay);
         if (st == EXO_OK)
             st = say_graph(box->folder, after, &err);
-        if (st != EXO_OK) /* it was made all the same */
-            EXO_LOG(WARN, GRAPH, "folder=%s a change was made that could not be recorded: %s", box->folder, err.text);
+        if (st != EXO_OK) /* the change itself was made */
+            EXO_LOG(WARN, GRAPH, "folder=%s a change was made that could not be recorded: %s",
+                    box->folder, err.text);
     }
     if (!box->again)
         answer(box, status, reason);
 }
 
-/* Takes what lies in the folder. The caller frees it. */
+/* Takes the request from the folder. The caller frees the text. */
 static char *
 take_text(exo_apply_box *box)
 {
     char *path = path_of(box->folder, NEXT), *text = NULL;
     size_t size = 0;
-    if (path && access(path, R_OK) == 0 && exo_file_read(path, LARGEST, &text, &size, NULL) == EXO_OK) {
+    if (path && access(path, R_OK) == 0 &&
+        exo_file_read(path, LARGEST, &text, &size, NULL) == EXO_OK) {
         exo_dir_unlink(path);
         box->id = strncmp(text, "# ", 2) == 0 ? strtoull(text + 2, NULL, 10) : 0;
     }
@@ -316,7 +328,8 @@ keep(exo_apply_box *box, exo_graph_spec *spec, char *text, exo_err *err)
     return EXO_OK;
 }
 
-/* The next of the recorded changes that is due. */
+/* Hands out the next recorded change that is due. Changes that cannot be replayed are skipped with
+ * a warning. */
 static bool
 give_again(exo_apply_box *box, uint64_t step, const exo_graph_spec *now)
 {
@@ -328,15 +341,15 @@ give_again(exo_apply_box *box, uint64_t step, const exo_graph_spec *now)
         exo_status st = exo_replay_next(&box->replay, now, &spec, &text, &err);
         if (st == EXO_OK && (st = keep(box, spec, text, &err)) == EXO_OK)
             return true;
-        EXO_LOG(WARN, GRAPH, "folder=%s the change after step %" PRIu64 " is not made again: %s", box->folder, due,
-                err.text);
+        EXO_LOG(WARN, GRAPH, "folder=%s the change after step %" PRIu64 " is not made again: %s",
+                box->folder, due, err.text);
         exo_graph_spec_free(&spec);
         exo_free(text);
     }
     return false;
 }
 
-/* What somebody asks for. */
+/* Hands out a graph that an asker left in the folder. */
 static bool
 give_asked(exo_apply_box *box, const exo_graph_spec *now)
 {
@@ -347,7 +360,8 @@ give_asked(exo_apply_box *box, const exo_graph_spec *now)
         return false;
     exo_status st = exo_graph_parse(&spec, NEXT, next, NULL, &err);
     if (st == EXO_OK)
-        st = box->job ? exo_graph_check_job_change(now, spec, &err) : exo_graph_check_change(now, spec, &err);
+        st = box->job ? exo_graph_check_job_change(now, spec, &err)
+                      : exo_graph_check_change(now, spec, &err);
     if (st == EXO_OK)
         st = keep(box, spec, next, &err);
     if (st == EXO_OK)
@@ -359,8 +373,8 @@ give_asked(exo_apply_box *box, const exo_graph_spec *now)
 }
 
 bool
-exo_apply_next(exo_apply_box *box, uint64_t step, const exo_graph_spec *now, const exo_graph_spec **graph,
-               const char **text)
+exo_apply_next(exo_apply_box *box, uint64_t step, const exo_graph_spec *now,
+               const exo_graph_spec **graph, const char **text)
 {
     box->again = give_again(box, step, now);
     if (!box->again && !give_asked(box, now))

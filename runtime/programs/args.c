@@ -1,4 +1,4 @@
-/* Reads command lines by a command's table. No state. */
+/* Reads command lines according to a command's table: see args.h. No state. */
 #include "programs/args.h"
 
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include "base/nearest.h"
 #include "programs/program.h"
 
-/* Options that need no row. A command has the first; a program with commands has --version too, one that is itself a
- * command has all. */
+/* Options that need no row. All commands have the first one. A program with commands also has
+ * --version; a program of one command has all of them. */
 static const exo_arg everywhere[] = {
     {.name = "--help", .brief = "-h", .help = "Shows this text.", EXO_INTO(exo_asked, help)},
     {.name = "--version", .help = "Shows the version.", EXO_INTO(exo_asked, version)},
@@ -64,7 +64,7 @@ fixed_words(const exo_arg *arg)
     return arg->words ? arg->words : arg->value;
 }
 
-/* `given` is none of the fixed words, or NULL. */
+/* Fails with the list of choices. given: the wrong word, or NULL. */
 static exo_status
 fail_fixed(const exo_arg *arg, const char *given, exo_err *err)
 {
@@ -92,14 +92,14 @@ is_fixed(const exo_arg *arg, const char *given)
     return false;
 }
 
-/* A command line that is being read. */
+/* A command line while it is read. */
 struct reader {
     const exo_command *command;
-    int argc, at; /* `at`: the next word */
+    int argc, at; /* `at`: index of the next word */
     char *const *argv;
     void *args;
     exo_asked *asked;
-    const exo_arg *operand; /* the last one that was taken; their number */
+    const exo_arg *operand; /* the row of the last operand; the number of operands so far */
     size_t operands;
     bool only_operands;
 };
@@ -115,7 +115,7 @@ static exo_status
 take(const struct reader *r, const exo_arg *arg, const char *word, exo_err *err)
 {
     void *target = target_of(r, arg);
-    if (arg->name && !*word) /* a shell's variable that is not set must not mean another cluster */
+    if (arg->name && !*word) /* --head "$UNSET" must not silently mean the default cluster */
         return exo_fail(err, EXO_INVAL, "%s: its value is empty", arg->name);
     if (arg->word == EXO_WORD_FIXED && !is_fixed(arg, word))
         return fail_fixed(arg, word, err);
@@ -132,7 +132,7 @@ take(const struct reader *r, const exo_arg *arg, const char *word, exo_err *err)
     return EXO_OK;
 }
 
-/* The row of the option that `word` names; *value is what follows its "=", or NULL. */
+/* Finds the option that `word` names. *value is the text after its "=", or NULL. */
 static const exo_arg *
 find_option(const exo_command *command, const char *word, const char **value)
 {
@@ -156,16 +156,18 @@ fail_unknown(const exo_command *command, const char *word, exo_err *err)
     char name[64], known[EXO_ERR_TEXT / 2] = "";
     size_t used = 0;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
-    /* Dashes are right anyway; only what follows them is compared. */
+    /* The leading dashes are not compared. */
     exo_nearest nearest = {.word = name + strspn(name, "-")};
     const exo_arg *option;
     for (size_t i = 0; (option = exo_option_at(command, i)); i++) {
         exo_nearest_try(&nearest, option->name + 2);
         if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", option->name);
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
+                                     option->name);
     }
     if (exo_nearest_name(&nearest))
-        return exo_fail(err, EXO_INVAL, "unknown option %s; did you mean --%s?", name, nearest.name);
+        return exo_fail(err, EXO_INVAL, "unknown option %s; did you mean --%s?", name,
+                        nearest.name);
     return exo_fail(err, EXO_INVAL, "unknown option %s; known are %s", name, known);
 }
 
@@ -176,16 +178,18 @@ check_required(const struct reader *r, exo_err *err)
         const void *target = target_of(r, a);
         if (!a->required)
             continue;
-        if (a->kind == EXO_ARG_LIST ? ((const exo_words *)target)->length > 0 : *(const char *const *)target != NULL)
+        if (a->kind == EXO_ARG_LIST ? ((const exo_words *)target)->length > 0
+                                    : *(const char *const *)target != NULL)
             continue;
         if (a->word == EXO_WORD_FIXED && !a->name)
             return fail_fixed(a, NULL, err);
-        return exo_fail(err, EXO_INVAL, "%s%s%s is missing", a->name ? a->name : "", a->name ? " " : "", a->value);
+        return exo_fail(err, EXO_INVAL, "%s%s%s is missing", a->name ? a->name : "",
+                        a->name ? " " : "", a->value);
     }
     return EXO_OK;
 }
 
-/* Reads the next word, and the one after it if that is its value. */
+/* Reads the next word and, if it is an option that needs one, its value. */
 static exo_status
 read_word(struct reader *r, exo_err *err)
 {
@@ -221,11 +225,13 @@ read_word(struct reader *r, exo_err *err)
 }
 
 exo_status
-exo_args_read(const exo_command *command, int argc, char *const *argv, void *args, exo_asked *asked, exo_err *err)
+exo_args_read(const exo_command *command, int argc, char *const *argv, void *args, exo_asked *asked,
+              exo_err *err)
 {
-    struct reader r = {.command = command, .argc = argc, .argv = argv, .args = args, .asked = asked};
+    struct reader r = {
+        .command = command, .argc = argc, .argv = argv, .args = args, .asked = asked};
     exo_status st = EXO_OK;
-    /* To the end, for --help may come after a mistake. */
+    /* Read all words even after an error, because --help may follow. */
     while (r.at < argc) {
         exo_status next = read_word(&r, st == EXO_OK ? err : NULL);
         st = st == EXO_OK ? next : st;

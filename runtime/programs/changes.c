@@ -1,4 +1,4 @@
-/* Records of changes: see changes.h. */
+/* Records of changes: see changes.h. Read next: replay.c. */
 #include "programs/changes.h"
 
 #include <inttypes.h>
@@ -34,8 +34,8 @@ static exo_status
 write_config(const char *folder, exo_config_doc *config, exo_err *err)
 {
     char *path = config_path(folder), *text = NULL;
-    exo_status st =
-        path ? exo_config_json(exo_config_root(config), &text, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st = path ? exo_config_json(exo_config_root(config), &text, err)
+                         : exo_fail(err, EXO_NOMEM, "out of memory");
     if (st == EXO_OK)
         st = exo_file_write_atomic(path, text, strlen(text), err);
     exo_free(text);
@@ -48,7 +48,8 @@ exo_changes_read(const char *folder, exo_config_doc **out, exo_err *err)
 {
     char *path = config_path(folder), *text = NULL;
     size_t size = 0;
-    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err)
+                         : exo_fail(err, EXO_NOMEM, "out of memory");
     *out = NULL;
     if (st == EXO_OK)
         st = exo_config_parse(out, path, text, err);
@@ -69,9 +70,9 @@ exo_changes_expand(const exo_graph_spec *graph, exo_config_doc **out, exo_err *e
     return st;
 }
 
-/* --- Differences ---------------------------------------------------------------------------------------------------------------- */
+/* --- Differences ------------------------------------------------------------------------------ */
 
-/* The list of changes that a comparison fills; `st` is its first error. */
+/* A list of changes that a comparison fills. `st` is the first error. */
 struct record {
     exo_config *list;
     exo_status st;
@@ -108,7 +109,7 @@ exo_changes_edge(exo_config *edges, const char *name)
 
 static void compare(struct record *r, const char *path, exo_config *a, exo_config *b);
 
-/* Edges are known by their names, wherever they stand. */
+/* Compares lists of edges by name, whatever their order. */
 static void
 compare_edges(struct record *r, exo_config *a, exo_config *b)
 {
@@ -150,7 +151,8 @@ compare(struct record *r, const char *path, exo_config *a, exo_config *b)
             exo_text_add(&inner, "%s%s%s", path, *path ? "." : "", key);
             if (inner.failed)
                 add_difference(r, key, a, b);
-            else if (strcmp(inner.data, "edges") == 0 && exo_config_is_list(value) && exo_config_is_list(other))
+            else if (strcmp(inner.data, "edges") == 0 && exo_config_is_list(value) &&
+                     exo_config_is_list(other))
                 compare_edges(r, value, other);
             else
                 compare(r, inner.data, side == 0 ? value : NULL, side == 0 ? other : value);
@@ -159,7 +161,7 @@ compare(struct record *r, const char *path, exo_config *a, exo_config *b)
     }
 }
 
-/* --- Records -------------------------------------------------------------------------------------------------------------------- */
+/* --- Records ---------------------------------------------------------------------------------- */
 
 json_t *
 exo_changes_of(const char *folder)
@@ -169,8 +171,9 @@ exo_changes_of(const char *folder)
     json_t *changes = NULL, *entry;
     json_error_t reason;
     size_t i;
-    exo_config *list =
-        exo_changes_read(folder, &config, NULL) == EXO_OK ? exo_config_get(exo_config_root(config), "changes") : NULL;
+    exo_config *list = exo_changes_read(folder, &config, NULL) == EXO_OK
+                           ? exo_config_get(exo_config_root(config), "changes")
+                           : NULL;
     if (exo_config_length(list) > 0 && exo_config_json(list, &text, NULL) == EXO_OK)
         changes = exo_json_load(text, strlen(text), &reason);
     json_array_foreach (changes, i, entry)
@@ -180,16 +183,18 @@ exo_changes_of(const char *folder)
     return changes;
 }
 
-/* Was it made after a later step than `step`? */
+/* Was the change made after a later step than `step`? */
 static bool
 is_later(exo_config *entry, int64_t step)
 {
     uint64_t made = 0;
-    return step >= 0 && exo_config_u64(entry, "step", 0, 0, UINT64_MAX, &made, NULL) == EXO_OK && made > (uint64_t)step;
+    return step >= 0 && exo_config_u64(entry, "step", 0, 0, UINT64_MAX, &made, NULL) == EXO_OK &&
+           made > (uint64_t)step;
 }
 
-/* The list `changes`, which is made if there is none. What was changed after later steps than `step` was undone: the run went on from an
- * older checkpoint, and was changed otherwise before it came there again. */
+/* Makes the list `changes` without entries of later steps than `step`. These were undone: the run
+ * was resumed from an older checkpoint, and changed in another way before it reached their steps
+ * again. */
 static exo_status
 list_of(exo_config *root, int64_t step, exo_config **out, exo_err *err)
 {
@@ -224,7 +229,7 @@ add_head(exo_config *entry, const exo_change_time *when, exo_err *err)
     return st;
 }
 
-/* What a job that goes on needs to be changed so again. */
+/* Adds the graph after the change, from which a resumed job replays it. */
 static exo_status
 add_graph(exo_config *entry, exo_config *graph, exo_err *err)
 {

@@ -1,4 +1,4 @@
-/* `exogym call`, `exogym spawn`: actors from the shell. */
+/* `exogym call`, `exogym spawn`: actors from the shell. Read next: where.h. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "programs/show.h"
 #include "programs/where.h"
 
-/* --- call ----------------------------------------------------------------------------------------------------------------------- */
+/* --- call ------------------------------------------------------------------------------------- */
 
 struct call_args {
     struct exo_where where;
@@ -17,7 +17,8 @@ struct call_args {
     bool raw;
 };
 
-/* UTF-8 without control characters but newlines and tabs. */
+/* The reply as a string; NULL unless it is UTF-8 without control characters other than line breaks
+ * and tabs. */
 static json_t *
 as_text(const exo_payload *reply)
 {
@@ -25,10 +26,10 @@ as_text(const exo_payload *reply)
     for (size_t i = 0; i < reply->size; i++)
         if (data[i] < 32 && data[i] != '\n' && data[i] != '\t' && data[i] != '\r')
             return NULL;
-    return json_stringn(reply->size ? reply->data : "", reply->size); /* NULL: it is not UTF-8 */
+    return json_stringn(reply->size ? reply->data : "", reply->size); /* NULL: not UTF-8 */
 }
 
-/* As hexdump -C does. */
+/* Prints bytes in the format of hexdump -C. */
 static void
 print_bytes(const exo_payload *reply)
 {
@@ -70,8 +71,9 @@ print_reply(const exo_payload *reply, const struct call_args *args, exo_err *err
     } else if (args->where.json) {
         const char *key = text ? "text" : "hex";
         json_t *value = text ? text : as_hex(reply);
-        return exo_print_json(json_pack("{s:o, s:o, s:I, s:o}", "actor", exo_lossy_json(args->name), "method",
-                                        exo_lossy_json(args->method), "size", (json_int_t)reply->size, key, value),
+        return exo_print_json(json_pack("{s:o, s:o, s:I, s:o}", "actor", exo_lossy_json(args->name),
+                                        "method", exo_lossy_json(args->method), "size",
+                                        (json_int_t)reply->size, key, value),
                               err);
     } else if (!text) {
         print_bytes(reply);
@@ -110,18 +112,28 @@ call_command(const exo_command_line *line)
 }
 
 static const exo_arg call_table[] = {
-    {.value = "NAME", .help = "The actor's name.", .required = true, EXO_INTO(struct call_args, name)},
-    {.value = "METHOD", .help = "Which of its methods.", .required = true, EXO_INTO(struct call_args, method)},
+    {.value = "NAME",
+     .help = "The actor's name.",
+     .required = true,
+     EXO_INTO(struct call_args, name)},
+    {.value = "METHOD",
+     .help = "Which of its methods.",
+     .required = true,
+     EXO_INTO(struct call_args, method)},
     {.value = "ARGUMENT",
-     .help = "What the method gets: these bytes, or with @FILE those of a file; nothing unless given.",
+     .help =
+         "What the method gets: these bytes, or with @FILE those of a file; nothing unless given.",
      EXO_INTO(struct call_args, argument)},
     {.name = "--namespace",
      .brief = "-n",
      .value = "NAME",
      .help = "The actor's namespace; default unless given.",
      EXO_INTO(struct call_args, space)},
-    {.name = "--raw", .help = "Prints the reply's bytes and nothing else.", EXO_INTO(struct call_args, raw)},
-    EXO_WHERE_ROWS(struct call_args, "Prints {\"actor\", \"method\", \"size\", \"text\" or \"hex\"}."),
+    {.name = "--raw",
+     .help = "Prints the reply's bytes and nothing else.",
+     EXO_INTO(struct call_args, raw)},
+    EXO_WHERE_ROWS(struct call_args,
+                   "Prints {\"actor\", \"method\", \"size\", \"text\" or \"hex\"}."),
     {0},
 };
 
@@ -134,7 +146,8 @@ static const exo_note call_examples[] = {
 const exo_command exo_command_call = {
     .name = "call",
     .summary = "Calls a method of an actor and prints its reply",
-    .description = "A reply that is text is printed as it is, another one as bytes in hexadecimal. If the method "
+    .description = "A reply that is text is printed as it is, another one as bytes in hexadecimal. "
+                   "If the method "
                    "fails, so does the "
                    "command, with the method's reason.",
     .args = call_table,
@@ -143,7 +156,7 @@ const exo_command exo_command_call = {
     .run = call_command,
 };
 
-/* --- spawn ---------------------------------------------------------------------------------------------------------------------- */
+/* --- spawn ------------------------------------------------------------------------------------ */
 
 enum {
     MAX_RESOURCES = 32,
@@ -152,8 +165,8 @@ enum {
 
 struct spawn_args {
     struct exo_where where;
-    const char *class_name, *argument, *name, *space, *restart, *max, *within, *backoff, *node, *group, *group_rule,
-        *job, *concurrency, *pending;
+    const char *class_name, *argument, *name, *space, *restart, *max, *within, *backoff, *node,
+        *group, *group_rule, *job, *concurrency, *pending;
     exo_words plugins, resources;
     bool spread, detached, get;
 };
@@ -162,10 +175,10 @@ struct spawn_lists {
     exo_resource resources[MAX_RESOURCES];
     exo_lane_opts lanes;
     char names[MAX_RESOURCES][64];
-    char **plugins; /* whole paths: workers are elsewhere */
+    char **plugins; /* absolute paths: workers have other working directories */
 };
 
-/* The index of `word` among those of `list`, "a|b|c", of which it is one; 0: NULL. */
+/* The index of `word` in `list`, "a|b|c"; 0 if `word` is NULL. The word must be in the list. */
 static int
 index_of(const char *list, const char *word)
 {
@@ -181,15 +194,16 @@ index_of(const char *list, const char *word)
 #define GROUP_RULES "one_for_one|all_for_one|rest_for_one"
 
 static exo_status
-read_lists(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_lists *lists, exo_err *err)
+read_lists(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_lists *lists,
+           exo_err *err)
 {
     exo_status st = EXO_OK;
     if (args->resources.length > MAX_RESOURCES)
         return exo_fail(err, EXO_INVAL, "more than %d resources", (int)MAX_RESOURCES);
     for (size_t i = 0; st == EXO_OK && i < args->resources.length; i++) {
         lists->resources[i].name = lists->names[i];
-        st = exo_text_read_resource(args->resources.items[i], lists->names[i], sizeof lists->names[i],
-                                    &lists->resources[i].amount, err);
+        st = exo_text_read_resource(args->resources.items[i], lists->names[i],
+                                    sizeof lists->names[i], &lists->resources[i].amount, err);
     }
     lists->plugins = exo_calloc(args->plugins.length + 1, sizeof *lists->plugins);
     if (!lists->plugins)
@@ -197,7 +211,8 @@ read_lists(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_lis
     for (size_t i = 0; st == EXO_OK && i < args->plugins.length; i++) {
         char path[4096];
         const char *whole = realpath(args->plugins.items[i], path);
-        lists->plugins[i] = exo_strdup(whole ? whole : args->plugins.items[i]); /* it may be at the worker only */
+        /* the file may exist on the worker's host only */
+        lists->plugins[i] = exo_strdup(whole ? whole : args->plugins.items[i]);
     }
     opts->resources = lists->resources;
     opts->num_resources = args->resources.length;
@@ -212,15 +227,16 @@ read_number(const char *text, const char *option, uint32_t least, uint32_t *out,
     char *end = NULL;
     long number = text ? strtol(text, &end, 10) : (long)least;
     if (text && (!*text || *end || number < (long)least || number > MAX_NUMBER))
-        return exo_fail(err, EXO_INVAL, "%s: expected a number from %u to %d, got '%.40s'", option, least,
-                        (int)MAX_NUMBER, text);
+        return exo_fail(err, EXO_INVAL, "%s: expected a number from %u to %d, got '%.40s'", option,
+                        least, (int)MAX_NUMBER, text);
     if (text)
         *out = (uint32_t)number;
     return EXO_OK;
 }
 
 static exo_status
-read_options(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_lists *lists, exo_err *err)
+read_options(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_lists *lists,
+             exo_err *err)
 {
     *opts = (exo_spawn_opts){.name = args->name ? args->name : args->class_name,
                              .namespace_name = args->space,
@@ -235,9 +251,11 @@ read_options(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_l
                              .group_rule = (exo_group_rule)index_of(GROUP_RULES, args->group_rule)};
     exo_status st = read_number(args->max, "--max-restarts", 0, &opts->restart.max, err);
     if (st == EXO_OK)
-        st = read_number(args->concurrency, "--max-concurrency", 1, &lists->lanes.max_concurrency, err);
+        st = read_number(args->concurrency, "--max-concurrency", 1, &lists->lanes.max_concurrency,
+                         err);
     if (st == EXO_OK)
-        st = read_number(args->pending, "--max-pending-calls", 1, &lists->lanes.max_pending_calls, err);
+        st = read_number(args->pending, "--max-pending-calls", 1, &lists->lanes.max_pending_calls,
+                         err);
     opts->lanes = &lists->lanes;
     opts->num_lanes = args->concurrency || args->pending;
     if (st == EXO_OK && args->within)
@@ -265,9 +283,10 @@ spawn_command(const exo_command_line *line)
     if (st == EXO_OK)
         st = exo_spawn_class(visit.runtime, args->class_name, &opts, visit.deadline, &actor, &err);
     if (st == EXO_OK && args->where.json)
-        st = exo_print_json(json_pack("{s:o, s:o, s:o}", "name", exo_lossy_json(opts.name), "namespace",
-                                      exo_lossy_json(args->space ? args->space : "default"), "class",
-                                      exo_lossy_json(args->class_name)),
+        st = exo_print_json(json_pack("{s:o, s:o, s:o}", "name", exo_lossy_json(opts.name),
+                                      "namespace",
+                                      exo_lossy_json(args->space ? args->space : "default"),
+                                      "class", exo_lossy_json(args->class_name)),
                             &err);
     if (st == EXO_OK && !args->where.json) {
         exo_show(stdout, opts.name, strlen(opts.name), EXO_SHOWN_LINE);
@@ -290,7 +309,8 @@ static const exo_arg spawn_table[] = {
      .required = true,
      EXO_INTO(struct spawn_args, class_name)},
     {.value = "ARGUMENT",
-     .help = "What it starts with: these bytes, or with @FILE those of a file; nothing unless given.",
+     .help =
+         "What it starts with: these bytes, or with @FILE those of a file; nothing unless given.",
      EXO_INTO(struct spawn_args, argument)},
     {.name = "--name",
      .value = "NAME",
@@ -333,13 +353,20 @@ static const exo_arg spawn_table[] = {
      EXO_INTO(struct spawn_args, concurrency)},
     {.name = "--max-pending-calls",
      .value = "N",
-     .help = "Calls that wait in each of its lanes at most, further ones fail; as its class says unless given.",
+     .help = "Calls that wait in each of its lanes at most, further ones fail; as its class says "
+             "unless given.",
      EXO_INTO(struct spawn_args, pending)},
-    {.name = "--node", .value = "NAME", .help = "On that worker, or not at all.", EXO_INTO(struct spawn_args, node)},
+    {.name = "--node",
+     .value = "NAME",
+     .help = "On that worker, or not at all.",
+     EXO_INTO(struct spawn_args, node)},
     {.name = "--spread",
      .help = "On the emptiest worker, instead of the fullest that has room.",
      EXO_INTO(struct spawn_args, spread)},
-    {.name = "--group", .value = "NAME", .help = "Its supervision group.", EXO_INTO(struct spawn_args, group)},
+    {.name = "--group",
+     .value = "NAME",
+     .help = "Its supervision group.",
+     EXO_INTO(struct spawn_args, group)},
     {.name = "--group-rule",
      .value = GROUP_RULES,
      .help = "Who of the group is restarted with one that failed.",
@@ -347,23 +374,30 @@ static const exo_arg spawn_table[] = {
      EXO_INTO(struct spawn_args, group_rule)},
     {.name = "--job",
      .value = "NAME",
-     .help = "The job that it belongs to, and ends with; unless given it belongs to none, and stays.",
+     .help =
+         "The job that it belongs to, and ends with; unless given it belongs to none, and stays.",
      EXO_INTO(struct spawn_args, job)},
-    {.name = "--detached", .help = "Stays when its --job ends.", EXO_INTO(struct spawn_args, detached)},
-    {.name = "--get", .help = "Is content with an actor of that name that is there.", EXO_INTO(struct spawn_args, get)},
+    {.name = "--detached",
+     .help = "Stays when its --job ends.",
+     EXO_INTO(struct spawn_args, detached)},
+    {.name = "--get",
+     .help = "Is content with an actor of that name that is there.",
+     EXO_INTO(struct spawn_args, get)},
     EXO_WHERE_ROWS(struct spawn_args, "Prints {\"name\", \"namespace\", \"class\"}."),
     {0},
 };
 
 static const exo_note spawn_examples[] = {
-    {"exogym spawn counter --plugin ./libcounter.so --restart on_failure", "Makes an actor that outlives its worker."},
+    {"exogym spawn counter --plugin ./libcounter.so --restart on_failure",
+     "Makes an actor that outlives its worker."},
     {0},
 };
 
 const exo_command exo_command_spawn = {
     .name = "spawn",
     .summary = "Makes an actor on a worker of a cluster",
-    .description = "Ends when the actor has started, and prints its name. `exogym kill` ends the actor.",
+    .description =
+        "Ends when the actor has started, and prints its name. `exogym kill` ends the actor.",
     .args = spawn_table,
     .examples = spawn_examples,
     .args_size = sizeof(struct spawn_args),

@@ -1,4 +1,4 @@
-/* `exogym kill`, `exogym why`, `exogym dump`, `exogym logs`, `exogym stop`. */
+/* `exogym kill`, `exogym why`, `exogym dump`, `exogym logs`, `exogym stop`. Read next: where.h. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,28 +10,29 @@
 #include "programs/show.h"
 #include "programs/where.h"
 
-/* Of the commands about one actor. */
+/* The arguments of the commands about one actor. */
 struct name_args {
     struct exo_where where;
     const char *name, *space, *cause;
     bool clean;
 };
 
-#define NAME_ROWS(what)                                                                                                \
-    {.value = "NAME", .help = what, .required = true, EXO_INTO(struct name_args, name)},                               \
-    {                                                                                                                  \
-        .name = "--namespace", .brief = "-n", .value = "NAME", .help = "The actor's namespace; default unless given.", \
-        EXO_INTO(struct name_args, space)                                                                              \
+#define NAME_ROWS(what)                                                                            \
+    {.value = "NAME", .help = what, .required = true, EXO_INTO(struct name_args, name)},           \
+    {                                                                                              \
+        .name = "--namespace", .brief = "-n", .value = "NAME",                                     \
+        .help = "The actor's namespace; default unless given.", EXO_INTO(struct name_args, space)  \
     }
 
-/* --- kill ------------------------------------------------------------------------------------------------------------------------ */
+/* --- kill ------------------------------------------------------------------------------------- */
 
 static exo_status
 print_end(const struct name_args *args, const char *cause, exo_err *err)
 {
     if (args->where.json)
-        return exo_print_json(
-            json_pack("{s:o, s:o}", "name", exo_lossy_json(args->name), "cause", exo_lossy_json(cause)), err);
+        return exo_print_json(json_pack("{s:o, s:o}", "name", exo_lossy_json(args->name), "cause",
+                                        exo_lossy_json(cause)),
+                              err);
     return EXO_OK;
 }
 
@@ -43,8 +44,8 @@ kill_actor(exo_visit *visit, const void *arguments, exo_err *err)
     exo_future *death = NULL;
     exo_ref actor;
     bool given_up = false;
-    exo_status st =
-        exo_cluster_give_up(visit->cluster, args->space, args->name, cause, visit->deadline, &given_up, err);
+    exo_status st = exo_cluster_give_up(visit->cluster, args->space, args->name, cause,
+                                        visit->deadline, &given_up, err);
     if (st == EXO_OK && given_up)
         return print_end(args, cause, err);
     if (st == EXO_OK)
@@ -76,7 +77,8 @@ static const exo_arg kill_table[] = {
      .help = "What others are told that it died of.",
      EXO_INTO(struct name_args, cause)},
     {.name = "--clean",
-     .help = "Lets it do what is queued first; that is no failure, after which it would live again or take linked "
+     .help = "Lets it do what is queued first; that is no failure, after which it would live again "
+             "or take linked "
              "actors with it.",
      EXO_INTO(struct name_args, clean)},
     EXO_WHERE_ROWS(struct name_args, "Prints {\"name\", \"cause\"}."),
@@ -86,23 +88,25 @@ static const exo_arg kill_table[] = {
 const exo_command exo_command_kill = {
     .name = "kill",
     .summary = "Ends an actor",
-    .description =
-        "Ends when the actor is dead. For those that are linked to it, and for its restart rule, it failed: the "
-        "rule may give it another life. One that does not live just now, since it waits to be restarted, gets "
-        "none.",
+    .description = "Ends when the actor is dead. For those that are linked to it, and for its "
+                   "restart rule, it failed: the "
+                   "rule may give it another life. One that does not live just now, since it waits "
+                   "to be restarted, gets "
+                   "none.",
     .args = kill_table,
     .args_size = sizeof(struct name_args),
     .run = kill_command,
 };
 
-/* --- why -------------------------------------------------------------------------------------------------------------------------- */
+/* --- why -------------------------------------------------------------------------------------- */
 
 static exo_status
 print_text(const struct name_args *args, const char *text, size_t size, exo_err *err)
 {
     if (args->where.json)
-        return exo_print_json(
-            json_pack("{s:o, s:o}", "name", exo_lossy_json(args->name), "text", exo_lossy_json_bytes(text, size)), err);
+        return exo_print_json(json_pack("{s:o, s:o}", "name", exo_lossy_json(args->name), "text",
+                                        exo_lossy_json_bytes(text, size)),
+                              err);
     exo_show(stdout, text, size, EXO_SHOWN_TEXT);
     if (size > 0 && text[size - 1] != '\n')
         putchar('\n');
@@ -114,7 +118,8 @@ why(exo_visit *visit, const void *arguments, exo_err *err)
 {
     const struct name_args *args = arguments;
     char *text = NULL;
-    exo_status st = exo_cluster_why(visit->cluster, args->space, args->name, visit->deadline, &text, err);
+    exo_status st =
+        exo_cluster_why(visit->cluster, args->space, args->name, visit->deadline, &text, err);
     if (st == EXO_OK)
         st = print_text(args, text, strlen(text), err);
     exo_free(text);
@@ -136,7 +141,8 @@ static const exo_arg why_table[] = {
 const exo_command exo_command_why = {
     .name = "why",
     .summary = "Tells why an actor or a node died",
-    .description = "The cause of the latest death, and if a process was lost: the signal or exit status, the methods "
+    .description = "The cause of the latest death, and if a process was lost: the signal or exit "
+                   "status, the methods "
                    "that ran, and "
                    "the last lines of its log.",
     .args = why_table,
@@ -144,7 +150,7 @@ const exo_command exo_command_why = {
     .run = why_command,
 };
 
-/* --- dump ------------------------------------------------------------------------------------------------------------------------- */
+/* --- dump ------------------------------------------------------------------------------------- */
 
 static exo_status
 dump(exo_visit *visit, const void *arguments, exo_err *err)
@@ -177,15 +183,17 @@ static const exo_arg dump_table[] = {
 const exo_command exo_command_dump = {
     .name = "dump",
     .summary = "Shows what an actor does now",
-    .description = "A line for each of its lanes: how much is queued, which methods run, and for how long. It works "
-                   "also while the actor is busy. What `exogym run` makes is in a namespace NAME/LABEL/PID of its own, "
+    .description = "A line for each of its lanes: how much is queued, which methods run, and for "
+                   "how long. It works "
+                   "also while the actor is busy. What `exogym run` makes is in a namespace "
+                   "NAME/LABEL/PID of its own, "
                    "which `exogym list actors` shows.",
     .args = dump_table,
     .args_size = sizeof(struct name_args),
     .run = dump_command,
 };
 
-/* --- logs ------------------------------------------------------------------------------------------------------------------------- */
+/* --- logs ------------------------------------------------------------------------------------- */
 
 struct logs_args {
     struct exo_where where;
@@ -216,7 +224,7 @@ print_line(const struct logs_args *args, const char *line, size_t length, exo_er
     return EXO_OK;
 }
 
-/* The head's reply: the number of lines so far, and the lines. */
+/* Prints the head's reply: the number of lines so far, then the lines. */
 static exo_status
 print_lines(const struct logs_args *args, const exo_payload *reply, uint64_t *known, exo_err *err)
 {
@@ -235,7 +243,7 @@ print_lines(const struct logs_args *args, const exo_payload *reply, uint64_t *kn
     return st;
 }
 
-/* A name that was mistyped would look like a node that is quiet. */
+/* Checks the name, because a mistyped one would look like a quiet node. */
 static exo_status
 check_node(exo_visit *visit, const char *name, exo_err *err)
 {
@@ -248,7 +256,8 @@ check_node(exo_visit *visit, const char *name, exo_err *err)
         found = found || strcmp(json_string_value(json_object_get(node, "name")), name) == 0;
     json_decref(listing);
     return st != EXO_OK || found ? st
-                                 : exo_fail(err, EXO_NOT_FOUND, "there is no node '%s': see `exogym list nodes`", name);
+                                 : exo_fail(err, EXO_NOT_FOUND,
+                                            "there is no node '%s': see `exogym list nodes`", name);
 }
 
 static exo_status
@@ -256,22 +265,25 @@ logs(exo_visit *visit, const void *arguments, exo_err *err)
 {
     const struct logs_args *args = arguments;
     exo_ref head = {0};
-    uint64_t words[2] = {0, 1}; /* lines that are known; it does not wait for others */
+    /* the number of known lines; 1: reply at once, without a wait for more */
+    uint64_t words[2] = {0, 1};
     exo_status st = args->node ? check_node(visit, args->node, err) : EXO_OK;
     if (st == EXO_OK)
         st = exo_cluster_head(visit->cluster, visit->deadline, &head, err);
     for (bool again = true; st == EXO_OK && again;) {
         exo_future *future = NULL;
         const exo_payload *reply = NULL;
-        st = exo_visit_call(visit, head, "logs", exo_payload_borrow(words, sizeof words), &future, &reply, err);
+        st = exo_visit_call(visit, head, "logs", exo_payload_borrow(words, sizeof words), &future,
+                            &reply, err);
         if (st == EXO_OK)
             st = print_lines(args, reply, &words[0], err);
-        bool all = reply && reply->size == sizeof words[0]; /* a reply has some of them only */
+        /* a reply without lines is the last one: each reply has only some of them */
+        bool all = reply && reply->size == sizeof words[0];
         exo_future_drop(&future);
         again = args->follow || !all;
         if (all) {
             words[1] = 0;
-            visit->deadline = INT64_MAX; /* a quiet log is no failure */
+            visit->deadline = INT64_MAX; /* a quiet log is not an error */
         }
     }
     return st;
@@ -288,7 +300,10 @@ static const exo_arg logs_table[] = {
      .brief = "-f",
      .help = "Goes on with what comes, until ctrl-C.",
      EXO_INTO(struct logs_args, follow)},
-    {.name = "--node", .value = "NAME", .help = "Lines of this node only.", EXO_INTO(struct logs_args, node)},
+    {.name = "--node",
+     .value = "NAME",
+     .help = "Lines of this node only.",
+     EXO_INTO(struct logs_args, node)},
     EXO_WHERE_ROWS(struct logs_args, "Prints an object {\"node\", \"line\"} a line."),
     {0},
 };
@@ -302,7 +317,7 @@ const exo_command exo_command_logs = {
     .run = logs_command,
 };
 
-/* --- stop ------------------------------------------------------------------------------------------------------------------------- */
+/* --- stop ------------------------------------------------------------------------------------- */
 
 enum {
     MAX_AWAITED = 1024
@@ -312,7 +327,8 @@ struct stop_args {
     struct exo_where where;
 };
 
-/* A descriptor that tells of the end of a process that `object`, a node or the listing itself, names; -1: it is not on this host. */
+/* Returns a descriptor that reports the end of a process, given by its entry in the listing (a
+ * node, or the listing itself for the head); -1: the process is not on this host. */
 static int
 watch_process(const json_t *object)
 {
@@ -323,7 +339,8 @@ watch_process(const json_t *object)
     return host && strcmp(host, boot) == 0 ? exo_process_watch(pid, exo_process_start(pid)) : -1;
 }
 
-/* With a deadline that is over it only closes the descriptor. */
+/* Waits for a process to end, and closes the descriptor. With a deadline in the past it only closes
+ * the descriptor. */
 static exo_status
 await_end(int process, exo_time deadline, exo_err *err)
 {
@@ -335,7 +352,8 @@ await_end(int process, exo_time deadline, exo_err *err)
     return n > 0 ? EXO_OK : exo_fail(err, EXO_TIMEOUT, "not all processes have ended yet");
 }
 
-/* The processes of this host have not only left but ended when it is over, so that others can take their place. */
+/* Stops the cluster. Waits until the processes of this host have ended, not only left, so that new
+ * ones can take their place. */
 static exo_status
 stop(exo_visit *visit, const void *arguments, exo_err *err)
 {
@@ -350,7 +368,8 @@ stop(exo_visit *visit, const void *arguments, exo_err *err)
     if (st == EXO_OK)
         processes[count++] = watch_process(listing);
     json_array_foreach (json_object_get(listing, "nodes"), i, node)
-        if (count < MAX_AWAITED && strcmp(json_string_value(json_object_get(node, "state")), "alive") == 0 &&
+        if (count < MAX_AWAITED &&
+            strcmp(json_string_value(json_object_get(node, "state")), "alive") == 0 &&
             strcmp(json_string_value(json_object_get(node, "kind")), "worker") == 0)
             processes[count++] = watch_process(node);
     json_decref(listing);
@@ -361,10 +380,11 @@ stop(exo_visit *visit, const void *arguments, exo_err *err)
     exo_future_drop(&future);
     if (st == EXO_OK)
         st = exo_cluster_wait(visit->cluster, 0, visit->deadline, err);
-    if (st == EXO_PEER_LOST) /* the head: as it was told */
+    if (st == EXO_PEER_LOST) /* the loss of the head is expected */
         st = EXO_OK;
     for (i = 0; i < count; i++) {
-        exo_status ended = await_end(processes[i], st == EXO_OK ? visit->deadline : 0, st == EXO_OK ? err : NULL);
+        exo_status ended =
+            await_end(processes[i], st == EXO_OK ? visit->deadline : 0, st == EXO_OK ? err : NULL);
         st = st == EXO_OK ? ended : st;
     }
     if (st == EXO_OK && args->where.json)
@@ -386,7 +406,8 @@ static const exo_arg stop_table[] = {
 const exo_command exo_command_stop = {
     .name = "stop",
     .summary = "Ends all workers of a cluster, and its head",
-    .description = "Running methods are told to stop, and have ten seconds. Ends when the processes have ended; of "
+    .description = "Running methods are told to stop, and have ten seconds. Ends when the "
+                   "processes have ended; of "
                    "those on other hosts, "
                    "when they have left.",
     .args = stop_table,

@@ -1,4 +1,5 @@
-/* `exogym status`: what a cluster has and does, on one page; or how a run of this host goes. */
+/* `exogym status`: an overview of a cluster; or the state of a run on this host. Read next:
+ * run_report.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ struct status_args {
     const char *run;
 };
 
-/* Of how many objects of a list the state is `state`. */
+/* The number of objects in a list whose state is `state`. */
 static size_t
 count(const json_t *list, const char *state)
 {
@@ -39,7 +40,7 @@ held(const json_t *peer, const char *what)
     return (long long)json_integer_value(json_object_get(peer, what));
 }
 
-/* What each process holds of the head, or of another one, as far as there are quotas for it. */
+/* Prints what each process holds of the head, or of another process, where quotas limit it. */
 static void
 print_peers(const json_t *peers)
 {
@@ -47,8 +48,9 @@ print_peers(const json_t *peers)
     const json_t *p;
     char name[1024], by[1024];
     if (json_array_size(peers) > 0)
-        printf("\n%-24s %-12s %5s %4s %6s %6s %6s %7s %7s %7s %8s %9s\n", "held by", "of", "nodes", "jobs", "actors",
-               "names", "spawns", "waiting", "objects", "refs", "monitors", "bytes");
+        printf("\n%-24s %-12s %5s %4s %6s %6s %6s %7s %7s %7s %8s %9s\n", "held by", "of", "nodes",
+               "jobs", "actors", "names", "spawns", "waiting", "objects", "refs", "monitors",
+               "bytes");
     json_array_foreach ((json_t *)(uintptr_t)peers, i, p) {
         const char *called = json_string_value(json_object_get(p, "name")),
                    *of = json_string_value(json_object_get(p, "by"));
@@ -56,14 +58,15 @@ print_peers(const json_t *peers)
             called = json_string_value(json_object_get(p, "id"));
         printf("%-24s %-12s %5lld %4lld %6lld %6lld %6lld %7lld %7lld %7lld %8lld %9lld\n",
                exo_printable(name, sizeof name, called, EXO_SHOWN_LINE),
-               exo_printable(by, sizeof by, of ? of : "the head", EXO_SHOWN_LINE), held(p, "nodes"), held(p, "jobs"),
-               held(p, "actors"), held(p, "names"), held(p, "spawns"),
-               held(p, "waiting") + held(p, "finds") + held(p, "logs"), held(p, "lent"), held(p, "references"),
-               held(p, "monitors"), held(p, "waiting_bytes") + held(p, "lent_bytes"));
+               exo_printable(by, sizeof by, of ? of : "the head", EXO_SHOWN_LINE), held(p, "nodes"),
+               held(p, "jobs"), held(p, "actors"), held(p, "names"), held(p, "spawns"),
+               held(p, "waiting") + held(p, "finds") + held(p, "logs"), held(p, "lent"),
+               held(p, "references"), held(p, "monitors"),
+               held(p, "waiting_bytes") + held(p, "lent_bytes"));
     }
 }
 
-/* How each job goes that says so. */
+/* Prints the reports of the jobs that have one. */
 static void
 print_reports(const json_t *jobs)
 {
@@ -88,15 +91,18 @@ status(exo_visit *visit, const void *arguments, exo_err *err)
         return st;
     if (args->where.json)
         return exo_print_json(listing, err);
-    const json_t *nodes = json_object_get(listing, "nodes"), *actors = json_object_get(listing, "actors"),
+    const json_t *nodes = json_object_get(listing, "nodes"),
+                 *actors = json_object_get(listing, "actors"),
                  *jobs = json_object_get(listing, "jobs");
     printf("cluster  %s, exogym %s\n", json_string_value(json_object_get(listing, "cluster")),
            json_string_value(json_object_get(listing, "version")));
     printf("nodes    %zu alive, %zu lost, %zu left\n", count(nodes, "alive"), count(nodes, "lost"),
            count(nodes, "left"));
-    printf("actors   %zu alive, %zu dead, %zu between\n", count(actors, "alive"), count(actors, "dead"),
+    printf("actors   %zu alive, %zu dead, %zu between\n", count(actors, "alive"),
+           count(actors, "dead"),
            json_array_size(actors) - count(actors, "alive") - count(actors, "dead"));
-    printf("jobs     %zu running, %zu ended\n", count(jobs, "running"), json_array_size(jobs) - count(jobs, "running"));
+    printf("jobs     %zu running, %zu ended\n", count(jobs, "running"),
+           json_array_size(jobs) - count(jobs, "running"));
     if (json_array_size(nodes) > count(nodes, "left")) {
         printf("\n");
         exo_print_nodes(listing, false);
@@ -107,7 +113,7 @@ status(exo_visit *visit, const void *arguments, exo_err *err)
     return EXO_OK;
 }
 
-/* For people. */
+/* The state of a run, for people. */
 static const char *
 state_text(const json_t *run)
 {
@@ -119,7 +125,7 @@ state_text(const json_t *run)
     return state ? state : "ended";
 }
 
-/* Asks nobody: what runs say lies in their folders. */
+/* Prints the reports in the runs' folders. Needs no cluster. */
 static int
 status_of_run(const struct status_args *args)
 {
@@ -154,11 +160,13 @@ status_command(const exo_command_line *line)
 static const exo_arg table[] = {
     {.name = "--run",
      .value = "DIR",
-     .help = "How the run of this folder goes, or those of the runs in it, instead: runs/NAME. Needs no cluster.",
+     .help = "How the run of this folder goes, or those of the runs in it, instead: runs/NAME. "
+             "Needs no cluster.",
      .word = EXO_WORD_FOLDER,
      EXO_INTO(struct status_args, run)},
-    EXO_WHERE_ROWS(struct status_args,
-                   "Prints all that the head knows as one JSON object; of --run, what the run says."),
+    EXO_WHERE_ROWS(
+        struct status_args,
+        "Prints all that the head knows as one JSON object; of --run, what the run says."),
     {0},
 };
 
@@ -172,10 +180,12 @@ const exo_command exo_command_status = {
     .name = "status",
     .summary = "Shows what a cluster has and does",
     .description =
-        "Nodes with what is free of their cpus, gpus and memory, and how many actors and jobs there are. "
+        "Nodes with what is free of their cpus, gpus and memory, and how many actors and jobs "
+        "there are. "
         "Nodes that left "
         "in good order, as drivers do, are counted only; `exogym list nodes` has them.\n\n"
-        "Of each job that `exogym run` runs there: its time, its figures, and what went over its edges so far "
+        "Of each job that `exogym run` runs there: its time, its figures, and what went over its "
+        "edges so far "
         "(the ledger; docs/graph.md explains its columns), as it said about a second ago.\n\n"
         "And what each process holds of the head: docs/security.md has the quotas.",
     .args = table,

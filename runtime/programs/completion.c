@@ -1,14 +1,13 @@
-/* The program's completion scripts, made from the tables of its commands. No state.
+/* The program's completion scripts, made from its commands' tables. No state.
  *
- * In each shell the names are "_exogym_..." or "__exogym_...". Registered names come from `exogym list` when they are asked
- * for, so that a script stays right when the registries change.
- */
+ * The scripts' functions are named "_exogym_..." or "__exogym_...". The scripts ask `exogym list`
+ * for registered names at completion time, so that they stay correct when the registries change. */
 #include <stdio.h>
 #include <string.h>
 
 #include "programs/program.h"
 
-/* The program's name with '_' for '-', as it can stand in a shell function's name. */
+/* The program's name with '_' for '-', which a shell function's name can contain. */
 static const char *
 function_name(void)
 {
@@ -20,7 +19,7 @@ function_name(void)
     return name;
 }
 
-/* What `exogym list` calls the registry of this kind of word; NULL: it is in none. */
+/* The registry of a kind of word, as `exogym list` names it; NULL: not in a registry. */
 static const char *
 registry_of(exo_word_kind kind)
 {
@@ -36,7 +35,7 @@ registry_of(exo_word_kind kind)
     }
 }
 
-/* The words that an argument takes if they are known here: fixed ones, commands. */
+/* Prints the choices of an argument that has a fixed list: its own words, or the commands. */
 static void
 print_words(const exo_arg *arg)
 {
@@ -49,7 +48,8 @@ print_words(const exo_arg *arg)
         putchar(*c == '|' ? ' ' : *c);
 }
 
-/* `text` within single quotes of a shell that writes a quote itself as `quote`; what is in `special` gets a backslash. */
+/* Prints `text` for use within single quotes. `quote` stands for a quote; characters of `special`
+ * get a backslash. */
 static void
 print_quoted(const char *text, const char *quote, const char *special)
 {
@@ -70,16 +70,16 @@ each_command(void (*print)(const exo_command *command))
         print(*c);
 }
 
-/* The command's name in a script; none for a program of one command. */
+/* The command's name in a script; "" for a program of one command. */
 static const char *
 label(const exo_command *command)
 {
     return command == exo_program() ? "" : command->name;
 }
 
-/* --- bash ---------------------------------------------------------------------------------------------------------------- */
+/* --- bash ------------------------------------------------------------------------------------- */
 
-/* The value of `kind` in the script. */
+/* Prints the script's value of `kind` for an argument. */
 static void
 bash_kind(const exo_arg *arg)
 {
@@ -91,7 +91,10 @@ bash_kind(const exo_arg *arg)
         fputs("words ", stdout);
         print_words(arg);
     } else {
-        fputs(arg->word == EXO_WORD_FILE ? "-f" : arg->word == EXO_WORD_FOLDER ? "-d" : "text", stdout);
+        fputs(arg->word == EXO_WORD_FILE     ? "-f"
+              : arg->word == EXO_WORD_FOLDER ? "-d"
+                                             : "text",
+              stdout);
     }
     puts("' ;;");
 }
@@ -133,18 +136,19 @@ bash_options(const exo_command *command)
     puts("' ;;");
 }
 
-/* What each place can have: three functions, and the one that offers it. */
+/* Prints the three functions that say what can stand in each place. */
 static void
 bash_tables(const char *name)
 {
-    printf(
-        "# Completes the arguments of %s in bash.\n"
-        "#\n"
-        "# `kind` is what can come: text (anything), -f (files), -d (folders), \"list WHAT\" (what `exogym list WHAT`\n"
-        "# names), \"list WHAT -f\" (or a file), \"words ...\" (these); empty: nothing. Each is asked by \"COMMAND:\" "
-        "and what follows.\n\n"
-        "_%s_value() {\n    case $1 in\n",
-        exo_program()->name, name);
+    printf("# Completes the arguments of %s in bash.\n"
+           "#\n"
+           "# `kind` is what can come: text (anything), -f (files), -d (folders), \"list WHAT\" "
+           "(what `exogym list WHAT`\n"
+           "# names), \"list WHAT -f\" (or a file), \"words ...\" (these); empty: nothing. Each is "
+           "asked by \"COMMAND:\" "
+           "and what follows.\n\n"
+           "_%s_value() {\n    case $1 in\n",
+           exo_program()->name, name);
     each_command(bash_values);
     printf("    *) kind= ;;\n    esac\n}\n\n_%s_operand() {\n    case $1 in\n", name);
     each_command(bash_operands);
@@ -158,30 +162,31 @@ bash_tables(const char *name)
 static void
 bash_reply(const char *name)
 {
-    printf(
-        "_%s_reply() {\n"
-        "    case $kind in\n"
-        "    -*)\n"
-        "        compopt -o filenames 2>/dev/null\n"
-        "        mapfile -t COMPREPLY < <(compgen \"$kind\" -- \"$1\")\n"
-        "        ;;\n"
-        "    list*' -f')\n"
-        "        compopt -o filenames 2>/dev/null\n"
-        "        kind=${kind%% -f}\n"
-        "        mapfile -t COMPREPLY < <(compgen -W \"$(exogym list \"${kind#list }\" 2>/dev/null | cut -d' ' -f1)\" "
-        "-- \"$1\"; compgen -f -- \"$1\")\n"
-        "        ;;\n"
-        "    list*)\n"
-        "        mapfile -t COMPREPLY < <(compgen -W \"$(exogym list \"${kind#list }\" 2>/dev/null | cut -d' ' -f1)\" "
-        "-- \"$1\")\n"
-        "        ;;\n"
-        "    words*) mapfile -t COMPREPLY < <(compgen -W \"${kind#words }\" -- \"$1\") ;;\n"
-        "    esac\n"
-        "}\n\n",
-        name);
+    printf("_%s_reply() {\n"
+           "    case $kind in\n"
+           "    -*)\n"
+           "        compopt -o filenames 2>/dev/null\n"
+           "        mapfile -t COMPREPLY < <(compgen \"$kind\" -- \"$1\")\n"
+           "        ;;\n"
+           "    list*' -f')\n"
+           "        compopt -o filenames 2>/dev/null\n"
+           "        kind=${kind%% -f}\n"
+           "        mapfile -t COMPREPLY < <(compgen -W \"$(exogym list \"${kind#list }\" "
+           "2>/dev/null | cut -d' ' -f1)\" "
+           "-- \"$1\"; compgen -f -- \"$1\")\n"
+           "        ;;\n"
+           "    list*)\n"
+           "        mapfile -t COMPREPLY < <(compgen -W \"$(exogym list \"${kind#list }\" "
+           "2>/dev/null | cut -d' ' -f1)\" "
+           "-- \"$1\")\n"
+           "        ;;\n"
+           "    words*) mapfile -t COMPREPLY < <(compgen -W \"${kind#words }\" -- \"$1\") ;;\n"
+           "    esac\n"
+           "}\n\n",
+           name);
 }
 
-/* The first word is a command, where there are several. */
+/* Completes the first word with a command, if the program has several. */
 static void
 bash_commands(const char *name)
 {
@@ -208,7 +213,8 @@ bash_place(const char *name)
     printf("    for (( ; i < COMP_CWORD; i++)); do\n"
            "        word=${COMP_WORDS[i]}\n"
            "        if [[ $word == [=:]* ]]; then\n"
-           "            # bash divides words there: the value of an option comes next, or more of the word before.\n"
+           "            # bash divides words there: the value of an option comes next, or more of "
+           "the word before.\n"
            "            [[ $kind ]] || ((i++))\n"
            "        elif [[ $kind ]]; then\n"
            "            kind=\n"
@@ -245,16 +251,17 @@ print_bash(void)
     bash_tables(name);
     bash_reply(name);
     printf("_%s() {\n"
-           "    local kind='' command='' place=1 only_operands='' word i=1 current=${COMP_WORDS[COMP_CWORD]}\n"
+           "    local kind='' command='' place=1 only_operands='' word i=1 "
+           "current=${COMP_WORDS[COMP_CWORD]}\n"
            "    COMPREPLY=()\n",
            name);
     bash_commands(name);
     bash_place(name);
 }
 
-/* --- zsh ----------------------------------------------------------------------------------------------------------------- */
+/* --- zsh -------------------------------------------------------------------------------------- */
 
-/* "MESSAGE:ACTION" within single quotes. */
+/* Prints "MESSAGE:ACTION" for use within single quotes. */
 static void
 zsh_value(const exo_arg *arg)
 {
@@ -270,11 +277,14 @@ zsh_value(const exo_arg *arg)
         print_words(arg);
         putchar(')');
     } else {
-        fputs(arg->word == EXO_WORD_FILE ? "_files" : arg->word == EXO_WORD_FOLDER ? "_files -/" : " ", stdout);
+        fputs(arg->word == EXO_WORD_FILE     ? "_files"
+              : arg->word == EXO_WORD_FOLDER ? "_files -/"
+                                             : " ",
+              stdout);
     }
 }
 
-/* The command's arguments, as _arguments takes them. */
+/* Prints the command's arguments in the form of _arguments. */
 static void
 zsh_arguments(const exo_command *command)
 {
@@ -356,7 +366,8 @@ print_zsh(void)
               "    esac\n",
               stdout);
     }
-    /* Autoloaded from a folder of $fpath, the file is the function's body; read with `source`, it only has to register. */
+    /* Autoloaded from a folder of $fpath, the file is the body of the function itself. Read with
+     * `source`, it only registers the function. */
     printf("}\n\n"
            "if [[ $funcstack[1] == _%s ]]; then\n"
            "    _%s \"$@\"\n"
@@ -366,9 +377,9 @@ print_zsh(void)
            exo_program()->name, name, name, exo_program()->name);
 }
 
-/* --- fish ---------------------------------------------------------------------------------------------------------------- */
+/* --- fish ------------------------------------------------------------------------------------- */
 
-/* What an option or operand completes: "-f", "-x -a '...'" or "-F". */
+/* Prints the completions of an option or operand: "-f", "-x -a '...'" or "-F". */
 static void
 fish_value(const exo_arg *arg)
 {
@@ -451,7 +462,8 @@ print_fish(void)
            "        test (count $words) -gt 1; and test $words[2] = $argv[1]\n"
            "    end\n"
            "end\n\n"
-           "# Whether operand $argv[1] of the command $argv[3] comes next, or one after it if $argv[2] is more.\n"
+           "# Whether operand $argv[1] of the command $argv[3] comes next, or one after it if "
+           "$argv[2] is more.\n"
            "function __%s_at\n"
            "    set -l words (commandline -opc)[2..-1]\n"
            "    if set -q argv[3]\n"

@@ -1,4 +1,5 @@
-/* `exogym data`: the public data sets, what of them is here, fetching them, and making text into tokens (data_tokenize.c). */
+/* `exogym data`: lists and fetches the public data sets, and makes text into tokens
+ * (data_tokenize.c). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "programs/data_tokenize.h"
 #include "programs/text.h"
 
-/* How many of a set's files are in its folder, whole. */
+/* The number of a set's files that are in its folder in full size. */
 static size_t
 files_here(const exo_data_source *source, const char *folder)
 {
@@ -22,7 +23,8 @@ files_here(const exo_data_source *source, const char *folder)
         exo_text path = {0};
         struct stat info;
         exo_text_add(&path, "%s/%s", folder, source->files[i].name);
-        if (!path.failed && stat(path.data, &info) == 0 && (uint64_t)info.st_size == source->files[i].bytes)
+        if (!path.failed && stat(path.data, &info) == 0 &&
+            (uint64_t)info.st_size == source->files[i].bytes)
             here++;
         exo_free(path.data);
     }
@@ -73,7 +75,8 @@ show_download(void *context, const char *file, uint64_t got, uint64_t total)
         fputc('\n', stderr);
     snprintf(d->file, sizeof d->file, "%s", file);
     d->last = now;
-    fprintf(stderr, "%s%s  %s of %s%s", d->terminal ? "\r" : "", file, exo_text_bytes((double)got, got_text),
+    fprintf(stderr, "%s%s  %s of %s%s", d->terminal ? "\r" : "", file,
+            exo_text_bytes((double)got, got_text),
             total ? exo_text_bytes((double)total, total_text) : "?", d->terminal ? "\x1b[K" : "\n");
     fflush(stderr);
 }
@@ -102,7 +105,7 @@ struct data_args {
     struct exo_tokenize_args tokenize;
 };
 
-/* Do the words fit the action? */
+/* Checks the words against the action. */
 static exo_status
 check_args(const struct data_args *args, exo_err *err)
 {
@@ -142,9 +145,10 @@ data_command(const exo_command_line *line)
 
 static const exo_arg table[] = {
     {.value = "list|get|tokenize",
-     .help =
-         "list: shows the public sets, their sizes, and where they are. get: fetches what is missing of the set "
-         "NAME. tokenize: makes text files, and the *.txt of folders, into token shards for `data: {name: tokens}`.",
+     .help = "list: shows the public sets, their sizes, and where they are. get: fetches what is "
+             "missing of the set "
+             "NAME. tokenize: makes text files, and the *.txt of folders, into token shards for "
+             "`data: {name: tokens}`.",
      .word = EXO_WORD_FIXED,
      .required = true,
      EXO_INTO(struct data_args, action)},
@@ -169,7 +173,8 @@ static const exo_arg table[] = {
      EXO_INTO(struct data_args, tokenize.shard_size)},
     {.name = "--documents",
      .value = "end|ignore",
-     .help = "tokenize: whether the tokenizer's end token stands between files; end, if it has one.",
+     .help =
+         "tokenize: whether the tokenizer's end token stands between files; end, if it has one.",
      .word = EXO_WORD_FIXED,
      EXO_INTO(struct data_args, tokenize.documents)},
     {0},
@@ -193,7 +198,8 @@ static const exo_note files[] = {
 const exo_command exo_command_data = {
     .name = "data",
     .summary = "Lists and fetches public data sets, makes text into tokens",
-    .description = "A download that was cut goes on where it was, and no file gets its name before its SHA-256 is "
+    .description = "A download that was cut goes on where it was, and no file gets its name before "
+                   "its SHA-256 is "
                    "right.\n\n"
                    "Fashion-MNIST also comes as the Debian package dataset-fashion-mnist.",
     .args = table,

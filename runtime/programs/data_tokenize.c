@@ -1,4 +1,4 @@
-/* See data_tokenize.h. */
+/* `exogym data tokenize`: see data_tokenize.h. */
 #include "programs/data_tokenize.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ exo_tokenize_option(const struct exo_tokenize_args *args)
                               : NULL;
 }
 
-/* "100M", "64k", "1G" or "5000"; 0: not given. */
+/* Reads "100M", "64k", "1G" or "5000"; 0 if the option was not given. */
 static exo_status
 read_shard_size(const char *text, uint64_t *out, exo_err *err)
 {
@@ -43,8 +43,10 @@ read_shard_size(const char *text, uint64_t *out, exo_err *err)
         unit *= 1000;
     bool whole = end && (letter ? end[1] == '\0' : *end == '\0');
     if (!whole || errno != 0 || value < 1 || value > MAX_SHARD / unit)
-        return exo_fail(err, EXO_INVAL,
-                        "--shard-size: expected a number of tokens such as 100M, 1 to 1000G, got '%.60s'", text);
+        return exo_fail(
+            err, EXO_INVAL,
+            "--shard-size: expected a number of tokens such as 100M, 1 to 1000G, got '%.60s'",
+            text);
     *out = value * unit;
     return EXO_OK;
 }
@@ -56,7 +58,8 @@ exo_tokenize_check(const struct exo_tokenize_args *args, const exo_words *inputs
     if (inputs->length == 0)
         return exo_fail(err, EXO_INVAL, "tokenize what? FILE is missing");
     if (!args->tokenizer)
-        return exo_fail(err, EXO_INVAL, "--tokenizer is missing: characters, bytes, or a tokenizer.json");
+        return exo_fail(err, EXO_INVAL,
+                        "--tokenizer is missing: characters, bytes, or a tokenizer.json");
     if (!args->output)
         return exo_fail(err, EXO_INVAL, "--output is missing: the new folder for the shards");
     return read_shard_size(args->shard_size, &size, err);
@@ -77,8 +80,9 @@ show_progress(void *context, uint64_t bytes, uint64_t total)
         return;
     m->last = now;
     m->shown = true;
-    fprintf(stderr, "%stokenized %s of %s%s", m->terminal ? "\r" : "", exo_text_bytes((double)bytes, done),
-            exo_text_bytes((double)total, all), m->terminal ? "\x1b[K" : "\n");
+    fprintf(stderr, "%stokenized %s of %s%s", m->terminal ? "\r" : "",
+            exo_text_bytes((double)bytes, done), exo_text_bytes((double)total, all),
+            m->terminal ? "\x1b[K" : "\n");
     fflush(stderr);
 }
 
@@ -88,17 +92,20 @@ open_tokenizer(const char *word, exo_tokenizer **out, exo_err *err)
     *out = NULL;
     if (strcmp(word, "characters") == 0)
         return EXO_OK;
-    return strcmp(word, "bytes") == 0 ? exo_tokenizer_bytes(out, err) : exo_tokenizer_load(out, word, err);
+    return strcmp(word, "bytes") == 0 ? exo_tokenizer_bytes(out, err)
+                                      : exo_tokenizer_load(out, word, err);
 }
 
 exo_status
 exo_tokenize(const struct exo_tokenize_args *args, const exo_words *inputs, exo_err *err)
 {
-    struct meter meter = {.terminal = isatty(STDERR_FILENO) != 0, .last = exo_now(exo_clock_real())};
+    struct meter meter = {.terminal = isatty(STDERR_FILENO) != 0,
+                          .last = exo_now(exo_clock_real())};
     exo_tokenize_opts opts = {.progress = show_progress, .context = &meter};
     exo_tokenize_result made;
     if (args->documents)
-        opts.documents = strcmp(args->documents, "end") == 0 ? EXO_DOCUMENTS_END : EXO_DOCUMENTS_IGNORE;
+        opts.documents =
+            strcmp(args->documents, "end") == 0 ? EXO_DOCUMENTS_END : EXO_DOCUMENTS_IGNORE;
     exo_status st = read_shard_size(args->shard_size, &opts.shard_tokens, err);
     if (st == EXO_OK)
         st = open_tokenizer(args->tokenizer, &opts.tokenizer, err);
@@ -110,9 +117,10 @@ exo_tokenize(const struct exo_tokenize_args *args, const exo_words *inputs, exo_
     if (st != EXO_OK)
         return st;
     char tokens[EXO_FIGURE], documents[EXO_FIGURE], bytes[EXO_FIGURE];
-    printf("%s tokens of %s document%s, %s, vocabulary %zu, in %zu shard%s: ", exo_text_count(made.tokens, tokens),
-           exo_text_count(made.documents, documents), made.documents == 1 ? "" : "s",
-           exo_text_bytes((double)made.bytes, bytes), made.vocabulary, made.shards, made.shards == 1 ? "" : "s");
+    printf("%s tokens of %s document%s, %s, vocabulary %zu, in %zu shard%s: ",
+           exo_text_count(made.tokens, tokens), exo_text_count(made.documents, documents),
+           made.documents == 1 ? "" : "s", exo_text_bytes((double)made.bytes, bytes),
+           made.vocabulary, made.shards, made.shards == 1 ? "" : "s");
     exo_print_path(stdout, "", args->output, "\n");
     return EXO_OK;
 }

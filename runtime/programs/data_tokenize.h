@@ -4,16 +4,18 @@
 
 #include "programs/args.h"
 
-/* As they were given; NULL: not. */
+/* The options as given; NULL: not given. */
 struct exo_tokenize_args {
     const char *tokenizer, *output, *shard_size, *documents;
 };
 
-/* The first option that was given, or NULL. */
+/* The name of the first option that was given, or NULL. */
 const char *exo_tokenize_option(const struct exo_tokenize_args *args);
-/* INVAL: something is missing, or no number. */
-exo_status exo_tokenize_check(const struct exo_tokenize_args *args, const exo_words *inputs, exo_err *err);
-/* Does it and says on standard output what it made. */
-exo_status exo_tokenize(const struct exo_tokenize_args *args, const exo_words *inputs, exo_err *err);
+/* Errors: INVAL (an option is missing, or a value is not a number). */
+exo_status exo_tokenize_check(const struct exo_tokenize_args *args, const exo_words *inputs,
+                              exo_err *err);
+/* Writes the tokens and prints a summary on standard output. */
+exo_status exo_tokenize(const struct exo_tokenize_args *args, const exo_words *inputs,
+                        exo_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* Where a decoder's numbers come from: see decoder_source.h. */
+/* Reads a decoder's parameters: see decoder_source.h. Read next: checkpoint.h,
+ * nn/pretrained/safetensors.h. */
 #include "programs/decoder_source.h"
 
 #include <inttypes.h>
@@ -24,8 +25,9 @@ static exo_status
 join(char out[MAX_PATH], exo_err *err, const char *folder, const char *file)
 {
     int length = snprintf(out, MAX_PATH, "%s/%s", folder, file);
-    return length >= 0 && length < MAX_PATH ? EXO_OK
-                                            : exo_fail(err, EXO_INVAL, "the path '%.200s...' is too long", folder);
+    return length >= 0 && length < MAX_PATH
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL, "the path '%.200s...' is too long", folder);
 }
 
 static bool
@@ -35,7 +37,7 @@ exists(const char *folder, const char *file)
     return join(path, NULL, folder, file) == EXO_OK && access(path, R_OK) == 0;
 }
 
-/* --- What a folder is ------------------------------------------------------------------------------------------------------------ */
+/* --- The source's files ----------------------------------------------------------------------- */
 
 static exo_status
 read_json(const char *path, json_t **out, exo_err *err)
@@ -56,7 +58,7 @@ read_json(const char *path, json_t **out, exo_err *err)
     return EXO_OK;
 }
 
-/* The model that the run's config.json names, with its options. */
+/* Makes the model that the run's config.json names, with its options. */
 static exo_status
 build_model(exo_decoder_source *s, const json_t *config, exo_err *err)
 {
@@ -74,7 +76,8 @@ build_model(exo_decoder_source *s, const json_t *config, exo_err *err)
         st = exo_model_new_named(&s->model, name, root, err);
     }
     if (st == EXO_OK && !exo_decoder_spec_of(s->model))
-        st = exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder: only 'gpt' is one", s->config, name);
+        st = exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder: only 'gpt' is one",
+                      s->config, name);
     exo_config_free(&doc);
     json_free_t release;
     json_get_alloc_funcs(NULL, &release);
@@ -82,7 +85,8 @@ build_model(exo_decoder_source *s, const json_t *config, exo_err *err)
     return st;
 }
 
-/* The newest checkpoint of a run that has no model yet. One that is damaged is not passed over silently. */
+/* Finds the newest checkpoint of a run without a final model. A damaged checkpoint is an error, and
+ * not passed over silently. */
 static exo_status
 find_checkpoint(exo_decoder_source *s, exo_err *err)
 {
@@ -92,19 +96,20 @@ find_checkpoint(exo_decoder_source *s, exo_err *err)
         return st;
     s->checkpoint = choice.found;
     if (!choice.found)
-        return exo_fail(
-            err, EXO_NOT_FOUND,
-            "%s: is no run with a model.safetensors or checkpoints, no checkpoint, and no Hugging Face directory",
-            s->path);
+        return exo_fail(err, EXO_NOT_FOUND,
+                        "%s: is no run with a model.safetensors or checkpoints, no checkpoint, and "
+                        "no Hugging Face directory",
+                        s->path);
     if (choice.damage.code != EXO_OK && choice.intact[0])
-        return exo_fail(err, EXO_FAILED, "%s; %s is older and intact", choice.damage.text, choice.intact);
+        return exo_fail(err, EXO_FAILED, "%s; %s is older and intact", choice.damage.text,
+                        choice.intact);
     if (choice.damage.code != EXO_OK)
         return exo_fail(err, EXO_FAILED, "%s", choice.damage.text);
     snprintf(s->values, sizeof s->values, "%s", choice.newest);
     return EXO_OK;
 }
 
-/* A run's folder, finished or not, or one of its checkpoints. */
+/* Finds the files of a run's folder, finished or not, or of one of its checkpoints. */
 static exo_status
 find_values(exo_decoder_source *s, exo_err *err)
 {
@@ -115,7 +120,7 @@ find_values(exo_decoder_source *s, exo_err *err)
             st = join(s->config, err, s->path, "../../config.json");
         if (st == EXO_OK)
             st = exo_checkpoint_verify(s->path, err);
-        if (st == EXO_INVAL) /* it is the file that is wrong, not the command */
+        if (st == EXO_INVAL) /* the file is wrong, not the command */
             st = err->code = EXO_FAILED;
         return st;
     }
@@ -127,7 +132,7 @@ find_values(exo_decoder_source *s, exo_err *err)
     return find_checkpoint(s, err);
 }
 
-/* --- Numbers -------------------------------------------------------------------------------------------------------------------------- */
+/* --- Parameters ------------------------------------------------------------------------------- */
 
 static const exo_safetensor *
 find_tensor(const exo_safetensors *file, const char *prefix, const char *name)
@@ -142,7 +147,8 @@ find_tensor(const exo_safetensors *file, const char *prefix, const char *name)
 }
 
 static exo_status
-check_tensor(const exo_safetensor *t, const exo_param_info *info, const char *path, const char *prefix, exo_err *err)
+check_tensor(const exo_safetensor *t, const exo_param_info *info, const char *path,
+             const char *prefix, exo_err *err)
 {
     if (t && strcmp(t->dtype, "F32") == 0 && t->num_dims == info->num_dims &&
         memcmp(t->dims, info->dims, info->num_dims * sizeof *t->dims) == 0)
@@ -151,7 +157,8 @@ check_tensor(const exo_safetensor *t, const exo_param_info *info, const char *pa
                     t ? "does not have" : "has no", prefix, info->name);
 }
 
-/* Are the tensors there that config.json claims? Asked before there is memory for them: a short file can claim much. */
+/* Checks that the files have the tensors that config.json describes. This happens before their
+ * memory is allocated, because a short file can claim large sizes. */
 static exo_status
 check_claims(const exo_decoder_source *s, exo_err *err)
 {
@@ -163,13 +170,14 @@ check_claims(const exo_decoder_source *s, exo_err *err)
     if (st == EXO_OK)
         st = exo_safetensors_open(&file, s->checkpoint ? path : s->values, err);
     for (size_t i = 0; st == EXO_OK && i < exo_model_num_infos(s->model); i++)
-        st = check_tensor(find_tensor(file, prefix, infos[i].name), &infos[i], s->checkpoint ? path : s->values, prefix,
-                          err);
+        st = check_tensor(find_tensor(file, prefix, infos[i].name), &infos[i],
+                          s->checkpoint ? path : s->values, prefix, err);
     exo_safetensors_close(&file);
     return st;
 }
 
-/* Adds `weight` times a file's values to the parameters. */
+/* Adds `weight` times a file's values to the parameters. With weight 1, and for frozen parameters,
+ * it copies the values. */
 static exo_status
 add_values(exo_params *params, const char *path, const char *prefix, float weight, exo_err *err)
 {
@@ -193,7 +201,7 @@ add_values(exo_params *params, const char *path, const char *prefix, float weigh
     return st;
 }
 
-/* The mean over the nodes, as the result of a run is. */
+/* Computes the mean over the nodes, as at the end of a run. */
 static exo_status
 read_checkpoint(exo_decoder_source *s, exo_err *err)
 {
@@ -215,7 +223,7 @@ read_checkpoint(exo_decoder_source *s, exo_err *err)
     return st;
 }
 
-/* The model that a run ended with says what its numbers hash to. */
+/* Reads the final model of a run and checks its values against the hash in the file. */
 static exo_status
 read_model(exo_decoder_source *s, exo_err *err)
 {
@@ -224,22 +232,25 @@ read_model(exo_decoder_source *s, exo_err *err)
     exo_status st = add_values(s->params, s->values, "", 1.0f, err);
     if (st == EXO_OK)
         st = exo_state_read_metadata(s->values, EXO_MODEL_SHA256, &expected, err);
-    if (st == EXO_NOT_FOUND) /* of a version that did not say it */
+    if (st == EXO_NOT_FOUND) /* an earlier version wrote no hash */
         return EXO_OK;
     if (st == EXO_OK)
         st = exo_hash_init(&hash, err);
     if (st == EXO_OK) {
-        exo_hash_add(&hash, exo_params_values(s->params), exo_params_numel(s->params) * sizeof(float));
-        exo_hash_add(&hash, exo_params_buffers(s->params), exo_params_buffer_numel(s->params) * sizeof(float));
+        exo_hash_add(&hash, exo_params_values(s->params),
+                     exo_params_numel(s->params) * sizeof(float));
+        exo_hash_add(&hash, exo_params_buffers(s->params),
+                     exo_params_buffer_numel(s->params) * sizeof(float));
         if (!exo_hash_end(&hash, sha256) || strcmp(sha256, expected) != 0)
-            st = exo_fail(err, EXO_FAILED, "%s: is damaged: the SHA-256 of its numbers is not the one that it names",
+            st = exo_fail(err, EXO_FAILED,
+                          "%s: is damaged: the SHA-256 of its numbers is not the one that it names",
                           s->values);
     }
     exo_free(expected);
     return st;
 }
 
-/* What is to be done about a run's own model that is damaged. */
+/* Adds advice to an error about a run's damaged final model. */
 static exo_status
 advise(const exo_decoder_source *s, exo_status st, exo_err *err)
 {
@@ -249,8 +260,9 @@ advise(const exo_decoder_source *s, exo_status st, exo_err *err)
         strncmp(why.text, s->values, strlen(s->values)) != 0)
         return st;
     return exo_fail(err, st, "%s; %s", why.text,
-                    exo_checkpoint_newest(s->path, newest) ? "once it is removed, the newest checkpoint is taken"
-                                                           : "run the job again, with --overwrite");
+                    exo_checkpoint_newest(s->path, newest)
+                        ? "once it is removed, the newest checkpoint is taken"
+                        : "run the job again, with --overwrite");
 }
 
 static exo_status
@@ -281,7 +293,8 @@ exo_decoder_source_open(exo_decoder_source *s, const char *path, exo_err *err)
             st = read_json(s->config, &s->json, err);
         s->pretrained = st == EXO_OK && json_object_get(s->json, "model_type");
     }
-    if (exists(s->path, "adapter_config.json")) /* which is refused, whatever else is there */
+    /* an adapter: exo_decoder_load refuses it, whatever other files there are */
+    if (exists(s->path, "adapter_config.json"))
         s->pretrained = true;
     if (st != EXO_OK)
         return st;

@@ -1,4 +1,4 @@
-/* See decoder_tokenizer.h. */
+/* The tokenizer of a decoder: see decoder_tokenizer.h. */
 #include "programs/decoder_tokenizer.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include "base/grow_text.h"
 
-/* The tokenizer belongs to the data set: it is held before that goes. */
+/* Takes a reference to the data set's tokenizer before the data set is dropped. */
 static exo_status
 of_data(const char *name, exo_config *config, exo_tokenizer **out, exo_err *err)
 {
@@ -23,7 +23,7 @@ of_data(const char *name, exo_config *config, exo_tokenizer **out, exo_err *err)
     return st;
 }
 
-/* The tokenizer.json beside the run's config.json, or that of its data. */
+/* Reads the tokenizer.json beside the run's config.json, or takes that of its data. */
 static exo_status
 of_run(const char *path, const json_t *config, exo_tokenizer **out, exo_err *err)
 {
@@ -47,7 +47,7 @@ of_run(const char *path, const json_t *config, exo_tokenizer **out, exo_err *err
     if (!text)
         return EXO_OK;
     exo_status st = exo_config_parse(&doc, "data", text, err);
-    const char *ignored = NULL; /* what the job reads of it, and the data set does not know */
+    const char *ignored = NULL; /* these keys belong to the job; the data set does not know them */
     bool split = false;
     if (st == EXO_OK)
         st = exo_config_string(exo_config_root(doc), "name", NULL, &ignored, err);
@@ -62,7 +62,8 @@ of_run(const char *path, const json_t *config, exo_tokenizer **out, exo_err *err
     return st;
 }
 
-/* Does the folder's tokenizer come of the same file? One that cannot be read is taken for what is named instead of it. */
+/* Compares the tokenizer with the folder's. If the folder's is unreadable and another one was named
+ * instead, the folder's token numbers count as those of the named one. */
 static void
 compare(exo_decoder_tokenizer *t, bool instead)
 {
@@ -74,9 +75,11 @@ compare(exo_decoder_tokenizer *t, bool instead)
 }
 
 exo_status
-exo_decoder_tokenizer_find(exo_decoder_tokenizer *out, const exo_decoder_source *s, const char *named, exo_err *err)
+exo_decoder_tokenizer_find(exo_decoder_tokenizer *out, const exo_decoder_source *s,
+                           const char *named, exo_err *err)
 {
-    const char *began = json_string_value(json_object_get(json_object_get(s->json, "model"), "path"));
+    const char *began =
+        json_string_value(json_object_get(json_object_get(s->json, "model"), "path"));
     *out = (exo_decoder_tokenizer){.folder = s->pretrained ? s->path : began};
     exo_status st = EXO_OK;
     if (named && strcmp(named, "bytes") == 0)

@@ -1,4 +1,4 @@
-/* The memory plan of a job, printed: see dry_run.h. */
+/* Prints the memory plan of a job: see dry_run.h. */
 #include "programs/dry_run.h"
 
 #include <jansson.h>
@@ -28,8 +28,9 @@ print_table(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
 {
     char note[96], parameters[EXO_FIGURE];
     exo_text_count(exo_model_numel(job->model), parameters);
-    printf("%s: %s with %s parameters, %u node%s, batch %zu in passes of %zu\n", run->group, job->model_name,
-           parameters, m->nodes, m->nodes == 1 ? "" : "s", job->opts.batch_size, m->minibatch_size);
+    printf("%s: %s with %s parameters, %u node%s, batch %zu in passes of %zu\n", run->group,
+           job->model_name, parameters, m->nodes, m->nodes == 1 ? "" : "s", job->opts.batch_size,
+           m->minibatch_size);
     printf("  %-14s %12s %12s\n", "", "all", "a node");
     size_t units = exo_model_num_units(job->model);
     snprintf(note, sizeof note, "in %zu unit%s", units, units == 1 ? "" : "s");
@@ -49,13 +50,14 @@ print_table(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
 static json_t *
 plan_json(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
 {
-    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "run", run->group,
-                     "parameter_count", (json_int_t)exo_model_numel(job->model), "nodes", (int)m->nodes,
-                     "minibatch_size", (json_int_t)m->minibatch_size, "parameters", (json_int_t)m->parameters,
-                     "gradients", (json_int_t)m->gradients, "optimizer", (json_int_t)m->optimizer, "average",
-                     (json_int_t)m->average, "activations", (json_int_t)m->activations, "evaluation",
-                     (json_int_t)m->evaluation, "batches", (json_int_t)m->batches, "result", (json_int_t)m->result,
-                     "process", (json_int_t)m->process, "peak", (json_int_t)m->peak);
+    return json_pack(
+        "{s:s, s:I, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "run", run->group,
+        "parameter_count", (json_int_t)exo_model_numel(job->model), "nodes", (int)m->nodes,
+        "minibatch_size", (json_int_t)m->minibatch_size, "parameters", (json_int_t)m->parameters,
+        "gradients", (json_int_t)m->gradients, "optimizer", (json_int_t)m->optimizer, "average",
+        (json_int_t)m->average, "activations", (json_int_t)m->activations, "evaluation",
+        (json_int_t)m->evaluation, "batches", (json_int_t)m->batches, "result",
+        (json_int_t)m->result, "process", (json_int_t)m->process, "peak", (json_int_t)m->peak);
 }
 
 static int
@@ -81,10 +83,10 @@ exo_dry_run(const exo_job *job, bool json)
     for (size_t i = 0; i < job->num_runs; i++) {
         const exo_job_run *run = &job->runs[i];
         if (i % job->num_seeds > 0)
-            continue; /* seeds take the same */
+            continue; /* all seeds of a strategy need the same */
         exo_fit_memory m;
-        exo_status st = exo_fit_memory_plan(job->model, job->train, job->val, run->strategy, run->options, &job->opts,
-                                            now, &m, &err);
+        exo_status st = exo_fit_memory_plan(job->model, job->train, job->val, run->strategy,
+                                            run->options, &job->opts, now, &m, &err);
         if (st != EXO_OK) {
             exo_fail_in(&err, st, "%s", run->label);
             json_decref(plans);
@@ -106,5 +108,7 @@ exo_dry_run_check(const exo_job *job, exo_err *err)
 {
     const exo_pass pass = {.train = true, .grad = true, .autocast = true};
     exo_pass_memory memory;
-    return job->opts.autocast ? exo_model_pass_memory(job->model, &pass, job->train, 1, &memory, err) : EXO_OK;
+    return job->opts.autocast
+               ? exo_model_pass_memory(job->model, &pass, job->train, 1, &memory, err)
+               : EXO_OK;
 }

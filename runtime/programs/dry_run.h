@@ -1,13 +1,14 @@
-/* `exogym run --dry-run`: what a job would take of memory. */
+/* `exogym run --dry-run`: the memory that a job needs. No state. */
 #ifndef EXO_PROGRAMS_DRY_RUN_H
 #define EXO_PROGRAMS_DRY_RUN_H
 
 #include "programs/job.h"
 
-/* Prints a table, or JSON, on standard output; gives the exit status. */
+/* Prints a table, or JSON, on standard output. Returns the exit status. */
 int exo_dry_run(const exo_job *job, bool json);
 
-/* Can this processor compute the job? A pass of one sample is rehearsed; UNSUPPORTED: bf16 without the instructions for it. */
+/* Checks, with one sample, that this processor can compute the job. Errors: UNSUPPORTED (bf16
+ * without the instructions for it). */
 exo_status exo_dry_run_check(const exo_job *job, exo_err *err);
 
 #endif

@@ -1,6 +1,7 @@
-/* A process of a cluster that is there until it is told to end: see exogym-node.h.
+/* A process that stays in a cluster until it is told to end: see exogym-node.h.
  *
- * SIGTERM, SIGINT and SIGHUP are blocked in every thread but one, which waits for them and interrupts the wait of the main thread. */
+ * SIGTERM, SIGINT and SIGHUP are blocked in every thread but one, which waits for them and
+ * interrupts the wait of the main thread. */
 #include "programs/exogym-node.h"
 
 #include <limits.h>
@@ -15,7 +16,7 @@
 
 #define CLOSE_TIMEOUT (10 * EXO_SECOND)
 
-/* The signals that end a node; a thread of exo_node_stay takes them. */
+/* Blocks the signals that end a node in all threads; a thread of exo_node_stay waits for them. */
 static sigset_t
 block_signals(void)
 {
@@ -23,12 +24,12 @@ block_signals(void)
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGHUP); /* where it is ignored (nohup), it never comes */
+    sigaddset(&signals, SIGHUP); /* an ignored SIGHUP (nohup) is never delivered */
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     return signals;
 }
 
-/* What is left of it otherwise. */
+/* Removes a temporary folder, which would otherwise be left behind. */
 static void
 clean(const exo_node_options *node)
 {
@@ -36,7 +37,7 @@ clean(const exo_node_options *node)
         exo_folder_remove(node->opts.folder);
 }
 
-/* The process ends with its parent: at once if that is gone already. */
+/* Ends the process with its parent. Fails if the parent is already gone. */
 static exo_status
 tie_to_parent(const exo_node_options *node, const char *text, exo_err *err)
 {
@@ -44,20 +45,22 @@ tie_to_parent(const exo_node_options *node, const char *text, exo_err *err)
     long parent = strtol(text, &end, 10);
     if (!*text || *end || parent < 1 || parent > INT_MAX)
         return exo_fail(err, EXO_INVAL, "--parent: expected a process number, got '%.40s'", text);
-    block_signals(); /* so that it finds us ready to clean up */
+    block_signals(); /* a signal of the parent's end must not skip the clean-up */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() == (pid_t)parent)
         return EXO_OK;
     clean(node);
-    return exo_fail(err, EXO_FAILED, "the process %ld is not there, or not what started this one", parent);
+    return exo_fail(err, EXO_FAILED, "the process %ld is not there, or not what started this one",
+                    parent);
 }
 
 exo_status
-exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_cluster_role role, exo_err *err)
+exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_cluster_role role,
+              exo_err *err)
 {
     exo_status st = EXO_OK;
-    *node =
-        (exo_node_options){.grace = role == EXO_ROLE_HEAD ? INT64_MAX : 60 * EXO_SECOND, .temporary = args->temporary};
+    *node = (exo_node_options){.grace = role == EXO_ROLE_HEAD ? INT64_MAX : 60 * EXO_SECOND,
+                               .temporary = args->temporary};
     node->opts = (exo_cluster_opts){.role = role,
                                     .name = args->name,
                                     .cluster = args->cluster,
@@ -85,8 +88,10 @@ exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_clus
                                     &node->resources[i].amount, err);
     }
     if (st == EXO_OK && args->peer_timeout)
-        st = exo_text_read_time(args->peer_timeout, "--peer-timeout", &node->opts.peer_timeout, err);
-    if (st == EXO_OK && args->peer_timeout && node->opts.peer_timeout < EXO_MS) /* 0 would be the usual one */
+        st =
+            exo_text_read_time(args->peer_timeout, "--peer-timeout", &node->opts.peer_timeout, err);
+    /* 0 would mean the default */
+    if (st == EXO_OK && args->peer_timeout && node->opts.peer_timeout < EXO_MS)
         return exo_fail(err, EXO_INVAL, "--peer-timeout: '%.40s' is too short", args->peer_timeout);
     if (st == EXO_OK && args->grace)
         st = exo_text_read_time(args->grace, "--grace", &node->grace, err);
@@ -94,17 +99,20 @@ exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_clus
         char *end = NULL;
         long threads = strtol(args->threads, &end, 10);
         if (*end || threads < 1 || threads > 1024)
-            return exo_fail(err, EXO_INVAL, "--threads: expected a number from 1 to 1024, got '%.40s'", args->threads);
+            return exo_fail(err, EXO_INVAL,
+                            "--threads: expected a number from 1 to 1024, got '%.40s'",
+                            args->threads);
         node->threads = (unsigned)threads;
     }
     if (st == EXO_OK && args->no_ipc && args->listen.length == 0)
-        return exo_fail(err, EXO_INVAL, "--no-ipc leaves nothing to listen on: say where with --listen");
+        return exo_fail(err, EXO_INVAL,
+                        "--no-ipc leaves nothing to listen on: say where with --listen");
     if (st == EXO_OK && args->temporary && !args->folder)
         return exo_fail(err, EXO_INVAL, "--temporary: say with --folder what shall go");
     return st == EXO_OK && args->parent ? tie_to_parent(node, args->parent, err) : st;
 }
 
-/* --- Signals ------------------------------------------------------------------------------------------------------------------ */
+/* --- Signals ---------------------------------------------------------------------------------- */
 
 struct listener {
     pthread_mutex_t lock;
@@ -130,7 +138,7 @@ listen_main(void *argument)
     return NULL;
 }
 
-/* --- Staying -------------------------------------------------------------------------------------------------------------------- */
+/* --- The stay --------------------------------------------------------------------------------- */
 
 static exo_status
 stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FILE *ready,
@@ -138,10 +146,11 @@ stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FIL
 {
     exo_cluster *cluster = NULL;
     exo_time patience = node->grace < INT64_MAX ? node->grace : CLOSE_TIMEOUT;
-    exo_status st = exo_cluster_join(&cluster, runtime, &node->opts, exo_deadline(exo_clock_real(), patience), err);
+    exo_status st = exo_cluster_join(&cluster, runtime, &node->opts,
+                                     exo_deadline(exo_clock_real(), patience), err);
     if (st != EXO_OK) {
         clean(node);
-        _exit(exo_report(err)); /* the runtime went with it */
+        _exit(exo_report(err)); /* the runtime's threads end with the process */
     }
     if (joined)
         joined(context, cluster);
@@ -154,20 +163,23 @@ stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FIL
     st = exo_cluster_wait(cluster, node->grace, INT64_MAX, err);
     exo_cluster_leave(cluster);
     exo_err late = {0};
-    if (exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), CLOSE_TIMEOUT), &late) != EXO_OK) {
+    if (exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), CLOSE_TIMEOUT), &late) !=
+        EXO_OK) {
         fprintf(stderr, "%s: %s\n", exo_program()->name, late.text);
         clean(node);
-        _exit(EXO_EXIT_FAILURE); /* what still runs may use anything */
+        _exit(EXO_EXIT_FAILURE); /* running methods may still use any memory */
     }
-    pthread_mutex_lock(&l->lock); /* for good: a signal finds no cluster any more */
+    /* never unlocked: a late signal must not find the freed cluster */
+    pthread_mutex_lock(&l->lock);
     exo_cluster_free(&cluster);
     clean(node);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
 exo_status
-exo_node_stay(const exo_node_options *node, FILE *ready, void (*joined)(void *context, const exo_cluster *cluster),
-              void *context, exo_err *err)
+exo_node_stay(const exo_node_options *node, FILE *ready,
+              void (*joined)(void *context, const exo_cluster *cluster), void *context,
+              exo_err *err)
 {
     static struct listener l = {.lock = PTHREAD_MUTEX_INITIALIZER};
     exo_runtime *runtime = NULL;
@@ -175,7 +187,7 @@ exo_node_stay(const exo_node_options *node, FILE *ready, void (*joined)(void *co
     l.node = node;
     l.signals = block_signals();
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that file */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of a file's size fails instead */
     if (pthread_create(&thread, NULL, listen_main, &l) != 0)
         return exo_fail(err, EXO_FAILED, "no thread can be started");
     pthread_detach(thread);

@@ -1,5 +1,5 @@
-/* What the programs of a cluster share: options, and a process that is there until it is told to end. Read next: exogym-head.c,
- * exogym-worker.c. */
+/* What exogym-head and exogym-worker share: their options, and a process that stays in a cluster
+ * until it is told to end. Read next: exogym-head.c, exogym-worker.c. */
 #ifndef EXO_PROGRAMS_NODE_H
 #define EXO_PROGRAMS_NODE_H
 
@@ -13,95 +13,105 @@ enum {
     EXO_NODE_RESOURCES = 32
 };
 
-/* All options; a program's table has those that it takes. */
+/* All options. A program's table has the rows of those that it takes. */
 struct exo_node_args {
-    const char *cluster, *name, *folder, *advertise, *head, *head_key, *keys, *authorized, *state, *peer_timeout,
-        *threads, *grace, *parent, *logs, *plugin_dir, *audit;
+    const char *cluster, *name, *folder, *advertise, *head, *head_key, *keys, *authorized, *state,
+        *peer_timeout, *threads, *grace, *parent, *logs, *plugin_dir, *audit;
     exo_words listen, resources, plugins;
     bool no_ipc, insecure, temporary, no_seccomp, keys_for_local;
 };
 
-#define EXO_NODE_ROWS                                                                                                  \
-    {.name = "--cluster",                                                                                              \
-     .value = "NAME",                                                                                                  \
-     .help = "Of which cluster it is; default unless given.",                                                          \
-     EXO_INTO(struct exo_node_args, cluster)},                                                                         \
-        {.name = "--name",                                                                                             \
-         .value = "NAME",                                                                                              \
-         .help = "What the node is called; made of the host's name and the process number unless given.",              \
-         EXO_INTO(struct exo_node_args, name)},                                                                        \
-        {.name = "--listen",                                                                                           \
-         .value = "ADDRESS",                                                                                           \
-         .help = "Listens there too, as tcp://127.0.0.1:7070 or, with any free port, tcp://127.0.0.1:0; can be given " \
-                 "again and again. It needs --keys, also on loopback.",                                                \
-         EXO_INTO(struct exo_node_args, listen)},                                                                      \
-        {.name = "--no-ipc",                                                                                           \
-         .help = "Listens only where --listen says, and has no socket in the folder.",                                 \
-         EXO_INTO(struct exo_node_args, no_ipc)},                                                                      \
-        {.name = "--advertise",                                                                                        \
-         .value = "ADDRESS",                                                                                           \
-         .help = "The tcp address that others use, where it is not the one listened on.",                              \
-         EXO_INTO(struct exo_node_args, advertise)},                                                                   \
-        {.name = "--keys",                                                                                             \
-         .value = "FILE.secret",                                                                                       \
-         .help = "This node's keys, as exogym keygen makes them.",                                                     \
-         .word = EXO_WORD_FILE,                                                                                        \
-         EXO_INTO(struct exo_node_args, keys)},                                                                        \
-        {.name = "--authorized",                                                                                       \
-         .value = "DIR",                                                                                               \
-         .help = "Folder of the public keys that are let in; authorized beside --keys unless given.",                  \
-         .word = EXO_WORD_FOLDER,                                                                                      \
-         EXO_INTO(struct exo_node_args, authorized)},                                                                  \
-        {.name = "--keys-for-local",                                                                                   \
-         .help = "Processes of this host must show a key, too, and have its role; without it, they need none, as the " \
-                 "socket is this user's alone. Needs --keys.",                                                         \
-         EXO_INTO(struct exo_node_args, keys_for_local)},                                                              \
-        {.name = "--insecure",                                                                                         \
-         .help = "Listens, and a worker connects, over tcp without keys: whoever reaches the port, each user of this " \
-                 "host among them, can run code here.",                                                                \
-         EXO_INTO(struct exo_node_args, insecure)},                                                                    \
-        {.name = "--peer-timeout",                                                                                     \
-         .value = "TIME",                                                                                              \
-         .help = "Silence of another host that is taken for its death; 5s unless given.",                              \
-         EXO_INTO(struct exo_node_args, peer_timeout)},                                                                \
-        {.name = "--folder",                                                                                           \
-         .value = "DIR",                                                                                               \
-         .help = "For sockets and logs; $XDG_RUNTIME_DIR/exogym, else /tmp/exogym-UID.",                               \
-         .word = EXO_WORD_FOLDER,                                                                                      \
-         EXO_INTO(struct exo_node_args, folder)},                                                                      \
-        {.name = "--audit",                                                                                            \
-         .value = "FILE",                                                                                              \
-         .help = "Records there who was let in or refused, who made and ended what, and what was not allowed: a JSON " \
-                 "object a line, mode 0600. Renamed, it begins anew.",                                                 \
-         .word = EXO_WORD_FILE,                                                                                        \
-         EXO_INTO(struct exo_node_args, audit)},                                                                       \
-        {.name = "--parent",                                                                                           \
-         .value = "PID",                                                                                               \
-         .help = "Ends when this process, which started it, does, however that ends.",                                 \
-         EXO_INTO(struct exo_node_args, parent)},                                                                      \
-    {                                                                                                                  \
-        .name = "--threads", .value = "N",                                                                             \
-        .help = "Threads that actors share; one for each usable core unless given.",                                   \
-        EXO_INTO(struct exo_node_args, threads)                                                                        \
+#define EXO_NODE_ROWS                                                                              \
+    {.name = "--cluster",                                                                          \
+     .value = "NAME",                                                                              \
+     .help = "Of which cluster it is; default unless given.",                                      \
+     EXO_INTO(struct exo_node_args, cluster)},                                                     \
+        {.name = "--name",                                                                         \
+         .value = "NAME",                                                                          \
+         .help = "What the node is called; made of the host's name and the process number unless " \
+                 "given.",                                                                         \
+         EXO_INTO(struct exo_node_args, name)},                                                    \
+        {.name = "--listen",                                                                       \
+         .value = "ADDRESS",                                                                       \
+         .help = "Listens there too, as tcp://127.0.0.1:7070 or, with any free port, "             \
+                 "tcp://127.0.0.1:0; can be given "                                                \
+                 "again and again. It needs --keys, also on loopback.",                            \
+         EXO_INTO(struct exo_node_args, listen)},                                                  \
+        {.name = "--no-ipc",                                                                       \
+         .help = "Listens only where --listen says, and has no socket in the folder.",             \
+         EXO_INTO(struct exo_node_args, no_ipc)},                                                  \
+        {.name = "--advertise",                                                                    \
+         .value = "ADDRESS",                                                                       \
+         .help = "The tcp address that others use, where it is not the one listened on.",          \
+         EXO_INTO(struct exo_node_args, advertise)},                                               \
+        {.name = "--keys",                                                                         \
+         .value = "FILE.secret",                                                                   \
+         .help = "This node's keys, as exogym keygen makes them.",                                 \
+         .word = EXO_WORD_FILE,                                                                    \
+         EXO_INTO(struct exo_node_args, keys)},                                                    \
+        {.name = "--authorized",                                                                   \
+         .value = "DIR",                                                                           \
+         .help =                                                                                   \
+             "Folder of the public keys that are let in; authorized beside --keys unless given.",  \
+         .word = EXO_WORD_FOLDER,                                                                  \
+         EXO_INTO(struct exo_node_args, authorized)},                                              \
+        {.name = "--keys-for-local",                                                               \
+         .help = "Processes of this host must show a key, too, and have its role; without it, "    \
+                 "they need none, as the "                                                         \
+                 "socket is this user's alone. Needs --keys.",                                     \
+         EXO_INTO(struct exo_node_args, keys_for_local)},                                          \
+        {.name = "--insecure",                                                                     \
+         .help = "Listens, and a worker connects, over tcp without keys: whoever reaches the "     \
+                 "port, each user of this "                                                        \
+                 "host among them, can run code here.",                                            \
+         EXO_INTO(struct exo_node_args, insecure)},                                                \
+        {.name = "--peer-timeout",                                                                 \
+         .value = "TIME",                                                                          \
+         .help = "Silence of another host that is taken for its death; 5s unless given.",          \
+         EXO_INTO(struct exo_node_args, peer_timeout)},                                            \
+        {.name = "--folder",                                                                       \
+         .value = "DIR",                                                                           \
+         .help = "For sockets and logs; $XDG_RUNTIME_DIR/exogym, else /tmp/exogym-UID.",           \
+         .word = EXO_WORD_FOLDER,                                                                  \
+         EXO_INTO(struct exo_node_args, folder)},                                                  \
+        {.name = "--audit",                                                                        \
+         .value = "FILE",                                                                          \
+         .help = "Records there who was let in or refused, who made and ended what, and what was " \
+                 "not allowed: a JSON "                                                            \
+                 "object a line, mode 0600. Renamed, it begins anew.",                             \
+         .word = EXO_WORD_FILE,                                                                    \
+         EXO_INTO(struct exo_node_args, audit)},                                                   \
+        {.name = "--parent",                                                                       \
+         .value = "PID",                                                                           \
+         .help = "Ends when this process, which started it, does, however that ends.",             \
+         EXO_INTO(struct exo_node_args, parent)},                                                  \
+    {                                                                                              \
+        .name = "--threads", .value = "N",                                                         \
+        .help = "Threads that actors share; one for each usable core unless given.",               \
+        EXO_INTO(struct exo_node_args, threads)                                                    \
     }
 
-/* What the options say. `resources` and their names must live as long as the node. */
+/* The options, checked. Keep `resources` and their names until the node has ended. */
 typedef struct exo_node_options {
     exo_cluster_opts opts;
     unsigned threads;
-    exo_time grace;                      /* without a head, before it gives up */
-    bool temporary;                      /* its folder goes when it ends */
-    exo_status (*confine)(exo_err *err); /* before it is reached by anybody; NULL: nothing */
+    exo_time grace; /* time without a head until the node gives up */
+    bool temporary; /* the node's folder is removed at its end */
+    /* called before any peer can reach the process; NULL: nothing is called */
+    exo_status (*confine)(exo_err *err);
     exo_resource resources[EXO_NODE_RESOURCES];
     char names[EXO_NODE_RESOURCES][64];
 } exo_node_options;
 
-exo_status exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_cluster_role role, exo_err *err);
+exo_status exo_node_read(exo_node_options *node, const struct exo_node_args *args,
+                         exo_cluster_role role, exo_err *err);
 
-/* Joins, prints a line on `ready` and closes it, and stays until SIGTERM or SIGINT, until it is told to end, or until the head is
- * lost for good (PEER_LOST). Leaves before it returns, unless actors do not end in time: then the process ends at once. `joined`
- * may be NULL. */
+/* Joins the cluster and prints a line on `ready`. Blocks until SIGTERM, SIGINT or SIGHUP, a request
+ * to end, or the final loss of the head (PEER_LOST). Leaves the cluster before it returns; if
+ * actors do not end in time, the process ends at once instead. If it cannot join, the process ends,
+ * too. `joined` may be NULL. */
 exo_status exo_node_stay(const exo_node_options *node, FILE *ready,
-                         void (*joined)(void *context, const exo_cluster *cluster), void *context, exo_err *err);
+                         void (*joined)(void *context, const exo_cluster *cluster), void *context,
+                         exo_err *err);
 
 #endif

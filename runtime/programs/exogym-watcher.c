@@ -1,4 +1,4 @@
-/* The watcher: see exogym-watcher.h. */
+/* The watcher of a worker: see exogym-watcher.h. Read next: flight.h, cluster/watch.h. */
 #include "programs/exogym-watcher.h"
 
 #include <errno.h>
@@ -25,15 +25,15 @@
 #define REPORT_TIMEOUT (5 * EXO_SECOND)
 
 enum {
-    LOG_SIZE = 16 << 20, /* bytes, then another file is begun */
+    LOG_SIZE = 16 << 20, /* bytes; then a new file is begun */
     TAIL = 8192,
     TAIL_LINES = 30
 };
 
 struct exo_watch_page {
     _Alignas(EXO_FLIGHT_SLOT) unsigned char flight[EXO_FLIGHT_SIZE];
-    _Atomic uint64_t node; /* 0: it has not joined */
-    char name[128];        /* as the head has it; written before node */
+    _Atomic uint64_t node; /* 0: the worker has not joined */
+    char name[128];        /* the node's name at the head; written before `node` */
     atomic_bool left;
 };
 
@@ -45,14 +45,15 @@ struct watcher {
     int output, signals; /* the worker's pipe; a signalfd */
     int log;
     size_t log_size;
-    char tail[TAIL]; /* the end of what it printed */
+    char tail[TAIL]; /* the end of the worker's output */
     size_t tail_size;
-    long long oom_kills; /* before it began; -1: not known */
+    long long oom_kills; /* before the worker started; -1: unknown */
 };
 
-/* --- The log ------------------------------------------------------------------------------------------------------------------ */
+/* --- The log ---------------------------------------------------------------------------------- */
 
-/* -1: it cannot be opened, or is somebody else's; errno is EEXIST for what is no file, or has a second name elsewhere. */
+/* Opens and locks a log. -1: it cannot be opened, or another process has it locked. errno is EEXIST
+ * if the path is not a plain file, or has a second hard link. */
 static int
 open_log(const char *path)
 {
@@ -69,7 +70,7 @@ open_log(const char *path)
     return fd;
 }
 
-/* What there is gets another name, in the place of what had it. */
+/* Renames the log to PATH.1, which replaces an older one, and begins a new file. */
 static int
 begin_log(const char *path, int old)
 {
@@ -87,9 +88,9 @@ find_log(struct watcher *w, const char *folder, exo_err *err)
     struct stat info;
     int n = snprintf(out->log, sizeof out->log, "%s/%s.log", folder, out->name);
     w->log = n > 0 && (size_t)n < sizeof out->log ? open_log(out->log) : -1;
-    if (w->log < 0) { /* another worker of that name */
-        snprintf(out->log, sizeof out->log, "%.*s/%s-%d.log", (int)sizeof out->log - 160, folder, out->name,
-                 (int)getpid());
+    if (w->log < 0) { /* another worker has this name */
+        snprintf(out->log, sizeof out->log, "%.*s/%s-%d.log", (int)sizeof out->log - 160, folder,
+                 out->name, (int)getpid());
         w->log = open_log(out->log);
     }
     if (w->log >= 0 && fstat(w->log, &info) == 0 && info.st_size > 0)
@@ -105,7 +106,7 @@ write_all(int fd, const char *data, size_t size)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return; /* a full disk or a closed terminal is no reason to end */
+            return; /* ignored: a full disk or a closed terminal must not end the watcher */
         data += n;
         size -= (size_t)n;
     }
@@ -124,7 +125,7 @@ keep_tail(struct watcher *w, const char *data, size_t size)
     w->tail_size = stays + size;
 }
 
-/* False: there is no more for now, or ever. */
+/* Copies output of the worker. False: no more for now, or end of the output. */
 static bool
 copy_output(struct watcher *w)
 {
@@ -143,9 +144,9 @@ copy_output(struct watcher *w)
     return true;
 }
 
-/* --- The end ------------------------------------------------------------------------------------------------------------------ */
+/* --- The worker's end ------------------------------------------------------------------------- */
 
-/* How often the kernel has killed something of our cgroup for want of memory; -1: not known. */
+/* The number of kills in this process's cgroup for lack of memory; -1: unknown. */
 static long long
 count_oom_kills(void)
 {
@@ -154,7 +155,8 @@ count_oom_kills(void)
     FILE *file = fopen("/proc/self/cgroup", "re");
     while (file && fgets(line, sizeof line, file))
         if (strncmp(line, "0::", 3) == 0)
-            snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events", (int)strcspn(line + 3, "\n"), line + 3);
+            snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events",
+                     (int)strcspn(line + 3, "\n"), line + 3);
     if (file)
         fclose(file);
     file = path[0] ? fopen(path, "re") : NULL;
@@ -170,16 +172,17 @@ static void
 describe_end(const struct watcher *w, int status, char *out, size_t size)
 {
     const char *name = WIFSIGNALED(status) ? sigabbrev_np(WTERMSIG(status)) : NULL;
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && w->oom_kills >= 0 && count_oom_kills() > w->oom_kills)
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && w->oom_kills >= 0 &&
+        count_oom_kills() > w->oom_kills)
         snprintf(out, size, "was killed by the kernel for want of memory");
     else if (WIFSIGNALED(status))
-        snprintf(out, size, "was killed by signal %d (SIG%s)%s", WTERMSIG(status), name ? name : "?",
-                 WCOREDUMP(status) ? ", and left a core file" : "");
+        snprintf(out, size, "was killed by signal %d (SIG%s)%s", WTERMSIG(status),
+                 name ? name : "?", WCOREDUMP(status) ? ", and left a core file" : "");
     else
         snprintf(out, size, "exited with status %d", WEXITSTATUS(status));
 }
 
-/* The last lines of what it printed. */
+/* The last lines of the worker's output. */
 static const char *
 last_lines(struct watcher *w)
 {
@@ -204,10 +207,10 @@ report(struct watcher *w, const char *cause)
     exo_cluster_opts opts = *w->opts;
     exo_time deadline = exo_deadline(exo_clock_real(), REPORT_TIMEOUT);
     exo_flight_read(page->flight, running, sizeof running);
-    char shown[2048]; /* names of methods are anybody's */
+    char shown[2048]; /* names of methods are untrusted */
     exo_printable(shown, sizeof shown, running, EXO_SHOWN_LINE);
-    fprintf(stderr, "%s: %s %s%s%s; its log is %s\n", exo_program()->name, page->name, cause, running[0] ? ", in " : "",
-            shown, w->watched->log);
+    fprintf(stderr, "%s: %s %s%s%s; its log is %s\n", exo_program()->name, page->name, cause,
+            running[0] ? ", in " : "", shown, w->watched->log);
     opts.role = EXO_ROLE_GUEST;
     opts.name = NULL;
     opts.num_listen = 0;
@@ -253,14 +256,15 @@ finish(struct watcher *w, int status)
 static int
 watch(struct watcher *w)
 {
-    struct pollfd fds[2] = {{.fd = w->signals, .events = POLLIN}, {.fd = w->output, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = w->signals, .events = POLLIN},
+                            {.fd = w->output, .events = POLLIN}};
     struct signalfd_siginfo signal;
     int status = 0;
     for (;;) {
         if (poll(fds, 2, -1) < 0 && errno != EINTR)
             break;
         if (fds[1].revents && !copy_output(w) && (fds[1].revents & POLLHUP))
-            fds[1].fd = -1; /* closed: its end is near */
+            fds[1].fd = -1; /* closed: the worker ends soon */
         if (!(fds[0].revents & POLLIN) || read(w->signals, &signal, sizeof signal) != sizeof signal)
             continue;
         if (signal.ssi_signo != SIGCHLD)
@@ -271,7 +275,7 @@ watch(struct watcher *w)
     return finish(w, status);
 }
 
-/* --- The beginning -------------------------------------------------------------------------------------------------------------- */
+/* --- The worker's start ----------------------------------------------------------------------- */
 
 static void
 become_worker(exo_watched *out, int pipe_end, const sigset_t *before, pid_t watcher)
@@ -292,7 +296,8 @@ become_worker(exo_watched *out, int pipe_end, const sigset_t *before, pid_t watc
 }
 
 exo_status
-exo_watch(const exo_cluster_opts *opts, const char *logs, exo_watched *out, int *status, exo_err *err)
+exo_watch(const exo_cluster_opts *opts, const char *logs, exo_watched *out, int *status,
+          exo_err *err)
 {
     static struct watcher w;
     char host[64] = "host";
@@ -311,7 +316,8 @@ exo_watch(const exo_cluster_opts *opts, const char *logs, exo_watched *out, int 
         st = find_log(&w, logs ? logs : w.folder, err);
     if (st != EXO_OK)
         return st;
-    struct exo_watch_page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct exo_watch_page *page =
+        mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED || pipe2(pipes, O_CLOEXEC) != 0)
         return exo_fail(err, EXO_IO, "the worker cannot be watched: %s", strerror(errno));
     out->page = page;

@@ -1,5 +1,5 @@
-/* exogym-worker: a process that hosts actors of a cluster, under a watcher that tells the head why it ended. Read next:
- * exogym-watcher.h, exogym-node.c, runtime/cluster/worker.h. */
+/* exogym-worker: a process that hosts actors of a cluster, under a watcher that reports its end to
+ * the head. Read next: exogym-watcher.h, exogym-node.c, runtime/cluster/worker.h. */
 #include <exogym/plugin.h>
 
 #include "base/plugin_dir.h"
@@ -21,7 +21,7 @@ worker_program(const exo_command_line *line)
     if (st != EXO_OK)
         return exo_report(&err);
     if (!watched.page)
-        return status; /* we are the watcher, and it is over */
+        return status; /* this is the watcher, and the worker has ended */
     node.opts.name = watched.name;
     node.opts.log = watched.log;
     exo_plugin_set_dir(args->plugin_dir);
@@ -46,7 +46,8 @@ static const exo_arg table[] = {
      EXO_INTO(struct exo_node_args, head_key)},
     {.name = "--resource",
      .value = "NAME=AMOUNT",
-     .help = "What actors can take of it: cpus, gpus, memory (in bytes, or as 16GiB) or a name of your own; can be "
+     .help = "What actors can take of it: cpus, gpus, memory (in bytes, or as 16GiB) or a name of "
+             "your own; can be "
              "given again "
              "and again. The first three are found unless given.",
      EXO_INTO(struct exo_node_args, resources)},
@@ -57,7 +58,8 @@ static const exo_arg table[] = {
      EXO_INTO(struct exo_node_args, plugins)},
     {.name = "--plugin-dir",
      .value = "DIR",
-     .help = "Whence drivers, by the role of their keys, may have plugins loaded; from nowhere unless given.",
+     .help = "Whence drivers, by the role of their keys, may have plugins loaded; from nowhere "
+             "unless given.",
      .word = EXO_WORD_FOLDER,
      EXO_INTO(struct exo_node_args, plugin_dir)},
     {.name = "--logs",
@@ -87,9 +89,11 @@ static const exo_note files[] = {
 static const exo_command program = {
     .name = "exogym-worker",
     .summary = "A worker of a cluster: hosts actors",
-    .description = "Prints a line when it is ready. It is two processes: one that hosts actors, and one that watches "
+    .description = "Prints a line when it is ready. It is two processes: one that hosts actors, "
+                   "and one that watches "
                    "it, and tells the "
-                   "head why it ended if it did not end well. SIGTERM or ctrl-C, to either, ends both: running methods "
+                   "head why it ended if it did not end well. SIGTERM or ctrl-C, to either, ends "
+                   "both: running methods "
                    "are told to stop, "
                    "and have ten seconds.",
     .args = table,

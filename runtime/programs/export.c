@@ -1,5 +1,5 @@
-/* `exogym export`: a decoder that a run trained, or a checkpoint of it, as a Hugging Face directory. One thread. Read next:
- * exogym/decoder.h. */
+/* `exogym export`: writes a run's decoder, or that of a checkpoint, as a Hugging Face directory.
+ * One thread. Read next: exogym/decoder.h, export_files.c. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +22,8 @@ struct export_args {
     const char *source, *folder, *dtype, *shard_size, *tokenizer;
 };
 
-/* How texts are generated, of a directory whose config.json says it: the new one says nothing of it. */
+/* Writes generation_config.json for a directory that has its settings in config.json, because the
+ * new config.json does not repeat them. */
 static exo_status
 write_generation(const char *from, const char *folder, bool *written, exo_err *err)
 {
@@ -36,7 +37,7 @@ write_generation(const char *from, const char *folder, bool *written, exo_err *e
     return st;
 }
 
-/* "exogym: left out: a, b". */
+/* Prints "exogym: left out: a, b". */
 static void
 say(const char *what, const exo_text *names)
 {
@@ -47,9 +48,10 @@ say(const char *what, const exo_text *names)
     fputc('\n', stderr);
 }
 
-/* All but the weights of the directory that the model is, or began with. */
+/* Carries the files, except the weights, of the directory that the model is or began with. */
 static exo_status
-carry_files(const struct export_args *args, const exo_decoder_tokenizer *t, exo_carried *carried, exo_err *err)
+carry_files(const struct export_args *args, const exo_decoder_tokenizer *t, exo_carried *carried,
+            exo_err *err)
 {
     const exo_carry what = {.tokenizer = t->of_folder, .generation = t->numbers};
     exo_status st = exo_carry_files(t->folder, args->folder, what, carried, err);
@@ -63,13 +65,16 @@ carry_files(const struct export_args *args, const exo_decoder_tokenizer *t, exo_
     return st;
 }
 
-/* The tokenizer that is named, or the run's. */
+/* Writes the tokenizer that is named, or the run's. */
 static exo_status
-write_tokenizer(const exo_tokenizer *tokenizer, const struct export_args *args, exo_carried *carried, exo_err *err)
+write_tokenizer(const exo_tokenizer *tokenizer, const struct export_args *args,
+                exo_carried *carried, exo_err *err)
 {
-    /* What was beside it is written with it, or taken away. */
-    static const char *const written[] = {"tokenizer.json",      "tokenizer_config.json", "special_tokens_map.json",
-                                          "chat_template.jinja", "chat_template.json",    "generation_config.json"};
+    /* none of these is stale: exo_export_tokenizer wrote those that the tokenizer has, and removed
+     * the others */
+    static const char *const written[] = {"tokenizer.json",          "tokenizer_config.json",
+                                          "special_tokens_map.json", "chat_template.jinja",
+                                          "chat_template.json",      "generation_config.json"};
     exo_status st = exo_export_tokenizer(tokenizer, args->folder, !carried->generation, err);
     for (size_t i = 0; i < sizeof written / sizeof *written; i++)
         exo_carried_keep(carried, written[i]);
@@ -77,9 +82,11 @@ write_tokenizer(const exo_tokenizer *tokenizer, const struct export_args *args, 
     return st;
 }
 
-/* A tokenizer that cannot be had is none, unless it was named: it can be named then. */
+/* Finds the tokenizer. If none can be read, the export goes on without one, unless it was named
+ * explicitly. */
 static exo_status
-find_tokenizer(exo_decoder_tokenizer *t, const exo_decoder_source *s, const struct export_args *args, exo_err *err)
+find_tokenizer(exo_decoder_tokenizer *t, const exo_decoder_source *s,
+               const struct export_args *args, exo_err *err)
 {
     exo_err missing = {0};
     exo_status st = exo_decoder_tokenizer_find(t, s, args->tokenizer, &missing);
@@ -90,9 +97,10 @@ find_tokenizer(exo_decoder_tokenizer *t, const exo_decoder_source *s, const stru
     return EXO_OK;
 }
 
-/* What goes with the model. */
+/* Writes the files beside the model. */
 static exo_status
-write_rest(const exo_decoder_tokenizer *t, const struct export_args *args, bool *found, exo_err *err)
+write_rest(const exo_decoder_tokenizer *t, const struct export_args *args, bool *found,
+           exo_err *err)
 {
     exo_carried carried = {0};
     exo_status st = t->folder ? carry_files(args, t, &carried, err) : EXO_OK;
@@ -107,9 +115,9 @@ write_rest(const exo_decoder_tokenizer *t, const struct export_args *args, bool 
     return st;
 }
 
-/* --- The command -------------------------------------------------------------------------------------------------------------------------- */
+/* --- The command ------------------------------------------------------------------------------ */
 
-/* "5GB", "500 MiB": bytes. */
+/* Reads bytes with a unit: "5GB", "500 MiB". */
 static exo_status
 read_size(const char *text, size_t *out, exo_err *err)
 {
@@ -129,7 +137,8 @@ read_size(const char *text, size_t *out, exo_err *err)
             return EXO_OK;
         }
     }
-    return exo_fail(err, EXO_INVAL, "--shard-size '%.60s': expected bytes with their unit, such as 5GB or 500MiB",
+    return exo_fail(err, EXO_INVAL,
+                    "--shard-size '%.60s': expected bytes with their unit, such as 5GB or 500MiB",
                     text);
 }
 
@@ -157,8 +166,10 @@ export_command(const exo_command_line *line)
         const exo_decoder_spec *spec = exo_decoder_spec_of(source.model);
         exo_print_path(stdout, "", args->folder, "");
         printf(": %s, %s parameters, %s, %s\n", spec->family,
-               exo_text_count(exo_params_numel(source.params) + exo_params_frozen_numel(source.params), count),
-               dtype == EXO_BF16 ? "bf16" : "fp32", tokenizer ? "with its tokenizer" : "without a tokenizer");
+               exo_text_count(
+                   exo_params_numel(source.params) + exo_params_frozen_numel(source.params), count),
+               dtype == EXO_BF16 ? "bf16" : "fp32",
+               tokenizer ? "with its tokenizer" : "without a tokenizer");
     }
     exo_tokenizer_drop(&own.own);
     exo_decoder_source_release(&source);
@@ -167,7 +178,8 @@ export_command(const exo_command_line *line)
 
 static const exo_arg table[] = {
     {.value = "RUN",
-     .help = "A run's folder (runs/texts/ddp), a checkpoint in it (.../checkpoints/step_00000100), or a Hugging Face "
+     .help = "A run's folder (runs/texts/ddp), a checkpoint in it (.../checkpoints/step_00000100), "
+             "or a Hugging Face "
              "directory.",
      .word = EXO_WORD_FOLDER,
      .required = true,
@@ -204,26 +216,34 @@ static const exo_note examples[] = {
 
 static const exo_note files[] = {
     {"FOLDER/config.json", "What transformers reads the architecture from."},
-    {"FOLDER/tokenizer.json", "The tokenizer of the run's data, if they have one, with what was beside it."},
+    {"FOLDER/tokenizer.json",
+     "The tokenizer of the run's data, if they have one, with what was beside it."},
     {"FOLDER/generation_config.json", "How texts begin, end and are sampled."},
-    {"FOLDER/model.safetensors", "The weights; with --shard-size model-00001-of-0000N.safetensors and their index."},
+    {"FOLDER/model.safetensors",
+     "The weights; with --shard-size model-00001-of-0000N.safetensors and their index."},
     {0},
 };
 
 const exo_command exo_command_export = {
     .name = "export",
     .summary = "Writes a trained decoder as a Hugging Face directory",
-    .description =
-        "Of a run that has ended it is the averaged model; of one that has not, or of a checkpoint, the mean of the "
-        "nodes' parameters. Only the model 'gpt' is exported: as GPT-2, OPT, BLOOM or LLaMA, whichever it is. The "
-        "tokenizer goes with it, in this order: the one that --tokenizer names; a Hugging Face directory's own; the "
-        "one "
-        "that the run trained with, from its folder or its data; that of the directory that it began with. So does "
-        "whatever else lies in the directory that the model is, or began with, and is no weight: with the same "
-        "tokenizer also chat templates and generation_config.json. What is left out is named on standard error, and "
-        "so is what another export's tokenizer left in FOLDER and is removed.\n\n"
-        "transformers' AutoModelForCausalLM.from_pretrained opens the folder, and so does a job's model: {name: gpt, "
-        "path: FOLDER}.",
+    .description = "Of a run that has ended it is the averaged model; of one that has not, or of a "
+                   "checkpoint, the mean of the "
+                   "nodes' parameters. Only the model 'gpt' is exported: as GPT-2, OPT, BLOOM or "
+                   "LLaMA, whichever it is. The "
+                   "tokenizer goes with it, in this order: the one that --tokenizer names; a "
+                   "Hugging Face directory's own; the "
+                   "one "
+                   "that the run trained with, from its folder or its data; that of the directory "
+                   "that it began with. So does "
+                   "whatever else lies in the directory that the model is, or began with, and is "
+                   "no weight: with the same "
+                   "tokenizer also chat templates and generation_config.json. What is left out is "
+                   "named on standard error, and "
+                   "so is what another export's tokenizer left in FOLDER and is removed.\n\n"
+                   "transformers' AutoModelForCausalLM.from_pretrained opens the folder, and so "
+                   "does a job's model: {name: gpt, "
+                   "path: FOLDER}.",
     .args = table,
     .examples = examples,
     .files = files,

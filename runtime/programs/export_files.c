@@ -1,4 +1,4 @@
-/* See export_files.h. */
+/* Files beside a model's weights: see export_files.h. */
 #include "programs/export_files.h"
 
 #include <dirent.h>
@@ -22,7 +22,7 @@ enum {
 #define GENERATION "generation_config.json"
 #define TEMPLATES  "additional_chat_templates"
 
-/* What belongs to a tokenizer, or has its numbers. */
+/* The files that belong to a tokenizer or contain its token numbers. */
 static const char *const tokenizers_files[] = {"tokenizer.json",
                                                "tokenizer_config.json",
                                                "special_tokens_map.json",
@@ -44,14 +44,14 @@ enum {
     NUM_TOKENIZERS_FILES = sizeof tokenizers_files / sizeof *tokenizers_files
 };
 
-/* A walk through one folder, and those in it. */
+/* A walk through a folder and its subfolders. */
 struct walk {
     exo_carry what;
-    struct stat target; /* may lie within the source */
+    struct stat target; /* the target folder, which may lie within the source */
     exo_carried *out;
 };
 
-/* The place of a name in the list above, or its length. */
+/* The index of a name in the list above; the list's length if it is not there. */
 static size_t
 find_tokenizers_file(const char *name)
 {
@@ -93,26 +93,28 @@ ends_with(const char *name, const char *ending)
     return length >= end && strcmp(name + length - end, ending) == 0;
 }
 
-/* Weights by their usual endings, and their indexes: those of another time beside the ones that are written would be taken for them. */
+/* Recognizes weights and their indexes by their usual endings. They are not carried, because
+ * readers would take old weights beside the new ones for these. */
 static bool
 is_weights(const char *name)
 {
-    static const char *const endings[] = {".safetensors", ".bin",    ".pt",   ".pth",       ".h5",  ".msgpack",
-                                          ".ot",          ".onnx",   ".ckpt", ".gguf",      ".npz", ".ggml",
-                                          ".onnx_data",   ".tflite", ".pkl",  ".index.json"};
+    static const char *const endings[] = {
+        ".safetensors", ".bin",  ".pt",  ".pth",  ".h5",        ".msgpack", ".ot",  ".onnx",
+        ".ckpt",        ".gguf", ".npz", ".ggml", ".onnx_data", ".tflite",  ".pkl", ".index.json"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (ends_with(name, endings[i]))
             return true;
     return false;
 }
 
-/* What the model itself writes. */
+/* Recognizes the files that exo_decoder_save writes. */
 static bool
 is_ours(const char *name)
 {
-    static const char *const ours[] = {"config.json", "model.safetensors", "model.safetensors.index.json", NULL};
-    return is_one_of(ours, name) ||
-           (strncmp(name, "model-", 6) == 0 && strstr(name, "-of-") && ends_with(name, ".safetensors"));
+    static const char *const ours[] = {"config.json", "model.safetensors",
+                                       "model.safetensors.index.json", NULL};
+    return is_one_of(ours, name) || (strncmp(name, "model-", 6) == 0 && strstr(name, "-of-") &&
+                                     ends_with(name, ".safetensors"));
 }
 
 static void
@@ -122,7 +124,8 @@ leave_out(struct walk *w, const char *inside, const char *name, const char *why)
 }
 
 static exo_status
-copy_file(struct walk *w, const char *inside, const char *name, const char *from, const char *to, exo_err *err)
+copy_file(struct walk *w, const char *inside, const char *name, const char *from, const char *to,
+          exo_err *err)
 {
     char *data = NULL;
     size_t size = 0;
@@ -131,12 +134,14 @@ copy_file(struct walk *w, const char *inside, const char *name, const char *from
     if (st == EXO_NOMEM)
         return exo_fail(err, st, "%s", reason.text);
     if (st != EXO_OK) {
-        leave_out(w, inside, name, st == EXO_DAMAGED ? " (larger than 256 MiB)" : " (cannot be read)");
+        leave_out(w, inside, name,
+                  st == EXO_DAMAGED ? " (larger than 256 MiB)" : " (cannot be read)");
         return EXO_OK;
     }
-    exo_text folder = {0}; /* made only when there is something to put into it */
+    exo_text folder = {0}; /* made only once there is a file for it */
     exo_text_add(&folder, "%.*s", (int)(strrchr(to, '/') - to), to);
-    st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_folder_make(folder.data, err);
+    st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                       : exo_folder_make(folder.data, err);
     if (st == EXO_OK)
         st = exo_file_write_atomic(to, data, size, err);
     exo_free(folder.data);
@@ -144,13 +149,13 @@ copy_file(struct walk *w, const char *inside, const char *name, const char *from
     return st;
 }
 
-static exo_status walk_folder(struct walk *w, const char *inside, const char *from, const char *to, int depth,
-                              exo_err *err);
+static exo_status walk_folder(struct walk *w, const char *inside, const char *from, const char *to,
+                              int depth, exo_err *err);
 
-/* One entry of a folder, which is called `inside` in what is left out ("" or "folder/"). */
+/* Copies one entry of a folder. inside: the folder's path in messages, "" or "folder/". */
 static exo_status
-walk_entry(struct walk *w, const char *inside, const char *name, const char *from, const char *to, int depth,
-           exo_err *err)
+walk_entry(struct walk *w, const char *inside, const char *name, const char *from, const char *to,
+           int depth, exo_err *err)
 {
     struct stat info, link;
     exo_text below = {0};
@@ -182,12 +187,15 @@ walk_entry(struct walk *w, const char *inside, const char *name, const char *fro
     return EXO_OK;
 }
 
-/* Of the folder itself: what the model writes, and what is a tokenizer's. */
+/* Is an entry of the top folder to be carried? Not if the model writes it, or if it belongs to
+ * another tokenizer. */
 static bool
 is_wanted(struct walk *w, const char *name)
 {
-    static const char *const tokenizers[] = {"tokenizer.json", "vocab.json", "tokenizer.model", NULL};
-    bool generation = strcmp(name, GENERATION) == 0, theirs = find_tokenizers_file(name) < NUM_TOKENIZERS_FILES;
+    static const char *const tokenizers[] = {"tokenizer.json", "vocab.json", "tokenizer.model",
+                                             NULL};
+    bool generation = strcmp(name, GENERATION) == 0,
+         theirs = find_tokenizers_file(name) < NUM_TOKENIZERS_FILES;
     if (is_ours(name))
         return false;
     if (theirs && !(generation ? w->what.generation : w->what.tokenizer)) {
@@ -207,7 +215,8 @@ visible(const struct dirent *entry)
 }
 
 static exo_status
-walk_folder(struct walk *w, const char *inside, const char *from, const char *to, int depth, exo_err *err)
+walk_folder(struct walk *w, const char *inside, const char *from, const char *to, int depth,
+            exo_err *err)
 {
     struct dirent **entries = NULL;
     int count = scandir(from, &entries, visible, alphasort);
@@ -216,7 +225,8 @@ walk_folder(struct walk *w, const char *inside, const char *from, const char *to
         return EXO_OK;
     }
     if (count < 0)
-        return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", from, strerror(errno));
+        return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", from,
+                        strerror(errno));
     exo_status st = EXO_OK;
     for (int i = 0; i < count; i++) {
         const char *name = entries[i]->d_name;
@@ -229,7 +239,7 @@ walk_folder(struct walk *w, const char *inside, const char *from, const char *to
             st = walk_entry(w, inside, name, source.data, target.data, depth, err);
         exo_free(source.data);
         exo_free(target.data);
-        (free)(entries[i]); /* scandir's */
+        (free)(entries[i]); /* scandir allocates with malloc */
     }
     (free)(entries);
     return st;
@@ -244,15 +254,16 @@ exo_carry_files(const char *from, const char *to, exo_carry what, exo_carried *o
     if (st != EXO_OK)
         return st;
     if (stat(from, &source) != 0)
-        return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", from, strerror(errno));
+        return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", from,
+                        strerror(errno));
     if (stat(to, &w.target) != 0)
         return exo_fail(err, EXO_IO, "%s: %s", to, strerror(errno));
     return walk_folder(&w, "", from, to, 0, err);
 }
 
-/* --- What lay there before --------------------------------------------------------------------------------------------------- */
+/* --- Files of an earlier export --------------------------------------------------------------- */
 
-/* additional_chat_templates: its files, and the folder if nothing else is in it. */
+/* Removes the .jinja files of additional_chat_templates, and the folder if it is empty then. */
 static int
 remove_templates(int at)
 {
@@ -280,12 +291,13 @@ exo_remove_stale(const char *to, exo_carried *carried, exo_err *err)
     for (size_t i = 0; st == EXO_OK && i < NUM_TOKENIZERS_FILES; i++) {
         const char *name = tokenizers_files[i];
         struct stat info;
-        if ((carried->kept >> i & 1u) != 0 || fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+        if ((carried->kept >> i & 1u) != 0 ||
+            fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
         bool templates = S_ISDIR(info.st_mode) && strcmp(name, TEMPLATES) == 0;
         if ((templates ? remove_templates(folder) : unlinkat(folder, name, 0)) != 0)
-            st = exo_fail(err, EXO_IO, "%s/%s is of an earlier export and cannot be removed: %s", to, name,
-                          strerror(errno));
+            st = exo_fail(err, EXO_IO, "%s/%s is of an earlier export and cannot be removed: %s",
+                          to, name, strerror(errno));
         else
             exo_text_add(&carried->removed, "%s%s", carried->removed.length > 0 ? ", " : "", name);
     }

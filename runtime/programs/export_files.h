@@ -1,4 +1,5 @@
-/* What lies beside a model's weights in a Hugging Face directory, carried to another. No state. */
+/* Carries the files beside a model's weights from one Hugging Face directory to another. No
+ * state. */
 #ifndef EXO_PROGRAMS_EXPORT_FILES_H
 #define EXO_PROGRAMS_EXPORT_FILES_H
 
@@ -8,27 +9,32 @@
 #include "base/grow_text.h"
 
 typedef struct exo_carried {
-    bool tokenizer;   /* there was one: tokenizer.json, vocab.json with merges.txt, or tokenizer.model */
-    bool generation;  /* there was a generation_config.json                                            */
-    exo_text left;    /* what was left out, ", " between: weights in other formats, hidden folders,
-                         what belongs to another tokenizer, is larger than 256 MiB, no plain file, or
-                         cannot be read                                                                */
-    exo_text removed; /* what exo_remove_stale took away, ", " between                                 */
-    uint32_t kept;    /* a bit for each file of a tokenizer that was written                           */
+    /* a tokenizer was carried: tokenizer.json, vocab.json with merges.txt, or tokenizer.model */
+    bool tokenizer;
+    bool generation; /* a generation_config.json was carried */
+    /* what was left out, separated by ", ": weights in other formats, hidden folders, files of
+     * another tokenizer, files above 256 MiB, special files, unreadable files */
+    exo_text left;
+    exo_text removed; /* what exo_remove_stale removed, separated by ", " */
+    uint32_t kept;    /* one bit for each tokenizer file that was written */
 } exo_carried;
 
-/* What is carried besides what belongs to nobody. */
+/* Optional parts. Files that belong to no part are always carried. */
 typedef struct exo_carry {
-    bool tokenizer;  /* what belongs to a tokenizer: its files, chat templates       */
-    bool generation; /* generation_config.json, which has the numbers of its tokens  */
+    bool tokenizer;  /* the tokenizer's files, and chat templates */
+    bool generation; /* generation_config.json, which refers to tokens by their numbers */
 } exo_carry;
 
-/* Copies files and folders of `from` to the folder `to`, which is there: all but config.json and the weights, which the model writes anew, and
- * what `what` leaves out. Errors: NOT_FOUND (there is no `from`), IO, NOMEM. `*out` begins as zeros; the caller releases it. */
-exo_status exo_carry_files(const char *from, const char *to, exo_carry what, exo_carried *out, exo_err *err);
-/* A file of a tokenizer that somebody else wrote into the folder stays. */
+/* Copies the files and folders of `from` to the existing folder `to`, except config.json and the
+ * weights, which the model writes anew, and except the parts that `what` leaves out. *out begins
+ * zeroed; the caller releases it. Errors: NOT_FOUND (`from` does not exist), IO, NOMEM. */
+exo_status exo_carry_files(const char *from, const char *to, exo_carry what, exo_carried *out,
+                           exo_err *err);
+/* Marks a tokenizer file that other code wrote into the folder, so that exo_remove_stale keeps
+ * it. */
 void exo_carried_keep(exo_carried *carried, const char *name);
-/* Takes away what a tokenizer that was in the folder `to` before left there: beside this one's files it would be taken for its own. IO, NOMEM. */
+/* Removes the files that an earlier tokenizer left in the folder `to`: readers would take them for
+ * files of the new one. Errors: IO, NOMEM. */
 exo_status exo_remove_stale(const char *to, exo_carried *carried, exo_err *err);
 void exo_carried_release(exo_carried *carried);
 

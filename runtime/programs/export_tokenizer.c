@@ -1,4 +1,4 @@
-/* Tokenizers of exported models. */
+/* Tokenizers of exported models: see export_tokenizer.h. */
 #include "programs/export_tokenizer.h"
 
 #include <stdio.h>
@@ -18,15 +18,17 @@ static exo_status
 join(char out[MAX_PATH], const char *folder, const char *file, exo_err *err)
 {
     int length = snprintf(out, MAX_PATH, "%s/%s", folder, file);
-    return length >= 0 && length < MAX_PATH ? EXO_OK
-                                            : exo_fail(err, EXO_INVAL, "the path '%.200s...' is too long", folder);
+    return length >= 0 && length < MAX_PATH
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL, "the path '%.200s...' is too long", folder);
 }
 
 static exo_status
 write_json(const char *folder, const char *file, json_t *json, exo_err *err)
 {
     char path[MAX_PATH], *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
-    exo_status st = text ? join(path, folder, file, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st =
+        text ? join(path, folder, file, err) : exo_fail(err, EXO_NOMEM, "out of memory");
     if (st == EXO_OK)
         st = exo_file_write_atomic(path, text, strlen(text), err);
     json_free_t release;
@@ -35,7 +37,7 @@ write_json(const char *folder, const char *file, json_t *json, exo_err *err)
     return st;
 }
 
-/* Under `key` the token's text, if there is one. */
+/* Sets `key` to the token's text, if there is such a token. */
 static exo_status
 set_text(json_t *json, const char *key, const exo_tokenizer *tokenizer, int32_t token, exo_err *err)
 {
@@ -56,7 +58,7 @@ exo_export_generation(const char *folder, json_t *json, exo_err *err)
     return write_json(folder, "generation_config.json", json, err);
 }
 
-/* Has the tokenizer brought one? */
+/* Did the tokenizer come with a tokenizer_config.json? */
 static bool
 has_config(const char *folder)
 {
@@ -65,11 +67,13 @@ has_config(const char *folder)
 }
 
 exo_status
-exo_export_tokenizer(const exo_tokenizer *tokenizer, const char *folder, bool generate, exo_err *err)
+exo_export_tokenizer(const exo_tokenizer *tokenizer, const char *folder, bool generate,
+                     exo_err *err)
 {
     int32_t begin = exo_tokenizer_begin(tokenizer), end = exo_tokenizer_end(tokenizer);
     json_t *config = json_pack("{s:s, s:b, s:[s, s]}", "tokenizer_class", "PreTrainedTokenizerFast",
-                               "clean_up_tokenization_spaces", 0, "model_input_names", "input_ids", "attention_mask");
+                               "clean_up_tokenization_spaces", 0, "model_input_names", "input_ids",
+                               "attention_mask");
     json_t *generation = json_object();
     exo_status st = exo_tokenizer_save(tokenizer, folder, err);
     bool brought = st == EXO_OK && has_config(folder);

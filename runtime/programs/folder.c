@@ -1,4 +1,4 @@
-/* A folder that goes with what made it: see folder.h. */
+/* Removes temporary folders: see folder.h. */
 #include "programs/folder.h"
 
 #include <ftw.h>
@@ -16,7 +16,7 @@ remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
     (void)info;
     (void)kind;
     (void)at;
-    remove(path); /* another may have done it */
+    remove(path); /* fails if another process has removed it */
     return 0;
 }
 

@@ -1,8 +1,9 @@
-/* A folder that goes with what made it. No state; any thread. */
+/* Removes temporary folders. No state; any thread. */
 #ifndef EXO_PROGRAMS_FOLDER_H
 #define EXO_PROGRAMS_FOLDER_H
 
-/* Removes the folder with all that is in it, also while others still put files there or take them away: tries for two seconds. */
+/* Removes the folder with its contents. Other processes may still add or remove files there:
+ * retries for two seconds. */
 void exo_folder_remove(const char *path);
 
 #endif

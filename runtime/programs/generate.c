@@ -1,4 +1,5 @@
-/* `exogym generate`: a decoder goes on with a prompt; its text appears token by token. One thread. Read next: exogym/generate.h. */
+/* `exogym generate`: continues a prompt with a decoder and prints the text token by token. One
+ * thread. Read next: exogym/generate.h, generate_text.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -23,33 +24,33 @@
 
 enum {
     MAX_SAMPLES = 4096,
-    AT_ONCE = 16, /* samples that are generated together */
+    AT_ONCE = 16, /* samples that are generated in one batch */
     MAX_PROMPT = 1 << 24
 };
 
 struct generate_args {
-    const char *model, *tokenizer, *prompt, *prompt_file, *max_new_tokens, *temperature, *top_k, *top_p, *penalty,
-        *seed, *weights, *samples;
+    const char *model, *tokenizer, *prompt, *prompt_file, *max_new_tokens, *temperature, *top_k,
+        *top_p, *penalty, *seed, *weights, *samples;
     exo_words stops;
     bool json;
 };
 
-/* What the command works with. */
+/* The state of the command. */
 struct generation {
     const struct generate_args *args;
     exo_decoder_source source;
     exo_tokenizer *tokenizer;
-    const char *folder; /* whose generation_config.json counts; NULL: there is none */
-    bool numbers;       /* and its numbers of tokens, too                           */
+    const char *folder; /* the folder with the generation_config.json that applies; NULL: none */
+    bool numbers;       /* its token numbers apply, too */
     exo_generator *generator;
     exo_weight_format weights;
     exo_sampling sampling;
-    int32_t begin; /* of a text without a prompt, or -1 */
+    int32_t begin; /* first token of a text without a prompt, or -1 */
     int32_t ends[EXO_MAX_STOP_TOKENS];
     size_t num_ends;
-    char *prompt; /* its text */
+    char *prompt; /* the prompt's text */
     size_t prompt_size;
-    int32_t *tokens; /* of the prompt */
+    int32_t *tokens; /* (num_tokens) of the prompt */
     size_t num_tokens;
     exo_sample_text *texts; /* (samples) */
     size_t samples;
@@ -57,10 +58,11 @@ struct generation {
     exo_time started;
 };
 
-/* --- Arguments ------------------------------------------------------------------------------------------------------------------- */
+/* --- Arguments -------------------------------------------------------------------------------- */
 
 static exo_status
-read_number(const char *text, const char *name, double min, double max, double otherwise, double *out, exo_err *err)
+read_number(const char *text, const char *name, double min, double max, double otherwise,
+            double *out, exo_err *err)
 {
     char *end = NULL;
     *out = otherwise;
@@ -68,14 +70,15 @@ read_number(const char *text, const char *name, double min, double max, double o
         return EXO_OK;
     double value = strtod(text, &end);
     if (end == text || *end != '\0' || !(value >= min && value <= max))
-        return exo_fail(err, EXO_INVAL, "%s '%.60s': expected a number from %g to %g", name, text, min, max);
+        return exo_fail(err, EXO_INVAL, "%s '%.60s': expected a number from %g to %g", name, text,
+                        min, max);
     *out = value;
     return EXO_OK;
 }
 
 static exo_status
-read_count(const char *text, const char *name, uint64_t min, uint64_t max, uint64_t otherwise, uint64_t *out,
-           exo_err *err)
+read_count(const char *text, const char *name, uint64_t min, uint64_t max, uint64_t otherwise,
+           uint64_t *out, exo_err *err)
 {
     char *end = NULL;
     *out = otherwise;
@@ -84,8 +87,9 @@ read_count(const char *text, const char *name, uint64_t min, uint64_t max, uint6
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || value < min || value > max)
-        return exo_fail(err, EXO_INVAL, "%s '%.60s': expected a whole number from %" PRIu64 " to %" PRIu64, name, text,
-                        min, max);
+        return exo_fail(err, EXO_INVAL,
+                        "%s '%.60s': expected a whole number from %" PRIu64 " to %" PRIu64, name,
+                        text, min, max);
     *out = value;
     return EXO_OK;
 }
@@ -122,7 +126,7 @@ read_args(struct generation *g, const struct generate_args *a, exo_err *err)
     return st;
 }
 
-/* --- Model, tokenizer, prompt ----------------------------------------------------------------------------------------------------- */
+/* --- Model, tokenizer, prompt ----------------------------------------------------------------- */
 
 static void
 add_end(struct generation *g, int32_t token, const exo_decoder_spec *spec)
@@ -134,7 +138,8 @@ add_end(struct generation *g, int32_t token, const exo_decoder_spec *spec)
         g->ends[g->num_ends++] = token;
 }
 
-/* Numbers that the directory names are those of its own tokenizer: with another they would be any tokens. */
+/* Takes the token numbers that the directory names, if they are numbers of this tokenizer: in
+ * another tokenizer they would stand for arbitrary tokens. */
 static void
 take_numbers(struct generation *g, const exo_generation_defaults *d, const exo_decoder_spec *spec)
 {
@@ -144,7 +149,9 @@ take_numbers(struct generation *g, const exo_generation_defaults *d, const exo_d
         g->begin = d->begin >= 0 && (size_t)d->begin < spec->vocabulary ? d->begin : -1;
     } else if (d->num_ends > 0 || d->begin >= 0) {
         exo_text line = {0};
-        exo_text_add(&line, "exogym: %s/%s: bos_token_id and eos_token_id do not count: they are another tokenizer's",
+        exo_text_add(&line,
+                     "exogym: %s/%s: bos_token_id and eos_token_id do not count: they are another "
+                     "tokenizer's",
                      g->folder, d->file);
         exo_show(stderr, line.data ? line.data : "", line.length, EXO_SHOWN_LINE);
         fputc('\n', stderr);
@@ -155,8 +162,8 @@ take_numbers(struct generation *g, const exo_generation_defaults *d, const exo_d
         g->begin = exo_tokenizer_begin(g->tokenizer);
 }
 
-/* What the command line leaves open is as the model's directory says, else as the help does. Texts end where the directory says, and at the
- * tokenizer's end token. */
+/* Options that are not given come from the model's directory, else they keep the defaults that the
+ * help names. Texts end at the directory's end tokens, and at the tokenizer's. */
 static exo_status
 take_defaults(struct generation *g, exo_err *err)
 {
@@ -190,7 +197,8 @@ find_tokenizer(struct generation *g, exo_err *err)
     exo_decoder_tokenizer found;
     exo_status st = exo_decoder_tokenizer_find(&found, &g->source, g->args->tokenizer, err);
     if (st != EXO_OK && !g->args->tokenizer && !g->source.pretrained)
-        exo_fail_in(err, st, "the tokenizer comes from the run's data (or name one with --tokenizer)");
+        exo_fail_in(err, st,
+                    "the tokenizer comes from the run's data (or name one with --tokenizer)");
     if (st != EXO_OK)
         return st;
     g->tokenizer = found.own;
@@ -198,9 +206,11 @@ find_tokenizer(struct generation *g, exo_err *err)
     g->numbers = found.numbers;
     if (!g->tokenizer && g->folder)
         return exo_tokenizer_load(&g->tokenizer, g->folder, err);
-    return g->tokenizer ? EXO_OK
-                        : exo_fail(err, EXO_NOT_FOUND,
-                                   "%s: the run's data have no tokenizer; name one with --tokenizer", g->source.config);
+    return g->tokenizer
+               ? EXO_OK
+               : exo_fail(err, EXO_NOT_FOUND,
+                          "%s: the run's data have no tokenizer; name one with --tokenizer",
+                          g->source.config);
 }
 
 static exo_status
@@ -209,7 +219,8 @@ read_prompt(struct generation *g, exo_err *err)
     const struct generate_args *a = g->args;
     exo_status st = EXO_OK;
     if (a->prompt_file) {
-        st = exo_input_read(a->prompt_file, MAX_PROMPT, EXO_INPUT_PATIENCE, &g->prompt, &g->prompt_size, err);
+        st = exo_input_read(a->prompt_file, MAX_PROMPT, EXO_INPUT_PATIENCE, &g->prompt,
+                            &g->prompt_size, err);
         if (st == EXO_OK && g->prompt_size == 0)
             st = exo_fail(err, EXO_INVAL, "%s: the file is empty", exo_input_name(a->prompt_file));
     } else {
@@ -219,26 +230,28 @@ read_prompt(struct generation *g, exo_err *err)
     }
     size_t valid = st == EXO_OK ? exo_utf8_valid(g->prompt, g->prompt_size) : 0;
     if (st == EXO_OK && a->json && valid < g->prompt_size)
-        st =
-            exo_fail(err, EXO_INVAL,
-                     "%s: is not UTF-8 at byte %zu, and JSON holds nothing else: convert it (iconv -t utf-8), or leave "
-                     "out --json",
-                     a->prompt_file ? exo_input_name(a->prompt_file) : "--prompt", valid);
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: is not UTF-8 at byte %zu, and JSON holds nothing else: convert it "
+                      "(iconv -t utf-8), or leave "
+                      "out --json",
+                      a->prompt_file ? exo_input_name(a->prompt_file) : "--prompt", valid);
     return st;
 }
 
-/* Without a prompt the text begins as the tokenizer begins one, or after the end of another. */
+/* Encodes the prompt. Without a prompt, the text begins with the tokenizer's first token or, if it
+ * has none, its end token. */
 static exo_status
 encode_prompt(struct generation *g, exo_err *err)
 {
     int32_t begin = g->begin >= 0 ? g->begin : exo_tokenizer_end(g->tokenizer);
     if (g->prompt_size > 0) {
-        exo_status st =
-            exo_tokenizer_encode(g->tokenizer, g->prompt, g->prompt_size, true, &g->tokens, &g->num_tokens, err);
+        exo_status st = exo_tokenizer_encode(g->tokenizer, g->prompt, g->prompt_size, true,
+                                             &g->tokens, &g->num_tokens, err);
         return st == EXO_OK ? st : exo_fail_in(err, st, "the prompt");
     }
     if (begin < 0)
-        return exo_fail(err, EXO_INVAL, "--prompt TEXT is missing: this tokenizer has no token that begins a text");
+        return exo_fail(err, EXO_INVAL,
+                        "--prompt TEXT is missing: this tokenizer has no token that begins a text");
     g->tokens = exo_calloc(1, sizeof *g->tokens);
     if (!g->tokens)
         return exo_fail(err, EXO_NOMEM, "out of memory");
@@ -247,12 +260,13 @@ encode_prompt(struct generation *g, exo_err *err)
     return EXO_OK;
 }
 
-/* A context no longer than it needs to be: it is what the caches take memory for. */
+/* The shortest context that suffices, because the caches' memory grows with it. */
 static size_t
 context_of(const struct generation *g, const exo_decoder_spec *spec)
 {
     size_t left = spec->context > g->num_tokens ? spec->context - g->num_tokens : 0;
-    return left > g->sampling.max_new_tokens ? g->num_tokens + g->sampling.max_new_tokens : spec->context;
+    return left > g->sampling.max_new_tokens ? g->num_tokens + g->sampling.max_new_tokens
+                                             : spec->context;
 }
 
 static exo_status
@@ -260,13 +274,15 @@ check_fit(const struct generation *g, const exo_decoder_spec *spec, exo_err *err
 {
     if (g->num_tokens >= spec->context)
         return exo_fail(err, EXO_INVAL,
-                        "the prompt has %zu tokens and the model's context %zu, which leaves no room for a new one; "
+                        "the prompt has %zu tokens and the model's context %zu, which leaves no "
+                        "room for a new one; "
                         "shorten the prompt",
                         g->num_tokens, spec->context);
     for (size_t i = 0; i < g->num_tokens; i++)
         if (g->tokens[i] < 0 || (size_t)g->tokens[i] >= spec->vocabulary)
             return exo_fail(err, EXO_INVAL,
-                            "the prompt's token %d is not in the model's vocabulary of %zu: the tokenizer, of %zu, is "
+                            "the prompt's token %d is not in the model's vocabulary of %zu: the "
+                            "tokenizer, of %zu, is "
                             "another model's",
                             g->tokens[i], spec->vocabulary, exo_tokenizer_vocabulary(g->tokenizer));
     return EXO_OK;
@@ -294,7 +310,7 @@ prepare(struct generation *g, exo_err *err)
                                      .context = st == EXO_OK ? context_of(g, spec) : 0};
     if (st == EXO_OK)
         st = exo_generator_new(&g->generator, spec, g->source.params, &opts, err);
-    exo_params_free(&g->source.params); /* the generator has its own */
+    exo_params_free(&g->source.params); /* the generator has its own copy */
     g->texts = exo_calloc(g->samples, sizeof *g->texts);
     if (st == EXO_OK && !g->texts)
         st = exo_fail(err, EXO_NOMEM, "no memory for %zu samples", g->samples);
@@ -303,9 +319,9 @@ prepare(struct generation *g, exo_err *err)
     return st;
 }
 
-/* --- Generating -------------------------------------------------------------------------------------------------------------------- */
+/* --- Generating ------------------------------------------------------------------------------- */
 
-/* Reads what a step brought; samples that have come to an end leave. */
+/* Reads the new tokens of each sample, and removes finished samples from the batch. */
 static exo_status
 read_step(struct generation *g, exo_err *err)
 {
@@ -314,11 +330,12 @@ read_step(struct generation *g, exo_err *err)
     for (size_t i = 0; st == EXO_OK && exo_generator_at(g->generator, i, &s);) {
         exo_sample_text *text = &g->texts[s.id];
         if (s.finish == EXO_FINISH_NOT_FINITE)
-            return exo_fail(err, EXO_FAILED,
-                            "sample %" PRIu64
-                            ": a logit is infinite or no number after %zu tokens: the model's weights "
-                            "are broken",
-                            s.id, s.length);
+            return exo_fail(
+                err, EXO_FAILED,
+                "sample %" PRIu64
+                ": a logit is infinite or no number after %zu tokens: the model's weights "
+                "are broken",
+                s.id, s.length);
         st = exo_sample_text_read(text, &s, &g->args->stops, s.finish != EXO_FINISH_NONE, err);
         if (st == EXO_OK && text->done) {
             text->finish = text->stopped ? EXO_FINISH_STOP : s.finish;
@@ -331,7 +348,7 @@ read_step(struct generation *g, exo_err *err)
     return st;
 }
 
-/* Shows the samples in their order: the first that is not done as it comes. */
+/* Prints the samples in order. The first unfinished one is printed as far as it is there. */
 static void
 show(struct generation *g, size_t *showing)
 {
@@ -363,7 +380,8 @@ generate(struct generation *g, exo_err *err)
     g->started = exo_now(exo_clock_real());
     while (st == EXO_OK && (next < g->samples || exo_generator_active(g->generator) > 0)) {
         for (; st == EXO_OK && next < g->samples && exo_generator_room(g->generator) > 0; next++)
-            st = exo_generator_submit(g->generator, next, g->tokens, g->num_tokens, &g->sampling, err);
+            st = exo_generator_submit(g->generator, next, g->tokens, g->num_tokens, &g->sampling,
+                                      err);
         if (st == EXO_OK)
             st = exo_generator_step(g->generator, err);
         if (st == EXO_OK)
@@ -374,7 +392,7 @@ generate(struct generation *g, exo_err *err)
     return st;
 }
 
-/* With the digits that it was given with: 0.8, not 0.800000011920929. */
+/* A real with the shortest text that gives the float: 0.8, not 0.800000011920929. */
 static json_t *
 short_real(float value)
 {
@@ -399,23 +417,25 @@ sample_json(const exo_sample_text *text)
         log_prob += (double)text->log_probs[i];
         plain_log_prob += (double)text->plain_log_probs[i];
     }
-    return json_pack("{s:o, s:o, s:s, s:f, s:f, s:o, s:o}", "text",
-                     exo_lossy_json_bytes(text->text.data ? text->text.data : "", text->text.length), "tokens", tokens,
-                     "finish", exo_finish_text(text->finish), "log_prob", log_prob, "plain_log_prob", plain_log_prob,
-                     "log_probs", drawn, "plain_log_probs", plain);
+    return json_pack(
+        "{s:o, s:o, s:s, s:f, s:f, s:o, s:o}", "text",
+        exo_lossy_json_bytes(text->text.data ? text->text.data : "", text->text.length), "tokens",
+        tokens, "finish", exo_finish_text(text->finish), "log_prob", log_prob, "plain_log_prob",
+        plain_log_prob, "log_probs", drawn, "plain_log_probs", plain);
 }
 
-/* As it was done, whoever said so. */
+/* The sampling options in effect, from any source. */
 static json_t *
 sampling_json(const exo_sampling *s)
 {
     json_t *ends = json_array();
     for (size_t i = 0; i < s->num_stop_tokens; i++)
         json_array_append_new(ends, json_integer(s->stop_tokens[i]));
-    return json_pack("{s:o, s:I, s:o, s:o, s:I, s:I, s:o}", "temperature", short_real(s->temperature), "top_k",
-                     (json_int_t)s->top_k, "top_p", short_real(s->top_p), "repetition_penalty",
-                     short_real(s->repetition_penalty), "max_new_tokens", (json_int_t)s->max_new_tokens, "seed",
-                     (json_int_t)s->seed, "end_tokens", ends);
+    return json_pack("{s:o, s:I, s:o, s:o, s:I, s:I, s:o}", "temperature",
+                     short_real(s->temperature), "top_k", (json_int_t)s->top_k, "top_p",
+                     short_real(s->top_p), "repetition_penalty", short_real(s->repetition_penalty),
+                     "max_new_tokens", (json_int_t)s->max_new_tokens, "seed", (json_int_t)s->seed,
+                     "end_tokens", ends);
 }
 
 static exo_status
@@ -431,11 +451,12 @@ report(const struct generation *g, exo_err *err)
     json_t *samples = json_array();
     for (size_t i = 0; i < g->samples; i++)
         json_array_append_new(samples, sample_json(&g->texts[i]));
-    return exo_print_json(json_pack("{s:o, s:o, s:I, s:I, s:f, s:o, s:o}", "model", exo_lossy_json(g->args->model),
-                                    "prompt", exo_lossy_json_bytes(g->prompt, g->prompt_size), "prompt_tokens",
-                                    (json_int_t)g->num_tokens, "new_tokens", (json_int_t)g->new_tokens, "seconds",
-                                    seconds, "sampling", sampling_json(&g->sampling), "samples", samples),
-                          err);
+    return exo_print_json(
+        json_pack("{s:o, s:o, s:I, s:I, s:f, s:o, s:o}", "model", exo_lossy_json(g->args->model),
+                  "prompt", exo_lossy_json_bytes(g->prompt, g->prompt_size), "prompt_tokens",
+                  (json_int_t)g->num_tokens, "new_tokens", (json_int_t)g->new_tokens, "seconds",
+                  seconds, "sampling", sampling_json(&g->sampling), "samples", samples),
+        err);
 }
 
 static int
@@ -464,14 +485,16 @@ generate_command(const exo_command_line *line)
 static const exo_arg table[] = {
     {.name = "--model",
      .value = "DIR",
-     .help = "A run's folder (runs/texts/ddp), a checkpoint in it (.../checkpoints/step_00000100), or a Hugging Face "
+     .help = "A run's folder (runs/texts/ddp), a checkpoint in it (.../checkpoints/step_00000100), "
+             "or a Hugging Face "
              "directory.",
      .word = EXO_WORD_FOLDER,
      .required = true,
      EXO_INTO(struct generate_args, model)},
     {.name = "--prompt",
      .value = "TEXT",
-     .help = "What the text begins with; without it, as the tokenizer begins one, if it has a token for that.",
+     .help = "What the text begins with; without it, as the tokenizer begins one, if it has a "
+             "token for that.",
      EXO_INTO(struct generate_args, prompt)},
     {.name = "--prompt-file",
      .value = "FILE",
@@ -484,7 +507,8 @@ static const exo_arg table[] = {
      EXO_INTO(struct generate_args, max_new_tokens)},
     {.name = "--temperature",
      .value = "T",
-     .help = "Divides the logits: 0 takes the most probable token each time; else as the model says, or 0.8.",
+     .help = "Divides the logits: 0 takes the most probable token each time; else as the model "
+             "says, or 0.8.",
      EXO_INTO(struct generate_args, temperature)},
     {.name = "--top-k",
      .value = "K",
@@ -492,11 +516,13 @@ static const exo_arg table[] = {
      EXO_INTO(struct generate_args, top_k)},
     {.name = "--top-p",
      .value = "P",
-     .help = "Draws from the fewest tokens that hold P of the probability; else as the model says, or 1: all.",
+     .help = "Draws from the fewest tokens that hold P of the probability; else as the model says, "
+             "or 1: all.",
      EXO_INTO(struct generate_args, top_p)},
     {.name = "--repetition-penalty",
      .value = "R",
-     .help = "Makes tokens that are there already less probable; else as the model says, or 1: not.",
+     .help =
+         "Makes tokens that are there already less probable; else as the model says, or 1: not.",
      EXO_INTO(struct generate_args, penalty)},
     {.name = "--seed",
      .value = "N",
@@ -521,13 +547,15 @@ static const exo_arg table[] = {
      .word = EXO_WORD_FILE,
      EXO_INTO(struct generate_args, tokenizer)},
     {.name = "--json",
-     .help = "Prints one JSON object at the end: texts, tokens, log-probabilities, and why each ended.",
+     .help =
+         "Prints one JSON object at the end: texts, tokens, log-probabilities, and why each ended.",
      EXO_INTO(struct generate_args, json)},
     {0},
 };
 
 static const exo_note examples[] = {
-    {"exogym generate --model runs/shakespeare/ddp --prompt ROMEO: --max-new-tokens 300", "Goes on with a prompt."},
+    {"exogym generate --model runs/shakespeare/ddp --prompt ROMEO: --max-new-tokens 300",
+     "Goes on with a prompt."},
     {"exogym generate --model gpt2 --prompt 'Once upon a time' --weights int8 --samples 3",
      "Three texts of a Hugging Face directory, with weights of 8 bits."},
     {0},
@@ -537,13 +565,19 @@ const exo_command exo_command_generate = {
     .name = "generate",
     .summary = "Generates text with a trained decoder",
     .description =
-        "The prompt and what follows it appear on standard output, token by token. A text ends at an end token of "
-        "the model or its tokenizer, at a stop text, after --max-new-tokens, or where the model's context is full.\n\n"
-        "What is not given is as generation_config.json says in the model's directory, or in the one that a run began "
-        "with: temperature, top_k, top_p, repetition_penalty, max_new_tokens, do_sample, and which tokens end a "
+        "The prompt and what follows it appear on standard output, token by token. A text ends at "
+        "an end token of "
+        "the model or its tokenizer, at a stop text, after --max-new-tokens, or where the model's "
+        "context is full.\n\n"
+        "What is not given is as generation_config.json says in the model's directory, or in the "
+        "one that a run began "
+        "with: temperature, top_k, top_p, repetition_penalty, max_new_tokens, do_sample, and which "
+        "tokens end a "
         "text.\n\n"
-        "The tokenizer is the one that --tokenizer names; a Hugging Face directory's own; the one that the run trained "
-        "with, from its folder or its data; or that of the directory that it began with. The same arguments give the "
+        "The tokenizer is the one that --tokenizer names; a Hugging Face directory's own; the one "
+        "that the run trained "
+        "with, from its folder or its data; or that of the directory that it began with. The same "
+        "arguments give the "
         "same "
         "text, on any number of threads, and sample I is the same however many there are.",
     .args = table,

@@ -1,4 +1,4 @@
-/* Texts of samples: see generate_text.h. */
+/* Texts of samples: see generate_text.h. No state of its own. */
 #include "programs/generate_text.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ exo_sample_text_release(exo_sample_text *sample)
     *sample = (exo_sample_text){0};
 }
 
-/* Cuts the text at the first stop text that ends behind `from`. */
+/* Cuts the text at the first stop text that ends after `from`. */
 static void
 look_for_stop(exo_sample_text *s, const exo_words *stops, size_t from)
 {
@@ -74,12 +74,14 @@ keep(exo_sample_text *s, const exo_generated *sequence, exo_err *err)
 }
 
 exo_status
-exo_sample_text_read(exo_sample_text *s, const exo_generated *sequence, const exo_words *stops, bool last, exo_err *err)
+exo_sample_text_read(exo_sample_text *s, const exo_generated *sequence, const exo_words *stops,
+                     bool last, exo_err *err)
 {
     const char *text = "";
     exo_status st = EXO_OK;
     while (st == EXO_OK && !s->stopped && s->read < sequence->length - sequence->prompt) {
-        st = exo_token_stream_put(s->stream, sequence->tokens[sequence->prompt + s->read++], &text, err);
+        st = exo_token_stream_put(s->stream, sequence->tokens[sequence->prompt + s->read++], &text,
+                                  err);
         if (st == EXO_OK)
             st = add(s, text, stops, err);
     }
@@ -93,13 +95,14 @@ exo_sample_text_read(exo_sample_text *s, const exo_generated *sequence, const ex
     return st;
 }
 
-/* Bytes of the text's end that are the beginning of a stop text. */
+/* The number of bytes at the text's end that may begin a stop text. */
 static size_t
 held_back(const exo_sample_text *s, const exo_words *stops)
 {
     size_t most = 0;
     for (size_t i = 0; !s->done && i < stops->length; i++) {
-        size_t length = strlen(stops->items[i]), end = s->text.length < length ? s->text.length : length - 1;
+        size_t length = strlen(stops->items[i]),
+               end = s->text.length < length ? s->text.length : length - 1;
         for (; end > most; end--)
             if (memcmp(s->text.data + s->text.length - end, stops->items[i], end) == 0)
                 most = end;

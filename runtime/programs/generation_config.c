@@ -1,4 +1,4 @@
-/* See generation_config.h. */
+/* The generation settings of a Hugging Face directory: see generation_config.h. */
 #include "programs/generation_config.h"
 
 #include <math.h>
@@ -16,10 +16,11 @@ enum {
 };
 
 #define OWN_FILE "generation_config.json"
-/* With a top_p of 0 transformers draws the most probable token; so does this. */
+/* With a top_p of 0, transformers takes the most probable token. The smallest top_p here does the
+ * same. */
 #define LEAST_TOP_P 1e-6
 
-/* --- Reading it -------------------------------------------------------------------------------------------------------------- */
+/* --- Files ------------------------------------------------------------------------------------ */
 
 static exo_status
 read_file(const char *folder, const char *name, json_t **out, exo_err *err)
@@ -29,11 +30,12 @@ read_file(const char *folder, const char *name, json_t **out, exo_err *err)
     size_t size = 0;
     json_error_t reason;
     exo_text_add(&path, "%s/%s", folder, name);
-    exo_status st =
-        path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_file_read(path.data, MAX_FILE, &text, &size, err);
+    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                                : exo_file_read(path.data, MAX_FILE, &text, &size, err);
     *out = st == EXO_OK ? json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason) : NULL;
     if (st == EXO_OK && !*out)
-        st = exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", path.data, reason.line, reason.column, reason.text);
+        st = exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", path.data, reason.line, reason.column,
+                      reason.text);
     else if (st == EXO_OK && !json_is_object(*out))
         st = exo_fail(err, EXO_DAMAGED, "%s: is no JSON object", path.data);
     if (st != EXO_OK) {
@@ -45,7 +47,8 @@ read_file(const char *folder, const char *name, json_t **out, exo_err *err)
     return st;
 }
 
-/* What transformers takes of a config.json where there is no generation_config.json. */
+/* The keys that transformers takes from config.json if there is no generation_config.json; NULL:
+ * none of them is there. */
 static json_t *
 of_model(const json_t *config)
 {
@@ -97,14 +100,14 @@ exo_generation_config_read(const char *folder, json_t **out, bool *own, exo_err 
     return EXO_OK;
 }
 
-/* --- Understanding it -------------------------------------------------------------------------------------------------------- */
+/* --- Settings --------------------------------------------------------------------------------- */
 
 struct reading {
     const char *folder;
     const json_t *json;
     const char *file;
     exo_err *err;
-    exo_status status; /* the first failure */
+    exo_status status; /* the first error */
 };
 
 static const json_t *
@@ -119,15 +122,16 @@ wrong(struct reading *r, const char *key, const char *expected)
 {
     char *value = json_dumps(value_of(r, key), JSON_COMPACT | JSON_ENCODE_ANY);
     if (r->status == EXO_OK)
-        r->status = exo_fail(r->err, EXO_DAMAGED, "%s/%s: \"%s\": %.100s is wrong: expected %s", r->folder, r->file,
-                             key, value ? value : "?", expected);
+        r->status = exo_fail(r->err, EXO_DAMAGED, "%s/%s: \"%s\": %.100s is wrong: expected %s",
+                             r->folder, r->file, key, value ? value : "?", expected);
     json_free_t release;
     json_get_alloc_funcs(NULL, &release);
     release(value);
 }
 
 static bool
-read_number(struct reading *r, const char *key, double min, double max, const char *expected, double *out)
+read_number(struct reading *r, const char *key, double min, double max, const char *expected,
+            double *out)
 {
     const json_t *value = value_of(r, key);
     double number = json_is_number(value) ? json_number_value(value) : (double)NAN;
@@ -156,7 +160,7 @@ read_count(struct reading *r, const char *key, uint64_t min, const char *expecte
     return true;
 }
 
-/* 0 and -1 are written for all. */
+/* Reads top_k. 0 and -1 both stand for all tokens. */
 static bool
 read_top_k(struct reading *r, uint64_t *out)
 {
@@ -168,7 +172,7 @@ read_top_k(struct reading *r, uint64_t *out)
     return read_count(r, "top_k", 0, "a whole number from 0, or -1", out);
 }
 
-/* A number of a token, or several; -1 is written for none. */
+/* Reads one token or a list of tokens; -1 stands for none. Returns their number. */
 static size_t
 read_tokens(struct reading *r, const char *key, int32_t *out, size_t room)
 {
@@ -191,7 +195,8 @@ read_tokens(struct reading *r, const char *key, int32_t *out, size_t room)
     return known;
 }
 
-/* What says nothing about the text: names, what a call returns, how it computes; how long it is in all, which --max-new-tokens says. */
+/* Keys that do not change a text: names, return values, methods of computation, and the total
+ * length, which --max-new-tokens replaces. */
 static const char *const harmless[] = {"_from_model_config",
                                        "transformers_version",
                                        "pad_token_id",
@@ -230,8 +235,9 @@ static const char *const harmless[] = {"_from_model_config",
                                        "chat_format",
                                        "max_window_size",
                                        NULL};
-static const char *const done[] = {"bos_token_id", "eos_token_id",       "do_sample",      "temperature", "top_k",
-                                   "top_p",        "repetition_penalty", "max_new_tokens", NULL};
+static const char *const done[] = {"bos_token_id",       "eos_token_id",   "do_sample",
+                                   "temperature",        "top_k",          "top_p",
+                                   "repetition_penalty", "max_new_tokens", NULL};
 
 static bool
 is_in(const char *const *names, const char *name)
@@ -242,14 +248,16 @@ is_in(const char *const *names, const char *name)
     return false;
 }
 
-/* The numbers with which an option does nothing, if it is not 0. */
+/* The neutral values of options for which it is not 0. */
 static const struct {
     const char *key;
     double number;
-} neutral[] = {{"num_beams", 1},      {"num_beam_groups", 1},      {"typical_p", 1}, {"encoder_repetition_penalty", 1},
-               {"guidance_scale", 1}, {"forced_bos_token_id", -1}, {"top_h", 1},     {"forced_eos_token_id", -1}};
+} neutral[] = {{"num_beams", 1},      {"num_beam_groups", 1},
+               {"typical_p", 1},      {"encoder_repetition_penalty", 1},
+               {"guidance_scale", 1}, {"forced_bos_token_id", -1},
+               {"top_h", 1},          {"forced_eos_token_id", -1}};
 
-/* null, false, nothing, and the number that changes nothing: as if the option were not there. */
+/* Is the option as good as absent: null, false, empty, or its neutral number? */
 static bool
 does_nothing(const char *key, const json_t *value)
 {
@@ -293,19 +301,22 @@ exo_generation_defaults_read(exo_generation_defaults *out, const char *folder, e
     exo_status st = exo_generation_config_read(folder, &json, &own, err);
     if (st != EXO_OK || !json)
         return st;
-    struct reading r = {.folder = folder, .json = json, .file = own ? OWN_FILE : "config.json", .err = err};
+    struct reading r = {
+        .folder = folder, .json = json, .file = own ? OWN_FILE : "config.json", .err = err};
     out->file = r.file;
     const json_t *sample = value_of(&r, "do_sample");
     if (sample && !json_is_boolean(sample))
         wrong(&r, "do_sample", "true or false");
     out->greedy = json_is_false(sample);
-    out->has_temperature = read_number(&r, "temperature", 0, 1000, "a number from 0 to 1000", &out->temperature);
+    out->has_temperature =
+        read_number(&r, "temperature", 0, 1000, "a number from 0 to 1000", &out->temperature);
     out->has_top_p = read_number(&r, "top_p", 0, 1, "a number from 0 to 1", &out->top_p);
     out->top_p = fmax(out->top_p, LEAST_TOP_P);
-    out->has_penalty =
-        read_number(&r, "repetition_penalty", 0.01, 100, "a number from 0.01 to 100", &out->repetition_penalty);
+    out->has_penalty = read_number(&r, "repetition_penalty", 0.01, 100, "a number from 0.01 to 100",
+                                   &out->repetition_penalty);
     out->has_top_k = read_top_k(&r, &out->top_k);
-    out->has_most = read_count(&r, "max_new_tokens", 1, "a whole number from 1", &out->max_new_tokens);
+    out->has_most =
+        read_count(&r, "max_new_tokens", 1, "a whole number from 1", &out->max_new_tokens);
     out->num_ends = read_tokens(&r, "eos_token_id", out->ends, EXO_MAX_STOP_TOKENS);
     if (read_tokens(&r, "bos_token_id", &begin, 1) == 1)
         out->begin = begin;

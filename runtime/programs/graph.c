@@ -1,5 +1,5 @@
-/* `exogym graph`: looks at a graph, or at those that a training job stands for, without running anything; and changes one that runs. Read
- * next: plan.h, schema.c, apply.h. */
+/* `exogym graph`: checks, expands, draws and plans a graph, or the graphs of a training job,
+ * without running them; and changes a running graph. Read next: plan.h, schema.c, apply.h. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -29,14 +29,14 @@ struct graph_args {
     bool json, load_plugins;
 };
 
-/* The graphs of one file: a graph is its own; a job has one for each of its runs that is asked for. */
+/* The graphs of one file: of a graph, the graph itself; of a job, one for each selected run. */
 struct graphs {
     exo_graph_spec *own;
-    exo_job job; /* if own is NULL */
+    exo_job job; /* used if `own` is NULL */
     const exo_graph_spec **each;
-    const char **labels; /* of runs; NULL for a graph */
+    const char **labels; /* labels of the runs; NULL for a graph */
     size_t count;
-    bool without_plugins; /* that the file names */
+    bool without_plugins; /* the file names plugins, which were not loaded */
 };
 
 static void
@@ -55,17 +55,18 @@ choose_runs(struct graphs *graphs, const char *wanted, exo_err *err)
     exo_status st = EXO_OK;
     for (size_t i = 0; i < graphs->job.num_runs; i++) {
         const exo_job_run *run = &graphs->job.runs[i];
-        bool first =
-            i % graphs->job.num_seeds == 0; /* of a group: the graphs of the others differ in their seed only */
+        /* the first run of a group; the graphs of its other runs differ only in the seed */
+        bool first = i % graphs->job.num_seeds == 0;
         exo_text_add(&known, "%s%s", i ? ", " : "", run->label);
-        if (wanted ? strcmp(run->label, wanted) != 0 && !(first && strcmp(run->group, wanted) == 0) : !first)
+        if (wanted ? strcmp(run->label, wanted) != 0 && !(first && strcmp(run->group, wanted) == 0)
+                   : !first)
             continue;
         graphs->labels[graphs->count] = run->label;
         graphs->each[graphs->count++] = run->graph;
     }
     if (graphs->count == 0)
-        st = exo_fail(err, EXO_INVAL, "--run %s: the job has no such run; it has: %s", wanted ? wanted : "",
-                      known.data ? known.data : "none");
+        st = exo_fail(err, EXO_INVAL, "--run %s: the job has no such run; it has: %s",
+                      wanted ? wanted : "", known.data ? known.data : "none");
     exo_free(known.data);
     return st;
 }
@@ -75,7 +76,8 @@ open_graphs(struct graphs *graphs, const struct graph_args *args, exo_err *err)
 {
     exo_config_doc *doc = NULL;
     exo_status st = exo_config_load(&doc, args->path, err);
-    bool is_job = st == EXO_OK && !exo_graph_is(exo_config_root(doc)) && exo_config_has(exo_config_root(doc), "model");
+    bool is_job = st == EXO_OK && !exo_graph_is(exo_config_root(doc)) &&
+                  exo_config_has(exo_config_root(doc), "model");
     if (st != EXO_OK)
         return st;
     if (!args->load_plugins && strcmp(args->action, "apply") != 0) {
@@ -83,9 +85,11 @@ open_graphs(struct graphs *graphs, const struct graph_args *args, exo_err *err)
         graphs->without_plugins = exo_config_has(exo_config_root(doc), "plugins");
     }
     if (is_job) {
-        st = exo_job_from(&graphs->job, &doc, &(exo_job_opts){.preset = args->preset, .sets = args->sets}, err);
+        st = exo_job_from(&graphs->job, &doc,
+                          &(exo_job_opts){.preset = args->preset, .sets = args->sets}, err);
     } else {
-        const exo_graph_opts opts = {.preset = args->preset, .sets = args->sets.items, .num_sets = args->sets.length};
+        const exo_graph_opts opts = {
+            .preset = args->preset, .sets = args->sets.items, .num_sets = args->sets.length};
         st = exo_graph_from(&graphs->own, &doc, &opts, err);
     }
     if (st != EXO_OK)
@@ -98,14 +102,15 @@ open_graphs(struct graphs *graphs, const struct graph_args *args, exo_err *err)
     if (is_job)
         return choose_runs(graphs, args->run, err);
     if (args->run)
-        return exo_fail(err, EXO_INVAL, "--run %s: this is a graph, not a job with runs", args->run);
+        return exo_fail(err, EXO_INVAL, "--run %s: this is a graph, not a job with runs",
+                        args->run);
     graphs->each[graphs->count++] = graphs->own;
     return EXO_OK;
 }
 
-/* --- check, expand -------------------------------------------------------------------------------------------------------------- */
+/* --- check, expand ---------------------------------------------------------------------------- */
 
-/* What cannot be proven: on standard error, and no error. */
+/* Prints warnings about stalls that cannot be excluded, on standard error. They are not errors. */
 static exo_status
 warn_of_stalls(const exo_graph_spec *spec, exo_err *err)
 {
@@ -117,7 +122,9 @@ warn_of_stalls(const exo_graph_spec *spec, exo_err *err)
     if (proof.at)
         exo_config_where(proof.at, where, sizeof where);
     fprintf(stderr, "exogym: warning: %s%s%s: %s\n", where, where[0] ? ": " : "",
-            proof.verdict == EXO_NOT_PROVEN ? "cannot prove that this does not stall" : "this can stall", proof.text);
+            proof.verdict == EXO_NOT_PROVEN ? "cannot prove that this does not stall"
+                                            : "this can stall",
+            proof.text);
     return EXO_OK;
 }
 
@@ -132,8 +139,8 @@ check(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
         for (size_t i = 0; i < s->num_actors; i++)
             actors += s->actors[i].count;
         printf("%s%s%s: %zu actor%s, %zu edge%s", s->name, graphs->labels[g] ? "/" : "",
-               graphs->labels[g] ? graphs->labels[g] : "", actors, actors == 1 ? "" : "s", s->num_edges,
-               s->num_edges == 1 ? "" : "s");
+               graphs->labels[g] ? graphs->labels[g] : "", actors, actors == 1 ? "" : "s",
+               s->num_edges, s->num_edges == 1 ? "" : "s");
         if (s->has_hosts)
             printf(", %zu host%s", s->num_hosts, s->num_hosts == 1 ? "" : "s");
         printf(", %s clock\n", s->virtual_clock ? "virtual" : "real");
@@ -168,7 +175,8 @@ static exo_status
 apply(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
 {
     if (graphs->count > 1)
-        return exo_fail(err, EXO_INVAL, "the job has %zu runs: choose one with --run", graphs->count);
+        return exo_fail(err, EXO_INVAL, "the job has %zu runs: choose one with --run",
+                        graphs->count);
     exo_status st = exo_apply_ask(args->to, graphs->each[0], graphs->own == NULL,
                                   exo_deadline(exo_clock_real(), APPLY_TIMEOUT), err);
     if (st == EXO_OK)
@@ -176,11 +184,11 @@ apply(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
     return st;
 }
 
-/* --- dot ------------------------------------------------------------------------------------------------------------------------ */
+/* --- dot -------------------------------------------------------------------------------------- */
 
 extern char **environ;
 
-/* Runs graphviz on the text; it writes to `out`. */
+/* Runs graphviz on the text and writes its output to the file `out`. */
 static exo_status
 run_graphviz(const char *text, const char *format, const char *out, exo_err *err)
 {
@@ -209,13 +217,14 @@ run_graphviz(const char *text, const char *format, const char *out, exo_err *err
     close(ends[0]);
     if (failure == ENOENT) {
         st = exo_fail(err, EXO_NOT_FOUND,
-                      "a picture needs graphviz's program dot, which is not installed (Debian: apt install graphviz); "
+                      "a picture needs graphviz's program dot, which is not installed (Debian: apt "
+                      "install graphviz); "
                       "without it, write to a file that ends with .dot");
     } else if (failure) {
         st = exo_fail(err, EXO_FAILED, "cannot start dot: %s", strerror(failure));
     }
     size_t left = st == EXO_OK ? strlen(text) : 0;
-    while (left > 0) { /* if dot ends early its exit status says why; SIGPIPE is ignored below */
+    while (left > 0) { /* if dot ends early, its exit status tells that it failed */
         ssize_t wrote = write(ends[1], text, left);
         if (wrote < 0 && errno == EINTR)
             continue;
@@ -241,10 +250,12 @@ dot(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
     char *text = NULL;
     const char *ending = args->out ? strrchr(args->out, '.') : NULL;
     if (graphs->count > 1)
-        return exo_fail(err, EXO_INVAL, "the job has %zu runs: choose one with --run", graphs->count);
-    if (args->out &&
-        (!ending || (strcmp(ending, ".dot") != 0 && strcmp(ending, ".svg") != 0 && strcmp(ending, ".png") != 0)))
-        return exo_fail(err, EXO_INVAL, "'%s': the file's name ends with .svg, .png or .dot", args->out);
+        return exo_fail(err, EXO_INVAL, "the job has %zu runs: choose one with --run",
+                        graphs->count);
+    if (args->out && (!ending || (strcmp(ending, ".dot") != 0 && strcmp(ending, ".svg") != 0 &&
+                                  strcmp(ending, ".png") != 0)))
+        return exo_fail(err, EXO_INVAL, "'%s': the file's name ends with .svg, .png or .dot",
+                        args->out);
     exo_status st = exo_graph_dot(graphs->each[0], &text, err);
     if (st != EXO_OK)
         return st;
@@ -260,7 +271,7 @@ dot(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
     return st;
 }
 
-/* --- plan ----------------------------------------------------------------------------------------------------------------------- */
+/* --- plan ------------------------------------------------------------------------------------- */
 
 static const char *
 bytes_text(double bytes, bool at_most, char out[EXO_FIGURE])
@@ -288,34 +299,38 @@ time_text(double seconds, bool at_most, char out[EXO_FIGURE])
     }
     while (unit < 2 && seconds * units[unit].factor < 1 && seconds > 0)
         unit++;
-    snprintf(out, EXO_FIGURE, "%s%.3g %s", at_most ? "<=" : "", seconds * units[unit].factor, units[unit].name);
+    snprintf(out, EXO_FIGURE, "%s%.3g %s", at_most ? "<=" : "", seconds * units[unit].factor,
+             units[unit].name);
     return out;
 }
 
 static void
 print_plan(const exo_graph_spec *s, const char *label, const exo_plan_edge *plan)
 {
-    char item[EXO_FIGURE], encoded[EXO_FIGURE], step[EXO_FIGURE], time[EXO_FIGURE], step_time[EXO_FIGURE];
+    char item[EXO_FIGURE], encoded[EXO_FIGURE], step[EXO_FIGURE], time[EXO_FIGURE],
+        step_time[EXO_FIGURE];
     int width = (int)strlen("edge");
     for (size_t i = 0; i < s->num_edges; i++)
         width = (int)strlen(s->edges[i].name) > width ? (int)strlen(s->edges[i].name) : width;
     if (label)
         printf("%s\n", label);
-    printf("%-*s  %-12s %11s %10s %10s %12s %10s %10s\n", width, "edge", "route", "ends", "item", "encoded", "per step",
-           "time", "per step");
+    printf("%-*s  %-12s %11s %10s %10s %12s %10s %10s\n", width, "edge", "route", "ends", "item",
+           "encoded", "per step", "time", "per step");
     for (size_t i = 0; i < s->num_edges; i++) {
         const exo_plan_edge *p = &plan[i];
         char ends[EXO_FIGURE];
         snprintf(ends, sizeof ends, "%" PRIu32 " -> %" PRIu32, p->senders,
-                 p->edge->route == EXO_ROUTE_ALL_REDUCE ? p->senders : s->actors[p->edge->to].count);
-        printf("%-*s  %-12s %11s %10s %10s %12s %10s %10s\n", width, p->edge->name, exo_route_names[p->edge->route],
-               ends, bytes_text(p->item, false, item), bytes_text(p->encoded, p->at_most, encoded),
+                 p->edge->route == EXO_ROUTE_ALL_REDUCE ? p->senders
+                                                        : s->actors[p->edge->to].count);
+        printf("%-*s  %-12s %11s %10s %10s %12s %10s %10s\n", width, p->edge->name,
+               exo_route_names[p->edge->route], ends, bytes_text(p->item, false, item),
+               bytes_text(p->encoded, p->at_most, encoded),
                bytes_text(p->per_step, p->at_most, step), time_text(p->seconds, p->at_most, time),
                time_text(p->seconds_per_step, p->at_most, step_time));
     }
 }
 
-/* What the phases cost that are declared, and what a step of those costs that wait for their collectives. */
+/* Prints, for actors with declared phase costs, the cost of a step with its collectives. */
 static void
 print_steps(const exo_graph_spec *s, const exo_plan_edge *plan)
 {
@@ -346,19 +361,24 @@ plan_json(const exo_graph_spec *s, const char *label, const exo_plan_edge *plan)
         const exo_plan_edge *p = &plan[i];
         json_array_append_new(
             edges,
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:o, s:o}", "name",
-                      p->edge->name, "from", s->actors[p->edge->from].name, "to", s->actors[p->edge->to].name,
-                      "carries", p->edge->carries, "route", exo_route_names[p->edge->route], "codec",
-                      p->edge->codec_text, "senders", (json_int_t)p->senders, "targets", (json_int_t)p->targets,
-                      "item_bytes", number_or_null(p->item), "encoded_bytes", number_or_null(p->encoded), "at_most",
-                      p->at_most, "sent_bytes", number_or_null(p->sent), "bytes_per_step", number_or_null(p->per_step),
-                      "seconds", number_or_null(p->seconds), "seconds_per_step", number_or_null(p->seconds_per_step)));
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:b, s:o, s:o, s:o, s:o}",
+                      "name", p->edge->name, "from", s->actors[p->edge->from].name, "to",
+                      s->actors[p->edge->to].name, "carries", p->edge->carries, "route",
+                      exo_route_names[p->edge->route], "codec", p->edge->codec_text, "senders",
+                      (json_int_t)p->senders, "targets", (json_int_t)p->targets, "item_bytes",
+                      number_or_null(p->item), "encoded_bytes", number_or_null(p->encoded),
+                      "at_most", p->at_most, "sent_bytes", number_or_null(p->sent),
+                      "bytes_per_step", number_or_null(p->per_step), "seconds",
+                      number_or_null(p->seconds), "seconds_per_step",
+                      number_or_null(p->seconds_per_step)));
     }
     for (size_t i = 0; i < s->num_actors; i++)
-        json_array_append_new(actors, json_pack("{s:s, s:I, s:o}", "name", s->actors[i].name, "count",
-                                                (json_int_t)s->actors[i].count, "compute_seconds",
-                                                number_or_null(exo_plan_compute(s, &s->actors[i]))));
-    return json_pack("{s:s, s:s?, s:o, s:o}", "name", s->name, "run", label, "actors", actors, "edges", edges);
+        json_array_append_new(actors,
+                              json_pack("{s:s, s:I, s:o}", "name", s->actors[i].name, "count",
+                                        (json_int_t)s->actors[i].count, "compute_seconds",
+                                        number_or_null(exo_plan_compute(s, &s->actors[i]))));
+    return json_pack("{s:s, s:s?, s:o, s:o}", "name", s->name, "run", label, "actors", actors,
+                     "edges", edges);
 }
 
 static exo_status
@@ -385,12 +405,13 @@ plan(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
     return st;
 }
 
-/* --- The command ---------------------------------------------------------------------------------------------------------------- */
+/* --- The command ------------------------------------------------------------------------------ */
 
 static const struct action {
     const char *name;
     exo_status (*run)(const struct graphs *graphs, const struct graph_args *args, exo_err *err);
-} actions[] = {{"check", check}, {"expand", expand}, {"dot", dot}, {"plan", plan}, {"apply", apply}};
+} actions[] = {
+    {"check", check}, {"expand", expand}, {"dot", dot}, {"plan", plan}, {"apply", apply}};
 
 static exo_status
 check_args(const struct graph_args *args, exo_err *err)
@@ -427,7 +448,8 @@ graph_command(const exo_command_line *line)
     exo_status st = open_graphs(&graphs, args, &err);
     if (st != EXO_OK && graphs.without_plugins) {
         exo_err reason = err;
-        exo_fail(&err, st, "%.400s (its plugins were not loaded: --load-plugins runs their code)", reason.text);
+        exo_fail(&err, st, "%.400s (its plugins were not loaded: --load-plugins runs their code)",
+                 reason.text);
     }
     for (size_t i = 0; st == EXO_OK && i < sizeof actions / sizeof *actions; i++)
         if (strcmp(actions[i].name, args->action) == 0)
@@ -438,16 +460,19 @@ graph_command(const exo_command_line *line)
 
 static const exo_arg table[] = {
     {.value = "check|expand|dot|plan|apply|schema",
-     .help = "check: says whether it is right. expand: prints it with every default; of a job, the actors and edges "
+     .help = "check: says whether it is right. expand: prints it with every default; of a job, the "
+             "actors and edges "
              "that it "
-             "stands for. dot: prints it for graphviz, or draws it. plan: bytes and times of each edge. apply: changes "
+             "stands for. dot: prints it for graphviz, or draws it. plan: bytes and times of each "
+             "edge. apply: changes "
              "a run's graph to it, between two items, without losing one. schema: a JSON "
              "schema of graphs and jobs, for editors.",
      .word = EXO_WORD_FIXED,
      .required = true,
      EXO_INTO(struct graph_args, action)},
     {.value = "FILE",
-     .help = "A graph (docs/graph.md), or a training job (docs/jobs.md). It may be a pipe; - is standard input.",
+     .help = "A graph (docs/graph.md), or a training job (docs/jobs.md). It may be a pipe; - is "
+             "standard input.",
      .word = EXO_WORD_FILE,
      EXO_INTO(struct graph_args, path)},
     {.name = "--set",
@@ -465,16 +490,19 @@ static const exo_arg table[] = {
     {.name = "--output",
      .brief = "-o",
      .value = "FILE",
-     .help = "Where dot writes; the ending says what: .svg, .png or .dot. Standard output unless given.",
+     .help = "Where dot writes; the ending says what: .svg, .png or .dot. Standard output unless "
+             "given.",
      .word = EXO_WORD_FILE,
      EXO_INTO(struct graph_args, out)},
     {.name = "--to",
      .value = "RUN",
-     .help = "The folder of the run that apply changes: runs/NAME of a graph, runs/NAME/LABEL of a job.",
+     .help = "The folder of the run that apply changes: runs/NAME of a graph, runs/NAME/LABEL of a "
+             "job.",
      .word = EXO_WORD_FOLDER,
      EXO_INTO(struct graph_args, to)},
     {.name = "--load-plugins",
-     .help = "Loads the file's plugins, which runs their code. Else what they add is unknown; apply loads them as run "
+     .help = "Loads the file's plugins, which runs their code. Else what they add is unknown; "
+             "apply loads them as run "
              "does.",
      EXO_INTO(struct graph_args, load_plugins)},
     {.name = "--json", .help = "Prints the plan as JSON.", EXO_INTO(struct graph_args, json)},
@@ -484,7 +512,8 @@ static const exo_arg table[] = {
 static const exo_note examples[] = {
     {"exogym graph check graph.yaml --set variables.makers=100",
      "Says whether the graph is right with a hundred makers."},
-    {"exogym graph expand examples/01_compare/compare.yaml --run diloco", "Shows what a short job stands for."},
+    {"exogym graph expand examples/01_compare/compare.yaml --run diloco",
+     "Shows what a short job stands for."},
     {"exogym graph dot graph.yaml -o graph.svg", "Draws it."},
     {"exogym graph plan job.yaml --set 'links={default: {bandwidth: 100 Mbit/s, latency: 20 ms}}'",
      "Predicts what each strategy of a job would cost over such links."},
@@ -503,16 +532,20 @@ static const exo_note exits[] = {
 const exo_command exo_command_graph = {
     .name = "graph",
     .summary = "Checks, expands, draws and plans a transmission graph, or a job as one",
-    .description =
-        "Reads the file as a run would, and starts nothing; a stranger's file runs no code, as its plugins are loaded "
-        "only "
-        "with --load-plugins. A mistake is one line with file, "
-        "line and column.\n\n"
-        "apply adds, removes and re-routes edges of a graph that runs, and changes their codecs, buffers and links "
-        "and the hosts' rates; of a training job, the codec of its edge, links and rates. Actors stay as they are.\n\n"
-        "A plan's bytes are exact where the codec's size is. An edge whose items are not known shows ?; declare "
-        "them in the graph (item: 1 MiB). Times are closed forms: rates, latencies, headers and counts, without "
-        "schedules.",
+    .description = "Reads the file as a run would, and starts nothing; a stranger's file runs no "
+                   "code, as its plugins are loaded "
+                   "only "
+                   "with --load-plugins. A mistake is one line with file, "
+                   "line and column.\n\n"
+                   "apply adds, removes and re-routes edges of a graph that runs, and changes "
+                   "their codecs, buffers and links "
+                   "and the hosts' rates; of a training job, the codec of its edge, links and "
+                   "rates. Actors stay as they are.\n\n"
+                   "A plan's bytes are exact where the codec's size is. An edge whose items are "
+                   "not known shows ?; declare "
+                   "them in the graph (item: 1 MiB). Times are closed forms: rates, latencies, "
+                   "headers and counts, without "
+                   "schedules.",
     .args = table,
     .examples = examples,
     .exits = exits,

@@ -19,10 +19,11 @@ enum {
     LARGEST = 256 << 20
 };
 
-/* What a run writes, in the order in which it goes: a folder without a result has no finished run. */
+/* The files of a run, in the order of their removal. The result goes first: a folder without a
+ * result has no finished run. */
 static const char *const files[] = {"result.json", "ledger.csv", "timeline.json", "graph.answer"};
 
-/* A trainer's result has the trainer's name in its own: final_NAME.json. */
+/* A trainer's result is in final_NAME.json, where NAME is the trainer's. */
 #define FINAL     "final_"
 #define FINAL_END ".json"
 
@@ -34,7 +35,8 @@ path_in(exo_text *path, const char *folder, const char *name, exo_err *err)
     return path->failed ? exo_fail(err, EXO_NOMEM, "out of memory") : EXO_OK;
 }
 
-/* Its result says that it was cut. A result that cannot be read is taken for that of a finished run. */
+/* Does the result say that the run was stopped or failed? An unreadable result counts as that of a
+ * finished run. */
 static bool
 was_cut(const char *text, size_t size)
 {
@@ -58,7 +60,9 @@ exo_graph_folder_check_free(const char *folder, bool overwrite, exo_err *err)
     if (st == EXO_OK && access(path.data, F_OK) == 0 &&
         (exo_file_read(path.data, LARGEST, &text, &size, NULL) != EXO_OK || !was_cut(text, size)))
         st = exo_fail(err, EXO_EXISTS,
-                      "%s: holds a finished run: --overwrite starts it over, and another name leaves it alone", folder);
+                      "%s: holds a finished run: --overwrite starts it over, and another name "
+                      "leaves it alone",
+                      folder);
     exo_free(text);
     exo_free(path.data);
     return st;
@@ -78,10 +82,12 @@ remove_finals(const char *folder, exo_err *err)
     exo_status st = EXO_OK;
     DIR *dir = exo_dir_list(folder);
     if (!dir)
-        return errno == ENOENT ? EXO_OK : exo_fail(err, EXO_IO, "%s: %s", folder, exo_dir_reason(errno));
+        return errno == ENOENT ? EXO_OK
+                               : exo_fail(err, EXO_IO, "%s: %s", folder, exo_dir_reason(errno));
     for (struct dirent *entry; st == EXO_OK && (entry = readdir(dir));)
         if (is_final(entry->d_name) && unlinkat(dirfd(dir), entry->d_name, 0) != 0)
-            st = exo_fail(err, EXO_IO, "cannot remove '%s/%s': %s", folder, entry->d_name, strerror(errno));
+            st = exo_fail(err, EXO_IO, "cannot remove '%s/%s': %s", folder, entry->d_name,
+                          strerror(errno));
     closedir(dir);
     return st;
 }

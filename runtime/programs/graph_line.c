@@ -1,4 +1,4 @@
-/* The line of a graph: see graph_line.h. */
+/* The progress line of a graph: see graph_line.h. */
 #include "programs/graph_line.h"
 
 #include <stdbool.h>
@@ -12,15 +12,15 @@
 #include "programs/text.h"
 
 enum {
-    SHOWN = 24 /* characters of an actor's name */
+    SHOWN = 24 /* characters of an actor's name, at most */
 };
 
-/* A row's place on the line: among those of the actors of its name. */
+/* A row as an entry of the line. Rows of one actor name form a group. */
 struct cell {
     const exo_meter_row *row;
-    size_t group;  /* the cell of that name which comes first */
-    size_t rank;   /* how many of that name come before       */
-    size_t actors; /* of the first: of that name              */
+    size_t group;  /* index of the group's first cell */
+    size_t rank;   /* position in the group */
+    size_t actors; /* in the group's first cell: number of actors */
     bool shown;
 };
 
@@ -38,7 +38,8 @@ group_cells(struct cell *cells, const exo_meter_rows *rows)
         const exo_meter_row *row = &rows->rows[i];
         cells[i] = (struct cell){.row = row, .group = i};
         for (size_t k = 0; k < i; k++)
-            if (cells[k].row->name == row->name && strncmp(cells[k].row->path, row->path, row->name) == 0) {
+            if (cells[k].row->name == row->name &&
+                strncmp(cells[k].row->path, row->path, row->name) == 0) {
                 cells[i].group = cells[k].group;
                 cells[i].rank++;
             }
@@ -47,16 +48,19 @@ group_cells(struct cell *cells, const exo_meter_rows *rows)
     }
 }
 
-/* ", loss 0.31", or the name of the actors and the first of their figures. */
+/* Adds ", loss 0.31"; for the first cell of a group, the actors' name comes before it. */
 static void
 put_cell(exo_text *line, const struct cell *cell, const struct cell *first, bool begins)
 {
     char least[EXO_FIGURE], most[EXO_FIGURE], name[64];
     const exo_meter_row *row = cell->row;
     if (begins && first->actors > 1)
-        exo_text_add(line, "  %.*s x%zu:", (int)(row->name < SHOWN ? row->name : SHOWN), row->path, first->actors);
+        exo_text_add(line, "  %.*s x%zu:", (int)(row->name < SHOWN ? row->name : SHOWN), row->path,
+                     first->actors);
     else if (begins && row->inner > 0)
-        exo_text_add(line, "  %.*s:", (int)(row->inner - 1 < SHOWN + 4 ? row->inner - 1 : SHOWN + 4), row->path);
+        exo_text_add(line,
+                     "  %.*s:", (int)(row->inner - 1 < SHOWN + 4 ? row->inner - 1 : SHOWN + 4),
+                     row->path);
     exo_text_value(row->least, 4, least);
     exo_text_value(row->most, 4, most);
     exo_text_add(line, "%s %s %s", begins ? "" : ",",
@@ -88,7 +92,7 @@ width_of(const struct cell *cells, size_t count)
     return width;
 }
 
-/* Shows as many as there is room for, those of the lowest rank first. */
+/* Chooses the cells to show: as many as fit, lowest rank first. */
 static void
 choose_cells(struct cell *cells, size_t count, int room)
 {

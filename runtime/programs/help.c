@@ -1,4 +1,5 @@
-/* `exogym help` and `exogym completion`: what the tables say, for people, man(1) and shells. */
+/* `exogym help` and `exogym completion`: print the commands' tables for people, man(1) and
+ * shells. */
 #include <stddef.h>
 
 #include "programs/commands.h"
@@ -45,7 +46,8 @@ static const exo_note help_examples[] = {
 const exo_command exo_command_help = {
     .name = "help",
     .summary = "Shows what a command does and takes",
-    .description = "Prints a command's summary, arguments, examples, files and exit statuses on standard output.",
+    .description = "Prints a command's summary, arguments, examples, files and exit statuses on "
+                   "standard output.",
     .args = help_table,
     .examples = help_examples,
     .args_size = sizeof(struct help_args),
@@ -81,7 +83,8 @@ static const exo_note completion_examples[] = {
 };
 
 static const exo_note completion_files[] = {
-    {"share/bash-completion/completions/exogym", "Where an installation has the script for bash, under its prefix."},
+    {"share/bash-completion/completions/exogym",
+     "Where an installation has the script for bash, under its prefix."},
     {"share/zsh/site-functions/_exogym", "The one for zsh."},
     {"share/fish/vendor_completions.d/exogym.fish", "The one for fish."},
     {0},
@@ -90,7 +93,8 @@ static const exo_note completion_files[] = {
 const exo_command exo_command_completion = {
     .name = "completion",
     .summary = "Prints a script that completes arguments in a shell",
-    .description = "The script completes commands, options, fixed words and files by itself. It asks `exogym list` for "
+    .description = "The script completes commands, options, fixed words and files by itself. It "
+                   "asks `exogym list` for "
                    "strategies, models and data sets.",
     .args = completion_table,
     .examples = completion_examples,

@@ -1,5 +1,6 @@
-/* Reads a job file into what exo_trainer_fit takes. The order is that of the file: each function below reads one part of
- * it, with defaults and ranges. Read next: job_config.c (what is written of it), run.c. */
+/* Reads a job file into the options of exo_trainer_fit. The functions follow the order of the file:
+ * each reads one part of it, with defaults and ranges. Read next: job_config.c (the run's
+ * config.json), run.c. */
 #include "programs/job.h"
 
 #include <inttypes.h>
@@ -22,7 +23,8 @@ enum {
     MAX_RUNS = 256,
 };
 
-/* The value under `key`, or `otherwise` where it is not given: for messages, which should name the place. */
+/* The value of `key`, or `otherwise` if it is absent. Messages use the value for its place in the
+ * file. */
 static exo_config *
 value_of(exo_config *map, const char *key, exo_config *otherwise)
 {
@@ -30,22 +32,36 @@ value_of(exo_config *map, const char *key, exo_config *otherwise)
     return value ? value : otherwise;
 }
 
-/* A misspelt key is named as such, before the key that it should be is missed. */
+/* Checks for unknown keys first, so that a misspelt key is reported as such and not as a missing
+ * one. */
 static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
-    static const char *const keys[] = {
-        "exogym", "name",   "seed",       "seeds", "plugins",  "model",   "data",    "nodes",
-        "device", "engine", "equal_bits", "train", "strategy", "compare", "presets", "clock",
-        "hosts",  "links",  "compute",    "edges", "changes"}; /* the last: what a run has recorded in its config.json */
+    static const char *const keys[] = {"exogym", "name", "seed", "seeds", "plugins", "model",
+                                       "data", "nodes", "device", "engine", "equal_bits", "train",
+                                       "strategy", "compare", "presets", "clock", "hosts", "links",
+                                       "compute", "edges",
+                                       /* the last: what a run recorded in its config.json */
+                                       "changes"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         exo_config_get(root, keys[i]);
-    static const char *const train[] = {
-        "max_steps",        "num_epochs", "batch_size",          "minibatch_size",       "shuffle", "val_size",
-        "val_interval",     "autocast",   "checkpoint_interval", "correlation_interval", "timeout", "save_dir",
-        "final_checkpoint", NULL};
+    static const char *const train[] = {"max_steps",
+                                        "num_epochs",
+                                        "batch_size",
+                                        "minibatch_size",
+                                        "shuffle",
+                                        "val_size",
+                                        "val_interval",
+                                        "autocast",
+                                        "checkpoint_interval",
+                                        "correlation_interval",
+                                        "timeout",
+                                        "save_dir",
+                                        "final_checkpoint",
+                                        NULL};
     static const char *const strategy[] = {
-        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset", NULL};
+        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset",
+        NULL};
     static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
                                             "momentum", "amsgrad",      "groups", NULL};
     exo_status st = exo_config_check_misplaced(root, train, "train.", err);
@@ -56,7 +72,7 @@ check_keys(exo_config *root, exo_err *err)
     return st == EXO_OK ? exo_config_finish(root, err) : st;
 }
 
-/* "name" or {name: ..., options}: *map is a mapping also for the first form. */
+/* Reads "name" or {name: ..., options}. *map is a mapping in both cases. */
 static exo_status
 read_named(exo_config *root, const char *key, const char **name, exo_config **map, exo_err *err)
 {
@@ -86,11 +102,13 @@ read_minibatch(exo_config *train, exo_fit_opts *opts, exo_err *err)
         return EXO_OK;
     }
     uint64_t size = 0;
-    exo_status st = exo_config_u64(train, "minibatch_size", opts->batch_size, 1, opts->batch_size, &size, err);
+    exo_status st =
+        exo_config_u64(train, "minibatch_size", opts->batch_size, 1, opts->batch_size, &size, err);
     if (st != EXO_OK)
         return st;
     if (opts->batch_size % size != 0)
-        return exo_config_fail(node, err, "minibatch_size %" PRIu64 " does not divide batch_size %zu", size,
+        return exo_config_fail(node, err,
+                               "minibatch_size %" PRIu64 " does not divide batch_size %zu", size,
                                opts->batch_size);
     opts->minibatch_size = size;
     return EXO_OK;
@@ -120,14 +138,15 @@ read_val_size(exo_config *train, exo_fit_opts *opts, exo_err *err)
     return st;
 }
 
-/* What is the whole job's, or its strategies', is no key of `train`. */
+/* Checks that `train` has no keys of the whole job or of a strategy. */
 static exo_status
 check_train_keys(exo_config *train, exo_err *err)
 {
     static const char *const job[] = {"nodes", "seed",    "seeds",  "model",      "data", "device",
                                       "name",  "plugins", "engine", "equal_bits", NULL};
     static const char *const strategy[] = {
-        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset", NULL};
+        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset",
+        NULL};
     static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
                                             "momentum", "amsgrad",      "groups", NULL};
     exo_status st = exo_config_check_misplaced(train, strategy, "strategy.", err);
@@ -140,7 +159,7 @@ check_train_keys(exo_config *train, exo_err *err)
     return st == EXO_OK ? exo_config_finish(train, err) : st;
 }
 
-/* The mapping `train`: defaults are those of exo_fit_opts_init. */
+/* Reads the mapping `train`. Its defaults are those of exo_fit_opts_init. */
 static exo_status
 read_train(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -164,14 +183,16 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
     if (st == EXO_OK)
         st = read_val_size(train, o, err);
     if (st == EXO_OK)
-        st = exo_config_u64(train, "val_interval", o->val_interval, 0, INT64_MAX, &o->val_interval, err);
+        st = exo_config_u64(train, "val_interval", o->val_interval, 0, INT64_MAX, &o->val_interval,
+                            err);
     if (st == EXO_OK)
         st = read_autocast(train, o, err);
     if (st == EXO_OK)
-        st = exo_config_u64(train, "checkpoint_interval", o->checkpoint_interval, 0, INT64_MAX, &o->checkpoint_interval,
-                            err);
+        st = exo_config_u64(train, "checkpoint_interval", o->checkpoint_interval, 0, INT64_MAX,
+                            &o->checkpoint_interval, err);
     if (st == EXO_OK)
-        st = exo_config_bool(train, "final_checkpoint", o->final_checkpoint, &o->final_checkpoint, err);
+        st = exo_config_bool(train, "final_checkpoint", o->final_checkpoint, &o->final_checkpoint,
+                             err);
     if (st == EXO_OK)
         st = exo_config_u64(train, "correlation_interval", o->correlation_interval, 0, INT64_MAX,
                             &o->correlation_interval, err);
@@ -185,9 +206,10 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
     return st;
 }
 
-/* The data of one node: a factory, so that every node has a data set of its own. */
+/* Makes the data of one node: a factory, so that each node has a data set of its own. */
 static exo_status
-make_part(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out, exo_err *err)
+make_part(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out,
+          exo_err *err)
 {
     const exo_job *job = context;
     if (train)
@@ -196,7 +218,7 @@ make_part(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_data
     return EXO_OK;
 }
 
-/* `data`: the name, and what is the same for every data set; the rest is the data set's. */
+/* Reads `data`: its name and `split_by_node`. The other keys belong to the data set. */
 static exo_status
 read_data(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -209,7 +231,7 @@ read_data(exo_config *root, exo_job *job, exo_err *err)
     return st;
 }
 
-/* Everything but strategies, name and presets. */
+/* Reads all keys except the strategies, the name and the presets. */
 static exo_status
 read_common(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -241,13 +263,15 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     return read_train(root, job, err);
 }
 
-/* The plugins are there. What only a graph or the workers decide is looked at when the run begins. */
+/* Checks the engine. The plugins are loaded by then. Conditions that depend on the graph or the
+ * workers are checked when the run begins. */
 static exo_status
 check_engine(exo_config *root, const exo_job *job, exo_err *err)
 {
     const exo_engine_class *engine = NULL;
     const char *clock = exo_config_scalar(exo_config_get(root, "clock"));
-    const exo_fit_engine_use use = {.emulated = exo_config_has(root, "links") || exo_config_has(root, "hosts") ||
+    const exo_fit_engine_use use = {.emulated = exo_config_has(root, "links") ||
+                                                exo_config_has(root, "hosts") ||
                                                 (clock && strcmp(clock, "virtual") == 0)};
     exo_status st = exo_fit_find_engine(&engine, job->opts.engine, !job->opts.any_bits, err);
     if (st == EXO_OK && exo_fit_is_foreign(engine) && use.emulated)
@@ -270,7 +294,7 @@ check_device(exo_config *root, const exo_job *job, exo_err *err)
     return exo_config_add_place(value_of(root, "device", root), err);
 }
 
-/* The run's name: as given, else the file's without its folder and ending. */
+/* Determines the run's name: the given one, else the file's name without folder and ending. */
 static exo_status
 read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job *job, exo_err *err)
 {
@@ -278,12 +302,14 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     if (st != EXO_OK)
         return st;
     if (!job->name && !opts->name && exo_input_is_unnamed(path))
-        return exo_config_fail(root, err,
-                               "a job that is read from a pipe needs a name: add the key 'name', or give --name");
+        return exo_config_fail(
+            root, err,
+            "a job that is read from a pipe needs a name: add the key 'name', or give --name");
     if (opts->name && !exo_config_is_label(opts->name))
         return exo_fail(err, EXO_INVAL, "--name '%.60s': expected " EXO_LABEL_RULE, opts->name);
     if (job->name && !exo_config_is_label(job->name))
-        return exo_config_fail(value_of(root, "name", root), err, "name '%.60s': expected " EXO_LABEL_RULE, job->name);
+        return exo_config_fail(value_of(root, "name", root), err,
+                               "name '%.60s': expected " EXO_LABEL_RULE, job->name);
     if (opts->name)
         job->name = opts->name;
     if (opts->save_dir)
@@ -297,7 +323,8 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     if (job->name)
         exo_text_add(&folder, "%s", job->name);
     else
-        exo_text_add(&folder, "%.*s", dot && dot != file ? (int)(dot - file) : (int)strlen(file), file);
+        exo_text_add(&folder, "%.*s", dot && dot != file ? (int)(dot - file) : (int)strlen(file),
+                     file);
     if (folder.failed) {
         exo_free(folder.data);
         return exo_fail(err, EXO_NOMEM, "out of memory");
@@ -305,13 +332,16 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     job->folder = folder.data;
     job->name = job->folder + start;
     if (!exo_config_is_label(job->name))
-        return exo_config_fail(root, err, "the file's name makes no name for a run: add the key 'name'");
-    return exo_dir_guard(job->folder, err); /* it may come from elsewhere, with links where the run writes */
+        return exo_config_fail(root, err,
+                               "the file's name makes no name for a run: add the key 'name'");
+    /* a copied folder may contain symbolic links at paths that the run writes to */
+    return exo_dir_guard(job->folder, err);
 }
 
-/* --- Strategies ------------------------------------------------------------------------------------------------------------ */
+/* --- Strategies ------------------------------------------------------------------------------- */
 
-/* Adds the runs of a strategy, one a seed, from `options`: the mapping of name, label and the strategy's own keys. */
+/* Adds the runs of a strategy, one per seed. options: the mapping with the strategy's name, label
+ * and own keys. */
 static exo_status
 read_group(exo_job *job, exo_config *options, exo_err *err)
 {
@@ -325,8 +355,8 @@ read_group(exo_job *job, exo_config *options, exo_err *err)
         return st;
     run->group = run->group ? run->group : run->strategy;
     if (!exo_config_is_label(run->group))
-        return exo_config_fail(value_of(options, "label", options), err, "label '%.60s': expected " EXO_LABEL_RULE,
-                               run->group);
+        return exo_config_fail(value_of(options, "label", options), err,
+                               "label '%.60s': expected " EXO_LABEL_RULE, run->group);
     run->options = options;
     const exo_job_run first = *run;
     for (size_t k = 0; st == EXO_OK && k < job->num_seeds; k++) {
@@ -335,8 +365,9 @@ read_group(exo_job *job, exo_config *options, exo_err *err)
         st = exo_job_label_seed(job, run, k, err);
         for (size_t i = 0; st == EXO_OK && i + 1 < job->num_runs; i++)
             if (strcmp(job->runs[i].label, run->label) == 0)
-                st = exo_config_fail(options, err, "two runs are named '%s': give one of them a label",
-                                     strcmp(job->runs[i].group, run->group) == 0 ? run->group : run->label);
+                st = exo_config_fail(
+                    options, err, "two runs are named '%s': give one of them a label",
+                    strcmp(job->runs[i].group, run->group) == 0 ? run->group : run->label);
     }
     if (st != EXO_OK)
         return st;
@@ -369,7 +400,8 @@ read_strategies(exo_config *root, exo_job *job, exo_err *err)
     if (count == 0)
         return exo_config_fail(compare, err, "compare: the list is empty");
     if (count > MAX_RUNS / job->num_seeds)
-        return exo_config_fail(compare, err, "compare: more than %d runs: %zu strategies with %zu seed%s each",
+        return exo_config_fail(compare, err,
+                               "compare: more than %d runs: %zu strategies with %zu seed%s each",
                                MAX_RUNS, count, job->num_seeds, job->num_seeds == 1 ? "" : "s");
     job->runs = exo_calloc(count * job->num_seeds, sizeof *job->runs);
     if (!job->runs)
@@ -385,9 +417,10 @@ read_strategies(exo_config *root, exo_job *job, exo_err *err)
     return st;
 }
 
-/* --- Model and data ---------------------------------------------------------------------------------------------------------- */
+/* --- Model and data --------------------------------------------------------------------------- */
 
-/* Is the model's `vocabulary` the data's, unless the job says otherwise: itself, or by the `path` of one that was trained? */
+/* Does the model have a `vocabulary`? It is the data's, unless the job gives one, directly or by
+ * the `path` of a trained model. */
 static bool
 takes_vocabulary(const exo_job *job)
 {
@@ -395,7 +428,7 @@ takes_vocabulary(const exo_job *job)
     return c && c->takes_vocabulary;
 }
 
-/* With split_by_node: every node's part holds a batch. */
+/* With split_by_node: checks that each node's part holds at least one batch. */
 static exo_status
 check_parts(exo_config *root, const exo_job *job, exo_err *err)
 {
@@ -409,9 +442,10 @@ check_parts(exo_config *root, const exo_job *job, exo_err *err)
         size_t length = exo_dataset_length(part);
         exo_dataset_drop(&part);
         if (o->batch_size > length)
-            return exo_config_fail(value_of(train, "batch_size", train), err,
-                                   "batch_size %zu is more than node_%u's part of the data: %zu samples", o->batch_size,
-                                   r, length);
+            return exo_config_fail(
+                value_of(train, "batch_size", train), err,
+                "batch_size %zu is more than node_%u's part of the data: %zu samples",
+                o->batch_size, r, length);
     }
     return EXO_OK;
 }
@@ -427,10 +461,11 @@ check_sizes(exo_config *root, const exo_job *job, exo_err *err)
         if (st != EXO_OK)
             return st;
     } else if (o->batch_size > share) {
-        return exo_config_fail(value_of(train, "batch_size", train), err,
-                               "batch_size %zu is more than a node's share of the data: %zu samples on %u node%s are "
-                               "%zu each",
-                               o->batch_size, length, o->num_nodes, o->num_nodes == 1 ? "" : "s", share);
+        return exo_config_fail(
+            value_of(train, "batch_size", train), err,
+            "batch_size %zu is more than a node's share of the data: %zu samples on %u node%s are "
+            "%zu each",
+            o->batch_size, length, o->num_nodes, o->num_nodes == 1 ? "" : "s", share);
     }
     return EXO_OK;
 }
@@ -448,7 +483,8 @@ has_tokens(const exo_dataset *data, exo_field *out)
     return false;
 }
 
-/* The data's vocabulary becomes the model's: in the document, so that the model here, those that workers make, and config.json agree. */
+/* Gives the data's vocabulary to the model. It is written to the document, so that this process's
+ * model, the workers' models and config.json agree. */
 static exo_status
 give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -458,12 +494,14 @@ give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
     exo_field tokens;
     exo_status st = EXO_OK;
     if (vocabulary == 0 && has_tokens(job->train, &tokens))
-        return exo_config_fail(value_of(root, "model", root), err,
-                               "vocabulary is missing: files of bare tokens do not say theirs; give the model's, "
-                               "vocabulary: N, or the data's tokenizer");
+        return exo_config_fail(
+            value_of(root, "model", root), err,
+            "vocabulary is missing: files of bare tokens do not say theirs; give the model's, "
+            "vocabulary: N, or the data's tokenizer");
     if (vocabulary == 0)
         return EXO_OK;
-    if (!exo_config_is_map(value_of(root, "model", NULL))) { /* the short form becomes a mapping */
+    /* expand the short form to a mapping */
+    if (!exo_config_is_map(value_of(root, "model", NULL))) {
         st = exo_config_overlay(NULL, value_of(root, "model", NULL), &model, err);
         exo_config_remove(root, "model");
         if (st == EXO_OK)
@@ -475,7 +513,7 @@ give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
     return st == EXO_OK ? exo_config_graft_text(model, "vocabulary", text, err) : st;
 }
 
-/* One that the job itself gives may be larger than the data's, not smaller. */
+/* Checks a vocabulary that the job gives: it may be larger than the data's, but not smaller. */
 static exo_status
 check_vocabulary(const exo_job *job, exo_err *err)
 {
@@ -483,14 +521,16 @@ check_vocabulary(const exo_job *job, exo_err *err)
     uint64_t given = needed;
     if (!takes_vocabulary(job) || !exo_config_has(job->model_config, "vocabulary"))
         return EXO_OK;
-    exo_status st = exo_config_u64(job->model_config, "vocabulary", needed, 1, UINT64_MAX, &given, err);
+    exo_status st =
+        exo_config_u64(job->model_config, "vocabulary", needed, 1, UINT64_MAX, &given, err);
     if (st == EXO_OK && given < needed)
         st = exo_config_fail(exo_config_get(job->model_config, "vocabulary"), err,
-                             "vocabulary %" PRIu64 " is less than that of the data, %zu", given, needed);
+                             "vocabulary %" PRIu64 " is less than that of the data, %zu", given,
+                             needed);
     return st;
 }
 
-/* A decoder takes sequences of tokens, and none that is longer than its context. */
+/* Checks that a decoder gets sequences of tokens that are no longer than its context. */
 static exo_status
 check_sequences(exo_config *root, const exo_job *job, exo_err *err)
 {
@@ -500,11 +540,12 @@ check_sequences(exo_config *root, const exo_job *job, exo_err *err)
     if (!spec)
         return EXO_OK;
     if (!has_tokens(job->train, &tokens))
-        return exo_config_fail(data, err, "'%s' has no tokens: the model '%s' trains on texts", job->data_name,
-                               job->model_name);
+        return exo_config_fail(data, err, "'%s' has no tokens: the model '%s' trains on texts",
+                               job->data_name, job->model_name);
     if (tokens.num_dims == 1 && tokens.dims[0] > spec->context)
         return exo_config_fail(value_of(job->data_config, "block", data), err,
-                               "block %zu is more than the model's context, %zu", tokens.dims[0], spec->context);
+                               "block %zu is more than the model's context, %zu", tokens.dims[0],
+                               spec->context);
     exo_status st = exo_dataset_check_tokens(job->train, spec->vocabulary, err);
     if (st == EXO_OK && job->val)
         st = exo_dataset_check_tokens(job->val, spec->vocabulary, err);
@@ -516,13 +557,14 @@ open_model(exo_config *root, exo_job *job, exo_err *err)
 {
     exo_status st = exo_model_new_named(&job->model, job->model_name, job->model_config, err);
     bool from_folder = exo_config_has(job->model_config, "path");
-    if (st == EXO_NOT_FOUND && !from_folder) /* the name */
+    if (st == EXO_NOT_FOUND && !from_folder) /* the model's name is unknown */
         err->code = EXO_INVAL;
     if (st != EXO_OK)
         return exo_config_add_place(value_of(root, "model", root), err);
     if (!exo_model_objective(job->model))
-        return exo_config_fail(value_of(root, "model", root), err,
-                               "the model '%s' has no objective: programs train it, and jobs cannot", job->model_name);
+        return exo_config_fail(
+            value_of(root, "model", root), err,
+            "the model '%s' has no objective: programs train it, and jobs cannot", job->model_name);
     return exo_config_finish(job->model_config, err);
 }
 
@@ -530,13 +572,15 @@ static exo_status
 open_data(exo_config *root, exo_job *job, exo_err *err)
 {
     bool validates = job->opts.val_size != EXO_VAL_NONE;
-    exo_status st = exo_dataset_named(job->data_name, job->data_config, &job->train, validates ? &job->val : NULL, err);
+    exo_status st = exo_dataset_named(job->data_name, job->data_config, &job->train,
+                                      validates ? &job->val : NULL, err);
     if (st != EXO_OK)
         return exo_config_add_place(value_of(root, "data", root), err);
     return exo_config_finish(job->data_config, err);
 }
 
-/* Parameter groups name parameters, which are there once the model is: a pattern that takes none is found before anything starts. */
+/* Checks the strategies against the model: a parameter group whose pattern matches no parameter is
+ * reported before anything starts. */
 static exo_status
 check_strategies(const exo_job *job, exo_err *err)
 {
@@ -554,7 +598,8 @@ check_strategies(const exo_job *job, exo_err *err)
     return st;
 }
 
-/* The model first, whose mistakes are found at once; unless it waits for the data's vocabulary. */
+/* Opens the model first, because its mistakes show at once, unless it needs the data's
+ * vocabulary. */
 static exo_status
 open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -575,16 +620,18 @@ open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
     return st == EXO_OK ? check_sizes(root, job, err) : st;
 }
 
-/* Samples of the node that has the fewest. */
+/* The number of samples of the node that has the fewest. */
 static size_t
 smallest_share(const exo_job *job)
 {
     const exo_fit_opts *o = &job->opts;
     size_t share = exo_dataset_length(job->train) / o->num_nodes;
-    for (uint32_t r = 0; o->factory.make && r < o->num_nodes; r++) { /* split by node: check_parts has seen each part */
+    /* split_by_node: check_parts has already checked each part */
+    for (uint32_t r = 0; o->factory.make && r < o->num_nodes; r++) {
         exo_dataset *part = NULL;
-        size_t length =
-            exo_dataset_split(&part, job->train, r, o->num_nodes, NULL) == EXO_OK ? exo_dataset_length(part) : 0;
+        size_t length = exo_dataset_split(&part, job->train, r, o->num_nodes, NULL) == EXO_OK
+                            ? exo_dataset_length(part)
+                            : 0;
         share = r == 0 || length < share ? length : share;
         exo_dataset_drop(&part);
     }
@@ -595,10 +642,11 @@ uint64_t
 exo_job_steps(const exo_job *job)
 {
     const exo_fit_opts *o = &job->opts;
-    return o->max_steps ? o->max_steps : o->num_epochs * (uint64_t)(smallest_share(job) / o->batch_size);
+    return o->max_steps ? o->max_steps
+                        : o->num_epochs * (uint64_t)(smallest_share(job) / o->batch_size);
 }
 
-/* --- The whole -------------------------------------------------------------------------------------------------------------------- */
+/* --- The whole job ---------------------------------------------------------------------------- */
 
 exo_status
 exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_err *err)
@@ -608,7 +656,8 @@ exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_e
     exo_config *root = exo_config_root(job->doc);
     const char *path = exo_config_source(root);
     if (!exo_config_is_map(root))
-        return exo_config_fail(root, err, "a job is a mapping: model, data, nodes, train, strategy (docs/jobs.md)");
+        return exo_config_fail(
+            root, err, "a job is a mapping: model, data, nodes, train, strategy (docs/jobs.md)");
     exo_status st = exo_config_apply_preset(root, opts->preset, "job", err);
     for (size_t i = 0; st == EXO_OK && i < opts->sets.length; i++)
         st = exo_config_set(job->doc, opts->sets.items[i], err);

@@ -1,6 +1,7 @@
-/* What the config.json of a run says: a job of this run alone, with every default that a reader has taken, which gives the same run again, and
- * the same config.json. Numbers stand as they were written, or as the shortest text that reads back to the bit. Owner: the job. Read next:
- * config_edit.h (whole copies), past.c (what --resume compares). */
+/* Writes a run's config.json: a job of this run alone, with all defaults filled in. Running it
+ * gives the same run and the same config.json again. Numbers keep their original text, or get the
+ * shortest text that reads back to the same bits. Owner: the job. Read next: config_edit.h (whole
+ * copies), past.c (the comparison of --resume). */
 #include "programs/job.h"
 
 #include <inttypes.h>
@@ -58,10 +59,12 @@ add_train(exo_config *root, const exo_job *job, exo_err *err)
         st = add_truth(train, "final_checkpoint", o->final_checkpoint, err);
     if (st == EXO_OK)
         st = add_number(train, "correlation_interval", o->correlation_interval, err);
-    return st == EXO_OK ? exo_config_graft_text(train, "timeout", exo_unit_seconds(o->timeout, timeout), err) : st;
+    return st == EXO_OK
+               ? exo_config_graft_text(train, "timeout", exo_unit_seconds(o->timeout, timeout), err)
+               : st;
 }
 
-/* The strategy goes by the run's own label, with its seed where there are several. */
+/* Adds the strategy. Its label is the run's, which includes the seed if there are several. */
 static exo_status
 add_strategy(exo_config *root, const exo_job_run *run, exo_err *err)
 {
@@ -85,7 +88,8 @@ add_plugins(exo_config *root, const exo_job *job, exo_err *err)
     return st;
 }
 
-/* As they were given: `exogym graph expand` has what follows from them. */
+/* Adds the keys of the network as they were given. `exogym graph expand` shows the graph that
+ * follows from them. */
 static exo_status
 add_network(exo_config *root, const exo_job *job, exo_err *err)
 {

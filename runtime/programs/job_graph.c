@@ -1,5 +1,6 @@
-/* The graph that a run of a training job stands for: its nodes as actors, and an edge for each exchange that its strategy declares. What
- * the job says of hosts, links, compute and edges goes into it. Owner: the job. Read next: docs/graph.md, spec.h. */
+/* Makes the graph that a training run is equivalent to: its nodes as actors, and an edge for each
+ * exchange that its strategy declares. The job's hosts, links, compute and edges go into it. Owner:
+ * the job. Read next: docs/graph.md, spec.h. */
 #include "programs/job.h"
 
 #include <inttypes.h>
@@ -14,10 +15,10 @@
 
 #define NODE "node"
 
-/* What a job's entry of `edges` may say of an edge besides `carries`. */
+/* The keys of an entry of a job's `edges`, besides `carries`. */
 static const char *const edge_keys[] = {"name", "codec", "deadline", "link"};
 
-/* --- Parts of the document ------------------------------------------------------------------------------------------------------ */
+/* --- Parts of the document -------------------------------------------------------------------- */
 
 static exo_status
 add_new_map(exo_config *into, const char *key, exo_config **out, exo_err *err)
@@ -33,7 +34,7 @@ add_new_list(exo_config *into, const char *key, exo_config **out, exo_err *err)
     return st == EXO_OK ? exo_config_adopt(into, key, *out, err) : st;
 }
 
-/* A text that the job itself may say, with its place then. */
+/* Adds a text. If the job itself says the same, its place in the file is kept. */
 static exo_status
 add_said(exo_config *into, const char *key, const exo_config *said, const char *text, exo_err *err)
 {
@@ -50,7 +51,7 @@ add_number(exo_config *into, const char *key, uint64_t number, exo_err *err)
     return exo_config_graft_text(into, key, text, err);
 }
 
-/* The job's own value, where it has one. */
+/* Adds the job's own value, if it has one. */
 static exo_status
 add_own(exo_config *into, const char *key, exo_config *from, exo_err *err)
 {
@@ -78,7 +79,7 @@ add_top(exo_config *root, const exo_job *job, const exo_job_run *run, exo_err *e
     return st;
 }
 
-/* The nodes fill the hosts in the order in which they are named. */
+/* Adds the list of hosts. The nodes fill the hosts in this order. */
 static exo_status
 add_placement(exo_config *node, exo_config *hosts, exo_err *err)
 {
@@ -118,9 +119,9 @@ add_nodes(exo_config *root, const exo_job *job, const exo_job_run *run, exo_err 
     return st == EXO_OK ? exo_config_graft(config, "strategy", run->options, err) : st;
 }
 
-/* --- Edges ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Edges ------------------------------------------------------------------------------------ */
 
-/* The entry of the job's `edges` about what is carried; NULL: there is none. Marks it as used. */
+/* Finds the entry of the job's `edges` for `carries` and marks it as used; NULL: there is none. */
 static exo_config *
 find_entry(exo_config *list, const char *carries, bool *used)
 {
@@ -136,7 +137,8 @@ find_entry(exo_config *list, const char *carries, bool *used)
 }
 
 static exo_status
-add_edge(exo_config *edges, const exo_job *job, const exo_strategy_edge *edge, exo_config *entry, exo_err *err)
+add_edge(exo_config *edges, const exo_job *job, const exo_strategy_edge *edge, exo_config *entry,
+         exo_err *err)
 {
     char size[EXO_UNIT_TEXT], timeout[EXO_UNIT_TEXT];
     exo_config *map = NULL;
@@ -179,8 +181,10 @@ add_edges(exo_config *root, const exo_job *job, const exo_job_run *run, bool *us
     exo_status st = add_new_list(root, "edges", &edges, err);
     if (st == EXO_OK)
         st = exo_strategy_new(&strategy, run->strategy, run->options, err);
-    if (st == EXO_OK && !exo_strategy_edges(strategy, exo_model_numel(job->model), job->opts.num_nodes, own, &count)) {
-        own[0] = (exo_strategy_edge){.carries = "exchange", .route = "all_reduce", .every = 1}; /* it does not say */
+    if (st == EXO_OK && !exo_strategy_edges(strategy, exo_model_numel(job->model),
+                                            job->opts.num_nodes, own, &count)) {
+        /* the strategy declares no edges */
+        own[0] = (exo_strategy_edge){.carries = "exchange", .route = "all_reduce", .every = 1};
         count = 1;
     }
     for (size_t i = 0; st == EXO_OK && i < count; i++)
@@ -189,7 +193,7 @@ add_edges(exo_config *root, const exo_job *job, const exo_job_run *run, bool *us
     return st;
 }
 
-/* The list is of mappings with known keys; `carries` is the one that is needed. */
+/* Checks that the list consists of mappings with known keys. Only `carries` is required. */
 static exo_status
 check_entries(exo_config *root, exo_config **list, exo_err *err)
 {
@@ -207,8 +211,10 @@ check_entries(exo_config *root, exo_config **list, exo_err *err)
         if (st == EXO_OK && !carries)
             st = exo_config_fail(entry, err, "edges: the key 'carries' is missing");
         for (size_t k = 0; st == EXO_OK && k < i; k++)
-            if (strcmp(exo_config_scalar(exo_config_get(exo_config_item(*list, k), "carries")), carries) == 0)
-                st = exo_config_fail(entry, err, "edges: there is already an entry that carries '%.60s'", carries);
+            if (strcmp(exo_config_scalar(exo_config_get(exo_config_item(*list, k), "carries")),
+                       carries) == 0)
+                st = exo_config_fail(
+                    entry, err, "edges: there is already an entry that carries '%.60s'", carries);
     }
     return st;
 }
@@ -227,16 +233,19 @@ fail_unused(const exo_job *job, exo_config *entry, exo_err *err)
                 exo_text_add(&known, "%s%s", known.length ? ", " : "", graph->edges[e].carries);
         }
     }
-    exo_status st = exo_nearest_name(&nearest)
-                        ? exo_config_fail(node, err, "edges: no strategy of this job sends '%.60s'; did you mean '%s'?",
-                                          nearest.word, nearest.name)
-                        : exo_config_fail(node, err, "edges: no strategy of this job sends '%.60s'; they send: %s",
-                                          nearest.word, known.data ? known.data : "nothing");
+    exo_status st =
+        exo_nearest_name(&nearest)
+            ? exo_config_fail(node, err,
+                              "edges: no strategy of this job sends '%.60s'; did you mean '%s'?",
+                              nearest.word, nearest.name)
+            : exo_config_fail(node, err,
+                              "edges: no strategy of this job sends '%.60s'; they send: %s",
+                              nearest.word, known.data ? known.data : "nothing");
     exo_free(known.data);
     return st;
 }
 
-/* --- The whole ------------------------------------------------------------------------------------------------------------------ */
+/* --- The whole graph -------------------------------------------------------------------------- */
 
 static exo_status
 make_graph(const exo_job *job, exo_job_run *run, bool *used, exo_err *err)

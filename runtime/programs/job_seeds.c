@@ -1,4 +1,5 @@
-/* `seeds` of a job: each strategy runs once with each seed, every run in a folder of its own, LABEL-seedN. Owner: the job. Read next: job.c. */
+/* The key `seeds` of a job: each strategy runs once with each seed, each run in its own folder
+ * LABEL-seedN. Owner: the job. Read next: job.c. */
 #include "programs/job.h"
 
 #include <ctype.h>
@@ -22,7 +23,8 @@ read_seed(exo_config *item, uint64_t *out, exo_err *err)
     errno = 0;
     unsigned long long value = text && isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
     if (!end || *end || errno || value > INT64_MAX)
-        return exo_config_fail(item, err, "seeds: expected an integer from 0 to 2^63-1, got '%.60s'",
+        return exo_config_fail(item, err,
+                               "seeds: expected an integer from 0 to 2^63-1, got '%.60s'",
                                text ? text : "no scalar");
     *out = value;
     return EXO_OK;
@@ -48,13 +50,16 @@ exo_job_read_seeds(exo_config *root, exo_job *job, exo_err *err)
     exo_config *node = exo_config_get(root, "seeds");
     bool is_list = exo_config_is_list(node);
     uint64_t count = is_list ? exo_config_length(node) : 1;
-    exo_status st = node && !is_list ? exo_config_u64(root, "seeds", 1, 1, EXO_JOB_SEEDS, &count, err) : EXO_OK;
+    exo_status st =
+        node && !is_list ? exo_config_u64(root, "seeds", 1, 1, EXO_JOB_SEEDS, &count, err) : EXO_OK;
     if (st != EXO_OK)
         return st;
     if (is_list && exo_config_has(root, "seed"))
-        return exo_config_fail(node, err, "seeds: a list of seeds leaves nothing for 'seed' to say; give one of them");
+        return exo_config_fail(
+            node, err, "seeds: a list of seeds leaves nothing for 'seed' to say; give one of them");
     if (is_list && (count < 1 || count > EXO_JOB_SEEDS))
-        return exo_config_fail(node, err, "seeds: expected 1 to %d seeds, got %" PRIu64, EXO_JOB_SEEDS, count);
+        return exo_config_fail(node, err, "seeds: expected 1 to %d seeds, got %" PRIu64,
+                               EXO_JOB_SEEDS, count);
     if (!is_list && job->opts.seed > INT64_MAX - (count - 1))
         return exo_config_fail(node, err, "seeds: the last seed would be beyond 2^63-1");
     job->has_seeds = node != NULL;

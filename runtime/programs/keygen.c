@@ -1,4 +1,4 @@
-/* `exogym keygen`: a key pair for a node, in two files. */
+/* `exogym keygen`: writes a key pair for a node to two files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +16,14 @@ static exo_status
 default_folder(exo_text *folder, exo_err *err)
 {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    if (config && config[0] == '/') /* a relative one is to be ignored, says the XDG specification */
+    /* the XDG specification: a relative path is ignored */
+    if (config && config[0] == '/')
         exo_text_add(folder, "%s/exogym", config);
     else if (home && home[0])
         exo_text_add(folder, "%s/.config/exogym", home);
     else
-        return exo_fail(err, EXO_NOT_FOUND, "there is no home folder for keys: say where with -o FOLDER");
+        return exo_fail(err, EXO_NOT_FOUND,
+                        "there is no home folder for keys: say where with -o FOLDER");
     return EXO_OK;
 }
 
@@ -39,15 +41,18 @@ keygen(const char *name, const exo_grant *grant, const char *folder, bool as_jso
     if (st == EXO_OK)
         st = exo_keys_generate(&keys, err);
     if (st == EXO_OK && as_json) {
-        /* Before there are files: what fails here has made none. */
-        json = json_pack("{s:s, s:[s, s]}", "public", keys.public_key, "files", public_path.data, secret_path.data);
+        /* built before any file is written: an error here leaves no files behind */
+        json = json_pack("{s:s, s:[s, s]}", "public", keys.public_key, "files", public_path.data,
+                         secret_path.data);
         if (!json)
-            st = exo_fail(err, EXO_INVAL, "the folder's name is not UTF-8, and JSON cannot hold it");
+            st =
+                exo_fail(err, EXO_INVAL, "the folder's name is not UTF-8, and JSON cannot hold it");
     }
     if (st == EXO_OK)
         st = exo_keys_save(&keys, grant, folder, name, err);
     if (st == EXO_OK && as_json) {
-        json_dumpf(json, stdout, JSON_INDENT(2)); /* main() sees whether it reached its file */
+        /* exo_program_main checks that the output reached its file */
+        json_dumpf(json, stdout, JSON_INDENT(2));
         putchar('\n');
     } else if (st == EXO_OK) {
         exo_print_path(stdout, "public key  ", public_path.data, "\n");
@@ -68,21 +73,24 @@ struct keygen_args {
     bool json;
 };
 
-/* A date, or a time from now: 90d, 12h. */
+/* Reads a date, or a time from now: 90d, 12h. */
 static exo_status
 read_expiry(const char *text, int64_t *out, exo_err *err)
 {
     char *end = NULL;
     double count = strtod(text, &end);
-    double unit = strcmp(end, "d") == 0 ? 86400 : strcmp(end, "h") == 0 ? 3600 : strcmp(end, "m") == 0 ? 60 : 0;
+    double unit = strcmp(end, "d") == 0   ? 86400
+                  : strcmp(end, "h") == 0 ? 3600
+                  : strcmp(end, "m") == 0 ? 60
+                                          : 0;
     if (exo_grant_read_date(text, out))
         return EXO_OK;
     if (end == text || unit == 0 || !(count > 0) || count * unit > 1e10)
-        return exo_fail(
-            err, EXO_INVAL,
-            "--expires: expected a time from now such as 90d, 12h or 30m, or a date such as 2030-01-31, got "
-            "'%.40s'",
-            text);
+        return exo_fail(err, EXO_INVAL,
+                        "--expires: expected a time from now such as 90d, 12h or 30m, or a date "
+                        "such as 2030-01-31, got "
+                        "'%.40s'",
+                        text);
     *out = (int64_t)time(NULL) + (int64_t)(count * unit);
     return EXO_OK;
 }
@@ -92,13 +100,17 @@ read_grant(const struct keygen_args *args, exo_grant *grant, exo_err *err)
 {
     *grant = (exo_grant){0};
     if (!args->role)
-        return exo_fail(err, EXO_INVAL, "say with --role what the key's holder may do: " EXO_ACCESS_NAMES);
+        return exo_fail(err, EXO_INVAL,
+                        "say with --role what the key's holder may do: " EXO_ACCESS_NAMES);
     grant->role = exo_access_of_name(args->role);
     if (!grant->role)
-        return exo_fail(err, EXO_INVAL, "--role: expected " EXO_ACCESS_NAMES ", got '%.40s'", args->role);
+        return exo_fail(err, EXO_INVAL, "--role: expected " EXO_ACCESS_NAMES ", got '%.40s'",
+                        args->role);
     if (args->space && grant->role != EXO_ACCESS_DRIVER)
         return exo_fail(err, EXO_INVAL, "--namespace is for drivers");
-    exo_status st = args->space ? exo_grant_read_line(grant, "--namespace", "namespace", args->space, err) : EXO_OK;
+    exo_status st = args->space
+                        ? exo_grant_read_line(grant, "--namespace", "namespace", args->space, err)
+                        : EXO_OK;
     return st == EXO_OK && args->expires ? read_expiry(args->expires, &grant->expires, err) : st;
 }
 
@@ -112,7 +124,8 @@ keygen_command(const exo_command_line *line)
     exo_status st = EXO_OK;
     if (!exo_key_name_is_valid(args->name))
         st = exo_fail(&err, EXO_INVAL,
-                      "'%s' cannot name a key: 1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit",
+                      "'%s' cannot name a key: 1 to 64 letters, digits, '.', '_' or '-', the first "
+                      "a letter or digit",
                       args->name);
     else if (args->output && !args->output[0])
         st = exo_fail(&err, EXO_INVAL, "-o needs a folder");
@@ -145,15 +158,15 @@ static const exo_arg table[] = {
      EXO_INTO(struct keygen_args, output)},
     {.name = "--role",
      .value = "ROLE",
-     .help =
-         "What its holder may do: observer (look), driver (run jobs and actors of its own), worker (host actors) or "
-         "admin (everything).",
+     .help = "What its holder may do: observer (look), driver (run jobs and actors of its own), "
+             "worker (host actors) or "
+             "admin (everything).",
      EXO_INTO(struct keygen_args, role)},
     {.name = "--expires",
      .value = "TIME",
-     .help =
-         "When it ends to be of use: a time from now such as 90d or 12h, or a date such as 2030-01-31; never unless "
-         "given.",
+     .help = "When it ends to be of use: a time from now such as 90d or 12h, or a date such as "
+             "2030-01-31; never unless "
+             "given.",
      EXO_INTO(struct keygen_args, expires)},
     {.name = "--namespace",
      .value = "NAME",
@@ -168,9 +181,9 @@ static const exo_arg table[] = {
 const exo_command exo_command_keygen = {
     .name = "keygen",
     .summary = "Makes a key pair, by which other nodes know this one",
-    .description =
-        "Writes NAME.key, which others get, and NAME.secret, which nobody gets. A key that is there is never "
-        "overwritten. docs/security.md says what the keys protect.",
+    .description = "Writes NAME.key, which others get, and NAME.secret, which nobody gets. A key "
+                   "that is there is never "
+                   "overwritten. docs/security.md says what the keys protect.",
     .args = table,
     .args_size = sizeof(struct keygen_args),
     .run = keygen_command,

@@ -1,15 +1,17 @@
-/* JSON with integers that jansson has none for: see lenient_json.h. */
+/* JSON with integers beyond jansson's range: see lenient_json.h. */
 #include "programs/lenient_json.h"
 
 #include <math.h>
 #include <stddef.h>
 
-/* A real that is an integer, as that. */
+/* An integer, if the real has an integer's value and is exact; else NULL. */
 static json_t *
 exact(json_t *value)
 {
     double real = json_real_value(value);
-    return json_is_real(value) && real == rint(real) && fabs(real) < 0x1p53 ? json_integer((json_int_t)real) : NULL;
+    return json_is_real(value) && real == rint(real) && fabs(real) < 0x1p53
+               ? json_integer((json_int_t)real)
+               : NULL;
 }
 
 static void

@@ -1,4 +1,5 @@
-/* `exogym list`: what a job can name, one a line, for people and for the shells' completions; and what a cluster has. */
+/* `exogym list`: the names that a job can use, one per line, for people and for completions; and
+ * the contents of a cluster. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,15 +16,15 @@
 #include "programs/show.h"
 #include "programs/where.h"
 
-static json_t *entries; /* of --json; NULL: text */
+static json_t *entries; /* output of --json; NULL: text is printed */
 
 static void
 print_entry(const char *name, const char *help)
 {
-    char shown[512], line[2048]; /* a plugin may say anything */
+    char shown[512], line[2048]; /* a plugin's texts are untrusted */
     if (entries)
-        json_array_append_new(
-            entries, json_pack("{s:o, s:o}", "name", exo_lossy_json(name), "help", exo_lossy_json(help ? help : "")));
+        json_array_append_new(entries, json_pack("{s:o, s:o}", "name", exo_lossy_json(name), "help",
+                                                 exo_lossy_json(help ? help : "")));
     else
         printf("%-16s %s\n", exo_printable(shown, sizeof shown, name, EXO_SHOWN_LINE),
                exo_printable(line, sizeof line, help ? help : "", EXO_SHOWN_LINE));
@@ -141,7 +142,7 @@ list_objects(exo_visit *visit, const void *command_args, exo_err *err)
     return EXO_OK;
 }
 
-/* One method, of its line: the fields are ended in place. */
+/* Reads one method from its line. Splits the line in place. */
 static json_t *
 read_method(char *line)
 {
@@ -150,8 +151,9 @@ read_method(char *line)
     const char *kind = strtok_r(NULL, "\t", &rest), *again = strtok_r(NULL, "\t", &rest);
     if (!again)
         return NULL;
-    return json_pack("{s:o, s:o, s:o, s:b}", "name", exo_lossy_json(name), "lane", exo_lossy_json(lane), "kind",
-                     exo_lossy_json(kind), "idempotent", strcmp(again, "idempotent") == 0);
+    return json_pack("{s:o, s:o, s:o, s:b}", "name", exo_lossy_json(name), "lane",
+                     exo_lossy_json(lane), "kind", exo_lossy_json(kind), "idempotent",
+                     strcmp(again, "idempotent") == 0);
 }
 
 static void
@@ -163,8 +165,10 @@ print_methods(const json_t *methods)
     printf("%-24s %-12s %-10s %s\n", "method", "lane", "kind", "idempotent");
     json_array_foreach (methods, i, m)
         printf("%-24s %-12s %-10s %s\n",
-               exo_printable(name, sizeof name, json_string_value(json_object_get(m, "name")), EXO_SHOWN_LINE),
-               exo_printable(lane, sizeof lane, json_string_value(json_object_get(m, "lane")), EXO_SHOWN_LINE),
+               exo_printable(name, sizeof name, json_string_value(json_object_get(m, "name")),
+                             EXO_SHOWN_LINE),
+               exo_printable(lane, sizeof lane, json_string_value(json_object_get(m, "lane")),
+                             EXO_SHOWN_LINE),
                json_string_value(json_object_get(m, "kind")),
                json_is_true(json_object_get(m, "idempotent")) ? "yes" : "no");
 }
@@ -178,14 +182,16 @@ list_methods(exo_visit *visit, const void *command_args, exo_err *err)
     exo_ref actor;
     exo_status st = exo_visit_find(visit, args->space, args->name, &actor, err);
     if (st == EXO_OK)
-        st = exo_visit_call(visit, actor, EXO_METHOD_METHODS, (exo_payload){0}, &future, &reply, err);
+        st = exo_visit_call(visit, actor, EXO_METHOD_METHODS, (exo_payload){0}, &future, &reply,
+                            err);
     json_t *methods = json_array();
     char *text = exo_calloc(1, (st == EXO_OK ? reply->size : 0) + 1), *rest = NULL;
     if (st == EXO_OK && (!methods || !text))
         st = exo_fail(err, EXO_NOMEM, "no memory for a list of methods");
     if (st == EXO_OK && reply->size)
         memcpy(text, reply->data, reply->size);
-    for (char *line = st == EXO_OK ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
+    for (char *line = st == EXO_OK ? strtok_r(text, "\n", &rest) : NULL; line;
+         line = strtok_r(NULL, "\n", &rest)) {
         json_t *method = read_method(line);
         if (method)
             json_array_append_new(methods, method);
@@ -214,7 +220,8 @@ list_command(const exo_command_line *line)
     }
     if (strcmp(args->what, "methods") == 0)
         return exo_visit_do(line, &args->where, list_methods);
-    if (strcmp(args->what, "nodes") == 0 || strcmp(args->what, "actors") == 0 || strcmp(args->what, "jobs") == 0)
+    if (strcmp(args->what, "nodes") == 0 || strcmp(args->what, "actors") == 0 ||
+        strcmp(args->what, "jobs") == 0)
         return exo_visit_do(line, &args->where, list_cluster);
     if (strcmp(args->what, "objects") == 0)
         return exo_visit_do(line, &args->where, list_objects);
@@ -246,18 +253,22 @@ list_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value =
-         "strategies|schedules|models|data|downloads|codecs|engines|classes|commands|nodes|actors|jobs|objects|methods",
-     .help = "What is listed: the strategies, learning-rate schedules, models or data sets that a job can name, the "
+    {.value = "strategies|schedules|models|data|downloads|codecs|engines|classes|commands|nodes|"
+              "actors|jobs|objects|methods",
+     .help = "What is listed: the strategies, learning-rate schedules, models or data sets that a "
+             "job can name, the "
              "sets that `exogym data get` "
-             "fetches, the codecs that arrays can be sent with, the engines that move the data of collectives, the "
+             "fetches, the codecs that arrays can be sent with, the engines that move the data of "
+             "collectives, the "
              "classes of actors that a graph can name, the "
              "commands of exogym, or the nodes, actors, jobs or "
              "shared objects of a cluster, or the methods of one of its actors.",
      .word = EXO_WORD_FIXED,
      .required = true,
      EXO_INTO(struct list_args, what)},
-    {.value = "NAME", .help = "The actor whose methods are listed.", EXO_INTO(struct list_args, name)},
+    {.value = "NAME",
+     .help = "The actor whose methods are listed.",
+     EXO_INTO(struct list_args, name)},
     {.name = "--namespace",
      .brief = "-n",
      .value = "NAME",
@@ -273,7 +284,8 @@ static const exo_arg table[] = {
 };
 
 static const exo_note examples[] = {
-    {"exogym list strategies --plugin ./libint8.so", "Shows a plugin's strategies beside the built-in ones."},
+    {"exogym list strategies --plugin ./libint8.so",
+     "Shows a plugin's strategies beside the built-in ones."},
     {"exogym list methods node_0 -n compare/ddp/4711", "Shows what `exogym call` can call there."},
     {0},
 };
@@ -281,9 +293,11 @@ static const exo_note examples[] = {
 const exo_command exo_command_list = {
     .name = "list",
     .summary = "Lists what a job or graph can name, or what is in a cluster",
-    .description = "One a line: the name, then what it is; of a method its lane, whether the lane is light, has "
+    .description = "One a line: the name, then what it is; of a method its lane, whether the lane "
+                   "is light, has "
                    "threads of its own "
-                   "(blocking) or is always served (control), and whether a call may be made again (idempotent). "
+                   "(blocking) or is always served (control), and whether a call may be made again "
+                   "(idempotent). "
                    "--cluster and what "
                    "follows it are for nodes, actors, jobs, objects and methods.",
     .args = table,

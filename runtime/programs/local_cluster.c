@@ -1,4 +1,4 @@
-/* A cluster for one command: see local_cluster.h. */
+/* A cluster for one command: see local_cluster.h. Read next: exogym-head.c, exogym-worker.c. */
 #include "programs/local_cluster.h"
 
 #include <errno.h>
@@ -26,21 +26,24 @@
 extern char **environ;
 
 #define READY_TIMEOUT (30 * EXO_SECOND)
-#define THERE_TIMEOUT (5 * EXO_SECOND) /* of a cluster of the user's, which is there or is not */
-#define STOP_TIMEOUT  (10 * EXO_SECOND)
-#define LOST_GRACE    (10 * EXO_SECOND) /* for what the workers are asked to save when the head is gone */
-#define JOIN_ATTEMPT  (2 * EXO_SECOND)  /* of the first one; then twice as long each */
-#define HEAD          "the head of this run"
+/* for an existing cluster, which either answers or does not exist */
+#define THERE_TIMEOUT (5 * EXO_SECOND)
+/* time for workers to save state after the head has ended */
+#define STOP_TIMEOUT (10 * EXO_SECOND)
+#define LOST_GRACE   (10 * EXO_SECOND)
+/* timeout of the first attempt; each further one takes twice as long */
+#define JOIN_ATTEMPT (2 * EXO_SECOND)
+#define HEAD         "the head of this run"
 
 enum {
-    LONGEST_TMPDIR = 40, /* the path of a socket is short */
+    LONGEST_TMPDIR = 40, /* a socket's path must be short */
     MAX_WORDS = 64,
     WORD = 256,
     CAUSE = 160,
     ENDING_MS = 1000
 };
 
-/* A command line that is put together. */
+/* A command line under construction. */
 struct words {
     char text[MAX_WORDS][WORD];
     char *list[MAX_WORDS + 1];
@@ -64,7 +67,8 @@ add_option(struct words *w, const char *name, const char *value)
     add_word(w, value);
 }
 
-/* The program of that name beside this one, else on the path. */
+/* Adds the program of that name in this program's folder; if there is none, it is searched on the
+ * path. */
 static void
 add_program(struct words *w, const char *name)
 {
@@ -83,7 +87,7 @@ add_program(struct words *w, const char *name)
     add_word(w, name);
 }
 
-/* Starts a program; *out reads its standard output. */
+/* Starts a program. *out is a pipe from its standard output. */
 static exo_status
 start(const struct words *w, pid_t *pid, int *out, exo_err *err)
 {
@@ -95,7 +99,8 @@ start(const struct words *w, pid_t *pid, int *out, exo_err *err)
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawnattr_init(&attributes);
-    /* A group of its own: ctrl-C is for us, who stop it when its state is saved. */
+    /* A process group of its own keeps ctrl-C from it: this process stops it after its state is
+     * saved. */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
     int failed = posix_spawnp(pid, w->list[0], &actions, &attributes, w->list, environ);
     posix_spawn_file_actions_destroy(&actions);
@@ -110,7 +115,7 @@ start(const struct words *w, pid_t *pid, int *out, exo_err *err)
     return EXO_OK;
 }
 
-/* How a process of this run has ended: it is a child that nobody has waited for yet. */
+/* Describes how a child process has ended. The child must not have been waited for. */
 static void
 describe_end(const char *what, pid_t pid, char *out, size_t size)
 {
@@ -118,13 +123,15 @@ describe_end(const char *what, pid_t pid, char *out, size_t size)
     if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
         snprintf(out, size, "%s (process %d) has ended", what, (int)pid);
     else if (info.si_code == CLD_EXITED)
-        snprintf(out, size, "%s (process %d) exited with status %d", what, (int)pid, info.si_status);
+        snprintf(out, size, "%s (process %d) exited with status %d", what, (int)pid,
+                 info.si_status);
     else
-        snprintf(out, size, "%s (process %d) was killed by signal %d (SIG%s)", what, (int)pid, info.si_status,
-                 sigabbrev_np(info.si_status) ? sigabbrev_np(info.si_status) : "?");
+        snprintf(out, size, "%s (process %d) was killed by signal %d (SIG%s)", what, (int)pid,
+                 info.si_status, sigabbrev_np(info.si_status) ? sigabbrev_np(info.si_status) : "?");
 }
 
-/* Its end can be seen a moment after that of its output. */
+/* Fails with the reason of the process's end. The end becomes visible a moment after its output is
+ * closed. */
 static exo_status
 fail_before_ready(const char *program, pid_t pid, exo_err *err)
 {
@@ -137,10 +144,11 @@ fail_before_ready(const char *program, pid_t pid, exo_err *err)
     return exo_fail(err, EXO_FAILED, "%s before it was ready", how);
 }
 
-/* Reads the line that a program prints when it is ready. `head`: a pidfd of the head that it needs; -1: none. */
+/* Reads the line that a program prints when it is ready. `head`: a pidfd of the head that the
+ * program needs; -1: none. */
 static exo_status
-await_line(const exo_local_cluster *c, const char *program, pid_t pid, int fd, int head, char *line, size_t size,
-           exo_err *err)
+await_line(const exo_local_cluster *c, const char *program, pid_t pid, int fd, int head, char *line,
+           size_t size, exo_err *err)
 {
     char how[CAUSE];
     size_t at = 0;
@@ -152,7 +160,8 @@ await_line(const exo_local_cluster *c, const char *program, pid_t pid, int fd, i
         if (ready < 0 && errno == EINTR)
             continue;
         if (ready == 0)
-            return exo_fail(err, EXO_TIMEOUT, "%s is not ready after %d s", program, (int)(READY_TIMEOUT / EXO_SECOND));
+            return exo_fail(err, EXO_TIMEOUT, "%s is not ready after %d s", program,
+                            (int)(READY_TIMEOUT / EXO_SECOND));
         if (fds[1].revents) {
             describe_end(HEAD, c->head, how, sizeof how);
             return exo_fail(err, EXO_PEER_LOST, "%s", how);
@@ -168,7 +177,7 @@ await_line(const exo_local_cluster *c, const char *program, pid_t pid, int fd, i
     return EXO_OK;
 }
 
-/* --- What is started ----------------------------------------------------------------------------------------------------------- */
+/* --- Starting processes ----------------------------------------------------------------------- */
 
 static exo_status
 make_key(const exo_local_cluster *c, const char *name, exo_access role, exo_err *err)
@@ -201,7 +210,8 @@ make_keys(const exo_local_cluster *c, exo_err *err)
 }
 
 static void
-add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_opts *opts, const char *key)
+add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_opts *opts,
+           const char *key)
 {
     char path[128], parent[16];
     snprintf(parent, sizeof parent, "%d", (int)getpid());
@@ -220,9 +230,10 @@ add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_
     add_option(w, "--keys", path);
 }
 
-/* The head; its address goes to `address`. */
+/* Starts the head and writes its address to `address`. */
 static exo_status
-start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char address[WORD], exo_err *err)
+start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char address[WORD],
+           exo_err *err)
 {
     struct words w = {0};
     char line[1024];
@@ -230,7 +241,7 @@ start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char addres
     add_program(&w, "exogym-head");
     add_common(&w, c, opts, "head");
     add_option(&w, "--state", "none");
-    add_word(&w, "--temporary"); /* also when we are killed */
+    add_word(&w, "--temporary"); /* the folder goes even if this process is killed */
     exo_status st = start(&w, &c->head, &out, err);
     if (st != EXO_OK)
         return st;
@@ -245,12 +256,15 @@ start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char addres
 }
 
 static exo_status
-start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const char *address, exo_err *err)
+start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const char *address,
+              exo_err *err)
 {
     int outs[EXO_MAX_WORKERS] = {0};
     char text[WORD], line[1024];
     int head = pidfd_open(c->head, 0);
-    exo_status st = head < 0 ? exo_fail(err, EXO_FAILED, "the head cannot be watched: %s", strerror(errno)) : EXO_OK;
+    exo_status st =
+        head < 0 ? exo_fail(err, EXO_FAILED, "the head cannot be watched: %s", strerror(errno))
+                 : EXO_OK;
     for (unsigned i = 0; st == EXO_OK && i < opts->workers; i++) {
         struct words w = {0};
         add_program(&w, "exogym-worker");
@@ -269,9 +283,10 @@ start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const ch
         st = start(&w, &c->workers[i], &outs[i], err);
         c->num_workers += st == EXO_OK;
     }
-    for (unsigned i = 0; i < c->num_workers; i++) { /* they start side by side */
+    for (unsigned i = 0; i < c->num_workers; i++) { /* all start in parallel */
         if (st == EXO_OK)
-            st = await_line(c, "exogym-worker", c->workers[i], outs[i], head, line, sizeof line, err);
+            st = await_line(c, "exogym-worker", c->workers[i], outs[i], head, line, sizeof line,
+                            err);
         close(outs[i]);
     }
     if (head >= 0)
@@ -279,15 +294,16 @@ start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const ch
     return st;
 }
 
-/* --- The head's end --------------------------------------------------------------------------------------------------------------- */
+/* --- Watching the head ------------------------------------------------------------------------ */
 
-/* A thread that waits for the head that was started. Nobody starts it again, so its end is the run's. */
+/* A thread that waits for the end of the started head. The run cannot go on without its head,
+ * because nobody restarts it. */
 struct exo_head_watch {
     exo_local_cluster *cluster;
     _Atomic int *lost_flag;
     pthread_t thread;
     int head, closing; /* a pidfd; an eventfd */
-    char cause[CAUSE]; /* written before `lost` */
+    char cause[CAUSE]; /* written before `lost` is set */
     _Atomic bool lost;
 };
 
@@ -295,7 +311,8 @@ static void *
 watch_main(void *argument)
 {
     struct exo_head_watch *w = argument;
-    struct pollfd fds[2] = {{.fd = w->closing, .events = POLLIN}, {.fd = w->head, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = w->closing, .events = POLLIN},
+                            {.fd = w->head, .events = POLLIN}};
     while (poll(fds, 2, -1) < 0 && errno == EINTR)
         ;
     if (fds[0].revents || !fds[1].revents)
@@ -321,8 +338,10 @@ watch_head(exo_local_cluster *c, _Atomic int *lost, exo_err *err)
     struct exo_head_watch *w = exo_calloc(1, sizeof *w);
     if (!w)
         return exo_fail(err, EXO_NOMEM, "no memory to watch the head");
-    *w = (struct exo_head_watch){
-        .cluster = c, .lost_flag = lost, .head = pidfd_open(c->head, 0), .closing = eventfd(0, EFD_CLOEXEC)};
+    *w = (struct exo_head_watch){.cluster = c,
+                                 .lost_flag = lost,
+                                 .head = pidfd_open(c->head, 0),
+                                 .closing = eventfd(0, EFD_CLOEXEC)};
     if (w->head >= 0 && w->closing >= 0 && pthread_create(&w->thread, NULL, watch_main, w) == 0) {
         c->watch = w;
         return EXO_OK;
@@ -336,7 +355,8 @@ watch_head(exo_local_cluster *c, _Atomic int *lost, exo_err *err)
     return st;
 }
 
-/* Before the cluster is left, or its processes are told to end. */
+/* Call it before the cluster is left or its processes are stopped, or their end would be taken for
+ * a loss. */
 static void
 stop_watching(exo_local_cluster *c)
 {
@@ -357,7 +377,7 @@ exo_local_cluster_lost(const exo_local_cluster *c)
     return c->watch && c->watch->lost ? c->watch->cause : NULL;
 }
 
-/* --- Joining ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Joining ---------------------------------------------------------------------------------- */
 
 static bool
 has_ended(pid_t pid)
@@ -366,16 +386,19 @@ has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
 }
 
-/* A head that was started here and has ended is not waited for: that is looked at between attempts. */
+/* Joins in several attempts. Between attempts it checks whether a started head has ended, so that
+ * it does not wait for a dead one. */
 static exo_status
 join_cluster(exo_local_cluster *c, const exo_cluster_opts *join, exo_err *err)
 {
-    exo_time deadline = exo_deadline(exo_clock_real(), c->head > 0 ? READY_TIMEOUT : THERE_TIMEOUT), soon;
+    exo_time deadline = exo_deadline(exo_clock_real(), c->head > 0 ? READY_TIMEOUT : THERE_TIMEOUT),
+             soon;
     exo_time attempt = c->head > 0 ? JOIN_ATTEMPT : THERE_TIMEOUT;
     exo_status st;
     do {
         soon = exo_deadline(exo_clock_real(), attempt);
-        st = exo_cluster_join(&c->cluster, c->runtime, join, soon < deadline ? soon : deadline, err);
+        st =
+            exo_cluster_join(&c->cluster, c->runtime, join, soon < deadline ? soon : deadline, err);
         attempt *= 2;
     } while (st == EXO_TIMEOUT && soon < deadline && c->head > 0 && !has_ended(c->head));
     if (st != EXO_OK && c->head > 0 && has_ended(c->head)) {
@@ -408,7 +431,8 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
             c->folder[0] = 0;
             return st;
         }
-        bool curve = strcmp(opts->transport, "curve") == 0, tcp = curve || strcmp(opts->transport, "tcp") == 0;
+        bool curve = strcmp(opts->transport, "curve") == 0,
+             tcp = curve || strcmp(opts->transport, "tcp") == 0;
         if (curve)
             st = make_keys(c, err);
         if (st == EXO_OK)
@@ -438,7 +462,7 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
     return st;
 }
 
-/* Asks them to end, and ends those that do not. */
+/* Asks all processes to end, and kills those that do not end in time. */
 static void
 stop_all(exo_local_cluster *c)
 {

@@ -1,4 +1,5 @@
-/* main() of the exogym command: its table, with the list of commands. Read next: program.c, commands.h, run.c. */
+/* main() of the exogym command: its table, with the list of commands. Read next: program.c,
+ * commands.h, run.c. */
 #include "programs/commands.h"
 
 static const exo_command *const commands[] = {
@@ -24,13 +25,15 @@ static const exo_command *const commands[] = {
 };
 
 static const exo_note examples[] = {
-    {"exogym run examples/01_compare/compare.yaml --preset quick", "Compares three strategies, in a few minutes."},
+    {"exogym run examples/01_compare/compare.yaml --preset quick",
+     "Compares three strategies, in a few minutes."},
     {"exogym help run", "Shows what `run` takes."},
     {0},
 };
 
 static const exo_note environment[] = {
-    {"EXOGYM_THREADS", "Threads that compute at once; all usable cores unless set. Changes speed, never numbers."},
+    {"EXOGYM_THREADS",
+     "Threads that compute at once; all usable cores unless set. Changes speed, never numbers."},
     {"EXOGYM_DATA", "Where data sets lie; else $XDG_DATA_HOME/exogym, else ~/.local/share/exogym."},
     {"EXOGYM_HEAD", "The address of a cluster's head, unless --head says it."},
     {"EXOGYM_HEAD_KEY", "Its public key, or the path of its NAME.key, unless --head-key says it."},
@@ -41,12 +44,14 @@ static const exo_note environment[] = {
 static const exo_command exogym = {
     .name = "exogym",
     .summary = "Trains one model on several nodes under a strategy and compares strategies",
-    .description =
-        "exogym trains one model on several nodes under a strategy (DDP, DiLoCo, SPARTA, ...) and shows what "
-        "each strategy costs and gives.\n\n"
-        "Options may stand anywhere; --name VALUE and --name=VALUE are the same; after -- no word is an "
-        "option. An error is one line on standard error that begins with the program's name and names the "
-        "argument, or the file with line and column.",
+    .description = "exogym trains one model on several nodes under a strategy (DDP, DiLoCo, "
+                   "SPARTA, ...) and shows what "
+                   "each strategy costs and gives.\n\n"
+                   "Options may stand anywhere; --name VALUE and --name=VALUE are the same; after "
+                   "-- no word is an "
+                   "option. An error is one line on standard error that begins with the program's "
+                   "name and names the "
+                   "argument, or the file with line and column.",
     .examples = examples,
     .environment = environment,
     .exits = exo_run_exits,

@@ -9,7 +9,8 @@
 
 #include <exogym/memory.h>
 
-/* "sink_12.received": 4 and 8. A path of no actor, "train.loss": 0 and 0. */
+/* Splits a path: 4 and 8 for "sink_12.received"; 0 and 0 for "train.loss", which belongs to no
+ * actor. */
 static void
 split(const char *path, size_t *name, size_t *inner)
 {
@@ -29,7 +30,8 @@ is_of(const exo_meter_row *row, const char *path, size_t name, size_t inner)
 }
 
 static exo_meter_row *
-find_or_add(exo_meter_rows *rows, const char *path, size_t name, size_t inner, const exo_meter_class *c)
+find_or_add(exo_meter_rows *rows, const char *path, size_t name, size_t inner,
+            const exo_meter_class *c)
 {
     for (size_t i = 0; i < rows->num; i++)
         if (is_of(&rows->rows[i], path, name, inner))
@@ -39,7 +41,8 @@ find_or_add(exo_meter_rows *rows, const char *path, size_t name, size_t inner, c
     if (!rows->rows || rows->num == EXO_METER_ROWS)
         return NULL;
     exo_meter_row *row = &rows->rows[rows->num++];
-    *row = (exo_meter_row){.name = name, .inner = inner, .kind = c->kind, .least = INFINITY, .most = -INFINITY};
+    *row = (exo_meter_row){
+        .name = name, .inner = inner, .kind = c->kind, .least = INFINITY, .most = -INFINITY};
     snprintf(row->path, sizeof row->path, "%s", path);
     snprintf(row->unit, sizeof row->unit, "%s", c->unit);
     snprintf(row->help, sizeof row->help, "%s", c->help);

@@ -1,4 +1,4 @@
-/* Meters on the screen: see meter_table.h. */
+/* Meters on the screen: see meter_table.h. Read next: meter_rows.c. */
 #include "programs/meter_table.h"
 
 #include <math.h>
@@ -11,10 +11,10 @@
 
 enum {
     LINES = 64,    /* of a table, at most */
-    MAX_WIDTH = 40 /* of its paths        */
+    MAX_WIDTH = 40 /* of the column of paths */
 };
 
-/* The ledger has it. */
+/* The ledger's table has the traffic. */
 static bool
 is_said_elsewhere(const char *path)
 {
@@ -31,12 +31,13 @@ add_meter(exo_meter_rows *rows, const char *path, const json_t *json)
         exo_meter_rows_add(rows, &s);
 }
 
-/* "sink.received", or "sink_0.received" of one that is alone. */
+/* Writes "sink.received", or "sink_0.received" if the row has one actor only. */
 static void
 put_name(const exo_meter_row *row, char out[EXO_METER_ROW_PATH])
 {
     if (row->actors > 1)
-        snprintf(out, EXO_METER_ROW_PATH, "%.*s.%s", (int)row->name, row->path, row->path + row->inner);
+        snprintf(out, EXO_METER_ROW_PATH, "%.*s.%s", (int)row->name, row->path,
+                 row->path + row->inner);
     else
         memcpy(out, row->path, EXO_METER_ROW_PATH);
 }
@@ -44,26 +45,32 @@ put_name(const exo_meter_row *row, char out[EXO_METER_ROW_PATH])
 static void
 print_value(FILE *out, const exo_meter_row *row)
 {
-    char least[EXO_FIGURE], most[EXO_FIGURE], unit[4 * EXO_METER_UNIT] = "", actor[4 * EXO_METER_ROW_PATH],
-                                                       name[EXO_METER_ROW_PATH];
+    char least[EXO_FIGURE], most[EXO_FIGURE],
+        unit[4 * EXO_METER_UNIT] = "", actor[4 * EXO_METER_ROW_PATH], name[EXO_METER_ROW_PATH];
     if (strcmp(row->unit, "1") != 0)
         exo_printable(unit, sizeof unit, row->unit, EXO_SHOWN_LINE);
     const char *space = unit[0] ? " " : "";
     bool differ = row->least < row->most, histogram = row->kind == EXO_HISTOGRAM;
     if (histogram)
-        fprintf(out, "%s observations, mean %s%s%s", exo_text_count(row->observations, least),
-                exo_text_value(row->observations ? row->sum / (double)row->observations : (double)NAN, 6, most), space,
-                unit);
+        fprintf(
+            out, "%s observations, mean %s%s%s", exo_text_count(row->observations, least),
+            exo_text_value(row->observations ? row->sum / (double)row->observations : (double)NAN,
+                           6, most),
+            space, unit);
     else if (differ)
-        fprintf(out, "%s to %s%s%s", exo_text_value(row->least, 6, least), exo_text_value(row->most, 6, most), space,
-                unit);
+        fprintf(out, "%s to %s%s%s", exo_text_value(row->least, 6, least),
+                exo_text_value(row->most, 6, most), space, unit);
     else
         fprintf(out, "%s%s%s", exo_text_value(row->least, 6, least), space, unit);
     if (row->actors < 2)
         return;
     snprintf(name, sizeof name, "%.*s", (int)row->name, row->path);
     exo_printable(actor, sizeof actor, name, EXO_SHOWN_LINE);
-    fprintf(out, ", %s %s%s", histogram ? "all" : differ ? "by" : "each", actor, histogram ? "s" : "");
+    fprintf(out, ", %s %s%s",
+            histogram ? "all"
+            : differ  ? "by"
+                      : "each",
+            actor, histogram ? "s" : "");
 }
 
 static void
@@ -75,7 +82,7 @@ print_row(FILE *out, const exo_meter_row *row, int width)
     exo_printable(help, sizeof help, row->help, EXO_SHOWN_LINE);
     fprintf(out, "  %-*s  ", width, name);
     print_value(out, row);
-    if (help[0]) /* one of those that a head has no room for has none */
+    if (help[0]) /* a shortened report may lack help texts */
         fprintf(out, "  (%s)", help);
     fputc('\n', out);
 }
@@ -102,7 +109,7 @@ exo_meter_table_print(FILE *out, const json_t *meters)
     exo_meter_rows_release(&rows);
 }
 
-/* --- A line --------------------------------------------------------------------------------------------------------------------- */
+/* --- The progress line ------------------------------------------------------------------------ */
 
 struct line {
     char *out;
@@ -120,8 +127,8 @@ add_to_line(void *context, const exo_meter_sample *s)
     if (c->kind == EXO_HISTOGRAM || isnan(value) ||
         (strncmp(inner, "strategy.", 9) != 0 && strncmp(inner, "model.", 6) != 0))
         return;
-    int length =
-        snprintf(text, sizeof text, "%s%s %s", line->used ? ", " : "", inner, exo_text_value(value, 4, figure));
+    int length = snprintf(text, sizeof text, "%s%s %s", line->used ? ", " : "", inner,
+                          exo_text_value(value, 4, figure));
     if (length < 0 || (size_t)length >= sizeof text || line->used + (size_t)length >= line->size)
         return;
     memcpy(line->out + line->used, text, (size_t)length + 1);

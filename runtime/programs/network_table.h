@@ -1,4 +1,4 @@
-/* Where the time of a run went, as a table: a line for each actor. No state. */
+/* How the actors of a run spent its time, as a table with a line for each actor. No state. */
 #ifndef EXO_PROGRAMS_NETWORK_TABLE_H
 #define EXO_PROGRAMS_NETWORK_TABLE_H
 
@@ -16,10 +16,13 @@ typedef struct exo_network_row {
 } exo_network_row;
 
 enum {
-    EXO_NETWORK_ROWS = 16 /* shown; of more, the first ones, and then the least and greatest utilization of all */
+    /* rows shown; if there are more, the least and greatest utilization of all follow the first
+     * ones */
+    EXO_NETWORK_ROWS = 16
 };
 
-/* links: the hosts' bytes are shown, too. `all` is the time of the run. */
-void exo_network_print(FILE *out, const exo_network_row *rows, size_t count, exo_time all, bool links);
+/* links: the hosts' bytes are shown, too. `all` is the duration of the run. */
+void exo_network_print(FILE *out, const exo_network_row *rows, size_t count, exo_time all,
+                       bool links);
 
 #endif

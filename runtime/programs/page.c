@@ -1,5 +1,6 @@
-/* A command's help from its table, in two looks: plain text for a terminal, and man(7) source. Both have the same sections,
- * which print_sections walks; a look says how a title, paragraphs and a row are written. No state. */
+/* A command's help, made from its table in two formats: plain text for a terminal, and man(7)
+ * source. Both have the same sections (print_sections). A `look` holds the functions that print a
+ * title, paragraphs and a row in one format. No state. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,12 +8,12 @@
 #include "programs/program.h"
 
 enum {
-    WIDTH = 80,   /* of plain text             */
-    COLUMN = 22,  /* where a row's text begins */
-    MAX_LINE = 60 /* of a manual page's source, about */
+    WIDTH = 80,   /* of plain text */
+    COLUMN = 22,  /* column of a row's text */
+    MAX_LINE = 60 /* of a manual page's source, approximately */
 };
 
-/* What a row is about: "-o, --output FILE". */
+/* The term of a row: "-o, --output FILE". */
 struct term {
     const char *brief, *name, *value, *words;
 };
@@ -23,9 +24,10 @@ struct look {
     void (*row)(struct term term, const char *text);
 };
 
-/* --- Plain text ---------------------------------------------------------------------------------------------------------- */
+/* --- Plain text ------------------------------------------------------------------------------- */
 
-/* Words of `text`, from column `at` on, wrapped at WIDTH with `indent` spaces; an empty line stays one. Ends the line. */
+/* Prints the words of `text`, starting in column `at` and wrapped at WIDTH with `indent` spaces.
+ * Keeps empty lines. Ends the line. */
 static void
 print_wrapped(const char *text, int at, int indent)
 {
@@ -59,13 +61,15 @@ text_paragraphs(const char *text)
     print_wrapped(text, 0, 0);
 }
 
-/* A value from column `at` on; a choice that is too long for a line goes on in the next one, at `indent`. Gives the column. */
+/* Prints a value, starting in column `at`. A list of choices that is too long for the line
+ * continues in the next line at `indent`. Returns the column after it. */
 static int
 print_value(const char *value, int at, int indent)
 {
     while (at + (int)strlen(value) > WIDTH && strchr(value, '|')) {
         size_t length = 0, next;
-        while ((next = strcspn(value + length, "|")) < strlen(value + length) && at + (int)(length + next + 1) <= WIDTH)
+        while ((next = strcspn(value + length, "|")) < strlen(value + length) &&
+               at + (int)(length + next + 1) <= WIDTH)
             length += next + 1;
         if (length == 0)
             break;
@@ -79,8 +83,8 @@ print_value(const char *value, int at, int indent)
 static void
 text_row(struct term term, const char *text)
 {
-    int used = printf("  %s%s%s%s", term.brief ? term.brief : "", term.brief ? ", " : "", term.name ? term.name : "",
-                      term.name && term.value ? " " : "");
+    int used = printf("  %s%s%s%s", term.brief ? term.brief : "", term.brief ? ", " : "",
+                      term.name ? term.name : "", term.name && term.value ? " " : "");
     used = term.value ? print_value(term.value, used, 2) : used;
     if (term.words)
         used += printf("[=%s]", term.words);
@@ -93,10 +97,11 @@ text_row(struct term term, const char *text)
 
 static const struct look text_look = {text_title, text_paragraphs, text_row};
 
-/* --- man(7) -------------------------------------------------------------------------------------------------------------- */
+/* --- man(7) ----------------------------------------------------------------------------------- */
 
-/* `text` so that troff shows it as it is: a minus that can be pasted, straight quotes, no escape, no control line. A sentence
- * begins a line, for troff to space. `start`: it stands at the beginning of a line. */
+/* Prints `text` so that troff shows it unchanged: minus signs that can be pasted, straight quotes,
+ * no escapes, no control lines. Each sentence starts a line, as troff expects. `start`: the text
+ * stands at the beginning of a line. */
 static void
 print_escaped(const char *text, bool start)
 {
@@ -129,19 +134,21 @@ print_escaped(const char *text, bool start)
             fputs("\\(ti", stdout);
             break;
         case '|':
-            fputs("|\\:", stdout); /* a line may end here */
+            fputs("|\\:", stdout); /* a line may break here */
             if (c - line > MAX_LINE / 2) {
-                fputs("\\\n", stdout); /* in this file, too: troff reads on as if nothing were there */
+                /* "\\\n" continues the line, so that troff sees no break here */
+                fputs("\\\n", stdout);
                 line = c + 1;
             }
             break;
         case '\n':
-            start = c[1] == '\n'; /* an empty line: the next paragraph */
+            start = c[1] == '\n'; /* an empty line starts the next paragraph */
             fputs(start ? "\n.PP\n" : " ", stdout);
             c += start;
             break;
         case ' ':
-            start = c > text && ((c[-1] == '.' && isupper((unsigned char)c[1])) || c - line > MAX_LINE);
+            start =
+                c > text && ((c[-1] == '.' && isupper((unsigned char)c[1])) || c - line > MAX_LINE);
             putchar(start ? '\n' : ' ');
             break;
         default:
@@ -202,12 +209,13 @@ man_row(struct term term, const char *text)
 
 static const struct look man_look = {man_title, man_paragraphs, man_row};
 
-/* --- What both have ------------------------------------------------------------------------------------------------------ */
+/* --- Both formats ----------------------------------------------------------------------------- */
 
 static struct term
 term_of(const exo_arg *arg)
 {
-    return (struct term){.brief = arg->brief, .name = arg->name, .value = arg->value, .words = arg->words};
+    return (struct term){
+        .brief = arg->brief, .name = arg->name, .value = arg->value, .words = arg->words};
 }
 
 static void
@@ -216,7 +224,9 @@ print_notes(const struct look *look, const char *title, const exo_note *notes, b
     if (notes)
         look->title(title);
     for (; notes && notes->term; notes++)
-        look->row(literal ? (struct term){.name = notes->term} : (struct term){.value = notes->term}, notes->text);
+        look->row(literal ? (struct term){.name = notes->term}
+                          : (struct term){.value = notes->term},
+                  notes->text);
 }
 
 static void
@@ -240,9 +250,10 @@ print_sections(const struct look *look, const exo_command *command)
     print_notes(look, "Exit status", command->exits ? command->exits : exo_exits, true);
 }
 
-/* --- The pages ------------------------------------------------------------------------------------------------------------ */
+/* --- The pages -------------------------------------------------------------------------------- */
 
-/* One operand of the usage line, from column `at` on: a long choice goes on in the next line. Gives the column. */
+/* Prints one operand of the usage line, starting in column `at`. A long list of choices continues
+ * in the next line. Returns the column after it. */
 static int
 print_operand(const exo_arg *arg, int at)
 {
@@ -257,8 +268,8 @@ exo_page_print_text(const exo_command *command)
     const exo_command *program = exo_program();
     const exo_arg *arg;
     printf("%s.\n\n", command->summary);
-    int at =
-        printf("Usage: %s%s%s", program->name, command == program ? "" : " ", command == program ? "" : command->name);
+    int at = printf("Usage: %s%s%s", program->name, command == program ? "" : " ",
+                    command == program ? "" : command->name);
     if (command->commands)
         fputs(" COMMAND [ARGUMENTS]", stdout);
     for (size_t i = 0; (arg = exo_operand_at(command, i)); i++)
@@ -271,7 +282,7 @@ exo_page_print_text(const exo_command *command)
     print_sections(&text_look, command);
 }
 
-/* One argument in the synopsis, which no line break divides. */
+/* Prints one argument of the synopsis, without a line break inside. */
 static void
 man_synopsis(const exo_arg *arg)
 {
@@ -285,10 +296,11 @@ man_synopsis(const exo_arg *arg)
     if (arg->words)
         printf("[=%s]", arg->words);
     fputs(arg->required ? "" : "]", stdout);
-    fputs(arg->kind == EXO_ARG_LIST ? "...\\&\n" : "\n", stdout); /* no end of a sentence */
+    /* \& keeps troff from taking "..." for the end of a sentence */
+    fputs(arg->kind == EXO_ARG_LIST ? "...\\&\n" : "\n", stdout);
 }
 
-/* "exogym-run", in small letters or in capitals. */
+/* Prints "exogym-run", in small letters or in capitals. */
 static void
 man_page_name(const exo_command *command, bool capitals)
 {

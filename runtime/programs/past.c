@@ -1,4 +1,5 @@
-/* What the folders of a job hold from before: see past.h. */
+/* The state of a job's folders before the job starts: see past.h. Read next: run_folder.h,
+ * checkpoint.h. */
 #include "programs/past.h"
 
 #include <inttypes.h>
@@ -23,13 +24,14 @@ enum {
     MAX_CONFIG = 1 << 24
 };
 
-/* Settings that decide neither the numbers nor what is measured of them: where and when files are written, how long somebody is waited for,
- * and how long the run is, which is looked at by itself. */
+/* Settings that a resumed run may change: they affect neither the numbers nor their measurement.
+ * They say where and when files are written, how long the run waits, and how long it is (checked
+ * separately). */
 static const char *const free_settings[] = {
     "name",
-    "engine", /* those that promise equal bits give them */
+    "engine", /* engines with equal bits give the same numbers */
     "equal_bits",
-    "changes", /* made while it ran */
+    "changes", /* recorded during the run */
     "train.max_steps",
     "train.num_epochs",
     "train.checkpoint_interval",
@@ -41,7 +43,7 @@ static const char *const free_settings[] = {
     NULL,
 };
 
-/* --- Files ------------------------------------------------------------------------------------------------------------------- */
+/* --- Files ------------------------------------------------------------------------------------ */
 
 static exo_status
 folder_of(const exo_job *job, const exo_job_run *run, exo_text *out, exo_err *err)
@@ -55,13 +57,14 @@ static exo_status
 fail_damaged(const char *path, size_t size, const char *reason, exo_err *err)
 {
     return exo_fail(err, EXO_FAILED,
-                    "%s: is damaged: %s; once it is removed, --resume goes on from the checkpoints that are there; "
+                    "%s: is damaged: %s; once it is removed, --resume goes on from the checkpoints "
+                    "that are there; "
                     "--overwrite starts the run "
                     "over",
                     path, size ? reason : "it is empty");
 }
 
-/* Makes *out of a file's text; the reason if it cannot. */
+/* Parses a file's text into *out; fills in `reason` if it cannot. */
 typedef exo_status take_text(const char *text, size_t size, void *out, exo_err *reason);
 
 static exo_status
@@ -83,14 +86,16 @@ take_config(const char *text, size_t size, void *out, exo_err *reason)
     (void)size;
     exo_config_doc **doc = out;
     exo_status st = exo_config_parse(doc, "config.json", text, reason);
-    if (st == EXO_OK && (!exo_config_is_map(exo_config_root(*doc)) || !exo_config_length(exo_config_root(*doc))))
+    if (st == EXO_OK &&
+        (!exo_config_is_map(exo_config_root(*doc)) || !exo_config_length(exo_config_root(*doc))))
         st = exo_fail(reason, EXO_DAMAGED, "it is no mapping");
     if (st != EXO_OK)
         exo_config_free(doc);
     return st;
 }
 
-/* *out stays as it is if there is no such file. One that is empty, cut, or something else is damaged. */
+/* Reads and parses a file. *out is unchanged if the file does not exist. An empty, incomplete or
+ * other file is damaged. */
 static exo_status
 read_file(const char *folder, const char *file, take_text *take, void *out, exo_err *err)
 {
@@ -102,13 +107,14 @@ read_file(const char *folder, const char *file, take_text *take, void *out, exo_
     exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
                                 : exo_file_read(path.data, MAX_CONFIG, &text, &size, err);
     if (st == EXO_OK && (st = take(text, size, out, &reason)) != EXO_OK)
-        st = st == EXO_NOMEM ? exo_fail(err, st, "%s", reason.text) : fail_damaged(path.data, size, reason.text, err);
+        st = st == EXO_NOMEM ? exo_fail(err, st, "%s", reason.text)
+                             : fail_damaged(path.data, size, reason.text, err);
     exo_free(text);
     exo_free(path.data);
     return st == EXO_NOT_FOUND ? EXO_OK : st;
 }
 
-/* result.json and config.json; *out is NULL if there is none. */
+/* Read result.json and config.json. *out is NULL if the file does not exist. */
 static exo_status
 read_result(const char *folder, json_t **out, exo_err *err)
 {
@@ -123,7 +129,7 @@ read_config(const char *folder, exo_config_doc **out, exo_err *err)
     return read_file(folder, "config.json", take_config, out, err);
 }
 
-/* Has it checkpoints? *step is that of the newest. */
+/* Does the folder have checkpoints? *step is that of the newest one. */
 static bool
 has_checkpoints(const char *folder, uint64_t *step)
 {
@@ -135,25 +141,27 @@ has_checkpoints(const char *folder, uint64_t *step)
     return true;
 }
 
-/* --- Going on ---------------------------------------------------------------------------------------------------------------- */
+/* --- Resuming --------------------------------------------------------------------------------- */
 
-/* Was it begun with settings that mean the same? */
+/* Fails if the run was begun with settings that have another meaning. */
 static exo_status
 check_settings(const char *folder, const exo_job_run *run, exo_config_doc *before, exo_err *err)
 {
     exo_text difference = {0};
     exo_status st = EXO_OK;
-    if (exo_config_differs(exo_config_root(before), exo_config_root(run->config), free_settings, &difference))
+    if (exo_config_differs(exo_config_root(before), exo_config_root(run->config), free_settings,
+                           &difference))
         st = exo_fail(err, EXO_INVAL,
-                      "--resume: %s was begun with another %s; run with --overwrite to start over, or with --name",
+                      "--resume: %s was begun with another %s; run with --overwrite to start over, "
+                      "or with --name",
                       folder, difference.data ? difference.data : "configuration");
     exo_free(difference.data);
     return st;
 }
 
 static exo_status
-look_to_resume(const exo_job *job, const exo_job_run *run, bool older, exo_past *past, exo_fit_result *result,
-               exo_err *err)
+look_to_resume(const exo_job *job, const exo_job_run *run, bool older, exo_past *past,
+               exo_fit_result *result, exo_err *err)
 {
     exo_text folder = {0};
     exo_config_doc *before = NULL;
@@ -169,14 +177,17 @@ look_to_resume(const exo_job *job, const exo_job_run *run, bool older, exo_past 
     if (st == EXO_OK && ended)
         exo_result_from(ended, result);
     if (st == EXO_OK && ended && result->steps > steps)
-        st = exo_fail(err, EXO_INVAL, "--resume: %s is finished after %" PRIu64 " steps, %" PRIu64 " are asked for",
+        st = exo_fail(err, EXO_INVAL,
+                      "--resume: %s is finished after %" PRIu64 " steps, %" PRIu64 " are asked for",
                       folder.data, result->steps, steps);
     if (st == EXO_OK) {
         past->finished = ended && result->steps == steps;
         past->begun = has_checkpoints(folder.data, &newest) || before;
     }
-    if (st == EXO_OK && newest > steps && !older) /* the newest may be damaged then */
-        st = exo_fail(err, EXO_INVAL, "--resume: %s is at step %" PRIu64 ", %" PRIu64 " are asked for", folder.data,
+    /* without `older`: with it, an older checkpoint may be used */
+    if (st == EXO_OK && newest > steps && !older)
+        st = exo_fail(err, EXO_INVAL,
+                      "--resume: %s is at step %" PRIu64 ", %" PRIu64 " are asked for", folder.data,
                       newest, steps);
     exo_config_free(&before);
     json_decref(ended);
@@ -184,9 +195,10 @@ look_to_resume(const exo_job *job, const exo_job_run *run, bool older, exo_past 
     return st;
 }
 
-/* --- Starting anew ----------------------------------------------------------------------------------------------------------- */
+/* --- Starting over ---------------------------------------------------------------------------- */
 
-/* Nobody else writes into the folder while *lock is held; -1: there is no such folder. */
+/* Locks the folder of a run, so that no other process writes to it while *lock is held. *lock is -1
+ * if the folder does not exist. */
 static exo_status
 take_folder(const exo_job *job, const exo_job_run *run, bool overwrite, int *lock, exo_err *err)
 {
@@ -194,7 +206,8 @@ take_folder(const exo_job *job, const exo_job_run *run, bool overwrite, int *loc
     *lock = -1;
     exo_status st = folder_of(job, run, &folder, err);
     if (st == EXO_OK && access(folder.data, F_OK) == 0) {
-        st = exo_run_check_free(folder.data, overwrite, err); /* before its lock makes a file */
+        /* checked before the lock, whose file would be left in a finished run's folder */
+        st = exo_run_check_free(folder.data, overwrite, err);
         if (st == EXO_OK)
             st = exo_run_lock(folder.data, lock, err);
         if (st == EXO_OK)
@@ -215,7 +228,7 @@ start_over(const exo_job *job, const exo_job_run *run, bool overwrite, exo_err *
     return st;
 }
 
-/* Nothing of any run goes before all can go. */
+/* Locks and checks all runs first: nothing is removed unless everything can be. */
 static exo_status
 start_all_over(const exo_job *job, bool overwrite, exo_err *err)
 {
@@ -237,7 +250,8 @@ start_all_over(const exo_job *job, bool overwrite, exo_err *err)
 }
 
 exo_status
-exo_past_look(const exo_job *job, const exo_past_opts *opts, exo_past *past, exo_fit_result *results, exo_err *err)
+exo_past_look(const exo_job *job, const exo_past_opts *opts, exo_past *past,
+              exo_fit_result *results, exo_err *err)
 {
     exo_status st = EXO_OK;
     bool all = true;
@@ -251,9 +265,10 @@ exo_past_look(const exo_job *job, const exo_past_opts *opts, exo_past *past, exo
     return st == EXO_OK && !all ? exo_results_forget_seeds(job, err) : st;
 }
 
-/* --- Settling ---------------------------------------------------------------------------------------------------------------- */
+/* --- minibatch_size --------------------------------------------------------------------------- */
 
-/* The number that the first of the job's runs was begun with; 0: none was. */
+/* Finds the minibatch_size of the job's first run that was begun; *size stays 0 if there is
+ * none. */
 static exo_status
 find_minibatch(const exo_job *job, size_t *size, exo_err *err)
 {
@@ -266,8 +281,8 @@ find_minibatch(const exo_job *job, size_t *size, exo_err *err)
         if (st == EXO_OK)
             st = read_config(folder.data, &config, err);
         exo_config *train = config ? exo_config_get(exo_config_root(config), "train") : NULL;
-        if (exo_config_u64(train, "minibatch_size", 0, 1, UINT32_MAX, &found, NULL) == EXO_OK && found > 0 &&
-            job->opts.batch_size % found == 0)
+        if (exo_config_u64(train, "minibatch_size", 0, 1, UINT32_MAX, &found, NULL) == EXO_OK &&
+            found > 0 && job->opts.batch_size % found == 0)
             *size = (size_t)found;
         exo_config_free(&config);
         exo_free(folder.data);
@@ -282,10 +297,12 @@ exo_past_settle(exo_job *job, bool resume, exo_err *err)
     exo_fit_opts *o = &job->opts;
     if (o->minibatch_size == EXO_MINIBATCH_AUTO) {
         size_t size = 0;
-        unsigned threads = exo_num_threads(), copies = o->num_nodes < threads ? o->num_nodes : threads;
+        unsigned threads = exo_num_threads(),
+                 copies = o->num_nodes < threads ? o->num_nodes : threads;
         st = resume ? find_minibatch(job, &size, err) : EXO_OK;
         if (st == EXO_OK && size == 0)
-            st = exo_fit_auto_minibatch(job->model, job->train, o->batch_size, o->autocast, copies, &size, err);
+            st = exo_fit_auto_minibatch(job->model, job->train, o->batch_size, o->autocast, copies,
+                                        &size, err);
         if (st == EXO_OK)
             o->minibatch_size = size;
     }

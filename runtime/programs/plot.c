@@ -1,6 +1,7 @@
-/* Draws pictures of runs: plot_runs.c reads them, plot_script.c writes a gnuplot script, and gnuplot runs on it here. No shell is involved:
- * the script is gnuplot's standard input, and the picture its standard output, so that it is told no file's name (one that begins with "|" it
- * would take for a command). Also the command `exogym plot`. No state. */
+/* Draws pictures of runs, and the command `exogym plot`. plot_runs.c reads the runs and
+ * plot_script.c writes a gnuplot script, on which gnuplot runs here. The script is gnuplot's
+ * standard input and the picture its standard output. So neither a shell nor gnuplot gets a file's
+ * name; gnuplot would take a name that begins with "|" for a command. No state. */
 #include "programs/plot.h"
 
 #include <errno.h>
@@ -27,9 +28,9 @@ enum {
 
 extern char **environ;
 
-/* --- gnuplot ----------------------------------------------------------------------------------------------------------------------- */
+/* --- gnuplot ---------------------------------------------------------------------------------- */
 
-/* gnuplot's first complaint, without the script's line that it shows before. */
+/* Fails with gnuplot's first message, without the line of the script that precedes it. */
 static exo_status
 fail_gnuplot(int complaints, int status, exo_err *err)
 {
@@ -43,21 +44,25 @@ fail_gnuplot(int complaints, int status, exo_err *err)
     reason[strcspn(reason, "\n")] = '\0';
     if (*reason)
         return exo_fail(err, EXO_FAILED, "gnuplot: %s", reason);
-    return exo_fail(err, EXO_FAILED, "gnuplot ended with status %d", WIFEXITED(status) ? WEXITSTATUS(status) : 128);
+    return exo_fail(err, EXO_FAILED, "gnuplot ended with status %d",
+                    WIFEXITED(status) ? WEXITSTATUS(status) : 128);
 }
 
-/* `picture`: the descriptor of the file that becomes it. */
+/* picture: a descriptor of the file to write. */
 static exo_status
 run_gnuplot(const exo_text *script, int picture, exo_err *err)
 {
-    char *const argv[] = {"gnuplot", "--default-settings", "-", NULL}; /* not those of the user's own start file */
+    /* with --default-settings, gnuplot does not read the user's start file */
+    char *const argv[] = {"gnuplot", "--default-settings", "-", NULL};
     posix_spawn_file_actions_t actions;
     pid_t child = 0;
     int status = 0;
     exo_status st = EXO_OK;
-    int input = memfd_create("script", MFD_CLOEXEC), complaints = memfd_create("complaints", MFD_CLOEXEC);
+    int input = memfd_create("script", MFD_CLOEXEC),
+        complaints = memfd_create("complaints", MFD_CLOEXEC);
     posix_spawn_file_actions_init(&actions);
-    if (input < 0 || complaints < 0 || write(input, script->data, script->length) != (ssize_t)script->length ||
+    if (input < 0 || complaints < 0 ||
+        write(input, script->data, script->length) != (ssize_t)script->length ||
         lseek(input, 0, SEEK_SET) != 0) {
         st = exo_fail(err, EXO_IO, "cannot hold gnuplot's script: %s", strerror(errno));
         goto done;
@@ -67,7 +72,8 @@ run_gnuplot(const exo_text *script, int picture, exo_err *err)
     posix_spawn_file_actions_adddup2(&actions, complaints, STDERR_FILENO);
     int failure = posix_spawnp(&child, argv[0], &actions, NULL, argv, environ);
     if (failure == ENOENT) {
-        st = exo_fail(err, EXO_NOT_FOUND, "gnuplot is not installed (Debian: apt install gnuplot-nox)");
+        st = exo_fail(err, EXO_NOT_FOUND,
+                      "gnuplot is not installed (Debian: apt install gnuplot-nox)");
         goto done;
     }
     if (failure) {
@@ -137,7 +143,7 @@ exo_plot(const char *const *folders, size_t count, const char *title, const char
     return st;
 }
 
-/* --- The command ---------------------------------------------------------------------------------------------------------------------- */
+/* --- The command ------------------------------------------------------------------------------ */
 
 struct plot_args {
     exo_words folders;
@@ -182,7 +188,8 @@ static const exo_arg table[] = {
 
 static const exo_note examples[] = {
     {"exogym plot runs/compare -o compare.png", "All runs of a job."},
-    {"exogym plot runs/a/diloco runs/b/diloco -o both.svg --title \"two learning rates\"", "Runs of two jobs."},
+    {"exogym plot runs/a/diloco runs/b/diloco -o both.svg --title \"two learning rates\"",
+     "Runs of two jobs."},
     {0},
 };
 
@@ -191,12 +198,15 @@ static const exo_note files[] = {{"RUN/metrics.csv", "What is drawn."}, {0}};
 const exo_command exo_command_plot = {
     .name = "plot",
     .summary = "Draws validation loss by step, by bytes sent and by time",
-    .description = "One colour a run: the global model (the average of all nodes) solid, and with up to eight curves "
+    .description = "One colour a run: the global model (the average of all nodes) solid, and with "
+                   "up to eight curves "
                    "the local one "
-                   "(node 0) dashed. Folders named LABEL-seedN are seeds of one strategy: their mean, with a band from "
+                   "(node 0) dashed. Folders named LABEL-seedN are seeds of one strategy: their "
+                   "mean, with a band from "
                    "the least to "
                    "the largest. Works on a run that is still going.\n\n"
-                   "Needs gnuplot (Debian: apt install gnuplot-nox). The picture appears only when it is whole.",
+                   "Needs gnuplot (Debian: apt install gnuplot-nox). The picture appears only when "
+                   "it is whole.",
     .args = table,
     .examples = examples,
     .files = files,

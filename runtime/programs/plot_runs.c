@@ -1,4 +1,5 @@
-/* Reads metrics.csv of runs and puts the seeds of a strategy together. Read next: plot_script.c. */
+/* Reads metrics.csv of runs and averages the seeds of each strategy: see plot_runs.h. Read next:
+ * plot_script.c. */
 #include "programs/plot_runs.h"
 
 #include <ctype.h>
@@ -20,7 +21,8 @@ enum {
     MAX_LINE = 1024
 };
 
-#define METRICS_HEADER "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy"
+#define METRICS_HEADER                                                                             \
+    "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy"
 
 static exo_status
 fail_nomem(exo_err *err)
@@ -44,7 +46,7 @@ exo_plot_release(exo_plot_data *data)
     *data = (exo_plot_data){0};
 }
 
-/* --- Which runs --------------------------------------------------------------------------------------------------------------- */
+/* --- Finding the runs ------------------------------------------------------------------------- */
 
 static bool
 has_metrics(const char *folder)
@@ -58,7 +60,7 @@ static exo_status
 add_run(exo_plot_data *data, const char *folder, exo_err *err)
 {
     char path[PATH_MAX];
-    if (!realpath(folder, path)) /* "." has a name, too */
+    if (!realpath(folder, path)) /* the real path has a name even for "." */
         return exo_fail(err, EXO_IO, "cannot read '%s': %s", folder, strerror(errno));
     if (data->count == data->capacity) {
         size_t capacity = data->capacity ? 2 * data->capacity : 16;
@@ -76,7 +78,8 @@ add_run(exo_plot_data *data, const char *folder, exo_err *err)
     return EXO_OK;
 }
 
-/* A folder that is no run itself: those of its folders that are, by name; numbers in names count as numbers. */
+/* Adds the runs in a folder that is not a run itself, in the order of their names. Numbers in names
+ * compare as numbers. */
 static exo_status
 add_inner_runs(exo_plot_data *data, const char *folder, exo_err *err)
 {
@@ -89,20 +92,22 @@ add_inner_runs(exo_plot_data *data, const char *folder, exo_err *err)
     for (int i = 0; i < count; i++) {
         char inner[PATH_MAX];
         int length = snprintf(inner, sizeof inner, "%s/%s", folder, entries[i]->d_name);
-        if (st == EXO_OK && entries[i]->d_name[0] != '.' && length > 0 && (size_t)length < sizeof inner &&
-            has_metrics(inner))
+        if (st == EXO_OK && entries[i]->d_name[0] != '.' && length > 0 &&
+            (size_t)length < sizeof inner && has_metrics(inner))
             st = add_run(data, inner, err);
-        (free)(entries[i]); /* scandir's */
+        (free)(entries[i]); /* scandir allocates with malloc */
     }
     (free)(entries);
     if (st == EXO_OK && data->count == before)
-        st = exo_fail(err, EXO_INVAL, "'%s' is no run: there is no metrics.csv in it or in its folders", folder);
+        st = exo_fail(err, EXO_INVAL,
+                      "'%s' is no run: there is no metrics.csv in it or in its folders", folder);
     return st;
 }
 
-/* --- Their figures -------------------------------------------------------------------------------------------------------------- */
+/* --- Reading the runs ------------------------------------------------------------------------- */
 
-/* Of two evaluations of a step the later counts: the run went on from a checkpoint before it. */
+/* Adds a point. It replaces points of the same or later steps: they were written before the run was
+ * resumed from an earlier checkpoint. */
 static exo_status
 add_point(exo_plot_curve *curve, const exo_plot_point *point, exo_err *err)
 {
@@ -131,15 +136,17 @@ read_lines(exo_plot_curve *curve, const char *path, FILE *file, exo_err *err)
         return exo_fail(err, EXO_DAMAGED, "%s:1: expected '" METRICS_HEADER "'", path);
     for (unsigned number = 2; fgets(line, sizeof line, file); number++) {
         if (!strchr(line, '\n'))
-            break; /* a run that is still going writes this line now */
+            break; /* a running job is writing this line */
         exo_plot_point point = {0};
-        double *const fields[] = {&point.step, &point.seconds, &point.bytes, &point.local, &point.global};
+        double *const fields[] = {&point.step, &point.seconds, &point.bytes, &point.local,
+                                  &point.global};
         char *at = line;
         for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
             char *end = NULL;
             *fields[i] = strtod(at, &end);
             if (end == at || (*end != ',' && *end != '\n') || (i == 0 && !isfinite(point.step)))
-                return exo_fail(err, EXO_DAMAGED, "%s:%u: field %zu is no number", path, number, i + 1);
+                return exo_fail(err, EXO_DAMAGED, "%s:%u: field %zu is no number", path, number,
+                                i + 1);
             at = end + (*end == ',');
         }
         point.least = point.most = point.global;
@@ -170,22 +177,23 @@ read_run(exo_plot_curve *curve, exo_err *err)
     return st;
 }
 
-/* --- Seeds ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Seeds ------------------------------------------------------------------------------------ */
 
-/* The length of a folder's name without "-seedN", or all of it. */
+/* The length of a folder's name without "-seedN". Without such a suffix: all of it. */
 static size_t
 length_without_seed(const char *folder)
 {
     size_t length = strlen(folder), digits = length, suffix = strlen(EXO_SEED_SUFFIX);
     while (digits > 0 && isdigit((unsigned char)folder[digits - 1]))
         digits--;
-    if (digits == length || digits <= suffix || strncmp(folder + digits - suffix, EXO_SEED_SUFFIX, suffix) != 0 ||
+    if (digits == length || digits <= suffix ||
+        strncmp(folder + digits - suffix, EXO_SEED_SUFFIX, suffix) != 0 ||
         folder[digits - suffix - 1] == '/')
         return length;
     return digits - suffix;
 }
 
-/* Are both seeds of one strategy? */
+/* Are both folders seeds of one strategy? */
 static bool
 are_seeds(const char *a, const char *b)
 {
@@ -194,7 +202,7 @@ are_seeds(const char *a, const char *b)
            strncmp(a, b, length) == 0;
 }
 
-/* Adds what `other`, another seed, has at the steps that both have; the others go. */
+/* Adds another seed's values. Only the steps that both have are kept. */
 static void
 add_seed(exo_plot_curve *curve, const exo_plot_curve *other)
 {
@@ -218,7 +226,7 @@ add_seed(exo_plot_curve *curve, const exo_plot_curve *other)
     curve->seeds++;
 }
 
-/* Sums of several seeds become means. */
+/* Divides the sums over the seeds, which gives the means. */
 static void
 divide_points(exo_plot_curve *curve)
 {
@@ -256,7 +264,8 @@ join_seeds(exo_plot_data *data, exo_err *err)
         curve->folder[length_without_seed(curve->folder)] = '\0';
         if (st == EXO_OK && curve->count == 0)
             st = exo_fail(err, EXO_INVAL,
-                          "%s" EXO_SEED_SUFFIX "*: no step at which all %zu seeds were evaluated; plot fewer of them",
+                          "%s" EXO_SEED_SUFFIX
+                          "*: no step at which all %zu seeds were evaluated; plot fewer of them",
                           curve->folder, curve->seeds);
         divide_points(curve);
         data->has_seeds = true;
@@ -264,9 +273,10 @@ join_seeds(exo_plot_data *data, exo_err *err)
     return st;
 }
 
-/* --- Labels ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Labels ----------------------------------------------------------------------------------- */
 
-/* Runs of the same name get the name of the folder before it, too. */
+/* Names each curve after the last part of its folder; if two are equal, after the last two
+ * parts. */
 static void
 name_curves(exo_plot_data *data)
 {
@@ -292,7 +302,8 @@ exo_plot_read(exo_plot_data *data, const char *const *folders, size_t count, exo
     exo_status st = EXO_OK;
     *data = (exo_plot_data){0};
     for (size_t i = 0; st == EXO_OK && i < count; i++)
-        st = has_metrics(folders[i]) ? add_run(data, folders[i], err) : add_inner_runs(data, folders[i], err);
+        st = has_metrics(folders[i]) ? add_run(data, folders[i], err)
+                                     : add_inner_runs(data, folders[i], err);
     for (size_t i = 0; st == EXO_OK && i < data->count; i++)
         st = read_run(&data->curves[i], err);
     if (st == EXO_OK)

@@ -1,10 +1,11 @@
-/* Writes the gnuplot script. Its places are counted in pixels here, as gnuplot's own legend neither keeps to its room nor tells what it took:
+/* Writes the gnuplot script. It computes all positions in pixels, because gnuplot's own legend may
+ * overflow its space and does not report its size:
  *
  *     title
  *     loss by step | loss by bytes | loss by time
  *     legend, one cell a curve, as many columns as its longest label leaves room for
  *
- * No state. Read next: plot.c, which runs it. */
+ * No state. Read next: plot.c, which runs the script. */
 #include "programs/plot_script.h"
 
 #include <math.h>
@@ -17,27 +18,29 @@
 
 enum {
     WIDTH = 1560,
-    TOP = 54,       /* the title                           */
-    PANEL = 404,    /* height of the axes                  */
-    ACROSS = 412,   /* their width                         */
-    BELOW = 66,     /* tics and the names of the axes      */
-    ROW = 24,       /* of the legend                       */
-    SIDE = 30,      /* left and right of the legend        */
-    SAMPLE = 44,    /* a legend's line, with its gap       */
-    LETTER = 9,     /* at most, in the mean of a long word */
-    MAX_LABEL = 90, /* a longer one is cut                 */
+    TOP = 54,       /* height of the title */
+    PANEL = 404,    /* height of the axes */
+    ACROSS = 412,   /* width of the axes */
+    BELOW = 66,     /* height of tics and axis names */
+    ROW = 24,       /* height of a row of the legend */
+    SIDE = 30,      /* margins of the legend */
+    SAMPLE = 44,    /* width of a legend's line sample, with the gap */
+    LETTER = 9,     /* largest mean width of a long word's letters */
+    MAX_LABEL = 90, /* a longer label is cut */
     MAX_TITLE = 140,
-    LOCAL_CURVES = 8, /* with more curves node 0's own are left out */
-    POINTS = 20,      /* on a curve, at most                        */
+    LOCAL_CURVES = 8, /* with more curves, the losses of node 0 are left out */
+    POINTS = 20,      /* markers on a curve, at most */
 };
 
-/* Of a logarithmic axis, below its smallest value: room for what cannot stand on it. */
+/* The part of a logarithmic axis below its smallest value, where losses of 0 are drawn. */
 #define FOOT 0.08
 
-/* --- Colours ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Colours ---------------------------------------------------------------------------------- */
 
-/* Okabe and Ito's palette without its yellow: told apart with any colour vision; point shapes differ, too. */
-static const char *const palette[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"};
+/* Okabe and Ito's palette without its yellow. The colours can be told apart with any colour vision;
+ * the markers differ, too. */
+static const char *const palette[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
+                                      "#E69F00", "#56B4E9", "#000000"};
 static const int shapes[] = {7, 5, 9, 13, 11, 15, 2};
 
 enum {
@@ -52,29 +55,32 @@ channel(double linear)
     return (unsigned)lround(255 * fmin(fmax(v, 0), 1));
 }
 
-/* More curves than the palette has: hues around the circle of Oklab (Ottosson, 2020), neighbours of unlike lightness. */
+/* For more curves than the palette has colours: hues around the circle of Oklab (Ottosson, 2020);
+ * neighbours differ in lightness. */
 static const char *
 colour_of(size_t index, size_t count, char out[COLOUR])
 {
     static const double lightness[] = {0.42, 0.72, 0.57};
     if (count <= NUM_STYLES)
         return palette[index];
-    double light = lightness[index % 3], hue = 6.283185307179586 * (double)index / (double)count, chroma = 0.13;
+    double light = lightness[index % 3], hue = 6.283185307179586 * (double)index / (double)count,
+           chroma = 0.13;
     double a = chroma * cos(hue), b = chroma * sin(hue);
     double l = pow(light + 0.3963377774 * a + 0.2158037573 * b, 3),
            m = pow(light - 0.1055613458 * a - 0.0638541728 * b, 3),
            s = pow(light - 0.0894841775 * a - 1.2914855480 * b, 3);
-    snprintf(out, COLOUR, "#%02X%02X%02X", channel(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
+    snprintf(out, COLOUR, "#%02X%02X%02X",
+             channel(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
              channel(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
              channel(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s));
     return out;
 }
 
-/* --- Words ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Strings ---------------------------------------------------------------------------------- */
 
-/* A string in gnuplot's double quotes that nothing can end, whoever wrote the text: what has a meaning for a terminal is escaped as in errors
- * (printable.h), and then every byte but letters, digits, spaces and a few marks is written as its number, which gnuplot reads back. Longer
- * texts are cut. */
+/* Adds a string in gnuplot's double quotes. The text is untrusted: control characters are escaped
+ * as in errors (printable.h), and every byte except letters, digits, spaces and a few marks is then
+ * written as an octal number, so that no text can end the string. A longer text is cut. */
 static void
 add_string(exo_text *s, const char *text, size_t most)
 {
@@ -83,7 +89,7 @@ add_string(exo_text *s, const char *text, size_t most)
     exo_printable_add(&word, text, strlen(text), EXO_SHOWN_LINE);
     size_t shown = word.length <= most ? word.length : most - 3;
     while (shown < word.length && shown > 0 && ((unsigned char)word.data[shown] & 0xC0) == 0x80)
-        shown--; /* not within a character of UTF-8 */
+        shown--; /* do not cut within a UTF-8 character */
     exo_text_add(s, "\"");
     for (size_t i = 0; i < shown; i++) {
         char c = word.data[i];
@@ -91,24 +97,25 @@ add_string(exo_text *s, const char *text, size_t most)
         if (letter || strchr(plain, c))
             exo_text_add_bytes(s, &c, 1);
         else
-            exo_text_add(s, "\\0%03o", (unsigned char)c); /* after a 0 gnuplot reads three digits more, and no fourth */
+            exo_text_add(s, "\\0%03o", (unsigned char)c); /* gnuplot reads 3 digits after a 0 */
     }
     exo_text_add(s, "%s\"", shown < word.length ? "..." : "");
     s->failed = s->failed || word.failed;
     exo_free(word.data);
 }
 
-/* --- Ranges and tics -------------------------------------------------------------------------------------------------------------- */
+/* --- Ranges and tics -------------------------------------------------------------------------- */
 
-/* Losses outside of these are as good as 0 and infinite: nothing that is computed of the others overflows. */
+/* Smaller losses count as 0 and larger ones as infinite, so that computations with the others do
+ * not overflow. */
 static const double no_loss = 1e-200, endless = 1e200;
 
 struct ranges {
-    double least, most;        /* of losses that are drawn and finite; least > most: there is none */
-    double min_loss, max_loss; /* of those above 0                                                 */
+    double least, most; /* of the finite losses that are drawn; least > most: there are none */
+    double min_loss, max_loss; /* of the losses above 0 */
     bool has_zero, log_loss;
-    double foot;                 /* of a logarithmic axis: where a loss of 0 is drawn */
-    double min_bytes, max_bytes; /* above 0; max_bytes 0: nothing was sent */
+    double foot;                 /* where a loss of 0 is drawn on a logarithmic axis */
+    double min_bytes, max_bytes; /* of values above 0; max_bytes 0: nothing was sent */
     double max_step, max_seconds;
 };
 
@@ -135,7 +142,8 @@ has_local_curves(const exo_plot_data *data)
 static struct ranges
 find_ranges(const exo_plot_data *data)
 {
-    struct ranges r = {.least = INFINITY, .most = -INFINITY, .min_loss = INFINITY, .min_bytes = INFINITY};
+    struct ranges r = {
+        .least = INFINITY, .most = -INFINITY, .min_loss = INFINITY, .min_bytes = INFINITY};
     for (size_t i = 0; i < data->count; i++) {
         for (size_t k = 0; k < data->curves[i].count; k++) {
             const exo_plot_point *p = &data->curves[i].points[k];
@@ -155,14 +163,14 @@ find_ranges(const exo_plot_data *data)
     return r;
 }
 
-/* 0.002, 1e-05, 20. */
+/* Formats a number: 0.002, 1e-05, 20. */
 static void
 number_label(double value, char out[EXO_FIGURE])
 {
     snprintf(out, EXO_FIGURE, "%.6g", value);
 }
 
-/* 200 B, 1 kB, 50 MB. */
+/* Formats bytes: 200 B, 1 kB, 50 MB. */
 static void
 bytes_label(double value, char out[EXO_FIGURE])
 {
@@ -173,11 +181,11 @@ bytes_label(double value, char out[EXO_FIGURE])
     snprintf(out, EXO_FIGURE, "%.3g %s", value, units[unit]);
 }
 
-/* Tics at `mantissas` of every `decades`-th decade within a range; with `s` they are written. Gives the smallest ratio of two neighbours, as
- * its logarithm. */
+/* Adds tics at `mantissas` of every `decades`-th decade within a range, unless `s` is NULL. Returns
+ * the smallest distance between neighbours, as the logarithm of their ratio. */
 static double
-log_tics(exo_text *s, const double *mantissas, size_t num_mantissas, int decades, double min, double max,
-         void (*label)(double value, char out[EXO_FIGURE]))
+log_tics(exo_text *s, const double *mantissas, size_t num_mantissas, int decades, double min,
+         double max, void (*label)(double value, char out[EXO_FIGURE]))
 {
     double last = 0, gap = INFINITY;
     for (int e = (int)floor(log10(min)); e <= (int)ceil(log10(max)); e++) {
@@ -196,24 +204,26 @@ log_tics(exo_text *s, const double *mantissas, size_t num_mantissas, int decades
     return gap;
 }
 
-/* A logarithmic axis of so many pixels: the finest tics that are `apart` pixels from each other. Below them, at `foot`, stands 0, unless it is
- * negative. */
+/* Adds a logarithmic axis of the given number of pixels, with the finest tics that are at least
+ * `apart` pixels from each other. 0 stands below them at `foot`, unless `foot` is negative. */
 static void
-add_log_axis(exo_text *s, char axis, double pixels, double apart, double min, double max, double foot,
-             void (*label)(double value, char out[EXO_FIGURE]))
+add_log_axis(exo_text *s, char axis, double pixels, double apart, double min, double max,
+             double foot, void (*label)(double value, char out[EXO_FIGURE]))
 {
-    static const double ladder[][16] = {{1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9},
-                                        {1, 1.5, 2, 3, 4, 5, 7},
-                                        {1, 2, 3, 5},
-                                        {1, 2, 5},
-                                        {1, 3},
-                                        {1}};
+    static const double ladder[][16] = {
+        {1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9},
+        {1, 1.5, 2, 3, 4, 5, 7},
+        {1, 2, 3, 5},
+        {1, 2, 5},
+        {1, 3},
+        {1}};
     static const size_t lengths[] = {16, 7, 4, 3, 2, 1};
     const size_t coarsest = sizeof lengths / sizeof *lengths - 1;
     const double least = apart / pixels * log10(max / (foot > 0 ? foot : min));
     size_t rung = 0;
     int decades = 1;
-    while (rung < coarsest && log_tics(NULL, ladder[rung], lengths[rung], 1, min, max, label) < least)
+    while (rung < coarsest &&
+           log_tics(NULL, ladder[rung], lengths[rung], 1, min, max, label) < least)
         rung++;
     while (log_tics(NULL, ladder[rung], lengths[rung], decades, min, max, label) < least)
         decades++;
@@ -230,16 +240,16 @@ add_loss_axis(exo_text *s, const struct ranges *r)
 {
     exo_text_add(s, "set format y '%%.10g'\nset ylabel 'validation loss' offset 1\n");
     if (r->log_loss)
-        add_log_axis(s, 'y', PANEL, 25, r->has_zero ? r->min_loss : r->min_loss / 1.12, r->max_loss * 1.12,
-                     r->has_zero ? r->foot : -1, number_label);
-    else if (r->most > r->least) /* one range for all panels */
+        add_log_axis(s, 'y', PANEL, 25, r->has_zero ? r->min_loss : r->min_loss / 1.12,
+                     r->max_loss * 1.12, r->has_zero ? r->foot : -1, number_label);
+    else if (r->most > r->least) /* all panels share one range */
         exo_text_add(s, "set yrange [%.17g:%.17g]\n", r->least - 0.05 * (r->most - r->least),
                      r->most + 0.05 * (r->most - r->least));
 }
 
-/* --- Curves ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Curves ----------------------------------------------------------------------------------- */
 
-/* A loss of 0 stands at the foot of a logarithmic axis. */
+/* Where a loss is drawn: a loss of 0 stands at the foot of a logarithmic axis. */
 static double
 shown(const struct ranges *r, double loss)
 {
@@ -253,48 +263,53 @@ add_data(exo_text *s, const exo_plot_data *data, const struct ranges *r)
         exo_text_add(s, "$run%zu << EOD\n", i);
         for (size_t k = 0; k < data->curves[i].count; k++) {
             const exo_plot_point *p = &data->curves[i].points[k];
-            exo_text_add(s, "%.17g %.17g %.17g %.17g %.17g %.17g %.17g\n", p->step, p->seconds, p->bytes,
-                         shown(r, p->local), shown(r, p->global), shown(r, p->least), shown(r, p->most));
+            exo_text_add(s, "%.17g %.17g %.17g %.17g %.17g %.17g %.17g\n", p->step, p->seconds,
+                         p->bytes, shown(r, p->local), shown(r, p->global), shown(r, p->least),
+                         shown(r, p->most));
         }
         exo_text_add(s, "EOD\n");
     }
 }
 
-/* A panel: for each curve band, node 0's loss and the global loss over `x`, an expression over the columns of add_data. */
+/* Adds a panel. For each curve it has the band, the loss of node 0 and the global loss. x:
+ * gnuplot's expression of the abscissa, over the columns of add_data. */
 static void
 add_panel(exo_text *s, const exo_plot_data *data, int column, const char *x)
 {
     static const double left[] = {88, 608, 1128};
     const char *between = "";
     char own[COLOUR];
-    exo_text_add(s, "set lmargin at screen %.5f\nset rmargin at screen %.5f\nplot ", left[column] / WIDTH,
-                 (left[column] + ACROSS) / WIDTH);
+    exo_text_add(s, "set lmargin at screen %.5f\nset rmargin at screen %.5f\nplot ",
+                 left[column] / WIDTH, (left[column] + ACROSS) / WIDTH);
     for (size_t i = 0; i < data->count; i++) {
         if (data->curves[i].seeds == 1)
             continue;
-        exo_text_add(s, "%s$run%zu using %s:6:7 with filledcurves fs transparent solid 0.18 noborder lc rgb '%s'",
+        exo_text_add(s,
+                     "%s$run%zu using %s:6:7 with filledcurves fs transparent solid 0.18 noborder "
+                     "lc rgb '%s'",
                      between, i, x, colour_of(i, data->count, own));
         between = ", ";
     }
     for (size_t i = 0; i < data->count && has_local_curves(data); i++) {
-        exo_text_add(s, "%s$run%zu using %s:4 with lines lc rgb '%s' lw 1.6 dt (6,4)", between, i, x,
-                     colour_of(i, data->count, own));
+        exo_text_add(s, "%s$run%zu using %s:4 with lines lc rgb '%s' lw 1.6 dt (6,4)", between, i,
+                     x, colour_of(i, data->count, own));
         between = ", ";
     }
     for (size_t i = 0; i < data->count; i++) {
         size_t every = 1 + data->curves[i].count / POINTS;
-        exo_text_add(s, "%s$run%zu using %s:5 with linespoints lc rgb '%s' lw %s pt %d ps 0.7 pi %zu", between, i, x,
-                     colour_of(i, data->count, own), has_local_curves(data) ? "2.2" : "1.6", shapes[i % NUM_STYLES],
-                     every);
+        exo_text_add(s,
+                     "%s$run%zu using %s:5 with linespoints lc rgb '%s' lw %s pt %d ps 0.7 pi %zu",
+                     between, i, x, colour_of(i, data->count, own),
+                     has_local_curves(data) ? "2.2" : "1.6", shapes[i % NUM_STYLES], every);
         between = ", ";
     }
     exo_text_add(s, "\n");
 }
 
-/* --- The legend ------------------------------------------------------------------------------------------------------------------- */
+/* --- The legend ------------------------------------------------------------------------------- */
 
 struct legend {
-    size_t columns, rows; /* of curves; below them a row of what the lines mean */
+    size_t columns, rows; /* of the curves; a row that explains the kinds of lines follows */
     double cell, height;  /* in pixels */
 };
 
@@ -334,11 +349,11 @@ add_text(exo_text *s, double x, double y, double height, const char *text, size_
 static void
 add_sample(exo_text *s, double x, double y, double height, const char *style)
 {
-    exo_text_add(s, "set arrow from screen %.5f,%.5f to screen %.5f,%.5f nohead %s\n", x / WIDTH, y / height,
-                 (x + SAMPLE - 10) / WIDTH, y / height, style);
+    exo_text_add(s, "set arrow from screen %.5f,%.5f to screen %.5f,%.5f nohead %s\n", x / WIDTH,
+                 y / height, (x + SAMPLE - 10) / WIDTH, y / height, style);
 }
 
-/* What kinds of lines there are. */
+/* Adds the row that explains the kinds of lines. */
 static void
 add_kinds(exo_text *s, const exo_plot_data *data, double y, double height)
 {
@@ -353,7 +368,8 @@ add_kinds(exo_text *s, const exo_plot_data *data, double y, double height)
     }
     if (data->has_seeds) {
         exo_text_add(s,
-                     "set object rectangle from screen %.5f,%.5f to screen %.5f,%.5f fc rgb '#555555' fs transparent "
+                     "set object rectangle from screen %.5f,%.5f to screen %.5f,%.5f fc rgb "
+                     "'#555555' fs transparent "
                      "solid 0.25 noborder\n",
                      x / WIDTH, (y - 7) / height, (x + SAMPLE - 10) / WIDTH, (y + 7) / height);
         add_text(s, x + SAMPLE, y, height, "band: the seeds, least to largest", 1);
@@ -377,7 +393,7 @@ add_legend(exo_text *s, const exo_plot_data *data, const struct legend *g, doubl
     add_kinds(s, data, g->height - 10 - ROW * ((double)g->rows + 0.5), height);
 }
 
-/* --- The whole -------------------------------------------------------------------------------------------------------------------- */
+/* --- The script ------------------------------------------------------------------------------- */
 
 static void
 add_step_panel(exo_text *s, const exo_plot_data *data, const struct ranges *r)
@@ -400,7 +416,8 @@ add_bytes_panel(exo_text *s, const exo_plot_data *data, const struct ranges *r)
         exo_text_add(s, "set xlabel 'sent per node'\n");
         add_log_axis(s, 'x', ACROSS, 68, r->min_bytes / 1.2, r->max_bytes * 1.2, -1, bytes_label);
     } else {
-        exo_text_add(s, "set xrange [-1:1]\nset xtics (0)\nset xlabel 'bytes sent per node: none'\n");
+        exo_text_add(s,
+                     "set xrange [-1:1]\nset xtics (0)\nset xlabel 'bytes sent per node: none'\n");
     }
     add_panel(s, data, 1, r->max_bytes > 0 ? "($3 > 0 ? $3 : NaN)" : "3");
     exo_text_add(s, "unset logscale x\nset xrange [0:*]\nset xtics autofreq\n");
@@ -412,7 +429,10 @@ add_time_panel(exo_text *s, const exo_plot_data *data, const struct ranges *r)
     double unit = r->max_seconds > 36000 ? 3600 : r->max_seconds > 600 ? 60 : 1;
     char x[64];
     snprintf(x, sizeof x, "($2 / %g)", unit);
-    exo_text_add(s, "set xlabel 'time (%s)'\n", unit > 60 ? "hours" : unit > 1 ? "minutes" : "seconds");
+    exo_text_add(s, "set xlabel 'time (%s)'\n",
+                 unit > 60  ? "hours"
+                 : unit > 1 ? "minutes"
+                            : "seconds");
     add_panel(s, data, 2, x);
 }
 
@@ -423,20 +443,22 @@ exo_plot_script(exo_text *s, const exo_plot_data *data, const char *title, bool 
     struct legend g = plan_legend(data);
     double height = TOP + PANEL + BELOW + g.height;
     exo_text_add(s,
-                 "set encoding utf8\nset terminal %s noenhanced size %d,%.0f font 'Sans,%s' background rgb 'white'\n",
+                 "set encoding utf8\nset terminal %s noenhanced size %d,%.0f font 'Sans,%s' "
+                 "background rgb 'white'\n",
                  svg ? "svg" : "pngcairo", WIDTH, height, svg ? "13" : "12");
     add_data(s, data, &r);
     exo_text_add(s, "set multiplot title ");
     add_string(s, title, MAX_TITLE);
-    exo_text_add(s,
-                 " font ',15'\nset bmargin at screen %.5f\nset tmargin at screen %.5f\n"
-                 "set border 3 lc rgb '#555555'\nset tics nomirror out scale 0.6 textcolor rgb '#222222'\n"
-                 "set grid lt 1 lc rgb '#e4e4e4' lw 1\nunset key\n",
-                 (g.height + BELOW) / height, 1 - TOP / height);
+    exo_text_add(
+        s,
+        " font ',15'\nset bmargin at screen %.5f\nset tmargin at screen %.5f\n"
+        "set border 3 lc rgb '#555555'\nset tics nomirror out scale 0.6 textcolor rgb '#222222'\n"
+        "set grid lt 1 lc rgb '#e4e4e4' lw 1\nunset key\n",
+        (g.height + BELOW) / height, 1 - TOP / height);
     add_loss_axis(s, &r);
     add_step_panel(s, data, &r);
     add_bytes_panel(s, data, &r);
-    add_legend(s, data, &g, height); /* drawn with the last panel */
+    add_legend(s, data, &g, height); /* labels are drawn with the last panel */
     add_time_panel(s, data, &r);
     exo_text_add(s, "unset multiplot\nunset output\n");
 }

@@ -1,4 +1,5 @@
-/* From argv to a command and its exit status. State: the program, set once before anything else runs. */
+/* From argv to a command and its exit status. State: the program, set once before anything else
+ * runs. */
 #include "programs/program.h"
 
 #include <errno.h>
@@ -43,7 +44,11 @@ list_commands(char *out, size_t size)
 {
     size_t used = 0;
     for (const exo_command *const *c = the_program->commands; *c && used < size; c++)
-        used += (size_t)snprintf(out + used, size - used, "%s%s", used == 0 ? "" : c[1] ? ", " : " or ", (*c)->name);
+        used += (size_t)snprintf(out + used, size - used, "%s%s",
+                                 used == 0 ? ""
+                                 : c[1]    ? ", "
+                                           : " or ",
+                                 (*c)->name);
 }
 
 exo_status
@@ -54,7 +59,8 @@ exo_program_fail_unknown(const char *name, exo_err *err)
     for (const exo_command *const *c = the_program->commands; *c; c++)
         exo_nearest_try(&nearest, (*c)->name);
     if (exo_nearest_name(&nearest))
-        return exo_fail(err, EXO_INVAL, "unknown command '%.60s'; did you mean %s?", name, nearest.name);
+        return exo_fail(err, EXO_INVAL, "unknown command '%.60s'; did you mean %s?", name,
+                        nearest.name);
     list_commands(known, sizeof known);
     return exo_fail(err, EXO_INVAL, "unknown command '%.60s'; expected %s", name, known);
 }
@@ -62,7 +68,8 @@ exo_program_fail_unknown(const char *name, exo_err *err)
 int
 exo_report(const exo_err *err)
 {
-    fprintf(stderr, "%s: %s\n", the_program->name, err->text[0] ? err->text : exo_status_text(err->code));
+    fprintf(stderr, "%s: %s\n", the_program->name,
+            err->text[0] ? err->text : exo_status_text(err->code));
     return err->code == EXO_INVAL ? EXO_EXIT_USAGE : EXO_EXIT_FAILURE;
 }
 
@@ -74,12 +81,12 @@ exo_report_usage(const exo_command *command, const exo_err *err)
     if (command == the_program)
         fprintf(stderr, "%s: %s (see `%s --help`)\n", command->name, err->text, command->name);
     else
-        fprintf(stderr, "%s: %s: %s (see `%s help %s`)\n", the_program->name, command->name, err->text,
-                the_program->name, command->name);
+        fprintf(stderr, "%s: %s: %s (see `%s help %s`)\n", the_program->name, command->name,
+                err->text, the_program->name, command->name);
     return EXO_EXIT_USAGE;
 }
 
-/* Whether the command has only been asked something, and answers it. */
+/* Answers a request for help, version, manual page or completion. Returns whether there was one. */
 static bool
 answer(const exo_command *command, const exo_asked *asked)
 {
@@ -96,7 +103,7 @@ answer(const exo_command *command, const exo_asked *asked)
     return true;
 }
 
-/* `argc` words after the command's name. */
+/* argv: the `argc` words after the command's name. */
 static int
 run(const exo_command *command, int argc, char **argv)
 {
@@ -104,7 +111,7 @@ run(const exo_command *command, int argc, char **argv)
     exo_asked asked = {0};
     exo_command_line line = {.command = command, .argc = argc, .argv = argv};
     int status = EXO_EXIT_OK;
-    line.args = exo_calloc(1, command->args_size + 1); /* some commands have none */
+    line.args = exo_calloc(1, command->args_size + 1); /* + 1: some commands have no struct */
     if (!line.args) {
         exo_fail(&err, EXO_NOMEM, "out of memory");
         return exo_report(&err);
@@ -121,7 +128,8 @@ run(const exo_command *command, int argc, char **argv)
     return status;
 }
 
-/* The first word is a command, or an option of the program. */
+/* Runs the command that the first word names. Without one, the first word is an option of the
+ * program. */
 static int
 run_command(int argc, char **argv)
 {
@@ -141,7 +149,8 @@ run_command(int argc, char **argv)
     return exo_report_usage(the_program, &err);
 }
 
-/* A file of ours must not get the number of a standard one that was closed: it would get what is printed. */
+/* Opens /dev/null for each standard file that is closed. Otherwise the next opened file would get
+ * its number, and with it everything that is printed. */
 static void
 open_standard_files(void)
 {
@@ -158,11 +167,13 @@ exo_program_main(const exo_command *program, int argc, char **argv)
     open_standard_files();
     if (exo_environment_check(&err) != EXO_OK)
         return exo_report(&err);
-    int status = program->commands ? run_command(argc - 1, argv + 1) : run(program, argc - 1, argv + 1);
-    /* A table that did not reach its file is a failure. */
+    int status =
+        program->commands ? run_command(argc - 1, argv + 1) : run(program, argc - 1, argv + 1);
+    /* Output that did not reach its file is a failure. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         if (errno != EPIPE)
-            fprintf(stderr, "%s: cannot write to standard output: %s\n", program->name, strerror(errno));
+            fprintf(stderr, "%s: cannot write to standard output: %s\n", program->name,
+                    strerror(errno));
         return status == EXO_EXIT_OK ? EXO_EXIT_FAILURE : status;
     }
     return status;

@@ -1,4 +1,5 @@
-/* Draws progress. Read next: run_job.c, which drives it. */
+/* Prints the progress of a job: see progress.h. Read next: run_job.c, which calls these
+ * functions. */
 #include "programs/progress.h"
 
 #include <inttypes.h>
@@ -14,7 +15,7 @@
 
 enum {
     MAX_LINE = 512,
-    LINE_METERS = 96, /* of those */
+    LINE_METERS = 96, /* of a line: for meters */
     MIN_BAR = 8,
     MAX_BAR = 30,
 };
@@ -23,7 +24,8 @@ enum {
 #define PRINT_EVERY  (2 * EXO_SECOND)
 
 void
-exo_display_init(exo_display *display, FILE *out, const exo_clock *clock, size_t runs, int label_width)
+exo_display_init(exo_display *display, FILE *out, const exo_clock *clock, size_t runs,
+                 int label_width)
 {
     *display = (exo_display){.out = out,
                              .clock = clock,
@@ -58,13 +60,14 @@ exo_display_clear(exo_display *d)
     fflush(d->out);
 }
 
-/* Labels and figures are named by jobs and plugins. */
+/* Draws a line. Labels and meters are named by jobs and plugins, so they are escaped. */
 static void
 draw(exo_display *d, const char *line)
 {
     char shown[MAX_LINE];
     int width = terminal_width(d) - 1;
-    fprintf(d->out, "\r%.*s\x1b[K", width, exo_printable(shown, sizeof shown, line, EXO_SHOWN_LINE));
+    fprintf(d->out, "\r%.*s\x1b[K", width,
+            exo_printable(shown, sizeof shown, line, EXO_SHOWN_LINE));
     fflush(d->out);
     d->drawn = true;
     d->last = exo_now(d->clock);
@@ -101,7 +104,7 @@ exo_display_line(exo_display *d, const char *line)
         print(d, line);
 }
 
-/* "[1/3] ddp   ", or "ddp" where there is one run only. */
+/* Writes "[1/3] ddp   ", or "ddp  " if there is only one run. Returns the length. */
 static size_t
 prefix(const exo_display *d, char line[MAX_LINE])
 {
@@ -129,7 +132,7 @@ exo_display_begin(exo_display *d, size_t run, const char *label, const char *wha
         print(d, line);
 }
 
-/* [=====>    ] of `width` columns. */
+/* Writes a bar of `width` columns: [=====>    ]. */
 static void
 add_bar(char *line, double done, int width)
 {
@@ -140,7 +143,7 @@ add_bar(char *line, double done, int width)
     strcpy(line + width - 1, "]");
 }
 
-/* Before the first step there is none. */
+/* The rate is unknown before the first step. */
 static const char *
 rate_text(const exo_progress *p, char out[EXO_FIGURE])
 {
@@ -150,20 +153,21 @@ rate_text(const exo_progress *p, char out[EXO_FIGURE])
 static void
 draw_step(exo_display *d, const exo_progress *p)
 {
-    char line[MAX_LINE], figures[MAX_LINE], bytes[EXO_FIGURE], eta[EXO_FIGURE], loss[EXO_FIGURE], val[EXO_FIGURE],
-        rate[EXO_FIGURE];
+    char line[MAX_LINE], figures[MAX_LINE], bytes[EXO_FIGURE], eta[EXO_FIGURE], loss[EXO_FIGURE],
+        val[EXO_FIGURE], rate[EXO_FIGURE];
     size_t used = prefix(d, line);
-    used += (size_t)snprintf(line + used, sizeof line - used, "%" PRIu64 "/%" PRIu64 " ", p->step, p->max_steps);
+    used += (size_t)snprintf(line + used, sizeof line - used, "%" PRIu64 "/%" PRIu64 " ", p->step,
+                             p->max_steps);
     int size = snprintf(figures, sizeof figures, " ETA %s  loss %s", exo_text_seconds(p->eta, eta),
                         exo_text_number((double)p->train_loss, 4, loss));
     if (!isnan(d->val_loss))
-        size +=
-            snprintf(figures + size, sizeof figures - (size_t)size, "  val %s", exo_text_number(d->val_loss, 4, val));
-    size += snprintf(figures + size, sizeof figures - (size_t)size, "  %s samples/s  %s/node", rate_text(p, rate),
-                     exo_text_bytes((double)p->bytes_sent, bytes));
+        size += snprintf(figures + size, sizeof figures - (size_t)size, "  val %s",
+                         exo_text_number(d->val_loss, 4, val));
+    size += snprintf(figures + size, sizeof figures - (size_t)size, "  %s samples/s  %s/node",
+                     rate_text(p, rate), exo_text_bytes((double)p->bytes_sent, bytes));
     int bar = terminal_width(d) - 1 - (int)used - size;
     char meters[MAX_LINE];
-    int room = bar - MIN_BAR - 2; /* what is left beside the shortest bar */
+    int room = bar - MIN_BAR - 2; /* columns that remain beside the shortest bar */
     exo_meter_line(p->meters, meters, room > 0 ? (size_t)room + 1 : 1);
     if (meters[0])
         bar -= snprintf(figures + size, sizeof figures - (size_t)size, "  %s", meters);
@@ -176,7 +180,7 @@ draw_step(exo_display *d, const exo_progress *p)
     draw(d, line);
 }
 
-/* Those of node 0, at the end of a line that no terminal cuts. */
+/* Appends meters of node 0 to a line that is not cut at the terminal's width. */
 static void
 add_meters(char line[MAX_LINE], const exo_progress *p)
 {
@@ -192,14 +196,15 @@ print_step(exo_display *d, const exo_progress *p)
 {
     char line[MAX_LINE], bytes[EXO_FIGURE], eta[EXO_FIGURE], loss[EXO_FIGURE], rate[EXO_FIGURE];
     size_t used = prefix(d, line);
-    snprintf(line + used, sizeof line - used, "step %" PRIu64 "/%" PRIu64 "  loss %s  %s samples/s  %s/node  ETA %s",
-             p->step, p->max_steps, exo_text_number((double)p->train_loss, 4, loss), rate_text(p, rate),
+    snprintf(line + used, sizeof line - used,
+             "step %" PRIu64 "/%" PRIu64 "  loss %s  %s samples/s  %s/node  ETA %s", p->step,
+             p->max_steps, exo_text_number((double)p->train_loss, 4, loss), rate_text(p, rate),
              exo_text_bytes((double)p->bytes_sent, bytes), exo_text_seconds(p->eta, eta));
     add_meters(line, p);
     print(d, line);
 }
 
-/* How good the global model is: its accuracy, or a language model's perplexity. */
+/* The quality of the global model: its accuracy or, for a language model, its perplexity. */
 static const char *
 quality(const exo_display *d, double accuracy, double loss, char out[2 * EXO_FIGURE])
 {
@@ -212,12 +217,16 @@ quality(const exo_display *d, double accuracy, double loss, char out[2 * EXO_FIG
 static void
 print_evaluation(exo_display *d, const exo_progress *p)
 {
-    char line[MAX_LINE], local[EXO_FIGURE], global[EXO_FIGURE], good[2 * EXO_FIGURE], bytes[EXO_FIGURE];
+    char line[MAX_LINE], local[EXO_FIGURE], global[EXO_FIGURE], good[2 * EXO_FIGURE],
+        bytes[EXO_FIGURE];
     size_t used = prefix(d, line);
     snprintf(line + used, sizeof line - used,
-             "step %" PRIu64 "/%" PRIu64 "  validation: local loss %s  global loss %s  global %s  %s/node", p->step,
-             p->max_steps, exo_text_number(p->local_loss, 4, local), exo_text_number(p->global_loss, 4, global),
-             quality(d, p->global_accuracy, p->global_loss, good), exo_text_bytes((double)p->bytes_sent, bytes));
+             "step %" PRIu64 "/%" PRIu64
+             "  validation: local loss %s  global loss %s  global %s  %s/node",
+             p->step, p->max_steps, exo_text_number(p->local_loss, 4, local),
+             exo_text_number(p->global_loss, 4, global),
+             quality(d, p->global_accuracy, p->global_loss, good),
+             exo_text_bytes((double)p->bytes_sent, bytes));
     add_meters(line, p);
     print(d, line);
 }
@@ -242,18 +251,20 @@ exo_display_step(exo_display *d, const exo_progress *p)
 void
 exo_display_end(exo_display *d, const exo_fit_result *r, bool from_before)
 {
-    char line[MAX_LINE], loss[EXO_FIGURE], good[2 * EXO_FIGURE], bytes[EXO_FIGURE], seconds[EXO_FIGURE];
+    char line[MAX_LINE], loss[EXO_FIGURE], good[2 * EXO_FIGURE], bytes[EXO_FIGURE],
+        seconds[EXO_FIGURE];
     size_t used = prefix(d, line);
     used += (size_t)snprintf(line + used, sizeof line - used,
-                             "%s%" PRIu64 " steps in %s: ", from_before ? "finished before: " : "", r->steps,
-                             exo_text_seconds(r->seconds, seconds));
+                             "%s%" PRIu64 " steps in %s: ", from_before ? "finished before: " : "",
+                             r->steps, exo_text_seconds(r->seconds, seconds));
     if (!isnan(r->global_loss))
         used += (size_t)snprintf(line + used, sizeof line - used, "global loss %s, %s, ",
                                  exo_text_number(r->global_loss, 4, loss),
                                  quality(d, r->global_accuracy, r->global_loss, good));
-    else if (!isnan(d->train_loss)) /* nothing was evaluated */
+    else if (!isnan(d->train_loss)) /* there was no evaluation */
         used += (size_t)snprintf(line + used, sizeof line - used, "training loss %s, ",
                                  exo_text_number(d->train_loss, 4, loss));
-    snprintf(line + used, sizeof line - used, "%s sent per node", exo_text_bytes((double)r->bytes_sent, bytes));
+    snprintf(line + used, sizeof line - used, "%s sent per node",
+             exo_text_bytes((double)r->bytes_sent, bytes));
     print(d, line);
 }

@@ -1,4 +1,4 @@
-/* Making recorded changes of a job's graph again: see replay.h. */
+/* Replays recorded changes of a job's graph: see replay.h. */
 #include "programs/replay.h"
 
 #include <inttypes.h>
@@ -11,12 +11,13 @@
 #include "base/grow_text.h"
 #include "graph/site.h"
 
-/* --- What is recorded ------------------------------------------------------------------------------------------------------------ */
+/* --- Recorded changes ------------------------------------------------------------------------- */
 
 static bool
 read_step(exo_config *entry, uint64_t *step)
 {
-    return exo_config_has(entry, "step") && exo_config_u64(entry, "step", 0, 0, UINT64_MAX - 1, step, NULL) == EXO_OK;
+    return exo_config_has(entry, "step") &&
+           exo_config_u64(entry, "step", 0, 0, UINT64_MAX - 1, step, NULL) == EXO_OK;
 }
 
 static bool
@@ -26,7 +27,7 @@ has_graph(exo_config *entry)
     return exo_config_is_map(exo_config_get(entry, "graph")) && read_step(entry, &step);
 }
 
-/* "edges.a>b:x.codec, hosts.home.up" */
+/* Adds the changed keys: "edges.a>b:x.codec, hosts.home.up". */
 static void
 add_keys(exo_text *text, exo_config *entry)
 {
@@ -46,7 +47,8 @@ warn(const char *folder, exo_config *entry)
     add_keys(&keys, entry);
     EXO_LOG(WARN, GRAPH,
             "folder=%s the change after step %" PRIu64
-            " (%s) was recorded without its graph: the run goes on without it, until `exogym graph apply`",
+            " (%s) was recorded without its graph: the run goes on without it, until `exogym graph "
+            "apply`",
             folder, step, keys.data ? keys.data : "?");
     exo_free(keys.data);
 }
@@ -54,7 +56,8 @@ warn(const char *folder, exo_config *entry)
 static void
 skip_without_graph(exo_replay *replay)
 {
-    while (replay->at < exo_config_length(replay->list) && !has_graph(exo_config_item(replay->list, replay->at)))
+    while (replay->at < exo_config_length(replay->list) &&
+           !has_graph(exo_config_item(replay->list, replay->at)))
         replay->at++;
 }
 
@@ -91,7 +94,7 @@ exo_replay_due(const exo_replay *replay)
     return step;
 }
 
-/* --- The graph ------------------------------------------------------------------------------------------------------------------- */
+/* --- The graph -------------------------------------------------------------------------------- */
 
 static exo_status
 take(exo_config *into, exo_config *from, const char *key, exo_err *err)
@@ -101,7 +104,8 @@ take(exo_config *into, exo_config *from, const char *key, exo_err *err)
     return value ? exo_config_graft(into, key, value, err) : EXO_OK;
 }
 
-/* Of the job's graph only what a change can have set: the rest, as a deadline that follows from train.timeout, is the job's as it is now. */
+/* Takes from the recorded graph only what a change can set. Everything else stays as in the current
+ * job, such as a deadline that follows from train.timeout. */
 static exo_status
 take_change(exo_config *graph, exo_config *recorded, exo_err *err)
 {
@@ -122,7 +126,8 @@ take_change(exo_config *graph, exo_config *recorded, exo_err *err)
 }
 
 exo_status
-exo_replay_next(exo_replay *replay, const exo_graph_spec *now, exo_graph_spec **graph, char **text, exo_err *err)
+exo_replay_next(exo_replay *replay, const exo_graph_spec *now, exo_graph_spec **graph, char **text,
+                exo_err *err)
 {
     exo_config_doc *doc = NULL;
     exo_config *recorded = exo_config_get(exo_config_item(replay->list, replay->at), "graph");

@@ -1,4 +1,5 @@
-/* Results to and from JSON, and as a table. No state. */
+/* Results to and from JSON, and tables from their files: see results.h. No state. Read next:
+ * results_table.c. */
 #include "programs/results.h"
 
 #include <errno.h>
@@ -20,12 +21,12 @@
 #include "report/meter_json.h"
 #include "report/traffic_json.h"
 
-/* 15 digits: what a person wrote as 3e-4 is 0.0003 again, and losses keep more than they have. */
+/* 15 digits print a setting such as 3e-4 as 0.0003, and are more than the precision of losses. */
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
 #define CONFIG     "@"
 
 enum {
-    LARGEST = 64 << 20 /* bytes of a file that is read */
+    LARGEST = 64 << 20 /* the largest file that is read, in bytes */
 };
 
 static exo_status
@@ -34,7 +35,7 @@ fail_nomem(exo_err *err)
     return exo_fail(err, EXO_NOMEM, "out of memory");
 }
 
-/* folder/label/file; the caller frees it. NULL: no memory. */
+/* folder/label/file. The caller frees it. NULL: no memory. */
 static char *
 path_of(const exo_job *job, const exo_job_run *run, const char *file)
 {
@@ -47,30 +48,33 @@ path_of(const exo_job *job, const exo_job_run *run, const char *file)
     return path.data;
 }
 
-/* JSON has no NaN. */
+/* JSON has no NaN: it becomes null. */
 static json_t *
 number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* Its "config" is CONFIG, in whose place `put` writes what the run's config.json says. */
+/* A run's result. Its "config" is CONFIG, a placeholder that dump replaces with the run's
+ * config.json. */
 static json_t *
 result_json(const exo_job_run *run, const exo_fit_result *r)
 {
-    json_t *all =
-        json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:s, s:s}", "label", run->label, "strategy",
-                  run->strategy, "steps", (json_int_t)r->steps, "local_loss", number(r->local_loss), "global_loss",
-                  number(r->global_loss), "local_accuracy", number(r->local_accuracy), "global_accuracy",
-                  number(r->global_accuracy), "bytes_sent_per_node", (json_int_t)r->bytes_sent, "seconds",
-                  number(r->seconds), "train_seconds", number(r->train_seconds), "samples_per_second",
-                  number(r->samples_per_second), "sha256", r->sha256, "config", CONFIG);
+    json_t *all = json_pack(
+        "{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:s, s:s}", "label", run->label,
+        "strategy", run->strategy, "steps", (json_int_t)r->steps, "local_loss",
+        number(r->local_loss), "global_loss", number(r->global_loss), "local_accuracy",
+        number(r->local_accuracy), "global_accuracy", number(r->global_accuracy),
+        "bytes_sent_per_node", (json_int_t)r->bytes_sent, "seconds", number(r->seconds),
+        "train_seconds", number(r->train_seconds), "samples_per_second",
+        number(r->samples_per_second), "sha256", r->sha256, "config", CONFIG);
     if (all) {
         json_object_set_new(all, "seed", json_integer((json_int_t)run->seed));
         json_object_set_new(all, "clock", json_string(r->is_virtual ? "virtual" : "real"));
         json_object_set_new(all, "wall_seconds", number(r->wall_seconds));
-        json_object_set_new(all, "traffic",
-                            exo_traffic_json(&r->traffic, EXO_TRAFFIC_CALLS)); /* of all nodes together */
+        json_object_set_new(
+            all, "traffic",
+            exo_traffic_json(&r->traffic, EXO_TRAFFIC_CALLS)); /* sum over all nodes */
     }
     return all;
 }
@@ -82,7 +86,7 @@ add_to_text(const char *bytes, size_t size, void *text)
     return ((exo_text *)text)->failed ? -1 : 0;
 }
 
-/* Every line but the first as far in as the line that `out` ends with. */
+/* Adds lines of text. All lines but the first get the indentation of the last line of `out`. */
 static void
 add_indented(exo_text *out, const char *text)
 {
@@ -98,14 +102,16 @@ add_indented(exo_text *out, const char *text)
     exo_text_add(out, "%s", text);
 }
 
-/* JSON as text, with a newline after it. The configurations of its `runs`, in order, are written as they are: JSON's own numbers would lose
- * digits. The text is the caller's to free, also after an error. */
+/* Writes JSON as text, with a newline at the end. Each placeholder is replaced with the
+ * configuration of the next one of `runs`, as text: jansson's numbers would lose digits. The caller
+ * frees the text, also after an error. */
 static exo_status
 dump(const json_t *json, const exo_job_run *runs, exo_text *out, exo_err *err)
 {
     static const char mark[] = "\"config\": \"" CONFIG "\"";
     exo_text text = {0};
-    bool failed = !json || json_dump_callback(json, add_to_text, &text, JSON_STYLE) != 0 || text.failed;
+    bool failed =
+        !json || json_dump_callback(json, add_to_text, &text, JSON_STYLE) != 0 || text.failed;
     const char *at = text.data;
     for (const char *next; !failed && (next = strstr(at, mark)); at = next + sizeof mark - 1) {
         exo_text_add_bytes(out, at, (size_t)(next - at));
@@ -121,15 +127,16 @@ dump(const json_t *json, const exo_job_run *runs, exo_text *out, exo_err *err)
 }
 
 exo_status
-exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_result *result, const exo_meters *meters,
-                 exo_err *err)
+exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_result *result,
+                 const exo_meters *meters, exo_err *err)
 {
     exo_status st = EXO_OK;
     exo_text text = {0};
     char *path = path_of(job, run, "result.json");
     exo_text folder = {0};
     exo_text_add(&folder, "%s/%s", job->folder, run->label);
-    json_t *json = result_json(run, result), *changes = folder.failed ? NULL : exo_changes_of(folder.data);
+    json_t *json = result_json(run, result),
+           *changes = folder.failed ? NULL : exo_changes_of(folder.data);
     if (changes && json)
         json_object_set(json, "changes", changes);
     if (json)
@@ -145,7 +152,7 @@ exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_resul
     return st;
 }
 
-/* Reads a JSON file; *out is NULL if there is none, or something else than JSON. */
+/* Reads a JSON file. *out is NULL if the file does not exist or is not valid JSON. */
 static exo_status
 read_json(const char *path, json_t **out, exo_err *err)
 {
@@ -201,7 +208,7 @@ exo_result_from(const json_t *json, exo_fit_result *result)
     snprintf(result->sha256, sizeof result->sha256, "%s", sha256 ? sha256 : "");
 }
 
-/* --- On the screen ---------------------------------------------------------------------------------------------------------- */
+/* --- Tables ----------------------------------------------------------------------------------- */
 
 void
 exo_results_print_ledger(FILE *out, const exo_job *job, const exo_fit_result *results)
@@ -211,8 +218,11 @@ exo_results_print_ledger(FILE *out, const exo_job *job, const exo_fit_result *re
     for (size_t i = 0; i < job->num_runs; i++) {
         char edge[160];
         const exo_graph_spec *graph = job->runs[i].graph;
-        snprintf(edge, sizeof edge, "%s: %s", job->runs[i].label, graph->num_edges ? graph->edges[0].carries : "?");
-        failed = exo_ledger_add(&ledger, edge, "nodes", "all", &results[i].traffic, NULL) != EXO_OK || failed;
+        snprintf(edge, sizeof edge, "%s: %s", job->runs[i].label,
+                 graph->num_edges ? graph->edges[0].carries : "?");
+        failed =
+            exo_ledger_add(&ledger, edge, "nodes", "all", &results[i].traffic, NULL) != EXO_OK ||
+            failed;
     }
     if (!failed)
         exo_ledger_print(out, &ledger);
@@ -243,14 +253,15 @@ exo_results_print_network(FILE *out, const exo_job *job, size_t index)
     }
     if (rows && count > 0) {
         fprintf(out, "\n%s\n", job->runs[index].label);
-        exo_network_print(out, rows, count, nanoseconds(json, "time_s"), job->runs[index].graph->emulated);
+        exo_network_print(out, rows, count, nanoseconds(json, "time_s"),
+                          job->runs[index].graph->emulated);
     }
     exo_free(rows);
     exo_free(path);
     json_decref(json);
 }
 
-/* The meters of a run that has ended, as its result.json has them; null: it has none. */
+/* The meters of a finished run from its result.json; JSON null if it has none. */
 static json_t *
 meters_of(const exo_job *job, const exo_job_run *run)
 {
@@ -264,12 +275,12 @@ meters_of(const exo_job *job, const exo_job_run *run)
     return meters ? meters : json_null();
 }
 
-/* --- The job's result as JSON ----------------------------------------------------------------------------------------------- */
+/* --- The job's result as JSON ----------------------------------------------------------------- */
 
 static json_t *
 job_json(const exo_job *job, const exo_fit_result *results, const char *picture)
 {
-    json_t *runs = json_array(); /* in the job's order: see dump */
+    json_t *runs = json_array(); /* in the job's order, which dump relies on */
     for (size_t i = 0; i < job->num_runs; i++) {
         json_t *run = result_json(&job->runs[i], &results[i]), *network = NULL;
         char *path = path_of(job, &job->runs[i], "network.json");
@@ -280,15 +291,17 @@ job_json(const exo_job *job, const exo_fit_result *results, const char *picture)
         json_array_append_new(runs, run);
         exo_free(path);
     }
-    json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "name", job->name, "folder", exo_lossy_json(job->folder), "picture",
-                            picture ? exo_lossy_json(picture) : json_null(), "runs", runs);
+    json_t *all =
+        json_pack("{s:s, s:o, s:o, s:o}", "name", job->name, "folder", exo_lossy_json(job->folder),
+                  "picture", picture ? exo_lossy_json(picture) : json_null(), "runs", runs);
     if (all && job->has_seeds)
         json_object_set_new(all, "seeds", exo_results_seeds_json(job, results));
     return all;
 }
 
 exo_status
-exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *results, const char *picture, exo_err *err)
+exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *results,
+                       const char *picture, exo_err *err)
 {
     exo_text text = {0};
     json_t *all = job_json(job, results, picture);
@@ -300,7 +313,7 @@ exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *resu
     return st;
 }
 
-/* folder/result.json; the caller frees it. NULL: no memory. */
+/* folder/result.json. The caller frees it. NULL: no memory. */
 static char *
 path_of_all(const exo_job *job)
 {
@@ -314,7 +327,8 @@ path_of_all(const exo_job *job)
 }
 
 exo_status
-exo_results_write_seeds(const exo_job *job, const exo_fit_result *results, const char *picture, exo_err *err)
+exo_results_write_seeds(const exo_job *job, const exo_fit_result *results, const char *picture,
+                        exo_err *err)
 {
     exo_text text = {0};
     if (!job->has_seeds)

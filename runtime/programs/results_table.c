@@ -1,4 +1,4 @@
-/* The table of a job's results, and what its seeds come to. No state. Read next: results.c. */
+/* The table of a job's results, and the statistics over seeds. No state. Read next: results.c. */
 #include "programs/results.h"
 
 #include <inttypes.h>
@@ -15,16 +15,18 @@ enum {
     DIGITS = 4 /* of losses, accuracies and perplexities */
 };
 
-static const char *const column_names[NUM_COLUMNS] = {"strategy",        "local loss", "global loss", "local accuracy",
-                                                      "global accuracy", "sent/node",  "time",        "samples/s"};
+static const char *const column_names[NUM_COLUMNS] = {
+    "strategy",        "local loss", "global loss", "local accuracy",
+    "global accuracy", "sent/node",  "time",        "samples/s"};
 
 struct row {
     char cells[NUM_COLUMNS][128];
 };
 
-/* --- Seeds ------------------------------------------------------------------------------------------------------------------ */
+/* --- Seeds ------------------------------------------------------------------------------------ */
 
-/* A figure over the seeds of a group. A seed whose figure is NaN makes the mean NaN. */
+/* Statistics of one figure over the seeds of a group. If one seed's figure is NaN, so is the
+ * mean. */
 struct spread {
     double mean, deviation, least, most;
 };
@@ -41,10 +43,10 @@ global_perplexity(const exo_fit_result *r)
     return exp(r->global_loss);
 }
 
-#define FIGURE(member)                                                                                                 \
-    static double get_##member(const exo_fit_result *r)                                                                \
-    {                                                                                                                  \
-        return (double)r->member;                                                                                      \
+#define FIGURE(member)                                                                             \
+    static double get_##member(const exo_fit_result *r)                                            \
+    {                                                                                              \
+        return (double)r->member;                                                                  \
     }
 FIGURE(local_loss)
 FIGURE(global_loss)
@@ -80,7 +82,8 @@ spread_json(struct spread s)
     static const char *const names[] = {"mean", "deviation", "least", "largest"};
     json_t *object = json_object();
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        json_object_set_new(object, names[i], isfinite(values[i]) ? json_real(values[i]) : json_null());
+        json_object_set_new(object, names[i],
+                            isfinite(values[i]) ? json_real(values[i]) : json_null());
     return object;
 }
 
@@ -90,10 +93,11 @@ exo_results_seeds_json(const exo_job *job, const exo_fit_result *results)
     static const struct {
         const char *name;
         figure_of *figure;
-    } figures[] = {{"local_loss", get_local_loss},          {"global_loss", get_global_loss},
-                   {"local_accuracy", get_local_accuracy},  {"global_accuracy", get_global_accuracy},
-                   {"bytes_sent_per_node", get_bytes_sent}, {"seconds", get_seconds},
-                   {"train_seconds", get_train_seconds},    {"samples_per_second", get_samples_per_second}};
+    } figures[] = {
+        {"local_loss", get_local_loss},          {"global_loss", get_global_loss},
+        {"local_accuracy", get_local_accuracy},  {"global_accuracy", get_global_accuracy},
+        {"bytes_sent_per_node", get_bytes_sent}, {"seconds", get_seconds},
+        {"train_seconds", get_train_seconds},    {"samples_per_second", get_samples_per_second}};
     json_t *all = json_array();
     for (size_t g = 0; g < job->num_runs; g += job->num_seeds) {
         json_t *seeds = json_array(), *group = json_object();
@@ -103,14 +107,15 @@ exo_results_seeds_json(const exo_job *job, const exo_fit_result *results)
         json_object_set_new(group, "strategy", json_string(job->runs[g].strategy));
         json_object_set_new(group, "seeds", seeds);
         for (size_t f = 0; f < sizeof figures / sizeof *figures; f++)
-            json_object_set_new(group, figures[f].name,
-                                spread_json(spread_of(&results[g], job->num_seeds, figures[f].figure)));
+            json_object_set_new(
+                group, figures[f].name,
+                spread_json(spread_of(&results[g], job->num_seeds, figures[f].figure)));
         json_array_append_new(all, group);
     }
     return all;
 }
 
-/* --- Cells ------------------------------------------------------------------------------------------------------------------ */
+/* --- Cells ------------------------------------------------------------------------------------ */
 
 static const char *
 number_text(double value, char out[EXO_FIGURE])
@@ -118,7 +123,7 @@ number_text(double value, char out[EXO_FIGURE])
     return exo_text_number(value, DIGITS, out);
 }
 
-/* "mean (least-largest)", or the one figure there is. */
+/* Writes "mean (least-largest)", or the single value. */
 static void
 fill_cell(char *cell, size_t size, const exo_fit_result *results, size_t count, figure_of *figure,
           const char *(*text)(double value, char out[EXO_FIGURE]))
@@ -139,23 +144,25 @@ fill_cell(char *cell, size_t size, const exo_fit_result *results, size_t count, 
         snprintf(cell, size, "%s (%s%s%s)", mean, least, signs ? " to " : "-", most);
 }
 
-/* Of a language model the accuracies' columns are its perplexities. */
+/* For language models, perplexities replace the accuracies. */
 static void
-fill_row(struct row *row, const char *label, const exo_fit_result *results, size_t count, bool perplexities)
+fill_row(struct row *row, const char *label, const exo_fit_result *results, size_t count,
+         bool perplexities)
 {
     static const struct {
         figure_of *figure;
         const char *(*text)(double value, char out[EXO_FIGURE]);
-    } columns[NUM_COLUMNS] = {[1] = {get_local_loss, number_text},          [2] = {get_global_loss, number_text},
-                              [3] = {get_local_accuracy, number_text},      [4] = {get_global_accuracy, number_text},
-                              [5] = {get_bytes_sent, exo_text_bytes},       [6] = {get_seconds, exo_text_seconds},
-                              [7] = {get_samples_per_second, exo_text_rate}};
+    } columns[NUM_COLUMNS] = {
+        [1] = {get_local_loss, number_text},          [2] = {get_global_loss, number_text},
+        [3] = {get_local_accuracy, number_text},      [4] = {get_global_accuracy, number_text},
+        [5] = {get_bytes_sent, exo_text_bytes},       [6] = {get_seconds, exo_text_seconds},
+        [7] = {get_samples_per_second, exo_text_rate}};
     snprintf(row->cells[0], sizeof row->cells[0], "%s", label);
     for (int c = 1; c < NUM_COLUMNS; c++) {
         figure_of *figure = columns[c].figure;
         if (perplexities && (c == 3 || c == 4))
             figure = c == 3 ? local_perplexity : global_perplexity;
-        /* of times and rates the mean says enough */
+        /* times and rates are shown as means only */
         double mean = spread_of(results, count, figure).mean;
         char text[EXO_FIGURE];
         if (c >= 6)
@@ -174,7 +181,7 @@ print_row(FILE *out, const struct row *row, const size_t widths[NUM_COLUMNS])
     fputc('\n', out);
 }
 
-/* --- The table -------------------------------------------------------------------------------------------------------------- */
+/* --- The table -------------------------------------------------------------------------------- */
 
 static void
 print_seeds(FILE *out, const exo_job *job)

@@ -1,5 +1,6 @@
-/* `exogym run`: reads the command line and the file that it names, a training job (run_job.c) or a graph (run_graph.c), opens the cluster that
- * it wants, and runs it. Everything that can be wrong is found by exo_job_from before the first step. Read next: job.c. */
+/* `exogym run`: reads the command line and the file that it names, opens the cluster if there is
+ * one, and runs the file's training job (run_job.c) or graph (run_graph.c). exo_job_from finds
+ * mistakes in a job before the first step. Read next: job.c. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -33,34 +34,39 @@ read_cluster_args(const exo_run_args *args, exo_local_cluster_opts *opts, exo_er
                                      .cluster = args->cluster};
     unsigned long workers = args->workers ? strtoul(args->workers, &end, 10) : 0;
     if (args->workers && (*end || !*args->workers || workers < 1 || workers > EXO_MAX_WORKERS))
-        return exo_fail(err, EXO_INVAL, "--workers %s: expected a number from 1 to %d", args->workers, EXO_MAX_WORKERS);
+        return exo_fail(err, EXO_INVAL, "--workers %s: expected a number from 1 to %d",
+                        args->workers, EXO_MAX_WORKERS);
     if (args->workers && (args->head || args->cluster))
-        return exo_fail(err, EXO_INVAL,
-                        "--workers starts a cluster of its own: it does not go with --head or --cluster");
+        return exo_fail(
+            err, EXO_INVAL,
+            "--workers starts a cluster of its own: it does not go with --head or --cluster");
     if (args->dry_run && wants_cluster(args))
         return exo_fail(err, EXO_INVAL,
-                        "--dry-run plans all nodes in one process: it does not go with --workers, --head or --cluster");
+                        "--dry-run plans all nodes in one process: it does not go with --workers, "
+                        "--head or --cluster");
     if (args->resume && args->overwrite)
-        return exo_fail(err, EXO_INVAL,
-                        "--resume goes on with what is there, --overwrite starts it over: give one of them");
+        return exo_fail(
+            err, EXO_INVAL,
+            "--resume goes on with what is there, --overwrite starts it over: give one of them");
     if (args->transport && !args->workers)
         return exo_fail(err, EXO_INVAL, "--transport is for --workers");
     bool tcp = args->transport && strcmp(args->transport, "tcp") == 0;
     if (tcp && !args->insecure)
-        return exo_fail(
-            err, EXO_INVAL,
-            "--transport tcp: every user of this host could run code as this user meanwhile: take curve, or "
-            "say --insecure");
+        return exo_fail(err, EXO_INVAL,
+                        "--transport tcp: every user of this host could run code as this user "
+                        "meanwhile: take curve, or "
+                        "say --insecure");
     if (args->insecure && !tcp)
         return exo_fail(err, EXO_INVAL, "--insecure is for --transport tcp");
     opts->workers = (unsigned)workers;
     return EXO_OK;
 }
 
-/* The logs of workers go to the run's folder, folder/name: what a message says of them is still there when the cluster is not. */
+/* Opens the cluster. The workers' logs go to the run's folder, folder/name, because messages refer
+ * to them after the cluster has ended. */
 static exo_status
-open_cluster(exo_local_cluster *cluster, exo_local_cluster_opts *opts, const char *folder, const char *name,
-             exo_err *err)
+open_cluster(exo_local_cluster *cluster, exo_local_cluster_opts *opts, const char *folder,
+             const char *name, exo_err *err)
 {
     char *logs = NULL;
     exo_text path = {0};
@@ -72,13 +78,13 @@ open_cluster(exo_local_cluster *cluster, exo_local_cluster_opts *opts, const cha
         opts->logs = logs = realpath(path.data, NULL);
     if (st == EXO_OK)
         st = exo_local_cluster_open(cluster, opts, err);
-    (free)(logs); /* realpath's */
+    (free)(logs); /* realpath allocates with malloc */
     opts->logs = NULL;
     exo_free(path.data);
     return st;
 }
 
-/* A graph of actors and edges rather than a training job. */
+/* Runs a file that has a graph of actors and edges instead of a training job. */
 static int
 run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster_opts *cluster_opts)
 {
@@ -91,9 +97,11 @@ run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster
                                  .name = args->job.name};
     exo_status st = exo_graph_from(&spec, doc, &opts, &err);
     if (st == EXO_OK && args->resume)
-        st = exo_fail(&err, EXO_INVAL, "--resume is for training jobs: '%s' is a graph", args->job_path);
+        st = exo_fail(&err, EXO_INVAL, "--resume is for training jobs: '%s' is a graph",
+                      args->job_path);
     if (st == EXO_OK && args->dry_run)
-        st = exo_fail(&err, EXO_INVAL, "--dry-run is for training jobs: '%s' is a graph (see `exogym graph plan`)",
+        st = exo_fail(&err, EXO_INVAL,
+                      "--dry-run is for training jobs: '%s' is a graph (see `exogym graph plan`)",
                       args->job_path);
     if (st == EXO_OK)
         st = exo_run_graph_check(args->job.save_dir, spec, args->overwrite, &err);
@@ -102,7 +110,8 @@ run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster
         cluster_opts->lost = &exo_stop_reason;
         cluster_opts->plugins = spec->plugins;
         cluster_opts->num_plugins = spec->num_plugins;
-        st = open_cluster(&cluster, cluster_opts, args->job.save_dir ? args->job.save_dir : "runs", spec->name, &err);
+        st = open_cluster(&cluster, cluster_opts, args->job.save_dir ? args->job.save_dir : "runs",
+                          spec->name, &err);
     }
     int status = 0;
     if (st == EXO_OK) {
@@ -124,7 +133,7 @@ run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster
     return status;
 }
 
-/* Is it gone once it was read? */
+/* Can the path be read only once? */
 static bool
 is_pipe(const char *path)
 {
@@ -146,7 +155,8 @@ run_command(const exo_command_line *line)
     exo_outlive_readers();
     if (read_cluster_args(args, &cluster_opts, &err) != EXO_OK)
         return exo_report_usage(line->command, &err);
-    exo_status st = exo_config_load(&doc, args->job_path, &err); /* once: it may be a pipe */
+    /* the file may be a pipe, which can be read only once */
+    exo_status st = exo_config_load(&doc, args->job_path, &err);
     if (st == EXO_OK && exo_graph_is(exo_config_root(doc)))
         return run_graph_file(args, &doc, &cluster_opts);
     if (st == EXO_OK && is_pipe(args->job_path))
@@ -201,7 +211,8 @@ static const exo_arg table[] = {
      EXO_INTO(exo_run_args, job.preset)},
     {.name = "--resume",
      .words = "older",
-     .help = "Goes on with what was stopped, or with more steps; runs that are finished are kept. older: where the "
+     .help = "Goes on with what was stopped, or with more steps; runs that are finished are kept. "
+             "older: where the "
              "newest checkpoint is "
              "damaged, from the "
              "newest that is not.",
@@ -221,22 +232,28 @@ static const exo_arg table[] = {
      .value = "NAME",
      .help = "The run's name, instead of the job's.",
      EXO_INTO(exo_run_args, job.name)},
-    {.name = "--json", .help = "Prints the results as JSON, with bytes to the last one.", EXO_INTO(exo_run_args, json)},
+    {.name = "--json",
+     .help = "Prints the results as JSON, with bytes to the last one.",
+     EXO_INTO(exo_run_args, json)},
     {.name = "--workers",
      .value = "N",
-     .help = "Starts a head and N workers on this machine for the nodes to run in, and stops them after.",
+     .help = "Starts a head and N workers on this machine for the nodes to run in, and stops them "
+             "after.",
      EXO_INTO(exo_run_args, workers)},
     {.name = "--transport",
      .value = "ipc|tcp|curve",
-     .help = "How those processes talk: local sockets (the default), TCP on loopback, or TCP encrypted with CURVE.",
+     .help = "How those processes talk: local sockets (the default), TCP on loopback, or TCP "
+             "encrypted with CURVE.",
      .word = EXO_WORD_FIXED,
      EXO_INTO(exo_run_args, transport)},
     {.name = "--insecure",
-     .help = "With --transport tcp: every user of this host can run code as this user while the run goes on.",
+     .help = "With --transport tcp: every user of this host can run code as this user while the "
+             "run goes on.",
      EXO_INTO(exo_run_args, insecure)},
     {.name = "--head",
      .value = "ADDRESS",
-     .help = "Runs the nodes on the workers of the cluster with this head: tcp://HOST:PORT or ipc://PATH.",
+     .help = "Runs the nodes on the workers of the cluster with this head: tcp://HOST:PORT or "
+             "ipc://PATH.",
      EXO_INTO(exo_run_args, head)},
     {.name = "--cluster",
      .value = "NAME",
@@ -258,24 +275,27 @@ static const exo_arg table[] = {
 
 static const exo_note examples[] = {
     {"exogym run job.yaml --set data=mnist --set train.max_steps=10 --set compare.1.H=50",
-     "Overrides the data set, the number of steps, and a value of the second strategy that is compared."},
+     "Overrides the data set, the number of steps, and a value of the second strategy that is "
+     "compared."},
     {"exogym run job.yaml --resume", "Goes on after ctrl-C, a lost power supply or a full disk."},
     {"exogym run job.yaml --json --no-plot >result.json", "For programs."},
     {0},
 };
 
-/* DIR and NAME as in the options. STRATEGY is the label, with `seeds` STRATEGY-seedN. */
+/* DIR and NAME are those of the options. STRATEGY is the label; with `seeds`, STRATEGY-seedN. */
 static const exo_note files[] = {
     {"DIR/NAME/STRATEGY/config.json", "The run's settings: a job that can be run again."},
     {"DIR/NAME/STRATEGY/train.csv", "Loss and learning rate by step."},
     {"DIR/NAME/STRATEGY/validation.csv", "Local and global loss by step."},
     {"DIR/NAME/STRATEGY/metrics.csv", "Losses and accuracies by step, seconds and bytes sent."},
-    {"DIR/NAME/STRATEGY/meters.csv", "All meters by step, those of strategies, models and plugins too."},
+    {"DIR/NAME/STRATEGY/meters.csv",
+     "All meters by step, those of strategies, models and plugins too."},
     {"DIR/NAME/STRATEGY/events.out.tfevents.*", "The same for TensorBoard."},
     {"DIR/NAME/STRATEGY/checkpoints/", "What --resume goes on from."},
     {"DIR/NAME/STRATEGY/model.safetensors", "The averaged model."},
     {"DIR/NAME/STRATEGY/tokenizer.json", "Of a language model: how its text becomes tokens."},
-    {"DIR/NAME/STRATEGY/progress.json", "How the run goes, once a second; `exogym status --run` shows it."},
+    {"DIR/NAME/STRATEGY/progress.json",
+     "How the run goes, once a second; `exogym status --run` shows it."},
     {"DIR/NAME/STRATEGY/result.json", "The run's results; there only when it is finished."},
     {"DIR/NAME/result.json", "Of a job with `seeds`: all results, with means, least and largest."},
     {"DIR/NAME/job.json", "Of a job that came from a pipe and was stopped: what it was."},
@@ -285,7 +305,8 @@ static const exo_note files[] = {
 
 const exo_note exo_run_exits[] = {
     {"0", "Done."},
-    {"1", "The job was right and something failed: a missing file, a full disk, no network, a node that died."},
+    {"1", "The job was right and something failed: a missing file, a full disk, no network, a node "
+          "that died."},
     {"2", "The command line or the job file is wrong."},
     {"129, 130, 143", "Stopped by SIGHUP, ctrl-C or SIGTERM; the state is saved."},
     {0},
@@ -294,13 +315,18 @@ const exo_note exo_run_exits[] = {
 const exo_command exo_command_run = {
     .name = "run",
     .summary = "Trains what a job file describes and compares its strategies",
-    .description =
-        "Runs the job's strategy, or those of `compare` one after the other. Everything is checked before the first "
-        "step. Progress goes to standard error, the table of results and the picture's path to standard output.\n\n"
-        "Ctrl-C, SIGTERM or SIGHUP saves a checkpoint, prints the command that goes on, and stops; a second ctrl-C or "
-        "SIGTERM ends the process at once. With --resume the end is the same to the bit as without the stop; with a "
-        "larger train.max_steps it goes on with runs that were finished, too. A folder holds one run: a job whose "
-        "folders hold finished ones needs --resume, --overwrite or another name, a graph --overwrite or another name.",
+    .description = "Runs the job's strategy, or those of `compare` one after the other. Everything "
+                   "is checked before the first "
+                   "step. Progress goes to standard error, the table of results and the picture's "
+                   "path to standard output.\n\n"
+                   "Ctrl-C, SIGTERM or SIGHUP saves a checkpoint, prints the command that goes on, "
+                   "and stops; a second ctrl-C or "
+                   "SIGTERM ends the process at once. With --resume the end is the same to the bit "
+                   "as without the stop; with a "
+                   "larger train.max_steps it goes on with runs that were finished, too. A folder "
+                   "holds one run: a job whose "
+                   "folders hold finished ones needs --resume, --overwrite or another name, a "
+                   "graph --overwrite or another name.",
     .args = table,
     .examples = examples,
     .files = files,

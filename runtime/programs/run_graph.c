@@ -1,5 +1,6 @@
-/* Runs a graph for `exogym run`: see run_graph.h. What a run leaves in its folder: progress.json (run_report.h), result.json, ledger.csv,
- * meters.csv and TensorBoard's file (report/metrics.h), timeline.json, and what its actors write. */
+/* Runs a graph for `exogym run`: see run_graph.h. The run's folder gets progress.json
+ * (run_report.h), result.json, ledger.csv, meters.csv and a TensorBoard file (report/metrics.h),
+ * timeline.json, and files of the actors. Read next: graph_line.c, graph_folder.c. */
 #include "programs/run_graph.h"
 
 #include <errno.h>
@@ -27,24 +28,26 @@
 #include "report/meter_json.h"
 #include "report/metrics.h"
 
-#define SLOW       (5 * EXO_SECOND) /* a wait for a link that is told without being asked for */
+#define SLOW       (5 * EXO_SECOND) /* the shortest wait for a link that is printed as a note */
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
 
 enum {
-    ROWS_EACH = 500 /* this part of the time that the run has taken passes between two rows of a meter, at least */
+    /* at least 1/ROWS_EACH of the run's time so far passes between two rows of a meter */
+    ROWS_EACH = 500
 };
 
 /* One run in its folder. */
 struct show {
     const exo_run_graph_opts *opts;
     exo_text folder, timeline, space;
-    char *text; /* of the graph, for workers; NULL: the actors are in this process */
+    char *text; /* the graph's text, for workers; NULL: the actors are in this process */
     exo_display display;
     exo_apply_box box;
     exo_run_report report;
     exo_metrics *metrics;
-    exo_time began, written; /* on the real clock: the run, and the latest rows of meters */
-    exo_err lost;            /* why there are no more of them; code OK: there are */
+    /* on the real clock: begin of the run, and time of the latest rows of meters */
+    exo_time began, written;
+    exo_err lost; /* why no more rows are written; code OK: they are */
     exo_graph_result result;
     bool told_of_link;
 };
@@ -55,9 +58,9 @@ is_here(const struct show *show)
     return !show->opts->cluster || !show->opts->cluster->runtime;
 }
 
-/* --- Progress ---------------------------------------------------------------------------------------------------------------- */
+/* --- Progress --------------------------------------------------------------------------------- */
 
-/* For whoever asks how it goes. */
+/* Reports the run's progress: to progress.json and to the head. */
 static void
 say(struct show *show, const exo_graph_progress *p)
 {
@@ -67,24 +70,27 @@ say(struct show *show, const exo_graph_progress *p)
     if (p->ledger)
         exo_run_report_add_ledger(report, p->ledger);
     for (size_t i = 0; i < p->num_waits; i++)
-        exo_run_report_add_wait(report, p->waits[i].actor, kinds[p->waits[i].kind], p->waits[i].edge,
-                                (double)p->waits[i].waited * 1e-9, p->waits[i].link ? "link" : "for", p->waits[i].on);
+        exo_run_report_add_wait(report, p->waits[i].actor, kinds[p->waits[i].kind],
+                                p->waits[i].edge, (double)p->waits[i].waited * 1e-9,
+                                p->waits[i].link ? "link" : "for", p->waits[i].on);
     exo_run_report_say(&show->report, report);
 }
 
-/* Rows of the meters; of a long run so seldom that there are some thousand of each. */
+/* Writes rows of the meters. In a long run the rows become rarer, so that each meter has at most a
+ * few thousand. */
 static void
 write_meters(struct show *show, exo_time at, const exo_meters *meters, bool last)
 {
     exo_time now = exo_now(exo_clock_real());
-    if (show->lost.code != EXO_OK || (!last && now - show->written < (now - show->began) / ROWS_EACH))
+    if (show->lost.code != EXO_OK ||
+        (!last && now - show->written < (now - show->began) / ROWS_EACH))
         return;
     show->written = now;
     if (exo_metrics_meters_at(show->metrics, at, meters, &show->lost) != EXO_OK)
         exo_display_note(&show->display, "no more rows of meters are written: %s", show->lost.text);
 }
 
-/* The wait that is longest because of a link is told once. */
+/* Prints a note about the first long wait for a link, once in a run. */
 static void
 tell_slow_link(struct show *show, const exo_graph_progress *p)
 {
@@ -92,8 +98,8 @@ tell_slow_link(struct show *show, const exo_graph_progress *p)
         const exo_slow_wait *w = &p->waits[i];
         if (!w->link || w->waited < SLOW)
             continue;
-        exo_display_note(&show->display, "%s has waited %.1f s on '%s', for what is on %s", w->actor,
-                         (double)w->waited * 1e-9, w->edge, w->on);
+        exo_display_note(&show->display, "%s has waited %.1f s on '%s', for what is on %s",
+                         w->actor, (double)w->waited * 1e-9, w->edge, w->on);
         show->told_of_link = true;
     }
 }
@@ -103,7 +109,8 @@ on_stall(void *context, const exo_stall *stall, exo_time at)
 {
     struct show *show = context;
     char wait[512];
-    exo_display_note(&show->display, "the graph stalls: %zu actor%s wait%s for each other, and %zu for them",
+    exo_display_note(&show->display,
+                     "the graph stalls: %zu actor%s wait%s for each other, and %zu for them",
                      stall->length, stall->length == 1 ? "" : "s", stall->length == 1 ? "s" : "",
                      stall->num_stuck - stall->length);
     for (size_t i = 0; i < stall->length; i++) {
@@ -127,7 +134,8 @@ on_progress(void *context, const exo_graph_progress *p)
 }
 
 static bool
-next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph,
+           const char **text)
 {
     struct show *show = context;
     return exo_apply_next(&show->box, 0, now, graph, text);
@@ -138,7 +146,8 @@ graph_changed(void *context, exo_time at, exo_status status, const char *reason)
 {
     struct show *show = context;
     exo_apply_answer(&show->box, &(exo_change_time){.time = at, .step = -1}, status, reason);
-    exo_display_note(&show->display, status == EXO_OK ? "the graph was changed%s" : "the graph was not changed: %s",
+    exo_display_note(&show->display,
+                     status == EXO_OK ? "the graph was changed%s" : "the graph was not changed: %s",
                      status == EXO_OK ? "" : reason);
 }
 
@@ -150,14 +159,15 @@ print_banner(struct show *show)
     exo_text_add(&line, "%s: ", spec->name);
     for (size_t i = 0; i < spec->num_actors; i++)
         exo_text_add(&line, "%s%u %s", i ? ", " : "", spec->actors[i].count, spec->actors[i].name);
-    exo_text_add(&line, ", %zu edge%s, %s clock -> %s", spec->num_edges, spec->num_edges == 1 ? "" : "s",
-                 spec->virtual_clock ? "virtual" : "real", show->folder.data);
+    exo_text_add(&line, ", %zu edge%s, %s clock -> %s", spec->num_edges,
+                 spec->num_edges == 1 ? "" : "s", spec->virtual_clock ? "virtual" : "real",
+                 show->folder.data);
     if (line.data)
         exo_display_note(&show->display, "%s", line.data);
     exo_free(line.data);
 }
 
-/* --- Results ----------------------------------------------------------------------------------------------------------------- */
+/* --- Results ---------------------------------------------------------------------------------- */
 
 static void
 add_edge(void *context, const char *name, const exo_traffic *sum)
@@ -176,9 +186,10 @@ state_of(const exo_graph_result *result)
     return states[result->end];
 }
 
-/* reason: of a run that failed; else NULL. */
+/* reason: why the run failed; else NULL. */
 static json_t *
-result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_result *result, const char *reason)
+result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_result *result,
+            const char *reason)
 {
     json_t *edges = json_array(), *actors = json_array(), *hosts = json_array();
     exo_ledger_each(&result->ledger, add_edge, edges);
@@ -187,38 +198,43 @@ result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_resu
         double all = (double)result->time;
         json_t *phases = json_array();
         for (size_t k = 0; k < p->num_phases; k++)
-            json_array_append_new(phases,
-                                  json_pack("{s:o, s:s, s:f, s:I}", "name", exo_lossy_json(p->phases[k].name), "kind",
-                                            p->phases[k].kind, "time_s", (double)p->phases[k].time * 1e-9, "spans",
-                                            (json_int_t)p->phases[k].count));
+            json_array_append_new(phases, json_pack("{s:o, s:s, s:f, s:I}", "name",
+                                                    exo_lossy_json(p->phases[k].name), "kind",
+                                                    p->phases[k].kind, "time_s",
+                                                    (double)p->phases[k].time * 1e-9, "spans",
+                                                    (json_int_t)p->phases[k].count));
         json_array_append_new(
-            actors, json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:o}", "name", p->actor, "host", p->host, "time_s",
-                              (double)p->time * 1e-9, "compute_s", (double)p->compute * 1e-9, "send_blocked_s",
-                              (double)p->send_blocked * 1e-9, "recv_blocked_s", (double)p->recv_blocked * 1e-9,
-                              "utilization", all > 0 ? (double)p->compute / all : 0.0, "phases", phases));
+            actors,
+            json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:o}", "name", p->actor, "host", p->host,
+                      "time_s", (double)p->time * 1e-9, "compute_s", (double)p->compute * 1e-9,
+                      "send_blocked_s", (double)p->send_blocked * 1e-9, "recv_blocked_s",
+                      (double)p->recv_blocked * 1e-9, "utilization",
+                      all > 0 ? (double)p->compute / all : 0.0, "phases", phases));
     }
     for (size_t i = 0; i < result->num_hosts; i++) {
         const exo_graph_host *h = &result->hosts[i];
-        json_array_append_new(hosts,
-                              json_pack("{s:s, s:I, s:I, s:f, s:f}", "name", h->name, "up_bytes",
-                                        (json_int_t)h->up_bytes, "down_bytes", (json_int_t)h->down_bytes, "up_busy_s",
-                                        (double)h->up_busy * 1e-9, "down_busy_s", (double)h->down_busy * 1e-9));
+        json_array_append_new(hosts, json_pack("{s:s, s:I, s:I, s:f, s:f}", "name", h->name,
+                                               "up_bytes", (json_int_t)h->up_bytes, "down_bytes",
+                                               (json_int_t)h->down_bytes, "up_busy_s",
+                                               (double)h->up_busy * 1e-9, "down_busy_s",
+                                               (double)h->down_busy * 1e-9));
     }
     json_t *changes = exo_changes_of(folder);
-    return json_pack("{s:s, s:o, s:s, s:o*, s:o*, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "name", spec->name,
-                     "folder", exo_lossy_json(folder), "state", exo_run_state_text(state_of(result)), "error",
-                     reason ? exo_lossy_json(reason) : NULL, "changes", changes, "clock",
-                     spec->virtual_clock ? "virtual" : "real", "seed", (json_int_t)spec->seed, "time_s",
-                     (double)result->time * 1e-9, "wall_s", result->seconds, "actors", actors, "hosts", hosts, "edges",
-                     edges, "meters", exo_meters_json(result->meters));
+    return json_pack(
+        "{s:s, s:o, s:s, s:o*, s:o*, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "name", spec->name,
+        "folder", exo_lossy_json(folder), "state", exo_run_state_text(state_of(result)), "error",
+        reason ? exo_lossy_json(reason) : NULL, "changes", changes, "clock",
+        spec->virtual_clock ? "virtual" : "real", "seed", (json_int_t)spec->seed, "time_s",
+        (double)result->time * 1e-9, "wall_s", result->seconds, "actors", actors, "hosts", hosts,
+        "edges", edges, "meters", exo_meters_json(result->meters));
 }
 
 static exo_status
 write_json(const char *path, const json_t *json, exo_err *err)
 {
     char *text = json ? json_dumps(json, JSON_STYLE) : NULL;
-    exo_status st =
-        text ? exo_file_write_atomic(path, text, strlen(text), err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st = text ? exo_file_write_atomic(path, text, strlen(text), err)
+                         : exo_fail(err, EXO_NOMEM, "out of memory");
     json_free_t release;
     json_get_alloc_funcs(NULL, &release);
     release(text);
@@ -247,7 +263,7 @@ print_parts(const exo_graph_result *result)
     exo_free(rows);
 }
 
-/* For people. */
+/* Prints the result for people. */
 static void
 print_result(const struct show *show, const json_t *json)
 {
@@ -266,14 +282,15 @@ print_result(const struct show *show, const json_t *json)
            result->end == EXO_GRAPH_STOPPED  ? "stopped, "
            : result->end == EXO_GRAPH_FAILED ? "failed, "
                                              : "",
-           spec->virtual_clock ? "predicted" : "time", exo_text_seconds((double)result->time * 1e-9, figure));
+           spec->virtual_clock ? "predicted" : "time",
+           exo_text_seconds((double)result->time * 1e-9, figure));
     if (spec->virtual_clock)
         printf(" (simulated in %s)", exo_text_seconds(result->seconds, figure));
     exo_print_path(stdout, "\nfiles: ", show->folder.data,
                    is_here(show) ? " (timeline.json opens in https://ui.perfetto.dev)\n" : "\n");
 }
 
-/* Files and tables, of whatever there is: however the run ended. */
+/* Writes the files and prints the tables, however the run ended. */
 static exo_status
 finish(struct show *show, const char *reason, exo_err *err)
 {
@@ -287,7 +304,8 @@ finish(struct show *show, const char *reason, exo_err *err)
     path.length = 0;
     exo_text_add(&path, "%s/result.json", folder);
     if (st == EXO_OK)
-        st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : write_json(path.data, json, err);
+        st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                         : write_json(path.data, json, err);
     if (st == EXO_OK && show->opts->json) {
         json_dumpf(json, stdout, JSON_STYLE);
         printf("\n");
@@ -296,12 +314,14 @@ finish(struct show *show, const char *reason, exo_err *err)
     }
     json_decref(json);
     exo_free(path.data);
-    return st == EXO_OK && show->lost.code != EXO_OK ? exo_fail(err, show->lost.code, "%s", show->lost.text) : st;
+    return st == EXO_OK && show->lost.code != EXO_OK
+               ? exo_fail(err, show->lost.code, "%s", show->lost.text)
+               : st;
 }
 
-/* --- The whole ---------------------------------------------------------------------------------------------------------------- */
+/* --- The run ---------------------------------------------------------------------------------- */
 
-/* DIR/NAME; the caller frees it. */
+/* Writes DIR/NAME to *out, which the caller frees. */
 static exo_status
 folder_of(const char *save_dir, const exo_graph_spec *spec, exo_text *out, exo_err *err)
 {
@@ -320,21 +340,25 @@ exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overw
     return st;
 }
 
-/* The folder, with nothing of an earlier run in it, and locked; the files of this one. */
+/* Makes and locks the folder, removes files of an earlier run, and opens this run's files. */
 static exo_status
 open_folder(struct show *show, exo_err *err)
 {
     const exo_run_graph_opts *opts = show->opts;
     const exo_graph_spec *spec = opts->spec;
-    exo_text_add(&show->timeline, "%s/%s/timeline.json", opts->save_dir ? opts->save_dir : "runs", spec->name);
+    exo_text_add(&show->timeline, "%s/%s/timeline.json", opts->save_dir ? opts->save_dir : "runs",
+                 spec->name);
     exo_text_add(&show->space, "%s/%d", spec->name, (int)getpid());
-    exo_status st = show->timeline.failed || show->space.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                                                                : folder_of(opts->save_dir, spec, &show->folder, err);
+    exo_status st = show->timeline.failed || show->space.failed
+                        ? exo_fail(err, EXO_NOMEM, "out of memory")
+                        : folder_of(opts->save_dir, spec, &show->folder, err);
     const char *folder = show->folder.data;
     if (st == EXO_OK)
         st = exo_folder_make(folder, err);
+    /* checked once before the lock, whose file would be left in a finished run's folder, and once
+     * more under it */
     if (st == EXO_OK)
-        st = exo_graph_folder_check_free(folder, opts->overwrite, err); /* before its lock makes files */
+        st = exo_graph_folder_check_free(folder, opts->overwrite, err);
     if (st == EXO_OK)
         st = exo_apply_open(&show->box, folder, false, spec, err);
     if (st == EXO_OK)
@@ -372,11 +396,13 @@ run_graph(struct show *show, exo_err *err)
     const char *lost = st == EXO_OK ? NULL : exo_local_cluster_lost(opts->cluster);
     if (!lost)
         return st;
-    show->result.end = show->result.end == EXO_GRAPH_NEVER_BEGAN ? show->result.end : EXO_GRAPH_FAILED;
-    return exo_fail(err, EXO_PEER_LOST, "%s", lost); /* what else went wrong, went wrong for that */
+    show->result.end =
+        show->result.end == EXO_GRAPH_NEVER_BEGAN ? show->result.end : EXO_GRAPH_FAILED;
+    /* the loss of the head caused all other errors */
+    return exo_fail(err, EXO_PEER_LOST, "%s", lost);
 }
 
-/* From the banner to the last report and the tables. */
+/* Runs the graph, with everything that is printed: from the banner to the last tables. */
 static exo_status
 show_run(struct show *show, exo_err *err)
 {
@@ -384,13 +410,14 @@ show_run(struct show *show, exo_err *err)
     exo_graph_result *result = &show->result;
     exo_display_init(&show->display, stderr, exo_clock_real(), 1, 0);
     print_banner(show);
-    show->report =
-        (exo_run_report){.folder = show->folder.data, .cluster = is_here(show) ? NULL : show->opts->cluster->cluster};
-    say(show, &(exo_graph_progress){0}); /* nothing is left of a run before */
+    show->report = (exo_run_report){.folder = show->folder.data,
+                                    .cluster = is_here(show) ? NULL : show->opts->cluster->cluster};
+    say(show, &(exo_graph_progress){0}); /* replaces the report of an earlier run */
     exo_status st = run_graph(show, err);
     bool began = result->end != EXO_GRAPH_NEVER_BEGAN;
     if (began)
-        say(show, &(exo_graph_progress){.time = result->time, .meters = result->meters, .ledger = &result->ledger});
+        say(show, &(exo_graph_progress){
+                      .time = result->time, .meters = result->meters, .ledger = &result->ledger});
     const char *reason = state_of(result) == EXO_RUN_FAILED ? err->text : NULL;
     exo_run_report_end(&show->report, state_of(result), reason);
     exo_run_report_close(&show->report);

@@ -1,4 +1,5 @@
-/* `exogym run` of a graph: its actors in this process, or on workers, with progress, figures, ledger and timeline. */
+/* `exogym run` of a graph: runs its actors in this process or on workers, with progress, figures,
+ * ledger and timeline. */
 #ifndef EXO_PROGRAMS_RUN_GRAPH_H
 #define EXO_PROGRAMS_RUN_GRAPH_H
 
@@ -10,17 +11,19 @@
 
 typedef struct exo_run_graph_opts {
     const exo_graph_spec *spec;
-    const char *save_dir; /* NULL: runs */
-    bool overwrite;       /* also a finished run */
+    const char *save_dir; /* NULL: "runs" */
+    bool overwrite;       /* replace a finished run, too */
     bool json;
     const exo_local_cluster *cluster; /* runtime NULL: in this process */
     const _Atomic int *stop;
     void (*explain)(void *context, const char *space, const char *name, char *out, size_t size);
 } exo_run_graph_opts;
 
-/* Before anything is started: EXISTS, if its folder holds a finished run that may not be replaced. */
-exo_status exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overwrite, exo_err *err);
-/* Runs it and prints what came of it; gives the exit status. */
+/* Checks, before anything is started, that the run's folder may be used. Errors: EXISTS, if it
+ * holds a finished run and `overwrite` is false. */
+exo_status exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overwrite,
+                               exo_err *err);
+/* Runs the graph and prints the results. Returns the exit status. */
 int exo_run_graph(const exo_run_graph_opts *opts);
 
 #endif

@@ -1,5 +1,6 @@
-/* A job's strategies one after the other, with live progress, results, table and picture: see run_job.h. The first ctrl-C (or SIGTERM) lets
- * the node actors finish their step and save; the second ends the process. Read next: progress.c, results.c, plot.c. */
+/* Runs a job's strategies one after the other, with progress, results, table and picture: see
+ * run_job.h. The first ctrl-C (or SIGTERM) lets the node actors finish their step and save a
+ * checkpoint; the second ends the process. Read next: progress.c, results.c, plot.c. */
 #include "programs/run_job.h"
 
 #include <errno.h>
@@ -28,14 +29,14 @@
 
 #define EXPLAIN_TIMEOUT (2 * EXO_SECOND)
 
-/* To whom a run tells how it goes. */
+/* The receivers of a run's progress. */
 struct audience {
     const exo_job *job;
     const exo_job_run *run;
     exo_display *display;
     exo_run_report report;
     bool virtual_clock;
-    exo_apply_box box; /* graphs that it is to go over to */
+    exo_apply_box box; /* requests to change the graph */
 };
 
 static void
@@ -54,7 +55,8 @@ on_progress(void *context, const exo_progress *p)
 }
 
 static bool
-next_graph(void *context, uint64_t step, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+next_graph(void *context, uint64_t step, const exo_graph_spec *now, const exo_graph_spec **graph,
+           const char **text)
 {
     struct audience *audience = context;
     return exo_apply_next(&audience->box, step, now, graph, text);
@@ -71,10 +73,12 @@ static void
 graph_changed(void *context, uint64_t step, exo_time at, exo_status status, const char *reason)
 {
     struct audience *audience = context;
-    exo_apply_answer(&audience->box, &(exo_change_time){.time = at, .step = (int64_t)step}, status, reason);
+    exo_apply_answer(&audience->box, &(exo_change_time){.time = at, .step = (int64_t)step}, status,
+                     reason);
     const char *again = audience->box.again ? " again, as it was before the stop" : "";
-    exo_display_note(audience->display, "the graph was %schanged%s%s%s", status == EXO_OK ? "" : "not ", again,
-                     status == EXO_OK ? "" : ": ", status == EXO_OK ? "" : reason);
+    exo_display_note(audience->display, "the graph was %schanged%s%s%s",
+                     status == EXO_OK ? "" : "not ", again, status == EXO_OK ? "" : ": ",
+                     status == EXO_OK ? "" : reason);
 }
 
 static exo_status
@@ -87,7 +91,8 @@ write_result(void *context, const exo_fit_result *result, const exo_meters *mete
 static void
 print_banner(exo_display *display, const exo_job *job)
 {
-    char parameters[EXO_FIGURE], samples[EXO_FIGURE], length[EXO_FIGURE * 2], seeds[EXO_FIGURE] = "";
+    char parameters[EXO_FIGURE], samples[EXO_FIGURE], length[EXO_FIGURE * 2],
+        seeds[EXO_FIGURE] = "";
     const exo_fit_opts *o = &job->opts;
     if (o->max_steps)
         snprintf(length, sizeof length, "%llu steps", (unsigned long long)o->max_steps);
@@ -96,18 +101,23 @@ print_banner(exo_display *display, const exo_job *job)
                  o->num_epochs == 1 ? "" : "s");
     if (job->num_seeds > 1)
         snprintf(seeds, sizeof seeds, ", %zu seeds", job->num_seeds);
-    exo_display_note(display, "%s: %s (%s parameters) on %s (%s samples), %u node%s, batch %zu per node, %s%s -> %s",
-                     job->name, job->model_name, exo_text_count(exo_model_numel(job->model), parameters),
-                     job->data_name, exo_text_count(exo_dataset_length(job->train), samples), o->num_nodes,
-                     o->num_nodes == 1 ? "" : "s", o->batch_size, length, seeds, job->folder);
+    exo_display_note(
+        display,
+        "%s: %s (%s parameters) on %s (%s samples), %u node%s, batch %zu per node, %s%s -> %s",
+        job->name, job->model_name, exo_text_count(exo_model_numel(job->model), parameters),
+        job->data_name, exo_text_count(exo_dataset_length(job->train), samples), o->num_nodes,
+        o->num_nodes == 1 ? "" : "s", o->batch_size, length, seeds, job->folder);
     size_t there = job->val ? exo_dataset_length(job->val) : 0;
     if (job->val && o->val_size > there)
-        exo_display_note(display, "val_size %zu is more than the validation set has: all %s samples of it are used",
-                         o->val_size, exo_text_count(there, samples));
+        exo_display_note(
+            display,
+            "val_size %zu is more than the validation set has: all %s samples of it are used",
+            o->val_size, exo_text_count(there, samples));
 }
 
-/* What was read from a pipe is not there a second time: a copy in the job's folder is. The path is the caller's to free; NULL: it was a file,
- * or there is no copy. */
+/* Copies a job that was read from a pipe to the job's folder, because the pipe cannot be read
+ * again. Returns the path, which the caller frees; NULL: the job was in a file, or the copy
+ * failed. */
 static char *
 keep_job(const exo_job *job, const char *text)
 {
@@ -123,9 +133,11 @@ keep_job(const exo_job *job, const char *text)
     return NULL;
 }
 
-/* The command that goes on with what was stopped; to be pasted. text: of a job that was read from a pipe, else NULL. */
+/* Prints the command that resumes the stopped run, ready to be pasted. text: of a job that was read
+ * from a pipe, else NULL. */
 static void
-print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text, const exo_command_line *line)
+print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text,
+                    const exo_command_line *line)
 {
     const exo_run_args *args = line->args;
     const char *program = program_invocation_name;
@@ -134,10 +146,11 @@ print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text
     exo_text_add_quoted(&command, strchr(program, '/') ? program : "exogym");
     exo_text_add(&command, " run");
     for (int i = 0; i < line->argc; i++) {
-        if (strcmp(line->argv[i], "--overwrite") == 0) /* not twice: it has been started over */
+        if (strcmp(line->argv[i], "--overwrite") == 0) /* the run was already started over */
             continue;
         exo_text_add(&command, " ");
-        exo_text_add_quoted(&command, copy && line->argv[i] == args->job_path ? "-" : line->argv[i]);
+        exo_text_add_quoted(&command,
+                            copy && line->argv[i] == args->job_path ? "-" : line->argv[i]);
     }
     if (!args->resume)
         exo_text_add(&command, " --resume");
@@ -151,7 +164,7 @@ print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text
     exo_free(copy);
 }
 
-/* The head hears of a process's end before it hears how it ended. */
+/* Retries, because the head learns of a process's end before it learns the cause. */
 void
 exo_run_explain(void *context, const char *space, const char *name, char *out, size_t size)
 {
@@ -170,10 +183,12 @@ exo_run_explain(void *context, const char *space, const char *name, char *out, s
     } while (exo_now(exo_clock_real()) < patience);
 }
 
-/* Nodes on the cluster's workers: what they are started with is what the job says, word for word. */
+/* Runs the nodes on the cluster's workers, which get the job's model and data as text, word for
+ * word. */
 static exo_status
-fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, const exo_local_cluster *cluster,
-        const exo_fit_live *live, exo_fit_result *result, exo_err *err)
+fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts,
+        const exo_local_cluster *cluster, const exo_fit_live *live, exo_fit_result *result,
+        exo_err *err)
 {
     char *model = NULL, *data = NULL;
     exo_text space = {0};
@@ -192,8 +207,8 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
                              .plugins = job->plugins,
                              .num_plugins = job->num_plugins};
     if (st == EXO_OK)
-        st = exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, opts, &far, run->graph, live,
-                         result, err);
+        st = exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, opts, &far,
+                         run->graph, live, result, err);
     exo_free(model);
     exo_free(data);
     exo_free(space.data);
@@ -201,17 +216,18 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
 }
 
 static exo_status
-run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *cluster, bool resume, bool older,
-        exo_display *display, exo_fit_result *result, exo_err *err)
+run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *cluster, bool resume,
+        bool older, exo_display *display, exo_fit_result *result, exo_err *err)
 {
     exo_text folder = {0};
     exo_text_add(&folder, "%s/%s", job->folder, run->label);
-    struct audience audience = {.job = job,
-                                .run = run,
-                                .display = display,
-                                .report = {.folder = folder.failed ? NULL : folder.data, .cluster = cluster->cluster},
-                                .virtual_clock = run->graph && run->graph->virtual_clock,
-                                .box = {.lock = -1}};
+    struct audience audience = {
+        .job = job,
+        .run = run,
+        .display = display,
+        .report = {.folder = folder.failed ? NULL : folder.data, .cluster = cluster->cluster},
+        .virtual_clock = run->graph && run->graph->virtual_clock,
+        .box = {.lock = -1}};
     exo_fit_opts opts = job->opts;
     opts.save_dir = job->folder;
     opts.run_name = run->label;
@@ -222,51 +238,55 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     opts.progress = on_progress;
     opts.context = &audience;
     opts.stop = &exo_stop_reason;
-    const exo_fit_live live = {
-        .context = &audience, .next = next_graph, .due = next_due, .changed = graph_changed, .finished = write_result};
-    exo_status st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_folder_make(folder.data, err);
+    const exo_fit_live live = {.context = &audience,
+                               .next = next_graph,
+                               .due = next_due,
+                               .changed = graph_changed,
+                               .finished = write_result};
+    exo_status st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                                  : exo_folder_make(folder.data, err);
     if (st == EXO_OK)
         st = exo_apply_open(&audience.box, folder.data, true, run->graph, err);
     if (st == EXO_OK && resume)
         st = exo_apply_replay(&audience.box, err);
     if (st != EXO_OK)
-        audience.report.folder = NULL; /* it may be another run's */
-    if (st == EXO_OK && !resume)       /* nothing is left of a run before */
+        audience.report.folder = NULL; /* the folder may belong to another run */
+    if (st == EXO_OK && !resume)       /* replaces the report of an earlier run */
         exo_run_report_say(&audience.report, exo_run_report_new(0, audience.virtual_clock));
     if (st == EXO_OK)
-        st = cluster->runtime ? fit_far(job, run, &opts, cluster, &live, result, err)
-                              : exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, &opts, NULL,
-                                            run->graph, &live, result, err);
+        st = cluster->runtime
+                 ? fit_far(job, run, &opts, cluster, &live, result, err)
+                 : exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, &opts,
+                               NULL, run->graph, &live, result, err);
     exo_params_free(&result->params);
     bool stopped = st == EXO_CANCELLED && exo_stop_reason > 0;
     const char *lost = st == EXO_OK ? NULL : exo_local_cluster_lost(cluster);
     if (st == EXO_INVAL)
-        err->code = st = EXO_FAILED; /* the job was checked: what is invalid now is a file or the model's own doing */
+        err->code = st = EXO_FAILED; /* the job was checked: a file or the model is at fault */
+    /* clang-format off */
     exo_run_report_end(&audience.report,
-                       stopped        ? EXO_RUN_STOPPED
-                       : st == EXO_OK ? EXO_RUN_FINISHED
-                                      : EXO_RUN_FAILED,
-                       stopped || st == EXO_OK ? NULL
-                       : lost                  ? lost
-                                               : err->text);
+                       stopped ? EXO_RUN_STOPPED : st == EXO_OK ? EXO_RUN_FINISHED : EXO_RUN_FAILED,
+                       stopped || st == EXO_OK ? NULL : lost ? lost : err->text);
+    /* clang-format on */
     exo_run_report_close(&audience.report);
-    exo_apply_release(&audience.box); /* who finds the folder without a lock finds that the run has ended */
+    exo_apply_release(&audience.box); /* after the report: without a lock, it is taken as final */
     exo_free(folder.data);
     if (st == EXO_OK || st == EXO_CANCELLED)
         return st;
-    if (lost) /* what else went wrong, went wrong for that */
+    if (lost) /* the loss of the head caused all other errors */
         return exo_fail(err, EXO_PEER_LOST, "%s: %s", run->label, lost);
     return exo_fail_in(err, st, "%s", run->label);
 }
 
-/* Every run of the job in turn; *at is the one that it ended in. */
+/* Runs all runs of the job in turn. *at is the index of the last one. */
 static exo_status
-run_all(const exo_job *job, const exo_run_args *args, const exo_local_cluster *cluster, exo_display *display,
-        exo_fit_result *results, size_t *at, exo_err *err)
+run_all(const exo_job *job, const exo_run_args *args, const exo_local_cluster *cluster,
+        exo_display *display, exo_fit_result *results, size_t *at, exo_err *err)
 {
     exo_status st = EXO_NOMEM;
-    const exo_past_opts opts = {
-        .resume = args->resume != NULL, .older = args->resume && *args->resume, .overwrite = args->overwrite};
+    const exo_past_opts opts = {.resume = args->resume != NULL,
+                                .older = args->resume && *args->resume,
+                                .overwrite = args->overwrite};
     exo_past *past = exo_calloc(job->num_runs, sizeof *past);
     if (!past) {
         exo_fail(err, EXO_NOMEM, "out of memory");
@@ -280,8 +300,8 @@ run_all(const exo_job *job, const exo_run_args *args, const exo_local_cluster *c
                           : past[i].begun  ? "goes on"
                                            : "starts");
         if (!past[i].finished)
-            st = run_one(job, &job->runs[i], cluster, past[i].begun, args->resume && *args->resume, display,
-                         &results[i], err);
+            st = run_one(job, &job->runs[i], cluster, past[i].begun, args->resume && *args->resume,
+                         display, &results[i], err);
         if (st == EXO_OK)
             exo_display_end(display, &results[i], past[i].finished);
     }
@@ -291,7 +311,8 @@ done:
     return st;
 }
 
-/* The picture of all runs; gives its path (the caller frees it), or NULL and a line that says why there is none. */
+/* Draws the picture of all runs. Returns its path (the caller frees it), or NULL after a message
+ * with the reason. */
 static char *
 draw_picture(const exo_job *job)
 {
@@ -300,8 +321,9 @@ draw_picture(const exo_job *job)
     exo_text *folders = exo_calloc(job->num_runs, sizeof *folders);
     const char **names = exo_calloc(job->num_runs, sizeof *names);
     exo_text_add(&path, "%s/compare.png", job->folder);
-    exo_text_add(&title, "%s: %s on %s, %u node%s, batch %zu per node", job->name, job->model_name, job->data_name,
-                 job->opts.num_nodes, job->opts.num_nodes == 1 ? "" : "s", job->opts.batch_size);
+    exo_text_add(&title, "%s: %s on %s, %u node%s, batch %zu per node", job->name, job->model_name,
+                 job->data_name, job->opts.num_nodes, job->opts.num_nodes == 1 ? "" : "s",
+                 job->opts.batch_size);
     bool failed = !folders || !names || path.failed || title.failed;
     for (size_t i = 0; !failed && i < job->num_runs; i++) {
         exo_text_add(&folders[i], "%s/%s", job->folder, job->runs[i].label);
@@ -356,21 +378,24 @@ show_results(const exo_job *job, const exo_fit_result *results, const exo_run_ar
     return status;
 }
 
-/* Links delay in the workers, too; what they and the nodes did stays there. */
+/* Emulated links also work on workers, but their statistics are not gathered. */
 static void
-note_what_is_not_gathered(exo_display *display, const exo_job *job, const exo_local_cluster *cluster)
+note_what_is_not_gathered(exo_display *display, const exo_job *job,
+                          const exo_local_cluster *cluster)
 {
     for (size_t i = 0; cluster->runtime && i < job->num_runs; i++)
         if (job->runs[i].graph->emulated) {
-            exo_display_note(display,
-                             "on workers there is no network.json: where the nodes' time goes stays with them; "
-                             "ledger.csv says what they sent");
+            exo_display_note(
+                display,
+                "on workers there is no network.json: where the nodes' time goes stays with them; "
+                "ledger.csv says what they sent");
             return;
         }
 }
 
 int
-exo_run_job(const exo_job *job, const char *text, const exo_local_cluster *cluster, const exo_command_line *line)
+exo_run_job(const exo_job *job, const char *text, const exo_local_cluster *cluster,
+            const exo_command_line *line)
 {
     const exo_run_args *args = line->args;
     exo_err err = {0};

@@ -1,4 +1,4 @@
-/* How a run goes: see run_report.h. No state of its own. */
+/* Reports of a running job or graph: see run_report.h. No state of its own. */
 #include "programs/run_report.h"
 
 #include <dirent.h>
@@ -22,7 +22,7 @@
 
 #define EVERY        EXO_SECOND
 #define HEAD_TIMEOUT (100 * EXO_MS)
-#define HEAD_QUIET   (5 * EXO_SECOND) /* after a report that did not get there */
+#define HEAD_QUIET   (5 * EXO_SECOND) /* pause after a report that did not reach the head */
 #define FILE_STYLE   (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
 #define HEAD_STYLE   (JSON_COMPACT | JSON_REAL_PRECISION(15))
 
@@ -31,7 +31,7 @@ enum {
     LARGEST = 64 << 20
 };
 
-/* --- Making one --------------------------------------------------------------------------------------------------------------- */
+/* --- Making a report -------------------------------------------------------------------------- */
 
 const char *
 exo_run_state_text(exo_run_state state)
@@ -43,8 +43,9 @@ exo_run_state_text(exo_run_state state)
 json_t *
 exo_run_report_new(double time_s, bool virtual_clock)
 {
-    return json_pack("{s:s, s:f, s:s, s:[], s:{}}", "state", exo_run_state_text(EXO_RUN_RUNNING), "time_s", time_s,
-                     "clock", virtual_clock ? "virtual" : "real", "edges", "meters");
+    return json_pack("{s:s, s:f, s:s, s:[], s:{}}", "state", exo_run_state_text(EXO_RUN_RUNNING),
+                     "time_s", time_s, "clock", virtual_clock ? "virtual" : "real", "edges",
+                     "meters");
 }
 
 json_t *
@@ -80,17 +81,17 @@ exo_run_report_add_meters(json_t *report, const exo_meters *tree)
 }
 
 void
-exo_run_report_add_wait(json_t *report, const char *actor, const char *kind, const char *edge, double waited_s,
-                        const char *what, const char *on)
+exo_run_report_add_wait(json_t *report, const char *actor, const char *kind, const char *edge,
+                        double waited_s, const char *what, const char *on)
 {
     json_t *waits = json_object_get(report, "waits");
     if (!waits && json_object_set_new(report, "waits", waits = json_array()) != 0)
         return;
-    json_array_append_new(waits, json_pack("{s:s, s:s, s:s, s:f, s:s}", "actor", actor, "kind", kind, "edge", edge,
-                                           "waited_s", waited_s, what, on));
+    json_array_append_new(waits, json_pack("{s:s, s:s, s:s, s:f, s:s}", "actor", actor, "kind",
+                                           kind, "edge", edge, "waited_s", waited_s, what, on));
 }
 
-/* --- Saying it ------------------------------------------------------------------------------------------------------------------ */
+/* --- Publishing a report ---------------------------------------------------------------------- */
 
 static void
 release_text(char *text)
@@ -100,7 +101,8 @@ release_text(char *text)
     release(text);
 }
 
-/* Whoever reads it sees all of one report. Nothing waits for the disk: after a crash of the host it may be empty. */
+/* Writes progress.json. The rename is atomic, so a reader sees one whole report. It is not synced
+ * to the disk: after a crash of the host the file may be empty. */
 static void
 write_file(const char *folder, const json_t *report)
 {
@@ -110,7 +112,7 @@ write_file(const char *folder, const json_t *report)
     bool named = !path.failed && !temporary.failed;
     int fd = -1;
     if (named) {
-        exo_dir_unlink(temporary.data); /* of a run that was killed */
+        exo_dir_unlink(temporary.data); /* left by a run that was killed */
         fd = exo_dir_open(temporary.data, O_WRONLY | O_CREAT | O_EXCL, 0666);
     }
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
@@ -127,7 +129,7 @@ write_file(const char *folder, const json_t *report)
     exo_free(temporary.data);
 }
 
-/* "sink_12.received" to "sink_.received". */
+/* "sink_12.received" becomes "sink_.received". */
 static void
 put_shared_name(const char *path, char out[EXO_METER_PATH])
 {
@@ -137,7 +139,8 @@ put_shared_name(const char *path, char out[EXO_METER_PATH])
     snprintf(out, EXO_METER_PATH, "%.*s%s", (int)digits, path, path + end);
 }
 
-/* The same meters; of those that several actors of one name have, the first one only has unit and help. */
+/* Copies the meters. If several actors of one name share a meter, only the first one keeps unit and
+ * help. */
 static json_t *
 without_repeated_texts(const json_t *meters)
 {
@@ -158,17 +161,20 @@ without_repeated_texts(const json_t *meters)
     return all;
 }
 
-/* As much of the report as the head takes; the caller releases it. */
+/* The report as text, shortened if it is larger than the head accepts. The caller releases it. */
 static char *
 text_for_head(const json_t *report)
 {
     char *text = json_dumps(report, HEAD_STYLE);
-    json_t *copy = text && strlen(text) > HEAD_TAKES ? json_copy((json_t *)(uintptr_t)report) : NULL;
+    json_t *copy =
+        text && strlen(text) > HEAD_TAKES ? json_copy((json_t *)(uintptr_t)report) : NULL;
     for (int i = 0; copy && text && strlen(text) > HEAD_TAKES && i < 3; i++) {
         if (i == 0)
-            json_object_set_new(copy, "meters", without_repeated_texts(json_object_get(report, "meters")));
+            json_object_set_new(copy, "meters",
+                                without_repeated_texts(json_object_get(report, "meters")));
         else
-            json_object_set_new(copy, i == 1 ? "meters" : "edges", i == 1 ? json_object() : json_array());
+            json_object_set_new(copy, i == 1 ? "meters" : "edges",
+                                i == 1 ? json_object() : json_array());
         if (i > 0)
             json_object_set_new(copy, "shortened", json_true());
         release_text(text);
@@ -184,7 +190,7 @@ tell_head(exo_run_report *r)
     exo_time now = exo_now(exo_clock_real());
     char *text = r->cluster && now >= r->quiet ? text_for_head(r->latest) : NULL;
     if (text && exo_cluster_report(r->cluster, text, now + HEAD_TIMEOUT, NULL) != EXO_OK)
-        r->quiet = now + HEAD_QUIET; /* the run shall not wait for it each time */
+        r->quiet = now + HEAD_QUIET; /* the run must not block on each report */
     release_text(text);
 }
 
@@ -221,7 +227,7 @@ void
 exo_run_report_end(exo_run_report *r, exo_run_state state, const char *reason)
 {
     if (!r->latest)
-        r->latest = exo_run_report_new(0, false); /* it never got as far as its first */
+        r->latest = exo_run_report_new(0, false); /* the run ended before its first report */
     json_object_set_new(r->latest, "state", json_string(exo_run_state_text(state)));
     if (reason)
         json_object_set_new(r->latest, "error", exo_lossy_json(reason));
@@ -237,9 +243,9 @@ exo_run_report_close(exo_run_report *r)
     *r = (exo_run_report){0};
 }
 
-/* --- Printing one ------------------------------------------------------------------------------------------------------------- */
+/* --- Printing a report ------------------------------------------------------------------------ */
 
-/* Names are anybody's. The caller frees it; NULL: no memory. */
+/* Escapes untrusted text. The caller frees it; NULL: no memory. */
 static char *
 harmless(const char *text)
 {
@@ -268,11 +274,12 @@ print_edges(FILE *out, const json_t *edges)
     if (table && fclose(table) == 0)
         for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
             fprintf(out, "  %.*s\n", (int)strcspn(line, "\n"), line);
-    (free)(text); /* open_memstream's */
+    (free)(text); /* open_memstream allocates with malloc */
     exo_ledger_release(&ledger);
 }
 
-/* "  sink_0 has waited 7.2 s to receive on 'source>sink:numbers', which is on home_0 -> dc (20 Mbit/s)" */
+/* Prints "  sink_0 has waited 7.2 s to receive on 'source>sink:numbers', for what is on home_0 ->
+ * dc (20 Mbit/s)". */
 static void
 print_waits(FILE *out, const json_t *waits)
 {
@@ -285,7 +292,8 @@ print_waits(FILE *out, const json_t *waits)
         char *actor = harmless(json_string_value(json_object_get(w, "actor")));
         char *edge = harmless(json_string_value(json_object_get(w, "edge")));
         char *on = harmless(link ? link : json_string_value(json_object_get(w, "for")));
-        bool sends = kind && strcmp(kind, "send") == 0, receives = kind && strcmp(kind, "receive") == 0;
+        bool sends = kind && strcmp(kind, "send") == 0,
+             receives = kind && strcmp(kind, "receive") == 0;
         fprintf(out, "  %s has waited %s %s '%s'", actor ? actor : "?",
                 exo_text_seconds(json_number_value(json_object_get(w, "waited_s")), figure),
                 sends      ? "to send on"
@@ -304,7 +312,8 @@ print_waits(FILE *out, const json_t *waits)
 void
 exo_run_report_print(FILE *out, const char *title, const json_t *report)
 {
-    const json_t *time = json_object_get(report, "time_s"), *steps = json_object_get(report, "max_steps");
+    const json_t *time = json_object_get(report, "time_s"),
+                 *steps = json_object_get(report, "max_steps");
     const char *clock = json_string_value(json_object_get(report, "clock"));
     char figure[EXO_FIGURE], *plain = harmless(title);
     fprintf(out, "%s\n", plain ? plain : "?");
@@ -319,19 +328,20 @@ exo_run_report_print(FILE *out, const char *title, const json_t *report)
     print_waits(out, json_object_get(report, "waits"));
 }
 
-/* --- Reading what runs of this host say ------------------------------------------------------------------------------------- */
+/* --- Reading reports of this host ------------------------------------------------------------- */
 
 /* Does a run hold one of the folder's locks? */
 static bool
 is_running(const char *folder)
 {
-    static const char *const names[] = {".lock", ".graph.lock"}; /* of a training job's run, of a graph's */
+    static const char *const names[] = {".lock", ".graph.lock"}; /* of a training job, of a graph */
     bool running = false;
     for (size_t i = 0; i < 2; i++) {
         exo_text path = {0};
         exo_text_add(&path, "%s/%s", folder, names[i]);
         int lock = path.failed ? -1 : exo_dir_open(path.data, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-        running = running || (lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK);
+        running =
+            running || (lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK);
         if (lock >= 0)
             close(lock);
         exo_free(path.data);
@@ -339,7 +349,7 @@ is_running(const char *folder)
     return running;
 }
 
-/* Adds the folder's run; NOT_FOUND: it has none. */
+/* Adds the run in the folder to the list. Returns NOT_FOUND if the folder has no report. */
 static exo_status
 read_one(const char *folder, json_t *runs, exo_err *err)
 {
@@ -351,20 +361,23 @@ read_one(const char *folder, json_t *runs, exo_err *err)
         exo_free(path.data);
         return EXO_NOT_FOUND;
     }
-    bool running = is_running(folder); /* first: what has ended since has written its last */
-    exo_status st =
-        path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_file_read(path.data, LARGEST, &text, &size, err);
+    /* check the lock before the file is read: a run that ends in between has already written its
+     * last report */
+    bool running = is_running(folder);
+    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                                : exo_file_read(path.data, LARGEST, &text, &size, err);
     json_t *report = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
     if (st == EXO_OK && !json_is_object(report))
         st = exo_fail(err, EXO_FAILED, "%s: it is no report of a run", path.data);
     const char *state = json_string_value(json_object_get(report, "state"));
     if (running)
-        state = "running"; /* whatever a run before has left */
+        state = "running"; /* the report may be of an earlier run */
     else if (state && strcmp(state, "running") == 0)
-        state = "killed"; /* nobody runs here, and nobody said that it had ended */
+        state = "killed"; /* no run holds the lock, and none reported its end */
     if (st == EXO_OK &&
-        json_array_append_new(runs, json_pack("{s:o, s:b, s:s, s:O}", "folder", exo_lossy_json(folder), "running",
-                                              (int)running, "state", state ? state : "ended", "report", report)) != 0)
+        json_array_append_new(
+            runs, json_pack("{s:o, s:b, s:s, s:O}", "folder", exo_lossy_json(folder), "running",
+                            (int)running, "state", state ? state : "ended", "report", report)) != 0)
         st = exo_fail(err, EXO_NOMEM, "no memory for JSON");
     json_decref(report);
     exo_free(text);
@@ -396,7 +409,7 @@ exo_run_report_read(const char *folder, json_t **out, exo_err *err)
                                        : read_one(path.data, runs, err);
         st = one == EXO_NOT_FOUND ? st : one;
         exo_free(path.data);
-        (free)(entries[i]); /* scandir's */
+        (free)(entries[i]); /* scandir allocates with malloc */
     }
     (free)(entries);
     if (st == EXO_OK && json_array_size(runs) == 0)

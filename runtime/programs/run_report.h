@@ -1,10 +1,13 @@
-/* How a run goes, said while it runs: the file progress.json in its folder, and the head's entry of its job, where there is a cluster.
+/* Reports of a running job or graph: written to progress.json in the run's folder and, on a
+ * cluster, sent to the head's entry of the job.
  *
- * A report is the object {"state", "time_s", "clock", "edges": [{"edge", "messages", ...}], "meters": {path: {...}}} (meter_json.h); that of a
- * training run has "max_steps" besides, that of a run that failed "error", and where actors have waited for long "waits": [{"actor", "kind", "edge", "waited_s", "for" or
- * "link"}]. The file has all of it; the head, which takes 64 KiB, gets less if it must. Nothing that fails here disturbs the run.
+ * A report is the object {"state", "time_s", "clock", "edges": [{"edge", "messages", ...}],
+ * "meters": {path: {...}}} (meter_json.h). A training run adds "max_steps"; a failed run adds
+ * "error"; long waits of actors add "waits": [{"actor", "kind", "edge", "waited_s", "for" or
+ * "link"}]. The file has the whole report. The head takes 64 KiB, so its copy is shortened if
+ * necessary. Errors here do not disturb the run.
  *
- * Owner: the run's thread. Reading and printing: `exogym status`. */
+ * Owner: the run's thread. `exogym status` reads and prints reports. */
 #ifndef EXO_PROGRAMS_RUN_REPORT_H
 #define EXO_PROGRAMS_RUN_REPORT_H
 
@@ -17,16 +20,16 @@
 #include "report/ledger.h"
 
 typedef struct exo_run_report {
-    exo_cluster *cluster; /* NULL: none */
+    exo_cluster *cluster; /* NULL: no cluster */
     const char *folder;   /* NULL: no file */
     json_t *latest;
-    bool unsaid;    /* `latest`                                          */
-    exo_time said;  /* when it was last said; 0: never                   */
-    exo_time quiet; /* the head did not answer: it is left alone so long */
+    bool unsaid;    /* `latest` has not been reported */
+    exo_time said;  /* time of the last report; 0: none yet */
+    exo_time quiet; /* no report to the head until then, because it did not answer */
 } exo_run_report;
 
-/* How the run stands: "running", and in the last report what became of it. "until": at the time that a graph gives itself. A report that
- * says running, of a run that does not run, is that of one that was killed. */
+/* The state of a run. The last report has the outcome. EXO_RUN_UNTIL: the graph ended at its own
+ * `until`. A report that says "running" while nothing runs is from a run that was killed. */
 typedef enum exo_run_state {
     EXO_RUN_RUNNING,
     EXO_RUN_FINISHED,
@@ -36,34 +39,40 @@ typedef enum exo_run_state {
 } exo_run_state;
 const char *exo_run_state_text(exo_run_state state);
 
-/* A report of a running run without edges and meters; NULL: no memory. */
+/* Returns a report of a running run, without edges and meters; NULL: no memory. */
 json_t *exo_run_report_new(double time_s, bool virtual_clock);
-/* One edge's traffic, and that of all edges of a ledger. */
+/* Add the traffic of one edge, or of all edges of a ledger. */
 void exo_run_report_add_edge(json_t *report, const char *edge, const exo_traffic *traffic);
 void exo_run_report_add_ledger(json_t *report, const exo_ledger *ledger);
-/* All meters of a tree. */
+/* Adds all meters of a tree. */
 void exo_run_report_add_meters(json_t *report, const exo_meters *tree);
-/* A long wait at an edge; what: "link", on which something for it is, or "for", whom it waits for ("" if that is not known). */
-void exo_run_report_add_wait(json_t *report, const char *actor, const char *kind, const char *edge, double waited_s,
-                             const char *what, const char *on);
+/* Adds a long wait at an edge. what: "link" (`on` is the link that carries the awaited message) or
+ * "for" (`on` is the actor waited for, "" if unknown). */
+void exo_run_report_add_wait(json_t *report, const char *actor, const char *kind, const char *edge,
+                             double waited_s, const char *what, const char *on);
 
-/* Is it time for another one? A second after the one before. */
+/* Is the next report due? Reports are a second apart. */
 bool exo_run_report_is_due(const exo_run_report *r);
-/* Says it; takes the report, which may be NULL. Blocks for no longer than a tenth of a second, and rarely that. */
+/* Publishes a report. Takes ownership; `report` may be NULL. Blocks for at most a tenth of a
+ * second, and rarely. */
 void exo_run_report_say(exo_run_report *r, json_t *report);
-/* For one that is not due: it takes the report, which the file has in the end if nothing is said after it. */
+/* Keeps a report that is not due. Takes ownership. exo_run_report_close writes it to the file,
+ * unless a later report is published. */
 void exo_run_report_keep(exo_run_report *r, json_t *report);
-/* Says the last report once more, with what became of the run and, of one that failed, why (else NULL). */
+/* Publishes the last report again with the outcome and, if the run failed, the reason (else
+ * NULL). */
 void exo_run_report_end(exo_run_report *r, exo_run_state state, const char *reason);
-/* Writes what was kept. The struct is as new. */
+/* Writes the kept report and resets the struct. */
 void exo_run_report_close(exo_run_report *r);
 
-/* One edge as an object, as result.json has it, too. */
+/* Returns one edge's traffic as an object, in the form of result.json. */
 json_t *exo_run_traffic_json(const char *edge, const exo_traffic *t);
-/* `title`, a line, and below it time, meters and the ledger's table. What is not there, or of another type, is left out. */
+/* Prints a line with `title`, then time, meters and the ledger's table. Entries that are missing or
+ * have another type are left out. */
 void exo_run_report_print(FILE *out, const char *title, const json_t *report);
-/* What a run of this host says of itself: [{"folder", "running", "state", "report"}] of `folder`, or of the runs in it. "state" is the
- * report's, or "killed" of one that ended without a word. NOT_FOUND: there is none. */
+/* Reads the reports of runs on this host, as [{"folder", "running", "state", "report"}]: of the run
+ * `folder`, or of all runs in it. "state" is the report's, or "killed" if the run ended without a
+ * last report. Errors: NOT_FOUND (no run there). */
 exo_status exo_run_report_read(const char *folder, json_t **out, exo_err *err);
 
 #endif

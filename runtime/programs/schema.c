@@ -1,13 +1,15 @@
-/* The schema, from one table of keys. tests/cli/schema.sh holds it against the parser and against every YAML of the repository.
+/* The schema, made from one table of keys. tests/cli/schema.sh compares it with the parser and with
+ * every YAML of the repository.
  *
- * It says as much as an editor can use: keys, types, units, choices. What belongs to classes, strategies, models, data sets and codecs is
- * open, as plugins add to it. State: none. */
+ * It covers keys, types, units and choices. Options of classes, strategies, models, data sets and
+ * codecs are not restricted, because plugins add to them. No state. */
 #include "programs/schema.h"
 
 #include <string.h>
 
-/* A key of a kind of mapping. `type`: a name out of `types` below, "#NAME" a mapping of that kind, "{#NAME}" a mapping of such by name,
- * "[TYPE]" a list, "a|b" one of these words. */
+/* A key of one kind of mapping. `type` is a name in `types` below, "#NAME" for a mapping of that
+ * kind, "{#NAME}" for a mapping of names to such mappings, "[TYPE]" for a list, or "a|b" for one of
+ * these words. */
 struct key {
     const char *in, *name, *type, *help;
 };
@@ -19,7 +21,8 @@ static const struct key keys[] = {
     {"graph", "clock", "real|virtual", "Virtual: time is predicted, nothing is waited for."},
     {"graph", "until", "time", "The run ends then; 0: when its actors do."},
     {"graph", "plugins", "[text]", "Shared objects that add classes; relative to this file."},
-    {"graph", "include", "[text]", "Files whose actors, edges, hosts, links and variables are added to these."},
+    {"graph", "include", "[text]",
+     "Files whose actors, edges, hosts, links and variables are added to these."},
     {"graph", "variables", "values", "What ${NAME} stands for."},
     {"graph", "presets", "presets", "Assignments by name, for --preset."},
     {"graph", "changes", "recorded",
@@ -48,7 +51,8 @@ static const struct key keys[] = {
     {"actor", "config", "map", "The class's own options."},
     {"actor", "resources", "resources", "What each needs of its host."},
     {"actor", "restart", "#restart", "What happens when it fails."},
-    {"actor", "compute", "times", "Costs of the class's phases on a host of speed 1, instead of measured ones."},
+    {"actor", "compute", "times",
+     "Costs of the class's phases on a host of speed 1, instead of measured ones."},
 
     {"restart", "when", "never|on_failure|always", NULL},
     {"restart", "max", "natural", "More deaths within `within`, and it stays dead; 0: any number."},
@@ -59,8 +63,10 @@ static const struct key keys[] = {
     {"edge", "to", "text", "The actors that receive."},
     {"edge", "carries", "text", "The port at both ends."},
     {"edge", "name", "text", "FROM>TO:CARRIES unless given."},
-    {"edge", "route", "one|round_robin|broadcast|least_loaded|hash|modulo|all_reduce|gossip", "Which of the targets."},
-    {"edge", "idle_senders", "bool", "Of modulo: senders beyond the number of targets send nothing."},
+    {"edge", "route", "one|round_robin|broadcast|least_loaded|hash|modulo|all_reduce|gossip",
+     "Which of the targets."},
+    {"edge", "idle_senders", "bool",
+     "Of modulo: senders beyond the number of targets send nothing."},
     {"edge", "buffer", "#buffer", "Where the receiver keeps what it has not taken yet."},
     {"edge", "codec", "codec", "What fp32 arrays become on the way."},
     {"edge", "every", "positive", "Of the items sent, every n-th goes over this edge."},
@@ -69,16 +75,19 @@ static const struct key keys[] = {
     {"edge", "link", "text", "A link without from and to, for this edge alone."},
     {"edge", "item", "bytes", "Of an item before its codec, for plans."},
     {"edge", "interval", "positive", "Steps of the sender from one item to the next, for plans."},
-    {"edge", "members", "positive", "Of an all_reduce: how many of the actors meet in one, for plans."},
+    {"edge", "members", "positive",
+     "Of an all_reduce: how many of the actors meet in one, for plans."},
 
     {"buffer", "capacity", "positive", "Items."},
-    {"buffer", "on_full", "block|drop_oldest|drop_newest|latest|fail", "What happens when it is full."},
+    {"buffer", "on_full", "block|drop_oldest|drop_newest|latest|fail",
+     "What happens when it is full."},
 
     {"link", "bandwidth", "rate", "Each direction for itself."},
     {"link", "latency", "time", "One way."},
     {"link", "jitter", "time", "Up to so much is added to the latency."},
     {"link", "loss", "fraction", "Of packets."},
-    {"link", "transport", "tcp|ideal", "With TCP's headers, slow start and loss, or bytes and latency only."},
+    {"link", "transport", "tcp|ideal",
+     "With TCP's headers, slow start and loss, or bytes and latency only."},
     {"link", "schedule", "[#change]", "Changes of its bandwidth."},
     {"link", "from", "text", "Hosts at one end."},
     {"link", "to", "text", "Hosts at the other."},
@@ -87,13 +96,16 @@ static const struct key keys[] = {
     {"job", "exogym", "version", "Version of this format."},
     {"job", "name", "text", "Of the run's folder."},
     {"job", "seed", "natural", "Decides every random number of the run."},
-    {"job", "seeds", "seeds", "Each strategy runs with each seed: so many from seed on, or a list."},
-    {"job", "plugins", "[text]", "Shared objects that add strategies and models; relative to this file."},
+    {"job", "seeds", "seeds",
+     "Each strategy runs with each seed: so many from seed on, or a list."},
+    {"job", "plugins", "[text]",
+     "Shared objects that add strategies and models; relative to this file."},
     {"job", "model", "named", "exogym list models."},
     {"job", "data", "named", "exogym list data."},
     {"job", "nodes", "positive", "How many nodes train."},
     {"job", "device", "text", "What the nodes compute on: cpu."},
-    {"job", "engine", "text", "Moves the data of the strategies' collectives: auto, or exogym list engines."},
+    {"job", "engine", "text",
+     "Moves the data of the strategies' collectives: auto, or exogym list engines."},
     {"job", "equal_bits", "bool", "Whether the engine must promise the bits of every other."},
     {"job", "train", "#train", NULL},
     {"job", "strategy", "options", "exogym list strategies; with compare, what all share."},
@@ -104,7 +116,8 @@ static const struct key keys[] = {
     {"job", "links", "{#link}", "Emulated links between them."},
     {"job", "compute", "times", "Costs of a step on a host of speed 1."},
     {"job", "edges", "[#job_edge]", "What is said of the strategies' exchanges."},
-    {"job", "changes", "recorded", "What was changed while a run went on: its config.json has it, and it is not read."},
+    {"job", "changes", "recorded",
+     "What was changed while a run went on: its config.json has it, and it is not read."},
 
     {"job_edge", "carries", "text", "What the strategy sends: gradients, parameters."},
     {"job_edge", "name", "text", NULL},
@@ -115,15 +128,18 @@ static const struct key keys[] = {
     {"train", "max_steps", "positive", "Steps of each node."},
     {"train", "num_epochs", "positive", "Passes over the data, if max_steps is not given."},
     {"train", "batch_size", "positive", "Samples per node and step."},
-    {"train", "minibatch_size", "positive_or_auto", "Samples at once; a divisor of batch_size, or auto."},
+    {"train", "minibatch_size", "positive_or_auto",
+     "Samples at once; a divisor of batch_size, or auto."},
     {"train", "shuffle", "bool", "A new order each epoch."},
-    {"train", "val_size", "natural_or_none", "Samples of an evaluation; 0: all; none: no evaluation."},
+    {"train", "val_size", "natural_or_none",
+     "Samples of an evaluation; 0: all; none: no evaluation."},
     {"train", "val_interval", "natural", "Steps between evaluations."},
     {"train", "autocast", "autocast", "Matrix products in bfloat16."},
     {"train", "checkpoint_interval", "natural", "Steps between checkpoints."},
     {"train", "final_checkpoint", "bool",
      "Whether there is one at the end, so that the run can go on with more steps."},
-    {"train", "correlation_interval", "natural", "Steps between measurements of how alike the nodes are."},
+    {"train", "correlation_interval", "natural",
+     "Steps between measurements of how alike the nodes are."},
     {"train", "timeout", "number", "Seconds that a node waits for the others."},
     {"train", "save_dir", "text", "Where run folders go."},
 };
@@ -131,46 +147,56 @@ static const struct key keys[] = {
 #define NUMBER  "[-+]?[0-9]*\\\\.?[0-9]+([eE][-+]?[0-9]+)?"
 #define OR_NAME ", {\"$ref\": \"#/$defs/variable\"}]}"
 
-/* What a value can be. Numbers may come as text: YAML 1.1 takes 1e-3 for that. */
+/* The types of values. A number may also be a string, because YAML 1.1 reads 1e-3 as a string. */
 static const struct {
     const char *name, *json;
 } types[] = {
-    {"variable", "{\"type\": \"string\", \"pattern\": \"\\\\$\\\\{[A-Za-z0-9_]+\\\\}\", \"description\": \"${NAME}\"}"},
+    {"variable", "{\"type\": \"string\", \"pattern\": \"\\\\$\\\\{[A-Za-z0-9_]+\\\\}\", "
+                 "\"description\": \"${NAME}\"}"},
     {"version", "{\"const\": 1}"},
     {"text", "{\"type\": [\"string\", \"number\", \"boolean\"]}"},
     {"bool", "{\"anyOf\": [{\"type\": \"boolean\"}" OR_NAME},
     {"natural", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 0}" OR_NAME},
     {"positive", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 1}" OR_NAME},
-    {"seeds", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 1}, {\"type\": \"array\", \"minItems\": 1, \"items\": "
+    {"seeds", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 1}, {\"type\": \"array\", "
+              "\"minItems\": 1, \"items\": "
               "{\"type\": "
               "\"integer\", \"minimum\": 0}}]}"},
-    {"natural_or_none", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 0}, {\"const\": \"none\"}]}"},
-    {"positive_or_auto", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 1}, {\"const\": \"auto\"}]}"},
-    {"number", "{\"anyOf\": [{\"type\": \"number\"}, {\"type\": \"string\", \"pattern\": \"^" NUMBER "$\"}" OR_NAME},
+    {"natural_or_none",
+     "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 0}, {\"const\": \"none\"}]}"},
+    {"positive_or_auto",
+     "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 1}, {\"const\": \"auto\"}]}"},
+    {"number", "{\"anyOf\": [{\"type\": \"number\"}, {\"type\": \"string\", \"pattern\": \"^" NUMBER
+               "$\"}" OR_NAME},
     {"time", "{\"anyOf\": [{\"const\": 0}, {\"type\": \"string\", \"pattern\": \"^" NUMBER
              "[ \\\\t]*(ns|us|ms|s|min|h)$\"}" OR_NAME},
-    {"rate", "{\"anyOf\": [{\"const\": \"unlimited\"}, {\"type\": \"string\", \"pattern\": \"^" NUMBER
-             "[ \\\\t]*([kMGT]?bit/s|[kMG]?B/s|[KMG]iB/s)$\"}" OR_NAME},
+    {"rate",
+     "{\"anyOf\": [{\"const\": \"unlimited\"}, {\"type\": \"string\", \"pattern\": \"^" NUMBER
+     "[ \\\\t]*([kMGT]?bit/s|[kMG]?B/s|[KMG]iB/s)$\"}" OR_NAME},
     {"bytes", "{\"anyOf\": [{\"const\": 0}, {\"type\": \"string\", \"pattern\": \"^" NUMBER
               "[ \\\\t]*([kMGT]?B|[KMGT]iB)$\"}" OR_NAME},
-    {"fraction", "{\"anyOf\": [{\"type\": \"number\", \"minimum\": 0, \"maximum\": 0.99}, {\"type\": \"string\", "
+    {"fraction", "{\"anyOf\": [{\"type\": \"number\", \"minimum\": 0, \"maximum\": 0.99}, "
+                 "{\"type\": \"string\", "
                  "\"pattern\": \"^" NUMBER "([ \\\\t]*%)?$\"}" OR_NAME},
     {"autocast", "{\"enum\": [\"none\", \"bf16\", false, true]}"},
     {"map", "{\"type\": \"object\"}"},
     {"recorded", "{\"type\": \"array\", \"items\": {\"type\": \"object\"}}"},
     {"presets", "{\"type\": \"object\", \"additionalProperties\": {\"type\": \"object\"}}"},
-    {"values",
-     "{\"type\": \"object\", \"additionalProperties\": {\"type\": [\"string\", \"number\", \"boolean\", \"null\"]}}"},
+    {"values", "{\"type\": \"object\", \"additionalProperties\": {\"type\": [\"string\", "
+               "\"number\", \"boolean\", \"null\"]}}"},
     {"times", "{\"type\": \"object\", \"additionalProperties\": {\"$ref\": \"#/$defs/time\"}}"},
-    {"resources", "{\"type\": \"object\", \"properties\": {\"memory\": {\"$ref\": \"#/$defs/bytes\"}}, "
-                  "\"additionalProperties\": {\"$ref\": \"#/$defs/number\"}}"},
-    {"names", "{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"array\", \"minItems\": 1, \"items\": {\"type\": "
+    {"resources",
+     "{\"type\": \"object\", \"properties\": {\"memory\": {\"$ref\": \"#/$defs/bytes\"}}, "
+     "\"additionalProperties\": {\"$ref\": \"#/$defs/number\"}}"},
+    {"names", "{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"array\", \"minItems\": 1, "
+              "\"items\": {\"type\": "
               "\"string\"}}]}"},
-    {"named", "{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"object\", \"required\": [\"name\"]}]}"},
+    {"named",
+     "{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"object\", \"required\": [\"name\"]}]}"},
     {"options", "{\"type\": [\"string\", \"object\"]}"},
-    {"codec",
-     "{\"anyOf\": [{\"$ref\": \"#/$defs/named\"}, {\"type\": \"array\", \"minItems\": 1, \"items\": {\"$ref\": "
-     "\"#/$defs/named\"}}]}"},
+    {"codec", "{\"anyOf\": [{\"$ref\": \"#/$defs/named\"}, {\"type\": \"array\", \"minItems\": 1, "
+              "\"items\": {\"$ref\": "
+              "\"#/$defs/named\"}}]}"},
 };
 
 static const struct {
@@ -201,7 +227,8 @@ type_json(const char *type, size_t length)
     if (type[0] == '[')
         return json_pack("{s:s, s:o}", "type", "array", "items", type_json(type + 1, length - 2));
     if (type[0] == '{')
-        return json_pack("{s:s, s:o}", "type", "object", "additionalProperties", type_json(type + 1, length - 2));
+        return json_pack("{s:s, s:o}", "type", "object", "additionalProperties",
+                         type_json(type + 1, length - 2));
     for (size_t i = 0; i < NUM_TYPES; i++)
         if (strlen(types[i].name) == length && strncmp(types[i].name, type, length) == 0)
             return reference(type, length);
@@ -211,7 +238,7 @@ type_json(const char *type, size_t length)
     return json_pack("{s:o}", "enum", words);
 }
 
-/* A mapping of a kind: its keys and no others. */
+/* A mapping of one kind. Unknown keys are not allowed. */
 static json_t *
 kind_json(const char *kind)
 {
@@ -227,7 +254,8 @@ kind_json(const char *kind)
     for (size_t i = 0; i < NUM_REQUIRED; i++)
         for (size_t k = 0; strcmp(required[i].in, kind) == 0 && k < 4 && required[i].names[k]; k++)
             json_array_append_new(needed, json_string(required[i].names[k]));
-    json_t *value = json_pack("{s:s, s:o, s:b}", "type", "object", "properties", properties, "additionalProperties", 0);
+    json_t *value = json_pack("{s:s, s:o, s:b}", "type", "object", "properties", properties,
+                              "additionalProperties", 0);
     if (json_array_size(needed) > 0)
         json_object_set(value, "required", needed);
     json_decref(needed);
@@ -243,10 +271,12 @@ exo_schema(void)
             json_object_set_new(defs, keys[i].in, kind_json(keys[i].in));
     for (size_t i = 0; i < NUM_TYPES; i++)
         json_object_set_new(defs, types[i].name, json_loads(types[i].json, 0, NULL));
-    json_object_set_new(json_object_get(defs, "job"), "anyOf",
-                        json_pack("[{s:[s]}, {s:[s]}]", "required", "strategy", "required", "compare"));
+    json_object_set_new(
+        json_object_get(defs, "job"), "anyOf",
+        json_pack("[{s:[s]}, {s:[s]}]", "required", "strategy", "required", "compare"));
     return json_pack("{s:s, s:s, s:s, s:s, s:{s:[s]}, s:o, s:o, s:o}", "$schema",
-                     "https://json-schema.org/draft/2020-12/schema", "title", "exogym", "description",
-                     "A transmission graph, or with `model` a training job.", "type", "object", "if", "required",
-                     "model", "then", reference("job", 3), "else", reference("graph", 5), "$defs", defs);
+                     "https://json-schema.org/draft/2020-12/schema", "title", "exogym",
+                     "description", "A transmission graph, or with `model` a training job.", "type",
+                     "object", "if", "required", "model", "then", reference("job", 3), "else",
+                     reference("graph", 5), "$defs", defs);
 }

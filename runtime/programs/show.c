@@ -1,4 +1,4 @@
-/* See show.h. */
+/* Untrusted text: see show.h. */
 #include "programs/show.h"
 
 #include <string.h>
@@ -24,7 +24,8 @@ exo_lossy_json_bytes(const char *text, size_t size)
 {
     exo_text valid = {0};
     exo_utf8_lossy(&valid, text, size);
-    json_t *json = valid.failed ? NULL : json_stringn(valid.length > 0 ? valid.data : "", valid.length);
+    json_t *json =
+        valid.failed ? NULL : json_stringn(valid.length > 0 ? valid.data : "", valid.length);
     exo_free(valid.data);
     return json;
 }

@@ -1,4 +1,4 @@
-/* Stopping: see stopping.h. */
+/* Requests to stop a run: see stopping.h. */
 #include "programs/stopping.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 _Atomic int exo_stop_reason;
 
-static const char *stop_message; /* set before the handler */
+static const char *stop_message; /* set before the handler is installed */
 
 static void
 on_signal(int number)
@@ -23,7 +23,9 @@ on_signal(int number)
     if (before != 0 && number != SIGHUP) {
         if (before != SIGHUP && before != EXO_STOP_LOST)
             _exit(EXO_EXIT_SIGNAL + number);
-        exo_stop_reason = number; /* that one was not a person's: this is the first that is */
+        /* a hangup or a lost head was not a user's request: this is the first one, so the run may
+         * still save */
+        exo_stop_reason = number;
     } else if (before == 0) {
         exo_stop_reason = number;
         ssize_t ignored = write(STDERR_FILENO, stop_message, strlen(stop_message));
@@ -50,7 +52,7 @@ on_pipe(int number)
     (void)number;
 }
 
-/* Not SIG_IGN, which programs that are started would inherit. */
+/* Installs an empty handler instead of SIG_IGN, because started programs would inherit SIG_IGN. */
 void
 exo_outlive_readers(void)
 {
@@ -64,9 +66,10 @@ exo_forgive_readers(void)
 {
     struct pollfd reader = {.fd = STDOUT_FILENO};
     fflush(stdout);
-    if (poll(&reader, 1, 0) != 1 || !(reader.revents & POLLERR)) /* that of a pipe without one */
+    /* POLLERR: a pipe without a reader */
+    if (poll(&reader, 1, 0) != 1 || !(reader.revents & POLLERR))
         return;
-    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC); /* for what is still in the buffer */
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC); /* takes the buffered output */
     if (nowhere < 0)
         return;
     dup2(nowhere, STDOUT_FILENO);

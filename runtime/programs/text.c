@@ -1,4 +1,4 @@
-/* Formats figures, reads what options say. No state. */
+/* Formats figures, and reads values of options: see text.h. No state. */
 #include "programs/text.h"
 
 #include <inttypes.h>
@@ -23,7 +23,8 @@ exo_text_seconds(double seconds, char out[EXO_FIGURE])
         if (s < 3600)
             snprintf(out, EXO_FIGURE, "%" PRIu64 ":%02" PRIu64, s / 60, s % 60);
         else
-            snprintf(out, EXO_FIGURE, "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600, s / 60 % 60, s % 60);
+            snprintf(out, EXO_FIGURE, "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600, s / 60 % 60,
+                     s % 60);
     }
     return out;
 }
@@ -49,8 +50,8 @@ exo_text_number(double value, int digits, char out[EXO_FIGURE])
     double rounded = rint(value);
     if (isnan(value)) {
         snprintf(out, EXO_FIGURE, "-");
-    } else if (fabs(rounded) >= pow(10, digits - 1) && fabs(rounded) < 1e9) { /* no digit behind the point is due */
-        snprintf(out, EXO_FIGURE, "%.0f", value);
+    } else if (fabs(rounded) >= pow(10, digits - 1) && fabs(rounded) < 1e9) {
+        snprintf(out, EXO_FIGURE, "%.0f", value); /* enough digits before the point */
     } else {
         snprintf(out, EXO_FIGURE, "%#.*g", digits, value);
     }
@@ -75,7 +76,8 @@ exo_text_value(double value, int digits, char out[EXO_FIGURE])
 void
 exo_text_add_quoted(exo_text *text, const char *word)
 {
-    static const char harmless[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,@%+-";
+    static const char harmless[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,@%+-";
     if (*word && word[strspn(word, harmless)] == '\0') {
         exo_text_add(text, "%s", word);
         return;
@@ -87,7 +89,9 @@ exo_text_add_quoted(exo_text *text, const char *word)
     if (!plain) {
         exo_text_add(text, "$'");
         for (; *word; word++)
-            exo_text_add(text, *word >= ' ' && *word < 0x7f && *word != '\'' && *word != '\\' ? "%c" : "\\%03o",
+            exo_text_add(text,
+                         *word >= ' ' && *word < 0x7f && *word != '\'' && *word != '\\' ? "%c"
+                                                                                        : "\\%03o",
                          (unsigned char)*word);
         exo_text_add(text, "'");
         return;
@@ -127,7 +131,8 @@ exo_text_read_time(const char *text, const char *what, exo_time *out, exo_err *e
             return EXO_OK;
         }
     }
-    return exo_fail(err, EXO_INVAL, "%s: expected a time such as 90s, 500ms or 5m, got '%.40s'", what, text);
+    return exo_fail(err, EXO_INVAL, "%s: expected a time such as 90s, 500ms or 5m, got '%.40s'",
+                    what, text);
 }
 
 exo_status

@@ -1,4 +1,4 @@
-/* Figures as people read them, and words for a shell. No state. */
+/* Figures for people to read, and words for a shell. No state. */
 #ifndef EXO_PROGRAMS_TEXT_H
 #define EXO_PROGRAMS_TEXT_H
 
@@ -17,25 +17,31 @@
 const char *exo_text_seconds(double seconds, char out[EXO_FIGURE]);
 /* "1,868,234". */
 const char *exo_text_count(uint64_t count, char out[EXO_FIGURE]);
-/* `value` with `digits` significant digits: "0.5485", "2.000e-05"; whole ones keep theirs: "12346". "-" if it is NaN. */
+/* `value` with `digits` significant digits: "0.5485", "2.000e-05". Digits before the point are all
+ * kept: "12346". "-" if it is NaN. */
 const char *exo_text_number(double value, int digits, char out[EXO_FIGURE]);
 
-/* Something a second: three digits, "0.250", "12.3", "7630". */
+/* A rate per second, with three significant digits: "0.250", "12.3", "7630". */
 const char *exo_text_rate(double rate, char out[EXO_FIGURE]);
 
-/* A count as it is, "410"; any other value with `digits` significant ones. */
+/* A whole number in full, "410"; any other value with `digits` significant digits. */
 const char *exo_text_value(double value, int digits, char out[EXO_FIGURE]);
 
-/* Reads "90", "90s", "500ms", "5m" or "2h" as a time; `what` is its option's name, for errors: INVAL. */
+/* Reads "90", "90s", "500ms", "5m" or "2h" as a time. `what`: the option's name, for the error.
+ * Errors: INVAL. */
 exo_status exo_text_read_time(const char *text, const char *what, exo_time *out, exo_err *err);
-/* Reads "NAME=AMOUNT": a number, which may have KiB, MiB, GiB or TiB after it. `name` has room for `size` bytes. INVAL. */
-exo_status exo_text_read_resource(const char *text, char *name, size_t size, double *amount, exo_err *err);
+/* Reads "NAME=AMOUNT". The amount is a number, optionally with the suffix KiB, MiB, GiB or TiB.
+ * `name` has room for `size` bytes. Errors: INVAL. */
+exo_status exo_text_read_resource(const char *text, char *name, size_t size, double *amount,
+                                  exo_err *err);
 
-/* `word` as a shell reads it back: quoted only where it must be. What gives orders to a terminal is written in numbers, $'\033', which
- * bash, zsh and POSIX's shells of 2024 read. */
+/* Adds `word` so that a shell reads it back, quoted only if necessary. Control sequences for a
+ * terminal are escaped by numbers, as in $'\033', which bash, zsh and POSIX shells since 2024
+ * read. */
 void exo_text_add_quoted(exo_text *text, const char *word);
 
-/* "before path after", escaped as in errors: a job's save_dir is anybody's. */
+/* Prints `before`, the path and `after`. The path is escaped as in errors, because a job's save_dir
+ * is untrusted. */
 void exo_print_path(FILE *out, const char *before, const char *path, const char *after);
 
 #endif

@@ -1,4 +1,5 @@
-/* Looking at a cluster: see where.h. */
+/* Inspection of a cluster: see where.h. Read next: cluster_status.c, cluster_look.c,
+ * cluster_call.c. */
 #include "programs/where.h"
 
 #include <errno.h>
@@ -12,10 +13,12 @@
 #include "base/printable.h"
 
 #define CLOSE_TIMEOUT (2 * EXO_SECOND)
-#define AGAIN         (20 * EXO_MS) /* how often it is asked for an actor that is about to live */
-#define HERE_TIMEOUT  EXO_SECOND    /* of a head on this host, which is there or is not */
+/* interval of the queries for an actor that is still starting */
+#define AGAIN (20 * EXO_MS)
+/* for a head on this host, which either answers or does not exist */
+#define HERE_TIMEOUT EXO_SECOND
 
-/* --- Going there -------------------------------------------------------------------------------------------------------------- */
+/* --- The visit -------------------------------------------------------------------------------- */
 
 exo_status
 exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job, exo_err *err)
@@ -29,7 +32,8 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
                                    .job = job};
     const char *head = where->head ? where->head : exo_environment("EXOGYM_HEAD");
     exo_time timeout = 30 * EXO_SECOND;
-    exo_status st = where->timeout ? exo_text_read_time(where->timeout, "--timeout", &timeout, err) : EXO_OK;
+    exo_status st =
+        where->timeout ? exo_text_read_time(where->timeout, "--timeout", &timeout, err) : EXO_OK;
     if (st == EXO_OK && timeout < EXO_MS)
         st = exo_fail(err, EXO_INVAL, "--timeout: '%.40s' is too short", where->timeout);
     if (st != EXO_OK)
@@ -39,11 +43,13 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
     st = exo_runtime_open(&visit->runtime, &(exo_runtime_opts){.threads = 1}, err);
     if (st != EXO_OK)
         return st;
-    st = exo_cluster_join(
-        &visit->cluster, visit->runtime, &opts,
-        far || timeout < HERE_TIMEOUT ? visit->deadline : exo_deadline(exo_clock_real(), HERE_TIMEOUT), err);
+    st = exo_cluster_join(&visit->cluster, visit->runtime, &opts,
+                          far || timeout < HERE_TIMEOUT
+                              ? visit->deadline
+                              : exo_deadline(exo_clock_real(), HERE_TIMEOUT),
+                          err);
     if (st != EXO_OK)
-        visit->runtime = NULL; /* it went with the cluster */
+        visit->runtime = NULL; /* the runtime stays open: the command ends after a failed join */
     const char *key = where->head_key ? where->head_key : exo_environment("EXOGYM_HEAD_KEY");
     if ((st == EXO_TIMEOUT || st == EXO_UNSUPPORTED) && far && !key) {
         exo_err reason = *err;
@@ -76,14 +82,16 @@ exo_visit_do(const exo_command_line *line, const struct exo_where *where,
     if (st == EXO_OK)
         return EXO_EXIT_OK;
     exo_report(&err);
-    return EXO_EXIT_FAILURE; /* also for what an actor calls invalid */
+    /* even for EXO_INVAL: it came from an actor, not from the command line */
+    return EXO_EXIT_FAILURE;
 }
 
-/* "restarting", "starting" or "unknown" if the head says so of the actor, and why: see exo_cluster_why. */
+/* Reads the head's answer about an actor (exo_cluster_why). Returns true if the actor is neither
+ * alive nor dead, with its state ("restarting", "starting" or "unknown") and the cause. */
 static bool
 is_between(const char *said, const char *name, char state[16], char cause[512])
 {
-    char shown[1024]; /* as exo_cluster_why has it */
+    char shown[1024]; /* exo_cluster_why escapes the name */
     name = exo_printable(shown, sizeof shown, name, EXO_SHOWN_LINE);
     size_t length = strlen(name);
     const char *line = strstr(said, "\ncause: "), *waits = strstr(said, "\nit waits: ");
@@ -106,20 +114,21 @@ exo_visit_find(exo_visit *visit, const char *space, const char *name, exo_ref *o
     for (;;) {
         char *said = NULL;
         exo_status st = exo_cluster_why(visit->cluster, space, name, visit->deadline, &said, NULL);
-        bool over = st == EXO_TIMEOUT && state[0]; /* what the head said last is why */
+        bool over = st == EXO_TIMEOUT && state[0]; /* report the head's last answer */
         bool between = over || (st == EXO_OK && is_between(said, name, state, cause));
         exo_free(said);
         if (!between)
             return exo_cluster_get_actor(visit->cluster, space, name, visit->deadline, out, err);
         if (over || exo_now(exo_clock_real()) + AGAIN > visit->deadline)
-            return exo_fail(err, EXO_TIMEOUT, "the actor '%s' is %s%s%s", name, state, cause[0] ? ": " : "", cause);
+            return exo_fail(err, EXO_TIMEOUT, "the actor '%s' is %s%s%s", name, state,
+                            cause[0] ? ": " : "", cause);
         nanosleep(&(struct timespec){.tv_nsec = AGAIN}, NULL);
     }
 }
 
 exo_status
-exo_visit_call(exo_visit *visit, exo_ref actor, const char *method, exo_payload args, exo_future **future,
-               const exo_payload **reply, exo_err *err)
+exo_visit_call(exo_visit *visit, exo_ref actor, const char *method, exo_payload args,
+               exo_future **future, const exo_payload **reply, exo_err *err)
 {
     exo_status st = exo_call(visit->runtime, actor, method, args, visit->deadline, future, err);
     if (st == EXO_OK)
@@ -150,7 +159,9 @@ exo_read_argument(const char *word, exo_payload *out, exo_err *err)
     if (!word)
         return EXO_OK;
     if (word[0] != '@')
-        return exo_payload_copy(out, word, strlen(word)) == EXO_OK ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+        return exo_payload_copy(out, word, strlen(word)) == EXO_OK
+                   ? EXO_OK
+                   : exo_fail(err, EXO_NOMEM, "out of memory");
     if (!word[1])
         return exo_fail(err, EXO_INVAL, "'@' stands for a file's bytes, and names none");
     FILE *file = fopen(word + 1, "re");
@@ -169,7 +180,7 @@ exo_read_argument(const char *word, exo_payload *out, exo_err *err)
     return EXO_OK;
 }
 
-/* --- Printing ------------------------------------------------------------------------------------------------------------------- */
+/* --- Printing --------------------------------------------------------------------------------- */
 
 exo_status
 exo_print_json(json_t *json, exo_err *err)
@@ -182,7 +193,7 @@ exo_print_json(json_t *json, exo_err *err)
     return EXO_OK;
 }
 
-/* Characters of UTF-8. */
+/* The number of characters of a UTF-8 text. */
 static size_t
 width_of(const json_t *cell)
 {
@@ -192,7 +203,7 @@ width_of(const json_t *cell)
     return width;
 }
 
-/* Prints rows as columns; a cell is a text of `cells`, which holds rows * columns of them. Drops it. */
+/* Prints a table. cells: rows * columns texts, row by row. Drops `cells`. */
 static void
 print_table(json_t *cells, size_t columns)
 {
@@ -203,14 +214,15 @@ print_table(json_t *cells, size_t columns)
             widths[i % columns] = width_of(cell);
     json_array_foreach (cells, i, cell) {
         bool last = i % columns == columns - 1;
-        printf("%s%*s", json_string_value(cell), last ? 0 : (int)(widths[i % columns] - width_of(cell) + 2), "");
+        printf("%s%*s", json_string_value(cell),
+               last ? 0 : (int)(widths[i % columns] - width_of(cell) + 2), "");
         if (last)
             putchar('\n');
     }
     json_decref(cells);
 }
 
-/* Names and causes are anybody's. */
+/* Adds a cell. Names and causes are untrusted, so they are escaped. */
 static void
 add_cell(json_t *cells, const char *text)
 {
@@ -232,11 +244,12 @@ static void
 add_since(json_t *cells, const json_t *object)
 {
     char figure[EXO_FIGURE];
-    double passed = difftime(time(NULL), (time_t)json_integer_value(json_object_get(object, "since")));
+    double passed =
+        difftime(time(NULL), (time_t)json_integer_value(json_object_get(object, "since")));
     add_cell(cells, exo_text_seconds(passed < 0 ? 0 : passed, figure));
 }
 
-/* "3/4", "3.2/4 GB": what is free of what there is. */
+/* Adds a cell with the free and the total amount of a resource: "3/4", "3.2/4 GB". */
 static void
 add_amount(json_t *cells, const json_t *node, const char *name)
 {
@@ -247,7 +260,8 @@ add_amount(json_t *cells, const json_t *node, const char *name)
     if (!total)
         text[0] = 0;
     else if (strcmp(name, "memory") == 0)
-        snprintf(text, sizeof text, "%s/%s", exo_text_bytes(unused, left), exo_text_bytes(there, all));
+        snprintf(text, sizeof text, "%s/%s", exo_text_bytes(unused, left),
+                 exo_text_bytes(there, all));
     else
         snprintf(text, sizeof text, "%.6g/%.6g", unused, there);
     add_cell(cells, text);
@@ -256,7 +270,8 @@ add_amount(json_t *cells, const json_t *node, const char *name)
 void
 exo_print_nodes(const json_t *listing, bool with_left)
 {
-    static const char *const titles[] = {"node", "kind", "state", "since", "actors", "cpus", "gpus", "memory"};
+    static const char *const titles[] = {"node",   "kind", "state", "since",
+                                         "actors", "cpus", "gpus",  "memory"};
     json_t *cells = json_array(), *n;
     char count[EXO_FIGURE];
     size_t i;
@@ -269,7 +284,8 @@ exo_print_nodes(const json_t *listing, bool with_left)
         add_cell(cells, text_of(n, "kind"));
         add_cell(cells, text_of(n, "state"));
         add_since(cells, n);
-        add_cell(cells, exo_text_count((uint64_t)json_integer_value(json_object_get(n, "actors")), count));
+        add_cell(cells,
+                 exo_text_count((uint64_t)json_integer_value(json_object_get(n, "actors")), count));
         add_amount(cells, n, "cpus");
         add_amount(cells, n, "gpus");
         add_amount(cells, n, "memory");
@@ -280,7 +296,8 @@ exo_print_nodes(const json_t *listing, bool with_left)
 void
 exo_print_actors(const json_t *listing)
 {
-    static const char *const titles[] = {"actor", "namespace", "class", "state", "since", "node", "life", "cause"};
+    static const char *const titles[] = {"actor", "namespace", "class", "state",
+                                         "since", "node",      "life",  "cause"};
     json_t *cells = json_array(), *a;
     char count[EXO_FIGURE];
     size_t i;
@@ -293,7 +310,8 @@ exo_print_actors(const json_t *listing)
         add_cell(cells, text_of(a, "state"));
         add_since(cells, a);
         add_cell(cells, text_of(a, "node"));
-        add_cell(cells, exo_text_count((uint64_t)json_integer_value(json_object_get(a, "life")), count));
+        add_cell(cells,
+                 exo_text_count((uint64_t)json_integer_value(json_object_get(a, "life")), count));
         add_cell(cells, text_of(a, "cause"));
     }
     print_table(cells, sizeof titles / sizeof titles[0]);
@@ -318,7 +336,8 @@ exo_print_jobs(const json_t *listing)
 void
 exo_print_objects(const json_t *objects)
 {
-    static const char *const titles[] = {"object", "node", "bytes", "references", "borrowers", "state"};
+    static const char *const titles[] = {"object",     "node",      "bytes",
+                                         "references", "borrowers", "state"};
     static const char *const counts[] = {"bytes", "references", "borrowers"};
     json_t *cells = json_array(), *o;
     char count[EXO_FIGURE];
@@ -329,7 +348,8 @@ exo_print_objects(const json_t *objects)
         add_cell(cells, text_of(o, "id"));
         add_cell(cells, text_of(o, "node"));
         for (size_t k = 0; k < 3; k++) {
-            snprintf(count, sizeof count, "%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(o, counts[k])));
+            snprintf(count, sizeof count, "%" JSON_INTEGER_FORMAT,
+                     json_integer_value(json_object_get(o, counts[k])));
             add_cell(cells, count);
         }
         add_cell(cells, json_is_true(json_object_get(o, "imported")) ? "imported"

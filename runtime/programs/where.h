@@ -1,4 +1,5 @@
-/* What the commands that look at a cluster share: where it is, going there as a guest, and tables of text. */
+/* What the commands that inspect a cluster share: its address, a visit as a guest, and tables of
+ * text. Read next: where.c. */
 #ifndef EXO_PROGRAMS_WHERE_H
 #define EXO_PROGRAMS_WHERE_H
 
@@ -8,74 +9,80 @@
 #include "programs/commands.h"
 #include "programs/text.h"
 
-/* In a command's struct, as `where`; its rows are EXO_WHERE_ROWS(struct). */
+/* A member `where` of a command's struct. EXO_WHERE_ROWS(struct) are its rows. */
 struct exo_where {
     const char *head, *cluster, *folder, *head_key, *keys, *timeout;
     bool json;
 };
 
-#define EXO_WHERE_ROWS(type, json_help)                                                                                \
-    {.name = "--cluster",                                                                                              \
-     .value = "NAME",                                                                                                  \
-     .help = "Which cluster on this host; default unless given.",                                                      \
-     EXO_INTO(type, where.cluster)},                                                                                   \
-        {.name = "--head",                                                                                             \
-         .value = "ADDRESS",                                                                                           \
-         .help = "Where the head is: tcp://HOST:PORT or ipc://PATH; $EXOGYM_HEAD, else the cluster's head on this "    \
-                 "host.",                                                                                              \
-         EXO_INTO(type, where.head)},                                                                                  \
-        {.name = "--head-key",                                                                                         \
-         .value = "KEY",                                                                                               \
-         .help = "The head's public key, or the path of its NAME.key; $EXOGYM_HEAD_KEY unless given.",                 \
-         .word = EXO_WORD_FILE,                                                                                        \
-         EXO_INTO(type, where.head_key)},                                                                              \
-        {.name = "--keys",                                                                                             \
-         .value = "FILE.secret",                                                                                       \
-         .help = "By which the head knows this user, over tcp.",                                                       \
-         .word = EXO_WORD_FILE,                                                                                        \
-         EXO_INTO(type, where.keys)},                                                                                  \
-        {.name = "--folder",                                                                                           \
-         .value = "DIR",                                                                                               \
-         .help = "Where the clusters of this host have their sockets; $XDG_RUNTIME_DIR/exogym, else /tmp/exogym-UID.", \
-         .word = EXO_WORD_FOLDER,                                                                                      \
-         EXO_INTO(type, where.folder)},                                                                                \
-        {.name = "--timeout",                                                                                          \
-         .value = "TIME",                                                                                              \
-         .help = "Gives up after it: 90s, 500ms or 5m; 30s unless given.",                                             \
-         EXO_INTO(type, where.timeout)},                                                                               \
-    {                                                                                                                  \
-        .name = "--json", .help = json_help, EXO_INTO(type, where.json)                                                \
+#define EXO_WHERE_ROWS(type, json_help)                                                            \
+    {.name = "--cluster",                                                                          \
+     .value = "NAME",                                                                              \
+     .help = "Which cluster on this host; default unless given.",                                  \
+     EXO_INTO(type, where.cluster)},                                                               \
+        {.name = "--head",                                                                         \
+         .value = "ADDRESS",                                                                       \
+         .help = "Where the head is: tcp://HOST:PORT or ipc://PATH; $EXOGYM_HEAD, else the "       \
+                 "cluster's head on this "                                                         \
+                 "host.",                                                                          \
+         EXO_INTO(type, where.head)},                                                              \
+        {.name = "--head-key",                                                                     \
+         .value = "KEY",                                                                           \
+         .help =                                                                                   \
+             "The head's public key, or the path of its NAME.key; $EXOGYM_HEAD_KEY unless given.", \
+         .word = EXO_WORD_FILE,                                                                    \
+         EXO_INTO(type, where.head_key)},                                                          \
+        {.name = "--keys",                                                                         \
+         .value = "FILE.secret",                                                                   \
+         .help = "By which the head knows this user, over tcp.",                                   \
+         .word = EXO_WORD_FILE,                                                                    \
+         EXO_INTO(type, where.keys)},                                                              \
+        {.name = "--folder",                                                                       \
+         .value = "DIR",                                                                           \
+         .help = "Where the clusters of this host have their sockets; $XDG_RUNTIME_DIR/exogym, "   \
+                 "else /tmp/exogym-UID.",                                                          \
+         .word = EXO_WORD_FOLDER,                                                                  \
+         EXO_INTO(type, where.folder)},                                                            \
+        {.name = "--timeout",                                                                      \
+         .value = "TIME",                                                                          \
+         .help = "Gives up after it: 90s, 500ms or 5m; 30s unless given.",                         \
+         EXO_INTO(type, where.timeout)},                                                           \
+    {                                                                                              \
+        .name = "--json", .help = json_help, EXO_INTO(type, where.json)                            \
     }
 
-/* A look at a cluster: zero-initialize. */
+/* A visit to a cluster. Zero-initialize it. */
 typedef struct exo_visit {
     exo_runtime *runtime;
     exo_cluster *cluster;
-    exo_time deadline; /* of all that is done there */
+    exo_time deadline; /* of all calls of the visit */
 } exo_visit;
 
-/* Goes there, as a guest. `job`: whose what is made shall be, or NULL. INVAL (a wrong option), TIMEOUT (nobody there). */
-exo_status exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job, exo_err *err);
+/* Joins the cluster as a guest. `job`: the owner of what the visit creates, or NULL. Errors: INVAL
+ * (a wrong option), TIMEOUT (no head answers). */
+exo_status exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
+                          exo_err *err);
 void exo_visit_close(exo_visit *visit);
 
-/* Opens a visit and does `run` in it; prints errors; gives the command's exit status. */
+/* Opens a visit, calls `run` in it and prints errors. Returns the command's exit status. */
 int exo_visit_do(const exo_command_line *line, const struct exo_where *where,
                  exo_status (*run)(exo_visit *visit, const void *args, exo_err *err));
 
-/* The actor of that name; waits until the visit's deadline for one that is about to live. */
-exo_status exo_visit_find(exo_visit *visit, const char *space, const char *name, exo_ref *out, exo_err *err);
-/* Calls the method, waits. The caller drops *future. */
-exo_status exo_visit_call(exo_visit *visit, exo_ref actor, const char *method, exo_payload args, exo_future **future,
-                          const exo_payload **reply, exo_err *err);
-/* What is there: exo_cluster_list. The caller drops it. */
+/* Finds an actor by name. Waits until the visit's deadline for an actor that is still starting. */
+exo_status exo_visit_find(exo_visit *visit, const char *space, const char *name, exo_ref *out,
+                          exo_err *err);
+/* Calls the method and waits for the reply. The caller drops *future. */
+exo_status exo_visit_call(exo_visit *visit, exo_ref actor, const char *method, exo_payload args,
+                          exo_future **future, const exo_payload **reply, exo_err *err);
+/* Lists the cluster (exo_cluster_list). The caller drops *out. */
 exo_status exo_visit_list(exo_visit *visit, json_t **out, exo_err *err);
 
-/* "@FILE" or the bytes of the word itself, NULL for none. */
+/* "@FILE" is the content of FILE; any other word stands for its own bytes. NULL is no argument. */
 exo_status exo_read_argument(const char *word, exo_payload *out, exo_err *err);
 
-/* Prints JSON on standard output, and drops it; NULL is NOMEM. */
+/* Prints JSON on standard output and drops it. NULL is NOMEM. */
 exo_status exo_print_json(json_t *json, exo_err *err);
-/* The tables of `exogym status` and `exogym list`. */
+/* Print the tables of `exogym status` and `exogym list`. */
 void exo_print_nodes(const json_t *listing, bool with_left);
 void exo_print_actors(const json_t *listing);
 void exo_print_jobs(const json_t *listing);

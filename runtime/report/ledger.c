@@ -29,8 +29,8 @@ release_row(exo_ledger_row *row)
 }
 
 exo_status
-exo_ledger_add(exo_ledger *ledger, const char *edge, const char *actor, const char *host, const exo_traffic *traffic,
-               exo_err *err)
+exo_ledger_add(exo_ledger *ledger, const char *edge, const char *actor, const char *host,
+               const exo_traffic *traffic, exo_err *err)
 {
     exo_ledger_row *row = find_row(ledger, edge, actor);
     if (row) {
@@ -46,8 +46,10 @@ exo_ledger_add(exo_ledger *ledger, const char *edge, const char *actor, const ch
         ledger->room = room;
     }
     row = &ledger->rows[ledger->length];
-    *row = (exo_ledger_row){
-        .edge = exo_strdup(edge), .actor = exo_strdup(actor), .host = exo_strdup(host), .traffic = *traffic};
+    *row = (exo_ledger_row){.edge = exo_strdup(edge),
+                            .actor = exo_strdup(actor),
+                            .host = exo_strdup(host),
+                            .traffic = *traffic};
     if (!row->edge || !row->actor || !row->host) {
         release_row(row);
         return exo_fail(err, EXO_NOMEM, "no memory for the ledger");
@@ -76,11 +78,12 @@ exo_ledger_sum(const exo_ledger *ledger, const char *edge)
 }
 
 void
-exo_ledger_each(const exo_ledger *ledger, void (*edge)(void *context, const char *name, const exo_traffic *sum),
+exo_ledger_each(const exo_ledger *ledger,
+                void (*edge)(void *context, const char *name, const exo_traffic *sum),
                 void *context)
 {
     for (size_t i = 0; i < ledger->length; i++) {
-        bool first = true; /* the nearest rows are the likeliest ones */
+        bool first = true; /* the search runs backwards: rows of one edge lie side by side */
         for (size_t k = i; first && k-- > 0;)
             first = strcmp(ledger->rows[k].edge, ledger->rows[i].edge) != 0;
         if (!first)
@@ -90,7 +93,7 @@ exo_ledger_each(const exo_ledger *ledger, void (*edge)(void *context, const char
     }
 }
 
-/* --- The table ---------------------------------------------------------------------------------------------------------------- */
+/* --- The table -------------------------------------------------------------------------------- */
 
 struct table {
     FILE *out;
@@ -110,10 +113,13 @@ print_edge(void *context, const char *name, const exo_traffic *sum)
 {
     const struct table *t = context;
     char payload[EXO_FIGURE], encoded[EXO_FIGURE], wire[EXO_FIGURE];
-    fprintf(t->out, "%-*s  %10" PRIu64 "  %10" PRIu64 "  %10s  %10s  %10s  %7" PRIu64 "  %9.2f  %9.2f\n", t->width,
-            name, sum->messages, sum->items, exo_text_bytes((double)sum->payload_bytes, payload),
-            exo_text_bytes((double)sum->encoded_bytes, encoded), exo_text_bytes((double)sum->wire_bytes, wire),
-            sum->drops, (double)sum->send_blocked * 1e-9, (double)sum->recv_blocked * 1e-9);
+    fprintf(t->out,
+            "%-*s  %10" PRIu64 "  %10" PRIu64 "  %10s  %10s  %10s  %7" PRIu64 "  %9.2f  %9.2f\n",
+            t->width, name, sum->messages, sum->items,
+            exo_text_bytes((double)sum->payload_bytes, payload),
+            exo_text_bytes((double)sum->encoded_bytes, encoded),
+            exo_text_bytes((double)sum->wire_bytes, wire), sum->drops,
+            (double)sum->send_blocked * 1e-9, (double)sum->recv_blocked * 1e-9);
 }
 
 void
@@ -123,12 +129,12 @@ exo_ledger_print(FILE *out, const exo_ledger *ledger)
     if (ledger->length == 0)
         return;
     exo_ledger_each(ledger, measure, &t);
-    fprintf(out, "%-*s  %10s  %10s  %10s  %10s  %10s  %7s  %9s  %9s\n", t.width, "edge", "messages", "items", "payload",
-            "encoded", "wire", "drops", "send wait", "recv wait");
+    fprintf(out, "%-*s  %10s  %10s  %10s  %10s  %10s  %7s  %9s  %9s\n", t.width, "edge", "messages",
+            "items", "payload", "encoded", "wire", "drops", "send wait", "recv wait");
     exo_ledger_each(ledger, print_edge, &t);
 }
 
-/* --- CSV ---------------------------------------------------------------------------------------------------------------------- */
+/* --- CSV -------------------------------------------------------------------------------------- */
 
 exo_status
 exo_ledger_write(const exo_ledger *ledger, const char *path, exo_err *err)
@@ -156,6 +162,6 @@ exo_ledger_write(const exo_ledger *ledger, const char *path, exo_err *err)
     }
     exo_status st = fclose(out) == 0 ? exo_file_write_atomic(path, text, size, err)
                                      : exo_fail(err, EXO_NOMEM, "no memory for the ledger");
-    (free)(text); /* open_memstream's */
+    (free)(text); /* open_memstream allocates with malloc */
     return st;
 }

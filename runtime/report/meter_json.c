@@ -4,20 +4,21 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const kinds[] = {[EXO_COUNTER] = "counter", [EXO_GAUGE] = "gauge", [EXO_HISTOGRAM] = "histogram"};
+static const char *const kinds[] = {
+    [EXO_COUNTER] = "counter", [EXO_GAUGE] = "gauge", [EXO_HISTOGRAM] = "histogram"};
 
 enum {
     NUM_KINDS = 3
 };
 
-/* JSON's integers have a sign. */
+/* JSON's integers are signed: larger counts are clamped. */
 static json_t *
 whole(uint64_t count)
 {
     return json_integer(count <= INT64_MAX ? (json_int_t)count : (json_int_t)INT64_MAX);
 }
 
-/* JSON has no NaN. */
+/* JSON has no NaN: it becomes null. */
 static json_t *
 number(double value)
 {
@@ -28,9 +29,11 @@ static void
 add_meter(void *all, const exo_meter_sample *s)
 {
     const exo_meter_class *c = s->meter_class;
-    json_t *meter = json_pack("{s:s, s:s, s:s}", "kind", kinds[c->kind], "unit", c->unit, "help", c->help);
+    json_t *meter =
+        json_pack("{s:s, s:s, s:s}", "kind", kinds[c->kind], "unit", c->unit, "help", c->help);
     if (c->kind != EXO_HISTOGRAM) {
-        json_object_set_new(meter, "value", c->kind == EXO_COUNTER ? whole(s->count) : number(s->value));
+        json_object_set_new(meter, "value",
+                            c->kind == EXO_COUNTER ? whole(s->count) : number(s->value));
     } else {
         json_t *bounds = json_array(), *buckets = json_array();
         for (size_t i = 0; i <= c->num_bounds; i++) {
@@ -62,13 +65,16 @@ count_of(const json_t *value)
     return count > 0 ? (uint64_t)count : 0;
 }
 
-/* A histogram's; false: it is none. */
+/* Reads a histogram's buckets; false: the entry is not a histogram. */
 static bool
-read_buckets(const json_t *json, exo_meter_class *c, double bounds[EXO_METER_BOUNDS], exo_meter_sample *out)
+read_buckets(const json_t *json, exo_meter_class *c, double bounds[EXO_METER_BOUNDS],
+             exo_meter_sample *out)
 {
-    const json_t *limits = json_object_get(json, "bounds"), *buckets = json_object_get(json, "buckets");
+    const json_t *limits = json_object_get(json, "bounds"),
+                 *buckets = json_object_get(json, "buckets");
     c->num_bounds = json_array_size(limits);
-    if (c->num_bounds == 0 || c->num_bounds > EXO_METER_BOUNDS || json_array_size(buckets) != c->num_bounds + 1)
+    if (c->num_bounds == 0 || c->num_bounds > EXO_METER_BOUNDS ||
+        json_array_size(buckets) != c->num_bounds + 1)
         return false;
     for (size_t i = 0; i <= c->num_bounds; i++) {
         if (i < c->num_bounds)
@@ -81,7 +87,8 @@ read_buckets(const json_t *json, exo_meter_class *c, double bounds[EXO_METER_BOU
     return true;
 }
 
-/* Of one among many the unit and what it means may be left out. */
+/* Reports to the head leave out "unit" and "help" of all but one actor of a name, see
+ * meter_json.h. */
 static const char *
 text_of(const json_t *json, const char *key)
 {
@@ -90,16 +97,18 @@ text_of(const json_t *json, const char *key)
 }
 
 bool
-exo_meter_of_json(const char *path, const json_t *json, exo_meter_class *c, double bounds[EXO_METER_BOUNDS],
-                  exo_meter_sample *out)
+exo_meter_of_json(const char *path, const json_t *json, exo_meter_class *c,
+                  double bounds[EXO_METER_BOUNDS], exo_meter_sample *out)
 {
     const char *kind = json_string_value(json_object_get(json, "kind"));
     const json_t *value = json_object_get(json, "value");
     int k = 0;
     while (k < NUM_KINDS && kind && strcmp(kinds[k], kind) != 0)
         k++;
-    *c = (exo_meter_class){
-        .name = path, .unit = text_of(json, "unit"), .help = text_of(json, "help"), .kind = (exo_meter_kind)k};
+    *c = (exo_meter_class){.name = path,
+                           .unit = text_of(json, "unit"),
+                           .help = text_of(json, "help"),
+                           .kind = (exo_meter_kind)k};
     *out = (exo_meter_sample){.path = path, .meter_class = c};
     if (!kind || k == NUM_KINDS || !c->unit || !c->help)
         return false;

@@ -1,5 +1,6 @@
-/* Rows to files, one write(2) a row, so that nothing is lost when the process is killed. What is late is dropped by cutting
- * the file, which is atomic; a row that the disk has no room for is cut off again. Read next: tfevents.c. */
+/* Rows to files: each row is one write(2), so that a killed process loses none. Rows after a
+ * checkpoint are dropped by truncating the file, which is atomic. A row that does not fit on the
+ * disk is cut off again. Read next: tfevents.c. */
 #include "report/metrics.h"
 
 #include <ctype.h>
@@ -33,14 +34,14 @@ enum {
 #define EVENTS_PREFIX "events.out.tfevents."
 #define EVENTS_SUFFIX ".exogym"
 
-/* One file that only grows. */
+/* A file that rows are appended to. */
 struct output {
     char *path;
     int fd; /* -1: not open */
     off_t size;
     bool has_rows;
-    bool damaged;  /* a row was none: what came after `last` is lost */
-    uint64_t last; /* step of the last row, if there is one */
+    bool damaged;  /* a row was not readable: rows after `last` are lost */
+    uint64_t last; /* step of the last row, if has_rows */
 };
 
 enum table {
@@ -58,21 +59,23 @@ static const struct {
 } tables[NUM_TABLES] = {
     {"train.csv", "step,examples_trained,train_loss,train_perplexity,lr\n"},
     {"validation.csv", "step,local_loss,local_perplexity,global_loss,global_perplexity\n"},
-    {"metrics.csv", "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy\n"},
+    {"metrics.csv",
+     "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy\n"},
     {"correlation.csv", "step,avg_correlation\n"},
     {"meters.csv", "step,meter,value,unit\n"},
     {"meters.csv", "seconds,meter,value,unit\n"},
 };
 
-/* CORRELATION is made when it is first written to. */
-static const unsigned of_training = 1U << TRAIN | 1U << VALIDATION | 1U << METRICS | 1U << CORRELATION | 1U << METERS,
+/* Tables as bits. CORRELATION's file is made when its first row is written. */
+static const unsigned of_training = 1U << TRAIN | 1U << VALIDATION | 1U << METRICS |
+                                    1U << CORRELATION | 1U << METERS,
                       of_graph = 1U << GRAPH_METERS;
 
 struct exo_metrics {
     struct output tables[NUM_TABLES];
     struct output events;
     double opened;     /* in seconds since 1970 */
-    locale_t c_locale; /* numbers have a point, whatever the program's locale */
+    locale_t c_locale; /* numbers have a decimal point, whatever the program's locale is */
 };
 
 static exo_status
@@ -92,7 +95,7 @@ make_path(struct output *o, const char *folder, const char *name, exo_err *err)
     return EXO_OK;
 }
 
-/* All of `bytes` or, after an error, none of it. */
+/* Appends all of `bytes` or, after an error, nothing. */
 static exo_status
 append(struct output *o, const void *bytes, size_t size, exo_err *err)
 {
@@ -140,7 +143,8 @@ read_all(const struct output *o, char **out, size_t *size, exo_err *err)
     return EXO_OK;
 }
 
-/* Cuts the table after its last whole row that is not later than `step`. several: rows of one step. */
+/* Truncates the table after its last whole row of a step up to `step`. several: a step may have
+ * several rows. */
 static exo_status
 keep_rows(struct output *o, const char *header, bool several, uint64_t step, exo_err *err)
 {
@@ -153,7 +157,8 @@ keep_rows(struct output *o, const char *header, bool several, uint64_t step, exo
         kept = header_size;
     } else if (size >= header_size || memcmp(text, header, size) != 0) {
         st = exo_fail(err, EXO_INVAL,
-                      "%s: the first line should be '%.*s'; once the file is removed, the run goes on without its rows",
+                      "%s: the first line should be '%.*s'; once the file is removed, the run goes "
+                      "on without its rows",
                       o->path, (int)header_size - 1, header);
         goto done;
     }
@@ -162,12 +167,12 @@ keep_rows(struct output *o, const char *header, bool several, uint64_t step, exo
         char *after = NULL;
         errno = 0;
         uint64_t row_step = isdigit((unsigned char)*row) ? strtoull(row, &after, 10) : 0;
-        if (!end) { /* a kill cuts rows after the checkpoint only: those before were flushed */
+        if (!end) { /* a kill can only cut rows after the checkpoint: earlier ones were flushed */
             o->damaged = after && !errno && *after == ',' && row_step <= step;
             break;
         }
-        o->damaged =
-            !after || errno || *after != ',' || (o->has_rows && (several ? row_step < o->last : row_step <= o->last));
+        o->damaged = !after || errno || *after != ',' ||
+                     (o->has_rows && (several ? row_step < o->last : row_step <= o->last));
         if (o->damaged || row_step > step)
             break;
         o->has_rows = true;
@@ -182,14 +187,16 @@ done:
     return st;
 }
 
-/* Rows up to `step` that are not there any more are lost: nothing computes them again. Every step has a row in train.csv; which steps the
- * others have depends on intervals, but they have a header from the start on. */
+/* Logs a warning if rows up to `step` are missing, because the resumed run does not compute them
+ * again. train.csv has a row of every step. The steps of the other tables depend on intervals, but
+ * each has a header from the start. */
 static void
 tell_of_lost_rows(const struct output *o, enum table table, uint64_t step)
 {
     uint64_t last = o->has_rows ? o->last : 0;
     if (last < step && (o->damaged || o->size == 0 || table == TRAIN))
-        EXO_LOG(WARN, TRAIN, "path=%s is damaged: rows after step %" PRIu64 ", up to step %" PRIu64 ", are lost",
+        EXO_LOG(WARN, TRAIN,
+                "path=%s is damaged: rows after step %" PRIu64 ", up to step %" PRIu64 ", are lost",
                 o->path, last, step);
 }
 
@@ -202,9 +209,10 @@ open_table(exo_metrics *m, enum table table, bool resume, uint64_t step, exo_err
     struct stat info;
     if (o->fd < 0 || fstat(o->fd, &info) != 0)
         return fail_io(o, "open", err);
-    if (!S_ISREG(info.st_mode)) /* rows in a pipe are lost */
-        return exo_fail(err, EXO_INVAL, "%s: is no plain file; once it is removed, the run goes on without its rows",
-                        o->path);
+    if (!S_ISREG(info.st_mode)) /* rows written to a pipe would be lost */
+        return exo_fail(
+            err, EXO_INVAL,
+            "%s: is no plain file; once it is removed, the run goes on without its rows", o->path);
     exo_status st = resume ? keep_rows(o, header, table == METERS, step, err) : EXO_OK;
     if (st == EXO_OK && resume)
         tell_of_lost_rows(o, table, step);
@@ -213,7 +221,8 @@ open_table(exo_metrics *m, enum table table, bool resume, uint64_t step, exo_err
     return st;
 }
 
-/* Event files of an earlier run in the folder would be shown together with this one's. */
+/* Removes the event files of an earlier run: TensorBoard would show them together with this
+ * run's. */
 static exo_status
 remove_events(const char *folder, exo_err *err)
 {
@@ -227,13 +236,14 @@ remove_events(const char *folder, exo_err *err)
         if (strncmp(entry->d_name, EVENTS_PREFIX, strlen(EVENTS_PREFIX)) == 0 && length > suffix &&
             strcmp(entry->d_name + length - suffix, EVENTS_SUFFIX) == 0 &&
             unlinkat(dirfd(entries), entry->d_name, 0) != 0)
-            st = exo_fail(err, EXO_IO, "cannot remove '%s/%s': %s", folder, entry->d_name, exo_dir_reason(errno));
+            st = exo_fail(err, EXO_IO, "cannot remove '%s/%s': %s", folder, entry->d_name,
+                          exo_dir_reason(errno));
     }
     closedir(entries);
     return st;
 }
 
-/* Event files want the time of day; nothing is decided by it. */
+/* The time of day, for event files only; nothing else depends on it. */
 static double
 unix_time(void)
 {
@@ -254,7 +264,8 @@ open_events(exo_metrics *m, const char *folder, bool resume, uint64_t step, exo_
     for (char *c = host; *c; c++)
         if (!isalnum((unsigned char)*c) && *c != '-' && *c != '.')
             *c = '_';
-    snprintf(name, sizeof name, EVENTS_PREFIX "%010.0f.%s" EVENTS_SUFFIX, floor(now), host[0] ? host : "localhost");
+    snprintf(name, sizeof name, EVENTS_PREFIX "%010.0f.%s" EVENTS_SUFFIX, floor(now),
+             host[0] ? host : "localhost");
 
     exo_status st = resume ? EXO_OK : remove_events(folder, err);
     if (st == EXO_OK)
@@ -264,16 +275,18 @@ open_events(exo_metrics *m, const char *folder, bool resume, uint64_t step, exo_
     o->fd = exo_dir_open(o->path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     if (o->fd < 0)
         return fail_io(o, "open", err);
-    o->size = lseek(o->fd, 0, SEEK_END); /* resumed within a second: the same name */
+    /* after a resume within a second, the file's name is the same */
+    o->size = lseek(o->fd, 0, SEEK_END);
     st = append(o, record, exo_tfevent_version(record, now), err);
     if (st == EXO_OK && resume)
         st = append(o, record, exo_tfevent_start(record, now, step + 1), err);
     return st;
 }
 
-/* which: tables, a bit each. */
+/* which: the tables, one bit each. */
 static exo_status
-open_files(exo_metrics **out, unsigned which, const char *folder, bool resume, uint64_t step, exo_err *err)
+open_files(exo_metrics **out, unsigned which, const char *folder, bool resume, uint64_t step,
+           exo_err *err)
 {
     exo_status st = EXO_NOMEM;
     exo_metrics *m = exo_calloc(1, sizeof *m);
@@ -345,12 +358,13 @@ exo_metrics_close(exo_metrics **m)
     *m = NULL;
 }
 
-/* One row whose first column is `step`; *added says whether the table did not have it yet. */
-static exo_status add_row(exo_metrics *m, enum table table, uint64_t step, bool *added, exo_err *err,
-                          const char *format, ...) EXO_PRINTF(6, 7);
+/* Writes one row whose first column is `step`. *added: the table did not have this step yet. */
+static exo_status add_row(exo_metrics *m, enum table table, uint64_t step, bool *added,
+                          exo_err *err, const char *format, ...) EXO_PRINTF(6, 7);
 
 static exo_status
-add_row(exo_metrics *m, enum table table, uint64_t step, bool *added, exo_err *err, const char *format, ...)
+add_row(exo_metrics *m, enum table table, uint64_t step, bool *added, exo_err *err,
+        const char *format, ...)
 {
     struct output *o = &m->tables[table];
     *added = false;
@@ -379,14 +393,17 @@ static exo_status
 add_scalars(exo_metrics *m, uint64_t step, const exo_scalar *scalars, size_t count, exo_err *err)
 {
     uint8_t record[EXO_TFEVENT_BYTES];
-    return append(&m->events, record, exo_tfevent_scalars(record, unix_time(), step, scalars, count), err);
+    return append(&m->events, record,
+                  exo_tfevent_scalars(record, unix_time(), step, scalars, count), err);
 }
 
 exo_status
-exo_metrics_train(exo_metrics *m, uint64_t step, uint64_t examples, double loss, double lr, exo_err *err)
+exo_metrics_train(exo_metrics *m, uint64_t step, uint64_t examples, double loss, double lr,
+                  exo_err *err)
 {
     bool added = false;
-    exo_status st = add_row(m, TRAIN, step, &added, err, "%" PRIu64 ",%.9g,%.9g,%.7g\n", examples, loss, exp(loss), lr);
+    exo_status st = add_row(m, TRAIN, step, &added, err, "%" PRIu64 ",%.9g,%.9g,%.7g\n", examples,
+                            loss, exp(loss), lr);
     if (st != EXO_OK || !added)
         return st;
     const exo_scalar scalars[] = {{"train/loss", loss}, {"train/lr", lr}};
@@ -397,11 +414,13 @@ exo_status
 exo_metrics_validation(exo_metrics *m, const exo_eval_row *row, exo_err *err)
 {
     bool added = false;
-    exo_status st = add_row(m, VALIDATION, row->step, &added, err, "%.9g,%.9g,%.9g,%.9g\n", row->local_loss,
-                            exp(row->local_loss), row->global_loss, exp(row->global_loss));
+    exo_status st =
+        add_row(m, VALIDATION, row->step, &added, err, "%.9g,%.9g,%.9g,%.9g\n", row->local_loss,
+                exp(row->local_loss), row->global_loss, exp(row->global_loss));
     if (st == EXO_OK)
-        st = add_row(m, METRICS, row->step, &added, err, "%.3f,%" PRIu64 ",%.9g,%.9g,%.9g,%.9g\n", row->seconds,
-                     row->bytes_sent, row->local_loss, row->global_loss, row->local_accuracy, row->global_accuracy);
+        st = add_row(m, METRICS, row->step, &added, err, "%.3f,%" PRIu64 ",%.9g,%.9g,%.9g,%.9g\n",
+                     row->seconds, row->bytes_sent, row->local_loss, row->global_loss,
+                     row->local_accuracy, row->global_accuracy);
     if (st != EXO_OK || !added)
         return st;
     const exo_scalar scalars[] = {
@@ -419,7 +438,8 @@ exo_status
 exo_metrics_correlation(exo_metrics *m, uint64_t step, double correlation, exo_err *err)
 {
     bool added = false;
-    exo_status st = m->tables[CORRELATION].fd < 0 ? open_table(m, CORRELATION, false, 0, err) : EXO_OK;
+    exo_status st =
+        m->tables[CORRELATION].fd < 0 ? open_table(m, CORRELATION, false, 0, err) : EXO_OK;
     if (st == EXO_OK)
         st = add_row(m, CORRELATION, step, &added, err, "%.9g\n", correlation);
     if (st != EXO_OK || !added)
@@ -427,29 +447,31 @@ exo_metrics_correlation(exo_metrics *m, uint64_t step, double correlation, exo_e
     return add_scalars(m, step, &(exo_scalar){"correlation", correlation}, 1, err);
 }
 
-/* --- Meters --------------------------------------------------------------------------------------------------------------------- */
+/* --- Meters ----------------------------------------------------------------------------------- */
 
-/* The rows of one step, or of one time. */
+/* The rows of one step or, for a graph, of one time. */
 struct meter_rows {
-    char key[32];  /* the first column      */
-    uint64_t step; /* TensorBoard's         */
+    char key[32];  /* the first column */
+    uint64_t step; /* TensorBoard's step */
     double now;    /* in seconds since 1970 */
     exo_text csv, events;
 };
 
 static void
-add_meter_row(struct meter_rows *r, const exo_meter_sample *s, const char *part, double value, const char *unit)
+add_meter_row(struct meter_rows *r, const exo_meter_sample *s, const char *part, double value,
+              const char *unit)
 {
     exo_text_add(&r->csv, "%s,%s%s,%.9g,%s\n", r->key, s->path, part, value, unit);
 }
 
 static void
-add_count_row(struct meter_rows *r, const exo_meter_sample *s, const char *part, uint64_t count, const char *unit)
+add_count_row(struct meter_rows *r, const exo_meter_sample *s, const char *part, uint64_t count,
+              const char *unit)
 {
     exo_text_add(&r->csv, "%s,%s%s,%" PRIu64 ",%s\n", r->key, s->path, part, count, unit);
 }
 
-/* Buckets add up, as in Prometheus: the observations up to each bound. */
+/* Buckets are cumulative, as in Prometheus: each row counts the observations up to its bound. */
 static void
 add_histogram_rows(struct meter_rows *r, const exo_meter_sample *s)
 {
@@ -465,7 +487,7 @@ add_histogram_rows(struct meter_rows *r, const exo_meter_sample *s)
     }
 }
 
-/* Figures that TensorBoard has had from the beginning, under a tag of their own. */
+/* Meters that add_scalars writes under a tag of their own. */
 static bool
 has_tag(const char *path)
 {
@@ -493,7 +515,8 @@ add_event(struct meter_rows *r, const exo_meter_sample *s)
         return;
     for (size_t i = 0; i <= length; i++)
         tag[i] = s->path[i] == '.' ? '/' : s->path[i];
-    exo_text_add_bytes(&r->events, (const char *)record, exo_tfevent_meter(record, r->now, r->step, tag, s));
+    exo_text_add_bytes(&r->events, (const char *)record,
+                       exo_tfevent_meter(record, r->now, r->step, tag, s));
 }
 
 static void
@@ -512,10 +535,10 @@ add_meter(void *context, const exo_meter_sample *s)
     add_event(r, s);
 }
 
-/* Appends the rows of a tree to a table, whose last key they are. */
+/* Appends the rows of a tree to a table; `key` becomes the table's last step. */
 static exo_status
-write_meters(exo_metrics *m, enum table table, uint64_t key, struct meter_rows *rows, const exo_meters *tree,
-             exo_err *err)
+write_meters(exo_metrics *m, enum table table, uint64_t key, struct meter_rows *rows,
+             const exo_meters *tree, exo_err *err)
 {
     struct output *o = &m->tables[table];
     locale_t before = uselocale(m->c_locale);
@@ -562,5 +585,6 @@ exo_metrics_flush(exo_metrics *m, exo_err *err)
     for (int t = 0; t < NUM_TABLES; t++)
         if (m->tables[t].fd >= 0 && fdatasync(m->tables[t].fd) != 0 && errno != EINVAL)
             return fail_io(&m->tables[t], "write", err);
-    return fdatasync(m->events.fd) == 0 || errno == EINVAL ? EXO_OK : fail_io(&m->events, "write", err);
+    return fdatasync(m->events.fd) == 0 || errno == EINVAL ? EXO_OK
+                                                           : fail_io(&m->events, "write", err);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    HEADER_BYTES = 12, /* length and its checksum */
+    HEADER_BYTES = 12, /* the length and its checksum */
     MAX_TAG = 64,
 };
 
@@ -137,7 +137,7 @@ put_double(struct message *m, unsigned field, double value)
     put_little_endian(m, bits, 8);
 }
 
-/* Doubles one after another, as a packed field. */
+/* Writes a packed field of doubles. */
 static void
 put_doubles(struct message *m, unsigned field, const double *values, size_t count)
 {
@@ -170,12 +170,15 @@ put_histogram(struct message *value, const exo_meter_sample *s)
     put_field(value, 5, histogram.bytes, histogram.size);
 }
 
-/* Summary.Value: tag = 1, simple_value = 2 (float), histo = 5, metadata = 9 with summary_description = 3. */
+/* Summary.Value: tag = 1, simple_value = 2 (float), histo = 5, metadata = 9 with
+ * summary_description = 3. */
 size_t
-exo_tfevent_meter(uint8_t *out, double time, uint64_t step, const char *tag, const exo_meter_sample *meter)
+exo_tfevent_meter(uint8_t *out, double time, uint64_t step, const char *tag,
+                  const exo_meter_sample *meter)
 {
     const exo_meter_class *c = meter->meter_class;
-    struct message event = {.size = 0}, summary = {.size = 0}, value = {.size = 0}, metadata = {.size = 0};
+    struct message event = {.size = 0}, summary = {.size = 0}, value = {.size = 0},
+                   metadata = {.size = 0};
     char description[EXO_METER_HELP + EXO_METER_UNIT + 4];
     int length = snprintf(description, sizeof description, "%s (%s)", c->help, c->unit);
     assert(strlen(tag) < EXO_METER_PATH && length > 0);
@@ -198,7 +201,8 @@ exo_tfevent_meter(uint8_t *out, double time, uint64_t step, const char *tag, con
 }
 
 size_t
-exo_tfevent_scalars(uint8_t *out, double time, uint64_t step, const exo_scalar *scalars, size_t count)
+exo_tfevent_scalars(uint8_t *out, double time, uint64_t step, const exo_scalar *scalars,
+                    size_t count)
 {
     struct message event = {.size = 0}, summary = {.size = 0};
     assert(count <= EXO_MAX_SCALARS);

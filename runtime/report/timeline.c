@@ -8,7 +8,8 @@
 
 #include "base/file.h"
 
-/* Names come from a checked graph, but a quote would end the string. */
+/* Writes a JSON string. A checked graph has no such characters in its names, but the escapes keep
+ * the file valid in any case. */
 static void
 put_text(FILE *out, const char *text)
 {
@@ -27,7 +28,8 @@ put_text(FILE *out, const char *text)
 static void
 put_name(FILE *out, const char *what, size_t pid, size_t tid, const char *name)
 {
-    fprintf(out, "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%zu,\"tid\":%zu,\"args\":{\"name\":", what, pid, tid);
+    fprintf(out, "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%zu,\"tid\":%zu,\"args\":{\"name\":", what,
+            pid, tid);
     put_text(out, name);
     fprintf(out, "}},\n");
 }
@@ -62,13 +64,14 @@ exo_timeline_write(const char *path, const exo_timeline_track *tracks, size_t co
             const exo_span *span = &tracks[i].track->spans[s];
             fprintf(out, "{\"ph\":\"X\",\"name\":");
             put_text(out, span->name);
-            fprintf(out, ",\"cat\":\"%s\",\"pid\":%zu,\"tid\":%zu,\"ts\":%.3f,\"dur\":%.3f},\n", kinds[span->kind],
-                    host, i + 1, (double)span->begin * 1e-3, (double)(span->end - span->begin) * 1e-3);
+            fprintf(out, ",\"cat\":\"%s\",\"pid\":%zu,\"tid\":%zu,\"ts\":%.3f,\"dur\":%.3f},\n",
+                    kinds[span->kind], host, i + 1, (double)span->begin * 1e-3,
+                    (double)(span->end - span->begin) * 1e-3);
         }
     }
     fprintf(out, "{\"ph\":\"M\",\"name\":\"exogym\",\"pid\":0,\"args\":{}}\n]}\n");
     exo_status st = fclose(out) == 0 ? exo_file_write_atomic(path, text, size, err)
                                      : exo_fail(err, EXO_NOMEM, "no memory for the timeline");
-    (free)(text); /* open_memstream's */
+    (free)(text); /* open_memstream allocates with malloc */
     return st;
 }

@@ -1,5 +1,6 @@
-/* A run as a timeline in Chrome's trace event format: https://ui.perfetto.dev or chrome://tracing open it. A process is a host, a thread
- * an actor on it; times are on the run's clock. */
+/* A run as a timeline in Chrome's trace event format, for https://ui.perfetto.dev or
+ * chrome://tracing. A host is a process and an actor a thread of its host. Times are on the run's
+ * clock. No state. */
 #ifndef EXO_REPORT_TIMELINE_H
 #define EXO_REPORT_TIMELINE_H
 
@@ -14,7 +15,8 @@ typedef struct exo_timeline_track {
     const exo_track *track;
 } exo_timeline_track;
 
-/* Replaces the file at once. IO names it. */
-exo_status exo_timeline_write(const char *path, const exo_timeline_track *tracks, size_t count, exo_err *err);
+/* Writes the file, and replaces an old one atomically. Errors: NOMEM; IO names the file. */
+exo_status exo_timeline_write(const char *path, const exo_timeline_track *tracks, size_t count,
+                              exo_err *err);
 
 #endif

@@ -8,7 +8,7 @@ enum {
     MAX_KEY = 80
 };
 
-/* The key of a column, NULL where the form leaves it out. */
+/* Returns the key of a column, or NULL if the form leaves the column out. */
 static const char *
 key_of(size_t column, exo_traffic_form form, char key[MAX_KEY])
 {
@@ -43,9 +43,10 @@ exo_traffic_json(const exo_traffic *traffic, exo_traffic_form form)
     for (size_t i = 0; i < EXO_TRAFFIC_COLUMNS; i++) {
         char key[MAX_KEY];
         const char *name = key_of(i, form, key);
-        int failed = form == EXO_TRAFFIC_NUMBERS ? json_array_append_new(json, value_of(traffic, i, form))
-                     : name                      ? json_object_set_new(json, name, value_of(traffic, i, form))
-                                                 : 0;
+        int failed = form == EXO_TRAFFIC_NUMBERS
+                         ? json_array_append_new(json, value_of(traffic, i, form))
+                     : name ? json_object_set_new(json, name, value_of(traffic, i, form))
+                            : 0;
         if (failed) {
             json_decref(json);
             return NULL;

@@ -1,4 +1,4 @@
-/* Limits, as the kernel's files tell them. No state. */
+/* Limits, read from the kernel's files; host.h has the contracts. No state. */
 #include "store/host.h"
 
 #include <limits.h>
@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The number that a file holds; UINT64_MAX if there is no such file or it says "max". */
+/* Reads the number in a file; UINT64_MAX: there is no such file, or it says "max". */
 static uint64_t
 number_in(const char *path)
 {
@@ -20,8 +20,8 @@ number_in(const char *path)
     return found == 1 ? value : UINT64_MAX;
 }
 
-/* The least limit of the group `path` under `mount` and of those above it. A container that sees its own group as the root has
- * a path that is not there; then the root's file is the one. */
+/* The least limit of the group `path` under `mount` and of the groups above it. In a container that
+ * sees its own group as the root, `path` does not exist; then the root's file has the limit. */
 static uint64_t
 least_limit(const char *mount, const char *path, const char *file)
 {
@@ -46,7 +46,8 @@ exo_memory_limit_in(const char *groups, const char *root, uint64_t machine)
     uint64_t least = machine ? machine : UINT64_MAX;
     char line[PATH_MAX], mount[PATH_MAX];
     FILE *stream = fopen(groups, "re");
-    while (stream && fgets(line, sizeof line, stream)) { /* "4:memory:/a/b", or for version 2 "0::/a/b" */
+    /* "4:memory:/a/b", or for version 2 "0::/a/b" */
+    while (stream && fgets(line, sizeof line, stream)) {
         line[strcspn(line, "\n")] = '\0';
         char *controllers = strchr(line, ':');
         char *path = controllers ? strchr(controllers + 1, ':') : NULL;
@@ -84,5 +85,5 @@ exo_raise_descriptor_limit(void)
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
         return;
     limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit); /* the lower limit shows itself as FULL */
+    setrlimit(RLIMIT_NOFILE, &limit); /* if this fails, the lower limit shows as FULL */
 }

@@ -1,4 +1,5 @@
-/* Objects as users see them: of this process's one store, and as payloads. */
+/* The public functions of objects (object.h): this process's one store, and objects as payloads.
+ * Read next: store.c. */
 #include <exogym/object.h>
 
 #include <pthread.h>
@@ -8,7 +9,7 @@
 #include "store/store.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static exo_store *store; /* guarded by lock; for the rest of the process's life */
+static exo_store *store; /* guarded by lock; never closed */
 
 exo_status
 exo_store_default(exo_store **out, exo_err *err)

@@ -1,4 +1,6 @@
-/* Making segments, mapping those of others, and the words that say whether a slot is in use. No state, no locks. */
+/* Segments: made, mapped from other processes, and the words that say whether a slot is in use.
+ * segment.h has the contracts and the protocol. No state, no locks of its own. Read next:
+ * store.c. */
 #include "store/segment.h"
 
 #include <assert.h>
@@ -28,7 +30,8 @@ struct exo_segment_header {
     uint64_t nonce;
     uint64_t slot_size;
     uint64_t num_slots;
-    _Atomic uint64_t over; /* 1: its owner has let it go; readers that only keep it mapped do the same */
+    /* 1: the owner has released it; readers that only keep it mapped release it, too */
+    _Atomic uint64_t over;
     struct {
         _Atomic uint64_t generation;
         _Atomic uint64_t size; /* bytes of the object, if there is one */
@@ -37,10 +40,10 @@ struct exo_segment_header {
 static_assert(sizeof(struct exo_segment_header) <= EXO_SEGMENT_PAGE, "the header fits in its page");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a word in shared memory has no lock beside it");
 
-/* --- Processes ------------------------------------------------------------------------------------------------------------- */
+/* --- Processes -------------------------------------------------------------------------------- */
 
-/* Reads "/proc/<pid>/stat" of an open folder of /proc: the start time, 0 if the process has ended, be it that its parent has not
- * asked yet. */
+/* Reads the start time from "stat" in a process's open folder of /proc. 0: the process has ended,
+ * even if its parent has not yet waited for it. */
 static uint64_t
 start_time(int folder)
 {
@@ -53,7 +56,7 @@ start_time(int folder)
     if (length <= 0)
         return 0;
     text[length] = '\0';
-    char *at = strrchr(text, ')'); /* the second field is the command, which may hold anything */
+    char *at = strrchr(text, ')'); /* the second field is the command, which may contain anything */
     if (!at || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X')
         return 0;
     for (int field = 2; at && field < 22; field++)
@@ -78,8 +81,10 @@ exo_process_self(exo_process *out, exo_err *err)
     if (folder >= 0)
         close(folder);
     if (start == 0)
-        return exo_fail(err, EXO_IO,
-                        "/proc/%d/stat: cannot be read; objects need a /proc of this process's pid namespace", (int)id);
+        return exo_fail(
+            err, EXO_IO,
+            "/proc/%d/stat: cannot be read; objects need a /proc of this process's pid namespace",
+            (int)id);
     *out = (exo_process){.id = id, .start = start};
     return EXO_OK;
 }
@@ -87,7 +92,8 @@ exo_process_self(exo_process *out, exo_err *err)
 static exo_status
 owner_gone(const exo_process *owner, exo_err *err)
 {
-    return exo_fail(err, EXO_PEER_LOST, "process %d, the owner of the object, is gone", (int)owner->id);
+    return exo_fail(err, EXO_PEER_LOST, "process %d, the owner of the object, is gone",
+                    (int)owner->id);
 }
 
 static exo_status
@@ -95,8 +101,8 @@ cannot_look(const exo_process *owner, int number, exo_err *err)
 {
     if (number == EMFILE || number == ENFILE)
         return exo_fail(err, EXO_FULL, "no descriptor is left to import an object with");
-    return exo_fail(err, EXO_UNSUPPORTED, "process %d does not let this one see its objects: %s", (int)owner->id,
-                    strerror(number));
+    return exo_fail(err, EXO_UNSUPPORTED, "process %d does not let this one see its objects: %s",
+                    (int)owner->id, strerror(number));
 }
 
 exo_status
@@ -104,7 +110,8 @@ exo_process_open(const exo_process *process, int *out, exo_err *err)
 {
     int folder = open_folder(process->id);
     if (folder < 0)
-        return errno == ENOENT || errno == ESRCH ? owner_gone(process, err) : cannot_look(process, errno, err);
+        return errno == ENOENT || errno == ESRCH ? owner_gone(process, err)
+                                                 : cannot_look(process, errno, err);
     if (start_time(folder) != process->start) {
         close(folder);
         return owner_gone(process, err);
@@ -113,7 +120,7 @@ exo_process_open(const exo_process *process, int *out, exo_err *err)
     return EXO_OK;
 }
 
-/* --- Mappings -------------------------------------------------------------------------------------------------------------- */
+/* --- Mappings --------------------------------------------------------------------------------- */
 
 size_t
 exo_segment_size_of(uint64_t slot_size, uint32_t num_slots)
@@ -127,15 +134,16 @@ exo_segment_slot(const exo_segment *segment, uint32_t slot)
     return segment->base + EXO_SEGMENT_PAGE + segment->slot_size * slot;
 }
 
-/* Maps s->size bytes of the file from its start; where they may lie on huge pages, at an address that lets them be mapped whole.
- * On failure errno says why. */
+/* Maps s->size bytes of the file from its start. A segment that may have huge pages gets an address
+ * aligned to them. False, with errno. */
 static bool
 map_file(exo_segment *s, int fd, int protection)
 {
     char *at = NULL;
     if (s->size >= HUGE_PAGE && s->size < SIZE_MAX / 2) {
         s->room_size = s->size + HUGE_PAGE;
-        char *room = mmap(NULL, s->room_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        char *room =
+            mmap(NULL, s->room_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (room == MAP_FAILED)
             return false;
         s->room = room;
@@ -164,15 +172,16 @@ exo_segment_release(exo_segment *segment)
     else if (segment->base)
         munmap(segment->base, segment->size);
     if (segment->size)
-        close(segment->file); /* with the mapping, gives back all that was borrowed */
+        close(segment->file); /* together with the mapping, this gives back all borrowed slots */
     *segment = (exo_segment){0};
 }
 
-/* --- Making ---------------------------------------------------------------------------------------------------------------- */
+/* --- Making ----------------------------------------------------------------------------------- */
 
-/* Puts whole pieces on huge pages, whatever the machine's setting for shared memory: a reader's page faults become 512 times
- * fewer, and zeroing is as fast as for private memory. One small page of a piece has to be there to begin with. Where the kernel
- * does not want to, small pages follow. */
+/* Puts whole huge pages under the segment, whatever the machine's setting for shared memory. A
+ * reader then has 512 times fewer page faults, and zeroing is as fast as for private memory.
+ * MADV_COLLAPSE needs one small page of each piece to exist. Where the kernel refuses, small pages
+ * remain. */
 static void
 use_huge_pages(const exo_segment *s)
 {
@@ -189,26 +198,32 @@ cannot_create(int number, size_t size, exo_err *err)
     case EMFILE:
         return exo_fail(
             err, EXO_FULL,
-            "no descriptor is left for a segment of %zu bytes: each takes one, and this process may have %ld; drop "
-            "objects, or raise the hard limit (ulimit -Hn)",
+            "no descriptor is left for a segment of %zu bytes: each takes one, and "
+            "this process may have %ld; drop objects, or raise the hard limit (ulimit -Hn)",
             size, sysconf(_SC_OPEN_MAX));
     case ENFILE:
-        return exo_fail(err, EXO_FULL, "no descriptor is left on this machine for a segment of %zu bytes; drop objects",
-                        size);
+        return exo_fail(
+            err, EXO_FULL,
+            "no descriptor is left on this machine for a segment of %zu bytes; drop objects", size);
     case ENOMEM:
     case ENOSPC:
-        return exo_fail(err, EXO_FULL, "the machine has no memory left for a segment of %zu bytes; drop objects", size);
+        return exo_fail(err, EXO_FULL,
+                        "the machine has no memory left for a segment of %zu bytes; drop objects",
+                        size);
     case EFBIG:
     case EINVAL:
     case EOVERFLOW:
-        return exo_fail(err, EXO_INVAL, "a segment of %zu bytes is larger than any that the kernel makes", size);
+        return exo_fail(err, EXO_INVAL,
+                        "a segment of %zu bytes is larger than any that the kernel makes", size);
     default:
-        return exo_fail(err, EXO_IO, "a segment of %zu bytes cannot be made: %s", size, strerror(number));
+        return exo_fail(err, EXO_IO, "a segment of %zu bytes cannot be made: %s", size,
+                        strerror(number));
     }
 }
 
 exo_status
-exo_segment_create(exo_segment *out, const exo_process *self, uint64_t slot_size, uint32_t num_slots, exo_err *err)
+exo_segment_create(exo_segment *out, const exo_process *self, uint64_t slot_size,
+                   uint32_t num_slots, exo_err *err)
 {
     exo_status st = EXO_OK;
     size_t size = exo_segment_size_of(slot_size, num_slots);
@@ -216,22 +231,24 @@ exo_segment_create(exo_segment *out, const exo_process *self, uint64_t slot_size
     s.fd = s.file = exo_memfd_new("exogym", size);
     if (s.fd < 0)
         return cannot_create(errno, size, err);
-    s.size = size; /* from here on the closer has something to close */
+    s.size = size; /* from here on exo_segment_release has something to close */
 
     if (!map_file(&s, s.file, PROT_READ | PROT_WRITE)) {
         st = cannot_create(errno, size, err);
         goto done;
     }
-    /* At once: this mapping is to be the only one that can be written. */
+    /* At once: no other writable mapping may exist. */
     if (!exo_memfd_seal(s.file, SEALS)) {
         st = exo_fail(err, errno == EINVAL ? EXO_UNSUPPORTED : EXO_IO,
-                      "shared memory cannot be made read-only for other processes: %s; objects need Linux 5.1 or later",
+                      "shared memory cannot be made read-only for other processes: %s; objects "
+                      "need Linux 5.1 or later",
                       strerror(errno));
         goto done;
     }
     s.header = (struct exo_segment_header *)(void *)s.base;
     use_huge_pages(&s);
-    if (!exo_memfd_reserve(s.file, 0, size) || getrandom(&s.nonce, sizeof s.nonce, 0) != (ssize_t)sizeof s.nonce) {
+    if (!exo_memfd_reserve(s.file, 0, size) ||
+        getrandom(&s.nonce, sizeof s.nonce, 0) != (ssize_t)sizeof s.nonce) {
         st = cannot_create(errno, size, err);
         goto done;
     }
@@ -247,7 +264,7 @@ done:
     return st;
 }
 
-/* --- Mapping another's ----------------------------------------------------------------------------------------------------- */
+/* --- Mapping another process's segment -------------------------------------------------------- */
 
 static exo_status
 stale(const exo_process *owner, exo_err *err)
@@ -255,8 +272,9 @@ stale(const exo_process *owner, exo_err *err)
     return exo_fail(err, EXO_NOT_FOUND, "process %d has dropped the object", (int)owner->id);
 }
 
-/* Opens the owner's descriptor `fd` for reading, but only if it is a regular file in memory that this user owns: to open a pipe or a
- * device can have effects, and a file of another file system can run full under a reader. */
+/* Opens the owner's descriptor `fd` for reading, but only if it is a regular file in memory that
+ * belongs to this user. To open a pipe or device can have effects, and a file on another file
+ * system can run out of space under a reader. */
 static exo_status
 open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
 {
@@ -277,10 +295,12 @@ open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
     if (fstat(peek, &info) != 0 || info.st_dev != device || !S_ISREG(info.st_mode)) {
         st = stale(owner, err); /* the number has another use by now */
     } else if (info.st_uid != geteuid()) {
-        st = exo_fail(err, EXO_UNSUPPORTED, "the object of process %d belongs to another user", (int)owner->id);
+        st = exo_fail(err, EXO_UNSUPPORTED, "the object of process %d belongs to another user",
+                      (int)owner->id);
     } else {
         snprintf(path, sizeof path, "/proc/self/fd/%d", peek);
-        *out = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* never waits for a lease */
+        /* O_NONBLOCK: never waits for a lease */
+        *out = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (*out < 0)
             st = cannot_look(owner, errno, err);
     }
@@ -289,16 +309,17 @@ open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
 }
 
 exo_status
-exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int owner_fd, uint64_t nonce, exo_err *err)
+exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int owner_fd,
+                uint64_t nonce, exo_err *err)
 {
     uint64_t size = 0;
     exo_segment s = {.owner = *owner, .fd = owner_fd, .foreign = true, .nonce = nonce};
     exo_status st = open_file(&s.file, owner, folder, owner_fd, err);
     if (st != EXO_OK)
         return st;
-    s.size = EXO_SEGMENT_PAGE; /* from here on the closer has something to close */
+    s.size = EXO_SEGMENT_PAGE; /* from here on exo_segment_release has something to close */
 
-    /* Neither the size nor what is mapped can change by anybody but the owner. */
+    /* The size is fixed, and only the owner can change the contents. */
     if (!exo_memfd_is(s.file, SEALS, &size) || size < EXO_SEGMENT_PAGE) {
         st = stale(owner, err);
         goto done;
@@ -310,20 +331,24 @@ exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int owne
     }
     s.header = (struct exo_segment_header *)(void *)s.base;
 
-    /* Each field is read once: its owner may change it while it is looked at. */
+    /* Each field is read once: the owner may change it at any time. */
     const volatile struct exo_segment_header *h = s.header;
     uint64_t magic = h->magic, name = h->nonce, slot_size = h->slot_size, num_slots = h->num_slots;
     if (magic != MAGIC || name != nonce) {
         st = stale(owner, err);
         goto done;
     }
-    if (num_slots == 0 || num_slots > EXO_SEGMENT_MAX_SLOTS || slot_size == 0 || slot_size > size / num_slots ||
-        slot_size * num_slots > size - EXO_SEGMENT_PAGE) {
-        st = exo_fail(err, EXO_INVAL, "process %d sent a segment whose header does not fit its size", (int)owner->id);
+    if (num_slots == 0 || num_slots > EXO_SEGMENT_MAX_SLOTS || slot_size == 0 ||
+        slot_size > size / num_slots || slot_size * num_slots > size - EXO_SEGMENT_PAGE) {
+        st =
+            exo_fail(err, EXO_INVAL, "process %d sent a segment whose header does not fit its size",
+                     (int)owner->id);
         goto done;
     }
     if (!exo_memfd_is_there(s.file, size)) {
-        st = exo_fail(err, EXO_INVAL, "process %d sent a segment that claims more memory than it has", (int)owner->id);
+        st = exo_fail(err, EXO_INVAL,
+                      "process %d sent a segment that claims more memory than it has",
+                      (int)owner->id);
         goto done;
     }
     s.slot_size = slot_size;
@@ -336,12 +361,13 @@ done:
     return st;
 }
 
-/* --- Slots ----------------------------------------------------------------------------------------------------------------- */
+/* --- Slots ------------------------------------------------------------------------------------ */
 
-/* The bytes whose locks say who borrows a slot: one a process. They lie beyond most files' ends, which locks do not mind. */
+/* The bytes whose locks record the borrowers of a slot, one byte for each process. They lie beyond
+ * the end of most files, which locks permit. */
 enum {
-    LOCKS_LOG = 32,    /* as many bytes for each slot, more than there are process ids */
-    MOST_COUNTED = 256 /* borrowers; more of them are as many */
+    LOCKS_LOG = 32,    /* 2^32 bytes for each slot: more than there are process ids */
+    MOST_COUNTED = 256 /* borrowers; counting stops there */
 };
 
 static off_t
@@ -350,19 +376,22 @@ first_lock(uint32_t slot)
     return (off_t)slot << LOCKS_LOG;
 }
 
-/* Sets or removes the lock of this process on a slot; 0, or errno. Never waits. */
+/* Sets or removes this process's lock on a slot, without waiting. Gives 0 or errno. */
 static int
 set_lock(const exo_segment *segment, uint32_t slot, short type)
 {
-    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = first_lock(slot) + getpid(), .l_len = 1};
+    struct flock lock = {
+        .l_type = type, .l_whence = SEEK_SET, .l_start = first_lock(slot) + getpid(), .l_len = 1};
     return fcntl(segment->file, F_OFD_SETLK, &lock) == 0 ? 0 : errno;
 }
 
-/* Has anybody else locked a byte of from..to? Then *lock is one such lock. */
+/* Whether another process has locked a byte in [from, to); then *lock is one such lock. Also true
+ * if the kernel gives no answer. */
 static bool
 is_locked(const exo_segment *segment, off_t from, off_t to, struct flock *lock)
 {
-    *lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = from, .l_len = to - from};
+    *lock = (struct flock){
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = from, .l_len = to - from};
     return fcntl(segment->file, F_OFD_GETLK, lock) != 0 || lock->l_type != F_UNLCK;
 }
 
@@ -373,7 +402,8 @@ count_locks(const exo_segment *segment, off_t from, off_t to, uint32_t most)
     if (most == 0 || from >= to || !is_locked(segment, from, to, &lock))
         return 0;
     uint32_t count = 1 + count_locks(segment, from, lock.l_start, most - 1);
-    if (lock.l_len > 0 && lock.l_start + lock.l_len > from) /* the kernel shows any of them first */
+    /* the kernel gives any of the locks, not the first one */
+    if (lock.l_len > 0 && lock.l_start + lock.l_len > from)
         count += count_locks(segment, lock.l_start + lock.l_len, to, most - count);
     return count;
 }
@@ -388,13 +418,15 @@ bool
 exo_slot_take(exo_segment *segment, uint32_t slot, uint64_t size, uint32_t *generation)
 {
     struct flock lock;
-    uint64_t free = atomic_load_explicit(&segment->header->slots[slot].generation, memory_order_relaxed);
-    if (free >= UINT32_MAX - 2) /* this use and its end have numbers of their own */
+    uint64_t free =
+        atomic_load_explicit(&segment->header->slots[slot].generation, memory_order_relaxed);
+    if (free >= UINT32_MAX - 2) /* this use and its end need numbers of their own */
         return false;
-    /* Whoever is not seen here sees the end of the last generation, see exo_slot_borrow; and so does whoever copies a byte of the next object,
-     * see exo_slot_copy. */
+    /* A reader whose lock is not seen here sees the end of the last generation (exo_slot_borrow).
+     * So does a reader that copies a byte of the next object (exo_slot_copy). */
     atomic_thread_fence(memory_order_seq_cst);
-    if (!exo_segment_is_copied(segment) && is_locked(segment, first_lock(slot), first_lock(slot + 1), &lock))
+    if (!exo_segment_is_copied(segment) &&
+        is_locked(segment, first_lock(slot), first_lock(slot + 1), &lock))
         return false;
     atomic_store_explicit(&segment->header->slots[slot].size, size, memory_order_relaxed);
     atomic_store_explicit(&segment->header->slots[slot].generation, free + 1, memory_order_release);
@@ -411,20 +443,24 @@ exo_slot_retire(exo_segment *segment, uint32_t slot)
 exo_status
 exo_slot_check(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size)
 {
-    if (atomic_load_explicit(&segment->header->slots[slot].generation, memory_order_acquire) != generation)
+    if (atomic_load_explicit(&segment->header->slots[slot].generation, memory_order_acquire) !=
+        generation)
         return EXO_NOT_FOUND;
-    uint64_t true_size = atomic_load_explicit(&segment->header->slots[slot].size, memory_order_relaxed);
+    uint64_t true_size =
+        atomic_load_explicit(&segment->header->slots[slot].size, memory_order_relaxed);
     return size <= segment->slot_size && size == true_size ? EXO_OK : EXO_INVAL;
 }
 
 exo_status
-exo_slot_copy(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size, void *out)
+exo_slot_copy(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size,
+              void *out)
 {
     exo_status st = exo_slot_check(segment, slot, generation, size);
     if (st != EXO_OK)
         return st;
     memcpy(out, exo_segment_slot(segment, slot), size);
-    atomic_thread_fence(memory_order_acquire); /* a byte of a later object comes with the end of this generation */
+    /* a reader that saw a byte of a later object also sees the end of this generation */
+    atomic_thread_fence(memory_order_acquire);
     return exo_slot_check(segment, slot, generation, size);
 }
 
@@ -436,8 +472,9 @@ exo_slot_borrow(const exo_segment *segment, uint32_t slot, uint32_t generation, 
         return st;
     if (set_lock(segment, slot, F_RDLCK) != 0)
         return EXO_FULL;
-    /* Looks again: either the generation is still the one, and then the owner finds the lock when it wants the slot; or it has ended. The
-     * fences make one of the two sure, because the kernel may look for locks without taking one of its own. */
+    /* Checks again: either the generation is still this one, and then the owner finds the lock when
+     * it wants the slot, or the generation has ended. The fences guarantee one of the two, because
+     * the kernel may look for locks without taking a lock of its own. */
     atomic_thread_fence(memory_order_seq_cst);
     st = exo_slot_check(segment, slot, generation, size);
     if (st != EXO_OK)
@@ -455,5 +492,6 @@ uint32_t
 exo_slot_borrowers(const exo_segment *segment, uint32_t slot)
 {
     uint32_t others = count_locks(segment, first_lock(slot), first_lock(slot + 1), MOST_COUNTED);
-    return others + (segment->foreign ? 1 : 0); /* nobody is shown its own lock */
+    /* the kernel does not report a process's own locks */
+    return others + (segment->foreign ? 1 : 0);
 }

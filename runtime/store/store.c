@@ -1,14 +1,19 @@
-/* The store of one process: which segments it has, which slots of them are free, and which objects of others it has mapped.
+/* The store of one process: its segments, their free slots, and the mapped segments of other
+ * processes.
  *
- * A segment of this process holds one large object or up to 128 small ones of one class. Those with a free slot stand in `open`,
- * by class; those without any object also in `kept`, least recently used first. Segments of other processes are in the same
- * table; those that nobody uses any more stay mapped in `idle`, because the next handle is likely to point into one: what is mapped
- * and has been read costs neither a system call nor a page fault. They go when their owner says that it has let them go.
+ * A segment of this process has one large object, or up to 128 small ones of one class. Segments
+ * with a free slot are in `open`, by class. Those without any object are also in `kept`, least
+ * recently used first. Segments of other processes are in the same table. Those that this process
+ * does not use any more stay mapped, in `idle`, because the next handle is likely to point into
+ * one: memory that is mapped and was read costs neither a system call nor a page fault. They are
+ * unmapped when their owner has released them.
  *
- * store->lock guards all of it. The kernel is asked for memory, and given it back, without the lock: a segment that is being made
- * counts as reserved but is in no list, and one that goes is first taken out of all lists and put into a list of victims.
- * References are atomic; an object whose count is 0 may still be in the table and is passed over.
- */
+ * store->lock guards all of it. Memory is requested from the kernel and given back without the
+ * lock: a segment that is being made counts as reserved but is in no list, and a segment that is
+ * freed is first moved from all lists to a list of victims. References are atomic. An object whose
+ * count is 0 may still be in the table; look-ups skip it.
+ *
+ * Read next: segment.h. */
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -24,23 +29,25 @@
 #include "store/segment.h"
 
 enum {
-    /* Small objects: slots of 256 bytes, 512, ... 64 KiB, in segments of this many bytes at most. */
+    /* Small objects: slots of 256 bytes, 512, ... 64 KiB, in segments of at most SMALL_SEGMENT
+     * bytes. */
     SMALLEST = 256,
     SMALL_CLASSES = 9,
     LARGEST_SMALL = SMALLEST << (SMALL_CLASSES - 1),
     SMALL_SEGMENT = 256 << 10,
-    /* Large ones: 8 classes from each power of two to the next, up to 64 TiB. */
+    /* Large objects: 8 classes from each power of two to the next, up to 64 TiB. */
     LARGEST_LOG = 46,
     NUM_CLASSES = SMALL_CLASSES + (LARGEST_LOG - 16) * 8,
 
-    COPY_ALIGNMENT = 64, /* of a small object's copy in another process */
+    COPY_ALIGNMENT = 64, /* bytes; of a small object's copy in another process */
 
     NUM_BUCKETS = 1024,
     NUM_FOLDERS = 16, /* owners whose folder in /proc stays open */
-    TRIES = 16,       /* segments, and slots of each, that are looked at for one that nobody borrows */
+    TRIES = 16, /* segments, and slots of each, that a creation tries, in case others borrow them */
 };
 
-/* A ring of links; the head is one that is in no segment. A link that points to itself is in no ring. */
+/* A ring of links. The head is a link that is in no segment. A link that points to itself is in no
+ * ring. */
 struct link {
     struct link *next, *previous;
 };
@@ -48,39 +55,46 @@ struct link {
 struct segment {
     exo_segment memory;
     unsigned class;
-    uint32_t num_live;      /* objects, also those that are just being dropped      */
-    bool waits;             /* in kept or idle                                      */
-    struct segment *bucket; /* the next one with the same hash; victims use it too  */
+    uint32_t num_live;      /* objects, including those that are being dropped */
+    bool waits;             /* in kept or idle */
+    struct segment *bucket; /* the next with the same hash, or the next victim */
     struct link open, wait;
-    uint16_t free[EXO_SEGMENT_MAX_SLOTS]; /* a queue, so that a borrowed slot is tried last; own segments only */
+    /* A queue, so that a borrowed slot is tried last. Own segments only. */
+    uint16_t free[EXO_SEGMENT_MAX_SLOTS];
     uint32_t first_free, num_free;
     exo_object *objects[]; /* (num_slots) */
 };
 
 struct exo_object {
     exo_store *store;
-    struct segment *segment; /* lives as long as the object does */
+    struct segment *segment; /* lives at least as long as the object */
     uint32_t slot, generation;
     uint64_t size;
     _Atomic uint32_t references;
     _Atomic bool sealed;
-    void *copy;  /* of a small one of another process: in `room`; else NULL, and it is where the segment has it */
-    char room[]; /* for a copy of EXO_SEGMENT_COPIED bytes and less, to be aligned */
+    /* The copy of another process's small object, in `room`. NULL: the object lies in the
+     * segment. */
+    void *copy;
+    char room[]; /* unaligned space for such a copy */
 };
 
 struct exo_store {
     exo_process self;
     uint64_t capacity, keep;
-    uint64_t most_mapped; /* segments of other processes: each takes a descriptor, and others need some, too */
+    /* segments of other processes: each takes a descriptor, and other code needs some, too */
+    uint64_t most_mapped;
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards all below */
     bool closed;
-    uint64_t holders;  /* objects of either kind, and one for being open: the last one frees the store */
-    uint64_t reserved; /* bytes of this process's segments, also of those that are just being made     */
-    uint64_t kept_bytes, num_objects, num_imports, imported_bytes, idle_bytes, num_reuses, num_mapped;
+    /* Objects of either kind, and one for the open store. The last one to go frees the store. */
+    uint64_t holders;
+    /* Bytes of this process's segments, including those that are being made. */
+    uint64_t reserved;
+    uint64_t kept_bytes, num_objects, num_imports, imported_bytes, idle_bytes, num_reuses,
+        num_mapped;
     struct folder {
         exo_process owner;
-        int fd; /* of /proc/<id>; there is none where owner.id is 0 */
+        int fd; /* of /proc/<id>; none where owner.id is 0 */
     } folders[NUM_FOLDERS];
     unsigned next_folder;
     struct link kept, idle;
@@ -88,12 +102,14 @@ struct exo_store {
     struct segment *buckets[NUM_BUCKETS];
 };
 
-/* The process whose store is open; another number than this process's is that of a parent that forked. */
+/* The process whose store is open; 0: none. An id other than this process's is that of a parent
+ * that forked. */
 static _Atomic pid_t open_in;
 
-/* --- Rings and tables ------------------------------------------------------------------------------------------------------ */
+/* --- Rings and tables ------------------------------------------------------------------------- */
 
-#define SEGMENT_OF(link, member) ((struct segment *)(void *)((char *)(link)-offsetof(struct segment, member)))
+#define SEGMENT_OF(link, member)                                                                   \
+    ((struct segment *)(void *)((char *)(link)-offsetof(struct segment, member)))
 
 static void
 link_init(struct link *l)
@@ -153,7 +169,8 @@ segment_new(uint32_t num_slots)
     return s;
 }
 
-/* Frees a chain of segments that are in no list. Without the lock: to unmap much takes long. */
+/* Frees a chain of segments that are in no list. Called without the lock: unmapping much memory
+ * takes long. */
 static void
 free_segments(struct segment *victims)
 {
@@ -165,7 +182,7 @@ free_segments(struct segment *victims)
     }
 }
 
-/* Takes a segment without objects out of every list and puts it before *victims. */
+/* Moves a segment without objects from every list to the front of *victims. */
 static void
 expel(exo_store *store, struct segment *s, struct segment **victims)
 {
@@ -187,7 +204,7 @@ expel(exo_store *store, struct segment *s, struct segment **victims)
     *victims = s;
 }
 
-/* Expels kept segments, the one that waits longest first, until at most `bytes` are kept. */
+/* Expels kept segments, the least recently used first, until at most `bytes` are kept. */
 static void
 trim_kept(exo_store *store, uint64_t bytes, struct segment **victims)
 {
@@ -202,7 +219,7 @@ trim_idle(exo_store *store, uint64_t bytes, struct segment **victims)
         expel(store, SEGMENT_OF(store->idle.next, wait), victims);
 }
 
-/* Expels idle segments whose owner has let them go, or all of `owner`'s if it is not NULL. */
+/* Expels idle segments that their owner has released, and all of `owner`'s if it is not NULL. */
 static void
 expel_idle(exo_store *store, const exo_process *owner, struct segment **victims)
 {
@@ -210,13 +227,14 @@ expel_idle(exo_store *store, const exo_process *owner, struct segment **victims)
     for (struct link *l = store->idle.next; l != &store->idle; l = next) {
         struct segment *s = SEGMENT_OF(l, wait);
         next = l->next;
-        bool theirs = owner && s->memory.owner.id == owner->id && s->memory.owner.start == owner->start;
+        bool theirs =
+            owner && s->memory.owner.id == owner->id && s->memory.owner.start == owner->start;
         if (theirs || exo_segment_is_over(&s->memory))
             expel(store, s, victims);
     }
 }
 
-/* The last object of a segment has gone. */
+/* Called when the last object of a segment has gone. */
 static void
 let_wait(exo_store *store, struct segment *s, struct segment **victims)
 {
@@ -255,7 +273,7 @@ gain_object(exo_store *store, struct segment *s, exo_object *object)
         store->num_objects++;
 }
 
-/* --- Opening and closing --------------------------------------------------------------------------------------------------- */
+/* --- Opening and closing ---------------------------------------------------------------------- */
 
 static void
 free_store(exo_store *store)
@@ -286,14 +304,17 @@ exo_store_open(exo_store **out, const exo_store_opts *opts, exo_err *err)
     if (store->capacity == 0)
         store->capacity = exo_memory_limit() / 2;
     if (store->capacity == 0) {
-        st = exo_fail(err, EXO_IO, "this machine does not say how much memory it has; the store needs a capacity");
+        st = exo_fail(
+            err, EXO_IO,
+            "this machine does not say how much memory it has; the store needs a capacity");
         goto done;
     }
     store->keep = opts ? opts->keep : store->capacity / 8;
     if (store->keep > store->capacity / 2)
         store->keep = store->capacity / 2;
     exo_raise_descriptor_limit();
-    store->most_mapped = (uint64_t)sysconf(_SC_OPEN_MAX) / 2; /* -1, without a limit, is one that nobody reaches */
+    /* -1 (no limit) becomes a number that is never reached */
+    store->most_mapped = (uint64_t)sysconf(_SC_OPEN_MAX) / 2;
     store->holders = 1;
     link_init(&store->kept);
     link_init(&store->idle);
@@ -336,7 +357,7 @@ exo_store_close(exo_store **store)
         free_store(s);
 }
 
-/* --- Creating -------------------------------------------------------------------------------------------------------------- */
+/* --- Creating --------------------------------------------------------------------------------- */
 
 struct shape {
     unsigned class;
@@ -344,7 +365,7 @@ struct shape {
     uint32_t num_slots;
 };
 
-/* The class of objects of `size` bytes; false if they are too large for any. */
+/* The class of objects of `size` bytes. False: too large for any class. */
 static bool
 shape_of(uint64_t size, struct shape *out)
 {
@@ -369,7 +390,7 @@ shape_of(uint64_t size, struct shape *out)
     return true;
 }
 
-/* Takes a free slot of `s` that nobody borrows. */
+/* Takes a free slot of `s` that no process borrows. False: there is none among those tried. */
 static bool
 take_slot_of(exo_store *store, struct segment *s, exo_object *object)
 {
@@ -393,8 +414,9 @@ static void
 free_slot(exo_store *store, struct segment *s, uint32_t slot)
 {
     s->free[(s->first_free + s->num_free) % s->memory.num_slots] = (uint16_t)slot;
+    /* at the front: its pages are in the caches */
     if (s->num_free++ == 0)
-        link_before(store->open[s->class].next, &s->open); /* first: its pages are in the caches */
+        link_before(store->open[s->class].next, &s->open);
 }
 
 static bool
@@ -410,15 +432,16 @@ reuse(exo_store *store, unsigned class, exo_object *object)
     return false;
 }
 
-/* Counts `size` bytes as reserved, at the cost of kept ones. */
+/* Counts `size` bytes as reserved, and expels kept segments where needed. */
 static exo_status
 make_room(exo_store *store, uint64_t size, uint64_t wanted, struct segment **victims, exo_err *err)
 {
     uint64_t used = store->reserved - store->kept_bytes;
     if (size > store->capacity || used > store->capacity - size)
         return exo_fail(err, EXO_FULL,
-                        "the object store is full: capacity %" PRIu64 " bytes, used %" PRIu64 ", wanted %" PRIu64
-                        " (%" PRIu64 " with their segment); drop objects, or give the store a larger capacity",
+                        "the object store is full: capacity %" PRIu64 " bytes, used %" PRIu64
+                        ", wanted %" PRIu64 " (%" PRIu64
+                        " with their segment); drop objects, or give the store a larger capacity",
                         store->capacity, used, wanted, size);
     uint64_t room = store->capacity - size - used;
     if (store->kept_bytes > room)
@@ -427,7 +450,8 @@ make_room(exo_store *store, uint64_t size, uint64_t wanted, struct segment **vic
     return EXO_OK;
 }
 
-/* Makes a segment; called without the lock. A shortage of descriptors or memory is first met with what is kept. */
+/* Makes a segment; called without the lock. If descriptors or memory are short, it first frees all
+ * kept segments and tries again. */
 static exo_status
 make_segment(exo_store *store, const struct shape *shape, struct segment **out, exo_err *err)
 {
@@ -435,14 +459,16 @@ make_segment(exo_store *store, const struct shape *shape, struct segment **out, 
     if (!s)
         return exo_fail(err, EXO_NOMEM, "no memory for an object");
     s->class = shape->class;
-    exo_status st = exo_segment_create(&s->memory, &store->self, shape->slot_size, shape->num_slots, err);
+    exo_status st =
+        exo_segment_create(&s->memory, &store->self, shape->slot_size, shape->num_slots, err);
     if (st == EXO_FULL) {
         pthread_mutex_lock(&store->lock);
         trim_kept(store, 0, &victims);
         pthread_mutex_unlock(&store->lock);
         if (victims) {
             free_segments(victims);
-            st = exo_segment_create(&s->memory, &store->self, shape->slot_size, shape->num_slots, err);
+            st = exo_segment_create(&s->memory, &store->self, shape->slot_size, shape->num_slots,
+                                    err);
         }
     }
     if (st != EXO_OK) {
@@ -462,7 +488,9 @@ exo_object_create(exo_store *store, uint64_t size, exo_object **out, exo_err *er
     struct shape shape;
     struct segment *s = NULL, *victims = NULL;
     if (!shape_of(size, &shape))
-        return exo_fail(err, EXO_INVAL, "an object of %" PRIu64 " bytes is larger than any that a store holds", size);
+        return exo_fail(err, EXO_INVAL,
+                        "an object of %" PRIu64 " bytes is larger than any that a store holds",
+                        size);
     uint64_t segment_size = exo_segment_size_of(shape.slot_size, shape.num_slots);
     exo_object *object = exo_calloc(1, sizeof *object);
     if (!object)
@@ -487,7 +515,8 @@ exo_object_create(exo_store *store, uint64_t size, exo_object **out, exo_err *er
             if (st == EXO_OK) {
                 insert(store, s);
                 link_before(store->open[s->class].next, &s->open);
-                take_slot_of(store, s, object); /* nobody has borrowed of what nobody knows */
+                /* no process borrows a slot of a segment that none knows */
+                take_slot_of(store, s, object);
             } else {
                 store->reserved -= segment_size;
             }
@@ -503,7 +532,7 @@ exo_object_create(exo_store *store, uint64_t size, exo_object **out, exo_err *er
     return EXO_OK;
 }
 
-/* --- Objects --------------------------------------------------------------------------------------------------------------- */
+/* --- Objects ---------------------------------------------------------------------------------- */
 
 void *
 exo_object_data(const exo_object *object)
@@ -544,14 +573,14 @@ exo_object_hold(exo_object *object)
     return object;
 }
 
-/* Holds an object of the table, unless its last reference has gone. */
+/* Holds an object of the table. False: its last reference has gone. */
 static bool
 hold_if_alive(exo_object *object)
 {
     uint32_t seen = atomic_load_explicit(&object->references, memory_order_relaxed);
     while (seen != 0)
-        if (atomic_compare_exchange_weak_explicit(&object->references, &seen, seen + 1, memory_order_acquire,
-                                                  memory_order_relaxed))
+        if (atomic_compare_exchange_weak_explicit(&object->references, &seen, seen + 1,
+                                                  memory_order_acquire, memory_order_relaxed))
             return true;
     return false;
 }
@@ -569,7 +598,8 @@ exo_object_drop(exo_object **object)
     exo_store *store = o->store;
     struct segment *s = o->segment, *victims = NULL;
     pthread_mutex_lock(&store->lock);
-    bool last_of_slot = s->objects[o->slot] == o; /* another import may have taken the place of a dying one */
+    /* another import may have replaced an object that is being dropped */
+    bool last_of_slot = s->objects[o->slot] == o;
     if (last_of_slot)
         s->objects[o->slot] = NULL;
     if (s->memory.foreign) {
@@ -592,7 +622,7 @@ exo_object_drop(exo_object **object)
         free_store(store);
 }
 
-/* --- Handles --------------------------------------------------------------------------------------------------------------- */
+/* --- Handles ---------------------------------------------------------------------------------- */
 
 static exo_object_handle
 handle_of(const exo_object *object)
@@ -618,24 +648,25 @@ exo_object_export(const exo_object *object, exo_object_handle *out, exo_err *err
     return EXO_OK;
 }
 
-/* Is there anything that the handle could mean? */
+/* Whether any object could have this handle. */
 static bool
 is_possible(const exo_object_handle *h)
 {
-    return h->owner > 0 && h->owner <= INT32_MAX && h->owner_start > 0 && h->fd <= INT32_MAX && h->generation > 0 &&
-           h->slot < EXO_SEGMENT_MAX_SLOTS && h->size <= UINT64_C(1) << LARGEST_LOG;
+    return h->owner > 0 && h->owner <= INT32_MAX && h->owner_start > 0 && h->fd <= INT32_MAX &&
+           h->generation > 0 && h->slot < EXO_SEGMENT_MAX_SLOTS &&
+           h->size <= UINT64_C(1) << LARGEST_LOG;
 }
 
 static exo_status
 impossible(const exo_object_handle *h, exo_err *err)
 {
     return exo_fail(err, EXO_INVAL,
-                    "not the handle of an object: owner %" PRIu32 ", descriptor %" PRIu32 ", slot %" PRIu32 ", %" PRIu64
-                    " bytes",
+                    "not the handle of an object: owner %" PRIu32 ", descriptor %" PRIu32
+                    ", slot %" PRIu32 ", %" PRIu64 " bytes",
                     h->owner, h->fd, h->slot, h->size);
 }
 
-/* Finds the object of `s` that the handle means, if somebody in this process holds it. OK, or NOT_FOUND or INVAL. */
+/* Finds the object of `s` with this handle, if this process holds it. Errors: NOT_FOUND, INVAL. */
 static exo_status
 share(struct segment *s, const exo_object_handle *h, exo_object **out)
 {
@@ -652,9 +683,11 @@ share(struct segment *s, const exo_object_handle *h, exo_object **out)
     return EXO_OK;
 }
 
-/* The object that *fresh becomes. An older one of the slot that is still held as a copy is not found any more. */
+/* Makes *fresh the object of a handle. An older object of the slot that is still held as a copy
+ * leaves the table. */
 static void
-become(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh, exo_object **out)
+become(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh,
+       exo_object **out)
 {
     exo_object *object = *fresh;
     object->slot = h->slot;
@@ -666,7 +699,8 @@ become(exo_store *store, struct segment *s, const exo_object_handle *h, exo_obje
 }
 
 static exo_status
-copy_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh, exo_object **out)
+copy_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh,
+          exo_object **out)
 {
     uintptr_t room = (uintptr_t)(*fresh)->room;
     void *copy = (*fresh)->room + (COPY_ALIGNMENT - room % COPY_ALIGNMENT) % COPY_ALIGNMENT;
@@ -680,16 +714,18 @@ copy_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_o
     return EXO_OK;
 }
 
-/* Gets the object from a segment that is in the table. *fresh is what it becomes if it is borrowed anew. */
+/* Gets the object from a segment that is in the table. A new import uses *fresh. */
 static exo_status
-import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh, exo_object **out)
+import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh,
+            exo_object **out)
 {
     exo_status st = share(s, h, out);
     if (st != EXO_NOT_FOUND || !s->memory.foreign)
         return st;
     if (exo_segment_is_copied(&s->memory))
         return copy_from(store, s, h, fresh, out);
-    /* The process has one lock a slot. An object of it that is just being dropped leaves its lock to the new one, see exo_object_drop. */
+    /* A process has one lock on a slot. An object that is being dropped leaves its lock to the new
+     * one, see exo_object_drop. */
     if (s->objects[h->slot])
         st = exo_slot_check(&s->memory, h->slot, h->generation, h->size);
     else
@@ -700,7 +736,7 @@ import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo
     return EXO_OK;
 }
 
-/* Takes the open folder of an owner, if there is one: it is the caller's until it is given back. */
+/* Takes an owner's open folder, if there is one. It is the caller's until give_folder_back. */
 static bool
 take_folder(exo_store *store, const exo_process *owner, int *out)
 {
@@ -739,7 +775,7 @@ give_folder_back(exo_store *store, const exo_process *owner, int fd)
         close(folder.fd);
 }
 
-/* Unmaps what is only kept, and so closes its descriptors. False if there is nothing. */
+/* Unmaps all idle segments, which closes their descriptors. False: there were none. */
 static bool
 free_idle(exo_store *store)
 {
@@ -752,7 +788,8 @@ free_idle(exo_store *store)
     return any;
 }
 
-/* FULL if as many segments of other processes are mapped as this one has descriptors for. */
+/* Fails with FULL if as many segments of other processes are mapped as most_mapped allows, and none
+ * is idle. */
 static exo_status
 need_descriptor(exo_store *store, exo_err *err)
 {
@@ -761,15 +798,17 @@ need_descriptor(exo_store *store, exo_err *err)
     pthread_mutex_unlock(&store->lock);
     if (room || free_idle(store))
         return EXO_OK;
-    return exo_fail(err, EXO_FULL,
-                    "%" PRIu64 " segments of other processes are mapped, half as many as this process may have "
-                    "descriptors; drop imported objects, or raise the hard limit (ulimit -Hn)",
-                    store->most_mapped);
+    return exo_fail(
+        err, EXO_FULL,
+        "%" PRIu64 " segments of other processes are mapped, half as many as this process may have "
+        "descriptors; drop imported objects, or raise the hard limit (ulimit -Hn)",
+        store->most_mapped);
 }
 
 /* Maps a segment of another process; called without the lock. */
 static exo_status
-map_segment(exo_store *store, const exo_process *owner, const exo_object_handle *h, struct segment **out, exo_err *err)
+map_segment(exo_store *store, const exo_process *owner, const exo_object_handle *h,
+            struct segment **out, exo_err *err)
 {
     exo_segment memory;
     int folder = -1;
@@ -801,15 +840,15 @@ map_segment(exo_store *store, const exo_process *owner, const exo_object_handle 
 exo_status
 exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object **out, exo_err *err)
 {
-    const exo_object_handle h = *handle; /* it may lie in memory that others write */
+    const exo_object_handle h = *handle; /* a copy: *handle may lie in memory that others write */
     if (!is_possible(&h))
         return impossible(&h, err);
     exo_status st = EXO_OK;
     const exo_process owner = {.id = (pid_t)h.owner, .start = h.owner_start};
     bool own = owner.id == store->self.id && owner.start == store->self.start;
     struct segment *mapped = NULL, *victims = NULL;
-    exo_object *fresh =
-        exo_calloc(1, sizeof *fresh + (h.size <= EXO_SEGMENT_COPIED ? (size_t)h.size + COPY_ALIGNMENT : 0));
+    exo_object *fresh = exo_calloc(
+        1, sizeof *fresh + (h.size <= EXO_SEGMENT_COPIED ? (size_t)h.size + COPY_ALIGNMENT : 0));
     if (!fresh)
         return exo_fail(err, EXO_NOMEM, "no memory to import an object");
     atomic_init(&fresh->references, 1);
@@ -826,7 +865,7 @@ exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object 
             pthread_mutex_unlock(&store->lock);
             goto done;
         }
-        s = find(store, &h); /* another thread may have been faster */
+        s = find(store, &h); /* another thread may have mapped it meanwhile */
         if (!s && !store->closed) {
             s = mapped;
             mapped = NULL;
@@ -840,7 +879,7 @@ exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object 
     else
         st = s ? import_from(store, s, &h, &fresh, out) : EXO_NOT_FOUND;
     if (s && s->memory.foreign && s->num_live == 0 && !s->waits)
-        let_wait(store, s, &victims); /* it was mapped for nothing */
+        let_wait(store, s, &victims); /* mapped, but no object was imported */
     pthread_mutex_unlock(&store->lock);
 
     if (st == EXO_NOT_FOUND)
@@ -860,7 +899,7 @@ done:
     return st;
 }
 
-/* --- Looking --------------------------------------------------------------------------------------------------------------- */
+/* --- Figures ---------------------------------------------------------------------------------- */
 
 exo_store_stats
 exo_store_get_stats(exo_store *store)
@@ -879,7 +918,7 @@ exo_store_get_stats(exo_store *store)
     return stats;
 }
 
-/* Copies what there is to know of at most `room` objects and returns how many there are. */
+/* Copies the data of at most `room` objects. Gives the number of all objects. */
 static size_t
 look(exo_store *store, exo_object_info *infos, size_t room)
 {
@@ -888,7 +927,8 @@ look(exo_store *store, exo_object_info *infos, size_t room)
         for (struct segment *s = store->buckets[b]; s; s = s->bucket) {
             for (uint32_t i = 0; i < s->memory.num_slots; i++) {
                 const exo_object *o = s->objects[i];
-                uint32_t references = o ? atomic_load_explicit(&o->references, memory_order_relaxed) : 0;
+                uint32_t references =
+                    o ? atomic_load_explicit(&o->references, memory_order_relaxed) : 0;
                 if (references == 0)
                     continue;
                 if (count < room)
@@ -907,7 +947,8 @@ look(exo_store *store, exo_object_info *infos, size_t room)
 }
 
 exo_status
-exo_store_each(exo_store *store, void (*visit)(void *context, const exo_object_info *info), void *context)
+exo_store_each(exo_store *store, void (*visit)(void *context, const exo_object_info *info),
+               void *context)
 {
     exo_object_info *infos = NULL;
     size_t room = 0, count = 0;
@@ -918,7 +959,7 @@ exo_store_each(exo_store *store, void (*visit)(void *context, const exo_object_i
         if (count <= room)
             break;
         exo_free(infos);
-        room = count + 16; /* there may be more by the time that there is memory */
+        room = count + 16; /* more objects may exist when the memory is there */
         infos = exo_calloc(room, sizeof *infos);
         if (!infos)
             return EXO_NOMEM;

@@ -1,4 +1,4 @@
-/* See cartpole_arrays.h. */
+/* Rollouts in a test's own memory: see cartpole_arrays.h. */
 #include "support/cartpole_arrays.h"
 
 #include <stdlib.h>

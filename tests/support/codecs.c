@@ -1,4 +1,4 @@
-/* See codecs.h. */
+/* Codecs, arrays and streams for tests: see codecs.h. */
 #include "support/codecs.h"
 
 #include <math.h>
@@ -9,7 +9,8 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
-const size_t codec_sizes[] = {0, 1, 2, 3, 7, 31, 32, 33, 127, 128, 129, 255, 256, 257, 1000, 32768, 32769, CODEC_LARGE};
+const size_t codec_sizes[] = {0,   1,   2,   3,   7,   31,   32,    33,    127,
+                              128, 129, 255, 256, 257, 1000, 32768, 32769, CODEC_LARGE};
 
 const char *const codec_chains[] = {
     "raw",
@@ -42,7 +43,10 @@ codec_noise(size_t n, uint64_t seed)
     exo_rng_init(&rng, seed, EXO_RNG_USER, 0, 0);
     for (size_t i = 0; i < n; i++) {
         uint32_t kind = exo_rng_u32(&rng) % 64;
-        x[i] = kind == 0 ? 0.0f : exo_rng_normal(&rng) * (kind == 1 ? 100.0f : kind < 8 ? 1e-4f : 1e-2f);
+        x[i] = kind == 0 ? 0.0f
+                         : exo_rng_normal(&rng) * (kind == 1  ? 100.0f
+                                                   : kind < 8 ? 1e-4f
+                                                              : 1e-2f);
     }
     return x;
 }
@@ -56,12 +60,14 @@ codec_encode(exo_codec *codec, const exo_codec_place *place, const float *x, siz
     cr_assert_eq(exo_codec_encode(codec, place, x, n, bytes, size, &err), EXO_OK, "%s", err.text);
     cr_assert_leq(*size, bound);
     if (exo_codec_size(codec, n, &exact))
-        cr_expect_eq(*size, exact, "%s of %zu: %zu bytes, said to be %zu", exo_codec_text(codec), n, *size, exact);
+        cr_expect_eq(*size, exact, "%s of %zu: %zu bytes, said to be %zu", exo_codec_text(codec), n,
+                     *size, exact);
     return bytes;
 }
 
 void
-codec_decode(exo_codec *codec, const exo_codec_place *place, const uint8_t *bytes, size_t size, float *y, size_t n)
+codec_decode(exo_codec *codec, const exo_codec_place *place, const uint8_t *bytes, size_t size,
+             float *y, size_t n)
 {
     exo_err err = {0};
     cr_assert_eq(exo_codec_decode(codec, place, bytes, size, y, n, &err), EXO_OK, "%s", err.text);
@@ -93,6 +99,7 @@ codec_expect_same(const float *got, const float *want, size_t n, const char *wha
 {
     for (size_t i = 0; i < n; i++) {
         bool same = isnan(want[i]) ? isnan(got[i]) : got[i] == want[i];
-        cr_assert(same, "%s: element %zu of %zu is %.9g, not %.9g", what, i, n, (double)got[i], (double)want[i]);
+        cr_assert(same, "%s: element %zu of %zu is %.9g, not %.9g", what, i, n, (double)got[i],
+                  (double)want[i]);
     }
 }

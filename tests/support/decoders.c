@@ -99,12 +99,14 @@ decoders_load(const char *folder, exo_model **model, exo_params **params)
 }
 
 exo_tensor *
-decoders_output(const exo_model *model, exo_tape *tape, const char *name, const int32_t *tokens, size_t sequences,
-                size_t length)
+decoders_output(const exo_model *model, exo_tape *tape, const char *name, const int32_t *tokens,
+                size_t sequences, size_t length)
 {
     exo_batch batch = {.size = sequences, .num_fields = 1};
-    batch.fields[0] = (exo_field){.name = "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {length}};
+    batch.fields[0] =
+        (exo_field){.name = "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {length}};
     batch.data[0] = (void *)(uintptr_t)tokens;
     exo_outputs outputs = exo_outputs_init((const char *const[]){name, NULL});
-    return exo_model_forward(model, tape, &batch, &outputs) ? exo_outputs_get(&outputs, name) : NULL;
+    return exo_model_forward(model, tape, &batch, &outputs) ? exo_outputs_get(&outputs, name)
+                                                            : NULL;
 }

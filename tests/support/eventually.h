@@ -1,4 +1,5 @@
-/* Waiting for what other threads do, in tests with Criterion: by a deadline, and never longer than it takes. */
+/* Waits for other threads, in tests with Criterion: up to a deadline, and no longer than
+ * necessary. */
 #ifndef EXO_TEST_EVENTUALLY_H
 #define EXO_TEST_EVENTUALLY_H
 
@@ -15,16 +16,16 @@ in_ms(int64_t ms)
     return exo_deadline(exo_clock_real(), ms * EXO_MS);
 }
 
-/* Waits until the condition holds, a minute at most, after which the test has failed. */
-#define EVENTUALLY(condition)                                                                                          \
-    do {                                                                                                               \
-        exo_time until = in_ms(60000);                                                                                 \
-        bool came = (condition);                                                                                       \
-        while (!came && exo_now(exo_clock_real()) < until) {                                                           \
-            usleep(200);                                                                                               \
-            came = (condition);                                                                                        \
-        }                                                                                                              \
-        cr_assert(came, "it did not come to be: %s", #condition);                                                      \
+/* Waits until the condition holds. After a minute the test fails. */
+#define EVENTUALLY(condition)                                                                      \
+    do {                                                                                           \
+        exo_time until = in_ms(60000);                                                             \
+        bool came = (condition);                                                                   \
+        while (!came && exo_now(exo_clock_real()) < until) {                                       \
+            usleep(200);                                                                           \
+            came = (condition);                                                                    \
+        }                                                                                          \
+        cr_assert(came, "it did not come to be: %s", #condition);                                  \
     } while (0)
 
 #endif

@@ -1,4 +1,4 @@
-/* See far_device.h. */
+/* A device whose memory the host cannot reach: see far_device.h. */
 #include "support/far_device.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct copy {
     void *to;
     const void *from;
     size_t bytes;
-    void *kept; /* a copy of what the host had; NULL: `from` is where it lies */
+    void *kept; /* a copy of the host's bytes; NULL: copy from `from` */
 };
 
 struct work {
@@ -59,8 +59,8 @@ open_memory(struct far_device *far, bool open)
 {
     for (size_t b = 0; b < far->num_blocks; b++)
         if (far->blocks[b].memory)
-            CHECK(mprotect(far->blocks[b].memory, far->blocks[b].bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) ==
-                  0);
+            CHECK(mprotect(far->blocks[b].memory, far->blocks[b].bytes,
+                           open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
 }
 
 static exo_status
@@ -74,8 +74,8 @@ do_work(struct work *work, exo_err *err)
         memcpy(c->to, c->kept ? c->kept : c->from, c->bytes);
         return EXO_OK;
     }
-#define DO_KERNEL(name)                                                                                                \
-    case WORK_##name:                                                                                                  \
+#define DO_KERNEL(name)                                                                            \
+    case WORK_##name:                                                                              \
         return kernels->name(cpu, (const exo_##name##_args *)(void *)work->args, err);
         EXO_KERNELS(DO_KERNEL)
 #undef DO_KERNEL
@@ -114,12 +114,12 @@ ask(exo_device *device, work_kind kind, const void *args, size_t size)
     far->asked++;
 }
 
-#define ASK_KERNEL(name)                                                                                               \
-    static exo_status ask_##name(exo_device *device, const exo_##name##_args *args, exo_err *err)                      \
-    {                                                                                                                  \
-        (void)err;                                                                                                     \
-        ask(device, WORK_##name, args, sizeof *args);                                                                  \
-        return EXO_OK;                                                                                                 \
+#define ASK_KERNEL(name)                                                                           \
+    static exo_status ask_##name(exo_device *device, const exo_##name##_args *args, exo_err *err)  \
+    {                                                                                              \
+        (void)err;                                                                                 \
+        ask(device, WORK_##name, args, sizeof *args);                                              \
+        return EXO_OK;                                                                             \
     }
 EXO_KERNELS(ASK_KERNEL)
 #undef ASK_KERNEL
@@ -163,7 +163,8 @@ far_free(exo_device *device, void *memory, size_t bytes)
 }
 
 static exo_status
-far_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind, exo_err *err)
+far_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind,
+         exo_err *err)
 {
     struct copy c = {.to = to, .from = from, .bytes = bytes};
     if (kind == EXO_COPY_TO_DEVICE) {
@@ -188,7 +189,8 @@ far_synchronize(exo_device *device, exo_err *err)
 
 /* Plans are the CPU's; what was asked for with one is done before it goes. */
 static exo_status
-far_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape, exo_err *err)
+far_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape,
+             exo_err *err)
 {
     exo_device *cpu = exo_device_cpu();
     (void)device;
@@ -247,7 +249,7 @@ far_device_free(exo_device **device)
         return;
     far_free(*device, (*device)->scalar, sizeof(double));
     for (size_t b = 0; b < MAX_BLOCKS; b++)
-        CHECK(!far_of(*device)->blocks[b].memory); /* an array was not released */
+        CHECK(!far_of(*device)->blocks[b].memory); /* fails if an array was not released */
     free(*device);
     *device = NULL;
 }

@@ -1,8 +1,11 @@
-/* A device whose memory is out of the host's reach: for tests that nothing above nn/cpu reads an array behind its device's back.
+/* A device whose memory the host cannot reach. It tests that no code above nn/cpu accesses an array
+ * without its device.
  *
- * Its memory is mapped without access (mprotect) but while the device works, so that a stray read or write of the host ends the test with a
- * segmentation fault. It keeps what it is asked for, and does it at the next synchronize, with the CPU's kernels and so with the CPU's bits.
- * It can fail on schedule: the n-th thing that is asked of it fails when it is done, and so does all that comes after.
+ * The memory is mapped without access (mprotect) except while the device works, so a stray access
+ * of the host ends the test with a segmentation fault. The device queues kernels and copies and
+ * executes them at the next synchronize, or earlier if its queue is full or memory is freed. It
+ * uses the CPU's kernels and therefore gets the CPU's bits. It can fail on schedule: the n-th
+ * operation fails when it is executed, and so do all later ones.
  *
  * Owner: one thread at a time. */
 #ifndef EXO_TEST_FAR_DEVICE_H
@@ -11,13 +14,13 @@
 #include <exogym/device.h>
 
 exo_device *far_device_new(void);
-/* After its arrays have been released. */
+/* Call it after all arrays have been released. */
 void far_device_free(exo_device **device);
-/* From now on the n-th kernel or copy fails with FAILED, from 1; 0: none. */
+/* From now on the n-th kernel or copy, counted from 1, fails with FAILED; 0: none. */
 void far_device_fail_at(exo_device *device, uint64_t n);
-/* From now on the n-th allocation gives NOMEM, once, from 1; 0: none. */
+/* The n-th allocation from now on gives NOMEM, once; n counts from 1, 0: none does. */
 void far_device_no_memory_at(exo_device *device, uint64_t n);
-/* How many kernels and copies it was asked for, and how many it has done. */
+/* The number of kernels and copies that were queued, and that were executed. */
 uint64_t far_device_asked(const exo_device *device);
 uint64_t far_device_done(const exo_device *device);
 

@@ -1,11 +1,12 @@
-/* What nodes in the trainer's own process share, as a trainer makes it: for tests that are a trainer. */
+/* The state that nodes in a trainer's own process share, for tests that act as the trainer. */
 #ifndef EXO_TEST_FIT_HERE_H
 #define EXO_TEST_FIT_HERE_H
 
 #include "actors/fit.h"
 
-/* A run of `nodes` nodes that train an MLP on synthetic images, `steps` steps of two, found by actors of `runtime` under the name `run`. Their communicators are among
- * threads. The caller drops it. Ends the program if there is no memory. */
+/* Makes a run of `nodes` nodes that train an MLP on synthetic images, `steps` steps with batch 2.
+ * Actors of `runtime` find it under the name `run`. Their communicators are local. The caller drops
+ * it. Aborts on an error. */
 exo_fit *fit_here(exo_runtime *runtime, const char *run, uint32_t nodes, uint64_t steps);
 
 #endif

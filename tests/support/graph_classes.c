@@ -1,3 +1,4 @@
+/* Graph classes for tests of graphs: see graph_classes.h. */
 #include "support/graph_classes.h"
 
 #include <stdlib.h>
@@ -23,7 +24,7 @@ read_maker(void *self, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_string(config, "name", "", &name, err);
     if (st == EXO_OK && length == 13)
-        st = exo_fail(err, EXO_INVAL, "13 is unlucky"); /* without a place */
+        st = exo_fail(err, EXO_INVAL, "13 is unlucky"); /* an error without a place */
     return st;
 }
 
@@ -39,7 +40,11 @@ static const exo_graph_port maker_ports[] = {
     {.name = "parameters", .type = "parameters", INPUT},
 };
 static const exo_graph_port learner_ports[] = {
-    {.name = "experience", .type = "cartpole experience", INPUT, .required = true, .blocking = true},
+    {.name = "experience",
+     .type = "cartpole experience",
+     INPUT,
+     .required = true,
+     .blocking = true},
     {.name = "parameters", .type = "parameters", OUTPUT},
     {.name = "gradients", .type = "gradients", COLLECTIVE},
 };
@@ -72,7 +77,11 @@ static const exo_graph_class classes[] = {
      .init = read_maker,
      .phases = maker_phases,
      PORTS(maker_ports)},
-    {.name = "learner", .help = "learns from it", .run = run, .phases = learner_phases, PORTS(learner_ports)},
+    {.name = "learner",
+     .help = "learns from it",
+     .run = run,
+     .phases = learner_phases,
+     PORTS(learner_ports)},
     {.name = "talker", .help = "tells others", .run = run, PORTS(talker_ports)},
     {.name = "ping", .help = "waits, then sends", .run = run, PORTS(ping_ports)},
     {.name = "pong", .help = "waits, then sends", .run = run, PORTS(pong_ports)},
@@ -84,6 +93,7 @@ void
 graph_classes_register(void)
 {
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        if (!exo_graph_class_find(classes[i].name) && exo_graph_class_register(&classes[i], NULL) != EXO_OK)
+        if (!exo_graph_class_find(classes[i].name) &&
+            exo_graph_class_register(&classes[i], NULL) != EXO_OK)
             abort();
 }

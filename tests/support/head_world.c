@@ -1,4 +1,4 @@
-/* A head and what is around it: see head_world.h. */
+/* A head and its surroundings: see head_world.h. */
 #include "support/head_world.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #include "actor/hooks.h"
 
-/* --- The worker ------------------------------------------------------------------------------------------------------------- */
+/* --- The worker ------------------------------------------------------------------------------- */
 
 struct worker {
     head_world *w;
@@ -28,7 +28,8 @@ worker_start(exo_call_context *call, void *self, const exo_payload *args, exo_er
 }
 
 static exo_status
-note_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+note_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+           exo_err *err)
 {
     head_world *w = ((struct worker *)self)->w;
     (void)reply;
@@ -36,15 +37,18 @@ note_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, args);
     cr_assert(spec && w->num_spawns < WORLD_MOST);
     struct world_asked *a = &w->spawns[w->num_spawns++];
-    *a = (struct world_asked){
-        .key = spec->key, .incarnation = spec->incarnation, .asker = spec->asker, .answer = exo_call_defer(call)};
+    *a = (struct world_asked){.key = spec->key,
+                              .incarnation = spec->incarnation,
+                              .asker = spec->asker,
+                              .answer = exo_call_defer(call)};
     snprintf(a->name, sizeof a->name, "%s", spec->name);
     EXO_RELEASE(spec);
     return EXO_OK;
 }
 
 static exo_status
-note_kill(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+note_kill(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     head_world *w = ((struct worker *)self)->w;
     (void)call;
@@ -56,7 +60,8 @@ note_kill(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 }
 
 static exo_status
-nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+        exo_err *err)
 {
     (void)call;
     (void)self;
@@ -66,7 +71,7 @@ nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload
     return EXO_OK;
 }
 
-/* Keeps the only thread, the head's, too. */
+/* Blocks the runtime's only thread, and thereby the head. */
 static exo_status
 hold(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -106,22 +111,25 @@ wake(void *context)
     (void)context;
 }
 
-/* --- Asking the head --------------------------------------------------------------------------------------------------------- */
+/* --- Calls to the head ------------------------------------------------------------------------ */
 
 exo_future *
-world_begin(head_world *w, exo_ref actor, const char *method, const ProtobufCMessage *message, exo_time deadline)
+world_begin(head_world *w, exo_ref actor, const char *method, const ProtobufCMessage *message,
+            exo_time deadline)
 {
     exo_future *future = NULL;
     exo_payload args = {0};
     exo_err err = {0};
     if (message)
         cr_assert_eq(exo_message_pack(&args, message), EXO_OK);
-    cr_assert_eq(exo_call(w->runtime, actor, method, args, deadline, &future, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_call(w->runtime, actor, method, args, deadline, &future, &err), EXO_OK, "%s",
+                 err.text);
     return future;
 }
 
 exo_future *
-world_begin_bytes_as(head_world *w, uint64_t peer, const char *method, const void *data, size_t size)
+world_begin_bytes_as(head_world *w, uint64_t peer, const char *method, const void *data,
+                     size_t size)
 {
     exo_future *future = NULL;
     exo_payload args = {0};
@@ -137,7 +145,8 @@ world_begin_bytes_as(head_world *w, uint64_t peer, const char *method, const voi
     cr_assert(caller);
     cr_assert_eq(exo_payload_copy(&args, data, size), EXO_OK);
     cr_assert_eq(exo_future_new(&future, &w->manual.base, INT64_MAX, &err), EXO_OK);
-    cr_assert_eq(exo_runtime_deliver(w->runtime, w->head, method, &args, caller, future, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_runtime_deliver(w->runtime, w->head, method, &args, caller, future, &err),
+                 EXO_OK, "%s", err.text);
     exo_identity_drop(&caller);
     return future;
 }
@@ -185,7 +194,8 @@ world_ask(head_world *w, const char *method, const ProtobufCMessage *message, ex
 }
 
 exo_status
-world_ask_as(head_world *w, uint64_t peer, const char *method, const ProtobufCMessage *message, exo_err *err)
+world_ask_as(head_world *w, uint64_t peer, const char *method, const ProtobufCMessage *message,
+             exo_err *err)
 {
     exo_future *future = world_begin_as(w, peer, method, message);
     exo_status st = exo_wait(future, INT64_MAX, NULL, err);
@@ -245,13 +255,14 @@ world_list(head_world *w)
     const exo_payload *reply = NULL;
     exo_future *future = world_begin(w, w->head, "list", NULL, INT64_MAX);
     cr_assert_eq(exo_wait(future, INT64_MAX, &reply, NULL), EXO_OK);
-    Exo__Cluster__Listing *listing = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
+    Exo__Cluster__Listing *listing =
+        EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
     cr_assert(listing);
     exo_future_drop(&future);
     return listing;
 }
 
-/* --- Nodes ------------------------------------------------------------------------------------------------------------------- */
+/* --- Nodes ------------------------------------------------------------------------------------ */
 
 void
 world_register(head_world *w, uint64_t node, const char *kind, const char *name, const char *job)
@@ -312,10 +323,12 @@ world_open_with(head_world *w, const char *state, const exo_quotas *quotas)
                               .due = &w->due};
     const exo_runtime_opts opts = {.clock = &w->manual.base, .threads = 1};
     cr_assert_eq(exo_runtime_open(&w->runtime, &opts, &err), EXO_OK);
-    cr_assert_eq(exo_spawn(w->runtime, &worker_class, &(exo_spawn_opts){.args = exo_payload_borrow(&w, sizeof w)},
-                           &w->worker, &err),
+    cr_assert_eq(exo_spawn(w->runtime, &worker_class,
+                           &(exo_spawn_opts){.args = exo_payload_borrow(&w, sizeof w)}, &w->worker,
+                           &err),
                  EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_spawn(w->runtime, &exo_head_class, &(exo_spawn_opts){.args = exo_payload_borrow(&env, sizeof env)},
+    cr_assert_eq(exo_spawn(w->runtime, &exo_head_class,
+                           &(exo_spawn_opts){.args = exo_payload_borrow(&env, sizeof env)},
                            &w->head, &err),
                  EXO_OK, "%s", err.text);
     world_register_worker(w);
@@ -331,7 +344,7 @@ world_close(head_world *w)
     cr_expect_eq(exo_runtime_close(&w->runtime, INT64_MAX, &err), EXO_OK, "%s", err.text);
 }
 
-/* --- Actors -------------------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
 void
 world_describe(struct world_member *m, const char *name, uint32_t max, exo_group_rule group_rule)
@@ -369,7 +382,7 @@ void
 world_answer(head_world *w, size_t i, exo_status status, const char *reason)
 {
     answer(w, i, status, reason);
-    world_tick(w, 0); /* what the head makes of it was put into its lane before this */
+    world_tick(w, 0); /* the head's work on the reply is already queued before the tick */
 }
 
 void
@@ -395,7 +408,7 @@ world_begin_spawn(head_world *w, struct world_member *members, size_t count)
     members[0].spec.n_together = count - 1;
     size_t first = w->num_spawns;
     exo_future *made = world_begin(w, w->head, "spawn", &members[0].spec.base, INT64_MAX);
-    members[0].spec.together = NULL; /* they were packed */
+    members[0].spec.together = NULL; /* the message is packed */
     members[0].spec.n_together = 0;
     for (size_t i = 0; i <= count && w->num_spawns < first + count; i++)
         world_tick(w, 0);

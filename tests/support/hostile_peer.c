@@ -1,6 +1,7 @@
-/* Processes that keep to no measure: see hostile_peer.h. The kinds are at the end.
+/* Processes that overload a cluster: see hostile_peer.h. The table of kinds is at the end.
  *
- * One thread does what the kind is; the net's own threads receive. A `deaf` one's do not: they stand in the first callback. */
+ * One thread behaves as the kind requires; the net's own threads receive messages. Those of a
+ * `deaf` process block in the first callback. */
 #include "support/hostile_peer.h"
 
 #include <pthread.h>
@@ -33,23 +34,23 @@ enum {
 typedef struct hostile {
     hostile_place place;
     exo_net *net;
-    exo_peer *head, *worker; /* held; NULL: it needs none, or was never there */
+    exo_peer *head, *worker; /* held; NULL: not needed, or not connected yet */
     atomic_bool stops, deaf;
     atomic_ulong answered, refused;
     unsigned long sent, thrown_out;
-    uint64_t next; /* number of its next call, and of what it invents */
-    void *memory;  /* of the kind: exo_free */
+    uint64_t next; /* number of the next call, and of the next invented object */
+    void *memory;  /* of the kind; freed with exo_free */
 } hostile;
 
 struct way {
     hostile_kind kind;
-    void (*go)(hostile *h); /* for a moment; again and again */
+    void (*go)(hostile *h); /* one turn of the behaviour; called repeatedly */
     bool to_worker, raw;
 };
 
-/* --- Connections ---------------------------------------------------------------------------------------------------- */
+/* --- Connections ------------------------------------------------------------------------------ */
 
-/* It says nothing of what comes: no reply is acknowledged. */
+/* Sends nothing in return: no reply is acknowledged. */
 static void
 received(void *context, exo_peer *peer, const exo_envelope *envelope, exo_payload *payload)
 {
@@ -85,20 +86,26 @@ come(hostile *h, const char *endpoint, exo_peer **peer)
     exo_err err = {0};
     exo_peer_drop(peer);
     h->deaf = false;
-    if (exo_net_connect(h->net, endpoint, NULL, exo_now(exo_clock_real()) + PATIENCE, peer, &err) == EXO_OK)
+    if (exo_net_connect(h->net, endpoint, NULL, exo_now(exo_clock_real()) + PATIENCE, peer, &err) ==
+        EXO_OK)
         return;
     fprintf(stderr, "the hostile one cannot come: %s\n", err.text);
     h->stops = true;
 }
 
-/* --- What it says --------------------------------------------------------------------------------------------------- */
+/* --- Behaviours ------------------------------------------------------------------------------- */
 
-/* actor: 0: the system actor `name`. A refusal by the connection itself is one, too. */
+/* actor: 0: the system actor `name`. Waits a moment if the connection refuses the call. */
 static void
-call(hostile *h, exo_peer *peer, uint64_t actor, const char *name, const char *method, exo_payload *args)
+call(hostile *h, exo_peer *peer, uint64_t actor, const char *name, const char *method,
+     exo_payload *args)
 {
-    exo_envelope e = {
-        .kind = EXO_WIRE_CALL, .id = ++h->next, .actor = actor, .text = name, .method = method, .timeout = INT64_MAX};
+    exo_envelope e = {.kind = EXO_WIRE_CALL,
+                      .id = ++h->next,
+                      .actor = actor,
+                      .text = name,
+                      .method = method,
+                      .timeout = INT64_MAX};
     h->sent++;
     if (exo_net_send(h->net, peer, &e, args, NULL) != EXO_OK)
         usleep(1000);
@@ -112,7 +119,7 @@ say(hostile *h, const char *method, const ProtobufCMessage *message)
     call(h, h->head, 0, "head", method, &args);
 }
 
-/* Parts of one message, without end, after a Hello like any other. */
+/* Sends a Hello like any other, and then endless parts of one message. */
 static void
 multipart(hostile *h)
 {
@@ -138,8 +145,9 @@ multipart(hostile *h)
     exo_wire_finish(&w, 0);
     int got = zmq_send(socket, w.data, w.size, 0) > 0 ? zmq_recv(socket, part, sizeof part, 0) : -1;
     h->answered += got > 0;
-    /* As long as ZeroMQ does not know better it takes parts of a message whose connection has gone, too. */
-    for (size_t sent = 0; got > 0 && !h->stops && sent < 4 * (size_t)LARGE; sent += sizeof part, h->sent++)
+    /* ZeroMQ accepts parts of a message for a lost connection until it notices the loss. */
+    for (size_t sent = 0; got > 0 && !h->stops && sent < 4 * (size_t)LARGE;
+         sent += sizeof part, h->sent++)
         if (zmq_send(socket, part, sizeof part, ZMQ_SNDMORE) < 0)
             break;
     usleep(20000);
@@ -184,7 +192,7 @@ groups(hostile *h)
     usleep(1000);
 }
 
-/* Replies that are as large as they can be. */
+/* Requests replies of the largest size, and does not read them. */
 static void
 read_nothing(hostile *h)
 {
@@ -204,7 +212,7 @@ read_nothing(hostile *h)
     usleep(200);
 }
 
-/* Objects come back, and are held for it as long as it does not say that it has them. */
+/* Receives objects and never acknowledges them, so that the worker holds them. */
 static void
 acknowledge_nothing(hostile *h)
 {
@@ -260,7 +268,7 @@ claim(hostile *h, uint64_t id)
     say(h, "claim", &m.base);
 }
 
-/* Actors with names that die at once. */
+/* Claims names of actors that die at once. */
 static void
 rows(hostile *h)
 {
@@ -276,7 +284,7 @@ rows(hostile *h)
     say(h, "died", &m.base);
 }
 
-/* A process with many actors that goes, and comes back. */
+/* A process with many actors disconnects and comes back, again and again. */
 static void
 deaths(hostile *h)
 {
@@ -289,7 +297,8 @@ deaths(hostile *h)
     exo_peer_lose(h->net, h->head, "it goes");
 }
 
-/* One actor that never starts would do; those of a name that is restarting wait, the others are refused at once. */
+/* Searches for an actor and waits for the log. Only searches for the name of a restarting actor
+ * wait; others are refused at once. */
 static void
 searches(hostile *h)
 {
@@ -303,7 +312,7 @@ searches(hostile *h)
     call(h, h->head, 0, "head", "logs", &args);
 }
 
-/* A million empty lines, and the list of all that there is. */
+/* Sends a million empty lines, and requests the list of the whole cluster. */
 static void
 lines(hostile *h)
 {
@@ -317,7 +326,8 @@ lines(hostile *h)
     usleep(200);
 }
 
-/* References to actors of its own that it invents; and it asks which of the worker's actors are dead. */
+/* Sends references to invented actors of its own, and asks which of the worker's actors are
+ * dead. */
 static void
 references(hostile *h)
 {
@@ -335,7 +345,7 @@ references(hostile *h)
     usleep(1000);
 }
 
-/* Some of them are ended at once, by themselves. */
+/* Sets monitors and cancels a third of them. Disconnects from time to time. */
 static void
 monitors(hostile *h)
 {
@@ -348,13 +358,15 @@ monitors(hostile *h)
         exo_peer_lose(h->net, h->worker, "it goes");
 }
 
-/* --- Being so --------------------------------------------------------------------------------------------------------- */
+/* --- The kinds -------------------------------------------------------------------------------- */
 
 enum {
-    TURNS = 128,  /* calls that wait for a turn (65,536), what is on its way on the connection (32 MiB), the heap */
-    ACTORS = 192, /* 100,000 actors, or names and their rows (SQLite's cache), besides */
-    UNREAD = 288, /* what a peer has not read */
-    LENT = 288,   /* objects that it was lent */
+    /* calls that wait for a turn (65,536), messages in transit on the connection (32 MiB), the
+     * heap */
+    TURNS = 128,
+    ACTORS = 192, /* in addition, 100,000 actors, or names and their rows (SQLite's cache) */
+    UNREAD = 288, /* messages that a peer has not read */
+    LENT = 288,   /* objects that were lent to the peer */
     REPLIES = 288 /* replies that wait, none of them larger */
 };
 
@@ -372,7 +384,9 @@ static const struct way ways[] = {
     {{"deaths", "a process with 5,000 names that goes again and again", ACTORS, 16}, .go = deaths},
     {{"searches", "searches and watched logs", TURNS, 16}, .go = searches},
     {{"lines", "a million lines, and lists", TURNS, 16}, .go = lines},
-    {{"references", "references to actors that it invents", 16, TURNS + 64}, .go = references, .to_worker = true},
+    {{"references", "references to actors that it invents", 16, TURNS + 64},
+     .go = references,
+     .to_worker = true},
     {{"monitors", "monitors", 16, TURNS + 64}, .go = monitors, .to_worker = true},
 };
 
@@ -416,13 +430,14 @@ hostile_be(const char *kind, const hostile_place *place)
         if (strcmp(ways[i].kind.name, kind) == 0)
             way = &ways[i];
     CHECK(way);
-    const exo_net_opts opts = {.name = "hostile", .cluster = "t", .handler = &handler, .context = &h};
+    const exo_net_opts opts = {
+        .name = "hostile", .cluster = "t", .handler = &handler, .context = &h};
     CHECK(exo_net_open(&h.net, &opts, &err) == EXO_OK);
     CHECK(pthread_create(&ends, NULL, await_end, &h) == 0);
     while (!h.stops)
         go_on(&h, way);
-    printf("%lu sent, %lu answered, %lu of them refused, %lu times thrown out\n", h.sent, h.answered, h.refused,
-           h.thrown_out);
+    printf("%lu sent, %lu answered, %lu of them refused, %lu times thrown out\n", h.sent,
+           h.answered, h.refused, h.thrown_out);
     fflush(stdout);
     pthread_join(ends, NULL);
     exo_peer_drop(&h.head);

@@ -1,4 +1,4 @@
-/* See kernel_cases.h. */
+/* Cases of kernels: see kernel_cases.h. op_cases.c has those of the tape's operations. */
 #include "support/kernel_cases.h"
 
 #include <exogym/memory.h>
@@ -6,7 +6,7 @@
 
 #include "nn/device/device_impl.h"
 
-/* --- Arrays --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Arrays ----------------------------------------------------------------------------------- */
 
 static exo_status
 vec_fill(const exo_array *x, double *sum, exo_err *err)
@@ -84,7 +84,8 @@ static exo_status
 mul_add(const exo_array *x, double *sum, exo_err *err)
 {
     (void)sum;
-    exo_device_run(x->device, mul, .count = x->count, .y = x[0].data, .a = x[1].data, .b = x[2].data, .add = true);
+    exo_device_run(x->device, mul, .count = x->count, .y = x[0].data, .a = x[1].data,
+                   .b = x[2].data, .add = true);
     return exo_device_synchronize(x->device, err);
 }
 
@@ -112,7 +113,7 @@ vec_standardize(const exo_array *x, double *sum, exo_err *err)
     return exo_device_synchronize(x->device, err);
 }
 
-/* The first half of x[0] as an array of bf16: as many bytes. */
+/* The first half of x[0] as an array of bf16 with the same number of bytes. */
 static exo_array
 halves(exo_array x)
 {
@@ -140,7 +141,7 @@ vec_cast_up(const exo_array *x, double *sum, exo_err *err)
     return exo_device_synchronize(x->device, err);
 }
 
-/* Numbers of x[0] and x[1] as bf16, and their sum in the memory of x[3]. */
+/* Adds the numbers of x[0] and x[1] as bf16. The sum is in the memory of x[3]. */
 static exo_status
 vec_add_bf16(const exo_array *x, double *sum, exo_err *err)
 {
@@ -157,7 +158,7 @@ static exo_status
 vec_gather(const exo_array *x, double *sum, exo_err *err)
 {
     (void)sum;
-    size_t n = x->count / 2; /* fewer than there are */
+    size_t n = x->count / 2; /* fewer than the array has */
     exo_vec_gather(exo_array_part(x[0], 0, n), x[1], exo_array_part(x[4], 0, n));
     return exo_device_synchronize(x->device, err);
 }
@@ -189,7 +190,7 @@ vec_dot(const exo_array *x, double *sum, exo_err *err)
     return exo_vec_dot(x[0], x[1], sum, err);
 }
 
-/* --- Optimizers ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Optimizers ------------------------------------------------------------------------------- */
 
 static exo_status
 adam_of(const exo_array *x, bool amsgrad, float l2, float shrink, exo_err *err)
@@ -200,7 +201,7 @@ adam_of(const exo_array *x, bool amsgrad, float l2, float shrink, exo_err *err)
         .grad = x[1].data,
         .exp_avg = x[2].data,
         .exp_avg_sq = x[3].data,
-        .max_exp_avg_sq = amsgrad ? x[4].data : NULL, /* an integer's bits: a tiny number */
+        .max_exp_avg_sq = amsgrad ? x[4].data : NULL, /* an integer's bits are a tiny number */
         .l2 = l2,
         .shrink = shrink,
         .beta1 = 0.9f,
@@ -320,7 +321,7 @@ adagrad(const exo_array *x, double *sum, exo_err *err)
     return st == EXO_OK ? exo_device_synchronize(x->device, err) : st;
 }
 
-/* --- The list --------------------------------------------------------------------------------------------------------------------------- */
+/* --- The list --------------------------------------------------------------------------------- */
 
 const kernel_case kernel_cases[] = {
     {"fill", "fill", 0, 1, vec_fill},

@@ -21,20 +21,25 @@ key_world_make_keys(const char *name, const exo_grant *grant)
     exo_keys keys = key_pair_new();
     snprintf(folder, sizeof folder, "%s", key_folder);
     cr_assert_eq(exo_keys_save(&keys, grant, folder, name, &err), EXO_OK, "%s", err.text);
-    snprintf(authorized, sizeof authorized, "mkdir -p %s/authorized && cp %s/%s.key %s/authorized/", folder, folder,
-             name, folder);
+    snprintf(authorized, sizeof authorized, "mkdir -p %s/authorized && cp %s/%s.key %s/authorized/",
+             folder, folder, name, folder);
     cr_assert_eq(system(authorized), 0);
     return keys;
 }
 
 void
-key_world_join(exo_cluster_role role, const char *name, bool with_keys, exo_runtime **runtime, exo_cluster **cluster)
+key_world_join(exo_cluster_role role, const char *name, bool with_keys, exo_runtime **runtime,
+               exo_cluster **cluster)
 {
     static const char *const any[] = {"tcp://127.0.0.1:0"};
     char secret[128];
     exo_err err = {0};
-    exo_cluster_opts opts = {
-        .role = role, .name = name, .cluster = "test", .folder = key_folder, .state = "none", .job = "job"};
+    exo_cluster_opts opts = {.role = role,
+                             .name = name,
+                             .cluster = "test",
+                             .folder = key_folder,
+                             .state = "none",
+                             .job = "job"};
     char audit[128];
     snprintf(secret, sizeof secret, "%s/%s.secret", key_folder, name);
     snprintf(audit, sizeof audit, "%s/%s.audit", key_folder, name);
@@ -48,8 +53,10 @@ key_world_join(exo_cluster_role role, const char *name, bool with_keys, exo_runt
         opts.head = key_world.head ? exo_cluster_address(key_world.head) : NULL;
         opts.head_key = key_world.head ? key_world.head_public : NULL;
     }
-    cr_assert_eq(exo_runtime_open(runtime, &(exo_runtime_opts){.threads = 1}, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_cluster_join(cluster, *runtime, &opts, key_world_soon(), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_runtime_open(runtime, &(exo_runtime_opts){.threads = 1}, &err), EXO_OK, "%s",
+                 err.text);
+    cr_assert_eq(exo_cluster_join(cluster, *runtime, &opts, key_world_soon(), &err), EXO_OK, "%s",
+                 err.text);
 }
 
 void

@@ -10,8 +10,9 @@
 #define CASE(NAME) static exo_status NAME(const exo_array *x, double *sum, exo_err *err)
 
 /* Asks for a kernel; errors stick in the device, or are the result. */
-#define ASK(kernel_name, ...)                                                                                          \
-    x->device->device_class->kernels->kernel_name(x->device, &(const exo_##kernel_name##_args){__VA_ARGS__}, err)
+#define ASK(kernel_name, ...)                                                                      \
+    x->device->device_class->kernels->kernel_name(                                                 \
+        x->device, &(const exo_##kernel_name##_args){__VA_ARGS__}, err)
 
 enum {
     WIDTH = 8,
@@ -27,8 +28,8 @@ rows_of(size_t count, size_t width)
 
 /* Scratch for a kernel, or no array. */
 static exo_status
-take_scratch(exo_array *out, exo_device *device, exo_shape_kind kind, const void *shape, exo_scratch_use use,
-             exo_err *err)
+take_scratch(exo_array *out, exo_device *device, exo_shape_kind kind, const void *shape,
+             exo_scratch_use use, exo_err *err)
 {
     size_t bytes = device->device_class->scratch(device, kind, shape, use);
     *out = (exo_array){0};
@@ -86,10 +87,11 @@ CASE(embedding)
     (void)sum;
     exo_status st = rows ? tokens_of(x, rows, rows, &tokens, err) : EXO_OK;
     if (st == EXO_OK && rows)
-        st = ASK(embedding, .rows = rows, .width = WIDTH, .y = x[0].data, .table = x[1].data, .tokens = tokens.data);
-    if (st == EXO_OK && rows)
-        st = ASK(embedding_backward, .rows = rows, .width = WIDTH, .gradient = x[2].data, .dy = x[1].data,
+        st = ASK(embedding, .rows = rows, .width = WIDTH, .y = x[0].data, .table = x[1].data,
                  .tokens = tokens.data);
+    if (st == EXO_OK && rows)
+        st = ASK(embedding_backward, .rows = rows, .width = WIDTH, .gradient = x[2].data,
+                 .dy = x[1].data, .tokens = tokens.data);
     st = wait_for(x->device, st, err);
     exo_array_release(&tokens);
     return st;
@@ -101,11 +103,11 @@ CASE(positions)
     exo_status st = EXO_OK;
     (void)sum;
     if (rows >= 8) {
-        st = ASK(positions, .rows = rows, .width = WIDTH, .sequence = 4, .first = 2, .y = x[0].data, .x = x[1].data,
-                 .table = x[3].data);
+        st = ASK(positions, .rows = rows, .width = WIDTH, .sequence = 4, .first = 2, .y = x[0].data,
+                 .x = x[1].data, .table = x[3].data);
         if (st == EXO_OK)
-            st = ASK(positions_backward, .rows = rows, .width = WIDTH, .sequence = 4, .first = 2, .gradient = x[2].data,
-                     .dy = x[1].data);
+            st = ASK(positions_backward, .rows = rows, .width = WIDTH, .sequence = 4, .first = 2,
+                     .gradient = x[2].data, .dy = x[1].data);
     }
     return wait_for(x->device, st, err);
 }
@@ -126,15 +128,18 @@ row_norm_of(const exo_array *x, bool centered, bool add, exo_err *err)
     if (st == EXO_OK)
         st = exo_array_init(&sums, x->device, EXO_F32, (size_t)4 * WIDTH, err);
     if (st == EXO_OK)
-        st = take_scratch(&scratch, x->device, EXO_SHAPE_ROW_NORM, &shape, EXO_SCRATCH_BACKWARD, err);
+        st = take_scratch(&scratch, x->device, EXO_SHAPE_ROW_NORM, &shape, EXO_SCRATCH_BACKWARD,
+                          err);
     float *dweight = sums.data, *dbias = centered && dweight ? dweight + 2 * WIDTH : NULL;
     if (st == EXO_OK)
-        st = ASK(row_norm, .shape = shape, .centered = centered, .eps = 1e-5f, .dtype = EXO_F32, .y = x[0].data,
-                 .mean = mean.data, .inverse = inverse.data, .x = x[1].data, .weight = weight, .bias = bias);
+        st = ASK(row_norm, .shape = shape, .centered = centered, .eps = 1e-5f, .dtype = EXO_F32,
+                 .y = x[0].data, .mean = mean.data, .inverse = inverse.data, .x = x[1].data,
+                 .weight = weight, .bias = bias);
     if (st == EXO_OK)
-        st = ASK(row_norm_backward, .shape = shape, .centered = centered, .add = add, .eps = 1e-5f, .dtype = EXO_F32,
-                 .dx = x[2].data, .dweight = dweight, .dbias = dbias, .x = x[1].data, .weight = weight,
-                 .mean = mean.data, .inverse = inverse.data, .dy = x[0].data, .scratch = scratch.data);
+        st = ASK(row_norm_backward, .shape = shape, .centered = centered, .add = add, .eps = 1e-5f,
+                 .dtype = EXO_F32, .dx = x[2].data, .dweight = dweight, .dbias = dbias,
+                 .x = x[1].data, .weight = weight, .mean = mean.data, .inverse = inverse.data,
+                 .dy = x[0].data, .scratch = scratch.data);
     if (st == EXO_OK) /* sums of many rows stay small */
         st = ASK(scale, .count = (size_t)4 * WIDTH, .y = x[3].data, .a = 0.01f, .x = dweight);
     st = wait_for(x->device, st, err);
@@ -168,16 +173,19 @@ batch_norm_of(const exo_array *x, bool train, bool relu, exo_err *err)
         return EXO_OK;
     exo_status st = exo_array_init(&kept, x->device, EXO_F32, (size_t)4 * WIDTH, err);
     if (st == EXO_OK)
-        st = take_scratch(&scratch, x->device, EXO_SHAPE_BATCH_NORM, &shape, EXO_SCRATCH_FORWARD, err);
+        st = take_scratch(&scratch, x->device, EXO_SHAPE_BATCH_NORM, &shape, EXO_SCRATCH_FORWARD,
+                          err);
     if (st == EXO_OK)
-        st = ASK(batch_norm, .shape = shape, .rows = 2, .dtype = EXO_F32, .relu = relu, .train = train, .move = train,
-                 .eps = 1e-5f, .momentum = 0.1f, .y = x[0].data, .kept = kept.data, .running_mean = numbers,
-                 .running_var = numbers + WIDTH, .x = x[1].data, .weight = numbers + 2 * WIDTH,
-                 .bias = numbers + 3 * WIDTH, .scratch = scratch.data);
+        st = ASK(batch_norm, .shape = shape, .rows = 2, .dtype = EXO_F32, .relu = relu,
+                 .train = train, .move = train, .eps = 1e-5f, .momentum = 0.1f, .y = x[0].data,
+                 .kept = kept.data, .running_mean = numbers, .running_var = numbers + WIDTH,
+                 .x = x[1].data, .weight = numbers + 2 * WIDTH, .bias = numbers + 3 * WIDTH,
+                 .scratch = scratch.data);
     if (st == EXO_OK)
-        st = ASK(batch_norm_backward, .shape = shape, .rows = 2, .dtype = EXO_F32, .relu = relu, .train = train,
-                 .add = train, .add_weight = true, .dx = x[2].data, .dweight = numbers, .dbias = numbers + WIDTH,
-                 .kept = kept.data, .x = x[1].data, .dy = x[0].data, .scratch = scratch.data);
+        st = ASK(batch_norm_backward, .shape = shape, .rows = 2, .dtype = EXO_F32, .relu = relu,
+                 .train = train, .add = train, .add_weight = true, .dx = x[2].data,
+                 .dweight = numbers, .dbias = numbers + WIDTH, .kept = kept.data, .x = x[1].data,
+                 .dy = x[0].data, .scratch = scratch.data);
     st = wait_for(x->device, st, err);
     exo_array_release(&scratch);
     exo_array_release(&kept);
@@ -221,18 +229,20 @@ linear_of(const exo_array *x, exo_activation activation, bool residual, exo_err 
     exo_status st = exo_plan_new(&plan, x->device, EXO_SHAPE_LINEAR, &shape, err);
     if (st == EXO_OK)
         st = ASK(linear, .plan = plan, .activation = activation, .y = y,
-                 .before = activation != EXO_LINEAR ? y + outputs : NULL, .x = x[1].data, .weight = weight,
-                 .bias = weight + (size_t)WIDTH * OUT, .residual = residual ? dx : NULL);
+                 .before = activation != EXO_LINEAR ? y + outputs : NULL, .x = x[1].data,
+                 .weight = weight, .bias = weight + (size_t)WIDTH * OUT,
+                 .residual = residual ? dx : NULL);
     if (st == EXO_OK && activation != EXO_LINEAR)
-        st = ASK(activation_backward, .count = outputs, .activation = activation, .dtype = EXO_F32, .dx = y,
-                 .x = y + outputs, .dy = y);
+        st = ASK(activation_backward, .count = outputs, .activation = activation, .dtype = EXO_F32,
+                 .dx = y, .x = y + outputs, .dy = y);
     if (st == EXO_OK)
         st = ASK(linear_grad_x, .plan = plan, .dx = dx, .dy = y, .weight = weight);
     if (st == EXO_OK)
-        st = ASK(column_sums, .rows = shape.rows, .columns = OUT, .dtype = EXO_F32, .y = x[2].data, .x = y,
-                 .add = residual);
+        st = ASK(column_sums, .rows = shape.rows, .columns = OUT, .dtype = EXO_F32, .y = x[2].data,
+                 .x = y, .add = residual);
     if (st == EXO_OK)
-        st = ASK(scale, .count = outputs, .y = y, .a = 0.01f, .x = y); /* sums of many rows stay small */
+        st = ASK(scale, .count = outputs, .y = y, .a = 0.01f,
+                 .x = y); /* sums of many rows stay small */
     if (st == EXO_OK)
         st = ASK(linear_grad_w, .plan = plan, .dw = x[3].data, .dy = y, .x = x[1].data);
     st = wait_for(x->device, st, err);
@@ -280,7 +290,8 @@ conv_of(const exo_array *x, size_t stride, size_t padding, exo_err *err)
                              .input_grad = 1};
     shape.out_height = (4 + 2 * padding - 3) / stride + 1;
     shape.out_width = (5 + 2 * padding - 2) / stride + 1;
-    size_t image = 4 * 5 * 3, out_image = shape.out_height * shape.out_width * 4, weights = (size_t)4 * 3 * 3 * 2;
+    size_t image = 4 * 5 * 3, out_image = shape.out_height * shape.out_width * 4,
+           weights = (size_t)4 * 3 * 3 * 2;
     shape.batch = x->count / (image > out_image ? image : out_image);
     shape.batch = shape.batch < 70 ? shape.batch : 70;
     const float *weight = x[3].data;
@@ -289,7 +300,8 @@ conv_of(const exo_array *x, size_t stride, size_t padding, exo_err *err)
         return EXO_OK;
     exo_status st = exo_plan_new(&plan, x->device, EXO_SHAPE_CONV, &shape, err);
     if (st == EXO_OK)
-        st = ASK(conv, .plan = plan, .y = y, .x = x[1].data, .weight = weight, .bias = weight + weights);
+        st = ASK(conv, .plan = plan, .y = y, .x = x[1].data, .weight = weight,
+                 .bias = weight + weights);
     if (st == EXO_OK && x->count >= 1000) {
         exo_array gradient = {0};
         st = exo_array_init(&gradient, x->device, EXO_F32, weights + 4, err);
@@ -345,7 +357,8 @@ attention_of(const exo_array *x, bool rotary, bool alibi, uint32_t dropped, exo_
     shape.dropout = dropped > 0;
     shape.theta = rotary ? 10000 : 0;
     shape.scale = 0.5;
-    const exo_attention_drop drop = {.dropped = dropped, .ordinal = 3, .node = 1, .seed = 7, .step = 5};
+    const exo_attention_drop drop = {
+        .dropped = dropped, .ordinal = 3, .node = 1, .seed = 7, .step = 5};
     if (shape.sequences == 0)
         return EXO_OK;
     exo_status st = exo_plan_new(&plan, x->device, EXO_SHAPE_ATTENTION, &shape, err);
@@ -355,11 +368,12 @@ attention_of(const exo_array *x, bool rotary, bool alibi, uint32_t dropped, exo_
         st = take_scratch(&scratch[i], x->device, EXO_SHAPE_ATTENTION, &shape,
                           i ? EXO_SCRATCH_BACKWARD : EXO_SCRATCH_FORWARD, err);
     if (st == EXO_OK)
-        st = ASK(attention, .plan = plan, .drop = drop, .y = x[0].data, .lse = lse.data, .x = x[1].data,
-                 .scratch = scratch[0].data);
+        st = ASK(attention, .plan = plan, .drop = drop, .y = x[0].data, .lse = lse.data,
+                 .x = x[1].data, .scratch = scratch[0].data);
     if (st == EXO_OK)
-        st = ASK(attention_backward, .plan = plan, .drop = drop, .dx = x[2].data, .x = x[1].data, .y = x[0].data,
-                 .dy = x[3].data, .lse = lse.data, .scratch = scratch[1].data, .add = alibi);
+        st = ASK(attention_backward, .plan = plan, .drop = drop, .dx = x[2].data, .x = x[1].data,
+                 .y = x[0].data, .dy = x[3].data, .lse = lse.data, .scratch = scratch[1].data,
+                 .add = alibi);
     st = wait_for(x->device, st, err);
     exo_plan_free(&plan);
     exo_array_release(&lse);
@@ -404,10 +418,11 @@ CASE(cross_entropy)
     exo_status st = tokens_below(x, rows, WIDTH, &targets, err);
     counted = rows - rows / 5;
     if (st == EXO_OK)
-        st = ASK(cross_entropy, .rows = rows, .columns = WIDTH, .counted = counted, .y = x[2].data, .dx = x[0].data,
-                 .x = x[1].data, .targets = targets.data);
+        st = ASK(cross_entropy, .rows = rows, .columns = WIDTH, .counted = counted, .y = x[2].data,
+                 .dx = x[0].data, .x = x[1].data, .targets = targets.data);
     if (st == EXO_OK)
-        st = ASK(scale_by, .count = rows * WIDTH, .y = x[3].data, .x = x[0].data, .factor = x[2].data, .add = true);
+        st = ASK(scale_by, .count = rows * WIDTH, .y = x[3].data, .x = x[0].data,
+                 .factor = x[2].data, .add = true);
     st = wait_for(x->device, st, err);
     exo_array_release(&targets);
     return st;
@@ -432,7 +447,8 @@ CASE(hits)
         st = ASK(hits, .rows = rows, .columns = WIDTH, .dtype = EXO_F32, .out = out, .x = x[1].data,
                  .targets = targets.data);
     if (st == EXO_OK && rows && x->device->scalar)
-        st = x->device->device_class->copy(x->device, sum, out, sizeof *sum, EXO_COPY_FROM_DEVICE, err);
+        st = x->device->device_class->copy(x->device, sum, out, sizeof *sum, EXO_COPY_FROM_DEVICE,
+                                           err);
     st = wait_for(x->device, st, err);
     exo_array_release(&targets);
     return st;
@@ -445,13 +461,14 @@ CASE(picked)
     (void)sum;
     if (rows < 2)
         return EXO_OK;
-    st = ASK(row_factors, .rows = rows, .stride = 1, .y = x[0].data, .a = -0.5f, .divisor = 3, .dy = x[1].data,
-             .targets = x[4].data);
+    st = ASK(row_factors, .rows = rows, .stride = 1, .y = x[0].data, .a = -0.5f, .divisor = 3,
+             .dy = x[1].data, .targets = x[4].data);
     if (st == EXO_OK)
-        st = ASK(picked_log_probs, .rows = rows, .y = x[1].data, .log_sum = x[3].data, .targets = x[4].data);
-    if (st == EXO_OK)
-        st = ASK(picked_loss, .rows = rows, .counted = rows, .y = x[2].data, .log_sum = x[3].data, .picked = x[1].data,
+        st = ASK(picked_log_probs, .rows = rows, .y = x[1].data, .log_sum = x[3].data,
                  .targets = x[4].data);
+    if (st == EXO_OK)
+        st = ASK(picked_loss, .rows = rows, .counted = rows, .y = x[2].data, .log_sum = x[3].data,
+                 .picked = x[1].data, .targets = x[4].data);
     return wait_for(x->device, st, err);
 }
 
@@ -509,7 +526,8 @@ head_of(const exo_array *x, bool wide, bool entropy, exo_err *err)
     if (st == EXO_OK && !wide)
         st = x->device->device_class->kernels->head_backward(x->device, &k, err);
     if (st == EXO_OK)
-        st = ASK(scale, .count = (size_t)VOCABULARY * WIDTH, .y = x[3].data, .a = 0.1f, .x = gradient.data);
+        st = ASK(scale, .count = (size_t)VOCABULARY * WIDTH, .y = x[3].data, .a = 0.1f,
+                 .x = gradient.data);
     st = wait_for(x->device, st, err);
     exo_plan_free(&plan);
     exo_array_release(&targets);
@@ -546,7 +564,8 @@ const kernel_case layer_cases[] = {
     {"row_norm", "layer_norm, forward and backward", 2e-4, 6, layer_norm},
     {"row_norm_backward", "rms_norm, forward and backward", 2e-4, 6, rms_norm},
     {"batch_norm", "batch_norm, train, forward and backward", 2e-4, 6, batch_norm_train},
-    {"batch_norm_backward", "batch_norm, running, relu, forward and backward", 2e-4, 6, batch_norm_eval},
+    {"batch_norm_backward", "batch_norm, running, relu, forward and backward", 2e-4, 6,
+     batch_norm_eval},
     {"linear", "linear, forward and backward", 1e-5, 6, linear},
     {"linear", "linear, residual", 1e-5, 6, linear_residual},
     {"activation_backward", "linear, gelu", 1e-4, 6, linear_gelu},

@@ -31,7 +31,7 @@ net_end_teardown(void)
     temp_remove(folder);
 }
 
-/* Bytes of call `number` at `i`. */
+/* The byte at `i` of call `number`. */
 static uint8_t
 expected(uint64_t number, size_t i)
 {
@@ -63,10 +63,13 @@ received(void *context, exo_peer *peer, const exo_envelope *e, exo_payload *payl
     exo_payload_release(payload);
     if (e->kind == EXO_WIRE_CALL && self->reply_bytes > 0) {
         exo_envelope reply = {.kind = EXO_WIRE_REPLY, .id = e->id};
-        exo_payload value = {.data = exo_calloc(1, self->reply_bytes), .size = self->reply_bytes, .release = exo_free};
+        exo_payload value = {.data = exo_calloc(1, self->reply_bytes),
+                             .size = self->reply_bytes,
+                             .release = exo_free};
         self->refused += exo_net_send(self->net, peer, &reply, &value, NULL) == EXO_FULL;
     }
-    self->calls += e->kind != EXO_WIRE_REPLY && e->kind != EXO_WIRE_CANCEL; /* last: a test waits for it */
+    /* counted last, because a test waits for it */
+    self->calls += e->kind != EXO_WIRE_REPLY && e->kind != EXO_WIRE_CANCEL;
 }
 
 static void
@@ -94,7 +97,8 @@ lost(void *context, exo_peer *peer, const char *cause)
     self->lost++;
 }
 
-const exo_net_handler net_end_handler = {.received = received, .settle = settle, .opened = opened, .lost = lost};
+const exo_net_handler net_end_handler = {
+    .received = received, .settle = settle, .opened = opened, .lost = lost};
 
 void
 net_end_open(net_end *e, const char *endpoint, const exo_net_opts *more)
@@ -125,8 +129,9 @@ net_end_connect(net_end *from, net_end *to)
 {
     exo_peer *peer = NULL;
     exo_err err = {0};
-    cr_assert_eq(exo_net_connect(from->net, exo_net_endpoint(to->net, 0), NULL, in_ms(20000), &peer, &err), EXO_OK,
-                 "%s", err.text);
+    cr_assert_eq(
+        exo_net_connect(from->net, exo_net_endpoint(to->net, 0), NULL, in_ms(20000), &peer, &err),
+        EXO_OK, "%s", err.text);
     return peer;
 }
 

@@ -1,5 +1,5 @@
-/* Emulated networks for tests of the link model. Rates are in Mbit/s = bits per microsecond, times in ns; a nanosecond a queue may be lost to
- * rounding up. For tests with Criterion. */
+/* Emulated networks for tests of the link model. Rates are in Mbit/s = bits per microsecond, times
+ * in ns. Rounding up may cost a nanosecond per queue. For tests with Criterion. */
 #ifndef EXO_TEST_NETWORKS_H
 #define EXO_TEST_NETWORKS_H
 
@@ -13,13 +13,13 @@
 #define NEVER INT64_MAX
 
 enum {
-    MANY = 40 /* members: more than are taken one by one */
+    MANY = 40 /* members: more than exo_links_exchange computes message by message */
 };
 
-/* A link that takes no time. */
+/* A link without transfer time or latency. */
 static const exo_link_spec wire = {.bandwidth = INFINITY, .transport = EXO_LINK_IDEAL};
 
-/* `n` hosts with these rates. The caller frees it. */
+/* Makes `n` hosts with these rates. The caller frees the network. */
 static inline exo_links *
 network(size_t n, double up, double down, const exo_link_spec *link)
 {
@@ -47,7 +47,7 @@ arrival(exo_links *l, uint32_t from, uint32_t to, uint64_t bytes, exo_time now)
     return sends(l, from, to, bytes, now).arrives;
 }
 
-/* How long bits take at a rate. */
+/* The time that bytes take at a rate. */
 static inline exo_time
 takes(double bytes, double rate)
 {
@@ -57,8 +57,9 @@ takes(double bytes, double rate)
 static inline void
 expect_near(exo_time got, exo_time expected, exo_time by, int line)
 {
-    cr_expect(got >= expected - by && got <= expected + by, "line %d: %lld ns, expected %lld +- %lld", line,
-              (long long)got, (long long)expected, (long long)by);
+    cr_expect(got >= expected - by && got <= expected + by,
+              "line %d: %lld ns, expected %lld +- %lld", line, (long long)got, (long long)expected,
+              (long long)by);
 }
 #define NEAR(got, expected, by) expect_near(got, expected, by, __LINE__)
 

@@ -1,3 +1,4 @@
+/* Nodes under a strategy: see nodes.h. */
 #include "support/nodes.h"
 
 #include <math.h>
@@ -9,14 +10,14 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
-/* Programs without Criterion link this file too. */
-#define MUST(condition, ...)                                                                                           \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            abort();                                                                                                   \
-        }                                                                                                              \
+/* Programs without Criterion use this file, too. */
+#define MUST(condition, ...)                                                                       \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fputc('\n', stderr);                                                                   \
+            abort();                                                                               \
+        }                                                                                          \
     } while (0)
 
 void
@@ -43,11 +44,13 @@ nodes_gradient(size_t numel, const float *params, uint64_t first, size_t count, 
 }
 
 void
-nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps, const char *name,
-              const char *options, exo_device *(*device)(void), void (*release)(exo_device **device))
+nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps,
+              const char *name, const char *options, exo_device *(*device)(void),
+              void (*release)(exo_device **device))
 {
     exo_err err = {0};
-    *n = (nodes){.count = count, .numel = numel, .batch = batch, .max_steps = max_steps, .release = release};
+    *n = (nodes){
+        .count = count, .numel = numel, .batch = batch, .max_steps = max_steps, .release = release};
     MUST(exo_comm_local(&n->comm, count, exo_clock_real(), &err) == EXO_OK, "%s", err.text);
     for (uint32_t r = 0; r < count; r++) {
         nodes_node *each = &n->each[r];
@@ -63,8 +66,10 @@ nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max
         exo_array params = exo_host_array(EXO_F32, each->params, numel),
                   grads = exo_host_array(EXO_F32, each->grads, numel);
         if (!exo_device_is_host(each->device)) {
-            MUST(exo_array_init(&params, each->device, EXO_F32, numel, &err) == EXO_OK, "%s", err.text);
-            MUST(exo_array_init(&grads, each->device, EXO_F32, numel, &err) == EXO_OK, "%s", err.text);
+            MUST(exo_array_init(&params, each->device, EXO_F32, numel, &err) == EXO_OK, "%s",
+                 err.text);
+            MUST(exo_array_init(&grads, each->device, EXO_F32, numel, &err) == EXO_OK, "%s",
+                 err.text);
             MUST(exo_array_write(params, each->params, &err) == EXO_OK, "%s", err.text);
         }
         each->node = (exo_node){
@@ -83,8 +88,8 @@ nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max
 }
 
 void
-nodes_init(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps, const char *name,
-           const char *options)
+nodes_init(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps,
+           const char *name, const char *options)
 {
     nodes_init_on(n, count, numel, batch, max_steps, name, options, exo_device_cpu, NULL);
 }
@@ -113,11 +118,13 @@ struct job {
     uint64_t steps;
 };
 
-/* The host's copy of the parameters, for the next gradient. */
+/* Copies the parameters to the host, for the next gradient. */
 static exo_status
 read_back(nodes_node *each)
 {
-    return exo_device_is_host(each->device) ? EXO_OK : exo_array_read(each->node.params, each->params, &each->err);
+    return exo_device_is_host(each->device)
+               ? EXO_OK
+               : exo_array_read(each->node.params, each->params, &each->err);
 }
 
 static exo_status
@@ -171,7 +178,8 @@ nodes_train(nodes *n, uint64_t steps)
 }
 
 static void
-each_file(nodes *n, const char *folder, exo_status (*how)(exo_state *state, const char *path, exo_err *err))
+each_file(nodes *n, const char *folder,
+          exo_status (*how)(exo_state *state, const char *path, exo_err *err))
 {
     for (uint32_t r = 0; r < n->count; r++) {
         nodes_node *each = &n->each[r];

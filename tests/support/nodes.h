@@ -1,10 +1,11 @@
-/* N nodes under a strategy, without model, data or actors: a thread each, over plain buffers and a synthetic loss.
+/* N nodes under a strategy, without model, data or actors: one thread each, on plain buffers and a
+ * synthetic loss.
  *
- * The loss of sample k is sum_j a_kj log cosh(theta_j - b_kj), so its gradient is a_kj tanh(theta_j - b_kj): every coordinate
- * has a curvature and a minimum of its own in every sample, and no step is ever zero. Samples are drawn from their number:
- * step t of N nodes with batch B uses samples t N B to (t + 1) N B, node r the r-th B of them, so that one node with batch
- * N B sees exactly what N nodes with batch B see.
- */
+ * The loss of sample k is sum_j a_kj log cosh(theta_j - b_kj), so its gradient is a_kj tanh(theta_j
+ * - b_kj): each coordinate has its own curvature and minimum in each sample, and no step is zero. A
+ * sample is drawn from its number: step t of N nodes with batch B uses the samples t N B to (t + 1)
+ * N B, node r the r-th B of them. So one node with batch N B sees exactly the samples of N nodes
+ * with batch B. */
 #ifndef EXO_TEST_NODES_H
 #define EXO_TEST_NODES_H
 
@@ -20,8 +21,8 @@ typedef struct nodes_node {
     exo_strategy *strategy;
     exo_group *group;
     exo_device *device;
-    float *params, *grads; /* on the host; where the device is elsewhere, copies of its own */
-    exo_status status;     /* of the last nodes_try  */
+    float *params, *grads; /* on the host; with another device, copies of its arrays */
+    exo_status status;     /* of the last nodes_try */
     exo_err err;
 } nodes_node;
 
@@ -30,28 +31,33 @@ typedef struct nodes {
     size_t numel, batch;
     uint64_t max_steps;
     exo_comm *comm;
-    void (*release)(exo_device **device); /* NULL: nothing is to be freed */
+    void (*release)(exo_device **device); /* frees a node's device; NULL: not needed */
     nodes_node each[NODES_MAX];
 } nodes;
 
-/* `count` nodes with equal parameters under strategy `name` with `options` (YAML). Asserts that all of it succeeds. */
-void nodes_init(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps, const char *name,
-                const char *options);
-/* The same, each node with a device of its own that `device` makes; nodes_release frees it with `release`. */
-void nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps, const char *name,
-                   const char *options, exo_device *(*device)(void), void (*release)(exo_device **device));
+/* Makes `count` nodes with equal parameters under strategy `name` with `options` (YAML). Aborts on
+ * an error. */
+void nodes_init(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps,
+                const char *name, const char *options);
+/* The same, each node with its own device, which `device` makes and nodes_release frees with
+ * `release`. */
+void nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps,
+                   const char *name, const char *options, exo_device *(*device)(void),
+                   void (*release)(exo_device **device));
 void nodes_release(nodes *n);
-/* All nodes make `steps` steps, or fewer: a node that fails tells the others, and each node's status says how it went. */
+/* All nodes make `steps` steps, or fewer: a node that fails notifies the others, and each node has
+ * its result in `status`. */
 void nodes_try(nodes *n, uint64_t steps);
-/* The same. Asserts that they succeed. */
+/* The same. Aborts unless all succeed. */
 void nodes_train(nodes *n, uint64_t steps);
-/* Writes what a checkpoint holds of every node to "<folder>/<rank>", or reads it back. */
+/* Save each node's checkpoint to "<folder>/<rank>", or load it. */
 void nodes_save(nodes *n, const char *folder);
 void nodes_load(nodes *n, const char *folder);
-/* Sent by all nodes together, as the communicator counts. */
+/* The bytes that all nodes have sent, as the communicator counts them. */
 uint64_t nodes_bytes(const nodes *n);
 
-/* The initial parameters, and the mean gradient over samples [first, first + count) at `params`, as the nodes have them. */
+/* The initial parameters, and the mean gradient at `params` over samples [first, first + count), as
+ * the nodes compute them. */
 void nodes_initial(size_t numel, float *params);
 void nodes_gradient(size_t numel, const float *params, uint64_t first, size_t count, float *grads);
 

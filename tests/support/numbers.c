@@ -1,4 +1,4 @@
-/* See numbers.h. */
+/* Numbers for tests of kernels: see numbers.h. */
 #include "support/numbers.h"
 
 #include <math.h>

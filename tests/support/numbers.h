@@ -1,4 +1,4 @@
-/* Numbers for tests of kernels: reproducible inputs, and comparisons that say where two arrays part. */
+/* Numbers for tests of kernels: reproducible inputs, and distances between arrays. */
 #ifndef EXO_TEST_NUMBERS_H
 #define EXO_TEST_NUMBERS_H
 
@@ -8,9 +8,9 @@
 
 #include <exogym/device.h>
 
-/* `count` standard normal numbers from a seed; the caller frees them with free(). */
+/* Draws `count` standard normal numbers. The caller frees them with free(). */
 float *numbers_new(size_t count, uint64_t seed);
-/* Numbers of the host as an array; who gets it only reads them, or they may be written. */
+/* Numbers in the host's memory as an array. If they are const, only read the array. */
 static inline exo_array
 numbers_array(const float *numbers, size_t count)
 {
@@ -19,8 +19,8 @@ numbers_array(const float *numbers, size_t count)
 
 /* The largest |a - b| / (1 + |b|); NaN counts as infinite. */
 double numbers_distance(const float *a, const float *b, size_t count);
-/* Whether this processor runs products of bf16 operands. Where it does not, autocast must fail with UNSUPPORTED: the probe aborts
- * on anything else, so that no test is left out by mistake. */
+/* Does this processor multiply bf16 operands? If not, autocast must fail with UNSUPPORTED. The
+ * function aborts on any other error, so that no test is skipped by mistake. */
 bool numbers_bf16_runs(void);
 
 #endif

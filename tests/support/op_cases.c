@@ -3,17 +3,17 @@
 
 #include "nn/device/device_impl.h"
 
-/* Asks for a kernel and waits for it. */
-#define RUN(kernel_name, ...)                                                                                          \
-    do {                                                                                                               \
-        exo_status st_ = x->device->device_class->kernels->kernel_name(                                                \
-            x->device, &(const exo_##kernel_name##_args){__VA_ARGS__}, err);                                           \
-        return st_ == EXO_OK ? exo_device_synchronize(x->device, err) : st_;                                           \
+/* Runs a kernel and waits for it. */
+#define RUN(kernel_name, ...)                                                                      \
+    do {                                                                                           \
+        exo_status st_ = x->device->device_class->kernels->kernel_name(                            \
+            x->device, &(const exo_##kernel_name##_args){__VA_ARGS__}, err);                       \
+        return st_ == EXO_OK ? exo_device_synchronize(x->device, err) : st_;                       \
     } while (0)
 
 #define CASE(NAME) static exo_status NAME(const exo_array *x, double *sum, exo_err *err)
 
-/* The numbers of x[a], half as many, as bf16, in the memory of x[b]. */
+/* Converts half of the numbers of x[a] to bf16, in the memory of x[b]. */
 static void *
 as_bf16(const exo_array *x, size_t a, size_t b)
 {
@@ -59,14 +59,15 @@ CASE(relu_bf16)
 CASE(relu_backward)
 {
     (void)sum;
-    RUN(relu_backward, .count = x->count, .dtype = EXO_F32, .dx = x[1].data, .y = x[0].data, .dy = x[1].data);
+    RUN(relu_backward, .count = x->count, .dtype = EXO_F32, .dx = x[1].data, .y = x[0].data,
+        .dy = x[1].data);
 }
 
 CASE(relu_backward_add)
 {
     (void)sum;
-    RUN(relu_backward, .count = x->count, .dtype = EXO_F32, .dx = x[2].data, .y = x[0].data, .dy = x[1].data,
-        .add = true);
+    RUN(relu_backward, .count = x->count, .dtype = EXO_F32, .dx = x[2].data, .y = x[0].data,
+        .dy = x[1].data, .add = true);
 }
 
 CASE(tanh_forward)
@@ -84,29 +85,30 @@ CASE(tanh_backward)
 CASE(tanh_backward_add)
 {
     (void)sum;
-    RUN(tanh_backward, .count = x->count, .dx = x[2].data, .y = x[3].data, .dy = x[1].data, .add = true);
+    RUN(tanh_backward, .count = x->count, .dx = x[2].data, .y = x[3].data, .dy = x[1].data,
+        .add = true);
 }
 
 CASE(dropout_draw)
 {
     (void)sum;
-    RUN(dropout_draw, .count = 4 * x->count, .keep = x[4].data, .seed = 7, .step = 3, .node = 1, .ordinal = 1029,
-        .threshold = 858993459);
+    RUN(dropout_draw, .count = 4 * x->count, .keep = x[4].data, .seed = 7, .step = 3, .node = 1,
+        .ordinal = 1029, .threshold = 858993459);
 }
 
 CASE(dropout)
 {
     (void)sum;
-    RUN(dropout, .count = x->count, .dtype = EXO_F32, .y = x[0].data, .x = x[1].data, .keep = x[4].data,
-        .factor = 1.25f);
+    RUN(dropout, .count = x->count, .dtype = EXO_F32, .y = x[0].data, .x = x[1].data,
+        .keep = x[4].data, .factor = 1.25f);
 }
 
 CASE(dropout_add_bf16)
 {
     (void)sum;
     void *in = as_bf16(x, 0, 1), *out = as_bf16(x, 3, 2);
-    RUN(dropout, .count = x->count / 2, .dtype = EXO_BF16, .y = out, .x = in, .keep = x[4].data, .factor = 1.25f,
-        .add = true);
+    RUN(dropout, .count = x->count / 2, .dtype = EXO_BF16, .y = out, .x = in, .keep = x[4].data,
+        .factor = 1.25f, .add = true);
 }
 
 CASE(select)
@@ -115,7 +117,7 @@ CASE(select)
     RUN(select, .count = x->count, .y = x[0].data, .keep = x[4].data, .value = 1.25f);
 }
 
-/* --- Images: two samples of 5 x W pixels with 3 channels ------------------------------------------------------------------------------- */
+/* --- Images: two samples of 5 x W pixels with 3 channels -------------------------------------- */
 
 enum {
     SAMPLES = 2,
@@ -132,41 +134,47 @@ width_of(size_t count)
 CASE(channel_scale)
 {
     (void)sum;
-    RUN(channel_scale, .samples = SAMPLES, .rows = HEIGHT * width_of(x->count), .channels = CHANNELS, .dtype = EXO_F32,
-        .y = x[0].data, .x = x[1].data, .factor = x[3].data);
+    RUN(channel_scale, .samples = SAMPLES, .rows = HEIGHT * width_of(x->count),
+        .channels = CHANNELS, .dtype = EXO_F32, .y = x[0].data, .x = x[1].data,
+        .factor = x[3].data);
 }
 
 CASE(channel_scale_add)
 {
     (void)sum;
-    RUN(channel_scale, .samples = SAMPLES, .rows = HEIGHT * width_of(x->count), .channels = CHANNELS, .dtype = EXO_F32,
-        .y = x[0].data, .x = x[1].data, .factor = x[3].data, .add = true);
+    RUN(channel_scale, .samples = SAMPLES, .rows = HEIGHT * width_of(x->count),
+        .channels = CHANNELS, .dtype = EXO_F32, .y = x[0].data, .x = x[1].data, .factor = x[3].data,
+        .add = true);
 }
 
 CASE(max_pool)
 {
     (void)sum;
-    RUN(max_pool, .samples = SAMPLES, .height = HEIGHT, .width = width_of(x->count), .channels = CHANNELS, .size = 2,
-        .dtype = EXO_F32, .y = x[0].data, .winner = x[4].data, .x = x[1].data);
+    RUN(max_pool, .samples = SAMPLES, .height = HEIGHT, .width = width_of(x->count),
+        .channels = CHANNELS, .size = 2, .dtype = EXO_F32, .y = x[0].data, .winner = x[4].data,
+        .x = x[1].data);
 }
 
 CASE(max_pool_3_bf16)
 {
     (void)sum;
     void *in = as_bf16(x, 0, 1);
-    RUN(max_pool, .samples = SAMPLES, .height = HEIGHT, .width = width_of(x->count / 2), .channels = CHANNELS,
-        .size = 3, .dtype = EXO_BF16, .y = x[2].data, .winner = x[4].data, .x = in);
+    RUN(max_pool, .samples = SAMPLES, .height = HEIGHT, .width = width_of(x->count / 2),
+        .channels = CHANNELS, .size = 3, .dtype = EXO_BF16, .y = x[2].data, .winner = x[4].data,
+        .x = in);
 }
 
-/* The winners are those of a pool before it. */
+/* A forward pass first computes the winners. */
 static exo_status
 pool_backward(const exo_array *x, bool add, exo_err *err)
 {
     size_t width = width_of(x->count);
-    exo_device_run(x->device, max_pool, .samples = SAMPLES, .height = HEIGHT, .width = width, .channels = CHANNELS,
-                   .size = 2, .dtype = EXO_F32, .y = x[0].data, .winner = x[4].data, .x = x[1].data);
-    RUN(max_pool_backward, .samples = SAMPLES, .height = HEIGHT, .width = width, .channels = CHANNELS, .size = 2,
-        .dtype = EXO_F32, .dx = x[1].data, .winner = x[4].data, .dy = x[2].data, .add = add);
+    exo_device_run(x->device, max_pool, .samples = SAMPLES, .height = HEIGHT, .width = width,
+                   .channels = CHANNELS, .size = 2, .dtype = EXO_F32, .y = x[0].data,
+                   .winner = x[4].data, .x = x[1].data);
+    RUN(max_pool_backward, .samples = SAMPLES, .height = HEIGHT, .width = width,
+        .channels = CHANNELS, .size = 2, .dtype = EXO_F32, .dx = x[1].data, .winner = x[4].data,
+        .dy = x[2].data, .add = add);
 }
 
 CASE(max_pool_backward)
@@ -184,18 +192,18 @@ CASE(max_pool_backward_add)
 CASE(transpose)
 {
     (void)sum;
-    RUN(transpose, .samples = SAMPLES, .rows = HEIGHT * CHANNELS, .columns = width_of(x->count), .dtype = EXO_F32,
-        .y = x[0].data, .x = x[1].data);
+    RUN(transpose, .samples = SAMPLES, .rows = HEIGHT * CHANNELS, .columns = width_of(x->count),
+        .dtype = EXO_F32, .y = x[0].data, .x = x[1].data);
 }
 
 CASE(transpose_add)
 {
     (void)sum;
-    RUN(transpose, .samples = SAMPLES, .rows = HEIGHT * CHANNELS, .columns = width_of(x->count), .dtype = EXO_F32,
-        .y = x[0].data, .x = x[1].data, .add = true);
+    RUN(transpose, .samples = SAMPLES, .rows = HEIGHT * CHANNELS, .columns = width_of(x->count),
+        .dtype = EXO_F32, .y = x[0].data, .x = x[1].data, .add = true);
 }
 
-/* --- Gates: rows of 2 x 7 -------------------------------------------------------------------------------------------------------------- */
+/* --- Gates: rows of 2 x 7 --------------------------------------------------------------------- */
 
 enum {
     WIDTH = 7
@@ -204,27 +212,27 @@ enum {
 static exo_status
 gate_of(const exo_array *x, exo_activation activation, exo_err *err)
 {
-    RUN(gate, .rows = x->count / (2 * WIDTH), .width = WIDTH, .activation = activation, .dtype = EXO_F32,
-        .y = x[0].data, .x = x[1].data);
+    RUN(gate, .rows = x->count / (2 * WIDTH), .width = WIDTH, .activation = activation,
+        .dtype = EXO_F32, .y = x[0].data, .x = x[1].data);
 }
 
 static exo_status
 gate_backward_of(const exo_array *x, exo_activation activation, bool add, exo_err *err)
 {
-    RUN(gate_backward, .rows = x->count / (2 * WIDTH), .width = WIDTH, .activation = activation, .dtype = EXO_F32,
-        .dx = x[0].data, .x = x[1].data, .dy = x[2].data, .add = add);
+    RUN(gate_backward, .rows = x->count / (2 * WIDTH), .width = WIDTH, .activation = activation,
+        .dtype = EXO_F32, .dx = x[0].data, .x = x[1].data, .dy = x[2].data, .add = add);
 }
 
-#define GATE(NAME, ACTIVATION)                                                                                         \
-    CASE(gate_##NAME)                                                                                                  \
-    {                                                                                                                  \
-        (void)sum;                                                                                                     \
-        return gate_of(x, ACTIVATION, err);                                                                            \
-    }                                                                                                                  \
-    CASE(gate_backward_##NAME)                                                                                         \
-    {                                                                                                                  \
-        (void)sum;                                                                                                     \
-        return gate_backward_of(x, ACTIVATION, (ACTIVATION) == EXO_SILU, err);                                         \
+#define GATE(NAME, ACTIVATION)                                                                     \
+    CASE(gate_##NAME)                                                                              \
+    {                                                                                              \
+        (void)sum;                                                                                 \
+        return gate_of(x, ACTIVATION, err);                                                        \
+    }                                                                                              \
+    CASE(gate_backward_##NAME)                                                                     \
+    {                                                                                              \
+        (void)sum;                                                                                 \
+        return gate_backward_of(x, ACTIVATION, (ACTIVATION) == EXO_SILU, err);                     \
     }
 
 GATE(linear, EXO_LINEAR)
@@ -233,55 +241,59 @@ GATE(gelu, EXO_GELU)
 GATE(gelu_tanh, EXO_GELU_TANH)
 GATE(silu, EXO_SILU)
 
-/* --- Losses: rows of 7 logits, of which few have a target; masks that are half zeros ------------------------------------------------------- */
+/* --- Losses: rows of 7 logits, few of which have a target; half of a mask is zeros ------------ */
 
 CASE(log_probs)
 {
     (void)sum;
-    RUN(log_probs, .rows = x->count / WIDTH, .columns = WIDTH, .y = x[0].data, .log_sum = x[2].data, .x = x[1].data,
-        .targets = x[4].data, .scale = 1.25f);
+    RUN(log_probs, .rows = x->count / WIDTH, .columns = WIDTH, .y = x[0].data, .log_sum = x[2].data,
+        .x = x[1].data, .targets = x[4].data, .scale = 1.25f);
 }
 
 CASE(log_probs_backward)
 {
     (void)sum;
-    RUN(log_probs_backward, .rows = x->count / WIDTH, .columns = WIDTH, .dx = x[0].data, .x = x[1].data,
-        .log_sum = x[3].data, .dy = x[2].data, .targets = x[4].data, .scale = 1.25f);
+    RUN(log_probs_backward, .rows = x->count / WIDTH, .columns = WIDTH, .dx = x[0].data,
+        .x = x[1].data, .log_sum = x[3].data, .dy = x[2].data, .targets = x[4].data,
+        .scale = 1.25f);
 }
 
 CASE(log_probs_backward_add)
 {
     (void)sum;
-    RUN(log_probs_backward, .rows = x->count / WIDTH, .columns = WIDTH, .dx = x[0].data, .x = x[1].data,
-        .log_sum = x[3].data, .dy = x[2].data, .targets = x[4].data, .scale = 1.25f, .add = true);
+    RUN(log_probs_backward, .rows = x->count / WIDTH, .columns = WIDTH, .dx = x[0].data,
+        .x = x[1].data, .log_sum = x[3].data, .dy = x[2].data, .targets = x[4].data, .scale = 1.25f,
+        .add = true);
 }
 
 CASE(entropy)
 {
     (void)sum;
-    RUN(entropy, .rows = x->count / WIDTH, .columns = WIDTH, .y = x[0].data, .log_sum = x[2].data, .x = x[1].data,
-        .scale = 0.75f);
+    RUN(entropy, .rows = x->count / WIDTH, .columns = WIDTH, .y = x[0].data, .log_sum = x[2].data,
+        .x = x[1].data, .scale = 0.75f);
 }
 
 CASE(entropy_backward)
 {
     (void)sum;
-    RUN(entropy_backward, .rows = x->count / WIDTH, .columns = WIDTH, .dx = x[0].data, .x = x[1].data,
-        .log_sum = x[3].data, .y = x[3].data, .dy = x[2].data, .scale = 0.75f, .add = true);
+    RUN(entropy_backward, .rows = x->count / WIDTH, .columns = WIDTH, .dx = x[0].data,
+        .x = x[1].data, .log_sum = x[3].data, .y = x[3].data, .dy = x[2].data, .scale = 0.75f,
+        .add = true);
 }
 
 CASE(policy_loss)
 {
     (void)sum;
-    RUN(policy_loss, .count = x->count, .y = x[0].data, .slope = x[2].data, .log_probs = x[1].data, .old = x[3].data,
-        .advantages = x[2].data, .clip = 0.2f);
+    RUN(policy_loss, .count = x->count, .y = x[0].data, .slope = x[2].data, .log_probs = x[1].data,
+        .old = x[3].data, .advantages = x[2].data, .clip = 0.2f);
 }
 
-/* Half of x[0] becomes 0. */
+/* Sets the negative half of x[0] to 0, which makes it a mask. */
 static const float *
 as_mask(const exo_array *x)
 {
-    exo_device_run(x->device, relu, .count = x->count, .dtype = EXO_F32, .y = x[0].data, .x = x[0].data);
+    exo_device_run(x->device, relu, .count = x->count, .dtype = EXO_F32, .y = x[0].data,
+                   .x = x[0].data);
     return x[0].data;
 }
 
@@ -289,16 +301,16 @@ CASE(policy_loss_masked)
 {
     (void)sum;
     const float *mask = as_mask(x);
-    RUN(policy_loss, .count = x->count, .y = x[2].data, .slope = x[1].data, .log_probs = x[1].data, .old = x[3].data,
-        .advantages = x[2].data, .mask = mask, .clip = 0.2f);
+    RUN(policy_loss, .count = x->count, .y = x[2].data, .slope = x[1].data, .log_probs = x[1].data,
+        .old = x[3].data, .advantages = x[2].data, .mask = mask, .clip = 0.2f);
 }
 
 CASE(value_loss)
 {
     (void)sum;
     const float *mask = as_mask(x);
-    RUN(value_loss, .count = x->count, .y = x[2].data, .slope = x[1].data, .values = x[1].data, .old = x[3].data,
-        .targets = x[2].data, .mask = mask, .clip = 0.4f);
+    RUN(value_loss, .count = x->count, .y = x[2].data, .slope = x[1].data, .values = x[1].data,
+        .old = x[3].data, .targets = x[2].data, .mask = mask, .clip = 0.4f);
 }
 
 CASE(ranking_loss)
@@ -310,14 +322,15 @@ CASE(ranking_loss)
 CASE(ranking_loss_backward)
 {
     (void)sum;
-    RUN(ranking_loss_backward, .count = x->count / 2, .dx = x[0].data, .slope = x[1].data, .dy = x[2].data);
+    RUN(ranking_loss_backward, .count = x->count / 2, .dx = x[0].data, .slope = x[1].data,
+        .dy = x[2].data);
 }
 
 CASE(ranking_loss_backward_add)
 {
     (void)sum;
-    RUN(ranking_loss_backward, .count = x->count / 2, .dx = x[0].data, .slope = x[1].data, .dy = x[2].data,
-        .add = true);
+    RUN(ranking_loss_backward, .count = x->count / 2, .dx = x[0].data, .slope = x[1].data,
+        .dy = x[2].data, .add = true);
 }
 
 CASE(masked_mean)
@@ -326,14 +339,15 @@ CASE(masked_mean)
     if (x->count < 2)
         return EXO_OK;
     const float *mask = as_mask(x);
-    RUN(masked_mean, .count = x->count, .y = x[2].data, .factor = (float *)x[2].data + 1, .x = x[1].data, .mask = mask);
+    RUN(masked_mean, .count = x->count, .y = x[2].data, .factor = (float *)x[2].data + 1,
+        .x = x[1].data, .mask = mask);
 }
 
 CASE(masked_mean_backward)
 {
     (void)sum;
-    RUN(masked_mean_backward, .count = x->count, .dx = x[0].data, .mask = x[3].data, .factor = x[1].data,
-        .dy = x[2].data, .add = true);
+    RUN(masked_mean_backward, .count = x->count, .dx = x[0].data, .mask = x[3].data,
+        .factor = x[1].data, .dy = x[2].data, .add = true);
 }
 
 const kernel_case op_cases[] = {

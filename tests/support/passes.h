@@ -8,7 +8,7 @@
 
 #include "support/numbers.h"
 
-/* What rounding to fp32 in another order of summation, and to 8 bits of mantissa, may cost. */
+/* The tolerated errors of fp32 (another order of summation) and of bf16 (8 bits of mantissa). */
 static const double passes_tolerance[2] = {2e-4, 4e-2};
 
 static inline exo_tape *
@@ -22,11 +22,12 @@ passes_tape(void)
 static inline void
 passes_begin(exo_tape *tape, bool train, bool bf16)
 {
-    const exo_pass pass = {.train = train, .grad = true, .autocast = bf16, .seed = 3, .node = 1, .step = 2};
+    const exo_pass pass = {
+        .train = train, .grad = true, .autocast = bf16, .seed = 3, .node = 1, .step = 2};
     exo_tape_begin(tape, NULL, &pass);
 }
 
-/* Reads y (into `value`), then runs backward from sum(y * r). */
+/* Reads y into `value`, then runs backward from sum(y * r). */
 static inline void
 passes_backward(exo_tape *tape, exo_tensor *y, const float *r, float *value)
 {
@@ -41,10 +42,11 @@ passes_backward(exo_tape *tape, exo_tensor *y, const float *r, float *value)
     cr_assert_eq(exo_tape_backward(tape, loss, (float)numel, &err), EXO_OK, "%s", err.text);
 }
 
-#define PASSES_CLOSE(bf16, a, b, count, ...)                                                                           \
-    do {                                                                                                               \
-        double off = numbers_distance(a, b, count);                                                                    \
-        cr_expect(off <= passes_tolerance[bf16], "%s %s: off by %g", (bf16) ? "bf16" : "fp32", __VA_ARGS__, off);      \
+#define PASSES_CLOSE(bf16, a, b, count, ...)                                                       \
+    do {                                                                                           \
+        double off = numbers_distance(a, b, count);                                                \
+        cr_expect(off <= passes_tolerance[bf16], "%s %s: off by %g", (bf16) ? "bf16" : "fp32",     \
+                  __VA_ARGS__, off);                                                               \
     } while (0)
 
 #endif

@@ -1,4 +1,4 @@
-/* See points.h. */
+/* A small problem: see points.h. */
 #include "support/points.h"
 
 #include <stdlib.h>
@@ -27,7 +27,8 @@ points_fields(const void *self, exo_field *out)
 }
 
 static exo_status
-points_get(const void *self, size_t index, const exo_sample_key *key, void *const *out, exo_err *err)
+points_get(const void *self, size_t index, const exo_sample_key *key, void *const *out,
+           exo_err *err)
 {
     (void)key;
     const struct points *p = self;

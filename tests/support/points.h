@@ -1,4 +1,5 @@
-/* A small problem that can be learned, made from a seed: points around three centres. For tests of training. */
+/* A small problem that can be learned: random points around three centres. For tests of
+ * training. */
 #ifndef EXO_TEST_POINTS_H
 #define EXO_TEST_POINTS_H
 
@@ -10,10 +11,11 @@ enum {
     POINTS_CLASSES = 3
 };
 
-/* `count` points, fields "x" (8) and "label" (). Reading sample `bad` fails with IO, "the disk is gone"; SIZE_MAX: none. */
+/* `count` points with the fields "x" (8) and "label" (). Reading sample `bad` fails with IO, "the
+ * disk is gone"; SIZE_MAX: no sample fails. */
 exo_dataset *points_new(size_t count, uint64_t seed, size_t bad);
 
-/* mlp 8 - 16 - 3. */
+/* The model mlp with layers 8 - 16 - 3. */
 exo_model *points_mlp(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Processes of a cluster under test: see processes.h. */
+/* Processes of a cluster under test: see processes.h. Read next: remains.h. */
 #include "support/processes.h"
 
 #include <dirent.h>
@@ -47,14 +47,14 @@ processes_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* --- Starting and ending ---------------------------------------------------------------------------------------------------- */
+/* --- Start and end ---------------------------------------------------------------------------- */
 
 void
 processes_open(processes *p)
 {
     *p = (processes){0};
     temp_folder(p->folder, sizeof p->folder);
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* who is left behind becomes our child */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphaned processes become children of this one */
     signal(SIGPIPE, SIG_IGN);
     remains_begin(p->folder);
 }
@@ -75,7 +75,7 @@ has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
 }
 
-/* False: the process ended, or said nothing in time. */
+/* False: the process ended, or printed nothing in time. */
 static bool
 await_ready(const processes *p, pid_t pid, const char *name)
 {
@@ -86,16 +86,18 @@ await_ready(const processes *p, pid_t pid, const char *name)
 }
 
 pid_t
-processes_start(const processes *p, const char *network, const char *name, bool ready, const char *const *words)
+processes_start(const processes *p, const char *network, const char *name, bool ready,
+                const char *const *words)
 {
-    char path[512], log[128], out[128], folder[128], *list[64] = {"ip", "netns", "exec", (char *)(uintptr_t)network};
+    char path[512], log[128], out[128], folder[128],
+        *list[64] = {"ip", "netns", "exec", (char *)(uintptr_t)network};
     size_t count = network ? 4 : 0;
     pid_t pid = 0;
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none;
-    snprintf(path, sizeof path, "%s%s%s", words[0][0] == '/' ? "" : EXO_PROGRAMS_DIR, words[0][0] == '/' ? "" : "/",
-             words[0]);
+    snprintf(path, sizeof path, "%s%s%s", words[0][0] == '/' ? "" : EXO_PROGRAMS_DIR,
+             words[0][0] == '/' ? "" : "/", words[0]);
     list[count++] = path;
     for (size_t i = 1; words[i]; i++) {
         CHECK(count < 62);
@@ -107,8 +109,10 @@ processes_start(const processes *p, const char *network, const char *name, bool 
     remains_folder_of(p->folder, name, path, folder, sizeof folder);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addchdir_np(&actions, folder);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out, O_CREAT | O_WRONLY | O_TRUNC, 0600);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log, O_CREAT | O_WRONLY | O_APPEND, 0600);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out, O_CREAT | O_WRONLY | O_TRUNC,
+                                     0600);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log, O_CREAT | O_WRONLY | O_APPEND,
+                                     0600);
     posix_spawnattr_init(&attributes);
     sigemptyset(&none);
     posix_spawnattr_setsigmask(&attributes, &none);
@@ -132,7 +136,8 @@ processes_start_head(processes *p)
 {
     char state[128];
     snprintf(state, sizeof state, "%s/state.db", p->folder);
-    const char *const words[] = {"exogym-head", "--cluster", "t", "--folder", p->folder, "--state", state, NULL};
+    const char *const words[] = {"exogym-head", "--cluster", "t",   "--folder",
+                                 p->folder,     "--state",   state, NULL};
     p->head = processes_start(p, NULL, "head", true, words);
     return p->head > 0;
 }
@@ -174,7 +179,8 @@ processes_host_of(pid_t watcher)
         pid = 0;
     if (file)
         fclose(file);
-    /* A watcher that ends may have the leak sanitizer's child instead, which has its memory: without it the end never comes. */
+    /* When a watcher ends, its child may be the leak sanitizer's tracer, which shares the watcher's
+     * memory. It does not count: a test would wait for its end in vain. */
     if (pid && syscall(SYS_kcmp, watcher, pid, KCMP_VM, 0, 0) == 0)
         pid = 0;
     return pid;
@@ -190,7 +196,8 @@ processes_await(pid_t pid, exo_time deadline, int *status)
 }
 
 bool
-processes_output(const processes *p, const char *network, const char *const *words, char *text, size_t size)
+processes_output(const processes *p, const char *network, const char *const *words, char *text,
+                 size_t size)
 {
     char path[128];
     int status = -1;
@@ -208,7 +215,7 @@ processes_output(const processes *p, const char *network, const char *const *wor
     return status == 0;
 }
 
-/* --- What is left ----------------------------------------------------------------------------------------------------------------- */
+/* --- Remains ---------------------------------------------------------------------------------- */
 
 static bool
 end(pid_t *pid, const char *name)
@@ -230,15 +237,15 @@ end(pid_t *pid, const char *name)
     return ended && status == 0;
 }
 
-/* Only the lock of heads, and logs of workers that were killed. */
+/* The lock of heads and logs of killed workers may stay. */
 static bool
 may_stay(const char *name)
 {
     return name[0] == '.' || strcmp(name, "head.lock") == 0 || strstr(name, ".log");
 }
 
-/* Looks into the cluster's folder, and for what is ours in /dev/shm. What the engine of examples/22_shm_engine has there belongs to a job that
- * runs beside this test. */
+/* Looks for files in the cluster's folder and in /dev/shm. Files of the engine of
+ * examples/22_shm_engine belong to a job that may run beside this test. */
 static bool
 no_files_left(const char *folder)
 {
@@ -258,8 +265,8 @@ no_files_left(const char *folder)
     for (const struct dirent *e; dir && (e = readdir(dir));) {
         struct stat info;
         snprintf(path, sizeof path, "/dev/shm/%s", e->d_name);
-        if (strstr(e->d_name, "exo") && strncmp(e->d_name, "shm_engine.", 11) != 0 && lstat(path, &info) == 0 &&
-            S_ISREG(info.st_mode)) {
+        if (strstr(e->d_name, "exo") && strncmp(e->d_name, "shm_engine.", 11) != 0 &&
+            lstat(path, &info) == 0 && S_ISREG(info.st_mode)) {
             fprintf(stderr, "shared memory is left: %s\n", e->d_name);
             none = false;
         }
@@ -302,7 +309,8 @@ processes_close(processes *p)
         good = end(&p->workers[i], name) && good;
     }
     good = end(&p->head, "head") && good;
-    exo_time deadline = processes_now() + 5 * EXO_SECOND; /* for those whose watcher was killed */
+    /* for processes whose watcher was killed */
+    exo_time deadline = processes_now() + 5 * EXO_SECOND;
     pid_t pid;
     while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0 && processes_now() < deadline)
         usleep(pid == 0 ? 2000 : 0);
@@ -353,7 +361,7 @@ processes_memory(pid_t pid)
     return kb;
 }
 
-/* --- Joining ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Drivers ---------------------------------------------------------------------------------- */
 
 exo_cluster *
 processes_join(const processes *p, const char *job, exo_runtime **runtime)
@@ -366,7 +374,8 @@ processes_join(const processes *p, const char *job, exo_runtime **runtime)
         .role = EXO_ROLE_DRIVER, .cluster = "t", .folder = p->folder, .head = head, .job = job};
     exo_status st = exo_runtime_open(runtime, &(exo_runtime_opts){.threads = 2}, &err);
     if (st == EXO_OK)
-        st = exo_cluster_join(&cluster, *runtime, &opts, exo_deadline(exo_clock_real(), READY_TIMEOUT), &err);
+        st = exo_cluster_join(&cluster, *runtime, &opts,
+                              exo_deadline(exo_clock_real(), READY_TIMEOUT), &err);
     if (st != EXO_OK) {
         fprintf(stderr, "joining: %s\n", err.text);
         exit(1);

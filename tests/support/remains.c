@@ -12,23 +12,25 @@
 #include "support/check.h"
 
 #ifdef __SANITIZE_THREAD__
-/* Of the test itself; processes that it starts get them from the environment. */
+/* For the test itself. Processes that it starts get their options from the environment. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 
 const char *
 __tsan_default_options(void)
 {
-    return "halt_on_error=1:abort_on_error=1:disable_coredump=0:handle_segv=0:second_deadlock_stack=1";
+    return "halt_on_error=1:abort_on_error=1:disable_coredump=0:handle_segv=0:second_deadlock_"
+           "stack=1";
 }
 #endif
 
-/* Puts `ours` before what the variable has. */
+/* Puts the options `ours` before those in the variable. */
 static void
 set_options(const char *name, const char *ours, const char *folder)
 {
     char options[1024];
     const char *theirs = getenv(name);
-    int length = snprintf(options, sizeof options, "%s:log_path=%s/report:%s", ours, folder, theirs ? theirs : "");
+    int length = snprintf(options, sizeof options, "%s:log_path=%s/report:%s", ours, folder,
+                          theirs ? theirs : "");
     CHECK(length > 0 && (size_t)length < sizeof options);
     CHECK(setenv(name, options, 1) == 0);
 }
@@ -40,11 +42,14 @@ remains_begin(const char *folder)
     CHECK(getrlimit(RLIMIT_CORE, &core) == 0);
     core.rlim_cur = core.rlim_max;
     CHECK(setrlimit(RLIMIT_CORE, &core) == 0);
-    CHECK(setenv("EXOGYM_DUMPABLE", "1", 1) == 0); /* else the head leaves none */
+    CHECK(setenv("EXOGYM_DUMPABLE", "1", 1) == 0); /* otherwise the head writes none */
+    /* verify_asan_link_order=0: the schedule fuzzer is loaded before the sanitizer's library */
     set_options("ASAN_OPTIONS",
-                "verify_asan_link_order=0:abort_on_error=1:disable_coredump=0:handle_segv=0:allow_user_segv_handler=1",
-                folder); /* the schedule fuzzer comes before the sanitizer's library */
-    set_options("TSAN_OPTIONS", "halt_on_error=1:abort_on_error=1:disable_coredump=0:handle_segv=0", folder);
+                "verify_asan_link_order=0:abort_on_error=1:disable_coredump=0:handle_segv=0:allow_"
+                "user_segv_handler=1",
+                folder);
+    set_options("TSAN_OPTIONS", "halt_on_error=1:abort_on_error=1:disable_coredump=0:handle_segv=0",
+                folder);
 }
 
 void
@@ -85,16 +90,16 @@ show_core(const char *folder, const char *core)
     char command[1024];
     fprintf(stderr, "--- %s/%s\n", folder, core);
     fflush(stderr);
-    snprintf(
-        command, sizeof command,
-        "cd '%s' && command -v gdb >&2 && env -u LD_PRELOAD timeout 60 gdb -nx -batch -ex 'thread apply all backtrace' "
-        "\"$(readlink program)\" '%s' >&2",
-        folder, core);
+    snprintf(command, sizeof command,
+             "cd '%s' && command -v gdb >&2 && env -u LD_PRELOAD timeout 60 gdb -nx -batch -ex "
+             "'thread apply all backtrace' "
+             "\"$(readlink program)\" '%s' >&2",
+             folder, core);
     if (system(command) != 0)
         fprintf(stderr, "gdb, which shows what it was doing, is not there or failed\n");
 }
 
-/* Shows the core files that a process's folder has. */
+/* Shows the core files in a process's folder. */
 static bool
 show_cores(const char *folder)
 {

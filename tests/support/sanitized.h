@@ -1,5 +1,6 @@
-/* Whether this program has sanitizers. They see a line's faults when it runs once; what a test repeats for its numbers, such as the slope at
- * each of a thousand parameters, need not be repeated as often for them. The dev build has all of it. */
+/* Is this program built with sanitizers? A sanitizer finds a line's faults when the line runs once.
+ * Repetitions that serve numeric accuracy, such as the slope at each of a thousand parameters, can
+ * therefore be reduced under sanitizers. The dev build runs all of them. */
 #ifndef EXO_TEST_SANITIZED_H
 #define EXO_TEST_SANITIZED_H
 
@@ -15,7 +16,7 @@ enum {
 };
 #endif
 
-/* The step of a loop of which `part` of the turns are enough for the sanitizers. */
+/* The stride of a loop of which one turn in `part` suffices under sanitizers. */
 static inline size_t
 one_of(size_t part)
 {

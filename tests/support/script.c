@@ -1,3 +1,4 @@
+/* Classes that execute scripts: see script.h. */
 #include "support/script.h"
 
 #include <stdio.h>
@@ -22,10 +23,11 @@ script_init(void *self, exo_config *config, exo_err *err)
     exo_status st = exo_config_string(config, "script", "", &s->text, err);
     if (st == EXO_OK)
         st = exo_config_time(config, "pause", 0, 0, EXO_SECOND, &s->pause, err);
-    return st == EXO_OK ? exo_config_time(config, "lingers", 0, 0, EXO_SECOND, &s->lingers, err) : st;
+    return st == EXO_OK ? exo_config_time(config, "lingers", 0, 0, EXO_SECOND, &s->lingers, err)
+                        : st;
 }
 
-/* The part of the text for the actor number `index`. */
+/* Copies the script of the actor number `index`. */
 static void
 part_of(const char *text, uint32_t index, char *out, size_t size)
 {
@@ -55,7 +57,9 @@ do_step(const struct script *s, exo_graph_actor *actor, const exo_order_step *st
     switch (step->kind) {
     case EXO_ORDER_SEND:
         st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_I32, .count = 1}, 1, err);
-        return st == EXO_OK ? exo_port_send(exo_graph_output(actor, port), &item, EXO_PORT_TIMEOUT, err) : st;
+        return st == EXO_OK
+                   ? exo_port_send(exo_graph_output(actor, port), &item, EXO_PORT_TIMEOUT, err)
+                   : st;
     case EXO_ORDER_RECEIVE:
         st = exo_port_receive(exo_graph_input(actor, port), EXO_PORT_TIMEOUT, &item, err);
         exo_item_drop(&item);
@@ -65,7 +69,8 @@ do_step(const struct script *s, exo_graph_actor *actor, const exo_order_step *st
             exo_item_drop(&item);
         return EXO_OK;
     case EXO_ORDER_REDUCE:
-        return exo_all_reduce(exo_graph_group(actor, port), exo_host_array(EXO_F32, values, 4), EXO_SUM, err);
+        return exo_all_reduce(exo_graph_group(actor, port), exo_host_array(EXO_F32, values, 4),
+                              EXO_SUM, err);
     case EXO_ORDER_LOOP:
     case EXO_ORDER_END:
         break;
@@ -77,7 +82,8 @@ static exo_status
 script_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     const struct script *s = self;
-    static const exo_graph_class shape = {.name = "script", .ports = script_ports, .num_ports = SCRIPT_NUM_PORTS};
+    static const exo_graph_class shape = {
+        .name = "script", .ports = script_ports, .num_ports = SCRIPT_NUM_PORTS};
     uint64_t left[EXO_ORDER_DEPTH + 1] = {0};
     char text[1024];
     exo_order *order = exo_calloc(1, sizeof *order);
@@ -90,7 +96,8 @@ script_run(void *self, exo_graph_actor *actor, exo_err *err)
         else if (step->kind == EXO_ORDER_LOOP)
             left[step->level] = step->count;
         else if (step->kind == EXO_ORDER_END)
-            at = left[step->level] != EXO_ORDER_ENDLESS && --left[step->level] == 0 ? at : step->other;
+            at = left[step->level] != EXO_ORDER_ENDLESS && --left[step->level] == 0 ? at
+                                                                                    : step->other;
         else
             st = do_step(s, actor, step, err);
     }
@@ -101,8 +108,8 @@ script_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
-#define SCRIPT                                                                                                         \
-    .ports = script_ports, .num_ports = SCRIPT_NUM_PORTS, .phases = script_phases,                                     \
+#define SCRIPT                                                                                     \
+    .ports = script_ports, .num_ports = SCRIPT_NUM_PORTS, .phases = script_phases,                 \
     .state_size = sizeof(struct script), .init = script_init, .run = script_run
 
 static const exo_graph_class open = {.name = "script", SCRIPT};
@@ -113,6 +120,7 @@ script_register(void)
 {
     if (exo_graph_class_find(open.name))
         return;
-    if (exo_graph_class_register(&open, NULL) != EXO_OK || exo_graph_class_register(&declared, NULL) != EXO_OK)
+    if (exo_graph_class_register(&open, NULL) != EXO_OK ||
+        exo_graph_class_register(&declared, NULL) != EXO_OK)
         abort();
 }

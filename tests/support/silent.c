@@ -1,4 +1,4 @@
-/* A handler that says nothing: see silent.h. */
+/* A handler that never replies: see silent.h. */
 #include "support/silent.h"
 
 static void

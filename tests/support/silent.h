@@ -1,4 +1,4 @@
-/* A net's handler that says nothing: it takes what comes, and lets go of it. */
+/* A net's handler that never replies: it releases every message that it receives. */
 #ifndef EXO_TEST_SILENT_H
 #define EXO_TEST_SILENT_H
 

@@ -1,4 +1,4 @@
-/* Small decoders: see small_decoders.h. Nothing here is shared with the code under test. */
+/* Small decoders: see small_decoders.h. Shares no code with the decoders under test. */
 #include "support/small_decoders.h"
 
 #include <math.h>
@@ -78,8 +78,8 @@ small_decoder_spec(int kind)
     if (kind == 4) {
         s.heads = 8;
         s.kv_heads = 2;
-        s.rope_scaling =
-            (exo_rope_scaling){.factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 16};
+        s.rope_scaling = (exo_rope_scaling){
+            .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 16};
     }
     return s;
 }
@@ -127,9 +127,9 @@ small_decoder_tokens(const exo_decoder_spec *spec, uint64_t seed, size_t count, 
         tokens[i] = (int32_t)exo_rng_below(&rng, (uint32_t)spec->vocabulary);
 }
 
-/* --- The decoder by plain loops ----------------------------------------------------------------------------------------------- */
+/* --- The reference decoder -------------------------------------------------------------------- */
 
-/* A parameter's values; NULL if there is none of that name. */
+/* The values of a parameter; NULL: there is none of that name. */
 static const float *
 param(small_decoder *d, const char *prefix, const char *name)
 {
@@ -175,12 +175,13 @@ norm(small_decoder *d, const char *prefix, const char *name, const double *x, do
     for (size_t i = 0; i < width; i++)
         square += (x[i] - mean) * (x[i] - mean) / (double)width;
     for (size_t i = 0; i < width; i++)
-        y[i] =
-            (x[i] - mean) / sqrt(square + (double)d->spec.norm_eps) * (double)weight[i] + (bias ? (double)bias[i] : 0);
+        y[i] = (x[i] - mean) / sqrt(square + (double)d->spec.norm_eps) * (double)weight[i] +
+               (bias ? (double)bias[i] : 0);
 }
 
 static void
-linear(small_decoder *d, const char *prefix, const char *name, const double *x, size_t in, size_t out, double *y)
+linear(small_decoder *d, const char *prefix, const char *name, const double *x, size_t in,
+       size_t out, double *y)
 {
     char full[64];
     snprintf(full, sizeof full, "%s.weight", name);
@@ -194,14 +195,15 @@ linear(small_decoder *d, const char *prefix, const char *name, const double *x, 
     }
 }
 
-/* Angles as transformers has them; LLaMA 3's stretched by wavelength. */
+/* Rotates by the angles that transformers uses. LLaMA 3's are scaled by wavelength. */
 static void
 rotate(const exo_decoder_spec *s, double *head, size_t position)
 {
     for (size_t i = 0; i < s->head_width / 2; i++) {
         double frequency = 1 / pow((double)s->rope_theta, 2 * (double)i / (double)s->head_width);
         const exo_rope_scaling *r = &s->rope_scaling;
-        double length = 2 * M_PI / frequency, factor = (double)r->factor, original = (double)r->original_context;
+        double length = 2 * M_PI / frequency, factor = (double)r->factor,
+               original = (double)r->original_context;
         double low = (double)r->low_freq_factor, high = (double)r->high_freq_factor;
         if (r->factor > 0 && r->linear) {
             frequency /= factor;
@@ -218,7 +220,8 @@ rotate(const exo_decoder_spec *s, double *head, size_t position)
     }
 }
 
-/* BLOOM's: of the largest power of two of heads, then every second of twice as many. */
+/* BLOOM's slopes: those of the largest power of two of heads, then every second one of twice as
+ * many. */
 static double
 slope(size_t heads, size_t h)
 {
@@ -230,7 +233,7 @@ slope(size_t heads, size_t h)
     return pow(base, (double)(2 * (h - power) + 1));
 }
 
-/* qkv (count, all) -> out (count, H D). */
+/* qkv (count, all) -> out (count, H D) */
 static void
 attend(const exo_decoder_spec *s, size_t count, const double *qkv, double *out)
 {
@@ -259,13 +262,15 @@ attend(const exo_decoder_spec *s, size_t count, const double *qkv, double *out)
     free(weights);
 }
 
-/* x (count, W) goes through block `index`. */
+/* Applies block `index` to x (count, W). */
 static void
 block(small_decoder *d, size_t index, size_t count, double *x)
 {
     const exo_decoder_spec *s = &d->spec;
-    size_t W = s->width, D = s->head_width, all = (s->heads + 2 * s->kv_heads) * D, up = s->inner * (s->gated ? 2 : 1);
-    double *h = calloc(W, sizeof *h), *qkv = calloc(count * all, sizeof *qkv), *inner = calloc(up, sizeof *inner);
+    size_t W = s->width, D = s->head_width, all = (s->heads + 2 * s->kv_heads) * D,
+           up = s->inner * (s->gated ? 2 : 1);
+    double *h = calloc(W, sizeof *h), *qkv = calloc(count * all, sizeof *qkv),
+           *inner = calloc(up, sizeof *inner);
     double *mixed = calloc(count * s->heads * D, sizeof *mixed);
     char prefix[32];
     snprintf(prefix, sizeof prefix, "blocks.%zu.", index);
@@ -301,7 +306,8 @@ small_decoder_logits(small_decoder *d, const int32_t *tokens, size_t count)
     size_t W = s->width;
     double *x = calloc(count * W, sizeof *x), *h = calloc(W, sizeof *h);
     double *logits = calloc(count * s->vocabulary, sizeof *logits);
-    const float *embedding = param(d, "", "embedding.weight"), *position = param(d, "", "position.weight");
+    const float *embedding = param(d, "", "embedding.weight"),
+                *position = param(d, "", "position.weight");
     for (size_t t = 0; t < count; t++) {
         for (size_t i = 0; i < W; i++)
             x[t * W + i] = (double)embedding[(size_t)tokens[t] * W + i] +
@@ -314,7 +320,8 @@ small_decoder_logits(small_decoder *d, const int32_t *tokens, size_t count)
         block(d, i, count, x);
     for (size_t t = 0; t < count; t++) {
         norm(d, "", "norm", x + t * W, h);
-        linear(d, "", s->tied ? "embedding" : "head", h, W, s->vocabulary, logits + t * s->vocabulary);
+        linear(d, "", s->tied ? "embedding" : "head", h, W, s->vocabulary,
+               logits + t * s->vocabulary);
     }
     free(x);
     free(h);

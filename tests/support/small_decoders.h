@@ -1,4 +1,5 @@
-/* Small decoders of every kind with random weights, and their logits by plain loops in double. For tests with Criterion. */
+/* Small decoders of each kind with random weights, and their logits by plain loops in double. For
+ * tests with Criterion. */
 #ifndef EXO_TEST_SMALL_DECODERS_H
 #define EXO_TEST_SMALL_DECODERS_H
 
@@ -14,16 +15,19 @@ typedef struct small_decoder {
     exo_decoder_spec spec;
 } small_decoder;
 
-/* GPT-2's, OPT's, BLOOM's and LLaMA's kind, LLaMA's with few key-value heads and LLaMA 3's frequencies, and one whose sizes are all odd. */
+/* Kinds: GPT-2, OPT, BLOOM, LLaMA, LLaMA with few key-value heads and LLaMA 3's frequencies, and
+ * one with odd sizes. */
 exo_decoder_spec small_decoder_spec(int kind);
-/* Weights of a size that makes logits differ; the seed decides them. */
+/* Makes a decoder. The seed determines the weights, whose size makes the logits differ clearly. */
 void small_decoder_new(small_decoder *d, const exo_decoder_spec *spec, uint64_t seed);
 void small_decoder_free(small_decoder *d);
-/* Other weights of the same spec. */
+/* Writes other weights for the same spec. */
 void small_decoder_refill(small_decoder *d, uint64_t seed);
-/* `count` tokens of the vocabulary. */
-void small_decoder_tokens(const exo_decoder_spec *spec, uint64_t seed, size_t count, int32_t *tokens);
-/* Logits (count, V), as exogym/decoder.h defines them. The caller frees them with free(). */
+/* Draws `count` tokens of the vocabulary. */
+void small_decoder_tokens(const exo_decoder_spec *spec, uint64_t seed, size_t count,
+                          int32_t *tokens);
+/* Computes the logits (count, V) as exogym/decoder.h defines them. The caller frees them with
+ * free(). */
 double *small_decoder_logits(small_decoder *d, const int32_t *tokens, size_t count);
 
 #endif

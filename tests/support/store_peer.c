@@ -1,4 +1,4 @@
-/* See store_peer.h. */
+/* Objects and a second process: see store_peer.h. */
 #include "support/store_peer.h"
 
 #include <signal.h>
@@ -75,7 +75,8 @@ peer_finish(struct peer *peer)
     int status = 0;
     close(peer->socket);
     cr_assert_eq(waitpid(peer->pid, &status, 0), peer->pid);
-    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the peer ended with %#x", (unsigned)status);
+    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the peer ended with %#x",
+              (unsigned)status);
 }
 
 void

@@ -53,7 +53,8 @@ stranger_wait(stranger *s, int ms)
 }
 
 void
-stranger_say_all(stranger *s, uint32_t number, const exo_envelope *envelopes, size_t count, size_t frames)
+stranger_say_all(stranger *s, uint32_t number, const exo_envelope *envelopes, size_t count,
+                 size_t frames)
 {
     exo_wire_writer w = {0};
     for (size_t i = 0; i < count; i++)
@@ -82,10 +83,10 @@ stranger_enter(stranger *s, uint64_t node)
     stranger_expect(s, EXO_WIRE_WELCOME, reason);
 }
 
-/* Reads messages until an envelope is one of a set of kinds. False: none came. */
+/* Reads messages until an envelope of one of the kinds comes. False: none came in time. */
 static bool
-hear(stranger *s, unsigned kinds, uint64_t call, exo_envelope *out, char reason[EXO_WIRE_REASON], void *value,
-     size_t *value_size)
+hear(stranger *s, unsigned kinds, uint64_t call, exo_envelope *out, char reason[EXO_WIRE_REASON],
+     void *value, size_t *value_size)
 {
     uint8_t *data = exo_calloc(2, EXO_WIRE_FRAME0), *frame = data + EXO_WIRE_FRAME0;
     exo_wire_reader r;
@@ -96,12 +97,14 @@ hear(stranger *s, unsigned kinds, uint64_t call, exo_envelope *out, char reason[
         size_t more_size = sizeof more;
         if (size < 0)
             break;
-        while (zmq_getsockopt(s->socket, ZMQ_RCVMORE, &more, &more_size) == 0 && more) /* the last one counts */
+        /* only the last frame counts */
+        while (zmq_getsockopt(s->socket, ZMQ_RCVMORE, &more, &more_size) == 0 && more)
             frame_size = zmq_recv(s->socket, frame, EXO_WIRE_FRAME0, 0);
         if (exo_wire_open(&r, data, (size_t)size, NULL) != EXO_OK)
             continue;
         while (!found && exo_wire_next(&r, out, NULL) == EXO_OK) {
-            if (!(kinds & 1u << out->kind) || (out->kind == EXO_WIRE_REPLY && call && out->id != call))
+            if (!(kinds & 1u << out->kind) ||
+                (out->kind == EXO_WIRE_REPLY && call && out->id != call))
                 continue;
             found = true;
             snprintf(reason, EXO_WIRE_REASON, "%s", out->text ? out->text : "");
@@ -133,20 +136,21 @@ stranger_expect(stranger *s, exo_wire_kind kind, char reason[EXO_WIRE_REASON])
 }
 
 exo_status
-stranger_call(stranger *s, uint64_t actor, const char *name, const char *method, const void *args, size_t size,
-              char reason[EXO_WIRE_REASON], void *value, size_t *value_size)
+stranger_call(stranger *s, uint64_t actor, const char *name, const char *method, const void *args,
+              size_t size, char reason[EXO_WIRE_REASON], void *value, size_t *value_size)
 {
     exo_envelope e = {0};
-    const exo_envelope call = {.kind = EXO_WIRE_CALL,
-                               .id = ++s->calls,
-                               .actor = actor,
-                               .text = name,
-                               .method = method,
-                               .timeout = 10 * EXO_SECOND,
-                               .payload = {.place = size ? EXO_WIRE_BYTES : EXO_WIRE_NONE, .data = args, .size = size}};
+    const exo_envelope call = {
+        .kind = EXO_WIRE_CALL,
+        .id = ++s->calls,
+        .actor = actor,
+        .text = name,
+        .method = method,
+        .timeout = 10 * EXO_SECOND,
+        .payload = {.place = size ? EXO_WIRE_BYTES : EXO_WIRE_NONE, .data = args, .size = size}};
     stranger_say(s, &call);
-    if (!hear(s, 1u << EXO_WIRE_REPLY | 1u << EXO_WIRE_GOODBYE | 1u << EXO_WIRE_REFUSED, s->calls, &e, reason, value,
-              value_size))
+    if (!hear(s, 1u << EXO_WIRE_REPLY | 1u << EXO_WIRE_GOODBYE | 1u << EXO_WIRE_REFUSED, s->calls,
+              &e, reason, value, value_size))
         return EXO_FAILED;
     return e.kind == EXO_WIRE_REPLY ? e.status : EXO_CLOSED;
 }

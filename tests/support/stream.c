@@ -1,3 +1,4 @@
+/* The classes of tests/plugins/stream.c, compiled into the program: see stream.h. */
 #include "support/stream.h"
 
 #include <stdarg.h>

@@ -1,12 +1,13 @@
-/* The classes of tests/plugins/stream.c in a program that loads no plugins, and graphs of them. */
+/* The classes of tests/plugins/stream.c for programs without plugins, and graphs of them. */
 #ifndef EXO_TEST_STREAM_H
 #define EXO_TEST_STREAM_H
 
 #include "graph/spec.h"
 
-/* Registers stream_source and stream_sink, once a process. */
+/* Registers stream_source and stream_sink, once per process. */
 void stream_register(void);
-/* The graph of this YAML; aborts with the reason if it is none. The caller frees it. */
+/* Parses a graph from YAML. Prints the reason and aborts on an error. The caller frees the
+ * graph. */
 exo_graph_spec *stream_graph(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

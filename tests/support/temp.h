@@ -1,12 +1,12 @@
-/* Folders of a test's own. */
+/* Temporary folders of tests. */
 #ifndef EXO_TEST_TEMP_H
 #define EXO_TEST_TEMP_H
 
 #include <stddef.h>
 
-/* Makes a new folder that only this user can enter, with a short path. */
+/* Makes a new folder with a short path that only this user can enter. */
 void temp_folder(char *out, size_t size);
-/* Removes it with all that is in it. */
+/* Removes the folder with its contents. */
 void temp_remove(const char *folder);
 
 #endif

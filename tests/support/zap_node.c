@@ -29,12 +29,14 @@ zap_node_open_at(const char *endpoint, const exo_null_domain *domain)
                          .null_domains = domain,
                          .num_null_domains = domain ? 1 : 0,
                          .clock = &zap_node.clock.base};
-    cr_assert_eq(exo_zap_open(&zap_node.zap, zap_node.context, &opts, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_zap_open(&zap_node.zap, zap_node.context, &opts, &err), EXO_OK, "%s",
+                 err.text);
     zap_node.server = zmq_socket(zap_node.context, ZMQ_ROUTER);
     if (domain)
         cr_assert_eq(exo_null_server(zap_node.server, domain->name, &err), EXO_OK, "%s", err.text);
     else
-        cr_assert_eq(exo_curve_server(zap_node.server, &zap_node.keys, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_curve_server(zap_node.server, &zap_node.keys, &err), EXO_OK, "%s",
+                     err.text);
     cr_assert_eq(exo_zap_watch(zap_node.zap, zap_node.server, &err), EXO_OK, "%s", err.text);
     exo_intake_begin(&zap_node);
     cr_assert_eq(zmq_bind(zap_node.server, endpoint), 0, "%s", zmq_strerror(zmq_errno()));
