@@ -85,6 +85,8 @@ connect_once(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline,
         st = first ? connect_to(c, info->endpoint, info->key_text, deadline, out, err)
                    : exo_fail(err, EXO_TIMEOUT, "%s does not answer", info->endpoint);
     if (first) {
+        if (st == EXO_OK)
+            exo_remote_know(c->remote, *out); /* before the others look for it */
         pthread_mutex_lock(&c->lock);
         *attempt_at_locked(c, info->node) = mine.next;
         pthread_cond_broadcast(&c->changed);

@@ -40,6 +40,15 @@ exo_remote_channel_locked(exo_remote *r, exo_peer *peer)
     return c;
 }
 
+void
+exo_remote_know(exo_remote *remote, exo_peer *peer)
+{
+    pthread_mutex_lock(&remote->lock);
+    if (exo_peer_is_open(peer))
+        exo_remote_channel_locked(remote, peer);
+    pthread_mutex_unlock(&remote->lock);
+}
+
 exo_peer *
 exo_remote_peer(exo_remote *remote, uint64_t node)
 {

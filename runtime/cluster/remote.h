@@ -53,6 +53,8 @@ exo_status exo_remote_actor(exo_remote *remote, exo_peer *peer, uint64_t id, exo
  * process itself. */
 exo_status exo_remote_system(exo_remote *remote, exo_peer *peer, const char *name, exo_ref *out,
                              exo_err *err);
+/* Keeps a connection that this process made, so that exo_remote_peer finds it. */
+void exo_remote_know(exo_remote *remote, exo_peer *peer);
 /* An open connection to that process, held; NULL: there is none. */
 exo_peer *exo_remote_peer(exo_remote *remote, uint64_t node);
 /* Writes the process of a reference's actor, and the actor's reference there (0: a system actor).

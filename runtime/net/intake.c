@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -329,8 +330,26 @@ enter(int fd, struct account *listener, const struct sockaddr_storage *from)
     return a != NULL;
 }
 
+/* Another thread can take the number of the spare descriptor while turn_away has closed it. Then
+ * the next descriptor that becomes free is the spare one, before any connection gets it. */
+static void
+keep_spare_locked(void)
+{
+    if (intake.users > 0 && intake.spare < 0)
+        intake.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void
+keep_spare(void)
+{
+    lock();
+    keep_spare_locked();
+    unlock();
+}
+
 /* No descriptor is left. A connection that is not accepted would be reported again and again, so it
- * is accepted with the spare descriptor and ended. */
+ * is accepted with the spare descriptor and ended. Without one, the thread waits a millisecond:
+ * ZeroMQ calls again at once. */
 static void
 turn_away(int listener)
 {
@@ -341,10 +360,14 @@ turn_away(int listener)
     if (fd >= 0) {
         reset_at_close(fd);
         close_next(fd);
+        intake.figures.refused++;
     }
-    intake.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    intake.figures.refused++;
+    intake.spare = -1;
+    keep_spare_locked();
+    bool waits = fd < 0 && intake.spare < 0;
     unlock();
+    if (waits)
+        poll(NULL, 0, 1);
 }
 
 int
@@ -358,6 +381,7 @@ accept4(int listener, struct sockaddr *address, socklen_t *size, int flags)
     for (int i = 0; i < AT_ONCE; i++) {
         struct sockaddr_storage from = {0};
         socklen_t from_size = sizeof from;
+        keep_spare();
         int fd = next_of.accept4(listener, (struct sockaddr *)&from, &from_size, flags);
         if (fd < 0 && errno == EMFILE) {
             turn_away(listener);
@@ -386,6 +410,9 @@ listen(int fd, int backlog)
         lock();
         open_locked(fd, LISTENER, listens_for);
         unlock();
+        /* ZeroMQ leaves it blocking. Then accept4, which goes on after a connection that it ends
+         * itself, would stop ZeroMQ's thread until another one comes. */
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     }
     return next_of.listen ? next_of.listen(fd, backlog) : (int)syscall(SYS_listen, fd, backlog);
 }
@@ -515,8 +542,8 @@ exo_intake_open(void)
 {
     lock();
     raise_limit();
-    if (intake.users++ == 0)
-        intake.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    intake.users++;
+    keep_spare_locked();
     unlock();
 }
 
@@ -581,6 +608,7 @@ exo_intake_figures
 exo_intake_tick(const void *owner)
 {
     lock();
+    keep_spare_locked();
     for (struct account *a = intake.first; a; a = a->next)
         if (a->owner == owner && ++a->ticks > EXO_LIMIT_HELLO_TICKS)
             send_away_locked(a);
