@@ -28,8 +28,8 @@ check_part(const char *names[2], double start, double end, exo_err *err)
 {
     if (start >= 0 && start < end && end <= 1)
         return EXO_OK;
-    return exo_fail(err, EXO_INVAL, "%s %g and %s %g are no part: 0 <= %s < %s <= 1 is due",
-                    names[0], start, names[1], end, names[0], names[1]);
+    return exo_fail(err, EXO_INVAL, "%s %g and %s %g: 0 <= %s < %s <= 1 must hold", names[0], start,
+                    names[1], end, names[0], names[1]);
 }
 
 exo_status

@@ -259,7 +259,7 @@ fail_without(const struct loading *l, const char *name, const char *param, exo_e
     return st != EXO_OK
                ? st
                : exo_fail(err, EXO_DAMAGED,
-                          "%s: has no tensor '%s', which '%s' is to come from by " EXO_CONFIG_FILE
+                          "%s: has no tensor '%s', which holds '%s' according to " EXO_CONFIG_FILE
                           ": both files must be of one model",
                           l->weights.num_files == 1 ? exo_safetensors_path(l->weights.files[0])
                                                     : index,

@@ -69,7 +69,7 @@ hex(struct reader *r, size_t least, size_t most, uint32_t *code)
         *code = *code * 16 + (uint32_t)strtoul(digit, NULL, 16);
     }
     if (digits < least || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000))
-        return refuse(r, "a number of a character that is none");
+        return refuse(r, "the number of a character that does not exist");
     r->at += digits;
     return EXO_OK;
 }

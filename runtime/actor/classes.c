@@ -54,7 +54,7 @@ exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count,
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
     if (count == 0)
-        return exo_fail(err, EXO_INVAL, "a group of no actors");
+        return exo_fail(err, EXO_INVAL, "a group needs at least one actor");
     exo_status st = EXO_OK;
     if (remote) {
         /* an OK must not leave the errors of failed attempts in *err */

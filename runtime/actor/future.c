@@ -533,7 +533,7 @@ exo_wait_any(exo_future *const *futures, size_t count, exo_time deadline, size_t
 {
     struct seat few[SMALL], *seats = few;
     if (count == 0)
-        return exo_fail(err, EXO_INVAL, "there is no future to wait for");
+        return exo_fail(err, EXO_INVAL, "no future was given");
     size_t there = 0;
     for (size_t i = 0; i < count; i++) {
         if (futures[i] && is_done(futures[i])) {
@@ -543,7 +543,7 @@ exo_wait_any(exo_future *const *futures, size_t count, exo_time deadline, size_t
         there += futures[i] != NULL;
     }
     if (there == 0)
-        return exo_fail(err, EXO_INVAL, "there is no future to wait for");
+        return exo_fail(err, EXO_INVAL, "no future was given");
     if (count > SMALL && !(seats = exo_calloc(count, sizeof *seats)))
         return exo_fail(err, EXO_NOMEM, "no memory to wait for %zu futures", count);
     *index = wait_for_one(futures, count, seats, deadline);

@@ -25,7 +25,7 @@ exo_wait_any_of_many(exo_future *const *futures, size_t count, exo_time deadline
             last = futures[i] ? futures[i] : last;
         }
         if (!last)
-            return exo_fail(err, EXO_INVAL, "there is no future to wait for");
+            return exo_fail(err, EXO_INVAL, "no future was given");
         exo_time now = exo_now(exo_clock_real());
         if (now >= deadline)
             return exo_fail(err, EXO_TIMEOUT, "none of %zu calls was answered in time", count);

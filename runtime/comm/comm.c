@@ -141,7 +141,7 @@ find_place(const exo_group *parent, const uint32_t *ranks, uint32_t size, uint32
 {
     bool found = false;
     if (size == 0)
-        return exo_fail(err, EXO_INVAL, "a group of no members");
+        return exo_fail(err, EXO_INVAL, "a group needs at least one member");
     for (uint32_t i = 0; i < size; i++) {
         if (ranks[i] >= parent->size)
             return exo_fail(err, EXO_INVAL, "rank %u is not in a group of %u", ranks[i],

@@ -76,7 +76,7 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_er
     exo_far_header header;
     char text[EXO_ERR_TEXT];
     if (payload->size < sizeof header)
-        return exo_fail(err, EXO_INVAL, "a message of %zu bytes is none of a collective",
+        return exo_fail(err, EXO_INVAL, "a message of %zu bytes is too short for a collective",
                         payload->size);
     memcpy(&header, payload->data, sizeof header);
     if (header.from >= f->opts.size || header.channel != f->opts.channel ||

@@ -76,7 +76,7 @@ exo_item_new(exo_item **out, const exo_item_part *parts, size_t num_parts, exo_e
     for (size_t i = 0; i < num_parts; i++) {
         uint64_t bytes = 0;
         if (!part_bytes(parts[i].dtype, parts[i].count, &bytes))
-            return exo_fail(err, EXO_INVAL, "an array of %zu elements is none of an item",
+            return exo_fail(err, EXO_INVAL, "an item cannot have an array of %zu elements",
                             parts[i].count);
         total += aligned(bytes);
     }
@@ -200,7 +200,7 @@ exo_status
 exo_channel_read(const exo_payload *message, exo_channel_header *out, exo_err *err)
 {
     if (message->size < sizeof *out)
-        return exo_fail(err, EXO_INVAL, "a message of %zu bytes is none of a channel",
+        return exo_fail(err, EXO_INVAL, "a message of %zu bytes is too short for a channel",
                         message->size);
     memcpy(out, message->data, sizeof *out);
     if (out->bytes != message->size - sizeof *out || out->kind < EXO_CHANNEL_DATA ||

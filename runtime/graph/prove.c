@@ -70,9 +70,10 @@ say_what_is_missing(const exo_graph_spec *spec, const exo_port_cycle *cycle, exo
         limit.actor = cycle->actor;
     say_limit(spec, &limit, why, sizeof why);
     if (blind)
-        snprintf(route, sizeof route,
-                 "edge '%s' chooses its targets by route %s, whoever waits for items, and ",
-                 blind->name, exo_route_names[blind->route]);
+        snprintf(
+            route, sizeof route,
+            "edge '%s' chooses its targets by route %s, whichever of them waits for items, and ",
+            blind->name, exo_route_names[blind->route]);
     out->at = cycle->length ? cycle->edges[0]->node : NULL;
     snprintf(out->text, sizeof out->text, "%.250s%s (edges %.250s)", route, why,
              edges.data ? edges.data : "");

@@ -80,7 +80,7 @@ add_report(exo_graph_result *result, const char *actor, const char *host, const 
     json_t *report =
         reply && reply->size ? json_loadb(reply->data, reply->size - 1, 0, NULL) : NULL;
     if (!report)
-        return exo_fail(err, EXO_INVAL, "%s: its report is none", actor);
+        return exo_fail(err, EXO_INVAL, "%s: its report cannot be read", actor);
     exo_status st =
         read_traffic(actor, host, json_object_get(report, "edges"), &result->ledger, err);
     if (st == EXO_OK)

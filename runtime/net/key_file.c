@@ -150,7 +150,7 @@ exo_keys_save(const exo_keys *keys, const exo_grant *grant, const char *folder, 
         exo_grant_write_date(grant->expires, date);
     snprintf(text, sizeof text,
              "# exogym public key '%s'. Not secret: copy it into the authorized folder of each "
-             "node that shall accept it.\n"
+             "node that should accept it.\n"
              "public %s\nrole %s\n%s%s%s%s%s%s",
              name, keys->public_key, exo_access_name(grant->role),
              grant->space[0] ? "namespace " : "", grant->space, grant->space[0] ? "\n" : "",

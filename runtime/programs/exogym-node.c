@@ -108,7 +108,7 @@ exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_clus
         return exo_fail(err, EXO_INVAL,
                         "--no-ipc leaves nothing to listen on: say where with --listen");
     if (st == EXO_OK && args->temporary && !args->folder)
-        return exo_fail(err, EXO_INVAL, "--temporary: say with --folder what shall go");
+        return exo_fail(err, EXO_INVAL, "--temporary: --folder must name the folder to remove");
     return st == EXO_OK && args->parent ? tie_to_parent(node, args->parent, err) : st;
 }
 

@@ -57,7 +57,7 @@ keygen(const char *name, const exo_grant *grant, const char *folder, bool as_jso
     } else if (st == EXO_OK) {
         exo_print_path(stdout, "public key  ", public_path.data, "\n");
         exo_print_path(stdout, "secret key  ", secret_path.data, "\n");
-        printf("Copy %s.key into the authorized folder of each node that shall accept this one.\n"
+        printf("Copy %s.key into the authorized folder of each node that should accept this one.\n"
                "Keep %s.secret on this machine: whoever has it can pretend to be this node.\n",
                name, name);
     }

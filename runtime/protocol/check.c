@@ -148,7 +148,7 @@ check_field(const exo_args *args, const ProtobufCFieldDescriptor *f, const exo_w
     bool listed = f->label == PROTOBUF_C_LABEL_REPEATED,
          packs = f->flags & PROTOBUF_C_FIELD_FLAG_PACKED;
     if ((*seen & bit) && (!listed || packs))
-        return exo_fail(err, EXO_INVAL, "%s: %s: comes twice", args->method, f->name);
+        return exo_fail(err, EXO_INVAL, "%s: %s: it is given twice", args->method, f->name);
     *seen |= bit;
     if (field->kind != (packs ? EXO_WIRE_BYTES : kind_of(f->type)))
         return exo_fail(err, EXO_INVAL, "%s: %s: is of another type", args->method, f->name);

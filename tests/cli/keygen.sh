@@ -13,12 +13,12 @@ ok keygen n1 --role worker -o keys
 golden 'the text' out <<'END'
 public key  keys/n1.key
 secret key  keys/n1.secret
-Copy n1.key into the authorized folder of each node that shall accept this one.
+Copy n1.key into the authorized folder of each node that should accept this one.
 Keep n1.secret on this machine: whoever has it can pretend to be this node.
 END
 [ ! -s err ] || fail "keygen says on standard error: $(cat err)"
 golden n1.key keys/n1.key <<'END'
-# exogym public key 'n1'. Not secret: copy it into the authorized folder of each node that shall accept it.
+# exogym public key 'n1'. Not secret: copy it into the authorized folder of each node that should accept it.
 public KEY
 role worker
 END
@@ -99,7 +99,7 @@ expect 2 'exogym: keygen: -o needs a value (see `exogym help keygen`)' keygen a 
 # What the holder may do, for how long, and where.
 ok keygen d1 -o keys --role driver --namespace team --expires 2040-02-29
 golden d1.key keys/d1.key <<'END'
-# exogym public key 'd1'. Not secret: copy it into the authorized folder of each node that shall accept it.
+# exogym public key 'd1'. Not secret: copy it into the authorized folder of each node that should accept it.
 public KEY
 role driver
 namespace team

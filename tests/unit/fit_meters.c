@@ -340,7 +340,7 @@ Test(fit_meters, a_meter_in_a_message_is_checked_like_the_message)
     cr_expect_not_null(strstr(err.text, "field 9"), "%s", err.text);
     help[-2] = 1 << 3 | 2; /* its path, for the second time */
     cr_expect_eq(decode(&payload, &message, &err), EXO_INVAL);
-    cr_expect_not_null(strstr(err.text, "path: comes twice"), "%s", err.text);
+    cr_expect_not_null(strstr(err.text, "path: it is given twice"), "%s", err.text);
     exo_payload_release(&payload);
     exo_meter_list_release(&list);
     exo_meters_free(&tree);

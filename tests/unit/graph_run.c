@@ -529,7 +529,7 @@ Test(graph_run, a_report_that_cannot_be_read_hides_no_other)
     exo_graph_result result = {0};
     exo_err err = {0};
     cr_assert_eq(exo_graph_report_add_all(&result, 5, give_report, NULL, &err), EXO_INVAL);
-    cr_expect_str_eq(err.text, "a_1: its report is none");
+    cr_expect_str_eq(err.text, "a_1: its report cannot be read");
     for (unsigned i = 0; i < 5; i++) {
         char path[16];
         exo_meter_sample sent = {0};

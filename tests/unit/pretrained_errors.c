@@ -233,7 +233,7 @@ Test(pretrained_errors, every_tensor_has_its_place_and_every_parameter_its_tenso
     } cases[] = {
         {{.drop = "transformer.ln_f.bias"},
          EXO_DAMAGED,
-         "has no tensor 'transformer.ln_f.bias', which 'norm.bias' is to come from"},
+         "has no tensor 'transformer.ln_f.bias', which holds 'norm.bias' according to"},
         {{.more = {{"transformer.h.0.attn.c_extra", EXO_F32, 1, {3}}}},
          EXO_DAMAGED,
          "'transformer.h.0.attn.c_extra' has no place in a gpt2"},
