@@ -194,6 +194,7 @@ Test(model_units, who_reads_an_absent_unit_is_ended, .signal = SIGSEGV)
     cr_assert_eq(exo_model_by_units(model, SEED, &params, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_unit_open(params, 1, &unit, &err), EXO_OK, "%s", err.text);
     exo_unit_close(params, 1);
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer would report it instead */
     const volatile float *stale = unit.data;
     cr_expect_eq(*stale, 0, "not reached");
 }
