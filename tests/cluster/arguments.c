@@ -137,7 +137,8 @@ put_plain(bytes *b, const ProtobufCFieldDescriptor *f)
 
 /* All fields with values that may be, but for `without`. */
 static void
-put_others(bytes *b, const ProtobufCMessageDescriptor *fields, const ProtobufCFieldDescriptor *without)
+put_others(bytes *b, const ProtobufCMessageDescriptor *fields,
+           const ProtobufCFieldDescriptor *without)
 {
     for (unsigned i = 0; i < fields->n_fields; i++)
         if (&fields->fields[i] != without)
@@ -152,11 +153,15 @@ typedef struct subject {
 } subject;
 
 static exo_status
-spawn(const char *class, const char *space, const char *name, exo_payload args, exo_ref *out, exo_err *err)
+spawn(const char *class, const char *space, const char *name, exo_payload args, exo_ref *out,
+      exo_err *err)
 {
     const char *const plugin = PROCESSES_PLUGIN("stream");
-    const exo_spawn_opts opts = {
-        .name = name, .namespace_name = space, .args = args, .plugins = &plugin, .num_plugins = cluster != NULL};
+    const exo_spawn_opts opts = {.name = name,
+                                 .namespace_name = space,
+                                 .args = args,
+                                 .plugins = &plugin,
+                                 .num_plugins = cluster != NULL};
     *err = (exo_err){0};
     return exo_spawn_class(runtime, class, &opts, within(PATIENCE), out, err);
 }
@@ -173,13 +178,15 @@ expect_ok(exo_status st, const exo_err *err, const char *what)
 
 /* A call; err has its reason. */
 static exo_status
-ask(exo_ref actor, const char *method, const void *data, size_t size, exo_payload *reply, exo_err *err)
+ask(exo_ref actor, const char *method, const void *data, size_t size, exo_payload *reply,
+    exo_err *err)
 {
     exo_payload args = {0}, unwanted = {0};
     *err = (exo_err){0};
     CHECK(size == 0 || exo_payload_copy(&args, data, size) == EXO_OK);
     calls++;
-    exo_status st = exo_call_wait(runtime, actor, method, args, within(PATIENCE), reply ? reply : &unwanted, err);
+    exo_status st = exo_call_wait(runtime, actor, method, args, within(PATIENCE),
+                                  reply ? reply : &unwanted, err);
     exo_payload_release(&unwanted);
     return st;
 }
@@ -216,8 +223,8 @@ make_node_here(subject *s)
     exo_fit *fit = fit_here(runtime, space, 1, 1);
     CHECK(exo_protocol_pack(&args, &m.base, NULL) == EXO_OK);
     const exo_spawn_opts opts = {.args = args};
-    expect_ok(exo_spawn_class(runtime, "train_node", &opts, within(PATIENCE), &s->actor, &err), &err,
-              "train_node here");
+    expect_ok(exo_spawn_class(runtime, "train_node", &opts, within(PATIENCE), &s->actor, &err),
+              &err, "train_node here");
     expect_ok(ask(s->actor, "setup", NULL, 0, NULL, &err), &err, "setup");
     exo_fit_drop(&fit);
 }
@@ -278,7 +285,8 @@ static const struct maker {
     const char *class;
     void (*make)(subject *subject);
     bool (*serves)(const subject *subject, exo_err *err);
-} makers[] = {{"train_node", make_node, node_serves}, {"graph_actor", make_graph_actor, graph_actor_serves}};
+} makers[] = {{"train_node", make_node, node_serves},
+              {"graph_actor", make_graph_actor, graph_actor_serves}};
 
 static const struct maker here = {"train_node", make_node_here, node_serves};
 
@@ -306,7 +314,8 @@ typedef struct target {
 static bool
 may_be(exo_status st)
 {
-    return st == EXO_OK || st == EXO_INVAL || st == EXO_IO || st == EXO_NOT_FOUND || st == EXO_UNSUPPORTED;
+    return st == EXO_OK || st == EXO_INVAL || st == EXO_IO || st == EXO_NOT_FOUND ||
+           st == EXO_UNSUPPORTED;
 }
 
 /* `wrong`: it must be INVAL; field: which the text must name, or NULL. */
@@ -325,7 +334,8 @@ try(target *t, const bytes *b, bool wrong, const char *field, const char *what)
         st = ask(t->subject.actor, t->args->method, b->data, b->size, NULL, &err);
     }
     bool right = wrong ? st == EXO_INVAL : may_be(st);
-    if (wrong && right && b->size < MEGABYTE / 2) /* more, and the head says that it is too much for a start */
+    if (wrong && right &&
+        b->size < MEGABYTE / 2) /* more, and the head says that it is too much for a start */
         right = strstr(err.text, t->args->method) && (!field || strstr(err.text, field));
     if (!right)
         fail(t->maker->class, t->args->method, what, st, err.text);
@@ -507,7 +517,8 @@ try_headers(target *t)
                 memset(header, 0, sizeof header);
                 header[0] = (uint32_t)base;
                 header[at] = words[i];
-                try(t, &(bytes){.data = (uint8_t *)header, .size = sizeof header}, true, NULL, "a header");
+                try(t, &(bytes){.data = (uint8_t *)header, .size = sizeof header}, true, NULL,
+                    "a header");
             }
 }
 
@@ -520,7 +531,8 @@ try_anything(target *t)
     for (unsigned i = 0; t->args->fields && i < t->args->fields->n_fields; i++)
         needs = needs || t->args->fields->fields[i].label == PROTOBUF_C_LABEL_REQUIRED;
     for (size_t i = 0; i < sizeof some; i++)
-        try(t, &(bytes){.data = (uint8_t *)(uintptr_t)&some[i], .size = 1}, needs || empty, NULL, "one byte");
+        try(t, &(bytes){.data = (uint8_t *)(uintptr_t)&some[i], .size = 1}, needs || empty, NULL,
+            "one byte");
     try_noise(t, HEADER, 1);
     for (uint64_t seed = 0; seed < 4; seed++)
         try_noise(t, MEGABYTE, seed);

@@ -28,7 +28,7 @@ enum {
 
 #define HEAD_ADDRESS "tcp://10.77.0.1:7070"
 #define TIMEOUT      (3 * EXO_SECOND) /* of peers                                     */
-#define SHORT        (400 * EXO_MS)   /* with a beat and what TCP sends again it is well below the timeout */
+#define SHORT        (400 * EXO_MS) /* with a beat and what TCP sends again it is well below the timeout */
 #define GENEROUS     (10 * EXO_SECOND)
 
 static processes all;
@@ -37,15 +37,15 @@ static exo_runtime *runtime;
 static exo_cluster *cluster;
 static uint64_t seed, round_number;
 
-#define EXPECT(condition, ...)                                                                                         \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: round %llu: %s: ", __FILE__, __LINE__, (unsigned long long)round_number,           \
-                    #condition);                                                                                       \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            all.failed = true;                                                                                         \
-        }                                                                                                              \
+#define EXPECT(condition, ...)                                                                     \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: round %llu: %s: ", __FILE__, __LINE__,                         \
+                    (unsigned long long)round_number, #condition);                                 \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fputc('\n', stderr);                                                                   \
+            all.failed = true;                                                                     \
+        }                                                                                          \
     } while (0)
 
 static exo_time
@@ -144,10 +144,11 @@ start(const char *network, const char *host, const char *name, const char *const
 static pid_t
 start_worker(const char *network, const char *name, const char *listen)
 {
-    const char *const words[] = {"exogym-worker",  "--cluster", "t",          "--folder",   all.folder,
-                                 "--name",         name,        "--no-ipc",   "--insecure", "--listen",
-                                 listen,           "--head",    HEAD_ADDRESS, "--plugin",   PROCESSES_PLUGIN("victim"),
-                                 "--peer-timeout", "3s",        NULL};
+    const char *const words[] = {
+        "exogym-worker",  "--cluster", "t",          "--folder",   all.folder,
+        "--name",         name,        "--no-ipc",   "--insecure", "--listen",
+        listen,           "--head",    HEAD_ADDRESS, "--plugin",   PROCESSES_PLUGIN("victim"),
+        "--peer-timeout", "3s",        NULL};
     return start(network, name, name, words);
 }
 
@@ -172,9 +173,10 @@ join(exo_cluster_role role)
 static void
 start_all(void)
 {
-    const char *const head[] = {"exogym-head", "--cluster",      "t",        "--folder",   all.folder,
-                                "--no-ipc",    "--insecure",     "--listen", HEAD_ADDRESS, "--state",
-                                "none",        "--peer-timeout", "3s",       NULL};
+    const char *const head[] = {"exogym-head", "--cluster", "t",          "--folder",
+                                all.folder,    "--no-ipc",  "--insecure", "--listen",
+                                HEAD_ADDRESS,  "--state",   "none",       "--peer-timeout",
+                                "3s",          NULL};
     all.head = start(NULL, "near", "head", head);
     near_worker = start_worker(NULL, "near", "tcp://10.77.0.1:0");
     far_worker = start_worker("far", "far", "tcp://10.77.0.2:0");
@@ -198,7 +200,8 @@ poke(exo_ref ref, exo_time time, uint64_t *life, exo_err *err)
     if (st == EXO_OK) {
         CHECK(reply->size == sizeof r);
         memcpy(&r, reply->data, sizeof r);
-        EXPECT(r.nonce == nonce && r.repeated == 0, "another call's reply, or a call that ran twice");
+        EXPECT(r.nonce == nonce && r.repeated == 0,
+               "another call's reply, or a call that ran twice");
         *life = r.life;
     }
     exo_future_drop(&future);
@@ -208,8 +211,10 @@ poke(exo_ref ref, exo_time time, uint64_t *life, exo_err *err)
 static exo_status
 spawn(const char *name, const char *node, exo_placement placement, exo_ref *out, exo_err *err)
 {
-    const exo_spawn_opts opts = {
-        .name = name, .node = node, .placement = placement, .restart = {.when = EXO_RESTART_ON_FAILURE}};
+    const exo_spawn_opts opts = {.name = name,
+                                 .node = node,
+                                 .placement = placement,
+                                 .restart = {.when = EXO_RESTART_ON_FAILURE}};
     return exo_spawn_class(runtime, "victim", &opts, within(GENEROUS), out, err);
 }
 
@@ -267,9 +272,9 @@ begin_waiting(exo_ref ref, struct waiter *waiters)
         exo_payload args = {0};
         waiters[i].watches = i == 0;
         CHECK(exo_payload_copy(&args, words, sizeof words) == EXO_OK);
-        exo_status st = i == 0
-                            ? exo_monitor(runtime, ref, &waiters[i].future, &err)
-                            : exo_call(runtime, ref, "linger", args, within(60 * EXO_SECOND), &waiters[i].future, &err);
+        exo_status st = i == 0 ? exo_monitor(runtime, ref, &waiters[i].future, &err)
+                               : exo_call(runtime, ref, "linger", args, within(60 * EXO_SECOND),
+                                          &waiters[i].future, &err);
         if (i == 0)
             exo_payload_release(&args);
         EXPECT(st == EXO_OK, "%d %s", (int)st, err.text);
@@ -294,7 +299,8 @@ end_waiting(struct waiter *waiters, exo_time since)
 static bool
 interrupt(exo_ref ref, uint64_t life, bool cable)
 {
-    exo_time began = processes_now(), length = SHORT / 2 + (exo_time)(processes_random(&seed) % (SHORT / 2));
+    exo_time began = processes_now(),
+             length = SHORT / 2 + (exo_time)(processes_random(&seed) % (SHORT / 2));
     uint64_t same = 0;
     exo_err err = {0};
     pid_t host = processes_host_of(far_worker);
@@ -309,7 +315,8 @@ interrupt(exo_ref ref, uint64_t life, bool cable)
         kill(host, SIGCONT);
     bool busy = processes_now() - began > 2 * SHORT;
     exo_status st = poke(ref, GENEROUS, &same, &err);
-    EXPECT(busy || (st == EXO_OK && same == life), "after %d ms: %d %s", (int)(length / EXO_MS), (int)st, err.text);
+    EXPECT(busy || (st == EXO_OK && same == life), "after %d ms: %d %s", (int)(length / EXO_MS),
+           (int)st, err.text);
     return !busy;
 }
 
@@ -370,8 +377,8 @@ one_round(void)
     exo_time since = processes_now();
     EXPECT(life_of("keeper") != 0, "this side of the cable");
     end_waiting(waiters, since);
-    printf("who waited heard of the cut after %d ms, with a timeout of %d ms\n", milliseconds(since),
-           (int)(TIMEOUT / EXO_MS));
+    printf("who waited heard of the cut after %d ms, with a timeout of %d ms\n",
+           milliseconds(since), (int)(TIMEOUT / EXO_MS));
     second = life_of(name);
     printf("it lived again %d ms after the cut\n", milliseconds(since));
     EXPECT(second != first, "the life on the other side answers");
@@ -391,7 +398,8 @@ main(int argc, char **argv)
         return far_main(argv[2], argv[3]);
     uint64_t rounds = processes_setting("EXO_CHAOS_ROUNDS", 1);
     seed = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now());
-    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)seed, (unsigned long long)rounds);
+    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)seed,
+           (unsigned long long)rounds);
     if (!make_hosts()) {
         printf("skipped: no network namespaces here\n");
         return SKIPPED;

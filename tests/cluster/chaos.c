@@ -46,8 +46,10 @@ enum {
 /* Bounds of board->heard, in ms; the last one has none. */
 static const int within_ms[WITHIN] = {1, 5, 20, 100, 1000, 0};
 
-#define SOON      (2 * EXO_SECOND) /* after which a process's death is heard of, and a deadline kept: usually it is 1 ms */
-#define PAUSE     (4 * EXO_MS)     /* a longer one of a driver itself is not held against it         */
+#define SOON                                                                                       \
+    (2 *                                                                                           \
+     EXO_SECOND) /* after which a process's death is heard of, and a deadline kept: usually it is 1 ms */
+#define PAUSE     (4 * EXO_MS) /* a longer one of a driver itself is not held against it         */
 #define REPLY_MAX (20 * EXO_SECOND)
 
 /* What the test and its drivers share. */
@@ -59,7 +61,8 @@ struct board {
         exo_time when;
     } deaths[DEATHS]; /* entered before the process is killed */
     atomic_ullong calls, values, lost, late, cancelled, other, lookups;
-    atomic_ullong heard[WITHIN]; /* how many calls ended how long after the process was killed that they waited for */
+    atomic_ullong heard
+        [WITHIN]; /* how many calls ended how long after the process was killed that they waited for */
 };
 
 static struct board *board;
@@ -117,14 +120,15 @@ static struct {
 static atomic_uint num_pauses;
 static atomic_bool over;
 
-#define EXPECT(condition, ...)                                                                                         \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: at %.3f: %s: ", __FILE__, __LINE__, (double)processes_now() / 1e9, #condition);    \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            atomic_fetch_add(&num_errors, 1);                                                                          \
-        }                                                                                                              \
+#define EXPECT(condition, ...)                                                                     \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: at %.3f: %s: ", __FILE__, __LINE__,                            \
+                    (double)processes_now() / 1e9, #condition);                                    \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fputc('\n', stderr);                                                                   \
+            atomic_fetch_add(&num_errors, 1);                                                      \
+        }                                                                                          \
     } while (0)
 
 static void *
@@ -195,7 +199,8 @@ forget(struct thread *t, struct slot *s)
 static bool
 can_be(exo_status st)
 {
-    return st == EXO_OK || st == EXO_PEER_LOST || st == EXO_TIMEOUT || st == EXO_CANCELLED || st == EXO_FULL;
+    return st == EXO_OK || st == EXO_PEER_LOST || st == EXO_TIMEOUT || st == EXO_CANCELLED ||
+           st == EXO_FULL;
 }
 
 static void
@@ -232,14 +237,15 @@ fill(struct thread *t, struct slot *s)
     }
     if (st == EXO_NOT_FOUND)
         st = exo_spawn_class(runtime, "victim", &opts, deadline, &s->ref, &err);
-    EXPECT(can_be(st) || st == EXO_EXISTS || st == EXO_NOT_FOUND, "an actor: %d %s", (int)st, err.text);
+    EXPECT(can_be(st) || st == EXO_EXISTS || st == EXO_NOT_FOUND, "an actor: %d %s", (int)st,
+           err.text);
     exo_time took = processes_now() - (deadline - 5 * EXO_SECOND);
     if (getenv("EXO_VERBOSE") && took > EXO_SECOND)
-        fprintf(stderr, "note: shared-%d came after %.1f s: %d %s\n", (int)(s - t->slots), (double)took / 1e9, (int)st,
-                err.text);
+        fprintf(stderr, "note: shared-%d came after %.1f s: %d %s\n", (int)(s - t->slots),
+                (double)took / 1e9, (int)st, err.text);
     if (took > 6 * EXO_SECOND)
-        EXPECT(took < 31 * EXO_SECOND + SOON + excused(processes_now() - took), "an actor came after %.1f s",
-               (double)took / 1e9);
+        EXPECT(took < 31 * EXO_SECOND + SOON + excused(processes_now() - took),
+               "an actor came after %.1f s", (double)took / 1e9);
     if (st != EXO_OK)
         s->ref = (exo_ref){0};
     if (st != EXO_OK)
@@ -252,7 +258,8 @@ check_value(struct thread *t, struct slot *s, uint64_t nonce, uint64_t life)
 {
     EXPECT(!is_gone(t, life), "nonce %llx: the life %llx was dead", (unsigned long long)nonce,
            (unsigned long long)life);
-    EXPECT(!s->life || s->life == life, "nonce %llx: one reference, two lives", (unsigned long long)nonce);
+    EXPECT(!s->life || s->life == life, "nonce %llx: one reference, two lives",
+           (unsigned long long)nonce);
     s->life = life;
 }
 
@@ -274,14 +281,16 @@ note_delay(exo_time delay)
 
 /* An error: could it be, and was it in time? */
 static void
-check_error(const struct slot *s, const struct call *c, exo_status st, bool waited, const char *text)
+check_error(const struct slot *s, const struct call *c, exo_status st, bool waited,
+            const char *text)
 {
     exo_time now = processes_now(), died = death_of(s->pid);
     bool process = strstr(text, "' is lost") != NULL;
     EXPECT(can_be(st), "nonce %llx: %d %s", (unsigned long long)c->nonce, (int)st, text);
     EXPECT(st != EXO_TIMEOUT || now >= c->deadline, "late before its deadline: %s", text);
     if (st == EXO_PEER_LOST && process && s->pid) {
-        EXPECT(died, "the process %llu is lost, and was not killed: %s", (unsigned long long)s->pid, text);
+        EXPECT(died, "the process %llu is lost, and was not killed: %s", (unsigned long long)s->pid,
+               text);
         exo_time since = died > c->began ? died : c->began;
         if (died && waited)
             note_delay(now - since);
@@ -301,8 +310,9 @@ end_call(struct thread *t, struct slot *s, struct call *c)
     exo_status st = exo_wait(c->future, c->deadline + REPLY_MAX, &reply, &err);
     exo_time now = processes_now();
     if (waited && now > c->deadline + SOON)
-        EXPECT(now < c->deadline + SOON + excused(c->began), "ended %lld ms after its deadline: %d %s",
-               (long long)((now - c->deadline) / EXO_MS), (int)st, err.text);
+        EXPECT(now < c->deadline + SOON + excused(c->began),
+               "ended %lld ms after its deadline: %d %s", (long long)((now - c->deadline) / EXO_MS),
+               (int)st, err.text);
     EXPECT(exo_future_ready(c->future), "nonce %llx did not end", (unsigned long long)c->nonce);
     count(st);
     if (st == EXO_OK && c->carries) {
@@ -317,8 +327,8 @@ end_call(struct thread *t, struct slot *s, struct call *c)
         struct victim_reply r = {0};
         EXPECT(reply->size == sizeof r, "a reply of %zu bytes", reply->size);
         memcpy(&r, reply->data, reply->size == sizeof r ? sizeof r : 0);
-        EXPECT(r.nonce == c->nonce, "the reply of nonce %llx came for %llx", (unsigned long long)r.nonce,
-               (unsigned long long)c->nonce);
+        EXPECT(r.nonce == c->nonce, "the reply of nonce %llx came for %llx",
+               (unsigned long long)r.nonce, (unsigned long long)c->nonce);
         EXPECT(r.repeated == 0, "%llu calls came twice", (unsigned long long)r.repeated);
         check_value(t, s, c->nonce, r.life);
         s->pid = r.pid;
@@ -400,8 +410,8 @@ audit(struct thread *t, struct slot *s)
     struct victim_reply r = {0};
     if (!known || exo_payload_copy(&args, s->answered, known * sizeof s->answered[0]) != EXO_OK)
         return;
-    exo_status st =
-        exo_call(runtime, s->ref, "audit", args, exo_deadline(exo_clock_real(), 5 * EXO_SECOND), &future, NULL);
+    exo_status st = exo_call(runtime, s->ref, "audit", args,
+                             exo_deadline(exo_clock_real(), 5 * EXO_SECOND), &future, NULL);
     if (st == EXO_OK)
         st = exo_wait(future, exo_deadline(exo_clock_real(), REPLY_MAX), &reply, NULL);
     if (st == EXO_OK) {
@@ -421,7 +431,8 @@ end_actor(struct thread *t, struct slot *s)
     exo_err err = {0};
     exo_status st = exo_monitor(runtime, s->ref, &death, &err);
     if (st == EXO_OK)
-        st = below(t, 2) ? exo_kill(runtime, s->ref, "the test", &err) : exo_stop(runtime, s->ref, below(t, 2), &err);
+        st = below(t, 2) ? exo_kill(runtime, s->ref, "the test", &err)
+                         : exo_stop(runtime, s->ref, below(t, 2), &err);
     if (st == EXO_OK)
         st = exo_wait(death, exo_deadline(exo_clock_real(), REPLY_MAX), NULL, &err);
     EXPECT(st == EXO_OK || st == EXO_PEER_LOST, "a death: %d %s", (int)st, err.text);
@@ -617,7 +628,8 @@ one_fault(void)
     unsigned how = (unsigned)choose(100);
     if (how < 40 && !v->stopped) {
         v->stopped = v->kind == WORKER ? processes_host_of(v->pid) : v->pid;
-        v->goes_on_at = processes_now() + 100 * EXO_MS + (exo_time)choose(choose(4) ? 500 : 2900) * EXO_MS;
+        v->goes_on_at =
+            processes_now() + 100 * EXO_MS + (exo_time)choose(choose(4) ? 500 : 2900) * EXO_MS;
         if (v->stopped)
             kill(v->stopped, SIGSTOP);
         counts[0]++;
@@ -651,7 +663,8 @@ all_run(void)
     for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
         char name[16];
         snprintf(name, sizeof name, "w%u", each[i].index);
-        good = good && each[i].pid && !each[i].killed && (each[i].kind != WORKER || processes_is_ready(&all, name));
+        good = good && each[i].pid && !each[i].killed &&
+               (each[i].kind != WORKER || processes_is_ready(&all, name));
     }
     return good;
 }
@@ -701,7 +714,8 @@ static void
 check_nothing_held(void)
 {
     char text[4096];
-    const char *const words[] = {"exogym", "list", "objects", "--json", "--cluster", "t", "--folder", all.folder, NULL};
+    const char *const words[] = {"exogym", "list",     "objects",  "--json", "--cluster",
+                                 "t",      "--folder", all.folder, NULL};
     exo_time patience = processes_now() + 20 * EXO_SECOND;
     bool none = false;
     while (!none && processes_now() < patience)
@@ -722,16 +736,18 @@ check_nothing_held(void)
 static void
 print_figures(void)
 {
-    printf("%llu calls: %llu values, %llu lost, %llu late, %llu cancelled, %llu others; %llu actors looked for\n",
-           (unsigned long long)board->calls, (unsigned long long)board->values, (unsigned long long)board->lost,
-           (unsigned long long)board->late, (unsigned long long)board->cancelled, (unsigned long long)board->other,
+    printf("%llu calls: %llu values, %llu lost, %llu late, %llu cancelled, %llu others; %llu "
+           "actors looked for\n",
+           (unsigned long long)board->calls, (unsigned long long)board->values,
+           (unsigned long long)board->lost, (unsigned long long)board->late,
+           (unsigned long long)board->cancelled, (unsigned long long)board->other,
            (unsigned long long)board->lookups);
     printf("who waited for a process heard of its death");
     for (int i = 0; i < WITHIN; i++)
         printf(i < WITHIN - 1 ? " within %d ms: %llu," : " later%.0d: %llu\n", within_ms[i],
                (unsigned long long)board->heard[i]);
-    printf("%u stopped, %u killed, %u whose watcher was killed, %u crashed\n", counts[0], counts[1], counts[2],
-           counts[3]);
+    printf("%u stopped, %u killed, %u whose watcher was killed, %u crashed\n", counts[0], counts[1],
+           counts[2], counts[3]);
 }
 
 int
@@ -742,7 +758,8 @@ main(int argc, char **argv)
     uint64_t rounds = processes_setting("EXO_CHAOS_ROUNDS", 40);
     uint64_t seed = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now());
     randomness = seed;
-    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)seed, (unsigned long long)rounds);
+    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)seed,
+           (unsigned long long)rounds);
     fflush(stdout);
     processes_open(&all);
     board = open_board(all.folder, true);

@@ -101,7 +101,8 @@ static int
 knock(uint16_t port, uint64_t *seed)
 {
     static const uint8_t greeting[64] = {0xff, [9] = 0x7f, 3, 0, 'C', 'U', 'R', 'V', 'E'};
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     uint8_t garbage[600];
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -112,7 +113,10 @@ knock(uint16_t port, uint64_t *seed)
         garbage[i] = (uint8_t)processes_random(seed);
     size_t some = draw / 8 % sizeof greeting;
     const void *said = draw % 4 == 0 ? (const void *)garbage : greeting;
-    size_t length = draw % 4 == 0 ? sizeof garbage : draw % 4 == 1 ? some : draw % 4 == 2 ? sizeof greeting : 0;
+    size_t length = draw % 4 == 0   ? sizeof garbage
+                    : draw % 4 == 1 ? some
+                    : draw % 4 == 2 ? sizeof greeting
+                                    : 0;
     if (length > 0 && send(fd, said, length, MSG_NOSIGNAL | MSG_DONTWAIT) > 0 && draw % 4 == 2) {
         garbage[0] = 4; /* a command, of that many bytes */
         garbage[1] = (uint8_t)draw;
@@ -120,7 +124,8 @@ knock(uint16_t port, uint64_t *seed)
         (void)sent; /* it may have ended us already */
     }
     if (draw % 16 == 5)
-        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
+                   sizeof(struct linger));
     return fd;
 }
 
@@ -131,7 +136,9 @@ knock_all(uint16_t port, uint64_t *seed, int *fds, uint64_t count)
     for (uint64_t i = 0; i < count; i++)
         refused += (fds[i] = knock(port, seed)) < 0;
     if (refused > 0) {
-        fprintf(stderr, "this process has no descriptors for %llu strangers: raise its hard limit (ulimit -Hn)\n",
+        fprintf(stderr,
+                "this process has no descriptors for %llu strangers: raise its hard limit (ulimit "
+                "-Hn)\n",
                 (unsigned long long)refused);
         all.failed = true;
     }
@@ -156,8 +163,8 @@ use_of(pid_t pid)
 static void
 show_use(const char *when, const struct use *head, const struct use *worker)
 {
-    printf("%s: head %lu KiB, %u descriptors, %u threads; worker %lu KiB, %u, %u\n", when, head->kb, head->descriptors,
-           head->threads, worker->kb, worker->descriptors, worker->threads);
+    printf("%s: head %lu KiB, %u descriptors, %u threads; worker %lu KiB, %u, %u\n", when, head->kb,
+           head->descriptors, head->threads, worker->kb, worker->descriptors, worker->threads);
     fflush(stdout);
 }
 
@@ -189,7 +196,8 @@ await_memory(const char *what, pid_t pid, const struct use *before, const struct
         now = processes_memory(pid);
     }
     if (now > most) {
-        fprintf(stderr, "the %s has %lu KiB of memory, and had %lu before the first crowd\n", what, now, before->kb);
+        fprintf(stderr, "the %s has %lu KiB of memory, and had %lu before the first crowd\n", what,
+                now, before->kb);
         all.failed = true;
     }
 #endif
@@ -201,14 +209,15 @@ await_return(const char *what, pid_t pid, const struct use *before)
 {
     exo_time deadline = processes_now() + PATIENCE;
     struct use now = use_of(pid);
-    while ((now.descriptors > before->descriptors || now.threads > before->threads) && processes_now() < deadline) {
+    while ((now.descriptors > before->descriptors || now.threads > before->threads) &&
+           processes_now() < deadline) {
         usleep(20000);
         now = use_of(pid);
     }
     if (now.descriptors <= before->descriptors && now.threads <= before->threads)
         return;
-    fprintf(stderr, "the %s has %u descriptors and %u threads, and had %u and %u\n", what, now.descriptors, now.threads,
-            before->descriptors, before->threads);
+    fprintf(stderr, "the %s has %u descriptors and %u threads, and had %u and %u\n", what,
+            now.descriptors, now.threads, before->descriptors, before->threads);
     all.failed = true;
 }
 
@@ -237,15 +246,27 @@ static bool
 start_head_with_keys(void)
 {
     char text[1024], secret[160], authorized[160], state[128];
-    const char *const make[] = {"exogym", "keygen", "head", "--role", "admin", "-o", all.folder, NULL};
+    const char *const make[] = {"exogym", "keygen", "head",     "--role",
+                                "admin",  "-o",     all.folder, NULL};
     snprintf(secret, sizeof secret, "%s/head.secret", all.folder);
     snprintf(authorized, sizeof authorized, "%s/authorized", all.folder);
     snprintf(state, sizeof state, "%s/state.db", all.folder);
     CHECK(processes_output(&all, NULL, make, text, sizeof text));
     CHECK(mkdir(authorized, 0700) == 0);
-    const char *const words[] = {
-        "exogym-head", "--cluster",    "t",        "--folder", all.folder,          "--state", state, "--keys",
-        secret,        "--authorized", authorized, "--listen", "tcp://127.0.0.1:0", NULL};
+    const char *const words[] = {"exogym-head",
+                                 "--cluster",
+                                 "t",
+                                 "--folder",
+                                 all.folder,
+                                 "--state",
+                                 state,
+                                 "--keys",
+                                 secret,
+                                 "--authorized",
+                                 authorized,
+                                 "--listen",
+                                 "tcp://127.0.0.1:0",
+                                 NULL};
     all.head = processes_start(&all, NULL, "head", true, words);
     return all.head > 0;
 }
@@ -257,8 +278,9 @@ main(void)
              num_strangers = processes_setting("EXO_CROWD_STRANGERS", 1500);
     uint64_t seed = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now());
     exo_err err = {0};
-    printf("EXO_CHAOS_SEED=%llu EXO_CROWD_PEERS=%llu EXO_CROWD_STRANGERS=%llu\n", (unsigned long long)seed,
-           (unsigned long long)num_peers, (unsigned long long)num_strangers);
+    printf("EXO_CHAOS_SEED=%llu EXO_CROWD_PEERS=%llu EXO_CROWD_STRANGERS=%llu\n",
+           (unsigned long long)seed, (unsigned long long)num_peers,
+           (unsigned long long)num_strangers);
     fflush(stdout);
     exo_peer **peers = calloc(PLACES * num_peers + 1, sizeof *peers);
     int *strangers = calloc(num_strangers + 1, sizeof *strangers);
@@ -271,8 +293,10 @@ main(void)
     const struct use head = use_of(all.head), worker = use_of(host);
     show_use("before", &head, &worker);
     for (int i = 0; i < PLACES; i++)
-        CHECK(exo_net_open(&nets[i], &(exo_net_opts){.name = "crowd", .cluster = "t", .handler = &silent_handler},
-                           &err) == EXO_OK);
+        CHECK(exo_net_open(
+                  &nets[i],
+                  &(exo_net_opts){.name = "crowd", .cluster = "t", .handler = &silent_handler},
+                  &err) == EXO_OK);
     for (unsigned round = 1; round <= ROUNDS && !all.failed; round++) {
         knock_all(port, &seed, strangers, num_strangers / 2);
         meet_all(peers, num_peers);

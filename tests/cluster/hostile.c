@@ -65,7 +65,8 @@ start_hostile(const char *kind, int *rein)
         dup2(ends[0], STDIN_FILENO);
         close(ends[0]);
         close(ends[1]);
-        execl("/proc/self/exe", "hostile", "--be", kind, head, worker_endpoint, actor, (char *)NULL);
+        execl("/proc/self/exe", "hostile", "--be", kind, head, worker_endpoint, actor,
+              (char *)NULL);
         _exit(127);
     }
     close(ends[0]);
@@ -106,7 +107,8 @@ call_head(exo_time deadline, exo_err *err)
     char *text = NULL;
     exo_status st = exo_cluster_why(cluster, "default", "nobody", deadline, &text, err);
     exo_free(text);
-    return st == EXO_NOT_FOUND ? EXO_OK : exo_fail(err, EXO_FAILED, "why: %d: %s", (int)st, err->text);
+    return st == EXO_NOT_FOUND ? EXO_OK
+                               : exo_fail(err, EXO_FAILED, "why: %d: %s", (int)st, err->text);
 }
 
 static exo_status
@@ -116,13 +118,15 @@ call_actor(exo_time deadline, exo_err *err)
     const exo_payload *reply = NULL;
     uint64_t nonce = 7;
     struct victim_reply out = {0};
-    exo_status st = exo_call(runtime, victim, "poke", exo_payload_borrow(&nonce, sizeof nonce), deadline, &future, err);
+    exo_status st = exo_call(runtime, victim, "poke", exo_payload_borrow(&nonce, sizeof nonce),
+                             deadline, &future, err);
     if (st == EXO_OK)
         st = exo_wait(future, deadline, &reply, err);
     if (st == EXO_OK && reply->size == sizeof out)
         memcpy(&out, reply->data, sizeof out);
     exo_future_drop(&future);
-    return st != EXO_OK || out.nonce == nonce ? st : exo_fail(err, EXO_FAILED, "another one's reply");
+    return st != EXO_OK || out.nonce == nonce ? st
+                                              : exo_fail(err, EXO_FAILED, "another one's reply");
 }
 
 static void
@@ -137,7 +141,8 @@ static void *
 call_honestly(void *argument)
 {
     struct caller *c = argument;
-    for (exo_time due = c->began; due < c->until && c->count < c->most && !all.failed; due += EVERY) {
+    for (exo_time due = c->began; due < c->until && c->count < c->most && !all.failed;
+         due += EVERY) {
         exo_err err = {0};
         sleep_until(due);
         exo_status st = c->call(due + PATIENCE, &err);
@@ -158,7 +163,8 @@ struct use {
 static struct use
 use_now(void)
 {
-    return (struct use){processes_memory(all.head), processes_memory(processes_host_of(all.workers[0]))};
+    return (struct use){processes_memory(all.head),
+                        processes_memory(processes_host_of(all.workers[0]))};
 }
 
 static int
@@ -173,8 +179,10 @@ print_times(const char *when, struct caller *c)
 {
     qsort(c->took, c->count, sizeof *c->took, compare);
     if (c->count > 0)
-        printf("  %-7s %-6s %8zu calls  p50 %8.2f ms  p99 %8.2f ms  p99.9 %8.2f ms  longest %8.1f ms\n", when, c->what,
-               c->count, (double)c->took[c->count / 2] / 1e6, (double)c->took[c->count * 99 / 100] / 1e6,
+        printf("  %-7s %-6s %8zu calls  p50 %8.2f ms  p99 %8.2f ms  p99.9 %8.2f ms  longest %8.1f "
+               "ms\n",
+               when, c->what, c->count, (double)c->took[c->count / 2] / 1e6,
+               (double)c->took[c->count * 99 / 100] / 1e6,
                (double)c->took[c->count * 999 / 1000] / 1e6, (double)c->took[c->count - 1] / 1e6);
 }
 
@@ -182,8 +190,8 @@ print_times(const char *when, struct caller *c)
 static struct use
 call_both(const char *when, exo_time length)
 {
-    struct caller callers[CALLERS] = {
-        [HEAD] = {.what = "head", .call = call_head}, [ACTOR] = {.what = "actor", .call = call_actor}};
+    struct caller callers[CALLERS] = {[HEAD] = {.what = "head", .call = call_head},
+                                      [ACTOR] = {.what = "actor", .call = call_actor}};
     struct use most = {0};
     exo_time began = processes_now();
     for (int i = 0; i < CALLERS; i++) {
@@ -209,13 +217,15 @@ call_both(const char *when, exo_time length)
 }
 
 static void
-expect_bounded(const char *kind, const char *what, unsigned long before, unsigned long most, unsigned long quota)
+expect_bounded(const char *kind, const char *what, unsigned long before, unsigned long most,
+               unsigned long quota)
 {
     unsigned long more = most > before ? (most - before) / 1024 : 0;
     printf("  %-6s %lu MB, at most %lu more (quota %lu)\n", what, before / 1024, more, quota);
     if (more <= quota || SHADOWED)
         return;
-    fprintf(stderr, "%s: the %s has taken %lu MB more, and may take %lu\n", kind, what, more, quota);
+    fprintf(stderr, "%s: the %s has taken %lu MB more, and may take %lu\n", kind, what, more,
+            quota);
     all.failed = true;
 }
 
@@ -252,7 +262,8 @@ spawn(const char *name)
     const char *plugin = PROCESSES_PLUGIN("victim");
     exo_ref ref = {0};
     exo_err err = {0};
-    if (exo_spawn_class(runtime, "victim", &(exo_spawn_opts){.name = name, .plugins = &plugin, .num_plugins = 1},
+    if (exo_spawn_class(runtime, "victim",
+                        &(exo_spawn_opts){.name = name, .plugins = &plugin, .num_plugins = 1},
                         processes_now() + PATIENCE, &ref, &err) != EXO_OK)
         fprintf(stderr, "no victim: %s\n", err.text);
     CHECK(ref.id);

@@ -42,13 +42,15 @@ one_join(struct joiner *j)
     exo_cluster *cluster = NULL;
     char job[32];
     snprintf(job, sizeof job, "job-%u-%llu", j->index, (unsigned long long)j->joined);
-    const exo_cluster_opts opts = {.role = processes_random(&j->seed) % 4 ? EXO_ROLE_DRIVER : EXO_ROLE_GUEST,
+    const exo_cluster_opts opts = {.role = processes_random(&j->seed) % 4 ? EXO_ROLE_DRIVER
+                                                                          : EXO_ROLE_GUEST,
                                    .cluster = "t",
                                    .folder = all.folder,
                                    .head = j->head,
                                    .job = job};
     CHECK(exo_runtime_open(&runtime, &(exo_runtime_opts){.threads = 1}, &err) == EXO_OK);
-    exo_status st = exo_cluster_join(&cluster, runtime, &opts, exo_deadline(exo_clock_real(), PATIENCE), &err);
+    exo_status st =
+        exo_cluster_join(&cluster, runtime, &opts, exo_deadline(exo_clock_real(), PATIENCE), &err);
     j->failed = st != EXO_OK;
     snprintf(j->why, sizeof j->why, "%d %s", (int)st, err.text);
     exo_cluster_leave(cluster);
@@ -91,7 +93,8 @@ main(void)
     uint64_t rounds = processes_setting("EXO_CHAOS_ROUNDS", 40), done = 0, joined = 0;
     uint64_t seed = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now());
     struct joiner joiners[JOINERS] = {0};
-    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)seed, (unsigned long long)rounds);
+    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)seed,
+           (unsigned long long)rounds);
     fflush(stdout);
     processes_open(&all);
     CHECK(processes_start_head(&all));
@@ -126,7 +129,7 @@ main(void)
         all.failed = true;
     }
     bool good = processes_close(&all);
-    printf("the head was killed %llu times, %llu joins: %s\n", (unsigned long long)done, (unsigned long long)joined,
-           good ? "good" : "failed");
+    printf("the head was killed %llu times, %llu joins: %s\n", (unsigned long long)done,
+           (unsigned long long)joined, good ? "good" : "failed");
     return good ? 0 : 1;
 }

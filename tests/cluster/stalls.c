@@ -54,12 +54,12 @@ run_one(bool stalls, uint64_t seed)
     with_plugin.plugins = &plugin;
     with_plugin.num_plugins = 1;
     exo_status st = exo_graph_run(&with_plugin, &opts, &result, &err);
-    bool good =
-        stalls ? st == EXO_FAILED && seen.stalls == 1 && planted_is_found(&p, seen.ring, seen.length, why, sizeof why)
-               : st == EXO_OK && seen.stalls == 0;
+    bool good = stalls ? st == EXO_FAILED && seen.stalls == 1 &&
+                             planted_is_found(&p, seen.ring, seen.length, why, sizeof why)
+                       : st == EXO_OK && seen.stalls == 0;
     if (!good) {
-        fprintf(stderr, "EXO_CHAOS_SEED=%llu, %s: %s; %s\n%s", (unsigned long long)seed, stalls ? "planted" : "sound",
-                err.text, why, p.text);
+        fprintf(stderr, "EXO_CHAOS_SEED=%llu, %s: %s; %s\n%s", (unsigned long long)seed,
+                stalls ? "planted" : "sound", err.text, why, p.text);
         all.failed = true;
     }
     exo_graph_result_release(&result);
@@ -70,9 +70,11 @@ int
 main(void)
 {
     uint64_t rounds = processes_setting("EXO_CHAOS_ROUNDS", 10),
-             first = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now() % 1000000), done = 0;
+             first = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now() % 1000000),
+             done = 0;
     unsigned workers = 0;
-    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)first, (unsigned long long)rounds);
+    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)first,
+           (unsigned long long)rounds);
     fflush(stdout);
     CHECK(exo_plugin_init(NULL) == EXO_OK);
     processes_open(&all);
@@ -88,7 +90,7 @@ main(void)
     }
     processes_leave(&cluster, &runtime);
     bool good = processes_close(&all);
-    printf("%llu of %llu planted, as many sound: %s\n", (unsigned long long)done, (unsigned long long)rounds,
-           good ? "good" : "failed");
+    printf("%llu of %llu planted, as many sound: %s\n", (unsigned long long)done,
+           (unsigned long long)rounds, good ? "good" : "failed");
     return good ? 0 : 1;
 }

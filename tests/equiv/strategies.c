@@ -33,14 +33,16 @@ static void
 expect_nodes_equal(const nodes *n, const char *what)
 {
     for (uint32_t r = 1; r < n->count; r++)
-        cr_expect_arr_eq(n->each[0].params, n->each[r].params, n->numel * sizeof(float), "%s: node %u", what, r);
+        cr_expect_arr_eq(n->each[0].params, n->each[r].params, n->numel * sizeof(float),
+                         "%s: node %u", what, r);
 }
 
 static void
 expect_nodes_differ(const nodes *n, const char *what)
 {
     for (uint32_t r = 1; r < n->count; r++)
-        cr_expect(memcmp(n->each[0].params, n->each[r].params, n->numel * sizeof(float)) != 0, "%s: node %u", what, r);
+        cr_expect(memcmp(n->each[0].params, n->each[r].params, n->numel * sizeof(float)) != 0,
+                  "%s: node %u", what, r);
 }
 
 /* --- Rounds ------------------------------------------------------------------------------------------------------------------- */
@@ -49,7 +51,8 @@ expect_nodes_differ(const nodes *n, const char *what)
 Test(strategies, rounds_come_after_the_offset)
 {
     static const char *const names[] = {"diloco", "fedavg"};
-    static const bool meets[][8] = {{0, 0, 1, 0, 0, 1, 0, 0}, {0, 0, 0, 1, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 1}};
+    static const bool meets[][8] = {
+        {0, 0, 1, 0, 0, 1, 0, 0}, {0, 0, 0, 1, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 1}};
     static const unsigned offsets[] = {0, 1, 5};
     for (size_t i = 0; i < 2; i++)
         for (size_t o = 0; o < 3; o++) {
@@ -75,7 +78,8 @@ Test(strategies, ddp_is_one_node_with_n_times_the_batch)
 {
     static const char *const options[] = {
         "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}",
-        "{optimizer: {name: adamw, lr: 0.01}, max_norm: 1.0, lr_scheduler: lambda_cosine, warmup_steps: 5, "
+        "{optimizer: {name: adamw, lr: 0.01}, max_norm: 1.0, lr_scheduler: lambda_cosine, "
+        "warmup_steps: 5, "
         "cosine_anneal: true}",
     };
     for (size_t i = 0; i < 2; i++) {
@@ -85,7 +89,8 @@ Test(strategies, ddp_is_one_node_with_n_times_the_batch)
         nodes_train(&many, STEPS);
         nodes_train(&one, STEPS);
         expect_nodes_equal(&many, options[i]);
-        cr_expect_leq(distance(&many, &one), 2e-6f, "%s: %g", options[i], (double)distance(&many, &one));
+        cr_expect_leq(distance(&many, &one), 2e-6f, "%s: %g", options[i],
+                      (double)distance(&many, &one));
         nodes_release(&many);
         nodes_release(&one);
     }
@@ -117,8 +122,10 @@ Test(strategies, diloco_with_outer_sgd_of_rate_1_is_fedavg)
 {
     nodes diloco, fedavg;
     nodes_init(&diloco, NODES, NUMEL, BATCH, STEPS, "diloco",
-               "{H: 4, outer_optimizer: {name: sgd, lr: 1, momentum: 0}, optimizer: {name: sgd, lr: 0.1}}");
-    nodes_init(&fedavg, NODES, NUMEL, BATCH, STEPS, "fedavg", "{H: 4, optimizer: {name: sgd, lr: 0.1}}");
+               "{H: 4, outer_optimizer: {name: sgd, lr: 1, momentum: 0}, optimizer: {name: sgd, "
+               "lr: 0.1}}");
+    nodes_init(&fedavg, NODES, NUMEL, BATCH, STEPS, "fedavg",
+               "{H: 4, optimizer: {name: sgd, lr: 0.1}}");
     for (int round = 0; round < STEPS / 4; round++) {
         nodes_train(&diloco, 4);
         nodes_train(&fedavg, 4);
@@ -172,7 +179,8 @@ Test(strategies, diloco_is_the_papers_algorithm)
     static float theta[NODES][NUMEL], grads[NUMEL];
     static double outer[NUMEL], momentum[NUMEL];
     nodes n;
-    nodes_init(&n, NODES, NUMEL, BATCH, H * ROUNDS, "diloco", "{H: 5, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&n, NODES, NUMEL, BATCH, H * ROUNDS, "diloco",
+               "{H: 5, optimizer: {name: sgd, lr: 0.1}}");
     for (int i = 0; i < NODES; i++)
         nodes_initial(NUMEL, theta[i]);
     for (size_t j = 0; j < NUMEL; j++)
@@ -234,10 +242,12 @@ Test(strategies, sparta_of_p_1_is_fedavg_every_step)
         nodes sparta, fedavg;
         nodes_init(&sparta, NODES, NUMEL, BATCH, STEPS, "sparta", options[i]);
         nodes_init(&fedavg, NODES, NUMEL, BATCH, STEPS, "fedavg",
-                   i < 3 ? "optimizer: {name: adamw, lr: 0.01}" : "{H: 3, optimizer: {name: adamw, lr: 0.01}}");
+                   i < 3 ? "optimizer: {name: adamw, lr: 0.01}"
+                         : "{H: 3, optimizer: {name: adamw, lr: 0.01}}");
         nodes_train(&sparta, STEPS);
         nodes_train(&fedavg, STEPS);
-        cr_expect_arr_eq(sparta.each[0].params, fedavg.each[0].params, NUMEL * sizeof(float), "%s", options[i]);
+        cr_expect_arr_eq(sparta.each[0].params, fedavg.each[0].params, NUMEL * sizeof(float), "%s",
+                         options[i]);
         expect_nodes_equal(&sparta, options[i]);
         nodes_release(&sparta);
         nodes_release(&fedavg);
@@ -247,14 +257,18 @@ Test(strategies, sparta_of_p_1_is_fedavg_every_step)
 Test(strategies, sparta_averages_the_selected_coordinates_and_no_others)
 {
     nodes sparta, alone;
-    nodes_init(&sparta, NODES, NUMEL, BATCH, STEPS, "sparta", "{p: 0.1, optimizer: {name: sgd, lr: 0.1}}");
-    nodes_init(&alone, NODES, NUMEL, BATCH, STEPS, "diloco", "{H: 1000, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&sparta, NODES, NUMEL, BATCH, STEPS, "sparta",
+               "{p: 0.1, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&alone, NODES, NUMEL, BATCH, STEPS, "diloco",
+               "{H: 1000, optimizer: {name: sgd, lr: 0.1}}");
     nodes_train(&sparta, 1);
     nodes_train(&alone, 1);
 
     exo_selector *selector = NULL;
     const uint32_t *selected = NULL;
-    cr_assert_eq(exo_selector_new(&selector, EXO_SELECT_RANDOM, 0.1, NUMEL, sparta.each[0].node.seed, NULL), EXO_OK);
+    cr_assert_eq(
+        exo_selector_new(&selector, EXO_SELECT_RANDOM, 0.1, NUMEL, sparta.each[0].node.seed, NULL),
+        EXO_OK);
     size_t n = exo_selector_round(selector, 0, &selected);
     cr_assert_gt(n, 0);
     for (uint32_t r = 0; r < NODES; r++) {
@@ -285,7 +299,8 @@ Test(strategies, sparta_with_a_delay_applies_the_means_of_that_many_steps_ago)
     };
     static float theta[NODES][NUMEL], kept[LENGTH][NODES][NUMEL], grads[NUMEL];
     nodes n;
-    nodes_init(&n, NODES, NUMEL, BATCH, LENGTH, "sparta", "{p: 1, delay: 2, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&n, NODES, NUMEL, BATCH, LENGTH, "sparta",
+               "{p: 1, delay: 2, optimizer: {name: sgd, lr: 0.1}}");
     for (int i = 0; i < NODES; i++)
         nodes_initial(NUMEL, theta[i]);
     for (uint64_t t = 0; t < LENGTH; t++) {
@@ -304,7 +319,8 @@ Test(strategies, sparta_with_a_delay_applies_the_means_of_that_many_steps_ago)
         }
         nodes_train(&n, 1);
         for (int i = 0; i < NODES; i++)
-            cr_expect_arr_eq(n.each[i].params, theta[i], sizeof theta[i], "step %d node %d", (int)t, i);
+            cr_expect_arr_eq(n.each[i].params, theta[i], sizeof theta[i], "step %d node %d", (int)t,
+                             i);
     }
     nodes_release(&n);
 }
@@ -360,13 +376,15 @@ Test(strategies, islands_are_shuffled_for_each_round_by_the_seed)
     }
     cr_expect_eq(met[1], 0);
     for (uint32_t r = 0; r < 4; r++) /* 5 standard deviations */
-        cr_expect(r == 1 || fabs(met[r] - ROUNDS / 3.0) < 5 * sqrt(ROUNDS * 2.0 / 9), "%u met in %u rounds", r, met[r]);
+        cr_expect(r == 1 || fabs(met[r] - ROUNDS / 3.0) < 5 * sqrt(ROUNDS * 2.0 / 9),
+                  "%u met in %u rounds", r, met[r]);
     cr_expect_gt(other_seed, ROUNDS / 2);
 }
 
 /* FedAvg in islands, plainly: theta of a node after a round is the mean over its island, summed in the order of ranks. */
 static void
-simulate_islands(uint32_t num_nodes, uint32_t island_size, uint64_t interval, uint64_t steps, float theta[][NUMEL])
+simulate_islands(uint32_t num_nodes, uint32_t island_size, uint64_t interval, uint64_t steps,
+                 float theta[][NUMEL])
 {
     static float grads[NUMEL], before[NODES_MAX][NUMEL];
     for (uint64_t t = 0; t < steps; t++) {
@@ -378,7 +396,8 @@ simulate_islands(uint32_t num_nodes, uint32_t island_size, uint64_t interval, ui
         }
         for (uint32_t i = 0; i < num_nodes && (t + 1) % interval == 0; i++) {
             uint32_t island[NODES_MAX];
-            uint32_t count = exo_island(NODES_SEED, t / interval, num_nodes, island_size, i, island);
+            uint32_t count =
+                exo_island(NODES_SEED, t / interval, num_nodes, island_size, i, island);
             for (size_t j = 0; j < NUMEL; j++) {
                 float sum = before[island[0]][j];
                 for (uint32_t k = 1; k < count; k++)
@@ -400,7 +419,8 @@ Test(strategies, fedavg_in_islands_is_the_plain_simulation)
         char options[128];
         nodes n;
         uint32_t num_nodes = cases[c].num_nodes;
-        snprintf(options, sizeof options, "{H: %d, island_size: %u, optimizer: {name: sgd, lr: 0.1}}",
+        snprintf(options, sizeof options,
+                 "{H: %d, island_size: %u, optimizer: {name: sgd, lr: 0.1}}",
                  (int)cases[c].interval, cases[c].island_size);
         nodes_init(&n, num_nodes, NUMEL, BATCH, STEPS, "fedavg", options);
         for (uint32_t i = 0; i < num_nodes; i++)
@@ -408,8 +428,8 @@ Test(strategies, fedavg_in_islands_is_the_plain_simulation)
         simulate_islands(num_nodes, cases[c].island_size, cases[c].interval, STEPS, theta);
         nodes_train(&n, STEPS);
         for (uint32_t i = 0; i < num_nodes; i++)
-            cr_expect_arr_eq(n.each[i].params, theta[i], sizeof theta[i], "%u nodes, %s: node %u", num_nodes, options,
-                             i);
+            cr_expect_arr_eq(n.each[i].params, theta[i], sizeof theta[i], "%u nodes, %s: node %u",
+                             num_nodes, options, i);
         nodes_release(&n);
     }
 }
@@ -445,14 +465,18 @@ Test(strategies, bytes_are_the_closed_forms)
 {
     for (uint32_t count = 1; count <= 4; count++) {
         const uint64_t all_reduce = 2 * (count - 1) * NUMEL * sizeof(float); /* over all nodes */
-        const uint64_t pairs = count / 2 * 2 * NUMEL * sizeof(float); /* of islands of two, and perhaps one left over */
+        const uint64_t pairs = count / 2 * 2 * NUMEL *
+                               sizeof(float); /* of islands of two, and perhaps one left over */
         cr_expect_eq(bytes_of(count, NUMEL, 7, "ddp", "{}"), 7 * all_reduce);
         cr_expect_eq(bytes_of(count, NUMEL, 7, "fedavg", "H: 3"), 2 * all_reduce);
         if (count >= 2)
             cr_expect_eq(bytes_of(count, NUMEL, 7, "fedavg", "{H: 3, island_size: 2}"), 2 * pairs);
-        cr_expect_eq(bytes_of(count, NUMEL, 7, "diloco", "H: 3"), 2 * all_reduce, "two whole rounds in seven steps");
-        cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta", "{p: 0.1, selector: partitioned}"), 2 * all_reduce);
-        cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta", "{p: 0.1, selector: shuffled_sequential, interval: 2}"),
+        cr_expect_eq(bytes_of(count, NUMEL, 7, "diloco", "H: 3"), 2 * all_reduce,
+                     "two whole rounds in seven steps");
+        cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta", "{p: 0.1, selector: partitioned}"),
+                     2 * all_reduce);
+        cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta",
+                              "{p: 0.1, selector: shuffled_sequential, interval: 2}"),
                      all_reduce, "ten rounds are a cycle");
     }
 }
@@ -463,7 +487,8 @@ Test(strategies, each_node_sends_its_share)
     nodes_init(&n, NODES, 1000, 1, 6, "diloco", "H: 2");
     nodes_train(&n, 6);
     for (uint32_t r = 0; r < NODES; r++)
-        cr_expect_eq(exo_group_stats(n.each[r].group).bytes_sent, 3 * 2 * 1000 * sizeof(float) * (NODES - 1) / NODES);
+        cr_expect_eq(exo_group_stats(n.each[r].group).bytes_sent,
+                     3 * 2 * 1000 * sizeof(float) * (NODES - 1) / NODES);
     nodes_release(&n);
 }
 
@@ -499,8 +524,10 @@ Test(strategies, sparta_sends_what_it_selects)
     for (uint64_t round = 0; round < 10; round++)
         coordinates += exo_selector_round(selector, round, &selected);
     exo_selector_free(&selector);
-    cr_expect_eq(bytes_of(NODES, NUMEL, 10, "sparta", "p: 0.05"), 2 * (NODES - 1) * coordinates * sizeof(float));
-    cr_expect_float_eq((double)coordinates, 0.05 * NUMEL * 10, 5 * sqrt(0.05 * 0.95 * NUMEL * 10), "p Psi on average");
+    cr_expect_eq(bytes_of(NODES, NUMEL, 10, "sparta", "p: 0.05"),
+                 2 * (NODES - 1) * coordinates * sizeof(float));
+    cr_expect_float_eq((double)coordinates, 0.05 * NUMEL * 10, 5 * sqrt(0.05 * 0.95 * NUMEL * 10),
+                       "p Psi on average");
 }
 
 /* --- Checkpoints ----------------------------------------------------------------------------------------------------------- */
@@ -510,9 +537,11 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
     static const struct {
         const char *name, *options;
     } cases[] = {
-        {"ddp", "{max_norm: 0.5, lr_scheduler: lambda_cosine, warmup_steps: 3, cosine_anneal: true}"},
+        {"ddp",
+         "{max_norm: 0.5, lr_scheduler: lambda_cosine, warmup_steps: 3, cosine_anneal: true}"},
         {"diloco", "{H: 3}"},
-        {"diloco", "{H: 2, outer_optimizer: {name: adam, lr: 0.05}, optimizer: {name: sgd, momentum: 0.9, lr: 0.1}}"},
+        {"diloco", "{H: 2, outer_optimizer: {name: adam, lr: 0.05}, optimizer: {name: sgd, "
+                   "momentum: 0.9, lr: 0.1}}"},
         {"fedavg", "{H: 2, island_size: 2}"},
         {"islands", "{island_size: 2, across: {name: diloco, H: 2}}"},
         {"sparta", "{p: 0.2}"},
@@ -541,7 +570,8 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
             nodes_train(&after, LENGTH - stop);
             for (uint32_t r = 0; r < 3; r++)
                 cr_expect_arr_eq(whole.each[r].params, after.each[r].params, NUMEL * sizeof(float),
-                                 "%s %s stopped after %d", cases[c].name, cases[c].options, (int)stop);
+                                 "%s %s stopped after %d", cases[c].name, cases[c].options,
+                                 (int)stop);
             nodes_release(&after);
             snprintf(command, sizeof command, "rm -rf '%s'", folder);
             cr_expect_eq(system(command), 0);
@@ -553,8 +583,8 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
 /* --- Islands -------------------------------------------------------------------------------------------------------------- */
 
 static void
-expect_same_bits(const char *what, uint32_t count, const char *a_name, const char *a_options, const char *b_name,
-                 const char *b_options)
+expect_same_bits(const char *what, uint32_t count, const char *a_name, const char *a_options,
+                 const char *b_name, const char *b_options)
 {
     nodes a, b;
     nodes_init(&a, count, NUMEL, BATCH, STEPS, a_name, a_options);
@@ -562,7 +592,8 @@ expect_same_bits(const char *what, uint32_t count, const char *a_name, const cha
     nodes_train(&a, STEPS);
     nodes_train(&b, STEPS);
     for (uint32_t r = 0; r < count; r++)
-        cr_expect_arr_eq(a.each[r].params, b.each[r].params, NUMEL * sizeof(float), "%s: node %u", what, r);
+        cr_expect_arr_eq(a.each[r].params, b.each[r].params, NUMEL * sizeof(float), "%s: node %u",
+                         what, r);
     nodes_release(&a);
     nodes_release(&b);
 }
@@ -570,34 +601,39 @@ expect_same_bits(const char *what, uint32_t count, const char *a_name, const cha
 /* An island of one node does nothing inside, and one of all nodes has nobody across. */
 Test(strategies, islands_are_each_of_their_parts_at_the_ends)
 {
-    expect_same_bits("one node an island", 3, "islands", "{island_size: 1, across: {name: diloco, H: 5}}", "diloco",
-                     "{H: 5}");
-    expect_same_bits("one node an island", 4, "islands", "{island_size: 1, across: {name: sparta, p: 0.2}}", "sparta",
-                     "{p: 0.2}");
-    expect_same_bits("one island, and no round", 4, "islands", "{island_size: 4, across: {name: diloco, H: 1000}}",
-                     "ddp", "{}");
-    expect_same_bits("in buckets", 4, "islands",
-                     "{island_size: 2, inside: {name: ddp, bucket_size: 400 B}, across: {name: diloco, H: 3}}",
-                     "islands", "{island_size: 2, across: {name: diloco, H: 3}}");
+    expect_same_bits("one node an island", 3, "islands",
+                     "{island_size: 1, across: {name: diloco, H: 5}}", "diloco", "{H: 5}");
+    expect_same_bits("one node an island", 4, "islands",
+                     "{island_size: 1, across: {name: sparta, p: 0.2}}", "sparta", "{p: 0.2}");
+    expect_same_bits("one island, and no round", 4, "islands",
+                     "{island_size: 4, across: {name: diloco, H: 1000}}", "ddp", "{}");
+    expect_same_bits(
+        "in buckets", 4, "islands",
+        "{island_size: 2, inside: {name: ddp, bucket_size: 400 B}, across: {name: diloco, H: 3}}",
+        "islands", "{island_size: 2, across: {name: diloco, H: 3}}");
 }
 
 /* With plain SGD the mean of the parameters after every step is a step with the mean of the gradients. */
 Test(strategies, islands_that_meet_at_every_step_are_ddp_of_all)
 {
-    static const char *const across[] = {"{name: fedavg, H: 1}",
-                                         "{name: diloco, H: 1, outer_optimizer: {name: sgd, lr: 1.0, momentum: 0}}"};
+    static const char *const across[] = {
+        "{name: fedavg, H: 1}",
+        "{name: diloco, H: 1, outer_optimizer: {name: sgd, lr: 1.0, momentum: 0}}"};
     for (size_t i = 0; i < 2; i++)
-        for (uint32_t size = 1; size <= 3; size++) { /* of 3 there are two islands, of 3 nodes and of 1 */
+        for (uint32_t size = 1; size <= 3;
+             size++) { /* of 3 there are two islands, of 3 nodes and of 1 */
             char options[160];
             nodes islands, all;
-            snprintf(options, sizeof options, "{island_size: %u, across: %s, optimizer: {name: sgd, lr: 0.1}}", size,
+            snprintf(options, sizeof options,
+                     "{island_size: %u, across: %s, optimizer: {name: sgd, lr: 0.1}}", size,
                      across[i]);
             nodes_init(&islands, NODES, NUMEL, BATCH, STEPS, "islands", options);
             nodes_init(&all, NODES, NUMEL, BATCH, STEPS, "ddp", "optimizer: {name: sgd, lr: 0.1}");
             nodes_train(&islands, STEPS);
             nodes_train(&all, STEPS);
             expect_nodes_equal(&islands, options);
-            cr_expect_leq(distance(&islands, &all), 2e-6f, "%s: %g", options, (double)distance(&islands, &all));
+            cr_expect_leq(distance(&islands, &all), 2e-6f, "%s: %g", options,
+                          (double)distance(&islands, &all));
             nodes_release(&islands);
             nodes_release(&all);
         }
@@ -609,19 +645,23 @@ Test(strategies, an_island_is_one_node_with_a_larger_batch)
     static const char *const across = "{name: diloco, H: 4}";
     char options[128];
     nodes islands, nodes_of_two;
-    snprintf(options, sizeof options, "{island_size: 2, across: %s, optimizer: {name: sgd, lr: 0.1}}", across);
+    snprintf(options, sizeof options,
+             "{island_size: 2, across: %s, optimizer: {name: sgd, lr: 0.1}}", across);
     nodes_init(&islands, 4, NUMEL, BATCH, STEPS, "islands", options);
-    nodes_init(&nodes_of_two, 2, NUMEL, 2 * BATCH, STEPS, "diloco", "{H: 4, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&nodes_of_two, 2, NUMEL, 2 * BATCH, STEPS, "diloco",
+               "{H: 4, optimizer: {name: sgd, lr: 0.1}}");
     nodes_train(&islands, STEPS);
     nodes_train(&nodes_of_two, STEPS);
-    cr_expect_leq(distance(&islands, &nodes_of_two), 2e-6f, "%g", (double)distance(&islands, &nodes_of_two));
+    cr_expect_leq(distance(&islands, &nodes_of_two), 2e-6f, "%g",
+                  (double)distance(&islands, &nodes_of_two));
     nodes_release(&nodes_of_two);
     nodes_release(&islands);
 
     nodes_init(&islands, 4, NUMEL, BATCH, STEPS, "islands", options);
     nodes_train(&islands, 6);
     for (uint32_t first = 0; first < 4; first += 2)
-        cr_expect_arr_eq(islands.each[first].params, islands.each[first + 1].params, NUMEL * sizeof(float));
+        cr_expect_arr_eq(islands.each[first].params, islands.each[first + 1].params,
+                         NUMEL * sizeof(float));
     cr_expect(memcmp(islands.each[0].params, islands.each[2].params, NUMEL * sizeof(float)) != 0);
     nodes_release(&islands);
 }

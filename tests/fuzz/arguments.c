@@ -68,7 +68,8 @@ static void
 check_text(const char *text, const exo_field_rule *rule)
 {
     size_t length = strlen(text);
-    require(!rule || (length >= (size_t)rule->least && (!rule->most || length <= (size_t)rule->most)));
+    require(!rule ||
+            (length >= (size_t)rule->least && (!rule->most || length <= (size_t)rule->most)));
 }
 
 /* What a method's function relies on. */
@@ -87,7 +88,8 @@ check_message(const exo_args *args, const ProtobufCMessage *m)
         if (f->type == PROTOBUF_C_TYPE_STRING)
             check_text(*(char *const *)member, rule);
         else if (f->type == PROTOBUF_C_TYPE_ENUM)
-            require(protobuf_c_enum_descriptor_get_value(f->descriptor, *(const int *)member) != NULL);
+            require(protobuf_c_enum_descriptor_get_value(f->descriptor, *(const int *)member) !=
+                    NULL);
         else if (f->type == PROTOBUF_C_TYPE_INT64 && rule)
             require(*(const int64_t *)member >= rule->least);
         else if (f->type == PROTOBUF_C_TYPE_UINT64 && rule)
@@ -116,7 +118,8 @@ check_args(const exo_args *args, const uint8_t *data, size_t size)
 /* --- Actors --------------------------------------------------------------------------------------------------------- */
 
 static exo_status
-ignore(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+ignore(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     (void)call;
     (void)self;
@@ -145,10 +148,12 @@ static const exo_graph_port ports[] = {
     {.name = "state", .type = "t", .direction = EXO_PORT_INPUT},
     {.name = "state", .type = "t", .direction = EXO_PORT_OUTPUT},
 };
-static const exo_graph_class talker = {.name = "talker", .ports = ports, .num_ports = 2, .run = run_nothing};
+static const exo_graph_class talker = {
+    .name = "talker", .ports = ports, .num_ports = 2, .run = run_nothing};
 
 static exo_actor *dummy;
-static exo_identity stranger = {.references = 1, .node = 77}; /* who calls: no other end of anything */
+static exo_identity stranger = {.references = 1,
+                                .node = 77}; /* who calls: no other end of anything */
 
 static void
 open_once(void)
@@ -161,8 +166,10 @@ open_once(void)
     require(exo_spawn(runtime, &dummy_class, &opts, &ref, NULL) == EXO_OK);
     require((dummy = exo_runtime_find(runtime, ref)) != NULL);
     for (size_t i = 0, known = 0; i < ASKED; i++) { /* every method can be asked for */
-        known += strcmp(asked[i].method, "start") != 0 && exo_protocol_find(asked[i].protocol, asked[i].method);
-        require(i + 1 < ASKED || known == exo_train_node_protocol.num_methods + exo_graph_actor_protocol.num_methods);
+        known += strcmp(asked[i].method, "start") != 0 &&
+                 exo_protocol_find(asked[i].protocol, asked[i].method);
+        require(i + 1 < ASKED || known == exo_train_node_protocol.num_methods +
+                                              exo_graph_actor_protocol.num_methods);
     }
 }
 
@@ -187,7 +194,8 @@ call(const exo_actor_class *class, void *self, const char *method, exo_payload a
     while (strcmp(class->methods[i].name, method) != 0)
         i++;
     require(exo_future_new(&future, exo_clock_real(), INT64_MAX, NULL) == EXO_OK);
-    exo_call_context context = {.runtime = runtime, .actor = dummy, .message = exo_future_message(future)};
+    exo_call_context context = {
+        .runtime = runtime, .actor = dummy, .message = exo_future_message(future)};
     context.message->future = future;
     context.message->method = &class->methods[i];
     context.message->args = args;
@@ -207,9 +215,10 @@ start_node(bool here)
     exo_err err = {0};
     exo_fit *fit = here ? fit_here(runtime, "here", 1, 2) : NULL;
     Exo__Train__NodeStart m = EXO__TRAIN__NODE_START__INIT;
-    m.document = exo_args_text(here ? "{run: here, rank: 0, strategy: ddp}"
-                                    : "{run: fuzz, rank: 0, nodes: 1, max_steps: 2, batch_size: 1, val_size: 1, "
-                                      "model: mlp, data: {name: synthetic, count: 4}, strategy: ddp}");
+    m.document = exo_args_text(
+        here ? "{run: here, rank: 0, strategy: ddp}"
+             : "{run: fuzz, rank: 0, nodes: 1, max_steps: 2, batch_size: 1, val_size: 1, "
+               "model: mlp, data: {name: synthetic, count: 4}, strategy: ddp}");
     require(exo_protocol_pack(&args, &m.base, NULL) == EXO_OK);
     void *self = start(&exo_train_node_class, args);
     exo_fit_drop(&fit); /* the node holds it */
@@ -220,8 +229,9 @@ start_node(bool here)
 static void *
 start_graph_actor(void)
 {
-    static const char text[] = "actors: {a: {class: talker}, b: {class: talker}}\n"
-                               "edges: [{from: a, to: b, carries: state}, {from: b, to: a, carries: state}]\n";
+    static const char text[] =
+        "actors: {a: {class: talker}, b: {class: talker}}\n"
+        "edges: [{from: a, to: b, carries: state}, {from: b, to: a, carries: state}]\n";
     exo_payload args = {0};
     exo_err err = {0};
     require(exo_host_start_text(&args, "fuzz", "graph.yaml", text, 0, 0, NULL) == EXO_OK);
@@ -240,7 +250,8 @@ serve_rightly(const exo_actor_class *class, void *self)
     train.until = 1;
     if (class == &exo_train_node_class)
         require(exo_protocol_pack(&args, &train.base, NULL) == EXO_OK);
-    require(call(class, self, class == &exo_train_node_class ? "train" : "run", args, &err) == EXO_OK);
+    require(call(class, self, class == &exo_train_node_class ? "train" : "run", args, &err) ==
+            EXO_OK);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -259,13 +270,15 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t calls = 0; at + 3 <= size && calls < MAX_CALLS; calls++) {
         size_t which = data[at] % ASKED, length = data[at + 1] | (size_t)data[at + 2] << 8;
         bool starts = strcmp(asked[which].method, "start") == 0;
-        const exo_args *args =
-            starts ? &asked[which].protocol->start : exo_protocol_find(asked[which].protocol, asked[which].method);
+        const exo_args *args = starts
+                                   ? &asked[which].protocol->start
+                                   : exo_protocol_find(asked[which].protocol, asked[which].method);
         at += 3;
         length = length < size - at ? length : size - at;
         if (args->fields)
             check_args(args, data + at, length);
-        bool own = asked[which].protocol == (node ? &exo_train_node_protocol : &exo_graph_actor_protocol);
+        bool own =
+            asked[which].protocol == (node ? &exo_train_node_protocol : &exo_graph_actor_protocol);
         if (own && !asked[which].checked_only) {
             exo_payload payload = {0};
             exo_err err = {0};

@@ -71,7 +71,8 @@ round_trip(exo_codec *codec, const float *values, size_t count)
     uint8_t *bytes = malloc(bound), *again = malloc(bound);
     float *decoded = NULL, *twice = NULL;
     expect(bytes && again);
-    expect(exo_codec_encode(codec, &place, values, count, bytes, &size, &err) == EXO_OK && size <= bound);
+    expect(exo_codec_encode(codec, &place, values, count, bytes, &size, &err) == EXO_OK &&
+           size <= bound);
     expect(!exo_codec_size(codec, count, &exact) || exact == size);
     expect(decode(codec, bytes, size, &decoded, count) == EXO_OK);
     if (exo_codec_is_lossless(codec))
@@ -126,7 +127,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         expect(exo_codec_encode_bytes(codec, data, size, out, &out_size, &err) == EXO_OK);
         expect(exo_codec_decode_bytes(codec, out, out_size, back, size, &err) == EXO_OK);
         expect(memcmp(data, back, size) == 0);
-        expect(exo_codec_decode_bytes(codec, data, size, back, size / 2, &err) != EXO_OK || size >= EXO_CHECKSUM_BYTES);
+        expect(exo_codec_decode_bytes(codec, data, size, back, size / 2, &err) != EXO_OK ||
+               size >= EXO_CHECKSUM_BYTES);
         free(out);
         free(back);
     }

@@ -26,7 +26,8 @@ visit(exo_config *node, int depth)
     } else if (exo_config_is_list(node)) {
         for (size_t i = 0; i < exo_config_length(node); i++)
             visit(exo_config_item(node, i), depth + 1);
-    } else if (node && exo_config_scalar(node) && strlen(exo_config_scalar(node)) > (size_t)1 << 30) {
+    } else if (node && exo_config_scalar(node) &&
+               strlen(exo_config_scalar(node)) > (size_t)1 << 30) {
         abort();
     }
 }
@@ -56,7 +57,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (exo_config_json(exo_config_root(doc), &json, &err) == EXO_OK &&
             exo_config_text(exo_config_root(doc), &yaml, &err) == EXO_OK) {
             if (exo_config_parse(&again, "again.yaml", yaml, &err) != EXO_OK ||
-                exo_config_json(exo_config_root(again), &second, &err) != EXO_OK || strcmp(json, second) != 0)
+                exo_config_json(exo_config_root(again), &second, &err) != EXO_OK ||
+                strcmp(json, second) != 0)
                 abort();
         }
         char *newline = strchr(text, '\n');

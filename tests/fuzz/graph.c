@@ -41,13 +41,16 @@ check_expanded(const exo_graph_spec *spec)
     exo_graph_spec *again = NULL;
     exo_err err = {0};
     exo_plan_edge *plan = exo_calloc(spec->num_edges + 1, sizeof *plan);
-    if (!plan || exo_graph_plan(spec, plan, &err) != EXO_OK || exo_graph_dot(spec, &dot, &err) != EXO_OK ||
-        exo_graph_expand(spec, &once, &err) != EXO_OK)
+    if (!plan || exo_graph_plan(spec, plan, &err) != EXO_OK ||
+        exo_graph_dot(spec, &dot, &err) != EXO_OK || exo_graph_expand(spec, &once, &err) != EXO_OK)
         abort();
-    exo_status st = strlen(once) < 1 << 20 ? exo_graph_parse(&again, "again", once, &opts, &err) : EXO_NOMEM;
-    if (st == EXO_OK && (exo_graph_expand(again, &twice, &err) != EXO_OK || strcmp(once, twice) != 0))
+    exo_status st =
+        strlen(once) < 1 << 20 ? exo_graph_parse(&again, "again", once, &opts, &err) : EXO_NOMEM;
+    if (st == EXO_OK &&
+        (exo_graph_expand(again, &twice, &err) != EXO_OK || strcmp(once, twice) != 0))
         abort();
-    if (st != EXO_OK && strlen(once) < 1 << 20 && !strstr(err.text, "more than") && !strstr(err.text, "nested"))
+    if (st != EXO_OK && strlen(once) < 1 << 20 && !strstr(err.text, "more than") &&
+        !strstr(err.text, "nested"))
         abort(); /* limits of size may be passed by what is written out */
     exo_graph_spec_free(&again);
     exo_free(plan);

@@ -26,13 +26,13 @@ static struct {
     exo_peer *connected;
 } rig;
 
-#define require(condition)                                                                                             \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s: opened %zu, lost %zu, %s\n", __FILE__, __LINE__, #condition, rig.opened,       \
-                    rig.lost, zmq_strerror(zmq_errno()));                                                              \
-            abort();                                                                                                   \
-        }                                                                                                              \
+#define require(condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: %s: opened %zu, lost %zu, %s\n", __FILE__, __LINE__,           \
+                    #condition, rig.opened, rig.lost, zmq_strerror(zmq_errno()));                  \
+            abort();                                                                               \
+        }                                                                                          \
     } while (0)
 
 /* Callees answer, so that sending is driven, too. */
@@ -48,7 +48,8 @@ received(void *context, exo_peer *peer, const exo_envelope *e, exo_payload *payl
         sum = (uint8_t)(sum + ((const uint8_t *)payload->data)[i]);
     rig.received++;
     if (e->kind == EXO_WIRE_CALL) {
-        exo_envelope reply = {.kind = EXO_WIRE_REPLY, .id = e->id, .status = EXO_FAILED, .text = e->method};
+        exo_envelope reply = {
+            .kind = EXO_WIRE_REPLY, .id = e->id, .status = EXO_FAILED, .text = e->method};
         exo_net_send(rig.net, peer, &reply, payload, NULL);
     }
     exo_payload_release(payload);
@@ -92,15 +93,21 @@ quiet(void *context, exo_log_level level, const char *line)
 static void
 open_rig(void)
 {
-    static const exo_net_handler handler = {.received = received, .settle = settle, .opened = opened, .lost = lost};
+    static const exo_net_handler handler = {
+        .received = received, .settle = settle, .opened = opened, .lost = lost};
     static const char *const endpoints[] = {"inproc://fuzz"};
-    const exo_net_opts opts = {
-        .name = "fuzz", .cluster = "fuzz", .endpoints = endpoints, .num_endpoints = 1, .handler = &handler};
+    const exo_net_opts opts = {.name = "fuzz",
+                               .cluster = "fuzz",
+                               .endpoints = endpoints,
+                               .num_endpoints = 1,
+                               .handler = &handler};
     exo_log_set_sink(quiet, NULL);
     require(exo_net_open(&rig.net, &opts, NULL) == EXO_OK);
-    atomic_fetch_add(&rig.net->wanted, 1); /* home parks, and the guard finds that somebody drives */
+    atomic_fetch_add(&rig.net->wanted,
+                     1); /* home parks, and the guard finds that somebody drives */
     exo_net_kick(rig.net);
-    for (int nobody = -1; !atomic_compare_exchange_weak(&rig.net->driver, &nobody, EXO_DRIVER_WAITER); nobody = -1)
+    for (int nobody = -1;
+         !atomic_compare_exchange_weak(&rig.net->driver, &nobody, EXO_DRIVER_WAITER); nobody = -1)
         usleep(100);
     rig.server = zmq_socket(rig.net->context, ZMQ_ROUTER);
     require(rig.server && zmq_bind(rig.server, "inproc://server") == 0);
@@ -218,7 +225,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             route_size = read_server(route);
         }
         if (who == 2) {
-            if (frames == 0 || zmq_send(rig.server, route, route_size, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
+            if (frames == 0 ||
+                zmq_send(rig.server, route, route_size, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
                 continue;
             at += say(rig.server, data + at, size - at, frames);
         } else {

@@ -13,8 +13,12 @@
 #include "codec/codec_impl.h"
 #include "graph/place.h" /* there is another one */
 
-static const char *const chains[] = {
-    "raw", "int8", "{name: topk, ratio: 0.3, error_feedback: false}", "{name: sparse, p: 0.5}", "zstd", "[bf16, lz4]"};
+static const char *const chains[] = {"raw",
+                                     "int8",
+                                     "{name: topk, ratio: 0.3, error_feedback: false}",
+                                     "{name: sparse, p: 0.5}",
+                                     "zstd",
+                                     "[bf16, lz4]"};
 
 enum {
     CHAINS = sizeof chains / sizeof *chains,
@@ -84,8 +88,8 @@ scene_init(struct scene *s, const char *chain)
     *s = (struct scene){.placed = {0, 1}};
     s->actor = (exo_actor_spec){.name = "talker", .class = &talker, .count = 2, .hosts = s->placed};
     for (int e = 0; e < 2; e++) {
-        s->hosts[e] =
-            (exo_emulated_host){.spec = {.name = e ? "b" : "a", .up = INFINITY, .down = INFINITY}, .speed = 1};
+        s->hosts[e] = (exo_emulated_host){
+            .spec = {.name = e ? "b" : "a", .up = INFINITY, .down = INFINITY}, .speed = 1};
         s->edges[e] = (exo_edge_spec){.name = e ? "dropping" : "blocking",
                                       .carries = "in",
                                       .route = EXO_ROUTE_BROADCAST,
@@ -133,17 +137,19 @@ struct part_header {
 
 /* The checks of one array become right. */
 static void
-seal_array(const exo_codec *codec, const exo_channel_header *header, struct part_header *part, uint32_t index,
-           uint8_t *bytes)
+seal_array(const exo_codec *codec, const exo_channel_header *header, struct part_header *part,
+           uint32_t index, uint8_t *bytes)
 {
     exo_channel_header h = *header;
     const exo_codec_place place = {.slot = index, .round = h.number, .seed = 1}, nowhere = {0};
     if (part->bytes >= EXO_CHECKSUM_BYTES) {
         size_t body = part->bytes - EXO_CHECKSUM_BYTES;
-        uint32_t check = part->dtype == EXO_F32
-                             ? exo_codec_check(codec, &place, part->count, bytes, body)
-                             : exo_codec_check(codec, &nowhere, ~(part->count * exo_dtype_size((exo_dtype)part->dtype)),
-                                               bytes, body);
+        uint32_t check =
+            part->dtype == EXO_F32
+                ? exo_codec_check(codec, &place, part->count, bytes, body)
+                : exo_codec_check(codec, &nowhere,
+                                  ~(part->count * exo_dtype_size((exo_dtype)part->dtype)), bytes,
+                                  body);
         memcpy(bytes + body, &check, sizeof check);
     }
     h.passing = 0;
@@ -162,13 +168,14 @@ set_checks(exo_payload *message, const char *chain)
         return;
     memcpy(&h, message->data, sizeof h);
     h.bytes = message->size - sizeof h;
-    h.num_parts =
-        (uint32_t)(h.num_parts % 4 < h.bytes / sizeof(struct part_header) ? h.num_parts % 4
-                                                                          : h.bytes / sizeof(struct part_header));
+    h.num_parts = (uint32_t)(h.num_parts % 4 < h.bytes / sizeof(struct part_header)
+                                 ? h.num_parts % 4
+                                 : h.bytes / sizeof(struct part_header));
     h.passing &= EXO_PASSING_MAX;
     memcpy(message->data, &h, sizeof h);
     expect(exo_codec_parse(&codec, chain, NULL) == EXO_OK);
-    uint8_t *head = (uint8_t *)message->data + sizeof h, *bytes = head + h.num_parts * sizeof(struct part_header);
+    uint8_t *head = (uint8_t *)message->data + sizeof h,
+            *bytes = head + h.num_parts * sizeof(struct part_header);
     size_t left = h.bytes - h.num_parts * sizeof(struct part_header);
     for (uint32_t i = 0; i < h.num_parts; i++) {
         struct part_header part;

@@ -21,7 +21,8 @@ clean(void)
 static void
 make_folder(void)
 {
-    strcpy(folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/exogym-fuzz-XXXXXX" : "/tmp/exogym-fuzz-XXXXXX");
+    strcpy(folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/exogym-fuzz-XXXXXX"
+                                                 : "/tmp/exogym-fuzz-XXXXXX");
     if (!mkdtemp(folder))
         abort();
     snprintf(secret, sizeof secret, "%s/n.secret", folder);

@@ -58,12 +58,13 @@ static struct peer {
     {30, "red", "key of red", "team", EXO_ACCESS_DRIVER, NULL},
 };
 
-#define require(condition)                                                                                             \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s, after %s of %s\n", __FILE__, __LINE__, #condition, now.method, now.object);    \
-            abort();                                                                                                   \
-        }                                                                                                              \
+#define require(condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: %s, after %s of %s\n", __FILE__, __LINE__, #condition,         \
+                    now.method, now.object);                                                       \
+            abort();                                                                               \
+        }                                                                                          \
     } while (0)
 
 /* The call that is going on: one at a time. */
@@ -96,10 +97,12 @@ static uint64_t calls;
 
 /* --- The net's place ---------------------------------------------------------------------------------------------------------------- */
 
-exo_status __wrap_exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *e, exo_payload *payload, exo_err *err);
+exo_status __wrap_exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *e, exo_payload *payload,
+                               exo_err *err);
 
 exo_status
-__wrap_exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *e, exo_payload *payload, exo_err *err)
+__wrap_exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *e, exo_payload *payload,
+                    exo_err *err)
 {
     (void)net;
     (void)err;
@@ -164,7 +167,8 @@ enter(struct peer *p)
     snprintf(who.key, sizeof who.key, "%s", p->key);
     snprintf(who.name, sizeof who.name, "%s", p->name);
     snprintf(who.space, sizeof who.space, "%s", p->space);
-    if (!(p->peer = exo_calloc(1, sizeof *p->peer)) || !(p->peer->identity = exo_identity_new(&who)))
+    if (!(p->peer = exo_calloc(1, sizeof *p->peer)) ||
+        !(p->peer->identity = exo_identity_new(&who)))
         abort();
     p->peer->references = 1;
     p->peer->node = p->node;
@@ -191,7 +195,8 @@ leave(struct peer *p)
 
 /* Waits for the reply where one comes soon. *args is moved. */
 static exo_status
-call(struct peer *p, uint64_t actor, const char *name, const char *method, exo_wire_place place, exo_payload *args)
+call(struct peer *p, uint64_t actor, const char *name, const char *method, exo_wire_place place,
+     exo_payload *args)
 {
     struct timespec until;
     exo_envelope e = {.kind = EXO_WIRE_CALL,
@@ -237,7 +242,8 @@ is_honest(uint64_t key)
 
 /* Only what somebody was allowed to make is asked of a worker, and with the limits of whoever that was. */
 static exo_status
-note_spawn(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+note_spawn(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply,
+           exo_err *err)
 {
     (void)self;
     (void)reply;
@@ -247,7 +253,8 @@ note_spawn(exo_call_context *context, void *self, const exo_payload *args, exo_p
     if (!orders.honest && !is_honest(spec->key) && ROLE != EXO_ACCESS_ADMIN) {
         require(ROLE == EXO_ACCESS_DRIVER && spec->restricted);
         require(strcmp(spec->owner, "evil") == 0 || strcmp(spec->owner, "mole") == 0);
-        require(strcmp(spec->space[0] ? spec->space : "default", spec->owner[0] == 'e' ? "dark" : "team") == 0);
+        require(strcmp(spec->space[0] ? spec->space : "default",
+                       spec->owner[0] == 'e' ? "dark" : "team") == 0);
     }
     EXO_RELEASE(spec);
     pthread_mutex_lock(&lock);
@@ -259,7 +266,8 @@ note_spawn(exo_call_context *context, void *self, const exo_payload *args, exo_p
 }
 
 static exo_status
-ignore(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+ignore(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     (void)context;
     (void)self;
@@ -269,8 +277,9 @@ ignore(exo_call_context *context, void *self, const exo_payload *args, exo_paylo
     return EXO_OK;
 }
 
-static const exo_method helper_methods[] = {
-    {.name = "spawn", .run = note_spawn}, {.name = "kill", .run = ignore}, {.name = "end", .run = ignore}};
+static const exo_method helper_methods[] = {{.name = "spawn", .run = note_spawn},
+                                            {.name = "kill", .run = ignore},
+                                            {.name = "end", .run = ignore}};
 static const exo_lane_class wide[] = {{.name = "main", .capacity = 1u << 20}};
 static const exo_actor_class helper_class = {
     .name = "helper", .lanes = wide, .num_lanes = 1, .methods = helper_methods, .num_methods = 3};
@@ -301,7 +310,8 @@ static struct victim {
 } victims[VICTIMS] = {{"team", "red", {0}}, {"other", "boss", {0}}, {"default", "", {0}}};
 
 static exo_status
-touch(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+touch(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply,
+      exo_err *err)
 {
     (void)args;
     (void)reply;
@@ -398,8 +408,9 @@ static _Atomic exo_time due;
 static void
 spawn_system(const exo_actor_class *class, const void *env, size_t size, exo_ref *out)
 {
-    const exo_spawn_opts opts = {
-        .name = class->name, .namespace_name = EXO_SYSTEM_SPACE, .args = exo_payload_borrow(env, size)};
+    const exo_spawn_opts opts = {.name = class->name,
+                                 .namespace_name = EXO_SYSTEM_SPACE,
+                                 .args = exo_payload_borrow(env, size)};
     require(exo_spawn(runtime, class, &opts, out, NULL) == EXO_OK);
 }
 
@@ -409,7 +420,8 @@ open_once(void)
     exo_log_set_sink(quiet, NULL);
     exo_clock_manual_init(&manual, EXO_SECOND);
     const exo_net_opts net = {.name = "fuzz", .cluster = "fuzz"};
-    require(exo_runtime_open(&runtime, &(exo_runtime_opts){.clock = &manual.base, .threads = 1}, NULL) == EXO_OK);
+    require(exo_runtime_open(&runtime, &(exo_runtime_opts){.clock = &manual.base, .threads = 1},
+                             NULL) == EXO_OK);
     require(exo_remote_open(&remote, runtime, &net, &events, NULL, NULL) == EXO_OK);
     require(exo_spawn(runtime, &helper_class, NULL, &helper, NULL) == EXO_OK);
     require(exo_actor_class_register(&victim_class, NULL) == EXO_OK);
@@ -446,7 +458,8 @@ spawn_honest(struct peer *p, const char *space, const char *name, const char *jo
     exo_payload reply = {0};
     Exo__Cluster__Spawn m = EXO__CLUSTER__SPAWN__INIT;
     Exo__Cluster__RestartRule rule = EXO__CLUSTER__RESTART_RULE__INIT;
-    m.class_name = exo_pb_text(p == &peers[BOSS] ? SECRET : "victim"); /* of no driver's namespace */
+    m.class_name =
+        exo_pb_text(p == &peers[BOSS] ? SECRET : "victim"); /* of no driver's namespace */
     m.space = exo_pb_text(space);
     m.name = exo_pb_text(name);
     m.job = exo_pb_text(job);
@@ -493,7 +506,8 @@ set_up(void)
     Exo__Cluster__LogLines lines = EXO__CLUSTER__LOG_LINES__INIT;
     world.num_keys = 0;
     orders.honest = true;
-    head->next_key = head->first_key = 1000; /* not of the date: an input says which keys it means */
+    head->next_key = head->first_key =
+        1000; /* not of the date: an input says which keys it means */
     recall();
     register_honest(&peers[BOSS], "driver", "boss-job");
     register_honest(&peers[HOST], "worker", "");
@@ -534,8 +548,9 @@ digest(bool in_grace)
     for (const exo_cluster_node *n = head->directory.nodes; n; n = n->hh.next) {
         if (n->id > 100)
             continue;
-        snprintf(line, sizeof line, "node %d %s %s %s %s %d %d %s\n", (int)n->id, n->name, n->endpoint, n->key, n->job,
-                 n->alive, n->is_driver, n->owner ? n->owner->name : "");
+        snprintf(line, sizeof line, "node %d %s %s %s %s %d %d %s\n", (int)n->id, n->name,
+                 n->endpoint, n->key, n->job, n->alive, n->is_driver,
+                 n->owner ? n->owner->name : "");
         exo_text_add_bytes(&text, line, strlen(line));
     }
     for (size_t i = 0; i < world.num_keys; i++) {
@@ -546,9 +561,10 @@ digest(bool in_grace)
         exo_text_add_bytes(&text, line, strlen(line));
         if (!a)
             continue;
-        snprintf(line, sizeof line, " %s %s %s %s %d %d %d %u %s %d\n", a->spec->space, a->spec->name, a->spec->job,
-                 a->spec->owner, (int)a->id, (int)a->incarnation, a->node ? (int)a->node->id : 0,
-                 a->spec->restart ? a->spec->restart->when : 0, a->spec->group, a->spec->restricted);
+        snprintf(line, sizeof line, " %s %s %s %s %d %d %d %u %s %d\n", a->spec->space,
+                 a->spec->name, a->spec->job, a->spec->owner, (int)a->id, (int)a->incarnation,
+                 a->node ? (int)a->node->id : 0, a->spec->restart ? a->spec->restart->when : 0,
+                 a->spec->group, a->spec->restricted);
         exo_text_add_bytes(&text, line, strlen(line));
     }
     for (const exo_job_entry *j = head->directory.jobs; j; j = j->hh.next) {
@@ -556,7 +572,8 @@ digest(bool in_grace)
                       (strcmp(j->name, "old-job") == 0 && in_grace);
         if (!theirs)
             continue;
-        snprintf(line, sizeof line, "job %s %s %d %s\n", j->name, j->state, (int)j->driver, j->report ? j->report : "");
+        snprintf(line, sizeof line, "job %s %s %d %s\n", j->name, j->state, (int)j->driver,
+                 j->report ? j->report : "");
         exo_text_add_bytes(&text, line, strlen(line));
     }
     require(!text.failed);
@@ -607,10 +624,12 @@ check(const char *before, bool in_grace)
         const exo_cluster_node *n = exo_directory_node(&head->directory, id);
         require(n && n->alive && n->owner && n->owner->node == id);
     }
-    for (const exo_cluster_node *n = head->directory.nodes; n && ROLE == EXO_ACCESS_OBSERVER; n = n->hh.next)
+    for (const exo_cluster_node *n = head->directory.nodes; n && ROLE == EXO_ACCESS_OBSERVER;
+         n = n->hh.next)
         require(n->id < 100);
     for (size_t i = 0; i < VICTIMS; i++)
-        require(ROLE == EXO_ACCESS_WORKER || ROLE == EXO_ACCESS_ADMIN || exo_runtime_lives(runtime, victims[i].ref));
+        require(ROLE == EXO_ACCESS_WORKER || ROLE == EXO_ACCESS_ADMIN ||
+                exo_runtime_lives(runtime, victims[i].ref));
     check_entries();
     check_accounts(false);
 }
@@ -629,10 +648,10 @@ as_seen_by(const struct peer *p)
 static void
 call_head_or_worker(struct peer *p)
 {
-    static const char *const methods[] = {"register", "gone",  "spawn",  "started", "find",    "claim", "died",
-                                          "epitaph",  "list",  "why",    "log",     "logs",    "tick",  "node",
-                                          "end",      "go_on", "report", "give_up", "kill",    "$kill", "stop",
-                                          "dump",     "ping",  "holds",  "none",    "$methods"};
+    static const char *const methods[] = {
+        "register", "gone",  "spawn", "started", "find", "claim", "died",  "epitaph", "list",
+        "why",      "log",   "logs",  "tick",    "node", "end",   "go_on", "report",  "give_up",
+        "kill",     "$kill", "stop",  "dump",    "ping", "holds", "none",  "$methods"};
     exo_payload args = {0};
     const char *name = args_byte() % 8 == 0 ? "worker" : "head";
     const char *method = args_text(methods, sizeof methods / sizeof *methods);
@@ -641,7 +660,8 @@ call_head_or_worker(struct peer *p)
     now.peer = p;
     args_build(as_seen_by(p), method, &args);
     uint64_t actor = args_byte() % 16 == 0 ? (name[0] == 'h' ? head_ref.id : worker_ref.id) : 0;
-    bool own = strcmp(method, "started") == 0 || strcmp(method, "tick") == 0 || strcmp(method, "go_on") == 0;
+    bool own = strcmp(method, "started") == 0 || strcmp(method, "tick") == 0 ||
+               strcmp(method, "go_on") == 0;
     exo_status st = call(p, actor, name, method, EXO_WIRE_BYTES, &args);
     require(!own || st != EXO_OK);
     require(method[0] != '$' || st != EXO_OK);
@@ -651,10 +671,12 @@ static void
 call_actor(struct peer *p)
 {
     exo_payload args = {0};
-    const char *method =
-        ARGS_TEXT("touch", "ping", "dump", "stop", "$stop", "$drain", "$kill", "$monitor", "$methods", "none", "$none");
+    const char *method = ARGS_TEXT("touch", "ping", "dump", "stop", "$stop", "$drain", "$kill",
+                                   "$monitor", "$methods", "none", "$none");
     uint8_t which = args_byte();
-    uint64_t actor = which < 200 ? victims[which % VICTIMS].ref.id : which < 220 ? EXO_REMOTE | which : which;
+    uint64_t actor = which < 200   ? victims[which % VICTIMS].ref.id
+                     : which < 220 ? EXO_REMOTE | which
+                                   : which;
     args_build_plain(as_seen_by(p), method, &args);
     call(p, actor, "", method, EXO_WIRE_BYTES, &args);
 }
@@ -668,14 +690,15 @@ call_process(struct peer *p)
     require(exo_object_export(object, &fetch.handle, NULL) == EXO_OK);
     uint8_t spoil = args_byte();
     if (spoil % 2) /* not its size, which must be right, too */
-        ((uint8_t *)&fetch.handle)[spoil / 2 % sizeof fetch.handle] ^= (uint8_t)(1 << args_byte() % 8);
+        ((uint8_t *)&fetch.handle)[spoil / 2 % sizeof fetch.handle] ^=
+            (uint8_t)(1 << args_byte() % 8);
     bool whole = spoil < 224;
     require(exo_payload_copy(&args, &fetch, whole ? sizeof fetch : spoil % sizeof fetch) == EXO_OK);
     exo_status st = call(p, 0, "", method, EXO_WIRE_BYTES, &args);
     require(strcmp(method, EXO_REMOTE_FETCH) != 0 || st != EXO_OK ||
             (whole && spoil % 2 == 0 && ROLE != EXO_ACCESS_OBSERVER));
-    require(strcmp(method, EXO_REMOTE_OBJECTS) != 0 || st != EXO_OK || ROLE == EXO_ACCESS_OBSERVER ||
-            ROLE == EXO_ACCESS_ADMIN);
+    require(strcmp(method, EXO_REMOTE_OBJECTS) != 0 || st != EXO_OK ||
+            ROLE == EXO_ACCESS_OBSERVER || ROLE == EXO_ACCESS_ADMIN);
 }
 
 /* Arguments that are said to lie in memory that somebody shares. */
@@ -688,7 +711,8 @@ call_with_object(struct peer *p)
     uint8_t spoil = args_byte();
     if (spoil % 2)
         ((uint8_t *)&handle)[spoil / 2 % sizeof handle] ^= (uint8_t)(1 << args_byte() % 8);
-    require(exo_payload_copy(&args, &handle, spoil < 224 ? sizeof handle : spoil % sizeof handle) == EXO_OK);
+    require(exo_payload_copy(&args, &handle, spoil < 224 ? sizeof handle : spoil % sizeof handle) ==
+            EXO_OK);
     call(p, 0, "head", ARGS_TEXT("find", "logs", "why"), EXO_WIRE_OBJECT, &args);
 }
 
@@ -750,7 +774,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const exo_head_env env = {.worker_of = worker_of, .cluster = "fuzz", .wake = nothing, .end = nothing, .due = &due};
+    const exo_head_env env = {
+        .worker_of = worker_of, .cluster = "fuzz", .wake = nothing, .end = nothing, .due = &due};
     const exo_worker_env worker_env = {.making = making, .find = find_made, .end = nothing};
     if (!runtime)
         open_once();

@@ -36,8 +36,8 @@ next_name(void)
 {
     static char longest[400];
     memset(longest, 'x', sizeof longest - 1);
-    return exo_pb_text(
-        ARGS_TEXT("", "kept", "treasure", "old", "head", "mine", "ours", "evil", "host", "lost", longest));
+    return exo_pb_text(ARGS_TEXT("", "kept", "treasure", "old", "head", "mine", "ours", "evil",
+                                 "host", "lost", longest));
 }
 
 static char *
@@ -65,7 +65,9 @@ next_key(void)
     uint8_t which = args_byte();
     if (which < 64)
         return world->keys[which % world->num_keys];
-    return which < 128 ? which % 8 : which < 192 ? world->next_key - which % 8 : UINT64_MAX - which % 4;
+    return which < 128   ? which % 8
+           : which < 192 ? world->next_key - which % 8
+                         : UINT64_MAX - which % 4;
 }
 
 /* --- Arguments ---------------------------------------------------------------------------------------------------------------------- */
@@ -180,7 +182,8 @@ build_register(void)
     m->name = next_name();
     m->kind = exo_pb_text(ARGS_TEXT("worker", "driver", "", "head"));
     m->endpoint = exo_pb_text(ARGS_TEXT("", "ipc:///nonexistent/head", "tcp://127.0.0.1:1"));
-    m->key_text = exo_pb_text(has & 2 ? ARGS_TEXT("key of host", "key of evil", "key of mole") : "");
+    m->key_text =
+        exo_pb_text(has & 2 ? ARGS_TEXT("key of host", "key of evil", "key of mole") : "");
     m->host = exo_pb_text(ARGS_TEXT("", "a host"));
     m->job = next_job();
     m->pid = args_byte();

@@ -24,8 +24,9 @@ extern size_t args_left;
 uint8_t args_byte(void);
 const char *args_text(const char *const *texts, size_t count);
 /* One of them. */
-#define ARGS_TEXT(...)                                                                                                 \
-    args_text((const char *const[]){__VA_ARGS__}, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
+#define ARGS_TEXT(...)                                                                             \
+    args_text((const char *const[]){__VA_ARGS__},                                                  \
+              sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
 /* Arguments of the method, sometimes spoiled. */
 void args_build(const struct args_world *world, const char *method, exo_payload *out);

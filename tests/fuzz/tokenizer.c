@@ -9,8 +9,10 @@
 
 static const char *const texts[] = {
     "",
-    " Hello, it's 1234 <s>words</s> here\n\n  \xc3\xa9\xe4\xbd\xa0\xf0\x9f\x98\x80 \xff\xfe\t[x] ab",
-    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",
+    " Hello, it's 1234 <s>words</s> here\n\n  \xc3\xa9\xe4\xbd\xa0\xf0\x9f\x98\x80 \xff\xfe\t[x] "
+    "ab",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    "ab",
 };
 
 static void

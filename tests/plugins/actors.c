@@ -19,7 +19,8 @@ start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
     struct counter *c = self;
     char text[32];
     (void)call;
-    snprintf(text, sizeof text, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    snprintf(text, sizeof text, "%.*s", (int)args->size,
+             args->data ? (const char *)args->data : "");
     if (strcmp(text, "fail") == 0)
         return exo_fail(err, EXO_FAILED, "told not to start");
     c->count = atoll(text);
@@ -36,7 +37,8 @@ hold(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     (void)call;
     (void)self;
     (void)reply;
-    snprintf(text, sizeof text, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    snprintf(text, sizeof text, "%.*s", (int)args->size,
+             args->data ? (const char *)args->data : "");
     exo_status st = exo_object_new(&object, strtoull(text, NULL, 10), err);
     if (st == EXO_OK)
         exo_object_seal(object);
@@ -50,7 +52,8 @@ add(exo_call_context *call, void *self, const exo_payload *args, exo_payload *re
     char text[32];
     (void)call;
     (void)err;
-    snprintf(text, sizeof text, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    snprintf(text, sizeof text, "%.*s", (int)args->size,
+             args->data ? (const char *)args->data : "");
     c->count += text[0] ? atoll(text) : 1;
     int length = snprintf(text, sizeof text, "%lld", c->count);
     return exo_payload_copy(reply, text, (size_t)length);
@@ -82,8 +85,9 @@ fail(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     (void)call;
     (void)self;
     (void)reply;
-    return args->size > 0 ? exo_fail(err, EXO_INVAL, "%.*s", (int)args->size, (const char *)args->data)
-                          : exo_fail(err, EXO_INVAL, "this method fails");
+    return args->size > 0
+               ? exo_fail(err, EXO_INVAL, "%.*s", (int)args->size, (const char *)args->data)
+               : exo_fail(err, EXO_INVAL, "this method fails");
 }
 
 static exo_status
@@ -93,7 +97,8 @@ die(exo_call_context *call, void *self, const exo_payload *args, exo_payload *re
     (void)self;
     (void)reply;
     (void)err;
-    snprintf(cause, sizeof cause, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    snprintf(cause, sizeof cause, "%.*s", (int)args->size,
+             args->data ? (const char *)args->data : "");
     exo_call_die(call, cause[0] ? cause : "it was told to die");
     return EXO_OK;
 }
@@ -107,7 +112,8 @@ crash(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     (void)self;
     (void)reply;
     (void)err;
-    snprintf(text, sizeof text, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    snprintf(text, sizeof text, "%.*s", (int)args->size,
+             args->data ? (const char *)args->data : "");
     if (!text[0])
         _exit(3);
     raise(atoi(text));
@@ -120,7 +126,8 @@ await(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
 {
     char path[4096];
     (void)self;
-    snprintf(path, sizeof path, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    snprintf(path, sizeof path, "%.*s", (int)args->size,
+             args->data ? (const char *)args->data : "");
     while (access(path, F_OK) != 0) {
         if (exo_call_cancelled(call))
             return exo_fail(err, EXO_CANCELLED, "told to stop");
@@ -131,7 +138,8 @@ await(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
 
 /* Until it is cancelled. */
 static exo_status
-linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     (void)self;
     (void)args;
@@ -141,7 +149,8 @@ linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
     return exo_fail(err, EXO_CANCELLED, "told to stop");
 }
 
-static const exo_lane_class lanes[] = {{.name = "main"}, {.name = "slow", .blocking = true, .max_concurrency = 4}};
+static const exo_lane_class lanes[] = {{.name = "main"},
+                                       {.name = "slow", .blocking = true, .max_concurrency = 4}};
 static const exo_method methods[] = {{.name = "hold", .run = hold},
                                      {.name = "add", .run = add},
                                      {.name = "echo", .run = echo},

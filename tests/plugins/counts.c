@@ -18,7 +18,8 @@ EXO_PLUGIN
 {
     help[0]++;
     void *room = exo_calloc(1, 1); /* which may fail: then the function is called again */
-    exo_status st = room ? exo_strategy_register(&counted, err) : exo_fail(err, EXO_NOMEM, "no memory");
+    exo_status st =
+        room ? exo_strategy_register(&counted, err) : exo_fail(err, EXO_NOMEM, "no memory");
     exo_free(room);
     return st;
 }

@@ -46,10 +46,13 @@ act(struct player *p, char action, const char *port)
     exo_graph_phase(p->actor, "work");
     exo_graph_phase(p->actor, NULL);
     if (action == 'g')
-        return exo_all_reduce(exo_graph_group(p->actor, port), exo_host_array(EXO_F32, values, 4), EXO_SUM, p->err);
+        return exo_all_reduce(exo_graph_group(p->actor, port), exo_host_array(EXO_F32, values, 4),
+                              EXO_SUM, p->err);
     if (action == 's') {
         st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_I32, .count = 1}, 1, p->err);
-        return st == EXO_OK ? exo_port_send(exo_graph_output(p->actor, port), &item, EXO_PORT_TIMEOUT, p->err) : st;
+        return st == EXO_OK ? exo_port_send(exo_graph_output(p->actor, port), &item,
+                                            EXO_PORT_TIMEOUT, p->err)
+                            : st;
     }
     exo_port *in = exo_graph_input(p->actor, port);
     if (action == 'r') {
@@ -72,7 +75,9 @@ play_once(struct player *p, bool dry)
     exo_status st = EXO_OK;
     if (take_word(p, "(")) {
         st = play(p, dry);
-        return st == EXO_OK && !take_word(p, ")") ? exo_fail(p->err, EXO_INVAL, "script: expected ')'") : st;
+        return st == EXO_OK && !take_word(p, ")")
+                   ? exo_fail(p->err, EXO_INVAL, "script: expected ')'")
+                   : st;
     }
     char action = take_word(p, "send ")      ? 's'
                   : take_word(p, "receive ") ? 'r'
@@ -97,7 +102,8 @@ play(struct player *p, bool dry)
         unsigned long count = endless ? 1 : strtoul(p->at, &end, 10);
         count = !endless && end == p->at ? 1 : count;
         const char *begin = endless || end == p->at ? p->at : end;
-        for (unsigned long i = 0; st == EXO_OK && (i < count || i == 0) && !exo_graph_cancelled(p->actor);
+        for (unsigned long i = 0;
+             st == EXO_OK && (i < count || i == 0) && !exo_graph_cancelled(p->actor);
              i += !endless || dry) {
             p->at = begin;
             st = play_once(p, dry || count == 0);
@@ -127,11 +133,12 @@ write_order(const void *self, char *out, size_t size)
     out[length] = 0;
 }
 
-#define PLAYER                                                                                                         \
-    .ports = script_ports, .num_ports = SCRIPT_NUM_PORTS, .phases = script_phases,                                     \
+#define PLAYER                                                                                     \
+    .ports = script_ports, .num_ports = SCRIPT_NUM_PORTS, .phases = script_phases,                 \
     .state_size = sizeof(struct played), .init = init, .run = run
 
-static const exo_graph_class played = {.name = "played", .help = "plays the script in its config", PLAYER};
+static const exo_graph_class played = {
+    .name = "played", .help = "plays the script in its config", PLAYER};
 static const exo_graph_class declared = {
     .name = "declared", .help = "the same, and declares it", .write_order = write_order, PLAYER};
 

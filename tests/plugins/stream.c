@@ -63,7 +63,8 @@ static const exo_meter_class sink_meters[] = {
 static void
 rest(const struct stream *s)
 {
-    const struct timespec time = {.tv_sec = (time_t)(s->pause / EXO_SECOND), .tv_nsec = (long)(s->pause % EXO_SECOND)};
+    const struct timespec time = {.tv_sec = (time_t)(s->pause / EXO_SECOND),
+                                  .tv_nsec = (long)(s->pause % EXO_SECOND)};
     if (s->pause)
         nanosleep(&time, NULL);
 }
@@ -72,7 +73,8 @@ static exo_status
 make_item(const struct stream *s, exo_graph_actor *actor, uint64_t i, exo_item **out, exo_err *err)
 {
     const size_t size = s->large && i % 3 == 2 ? s->large : s->size;
-    const exo_item_part parts[] = {{.dtype = EXO_F32, .count = size}, {.dtype = EXO_I32, .count = 3}};
+    const exo_item_part parts[] = {{.dtype = EXO_F32, .count = size},
+                                   {.dtype = EXO_I32, .count = 3}};
     exo_status st = exo_item_new(out, parts, 2, err);
     if (st != EXO_OK)
         return st;
@@ -190,7 +192,8 @@ sink_init(void *self, exo_config *config, exo_err *err)
 static void
 source_order(const void *self, char *out, size_t size)
 {
-    snprintf(out, size, "%llu send items", (unsigned long long)((const struct stream *)self)->items);
+    snprintf(out, size, "%llu send items",
+             (unsigned long long)((const struct stream *)self)->items);
 }
 
 static void

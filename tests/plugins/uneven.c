@@ -39,7 +39,8 @@ reduce(exo_group *group, exo_err *err)
 static exo_status
 reduce_with(exo_node *node, uint32_t other, exo_err *err)
 {
-    const uint32_t low = node->rank < other ? node->rank : other, high = node->rank < other ? other : node->rank;
+    const uint32_t low = node->rank < other ? node->rank : other,
+                   high = node->rank < other ? other : node->rank;
     exo_group *two = NULL;
     exo_status st = exo_group_among(&two, node->group, (const uint32_t[]){low, high}, 2, err);
     if (st == EXO_OK)
@@ -67,7 +68,9 @@ step(void *self, exo_node *node, exo_err *err)
     }
     if (strcmp(s->how, "ring") == 0) {
         st = reduce_with(node, (node->rank + 1) % node->num_nodes, err);
-        return st == EXO_OK ? reduce_with(node, (node->rank + node->num_nodes - 1) % node->num_nodes, err) : st;
+        return st == EXO_OK
+                   ? reduce_with(node, (node->rank + node->num_nodes - 1) % node->num_nodes, err)
+                   : st;
     }
     if (node->rank == 1 && node->step == 4) {
         if (strcmp(s->how, "stops") == 0)
@@ -78,8 +81,11 @@ step(void *self, exo_node *node, exo_err *err)
     return reduce(node->group, err);
 }
 
-static const exo_strategy_class uneven = {
-    .name = "uneven", .help = "for tests of stalls", .state_size = sizeof(struct uneven), .init = init, .step = step};
+static const exo_strategy_class uneven = {.name = "uneven",
+                                          .help = "for tests of stalls",
+                                          .state_size = sizeof(struct uneven),
+                                          .init = init,
+                                          .step = step};
 
 EXO_PLUGIN
 {

@@ -18,8 +18,10 @@ build(void *self, exo_builder *builder, exo_config *config, exo_err *err)
     exo_status st = exo_config_u64(config, "vocabulary", 256, 1, 1 << 24, &vocabulary, err);
     if (st != EXO_OK)
         return st;
-    m->weight = exo_build_param(builder, "weight", 2, (size_t[]){(size_t)vocabulary, 1}, exo_init_constant(0));
-    m->bias = exo_build_param(builder, "bias", 1, (size_t[]){(size_t)vocabulary}, exo_init_constant(0));
+    m->weight = exo_build_param(builder, "weight", 2, (size_t[]){(size_t)vocabulary, 1},
+                                exo_init_constant(0));
+    m->bias =
+        exo_build_param(builder, "bias", 1, (size_t[]){(size_t)vocabulary}, exo_init_constant(0));
     return exo_build_status(builder, err);
 }
 
@@ -34,8 +36,9 @@ forward(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs *o
         return;
     }
     exo_tensor *x = exo_tape_input(tape, EXO_F32, 2, (size_t[]){rows, 1}, nothing);
-    exo_outputs_give(outputs, "logits",
-                     exo_linear(tape, x, exo_tape_param(tape, m->weight), exo_tape_param(tape, m->bias)));
+    exo_outputs_give(
+        outputs, "logits",
+        exo_linear(tape, x, exo_tape_param(tape, m->weight), exo_tape_param(tape, m->bias)));
 }
 
 static const exo_model_class unigram = {.name = "unigram",

@@ -86,8 +86,11 @@ note(struct victim *v, uint64_t nonce, exo_err *err)
 static struct victim_reply
 describe(const struct victim *v, uint64_t nonce)
 {
-    return (struct victim_reply){
-        .nonce = nonce, .life = v->life, .runs = v->runs, .repeated = v->repeated, .pid = (uint64_t)getpid()};
+    return (struct victim_reply){.nonce = nonce,
+                                 .life = v->life,
+                                 .runs = v->runs,
+                                 .repeated = v->repeated,
+                                 .pid = (uint64_t)getpid()};
 }
 
 /* A nonce, then anything. */
@@ -135,7 +138,8 @@ carry(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
         return exo_fail(err, EXO_INVAL, "an object without a number");
     for (size_t i = 0; i < words; i += 512)
         if (in[i] != in[0] + i)
-            return exo_fail(err, EXO_INVAL, "word %zu of an object is %llu", i, (unsigned long long)in[i]);
+            return exo_fail(err, EXO_INVAL, "word %zu of an object is %llu", i,
+                            (unsigned long long)in[i]);
     exo_status st = exo_object_new(&out, args->size, err);
     if (st != EXO_OK)
         return st;
@@ -156,18 +160,21 @@ refer(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     exo_status st = EXO_OK;
     (void)self;
     (void)reply;
-    for (size_t i = 0; st == EXO_OK && i + sizeof(exo_actor_id) <= args->size; i += sizeof(exo_actor_id)) {
+    for (size_t i = 0; st == EXO_OK && i + sizeof(exo_actor_id) <= args->size;
+         i += sizeof(exo_actor_id)) {
         exo_actor_id id;
         exo_ref ref;
         memcpy(&id, (const char *)args->data + i, sizeof id);
-        st = exo_ref_import(exo_call_runtime(call), &id, exo_deadline(exo_clock_real(), EXO_SECOND), &ref, err);
+        st = exo_ref_import(exo_call_runtime(call), &id, exo_deadline(exo_clock_real(), EXO_SECOND),
+                            &ref, err);
     }
     return st;
 }
 
 /* A nonce and ms to wait. */
 static exo_status
-linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     const struct victim *v = self;
     uint64_t words[2];
@@ -184,7 +191,8 @@ linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
     return exo_payload_copy(reply, &r, sizeof r);
 }
 
-static const exo_lane_class lanes[] = {{.name = "main"}, {.name = "slow", .blocking = true, .max_concurrency = 2}};
+static const exo_lane_class lanes[] = {{.name = "main"},
+                                       {.name = "slow", .blocking = true, .max_concurrency = 2}};
 static const exo_method methods[] = {{.name = "poke", .run = poke},
                                      {.name = "audit", .run = audit},
                                      {.name = "carry", .run = carry},

@@ -29,8 +29,14 @@ greet(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "GREETING", .help = "Said first.", .required = true, EXO_INTO(struct greet_args, greeting)},
-    {.value = "WHOM", .help = "Then these.", .word = EXO_WORD_FOLDER, EXO_INTO(struct greet_args, whom)},
+    {.value = "GREETING",
+     .help = "Said first.",
+     .required = true,
+     EXO_INTO(struct greet_args, greeting)},
+    {.value = "WHOM",
+     .help = "Then these.",
+     .word = EXO_WORD_FOLDER,
+     EXO_INTO(struct greet_args, whom)},
     {.name = "--style",
      .brief = "-s",
      .value = "plain|fancy",

@@ -136,7 +136,8 @@ call_and_cancel(void *argument)
         exo_future *f[3] = {NULL};
         size_t count = 0, index = 0;
         for (int k = 0; k < 3; k++)
-            if (exo_call(s->runtime, s->actor, k == 1 ? "spin" : "add", counted(1), soon(s), &f[count], NULL) == EXO_OK)
+            if (exo_call(s->runtime, s->actor, k == 1 ? "spin" : "add", counted(1), soon(s),
+                         &f[count], NULL) == EXO_OK)
                 count++;
         if (count == 0)
             break;
@@ -162,13 +163,15 @@ cancel_and_kill(bool drain)
     pthread_t threads[CALLERS];
     exo_future *died = NULL;
     CHECK(exo_runtime_open(&s.runtime, &(exo_runtime_opts){.threads = 2}, NULL) == EXO_OK);
-    CHECK(exo_spawn(s.runtime, &counter_class, &(exo_spawn_opts){.name = "victim"}, &s.actor, NULL) == EXO_OK);
+    CHECK(exo_spawn(s.runtime, &counter_class, &(exo_spawn_opts){.name = "victim"}, &s.actor,
+                    NULL) == EXO_OK);
     CHECK(exo_monitor(s.runtime, s.actor, &died, NULL) == EXO_OK);
     for (int i = 0; i < CALLERS; i++)
         CHECK(pthread_create(&threads[i], NULL, call_and_cancel, &s) == 0);
     struct timespec moment = {.tv_nsec = 20000000};
     nanosleep(&moment, NULL);
-    CHECK((drain ? exo_stop(s.runtime, s.actor, true, NULL) : exo_kill(s.runtime, s.actor, "a test", NULL)) == EXO_OK);
+    CHECK((drain ? exo_stop(s.runtime, s.actor, true, NULL)
+                 : exo_kill(s.runtime, s.actor, "a test", NULL)) == EXO_OK);
     for (int i = 0; i < CALLERS; i++)
         CHECK(pthread_join(threads[i], NULL) == 0);
     CHECK(exo_wait(died, soon(&s), NULL, NULL) == (drain ? EXO_OK : EXO_PEER_LOST));
@@ -185,7 +188,8 @@ fight_for_a_name(void *argument)
     for (int i = 0; i < ROUNDS; i++) {
         exo_ref ref = {0};
         exo_status st =
-            exo_spawn(s->runtime, &counter_class, &(exo_spawn_opts){.name = "one", .get_if_exists = true}, &ref, NULL);
+            exo_spawn(s->runtime, &counter_class,
+                      &(exo_spawn_opts){.name = "one", .get_if_exists = true}, &ref, NULL);
         CHECK(st == EXO_OK && ref.id != 0);
         exo_future *f = NULL;
         st = exo_call(s->runtime, ref, "add", counted(1), soon(s), &f, NULL);
@@ -359,13 +363,15 @@ enter_lane(int lane, int limit)
 }
 
 static exo_status
-serve_narrow(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+serve_narrow(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+             exo_err *err)
 {
     (void)call;
     (void)reply;
     (void)err;
     struct ordered *o = self;
-    uint64_t value = *(const uint64_t *)args->data, caller = value >> 32, number = value & UINT32_MAX;
+    uint64_t value = *(const uint64_t *)args->data, caller = value >> 32,
+             number = value & UINT32_MAX;
     enter_lane(0, 1);
     CHECK(number > o->last[caller]);
     o->last[caller] = number;
@@ -375,7 +381,8 @@ serve_narrow(exo_call_context *call, void *self, const exo_payload *args, exo_pa
 }
 
 static exo_status
-serve_broad(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+serve_broad(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+            exo_err *err)
 {
     (void)call;
     (void)self;
@@ -390,7 +397,8 @@ serve_broad(exo_call_context *call, void *self, const exo_payload *args, exo_pay
 }
 
 static exo_status
-serve_own(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+serve_own(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     (void)call;
     (void)self;
@@ -403,9 +411,10 @@ serve_own(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     return EXO_OK;
 }
 
-static const exo_lane_class fire_lanes[] = {{.name = "narrow", .capacity = 32},
-                                            {.name = "broad", .capacity = 32, .max_concurrency = BROAD},
-                                            {.name = "own", .capacity = 32, .blocking = true, .max_concurrency = 2}};
+static const exo_lane_class fire_lanes[] = {
+    {.name = "narrow", .capacity = 32},
+    {.name = "broad", .capacity = 32, .max_concurrency = BROAD},
+    {.name = "own", .capacity = 32, .blocking = true, .max_concurrency = 2}};
 static const exo_method fire_methods[] = {{.name = "narrow", .lane = 0, .run = serve_narrow},
                                           {.name = "broad", .lane = 1, .run = serve_broad},
                                           {.name = "own", .lane = 2, .run = serve_own}};
@@ -424,7 +433,8 @@ fire(void *argument)
     uint64_t caller = callers++ % CALLERS;
     for (uint64_t i = 1;; i++) {
         const char *method = fire_methods[i % 3].name;
-        exo_status st = exo_send(s->runtime, s->actor, method, counted(caller << 32 | i), INT64_MAX, NULL);
+        exo_status st =
+            exo_send(s->runtime, s->actor, method, counted(caller << 32 | i), INT64_MAX, NULL);
         if (st == EXO_PEER_LOST)
             return NULL;
         CHECK(st == EXO_OK || st == EXO_FULL);
@@ -449,8 +459,8 @@ close_inboxes(bool drain)
             CHECK(pthread_create(&threads[i], NULL, fire, &s) == 0);
         while (served < 100)
             sched_yield();
-        CHECK((drain ? exo_stop(s.runtime, s.actor, true, NULL) : exo_kill(s.runtime, s.actor, "a test", NULL)) ==
-              EXO_OK);
+        CHECK((drain ? exo_stop(s.runtime, s.actor, true, NULL)
+                     : exo_kill(s.runtime, s.actor, "a test", NULL)) == EXO_OK);
         for (int i = 0; i < CALLERS; i++)
             CHECK(pthread_join(threads[i], NULL) == 0);
         CHECK(exo_wait(died, soon(&s), NULL, NULL) == (drain ? EXO_OK : EXO_PEER_LOST));
@@ -483,7 +493,8 @@ meet(void *argument)
             sched_yield();
         for (int i = 0; i < 5; i++) /* most times the others sleep by now */
             sched_yield();
-        exo_future_complete(m->futures[0], exo_future_begin(m->futures[0]) ? EXO_OK : EXO_FAILED, NULL, &reply);
+        exo_future_complete(m->futures[0], exo_future_begin(m->futures[0]) ? EXO_OK : EXO_FAILED,
+                            NULL, &reply);
         exo_future_complete(m->futures[1], EXO_FAILED, "a reason", NULL);
         break;
     case 1:
@@ -566,7 +577,8 @@ hooks(void)
         CHECK(exo_future_new(&h.future, exo_clock_real(), INT64_MAX, NULL) == EXO_OK);
         exo_future_set_hook(h.future, &hook, &h, 0);
         h.round = round;
-        while (round % 2 && !exo_future_ready(h.future)) /* complete, and its first hook is about to be called */
+        while (round % 2 &&
+               !exo_future_ready(h.future)) /* complete, and its first hook is about to be called */
             sched_yield();
         exo_future_set_hook(h.future, &hook, &h, 1);
         while (h.ready < round)

@@ -38,7 +38,8 @@ add(exo_call_context *call, void *self, const exo_payload *args, exo_payload *re
 }
 
 static exo_status
-first_word(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+first_word(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+           exo_err *err)
 {
     (void)call;
     (void)self;
@@ -49,7 +50,8 @@ first_word(exo_call_context *call, void *self, const exo_payload *args, exo_payl
 
 /* Until somebody cancels it. */
 static exo_status
-linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     (void)self;
     (void)args;
@@ -97,7 +99,8 @@ join(exo_cluster_role role, const char *name, const char *folder, const char *he
 {
     struct node node = {0};
     exo_err err = {0};
-    const exo_cluster_opts opts = {.role = role, .name = name, .folder = folder, .head = head, .state = "none"};
+    const exo_cluster_opts opts = {
+        .role = role, .name = name, .folder = folder, .head = head, .state = "none"};
     must(exo_runtime_open(&node.runtime, &(exo_runtime_opts){.threads = 2}, &err), &err);
     must(exo_cluster_join(&node.cluster, node.runtime, &opts, soon(), &err), &err);
     return node;
@@ -151,7 +154,9 @@ pipeline(void *argument)
         const void *data = i % 50 == 0 ? ones : &one; /* a large one goes another way */
         size_t size = i % 50 == 0 ? sizeof ones : sizeof one;
         if (i < CALLS)
-            must(exo_call(c->runtime, c->ref, "add", exo_payload_borrow(data, size), soon(), f, &err), &err);
+            must(exo_call(c->runtime, c->ref, "add", exo_payload_borrow(data, size), soon(), f,
+                          &err),
+                 &err);
     }
     CHECK(last == CALLS);
     return NULL;
@@ -189,7 +194,9 @@ make_and_kill(void *argument)
         exo_future *monitor = NULL, *lasts = NULL;
         exo_ref ref = spawn(c->runtime, c->node);
         must(exo_monitor(c->runtime, ref, &monitor, &err), &err);
-        must(exo_call_wait(c->runtime, ref, "add", exo_payload_borrow(&one, sizeof one), soon(), NULL, &err), &err);
+        must(exo_call_wait(c->runtime, ref, "add", exo_payload_borrow(&one, sizeof one), soon(),
+                           NULL, &err),
+             &err);
         must(exo_call(c->runtime, ref, "linger", (exo_payload){0}, soon(), &lasts, &err), &err);
         must(exo_kill(c->runtime, ref, "as planned", &err), &err);
         CHECK(exo_wait(monitor, soon(), NULL, &err) == EXO_PEER_LOST);
@@ -210,7 +217,8 @@ give_up(void *argument)
     for (size_t i = 0; i < ROUNDS; i++) {
         exo_future *future = NULL;
         exo_time deadline = i % 2 ? soon() : exo_deadline(exo_clock_real(), 3 * EXO_MS);
-        must(exo_call(c->runtime, c->ref, "linger", (exo_payload){0}, deadline, &future, &err), &err);
+        must(exo_call(c->runtime, c->ref, "linger", (exo_payload){0}, deadline, &future, &err),
+             &err);
         if (i % 2)
             exo_cancel(future);
         exo_status st = exo_wait(future, soon(), NULL, &err);

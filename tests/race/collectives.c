@@ -55,7 +55,8 @@ member_main(void *argument)
             CHECK(m->last != EXO_OK || x[COUNT - 1] == 3 + (COUNT - 1) % 7);
             break;
         case 3:
-            m->last = exo_broadcast(group, exo_host_array(EXO_F32, x, count), (uint32_t)round % MEMBERS, NULL);
+            m->last = exo_broadcast(group, exo_host_array(EXO_F32, x, count),
+                                    (uint32_t)round % MEMBERS, NULL);
             CHECK(m->last != EXO_OK || x[0] == (float)((uint32_t)round % MEMBERS));
             break;
         case 4:

@@ -29,7 +29,8 @@ run(exo_generator *g, exo_params *params, int32_t tokens[SEQUENCES][CONTEXT])
     for (uint64_t next = 0, taken = 0; taken < SEQUENCES;) {
         for (; next < SEQUENCES && exo_generator_room(g) > 0; next++) {
             const int32_t prompt[] = {(int32_t)next, 5, 6, 7, 8};
-            const exo_sampling s = {.temperature = 1, .top_k = 20, .max_new_tokens = 5 + next, .seed = 3};
+            const exo_sampling s = {
+                .temperature = 1, .top_k = 20, .max_new_tokens = 5 + next, .seed = 3};
             check(exo_generator_submit(g, next, prompt, 1 + next % 5, &s, &err), &err);
         }
         check(exo_generator_step(g, &err), &err);
@@ -55,7 +56,8 @@ main(void)
     check(exo_model_params(model, 1, &params, &err), &err);
     for (int format = EXO_WEIGHTS_F32; format <= EXO_WEIGHTS_INT4; format++) {
         exo_generator *g = NULL;
-        const exo_generator_opts opts = {.weights = (exo_weight_format)format, .sequences = 5, .step_tokens = 7};
+        const exo_generator_opts opts = {
+            .weights = (exo_weight_format)format, .sequences = 5, .step_tokens = 7};
         check(exo_generator_new(&g, &spec, params, &opts, &err), &err);
         exo_set_num_threads(1);
         run(g, params, one);

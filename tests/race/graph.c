@@ -15,17 +15,18 @@
 static const char *const clocks[] = {"real", "virtual"};
 
 /* {clock, count of sources, large items, count of sinks, edge, sink's config} */
-static const char form[] = "exogym: 1\n"
-                           "name: race\n"
-                           "seed: 3\n"
-                           "clock: %s\n"
-                           "%s"
-                           "actors:\n"
-                           "  source: {class: stream_source, count: %d, config: {items: 40, size: 300, large: %d}%s}\n"
-                           "  sink: {class: stream_sink, count: %d, config: {%s}%s}\n"
-                           "edges:\n"
-                           "  - {from: source, to: sink, carries: items, deadline: 20 s, %s}\n"
-                           "  - {from: sink, to: sink, carries: sums, deadline: 20 s}\n";
+static const char form[] =
+    "exogym: 1\n"
+    "name: race\n"
+    "seed: 3\n"
+    "clock: %s\n"
+    "%s"
+    "actors:\n"
+    "  source: {class: stream_source, count: %d, config: {items: 40, size: 300, large: %d}%s}\n"
+    "  sink: {class: stream_sink, count: %d, config: {%s}%s}\n"
+    "edges:\n"
+    "  - {from: source, to: sink, carries: items, deadline: 20 s, %s}\n"
+    "  - {from: sink, to: sink, carries: sums, deadline: 20 s}\n";
 
 struct what {
     const char *more, *edge, *sink, *source_costs, *sink_costs;
@@ -64,9 +65,9 @@ run(const char *clock, const struct what *w, int sources, int sinks, int large)
     struct stopper stopper = {.after = w->stop_after};
     pthread_t thread;
     size_t looks = 0;
-    exo_graph_spec *spec =
-        stream_graph(form, clock, w->more ? w->more : "", sources, large, w->source_costs ? w->source_costs : "", sinks,
-                     w->sink ? w->sink : "", w->sink_costs ? w->sink_costs : "", w->edge);
+    exo_graph_spec *spec = stream_graph(
+        form, clock, w->more ? w->more : "", sources, large, w->source_costs ? w->source_costs : "",
+        sinks, w->sink ? w->sink : "", w->sink_costs ? w->sink_costs : "", w->edge);
     const exo_graph_run_opts opts = {
         .space = "race", .interval = 1, .progress = look, .context = &looks, .stop = &stopper.stop};
     if (w->stop_after)
@@ -84,7 +85,8 @@ run(const char *clock, const struct what *w, int sources, int sinks, int large)
 int
 main(void)
 {
-    static const char links[] = "links: {default: {bandwidth: 400 Mbit/s, latency: 1 ms, transport: ideal}}\n";
+    static const char links[] =
+        "links: {default: {bandwidth: 400 Mbit/s, latency: 1 ms, transport: ideal}}\n";
     static const struct what all[] = {
         {.edge = "route: round_robin", .sink = "rounds: 5"},
         {.edge = "route: broadcast, codec: bf16, buffer: {capacity: 1}", .sink = "rounds: 5"},
@@ -94,7 +96,8 @@ main(void)
          .sink_costs = ", compute: {use: 1 ms}"},
         {.edge = "route: round_robin, buffer: {capacity: 2, on_full: drop_newest}",
          .sink_costs = ", compute: {use: 1 ms}"},
-        {.edge = "route: broadcast, buffer: {capacity: 1, on_full: latest}", .sink_costs = ", compute: {use: 1 ms}"},
+        {.edge = "route: broadcast, buffer: {capacity: 1, on_full: latest}",
+         .sink_costs = ", compute: {use: 1 ms}"},
         {.edge = "route: round_robin", .sink = "take: 5"}, /* goes away, and is passed over */
         {.edge = "route: broadcast", .sink = "take: 5", .more = links},
         {.edge = "route: round_robin", .sink = "fail_at: 7, rounds: 3", .expected = EXO_FAILED},

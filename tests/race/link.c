@@ -37,7 +37,8 @@ send_many(void *arg)
 int
 main(void)
 {
-    const exo_link_spec link = {.bandwidth = 1e9, .latency = EXO_MS, .jitter = EXO_MS, .transport = EXO_LINK_TCP};
+    const exo_link_spec link = {
+        .bandwidth = 1e9, .latency = EXO_MS, .jitter = EXO_MS, .transport = EXO_LINK_TCP};
     exo_host_spec hosts[THREADS];
     pthread_t threads[THREADS];
     uint32_t numbers[THREADS];

@@ -19,8 +19,12 @@ main(void)
     float first[BATCHES];
     for (unsigned threads = 1; threads <= 4; threads++) {
         for (unsigned depth = 1; depth <= 4; depth++) {
-            const exo_loader_opts opts = {
-                .num_nodes = 1, .shuffle = true, .seed = 3, .batch_size = BATCH, .depth = depth, .threads = threads};
+            const exo_loader_opts opts = {.num_nodes = 1,
+                                          .shuffle = true,
+                                          .seed = 3,
+                                          .batch_size = BATCH,
+                                          .depth = depth,
+                                          .threads = threads};
             exo_loader *loader = NULL;
             CHECK(exo_loader_open(&loader, data, &opts, NULL) == EXO_OK);
             int stop = depth == 4 ? 5 : BATCHES; /* some are closed while reading ahead */

@@ -84,14 +84,16 @@ start(int argc, char **argv)
     if (strcmp(text, "random") == 0) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
-        snprintf(drawn, sizeof drawn, "%u", (unsigned)mix((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec));
+        snprintf(drawn, sizeof drawn, "%u",
+                 (unsigned)mix((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec));
         setenv("EXO_SCHEDULE_SEED", drawn, 1);
         fprintf(stderr, "EXO_SCHEDULE_SEED=%s\n", drawn);
         text = drawn;
     }
     uint64_t value = mix(strtoull(text, NULL, 0));
     for (int i = 0; i < argc; i++)
-        for (const char *c = argv[i]; !strchr(argv[i], '/') && *c; c++) /* a path may be of this run only */
+        for (const char *c = argv[i]; !strchr(argv[i], '/') && *c;
+             c++) /* a path may be of this run only */
             value = mix(value ^ (uint8_t)*c);
     seed = value ? value : 1;
 }
@@ -110,8 +112,8 @@ next(_Atomic(void *) *known, const char *name)
     return found;
 }
 
-#define NEXT(name)                                                                                                     \
-    static _Atomic(void *) known;                                                                                      \
+#define NEXT(name)                                                                                 \
+    static _Atomic(void *) known;                                                                  \
     __typeof__(&name) real = (__typeof__(&name))(uintptr_t)next(&known, #name)
 
 /* The kernel's own sleep: the sanitizers would note the library's. */
@@ -163,14 +165,14 @@ meet(uint64_t fewer)
         self.pace = paces;
 }
 
-#define AROUND(type, name, parameters, ...)                                                                            \
-    EXPORT type name parameters                                                                                        \
-    {                                                                                                                  \
-        NEXT(name);                                                                                                    \
-        meet(1);                                                                                                       \
-        type result = real(__VA_ARGS__);                                                                               \
-        meet(1);                                                                                                       \
-        return result;                                                                                                 \
+#define AROUND(type, name, parameters, ...)                                                        \
+    EXPORT type name parameters                                                                    \
+    {                                                                                              \
+        NEXT(name);                                                                                \
+        meet(1);                                                                                   \
+        type result = real(__VA_ARGS__);                                                           \
+        meet(1);                                                                                   \
+        return result;                                                                             \
     }
 
 /* --- Locks and threads ------------------------------------------------------------------------------------------------------ */
@@ -179,14 +181,15 @@ AROUND(int, pthread_mutex_lock, (pthread_mutex_t * mutex), mutex)
 AROUND(int, pthread_mutex_trylock, (pthread_mutex_t * mutex), mutex)
 AROUND(int, pthread_mutex_unlock, (pthread_mutex_t * mutex), mutex)
 AROUND(int, pthread_cond_wait, (pthread_cond_t * cond, pthread_mutex_t *mutex), cond, mutex)
-AROUND(int, pthread_cond_timedwait, (pthread_cond_t * cond, pthread_mutex_t *mutex, const struct timespec *until), cond,
-       mutex, until)
+AROUND(int, pthread_cond_timedwait,
+       (pthread_cond_t * cond, pthread_mutex_t *mutex, const struct timespec *until), cond, mutex,
+       until)
 AROUND(int, pthread_cond_signal, (pthread_cond_t * cond), cond)
 AROUND(int, pthread_cond_broadcast, (pthread_cond_t * cond), cond)
 AROUND(int, pthread_join, (pthread_t thread, void **result_of_it), thread, result_of_it)
 AROUND(int, pthread_create,
-       (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument), thread, attributes,
-       run, argument)
+       (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument),
+       thread, attributes, run, argument)
 
 /* Only futexes are delayed. */
 EXPORT long
@@ -212,7 +215,8 @@ syscall(long number, ...)
 AROUND(int, zmq_msg_send, (zmq_msg_t * message, void *socket, int flags), message, socket, flags)
 AROUND(int, zmq_msg_recv, (zmq_msg_t * message, void *socket, int flags), message, socket, flags)
 AROUND(int, zmq_msg_close, (zmq_msg_t * message), message)
-AROUND(int, zmq_send, (void *socket, const void *data, size_t size, int flags), socket, data, size, flags)
+AROUND(int, zmq_send, (void *socket, const void *data, size_t size, int flags), socket, data, size,
+       flags)
 AROUND(int, zmq_recv, (void *socket, void *data, size_t size, int flags), socket, data, size, flags)
 AROUND(int, zmq_poll, (zmq_pollitem_t * items, int count, long timeout), items, count, timeout)
 AROUND(int, zmq_connect, (void *socket, const char *endpoint), socket, endpoint)
@@ -227,48 +231,54 @@ AROUND(ssize_t, recv, (int fd, void *data, size_t size, int flags), fd, data, si
 AROUND(ssize_t, sendmsg, (int fd, const struct msghdr *message, int flags), fd, message, flags)
 AROUND(ssize_t, recvmsg, (int fd, struct msghdr *message, int flags), fd, message, flags)
 AROUND(int, poll, (struct pollfd * fds, nfds_t count, int timeout), fds, count, timeout)
-AROUND(int, epoll_wait, (int fd, struct epoll_event *events, int size, int timeout), fd, events, size, timeout)
+AROUND(int, epoll_wait, (int fd, struct epoll_event *events, int size, int timeout), fd, events,
+       size, timeout)
 
 /* --- Atomic operations of builds with the thread sanitizer ------------------------------------------------------------------- */
 
 /* The delay comes before only: a jump at the end leaves the sanitizer the caller that it reports. */
-#define BEFORE(type, name, parameters, ...)                                                                            \
-    EXPORT type name parameters;                                                                                       \
-    EXPORT type name parameters                                                                                        \
-    {                                                                                                                  \
-        NEXT(name);                                                                                                    \
-        meet(ATOMIC_SHARE);                                                                                            \
-        return real(__VA_ARGS__);                                                                                      \
+#define BEFORE(type, name, parameters, ...)                                                        \
+    EXPORT type name parameters;                                                                   \
+    EXPORT type name parameters                                                                    \
+    {                                                                                              \
+        NEXT(name);                                                                                \
+        meet(ATOMIC_SHARE);                                                                        \
+        return real(__VA_ARGS__);                                                                  \
     }
 
-#define ATOMICS(bits)                                                                                                  \
-    BEFORE(uint##bits##_t, __tsan_atomic##bits##_load, (const volatile uint##bits##_t *at, int order), at, order)      \
-    EXPORT void __tsan_atomic##bits##_store(volatile uint##bits##_t *at, uint##bits##_t value, int order);             \
-    EXPORT void __tsan_atomic##bits##_store(volatile uint##bits##_t *at, uint##bits##_t value, int order)              \
-    {                                                                                                                  \
-        NEXT(__tsan_atomic##bits##_store);                                                                             \
-        meet(ATOMIC_SHARE);                                                                                            \
-        real(at, value, order);                                                                                        \
-    }                                                                                                                  \
-    CHANGE(bits, exchange)                                                                                             \
-    CHANGE(bits, fetch_add)                                                                                            \
-    CHANGE(bits, fetch_sub)                                                                                            \
-    CHANGE(bits, fetch_and)                                                                                            \
-    CHANGE(bits, fetch_or)                                                                                             \
-    CHANGE(bits, fetch_xor)                                                                                            \
-    COMPARE(bits, compare_exchange_strong)                                                                             \
-    COMPARE(bits, compare_exchange_weak)                                                                               \
-    BEFORE(uint##bits##_t, __tsan_atomic##bits##_compare_exchange_val,                                                 \
-           (volatile uint##bits##_t * at, uint##bits##_t expected, uint##bits##_t value, int order, int failed), at,   \
-           expected, value, order, failed)
+#define ATOMICS(bits)                                                                              \
+    BEFORE(uint##bits##_t, __tsan_atomic##bits##_load,                                             \
+           (const volatile uint##bits##_t *at, int order), at, order)                              \
+    EXPORT void __tsan_atomic##bits##_store(volatile uint##bits##_t *at, uint##bits##_t value,     \
+                                            int order);                                            \
+    EXPORT void __tsan_atomic##bits##_store(volatile uint##bits##_t *at, uint##bits##_t value,     \
+                                            int order)                                             \
+    {                                                                                              \
+        NEXT(__tsan_atomic##bits##_store);                                                         \
+        meet(ATOMIC_SHARE);                                                                        \
+        real(at, value, order);                                                                    \
+    }                                                                                              \
+    CHANGE(bits, exchange)                                                                         \
+    CHANGE(bits, fetch_add)                                                                        \
+    CHANGE(bits, fetch_sub)                                                                        \
+    CHANGE(bits, fetch_and)                                                                        \
+    CHANGE(bits, fetch_or)                                                                         \
+    CHANGE(bits, fetch_xor)                                                                        \
+    COMPARE(bits, compare_exchange_strong)                                                         \
+    COMPARE(bits, compare_exchange_weak)                                                           \
+    BEFORE(uint##bits##_t, __tsan_atomic##bits##_compare_exchange_val,                             \
+           (volatile uint##bits##_t * at, uint##bits##_t expected, uint##bits##_t value,           \
+            int order, int failed),                                                                \
+           at, expected, value, order, failed)
 
-#define CHANGE(bits, what)                                                                                             \
-    BEFORE(uint##bits##_t, __tsan_atomic##bits##_##what,                                                               \
+#define CHANGE(bits, what)                                                                         \
+    BEFORE(uint##bits##_t, __tsan_atomic##bits##_##what,                                           \
            (volatile uint##bits##_t * at, uint##bits##_t value, int order), at, value, order)
-#define COMPARE(bits, what)                                                                                            \
-    BEFORE(int, __tsan_atomic##bits##_##what,                                                                          \
-           (volatile uint##bits##_t * at, uint##bits##_t * expected, uint##bits##_t value, int order, int failed), at, \
-           expected, value, order, failed)
+#define COMPARE(bits, what)                                                                        \
+    BEFORE(int, __tsan_atomic##bits##_##what,                                                      \
+           (volatile uint##bits##_t * at, uint##bits##_t * expected, uint##bits##_t value,         \
+            int order, int failed),                                                                \
+           at, expected, value, order, failed)
 
 ATOMICS(8)
 ATOMICS(16)

@@ -164,14 +164,20 @@ Test(net, refuses_a_name_that_it_could_not_say)
     exo_err err = {0};
     memset(name, 'n', sizeof name - 1);
     memset(address + 6, 'e', sizeof address - 7);
-    cr_expect_eq(exo_net_open(&net, &(exo_net_opts){.name = name, .handler = &net_end_handler}, &err), EXO_INVAL);
-    cr_expect_eq(exo_net_open(&net, &(exo_net_opts){.name = "n", .cluster = name, .handler = &net_end_handler}, &err),
-                 EXO_INVAL);
+    cr_expect_eq(
+        exo_net_open(&net, &(exo_net_opts){.name = name, .handler = &net_end_handler}, &err),
+        EXO_INVAL);
     cr_expect_eq(
         exo_net_open(
-            &net, &(exo_net_opts){.name = "n", .endpoints = addresses, .num_endpoints = 1, .handler = &net_end_handler},
-            &err),
+            &net, &(exo_net_opts){.name = "n", .cluster = name, .handler = &net_end_handler}, &err),
         EXO_INVAL);
+    cr_expect_eq(exo_net_open(&net,
+                              &(exo_net_opts){.name = "n",
+                                              .endpoints = addresses,
+                                              .num_endpoints = 1,
+                                              .handler = &net_end_handler},
+                              &err),
+                 EXO_INVAL);
     cr_expect_null(net);
 }
 
@@ -192,7 +198,8 @@ Test(net, reads_nothing_before_it_is_started)
         cr_expect_eq(exo_net_connect(client.net, exo_net_endpoint(server.net, 0), NULL,
                                      exo_deadline(exo_clock_real(), 50 * EXO_MS), &peer, NULL),
                      EXO_TIMEOUT, "it is bound, and does not answer");
-        cr_expect_not(exo_net_drive(server.net, never, NULL, exo_deadline(exo_clock_real(), 20 * EXO_SECOND)));
+        cr_expect_not(exo_net_drive(server.net, never, NULL,
+                                    exo_deadline(exo_clock_real(), 20 * EXO_SECOND)));
         cr_expect_eq(server.opened, 0);
         cr_assert_eq(exo_net_start(server.net, NULL), EXO_OK);
         peer = net_end_connect(&client, &server);
@@ -225,7 +232,8 @@ Test(net, with_keys_talks_to_nobody_unknown)
     cr_assert_eq(exo_keys_generate(&keys, &err), EXO_OK, "%s", err.text);
     net_end_open(&server, net_end_endpoint(1), NULL);
     net_end_open(&client, NULL, &(exo_net_opts){.keys = &keys});
-    cr_expect_eq(exo_net_connect(client.net, exo_net_endpoint(server.net, 0), NULL, in_ms(20000), &none, &err),
+    cr_expect_eq(exo_net_connect(client.net, exo_net_endpoint(server.net, 0), NULL, in_ms(20000),
+                                 &none, &err),
                  EXO_INVAL);
     cr_expect_not_null(strstr(err.text, "its key is not known"), "%s", err.text);
     cr_expect_null(none);
@@ -242,11 +250,15 @@ Test(net, keeps_no_descriptor)
         exo_peer *none = NULL;
         net_end_open(&server, net_end_endpoint(i % 2), NULL);
         net_end_open(&client, NULL, NULL);
-        exo_peer *first = net_end_connect(&client, &server), *second = net_end_connect(&client, &server);
+        exo_peer *first = net_end_connect(&client, &server),
+                 *second = net_end_connect(&client, &server);
         exo_peer_lose(client.net, first, "enough");
         EVENTUALLY(server.lost == 1);
-        cr_expect_eq(exo_net_connect(client.net, "ipc:///nowhere/at/all", NULL, in_ms(1), &none, NULL), EXO_TIMEOUT);
-        cr_expect_eq(exo_net_connect(client.net, "nonsense", NULL, in_ms(1), &none, NULL), EXO_INVAL);
+        cr_expect_eq(
+            exo_net_connect(client.net, "ipc:///nowhere/at/all", NULL, in_ms(1), &none, NULL),
+            EXO_TIMEOUT);
+        cr_expect_eq(exo_net_connect(client.net, "nonsense", NULL, in_ms(1), &none, NULL),
+                     EXO_INVAL);
         exo_peer_drop(&first);
         exo_peer_drop(&second);
         net_end_close(&client);

@@ -37,7 +37,8 @@ serve(void *argument)
     size_t count = 0;
     while ((fd = accept(s->listener, NULL, NULL)) >= 0) {
         if (!s->answer) {
-            setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+            setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
+                       sizeof(struct linger));
         } else if (*s->answer) {
             ssize_t got = recv(fd, data, sizeof data, 0);
             got = got > 0 ? send(fd, s->answer, strlen(s->answer), MSG_NOSIGNAL) : got;
@@ -85,7 +86,8 @@ meet(const char *answer, exo_time deadline, exo_err *err)
     cr_assert_eq(exo_keys_generate(&other, NULL), EXO_OK);
     open_service(&service);
     net_end_open(&client, NULL, &(exo_net_opts){.keys = &own});
-    exo_status st = exo_net_connect(client.net, service.endpoint, other.public_key, deadline, &peer, err);
+    exo_status st =
+        exo_net_connect(client.net, service.endpoint, other.public_key, deadline, &peer, err);
     net_end_close(&client);
     close_service(&service);
     cr_expect_null(peer);

@@ -49,7 +49,8 @@ have_few(rlim_t soft, rlim_t hard)
 static int
 new_socket(const char *endpoint)
 {
-    int fd = socket(strncmp(endpoint, "ipc://", 6) == 0 ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(strncmp(endpoint, "ipc://", 6) == 0 ? AF_UNIX : AF_INET,
+                    SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_geq(fd, 0);
     return fd;
 }
@@ -72,7 +73,8 @@ connect_to(int fd, const char *endpoint)
         to.tcp.sin_port = htons((uint16_t)atoi(strrchr(endpoint, ':') + 1));
     }
     /* a connection may be refused before connect looks at its state again */
-    cr_assert(connect(fd, &to.any, ipc ? sizeof to.path : sizeof to.tcp) == 0 || errno == ECONNRESET);
+    cr_assert(connect(fd, &to.any, ipc ? sizeof to.path : sizeof to.tcp) == 0 ||
+              errno == ECONNRESET);
 }
 
 /* A plain connection. */
@@ -211,7 +213,9 @@ Test(net, strangers_take_no_more_than_their_share)
     unsigned before = descriptors();
     for (size_t k = 0; k < KNOCKS; k++)
         fds[k] = knock(exo_net_endpoint(server.net, 0));
-    EVENTUALLY(ended() >= KNOCKS - 3 * EXO_LIMIT_STRANGERS_ADDRESS); /* not one after the other by its own time */
+    EVENTUALLY(ended() >=
+               KNOCKS -
+                   3 * EXO_LIMIT_STRANGERS_ADDRESS); /* not one after the other by its own time */
     EVENTUALLY(descriptors() <= before + KNOCKS + EXO_LIMIT_STRANGERS_ADDRESS);
     expect_heard(&server, &client, peer);
     net_end_open(&late, NULL, NULL);
@@ -243,7 +247,8 @@ Test(net, a_stranger_sends_little)
         int fd = knock(exo_net_endpoint(server.net, 0));
         cr_assert_eq(send(fd, greeting, sizeof greeting, MSG_NOSIGNAL), sizeof greeting);
         cr_assert_eq(send(fd, command, sizeof command, MSG_NOSIGNAL), sizeof command);
-        for (ssize_t got; sent < 64 << 20 && (got = send(fd, zeros, sizeof zeros, MSG_NOSIGNAL)) > 0;)
+        for (ssize_t got;
+             sent < 64 << 20 && (got = send(fd, zeros, sizeof zeros, MSG_NOSIGNAL)) > 0;)
             sent += (size_t)got;
         cr_expect_lt(sent, 64 << 20, "all was taken");
         EVENTUALLY(has_ended(fd));

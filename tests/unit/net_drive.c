@@ -48,7 +48,8 @@ static void *
 drive_until_closed(void *argument)
 {
     net_end *e = argument;
-    for (exo_time until = in_ms(20000); exo_now(exo_clock_real()) < until && !atomic_load(&e->stopped);)
+    for (exo_time until = in_ms(20000);
+         exo_now(exo_clock_real()) < until && !atomic_load(&e->stopped);)
         exo_net_drive(e->net, never, NULL, until);
     return NULL;
 }
@@ -143,20 +144,24 @@ ignore_lost(void *context, exo_peer *peer, const char *cause)
 /* What the one waits for may need the other: it must not be kept until the one has had its reply. */
 Test(net, of_two_that_want_to_drive_one_waits_by_other_means)
 {
-    static const exo_net_handler holding = {
-        .received = hold_driver, .settle = ignore_settle, .opened = ignore_opened, .lost = ignore_lost};
+    static const exo_net_handler holding = {.received = hold_driver,
+                                            .settle = ignore_settle,
+                                            .opened = ignore_opened,
+                                            .lost = ignore_lost};
     net_end server = {0}, client = {0};
     struct pair pair = {.end = &server};
     pthread_t waiters[2];
     exo_payload none = {0};
     const char *at = net_end_endpoint(0);
     exo_err err = {0};
-    cr_assert_eq(
-        exo_net_open(&server.net,
-                     &(exo_net_opts){
-                         .name = "server", .endpoints = &at, .num_endpoints = 1, .handler = &holding, .context = &pair},
-                     &err),
-        EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_net_open(&server.net,
+                              &(exo_net_opts){.name = "server",
+                                              .endpoints = &at,
+                                              .num_endpoints = 1,
+                                              .handler = &holding,
+                                              .context = &pair},
+                              &err),
+                 EXO_OK, "%s", err.text);
     net_end_open(&client, NULL, NULL);
     exo_peer *peer = net_end_connect(&client, &server);
     cr_assert_eq(net_end_call(&client, peer, "add", &none), EXO_OK);

@@ -33,7 +33,8 @@ start_child(const char *boot)
     static net_end client;
     client.reply_bytes = 8;
     exo_peer *peer = NULL;
-    exo_net_opts opts = {.name = "child", .handler = &net_end_handler, .context = &client, .boot = boot};
+    exo_net_opts opts = {
+        .name = "child", .handler = &net_end_handler, .context = &client, .boot = boot};
     while (access(net_end_ipc + 6, F_OK) != 0)
         usleep(1000);
     if (exo_net_open(&client.net, &opts, NULL) != EXO_OK ||
@@ -63,7 +64,8 @@ Test(net, loses_a_killed_process_at_once_and_says_which)
     exo_time took = exo_now(exo_clock_real()) - began;
     cr_expect_lt(took, 100 * EXO_MS, "it took %lld ms", (long long)(took / EXO_MS));
     snprintf(number, sizeof number, "%d", (int)pid);
-    cr_expect_not_null(strstr(server.cause, number), "'%s' does not name process %s", server.cause, number);
+    cr_expect_not_null(strstr(server.cause, number), "'%s' does not name process %s", server.cause,
+                       number);
     waitpid(pid, NULL, 0);
     net_end_close(&server);
     cr_expect_eq(server.lost, 1);
@@ -161,8 +163,11 @@ start_half_said(int frames)
     stranger s = stranger_open(net_end_ipc, NULL, NULL);
     stranger_enter(&s, (uint64_t)getpid());
     exo_wire_writer w = {0};
-    const exo_envelope call = {
-        .kind = EXO_WIRE_CALL, .id = 1, .text = "x", .method = "add", .payload = {.place = EXO_WIRE_FRAMED}};
+    const exo_envelope call = {.kind = EXO_WIRE_CALL,
+                               .id = 1,
+                               .text = "x",
+                               .method = "add",
+                               .payload = {.place = EXO_WIRE_FRAMED}};
     if (exo_wire_add(&w, &call, NULL) != EXO_OK)
         _exit(1);
     exo_wire_finish(&w, s.next);
@@ -211,7 +216,8 @@ Test(net, gives_full_when_the_peer_does_not_read)
     cr_expect_lt(sent, LIMIT + 500000);
     cr_expect(exo_peer_is_full(server.peer));
     exo_envelope cancel = {.kind = EXO_WIRE_CANCEL, .id = 1};
-    cr_expect_eq(exo_net_send(server.net, server.peer, &cancel, NULL, NULL), EXO_OK, "what must go goes");
+    cr_expect_eq(exo_net_send(server.net, server.peer, &cancel, NULL, NULL), EXO_OK,
+                 "what must go goes");
     kill(pid, SIGCONT);
     EVENTUALLY(!exo_peer_is_full(server.peer));
     EVENTUALLY(server.replies == sent / 50000 - 1);

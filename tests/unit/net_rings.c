@@ -25,7 +25,8 @@ static bool
 has_rings(net_end *e, const exo_peer *peer)
 {
     pthread_mutex_lock(&e->net->lock);
-    bool both = peer && peer->in && peer->out; /* whoever was connected to may not have heard of it yet */
+    bool both =
+        peer && peer->in && peer->out; /* whoever was connected to may not have heard of it yet */
     pthread_mutex_unlock(&e->net->lock);
     return both;
 }
@@ -37,7 +38,8 @@ Test(net, shares_rings_where_it_was_reached_by_a_path)
     net_end_open(&server, net_end_ipc, NULL);
     net_end_open(&outside, "tcp://127.0.0.1:0", NULL);
     net_end_open(&client, NULL, NULL);
-    exo_peer *near = net_end_connect(&client, &server), *by_tcp = net_end_connect(&client, &outside);
+    exo_peer *near = net_end_connect(&client, &server),
+             *by_tcp = net_end_connect(&client, &outside);
     EVENTUALLY(has_rings(&client, near) && has_rings(&server, server.peer));
     for (uint64_t i = 0; i < 3000; i++) {
         exo_payload one = net_end_numbered(i), two = net_end_numbered(i);
@@ -115,8 +117,11 @@ Test(net, loses_a_peer_of_which_a_message_never_comes)
     exo_payload numbers = net_end_numbered(0);
     cr_assert_eq(net_end_call(&server, server.peer, "count", &numbers), EXO_OK);
     EVENTUALLY(sees_gap(&client, peer) || client.lost == 1);
-    EVENTUALLY(client.lost == 1); /* be it by a beat that came by the socket, after which it cannot come any more */
-    cr_expect(strstr(client.cause, "did not come") || strstr(client.cause, "messages were lost"), "%s", client.cause);
+    EVENTUALLY(
+        client.lost ==
+        1); /* be it by a beat that came by the socket, after which it cannot come any more */
+    cr_expect(strstr(client.cause, "did not come") || strstr(client.cause, "messages were lost"),
+              "%s", client.cause);
     cr_expect_eq(client.calls, 0);
     exo_peer_drop(&peer);
     net_end_close(&client);
@@ -240,8 +245,8 @@ Test(net, lets_nobody_in_who_was_not_told_the_token)
 static bool
 become_private(uid_t user)
 {
-    return setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0 && prctl(PR_SET_DUMPABLE, 0) == 0 &&
-           prctl(PR_GET_DUMPABLE) == 0;
+    return setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0 &&
+           prctl(PR_SET_DUMPABLE, 0) == 0 && prctl(PR_GET_DUMPABLE) == 0;
 }
 
 enum {
@@ -304,7 +309,8 @@ Test(net, shares_rings_between_processes_that_may_not_be_looked_into, .timeout =
     for (int i = 0; i < 2; i++) {
         pids[i] = fork();
         if (pids[i] == 0)
-            _exit(i ? call_in_private(user, endpoint, ready[0]) : listen_in_private(user, endpoint, ready[1]));
+            _exit(i ? call_in_private(user, endpoint, ready[0])
+                    : listen_in_private(user, endpoint, ready[1]));
     }
     close(ready[1]); /* so that a listener's end is seen */
     for (int i = 0; i < 2; i++) {

@@ -75,11 +75,13 @@ Test(net, refuses_strangers_with_a_reason)
         s = new_stranger(&server);
         zmq_send(s.socket, "EXOG\1\0\1\0\0\0\0\0", 12, 0);
         expect_refused(&server, &s,
-                       "the peer speaks version 1 of the protocol, and this exogym version 2: update the other one");
+                       "the peer speaks version 1 of the protocol, and this exogym version 2: "
+                       "update the other one");
 
         s = new_stranger(&server);
         zmq_send(s.socket, "EXOG\3\0\1\0\0\0\0\0", 12, 0);
-        expect_refused(&server, &s, "version 3 of the protocol, and this exogym version 2: update this one");
+        expect_refused(&server, &s,
+                       "version 3 of the protocol, and this exogym version 2: update this one");
 
         s = new_stranger(&server);
         e.who.cluster = "theirs\nlevel=error";
@@ -117,11 +119,13 @@ Test(net, connects_to_no_other_cluster)
     exo_err err = {0};
     net_end_open(&server, net_end_ipc, &(exo_net_opts){.cluster = "ours"});
     net_end_open(&client, NULL, &(exo_net_opts){.cluster = "theirs"});
-    cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, &err), EXO_UNSUPPORTED);
+    cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, &err),
+                 EXO_UNSUPPORTED);
     cr_expect_not_null(strstr(err.text, "the cluster 'ours', not 'theirs'"), "%s", err.text);
     cr_expect_null(peer);
     exo_net_stop(client.net);
-    cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, &err), EXO_CLOSED);
+    cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, &err),
+                 EXO_CLOSED);
     net_end_close(&client);
     cr_expect_eq(client.lost, 0, "it never was a peer");
     net_end_close(&server);
@@ -190,17 +194,19 @@ Test(net, connects_to_no_stranger)
     net_end client = {0};
     void *context = zmq_ctx_new(), *router = zmq_socket(context, ZMQ_ROUTER);
     exo_wire_writer early = {0};
-    cr_assert_eq(exo_wire_add(&early, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, NULL), EXO_OK);
+    cr_assert_eq(
+        exo_wire_add(&early, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, NULL),
+        EXO_OK);
     exo_wire_finish(&early, 0);
     const struct {
         struct impostor impostor;
         const char *why;
-    } cases[] = {
-        {{router, "garbage", 7}, "no message of exogym"},
-        {{router, "EXOG\3\0\1\0\0\0\0\0", 12}, "version 3 of the protocol, and this exogym version 2: update this one"},
-        {{router, "EXOG\1\0\1\0\0\0\0\0", 12},
-         "version 1 of the protocol, and this exogym version 2: update the other one"},
-        {{router, early.data, early.size}, "does not begin with a Welcome"}};
+    } cases[] = {{{router, "garbage", 7}, "no message of exogym"},
+                 {{router, "EXOG\3\0\1\0\0\0\0\0", 12},
+                  "version 3 of the protocol, and this exogym version 2: update this one"},
+                 {{router, "EXOG\1\0\1\0\0\0\0\0", 12},
+                  "version 1 of the protocol, and this exogym version 2: update the other one"},
+                 {{router, early.data, early.size}, "does not begin with a Welcome"}};
     cr_assert_eq(zmq_bind(router, net_end_ipc), 0);
     net_end_open(&client, NULL, NULL);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -227,7 +233,9 @@ Test(net, a_peer_that_goes_at_once_is_lost)
     unsigned lost = 0;
     welcome.kind = EXO_WIRE_WELCOME;
     cr_assert_eq(exo_wire_add(&short_one, &welcome, NULL), EXO_OK);
-    cr_assert_eq(exo_wire_add(&short_one, &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = "it ended"}, NULL), EXO_OK);
+    cr_assert_eq(exo_wire_add(&short_one,
+                              &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = "it ended"}, NULL),
+                 EXO_OK);
     exo_wire_finish(&short_one, 0);
     exo_boot_id(boot);
     welcome.who.boot = boot; /* of this host, and not there any more */
@@ -236,11 +244,13 @@ Test(net, a_peer_that_goes_at_once_is_lost)
     exo_wire_finish(&dead_one, 0);
     cr_assert_eq(zmq_bind(router, net_end_ipc), 0);
     net_end_open(&client, NULL, NULL);
-    cr_expect_eq(connect_to_impostor(&client, &(struct impostor){router, dead_one.data, dead_one.size}, &err),
+    cr_expect_eq(connect_to_impostor(
+                     &client, &(struct impostor){router, dead_one.data, dead_one.size}, &err),
                  EXO_PEER_LOST);
     cr_expect_not_null(strstr(err.text, "its process has ended"), "%s", err.text);
     for (int i = 0; i < 50; i++) { /* it may be found lost, or be given to us before it is */
-        exo_status st = connect_to_impostor(&client, &(struct impostor){router, short_one.data, short_one.size}, &err);
+        exo_status st = connect_to_impostor(
+            &client, &(struct impostor){router, short_one.data, short_one.size}, &err);
         cr_assert(st == EXO_OK || st == EXO_PEER_LOST, "%d: %s", (int)st, err.text);
         lost += st == EXO_PEER_LOST;
     }
@@ -292,7 +302,11 @@ static const struct {
      "a payload of 5 bytes in pieces"},
     {"a gap", {.kind = EXO_WIRE_BEAT}, 2, 0, "messages were lost"},
     {"a message again", {.kind = EXO_WIRE_BEAT}, 0, 0, "messages were lost"},
-    {"a read that was not sent", {.kind = EXO_WIRE_BEAT, .read = 100000}, 1, 0, "more than was sent"},
+    {"a read that was not sent",
+     {.kind = EXO_WIRE_BEAT, .read = 100000},
+     1,
+     0,
+     "more than was sent"},
     {"refused", {.kind = EXO_WIRE_REFUSED, .text = "no\nlevel=error"}, 1, 0, "no?level=error"},
     {"goodbye", {.kind = EXO_WIRE_GOODBYE, .text = ""}, 1, 0, "goodbye"},
     {"Hello twice", STRANGER_HELLO, 1, 0, NULL},
@@ -337,7 +351,8 @@ Test(net, a_peer_that_reads_nothing_is_lost)
     exo_status st = EXO_OK;
     char reason[EXO_WIRE_REASON];
     uint32_t number = 1;
-    net_end_open(&server, "tcp://127.0.0.1:0", &(exo_net_opts){.unread_limit = 16 << 20, .peer_timeout = EXO_SECOND});
+    net_end_open(&server, "tcp://127.0.0.1:0",
+                 &(exo_net_opts){.unread_limit = 16 << 20, .peer_timeout = EXO_SECOND});
     stranger s = new_stranger(&server);
     stranger_say_all(&s, 0, &hello, 1, 0);
     stranger_expect(&s, EXO_WIRE_WELCOME, reason);
@@ -348,7 +363,8 @@ Test(net, a_peer_that_reads_nothing_is_lost)
     }
     cr_expect_eq(st, EXO_FULL);
     pthread_mutex_lock(&server.net->lock);
-    cr_expect_leq(server.peer->sent_bytes - server.peer->read_bytes, EXO_LIMIT_WINDOW + EXO_LIMIT_FRAME);
+    cr_expect_leq(server.peer->sent_bytes - server.peer->read_bytes,
+                  EXO_LIMIT_WINDOW + EXO_LIMIT_FRAME);
     cr_expect_gt(server.peer->parcel_bytes, 0);
     pthread_mutex_unlock(&server.net->lock);
     exo_time until = in_ms(60000);
@@ -386,8 +402,11 @@ Test(net, a_large_payload_lets_others_pass)
         exo_wire_clear(&w);
         stranger_say_all(&s, 2 + 2 * k, &(exo_envelope){.kind = EXO_WIRE_BEAT}, 1, 0);
     }
-    stranger_say_all(
-        &s, 5, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add", .payload = {.place = EXO_WIRE_LANDED}}, 1, 0);
+    stranger_say_all(&s, 5,
+                     &(exo_envelope){.kind = EXO_WIRE_CALL,
+                                     .method = "add",
+                                     .payload = {.place = EXO_WIRE_LANDED}},
+                     1, 0);
     EVENTUALLY(server.calls == 1);
     cr_expect_eq(server.lost, 0);
     exo_wire_release(&w);
@@ -409,14 +428,18 @@ Test(net, survives_what_a_hostile_peer_says)
             stranger_say_all(&s, hostile[k].number, &hostile[k].envelope, 1, hostile[k].frames);
             if (!hostile[k].cause) { /* it is there still, and goes when it wants to */
                 unsigned calls = server.calls;
-                stranger_say_all(&s, 2, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, 1, 0);
+                stranger_say_all(&s, 2, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, 1,
+                                 0);
                 EVENTUALLY(server.calls == calls + 1);
-                stranger_say_all(&s, 3, &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = hostile[k].what}, 1, 0);
+                stranger_say_all(&s, 3,
+                                 &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = hostile[k].what},
+                                 1, 0);
             }
             losses++;
             EVENTUALLY(server.lost == losses);
             const char *cause = hostile[k].cause ? hostile[k].cause : hostile[k].what;
-            cr_expect_not_null(strstr(server.cause, cause), "%s: '%s'", hostile[k].what, server.cause);
+            cr_expect_not_null(strstr(server.cause, cause), "%s: '%s'", hostile[k].what,
+                               server.cause);
             stranger_close(&s);
         }
         unsigned before = server.lost;
@@ -438,7 +461,11 @@ Test(net, survives_frames_that_are_no_envelopes)
         size_t size = k == 3 ? sizeof frame : 70000;
         stranger_say_all(&s, 0, &hello, 1, 0);
         stranger_expect(&s, EXO_WIRE_WELCOME, reason);
-        memset(frame, k == 0 ? 0xff : k == 1 ? 0x0a : 0x0b, sizeof frame); /* a count that lies; nested; groups */
+        memset(frame,
+               k == 0   ? 0xff
+               : k == 1 ? 0x0a
+                        : 0x0b,
+               sizeof frame); /* a count that lies; nested; groups */
         memcpy(frame, "EXOG\2\0\1\0\1\0\0\0", EXO_WIRE_HEADER);
         frame[6] = k == 0 ? 0xff : 1;
         for (int b = 0; k > 0 && b < 4; b++)
@@ -536,7 +563,8 @@ Test(net, lets_one_reply_be_larger_than_all_that_may_wait)
         call_times(&s, 2);
         EVENTUALLY(server.calls == round * 12 + 12);
         cr_expect_eq(server.refused, round + 1);
-        cr_expect_geq(bytes_that_wait(&server, &sent), 3 * REPLIES, "its memory is there until all of it was sent");
+        cr_expect_geq(bytes_that_wait(&server, &sent), 3 * REPLIES,
+                      "its memory is there until all of it was sent");
         cr_expect_lt(bytes_that_wait(&server, &sent), 3 * REPLIES + 100000);
         read_all(&server, &s);
     }

@@ -72,8 +72,11 @@ open_server(struct record *r)
     exo_net *net = NULL;
     exo_err err = {0};
     const char *endpoint = net_end_ipc;
-    const exo_net_opts opts = {
-        .name = "server", .endpoints = &endpoint, .num_endpoints = 1, .handler = &handler, .context = r};
+    const exo_net_opts opts = {.name = "server",
+                               .endpoints = &endpoint,
+                               .num_endpoints = 1,
+                               .handler = &handler,
+                               .context = r};
     cr_assert_eq(exo_net_open(&net, &opts, &err), EXO_OK, "%s", err.text);
     return net;
 }
@@ -84,8 +87,9 @@ come(net_end *client, exo_net *server)
     exo_peer *peer = NULL;
     exo_err err = {0};
     net_end_open(client, NULL, NULL);
-    cr_assert_eq(exo_net_connect(client->net, exo_net_endpoint(server, 0), NULL, in_ms(20000), &peer, &err), EXO_OK,
-                 "%s", err.text);
+    cr_assert_eq(
+        exo_net_connect(client->net, exo_net_endpoint(server, 0), NULL, in_ms(20000), &peer, &err),
+        EXO_OK, "%s", err.text);
     return peer;
 }
 
@@ -170,11 +174,13 @@ Test(net, a_long_message_lets_others_pass)
     exo_peer *b = come(&quiet, server);
     EVENTUALLY(has_ring(&quiet, b));
     for (size_t i = 0; i < 301; i++)
-        calls[i] = (exo_envelope){.kind = EXO_WIRE_CALL, .id = i + 1, .method = i == 0 ? "gate" : "much"};
+        calls[i] =
+            (exo_envelope){.kind = EXO_WIRE_CALL, .id = i + 1, .method = i == 0 ? "gate" : "much"};
     uint32_t number = loud.next;
     stranger_say_all(&loud, number, calls, 301, 0);
     EVENTUALLY(r.gates == 1);
-    stranger_say_all(&loud, number + 1, &(exo_envelope){.kind = EXO_WIRE_CALL, .id = 400, .method = "next"}, 1, 0);
+    stranger_say_all(&loud, number + 1,
+                     &(exo_envelope){.kind = EXO_WIRE_CALL, .id = 400, .method = "next"}, 1, 0);
     say(&quiet, b, "quiet", 0);
     EVENTUALLY(has_come_by_socket(server));
     r.go = true;

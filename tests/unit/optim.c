@@ -38,12 +38,14 @@ read_spec(const char *text, exo_optim_spec *spec, exo_err *err)
 /* PyTorch rounds some products and sums once (fused multiply-add) where we round twice, and carries the learning rate in
  * double: at each step up to eight roundings of `largest`, the largest that the parameter has been so far. */
 static void
-expect_close(const float *got, const float *want, const float *largest, float steps, const char *what)
+expect_close(const float *got, const float *want, const float *largest, float steps,
+             const char *what)
 {
     for (size_t i = 0; i < GOLDEN_NUMEL; i++) {
         float tolerance = 8.0f * steps * FLT_EPSILON / 2 * largest[i];
-        cr_expect(fabsf(got[i] - want[i]) <= tolerance, "%s: parameter %zu is %.9g, PyTorch has %.9g", what, i,
-                  (double)got[i], (double)want[i]);
+        cr_expect(fabsf(got[i] - want[i]) <= tolerance,
+                  "%s: parameter %zu is %.9g, PyTorch has %.9g", what, i, (double)got[i],
+                  (double)want[i]);
     }
 }
 
@@ -56,7 +58,8 @@ Test(optim, gives_the_numbers_of_pytorch)
         exo_optim *optim = NULL;
         snprintf(text, sizeof text, "optimizer: %s", golden_options[c]);
         cr_assert_eq(read_spec(text, &spec, &err), EXO_OK, "%s", err.text);
-        cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), GOLDEN_NUMEL, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), GOLDEN_NUMEL, &err), EXO_OK,
+                     "%s", err.text);
 
         float params[GOLDEN_NUMEL], largest[GOLDEN_NUMEL];
         memcpy(params, golden_start[0], sizeof params);
@@ -109,7 +112,8 @@ optim_of(const char *rule, size_t numel)
     exo_optim *optim = NULL;
     snprintf(text, sizeof text, "optimizer: %s", rule);
     cr_assert_eq(read_spec(text, &spec, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), numel, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), numel, &err), EXO_OK, "%s",
+                 err.text);
     return optim;
 }
 
@@ -237,8 +241,8 @@ Test(optim, mistakes_are_named_with_their_place)
         exo_err err = {0};
         exo_optim_spec spec = {.lr = 123};
         cr_expect_eq(read_spec(cases[i].text, &spec, &err), EXO_INVAL, "%s", cases[i].text);
-        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason), "'%s' gave '%s'",
-                  cases[i].text, err.text);
+        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason),
+                  "'%s' gave '%s'", cases[i].text, err.text);
         cr_expect_eq(spec.lr, 123.0f, "*out stays as it was");
     }
 }
@@ -292,8 +296,9 @@ expect_groups(const char *grouped, const char *const rule[NUM_INFOS], const floa
     exo_optim *all = NULL;
     cr_assert_eq(read_groups(grouped, &spec, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(exo_optim_groups_check(&spec, infos, NUM_INFOS, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err), EXO_OK, "%s",
-                 err.text);
+    cr_assert_eq(
+        exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err),
+        EXO_OK, "%s", err.text);
     float *grads = noise(GROUPED, 2), *together = noise(GROUPED, 1), *apart = noise(GROUPED, 1);
     for (int step = 0; step < 3; step++)
         take_step(all, together, grads, GROUPED, spec.lr);
@@ -307,7 +312,8 @@ expect_groups(const char *grouped, const char *const rule[NUM_INFOS], const floa
         for (int step = 0; step < 3; step++)
             take_step(one, apart + at, grads + at, infos[i].numel, rate[i]);
         exo_optim_free(&one);
-        cr_expect_arr_eq(together + at, apart + at, infos[i].numel * sizeof *apart, "%s: %s", grouped, infos[i].name);
+        cr_expect_arr_eq(together + at, apart + at, infos[i].numel * sizeof *apart, "%s: %s",
+                         grouped, infos[i].name);
     }
     exo_free(grads);
     exo_free(together);
@@ -316,19 +322,26 @@ expect_groups(const char *grouped, const char *const rule[NUM_INFOS], const floa
 
 Test(optim, groups_have_constants_of_their_own)
 {
-    const char *decays = "{name: adamw, weight_decay: 0.1}", *plain = "{name: adamw, weight_decay: 0}";
-    expect_groups("optimizer: {name: adamw, lr: 0.01, weight_decay: 0.1, groups: [{max_dims: 1, weight_decay: 0}]}",
+    const char *decays = "{name: adamw, weight_decay: 0.1}",
+               *plain = "{name: adamw, weight_decay: 0}";
+    expect_groups("optimizer: {name: adamw, lr: 0.01, weight_decay: 0.1, groups: [{max_dims: 1, "
+                  "weight_decay: 0}]}",
                   (const char *const[]){decays, plain, NULL, decays, plain},
                   (const float[]){0.01f, 0.01f, 0, 0.01f, 0.01f});
     const char *slow = "{name: adamw, betas: [0.5, 0.9]}", *fast = "adamw";
-    expect_groups("optimizer: {lr: 0.5, groups: [{match: embed.*, min_dims: 2, betas: [0.5, 0.9], lr: 0.25}, "
-                  "{match: '*', lr: 0.5}]}",
-                  (const char *const[]){slow, fast, NULL, fast, fast}, (const float[]){0.25f, 0.5f, 0, 0.5f, 0.5f});
+    expect_groups(
+        "optimizer: {lr: 0.5, groups: [{match: embed.*, min_dims: 2, betas: [0.5, 0.9], lr: 0.25}, "
+        "{match: '*', lr: 0.5}]}",
+        (const char *const[]){slow, fast, NULL, fast, fast},
+        (const float[]){0.25f, 0.5f, 0, 0.5f, 0.5f});
     expect_groups("optimizer: {name: sgd, lr: 0.5, groups: [{match: head.*, momentum: 0.9}]}",
-                  (const char *const[]){"sgd", "sgd", NULL, "{name: sgd, momentum: 0.9}", "{name: sgd, momentum: 0.9}"},
+                  (const char *const[]){"sgd", "sgd", NULL, "{name: sgd, momentum: 0.9}",
+                                        "{name: sgd, momentum: 0.9}"},
                   (const float[]){0.5f, 0.5f, 0, 0.5f, 0.5f});
-    expect_groups("optimizer: {name: adagrad, lr: 0.5, groups: [{match: head.*, initial_accumulator_value: 2}]}",
-                  (const char *const[]){"adagrad", "adagrad", NULL, "{name: adagrad, initial_accumulator_value: 2}",
+    expect_groups("optimizer: {name: adagrad, lr: 0.5, groups: [{match: head.*, "
+                  "initial_accumulator_value: 2}]}",
+                  (const char *const[]){"adagrad", "adagrad", NULL,
+                                        "{name: adagrad, initial_accumulator_value: 2}",
                                         "{name: adagrad, initial_accumulator_value: 2}"},
                   (const float[]){0.5f, 0.5f, 0, 0.5f, 0.5f});
 }
@@ -338,9 +351,13 @@ Test(optim, a_schedule_holds_for_all_groups)
     exo_err err = {0};
     exo_optim_spec spec;
     exo_optim *optim = NULL;
-    cr_assert_eq(read_groups("optimizer: {name: sgd, lr: 0.5, groups: [{match: embed.*, lr: 0.25}]}", &spec, &err),
-                 EXO_OK);
-    cr_assert_eq(exo_optim_new_grouped(&optim, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err), EXO_OK);
+    cr_assert_eq(
+        read_groups("optimizer: {name: sgd, lr: 0.5, groups: [{match: embed.*, lr: 0.25}]}", &spec,
+                    &err),
+        EXO_OK);
+    cr_assert_eq(
+        exo_optim_new_grouped(&optim, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err),
+        EXO_OK);
     float *grads = noise(GROUPED, 2), *params = exo_calloc(GROUPED, sizeof *params);
     take_step(optim, params, grads, GROUPED, 0.125f);
     cr_expect_eq(params[0], -0.0625f * grads[0]);
@@ -355,18 +372,20 @@ Test(optim, shards_of_a_model_with_groups_do_as_the_whole)
 {
     exo_err err = {0};
     exo_optim_spec spec;
-    cr_assert_eq(
-        read_groups("optimizer: {weight_decay: 0.1, groups: [{max_dims: 1, weight_decay: 0, lr: 1e-4}, {match: "
-                    "head.*, betas: [0.5, 0.5]}]}",
-                    &spec, &err),
-        EXO_OK, "%s", err.text);
+    cr_assert_eq(read_groups("optimizer: {weight_decay: 0.1, groups: [{max_dims: 1, weight_decay: "
+                             "0, lr: 1e-4}, {match: "
+                             "head.*, betas: [0.5, 0.5]}]}",
+                             &spec, &err),
+                 EXO_OK, "%s", err.text);
     float *grads = noise(GROUPED, 2), *whole = noise(GROUPED, 1), *parts = noise(GROUPED, 1);
     static const size_t cuts[] = {0, 1, 5000, 5001, 5049, 5050, 60000, 95050, GROUPED};
     exo_optim *all = NULL, *part[8] = {0};
-    cr_assert_eq(exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err), EXO_OK);
+    cr_assert_eq(
+        exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err),
+        EXO_OK);
     for (size_t p = 0; p < 8; p++)
-        cr_assert_eq(exo_optim_new_grouped(&part[p], &spec, infos, NUM_INFOS, exo_device_cpu(), cuts[p],
-                                           cuts[p + 1] - cuts[p], &err),
+        cr_assert_eq(exo_optim_new_grouped(&part[p], &spec, infos, NUM_INFOS, exo_device_cpu(),
+                                           cuts[p], cuts[p + 1] - cuts[p], &err),
                      EXO_OK);
     for (int step = 0; step < 3; step++) {
         take_step(all, whole, grads, GROUPED, 0.01f);
@@ -400,8 +419,8 @@ Test(optim, mistakes_in_groups_are_named)
         exo_err err = {0};
         exo_optim_spec spec = {.lr = 123};
         cr_expect_eq(read_groups(cases[i].text, &spec, &err), EXO_INVAL, "%s", cases[i].text);
-        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason), "'%s' gave '%s'",
-                  cases[i].text, err.text);
+        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason),
+                  "'%s' gave '%s'", cases[i].text, err.text);
         cr_expect_eq(spec.lr, 123.0f, "*out stays as it was");
     }
     exo_err err = {0};
@@ -409,9 +428,11 @@ Test(optim, mistakes_in_groups_are_named)
     cr_expect_eq(read_spec("optimizer: {groups: [{max_dims: 1}]}", &spec, &err), EXO_INVAL,
                  "an outer optimizer's parameters have no names");
     cr_assert_eq(
-        read_groups("optimizer: {groups: [{match: 'head.*'}, {match: '*.biass', weight_decay: 0}]}", &spec, &err),
+        read_groups("optimizer: {groups: [{match: 'head.*'}, {match: '*.biass', weight_decay: 0}]}",
+                    &spec, &err),
         EXO_OK);
-    cr_expect_eq(exo_optim_groups_check(&spec, infos, NUM_INFOS, &err), EXO_INVAL, "a pattern that takes nothing");
+    cr_expect_eq(exo_optim_groups_check(&spec, infos, NUM_INFOS, &err), EXO_INVAL,
+                 "a pattern that takes nothing");
     cr_expect_not_null(strstr(err.text, "*.biass"));
     exo_optim *optim = NULL;
     cr_expect_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), 10, &err), EXO_INVAL);
@@ -421,7 +442,8 @@ Test(optim, mistakes_in_groups_are_named)
 /* --- Checkpoints and faults ---------------------------------------------------------------------------------------------------- */
 
 static exo_status
-through_file(exo_optim *optim, const char *path, exo_status (*how)(exo_state *, const char *, exo_err *))
+through_file(exo_optim *optim, const char *path,
+             exo_status (*how)(exo_state *, const char *, exo_err *))
 {
     exo_err err = {0};
     exo_state *state = NULL;
@@ -439,7 +461,8 @@ Test(optim, goes_on_from_a_checkpoint_with_the_same_bits)
         int file = mkstemp(path);
         cr_assert_geq(file, 0);
         close(file);
-        float *grads = noise(LARGE, 2), *whole = noise(LARGE, 1), *resumed = exo_alloc_aligned(LARGE * sizeof *resumed);
+        float *grads = noise(LARGE, 2), *whole = noise(LARGE, 1),
+              *resumed = exo_alloc_aligned(LARGE * sizeof *resumed);
         exo_optim *a = optim_of(rules[r], LARGE), *b = optim_of(rules[r], LARGE);
         for (int step = 0; step < 2; step++)
             take_step(a, whole, grads, LARGE, 0.01f);

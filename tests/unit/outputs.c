@@ -34,9 +34,12 @@ build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     exo_status st = exo_config_u64(config, "lacks", 0, 0, 1, &m->lacks, err);
     if (st != EXO_OK)
         return st;
-    m->in = exo_build_param(b, "in.weight", 2, (size_t[]){HIDDEN, IN}, exo_init_kaiming_uniform(IN));
-    m->action = exo_build_param(b, "action.weight", 2, (size_t[]){ACTIONS, HIDDEN}, exo_init_kaiming_uniform(HIDDEN));
-    m->value = exo_build_param(b, "value.weight", 2, (size_t[]){1, HIDDEN}, exo_init_kaiming_uniform(HIDDEN));
+    m->in =
+        exo_build_param(b, "in.weight", 2, (size_t[]){HIDDEN, IN}, exo_init_kaiming_uniform(IN));
+    m->action = exo_build_param(b, "action.weight", 2, (size_t[]){ACTIONS, HIDDEN},
+                                exo_init_kaiming_uniform(HIDDEN));
+    m->value = exo_build_param(b, "value.weight", 2, (size_t[]){1, HIDDEN},
+                               exo_init_kaiming_uniform(HIDDEN));
     return exo_build_status(b, err);
 }
 
@@ -44,21 +47,24 @@ static void
 forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
 {
     const struct actor_critic *m = self;
-    exo_tensor *hidden = exo_tanh(t, exo_linear(t, exo_batch_tensor(t, batch, 0), exo_tape_param(t, m->in), NULL));
+    exo_tensor *hidden =
+        exo_tanh(t, exo_linear(t, exo_batch_tensor(t, batch, 0), exo_tape_param(t, m->in), NULL));
     exo_outputs_give(outputs, "hidden", hidden);
     exo_outputs_give_product(outputs, "logits", hidden, exo_tape_param(t, m->action));
     if (exo_outputs_wants(outputs, "values") && !m->lacks) {
         made_values++;
-        exo_outputs_give(outputs, "values", exo_linear(t, hidden, exo_tape_param(t, m->value), NULL));
+        exo_outputs_give(outputs, "values",
+                         exo_linear(t, hidden, exo_tape_param(t, m->value), NULL));
     }
 }
 
-static const exo_model_class actor_critic = {.name = "actor_critic",
-                                             .help = "two heads on one layer",
-                                             .state_size = sizeof(struct actor_critic),
-                                             .build = build,
-                                             .outputs = (const char *const[]){"hidden", "logits", "values", NULL},
-                                             .forward = forward};
+static const exo_model_class actor_critic = {
+    .name = "actor_critic",
+    .help = "two heads on one layer",
+    .state_size = sizeof(struct actor_critic),
+    .build = build,
+    .outputs = (const char *const[]){"hidden", "logits", "values", NULL},
+    .forward = forward};
 
 struct place {
     exo_model *model;
@@ -75,12 +81,14 @@ place_open(struct place *p, const exo_model_class *model_class, const char *opti
     exo_err err = {0};
     *p = (struct place){.x = numbers_new(ROWS * IN, 5)};
     cr_assert_eq(exo_config_parse(&doc, "test", options, &err), EXO_OK);
-    cr_assert_eq(exo_model_new(&p->model, model_class, exo_config_root(doc), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_model_new(&p->model, model_class, exo_config_root(doc), &err), EXO_OK, "%s",
+                 err.text);
     cr_assert_eq(exo_model_params(p->model, 3, &p->params, &err), EXO_OK, "%s", err.text);
     exo_config_free(&doc);
     p->tape = passes_tape();
     p->batch = (exo_batch){.size = ROWS, .num_fields = 1, .data = {p->x}};
-    p->batch.fields[0] = (exo_field){.name = "observation", .dtype = EXO_F32, .num_dims = 1, .dims = {IN}};
+    p->batch.fields[0] =
+        (exo_field){.name = "observation", .dtype = EXO_F32, .num_dims = 1, .dims = {IN}};
     exo_params_zero_grads(p->params);
     exo_tape_begin(p->tape, p->params, &(exo_pass){.train = true, .grad = true});
 }
@@ -148,9 +156,12 @@ ppo_loss(struct place *p)
         return NULL;
 #define INPUT(x) exo_tape_input(t, EXO_F32, 1, &rows, x)
     exo_logits logits = exo_outputs_logits(&out, "logits");
-    exo_tensor *log_probs = exo_log_probs(t, logits, exo_tape_input(t, EXO_I32, 1, &rows, actions), 1);
-    exo_tensor *policy = exo_policy_loss(t, log_probs, INPUT(old_log_probs), INPUT(advantages), INPUT(mask), 0.2f);
-    exo_tensor *value = exo_value_loss(t, exo_outputs_get(&out, "values"), NULL, INPUT(returns), INPUT(mask), 0);
+    exo_tensor *log_probs =
+        exo_log_probs(t, logits, exo_tape_input(t, EXO_I32, 1, &rows, actions), 1);
+    exo_tensor *policy =
+        exo_policy_loss(t, log_probs, INPUT(old_log_probs), INPUT(advantages), INPUT(mask), 0.2f);
+    exo_tensor *value =
+        exo_value_loss(t, exo_outputs_get(&out, "values"), NULL, INPUT(returns), INPUT(mask), 0);
     exo_tensor *entropy = exo_masked_mean(t, exo_entropy(t, logits, 1), INPUT(mask));
     return exo_add(t, exo_add(t, policy, exo_scale(t, value, 0.5f)), exo_scale(t, entropy, -0.01f));
 }
@@ -176,8 +187,8 @@ Test(outputs, ppo_is_a_loss_of_two_outputs)
         }
         values[i] = kept;
         double slope = (at[1] - at[0]) / (2 * (double)step);
-        cr_expect_float_eq((double)grads[i], slope, 2e-3 * (1 + fabs(slope)), "%zu: %g, %g", i, (double)grads[i],
-                           slope);
+        cr_expect_float_eq((double)grads[i], slope, 2e-3 * (1 + fabs(slope)), "%zu: %g, %g", i,
+                           (double)grads[i], slope);
         largest = fmax(largest, fabs(slope));
     }
     cr_expect_gt(largest, 0.05);
@@ -198,7 +209,8 @@ Test(outputs, built_in_models_say_what_they_give)
         exo_err err = {0};
         exo_tape *tape = passes_tape();
         exo_batch batch = {.size = 1};
-        cr_assert_eq(exo_model_new_named(&model, models[i].name, NULL, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_model_new_named(&model, models[i].name, NULL, &err), EXO_OK, "%s",
+                     err.text);
         cr_expect_str_eq(exo_model_objective(model)->name, models[i].objective);
         exo_tape_begin(tape, NULL, &(exo_pass){0});
         exo_outputs out = exo_outputs_init(NAMES("value"));
@@ -219,7 +231,8 @@ Test(outputs, the_objective_is_made_of_outputs)
     exo_dataset *data = NULL;
     exo_err err = {0};
     static const size_t all[ROWS] = {0, 1, 2, 3, 4, 5};
-    cr_assert_eq(exo_dataset_images(&data, ROWS, 28, 28, pixels, digits, &(exo_image_opts){.mean = 0.1f}, &err),
+    cr_assert_eq(exo_dataset_images(&data, ROWS, 28, 28, pixels, digits,
+                                    &(exo_image_opts){.mean = 0.1f}, &err),
                  EXO_OK);
     cr_assert_eq(exo_batch_init(&p.batch, data, ROWS, &err), EXO_OK);
     cr_assert_eq(exo_batch_read(&p.batch, data, all, ROWS, &(exo_sample_key){0}, &err), EXO_OK);
@@ -233,7 +246,8 @@ Test(outputs, the_objective_is_made_of_outputs)
     exo_tape_begin(p.tape, p.params, &(exo_pass){0});
     exo_outputs out = exo_outputs_init(NAMES("logits"));
     cr_assert(exo_model_forward(p.model, p.tape, &p.batch, &out));
-    loss = exo_cross_entropy(p.tape, exo_outputs_logits(&out, "logits"), exo_batch_field(p.tape, &p.batch, "label"));
+    loss = exo_cross_entropy(p.tape, exo_outputs_logits(&out, "logits"),
+                             exo_batch_field(p.tape, &p.batch, "label"));
     cr_assert_not_null(loss);
     cr_expect_eq(exo_tensor_item(loss), whole);
 
@@ -272,8 +286,8 @@ Test(outputs, mistakes_are_errors_of_the_tape)
     exo_outputs out = exo_outputs_init(NAMES("values"));
     cr_expect_not(exo_model_forward(p.model, p.tape, &p.batch, &out));
     expect_error(&p, EXO_FAILED, "gave no output 'values'");
-    out = exo_outputs_init(
-        NAMES("hidden", "hidden", "hidden", "hidden", "hidden", "hidden", "hidden", "hidden", "hidden"));
+    out = exo_outputs_init(NAMES("hidden", "hidden", "hidden", "hidden", "hidden", "hidden",
+                                 "hidden", "hidden", "hidden"));
     cr_expect_not(exo_outputs_wants(&out, "values"));
     cr_expect_not(exo_model_forward(p.model, p.tape, &p.batch, &out));
     expect_error(&p, EXO_INVAL, "more than 8 outputs");
@@ -320,7 +334,8 @@ Test(outputs, a_class_must_be_whole)
 {
     exo_model_class c = actor_critic;
     c.objective = &(exo_objective){.name = "score", .outputs = NAMES("values", "rewards")};
-    expect_no_model(&c, "'score' takes the output 'rewards', which the model class 'actor_critic' lacks");
+    expect_no_model(
+        &c, "'score' takes the output 'rewards', which the model class 'actor_critic' lacks");
     c = actor_critic;
     c.forward = NULL;
     expect_no_model(&c, "lacks build, forward or outputs");

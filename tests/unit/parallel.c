@@ -61,7 +61,8 @@ team_open(struct team *t)
     cr_assert_eq(exo_comm_local(&t->comm, MEMBERS, &t->clock.base, NULL), EXO_OK);
     for (uint32_t r = 0; r < MEMBERS; r++) {
         t->m[r] = (struct member){.rank = r, .tape = passes_tape()};
-        cr_assert_eq(exo_group_open(&t->m[r].group, t->comm, r, r ? "right" : "left", NULL), EXO_OK);
+        cr_assert_eq(exo_group_open(&t->m[r].group, t->comm, r, r ? "right" : "left", NULL),
+                     EXO_OK);
     }
 }
 
@@ -130,7 +131,8 @@ run_layers(void *context, exo_tape *t, exo_tensor *h)
 /* tanh(x w0^T), which every member has whole, then two layers of which `part` hidden units from `first` on are here; `m`'s group, or NULL for the
  * whole model. Gradients go to m; of w2 as (OUT, part). */
 static void
-run_mlp(struct member *m, const struct model *all, exo_group *group, size_t first, size_t part, bool checkpoint)
+run_mlp(struct member *m, const struct model *all, exo_group *group, size_t first, size_t part,
+        bool checkpoint)
 {
     float w2[OUT * HIDDEN];
     size_t rows = ROWS;
@@ -145,10 +147,13 @@ run_mlp(struct member *m, const struct model *all, exo_group *group, size_t firs
     exo_tensor *tw2 = exo_tape_variable(t, 2, (size_t[]){OUT, part}, w2);
     exo_tensor *h = exo_tanh(t, exo_linear(t, tx, tw0, NULL));
     struct layers layers = {.group = group, .w1 = tw1, .b1 = tb1, .w2 = tw2};
-    exo_tensor *y = checkpoint ? exo_checkpoint(t, h, run_layers, &layers) : run_layers(&layers, t, h);
+    exo_tensor *y =
+        checkpoint ? exo_checkpoint(t, h, run_layers, &layers) : run_layers(&layers, t, h);
     /* h is used beside: its gradient is the sum of what all members' parts give and of what each has whole. */
-    y = exo_add(t, y, exo_linear(t, h, exo_tape_input(t, EXO_F32, 2, (size_t[]){OUT, IN}, all->w0), NULL));
-    exo_tensor *loss = exo_cross_entropy(t, (exo_logits){.x = y}, exo_tape_input(t, EXO_I32, 1, &rows, labels));
+    y = exo_add(
+        t, y, exo_linear(t, h, exo_tape_input(t, EXO_F32, 2, (size_t[]){OUT, IN}, all->w0), NULL));
+    exo_tensor *loss =
+        exo_cross_entropy(t, (exo_logits){.x = y}, exo_tape_input(t, EXO_I32, 1, &rows, labels));
     m->status = loss ? exo_tape_backward(t, loss, 1, &m->err) : exo_tape_error(t, &m->err);
     if (m->status != EXO_OK)
         return;
@@ -164,7 +169,8 @@ static void
 act_mlp(struct member *m)
 {
     struct model all = model_new();
-    for (int pass = 0; pass < 2 && m->status == EXO_OK; pass++) /* the second one with the first one's memory */
+    for (int pass = 0; pass < 2 && m->status == EXO_OK;
+         pass++) /* the second one with the first one's memory */
         run_mlp(m, &all, m->group, m->rank * PART, PART, false);
     model_free(&all);
 }
@@ -182,8 +188,8 @@ expect_close(const float *got, const float *want, size_t count, const char *what
 {
     /* Sums of 8 products of about 1, in another order. */
     for (size_t i = 0; i < count; i++)
-        cr_expect_float_eq((double)got[i], (double)want[i], 1e-5 * (1 + fabs((double)want[i])), "%s %zu: %g, not %g",
-                           what, i, (double)got[i], (double)want[i]);
+        cr_expect_float_eq((double)got[i], (double)want[i], 1e-5 * (1 + fabs((double)want[i])),
+                           "%s %zu: %g, not %g", what, i, (double)got[i], (double)want[i]);
 }
 
 static void
@@ -263,7 +269,8 @@ Test(parallel, all_gather_and_its_gradient)
             free(x);
         }
         for (size_t i = 0; i < ROWS * IN; i++)
-            cr_expect_float_eq(t.m[r].x[i], 3 * weight[r * ROWS * IN + i], 1e-4f); /* (1 + 2) weight */
+            cr_expect_float_eq(t.m[r].x[i], 3 * weight[r * ROWS * IN + i],
+                               1e-4f); /* (1 + 2) weight */
     }
     team_close(&t);
 }
@@ -283,7 +290,8 @@ act_scatter(struct member *m)
     if (m->status == EXO_OK) {
         exo_tensor_read(y, m->y);
         exo_tensor *by = exo_tape_input(t, EXO_F32, 2, (size_t[]){ROWS / MEMBERS, IN}, weight);
-        m->status = exo_tape_backward(t, exo_mean(t, exo_mul(t, y, by)), OWN * (float)(m->rank + 1), &m->err);
+        m->status = exo_tape_backward(t, exo_mean(t, exo_mul(t, y, by)), OWN * (float)(m->rank + 1),
+                                      &m->err);
         exo_tensor_grad(tx, m->x);
     }
     free(x);
@@ -321,7 +329,8 @@ act_forward_alone(struct member *m)
         return;
     }
     passes_begin(m->tape, true, false);
-    exo_tensor *y = exo_tape_all_reduce(m->tape, m->group, exo_tape_variable(m->tape, 2, (size_t[]){ROWS, IN}, x));
+    exo_tensor *y = exo_tape_all_reduce(m->tape, m->group,
+                                        exo_tape_variable(m->tape, 2, (size_t[]){ROWS, IN}, x));
     m->loss = y ? 1 : 0;
     m->status = exo_tape_error(m->tape, &m->err);
 }
@@ -333,7 +342,8 @@ Test(parallel, the_death_of_a_member_ends_forward)
     team_run(&t, act_forward_alone);
     cr_expect_eq(t.m[0].loss, 0, "NULL");
     cr_expect_eq(t.m[0].status, EXO_PEER_LOST);
-    cr_expect(strstr(t.m[0].err.text, "all_reduce: ") && strstr(t.m[0].err.text, "right"), "%s", t.m[0].err.text);
+    cr_expect(strstr(t.m[0].err.text, "all_reduce: ") && strstr(t.m[0].err.text, "right"), "%s",
+              t.m[0].err.text);
     team_close(&t);
 }
 
@@ -359,8 +369,8 @@ Test(parallel, the_death_of_a_member_ends_backward)
     team_run(&t, act_backward_alone);
     cr_expect_eq(t.m[0].loss, 1, "forward needs nobody");
     cr_expect_eq(t.m[0].status, EXO_PEER_LOST);
-    cr_expect(strstr(t.m[0].err.text, "all_reduce_backward: ") && strstr(t.m[0].err.text, "right"), "%s",
-              t.m[0].err.text);
+    cr_expect(strstr(t.m[0].err.text, "all_reduce_backward: ") && strstr(t.m[0].err.text, "right"),
+              "%s", t.m[0].err.text);
     team_close(&t);
 }
 
@@ -372,11 +382,14 @@ Test(parallel, wrong_shapes_are_refused_before_a_call)
     team_open(&t);
     exo_tape *tape = t.m[0].tape;
     passes_begin(tape, true, false);
-    cr_expect_null(exo_tape_reduce_scatter(tape, t.m[0].group, exo_tape_input(tape, EXO_F32, 2, (size_t[]){3, 2}, x)));
+    cr_expect_null(exo_tape_reduce_scatter(tape, t.m[0].group,
+                                           exo_tape_input(tape, EXO_F32, 2, (size_t[]){3, 2}, x)));
     cr_expect_eq(exo_tape_error(tape, &err), EXO_INVAL);
-    cr_expect(strstr(err.text, "reduce_scatter: (3, 2): expected a multiple of 2 rows"), "%s", err.text);
+    cr_expect(strstr(err.text, "reduce_scatter: (3, 2): expected a multiple of 2 rows"), "%s",
+              err.text);
     passes_begin(tape, true, false);
-    cr_expect_null(exo_tape_all_gather(tape, t.m[0].group, exo_tape_input(tape, EXO_F32, 0, NULL, x)));
+    cr_expect_null(
+        exo_tape_all_gather(tape, t.m[0].group, exo_tape_input(tape, EXO_F32, 0, NULL, x)));
     cr_expect_eq(exo_tape_error(tape, &err), EXO_INVAL);
     passes_begin(tape, true, false);
     cr_expect_null(exo_tape_all_reduce(tape, t.m[0].group, NULL));
@@ -398,7 +411,8 @@ Test(parallel, a_rehearsal_calls_no_collective)
     cr_assert_eq(exo_tape_new_rehearsal(&tape, &err), EXO_OK);
     passes_begin(tape, true, false);
     exo_tensor *tx = exo_tape_variable(tape, 2, (size_t[]){ROWS, IN}, x);
-    exo_tensor *y = exo_tape_all_reduce(tape, t.m[0].group, exo_tape_all_reduce_backward(tape, t.m[0].group, tx));
+    exo_tensor *y = exo_tape_all_reduce(tape, t.m[0].group,
+                                        exo_tape_all_reduce_backward(tape, t.m[0].group, tx));
     y = exo_tape_reduce_scatter(tape, t.m[0].group, exo_tape_all_gather(tape, t.m[0].group, y));
     cr_assert_not_null(y);
     cr_assert_eq(exo_tape_backward(tape, exo_mean(tape, y), 1, &err), EXO_OK, "%s", err.text);

@@ -97,7 +97,8 @@ Test(policy, initial_weights_are_orthogonal_and_of_the_seed)
     for (int i = 0; i < UNITS; i++) {
         cr_expect_eq(policy.actor.bias2[i], 0);
         for (int j = 0; j <= i; j++)
-            cr_expect_float_eq(row_product(policy.actor.weight2[i], policy.actor.weight2[j]), i == j ? 2.0 : 0, 1e-6);
+            cr_expect_float_eq(row_product(policy.actor.weight2[i], policy.actor.weight2[j]),
+                               i == j ? 2.0 : 0, 1e-6);
     }
     cr_expect_float_eq(row_product(policy.critic.weight1[0], policy.critic.weight1[3]), 0, 1e-6);
     cr_expect_float_eq(row_product(policy.critic.weight1[3], policy.critic.weight1[3]), 2, 1e-6);
@@ -120,7 +121,8 @@ Test(policy, actions_are_drawn_by_their_probabilities)
         for (int i = 0; i < DRAWS; i++)
             left += exo_policy_sample(&output, &rng) == 0;
         /* Four standard errors: none at all where the action is certain. */
-        cr_expect_leq(fabs((double)left / DRAWS - (double)p), 4 * sqrt((double)(p * (1 - p)) / DRAWS));
+        cr_expect_leq(fabs((double)left / DRAWS - (double)p),
+                      4 * sqrt((double)(p * (1 - p)) / DRAWS));
     }
 }
 
@@ -133,7 +135,8 @@ plain_gae(const exo_rollout *r, size_t t, size_t e, double gamma, double lambda)
     double sum = 0, factor = 1;
     for (; t < r->steps; t++) {
         size_t i = t * r->environments + e;
-        double next = t + 1 < r->steps ? (double)r->values[i + r->environments] : (double)r->bootstrap[e];
+        double next =
+            t + 1 < r->steps ? (double)r->values[i + r->environments] : (double)r->bootstrap[e];
         if (r->dones[i] == EXO_DONE_TERMINATED)
             next = 0;
         if (r->dones[i] == EXO_DONE_TRUNCATED)
@@ -153,7 +156,8 @@ Test(ppo, advantages_are_sums_of_deltas_within_an_episode)
         N = 3
     };
     /* One environment whose episodes end in all ways, also at the last step; one that goes on; one that ends at every step. */
-    uint8_t dones[T][N] = {{0, 0, 1}, {1, 0, 1}, {0, 0, 2}, {2, 0, 1}, {0, 0, 2}, {0, 0, 2}, {1, 0, 2}};
+    uint8_t dones[T][N] = {{0, 0, 1}, {1, 0, 1}, {0, 0, 2}, {2, 0, 1},
+                           {0, 0, 2}, {0, 0, 2}, {1, 0, 2}};
     float *numbers = numbers_new(3 * T * N + N, 6), advantages[T * N];
     const exo_rollout r = {.steps = T,
                            .environments = N,
@@ -165,7 +169,8 @@ Test(ppo, advantages_are_sums_of_deltas_within_an_episode)
     exo_gae(&r, 0.9, 0.8, advantages);
     for (size_t t = 0; t < T; t++)
         for (size_t e = 0; e < N; e++)
-            cr_expect_float_eq((double)advantages[t * N + e], plain_gae(&r, t, e, 0.9, 0.8), 1e-6, "(%zu, %zu)", t, e);
+            cr_expect_float_eq((double)advantages[t * N + e], plain_gae(&r, t, e, 0.9, 0.8), 1e-6,
+                               "(%zu, %zu)", t, e);
     free(numbers);
 }
 
@@ -179,7 +184,8 @@ Test(ppo, policy_loss_is_clipped_where_it_pays_to_go_further)
         {0.5, 2.0, -1.0, -1.0}, {1.5, -2.0, 3.0, 3.0},  /* gone wrong: back        */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        double slope, loss = exo_policy_loss_term(log(cases[i].ratio), cases[i].advantage, 0.2, &slope);
+        double slope,
+            loss = exo_policy_loss_term(log(cases[i].ratio), cases[i].advantage, 0.2, &slope);
         cr_expect_float_eq(loss, cases[i].loss, 1e-12, "case %zu", i);
         cr_expect_float_eq(slope, cases[i].slope, 1e-12, "case %zu", i);
     }
@@ -197,7 +203,8 @@ Test(ppo, value_loss_is_the_worse_of_clipped_and_unclipped)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double slope;
-        double loss = exo_value_loss_term(cases[i].value, cases[i].old, cases[i].target, cases[i].clip, &slope);
+        double loss = exo_value_loss_term(cases[i].value, cases[i].old, cases[i].target,
+                                          cases[i].clip, &slope);
         cr_expect_float_eq(loss, cases[i].loss, 1e-12, "case %zu", i);
         cr_expect_float_eq(slope, cases[i].slope, 1e-12, "case %zu", i);
     }

@@ -36,7 +36,8 @@ update_new(const exo_ppo_update_opts *opts, uint64_t seed, uint64_t order_seed)
 
 /* What `count` that learn as one do, without threads: their sums are added in the order of their ranks. */
 static void
-update_as_one(exo_ppo_update **updates, size_t count, const exo_rollout *const *rollouts, const size_t *num_rollouts)
+update_as_one(exo_ppo_update **updates, size_t count, const exo_rollout *const *rollouts,
+              const size_t *num_rollouts)
 {
     for (size_t r = 0; r < count; r++)
         cr_assert_eq(exo_ppo_update_begin(updates[r], rollouts[r], num_rollouts[r], NULL), EXO_OK);
@@ -99,15 +100,17 @@ Test(ppo_update, first_step_is_that_of_the_mean_gradient)
     exo_policy before = *exo_ppo_update_policy(update), gradient = {0};
 
     size_t count = rollout.steps * rollout.environments;
-    float *advantages = calloc(count, sizeof *advantages), *targets = calloc(count, sizeof *targets);
+    float *advantages = calloc(count, sizeof *advantages),
+          *targets = calloc(count, sizeof *targets);
     uint32_t *order = calloc(count, sizeof *order);
     exo_gae(&rollout, opts.gamma, opts.lambda, advantages);
     for (size_t i = 0; i < count; i++) {
         targets[i] = advantages[i] + rollout.values[i];
         order[i] = (uint32_t)i;
     }
-    const exo_ppo_samples samples = {count,          rollout.observations, rollout.actions, rollout.log_probs,
-                                     rollout.values, advantages,           targets};
+    const exo_ppo_samples samples = {
+        count,          rollout.observations, rollout.actions, rollout.log_probs,
+        rollout.values, advantages,           targets};
     double loss = exo_ppo_gradient(&before, &samples, order, count, &opts.loss, &gradient);
 
     update_alone(update, &rollout, 1);
@@ -118,7 +121,8 @@ Test(ppo_update, first_step_is_that_of_the_mean_gradient)
     const float *sum = (const float *)&gradient;
     for (size_t i = 0; i < EXO_POLICY_NUMEL; i++) {
         double g = (double)sum[i] / (double)count;
-        cr_assert_float_eq((double)(new[i] - old[i]), -opts.lr * g / (fabs(g) + 1e-5), 0.02 * opts.lr, "[%zu]", i);
+        cr_assert_float_eq((double)(new[i] - old[i]), -opts.lr * g / (fabs(g) + 1e-5),
+                           0.02 * opts.lr, "[%zu]", i);
     }
     free(advantages);
     free(targets);
@@ -131,7 +135,8 @@ Test(ppo_update, same_bits_again_and_others_in_another_order)
 {
     exo_rollout rollouts[3];
     play_some(rollouts, 3, 5);
-    exo_ppo_update *a = update_new(&defaults, 1, 2), *b = update_new(&defaults, 1, 2), *c = update_new(&defaults, 1, 3);
+    exo_ppo_update *a = update_new(&defaults, 1, 2), *b = update_new(&defaults, 1, 2),
+                   *c = update_new(&defaults, 1, 3);
     cr_expect(same_policy(a, c));
     for (int i = 0; i < 2; i++) {
         update_alone(a, rollouts, 3);
@@ -281,13 +286,15 @@ learn_cartpole(size_t makers, size_t trainers, double target, uint64_t seed)
         size_t blocked = 0;
         for (size_t m = 0; blocked < makers; m = (m + 1) % makers) {
             struct place *p = &places[turn[m]];
-            if (p->count == sizeof p->waiting / sizeof *p->waiting || p->count >= makers * CAPACITY) {
+            if (p->count == sizeof p->waiting / sizeof *p->waiting ||
+                p->count >= makers * CAPACITY) {
                 blocked++;
                 continue;
             }
             blocked = 0;
             p->waiting[p->count] = arrays_new(STEPS, ENVIRONMENTS);
-            exo_player_play(players[m], exo_ppo_update_policy(places[0].update), &p->waiting[p->count++]);
+            exo_player_play(players[m], exo_ppo_update_policy(places[0].update),
+                            &p->waiting[p->count++]);
             turn[m] = (turn[m] + 1) % trainers;
         }
         exo_ppo_update *all[MAX_ACTORS];

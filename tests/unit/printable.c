@@ -36,7 +36,8 @@ Test(printable, escapes_what_a_terminal_would_obey)
     const struct {
         const char *text, *shown;
     } cases[] = {
-        {"plain, \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80", "plain, \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"plain, \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80",
+         "plain, \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"},
         {"two\nlines\r\n", "two\\nlines\\r\\n"},
         {"a\tb", "a\\tb"},
         {"\x1b[31mred", "\\x1b[31mred"},
@@ -57,7 +58,8 @@ Test(printable, escapes_what_a_terminal_would_obey)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[256];
         exo_text grown = {0};
-        cr_expect_str_eq(exo_printable(out, sizeof out, cases[i].text, EXO_SHOWN_LINE), cases[i].shown, "case %zu", i);
+        cr_expect_str_eq(exo_printable(out, sizeof out, cases[i].text, EXO_SHOWN_LINE),
+                         cases[i].shown, "case %zu", i);
         exo_printable_add(&grown, cases[i].text, strlen(cases[i].text), EXO_SHOWN_LINE);
         cr_expect_str_eq(grown.data, cases[i].shown, "case %zu", i);
         exo_free(grown.data);
@@ -158,9 +160,11 @@ Test(printable, an_error_that_is_cut_is_cut_between_characters)
             memcpy(text + at, "\xe2\x82\xac", 3);
         text[at] = '\0';
         exo_fail(&err, EXO_IO, "%s", text);
-        cr_expect(is_harmless(err.text, false) && !strstr(err.text, "\\x"), "shift %zu: %s", shift, err.text + 500);
+        cr_expect(is_harmless(err.text, false) && !strstr(err.text, "\\x"), "shift %zu: %s", shift,
+                  err.text + 500);
         exo_fail_in(&err, EXO_IO, "x");
-        cr_expect(is_harmless(err.text, false) && !strstr(err.text, "\\x"), "shift %zu: %s", shift, err.text + 500);
+        cr_expect(is_harmless(err.text, false) && !strstr(err.text, "\\x"), "shift %zu: %s", shift,
+                  err.text + 500);
     }
 }
 

@@ -138,7 +138,8 @@ Test(quotas, of_spawns_bound_what_is_asked_for_at_once)
 /* So that each has its turns there. The number is the head's own: nobody can name another one's. */
 Test(quotas, workers_are_told_whom_spawns_are_for)
 {
-    exo_future *futures[] = {begin_spawn(PEER, "", 0), begin_spawn(OTHER, "", 0), begin_spawn(PEER, "", 0)};
+    exo_future *futures[] = {begin_spawn(PEER, "", 0), begin_spawn(OTHER, "", 0),
+                             begin_spawn(PEER, "", 0)};
     world_tick(&w, 0);
     cr_assert_eq(w.num_spawns, 3);
     cr_expect_eq(w.spawns[0].asker, w.spawns[2].asker);
@@ -292,7 +293,9 @@ static exo_status
 ask_bytes(const char *method, const uint8_t *data, size_t size)
 {
     exo_future *future = NULL;
-    cr_assert_eq(exo_call(w.runtime, w.head, method, exo_payload_borrow(data, size), INT64_MAX, &future, &err), EXO_OK);
+    cr_assert_eq(exo_call(w.runtime, w.head, method, exo_payload_borrow(data, size), INT64_MAX,
+                          &future, &err),
+                 EXO_OK);
     return end(future);
 }
 
@@ -321,7 +324,8 @@ listing_of(exo_future *future)
 {
     const exo_payload *reply = NULL;
     cr_assert_eq(exo_wait(future, INT64_MAX, &reply, NULL), EXO_OK);
-    Exo__Cluster__Listing *listing = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
+    Exo__Cluster__Listing *listing =
+        EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
     cr_assert(listing);
     exo_future_drop(&future);
     return listing;
@@ -526,7 +530,8 @@ Test(quotas, bound_what_is_made_and_restarted_together)
     world_open(&w, NULL);
     cr_expect_eq(end(begin_together(EXO_TOGETHER + 1, EXO_ONE_FOR_ONE)), EXO_FULL);
     cr_expect(strstr(err.text, "together"), "%s", err.text);
-    cr_expect_eq(end(begin_together(FAR_TOO_MANY, EXO_ONE_FOR_ONE)), EXO_FULL, "they were unpacked: %s", err.text);
+    cr_expect_eq(end(begin_together(FAR_TOO_MANY, EXO_ONE_FOR_ONE)), EXO_FULL,
+                 "they were unpacked: %s", err.text);
     cr_expect(strstr(err.text, "15000 actors are asked for together"), "%s", err.text);
     exo_future *made = begin_together(EXO_GROUP_MEMBERS / 2, EXO_ALL_FOR_ONE);
     cr_expect_eq(end(begin_together(EXO_GROUP_MEMBERS / 2 + 1, EXO_ALL_FOR_ONE)), EXO_FULL);
@@ -563,7 +568,8 @@ Test(quotas, give_lists_in_parts)
         m.key = after;
         exo_future *future = world_begin(&w, w.head, "list", &m.base, INT64_MAX);
         cr_assert_eq(exo_wait(future, INT64_MAX, &reply, NULL), EXO_OK);
-        Exo__Cluster__Listing *part = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
+        Exo__Cluster__Listing *part =
+            EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
         cr_assert(part);
         cr_expect_leq(part->n_actors, EXO_PAGE_ACTORS);
         cr_expect_eq(part->n_nodes > 0, after == 0);
@@ -598,16 +604,18 @@ Test(quotas, give_logs_in_parts)
     for (bool more = true; more; parts++) {
         const exo_payload *reply = NULL;
         exo_future *future = NULL;
-        cr_assert_eq(
-            exo_call(w.runtime, w.head, "logs", exo_payload_borrow(words, sizeof words), INT64_MAX, &future, &err),
-            EXO_OK);
+        cr_assert_eq(exo_call(w.runtime, w.head, "logs", exo_payload_borrow(words, sizeof words),
+                              INT64_MAX, &future, &err),
+                     EXO_OK);
         cr_assert_eq(exo_wait(future, INT64_MAX, &reply, &err), EXO_OK);
         memcpy(words, reply->data, sizeof words[0]);
-        const char *at = (const char *)reply->data + sizeof words[0], *end_of = (const char *)reply->data + reply->size;
+        const char *at = (const char *)reply->data + sizeof words[0],
+                   *end_of = (const char *)reply->data + reply->size;
         cr_expect_leq(reply->size, (256 << 10) + 1024);
         for (; at < end_of; lines++) {
             snprintf(expected, sizeof expected, ": %06zu ", (size_t)(LINES - KEPT) + (size_t)lines);
-            cr_assert_eq(strncmp(at, expected, strlen(expected)), 0, "%.20s instead of %s", at, expected);
+            cr_assert_eq(strncmp(at, expected, strlen(expected)), 0, "%.20s instead of %s", at,
+                         expected);
             at = (const char *)memchr(at, '\n', (size_t)(end_of - at)) + 1;
         }
         more = reply->size > sizeof words[0];
@@ -677,7 +685,8 @@ Test(quotas, leave_no_rows_of_dead_actors_without_names)
     }
     world_close(&w);
     cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
-    cr_assert_eq(sqlite3_prepare_v2(db, "SELECT count(*) FROM actors", -1, &count, NULL), SQLITE_OK);
+    cr_assert_eq(sqlite3_prepare_v2(db, "SELECT count(*) FROM actors", -1, &count, NULL),
+                 SQLITE_OK);
     cr_assert_eq(sqlite3_step(count), SQLITE_ROW);
     cr_expect_eq(sqlite3_column_int(count, 0), 0);
     sqlite3_finalize(count);

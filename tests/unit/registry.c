@@ -68,7 +68,8 @@ Test(registry, is_bounded)
     for (int i = 0; i <= EXO_REGISTRY_MAX; i++) {
         snprintf(names[i], sizeof names[i], "thing_%d", (i * 7919) % (EXO_REGISTRY_MAX + 1));
         many[i].name = names[i];
-        cr_expect_eq(exo_registry_add(&things, &many[i], &err), i < EXO_REGISTRY_MAX ? EXO_OK : EXO_FULL);
+        cr_expect_eq(exo_registry_add(&things, &many[i], &err),
+                     i < EXO_REGISTRY_MAX ? EXO_OK : EXO_FULL);
     }
     for (size_t i = 1; i < EXO_REGISTRY_MAX; i++) {
         const thing *before = exo_registry_at(&things, i - 1), *after = exo_registry_at(&things, i);

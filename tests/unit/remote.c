@@ -118,7 +118,8 @@ setup(void)
     exo_log_set_sink(quiet, NULL);
     cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK);
     cr_assert_eq(exo_spawn(runtime, &echo_class, NULL, &actor, &err), EXO_OK);
-    cr_assert_eq(exo_remote_open(&remote, runtime, &opts, NULL, NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_remote_open(&remote, runtime, &opts, NULL, NULL, &err), EXO_OK, "%s",
+                 err.text);
     cr_assert_eq(exo_remote_start(remote, &err), EXO_OK, "%s", err.text);
     context = zmq_ctx_new();
     stranger = zmq_socket(context, ZMQ_DEALER);
@@ -147,7 +148,8 @@ TestSuite(remote, .init = setup, .fini = teardown);
 static exo_envelope
 call_of(uint64_t id, uint64_t to, const char *method)
 {
-    return (exo_envelope){.kind = EXO_WIRE_CALL, .id = id, .actor = to, .method = method, .timeout = INT64_MAX};
+    return (exo_envelope){
+        .kind = EXO_WIRE_CALL, .id = id, .actor = to, .method = method, .timeout = INT64_MAX};
 }
 
 Test(remote, answers_calls_that_cannot_be)
@@ -173,9 +175,11 @@ Test(remote, answers_calls_that_cannot_be)
     late.timeout = INT64_MIN;
     say(&late, 1);
     cr_expect_eq(reply_to(20, NULL), EXO_TIMEOUT);
-    say(
-        &(exo_envelope){
-            .kind = EXO_WIRE_CALL, .id = 21, .actor = actor.id, .method = "echo", .timeout = 5 * EXO_SECOND},
+    say(&(exo_envelope){.kind = EXO_WIRE_CALL,
+                        .id = 21,
+                        .actor = actor.id,
+                        .method = "echo",
+                        .timeout = 5 * EXO_SECOND},
         1);
     cr_expect_eq(reply_to(21, NULL), EXO_OK);
 }
@@ -192,13 +196,20 @@ Test(remote, is_not_confused_by_numbers)
         {.kind = EXO_WIRE_CANCEL, .id = UINT64_MAX},
         {.kind = EXO_WIRE_REPLY, .id = 0},
         {.kind = EXO_WIRE_REPLY, .id = UINT64_C(1) << 32 | 1},
-        {.kind = EXO_WIRE_REPLY, .id = UINT64_MAX, .payload = {.place = EXO_WIRE_BYTES, .data = "x", .size = 1}},
+        {.kind = EXO_WIRE_REPLY,
+         .id = UINT64_MAX,
+         .payload = {.place = EXO_WIRE_BYTES, .data = "x", .size = 1}},
         call_of(0, actor.id, "echo"),
         call_of(2, actor.id, "echo"),
     };
     for (int i = 0; i < 100; i++)
         say(odd, sizeof odd / sizeof odd[0]);
-    say(&(exo_envelope){.kind = EXO_WIRE_CALL, .id = 3, .actor = actor.id, .method = "echo", .timeout = INT64_MAX}, 1);
+    say(&(exo_envelope){.kind = EXO_WIRE_CALL,
+                        .id = 3,
+                        .actor = actor.id,
+                        .method = "echo",
+                        .timeout = INT64_MAX},
+        1);
     cr_expect_eq(reply_to(3, NULL), EXO_OK);
 }
 
@@ -207,9 +218,11 @@ static exo_status
 call_many(const char *method, uint64_t number_of, size_t *full)
 {
     exo_envelope calls[500];
-    exo_envelope first = call_of(UINT64_MAX, actor.id, "echo"), behind = call_of(number_of + 1, actor.id, "echo");
+    exo_envelope first = call_of(UINT64_MAX, actor.id, "echo"),
+                 behind = call_of(number_of + 1, actor.id, "echo");
     say(&first, 1);
-    cr_assert_eq(reply_to(first.id, NULL), EXO_OK); /* it is let in: a stranger may not say as much */
+    cr_assert_eq(reply_to(first.id, NULL),
+                 EXO_OK); /* it is let in: a stranger may not say as much */
     for (uint64_t id = 1; id <= number_of;) {
         size_t count = 0;
         while (count < 500 && id <= number_of)
@@ -290,7 +303,8 @@ Test(remote, tells_of_a_bounded_number_of_deaths)
         ids[i] = i + 1000;
     for (size_t count = MOST; count <= MOST + 1; count++) {
         exo_envelope e = call_of(count, 0, "$deaths");
-        e.payload = (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = ids, .size = count * sizeof ids[0]};
+        e.payload =
+            (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = ids, .size = count * sizeof ids[0]};
         say(&e, 1);
         cr_expect_eq(reply_to(count, NULL), count == MOST ? EXO_OK : EXO_INVAL);
     }

@@ -55,12 +55,15 @@ setup(void)
     for (int i = 0; i < 2; i++) {
         snprintf(endpoints[i], sizeof endpoints[i], "ipc://%s/%d", folder, i);
         const char *list[] = {endpoints[i]};
-        const exo_net_opts opts = {.name = i ? "there" : "here", .endpoints = list, .num_endpoints = 1};
+        const exo_net_opts opts = {
+            .name = i ? "there" : "here", .endpoints = list, .num_endpoints = 1};
         cr_assert_eq(exo_runtime_open(&runtimes[i], NULL, &err), EXO_OK, "%s", err.text);
-        cr_assert_eq(exo_remote_open(&remotes[i], runtimes[i], &opts, NULL, NULL, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_remote_open(&remotes[i], runtimes[i], &opts, NULL, NULL, &err), EXO_OK,
+                     "%s", err.text);
         cr_assert_eq(exo_remote_start(remotes[i], &err), EXO_OK, "%s", err.text);
     }
-    cr_assert_eq(exo_net_connect(exo_remote_net(remotes[HERE]), endpoints[THERE], NULL, in_ms(20000), &peer, &err),
+    cr_assert_eq(exo_net_connect(exo_remote_net(remotes[HERE]), endpoints[THERE], NULL,
+                                 in_ms(20000), &peer, &err),
                  EXO_OK, "%s", err.text);
 }
 
@@ -94,7 +97,8 @@ call_method(exo_ref actor, const char *method, exo_payload *args)
 {
     exo_future *future = NULL;
     cr_assert_eq(exo_future_new(&future, exo_clock_real(), in_ms(60000), &err), EXO_OK);
-    cr_assert_eq(exo_remote_call(remotes[HERE], actor, method, args, future, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_remote_call(remotes[HERE], actor, method, args, future, &err), EXO_OK, "%s",
+                 err.text);
     return future;
 }
 
@@ -167,7 +171,8 @@ static atomic_bool gate;
 static atomic_int at_gate;
 
 static exo_status
-wait_at_gate(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply, exo_err *why)
+wait_at_gate(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply,
+             exo_err *why)
 {
     (void)context;
     (void)self;
@@ -190,8 +195,10 @@ make_system(exo_ref *here)
 {
     exo_ref ref = {0};
     const exo_spawn_opts opts = {.name = "head", .namespace_name = "exogym"};
-    cr_assert_eq(exo_spawn(runtimes[THERE], &slow_class, &opts, &ref, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_remote_system(remotes[HERE], peer, "head", here, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_spawn(runtimes[THERE], &slow_class, &opts, &ref, &err), EXO_OK, "%s",
+                 err.text);
+    cr_assert_eq(exo_remote_system(remotes[HERE], peer, "head", here, &err), EXO_OK, "%s",
+                 err.text);
     return ref;
 }
 
@@ -210,14 +217,16 @@ Test(remote_pair, few_calls_of_a_process_are_in_the_mailbox_of_the_head)
         calls[i] = call(here, &none);
     }
     uint64_t node = exo_net_node(exo_remote_net(remotes[HERE]));
-    EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held), held.waiting == CALLS - EXO_QUOTA_TURNS));
+    EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held),
+                held.waiting == CALLS - EXO_QUOTA_TURNS));
     EVENTUALLY(at_gate == 1);
     cr_assert_eq(exo_dump(runtimes[THERE], there, &text, &err), EXO_OK);
     cr_expect(strstr(text, "queued=3 running=1"), "%s", text);
     exo_free(text);
     gate = true;
     for (int i = 0; i < CALLS; i++) {
-        cr_expect_eq(exo_wait(calls[i], in_ms(20000), NULL, &err), EXO_OK, "call %d: %s", i, err.text);
+        cr_expect_eq(exo_wait(calls[i], in_ms(20000), NULL, &err), EXO_OK, "call %d: %s", i,
+                     err.text);
         exo_future_drop(&calls[i]);
     }
     cr_expect_eq(at_gate, CALLS);
@@ -234,7 +243,8 @@ Test(remote_pair, calls_that_wait_are_bounded_and_end_with_their_process)
     for (; count < 64; count++) { /* 64 times half a MiB: more than may wait */
         cr_assert_eq(exo_payload_copy(&args, "", 1), EXO_OK);
         exo_payload_release(&args);
-        args = (exo_payload){.data = exo_calloc(1, 512 << 10), .size = 512 << 10, .release = exo_free};
+        args =
+            (exo_payload){.data = exo_calloc(1, 512 << 10), .size = 512 << 10, .release = exo_free};
         calls[count] = call(here, &args);
     }
     for (size_t i = 1 + 32; i < count; i++) {
@@ -292,10 +302,12 @@ Test(remote_pair, a_process_that_acknowledges_nothing_is_lent_no_more)
     uint64_t node = exo_net_node(exo_remote_net(remotes[HERE]));
     make(&here);
     cr_expect(gets_an_object(here, 0));
-    EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held), held.lent == 0 && held.lent_bytes == 0));
+    EVENTUALLY(
+        (exo_remote_held_for(remotes[THERE], node, &held), held.lent == 0 && held.lent_bytes == 0));
     cr_expect(!gets_an_object(here, (uint32_t)exo_quotas_default.most[EXO_QUOTA_LENT]));
     cr_expect(gets_an_object(here, 0));
-    EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held), held.lent == 0 && held.lent_bytes == 0));
+    EVENTUALLY(
+        (exo_remote_held_for(remotes[THERE], node, &held), held.lent == 0 && held.lent_bytes == 0));
 }
 
 static void
@@ -319,7 +331,8 @@ Test(remote_pair, a_reply_that_cannot_wait_is_refused)
         if (i > 0)
             let_replies_wait(i == 1 ? 256 << 20 : 0);
         exo_future *f = call(here, &args);
-        cr_expect_eq(exo_wait(f, in_ms(20000), NULL, &err), i == 1 ? EXO_FULL : EXO_OK, "call %d: %s", i, err.text);
+        cr_expect_eq(exo_wait(f, in_ms(20000), NULL, &err), i == 1 ? EXO_FULL : EXO_OK,
+                     "call %d: %s", i, err.text);
         cr_expect(i != 1 || strstr(err.text, "ask for fewer"), "%s", err.text);
         exo_future_drop(&f);
     }
@@ -335,7 +348,8 @@ enum {
 static char order[2 * FLOOD + 2 * FEW + 1]; /* whose spawns ran: a letter for each asker */
 
 static exo_status
-spawn_at_gate(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply, exo_err *why)
+spawn_at_gate(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply,
+              exo_err *why)
 {
     Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, args);
     cr_assert(spec);
@@ -344,19 +358,25 @@ spawn_at_gate(exo_call_context *context, void *self, const exo_payload *args, ex
     return wait_at_gate(context, self, args, reply, why);
 }
 
-static const exo_lane_class worker_lanes[] = {{.name = "main"}, {.name = "spawn", .blocking = true, .capacity = 65536}};
+static const exo_lane_class worker_lanes[] = {
+    {.name = "main"}, {.name = "spawn", .blocking = true, .capacity = 65536}};
 static const exo_method worker_methods[] = {{.name = "spawn", .lane = 1, .run = spawn_at_gate},
                                             {.name = "kill", .run = echo}};
-static const exo_actor_class fake_worker_class = {
-    .name = "worker", .lanes = worker_lanes, .num_lanes = 2, .methods = worker_methods, .num_methods = 2};
+static const exo_actor_class fake_worker_class = {.name = "worker",
+                                                  .lanes = worker_lanes,
+                                                  .num_lanes = 2,
+                                                  .methods = worker_methods,
+                                                  .num_methods = 2};
 
 static exo_ref
 make_worker(void)
 {
     exo_ref ref = {0}, here = {0};
     const exo_spawn_opts opts = {.name = "worker", .namespace_name = "exogym"};
-    cr_assert_eq(exo_spawn(runtimes[THERE], &fake_worker_class, &opts, &ref, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_remote_system(remotes[HERE], peer, "worker", &here, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_spawn(runtimes[THERE], &fake_worker_class, &opts, &ref, &err), EXO_OK, "%s",
+                 err.text);
+    cr_assert_eq(exo_remote_system(remotes[HERE], peer, "worker", &here, &err), EXO_OK, "%s",
+                 err.text);
     return here;
 }
 
@@ -398,7 +418,8 @@ Test(remote_pair, whoever_the_head_asks_for_has_turns_at_a_worker)
     exo_future_drop(&kill);
     gate = true;
     for (size_t i = 0; i < count; i++) {
-        cr_expect_eq(exo_wait(spawns[i], in_ms(60000), NULL, &err), EXO_OK, "spawn %zu: %s", i, err.text);
+        cr_expect_eq(exo_wait(spawns[i], in_ms(60000), NULL, &err), EXO_OK, "spawn %zu: %s", i,
+                     err.text);
         exo_future_drop(&spawns[i]);
     }
     cr_expect_eq(strlen(order), count);
@@ -422,7 +443,8 @@ Test(remote_pair, whoever_the_head_asks_for_has_room_at_a_worker)
         BYTES = 500 << 10,
         WAIT = 32 /* at most, of an asker */
     };
-    static const size_t counts[] = {1 + WAIT + 1, 1 + WAIT + 1, 1 + 1 + 1}; /* one has a turn; the last is refused */
+    static const size_t counts[] = {1 + WAIT + 1, 1 + WAIT + 1,
+                                    1 + 1 + 1}; /* one has a turn; the last is refused */
     exo_future *spawns[3][1 + WAIT + 1];
     exo_ref worker = make_worker();
     for (size_t asker = 0; asker < 3; asker++)
@@ -431,7 +453,8 @@ Test(remote_pair, whoever_the_head_asks_for_has_room_at_a_worker)
     for (size_t asker = 0; asker < 3; asker++) {
         size_t last = counts[asker] - 1;
         cr_expect_eq(exo_wait(spawns[asker][last], in_ms(20000), NULL, &err), EXO_FULL);
-        cr_expect(strstr(err.text, asker < 2 ? "'waiting_bytes'" : "that others have asked for"), "%s", err.text);
+        cr_expect(strstr(err.text, asker < 2 ? "'waiting_bytes'" : "that others have asked for"),
+                  "%s", err.text);
         for (size_t i = 0; i < last; i++)
             cr_expect(!is_done(spawns[asker][i]), "call %zu of %zu", i, asker);
     }

@@ -24,8 +24,10 @@ open_pair(void)
 {
     struct pair p = {0};
     exo_err err = {0};
-    cr_assert_eq(exo_ring_pair_new(&p.reader, &p.back_writer, &p.file, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_ring_pair_open(&p.back_reader, &p.writer, p.file, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_ring_pair_new(&p.reader, &p.back_writer, &p.file, &err), EXO_OK, "%s",
+                 err.text);
+    cr_assert_eq(exo_ring_pair_open(&p.back_reader, &p.writer, p.file, &err), EXO_OK, "%s",
+                 err.text);
     return p;
 }
 
@@ -188,8 +190,10 @@ damaged(size_t where, uint64_t value)
 
 Test(ring, believes_no_counter)
 {
-    static const uint64_t written[] = {1, 7, 15, 17 + EXO_RING_BYTES, UINT64_MAX, UINT64_C(1) << 63};
-    static const uint64_t lengths[] = {0, 9, EXO_RING_MESSAGE, EXO_RING_MESSAGE + 1, UINT64_MAX, UINT64_MAX - 7};
+    static const uint64_t written[] = {
+        1, 7, 15, 17 + EXO_RING_BYTES, UINT64_MAX, UINT64_C(1) << 63};
+    static const uint64_t lengths[] = {
+        0, 9, EXO_RING_MESSAGE, EXO_RING_MESSAGE + 1, UINT64_MAX, UINT64_MAX - 7};
     for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
         struct pair p = damaged(WRITTEN, written[i]);
         cr_expect_eq(exo_ring_next(p.reader), 0, "%zu", i);

@@ -40,7 +40,8 @@ Test(player, plays_the_environment_with_the_policy)
             exo_policy_output out;
             exo_cartpole_observe(&c, seen);
             exo_policy_forward(&policy, seen, &out, NULL);
-            cr_assert_eq(memcmp(seen, r.observations + i * 4, sizeof seen), 0, "step %zu of environment %zu", t, e);
+            cr_assert_eq(memcmp(seen, r.observations + i * 4, sizeof seen), 0,
+                         "step %zu of environment %zu", t, e);
             cr_assert_eq(r.values[i], out.value);
             cr_assert_eq(r.log_probs[i], out.log_probs[r.actions[i]]);
             cr_assert_eq(r.rewards[i], 1);
@@ -69,7 +70,8 @@ Test(player, goes_on_where_it_was_and_plays_the_same_again)
     cr_expect_eq(memcmp(first.observations, again.observations, T * N * 4 * sizeof(float)), 0);
     cr_expect_neq(memcmp(first.observations, second.observations, T * N * 4 * sizeof(float)), 0);
     for (size_t e = 0; e < N; e++)
-        cr_expect_eq(first.bootstrap[e], second.values[e], "the value after the last step is that of the next one");
+        cr_expect_eq(first.bootstrap[e], second.values[e],
+                     "the value after the last step is that of the next one");
     exo_player_play(other, &policy, &again);
     cr_expect_neq(memcmp(first.observations, again.observations, T * N * 4 * sizeof(float)), 0);
     exo_player_free(&player);
@@ -155,8 +157,9 @@ Test(rollout, is_read_as_it_was_made)
     cr_assert_eq(exo_rollout_view(&r, &item, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(r.steps, 5);
     cr_expect_eq(r.environments, 3);
-    const void *const arrays[EXO_ROLLOUT_PARTS] = {r.observations, r.actions,      r.log_probs, r.values,   r.rewards,
-                                                   r.dones,        r.final_values, r.returns,   r.bootstrap};
+    const void *const arrays[EXO_ROLLOUT_PARTS] = {r.observations, r.actions, r.log_probs,
+                                                   r.values,       r.rewards, r.dones,
+                                                   r.final_values, r.returns, r.bootstrap};
     for (size_t i = 0; i < EXO_ROLLOUT_PARTS; i++)
         cr_expect_eq(arrays[i], item.parts[i].data);
     cr_expect_eq(item.parts[0].count, 5 * 3 * 4);
@@ -202,13 +205,15 @@ Test(rollout, a_policy_is_read_or_refused)
     exo_policy policy, out = {0};
     exo_err err = {0};
     exo_policy_init(&policy, 3);
-    exo_item item = {.num_parts = 1,
-                     .parts = {{.dtype = EXO_F32, .count = sizeof policy / sizeof(float), .data = &policy}}};
+    exo_item item = {
+        .num_parts = 1,
+        .parts = {{.dtype = EXO_F32, .count = sizeof policy / sizeof(float), .data = &policy}}};
     cr_expect_eq(exo_policy_read(&out, &item, &err), EXO_OK);
     cr_expect_eq(memcmp(&out, &policy, sizeof out), 0);
     item.parts[0].count--;
     cr_expect_eq(exo_policy_read(&out, &item, &err), EXO_INVAL);
-    cr_expect_str_eq(err.text, "1 arrays, the first of 9154 fp32, not the 9155 fp32 parameters of a policy");
+    cr_expect_str_eq(err.text,
+                     "1 arrays, the first of 9154 fp32, not the 9155 fp32 parameters of a policy");
 }
 
 Test(rollout, returns_are_those_of_the_last_hundred_episodes)

@@ -39,7 +39,8 @@ Test(sampler, long_data_sets_are_shuffled_without_a_table)
                 sum += (double)at / (double)lengths[c];
             }
         for (size_t i = DRAWS; i-- > 0;) {
-            cr_assert_eq(exo_sampler_at(&again, share + i), seen[2 * i + 1], "a pure function of the position");
+            cr_assert_eq(exo_sampler_at(&again, share + i), seen[2 * i + 1],
+                         "a pure function of the position");
             moved += exo_sampler_at(&nodes[1], i) != seen[2 * i + 1];
         }
         cr_expect_gt(moved, DRAWS - 10, "another order in another epoch");
@@ -61,7 +62,8 @@ Test(sampler, a_shuffle_without_a_table_has_every_sample_once)
     bool seen[5000] = {false};
     exo_sampler s;
     cr_assert_eq(exo_sampler_init(&s, length, 1, 0, true, 3, NULL), EXO_OK);
-    s.length = sizeof seen; /* the same walk over fewer: its rounds are keyed at the epoch's first sample */
+    s.length =
+        sizeof seen; /* the same walk over fewer: its rounds are keyed at the epoch's first sample */
     for (size_t i = 0; i < sizeof seen; i++) {
         size_t at = exo_sampler_at(&s, i);
         cr_assert_lt(at, sizeof seen);

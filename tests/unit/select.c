@@ -9,7 +9,8 @@
 
 #include "base/memory_fault.h"
 
-static const exo_select_kind kinds[] = {EXO_SELECT_RANDOM, EXO_SELECT_SHUFFLED_SEQUENTIAL, EXO_SELECT_PARTITIONED};
+static const exo_select_kind kinds[] = {EXO_SELECT_RANDOM, EXO_SELECT_SHUFFLED_SEQUENTIAL,
+                                        EXO_SELECT_PARTITIONED};
 
 static exo_selector *
 selector_of(exo_select_kind kind, double p, size_t numel, uint64_t seed)
@@ -23,11 +24,13 @@ selector_of(exo_select_kind kind, double p, size_t numel, uint64_t seed)
 Test(select, is_a_function_of_seed_and_round_alone)
 {
     for (size_t k = 0; k < 3; k++) {
-        exo_selector *forward = selector_of(kinds[k], 0.1, 1000, 7), *jump = selector_of(kinds[k], 0.1, 1000, 7);
+        exo_selector *forward = selector_of(kinds[k], 0.1, 1000, 7),
+                     *jump = selector_of(kinds[k], 0.1, 1000, 7);
         for (uint64_t round = 0; round < 25; round++) {
             const uint32_t *a = NULL, *b = NULL;
             exo_selector_round(jump, 24 - round, &b); /* whatever was asked before */
-            size_t n = exo_selector_round(forward, round, &a), m = exo_selector_round(jump, round, &b);
+            size_t n = exo_selector_round(forward, round, &a),
+                   m = exo_selector_round(jump, round, &b);
             cr_assert_eq(n, m);
             cr_expect_arr_eq(a, b, n * sizeof *a);
         }
@@ -39,7 +42,8 @@ Test(select, is_a_function_of_seed_and_round_alone)
 Test(select, rounds_and_seeds_differ)
 {
     for (size_t k = 0; k < 3; k++) {
-        exo_selector *a = selector_of(kinds[k], 0.1, 1000, 7), *b = selector_of(kinds[k], 0.1, 1000, 8);
+        exo_selector *a = selector_of(kinds[k], 0.1, 1000, 7),
+                     *b = selector_of(kinds[k], 0.1, 1000, 8);
         const uint32_t *x = NULL, *y = NULL;
         size_t n = exo_selector_round(a, 0, &x), m = exo_selector_round(b, 0, &y);
         cr_expect(n != m || memcmp(x, y, n * sizeof *x) != 0);
@@ -110,11 +114,14 @@ Test(select, random_is_bernoulli)
             chi += (hits[c] - p * ROUNDS) * (hits[c] - p * ROUNDS) / (p * (1 - p) * ROUNDS);
 
         cr_expect_float_eq(total, p * n, 5 * sqrt(p * (1 - p) * n), "p %g: mean", p);
-        cr_expect_float_eq(squares / ROUNDS, p * (1 - p) * NUMEL, 5 * p * (1 - p) * NUMEL * sqrt(2.0 / ROUNDS),
+        cr_expect_float_eq(squares / ROUNDS, p * (1 - p) * NUMEL,
+                           5 * p * (1 - p) * NUMEL * sqrt(2.0 / ROUNDS),
                            "p %g: variance of a round's count", p);
-        cr_expect_float_eq(neighbours, p * p * n, 5 * sqrt(p * p * (1 - p * p) * n) + 2 * p * p * ROUNDS + 50 * p,
+        cr_expect_float_eq(neighbours, p * p * n,
+                           5 * sqrt(p * p * (1 - p * p) * n) + 2 * p * p * ROUNDS + 50 * p,
                            "p %g: neighbours are independent", p);
-        cr_expect_float_eq(chi, NUMEL, 5 * sqrt(2.0 * NUMEL), "p %g: every coordinate as often as any other", p);
+        cr_expect_float_eq(chi, NUMEL, 5 * sqrt(2.0 * NUMEL),
+                           "p %g: every coordinate as often as any other", p);
         exo_selector_free(&s);
     }
 }

@@ -31,8 +31,8 @@ struct actor {
 static void
 note(const struct actor *a)
 {
-    world.length += (size_t)snprintf(world.log + world.length, LOG - world.length, "%u@%lld ", a->index,
-                                     (long long)exo_now(exo_sim_clock(world.sim)));
+    world.length += (size_t)snprintf(world.log + world.length, LOG - world.length, "%u@%lld ",
+                                     a->index, (long long)exo_now(exo_sim_clock(world.sim)));
 }
 
 static void *
@@ -46,15 +46,18 @@ actor_main(void *argument)
 }
 
 static void
-run_lanes(uint64_t tie_seed, uint32_t count, void (*act)(struct actor *a), double (*speed)(uint32_t index))
+run_lanes(uint64_t tie_seed, uint32_t count, void (*act)(struct actor *a),
+          double (*speed)(uint32_t index))
 {
     struct actor actors[LANES] = {0};
     pthread_t threads[LANES];
     memset(&world, 0, sizeof world);
     cr_assert_eq(exo_sim_new(&world.sim, tie_seed, NULL), EXO_OK);
     for (uint32_t i = 0; i < count; i++)
-        actors[i] = (struct actor){
-            .lane = exo_sim_lane_new(world.sim, speed ? speed(i) : 1), .index = i, .act = act, .peers = actors};
+        actors[i] = (struct actor){.lane = exo_sim_lane_new(world.sim, speed ? speed(i) : 1),
+                                   .index = i,
+                                   .act = act,
+                                   .peers = actors};
     exo_sim_expect(world.sim, count);
     for (uint32_t i = count; i-- > 0;) /* whoever comes first */
         pthread_create(&threads[i], NULL, actor_main, &actors[i]);
@@ -149,7 +152,8 @@ static void
 on_event(void *context, exo_time at)
 {
     struct actor *a = context;
-    world.length += (size_t)snprintf(world.log + world.length, LOG - world.length, "event@%lld ", (long long)at);
+    world.length += (size_t)snprintf(world.log + world.length, LOG - world.length, "event@%lld ",
+                                     (long long)at);
     exo_sim_wake(a->lane, at);
 }
 
@@ -172,7 +176,9 @@ Test(sim, events_are_called_at_their_time, .timeout = 20)
 Test(sim, an_event_before_everything_wakes_who_sleeps_without_lanes_that_run, .timeout = 20)
 {
     run_lanes(0, 3, wait_for_events, NULL);
-    cr_assert_str_eq(world.log, "event@7 event@7 event@7 0@7 1@7 2@7 event@14 event@14 event@14 0@14 1@14 2@14 ");
+    cr_assert_str_eq(
+        world.log,
+        "event@7 event@7 event@7 0@7 1@7 2@7 event@14 event@14 event@14 0@14 1@14 2@14 ");
 }
 
 static void

@@ -38,7 +38,8 @@ batch_of(size_t vocabulary, uint64_t step)
     static int32_t tokens[2][BATCH * T];
     exo_batch batch = {.size = BATCH, .num_fields = 2};
     for (size_t f = 0; f < 2; f++) {
-        batch.fields[f] = (exo_field){.name = f ? "targets" : "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {T}};
+        batch.fields[f] = (exo_field){
+            .name = f ? "targets" : "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {T}};
         batch.data[f] = tokens[f];
         for (size_t i = 0; i < BATCH * T; i++)
             tokens[f][i] = (int32_t)((i * 7919 + f * 31 + step * 104729) % vocabulary);
@@ -60,11 +61,13 @@ begin(struct training *t, exo_model *model, exo_optim_kind kind, bool within)
     exo_err err = {0};
     if (kind == EXO_SGD)
         rule.momentum = 0.9;
-    exo_status st =
-        within ? exo_model_values(model, 5, &t->params, &err) : exo_model_params(model, 5, &t->params, &err);
+    exo_status st = within ? exo_model_values(model, 5, &t->params, &err)
+                           : exo_model_params(model, 5, &t->params, &err);
     cr_assert_eq(st, EXO_OK, "%s", err.text);
     cr_assert_eq(exo_tape_new(&t->tape, &err), EXO_OK);
-    cr_assert_eq(exo_optim_new(&t->optim, &rule, exo_device_cpu(), exo_params_numel(t->params), &err), EXO_OK);
+    cr_assert_eq(
+        exo_optim_new(&t->optim, &rule, exo_device_cpu(), exo_params_numel(t->params), &err),
+        EXO_OK);
 }
 
 static void
@@ -93,7 +96,8 @@ step(struct training *t, exo_model *model, const exo_batch *batch, exo_pass pass
     cr_assert_not_null(loss, "%s", (exo_tape_error(t->tape, &err), err.text));
     cr_assert_eq(exo_tape_backward(t->tape, loss, 0.5f, &err), EXO_OK, "%s", err.text);
     if (!within)
-        exo_optim_step(t->optim, values, exo_host_array(EXO_F32, exo_params_grads(t->params), numel), 0.01f);
+        exo_optim_step(t->optim, values,
+                       exo_host_array(EXO_F32, exo_params_grads(t->params), numel), 0.01f);
 }
 
 /* Gives the bytes of the tape whose gradients are handed on. */
@@ -154,7 +158,8 @@ Test(sink, a_large_head_of_its_own_is_handed_on_by_rows)
     exo_model *model = decoder(66000, 256, false, false);
     /* Only the embedding's is whole. */
     size_t bytes = compare(model, 66000, EXO_SGD, false, "untied");
-    cr_expect_lt(bytes, (size_t)66000 * 256 * sizeof(float) * 3 / 2, "the tape takes %zu bytes", bytes);
+    cr_expect_lt(bytes, (size_t)66000 * 256 * sizeof(float) * 3 / 2, "the tape takes %zu bytes",
+                 bytes);
     exo_model_drop(&model);
 }
 
@@ -234,9 +239,9 @@ Test(sink, every_element_comes_once)
             exo_logits logits = exo_outputs_logits(&outputs, "logits");
             exo_tensor *targets = exo_batch_tensor(t.tape, &batch, 1);
             if (way == 1) /* of the head alone */
-                loss =
-                    exo_linear_cross_entropy(t.tape, exo_tape_input(t.tape, EXO_F32, 2, (size_t[]){2, W}, x),
-                                             logits.weight, exo_tape_input(t.tape, EXO_I32, 1, (size_t[]){2}, target));
+                loss = exo_linear_cross_entropy(
+                    t.tape, exo_tape_input(t.tape, EXO_F32, 2, (size_t[]){2, W}, x), logits.weight,
+                    exo_tape_input(t.tape, EXO_I32, 1, (size_t[]){2}, target));
             else
                 loss = exo_add(t.tape, exo_mean(t.tape, exo_log_probs(t.tape, logits, targets, 1)),
                                exo_cross_entropy(t.tape, logits, targets));

@@ -52,7 +52,8 @@ list(struct values *v)
     return s;
 }
 
-static const struct values written = {{1, -2, 3.5f, 0, 1e-30f, 7}, {1, -1, INT32_MIN}, UINT64_MAX - 5};
+static const struct values written = {
+    {1, -2, 3.5f, 0, 1e-30f, 7}, {1, -1, INT32_MIN}, UINT64_MAX - 5};
 
 static void
 save(void)
@@ -103,8 +104,9 @@ Test(state, is_a_safetensors_file)
     cr_assert_eq(header % 8, 0);
     cr_assert_eq(size, 8 + header + 24 + 12 + 8);
     bytes[8 + header - 1] = '\0';
-    cr_expect(strstr(bytes + 8, "\"model.a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}"), "%s",
-              bytes + 8);
+    cr_expect(strstr(bytes + 8,
+                     "\"model.a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}"),
+              "%s", bytes + 8);
     cr_expect_eq(memcmp(bytes + 8 + header, written.a, 24), 0);
     exo_free(bytes);
 }
@@ -137,7 +139,8 @@ Test(state, altered_headers_are_refused_or_harmless)
             struct values v = {.c = 1}, before = v;
             char kept = bytes[at];
             bytes[at] = (char)(bytes[at] ^ (char)flip);
-            FILE *f = fopen(path, "wb"); /* not through the atomic writer: 3,000 flushes take long */
+            FILE *f =
+                fopen(path, "wb"); /* not through the atomic writer: 3,000 flushes take long */
             cr_assert_eq(fwrite(bytes, 1, size, f), size);
             fclose(f);
             bytes[at] = kept;

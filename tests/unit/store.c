@@ -84,7 +84,8 @@ Test(store, every_size_has_room_to_its_last_byte)
             cr_assert_not_null(object, "%s", err.text);
             cr_assert(object_holds(object, size, 7));
             cr_assert_eq((uintptr_t)exo_object_data(object) % (size > 64 << 10 ? 4096 : 256), 0);
-            cr_assert(size <= 64 << 10 || exo_store_get_stats(store).bytes_used - before <= size + size / 8 + 2 * 4096);
+            cr_assert(size <= 64 << 10 ||
+                      exo_store_get_stats(store).bytes_used - before <= size + size / 8 + 2 * 4096);
             exo_object_drop(&object);
         }
     }
@@ -276,10 +277,12 @@ Test(store, a_reader_outlives_the_owners_reference)
         peer_order(&peer, 0);
         /* New objects of the same class do not take the memory from under it. */
         for (int k = 0; k < 8; k++)
-            cr_expect(memcmp(&handle, &(exo_object_handle){0}, sizeof handle) != 0 && peer_order(&peer, sizes[i]).size);
+            cr_expect(memcmp(&handle, &(exo_object_handle){0}, sizeof handle) != 0 &&
+                      peer_order(&peer, sizes[i]).size);
         cr_expect(object_holds(object, sizes[i], 'o'));
         exo_object_drop(&object);
-        cr_expect_eq(exo_object_import(store, &handle, &object, &err), EXO_NOT_FOUND, "%s", err.text);
+        cr_expect_eq(exo_object_import(store, &handle, &object, &err), EXO_NOT_FOUND, "%s",
+                     err.text);
         peer_order(&peer, 0);
     }
     peer_finish(&peer);
@@ -290,7 +293,8 @@ Test(store, a_reader_outlives_the_owner)
     struct peer peer = peer_start(peer_owner), late = peer_start(peer_reader);
     open_store(0, 0);
     exo_object *small = NULL, *large = NULL;
-    exo_object_handle handles[] = {peer_order(&peer, 500), peer_order(&peer, 3 * MiB), peer_order(&peer, 5 * MiB)};
+    exo_object_handle handles[] = {peer_order(&peer, 500), peer_order(&peer, 3 * MiB),
+                                   peer_order(&peer, 5 * MiB)};
     cr_assert_eq(exo_object_import(store, &handles[0], &small, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_object_import(store, &handles[1], &large, &err), EXO_OK, "%s", err.text);
     peer_kill(&peer);
@@ -313,8 +317,10 @@ Test(store, an_owner_that_nobody_has_waited_for_is_gone)
     exo_object_handle handle = peer_order(&peer, 3 * MiB);
     siginfo_t info;
     kill(peer.pid, SIGKILL);
-    cr_assert_eq(waitid(P_PID, (id_t)peer.pid, &info, WEXITED | WNOWAIT), 0); /* a zombie from here on */
-    cr_expect_eq(exo_object_import(store, &handle, &(exo_object *){NULL}, &err), EXO_PEER_LOST, "%s", err.text);
+    cr_assert_eq(waitid(P_PID, (id_t)peer.pid, &info, WEXITED | WNOWAIT),
+                 0); /* a zombie from here on */
+    cr_expect_eq(exo_object_import(store, &handle, &(exo_object *){NULL}, &err), EXO_PEER_LOST,
+                 "%s", err.text);
     peer_kill(&peer);
 }
 
@@ -445,7 +451,8 @@ Test(store, kept_mappings_hold_no_memory_of_the_past)
             peer_kill(&peer);
             handle.fd++;
         }
-        cr_expect_eq(exo_object_import(store, &handle, &object, &err), i == 0 ? EXO_OK : EXO_PEER_LOST);
+        cr_expect_eq(exo_object_import(store, &handle, &object, &err),
+                     i == 0 ? EXO_OK : EXO_PEER_LOST);
         exo_object_drop(&object);
         cr_expect_leq(exo_store_get_stats(store).bytes_imported, MiB);
     }
@@ -497,7 +504,8 @@ Test(store, leaks_no_descriptors_and_no_mappings)
                 exo_object_drop(&mine[k]);
             exo_object_drop(&theirs);
             handle.generation += 5;
-            cr_assert_eq(exo_object_import(store, &handle, &theirs, &err), EXO_NOT_FOUND, "%s", err.text);
+            cr_assert_eq(exo_object_import(store, &handle, &theirs, &err), EXO_NOT_FOUND, "%s",
+                         err.text);
         }
         exo_store_close(&store);
         cr_expect_eq(descriptors(), fds);
@@ -547,7 +555,8 @@ Test(store, imports_leave_descriptors_to_others)
         if (i % 16 == 0)
             peer_order(&peer, 0);
         handles[i] = peer_order(&peer, (64 << 10) + 1);
-        cr_assert_eq(exo_object_import(store, &handles[i], &objects[0], &err), EXO_OK, "%d: %s", i, err.text);
+        cr_assert_eq(exo_object_import(store, &handles[i], &objects[0], &err), EXO_OK, "%d: %s", i,
+                     err.text);
         exo_object_drop(&objects[0]);
         cr_expect_leq(descriptors(), 48);
     }
@@ -588,7 +597,8 @@ Test(store, every_allocation_may_fail)
         cr_expect_null(object);
     }
     exo_store_stats stats = exo_store_get_stats(store);
-    cr_expect(stats.bytes_used == 0 && stats.bytes_imported == 0 && stats.objects == 0 && stats.imports == 0);
+    cr_expect(stats.bytes_used == 0 && stats.bytes_imported == 0 && stats.objects == 0 &&
+              stats.imports == 0);
     object = put(10, 1);
     exo_memory_fail_at(1);
     cr_expect_eq(exo_store_each(store, count_visit, &(exo_object_info){0}), EXO_NOMEM);

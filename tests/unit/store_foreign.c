@@ -59,7 +59,8 @@ Test(store_foreign, every_bit_of_a_handle_counts)
             memcpy(&bad, bytes, sizeof bad);
             exo_object *object = NULL;
             exo_status st = exo_object_import(store, &bad, &object, &err);
-            cr_expect(st == EXO_NOT_FOUND || st == EXO_INVAL || st == EXO_PEER_LOST || st == EXO_UNSUPPORTED,
+            cr_expect(st == EXO_NOT_FOUND || st == EXO_INVAL || st == EXO_PEER_LOST ||
+                          st == EXO_UNSUPPORTED,
                       "bit %zu: %s", bit, exo_status_text(st));
             cr_expect_null(object);
         }
@@ -100,8 +101,12 @@ liar(int socket)
     CHECK(pread((int)handle.fd, header, sizeof header, 0) == sizeof header);
 
     CHECK(pipe(pipes) == 0);
-    int fds[LIES] = {
-        pipes[0], pipes[1], socket, open("/dev/zero", O_RDONLY), open("/", O_RDONLY), open("/proc/self/exe", O_RDONLY)};
+    int fds[LIES] = {pipes[0],
+                     pipes[1],
+                     socket,
+                     open("/dev/zero", O_RDONLY),
+                     open("/", O_RDONLY),
+                     open("/proc/self/exe", O_RDONLY)};
     /* Copies of the true header, each with one thing wrong: 6 may shrink, 7 is short, 8 is empty, 9 has too many slots, 10's slots
      * are longer than the file, 11's product overflows, 12 can be written by others, 13 has no memory behind what it claims. */
     for (int i = 6; i < LIES; i++) {
@@ -119,7 +124,8 @@ liar(int socket)
     say_word(fds[11], 24, 2);
     for (int i = 6; i < LIES; i++)
         CHECK(fcntl(fds[i], F_ADD_SEALS,
-                    (i == 6 ? 0 : F_SEAL_SHRINK) | F_SEAL_GROW | (i == 12 ? 0 : F_SEAL_FUTURE_WRITE)) == 0);
+                    (i == 6 ? 0 : F_SEAL_SHRINK) | F_SEAL_GROW |
+                        (i == 12 ? 0 : F_SEAL_FUTURE_WRITE)) == 0);
 
     for (int i = 0; i < LIES; i++) {
         handle.fd = (uint32_t)fds[i];
@@ -138,7 +144,8 @@ Test(store_foreign, a_descriptor_that_is_no_segment_is_refused)
         exo_object *object = NULL;
         cr_assert(peer_hear(peer.socket, &handle, sizeof handle));
         exo_status st = exo_object_import(store, &handle, &object, &err);
-        cr_expect_eq(st, i < 9 || i == 12 ? EXO_NOT_FOUND : EXO_INVAL, "%d: %s %s", i, exo_status_text(st), err.text);
+        cr_expect_eq(st, i < 9 || i == 12 ? EXO_NOT_FOUND : EXO_INVAL, "%d: %s %s", i,
+                     exo_status_text(st), err.text);
         cr_expect_null(object);
     }
     cr_expect_eq(exo_store_get_stats(store).bytes_imported, 0);
@@ -164,9 +171,12 @@ cannot_write(int fd)
     const off_t places[] = {0, 4096 - 8, 4096};
     for (int i = 0; i < 3; i++) {
         cr_expect(pwrite(fd, "harmful", 8, places[i]) == -1 && errno == EPERM);
-        cr_expect(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, places[i], 4096) == -1 && errno == EPERM);
+        cr_expect(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, places[i], 4096) ==
+                      -1 &&
+                  errno == EPERM);
     }
-    cr_expect(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EPERM);
+    cr_expect(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED &&
+              errno == EPERM);
     void *map = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
     cr_assert_neq(map, MAP_FAILED);
     cr_expect(mprotect(map, 8192, PROT_READ | PROT_WRITE) == -1 && errno == EACCES);
@@ -199,7 +209,8 @@ Test(store_foreign, nobody_but_its_owner_can_write_an_object)
 static int
 set_lock(int fd, short type)
 {
-    struct flock lock = {.l_type = type, .l_whence = SEEK_SET}; /* from the first byte to behind the last */
+    struct flock lock = {.l_type = type,
+                         .l_whence = SEEK_SET}; /* from the first byte to behind the last */
     return fcntl(fd, F_OFD_SETLK, &lock);
 }
 
@@ -252,11 +263,13 @@ Test(store_foreign, small_objects_are_copied)
         cr_expect_eq(same, object);
         peer_order(&peer, 0);
         second = peer_order(&peer, size);
-        for (int i = 0; i < 300 && second.slot != first.slot; i++) { /* its slots are used in turn */
+        for (int i = 0; i < 300 && second.slot != first.slot;
+             i++) { /* its slots are used in turn */
             peer_order(&peer, 0);
             second = peer_order(&peer, size);
         }
-        cr_expect(second.slot == first.slot && second.nonce == first.nonce, "a lock withholds a slot");
+        cr_expect(second.slot == first.slot && second.nonce == first.nonce,
+                  "a lock withholds a slot");
         cr_assert_eq(exo_object_import(store, &second, &later, &err), EXO_OK, "%s", err.text);
         cr_expect_neq(later, object);
         cr_expect_eq(exo_object_import(store, &first, &same, &err), EXO_NOT_FOUND);
@@ -290,13 +303,15 @@ borrowers(void)
 
 Test(store_foreign, borrowers_are_the_processes_that_live)
 {
-    struct peer peers[] = {peer_start(peer_reader), peer_start(peer_reader), peer_start(peer_reader)};
+    struct peer peers[] = {peer_start(peer_reader), peer_start(peer_reader),
+                           peer_start(peer_reader)};
     open_store(64 * MiB, 0);
     exo_object *objects[] = {put(5000, 1), put(5000, 2), put(MiB, 3)};
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 3; k++) {
             cr_assert_eq(peer_ask(&peers[k], object_handle(objects[i])).status, EXO_OK);
-            cr_expect_eq(borrowers(), i == 0 ? (uint32_t)k + 1 : 3, "a reader drops the one before");
+            cr_expect_eq(borrowers(), i == 0 ? (uint32_t)k + 1 : 3,
+                         "a reader drops the one before");
         }
     peer_kill(&peers[1]);
     cr_expect_eq(borrowers(), 2);

@@ -28,11 +28,12 @@ rig_init(struct rig *r, const char *model, size_t size)
     cr_assert_eq(exo_model_new_named(&r->model, model, NULL, NULL), EXO_OK);
     cr_assert_eq(exo_model_params(r->model, 7, &r->params, NULL), EXO_OK);
     cr_assert_eq(exo_tape_new(&r->tape, NULL), EXO_OK);
-    r->batch = (exo_batch){.size = size,
-                           .num_fields = 2,
-                           .fields = {{.name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, SIDE, SIDE}},
-                                      {.name = "label", .dtype = EXO_I32}},
-                           .data = {numbers_new(size * SIDE * SIDE, 1), calloc(size, sizeof(int32_t))}};
+    r->batch = (exo_batch){
+        .size = size,
+        .num_fields = 2,
+        .fields = {{.name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, SIDE, SIDE}},
+                   {.name = "label", .dtype = EXO_I32}},
+        .data = {numbers_new(size * SIDE * SIDE, 1), calloc(size, sizeof(int32_t))}};
     for (size_t i = 0; i < size; i++)
         ((int32_t *)r->batch.data[1])[i] = (int32_t)(i % 10);
 }
@@ -102,7 +103,8 @@ Test(tape, bits_do_not_depend_on_threads)
                 first_loss = loss;
             }
             cr_expect_eq(loss, first_loss);
-            cr_expect_eq(memcmp(exo_params_grads(r.params), first, numel * sizeof *first), 0, "%u threads", threads);
+            cr_expect_eq(memcmp(exo_params_grads(r.params), first, numel * sizeof *first), 0,
+                         "%u threads", threads);
         }
         free(first);
         rig_release(&r);
@@ -136,7 +138,8 @@ Test(tape, evaluation_changes_neither_parameters_nor_statistics)
     cr_expect_eq(loss, again, "nothing is random outside training");
     cr_expect_eq(memcmp(kept, exo_params_buffers(r.params), count * sizeof *kept), 0);
     cr_assert_eq(pass(&r, 1, true, false, &loss, NULL), EXO_OK);
-    cr_expect_neq(memcmp(kept, exo_params_buffers(r.params), count * sizeof *kept), 0, "training updates statistics");
+    cr_expect_neq(memcmp(kept, exo_params_buffers(r.params), count * sizeof *kept), 0,
+                  "training updates statistics");
     free(kept);
     rig_release(&r);
 }
@@ -184,11 +187,12 @@ Test(tape, without_memory_there_is_an_error)
         exo_tape *tape = NULL;
         float *pixels = numbers_new(3 * SIDE * SIDE, 1);
         int32_t labels[3] = {1, 2, 3};
-        const exo_batch batch = {.size = 3,
-                                 .num_fields = 2,
-                                 .fields = {{.name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, SIDE, SIDE}},
-                                            {.name = "label", .dtype = EXO_I32}},
-                                 .data = {pixels, labels}};
+        const exo_batch batch = {
+            .size = 3,
+            .num_fields = 2,
+            .fields = {{.name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, SIDE, SIDE}},
+                       {.name = "label", .dtype = EXO_I32}},
+            .data = {pixels, labels}};
         exo_err err = {0};
         exo_memory_fail_at(n);
         exo_status st = exo_model_new_named(&model, "mnist_cnn", NULL, &err);
@@ -221,7 +225,8 @@ Test(tape, a_failed_pass_leaves_a_tape_that_works)
     float want = 0, got;
     rig_init(&r, "mnist_cnn", 3);
     size_t numel = exo_params_numel(r.params), buffers = exo_params_buffer_numel(r.params);
-    float *grads = malloc(numel * sizeof *grads), *statistics = malloc(buffers * sizeof *statistics);
+    float *grads = malloc(numel * sizeof *grads),
+          *statistics = malloc(buffers * sizeof *statistics);
     memcpy(statistics, exo_params_buffers(r.params), buffers * sizeof *statistics);
     cr_assert_eq(pass(&r, 0, true, false, &want, NULL), EXO_OK);
     memcpy(grads, exo_params_grads(r.params), numel * sizeof *grads);
@@ -236,7 +241,8 @@ Test(tape, a_failed_pass_leaves_a_tape_that_works)
         exo_memory_fail_at(0);
         memcpy(exo_params_buffers(r.params), statistics, buffers * sizeof *statistics);
         exo_params_zero_grads(r.params);
-        cr_assert_eq(pass(&r, 0, true, false, &got, NULL), EXO_OK, "after allocation %u failed", (unsigned)n);
+        cr_assert_eq(pass(&r, 0, true, false, &got, NULL), EXO_OK, "after allocation %u failed",
+                     (unsigned)n);
         cr_expect_eq(got, want);
         cr_expect_eq(memcmp(grads, exo_params_grads(r.params), numel * sizeof *grads), 0);
     }

@@ -103,11 +103,13 @@ Test(trainer, same_job_same_bits_with_any_number_of_threads)
         for (unsigned threads = 1; threads <= 4; threads++) {
             exo_set_num_threads(threads);
             fit_ok(&s, strategies[i].name, strategies[i].options);
-            cr_expect_str_eq(s.result.sha256, first, "%s with %u threads", strategies[i].name, threads);
+            cr_expect_str_eq(s.result.sha256, first, "%s with %u threads", strategies[i].name,
+                             threads);
         }
         s.opts.seed++;
         fit_ok(&s, strategies[i].name, strategies[i].options);
-        cr_expect_str_neq(s.result.sha256, first, "%s: another seed must give another model", strategies[i].name);
+        cr_expect_str_neq(s.result.sha256, first, "%s: another seed must give another model",
+                          strategies[i].name);
         scene_release(&s);
     }
 }
@@ -194,20 +196,22 @@ Test(trainer, stopped_at_any_step_and_resumed_gives_the_same_bits_and_rows, .tim
             s.opts.progress = stop_at_step;
             s.opts.context = &at;
             s.opts.stop = &at.stop;
-            cr_expect_eq(fit(&s, strategies[i].name, strategies[i].options), EXO_CANCELLED, "%s", s.err.text);
+            cr_expect_eq(fit(&s, strategies[i].name, strategies[i].options), EXO_CANCELLED, "%s",
+                         s.err.text);
             s.opts.stop = NULL;
             s.opts.progress = NULL;
             s.opts.resume = true;
             fit_ok(&s, strategies[i].name, strategies[i].options);
             s.opts.resume = false;
-            cr_expect_str_eq(s.result.sha256, sha, "%s stopped at %u", strategies[i].name, (unsigned)step);
+            cr_expect_str_eq(s.result.sha256, sha, "%s stopped at %u", strategies[i].name,
+                             (unsigned)step);
             cr_expect_eq(s.result.bytes_sent, bytes);
             const char *files[] = {"train.csv", "validation.csv"};
             for (int f = 0; f < 2; f++) {
                 read_rows(s.folder, "whole", files[f], whole, sizeof whole);
                 read_rows(s.folder, run, files[f], resumed, sizeof resumed);
-                cr_expect_str_eq(resumed, whole, "%s of %s stopped at %u", files[f], strategies[i].name,
-                                 (unsigned)step);
+                cr_expect_str_eq(resumed, whole, "%s of %s stopped at %u", files[f],
+                                 strategies[i].name, (unsigned)step);
             }
         }
         scene_release(&s);
@@ -299,7 +303,8 @@ Test(trainer, bytes_equal_the_closed_forms)
         fit_ok(&s, "ddp", "{}");
         cr_expect_eq(s.result.bytes_sent, (uint64_t)floor(round * STEPS + 0.5), "ddp on %u", n);
         fit_ok(&s, "diloco", "{H: 5}");
-        cr_expect_eq(s.result.bytes_sent, (uint64_t)floor(round * (STEPS / 5) + 0.5), "diloco on %u", n);
+        cr_expect_eq(s.result.bytes_sent, (uint64_t)floor(round * (STEPS / 5) + 0.5),
+                     "diloco on %u", n);
     }
     scene_release(&s);
 }
@@ -374,7 +379,8 @@ Test(trainer, epochs_become_steps)
 static _Atomic uint32_t asked;
 
 static exo_status
-make_points(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out, exo_err *err)
+make_points(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out,
+            exo_err *err)
 {
     (void)context;
     (void)err;
@@ -405,14 +411,15 @@ Test(trainer, wrong_options_are_named)
 {
     struct scene s;
     scene_init(&s);
-#define REFUSED(change, word)                                                                                          \
-    do {                                                                                                               \
-        exo_fit_opts saved = s.opts;                                                                                   \
-        change;                                                                                                        \
-        exo_status st = fit(&s, "ddp", "{}");                                                                          \
-        cr_expect(st == EXO_INVAL || st == EXO_UNSUPPORTED, "%s: %d", #change, st);                                    \
-        cr_expect(strstr(s.err.text, word), "%s: '%s' does not name %s", #change, s.err.text, word);                   \
-        s.opts = saved;                                                                                                \
+#define REFUSED(change, word)                                                                      \
+    do {                                                                                           \
+        exo_fit_opts saved = s.opts;                                                               \
+        change;                                                                                    \
+        exo_status st = fit(&s, "ddp", "{}");                                                      \
+        cr_expect(st == EXO_INVAL || st == EXO_UNSUPPORTED, "%s: %d", #change, st);                \
+        cr_expect(strstr(s.err.text, word), "%s: '%s' does not name %s", #change, s.err.text,      \
+                  word);                                                                           \
+        s.opts = saved;                                                                            \
     } while (0)
     REFUSED(s.opts.num_nodes = 0, "num_nodes");
     REFUSED(s.opts.batch_size = 0, "batch_size");
@@ -441,7 +448,8 @@ Test(trainer, a_node_that_fails_ends_the_run_with_its_reason, .timeout = 60)
     s.opts.max_steps = 40; /* more than an epoch: someone reads sample 77 */
     for (int i = 0; i < NUM_STRATEGIES; i++) {
         cr_expect_eq(fit(&s, strategies[i].name, strategies[i].options), EXO_IO);
-        cr_expect(strstr(s.err.text, "node_") && strstr(s.err.text, "the disk is gone"), "%s", s.err.text);
+        cr_expect(strstr(s.err.text, "node_") && strstr(s.err.text, "the disk is gone"), "%s",
+                  s.err.text);
     }
     exo_dataset_drop(&broken);
     scene_release(&s);
@@ -461,7 +469,8 @@ Test(trainer, resume_refuses_other_settings)
     cr_expect(strstr(s.err.text, "batch_size 4"), "%s", s.err.text);
     s.opts.batch_size = BATCH;
     cr_expect_eq(fit(&s, "ddp", "{max_norm: 1}"), EXO_INVAL);
-    cr_expect(strstr(s.err.text, "other options, the first of which is max_norm"), "%s", s.err.text);
+    cr_expect(strstr(s.err.text, "other options, the first of which is max_norm"), "%s",
+              s.err.text);
     for (uint64_t other = 0; other < 2; other++) { /* of another length; as long, but others */
         exo_trainer_free(&s.trainer);
         exo_dataset_drop(&s.train);
@@ -479,7 +488,8 @@ Test(trainer, a_checkpoint_that_cannot_be_written_leaves_the_last_one)
     struct scene s;
     scene_init(&s);
     char sha[65];
-    s.opts.val_interval = 0; /* no figures that would be too large before it is; the stop is heeded at a correlation */
+    s.opts.val_interval =
+        0; /* no figures that would be too large before it is; the stop is heeded at a correlation */
     s.opts.correlation_interval = 4;
     fit_ok(&s, "ddp", "{}");
     memcpy(sha, s.result.sha256, sizeof sha);
@@ -574,7 +584,8 @@ static void
 model_is_gone(void *context, const exo_progress *progress)
 {
     (void)progress;
-    cr_expect_neq(access(context, F_OK), 0, "the model of the run before is there while another trains");
+    cr_expect_neq(access(context, F_OK), 0,
+                  "the model of the run before is there while another trains");
 }
 
 Test(trainer, a_finished_run_is_replaced_only_when_asked_and_goes_on_with_more_steps)

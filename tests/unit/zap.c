@@ -60,7 +60,8 @@ Test(zap, refuses_a_key_that_is_not_in_the_list)
 {
     exo_keys stranger = key_pair_new();
     char start[32];
-    expect_refused(zap_node_new_curve_peer(&stranger, zap_node.keys.public_key), "key is not authorized");
+    expect_refused(zap_node_new_curve_peer(&stranger, zap_node.keys.public_key),
+                   "key is not authorized");
     snprintf(start, sizeof start, "key=%.8s ", stranger.public_key);
     cr_expect(logged_has(start), "%s", logged_text());
     cr_expect_null(strstr(logged_text(), stranger.public_key), "the log holds the whole key");
@@ -93,7 +94,8 @@ Test(zap, refuses_a_password)
 Test(zap, refuses_a_peer_that_expects_another_node)
 {
     exo_keys other = key_pair_new();
-    expect_refused(zap_node_new_curve_peer(&zap_node.honest, other.public_key), "expects another key of this node");
+    expect_refused(zap_node_new_curve_peer(&zap_node.honest, other.public_key),
+                   "expects another key of this node");
 }
 
 static int
@@ -125,7 +127,8 @@ send_raw(const void *bytes, size_t size, bool half_close)
 Test(zap, survives_garbage)
 {
     static const char http[] = "GET / HTTP/1.1\r\nHost: node\r\n\r\n";
-    static const uint8_t greeting[64] = {0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1, 'C', 'U', 'R', 'V', 'E'};
+    static const uint8_t greeting[64] = {0xff, 0, 0, 0,   0,   0,   0,   0,  1,
+                                         0x7f, 3, 1, 'C', 'U', 'R', 'V', 'E'};
     uint8_t bytes[4096];
     zmq_pollitem_t item = {.socket = zap_node.server, .events = ZMQ_POLLIN};
     unsigned seed = 1;
@@ -148,13 +151,14 @@ Test(zap, survives_garbage)
     exo_time end = exo_deadline(exo_clock_real(), ZAP_NODE_WAIT_MS * EXO_MS);
     while (exo_zap_refused(zap_node.zap) < sent && exo_now(exo_clock_real()) < end)
         usleep(1000);
-    cr_expect_eq(exo_zap_refused(zap_node.zap), sent, "%zu of %zu\n%s", (size_t)exo_zap_refused(zap_node.zap), sent,
-                 logged_text());
+    cr_expect_eq(exo_zap_refused(zap_node.zap), sent, "%zu of %zu\n%s",
+                 (size_t)exo_zap_refused(zap_node.zap), sent, logged_text());
     /* The clock stands still: no more than the first ten lines. */
     cr_expect_leq(logged_lines(), 10, "%s", logged_text());
     /* Garbage does not hide a peer with a key. */
     exo_keys stranger = key_pair_new();
-    expect_refused(zap_node_new_curve_peer(&stranger, zap_node.keys.public_key), "key is not authorized");
+    expect_refused(zap_node_new_curve_peer(&stranger, zap_node.keys.public_key),
+                   "key is not authorized");
 }
 
 /* Peers that connect and say nothing do not keep others out. */
@@ -176,7 +180,8 @@ Test(zap, accepts_a_key_that_is_added_while_it_runs)
     void *peer = zap_node_new_curve_peer(&late, zap_node.keys.public_key);
     cr_assert_eq(zmq_connect(peer, zap_node.endpoint), 0);
     expect_logged("key is not authorized");
-    zmq_close(peer); /* libzmq does not try again after status 400: a peer that was refused connects anew */
+    zmq_close(
+        peer); /* libzmq does not try again after status 400: a peer that was refused connects anew */
     key_folder_authorize("late", &late);
     peer = zap_node_new_curve_peer(&late, zap_node.keys.public_key);
     cr_assert_eq(zmq_connect(peer, zap_node.endpoint), 0);
@@ -185,7 +190,8 @@ Test(zap, accepts_a_key_that_is_added_while_it_runs)
     zmq_close(peer);
     /* And no longer, once it is taken out. */
     cr_assert_eq(unlink(key_folder_path("late.key")), 0);
-    expect_refused(zap_node_new_curve_peer(&late, zap_node.keys.public_key), "key is not authorized");
+    expect_refused(zap_node_new_curve_peer(&late, zap_node.keys.public_key),
+                   "key is not authorized");
     /* A mistake in the folder shuts nobody out who was in. */
     key_folder_put("wrong.key", 0644, "no key\n");
     zap_node_expect_honest();
@@ -202,8 +208,9 @@ Test(zap, is_missed_by_nobody_who_gets_in)
     cr_assert_eq(zmq_connect(peer, zap_node.endpoint), 0);
     cr_expect_not(zap_node_hears(peer, QUIET_MS, NULL), "without a handler, everybody is heard");
     /* A new one opens the door again. */
-    cr_assert_eq(exo_zap_open(&zap_node.zap, zap_node.context, &(exo_zap_opts){.allow = zap_node.allow}, &err), EXO_OK,
-                 "%s", err.text);
+    cr_assert_eq(exo_zap_open(&zap_node.zap, zap_node.context,
+                              &(exo_zap_opts){.allow = zap_node.allow}, &err),
+                 EXO_OK, "%s", err.text);
     zmq_close(peer);
     zap_node_expect_honest();
 }
@@ -212,7 +219,8 @@ Test(zap, is_one_a_context)
 {
     exo_zap *second = NULL;
     exo_err err = {0};
-    cr_expect_eq(exo_zap_open(&second, zap_node.context, &(exo_zap_opts){0}, &err), EXO_EXISTS, "%s", err.text);
+    cr_expect_eq(exo_zap_open(&second, zap_node.context, &(exo_zap_opts){0}, &err), EXO_EXISTS,
+                 "%s", err.text);
     cr_expect_null(second);
     zap_node_expect_honest();
 }

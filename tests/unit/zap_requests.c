@@ -25,9 +25,9 @@ typedef struct part {
     size_t size;
 } part;
 
-#define TEXT(text)                                                                                                     \
-    {                                                                                                                  \
-        (text), sizeof(text) - 1                                                                                       \
+#define TEXT(text)                                                                                 \
+    {                                                                                              \
+        (text), sizeof(text) - 1                                                                   \
     }
 
 static void *
@@ -45,7 +45,8 @@ static void
 ask(void *asker, const part *parts, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        cr_assert_geq(zmq_send(asker, parts[i].data, parts[i].size, i + 1 < count ? ZMQ_SNDMORE : 0), 0);
+        cr_assert_geq(
+            zmq_send(asker, parts[i].data, parts[i].size, i + 1 < count ? ZMQ_SNDMORE : 0), 0);
 }
 
 /* Reads a reply: delimiter, version, request, code, text, user, metadata. */
@@ -69,7 +70,8 @@ expect_reply(void *asker, const char *id, const char *code, const char *user)
     /* Who is let in by a key has it hung on what it sends: lengths, as ZMTP's metadata has them, and texts. */
     static const char property[] = "\x0cX-Exogym-Key\0\0\0\x28";
     cr_expect(user[0] ? memcmp(got[6], property, sizeof property - 1) == 0 : got[6][0] == 0);
-    cr_expect_str_eq(got[6] + (user[0] ? sizeof property - 1 : 0), user[0] ? zap_node.honest.public_key : "");
+    cr_expect_str_eq(got[6] + (user[0] ? sizeof property - 1 : 0),
+                     user[0] ? zap_node.honest.public_key : "");
 }
 
 /* A request for the honest key, as libzmq sends it. */
@@ -219,8 +221,9 @@ Test(zap, logs_nothing_raw)
 static void
 expect_null_request(const char *address, const char *code)
 {
-    const part parts[] = {TEXT(""), TEXT("1.0"), TEXT("id-1"), TEXT("local"), {address, strlen(address)},
-                          TEXT(""), TEXT("NULL")};
+    const part parts[] = {
+        TEXT(""), TEXT("1.0"), TEXT("id-1"), TEXT("local"), {address, strlen(address)},
+        TEXT(""), TEXT("NULL")};
     void *asker = new_asker();
     ask(asker, parts, 7);
     expect_reply(asker, "id-1", code, "");
@@ -263,8 +266,9 @@ Test(null_domain, of_loopback_lets_this_host_in)
     cr_expect(zap_node_hears(peer, ZAP_NODE_WAIT_MS, NULL), "%s", logged_text());
     zmq_close(peer);
     const char *const here[] = {"127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1"};
-    const char *const elsewhere[] = {"10.0.0.1",        "128.0.0.1", "::2", "::ffff:10.0.0.1", "127.0.0.1.example.org",
-                                     "localhost:0:0:1", ""};
+    const char *const elsewhere[] = {
+        "10.0.0.1",        "128.0.0.1", "::2", "::ffff:10.0.0.1", "127.0.0.1.example.org",
+        "localhost:0:0:1", ""};
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)
         expect_null_request(here[i], "200");
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
