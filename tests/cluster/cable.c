@@ -1,10 +1,16 @@
-/* A cable is cut and mended. Head, a worker and this driver are on one host, another worker on a second one: two network namespaces with
- * a cable between, and EXOGYM_HOST_ID, without which processes that see each other take themselves for neighbours.
- *   - A short cut, or a worker that is stopped for a moment, is survived: nothing is lost.
- *   - A long one: who waits hears of it within the peer timeout, each call ends once, the actor lives again on this side.
- *   - After it is mended, the life on the other side is ended: from neither host does the name, or the old reference, lead there.
+/* A network cable is cut and mended. Head, one worker and this driver are on one host, another
+ * worker on a second host. The hosts are two network namespaces with a veth pair as the cable.
+ * EXOGYM_HOST_ID tells them apart: without it, processes that share a kernel take each other for
+ * neighbours.
+ *   - A short cut, or a short stop of a worker, is survived: nothing is lost.
+ *   - After a long cut, waiting calls fail within the peer timeout, each call ends once, and the
+ *     actor restarts on this side.
+ *   - After the cable is mended, the life on the other side is ended. From neither host does the
+ *     name or the old reference lead to it.
  *
- * Skipped where the kernel or rights do not allow it. EXO_CHAOS_ROUNDS: how often (1). EXO_CHAOS_SEED: of the times. */
+ * The test is skipped where the kernel or the process's rights do not allow namespaces.
+ * EXO_CHAOS_ROUNDS: number of rounds (1). EXO_CHAOS_SEED: seed of the times. The main thread owns
+ * all state. Read next: tests/plugins/victim.c, the actor; docs/cluster.md. */
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -27,9 +33,10 @@ enum {
 };
 
 #define HEAD_ADDRESS "tcp://10.77.0.1:7070"
-#define TIMEOUT      (3 * EXO_SECOND) /* of peers                                     */
-#define SHORT        (400 * EXO_MS) /* with a beat and what TCP sends again it is well below the timeout */
-#define GENEROUS     (10 * EXO_SECOND)
+#define TIMEOUT      (3 * EXO_SECOND) /* after which a peer is lost */
+/* of a cut: well below TIMEOUT, even with a heartbeat interval and TCP's retransmissions */
+#define SHORT    (400 * EXO_MS)
+#define GENEROUS (10 * EXO_SECOND)
 
 static processes all;
 static pid_t far_worker, near_worker;
@@ -60,7 +67,7 @@ milliseconds(exo_time since)
     return (int)((processes_now() - since) / EXO_MS);
 }
 
-/* --- Two hosts ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Two hosts -------------------------------------------------------------------------------- */
 
 static bool
 run(const char *command)
@@ -81,7 +88,7 @@ write_file(const char *path, const char *text)
     return good;
 }
 
-/* Namespaces of this process's own, which go with it. */
+/* Gives this process network and mount namespaces of its own, which end with it. */
 static bool
 leave_namespaces(void)
 {
@@ -129,7 +136,7 @@ mend(void)
     CHECK(run("ip -n far link set plug up"));
 }
 
-/* --- The cluster ------------------------------------------------------------------------------------------------------------------- */
+/* --- The cluster ------------------------------------------------------------------------------ */
 
 static pid_t
 start(const char *network, const char *host, const char *name, const char *const *words)
@@ -183,7 +190,7 @@ start_all(void)
     join(EXO_ROLE_DRIVER);
 }
 
-/* --- Actors ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
 static exo_status
 poke(exo_ref ref, exo_time time, uint64_t *life, exo_err *err)
@@ -218,7 +225,7 @@ spawn(const char *name, const char *node, exo_placement placement, exo_ref *out,
     return exo_spawn_class(runtime, "victim", &opts, within(GENEROUS), out, err);
 }
 
-/* The life that the name leads to; 0: it leads to none that answers. */
+/* The life that the name leads to; 0 if no actor answers. */
 static uint64_t
 life_of(const char *name)
 {
@@ -232,7 +239,7 @@ life_of(const char *name)
     return life;
 }
 
-/* What the name leads to on the other host. */
+/* The life that the name leads to on the other host. */
 static uint64_t
 life_from_far(const char *name)
 {
@@ -256,7 +263,7 @@ far_main(const char *folder, const char *name)
     return all.failed;
 }
 
-/* --- A round ------------------------------------------------------------------------------------------------------------------------ */
+/* --- A round ---------------------------------------------------------------------------------- */
 
 struct waiter {
     exo_future *future;
@@ -281,7 +288,7 @@ begin_waiting(exo_ref ref, struct waiter *waiters)
     }
 }
 
-/* Each ends once, with PEER_LOST. */
+/* Each future ends once, with PEER_LOST. */
 static void
 end_waiting(struct waiter *waiters, exo_time since)
 {
@@ -294,8 +301,8 @@ end_waiting(struct waiter *waiters, exo_time since)
     }
 }
 
-/* Nothing is lost by an interruption that is shorter than the timeout: of the cable, or of the process. False: the machine was too busy
- * for the test to be one. */
+/* Interrupts the cable or the worker's process for less than the timeout: nothing may be lost.
+ * Gives false if the machine was too busy to keep the interruption short. */
 static bool
 interrupt(exo_ref ref, uint64_t life, bool cable)
 {
@@ -320,7 +327,7 @@ interrupt(exo_ref ref, uint64_t life, bool cable)
     return !busy;
 }
 
-/* A worker that is there again can be given actors. */
+/* Waits until the far worker accepts actors again. */
 static void
 await_far(exo_time since)
 {
@@ -335,7 +342,7 @@ await_far(exo_time since)
     exo_stop(runtime, ref, false, NULL);
 }
 
-/* The life that was taken for dead ends on its host. */
+/* The life that was declared dead ends on its host too. */
 static void
 check_fenced(const exo_actor_id *id)
 {

@@ -1,12 +1,16 @@
-/* Faults at random. Drivers call actors on three workers, with deadlines, cancels and objects, while workers, head and drivers are
- * killed, crash and are stopped for a moment. Whatever happens, each driver checks that
- *   - every call ends once: with its own reply or an error of those that can be, by its deadline, and soon if the process died;
+/* Random faults. Drivers call actors on three workers, with deadlines, cancels and objects, while
+ * workers, head and drivers are killed, crash and are stopped for a moment. Each driver checks that
+ *   - every call ends once, with its own reply or a possible error, by its deadline, and soon after
+ *     the death of the process;
  *   - a process that was only stopped is not lost;
- *   - a reply comes from the life of the actor that was asked, and never from one that was heard to be dead;
- *   - no call runs twice, and one that was answered ran.
- * Afterwards every name leads to a living actor, and nothing is left of all the processes.
+ *   - a reply comes from the life of the actor that was called, and never from a life that was
+ *     reported dead;
+ *   - no call runs twice, and every answered call ran.
+ * Afterwards every name leads to a living actor, and nothing is left of any process.
  *
- * The test starts itself as a driver. EXO_CHAOS_ROUNDS: number of faults (40). EXO_CHAOS_SEED: of the faults and calls. */
+ * The test starts itself as a driver. EXO_CHAOS_ROUNDS: number of faults (40). EXO_CHAOS_SEED: seed
+ * of the faults and calls. The main process owns all processes; the shared state is `struct board`.
+ * Read next: tests/plugins/victim.c, the actor; tests/support/processes.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -43,16 +47,16 @@ enum {
     WITHIN = 6
 };
 
-/* Bounds of board->heard, in ms; the last one has none. */
+/* Upper bounds of the classes of board->heard, in ms; the last class has none. */
 static const int within_ms[WITHIN] = {1, 5, 20, 100, 1000, 0};
 
-#define SOON                                                                                       \
-    (2 *                                                                                           \
-     EXO_SECOND) /* after which a process's death is heard of, and a deadline kept: usually it is 1 ms */
-#define PAUSE     (4 * EXO_MS) /* a longer one of a driver itself is not held against it         */
+/* The allowance for news of a death, and for the end of a call after its deadline. The usual delay
+ * is 1 ms. */
+#define SOON      (2 * EXO_SECOND)
+#define PAUSE     (4 * EXO_MS) /* a longer pause of a driver itself is subtracted from its delays */
 #define REPLY_MAX (20 * EXO_SECOND)
 
-/* What the test and its drivers share. */
+/* The memory that the test and its drivers share. */
 struct board {
     atomic_bool stop;
     atomic_uint num_deaths;
@@ -61,8 +65,7 @@ struct board {
         exo_time when;
     } deaths[DEATHS]; /* entered before the process is killed */
     atomic_ullong calls, values, lost, late, cancelled, other, lookups;
-    atomic_ullong heard
-        [WITHIN]; /* how many calls ended how long after the process was killed that they waited for */
+    atomic_ullong heard[WITHIN]; /* calls by the delay from the death of the process to their end */
 };
 
 static struct board *board;
@@ -80,7 +83,7 @@ open_board(const char *folder, bool create)
     return memory;
 }
 
-/* When the process was killed; 0: it was not. */
+/* When the process was killed; 0 if it was not. */
 static exo_time
 death_of(uint64_t pid)
 {
@@ -90,21 +93,21 @@ death_of(uint64_t pid)
     return 0;
 }
 
-/* --- A driver ----------------------------------------------------------------------------------------------------------------------- */
+/* --- A driver --------------------------------------------------------------------------------- */
 
 /* An actor that a thread knows. */
 struct slot {
-    exo_ref ref; /* 0: none */
+    exo_ref ref; /* id 0: none */
     bool named;
     uint64_t life, pid;                       /* 0: not known yet */
-    uint64_t answered[AUDITED], num_answered; /* nonces, of this life */
+    uint64_t answered[AUDITED], num_answered; /* nonces of answered calls of this life */
 };
 
 struct thread {
     unsigned index;
     uint64_t random, nonce;
     struct slot slots[SLOTS];
-    uint64_t gone[GONE], num_gone; /* lives that were heard to be dead */
+    uint64_t gone[GONE], num_gone; /* lives that were reported dead */
     pthread_t id;
 };
 
@@ -113,7 +116,8 @@ static exo_runtime *runtime;
 static exo_cluster *cluster;
 static atomic_uint num_errors;
 
-/* When this process did not run: it was stopped, or the cores were busy. */
+/* When this process did not run, because it was stopped or the cores were busy. Written by the
+ * thread of note_pauses alone. */
 static struct {
     exo_time from, to;
 } pauses[PAUSES];
@@ -149,12 +153,12 @@ note_pauses(void *unused)
     return unused;
 }
 
-/* Time since `from` that this process could not have used. */
+/* The time since `from` by which a delay is excused. */
 static exo_time
 excused(exo_time from)
 {
     exo_time total = 0;
-    usleep(2000); /* the pause that just ended is entered, too */
+    usleep(2000); /* note_pauses enters the pause that has just ended */
     unsigned count = atomic_load(&num_pauses);
     for (unsigned i = count; i > 0 && i + PAUSES > count; i--) {
         exo_time begin = pauses[(i - 1) % PAUSES].from, end = pauses[(i - 1) % PAUSES].to;
@@ -162,7 +166,7 @@ excused(exo_time from)
             break;
         total += end - (begin > from ? begin : from);
     }
-    return 2 * total; /* after a pause there is more to do than before it */
+    return 2 * total; /* twice: after a pause the process has to catch up */
 }
 
 static uint64_t
@@ -186,7 +190,7 @@ is_gone(const struct thread *t, uint64_t life)
     return false;
 }
 
-/* The actor of a slot was heard to be dead. */
+/* The slot's actor was reported dead. */
 static void
 forget(struct thread *t, struct slot *s)
 {
@@ -214,7 +218,7 @@ count(exo_status st)
                      1);
 }
 
-/* Finds an actor for a slot that has none. */
+/* Finds or makes an actor for a slot that has none. */
 static void
 fill(struct thread *t, struct slot *s)
 {
@@ -252,7 +256,7 @@ fill(struct thread *t, struct slot *s)
         usleep(5000);
 }
 
-/* What a value says. */
+/* Checks the life that a reply names. */
 static void
 check_value(struct thread *t, struct slot *s, uint64_t nonce, uint64_t life)
 {
@@ -279,7 +283,7 @@ note_delay(exo_time delay)
     atomic_fetch_add(&board->heard[i], 1);
 }
 
-/* An error: could it be, and was it in time? */
+/* Checks an error: is it possible, and did it come in time? */
 static void
 check_error(const struct slot *s, const struct call *c, exo_status st, bool waited,
             const char *text)
@@ -300,7 +304,7 @@ check_error(const struct slot *s, const struct call *c, exo_status st, bool wait
     }
 }
 
-/* Ends one call; true: the actor is dead. */
+/* Ends one call; true if the actor is dead. */
 static bool
 end_call(struct thread *t, struct slot *s, struct call *c)
 {
@@ -399,7 +403,7 @@ call_some(struct thread *t, struct slot *s)
         forget(t, s);
 }
 
-/* Those that were answered ran. */
+/* Calls that were answered must have run. */
 static void
 audit(struct thread *t, struct slot *s)
 {
@@ -462,7 +466,7 @@ thread_main(void *argument)
     return NULL;
 }
 
-/* The faults are over: every name leads to an actor that answers. */
+/* After the faults, every name must lead to an actor that answers. */
 static void
 check_calm(struct thread *t)
 {
@@ -515,7 +519,7 @@ driver_main(const char *folder, unsigned index, uint64_t seed)
     return atomic_load(&num_errors) ? 1 : 0;
 }
 
-/* --- Faults ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Faults ----------------------------------------------------------------------------------- */
 
 struct victim_process {
     enum {
@@ -524,11 +528,11 @@ struct victim_process {
         DRIVER
     } kind;
     unsigned index;
-    pid_t pid;          /* ours: of a worker, the watcher; 0: it is dead */
-    exo_time starts_at; /* of a dead one                                  */
-    pid_t stopped;      /* 0: it runs                                     */
+    pid_t pid;          /* the process that this test started: of a worker, its watcher; 0: dead */
+    exo_time starts_at; /* if it is dead */
+    pid_t stopped;      /* the process that is stopped; 0: none */
     exo_time goes_on_at;
-    bool killed; /* by us */
+    bool killed; /* by this test */
 };
 
 static processes all;
@@ -586,7 +590,7 @@ end_with(struct victim_process *v, int number, bool watcher)
     v->killed = true;
 }
 
-/* Those that have ended begin again; those that were stopped go on. */
+/* Restarts a process that has ended, and continues one whose stop is over. */
 static void
 look_after(struct victim_process *v, bool restart)
 {
@@ -700,7 +704,7 @@ calm_down(void)
             continue;
         if (!all.failed)
             fprintf(stderr, "driver %u does not end\n", each[i].index);
-        else /* what it waits for may never come */
+        else /* after a failure, the event that the driver waits for may never come */
             remains_none_of(each[i].pid);
         kill(each[i].pid, SIGABRT);
         waitpid(each[i].pid, NULL, 0);
@@ -709,7 +713,7 @@ calm_down(void)
     all.failed = all.failed || hangs;
 }
 
-/* The drivers are gone, and so is what was lent to them. */
+/* The drivers have left, so no object may still be lent to them. */
 static void
 check_nothing_held(void)
 {

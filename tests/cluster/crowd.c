@@ -1,10 +1,15 @@
-/* A crowd at a head and a worker: honest processes of this host, and strangers over TCP without a key, all at once. Both serve meanwhile; when
- * all have left, memory, descriptors and threads are back where they were.
+/* A crowd at a head and a worker: honest processes of this host, and strangers over TCP without a
+ * key, all at once. Head and worker serve meanwhile; when the crowd has left, their memory,
+ * descriptors and threads are back where they were.
  *
- * Each honest one is a connection of its own, as of another process, with its ring; two nets of this program make them all, one those of the
- * head. Strangers are plain connections to the head: silent ones, garbage, half a greeting, a handshake without its end.
+ * Each honest peer is a connection of its own with its ring, as from another process. Two nets of
+ * this program make all of these connections: one those to the head, the other those to the worker.
+ * Strangers are plain connections to the head that send nothing, garbage, half a greeting, or a
+ * handshake without its end.
  *
- * EXO_CROWD_PEERS (50; at the head, and as many at the worker) and EXO_CROWD_STRANGERS (1500): how many. EXO_CHAOS_SEED: what strangers say. */
+ * EXO_CROWD_PEERS: number of honest peers at the head, and again at the worker (50).
+ * EXO_CROWD_STRANGERS: number of strangers (1500). EXO_CHAOS_SEED: seed of the strangers' bytes.
+ * The main thread owns all state. Read next: runtime/net/net.h; docs/security.md. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -23,13 +28,13 @@
 
 enum {
     ROUNDS = 3,
-    SLACK_KB = 4096,        /* that the allocator may keep */
+    SLACK_KB = 4096,        /* memory that the allocator may keep */
     MOST_HEAD_KB = 56 << 10 /* of a head with a thousand peers */
 };
 
 #define PATIENCE (60 * EXO_SECOND)
 
-/* What a process has. */
+/* The resources that a process uses. */
 struct use {
     unsigned descriptors, threads;
     unsigned long kb;
@@ -44,7 +49,7 @@ enum {
 static processes all;
 static exo_net *nets[PLACES];
 
-/* --- Honest ones -------------------------------------------------------------------------------------------------------------- */
+/* --- Honest peers ----------------------------------------------------------------------------- */
 
 static exo_peer *
 meet(exo_net *net, const char *endpoint)
@@ -58,7 +63,7 @@ meet(exo_net *net, const char *endpoint)
     return NULL;
 }
 
-/* In turns, `count` at each place. */
+/* Connects `count` peers to each place, in turns. */
 static void
 meet_all(exo_peer **peers, uint64_t count)
 {
@@ -80,7 +85,7 @@ leave_all(exo_peer **peers, uint64_t count)
     }
 }
 
-/* --- Strangers ------------------------------------------------------------------------------------------------------------------ */
+/* --- Strangers -------------------------------------------------------------------------------- */
 
 /* The port of the head's line "... is ready at ipc://... tcp://127.0.0.1:PORT". */
 static uint16_t
@@ -96,7 +101,7 @@ port_of_head(void)
     return (uint16_t)atoi(colon + 1);
 }
 
-/* Connects without waiting, and says something that is no handshake, or not all of one. */
+/* Connects without waiting, and sends bytes that are no handshake, or an incomplete one. */
 static int
 knock(uint16_t port, uint64_t *seed)
 {
@@ -118,10 +123,10 @@ knock(uint16_t port, uint64_t *seed)
                     : draw % 4 == 2 ? sizeof greeting
                                     : 0;
     if (length > 0 && send(fd, said, length, MSG_NOSIGNAL | MSG_DONTWAIT) > 0 && draw % 4 == 2) {
-        garbage[0] = 4; /* a command, of that many bytes */
+        garbage[0] = 4; /* the header of a command of that many bytes */
         garbage[1] = (uint8_t)draw;
         ssize_t sent = send(fd, garbage, 2 + draw % 200, MSG_NOSIGNAL | MSG_DONTWAIT);
-        (void)sent; /* it may have ended us already */
+        (void)sent; /* the head may already have closed the connection */
     }
     if (draw % 16 == 5)
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
@@ -144,7 +149,7 @@ knock_all(uint16_t port, uint64_t *seed, int *fds, uint64_t count)
     }
 }
 
-/* --- What is used --------------------------------------------------------------------------------------------------------------- */
+/* --- Resources -------------------------------------------------------------------------------- */
 
 static struct use
 use_of(pid_t pid)
@@ -185,7 +190,7 @@ check_most(const struct use *head)
 static void
 await_memory(const char *what, pid_t pid, const struct use *before, const struct use *crowded)
 {
-#ifdef __SANITIZE_ADDRESS__ /* which keeps freed memory */
+#ifdef __SANITIZE_ADDRESS__ /* the address sanitizer keeps freed memory */
     (void)what, (void)pid, (void)before, (void)crowded;
 #else
     exo_time deadline = processes_now() + PATIENCE;
@@ -221,7 +226,7 @@ await_return(const char *what, pid_t pid, const struct use *before)
     all.failed = true;
 }
 
-/* A driver joins and leaves, and the shell finds the worker alive. */
+/* A driver joins and leaves, and the command line finds the worker alive. */
 static void
 expect_served(unsigned round)
 {
@@ -240,7 +245,7 @@ expect_served(unsigned round)
     }
 }
 
-/* --- All ------------------------------------------------------------------------------------------------------------------------ */
+/* --- The test --------------------------------------------------------------------------------- */
 
 static bool
 start_head_with_keys(void)

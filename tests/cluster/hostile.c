@@ -1,11 +1,14 @@
-/* A process that was let in and keeps to no measure, beside an honest one: tests/support/hostile_peer.c has the kinds. Every honest call, to the
- * head and to an actor, is answered rightly, and the memory of head and worker stays within the quotas (docs/security.md).
+/* A hostile process that was let in, beside an honest one. tests/support/hostile_peer.c has the
+ * kinds of hostility. Every honest call, to the head and to an actor, must be answered rightly, and
+ * the memory of head and worker must stay within the quotas (docs/security.md).
  *
- * Honest calls are due every 20 ms, whether those before them have been answered or not, and a call that is late counts from when it was
- * due: so a standstill is seen as long as it is. How long they took is printed, beside how long they take when nobody is hostile, and not
- * judged.
+ * An honest call is due every 20 ms, whether or not the previous calls have been answered, and the
+ * time of a late call counts from its due time. A standstill is therefore measured in full. The
+ * test prints the calls' times beside those without a hostile process, and does not judge them.
  *
- * EXO_HOSTILE_SECONDS (1): of each kind. EXO_HOSTILE_KIND: only these, with commas between. */
+ * EXO_HOSTILE_SECONDS: seconds of each kind (1). EXO_HOSTILE_KIND: names of kinds, separated by
+ * commas (all). Each thread owns its `struct caller`; the main thread owns the rest. Read next:
+ * tests/support/hostile_peer.h. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -26,14 +29,14 @@
 
 #define PATIENCE (60 * EXO_SECOND)
 #define EVERY    (20 * EXO_MS)
-#define ALONE    (15 * EXO_SECOND) /* the longest measurement without a hostile one */
+#define ALONE    (15 * EXO_SECOND) /* the longest measurement without a hostile process */
 
 enum {
     CALLERS = 2,
     HEAD = 0,
     ACTOR = 1,
 #ifdef __SANITIZE_ADDRESS__
-    SHADOWED = 1 /* the sanitizer keeps freed memory, and memory of its own */
+    SHADOWED = 1 /* the sanitizer keeps freed memory and needs memory of its own */
 #else
     SHADOWED = 0
 #endif
@@ -44,11 +47,12 @@ static exo_cluster *cluster;
 static exo_runtime *runtime;
 static exo_ref victim;
 static char worker_endpoint[160];
-static exo_actor_id prey; /* the hostile one's */
+static exo_actor_id prey; /* the actor that the hostile process may call */
 
-/* --- The hostile one -------------------------------------------------------------------------------------------------------- */
+/* --- The hostile process ---------------------------------------------------------------------- */
 
-/* Its words: --be KIND HEAD WORKER ACTOR. */
+/* Starts this program again with the arguments --be KIND HEAD WORKER ACTOR. The hostile process
+ * ends when *rein is closed. */
 static pid_t
 start_hostile(const char *kind, int *rein)
 {
@@ -90,7 +94,7 @@ end_hostile(const char *kind, pid_t pid, int rein)
     }
 }
 
-/* --- The honest one --------------------------------------------------------------------------------------------------------- */
+/* --- The honest process ----------------------------------------------------------------------- */
 
 struct caller {
     pthread_t thread;
@@ -155,7 +159,7 @@ call_honestly(void *argument)
     return NULL;
 }
 
-/* Of head and worker. */
+/* Memory of head and worker. */
 struct use {
     unsigned long head, worker; /* kB */
 };
@@ -186,7 +190,7 @@ print_times(const char *when, struct caller *c)
                (double)c->took[c->count * 999 / 1000] / 1e6, (double)c->took[c->count - 1] / 1e6);
 }
 
-/* Calls head and actor for a time. Gives the most memory that was seen. */
+/* Calls head and actor for a time. Returns the largest memory seen. */
 static struct use
 call_both(const char *when, exo_time length)
 {
@@ -245,7 +249,7 @@ try(const hostile_kind *kind, uint64_t seconds)
     fflush(stdout);
 }
 
-/* Of a list with commas; NULL: all are. */
+/* Is the name in the comma-separated list? A list of NULL has every name. */
 static bool
 is_wanted(const char *list, const char *name)
 {

@@ -1,7 +1,9 @@
-/* Drivers and guests join and leave, again and again, while the head is killed at random moments and started again at once: some of them
- * have said Hello by then and have no answer yet. Whoever joins is in as soon as there is a head, and nothing is left of any attempt.
+/* Drivers and guests join and leave, again and again, while the head is killed at random moments
+ * and restarted at once. A kill often comes between a member's Hello and its answer. Every member
+ * joins as soon as there is a head, and no attempt leaves anything behind.
  *
- * EXO_CHAOS_ROUNDS: how often the head is killed (40). EXO_CHAOS_SEED: of the moments. */
+ * EXO_CHAOS_ROUNDS: number of kills (40). EXO_CHAOS_SEED: seed of the moments. Each thread owns its
+ * `struct joiner`; `stop` and `joins` are shared. Read next: tests/support/processes.h. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -19,9 +21,9 @@ enum {
     JOINERS = 4
 };
 
-#define PATIENCE (20 * EXO_SECOND) /* of a join: by far more than a head needs to come back */
+#define PATIENCE (20 * EXO_SECOND) /* of a join: far more than a head needs to restart */
 
-/* One that joins; each has a thread, to which all of it belongs but for `stop`. */
+/* One thread that joins and leaves. The thread owns it until it is joined. */
 struct joiner {
     pthread_t thread;
     unsigned index;
@@ -69,7 +71,7 @@ join_and_leave(void *argument)
     return NULL;
 }
 
-/* A joiner has come through since: so the head of this life has answered somebody. */
+/* Waits until a join has ended since `since`: the head of this life has then answered somebody. */
 static bool
 await_join(unsigned long long since)
 {
@@ -110,7 +112,7 @@ main(void)
         kill_the_head();
         unsigned long long before = atomic_load(&joins);
         if (!processes_start_head(&all)) {
-            all.failed = true; /* processes_close shows what is left */
+            all.failed = true; /* processes_close shows the output of the processes */
             break;
         }
         all.failed = !await_join(before);

@@ -1,7 +1,9 @@
-/* Names, over and over: an actor is made, found, ended in one of four ways, and its name used again at once. Every 50th time its whole
- * process is killed. Afterwards nothing has grown.
+/* Reuse of names. Each round makes an actor, finds it by name, ends it in one of four ways, and
+ * uses its name again at once. Every 50th round kills the actor's process. Afterwards memory and
+ * descriptors have not grown.
  *
- * EXO_CHAOS_ROUNDS: how often (1000). EXO_CHAOS_SEED: of the choices. */
+ * EXO_CHAOS_ROUNDS: number of rounds (1000). EXO_CHAOS_SEED: seed of the choices. The main thread
+ * owns all state. Read next: tests/plugins/victim.c, the actor. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +24,7 @@ enum {
 };
 
 #if defined __SANITIZE_ADDRESS__ ||                                                                \
-    defined __SANITIZE_THREAD__ /* freed memory is kept for a time, of the head too */
+    defined __SANITIZE_THREAD__ /* the sanitizers keep freed memory for a time, in the head too */
 #define SANITIZED true
 #else
 #define SANITIZED false

@@ -1,5 +1,9 @@
-/* One table of tests over every way in which two processes can be connected: head, worker and driver, here three runtimes of one
- * process, over ipc, tcp, and tcp with CURVE; and what is the same without any cluster. */
+/* One table of tests over every way in which two processes can be connected: head, worker and
+ * driver, here three runtimes of one process, over ipc, over tcp, and over tcp with CURVE. The
+ * tests also run in one process without a cluster, where the same must hold.
+ *
+ * Each test owns its `struct rig`. An actor's state belongs to its lane. Read next:
+ * include/exogym/cluster.h and actor.h, whose contracts these tests check. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,15 +20,15 @@
 #include "support/check.h"
 #include "support/temp.h"
 
-/* --- An actor ---------------------------------------------------------------------------------------------------------------- */
+/* --- An actor --------------------------------------------------------------------------------- */
 
 struct counter {
     uint64_t count;
-    exo_future *waiting; /* for somebody to meet */
+    exo_future *waiting; /* the deferred reply of the first call of `meet` */
     _Atomic uint64_t lingering;
 };
 
-/* Two meet: the first one's reply comes with the second. */
+/* The first call defers its reply; the second call sends it. */
 static exo_status
 meet(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -43,7 +47,7 @@ stop(void *self)
     exo_future_drop(&((struct counter *)self)->waiting);
 }
 
-/* Calls the actor whose identity it is given, from its own thread. */
+/* Calls the actor whose identity is in the arguments, from this actor's own thread. */
 static exo_status
 pass_on(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
         exo_err *err)
@@ -99,7 +103,7 @@ die(exo_call_context *call, void *self, const exo_payload *args, exo_payload *re
     return EXO_OK;
 }
 
-/* Gives an object of 5 MB by name, and holds it. */
+/* Replies with the name of an object of 5 MB, and holds the object. */
 static exo_status
 share(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -117,7 +121,8 @@ share(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return st == EXO_OK ? exo_payload_copy(reply, &id, sizeof id) : st;
 }
 
-/* Dies when it is first asked in a life of the process, and answers from then on. */
+/* Every other call kills the actor, beginning with the first one in the process; the calls between
+ * them are answered. */
 static exo_status
 frail(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -132,7 +137,7 @@ frail(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return exo_payload_copy(reply, "alive", 6);
 }
 
-/* Until it is cancelled. */
+/* Runs until it is cancelled. */
 static exo_status
 linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
        exo_err *err)
@@ -179,7 +184,7 @@ static const exo_actor_class counter_class = {.name = "counter",
                                               .methods = methods,
                                               .num_methods = sizeof methods / sizeof methods[0]};
 
-/* Makes another one when it starts, with the name in its arguments. */
+/* Makes a counter when it starts, with the name in its arguments. */
 static exo_status
 parent_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
 {
@@ -191,7 +196,7 @@ parent_start(exo_call_context *call, void *self, const exo_payload *args, exo_er
 
 static const exo_actor_class parent_class = {.name = "parent", .start = parent_start};
 
-/* --- The table ----------------------------------------------------------------------------------------------------------------- */
+/* --- The table -------------------------------------------------------------------------------- */
 
 enum transport {
     LOCAL,
@@ -206,7 +211,7 @@ static const char *const names[] = {"local", "ipc", "tcp", "tcp with CURVE"};
 struct rig {
     enum transport transport;
     char folder[64];
-    exo_runtime *head_runtime, *worker_runtime, *runtime; /* the last one is the driver's */
+    exo_runtime *head_runtime, *worker_runtime, *runtime; /* the driver's */
     exo_cluster *head, *worker, *driver;
 };
 
@@ -346,7 +351,7 @@ call_add(struct rig *r, exo_ref ref, uint64_t by)
     struct rig r;                                                                                  \
     for (int t = 0; t < TRANSPORTS && (rig_init(&r, (enum transport)t), true); rig_release(&r), t++)
 
-/* --- Tests ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Tests ------------------------------------------------------------------------------------ */
 
 Test(cluster, a_call_has_its_reply)
 {
@@ -398,7 +403,7 @@ Test(cluster, references_to_one_process_share_a_connection)
         spawn(&r, NULL);
         int before = count_files();
         for (int i = 0; i < 100; i++)
-            spawn(&r, NULL); /* and call nothing */
+            spawn(&r, NULL); /* a new reference is not called */
         cr_expect_lt(count_files(), before + 50, "%s", names[t]);
     }
 }
@@ -489,7 +494,7 @@ Test(cluster, payloads_of_every_size_come_whole)
     }
 }
 
-/* Calls of all sizes go to a process in different ways. */
+/* Calls of different sizes take different ways to a process. */
 Test(cluster, many_calls_keep_their_order)
 {
     enum {
@@ -666,7 +671,7 @@ Test(cluster, objects_come_as_the_memory_they_are)
         exo_ref ref = spawn(&r, NULL);
         cr_assert_eq(exo_object_new(&object, 3000000, &err), EXO_OK, "%s", err.text);
         memset(exo_object_data(object), 7, 3000000);
-        if (t != LOCAL) { /* nobody else may see what is still written */
+        if (t != LOCAL) { /* no other process may see an object that is still written */
             cr_expect_eq(
                 exo_call(r.runtime, ref, "echo", exo_object_payload(object), soon(), &future, &err),
                 EXO_INVAL);
@@ -701,13 +706,14 @@ Test(cluster, objects_are_got_by_name)
         memcpy(&id, reply->data, sizeof id);
         exo_future_drop(&future);
         for (int far = 0; far < 2; far++) {
+            /* a different start time: the owner is no process of this host, so the object is
+             * fetched */
             if (far)
-                id.words
-                    [2]++; /* another start time: the owner is no process of this host, so it is fetched */
+                id.words[2]++;
             if (far && t == LOCAL)
                 break;
             exo_status st = exo_object_get(r.runtime, &id, soon(), &object, &err);
-            if (far) { /* and its owner does not know itself by it */
+            if (far) { /* the owner does not recognize its own identity */
                 cr_expect_neq(st, EXO_OK);
                 break;
             }
@@ -730,7 +736,7 @@ Test(cluster, only_idempotent_calls_are_made_again)
         exo_ref ref = {0};
         const exo_spawn_opts opts = {.name = "phoenix",
                                      .restart = {.when = EXO_RESTART_ON_FAILURE, .max = 10}};
-        if (t == LOCAL) /* nobody restarts it there */
+        if (t == LOCAL) /* a runtime without a cluster restarts no actor */
             continue;
         cr_assert_eq(exo_spawn_class(r.runtime, "counter", &opts, soon(), &ref, &err), EXO_OK, "%s",
                      err.text);
@@ -755,7 +761,7 @@ Test(cluster, only_idempotent_calls_are_made_again)
     }
 }
 
-/* --- Groups, references in messages, deferred replies ------------------------------------------------------------------------- */
+/* --- Groups, references in messages, deferred replies ----------------------------------------- */
 
 Test(cluster, a_group_is_made_whole_or_not_at_all)
 {
@@ -770,7 +776,7 @@ Test(cluster, a_group_is_made_whole_or_not_at_all)
                      names[t], err.text);
         for (int i = 0; i < 3; i++)
             cr_expect_eq(call_add(&r, refs[i], 1), 1);
-        /* The second one cannot be: its name is taken. */
+        /* The second actor cannot be made: its name is taken. */
         items[0].opts.name = "c";
         cr_expect_eq(exo_spawn_group(r.runtime, items, 2, soon(), refs, &err), EXO_EXISTS, "%s",
                      names[t]);
@@ -784,7 +790,7 @@ Test(cluster, a_group_is_made_whole_or_not_at_all)
             usleep(1000);
         }
         cr_expect_eq(st, EXO_NOT_FOUND, "%s", names[t]);
-        /* More than there is. */
+        /* More CPUs than the cluster has. */
         const exo_resource all = {.name = "cpus", .amount = 1e6};
         items[1] = (exo_spawn_item){.class_name = "counter",
                                     .opts = {.resources = &all, .num_resources = 1}};

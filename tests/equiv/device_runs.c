@@ -1,5 +1,9 @@
-/* Models, strategies, evaluation, checkpoints and generation on a device that the host cannot reach: the bits of the CPU, and a clean end when
- * it fails. The device is chosen by its name, as a job chooses one. */
+/* Models, strategies, evaluation, checkpoints and generation on a device whose memory the host
+ * cannot reach. Results have the bits of the CPU, and a failure of the device ends a run cleanly.
+ * The device is chosen by its name, as in a job.
+ *
+ * Each test owns its runs; `far` is set between runs and read by the nodes' threads. Read next:
+ * tests/support/far_device.h. */
 #include <criterion/criterion.h>
 
 #include <stdatomic.h>
@@ -17,11 +21,12 @@
 #include "support/small_decoders.h"
 #include "support/temp.h"
 
-/* --- The device by its name ------------------------------------------------------------------------------------------------------------- */
+/* --- The device by its name ------------------------------------------------------------------- */
 
-/* What the devices that are opened do: one of them fails. Set between runs. */
+/* The failure of one device among those that are opened. Set between runs. */
 static struct {
-    uint64_t which, fail_at, no_memory_at; /* the which-th that is opened from 1, 0: none */
+    /* the number of the device from 1, 0: none; its failing request; its failing allocation */
+    uint64_t which, fail_at, no_memory_at;
     atomic_uint_fast64_t opened, closed, asked;
 } far;
 
@@ -81,7 +86,7 @@ Test(device_runs, a_device_that_is_not_there_is_named_with_those_that_are)
     cr_expect_null(device);
 }
 
-/* --- Data --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Data ------------------------------------------------------------------------------------- */
 
 enum {
     T = 12,
@@ -104,7 +109,7 @@ token_fields(const void *self, exo_field *out)
     return 2;
 }
 
-/* Some targets are of no token. */
+/* Some targets are -1, which is no token. */
 static exo_status
 token_get(const void *self, size_t index, const exo_sample_key *key, void *const *out, exo_err *err)
 {
@@ -154,7 +159,7 @@ points(void)
     return points_new(64, 1, SIZE_MAX);
 }
 
-/* --- Models --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Models ----------------------------------------------------------------------------------- */
 
 #define SMALL "vocabulary: 70, context: 16, layers: 2, heads: 4, width: 16"
 
@@ -169,7 +174,7 @@ static const struct {
     {"gpt", "{" SMALL ", dropout: 0.1, checkpoint: true}", tokens},
     {"gpt",
      "{" SMALL ", position: rotary, norm: rms, activation: silu, gated: true, bias: false, "
-               "kv_heads: 2, tied: false}",
+     "kv_heads: 2, tied: false}",
      tokens},
     {"gpt", "{" SMALL ", position: alibi, embedding_norm: true, activation: relu}", tokens},
     {"gpt", "{" SMALL ", frozen: 'blocks.0.*'}", tokens},
@@ -195,7 +200,7 @@ make_model(size_t i)
     return model;
 }
 
-/* What a few steps of SGD leave: losses, metrics, and then all parameters and statistics. */
+/* What a few steps of SGD leave: the losses and metrics, then all parameters and statistics. */
 struct outcome {
     double numbers[16];
     size_t count;
@@ -319,7 +324,7 @@ Test(device_runs, every_model_has_the_bits_of_the_cpu, .timeout = 250)
         }
 }
 
-/* One request in `stride` fails, or one allocation. */
+/* Each run of the pass has one failing request, or one failing allocation, in steps of `stride`. */
 static void
 fail_in_turn(size_t model, bool memory)
 {
@@ -355,11 +360,11 @@ Test(device_runs, scheduled_failures_of_a_pass_end_it_cleanly, .timeout = 250)
 Test(device_runs, scheduled_lacks_of_memory_end_a_pass_cleanly, .timeout = 250)
 {
     for (size_t i = 0; i < NUM_MODELS; i++)
-        if (i != 1) /* images are large */
+        if (i != 1) /* images need too many allocations */
             fail_in_turn(i, true);
 }
 
-/* --- Whole runs: strategies, evaluation, averages, correlation, checkpoints -------------------------------------------------------------------- */
+/* --- Whole runs: strategies, evaluation, averages, correlation, checkpoints ------------------- */
 
 static const struct {
     const char *name, *options;
@@ -459,7 +464,7 @@ Test(device_runs, every_model_trains_and_evaluates_to_the_bits_of_the_cpu, .time
         expect_same(i, i % NUM_STRATEGIES);
 }
 
-/* A run on one device is stopped, and goes on on the other. */
+/* The methods of a strategy that keeps units; none of them may be called. */
 static exo_status
 never_step(void *self, exo_node *node, exo_err *err)
 {
@@ -545,7 +550,8 @@ Test(device_runs, a_checkpoint_of_one_device_goes_on_on_the_other, .timeout = 25
         }
 }
 
-/* One node's device fails, at each of about `runs` places of its work or at an allocation: the run ends with the device's reason. */
+/* The device of one node fails, at each of about `runs` of its requests, or at an allocation. The
+ * run ends with the device's error. */
 static void
 fail_run_in_turn(size_t strategy, uint64_t runs, bool memory)
 {
@@ -580,9 +586,9 @@ Test(device_runs, scheduled_lacks_of_memory_end_a_run_with_the_reason, .timeout 
         fail_run_in_turn(s, 0, true);
 }
 
-/* --- Generation --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Generation ------------------------------------------------------------------------------- */
 
-/* Tokens and their log-probabilities of parameters on a device. */
+/* Generates tokens and log-probabilities with the parameters of a device. */
 static exo_status
 generate(const small_decoder *d, exo_params *params, exo_weight_format format, exo_generated *out,
          exo_generator **g, exo_err *err)
@@ -623,7 +629,7 @@ Test(device_runs, generation_from_weights_on_a_device_has_the_bits_of_the_cpu)
             exo_generator_free(&near);
             exo_generator_free(&far_one);
         }
-        for (uint64_t at = 1;; at++) { /* each weight that is read fails in turn */
+        for (uint64_t at = 1;; at++) { /* each read of a weight fails in turn */
             exo_generator *g = NULL;
             exo_device *fails = NULL;
             exo_params *copy = NULL;

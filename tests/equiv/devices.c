@@ -1,4 +1,6 @@
-/* Training on a device that the host cannot reach gives the bits of the CPU: every strategy, its checkpoints, and a clean end when it fails. */
+/* Training on a device whose memory the host cannot reach gives the bits of the CPU: for every
+ * strategy, and from a checkpoint of another device. A failure of the device ends the run cleanly.
+ * Each test owns its nodes. Read next: tests/support/nodes.h, far_device.h. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -76,7 +78,8 @@ Test(devices, a_checkpoint_of_one_device_goes_on_on_another)
     }
 }
 
-/* Whatever it is that fails, in whatever step: that node ends with the device's reason, the others with its death, and nothing is left. */
+/* Each request fails in turn, in any step. The node of the failing device ends with its error, the
+ * other nodes end well or with PEER_LOST, and no resource is left. */
 Test(devices, each_scheduled_failure_ends_the_run_cleanly, .timeout = 120)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

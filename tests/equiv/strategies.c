@@ -1,4 +1,6 @@
-/* Identities between strategies (reference: what each one's rule says), over N nodes with a synthetic loss. */
+/* Identities between strategies, over N nodes with a synthetic loss. The reference of each identity
+ * is the strategy's rule. Each test owns its nodes. Read next: tests/support/nodes.h;
+ * docs/strategies.md. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -11,13 +13,13 @@
 #include "support/nodes.h"
 
 enum {
-    NUMEL = 1003, /* not divisible by the numbers of nodes below: shards differ */
+    NUMEL = 1003, /* not divisible by the numbers of nodes below, so that shards differ in size */
     NODES = 4,
     BATCH = 3,
     STEPS = 24
 };
 
-/* The largest difference between node 0 of `a` and node 0 of `b`. */
+/* The largest absolute difference of a parameter between node 0 of `a` and node 0 of `b`. */
 static float
 distance(const nodes *a, const nodes *b)
 {
@@ -45,9 +47,10 @@ expect_nodes_differ(const nodes *n, const char *what)
                   "%s: node %u", what, r);
 }
 
-/* --- Rounds ------------------------------------------------------------------------------------------------------------------- */
+/* --- Rounds ----------------------------------------------------------------------------------- */
 
-/* EXO Gym counts its first step as 0 and meets after steps H + 1, 2 H + 1, ...: offset 1. */
+/* EXO Gym counts its first step as 0 and averages after the steps H + 1, 2 H + 1, ...: this is
+ * offset 1. */
 Test(strategies, rounds_come_after_the_offset)
 {
     static const char *const names[] = {"diloco", "fedavg"};
@@ -71,9 +74,10 @@ Test(strategies, rounds_come_after_the_offset)
         }
 }
 
-/* --- DDP --------------------------------------------------------------------------------------------------------------- */
+/* --- DDP -------------------------------------------------------------------------------------- */
 
-/* Gradients are summed in another order: they differ by a few units in the last place, about 1e-6 of their size. */
+/* The two runs sum gradients in different orders. They differ by a few units in the last place,
+ * about 1e-6 of their size. */
 Test(strategies, ddp_is_one_node_with_n_times_the_batch)
 {
     static const char *const options[] = {
@@ -115,9 +119,10 @@ Test(strategies, ddp_nodes_stay_equal_and_learn)
     nodes_release(&n);
 }
 
-/* --- DiLoCo ------------------------------------------------------------------------------------------------------------ */
+/* --- DiLoCo ----------------------------------------------------------------------------------- */
 
-/* outer - 1 (outer - mean) is the mean but for the rounding of the difference and of the step: two roundings a round. */
+/* outer - 1 (outer - mean) equals the mean except for the rounding of the difference and of the
+ * step: two roundings a round. */
 Test(strategies, diloco_with_outer_sgd_of_rate_1_is_fedavg)
 {
     nodes diloco, fedavg;
@@ -136,7 +141,7 @@ Test(strategies, diloco_with_outer_sgd_of_rate_1_is_fedavg)
     nodes_release(&fedavg);
 }
 
-/* mean(theta - lr g_i) = theta - lr mean(g): the same sum, rounded at other places. */
+/* mean(theta - lr g_i) = theta - lr mean(g): the same sum, rounded at different places. */
 Test(strategies, diloco_of_one_step_with_inner_sgd_is_ddp)
 {
     nodes diloco, ddp;
@@ -150,7 +155,8 @@ Test(strategies, diloco_of_one_step_with_inner_sgd_is_ddp)
     nodes_release(&ddp);
 }
 
-/* With an outer rate of 0 every round ends where it began, which needs an outer copy that local steps do not touch. */
+/* With an outer rate of 0 every round ends where it began. This needs an outer copy that local
+ * steps do not change. */
 Test(strategies, diloco_keeps_an_outer_copy_of_its_own)
 {
     nodes n;
@@ -168,8 +174,9 @@ Test(strategies, diloco_keeps_an_outer_copy_of_its_own)
     nodes_release(&n);
 }
 
-/* The paper's algorithm, written down plainly: everything on one thread, whole buffers, in double. The pseudo-gradient of
- * every round must be there, and the strategy must follow. */
+/* The paper's algorithm, written plainly: on one thread, over whole buffers, in double. Each
+ * coordinate's pseudo-gradient of every round must be nonzero, and the strategy must follow the
+ * reference. */
 Test(strategies, diloco_is_the_papers_algorithm)
 {
     enum {
@@ -223,13 +230,13 @@ Test(strategies, more_nodes_than_parameters_leave_shards_empty)
     nodes_init(&n, 5, 3, BATCH, STEPS, "diloco", "H: 2");
     nodes_train(&n, 6);
     expect_nodes_equal(&n, "diloco");
-    cr_expect_eq(nodes_bytes(&n), 3 * 2 * 4 * 3 * sizeof(float)); /* rounds 2 (N - 1) Psi */
+    cr_expect_eq(nodes_bytes(&n), 3 * 2 * 4 * 3 * sizeof(float)); /* 3 rounds of 2 (N - 1) Psi */
     nodes_release(&n);
 }
 
-/* --- SPARTA ------------------------------------------------------------------------------------------------------------ */
+/* --- SPARTA ----------------------------------------------------------------------------------- */
 
-/* The same sums of the same numbers in the same order: the same bits. */
+/* The same numbers are summed in the same order, so the bits are the same. */
 Test(strategies, sparta_of_p_1_is_fedavg_every_step)
 {
     static const char *const options[] = {
@@ -290,7 +297,7 @@ Test(strategies, sparta_averages_the_selected_coordinates_and_no_others)
     nodes_release(&alone);
 }
 
-/* theta after step u is the mean of what the nodes had after the inner step u - 2. */
+/* theta after step u is the mean of the nodes' parameters after the inner step u - 2. */
 Test(strategies, sparta_with_a_delay_applies_the_means_of_that_many_steps_ago)
 {
     enum {
@@ -325,9 +332,10 @@ Test(strategies, sparta_with_a_delay_applies_the_means_of_that_many_steps_ago)
     nodes_release(&n);
 }
 
-/* --- Islands ------------------------------------------------------------------------------------------------------------ */
+/* --- Islands ---------------------------------------------------------------------------------- */
 
-/* All of a round's islands as the nodes compute them: each is the same for all of its members, and every rank is in one. */
+/* Checks all islands of a round: every rank is in one island, and all members of an island compute
+ * the same island. */
 static void
 expect_partition(uint32_t num_nodes, uint32_t island_size, uint64_t round)
 {
@@ -361,7 +369,7 @@ Test(strategies, the_islands_of_a_round_partition_the_nodes)
     }
 }
 
-/* Among 4 nodes in pairs each of the 3 others is met in a third of the rounds. */
+/* Among 4 nodes in pairs, a node meets each of the 3 others in a third of the rounds. */
 Test(strategies, islands_are_shuffled_for_each_round_by_the_seed)
 {
     enum {
@@ -381,7 +389,8 @@ Test(strategies, islands_are_shuffled_for_each_round_by_the_seed)
     cr_expect_gt(other_seed, ROUNDS / 2);
 }
 
-/* FedAvg in islands, plainly: theta of a node after a round is the mean over its island, summed in the order of ranks. */
+/* FedAvg in islands, written plainly: after a round a node's theta is the mean over its island,
+ * summed in the order of ranks. */
 static void
 simulate_islands(uint32_t num_nodes, uint32_t island_size, uint64_t interval, uint64_t steps,
                  float theta[][NUMEL])
@@ -448,7 +457,7 @@ Test(strategies, an_island_of_all_nodes_is_fedavg_without_islands)
     nodes_release(&one);
 }
 
-/* --- Traffic ------------------------------------------------------------------------------------------------------------ */
+/* --- Traffic ---------------------------------------------------------------------------------- */
 
 static uint64_t
 bytes_of(uint32_t count, size_t numel, uint64_t steps, const char *name, const char *options)
@@ -464,9 +473,9 @@ bytes_of(uint32_t count, size_t numel, uint64_t steps, const char *name, const c
 Test(strategies, bytes_are_the_closed_forms)
 {
     for (uint32_t count = 1; count <= 4; count++) {
-        const uint64_t all_reduce = 2 * (count - 1) * NUMEL * sizeof(float); /* over all nodes */
-        const uint64_t pairs = count / 2 * 2 * NUMEL *
-                               sizeof(float); /* of islands of two, and perhaps one left over */
+        const uint64_t all_reduce = 2 * (count - 1) * NUMEL * sizeof(float); /* of all nodes */
+        /* of the islands of two nodes; an odd node is alone and sends nothing */
+        const uint64_t pairs = count / 2 * 2 * NUMEL * sizeof(float);
         cr_expect_eq(bytes_of(count, NUMEL, 7, "ddp", "{}"), 7 * all_reduce);
         cr_expect_eq(bytes_of(count, NUMEL, 7, "fedavg", "H: 3"), 2 * all_reduce);
         if (count >= 2)
@@ -492,7 +501,8 @@ Test(strategies, each_node_sends_its_share)
     nodes_release(&n);
 }
 
-/* 7 nodes in islands of 3: two of 3, and one node that is alone, another one in each round. */
+/* 7 nodes in islands of 3 make two islands of 3, and an island of one node, which changes every
+ * round. */
 Test(strategies, each_node_sends_its_share_of_its_island)
 {
     enum {
@@ -530,7 +540,7 @@ Test(strategies, sparta_sends_what_it_selects)
                        "p Psi on average");
 }
 
-/* --- Checkpoints ----------------------------------------------------------------------------------------------------------- */
+/* --- Checkpoints ------------------------------------------------------------------------------ */
 
 Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
 {
@@ -580,7 +590,7 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
     }
 }
 
-/* --- Islands -------------------------------------------------------------------------------------------------------------- */
+/* --- Islands ---------------------------------------------------------------------------------- */
 
 static void
 expect_same_bits(const char *what, uint32_t count, const char *a_name, const char *a_options,
@@ -598,7 +608,8 @@ expect_same_bits(const char *what, uint32_t count, const char *a_name, const cha
     nodes_release(&b);
 }
 
-/* An island of one node does nothing inside, and one of all nodes has nobody across. */
+/* With islands of one node only the strategy across acts; with one island of all nodes, only the
+ * strategy inside. */
 Test(strategies, islands_are_each_of_their_parts_at_the_ends)
 {
     expect_same_bits("one node an island", 3, "islands",
@@ -613,7 +624,8 @@ Test(strategies, islands_are_each_of_their_parts_at_the_ends)
         "islands", "{island_size: 2, across: {name: diloco, H: 3}}");
 }
 
-/* With plain SGD the mean of the parameters after every step is a step with the mean of the gradients. */
+/* With plain SGD, averaging the parameters after every step equals a step with the mean
+ * gradient. */
 Test(strategies, islands_that_meet_at_every_step_are_ddp_of_all)
 {
     static const char *const across[] = {
@@ -621,7 +633,7 @@ Test(strategies, islands_that_meet_at_every_step_are_ddp_of_all)
         "{name: diloco, H: 1, outer_optimizer: {name: sgd, lr: 1.0, momentum: 0}}"};
     for (size_t i = 0; i < 2; i++)
         for (uint32_t size = 1; size <= 3;
-             size++) { /* of 3 there are two islands, of 3 nodes and of 1 */
+             size++) { /* size 3 makes an island of 3 nodes and one of 1 */
             char options[160];
             nodes islands, all;
             snprintf(options, sizeof options,
@@ -639,7 +651,8 @@ Test(strategies, islands_that_meet_at_every_step_are_ddp_of_all)
         }
 }
 
-/* Two islands of two nodes with batch B learn as two nodes with batch 2 B; between two rounds an island's nodes are equal, and islands are not. */
+/* Two islands of two nodes with batch B learn as two nodes with batch 2 B. Between two rounds the
+ * nodes of an island are equal, and different islands differ. */
 Test(strategies, an_island_is_one_node_with_a_larger_batch)
 {
     static const char *const across = "{name: diloco, H: 4}";
@@ -666,7 +679,8 @@ Test(strategies, an_island_is_one_node_with_a_larger_batch)
     nodes_release(&islands);
 }
 
-/* Each island's all-reduce of every step, and every round's of all. */
+/* The traffic is the all-reduce of each island at every step, and the all-reduce over all nodes at
+ * every round. */
 Test(strategies, islands_send_what_their_parts_send)
 {
     const uint64_t psi = NUMEL * sizeof(float);
