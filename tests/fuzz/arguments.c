@@ -1,10 +1,16 @@
-/* Arguments of the methods of built-in actor classes: a sequence of calls, each a byte that chooses the method, two bytes with the length of
- * its argument, and that. The first byte of an input chooses the actor: a node of a run that is set up, elsewhere or in the trainer's process,
- * or a connected actor of a graph.
+/* Arguments of the methods of built-in actor classes. An input is a sequence of calls: a byte that
+ * chooses the method, two bytes with the length of the argument, and the argument. The first byte
+ * of an input chooses the actor: a node of a run after its setup, in a worker or in the trainer's
+ * process, or a connected actor of a graph.
  *
- * Every argument is checked first: what is accepted must be a message with all that it needs, and pack to one that is accepted again. Then the
- * method is called by this thread. A refused call says which method it was, and an actor that has only refused serves a right call at the
- * end. Methods that would write files or load code on behalf of an input are checked and not called. */
+ * Each argument is first only decoded: an accepted argument must be a message that keeps the rules
+ * of its fields, and packing the message must give an argument that is accepted too. Then this
+ * thread calls the method. The error of a refused call names the method, and an actor that has only
+ * refused calls serves a right call at the end. Methods that would write files or load code on
+ * behalf of an input are decoded and not called.
+ *
+ * One thread; each input makes and frees its actor. Read next: runtime/protocol/protocol.h;
+ * tests/fuzz/corpus.py. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,14 +20,15 @@
 
 #include "actor/runtime_impl.h"
 #include "actors/train_node.h"
-#include "graph/host.h" /* the store has a header of that name, too */
+#include "graph/host.h"
 #include "support/fit_here.h"
 
 enum {
     MAX_CALLS = 50
 };
 
-/* What a byte asks for. The corpus says so too: add new methods at the end, and to corpus.py. */
+/* The method that a byte chooses. The corpus uses the same numbers: add new methods at the end, and
+ * to corpus.py. */
 static const struct {
     const exo_protocol *protocol;
     const char *method;
@@ -62,7 +69,7 @@ quiet(void *context, exo_log_level level, const char *line)
     (void)line;
 }
 
-/* --- Messages ------------------------------------------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------------------- */
 
 static void
 check_text(const char *text, const exo_field_rule *rule)
@@ -72,7 +79,7 @@ check_text(const char *text, const exo_field_rule *rule)
             (length >= (size_t)rule->least && (!rule->most || length <= (size_t)rule->most)));
 }
 
-/* What a method's function relies on. */
+/* The properties of a message on which a method's function relies. */
 static void
 check_message(const exo_args *args, const ProtobufCMessage *m)
 {
@@ -115,7 +122,7 @@ check_args(const exo_args *args, const uint8_t *data, size_t size)
     exo_payload_release(&again);
 }
 
-/* --- Actors --------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
 static exo_status
 ignore(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
@@ -129,7 +136,7 @@ ignore(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
     return EXO_OK;
 }
 
-/* Who stands for all others. */
+/* The actor that stands for all other actors. */
 static const exo_lane_class lanes[] = {{.name = "main", .capacity = 1u << 20}};
 static const exo_method methods[] = {{.name = "channel", .run = ignore}};
 static const exo_actor_class dummy_class = {
@@ -152,8 +159,7 @@ static const exo_graph_class talker = {
     .name = "talker", .ports = ports, .num_ports = 2, .run = run_nothing};
 
 static exo_actor *dummy;
-static exo_identity stranger = {.references = 1,
-                                .node = 77}; /* who calls: no other end of anything */
+static exo_identity stranger = {.references = 1, .node = 77}; /* a caller without a channel */
 
 static void
 open_once(void)
@@ -165,7 +171,7 @@ open_once(void)
     require(exo_graph_class_register(&talker, NULL) == EXO_OK);
     require(exo_spawn(runtime, &dummy_class, &opts, &ref, NULL) == EXO_OK);
     require((dummy = exo_runtime_find(runtime, ref)) != NULL);
-    for (size_t i = 0, known = 0; i < ASKED; i++) { /* every method can be asked for */
+    for (size_t i = 0, known = 0; i < ASKED; i++) { /* the table has every method */
         known += strcmp(asked[i].method, "start") != 0 &&
                  exo_protocol_find(asked[i].protocol, asked[i].method);
         require(i + 1 < ASKED || known == exo_train_node_protocol.num_methods +
@@ -184,7 +190,7 @@ start(const exo_actor_class *class, exo_payload args)
     return self;
 }
 
-/* Calls a method as a lane does; takes the arguments over. */
+/* Calls a method as a lane does; takes over the arguments. */
 static exo_status
 call(const exo_actor_class *class, void *self, const char *method, exo_payload args, exo_err *err)
 {
@@ -207,7 +213,7 @@ call(const exo_actor_class *class, void *self, const char *method, exo_payload a
     return st;
 }
 
-/* here: its communicators are among the threads of its process, as a trainer makes them. */
+/* `here`: the node's communicators join threads of its process, as a trainer makes them. */
 static void *
 start_node(bool here)
 {
@@ -221,7 +227,7 @@ start_node(bool here)
                "model: mlp, data: {name: synthetic, count: 4}, strategy: ddp}");
     require(exo_protocol_pack(&args, &m.base, NULL) == EXO_OK);
     void *self = start(&exo_train_node_class, args);
-    exo_fit_drop(&fit); /* the node holds it */
+    exo_fit_drop(&fit); /* the node holds a reference */
     require(call(&exo_train_node_class, self, "setup", (exo_payload){0}, &err) == EXO_OK);
     return self;
 }
@@ -240,7 +246,7 @@ start_graph_actor(void)
     return self;
 }
 
-/* What an actor that has refused everything does. */
+/* A right call to an actor that has refused all calls. */
 static void
 serve_rightly(const exo_actor_class *class, void *self)
 {

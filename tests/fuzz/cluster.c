@@ -1,6 +1,10 @@
-/* What a process of the cluster may ask of head and worker: a sequence of calls, each a byte that chooses the method, two bytes with
- * the length of its arguments, and those. The methods are called one after another by this thread, on a head without state on disk;
- * workers are far away and never answer, but the sequence may speak for them. */
+/* Calls of a member of the cluster to head and worker. An input is a sequence of calls: a byte that
+ * chooses the method, two bytes with the length of the arguments, and the arguments. This thread
+ * calls one method after the other, on a head without state on disk. Workers are far away and never
+ * answer, but the sequence may send their answers.
+ *
+ * One thread owns head and worker; each input makes and frees them. Read next:
+ * runtime/cluster/head_impl.h; tests/fuzz/corpus.py. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +19,8 @@ enum {
     MAX_CALLS = 200
 };
 
-/* What a byte asks for. The corpus says so too: add new methods at the end, and to corpus.py. */
+/* The method that a byte chooses. The corpus uses the same numbers: add new methods at the end, and
+ * to corpus.py. */
 static const struct {
     const exo_actor_class *class; /* NULL: time passes */
     const char *method;
@@ -60,7 +65,7 @@ static const exo_method methods[] = {{.name = "spawn", .run = ignore},
 static const exo_actor_class dummy_class = {
     .name = "dummy", .lanes = lanes, .num_lanes = 1, .methods = methods, .num_methods = 3};
 
-/* An actor to stand for head and workers. */
+/* An actor that stands for head and workers. */
 static exo_ref
 dummy(void)
 {
@@ -97,7 +102,7 @@ nothing(void *context)
     (void)context;
 }
 
-/* The number of a method, or of methods where it is none. */
+/* The index of a method; class->num_methods if the class has no such method. */
 static size_t
 method_of(const exo_actor_class *class, const char *name)
 {
@@ -107,7 +112,7 @@ method_of(const exo_actor_class *class, const char *name)
     return i;
 }
 
-/* Every method can be asked for. */
+/* The table must have every method of the class. */
 static void
 check_table(const exo_actor_class *class)
 {
@@ -153,7 +158,7 @@ call(exo_actor *actor, const exo_actor_class *class, void *self, size_t method, 
     context.message->method = &class->methods[method];
     exo_status st = class->methods[method].run(&context, self, &args, &reply, &err);
     if (st != EXO_OK && !err.text[0])
-        abort(); /* a failure says why */
+        abort(); /* every failure has a reason */
     exo_payload_release(&reply);
     exo_payload_release(&args);
     exo_future_drop(&future);
@@ -175,10 +180,11 @@ check_batch(exo_directory *d, const exo_spawn_batch *b)
         require(a && a->batch == b && a->state != EXO_ENTRY_DEAD);
         alive += a->state == EXO_ENTRY_ALIVE;
     }
-    require(alive == b->alive && alive < b->count); /* else it would have been answered */
+    /* otherwise the batch would have been answered */
+    require(alive == b->alive && alive < b->count);
 }
 
-/* What holds between two calls, whatever was asked. */
+/* The invariants of the head's tables between two calls, whatever the calls were. */
 static void
 check_tables(struct head *h)
 {
@@ -228,8 +234,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         exo_worker_class.start(&context, worker, &worker_args, &err) != EXO_OK)
         abort();
     struct head *h = head;
-    h->next_key = h->first_key =
-        1; /* not of the date: an input says what the worker answers for which actor */
+    /* Keys do not begin at the date: an input names the actors to which the worker's answers
+     * belong. */
+    h->next_key = h->first_key = 1;
     for (size_t at = 0, calls = 0; at + 3 <= size && calls < MAX_CALLS; calls++) {
         size_t which = data[at] % ASKED, length = data[at + 1] | (size_t)data[at + 2] << 8;
         at += 3;

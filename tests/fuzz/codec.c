@@ -1,7 +1,13 @@
-/* Codecs. The first bytes choose a chain, the number of elements and what is done:
- * - the rest is decoded as it is: whatever it is, no more may come of it than values or an error;
- * - the same with a right check behind it, as somebody would make it who means it: so that what is behind the check is tried too;
- * - the rest is an array: what was encoded has the size it was said to have, can be decoded, and once decoded gives the same again. */
+/* Codecs. The first bytes choose a chain, the number of elements and one of these:
+ * - the rest is decoded as it is: the outcome is values or an error;
+ * - the same with a right checksum behind it, as a malicious sender would make it, so that the code
+ *   behind the check is reached too;
+ * - the rest is an array: its encoding has the predicted size and can be decoded, and so can the
+ *   encoding of the decoded values; a lossless codec gives back the array;
+ * - the rest is a run of bytes: encoding and decoding gives it back.
+ *
+ * One thread; each input makes and frees its codec. Read next: include/exogym/codec.h;
+ * docs/codecs.md. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +54,8 @@ expect(int right)
         abort();
 }
 
-/* Decodes bytes in memory of just their size, to just as many values. */
+/* Decodes from memory of exactly `size` bytes to memory of exactly `count` values, so that a
+ * sanitizer sees every access beyond them. */
 static exo_status
 decode(exo_codec *codec, const uint8_t *data, size_t size, float **values, size_t count)
 {

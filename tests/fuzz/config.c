@@ -1,4 +1,6 @@
-/* A job in YAML: parsed, asked for what it has, written as YAML and JSON. What is written can be read again. */
+/* A job in YAML: the input is parsed, all keys are read in every type, and the document is written
+ * as YAML and as JSON. The written YAML must parse to the same document. One thread; each input
+ * owns its document. Read next: include/exogym/config.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +34,8 @@ visit(exo_config *node, int depth)
     }
 }
 
-/* libfyaml loses memory when a simple key spans lines; the leak is its own, and a job is the user's own file. */
+/* libfyaml leaks memory when a simple key spans lines. The leak is libfyaml's own, and a job is the
+ * user's own file. */
 const char *__lsan_default_suppressions(void);
 
 const char *

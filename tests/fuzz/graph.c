@@ -1,4 +1,6 @@
-/* A transmission graph in YAML: read and checked with classes of its own; what is expanded must be the same graph. No files are read. */
+/* A transmission graph in YAML: the input is parsed and checked with the classes of tests/support,
+ * and its expansion must be the same graph. No files are read. One thread; each input owns its
+ * graph. Read next: runtime/graph/spec.h; docs/graph.md. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +9,8 @@
 #include "../support/graph_classes.c"
 #include "graph/plan.h"
 
-/* libfyaml loses memory when a simple key spans lines; the leak is its own, and a graph is the user's own file. */
+/* libfyaml leaks memory when a simple key spans lines. The leak is libfyaml's own, and a graph is
+ * the user's own file. */
 const char *__lsan_default_suppressions(void);
 
 const char *
@@ -32,7 +35,7 @@ check_targets(const exo_graph_spec *spec)
                 abort();
 }
 
-/* What is written reads back, and is written the same again. */
+/* The expanded text must parse, and its expansion must be the same text. */
 static void
 check_expanded(const exo_graph_spec *spec)
 {
@@ -51,7 +54,7 @@ check_expanded(const exo_graph_spec *spec)
         abort();
     if (st != EXO_OK && strlen(once) < 1 << 20 && !strstr(err.text, "more than") &&
         !strstr(err.text, "nested"))
-        abort(); /* limits of size may be passed by what is written out */
+        abort(); /* the expanded text may exceed limits of size that the input keeps */
     exo_graph_spec_free(&again);
     exo_free(plan);
     exo_free(once);

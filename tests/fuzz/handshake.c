@@ -1,6 +1,10 @@
-/* What strangers and peers send to a net: a sequence of messages, each a byte that says who speaks (0 and 1: they connected to us; 2: we
- * connected to it), a byte with the number of its frames, and each frame after two bytes of length. Sockets are ZeroMQ's inside of this
- * process, and this thread drives: nothing happens by itself. */
+/* Messages of strangers and peers to a net. An input is a sequence of messages: a byte that chooses
+ * the speaker (0 and 1 connected to this net; this net connected to 2), a byte with the number of
+ * frames, and each frame after two bytes with its length. Sockets are ZeroMQ's inproc sockets, and
+ * this thread drives the net, so that nothing happens by itself.
+ *
+ * One thread drives; `rig` is its state, and peers last for one input. Read next:
+ * runtime/net/net_impl.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +25,7 @@ enum {
 
 static struct {
     exo_net *net;
-    void *server; /* a ROUTER that we connect to */
+    void *server; /* a ROUTER to which the net connects */
     size_t opened, lost, received;
     exo_peer *connected;
 } rig;
@@ -35,7 +39,7 @@ static struct {
         }                                                                                          \
     } while (0)
 
-/* Callees answer, so that sending is driven, too. */
+/* Answers calls, so that the net sends too. */
 static void
 received(void *context, exo_peer *peer, const exo_envelope *e, exo_payload *payload)
 {
@@ -104,7 +108,7 @@ open_rig(void)
     exo_log_set_sink(quiet, NULL);
     require(exo_net_open(&rig.net, &opts, NULL) == EXO_OK);
     atomic_fetch_add(&rig.net->wanted,
-                     1); /* home parks, and the guard finds that somebody drives */
+                     1); /* the home thread parks, and the guard finds that a driver is there */
     exo_net_kick(rig.net);
     for (int nobody = -1;
          !atomic_compare_exchange_weak(&rig.net->driver, &nobody, EXO_DRIVER_WAITER); nobody = -1)
@@ -126,7 +130,8 @@ take_turns(void)
     exo_net_report_lost(rig.net);
 }
 
-/* What we said is read; gives the route of the last who said something. */
+/* Reads and discards all messages of the net. Gives the route of the last sender in `route` and its
+ * size as the result. */
 static size_t
 read_server(uint8_t route[256])
 {
@@ -146,7 +151,7 @@ read_server(uint8_t route[256])
     }
 }
 
-/* Sends the frames of one message; gives how much of `data` they were. */
+/* Sends the frames of one message; gives the number of bytes of `data` that were used. */
 static size_t
 say(void *socket, const uint8_t *data, size_t size, size_t frames)
 {
@@ -161,8 +166,8 @@ say(void *socket, const uint8_t *data, size_t size, size_t frames)
     return at;
 }
 
-/* ZeroMQ has no more than 1023 sockets at a time and closes them in a thread of its own, which asks those at the other end: when it
- * lags, it has to catch up. */
+/* ZeroMQ has at most 1023 sockets at a time. Its own thread closes them, after an exchange with the
+ * socket at the other end. When the limit is reached, this function gives it time to close some. */
 static void
 let_close(void)
 {
@@ -234,7 +239,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         take_turns();
     }
-    /* More than once: what was sent may come later, as ZeroMQ's own thread may be about to wake the socket that it is for. */
+    /* More than once: a message may still arrive, because ZeroMQ's own thread may not yet have
+     * woken its socket. */
     for (int i = 0; i == 0 || (i < 5000 && rig.opened != rig.lost); i++) {
         pthread_mutex_lock(&rig.net->lock);
         while (rig.net->peers)

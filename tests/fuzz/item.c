@@ -1,8 +1,11 @@
-/* Messages of channels, from whoever is at the other end. The first byte chooses a codec and what is done with the rest:
- * - it is read as one message, with and without a right length;
- * - it is a run of messages, each of which begins with its length, for a place on the virtual clock that has an input and an output: what
- *   it takes is received in between; whatever comes, the place ends with an error or goes on, and holds no more than its buffers;
- * - the same with right checks, of those who mean it. */
+/* Messages of channels, as any peer may send them. The first byte chooses a codec and one of these:
+ * - the rest is read as one message, with or without a right length;
+ * - the rest is a run of messages, each after two bytes with its length, for a place on the virtual
+ *   clock that has an input and an output. Some accepted items are received in between. Whatever
+ *   the messages are, the place fails or goes on, and holds no more items than its buffers;
+ * - each of the two with right checksums, as a malicious sender would make them.
+ *
+ * One thread; each input makes and frees its place. Read next: runtime/graph/place.h, item.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +14,7 @@
 
 #include "codec/checksum.h"
 #include "codec/codec_impl.h"
-#include "graph/place.h" /* there is another one */
+#include "graph/place.h"
 
 static const char *const chains[] = {"raw",
                                      "int8",
@@ -32,9 +35,9 @@ expect(int right)
         abort();
 }
 
-/* --- One message -------------------------------------------------------------------------------------------------------------- */
+/* --- One message ------------------------------------------------------------------------------ */
 
-/* In memory of just its size. */
+/* Copies to memory of exactly `size` bytes. */
 static exo_payload
 exact(const uint8_t *data, size_t size)
 {
@@ -63,7 +66,7 @@ read_one(exo_codec *codec, const uint8_t *data, size_t size, bool right_length)
     exo_payload_release(&message);
 }
 
-/* --- A place ------------------------------------------------------------------------------------------------------------------ */
+/* --- A place ---------------------------------------------------------------------------------- */
 
 static const exo_graph_port ports[] = {
     {.name = "in", .type = "t", .direction = EXO_PORT_INPUT},
@@ -129,13 +132,13 @@ scene_release(struct scene *s)
     exo_site_free(&s->site);
 }
 
-/* What stands before each array in a message: runtime/graph/item.c. */
+/* The header of each array in a message: runtime/graph/item.c. */
 struct part_header {
     uint32_t dtype, check;
     uint64_t count, bytes;
 };
 
-/* The checks of one array become right. */
+/* Makes the checksums of one array right. */
 static void
 seal_array(const exo_codec *codec, const exo_channel_header *header, struct part_header *part,
            uint32_t index, uint8_t *bytes)
@@ -158,7 +161,7 @@ seal_array(const exo_codec *codec, const exo_channel_header *header, struct part
     part->check = exo_checksum(part, sizeof *part, exo_checksum(&h, sizeof h, index));
 }
 
-/* The message's length and all checks become right, as far as that makes sense. */
+/* Makes the message's length and all checksums right, as far as its fields allow. */
 static void
 set_checks(exo_payload *message, const char *chain)
 {

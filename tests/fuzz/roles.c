@@ -1,17 +1,22 @@
-/* What peers of one role (ROLE, which the build sets) make of a head, a worker, actors and objects, by whatever they call. An input is a sequence
- * of steps: a peer comes, goes, or calls a method with arguments that are built field by field from names, numbers and keys that mean something
- * here, and then may be spoiled; a worker answers; time passes.
+/* The effects of peers of one role (ROLE, which the build sets) on a head, a worker, actors and
+ * objects. An input is a sequence of steps: a peer comes, leaves, or calls a method; a worker
+ * answers; time passes. Arguments are built field by field from names, numbers and keys that mean
+ * something here, and may then be corrupted.
  *
- * Calls take the way of envelopes that the net has read: remote_serve.c asks the table of roles and the gate, and the actors run on their lanes.
- * Only the net is missing: peers are made by hand, with the identity that a handshake would have proven, and replies end in exo_net_send's
- * place. After each sequence:
+ * A call enters as an envelope that the net has read: remote_serve.c consults the table of roles
+ * and the gate, and the actors run on their lanes. Only the net is missing: the test makes peers by
+ * hand, with the identity that a handshake would have proven, and replaces exo_net_send to see the
+ * replies. After each step and each sequence:
  *
- *   - what others have, the role's peers could not change: nodes, actors, jobs, and what a worker is asked for
- *   - nobody saw what it may not see
- *   - accounts are within the quotas, and when all have left, nothing is counted for them but what lives
- *   - memory is what it was before
+ *   - the role's peers have changed nothing that belongs to others: nodes, actors, jobs, and the
+ *     requests to a worker;
+ *   - no peer saw what its role may not see;
+ *   - accounts are within the quotas, and when all peers have left, the accounts hold only what
+ *     still lives;
+ *   - memory is back at its former size.
  *
- * Read next: runtime/cluster/access.c, tests/fuzz/cluster.c (the same methods, from bytes). */
+ * The main thread makes one call at a time. The pool's thread runs actors; `lock` guards what both
+ * use. Read next: runtime/cluster/access.c, tests/fuzz/cluster.c (the same methods, from bytes). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,20 +40,20 @@ size_t __sanitizer_get_current_allocated_bytes(void);
 enum {
     STEPS = 80,
     ATTACKERS = 3,
-    BOSS = ATTACKERS, /* honest ones: an admin, a worker, a driver */
+    BOSS = ATTACKERS, /* the honest peers: an admin, a worker, a driver */
     HOST,
     RED,
     PEERS,
     VICTIMS = 3,
     ASKED = 64,
-    SLACK = 64 << 10 /* bytes that are kept to be used again, and causes of deaths */
+    SLACK = 64 << 10 /* bytes that are kept for reuse, and causes of deaths */
 };
 
 static struct peer {
     uint64_t node;
     const char *name, *key, *space;
     exo_access role;
-    exo_peer *peer; /* NULL: it is not there */
+    exo_peer *peer; /* NULL: not connected */
 } peers[PEERS] = {
     {101, "evil", "key of evil", "dark", ROLE, NULL},
     {102, "evil", "key of evil", "dark", ROLE, NULL},
@@ -67,7 +72,7 @@ static struct peer {
         }                                                                                          \
     } while (0)
 
-/* The call that is going on: one at a time. */
+/* The current call; there is one at a time. */
 static struct {
     const char *object, *method;
     const struct peer *peer;
@@ -78,12 +83,12 @@ static struct {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `now` and `orders` */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
-/* What workers were asked to make, and have not answered. */
+/* Spawns that the head asked of workers and that have no answer yet. */
 static struct {
     exo_future *answers[ASKED];
     size_t count;
     uint64_t next_id;
-    bool honest; /* by who is set up, not by the role's peers */
+    bool honest; /* set up by the test, not asked for by the role's peers */
 } orders;
 
 static exo_clock_manual manual;
@@ -92,10 +97,10 @@ static exo_remote *remote;
 static exo_ref head_ref, worker_ref, helper;
 static struct head *head;
 static exo_object *object;
-static struct args_world world; /* keys: of the honest ones */
+static struct args_world world; /* `keys` has those of the honest peers' actors */
 static uint64_t calls;
 
-/* --- The net's place ---------------------------------------------------------------------------------------------------------------- */
+/* --- In place of the net ---------------------------------------------------------------------- */
 
 exo_status __wrap_exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *e, exo_payload *payload,
                                exo_err *err);
@@ -108,7 +113,7 @@ __wrap_exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *e, exo_payload *
     (void)err;
     const exo_identity *who = exo_peer_identity(peer);
     require(e->kind == EXO_WIRE_REPLY);
-    require(e->status == EXO_OK || (e->text && e->text[0])); /* a failure says why */
+    require(e->status == EXO_OK || (e->text && e->text[0])); /* every failure has a reason */
     if (payload && payload->size && who->role == EXO_ACCESS_DRIVER && who->node > 100)
         require(!memmem(payload->data, payload->size, SECRET, strlen(SECRET)));
     if (who->role == EXO_ACCESS_DRIVER && who->node > 100 && e->text)
@@ -124,7 +129,8 @@ __wrap_exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *e, exo_payload *
     return EXO_OK;
 }
 
-/* A call within the process. This thread runs the actor itself if it can: fewer switches between threads are more inputs. */
+/* Makes a call within the process. This thread runs the actor itself if it can: fewer thread
+ * switches allow more inputs. */
 static exo_status
 call_here(exo_ref actor, const char *method, exo_payload args)
 {
@@ -137,7 +143,7 @@ call_here(exo_ref actor, const char *method, exo_payload args)
     return st;
 }
 
-/* When it returns, the head has done what it was asked for, and workers know what it asked of them. */
+/* On return the head has processed all earlier calls, and workers have received its requests. */
 static void
 settle(void)
 {
@@ -178,7 +184,7 @@ enter(struct peer *p)
     remote->net->opts.handler->opened(remote, p->peer);
 }
 
-/* As the net and the cluster do it. */
+/* Removes a peer as the net and the cluster do. */
 static void
 leave(struct peer *p)
 {
@@ -193,7 +199,7 @@ leave(struct peer *p)
     tell_head("gone", &gone.base);
 }
 
-/* Waits for the reply where one comes soon. *args is moved. */
+/* Makes a call and waits for its reply, unless the reply may come much later. *args is moved. */
 static exo_status
 call(struct peer *p, uint64_t actor, const char *name, const char *method, exo_wire_place place,
      exo_payload *args)
@@ -229,7 +235,7 @@ call(struct peer *p, uint64_t actor, const char *name, const char *method, exo_w
     return st;
 }
 
-/* --- Workers and actors ------------------------------------------------------------------------------------------------------------- */
+/* --- Workers and actors ----------------------------------------------------------------------- */
 
 static bool
 is_honest(uint64_t key)
@@ -240,7 +246,7 @@ is_honest(uint64_t key)
     return false;
 }
 
-/* Only what somebody was allowed to make is asked of a worker, and with the limits of whoever that was. */
+/* A worker is asked only for what a peer was allowed to make, and with the limits of that peer. */
 static exo_status
 note_spawn(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply,
            exo_err *err)
@@ -300,10 +306,10 @@ answer_one(void)
         abort();
     exo_reply(&future, st, st == EXO_OK ? NULL : "it could not", &reply);
     settle();
-    settle(); /* what `started` made of it */
+    settle(); /* the head has processed `started` */
 }
 
-/* Actors of the process that is called. */
+/* Actors of the called process. */
 static struct victim {
     const char *space, *owner;
     exo_ref ref;
@@ -328,7 +334,7 @@ victim_start(exo_call_context *context, void *self, const exo_payload *args, exo
 {
     (void)context;
     (void)err;
-    *(struct victim **)self = NULL; /* of one that an admin has made with whatever arguments */
+    *(struct victim **)self = NULL; /* NULL: an admin made the actor, with any arguments */
     for (size_t i = 0; i < VICTIMS; i++)
         if (args->size == sizeof(char *) && args->data == (void *)&victims[i])
             *(struct victim **)self = &victims[i];
@@ -358,7 +364,7 @@ made_from(void *context, exo_ref actor, char space[256], char owner[EXO_IDENTITY
 
 static const exo_remote_events events = {.made_from = made_from};
 
-/* --- What the head and the worker need ---------------------------------------------------------------------------------------------- */
+/* --- The environment of head and worker ------------------------------------------------------- */
 
 static exo_status
 worker_of(void *context, uint64_t node, exo_ref *out, exo_err *err)
@@ -428,7 +434,7 @@ open_once(void)
     require(exo_object_put(&object, "an object", 9, NULL) == EXO_OK);
 }
 
-/* --- Those who are there before ----------------------------------------------------------------------------------------------------- */
+/* --- The honest peers ------------------------------------------------------------------------- */
 
 static void
 ask(struct peer *p, const char *method, const ProtobufCMessage *m)
@@ -459,7 +465,7 @@ spawn_honest(struct peer *p, const char *space, const char *name, const char *jo
     Exo__Cluster__Spawn m = EXO__CLUSTER__SPAWN__INIT;
     Exo__Cluster__RestartRule rule = EXO__CLUSTER__RESTART_RULE__INIT;
     m.class_name =
-        exo_pb_text(p == &peers[BOSS] ? SECRET : "victim"); /* of no driver's namespace */
+        exo_pb_text(p == &peers[BOSS] ? SECRET : "victim"); /* SECRET is of no driver's namespace */
     m.space = exo_pb_text(space);
     m.name = exo_pb_text(name);
     m.job = exo_pb_text(job);
@@ -477,7 +483,7 @@ spawn_honest(struct peer *p, const char *space, const char *name, const char *jo
     require(exo_directory_by_name(&head->directory, space, name)->state == EXO_ENTRY_ALIVE);
 }
 
-/* An actor and a job of an earlier head, whose node has not come back. */
+/* Adds an actor and a job of an earlier head, whose node has not come back. */
 static void
 recall(void)
 {
@@ -507,7 +513,7 @@ set_up(void)
     world.num_keys = 0;
     orders.honest = true;
     head->next_key = head->first_key =
-        1000; /* not of the date: an input says which keys it means */
+        1000; /* Keys do not begin at the date: an input names keys. */
     recall();
     register_honest(&peers[BOSS], "driver", "boss-job");
     register_honest(&peers[HOST], "worker", "");
@@ -520,7 +526,7 @@ set_up(void)
     ask(&peers[RED], "report", &report.base);
     lines.text = exo_pb_text(SECRET "-log");
     ask(&peers[HOST], "log", &lines.base);
-    lost.node = 22; /* a worker that died, with lines of a log */
+    lost.node = 22; /* a worker that died and left lines of a log */
     lost.name = exo_pb_text("lost");
     lost.kind = exo_pb_text("worker");
     tell_head("register", &lost.base);
@@ -537,9 +543,9 @@ set_up(void)
     orders.honest = false;
 }
 
-/* --- What must hold ----------------------------------------------------------------------------------------------------------------- */
+/* --- Invariants ------------------------------------------------------------------------------- */
 
-/* Everything of theirs that nobody else may change. */
+/* The text of everything that belongs to the honest peers and that no other peer may change. */
 static char *
 digest(bool in_grace)
 {
@@ -634,7 +640,7 @@ check(const char *before, bool in_grace)
     check_accounts(false);
 }
 
-/* --- Steps -------------------------------------------------------------------------------------------------------------------------- */
+/* --- Steps ------------------------------------------------------------------------------------ */
 
 static const struct args_world *
 as_seen_by(const struct peer *p)
@@ -656,7 +662,7 @@ call_head_or_worker(struct peer *p)
     const char *name = args_byte() % 8 == 0 ? "worker" : "head";
     const char *method = args_text(methods, sizeof methods / sizeof *methods);
     if (strcmp(method, "end") == 0 && ROLE == EXO_ACCESS_ADMIN)
-        return; /* it would */
+        return; /* the admin may, and the cluster would end */
     now.peer = p;
     args_build(as_seen_by(p), method, &args);
     uint64_t actor = args_byte() % 16 == 0 ? (name[0] == 'h' ? head_ref.id : worker_ref.id) : 0;
@@ -689,7 +695,7 @@ call_process(struct peer *p)
     const char *method = ARGS_TEXT(EXO_REMOTE_FETCH, EXO_REMOTE_DEATHS, EXO_REMOTE_OBJECTS, "none");
     require(exo_object_export(object, &fetch.handle, NULL) == EXO_OK);
     uint8_t spoil = args_byte();
-    if (spoil % 2) /* not its size, which must be right, too */
+    if (spoil % 2) /* a bit of the handle is wrong; its size must be right too */
         ((uint8_t *)&fetch.handle)[spoil / 2 % sizeof fetch.handle] ^=
             (uint8_t)(1 << args_byte() % 8);
     bool whole = spoil < 224;
@@ -701,7 +707,7 @@ call_process(struct peer *p)
             ROLE == EXO_ACCESS_OBSERVER || ROLE == EXO_ACCESS_ADMIN);
 }
 
-/* Arguments that are said to lie in memory that somebody shares. */
+/* Makes a call whose arguments are said to lie in a shared object. */
 static void
 call_with_object(struct peer *p)
 {
@@ -725,7 +731,7 @@ pass_time(exo_time *grace)
         *grace = 0;
 }
 
-/* A peer's steps. False: the input is over. */
+/* One step of a peer. False: the input has ended. */
 static bool
 step(exo_time *grace)
 {
@@ -797,7 +803,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     exo_free(late);
     exo_actor_drop(actor);
     leave_all();
-    /* Memory of what is over may be released a moment later, by the pool's thread. */
+    /* The pool's thread may release memory a moment later. */
     for (int i = 0; i < 1000 && __sanitizer_get_current_allocated_bytes() > bytes + SLACK; i++)
         usleep(1000);
     require(__sanitizer_get_current_allocated_bytes() <= bytes + SLACK);

@@ -1,4 +1,5 @@
-/* See roles_args.h. */
+/* Arguments of the head's and the worker's methods, from the bytes of an input. Contracts and
+ * owner: roles_args.h. Read next: runtime/cluster/messages.h. */
 #include "roles_args.h"
 
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include "cluster/directory.h"
 #include "cluster/messages.h"
 
-/* --- What is read of an input ------------------------------------------------------------------------------------------------------- */
+/* --- The input -------------------------------------------------------------------------------- */
 
 const uint8_t *args_input;
 size_t args_left;
@@ -70,9 +71,9 @@ next_key(void)
                          : UINT64_MAX - which % 4;
 }
 
-/* --- Arguments ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Arguments -------------------------------------------------------------------------------- */
 
-/* Messages of one call, freed with it. */
+/* Messages of one call; args_build frees them. */
 static struct {
     void *pieces[128];
     size_t count;
@@ -260,7 +261,7 @@ build_lines(void)
     return &m->base;
 }
 
-/* What is no message of protobuf's. */
+/* Arguments that are no message of protobuf. */
 void
 args_build_plain(const struct args_world *w, const char *method, exo_payload *out)
 {

@@ -1,7 +1,11 @@
-/* Files of tokens and of text. The first byte says how the rest is read:
- * - as a shard as it is, or with its header's checksum put right; as bare numbers. What is opened gives windows whose tokens are all in the
- *   vocabulary, or says which is not;
- * - as a text in pieces of the second byte's size: nothing is lost, and where its characters make a tokenizer, that gives it back. */
+/* Files of tokens and of text. The first byte chooses how the rest is read:
+ * - as a shard, as it is or with the header's checksum made right, or as bare numbers. An opened
+ *   data set gives windows whose tokens are all in the vocabulary, or an error that names the bad
+ *   token;
+ * - as a text in pieces of the size of the second byte: no byte is lost, and if its characters make
+ *   a tokenizer, encoding and decoding gives back the text.
+ *
+ * One thread; the input is a file in memory. Read next: nn/corpus/shard.h, documents.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +31,7 @@ expect(int right)
         abort();
 }
 
-/* A file in memory, and its path. */
+/* Makes a file in memory, and gives its path. */
 static int
 open_file(const uint8_t *data, size_t size, char path[32])
 {
@@ -37,7 +41,7 @@ open_file(const uint8_t *data, size_t size, char path[32])
     return fd;
 }
 
-/* --- Tokens ----------------------------------------------------------------------------------------------------------- */
+/* --- Tokens ----------------------------------------------------------------------------------- */
 
 static void
 read_windows(const exo_dataset *dataset)
@@ -96,7 +100,7 @@ read_shard(const uint8_t *data, size_t size, bool right, bool separate)
     exo_free(copy);
 }
 
-/* --- Text ------------------------------------------------------------------------------------------------------------- */
+/* --- Text ------------------------------------------------------------------------------------- */
 
 struct rest {
     const uint8_t *text;

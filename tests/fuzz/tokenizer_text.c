@@ -1,7 +1,11 @@
-/* Texts through tokenizers that lose nothing. The first byte chooses one:
- * - of bytes: what comes back is the text, whatever it is;
- * - of GPT-2's and of LLaMA's kind: what comes back is the text with U+FFFD for what is no UTF-8, whole and as a stream;
- * - of four letters with merges: the tokens are those that the definition of byte pair encoding gives. */
+/* Texts through lossless tokenizers. The first byte chooses the tokenizer:
+ * - of bytes: decoding gives back any text;
+ * - of GPT-2's and of LLaMA's kind: decoding, of all tokens and as a stream, gives back the text
+ *   with U+FFFD in place of invalid UTF-8;
+ * - of four letters with merges: the tokens are those of the definition of byte pair encoding.
+ *
+ * One thread; the tokenizers are made once. Read next: nn/text/tokenizer_impl.h;
+ * docs/tokenizers.md. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +37,7 @@ expect(int right)
         abort();
 }
 
-/* --- The tokenizers -------------------------------------------------------------------------------------------------------- */
+/* --- The tokenizers --------------------------------------------------------------------------- */
 
 static exo_tokenizer *
 parse(exo_text *json)
@@ -118,7 +122,7 @@ of_letters(void)
     return parse(&json);
 }
 
-/* --- What must hold ---------------------------------------------------------------------------------------------------------- */
+/* --- Invariants ------------------------------------------------------------------------------- */
 
 static size_t
 encode(const exo_tokenizer *t, const char *text, size_t size, int32_t **tokens)
@@ -140,7 +144,8 @@ round_trip(exo_tokenizer *t, const char *text, size_t size)
     exo_free(back);
 }
 
-/* The decoder of LLaMA cannot tell U+2581 from a space, nor the first space from the one that it put there. */
+/* LLaMA's decoder cannot tell U+2581 from a space, nor a first space in the text from the one that
+ * the normalizer put there. */
 static void
 expected_text(exo_text *out, const char *text, size_t size, bool llama)
 {
@@ -184,7 +189,7 @@ lossy_round_trip(exo_tokenizer *t, const char *text, size_t size, bool llama)
     size_t count = encode(t, text, size, &tokens), length = 0;
     expected_text(&expected, text, size, llama);
     expect(exo_tokenizer_decode(t, tokens, count, true, &back, &length, NULL) == EXO_OK);
-    /* With LLaMA every part between two special tokens begins with a space of its own. */
+    /* With LLaMA's kind every part between two special tokens gets a first space of its own. */
     if (!llama || !memmem(text, size, "<s>", 3))
         expect(length == expected.length &&
                (length == 0 || memcmp(back, expected.data, length) == 0));
@@ -195,7 +200,8 @@ lossy_round_trip(exo_tokenizer *t, const char *text, size_t size, bool llama)
     exo_free(expected.data);
 }
 
-/* The definition: as long as there is a pair that a merge joins, the leftmost of those of least rank is joined. */
+/* The definition of byte pair encoding: as long as a merge joins some adjacent pair, the leftmost
+ * pair of least rank is joined. */
 static size_t
 by_definition(const exo_tokenizer *t, const uint8_t *data, size_t size, int32_t *ids)
 {

@@ -1,4 +1,5 @@
-/* A first frame as a peer may send it. What is read, written again, reads the same. */
+/* A first frame as a peer may send it: the envelopes that are read, written and read again are the
+ * same. One thread. Read next: runtime/wire/wire.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,7 @@ same(const exo_envelope *a, const exo_envelope *b)
            same_text(a->who.endpoint, b->who.endpoint) && same_text(a->who.cluster, b->who.cluster);
 }
 
-/* Reads all that can be read of `data`, and writes it. */
+/* Reads the envelopes of `data` until an error, and writes each to `out`. */
 static exo_status
 copy(const uint8_t *data, size_t size, exo_wire_writer *out, bool *full)
 {
@@ -46,7 +47,7 @@ copy(const uint8_t *data, size_t size, exo_wire_writer *out, bool *full)
     while (st == EXO_OK && (st = exo_wire_next(&r, &e, NULL)) == EXO_OK) {
         exo_status added = exo_wire_add(out, &e, NULL);
         require(added == EXO_OK ||
-                added == EXO_FULL); /* its bytes may have been packed more tightly */
+                added == EXO_FULL); /* FULL: the sender's encoding may have been shorter */
         *full = *full || added != EXO_OK;
     }
     if (out->count > 0)

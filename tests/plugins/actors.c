@@ -1,4 +1,6 @@
-/* A plugin with an actor class to play with from the shell: `counter` counts, echoes, fails, dies and waits. Numbers are text. */
+/* A plugin with the actor class `counter`, for use from the command line: it counts, echoes, fails,
+ * dies and waits. Numbers are passed as text. A counter's state belongs to its lane "main". Read
+ * next: include/exogym/plugin.h, actor.h. */
 #include <exogym/actor.h>
 #include <exogym/object.h>
 #include <exogym/plugin.h>
@@ -28,7 +30,7 @@ start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
     return EXO_OK;
 }
 
-/* Holds a shared object of so many bytes, for the rest of the process's life. */
+/* Holds a shared object of the given number of bytes until the process ends. */
 static exo_status
 hold(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -103,7 +105,7 @@ die(exo_call_context *call, void *self, const exo_payload *args, exo_payload *re
     return EXO_OK;
 }
 
-/* Ends the process, by the signal whose number is given, or by exit(3). */
+/* Ends the process by the signal whose number is given, or by exit status 3 without an argument. */
 static exo_status
 crash(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -120,7 +122,7 @@ crash(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return EXO_OK;
 }
 
-/* Until there is a file of that name. */
+/* Waits until a file of the given name exists. */
 static exo_status
 await(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -136,7 +138,7 @@ await(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return exo_payload_copy(reply, "there", 5);
 }
 
-/* Until it is cancelled. */
+/* Runs until it is cancelled. */
 static exo_status
 linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
        exo_err *err)

@@ -1,5 +1,8 @@
-/* Graph classes for tests of the command: a source that sends so many numbers, a few each second, and a sink that counts and adds them up, and
- * with `wide` declares eight meters of long texts. */
+/* A plugin with graph classes for tests of the command line. `source` sends a given number of
+ * items, with a pause before each one. `sink` counts them and adds up their last numbers; with
+ * `wide` it also declares eight meters with long texts.
+ *
+ * Each actor owns its state. Read next: include/exogym/graph.h. */
 #include <time.h>
 
 #include <exogym/graph.h>

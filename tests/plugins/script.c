@@ -1,7 +1,11 @@
-/* A plugin with the graph class `played`, whose actors play the script in their config: tests/support/script.h in workers. Outputs and inputs
- * p0 .. p15, collectives g0 and g1; config {script: "2 send p0; *(receive p1; reduce g0); poll p2"}; several scripts, separated by '/', are
- * for the actors of the name in turn. An item is of one int32, with key 0. Phase work: before each step. It declares no order; the
- * class `declared` is the same, and declares its script as its order. */
+/* A plugin with the graph class `played`, whose actors play the script in their config. It is
+ * tests/support/script.h for workers. Ports: outputs and inputs p0 .. p15, collectives g0 and g1.
+ * Config: {script: "2 send p0; *(receive p1; reduce g0); poll p2"}. Several scripts, separated by
+ * '/', are for the actors of the name in turn. An item is one int32, with key 0. An actor is in the
+ * phase `work` before each step. The class declares no order; the class `declared` is the same, and
+ * declares its script as its order.
+ *
+ * Each actor owns its state. Read next: tests/support/script_ports.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,7 +71,7 @@ act(struct player *p, char action, const char *port)
 
 static exo_status play(struct player *p, bool dry);
 
-/* One step, or a group; `dry`: only passes over it. */
+/* Plays one step or one group; if `dry` is set, only skips it. */
 static exo_status
 play_once(struct player *p, bool dry)
 {

@@ -1,9 +1,12 @@
-/* A plugin with the strategy `sharded`, for tests of units: fully sharded data parallelism without any overlap. A node keeps its shard of each unit,
- * of parameters, gradients and optimizer, and nothing else from step to step; it fails when something else is there. Its numbers are those of
+/* A plugin with the strategy `sharded`, for tests of units: fully sharded data parallelism without
+ * any overlap. Between steps a node keeps its shard of each unit's parameters, gradients and
+ * optimizer state, and nothing else; the strategy fails if it finds more. Its numbers are those of
  * ddp, to the bit.
  *
- * Traffic of a node and step: (N - 1) / N elements of each unit for each time that a pass comes to it, and once more for its gradients.
- */
+ * Traffic of a node and step: (N - 1) / N elements of each unit for each pass that uses the unit,
+ * and again for its gradients.
+ *
+ * A node's thread owns its state. Read next: include/exogym/shards.h; docs/strategies.md. */
 #include <stdio.h>
 
 #include <exogym/memory.h>
@@ -12,8 +15,9 @@
 
 struct sharded {
     exo_shards params, grads;
-    exo_optim **optims; /* (num_units) each of this node's shard */
-    size_t *left;       /* (num_units) elements whose gradients this step's backward still has */
+    exo_optim **optims; /* (num_units) of this node's shard of each unit */
+    /* (num_units) elements whose gradients this step's backward has not yet given */
+    size_t *left;
     size_t num_units;
     exo_meter *gathered;
 };

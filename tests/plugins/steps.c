@@ -1,6 +1,8 @@
-/* A plugin with the graph class `steps`, whose actors do what their config says, for tests that plant stalls in workers: outputs and inputs
- * a, b, c, collective g; config {steps: "sa sa rb g", times: 1}, which sends on a twice, receives on b, reduces g; several texts,
- * separated by '/', are for the actors of the name in turn. Items have the key 0. It declares no order. */
+/* A plugin with the graph class `steps`, whose actors follow the steps in their config, for tests
+ * that plant stalls in workers. Ports: outputs and inputs a, b, c, collective g. Config: {steps:
+ * "sa sa rb g", times: 1}, which sends on a twice, receives on b, and reduces g. Several texts,
+ * separated by '/', are for the actors of the name in turn. Items have the key 0. The class
+ * declares no order. Each actor owns its state. */
 #include <string.h>
 
 #include <exogym/exogym.h>

@@ -1,11 +1,14 @@
-/* A plugin with graph classes whose ends can be compared, whatever lies between them: `stream_source` sends arrays that follow from the
- * run's seed, its index and the item's number; `stream_sink` says how many came and a digest of all of them, in which order does not
- * matter. tests/support/stream.h brings the same classes to programs.
+/* A plugin with two graph classes whose ends can be compared, whatever lies between them.
+ * `stream_source` sends arrays that are functions of the run's seed, the actor's index and the
+ * item's number. `stream_sink` reports the number of items and a digest of all of them, which does
+ * not depend on their order. tests/support/stream.h brings the same classes to programs. Each actor
+ * owns its state.
  *
- *   stream_source   outputs items; config items (100), size (1000, elements), large (0, elements of every third item instead), pause (0,
- *                   between two); meters sent, digest
- *   stream_sink     inputs items (waited for), collective sums; config take (0: all), fail_at (0: never), rounds (0: of all_reduce, before
- *                   the first item), pause; meters items, digest, sums */
+ *   stream_source   outputs items; config items (100), size (1000, elements), large (0, elements of
+ *                   every third item instead), pause (0, before each item); meters sent, digest
+ *   stream_sink     inputs items (blocking), collective sums; config take (0: all), fail_at (0:
+ *                   never), rounds (0: of all_reduce, before the first item), pause; meters items,
+ *                   digest, sums */
 #include <exogym/exogym.h>
 #include <exogym/graph.h>
 #include <exogym/plugin.h>
@@ -42,7 +45,7 @@ digest_of(const exo_item *item)
     return mix(digest);
 }
 
-/* As much of it as a double holds exactly. */
+/* Shows the 52 lowest bits, which a double holds exactly. */
 static void
 show_digest(exo_meter *meter, uint64_t digest)
 {

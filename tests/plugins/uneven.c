@@ -1,11 +1,13 @@
-/* A plugin with the strategy `uneven`, whose nodes do not call the same collectives, for tests of stalls: {how: HOW}, from step 3 on
+/* A plugin with the strategy `uneven`, whose nodes do not call the same collectives, for tests of
+ * stalls. From step 3 on, {how: HOW} means
  *
  *     some      only node 0 calls
  *     orders    node 0 broadcasts first, the others reduce first
- *     ring      each of three nodes calls with the next one first, then with the one before
- *     late      all call; node 1 comes a second late, which is nobody's stall
+ *     ring      each of three nodes first calls with the next node, then with the previous one
+ *     late      all call; node 1 is a second late, which is no stall
  *     stops     all call; node 1 stops its process (SIGSTOP)
- */
+ *
+ * A node's thread owns its state. Read next: docs/collectives.md. */
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -35,7 +37,7 @@ reduce(exo_group *group, exo_err *err)
     return exo_all_reduce(group, exo_host_array(EXO_F32, &value, 1), EXO_SUM, err);
 }
 
-/* With one other node. */
+/* Reduces with one other node. */
 static exo_status
 reduce_with(exo_node *node, uint32_t other, exo_err *err)
 {

@@ -1,4 +1,5 @@
-/* A plugin that brings a language model, the smallest there is: each token's logarithm of its frequency is one parameter. */
+/* A plugin with the smallest language model: one parameter for each token, the logarithm of its
+ * frequency. Read next: include/exogym/model.h. */
 #include <exogym/model.h>
 #include <exogym/plugin.h>
 
@@ -50,7 +51,7 @@ static const exo_model_class unigram = {.name = "unigram",
                                         .objective = &exo_next_token,
                                         .takes_vocabulary = true};
 
-/* The same for whoever makes a loss of it. */
+/* The same without an objective, for a program that defines its own loss. */
 static const exo_model_class scores = {.name = "unigram_scores",
                                        .help = "frequencies of tokens, without an objective",
                                        .state_size = sizeof(struct unigram),

@@ -1,5 +1,6 @@
-/* A plugin with the actor class `victim`, for tests that break a cluster: each life has a random number, and knows which calls it has
- * run. Read next: tests/support/victim.h. */
+/* A plugin with the actor class `victim`, for tests that break a cluster. Each life has a random
+ * number, and knows which calls it has run. The lane "main" owns the table of calls. Read next:
+ * tests/support/victim.h. */
 #include <exogym/actor.h>
 #include <exogym/object.h>
 #include <exogym/plugin.h>
@@ -16,7 +17,7 @@ struct victim {
     uint64_t life, runs;
     uint64_t *nonces; /* open addressing, 0: free */
     size_t num_nonces, cap_nonces;
-    uint64_t repeated; /* calls that came although they had run */
+    uint64_t repeated; /* calls that came again after they had run */
 };
 
 static exo_status
@@ -93,7 +94,7 @@ describe(const struct victim *v, uint64_t nonce)
                                  .pid = (uint64_t)getpid()};
 }
 
-/* A nonce, then anything. */
+/* Arguments: a nonce, then anything. */
 static exo_status
 poke(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -108,7 +109,7 @@ poke(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     return st == EXO_OK ? exo_payload_copy(reply, &r, sizeof r) : st;
 }
 
-/* How many of the nonces have run here. */
+/* Counts the given nonces that have run in this life. */
 static exo_status
 audit(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -125,7 +126,8 @@ audit(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return exo_payload_copy(reply, &r, sizeof r);
 }
 
-/* An object comes, whose words are nonce, nonce + 1 and so on; one goes back whose words are nonce + 1, nonce + 2. */
+/* Takes an object with the words nonce, nonce + 1, ...; replies with an object of the words nonce +
+ * 1, nonce + 2, ..., whose last word is the life. */
 static exo_status
 carry(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -153,7 +155,8 @@ carry(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return EXO_OK;
 }
 
-/* References to actors, exo_actor_id after exo_actor_id, that are kept. Their process may have to be looked for: so it blocks. */
+/* Keeps references to the actors in the arguments, a run of exo_actor_id. It blocks, because the
+ * process of an actor may have to be looked up. */
 static exo_status
 refer(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -171,7 +174,7 @@ refer(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return st;
 }
 
-/* A nonce and ms to wait. */
+/* Arguments: a nonce, and the milliseconds to wait. */
 static exo_status
 linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
        exo_err *err)
@@ -186,7 +189,7 @@ linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
             return exo_fail(err, EXO_CANCELLED, "told to stop");
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
-    /* Not describe(): the other lane writes what it reads. */
+    /* Not describe(): it reads what the other lane writes. */
     const struct victim_reply r = {.nonce = words[0], .life = v->life, .pid = (uint64_t)getpid()};
     return exo_payload_copy(reply, &r, sizeof r);
 }

@@ -1,4 +1,5 @@
-/* A program of one command: a table and a main() that hands it over. cli/program runs it. */
+/* A program with one command: a table of arguments, and a main() that hands the table over. The
+ * test cli/program runs it. Read next: runtime/programs/program.h. */
 #include <stdio.h>
 #include <string.h>
 

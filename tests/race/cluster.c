@@ -1,8 +1,10 @@
-/* A cluster under the thread sanitizer: head, two workers and a driver are runtimes of this process, so that it sees every thread of
- * them. Threads of the driver call, wait, cancel, pass objects, make and kill actors, all on the same two connections; every future is
- * completed once, and every sum is right.
+/* A cluster under the thread sanitizer: head, two workers and a driver are runtimes of this
+ * process, so that the sanitizer sees all of their threads. Threads of the driver call, wait,
+ * cancel, pass objects, and make and kill actors, all over the same two connections. Every future
+ * is completed once, and every sum is right.
  *
- * ZeroMQ has the thread sanitizer too, so that what its threads do is looked at, and what they order is known. */
+ * ZeroMQ is built with the thread sanitizer too: the sanitizer sees its threads and the order that
+ * they establish. Each thread owns its `struct caller`. Read next: docs/concurrency.md. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +25,7 @@ enum {
     OBJECTS = 200
 };
 
-/* --- Actors ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
 static exo_status
 add(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
@@ -48,7 +50,7 @@ first_word(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     return exo_payload_copy(reply, args->data, sizeof(uint64_t));
 }
 
-/* Until somebody cancels it. */
+/* Runs until a cancel. */
 static exo_status
 linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
        exo_err *err)
@@ -73,7 +75,7 @@ static const exo_actor_class adder_class = {.name = "adder",
                                             .methods = methods,
                                             .num_methods = 3};
 
-/* --- The cluster ------------------------------------------------------------------------------------------------------------------ */
+/* --- The cluster ------------------------------------------------------------------------------ */
 
 struct node {
     exo_runtime *runtime;
@@ -125,7 +127,7 @@ spawn(exo_runtime *runtime, const char *node)
     return ref;
 }
 
-/* --- What the threads of the driver do ---------------------------------------------------------------------------------------------- */
+/* --- The driver's threads --------------------------------------------------------------------- */
 
 struct caller {
     exo_runtime *runtime;
@@ -133,7 +135,7 @@ struct caller {
     const char *node;
 };
 
-/* Many calls under way: the sum after them is of all of them. */
+/* Keeps many calls in flight: the last sum counts all of them. */
 static void *
 pipeline(void *argument)
 {
@@ -151,7 +153,7 @@ pipeline(void *argument)
             memcpy(&last, reply->data, sizeof last);
             exo_future_drop(f);
         }
-        const void *data = i % 50 == 0 ? ones : &one; /* a large one goes another way */
+        const void *data = i % 50 == 0 ? ones : &one; /* a large argument takes another way */
         size_t size = i % 50 == 0 ? sizeof ones : sizeof one;
         if (i < CALLS)
             must(exo_call(c->runtime, c->ref, "add", exo_payload_borrow(data, size), soon(), f,
@@ -162,7 +164,7 @@ pipeline(void *argument)
     return NULL;
 }
 
-/* One call after another, each with an object that is dropped at once. */
+/* Makes one call after another, each with an object that is dropped at once. */
 static void *
 pass_objects(void *argument)
 {
@@ -183,7 +185,7 @@ pass_objects(void *argument)
     return NULL;
 }
 
-/* Actors that live for a call or two. One of them dies with a call under way. */
+/* Makes actors that live for two calls, and kills each with a call in flight. */
 static void *
 make_and_kill(void *argument)
 {
@@ -208,7 +210,7 @@ make_and_kill(void *argument)
     return NULL;
 }
 
-/* Calls that end by a cancel, or by their deadline. */
+/* Makes calls that end by a cancel or by their deadline. */
 static void *
 give_up(void *argument)
 {
@@ -222,14 +224,15 @@ give_up(void *argument)
         if (i % 2)
             exo_cancel(future);
         exo_status st = exo_wait(future, soon(), NULL, &err);
-        /* Its lane is full if its thread gets no core for long: what was given up leaves the lane only when its turn comes. */
+        /* FULL: a call that was given up leaves the lane only in its turn, and the lane fills up if
+         * its thread gets no core for a while. */
         CHECK(st == EXO_CANCELLED || st == EXO_FULL || (i % 2 == 0 && st == EXO_TIMEOUT));
         exo_future_drop(&future);
     }
     return NULL;
 }
 
-/* What the cluster has, again and again, meanwhile. */
+/* Lists the contents of the cluster, again and again, while the other threads work. */
 static void *
 look(void *argument)
 {

@@ -1,5 +1,6 @@
-/* Generation by several threads, sequences coming and going, and weights swapped between steps: for the thread sanitizer. Tokens are those of
- * one thread. */
+/* Generation by several threads under the thread sanitizer, with sequences that start and end, and
+ * weights that are replaced between steps. The tokens are those of one thread. The main thread owns
+ * the generator. Read next: include/exogym/generate.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,7 @@
-/* Graphs under the thread sanitizer: several sources and sinks on either clock, over every route and on_full, with ends, errors, cancels
- * and receivers that go away, while figures are read. */
+/* Graphs under the thread sanitizer: several sources and sinks on either clock, over every route
+ * and on_full, with ends, errors, cancels, and receivers that leave early, while another thread
+ * reads the ledger. Each run owns its graph. Read next: runtime/graph/run.h;
+ * tests/support/stream.h. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,7 +16,8 @@
 
 static const char *const clocks[] = {"real", "virtual"};
 
-/* {clock, count of sources, large items, count of sinks, edge, sink's config} */
+/* {clock, more of the document, count of sources, large items, costs of a source, count of sinks,
+ * config of a sink, costs of a sink, edge} */
 static const char form[] =
     "exogym: 1\n"
     "name: race\n"
@@ -31,7 +34,7 @@ static const char form[] =
 struct what {
     const char *more, *edge, *sink, *source_costs, *sink_costs;
     exo_status expected;
-    exo_time stop_after; /* 0: not */
+    exo_time stop_after; /* 0: no stop */
 };
 
 struct stopper {
@@ -98,7 +101,8 @@ main(void)
          .sink_costs = ", compute: {use: 1 ms}"},
         {.edge = "route: broadcast, buffer: {capacity: 1, on_full: latest}",
          .sink_costs = ", compute: {use: 1 ms}"},
-        {.edge = "route: round_robin", .sink = "take: 5"}, /* goes away, and is passed over */
+        /* the sinks leave, and are passed over */
+        {.edge = "route: round_robin", .sink = "take: 5"},
         {.edge = "route: broadcast", .sink = "take: 5", .more = links},
         {.edge = "route: round_robin", .sink = "fail_at: 7, rounds: 3", .expected = EXO_FAILED},
         {.edge = "route: broadcast, buffer: {capacity: 1}",
@@ -112,17 +116,19 @@ main(void)
         {.edge = "route: round_robin",
          .sink = "rounds: 100000",
          .stop_after = 60 * EXO_MS,
-         .expected = EXO_CANCELLED}, /* in the collectives */
+         .expected = EXO_CANCELLED}, /* while in the collectives */
         {.edge = "route: broadcast, buffer: {capacity: 1}",
          .sink = "pause: 20 ms",
          .stop_after = 60 * EXO_MS,
-         .expected = EXO_CANCELLED}, /* in send */
+         .expected = EXO_CANCELLED}, /* while in send */
     };
     for (size_t c = 0; c < 2; c++)
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
             run(clocks[c], &all[i], 3, 2, 0);
             run(clocks[c], &all[i], 2, 3,
-                6000); /* beyond EXO_LIGHT_ITEM: by the outlets' threads, between light ones */
+                /* larger than EXO_LIGHT_ITEM: the outlets' threads send these, between light
+                 * items */
+                6000);
         }
     return 0;
 }

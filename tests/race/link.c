@@ -1,4 +1,5 @@
-/* Threads that ask one network at once: nothing is lost, and each connection keeps its order. */
+/* Threads that use one emulated network at once: no message is lost, and each connection keeps its
+ * order. Each thread owns its host's connections. Read next: runtime/link/link.h. */
 #include <math.h>
 #include <pthread.h>
 

@@ -1,4 +1,6 @@
-/* One tokenizer, many threads: every one gets the numbers and the text that one alone gets. */
+/* One tokenizer in several threads under the thread sanitizer: each thread gets the tokens that one
+ * thread alone gets, and can decode and stream them. Each thread holds a reference. Read next:
+ * include/exogym/tokenizer.h. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +21,7 @@ static const char text[] =
 
 struct work {
     exo_tokenizer *tokenizer;
-    int32_t *tokens; /* what is right */
+    int32_t *tokens; /* the expected tokens */
     size_t count;
 };
 

@@ -1,7 +1,8 @@
-/* A net against strangers with a raw ZeroMQ socket, who say what no net says: each is refused or lost with the reason, and an honest peer
- * is heard all the same.
+/* A net against strangers with a raw ZeroMQ socket that send invalid messages: each is refused or
+ * lost with the reason, and an honest peer is still heard.
  *
- * Each test owns its ends and its strangers. Read next: runtime/net/handshake.c, receive.c; tests/fuzz/handshake.c goes on from here. */
+ * Each test owns its ends and its strangers. Read next: runtime/net/handshake.c, receive.c;
+ * tests/fuzz/handshake.c continues from here. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +24,7 @@ struct logged logged = LOGGED_NONE;
 
 TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
 
-/* An honest peer comes, calls, is heard, and goes. */
+/* An honest peer connects, makes a call that is heard, and leaves. */
 static void
 expect_honest_is_heard(net_end *server)
 {
@@ -58,7 +59,7 @@ expect_refused(net_end *server, stranger *s, const char *why)
     cr_expect_eq(server->opened, 0);
 }
 
-/* --- Who is let in --------------------------------------------------------------------------------------------------------------- */
+/* --- The handshake ---------------------------------------------------------------------------- */
 
 Test(net, refuses_strangers_with_a_reason)
 {
@@ -92,7 +93,7 @@ Test(net, refuses_strangers_with_a_reason)
         stranger_say_all(&s, 0, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, 1, 0);
         expect_refused(&server, &s, "does not begin with a Hello");
 
-        s = new_stranger(&server); /* says that it is a process of this host, which is not there */
+        s = new_stranger(&server); /* claims to be a process of this host that does not exist */
         char boot[EXO_BOOT_ID];
         exo_boot_id(boot);
         e = hello;
@@ -132,7 +133,7 @@ Test(net, connects_to_no_other_cluster)
     cr_expect_eq(server.opened + server.lost, 0);
 }
 
-/* Nobody fills our log, or our memory with answers. */
+/* A stranger can fill neither the log nor the memory for answers. */
 Test(net, refuses_a_flood_without_a_flood)
 {
     net_end server = {0};
@@ -141,7 +142,8 @@ Test(net, refuses_a_flood_without_a_flood)
     for (int i = 0; i < 20000; i++)
         cr_assert_geq(zmq_send(s.socket, "garbage", 7, 0), 0);
     expect_honest_is_heard(&server);
-    cr_expect_leq(logged_lines(), 20, "%s", logged_text()); /* it is closed, and comes anew */
+    /* the net closes its connection, and ZeroMQ connects again */
+    cr_expect_leq(logged_lines(), 20, "%s", logged_text());
     stranger_close(&s);
     for (int i = 0; i < 100; i++) {
         s = new_stranger(&server);
@@ -154,7 +156,7 @@ Test(net, refuses_a_flood_without_a_flood)
     net_end_close(&server);
 }
 
-/* What answers a Hello, and how. */
+/* A socket that answers a Hello, and its answer. */
 struct impostor {
     void *router;
     const void *answer;
@@ -174,7 +176,7 @@ answer_hello(void *argument)
     return NULL;
 }
 
-/* Connects to what gives that answer. */
+/* Connects to an impostor with that answer. */
 static exo_status
 connect_to_impostor(net_end *client, const struct impostor *given, exo_err *err)
 {
@@ -188,7 +190,7 @@ connect_to_impostor(net_end *client, const struct impostor *given, exo_err *err)
     return st;
 }
 
-/* A process that connects to what is no net hears so at once. */
+/* Connecting to a socket that is no net fails at once. */
 Test(net, connects_to_no_stranger)
 {
     net_end client = {0};
@@ -221,7 +223,7 @@ Test(net, connects_to_no_stranger)
     zmq_ctx_term(context);
 }
 
-/* Who goes at once has refused nobody: another attempt may do better. */
+/* A peer that leaves at once is lost and not refused: another attempt may succeed. */
 Test(net, a_peer_that_goes_at_once_is_lost)
 {
     net_end client = {0};
@@ -238,7 +240,7 @@ Test(net, a_peer_that_goes_at_once_is_lost)
                  EXO_OK);
     exo_wire_finish(&short_one, 0);
     exo_boot_id(boot);
-    welcome.who.boot = boot; /* of this host, and not there any more */
+    welcome.who.boot = boot; /* claims to be of this host, with a process that has ended */
     welcome.who.pid = (uint32_t)getpid();
     cr_assert_eq(exo_wire_add(&dead_one, &welcome, NULL), EXO_OK);
     exo_wire_finish(&dead_one, 0);
@@ -248,7 +250,8 @@ Test(net, a_peer_that_goes_at_once_is_lost)
                      &client, &(struct impostor){router, dead_one.data, dead_one.size}, &err),
                  EXO_PEER_LOST);
     cr_expect_not_null(strstr(err.text, "its process has ended"), "%s", err.text);
-    for (int i = 0; i < 50; i++) { /* it may be found lost, or be given to us before it is */
+    /* connect may find the peer lost, or return it before it is lost */
+    for (int i = 0; i < 50; i++) {
         exo_status st = connect_to_impostor(
             &client, &(struct impostor){router, short_one.data, short_one.size}, &err);
         cr_assert(st == EXO_OK || st == EXO_PEER_LOST, "%d: %s", (int)st, err.text);
@@ -263,7 +266,7 @@ Test(net, a_peer_that_goes_at_once_is_lost)
     zmq_ctx_term(context);
 }
 
-/* --- What they may say --------------------------------------------------------------------------------------------------------------- */
+/* --- Messages of peers ------------------------------------------------------------------------ */
 
 /* One envelope or frame of a peer that has said Hello. */
 static const struct {
@@ -271,7 +274,7 @@ static const struct {
     exo_envelope envelope;
     uint32_t number;
     size_t frames;
-    const char *cause; /* NULL: it is no reason to lose it */
+    const char *cause; /* NULL: no reason to lose the peer */
 } hostile[] = {
     {"too many frames", {.kind = EXO_WIRE_BEAT}, 1, 300, "too many frames"},
     {"frames that nobody names", {.kind = EXO_WIRE_BEAT}, 1, 2, "2 frames that no envelope names"},
@@ -315,7 +318,7 @@ static const struct {
     {"a cancel of nothing", {.kind = EXO_WIRE_CANCEL, .id = 77}, 1, 0, NULL},
 };
 
-/* A message of parts without an end is ended. */
+/* A message whose frames have no end is cut off. */
 Test(net, a_message_ends_some_time)
 {
     static const uint8_t part[64 * 1024];
@@ -343,7 +346,8 @@ Test(net, a_message_ends_some_time)
     }
 }
 
-/* Who answers for being there, and reads nothing, is lost in time; until then calls give FULL, and ZeroMQ holds a window for it at most. */
+/* A peer that sends heartbeats and reads nothing is lost in time. Until then calls give FULL, and
+ * ZeroMQ holds at most a window for it. */
 Test(net, a_peer_that_reads_nothing_is_lost)
 {
     net_end server = {0};
@@ -378,7 +382,7 @@ Test(net, a_peer_that_reads_nothing_is_lost)
     net_end_close(&server);
 }
 
-/* What nets say to each other comes between the pieces of a large payload. */
+/* The net's own messages pass between the pieces of a large payload. */
 Test(net, a_large_payload_lets_others_pass)
 {
     static uint8_t half[EXO_LIMIT_PIECE];
@@ -426,7 +430,7 @@ Test(net, survives_what_a_hostile_peer_says)
             stranger_say_all(&s, 0, &hello, 1, 0);
             stranger_expect(&s, EXO_WIRE_WELCOME, reason);
             stranger_say_all(&s, hostile[k].number, &hostile[k].envelope, 1, hostile[k].frames);
-            if (!hostile[k].cause) { /* it is there still, and goes when it wants to */
+            if (!hostile[k].cause) { /* the peer is still there, and leaves when it wants to */
                 unsigned calls = server.calls;
                 stranger_say_all(&s, 2, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, 1,
                                  0);
@@ -465,14 +469,14 @@ Test(net, survives_frames_that_are_no_envelopes)
                k == 0   ? 0xff
                : k == 1 ? 0x0a
                         : 0x0b,
-               sizeof frame); /* a count that lies; nested; groups */
+               sizeof frame); /* 0: a wrong count; 1: nested fields; 2, 3: groups */
         memcpy(frame, "EXOG\2\0\1\0\1\0\0\0", EXO_WIRE_HEADER);
         frame[6] = k == 0 ? 0xff : 1;
         for (int b = 0; k > 0 && b < 4; b++)
             frame[EXO_WIRE_HEADER + b] = (uint8_t)((size - EXO_WIRE_HEADER - 4) >> (8 * b));
         zmq_send(s.socket, frame, size, 0);
         EVENTUALLY(server.lost == (unsigned)k + 1);
-        zmq_send(s.socket, frame, size, 0); /* and goes on */
+        zmq_send(s.socket, frame, size, 0); /* after it was lost */
         stranger_close(&s);
     }
     expect_honest_is_heard(&server);
@@ -490,7 +494,7 @@ call_times(stranger *s, unsigned count)
         stranger_say(s, &(exo_envelope){.kind = EXO_WIRE_CALL, .id = s->next, .method = "add"});
 }
 
-/* Of its replies; *sent: all that was sent to it. */
+/* The bytes of replies that wait for the peer; *sent: all bytes that were sent to it. */
 static uint64_t
 bytes_that_wait(net_end *server, uint64_t *sent)
 {
@@ -501,7 +505,7 @@ bytes_that_wait(net_end *server, uint64_t *sent)
     return bytes;
 }
 
-/* As it says. */
+/* Tells the server, until no reply waits, that everything was read. */
 static void
 read_all(net_end *server, stranger *s)
 {
@@ -514,7 +518,8 @@ read_all(net_end *server, stranger *s)
     cr_expect_eq(bytes_that_wait(server, &sent), 0);
 }
 
-/* It calls and calls, and reads no reply: those beyond the limit are refused, and it is heard when it has read some. */
+/* A peer makes calls and reads no reply. Replies beyond the limit are refused, and the peer is
+ * heard again when it has read some. */
 Test(net, refuses_replies_to_a_peer_that_lets_them_gather)
 {
     uint64_t sent;
@@ -547,7 +552,8 @@ Test(net, refuses_replies_to_a_peer_that_lets_them_gather)
     net_end_close(&server);
 }
 
-/* One that is larger than all that may wait passes alone, also behind small ones; none passes behind it. */
+/* A reply that is larger than the limit passes alone, also behind small replies; no reply passes
+ * behind it. */
 Test(net, lets_one_reply_be_larger_than_all_that_may_wait)
 {
     uint64_t sent;
@@ -573,7 +579,8 @@ Test(net, lets_one_reply_be_larger_than_all_that_may_wait)
     net_end_close(&server);
 }
 
-/* Small ones take more memory than their bytes: they gather into messages, and their number is bounded, too. */
+/* Small messages take more memory than their bytes. They are gathered into larger ones, and their
+ * number is bounded too. */
 Test(net, bounds_the_number_of_calls_and_replies_that_wait)
 {
     enum {
@@ -609,7 +616,8 @@ Test(net, bounds_the_number_of_calls_and_replies_that_wait)
     net_end_close(&server);
 }
 
-/* Over tcp, a process of this host is what somebody says: when it is silent it is lost, although the process that it named lives. */
+/* Over tcp, a claim to be a process of this host proves nothing: a silent peer is lost, although
+ * the process that it named lives. */
 Test(net, takes_nobody_over_tcp_for_alive)
 {
     char boot[EXO_BOOT_ID];
