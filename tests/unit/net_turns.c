@@ -1,7 +1,8 @@
-/* Turns of peers at a net: whoever sends much is heard between the others, in pieces, and in its order.
+/* Turns of peers at a net: a peer that sends much is read in pieces, between the other peers, and
+ * in its own order.
  *
- * The server's handler notes whose calls came in which order, and stands in the first one of all until it is let go: so what is sent
- * meanwhile is there at once. Read next: runtime/net/receive.c. */
+ * The server's handler records the order of calls, and blocks in the first one until the test lets
+ * it go. Messages that are sent meanwhile therefore all wait. Read next: runtime/net/receive.c. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,10 +22,10 @@ TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
 
 enum {
     MOST = 1000,
-    BUSY_US = 200 /* that a call "much" takes */
+    BUSY_US = 200 /* time that a call "much" takes */
 };
 
-/* Who was heard: its method's first letter. */
+/* The order of calls: the first letters of their methods. */
 struct record {
     char order[MOST + 1];
     atomic_uint count, gates;
@@ -102,7 +103,7 @@ has_ring(net_end *client, const exo_peer *peer)
     return has;
 }
 
-/* A message of its own. */
+/* Sends a call as a message of its own. */
 static void
 say(net_end *client, exo_peer *peer, const char *method, size_t bytes)
 {
@@ -111,7 +112,7 @@ say(net_end *client, exo_peer *peer, const char *method, size_t bytes)
     exo_net_flush(client->net);
 }
 
-/* Where the n-th of those letters is. */
+/* The index of the n-th call with that letter. */
 static size_t
 place_of(const struct record *r, char letter, unsigned n)
 {
@@ -132,7 +133,8 @@ has_come_by_socket(exo_net *net)
     return has;
 }
 
-/* What came by the socket is due when all of the ring was read, which is not done in one go. */
+/* A message by the socket is due after all of the ring, which takes the net several turns to
+ * read. */
 Test(net, a_ring_that_is_caught_up_with_lets_others_pass)
 {
     static struct record r;
@@ -162,7 +164,7 @@ Test(net, a_ring_that_is_caught_up_with_lets_others_pass)
     exo_net_close(&server);
 }
 
-/* A message that takes long lets others pass before it is over. What the same peer says next comes behind it. */
+/* Other peers pass before a long message is over. The same peer's next message comes after it. */
 Test(net, a_long_message_lets_others_pass)
 {
     static struct record r;
@@ -202,7 +204,7 @@ has_nobody(exo_net *net)
     return nobody;
 }
 
-/* What waits for its turn is the process's memory, and bounded. */
+/* Messages that wait for their turn use the process's memory, and are bounded. */
 Test(net, loses_a_peer_that_has_too_much_wait)
 {
     static struct record r;
@@ -217,7 +219,7 @@ Test(net, loses_a_peer_that_has_too_much_wait)
     say(&loud, a, "socket", 200000);
     EVENTUALLY(has_come_by_socket(server));
     pthread_mutex_lock(&server->lock);
-    server->peers->kept_bytes = EXO_LIMIT_INBOUND_BYTES; /* as if others were before it */
+    server->peers->kept_bytes = EXO_LIMIT_INBOUND_BYTES; /* as if many messages waited before it */
     pthread_mutex_unlock(&server->lock);
     r.go = true;
     EVENTUALLY(has_nobody(server));

@@ -1,4 +1,6 @@
-/* Operations: fast kernels against plain ones over one table of shapes, in fp32 and bf16, and bits that do not depend on threads. */
+/* Operations: fast kernels against the reference kernels over one table of shapes, in fp32 and
+ * bf16. Each test owns its tape. Read next: runtime/nn/ref/ref.h; gradcheck.c compares gradients to
+ * finite differences. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -11,7 +13,7 @@
 #include "support/numbers.h"
 #include "support/passes.h"
 
-/* --- Convolution ------------------------------------------------------------------------------------------------------- */
+/* --- Convolution ------------------------------------------------------------------------------ */
 
 static const struct {
     const char *name;
@@ -100,7 +102,7 @@ Test(ops, conv2d_is_the_plain_one)
     }
 }
 
-/* --- Batch normalization ------------------------------------------------------------------------------------------------- */
+/* --- Batch normalization ---------------------------------------------------------------------- */
 
 static const struct {
     size_t n, c, h, w;
@@ -115,7 +117,7 @@ check_norm(size_t i, bool train, bool relu)
           *r = numbers_new(nx, 8);
     float *mean = numbers_new(c, 9), *var = numbers_new(c, 10);
     for (size_t k = 0; k < nx; k++)
-        x[k] = 3 * x[k] + 100; /* a mean that is large beside the deviation */
+        x[k] = 3 * x[k] + 100; /* the mean is large compared to the deviation */
     for (size_t k = 0; k < c; k++) {
         mean[k] += 100;
         var[k] = 9 + fabsf(var[k]);
@@ -179,7 +181,7 @@ Test(ops, relu_is_the_plain_one)
         float *x = numbers_new(n, 20), *r = numbers_new(n, 21), *y = malloc(n * 4),
               *dx = malloc(n * 4);
         float *got = malloc(n * 4);
-        x[0] = 0; /* no gradient at the corner */
+        x[0] = 0; /* the gradient at the corner is 0 */
         exo_ref_relu_forward(n, x, y);
         exo_ref_relu_backward(n, x, r, dx);
         exo_tape *tape = passes_tape();
@@ -196,10 +198,11 @@ Test(ops, relu_is_the_plain_one)
     }
 }
 
-/* --- Through the layers in bf16 ------------------------------------------------------------------------------------------ */
+/* --- Through the layers in bf16 --------------------------------------------------------------- */
 
-/* A convolution whose weights are 1 on its diagonal gives its input in bf16: what comes after it runs in bf16, against plain kernels
- * over the same rounded numbers. Weighs with powers of two, so that only the layers themselves round. */
+/* Gives x in bf16, by a convolution whose weights are the identity. The layers after it run in
+ * bf16, and are compared to reference kernels over the same rounded numbers. The weights are powers
+ * of two, so that only the layers themselves round. */
 static exo_tensor *
 to_bf16(exo_tape *tape, exo_tensor *x, size_t channels, float *eye)
 {
@@ -276,7 +279,7 @@ Test(ops, layers_keep_bf16_and_stay_near_the_plain_ones)
         free(all[k]);
 }
 
-/* --- Pooling, linear, loss -------------------------------------------------------------------------------------------------- */
+/* --- Pooling, linear, loss -------------------------------------------------------------------- */
 
 Test(ops, max_pool2d_is_the_plain_one)
 {
@@ -288,7 +291,7 @@ Test(ops, max_pool2d_is_the_plain_one)
         size_t nx = n * c * h * w, ny = n * c * (h / size) * (w / size);
         float *x = numbers_new(nx, 11), *r = numbers_new(ny, 12);
         for (size_t k = 0; k < nx; k++)
-            x[k] = roundf(x[k]); /* many equal maxima: the first one must win */
+            x[k] = roundf(x[k]); /* many equal maxima, of which the first one must win */
         float *y = malloc(ny * 4), *dx = malloc(nx * 4), *got = malloc(nx * 4);
         exo_ref_max_pool_forward(n * c, h, w, size, x, y);
         exo_ref_max_pool_backward(n * c, h, w, size, x, r, dx);
@@ -369,7 +372,7 @@ Test(ops, softmax_cross_entropy_is_the_plain_one)
     size_t rows = N;
     for (int i = 0; i < N; i++)
         labels[i] = i % K;
-    x[0] = 1e4f; /* exp of it overflows unless the maximum is taken off */
+    x[0] = 1e4f; /* exp overflows unless the maximum is subtracted */
     double loss = exo_ref_cross_entropy(N, K, x, labels, want);
     exo_tape *tape = passes_tape();
     passes_begin(tape, true, false);
@@ -385,7 +388,7 @@ Test(ops, softmax_cross_entropy_is_the_plain_one)
     free(x);
 }
 
-/* --- Dropout ------------------------------------------------------------------------------------------------------------------ */
+/* --- Dropout ---------------------------------------------------------------------------------- */
 
 Test(ops, dropout_drops_the_asked_share_and_scales_the_rest)
 {
@@ -471,7 +474,8 @@ Test(ops, dropout_depends_on_the_pass_and_the_layer)
     exo_tape_free(&tape);
 }
 
-/* Masks are drawn by a layer's place in the pass, and places beyond 2^10 must not meet the first ones again. */
+/* A layer's place in the pass selects its mask. Places from 2^10 on must not repeat the masks of
+ * the first places. */
 Test(ops, dropout_does_not_repeat_in_deep_models)
 {
     enum {
@@ -492,7 +496,7 @@ Test(ops, dropout_does_not_repeat_in_deep_models)
     exo_tape_free(&tape);
 }
 
-/* --- Mistakes ------------------------------------------------------------------------------------------------------------------ */
+/* --- Mistakes --------------------------------------------------------------------------------- */
 
 Test(ops, wrong_shapes_are_errors_that_name_them)
 {

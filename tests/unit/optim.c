@@ -1,4 +1,6 @@
-/* Optimizers: PyTorch's numbers, the same bits with any threads and pieces, strict options, checkpoints, faults. */
+/* Optimizers: PyTorch's numbers, the same bits with any number of threads and shards, strict
+ * options, groups, checkpoints, and failed allocations. Each test owns its optimizers. Read next:
+ * include/exogym/optim.h; tests/golden/optim.py, which made the expected numbers. */
 #include <criterion/criterion.h>
 
 #include <float.h>
@@ -33,10 +35,11 @@ read_spec(const char *text, exo_optim_spec *spec, exo_err *err)
     return st;
 }
 
-/* --- Against PyTorch ---------------------------------------------------------------------------------------------------- */
+/* --- Against PyTorch -------------------------------------------------------------------------- */
 
-/* PyTorch rounds some products and sums once (fused multiply-add) where we round twice, and carries the learning rate in
- * double: at each step up to eight roundings of `largest`, the largest that the parameter has been so far. */
+/* PyTorch rounds some products and sums once (fused multiply-add) where exogym rounds twice, and
+ * has the learning rate in double. The tolerance is up to eight roundings per step of `largest`,
+ * the largest absolute value that the parameter has had so far. */
 static void
 expect_close(const float *got, const float *want, const float *largest, float steps,
              const char *what)
@@ -77,10 +80,10 @@ Test(optim, gives_the_numbers_of_pytorch)
     }
 }
 
-/* --- The same bits ------------------------------------------------------------------------------------------------------- */
+/* --- Equal bits ------------------------------------------------------------------------------- */
 
 enum {
-    LARGE = 100003 /* several pieces, the last one short */
+    LARGE = 100003 /* several pieces, the last one shorter */
 };
 
 static float *
@@ -170,7 +173,7 @@ Test(optim, a_gradient_that_is_not_a_number_spreads_to_its_parameter_only)
     }
 }
 
-/* The mean of the squares minus the square of the mean is zero here, or a rounding below it. */
+/* The mean of the squares minus the square of the mean is zero here, or less by a rounding. */
 Test(optim, centered_rmsprop_survives_a_constant_gradient)
 {
     float params[100] = {0}, grads[100];
@@ -191,7 +194,7 @@ Test(optim, an_empty_shard_is_fine)
     exo_optim_free(&optim);
 }
 
-/* --- Options --------------------------------------------------------------------------------------------------------------- */
+/* --- Options ---------------------------------------------------------------------------------- */
 
 Test(optim, options_default_to_pytorchs)
 {
@@ -260,9 +263,10 @@ Test(optim, a_spec_made_in_c_is_checked_too)
     cr_expect_null(optim);
 }
 
-/* --- Groups ------------------------------------------------------------------------------------------------------------------ */
+/* --- Groups ----------------------------------------------------------------------------------- */
 
-/* A small decoder's: two matrices, a vector beside each, and a statistic, which no optimizer sees. */
+/* The parameters of a small decoder: two matrices, a vector beside each, and a statistic, which no
+ * optimizer changes. */
 static const exo_param_info infos[] = {
     {.name = "embed.weight", .num_dims = 2, .dims = {100, 50}, .numel = 5000, .offset = 0},
     {.name = "embed.bias", .num_dims = 1, .dims = {50}, .numel = 50, .offset = 5000},
@@ -287,7 +291,8 @@ read_groups(const char *text, exo_optim_spec *spec, exo_err *err)
     return st;
 }
 
-/* Each parameter by itself, under the rule that its group should give it. */
+/* Compares the grouped optimizer to one optimizer for each parameter, with the rule that its group
+ * should give it. */
 static void
 expect_groups(const char *grouped, const char *const rule[NUM_INFOS], const float rate[NUM_INFOS])
 {
@@ -439,7 +444,7 @@ Test(optim, mistakes_in_groups_are_named)
     exo_optim_spec_release(&spec);
 }
 
-/* --- Checkpoints and faults ---------------------------------------------------------------------------------------------------- */
+/* --- Checkpoints and faults ------------------------------------------------------------------- */
 
 static exo_status
 through_file(exo_optim *optim, const char *path,

@@ -1,5 +1,7 @@
-/* Outputs of models by name, and losses that are made of them: what is asked for is made and no more, a critic beside an actor, the built-in
- * models, and everything that is refused. */
+/* Outputs of models by name, and losses of several outputs: a model makes only the requested
+ * outputs, a critic shares layers with an actor, the built-in models give their outputs, and
+ * invalid requests are errors. Each test owns its `struct place`. Read next:
+ * include/exogym/model.h, loss.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -18,14 +20,14 @@ enum {
     ACTIONS = 3
 };
 
-/* --- A model with two heads ----------------------------------------------------------------------------------------------------------------- */
+/* --- A model with two heads ------------------------------------------------------------------- */
 
 struct actor_critic {
     exo_param in, action, value;
-    uint64_t lacks; /* gives no values */
+    uint64_t lacks; /* 1: forward gives no values */
 };
 
-static int made_values; /* how often; of this process, as each test is one */
+static int made_values; /* calls; a test has its own process */
 
 static exo_status
 build(void *self, exo_builder *b, exo_config *config, exo_err *err)
@@ -121,7 +123,8 @@ Test(outputs, what_is_not_asked_for_is_not_made)
     place_close(&p);
 }
 
-/* A product stays one for losses, and becomes one tensor, computed once, where it is asked for whole. */
+/* Losses take a product as it is. It becomes one tensor, computed once, when a caller asks for the
+ * whole output. */
 Test(outputs, a_product_is_computed_when_it_is_asked_for)
 {
     struct place p;
@@ -138,14 +141,14 @@ Test(outputs, a_product_is_computed_when_it_is_asked_for)
     place_close(&p);
 }
 
-/* --- A loss of several outputs -------------------------------------------------------------------------------------------------------------- */
+/* --- A loss of several outputs ---------------------------------------------------------------- */
 
 static const int32_t actions[ROWS] = {0, 2, 1, 1, -1, 0};
 static const float old_log_probs[ROWS] = {-1, -1.3f, -0.8f, -1.1f, 0, -2},
                    advantages[ROWS] = {1, -1, 2, -0.5f, 9, 0.3f};
 static const float returns[ROWS] = {0.4f, 1, -1, 0.2f, 9, 0}, mask[ROWS] = {1, 1, 1, 1, 0, 1};
 
-/* PPO's: policy, value and entropy. */
+/* PPO's loss: policy, value and entropy. */
 static exo_tensor *
 ppo_loss(struct place *p)
 {
@@ -166,7 +169,7 @@ ppo_loss(struct place *p)
     return exo_add(t, exo_add(t, policy, exo_scale(t, value, 0.5f)), exo_scale(t, entropy, -0.01f));
 }
 
-/* The gradient of every parameter against differences. */
+/* Compares the gradient of every parameter to finite differences. */
 Test(outputs, ppo_is_a_loss_of_two_outputs)
 {
     struct place p;
@@ -195,7 +198,7 @@ Test(outputs, ppo_is_a_loss_of_two_outputs)
     place_close(&p);
 }
 
-/* --- The built-in models -------------------------------------------------------------------------------------------------------------------- */
+/* --- The built-in models ---------------------------------------------------------------------- */
 
 Test(outputs, built_in_models_say_what_they_give)
 {
@@ -223,7 +226,7 @@ Test(outputs, built_in_models_say_what_they_give)
     }
 }
 
-/* The loss that a job trains for is the cross-entropy of the outputs, to the bit. */
+/* The loss that a job minimizes is the cross-entropy of the outputs, to the bit. */
 Test(outputs, the_objective_is_made_of_outputs)
 {
     static const uint8_t pixels[ROWS * 28 * 28] = {3, 200, 77}, digits[ROWS] = {1, 0, 9, 3, 3, 7};
@@ -251,7 +254,7 @@ Test(outputs, the_objective_is_made_of_outputs)
     cr_assert_not_null(loss);
     cr_expect_eq(exo_tensor_item(loss), whole);
 
-    /* What an evaluation weighs the batch by is what has a label. */
+    /* An evaluation weighs a batch by its number of labels. */
     ((int32_t *)p.batch.data[1])[2] = -1;
     exo_tape_begin(p.tape, p.params, &(exo_pass){0});
     cr_assert_not_null(exo_model_loss(p.model, p.tape, &p.batch));
@@ -268,7 +271,7 @@ Test(outputs, the_objective_is_made_of_outputs)
     exo_dataset_drop(&data);
 }
 
-/* --- What is refused ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
 static void
 expect_error(struct place *p, exo_status status, const char *word)
@@ -298,7 +301,7 @@ Test(outputs, mistakes_are_errors_of_the_tape)
     cr_assert(exo_model_forward(p.model, p.tape, &p.batch, &out));
     cr_expect_null(exo_outputs_logits(&out, "logits").x);
     expect_error(&p, EXO_INVAL, "'logits' was not asked for");
-    p.batch.fields[0].dims[0] = IN - 1; /* what an operation refuses is the pass's error */
+    p.batch.fields[0].dims[0] = IN - 1; /* an error of an operation is the pass's error */
     cr_expect_not(exo_model_forward(p.model, p.tape, &p.batch, &out));
     expect_error(&p, EXO_INVAL, "linear");
     cr_expect_null(exo_batch_field(p.tape, &p.batch, "reward"));

@@ -1,5 +1,7 @@
-/* Collectives as operations of the tape (exogym/parallel.h): an MLP whose layers are spread over members gives the loss and the gradients of the
- * whole one; the pairs by their definitions; errors that end the pass. */
+/* Collectives as operations of the tape (exogym/parallel.h): an MLP whose layers are split over
+ * members gives the loss and the gradients of the whole MLP; gathers and scatters match their
+ * definitions; errors end the pass. Each member's thread owns its `struct member`. Read next:
+ * include/exogym/parallel.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -25,7 +27,7 @@ enum {
     PART = HIDDEN / MEMBERS
 };
 
-/* --- Members, a thread each -------------------------------------------------------------------------------------------------------------------- */
+/* --- Members, one thread each ----------------------------------------------------------------- */
 
 struct member {
     exo_group *group;
@@ -40,7 +42,7 @@ struct member {
 };
 
 struct team {
-    exo_clock_manual clock; /* stands still: nothing times out */
+    exo_clock_manual clock; /* never advances: nothing times out */
     exo_comm *comm;
     struct member m[MEMBERS];
 };
@@ -88,11 +90,11 @@ team_close(struct team *t)
     exo_comm_drop(&t->comm);
 }
 
-/* --- Tensor parallelism ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Tensor parallelism ----------------------------------------------------------------------- */
 
 static const int32_t labels[ROWS] = {0, 2, 1, 1, -1, 0};
 
-/* The numbers of the whole model. */
+/* The parameters and the input of the whole model. */
 struct model {
     float *x, *w0, *w1, *b1, *w2;
 };
@@ -113,9 +115,9 @@ model_free(struct model *m)
     free(m->x), free(m->w0), free(m->w1), free(m->b1), free(m->w2);
 }
 
-/* What a member has of the two layers. */
+/* A member's part of the two layers. */
 struct layers {
-    exo_group *group; /* NULL: they are whole */
+    exo_group *group; /* NULL: the layers are whole */
     exo_tensor *w1, *b1, *w2;
 };
 
@@ -128,8 +130,9 @@ run_layers(void *context, exo_tape *t, exo_tensor *h)
     return l->group ? exo_tape_all_reduce(t, l->group, y) : y;
 }
 
-/* tanh(x w0^T), which every member has whole, then two layers of which `part` hidden units from `first` on are here; `m`'s group, or NULL for the
- * whole model. Gradients go to m; of w2 as (OUT, part). */
+/* Runs tanh(x w0^T), which every member computes in full, then two layers with `part` of the hidden
+ * units, from `first` on. `group` is NULL for the whole model. Writes the gradients to m; that of
+ * w2 has the shape (OUT, part). */
 static void
 run_mlp(struct member *m, const struct model *all, exo_group *group, size_t first, size_t part,
         bool checkpoint)
@@ -149,7 +152,8 @@ run_mlp(struct member *m, const struct model *all, exo_group *group, size_t firs
     struct layers layers = {.group = group, .w1 = tw1, .b1 = tb1, .w2 = tw2};
     exo_tensor *y =
         checkpoint ? exo_checkpoint(t, h, run_layers, &layers) : run_layers(&layers, t, h);
-    /* h is used beside: its gradient is the sum of what all members' parts give and of what each has whole. */
+    /* h has a second use: its gradient is the sum of all members' parts and of the part that each
+     * member computes in full. */
     y = exo_add(
         t, y, exo_linear(t, h, exo_tape_input(t, EXO_F32, 2, (size_t[]){OUT, IN}, all->w0), NULL));
     exo_tensor *loss =
@@ -170,7 +174,7 @@ act_mlp(struct member *m)
 {
     struct model all = model_new();
     for (int pass = 0; pass < 2 && m->status == EXO_OK;
-         pass++) /* the second one with the first one's memory */
+         pass++) /* the second pass reuses the memory of the first */
         run_mlp(m, &all, m->group, m->rank * PART, PART, false);
     model_free(&all);
 }
@@ -186,7 +190,7 @@ act_checkpointed_mlp(struct member *m)
 static void
 expect_close(const float *got, const float *want, size_t count, const char *what)
 {
-    /* Sums of 8 products of about 1, in another order. */
+    /* Tolerance: sums of 8 products of about 1, in different orders. */
     for (size_t i = 0; i < count; i++)
         cr_expect_float_eq((double)got[i], (double)want[i], 1e-5 * (1 + fabs((double)want[i])),
                            "%s %zu: %g, not %g", what, i, (double)got[i], (double)want[i]);
@@ -213,7 +217,8 @@ expect_the_whole_mlp(void (*act)(struct member *m))
         for (size_t o = 0; o < OUT; o++)
             expect_close(m->w2 + o * PART, whole.w2 + o * HIDDEN + r * PART, PART, "dw2");
     }
-    /* What both have whole is the same to the bit, so that it stays so. */
+    /* Parameters that both members hold in full need gradients that are equal to the bit, so that
+     * they stay equal. */
     cr_expect_eq(t.m[0].loss, t.m[1].loss);
     cr_expect_eq(memcmp(t.m[0].w0, t.m[1].w0, sizeof whole.w0), 0);
     team_close(&t);
@@ -226,17 +231,18 @@ Test(parallel, two_members_with_half_a_layer_each_are_the_whole_mlp)
     expect_the_whole_mlp(act_mlp);
 }
 
-/* Backward runs the layers again, and calls their collectives again. */
+/* Backward runs the layers again, and their collectives too. */
 Test(parallel, within_a_checkpoint_too)
 {
     expect_the_whole_mlp(act_checkpointed_mlp);
 }
 
-/* --- Gather and scatter ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Gather and scatter ----------------------------------------------------------------------- */
 
 static const float weight[2 * ROWS * IN] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, -1, 0.5f};
 
-/* sum(weight * all rows), so that the gradient of all rows is `weight`, on either member times its rank + 1. */
+/* The loss is sum(weight * all rows), times rank + 1. The gradient of all rows on a member is
+ * `weight` times its rank + 1. */
 static void
 act_gather(struct member *m)
 {
@@ -317,9 +323,9 @@ Test(parallel, reduce_scatter_and_its_gradient)
     free(x[0]), free(x[1]);
 }
 
-/* --- Errors --------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
-/* One member sums in its forward pass, the other is gone. */
+/* One member all-reduces in its forward pass after the other one has left. */
 static void
 act_forward_alone(struct member *m)
 {
@@ -400,7 +406,7 @@ Test(parallel, wrong_shapes_are_refused_before_a_call)
     team_close(&t);
 }
 
-/* A rehearsal asks for memory and calls nobody: the other member is not even there. */
+/* A rehearsal plans memory and calls no collective: the other member does not take part. */
 Test(parallel, a_rehearsal_calls_no_collective)
 {
     static const float x[ROWS * IN];

@@ -1,4 +1,5 @@
-/* What a pass is said to take is what it takes. */
+/* The predicted memory of a pass is the memory that the pass uses. Each test owns its models. Read
+ * next: actors/fit_memory.h. */
 #include <criterion/criterion.h>
 
 #include <exogym/exogym.h>
@@ -70,7 +71,7 @@ tokens(void)
     return data;
 }
 
-/* Some real passes. */
+/* The memory that real passes use. */
 static size_t
 used(exo_model *model, exo_dataset *data, size_t size, const exo_pass *pass)
 {
@@ -141,7 +142,8 @@ Test(pass_memory, is_what_a_pass_takes)
     exo_dataset_drop(&text);
 }
 
-/* A model of 1.5 billion parameters, which takes 18 GB of memory before the first pass, is asked for next to nothing. */
+/* A model of 1.5 billion parameters would need 18 GB of memory before the first pass; its
+ * prediction needs almost none. */
 Test(pass_memory, of_what_would_not_fit_is_known_too)
 {
     exo_dataset *text = tokens();

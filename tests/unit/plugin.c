@@ -1,5 +1,6 @@
-/* Plugins: what they add works, once; what is no plugin is refused with a reason. tests/plugins has them, built as a user's
- * are: against the public headers, linked to nothing. */
+/* Plugins: a plugin's classes work and are registered once; a file that is no plugin is refused
+ * with a reason. The plugins are in tests/plugins, built as a user builds them: against the public
+ * headers, linked to no library. Each test is a process. Read next: include/exogym/plugin.h. */
 #include <criterion/criterion.h>
 
 #include <dlfcn.h>

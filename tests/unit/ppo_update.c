@@ -1,4 +1,5 @@
-/* PPO's update, and what makers and trainers learn with it: in a loop here, without a graph. */
+/* PPO's update, and how makers and trainers learn with it, in a loop without a graph. Each test
+ * owns its updates. Read next: actors/ppo_update.h; cli/maker_trainer runs the same in a graph. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -13,7 +14,7 @@
 #include "support/numbers.h"
 #include "support/sanitized.h"
 
-/* The trainer's defaults. */
+/* The defaults of the trainer actor. */
 static const exo_ppo_update_opts defaults = {
     .loss = {.clip = 0.2, .entropy = 0.01, .value = 0.5},
     .epochs = 4,
@@ -34,7 +35,8 @@ update_new(const exo_ppo_update_opts *opts, uint64_t seed, uint64_t order_seed)
     return update;
 }
 
-/* What `count` that learn as one do, without threads: their sums are added in the order of their ranks. */
+/* Updates `count` trainers that learn as one, without threads: their sums are added in the order of
+ * their ranks. */
 static void
 update_as_one(exo_ppo_update **updates, size_t count, const exo_rollout *const *rollouts,
               const size_t *num_rollouts)
@@ -66,9 +68,9 @@ update_alone(exo_ppo_update *update, const exo_rollout *rollouts, size_t count)
     update_as_one(&update, 1, &rollouts, &count);
 }
 
-/* --- The update ---------------------------------------------------------------------------------------------------- */
+/* --- The update ------------------------------------------------------------------------------- */
 
-/* Rollouts of a policy that knows nothing. */
+/* Plays rollouts with the initial policy. */
 static void
 play_some(exo_rollout *rollouts, size_t count, uint64_t seed)
 {
@@ -116,7 +118,8 @@ Test(ppo_update, first_step_is_that_of_the_mean_gradient)
     update_alone(update, &rollout, 1);
     cr_expect_float_eq(exo_ppo_update_loss(update), loss / (double)count, 1e-5 * fabs(loss));
     cr_expect_eq(exo_ppo_update_count(update), 1);
-    /* Adam's first step: lr g / (|g| + eps), whatever the size of g. The order of the sum is another: g is off by its rounding. */
+    /* Adam's first step is lr g / (|g| + eps), for g of any size. The update sums in another order,
+     * so g is off by a rounding. */
     const float *old = (const float *)&before, *new = (const float *)exo_ppo_update_policy(update);
     const float *sum = (const float *)&gradient;
     for (size_t i = 0; i < EXO_POLICY_NUMEL; i++) {
@@ -197,7 +200,7 @@ Test(ppo_update, who_has_no_samples_only_takes_part)
     cr_expect(same_policy(alone, pair[0]));
     cr_expect(same_policy(alone, pair[1]));
 
-    /* And where nobody has any, nothing is learnt. */
+    /* Without any samples nothing is learned. */
     exo_policy before = *exo_ppo_update_policy(alone);
     update_alone(alone, NULL, 0);
     cr_expect_eq(memcmp(&before, exo_ppo_update_policy(alone), sizeof before), 0);
@@ -240,7 +243,7 @@ Test(ppo_update, every_allocation_may_fail)
             st = exo_ppo_update_begin(update, &rollout, 1, &err);
         cr_assert(st == EXO_OK || (st == EXO_NOMEM && err.text[0]));
         failed += st != EXO_OK;
-        if (update && st != EXO_OK) /* and then there is memory again */
+        if (update && st != EXO_OK) /* after the failure there is memory again */
             cr_assert_eq(exo_ppo_update_begin(update, &rollout, 1, &err), EXO_OK);
         exo_memory_fail_at(0);
         exo_ppo_update_free(&update);
@@ -249,17 +252,17 @@ Test(ppo_update, every_allocation_may_fail)
     arrays_free(&rollout);
 }
 
-/* --- Learning CartPole ------------------------------------------------------------------------------------------------ */
+/* --- Learning CartPole ------------------------------------------------------------------------ */
 
 enum {
     MAX_ACTORS = 2,
     BATCH = 4,
-    CAPACITY = 7, /* of each pair: a buffer of four, and what is on its way */
+    CAPACITY = 7, /* of each pair: a buffer of four, and rollouts in flight */
     STEPS = 128,
     ENVIRONMENTS = 4
 };
 
-/* A trainer and what waits for it. */
+/* A trainer and the rollouts that wait for it. */
 struct place {
     exo_ppo_update *update;
     exo_returns returns;
@@ -267,8 +270,9 @@ struct place {
     size_t count;
 };
 
-/* Makers that are as far ahead as the buffers let them be, as fast ones are: what they play is as stale as it gets.
- * Gives how many updates it took until the last hundred episodes of each trainer had a mean of `target`. */
+/* Lets makers run as far ahead as the buffers allow, so that rollouts are as stale as possible.
+ * Returns the number of updates until the last hundred episodes of all trainers had a mean return
+ * of `target`. */
 static uint64_t
 learn_cartpole(size_t makers, size_t trainers, double target, uint64_t seed)
 {
@@ -333,7 +337,8 @@ learn_cartpole(size_t makers, size_t trainers, double target, uint64_t seed)
     return updates;
 }
 
-/* Of 20 seeds none takes less than 29 or more than 46 updates to 400, in any structure; cli/maker_trainer goes there with all of them. */
+/* Over 20 seeds, learning to 400 took between 29 and 46 updates with any number of makers and
+ * trainers. cli/maker_trainer learns to 400 with all of them. */
 Test(ppo_update, one_maker_and_one_trainer_learn_cartpole)
 {
     cr_expect_leq(learn_cartpole(1, 1, SANITIZED ? 30 : 400, 1), 60);

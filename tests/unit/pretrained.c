@@ -1,5 +1,7 @@
-/* Hugging Face directories: what transformers wrote is read, what is written is the same again, and whatever does not fit, in config.json or
- * in the tensors, is an error that names it. tests/unit/decoder.c holds what the models compute against transformers. */
+/* Hugging Face directories: files of transformers are read, written files equal them, and every
+ * mismatch in config.json or in the tensors is an error that names it. tests/unit/decoder.c
+ * compares the models' results to those of transformers. Each test owns its folder. Read next:
+ * nn/pretrained/safetensors.h; docs/models.md. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -49,7 +51,7 @@ exists(const char *file)
     return access(path, F_OK) == 0;
 }
 
-/* --- Reading -------------------------------------------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 Test(pretrained, specs_are_what_the_configs_say)
 {
@@ -184,7 +186,7 @@ tensor_of(const exo_safetensors *file, const char *name)
     return NULL;
 }
 
-/* With the keys that published files have, of several years and versions of transformers. */
+/* Configs with the keys of published files, from several years and versions of transformers. */
 static const struct {
     const char *config;
     size_t numel;
@@ -291,7 +293,7 @@ Test(pretrained, configs_as_they_are_published_are_read)
     }
 }
 
-/* Of GPT-2, whose weights are transposed, and LLaMA, whose projections are joined. */
+/* GPT-2's weights are transposed; LLaMA's projections are joined. */
 Test(pretrained, elements_lie_where_the_header_says)
 {
     exo_model *gpt2 = NULL, *llama = NULL;
@@ -324,7 +326,8 @@ Test(pretrained, elements_lie_where_the_header_says)
 
 Test(pretrained, fp16_is_read_exactly)
 {
-    /* what each bit pattern means: signed zeros, the smallest and largest numbers, infinity, NaN */
+    /* bit patterns and their values: signed zeros, the smallest and largest numbers, infinity,
+     * NaN */
     static const uint16_t bits[] = {0,      0x8000, 1,      0x8001, 0x03FF, 0x0400,
                                     0x3C00, 0xBC01, 0x7BFF, 0xFC00, 0x7E00, 0x3555};
     static const float values[] = {0.0f,       -0.0f,     0x1p-24f, -0x1p-24f,
@@ -355,9 +358,10 @@ Test(pretrained, fp16_is_read_exactly)
     exo_model_drop(&model);
 }
 
-/* --- Writing ---------------------------------------------------------------------------------------------------------------- */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
-/* Every tensor of transformers' file is in ours with the same name, type, shape and bytes. */
+/* Compares a written file to transformers' file: every tensor has the same name, type, shape and
+ * bytes. */
 static void
 expect_same_tensors(const char *ours_path, const char *theirs_path)
 {
@@ -425,7 +429,7 @@ Test(pretrained, what_is_written_is_read_to_the_bit)
 {
     for (size_t i = 0; decoders_names[i]; i++)
         round_trip(decoders_names[i], EXO_F32, 0);
-    round_trip("llama3", EXO_BF16, 0); /* its numbers are of that type */
+    round_trip("llama3", EXO_BF16, 0); /* the file's tensors are bf16 */
 }
 
 Test(pretrained, shards_replace_one_file_and_the_other_way_round)
@@ -481,7 +485,7 @@ Test(pretrained, a_spec_that_no_family_has_is_not_written)
     }
 }
 
-/* --- What a job says ------------------------------------------------------------------------------------------------------------ */
+/* --- Options of a job ------------------------------------------------------------------------- */
 
 static exo_status
 build(const char *options, exo_model **model, exo_err *err)
@@ -540,7 +544,7 @@ Test(pretrained, values_of_another_model_are_refused)
     exo_model_drop(&model);
 }
 
-/* --- Memory ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
 Test(pretrained, any_allocation_may_fail)
 {
@@ -563,7 +567,7 @@ Test(pretrained, any_allocation_may_fail)
             cr_expect_eq(st, EXO_OK);
             break;
         }
-        /* without memory for its path a folder is not flushed, which is no error */
+        /* OK: without memory for its path, a folder is only not flushed */
         cr_assert(st == EXO_NOMEM || st == EXO_OK, "allocation %llu: %s", (unsigned long long)n,
                   err.text);
     }

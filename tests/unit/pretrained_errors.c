@@ -1,5 +1,6 @@
-/* Hugging Face directories that are wrong: each mistake in config.json, in the tensors or in the files is an error that names it, and nothing
- * that changes what a model computes is passed over. */
+/* Invalid Hugging Face directories: each mistake in config.json, in the tensors or in the files is
+ * an error that names it, and no option that changes a model's results is ignored. Each test owns
+ * its folder. Read next: nn/pretrained/safetensors.h; pretrained.c. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,14 +51,14 @@ expect_error(exo_status status, const char *text)
     cr_expect(strstr(err.text, text) != NULL, "'%s' is not in: %s", text, err.text);
 }
 
-/* --- config.json ------------------------------------------------------------------------------------------------------------ */
+/* --- config.json ------------------------------------------------------------------------------ */
 
 static const struct {
     const char *name, *from, *to;
-    exo_status status; /* OK: it is harmless */
+    exo_status status; /* OK: the change is harmless */
     const char *text;
 } configs[] = {
-    /* what another computation needs */
+    /* options of a different computation */
     {"gpt2", "\"scale_attn_weights\": true", "\"scale_attn_weights\": false", EXO_UNSUPPORTED,
      "\"scale_attn_weights\": false"},
     {"gpt2", "\"scale_attn_by_inverse_layer_idx\": false",
@@ -96,7 +97,7 @@ static const struct {
      EXO_UNSUPPORTED, "rope_parameters"},
     {"llama", "\"use_cache\": true", "\"sliding_window\": 16", EXO_UNSUPPORTED,
      "\"sliding_window\": 16"},
-    /* what is wrong */
+    /* invalid values */
     {"gpt2", "\"n_head\": 4", "\"n_head\": 5", EXO_DAMAGED, "\"n_embd\": 32"},
     {"gpt2", "\"n_head\": 4", "\"n_head\": 0", EXO_DAMAGED, "\"n_head\": 0"},
     {"gpt2", "\"n_head\": 4", "\"n_head\": -1", EXO_DAMAGED, "\"n_head\": -1"},
@@ -106,7 +107,7 @@ static const struct {
     {"gpt2", "\"n_embd\": 32", "\"n_embd\": 16777216", EXO_DAMAGED, "width"},
     {"gpt2", "1e-05", "-1", EXO_DAMAGED, "norm_eps"},
     {"gpt2", "1e-05", "\"small\"", EXO_DAMAGED, "layer_norm_epsilon"},
-    {"gpt2", "\"n_head\"", "\"n_embd\"", EXO_DAMAGED, "config.json:"}, /* twice */
+    {"gpt2", "\"n_head\"", "\"n_embd\"", EXO_DAMAGED, "config.json:"}, /* a key twice */
     {"llama", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", EXO_DAMAGED, "kv_heads"},
     {"llama", "\"head_dim\": 8", "\"head_dim\": 7", EXO_DAMAGED, "even"},
     {"llama3", "\"factor\": 4.0", "\"factor\": 0.5", EXO_DAMAGED, "a factor from 1"},
@@ -114,7 +115,7 @@ static const struct {
      "low_freq_factor"},
     {"llama3", "\"original_max_position_embeddings\": 16",
      "\"original_max_position_embeddings\": -16", EXO_DAMAGED, "original_max_position_embeddings"},
-    /* what says something else than the tensors */
+    /* options that contradict the tensors */
     {"gpt2", "\"n_layer\": 2", "\"n_layer\": 1", EXO_DAMAGED, "'transformer.h.1."},
     {"gpt2", "\"n_layer\": 2", "\"n_layer\": 3", EXO_DAMAGED,
      "no tensor 'transformer.h.2.ln_1.weight'"},
@@ -128,7 +129,7 @@ static const struct {
      "no tensor 'model.layers.0.self_attn.q_proj.bias'"},
     {"opt", "\"enable_bias\": true", "\"enable_bias\": false", EXO_DAMAGED,
      "has no place in a opt"},
-    /* what changes nothing */
+    /* options without an effect */
     {"gpt2", "\"use_cache\": true",
      "\"n_ctx\": 32, \"gradient_checkpointing\": false, \"pruned_heads\": {}", EXO_OK, ""},
     {"gpt2", "\"use_cache\": true", "\"quantization_config\": null, \"sliding_window\": null",
@@ -158,7 +159,7 @@ Test(pretrained_errors, what_a_config_says_counts)
     }
 }
 
-/* Older files say in rope_scaling and rope_theta what newer ones say in rope_parameters. */
+/* Older files have in rope_scaling and rope_theta what newer ones have in rope_parameters. */
 Test(pretrained_errors, old_and_new_names_mean_the_same)
 {
     exo_decoder_spec older, newer;
@@ -191,9 +192,10 @@ Test(pretrained_errors, a_folder_without_weights_says_what_to_do)
     expect_error(EXO_DAMAGED, "model.safetensors: is not the file but Git LFS's pointer to it");
 }
 
-/* --- Tensors ------------------------------------------------------------------------------------------------------------------- */
+/* --- Tensors ---------------------------------------------------------------------------------- */
 
-/* Writes model.safetensors anew: tensors whose names begin with `strip` without it; `drop` not at all; `more` besides. */
+/* Writes model.safetensors again: a tensor whose name begins with `strip` loses that prefix, `drop`
+ * is left out, `more` is added. */
 struct change {
     const char *strip, *drop;
     struct {
@@ -335,9 +337,9 @@ Test(pretrained_errors, an_index_and_its_files_agree)
     exo_free(data);
 }
 
-/* --- Bytes ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Bytes ------------------------------------------------------------------------------------ */
 
-/* A file of this header, with `data` zeros after it. */
+/* Writes a file with this header and `data` zeros after it. */
 static void
 write_file(const char *header, uint64_t length, size_t data)
 {
@@ -422,7 +424,7 @@ Test(pretrained_errors, headers_that_do_not_fit_their_file_are_refused)
     cr_expect_eq(open_file(&err), EXO_DAMAGED);
     write_file("{}", 3, 0);
     cr_expect_eq(open_file(&err), EXO_DAMAGED);
-    write_file("{}", 2, 0); /* no tensors: a file all the same */
+    write_file("{}", 2, 0); /* a file without tensors is valid */
     cr_expect_eq(open_file(&err), EXO_OK, "%s", err.text);
 }
 
