@@ -125,10 +125,8 @@ main(void)
     for (size_t c = 0; c < 2; c++)
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
             run(clocks[c], &all[i], 3, 2, 0);
-            run(clocks[c], &all[i], 2, 3,
-                /* larger than EXO_LIGHT_ITEM: the outlets' threads send these, between light
-                 * items */
-                6000);
+            /* larger than EXO_LIGHT_ITEM: the outlets' threads send these, between light items */
+            run(clocks[c], &all[i], 2, 3, 6000);
         }
     return 0;
 }

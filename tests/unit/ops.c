@@ -1,5 +1,5 @@
 /* Operations: fast kernels against the reference kernels over one table of shapes, in fp32 and
- * bf16. Each test owns its tape. Read next: runtime/nn/ref/ref.h; gradcheck.c compares gradients to
+ * bf16. Each test owns its tape. Read next: nn/ref/ref.h; gradcheck.c compares gradients to
  * finite differences. */
 #include <criterion/criterion.h>
 

@@ -310,8 +310,8 @@ Test(pretrained, elements_lie_where_the_header_says)
     exo_safetensors_close(&file);
     decoders_load(decoders_path("llama", path), &llama, &others);
     cr_assert_eq(exo_safetensors_open(&file, strcat(path, "/model.safetensors"), NULL), EXO_OK);
-    here = values_of(
-        others, "blocks.0.attention.qkv.weight"); /* 32 rows of queries, 16 of keys, 16 of values */
+    /* 32 rows of queries, 16 of keys, 16 of values */
+    here = values_of(others, "blocks.0.attention.qkv.weight");
     there = tensor_of(file, "model.layers.0.self_attn.v_proj.weight")->data;
     cr_expect_eq(memcmp(here + (size_t)48 * 32, there, (size_t)16 * 32 * sizeof(float)), 0);
     here = values_of(others, "blocks.0.mlp.up.weight"); /* 44 rows of the gate, 44 of the rest */

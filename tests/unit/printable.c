@@ -1,4 +1,5 @@
-/* What others wrote is shown in one line that a terminal cannot take for orders: errors, the log, and texts by themselves. */
+/* Foreign texts are shown in one line that a terminal cannot take for control sequences: in errors,
+ * in the log, and alone. Each test owns its texts. Read next: runtime/base/printable.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@
 
 struct logged logged = LOGGED_NONE;
 
-/* No character in it controls a terminal, and all of it is UTF-8. */
+/* Is the text UTF-8 without characters that control a terminal? */
 static bool
 is_harmless(const char *text, bool lines)
 {
@@ -44,16 +45,16 @@ Test(printable, escapes_what_a_terminal_would_obey)
         {"\a\b\x7f", "\\x07\\x08\\x7f"},
         {"\xc2\x9b"
          "31m",
-         "\\u009b31m"}, /* CSI in one character  */
+         "\\u009b31m"}, /* CSI in one character */
         {"\xe2\x80\xae"
          "abc",
          "\\u202e"
-         "abc"},                                          /* right to left         */
-        {"\xe2\x80\xa8|\xe2\x81\xa6", "\\u2028|\\u2066"}, /* a line separator      */
-        {"\xff\xfe", "\\xff\\xfe"},                       /* no UTF-8              */
-        {"\xe2\x82", "\\xe2\\x82"},                       /* a beginning of one    */
-        {"\xed\xa0\x80", "\\xed\\xa0\\x80"},              /* half of a pair        */
-        {"C:\\new", "C:\\new"},                           /* what is printable     */
+         "abc"},                                          /* right to left */
+        {"\xe2\x80\xa8|\xe2\x81\xa6", "\\u2028|\\u2066"}, /* a line separator */
+        {"\xff\xfe", "\\xff\\xfe"},                       /* no UTF-8 */
+        {"\xe2\x82", "\\xe2\\x82"},                       /* the beginning of a character */
+        {"\xed\xa0\x80", "\\xed\\xa0\\x80"},              /* half of a surrogate pair */
+        {"C:\\new", "C:\\new"},                           /* printable */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[256];

@@ -1,4 +1,6 @@
-/* What one process may hold of the head: each quota is reached, named in the refusal, and given back. */
+/* Quotas of one process at the head: each quota can be reached, is named in the refusal, and is
+ * given back. Each test has a head of its own in the world `w`. Read next:
+ * tests/support/head_world.h; runtime/cluster/quota.h; docs/security.md. */
 #include <stdio.h>
 #include <string.h>
 
@@ -100,7 +102,7 @@ held_by(uint64_t peer)
     return held;
 }
 
-/* --- Each quota -------------------------------------------------------------------------------------------------------------- */
+/* --- Each quota ------------------------------------------------------------------------------- */
 
 Test(quotas, of_spawns_are_given_back_when_the_actors_live)
 {
@@ -135,7 +137,8 @@ Test(quotas, of_spawns_bound_what_is_asked_for_at_once)
     cr_expect_eq(w.num_spawns, 0);
 }
 
-/* So that each has its turns there. The number is the head's own: nobody can name another one's. */
+/* So that each process gets turns at a worker. The head chooses the number: no process can use that
+ * of another. */
 Test(quotas, workers_are_told_whom_spawns_are_for)
 {
     exo_future *futures[] = {begin_spawn(PEER, "", 0), begin_spawn(OTHER, "", 0),
@@ -152,7 +155,7 @@ Test(quotas, workers_are_told_whom_spawns_are_for)
     }
 }
 
-/* A driver that comes again as another process has what it left behind. */
+/* A driver that returns as another process still has the actors that it left behind. */
 Test(quotas, of_a_drivers_actors_are_those_of_its_key)
 {
     w.driver_key = "red";
@@ -268,7 +271,7 @@ Test(quotas, of_watched_logs_are_given_back_when_there_are_lines)
     cr_expect_eq(held_by(PEER).logs, 0);
 }
 
-/* --- Who speaks -------------------------------------------------------------------------------------------------------------- */
+/* --- Speaking for others ---------------------------------------------------------------------- */
 
 Test(quotas, cannot_be_evaded_by_speaking_for_others)
 {
@@ -287,7 +290,7 @@ Test(quotas, cannot_be_evaded_by_speaking_for_others)
     EXO_RELEASE(listing);
 }
 
-/* --- Messages ---------------------------------------------------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------------------- */
 
 static exo_status
 ask_bytes(const char *method, const uint8_t *data, size_t size)
@@ -299,7 +302,7 @@ ask_bytes(const char *method, const uint8_t *data, size_t size)
     return end(future);
 }
 
-/* Empty actors: two bytes each, and hundreds when they are unpacked. */
+/* Empty actors take two bytes each, and hundreds of bytes when they are unpacked. */
 Test(quotas, bound_what_a_message_becomes)
 {
     enum {
@@ -317,7 +320,7 @@ Test(quotas, bound_what_a_message_becomes)
     exo_free(data);
 }
 
-/* --- Slices ------------------------------------------------------------------------------------------------------------------ */
+/* --- Slices ----------------------------------------------------------------------------------- */
 
 static Exo__Cluster__Listing *
 listing_of(exo_future *future)
@@ -331,7 +334,8 @@ listing_of(exo_future *future)
     return listing;
 }
 
-/* While lives of a large group are begun, others are served: the list shows some that nobody was asked for yet. */
+/* The head serves other calls while it starts a large group: a list shows actors for which no
+ * worker has been asked yet. */
 Test(quotas, let_others_be_served_amid_a_large_group)
 {
     enum {
@@ -367,10 +371,10 @@ Test(quotas, let_others_be_served_amid_a_large_group)
 }
 
 enum {
-    MANY = EXO_PAGE_ACTORS - 10 /* which one reply tells of */
+    MANY = EXO_PAGE_ACTORS - 10 /* fewer than one reply lists */
 };
 
-/* "a0" and so on; the worker's process has them all. */
+/* Makes the actors "a0", "a1", ... in the process of the worker. */
 static void
 spawn_many(const char *job)
 {
@@ -402,7 +406,7 @@ count_alive_now(void)
     return count_alive(world_begin(&w, w.head, "list", NULL, INT64_MAX));
 }
 
-/* Those that a list shows that was asked for right behind. */
+/* Counts the living actors in a list that was requested right behind the call. */
 static size_t
 count_alive_behind(const char *method, const ProtobufCMessage *message)
 {
@@ -414,7 +418,8 @@ count_alive_behind(const char *method, const ProtobufCMessage *message)
     return count_alive(listed);
 }
 
-/* Nobody finds an actor of a process that has ended, whether its death was dealt with or not. */
+/* No caller finds an actor of a process that has ended, even before the head has processed the
+ * actor's death. */
 Test(quotas, let_others_be_served_amid_the_end_of_a_process)
 {
     Exo__Cluster__Epitaph epitaph = EXO__CLUSTER__EPITAPH__INIT;
@@ -443,7 +448,8 @@ Test(quotas, let_others_be_served_amid_the_end_of_a_process)
     }
 }
 
-/* One that comes back before its actors' deaths were dealt with has those that it tells of; the others are dead. */
+/* A process may return before the head has processed the deaths of its actors. It keeps the actors
+ * that it reports; the others are dead. */
 Test(quotas, let_a_process_come_back_amid_its_end)
 {
     Exo__Cluster__NodeInfo gone = EXO__CLUSTER__NODE_INFO__INIT;
@@ -474,14 +480,15 @@ Test(quotas, let_others_be_served_amid_the_end_of_a_job)
     gone.cause = exo_pb_text("a test");
     cr_expect_gt(count_alive_behind("gone", &gone.base), 0, "all of them in one go");
     world_register(&w, OTHER, "driver", "e",
-                   "job"); /* the name is free, and what the former one made dies all the same */
+                   "job"); /* the name is free, and the actors of the former job still die */
     for (int i = 0; i < 20; i++)
         world_tick(&w, 0);
     cr_expect_eq(count_alive_now(), 0);
     cr_expect_eq(w.num_kills - before, MANY);
 }
 
-/* Of what workers answer at once, a few stand before a call that comes then. */
+/* Of many simultaneous answers of workers, the head processes only a few before a call that arrives
+ * then. */
 Test(quotas, let_others_be_served_amid_what_workers_answer)
 {
     static struct world_member members[MANY];
@@ -501,10 +508,10 @@ Test(quotas, let_others_be_served_amid_what_workers_answer)
     cr_expect_eq(count_alive_now(), MANY);
 }
 
-/* --- What is too many at once --------------------------------------------------------------------------------------------------- */
+/* --- Too many at once ------------------------------------------------------------------------- */
 
 enum {
-    FAR_TOO_MANY = 15000 /* more than the head unpacks of anything */
+    FAR_TOO_MANY = 15000 /* more than the head unpacks of any kind */
 };
 
 static exo_future *
@@ -540,7 +547,7 @@ Test(quotas, bound_what_is_made_and_restarted_together)
     exo_future_drop(&made);
 }
 
-/* --- Lists in parts --------------------------------------------------------------------------------------------------------------- */
+/* --- Lists in parts --------------------------------------------------------------------------- */
 
 Test(quotas, give_lists_in_parts)
 {
@@ -587,7 +594,8 @@ Test(quotas, give_lists_in_parts)
     cr_expect_eq(parts, (ACTORS + EXO_PAGE_ACTORS - 1) / EXO_PAGE_ACTORS);
 }
 
-/* The lines of a node's log that the head keeps, and no others, however many come in one message. */
+/* The head gives the lines of a node's log that it keeps, and no others, however many arrive in one
+ * message. */
 Test(quotas, give_logs_in_parts)
 {
     enum {
@@ -626,7 +634,7 @@ Test(quotas, give_logs_in_parts)
     exo_free(text);
 }
 
-/* --- What others hold of a node ----------------------------------------------------------------------------------------------------- */
+/* --- Resources that others hold of a node ----------------------------------------------------- */
 
 Test(quotas, show_what_others_hold_of_a_node)
 {
@@ -664,7 +672,7 @@ Test(quotas, show_what_others_hold_of_a_node)
     EXO_RELEASE(listing);
 }
 
-/* --- What is forgotten ------------------------------------------------------------------------------------------------------- */
+/* --- Forgotten actors ------------------------------------------------------------------------- */
 
 Test(quotas, leave_no_rows_of_dead_actors_without_names)
 {

@@ -1,4 +1,5 @@
-/* Classes by name. */
+/* The registry of classes by name: order, search, duplicates, suggestions, and its bound. Each test
+ * is a process of its own and uses `things`. Read next: runtime/base/registry.h. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,7 +76,7 @@ Test(registry, is_bounded)
         const thing *before = exo_registry_at(&things, i - 1), *after = exo_registry_at(&things, i);
         cr_assert_lt(strcmp(before->name, after->name), 0);
     }
-    /* A list that does not fit is cut, and the message with it. */
+    /* A list that is too long is cut, and the message with it. */
     cr_expect_eq(exo_registry_unknown(&things, "quince", &err), EXO_NOT_FOUND);
     cr_expect(strstr(err.text, "known are: thing_0, thing_1, "), "%s", err.text);
 }

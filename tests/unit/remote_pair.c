@@ -1,4 +1,6 @@
-/* Two runtimes that are connected: what the one keeps of the other's actors. */
+/* Two connected runtimes: the state that one keeps of the other's actors, the quotas of calls, and
+ * the turns of askers. Each test owns both runtimes. Read next: runtime/cluster/remote_impl.h;
+ * remote.c. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +19,8 @@
 #include "support/temp.h"
 
 enum {
-    HERE, /* calls          */
-    THERE /* has the actors */
+    HERE, /* the caller */
+    THERE /* the process with the actors */
 };
 
 static char folder[64], endpoints[2][128];
@@ -82,7 +84,7 @@ teardown(void)
 
 TestSuite(remote_pair, .init = setup, .fini = teardown, .timeout = 120);
 
-/* A new actor there, as it is called there, and here. */
+/* Makes an actor THERE. Returns its reference THERE and gives the one HERE. */
 static exo_ref
 make(exo_ref *here)
 {
@@ -141,7 +143,8 @@ Test(remote_pair, monitors_that_are_dropped_keep_no_call_from_its_place)
     exo_future_drop(&kept);
 }
 
-/* So many references that the other process is asked which of its actors are dead: it says why, too. */
+/* With many references a process asks the other one which of the actors are dead; the answer
+ * includes the cause. */
 Test(remote_pair, a_reference_keeps_the_cause_of_its_death)
 {
     char text[EXO_ERR_TEXT];
@@ -154,10 +157,10 @@ Test(remote_pair, a_reference_keeps_the_cause_of_its_death)
     exo_future_drop(&death);
     exo_kill(runtimes[THERE], there[1], "nobody saw it", NULL);
     cr_expect_eq(exo_remote_cause(remotes[HERE], here[0], text, sizeof text), EXO_OK);
-    for (int i = 0; i < 1100; i++) /* the reference number 1,024 has them asked for */
+    for (int i = 0; i < 1100; i++) /* the 1,024th reference makes it ask */
         make(&other);
     EVENTUALLY(exo_remote_cause(remotes[HERE], here[1], text, sizeof text) == EXO_OK);
-    for (int i = 0; i < 100; i++) /* and later ones do not take their places */
+    for (int i = 0; i < 100; i++) /* later references do not evict the causes */
         make(&other);
     EVENTUALLY(exo_remote_cause(remotes[HERE], here[1], text, sizeof text) == EXO_OK);
     cr_expect(strstr(text, "nobody saw it"), "%s", text);
@@ -165,7 +168,7 @@ Test(remote_pair, a_reference_keeps_the_cause_of_its_death)
     cr_expect(strstr(text, "it was watched"), "%s", text);
 }
 
-/* --- Quotas ------------------------------------------------------------------------------------------------------------------ */
+/* --- Quotas ----------------------------------------------------------------------------------- */
 
 static atomic_bool gate;
 static atomic_int at_gate;
@@ -189,7 +192,7 @@ static const exo_method slow_methods[] = {{.name = "echo", .run = wait_at_gate}}
 static const exo_actor_class slow_class = {
     .name = "slow", .lanes = slow_lane, .num_lanes = 1, .methods = slow_methods, .num_methods = 1};
 
-/* The head of a cluster, that is busy. */
+/* Makes a system actor named `head` that is busy. */
 static exo_ref
 make_system(exo_ref *here)
 {
@@ -202,7 +205,7 @@ make_system(exo_ref *here)
     return ref;
 }
 
-/* However many calls a process makes, few of them are before those of others. */
+/* Of a process's many calls, only a few are in the head's mailbox before those of others. */
 Test(remote_pair, few_calls_of_a_process_are_in_the_mailbox_of_the_head)
 {
     enum {
@@ -240,7 +243,7 @@ Test(remote_pair, calls_that_wait_are_bounded_and_end_with_their_process)
     size_t refused = 0, count = 0;
     exo_future *calls[64];
     make_system(&here);
-    for (; count < 64; count++) { /* 64 times half a MiB: more than may wait */
+    for (; count < 64; count++) { /* 64 times half a MiB, which is more than may wait */
         cr_assert_eq(exo_payload_copy(&args, "", 1), EXO_OK);
         exo_payload_release(&args);
         args =
@@ -294,7 +297,7 @@ gets_an_object(exo_ref actor, uint32_t unacknowledged)
     return object;
 }
 
-/* It gets bytes, which the connection bounds. */
+/* It gets the reply as bytes, which the connection bounds. */
 Test(remote_pair, a_process_that_acknowledges_nothing_is_lent_no_more)
 {
     exo_ref here = {0};
@@ -321,7 +324,7 @@ let_replies_wait(uint64_t bytes)
     pthread_mutex_unlock(&net->lock);
 }
 
-/* The caller hears that its call ran, and why there is no reply. */
+/* The caller learns that its call ran, and why there is no reply. */
 Test(remote_pair, a_reply_that_cannot_wait_is_refused)
 {
     exo_ref here = {0};
@@ -338,14 +341,15 @@ Test(remote_pair, a_reply_that_cannot_wait_is_refused)
     }
 }
 
-/* --- Those whom the head asks for --------------------------------------------------------------------------------------------- */
+/* --- Askers behind the head ------------------------------------------------------------------- */
 
 enum {
     FLOOD = 300, /* spawns of each of two askers */
-    FEW = 3      /* of each of two others */
+    FEW = 3      /* spawns of each of two others */
 };
 
-static char order[2 * FLOOD + 2 * FEW + 1]; /* whose spawns ran: a letter for each asker */
+/* the order in which spawns ran: a letter for each asker */
+static char order[2 * FLOOD + 2 * FEW + 1];
 
 static exo_status
 spawn_at_gate(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply,
@@ -401,7 +405,8 @@ count_waiting(void)
     return held.waiting;
 }
 
-/* However many spawns two askers have a worker do, those of others are done between them; and what the head wants for itself at once. */
+/* Spawns of other askers run between the many spawns of two askers, and a call of the head itself
+ * runs at once. */
 Test(remote_pair, whoever_the_head_asks_for_has_turns_at_a_worker)
 {
     static exo_future *spawns[sizeof order - 1];
@@ -436,15 +441,16 @@ is_done(exo_future *future)
     return exo_wait(future, in_ms(0), NULL, NULL) != EXO_TIMEOUT;
 }
 
-/* One asker's spawns take no room from the others', and many askers have a bound together. */
+/* One asker's spawns take no room from those of another asker, and there is a bound for all askers
+ * together. */
 Test(remote_pair, whoever_the_head_asks_for_has_room_at_a_worker)
 {
     enum {
         BYTES = 500 << 10,
-        WAIT = 32 /* at most, of an asker */
+        WAIT = 32 /* calls of an asker that may wait */
     };
     static const size_t counts[] = {1 + WAIT + 1, 1 + WAIT + 1,
-                                    1 + 1 + 1}; /* one has a turn; the last is refused */
+                                    1 + 1 + 1}; /* one has a turn; the last one is refused */
     exo_future *spawns[3][1 + WAIT + 1];
     exo_ref worker = make_worker();
     for (size_t asker = 0; asker < 3; asker++)

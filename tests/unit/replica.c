@@ -1,4 +1,5 @@
-/* Replicas: made from a document in every process; what those of a run share; two in one actor; what a checkpoint keeps of one. */
+/* Replicas: making one from a document in any process, sharing within a run, two in one actor, and
+ * checkpoints. Each test has a runtime of its own. Read next: actors/replica.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -62,7 +63,7 @@ set_up(exo_replica *r)
     cr_assert_eq(exo_replica_set_up(r, &elapsed, &err), EXO_OK, "%s", err.text);
 }
 
-/* --- What is shared ---------------------------------------------------------------------------------------------------- */
+/* --- Sharing ---------------------------------------------------------------------------------- */
 
 Test(replica, those_of_a_run_share_in_one_runtime_only)
 {
@@ -91,7 +92,7 @@ Test(replica, what_the_trainer_has_made_is_found_and_not_made_anew)
         open_in(runtime, 1, "{run: here, rank: 0, model: none, data: none, strategy: ddp}");
     cr_expect_eq(r->fit, fit);
     cr_expect_eq(r->comm, fit->comm);
-    exo_fit_drop(&fit); /* the replica holds it */
+    exo_fit_drop(&fit); /* the replica holds a reference */
     set_up(r);
     step(r);
     exo_replica_close(&r);
@@ -111,7 +112,7 @@ Test(replica, a_run_that_could_not_be_made_is_made_by_the_next)
     exo_replica_close(&r);
 }
 
-/* --- Two in one actor, as an actor and a critic ---------------------------------------------------------------------------- */
+/* --- Two in one actor, like an actor and a critic --------------------------------------------- */
 
 Test(replica, two_runs_in_one_actor_learn_apart)
 {
@@ -161,7 +162,7 @@ Test(replica, messages_are_told_apart_by_channel)
     exo_fit_drop(&fit);
 }
 
-/* --- Checkpoints ------------------------------------------------------------------------------------------------------------ */
+/* --- Checkpoints ------------------------------------------------------------------------------ */
 
 Test(replica, goes_on_from_its_file_in_either_process)
 {

@@ -1,4 +1,5 @@
-/* What the CartPole actors send each other, and how a player fills it. */
+/* Rollouts and policies as the CartPole actors send them, and the player that fills a rollout. Each
+ * test owns its player and arrays. Read next: actors/rollout.h, player.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -10,7 +11,7 @@
 #include "base/memory_fault.h"
 #include "support/cartpole_arrays.h"
 
-/* --- Playing ------------------------------------------------------------------------------------------------------- */
+/* --- Playing ---------------------------------------------------------------------------------- */
 
 enum {
     T = 300,
@@ -31,7 +32,8 @@ Test(player, plays_the_environment_with_the_policy)
         exo_cartpole c;
         for (size_t t = 0; t < T; t++) {
             size_t i = t * N + e;
-            if (t == 0 || r.dones[i - N] != EXO_DONE_NOT) { /* begins as its stream says */
+            /* an episode begins as its random stream says */
+            if (t == 0 || r.dones[i - N] != EXO_DONE_NOT) {
                 exo_rng rng;
                 exo_rng_init(&rng, 9, EXO_RNG_RESET, (uint32_t)e, episode++);
                 exo_cartpole_reset(&c, &rng);
@@ -82,7 +84,7 @@ Test(player, goes_on_where_it_was_and_plays_the_same_again)
     arrays_free(&again);
 }
 
-/* A policy that holds the pole: pushes to where it leans and turns. */
+/* A policy that balances the pole: it pushes in the direction in which the pole leans and turns. */
 static exo_policy
 controller(void)
 {
@@ -129,9 +131,9 @@ Test(player, needs_an_environment_and_memory)
     exo_memory_fail_at(0);
 }
 
-/* --- Items --------------------------------------------------------------------------------------------------------- */
+/* --- Items ------------------------------------------------------------------------------------ */
 
-/* An item over memory of the test's own. */
+/* Makes an item over memory of the test. */
 static exo_item
 make_item(size_t steps, size_t environments)
 {

@@ -1,4 +1,5 @@
-/* Learning-rate schedules at their corners, against their formulas, and from configs. */
+/* Learning-rate schedules: their corner points, their formulas, and their options in configs. Each
+ * test owns its schedules. Read next: include/exogym/schedule.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -107,7 +108,7 @@ Test(schedule, wsd_decays_in_the_last_tenth)
                        "options beside a name");
 }
 
-/* torch.optim.lr_scheduler.StepLR and MultiStepLR. */
+/* The reference is torch.optim.lr_scheduler.StepLR and MultiStepLR. */
 Test(schedule, steps_are_multiplied_by_gamma)
 {
     cr_expect_eq(at("lr_scheduler: {name: step, step_size: 30}", 29, 100), 1.0f);
@@ -181,7 +182,7 @@ Test(schedule, every_failed_allocation_is_an_error)
     }
 }
 
-/* --- A class of one's own ----------------------------------------------------------------------------------------------------------- */
+/* --- A user's class --------------------------------------------------------------------------- */
 
 static double
 half_factor(const void *self, uint64_t t, uint64_t warmup, uint64_t end)

@@ -1,4 +1,6 @@
-/* Selectors: a pure function of (seed, round), the right probabilities, every coordinate in its turn. */
+/* Selectors are pure functions of (seed, round), select with the right probabilities, and select
+ * every coordinate in turn. Each test owns its selectors. Read next: include/exogym/select.h;
+ * docs/codecs.md. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -28,7 +30,7 @@ Test(select, is_a_function_of_seed_and_round_alone)
                      *jump = selector_of(kinds[k], 0.1, 1000, 7);
         for (uint64_t round = 0; round < 25; round++) {
             const uint32_t *a = NULL, *b = NULL;
-            exo_selector_round(jump, 24 - round, &b); /* whatever was asked before */
+            exo_selector_round(jump, 24 - round, &b); /* earlier calls have no effect */
             size_t n = exo_selector_round(forward, round, &a),
                    m = exo_selector_round(jump, round, &b);
             cr_assert_eq(n, m);
@@ -86,7 +88,8 @@ Test(select, p_1_selects_everything)
     }
 }
 
-/* The tolerances are five deviations of the binomial; the draws are fixed, so the test gives the same answer for ever. */
+/* The tolerances are five standard deviations of the binomial distribution. The draws are fixed, so
+ * the outcome is always the same. */
 Test(select, random_is_bernoulli)
 {
     enum {
@@ -198,8 +201,9 @@ Test(select, has_one_over_p_parts_but_none_that_is_empty)
     }
 }
 
-/* Nodes of one run may be built by different compilers for different machines: they must agree on every coordinate. The
- * values are those of the same rule in Python, with its own logarithm. */
+/* Different compilers may build the nodes of one run for different machines, and all nodes must
+ * agree on every coordinate. The expected values come from the same rule in Python, with its own
+ * logarithm. */
 Test(select, known_answer)
 {
     static const uint32_t want[] = {70, 101, 153, 596};

@@ -1,4 +1,6 @@
-/* Language models' operations: fast kernels against plain ones over tables of shapes, bits that do not depend on threads, errors. */
+/* Operations of language models: fast kernels against reference kernels over tables of shapes, bits
+ * that do not depend on threads, checkpoints, and errors. Each test owns its tape; `arrays` is
+ * freed after it. Read next: nn/ref/ref_sequence.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -17,7 +19,7 @@ enum {
     MOST = 4
 };
 
-/* Arrays of a test, freed together. */
+/* Arrays of a test, which are freed together. */
 static float *arrays[64];
 static size_t num_arrays;
 
@@ -45,13 +47,13 @@ types(void)
     return numbers_bf16_runs() ? 2 : 1;
 }
 
-/* --- Activations ------------------------------------------------------------------------------------------------------------------- */
+/* --- Activations ------------------------------------------------------------------------------ */
 
 static const exo_activation activations[] = {EXO_LINEAR, EXO_RELU, EXO_GELU, EXO_GELU_TANH,
                                              EXO_SILU};
 static const char *const names[] = {"linear", "relu", "gelu", "gelu by tanh", "silu"};
 
-/* With one input and a weight of 1 the activation is all that is left. */
+/* With one input and a weight of 1 the result is the activation alone. */
 Test(sequence, activations_are_the_plain_ones)
 {
     enum {
@@ -109,7 +111,7 @@ Test(sequence, gates_are_the_plain_ones)
     check_gated(300, 200, EXO_RELU, "several pieces");
 }
 
-/* --- Linear ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Linear ----------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -179,7 +181,7 @@ Test(sequence, linear_with_what_follows_is_the_plain_one)
         }
 }
 
-/* --- Norms ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Norms ------------------------------------------------------------------------------------ */
 
 static void
 check_norm(size_t rows, size_t width, bool centered, bool bf16)
@@ -225,7 +227,7 @@ Test(sequence, norms_are_the_plain_ones)
             }
 }
 
-/* --- Heads ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Heads ------------------------------------------------------------------------------------ */
 
 static int32_t *
 new_targets(size_t rows, size_t vocabulary, size_t *counted)
@@ -240,7 +242,7 @@ new_targets(size_t rows, size_t vocabulary, size_t *counted)
     return t;
 }
 
-/* `by_rows`: exo_linear_log_probs, else the loss. */
+/* `by_rows` tests exo_linear_log_probs, otherwise exo_linear_cross_entropy. */
 static void
 check_head(size_t rows, size_t width, size_t vocabulary, bool by_rows, bool bf16)
 {
@@ -305,7 +307,7 @@ Test(sequence, heads_are_the_plain_ones)
     check_head(3, 256, 65600, false, false); /* the weights' gradient is too large to be kept */
 }
 
-/* --- All of them ------------------------------------------------------------------------------------------------------------------- */
+/* --- A whole model ---------------------------------------------------------------------------- */
 
 enum {
     V = 300,
@@ -313,7 +315,7 @@ enum {
     R = 200
 };
 
-/* A small model of everything, of which `checkpointed` part may be computed again. */
+/* A part of a small model, which a checkpoint may compute again. */
 static exo_tensor *
 part(void *context, exo_tape *t, exo_tensor *x)
 {
@@ -384,7 +386,7 @@ Test(sequence, bits_do_not_depend_on_threads_passes_or_checkpoints)
     }
 }
 
-/* What is not computation happens once: running statistics move as without a checkpoint. */
+/* A checkpoint repeats computation only: running statistics move once, as without a checkpoint. */
 static exo_tensor *
 normalize(void *context, exo_tape *t, exo_tensor *x)
 {
@@ -444,7 +446,7 @@ Test(sequence, a_checkpoint_that_does_something_else_is_an_error)
     exo_tape_free(&tape);
 }
 
-/* A target that is nearly certain: what is left of its gradient is not lost to bf16. */
+/* The gradient of a nearly certain target is small, and must survive bf16. */
 Test(sequence, gradients_of_certain_targets_are_not_lost)
 {
     static const int32_t target = 0;
@@ -470,7 +472,7 @@ Test(sequence, gradients_of_certain_targets_are_not_lost)
                        (double)got, (double)want);
 }
 
-/* --- Errors ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
 #define REFUSED(call, expected)                                                                    \
     do {                                                                                           \
@@ -528,7 +530,7 @@ Test(sequence, a_batch_without_targets_has_no_loss)
     exo_tape_free(&tape);
 }
 
-/* A pass that does not record keeps one body's buffers at a time, not all bodies'. */
+/* A pass that does not record keeps the buffers of one body at a time, not of all bodies. */
 Test(sequence, without_gradients_a_checkpoint_keeps_its_result_only)
 {
     static const size_t dims[][2] = {{V, W}, {40, W}, {W, 1}, {W, 1}, {2 * W, W}, {W, W}};
@@ -555,7 +557,8 @@ Test(sequence, without_gradients_a_checkpoint_keeps_its_result_only)
             exo_tape_free(&tape);
         }
     cr_expect_eq(out[0], out[1], "%g, %g", (double)out[0], (double)out[1]);
-    /* Six blocks more: their results, and without checkpoints all that they computed. */
+    /* Six more blocks need memory for their results, and without checkpoints for all intermediate
+     * values. */
     size_t result = R * W * sizeof(float);
     cr_expect_leq(bytes[1][1] - bytes[1][0], 6 * result, "%zu", bytes[1][1] - bytes[1][0]);
     cr_expect_gt(bytes[0][1] - bytes[0][0], 12 * result, "%zu", bytes[0][1] - bytes[0][0]);

@@ -1,5 +1,7 @@
-/* A strategy whose nodes keep their shards of units only (tests/plugins/sharded.c): the numbers are those of ddp, to the bit, in training,
- * evaluations, the average, the result and after a resume; and no node has the whole at any time. */
+/* A strategy whose nodes keep only their shards of units (tests/plugins/sharded.c). Its numbers are
+ * those of ddp, to the bit, in training, evaluations, the average, the result and after a resume;
+ * and no node has all units at any time. Each test owns its trainer. Read next:
+ * include/exogym/units.h, shards.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -33,7 +35,7 @@ enum {
 
 static exo_err err;
 
-/* What a fit says of itself. */
+/* The figures that a fit reports. */
 struct figures {
     exo_fit_result result;
     double local[EVALUATIONS], global[EVALUATIONS];
@@ -89,7 +91,7 @@ small_gpt(const char *more)
     return model;
 }
 
-/* Of a decoder, or of the perceptron where `model` is NULL. */
+/* Makes a trainer of a decoder, or of the perceptron if `gpt` is NULL. */
 static exo_trainer *
 trainer_of(exo_model *gpt)
 {
@@ -134,7 +136,8 @@ expect_equal(const struct figures *a, const struct figures *b)
     }
 }
 
-/* Both strategies by the same options; gives what a node of the second sends. */
+/* Trains with both strategies and the same options; returns the bytes that a node sends with
+ * `sharded`. */
 static uint64_t
 expect_as_ddp(exo_trainer *trainer, const char *options, const exo_fit_opts *opts)
 {
@@ -147,9 +150,10 @@ expect_as_ddp(exo_trainer *trainer, const char *options, const exo_fit_opts *opt
     return sharded.result.bytes_sent;
 }
 
-/* --- The numbers of ddp ---------------------------------------------------------------------------------------------------- */
+/* --- The numbers of ddp ----------------------------------------------------------------------- */
 
-/* Sent by a node in all steps, in the mean, where all nodes together send N - 1 times as many elements in one. */
+/* The mean bytes that a node sends in all steps, if all nodes together send N - 1 times `elements`
+ * in a step. */
 static uint64_t
 bytes_of(uint32_t nodes, size_t elements)
 {
@@ -163,7 +167,8 @@ Test(sharded, a_perceptron_is_trained_as_by_ddp)
     for (uint32_t nodes = 1; nodes <= 5; nodes++) {
         exo_trainer *trainer = trainer_of(NULL);
         const exo_fit_opts opts = opts_of(nodes);
-        /* fc1 is gathered in forward and backward, fc2 is still there when backward begins. Evaluations are not counted. */
+        /* fc1 is gathered in forward and in backward; fc2 is still there when backward begins.
+         * Evaluations are not counted. */
         cr_expect_eq(expect_as_ddp(trainer, ADAMW, &opts), bytes_of(nodes, 3 * fc1 + 2 * fc2),
                      "%u nodes", nodes);
         exo_trainer_free(&trainer);
@@ -209,7 +214,7 @@ Test(sharded, threads_do_not_matter)
     exo_trainer_free(&trainer);
 }
 
-/* --- Checkpoints -------------------------------------------------------------------------------------------------------------- */
+/* --- Checkpoints ------------------------------------------------------------------------------ */
 
 static size_t
 checkpoint_bytes(const char *folder, uint32_t rank)
@@ -240,7 +245,7 @@ Test(sharded, goes_on_from_a_checkpoint_of_shards)
     opts.final_checkpoint = true;
     opts.correlation_interval = 3;
     fit(trainer, "sharded", ADAMW_UNTIL, &opts, &first);
-    /* Parameters and two moments, of one node in three. */
+    /* A checkpoint has the parameters and two moments of one node in three. */
     cr_expect_lt(checkpoint_bytes(folder, 1),
                  exo_params_numel(first.result.params) * 3 * sizeof(float) / 2);
     opts.max_steps = 2 * STEPS;
@@ -255,7 +260,7 @@ Test(sharded, goes_on_from_a_checkpoint_of_shards)
     temp_remove(folder);
 }
 
-/* --- What is refused ------------------------------------------------------------------------------------------------------------ */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
 static exo_status
 step(void *self, exo_node *node, exo_err *reason)

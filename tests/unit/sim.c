@@ -1,4 +1,5 @@
-/* Virtual time: lanes run in the order of their times, waits end when they should, and the same run is the same every time. */
+/* Virtual time: lanes run in the order of their times, waits end at the right time, and equal runs
+ * are equal. One lane runs at a time and owns `world`. Read next: runtime/base/sim.h, pace.h. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
@@ -59,7 +60,7 @@ run_lanes(uint64_t tie_seed, uint32_t count, void (*act)(struct actor *a),
                                    .act = act,
                                    .peers = actors};
     exo_sim_expect(world.sim, count);
-    for (uint32_t i = count; i-- > 0;) /* whoever comes first */
+    for (uint32_t i = count; i-- > 0;) /* the order in which lanes enter has no effect */
         pthread_create(&threads[i], NULL, actor_main, &actors[i]);
     for (uint32_t i = 0; i < count; i++)
         pthread_join(threads[i], NULL);
@@ -123,7 +124,7 @@ wake_twice(struct actor *a)
         exo_sim_wake(a->peers[1].lane, 500);
         exo_sim_wake(a->peers[1].lane, 300);
         exo_sim_wake(a->peers[1].lane, 400);
-        exo_sim_wake(a->peers[2].lane, 900); /* after its deadline: that comes first */
+        exo_sim_wake(a->peers[2].lane, 900); /* after its deadline, which comes first */
         return;
     }
     a->flag = exo_sim_wait(a->lane, a->index == 1 ? INT64_MAX : 800);
@@ -131,7 +132,7 @@ wake_twice(struct actor *a)
     note(a);
 }
 
-/* Lane 0 runs last of those at time 0, so that the others wait already. */
+/* Lane 0 runs after the other lanes at time 0, so that they already wait. */
 static void
 wake_twice_late(struct actor *a)
 {
@@ -219,7 +220,7 @@ burn(exo_time time)
 static void
 measure(struct actor *a)
 {
-    burn(5 * EXO_MS); /* does not count */
+    burn(5 * EXO_MS); /* is not counted */
     cr_expect_eq(exo_sim_time(a->lane), 0);
     exo_sim_measure(a->lane, true);
     burn(10 * EXO_MS);
@@ -235,7 +236,7 @@ Test(sim, what_is_measured_costs_what_it_takes, .timeout = 20)
     run_lanes(0, 2, measure, double_speed);
 }
 
-/* The pace: phases and waits, and where the time went. */
+/* The total time of the phase or wait with that name; -1 if there is none. */
 
 static exo_time
 total_of(const exo_pace *pace, const char *name)
