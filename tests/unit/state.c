@@ -1,4 +1,5 @@
-/* Checkpoint files: what is written comes back, and whatever is not exactly that is refused with nothing changed. */
+/* Checkpoint files: a written state is read back, and every deviation from it is refused without a
+ * change. Each test owns its folder. Read next: include/exogym/state.h; docs/checkpoints.md. */
 #include <criterion/criterion.h>
 
 #include <signal.h>
@@ -92,7 +93,7 @@ Test(state, comes_back_as_it_was)
     cr_expect_eq(exo_state_read_metadata(path, "none", &model, &err), EXO_NOT_FOUND);
 }
 
-/* The format as others read it: a length, JSON, aligned data. */
+/* The format as other programs read it: a length, JSON, aligned data. */
 Test(state, is_a_safetensors_file)
 {
     char *bytes = NULL;
@@ -140,11 +141,12 @@ Test(state, altered_headers_are_refused_or_harmless)
             char kept = bytes[at];
             bytes[at] = (char)(bytes[at] ^ (char)flip);
             FILE *f =
-                fopen(path, "wb"); /* not through the atomic writer: 3,000 flushes take long */
+                fopen(path, "wb"); /* not with the atomic writer, whose 3,000 flushes take long */
             cr_assert_eq(fwrite(bytes, 1, size, f), size);
             fclose(f);
             bytes[at] = kept;
-            /* A change in the metadata or in a name's place may pass; a crash or a half-changed state may not. */
+            /* A change of the metadata or of the layout may pass; a crash or a partial change of
+             * the state may not. */
             if (load(&v, NULL) != EXO_OK)
                 cr_assert_eq(memcmp(&v, &before, sizeof v), 0, "byte %zu, bit %u", at, flip);
         }

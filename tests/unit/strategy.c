@@ -1,4 +1,6 @@
-/* Strategies as things with a name, options and a life: registry, defaults, mistakes, the inner step, failures. */
+/* Strategies as classes: registry, options and defaults, errors, the inner step, the order of
+ * calls, and failures. Each test owns its nodes. Read next: include/exogym/strategy.h;
+ * tests/equiv/strategies.c tests the algorithms. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -20,7 +22,7 @@ parse(const char *name, const char *options, exo_err *err)
     return st;
 }
 
-/* --- Names ----------------------------------------------------------------------------------------------------------------- */
+/* --- Names ------------------------------------------------------------------------------------ */
 
 Test(strategy, the_built_in_ones_are_there_in_the_order_of_their_names)
 {
@@ -72,7 +74,7 @@ Test(strategy, classes_are_registered_once)
     cr_expect_eq(parse("mine", "optimizer: sgd", &err), EXO_OK);
 }
 
-/* --- Options --------------------------------------------------------------------------------------------------------------- */
+/* --- Options ---------------------------------------------------------------------------------- */
 
 Test(strategy, everything_has_a_default)
 {
@@ -163,7 +165,7 @@ Test(strategy, options_that_are_no_yaml_are_an_error)
     cr_expect_neq(err.text[0], '\0');
 }
 
-/* --- The inner step --------------------------------------------------------------------------------------------------------- */
+/* --- The inner step --------------------------------------------------------------------------- */
 
 Test(strategy, the_inner_step_follows_schedule_and_clip)
 {
@@ -185,7 +187,7 @@ Test(strategy, the_inner_step_follows_schedule_and_clip)
     nodes_release(&n);
 }
 
-/* --- Life ------------------------------------------------------------------------------------------------------------------- */
+/* --- The order of calls ----------------------------------------------------------------------- */
 
 static char calls[64];
 
@@ -267,9 +269,10 @@ Test(strategy, a_class_is_released_after_failures_too)
     cr_expect_str_eq(calls, "init start release");
 }
 
-/* --- What strategies send ---------------------------------------------------------------------------------------------------- */
+/* --- Traffic ---------------------------------------------------------------------------------- */
 
-/* Trains three nodes of 101 parameters; the bytes that were counted must be those that are declared, to the given part. */
+/* Trains three nodes of 101 parameters. The counted bytes must be the declared bytes, up to the
+ * tolerance. */
 static void
 expect_traffic(const char *name, const char *options, uint64_t steps, double tolerance)
 {
@@ -283,8 +286,8 @@ expect_traffic(const char *name, const char *options, uint64_t steps, double tol
     for (size_t i = 0; i < count; i++) {
         cr_expect_str_eq(edges[i].route, "all_reduce");
         uint32_t meet = edges[i].members ? edges[i].members : 3, left_over = 3 % meet;
-        double pairs = 3 / meet * (meet - 1) +
-                       (left_over ? left_over - 1 : 0); /* members of an island but one, of all */
+        /* the sum over islands of their members but one */
+        double pairs = 3 / meet * (meet - 1) + (left_over ? left_over - 1 : 0);
         declared += 2 * pairs * 4 * edges[i].elements * (double)(steps / edges[i].every);
     }
     cr_expect_float_eq(counted, declared, tolerance * declared + 1e-9, "%s %s: %g, declared %g",
@@ -316,7 +319,7 @@ Test(strategy, one_that_does_not_declare_says_so)
     exo_strategy_free(&strategy);
 }
 
-/* --- Failures ---------------------------------------------------------------------------------------------------------------- */
+/* --- Failures --------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name, *options;

@@ -1,4 +1,6 @@
-/* What the head makes of deaths: restarts, groups, and lives that find no place or no name. */
+/* The head's reactions to deaths: restarts, groups, and lives without a place or a name. Each test
+ * has a head of its own in the world `w`, whose clock the test sets. Read next:
+ * tests/support/head_world.h; docs/actors.md. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,9 +24,10 @@ teardown(void)
 
 TestSuite(supervision, .init = setup, .fini = teardown, .timeout = 60);
 
-/* --- Groups ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Groups ----------------------------------------------------------------------------------- */
 
-/* The deaths of those that the group's rule ended are told when their next lives start already. */
+/* The deaths of members that the group's rule ended are reported when their next lives already
+ * start. */
 static void
 restarts_once(exo_group_rule rule, size_t first)
 {
@@ -74,7 +77,7 @@ Test(supervision, a_group_has_one_rule)
     m.spec.group_rule = 3;
     cr_expect_eq(world_ask(&w, "spawn", &m.spec.base, &err), EXO_INVAL);
     world_describe(&m, "second", 0, EXO_ALL_FOR_ONE);
-    m.spec.space = exo_pb_text("elsewhere"); /* another group */
+    m.spec.space = exo_pb_text("elsewhere"); /* a different group */
     world_spawn(&w, &m, 1);
     world_describe(&m, "third", 0, EXO_REST_FOR_ONE);
     world_spawn(&w, &m, 1);
@@ -94,7 +97,7 @@ Test(supervision, those_that_are_made_together_have_one_rule)
     cr_expect_str_empty(world_why(&w, "first"));
 }
 
-/* --- Lives that are short --------------------------------------------------------------------------------------------------------- */
+/* --- Short lives ------------------------------------------------------------------------------ */
 
 Test(supervision, who_cannot_start_is_made_less_and_less_often)
 {
@@ -136,11 +139,11 @@ Test(supervision, a_backoff_doubles)
     cr_expect_eq(world_until_asked(&w), 2 * EXO_SECOND);
 }
 
-/* --- The earlier life is still there ------------------------------------------------------------------------------------------------ */
+/* --- The earlier life is still there ---------------------------------------------------------- */
 
 Test(supervision, a_life_that_meets_the_one_before_it_is_tried_again)
 {
-    world_spawn_one(&w, "one", 1); /* a second death would be the last */
+    world_spawn_one(&w, "one", 1); /* a second death would be final */
     world_dies(&w, 0, "an accident");
     world_until_asked(&w);
     for (size_t i = 1; i < 4; i++) {
@@ -172,7 +175,7 @@ Test(supervision, a_life_that_meets_another_one_for_ever_has_failed)
               (double)passed / EXO_SECOND);
 }
 
-/* A head that was restarted is asked again for what the one before it had made. */
+/* A restarted head is asked again for an actor that the head before it had made. */
 Test(supervision, a_first_life_that_finds_its_name_taken_is_tried_again)
 {
     struct world_member two[2];
@@ -222,7 +225,7 @@ Test(supervision, a_first_life_whose_name_stays_taken_is_an_error)
     exo_future_drop(&made);
 }
 
-/* Its death is told, and then the answer that it started does not come. */
+/* The death of a life is reported, and the answer that the life has started never arrives. */
 Test(supervision, a_death_is_of_one_life)
 {
     world_spawn_one(&w, "one", 0);
@@ -235,7 +238,7 @@ Test(supervision, a_death_is_of_one_life)
     cr_expect(world_is(&w, "one", "alive", 3), "%s", world_why(&w, "one"));
 }
 
-/* --- Nowhere to live -------------------------------------------------------------------------------------------------------------- */
+/* --- No place --------------------------------------------------------------------------------- */
 
 static exo_status
 look_for(const char *method, const char *name, bool at_once, exo_err *err)
@@ -339,7 +342,7 @@ Test(supervision, who_starts_and_is_given_up_is_ended_when_it_lives)
     cr_expect(world_is(&w, "one", "dead", 2), "%s", world_why(&w, "one"));
 }
 
-/* --- What cannot be meant ---------------------------------------------------------------------------------------------------------- */
+/* --- Invalid requests ------------------------------------------------------------------------- */
 
 Test(supervision, a_resource_has_a_name)
 {

@@ -1,4 +1,5 @@
-/* The tape and models: memory that is kept, bits that do not depend on threads, and what happens without memory. */
+/* The tape and models: reuse of memory, bits that do not depend on threads, and failed allocations.
+ * Each test owns its `struct rig`. Read next: include/exogym/tensor.h, model.h. */
 #include <criterion/criterion.h>
 
 #include <stdlib.h>
@@ -91,7 +92,7 @@ Test(tape, bits_do_not_depend_on_threads)
 {
     for (int bf16 = 0; bf16 < 1 + numbers_bf16_runs(); bf16++) {
         struct rig r;
-        rig_init(&r, "mnist_cnn", BATCH + 33); /* three pieces, the last one short */
+        rig_init(&r, "mnist_cnn", BATCH + 33); /* three pieces, the last one shorter */
         size_t numel = exo_params_numel(r.params);
         float *first = malloc(numel * sizeof *first), first_loss = 0, loss;
         for (unsigned threads = 1; threads <= 4; threads++) {
@@ -178,7 +179,8 @@ Test(tape, batches_of_other_sizes_follow_each_other)
     rig_release(&r);
 }
 
-/* Every allocation of a model, its numbers, a tape and a pass fails in turn: each time an error, never a crash or a leak. */
+/* Every allocation of a model, its parameters, a tape and a pass fails in turn: each gives an
+ * error, and no crash or leak. */
 Test(tape, without_memory_there_is_an_error)
 {
     for (uint64_t n = 1; n < 5000; n++) {
@@ -218,7 +220,8 @@ Test(tape, without_memory_there_is_an_error)
     cr_assert_fail("the number of allocations does not end");
 }
 
-/* A pass that failed for want of memory leaves a tape that works: the next pass gives the bits of a new tape. */
+/* After a pass that ran out of memory the tape works: the next pass gives the bits of a new
+ * tape. */
 Test(tape, a_failed_pass_leaves_a_tape_that_works)
 {
     struct rig r;
@@ -251,7 +254,8 @@ Test(tape, a_failed_pass_leaves_a_tape_that_works)
     rig_release(&r);
 }
 
-/* One tape for training and evaluation in turn: slower than two, but the same numbers, and memory does not grow. */
+/* One tape can alternate between training and evaluation. This is slower than two tapes, but gives
+ * the same numbers, and memory does not grow. */
 Test(tape, training_and_evaluation_may_take_turns)
 {
     struct rig r;

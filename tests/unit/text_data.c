@@ -1,4 +1,6 @@
-/* Text as data: windows counted by hand, the parts of a text, boundaries of documents, and what each node gets. */
+/* Text as data: windows that were counted by hand, the parts of a text, boundaries of documents,
+ * and each node's share. Each test owns its folder. Read next: nn/corpus/documents.h;
+ * docs/data.md. */
 #include <criterion/criterion.h>
 
 #include <stdlib.h>
@@ -64,7 +66,7 @@ refuse_text(const char *path, exo_tokenizer *tokenizer, exo_window_opts opts, ex
     cr_expect_null(val);
 }
 
-/* --- Windows ---------------------------------------------------------------------------------------------------------- */
+/* --- Windows ---------------------------------------------------------------------------------- */
 
 Test(text_data, a_window_and_what_follows_each_of_its_tokens)
 {
@@ -124,7 +126,7 @@ Test(text_data, halves_are_fractions_of_the_tokens)
     texts_expect(val, 0, 1, (int32_t[]){17}, (int32_t[]){18});
     exo_dataset_drop(&train);
     texts_expect(val, 0, 1, (int32_t[]){17},
-                 (int32_t[]){18}); /* the tokens stay as long as one half does */
+                 (int32_t[]){18}); /* the tokens live as long as one of the halves */
     exo_dataset_drop(&val);
 
     opts = (exo_window_opts){
@@ -162,7 +164,7 @@ Test(text_data, what_has_no_window_is_refused_with_its_part)
     refuse_text(texts_path(folder, "no_text"), NULL, whole(1, 1), EXO_NOT_FOUND, "*.txt");
 }
 
-/* --- Documents -------------------------------------------------------------------------------------------------------- */
+/* --- Documents -------------------------------------------------------------------------------- */
 
 /* Three documents, "ab", "c" and "de", an empty one between, and files that are no text. */
 #define write_documents() write_documents_in((char[TEXTS_PATH]){0})
@@ -224,7 +226,7 @@ Test(text_data, separate_documents_never_predict_each_other)
     exo_dataset_drop(&d);
     exo_tokenizer_drop(&t);
 
-    opts.block = 4; /* characters have no end token: the files themselves are the boundaries */
+    opts.block = 4; /* characters have no end token: the files are the boundaries */
     d = open_text(write_documents(), NULL, opts);
     texts_expect(d, 0, 4, (int32_t[]){0, 1, 2, 3}, (int32_t[]){1, -1, -1, 4});
     exo_dataset_drop(&d);
@@ -238,7 +240,7 @@ Test(text_data, separate_documents_never_predict_each_other)
     refuse_text(write_documents(), NULL, opts, EXO_INVAL, "the tokenizer has no end token");
 }
 
-/* --- Tokenizers ------------------------------------------------------------------------------------------------------- */
+/* --- Tokenizers ------------------------------------------------------------------------------- */
 
 Test(text_data, a_data_set_says_its_tokenizer_also_in_parts)
 {
@@ -292,7 +294,8 @@ Test(text_data, any_bytes_are_text_to_the_tokenizer_of_bytes)
 
 Test(text_data, an_alphabet_has_every_character_once)
 {
-    /* One, two, three and four bytes; U+E000 and U+D7FF stand beside what is no character. */
+    /* Characters of one, two, three and four bytes; U+E000 and U+D7FF are next to the
+     * surrogates. */
     const char text[] = "b\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"
                         "ab\xEE\x80\x80\xED\x9F\xBF\xC3\xA9";
     exo_dataset *d =
@@ -311,13 +314,13 @@ Test(text_data, an_alphabet_has_every_character_once)
                 "z.txt: byte 2 is U+0000");
 }
 
-/* --- Pieces ----------------------------------------------------------------------------------------------------------- */
+/* --- Pieces ----------------------------------------------------------------------------------- */
 
 struct pieces {
     char text[4096];
     size_t size, count, longest, limit;
-    const char *
-        line; /* each but the first begins with this end of a line, after a letter; NULL: anywhere */
+    /* each piece but the first begins with this line end, after the letter x; NULL: anywhere */
+    const char *line;
 };
 
 static exo_status
@@ -374,7 +377,7 @@ Test(text_data, long_documents_are_cut_where_it_does_no_harm)
     expect_pieces(none, 0, 3000, NULL, 0);
 }
 
-/* --- Nodes ------------------------------------------------------------------------------------------------------------ */
+/* --- Nodes ------------------------------------------------------------------------------------ */
 
 Test(text_data, no_token_is_in_two_nodes_parts)
 {
@@ -439,7 +442,7 @@ Test(text_data, other_data_sets_are_split_by_samples)
     exo_dataset_drop(&d);
 }
 
-/* --- Positions -------------------------------------------------------------------------------------------------------- */
+/* --- Positions -------------------------------------------------------------------------------- */
 
 Test(text_data, a_loader_of_text_goes_on_where_another_stopped)
 {
@@ -468,7 +471,7 @@ Test(text_data, a_loader_of_text_goes_on_where_another_stopped)
     exo_dataset_drop(&d);
 }
 
-/* --- By name ---------------------------------------------------------------------------------------------------------- */
+/* --- By name ---------------------------------------------------------------------------------- */
 
 static exo_status
 open_named(const char *name, const char *options, exo_dataset **train, exo_dataset **val,
