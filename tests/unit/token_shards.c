@@ -1,4 +1,6 @@
-/* Token shards: what is written is what is read, in any number of files, and what is wrong with a file is said. */
+/* Token shards: written tokens are read back, from any number of files, and errors of a file are
+ * reported with their place. Each test owns its folder. Read next: nn/corpus/shard.h;
+ * docs/data.md. */
 #include <criterion/criterion.h>
 
 #include <dirent.h>
@@ -65,7 +67,7 @@ refuse(const char *path, exo_token_files files, exo_window_opts opts, exo_status
     cr_expect_null(val);
 }
 
-/* How many files there are in a folder; -1: it is not there. */
+/* The number of files in a folder; -1 if there is no such folder. */
 static int
 files_in(const char *path)
 {
@@ -104,7 +106,7 @@ tokenize(const char *input, const char *output, exo_tokenizer *tokenizer, exo_do
     return result;
 }
 
-/* --- Written and read ------------------------------------------------------------------------------------------------- */
+/* --- Written and read ------------------------------------------------------------------------- */
 
 Test(token_shards, shards_are_the_text_whatever_their_size)
 {
@@ -205,7 +207,7 @@ Test(token_shards, large_vocabularies_take_four_bytes)
     exo_dataset_drop(&d);
 }
 
-/* --- Bare numbers ----------------------------------------------------------------------------------------------------- */
+/* --- Bare numbers ----------------------------------------------------------------------------- */
 
 Test(token_shards, bare_numbers_are_read_when_that_is_said)
 {
@@ -226,7 +228,7 @@ Test(token_shards, bare_numbers_are_read_when_that_is_said)
     refuse(second, EXO_TOKEN_FILES_SHARDS, whole(1), EXO_DAMAGED, "is cut at byte 6");
 
     exo_tokenizer *t =
-        texts_tokenizer(folder); /* with one, its vocabulary and its end token hold */
+        texts_tokenizer(folder); /* with a tokenizer, its vocabulary and its end token apply */
     static const uint16_t c[] = {5, TEXTS_END, 6, TEXTS_END + 1, 7};
     d = open_tokens(texts_write(folder, "c.bin", c, sizeof c), EXO_TOKEN_FILES_U16, t, separate);
     texts_expect(d, 0, 2, (int32_t[]){5, TEXTS_END}, (int32_t[]){TEXTS_END, -1});
@@ -240,9 +242,9 @@ Test(token_shards, bare_numbers_are_read_when_that_is_said)
     exo_tokenizer_drop(&t);
 }
 
-/* --- Damage ----------------------------------------------------------------------------------------------------------- */
+/* --- Damage ----------------------------------------------------------------------------------- */
 
-/* One shard of 20 tokens, 0 to 9 and again, in `bytes`. */
+/* Makes a shard of 20 tokens, 0 to 9 twice, in `bytes`; returns its size. */
 static size_t
 make_shard(uint8_t bytes[EXO_SHARD_HEADER + 40], uint64_t vocabulary)
 {
@@ -354,7 +356,7 @@ Test(token_shards, shards_of_different_makes_do_not_mix)
     refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
            "each has another tokenizer");
     info.tokenizer[31] = 0;
-    info.width = 4; /* of other widths they may be */
+    info.width = 4; /* widths may differ */
     info.count = 10;
     exo_shard_pack(&info, bytes);
     memset(bytes + EXO_SHARD_HEADER, 0, 40);
@@ -366,7 +368,7 @@ Test(token_shards, shards_of_different_makes_do_not_mix)
     exo_dataset_drop(&d);
 }
 
-/* --- Whole or not at all ---------------------------------------------------------------------------------------------- */
+/* --- All or nothing --------------------------------------------------------------------------- */
 
 static void
 refuse_tokenize(const char *input, const char *output, exo_tokenizer *tokenizer,
@@ -408,7 +410,7 @@ Test(token_shards, a_folder_with_files_is_not_written_to)
     snprintf(with_slash, sizeof with_slash, "%s//", out);
     cr_assert_eq(mkdir(out, 0755), 0);
     exo_tokenize_result made =
-        tokenize(text, with_slash, NULL, EXO_DOCUMENTS_AUTO, 4); /* an empty one is taken */
+        tokenize(text, with_slash, NULL, EXO_DOCUMENTS_AUTO, 4); /* an empty folder is accepted */
     cr_expect_eq(made.shards, 2);
     cr_expect_eq(files_in(out), 3);
     refuse_tokenize(text, out, NULL, EXO_DOCUMENTS_AUTO, EXO_EXISTS, "not empty");

@@ -1,5 +1,7 @@
-/* Tokenizers of characters and bytes, saving, streams, what begins and ends a document, long texts, failing memory. What the numbers are is
- * in tokenizer_golden.c, what a file may hold in tokenizer_file.c. */
+/* Tokenizers of characters and bytes, saving, the first and last token of a document, long texts,
+ * streams, and failed allocations. tokenizer_golden.c tests the tokens themselves, tokenizer_file.c
+ * the contents of a file. Each test owns its tokenizers. Read next: include/exogym/tokenizer.h;
+ * docs/tokenizers.md. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +60,7 @@ expect_same(const exo_tokenizer *a, const exo_tokenizer *b, const char *text, si
     exo_free(other);
 }
 
-/* --- Characters and bytes ---------------------------------------------------------------------------------------------------- */
+/* --- Characters and bytes --------------------------------------------------------------------- */
 
 Test(tokenizer, characters_are_numbered_in_the_order_of_code_points)
 {
@@ -66,7 +68,7 @@ Test(tokenizer, characters_are_numbered_in_the_order_of_code_points)
     int32_t *tokens = NULL;
     const char *text = "hello \u00e9\n\U0001f600\"\\";
     cr_assert_eq(exo_tokenizer_characters_of(&t, text, strlen(text), NULL), EXO_OK);
-    cr_expect_eq(exo_tokenizer_vocabulary(t), 10); /* l is in it once */
+    cr_expect_eq(exo_tokenizer_vocabulary(t), 10); /* l counts once */
     cr_expect_eq(encode(t, "\n o\u00e9", 5, &tokens), 4);
     cr_expect_arr_eq(tokens, ((int32_t[]){0, 1, 7, 8}), 4 * sizeof *tokens);
     cr_expect_eq(exo_tokenizer_token(t, "\U0001f600"), 9);
@@ -130,12 +132,12 @@ Test(tokenizer, bytes_are_themselves)
     cr_expect_eq(encode(t, all, sizeof all, &tokens), 256);
     for (int i = 0; i < 256; i++)
         cr_expect_eq(tokens[i], i);
-    expect_round_trip(t, all, sizeof all); /* also what is no UTF-8 */
+    expect_round_trip(t, all, sizeof all); /* bytes that are no UTF-8 too */
     exo_free(tokens);
     exo_tokenizer_drop(&t);
 }
 
-/* --- Saving -------------------------------------------------------------------------------------------------------------------- */
+/* --- Saving ----------------------------------------------------------------------------------- */
 
 Test(tokenizer, what_was_loaded_is_saved_byte_for_byte)
 {
@@ -188,7 +190,7 @@ Test(tokenizer, a_folder_that_cannot_be_written)
     exo_tokenizer_drop(&t);
 }
 
-/* --- What begins and ends a document --------------------------------------------------------------------------------------------- */
+/* --- The first and last token of a document --------------------------------------------------- */
 
 static void
 expect_ends(const char *file, const char *text, exo_status expected, int32_t begin, int32_t end)
@@ -243,7 +245,7 @@ Test(tokenizer, ends)
     exo_tokenizer_drop(&llama3);
 }
 
-/* --- Texts ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Texts ------------------------------------------------------------------------------------ */
 
 Test(tokenizer, bytes_that_are_no_text_are_the_replacement_character)
 {
@@ -259,7 +261,8 @@ Test(tokenizer, bytes_that_are_no_text_are_the_replacement_character)
     exo_tokenizer_drop(&t);
 }
 
-/* One word of a megabyte: it ends in good time only if its cost does not grow with the square of its length. */
+/* One word of a megabyte. The test ends in time only if the cost does not grow with the square of
+ * the length. */
 Test(tokenizer, long_words)
 {
     static const char *const names[] = {"gpt2", "llama2", "bloom"};
@@ -299,9 +302,10 @@ Test(tokenizer, numbers_of_no_token_are_refused)
     exo_tokenizer_drop(&t);
 }
 
-/* --- Streams ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Streams ---------------------------------------------------------------------------------- */
 
-/* Puts the tokens one by one: what is given must be whole characters, and together what decoding gives. */
+/* Puts the tokens one by one. Each part must be whole characters, and all parts together must equal
+ * the decoded text. */
 static void
 expect_stream(exo_tokenizer *t, const int32_t *tokens, size_t count, bool special)
 {
@@ -367,7 +371,7 @@ Test(tokenizer, an_unfinished_character_waits)
     expect_put(s, 0x98, "");
     expect_put(s, 0x80, "\U0001f600");
     expect_put(s, 0xc3, "");
-    expect_put(s, 'b', "\ufffdb"); /* it was none */
+    expect_put(s, 'b', "\ufffdb"); /* the bytes began no character */
     expect_put(s, 0xe2, "");
     cr_expect_eq(exo_token_stream_end(s, &text, NULL), EXO_OK);
     cr_expect_str_eq(text, "\ufffd");
@@ -412,7 +416,8 @@ Test(tokenizer, bytes_that_begin_characters_and_do_not_go_on_wait_for_one_more)
     exo_tokenizer_drop(&t);
 }
 
-/* Each token of "\xe2", "\x82\xac\xe2", "\x82\xac\xe2", ... ends within a character. What waits has a limit. */
+/* Each token of "\xe2", "\x82\xac\xe2", "\x82\xac\xe2", ... ends within a character. The number of
+ * waiting bytes has a limit. */
 Test(tokenizer, a_stream_without_an_end_of_a_character_goes_on)
 {
     static const char json[] =
@@ -441,7 +446,7 @@ Test(tokenizer, a_stream_without_an_end_of_a_character_goes_on)
     temp_remove(folder);
 }
 
-/* --- Memory ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Failed allocations ----------------------------------------------------------------------- */
 
 /* Loads a tokenizer, encodes, decodes and streams. */
 static exo_status
@@ -475,7 +480,8 @@ use(const char *name)
     return st;
 }
 
-/* The allocations of the first use that matter: all of the first and last ones, and some in between. */
+/* Fails allocations of a use in turn: each of the first 100 and of the last 400, and every 37th
+ * between them. */
 static void
 fail_each(const char *name)
 {

@@ -1,5 +1,7 @@
-/* What a tokenizer.json may hold: each part that changes the numbers is read or refused, with the file and the place in the error. And the
- * regular expressions in it: what they become in PCRE2's syntax. */
+/* The contents of a tokenizer.json: each part that changes the tokens is either read or refused,
+ * with the file and the place in the error. Also the regular expressions in it, and their
+ * translation to PCRE2's syntax. Each test owns its tokenizers. Read next:
+ * nn/text/tokenizer_impl.h, pattern.h. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +25,7 @@ parse(exo_tokenizer **out, const char *json, exo_err *err)
     return exo_tokenizer_parse(out, "dir/tokenizer.json", file, strlen(file), err);
 }
 
-/* --- What is refused --------------------------------------------------------------------------------------------------------- */
+/* --- Refused contents ------------------------------------------------------------------------- */
 
 #define PART(key, value) "{\"" key "\": " value ", " MODEL "}"
 #define ADDED(fields)                                                                              \
@@ -203,7 +205,7 @@ Test(tokenizer_file, a_file_that_is_not_there)
     cr_expect(strstr(err.text, "/tmp/tokenizer.json"), "%s", err.text);
 }
 
-/* --- What the golden files do not have ------------------------------------------------------------------------------------------ */
+/* --- Contents that the golden files lack ------------------------------------------------------ */
 
 static void
 expect_encoded(const char *json, const char *text, const char *expected)
@@ -225,7 +227,8 @@ expect_encoded(const char *json, const char *text, const char *expected)
     exo_tokenizer_drop(&t);
 }
 
-/* An added token is looked for as the normalizer would write it, and spelled as the file does. */
+/* The text is searched for an added token in the form that the normalizer gives it; decoding gives
+ * the form of the file. */
 Test(tokenizer_file, normalized_added_tokens)
 {
     const char *json =
@@ -244,7 +247,8 @@ Test(tokenizer_file, normalized_added_tokens)
     exo_tokenizer_drop(&t);
 }
 
-/* An added token that takes the white space behind it takes it from the next one, which counts all the same. */
+/* An added token that takes the white space behind it takes it from the next added token, which
+ * still counts. */
 Test(tokenizer_file, added_tokens_that_take_white_space)
 {
     const char *json =
@@ -256,7 +260,7 @@ Test(tokenizer_file, added_tokens_that_take_white_space)
     expect_encoded(json, "a    b", "1 11 2");
 }
 
-/* A beginning that is replaced by nothing is gone; what is behind it is not the first piece. */
+/* If the beginning of a text is replaced by nothing, the rest is not the first piece. */
 Test(tokenizer_file, what_is_first)
 {
     const char *json = "{\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"Regex\": "
@@ -311,7 +315,7 @@ Test(tokenizer_file, characters_without_token)
     exo_tokenizer_drop(&t);
 }
 
-/* Steps of a few bytes that double a text have an end long before memory has. */
+/* Short steps that each double a text fail long before memory is exhausted. */
 Test(tokenizer_file, steps_that_multiply_a_text_are_refused)
 {
 #define DOUBLE   "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"aa\"}"
@@ -338,7 +342,7 @@ Test(tokenizer_file, steps_that_multiply_a_text_are_refused)
         cr_expect(strstr(err.text, "which is refused"), "%s", err.text);
         exo_tokenizer_drop(&t);
     }
-    /* Decoding, and tokens that are looked for in the text as it is after the normalizer. */
+    /* The same for decoding, and for added tokens, which the normalizer changes too. */
     int32_t ones[2000];
     char *out = NULL;
     for (size_t i = 0; i < 2000; i++)
@@ -358,7 +362,8 @@ Test(tokenizer_file, steps_that_multiply_a_text_are_refused)
                  EXO_FAILED);
     cr_expect(strstr(err.text, "dir/tokenizer.json") && strstr(err.text, "which is refused"), "%s",
               err.text);
-    /* What a real one does to a text is no reason: each of 3 bytes for one, and one in front. */
+    /* A real tokenizer's growth of a text is accepted: 3 bytes for each byte, and one character in
+     * front. */
     static const char spaces[] =
         "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", "
         "\"prepend\": \"\u2581\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
@@ -385,11 +390,11 @@ Test(tokenizer_file, a_token_alone_makes_no_long_list)
     exo_tokenizer_drop(&t);
 }
 
-/* --- Regular expressions ---------------------------------------------------------------------------------------------------------- */
+/* --- Regular expressions ---------------------------------------------------------------------- */
 
 static const struct {
     const char *regex, *text;
-    const char *matches; /* with | between them; NULL: it is refused */
+    const char *matches; /* separated by |; NULL: the expression is refused */
 } regexes[] = {
     {"a+", "aa b a", "aa|a"},
     {"\\s+", "a \t\u00a0\u3000b\u180ec", " \t\u00a0\u3000"},
@@ -486,7 +491,7 @@ Test(tokenizer_file, regular_expressions)
     }
 }
 
-/* A pattern that would try every way to cut the text ends with an error. */
+/* A pattern that would try every way to divide the text ends with an error. */
 Test(tokenizer_file, a_regular_expression_that_takes_too_long)
 {
     exo_pattern *pattern = NULL;

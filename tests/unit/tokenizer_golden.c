@@ -1,5 +1,7 @@
-/* Tokenizers against Hugging Face's library: the same numbers and the same text for every kind of tokenizer in golden/tokenizers, for a
- * corpus with every byte, and for random texts. golden/tokenizer.py wrote them. */
+/* Tokenizers against Hugging Face's library: the same tokens and the same text for every kind of
+ * tokenizer in golden/tokenizers, for a corpus with every byte, and for random texts.
+ * golden/tokenizer.py wrote the expected values. Each test is a process and owns `corpus`. Read
+ * next: tests/golden/tokenizer.py. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +19,7 @@ enum {
     TEXT_MOST = 1 << 10,
 };
 
-/* --- The corpus ------------------------------------------------------------------------------------------------------------ */
+/* --- The corpus ------------------------------------------------------------------------------- */
 
 static char corpus[CORPUS_MOST]; /* all texts, one after another */
 static size_t begins[GOLDEN_TEXTS + 1];
@@ -61,7 +63,7 @@ fnv(uint32_t hash, const void *data, size_t size)
     return hash;
 }
 
-/* --- Tests ----------------------------------------------------------------------------------------------------------------- */
+/* --- Tests ------------------------------------------------------------------------------------ */
 
 static void
 expect_tokens(const struct golden_tokenizer *golden, size_t text, const int32_t *tokens,
@@ -120,7 +122,7 @@ Test(tokenizer_golden, corpus)
     }
 }
 
-/* --- Random texts: as golden/tokenizer.py makes them -------------------------------------------------------------------------- */
+/* --- Random texts, as golden/tokenizer.py makes them ------------------------------------------ */
 
 static uint64_t random_state;
 

@@ -1,4 +1,4 @@
-/* Traffic: its columns, and its forms in JSON. */
+/* Traffic: its columns, and its forms in JSON. Read next: runtime/report/traffic_json.h. */
 #include <criterion/criterion.h>
 #include <string.h>
 

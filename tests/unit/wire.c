@@ -1,4 +1,5 @@
-/* Envelopes to bytes and back: every kind comes back as it was, and nothing that is not a message is taken for one. */
+/* Envelopes to bytes and back: every kind is read as it was written, and bytes that are no message
+ * are refused. Each test owns its writer and reader. Read next: runtime/wire/wire.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 #include "base/memory_fault.h"
 #include "wire/wire.h"
 
-/* --- Envelopes ---------------------------------------------------------------------------------------------------------------- */
+/* --- Envelopes -------------------------------------------------------------------------------- */
 
 static char name_text[EXO_WIRE_NAME], reason_text[EXO_WIRE_REASON], handle[EXO_WIRE_HANDLE + 1];
 static uint8_t bytes[EXO_WIRE_INLINE + 1];
@@ -17,14 +18,15 @@ static uint8_t bytes[EXO_WIRE_INLINE + 1];
 static void
 setup(void)
 {
-    memset(name_text, 'n', sizeof name_text - 1); /* the longest that there are */
+    memset(name_text, 'n', sizeof name_text - 1); /* the longest allowed */
     memset(reason_text, 'r', sizeof reason_text - 1);
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(i * 7);
     memcpy(handle, bytes, sizeof handle);
 }
 
-/* One of each kind and place, small; then with every text and payload as long as it may be. */
+/* Gives one envelope of each kind and place, first small ones, then ones with texts and payloads of
+ * the largest size. */
 static size_t
 every_envelope(exo_envelope out[32])
 {
@@ -138,7 +140,7 @@ new_reader(void)
     return r;
 }
 
-/* A frame with one of each small kind. */
+/* Writes a frame with one envelope of each small kind. */
 static exo_wire_writer
 small_frame(size_t *count)
 {
@@ -152,7 +154,7 @@ small_frame(size_t *count)
     return w;
 }
 
-/* Reads to the end; gives what ended it. */
+/* Reads to the end; returns the status that ended it. */
 static exo_status
 read_all(exo_wire_reader *r, const void *data, size_t size, exo_err *err)
 {
@@ -167,7 +169,7 @@ read_all(exo_wire_reader *r, const void *data, size_t size, exo_err *err)
 
 TestSuite(wire, .init = setup);
 
-/* --- There and back ------------------------------------------------------------------------------------------------------------- */
+/* --- Round trips ------------------------------------------------------------------------------ */
 
 Test(wire, brings_every_envelope_back)
 {
@@ -213,7 +215,7 @@ Test(wire, takes_65535_envelopes_and_no_more)
     exo_wire_release(&w);
 }
 
-/* What a writer gives out, a reader takes. */
+/* A reader accepts the largest frame of a writer. */
 Test(wire, fills_a_frame_to_its_limit_and_no_further)
 {
     const exo_envelope call = {
@@ -236,7 +238,7 @@ Test(wire, fills_a_frame_to_its_limit_and_no_further)
     exo_wire_release(&w);
 }
 
-/* --- Beyond the limits ------------------------------------------------------------------------------------------------------------ */
+/* --- Beyond the limits ------------------------------------------------------------------------ */
 
 static void
 expect_refused(const exo_envelope *e)
@@ -301,7 +303,7 @@ Test(wire, cuts_a_reason_that_is_too_long)
     exo_wire_release(&w);
 }
 
-/* --- What is not a message ---------------------------------------------------------------------------------------------------------- */
+/* --- Bytes that are no message ---------------------------------------------------------------- */
 
 Test(wire, refuses_a_frame_cut_anywhere)
 {
@@ -311,7 +313,7 @@ Test(wire, refuses_a_frame_cut_anywhere)
     for (size_t cut = 0; cut < w.size; cut++) {
         exo_err err = {0};
         uint8_t *exact =
-            exo_calloc(1, cut); /* so that a sanitizer sees every byte that is read beyond */
+            exo_calloc(1, cut); /* of exactly the size, so that a sanitizer sees a read beyond it */
         memcpy(exact, w.data, cut);
         cr_expect_eq(read_all(&r, exact, cut, &err), EXO_INVAL, "cut at %zu", cut);
         cr_expect_neq(err.text[0], 0);
@@ -322,7 +324,8 @@ Test(wire, refuses_a_frame_cut_anywhere)
     exo_wire_release(&w);
 }
 
-/* A flip may give another message, but nothing worse than INVAL or UNSUPPORTED, and the reader can be used again. */
+/* A flipped bit may give another message, but no outcome other than INVAL or UNSUPPORTED otherwise,
+ * and the reader can be used again. */
 Test(wire, survives_every_flipped_bit)
 {
     size_t count;
@@ -444,7 +447,7 @@ Test(wire, refuses_bytes_after_the_last_envelope)
     exo_wire_release(&w);
 }
 
-/* A frame around one envelope of raw protobuf. */
+/* Reads a frame around one envelope of raw protobuf. */
 static exo_status
 read_raw(const void *data, size_t size, exo_err *err)
 {
@@ -478,14 +481,14 @@ Test(wire, refuses_envelopes_that_say_nothing_or_too_much)
                  "an unknown status is a failure");
 }
 
-/* Groups, nesting and unknown fields: read in bounded depth and memory, or refused. */
+/* Groups, nested fields and unknown fields are read in bounded depth and memory, or refused. */
 Test(wire, is_not_nested_to_death)
 {
     static uint8_t nested[EXO_WIRE_ENVELOPE];
     exo_err err = {0};
     memset(nested, 0x0a, sizeof nested); /* field 1, of 10 bytes, again and again */
     cr_expect_eq(read_raw(nested, sizeof nested, &err), EXO_INVAL);
-    memset(nested, 0x0b, sizeof nested); /* groups that begin and begin */
+    memset(nested, 0x0b, sizeof nested); /* groups that begin within each other */
     cr_expect_eq(read_raw(nested, sizeof nested, &err), EXO_INVAL);
     for (size_t i = 0; i + 1 < sizeof nested; i += 2) { /* unknown varints */
         nested[i] = 0x78;
@@ -494,7 +497,7 @@ Test(wire, is_not_nested_to_death)
     cr_expect_eq(read_raw(nested, sizeof nested & ~(size_t)1, &err), EXO_INVAL);
 }
 
-/* --- No memory ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Failed allocations ----------------------------------------------------------------------- */
 
 Test(wire, writes_again_after_every_failed_allocation)
 {
@@ -528,7 +531,7 @@ Test(wire, writes_again_after_every_failed_allocation)
     }
 }
 
-/* It is a lack of memory, and not the peer's fault. */
+/* The status is NOMEM, which does not blame the peer. */
 Test(wire, reads_again_after_every_failed_allocation)
 {
     exo_envelope all[32];
