@@ -311,7 +311,7 @@ end(subject *s)
 typedef struct target {
     const struct maker *maker;
     const exo_args *args;
-    bool starts; /* the argument is that of the class's start */
+    bool starts; /* `args` are those of a start of the class */
     subject subject;
 } target;
 
@@ -341,7 +341,7 @@ try(target *t, const bytes *b, bool wrong, const char *field, const char *what)
         st = ask(t->subject.actor, t->args->method, b->data, b->size, NULL, &err);
     }
     bool right = wrong ? st == EXO_INVAL : may_be(st);
-    /* a larger argument of a start is refused by the head, as too large */
+    /* the head itself refuses a larger argument of a start, with another text */
     if (wrong && right && b->size < MEGABYTE / 2)
         right = strstr(err.text, t->args->method) && (!field || strstr(err.text, field));
     if (!right)
@@ -513,8 +513,8 @@ try_noise(target *t, size_t size, uint64_t seed)
     exo_free(b.data);
 }
 
-/* Raw headers with each word changed, of the right length. Some name an existing channel or
- * collective whose other end is another process: this process may not speak for it. */
+/* Tries raw headers of the right length, each with one word changed. Some name an existing channel
+ * or collective whose other end is another process: this process may not speak for it. */
 static void
 try_headers(target *t)
 {

@@ -71,7 +71,8 @@ join_and_leave(void *argument)
     return NULL;
 }
 
-/* Waits until a join has ended since `since`: the head of this life has then answered somebody. */
+/* Waits until more joins than `since` have ended: the head of this life has then answered
+ * somebody. */
 static bool
 await_join(unsigned long long since)
 {

@@ -23,8 +23,8 @@ enum {
     NAMES = 3
 };
 
-#if defined __SANITIZE_ADDRESS__ ||                                                                \
-    defined __SANITIZE_THREAD__ /* the sanitizers keep freed memory for a time, in the head too */
+/* The sanitizers keep freed memory for a time, in the head too. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define SANITIZED true
 #else
 #define SANITIZED false
@@ -151,7 +151,7 @@ one_round(const char *name)
         EXPECT(processes_now() - began < 5 * EXO_SECOND, "a name was looked up for %lld ms",
                (long long)((processes_now() - began) / EXO_MS));
     }
-    if (round_number % 3) { /* its name is free */
+    if (round_number % 3) { /* the dead actor's name is free */
         began = processes_now();
         st = spawn(name, &second, &err);
         EXPECT(st == EXO_OK, "a dead actor's name used again: %d %s", (int)st, err.text);

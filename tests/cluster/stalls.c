@@ -1,4 +1,4 @@
-/* Stalls of graphs on workers: random graphs run on two workers, and later on three. The head names
+/* Stalls of graphs on workers: random graphs run on two workers, and later on three. The run names
  * a planted cycle of waits exactly, and reports no stall of a sound graph, even a slow one.
  *
  * EXO_CHAOS_ROUNDS: number of graphs of each kind (10). EXO_CHAOS_SEED: seed of the first graph;

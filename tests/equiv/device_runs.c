@@ -324,7 +324,8 @@ Test(device_runs, every_model_has_the_bits_of_the_cpu, .timeout = 250)
         }
 }
 
-/* Each run of the pass has one failing request, or one failing allocation, in steps of `stride`. */
+/* Runs the pass again and again, each time with one failing request or allocation, `stride` after
+ * the last. */
 static void
 fail_in_turn(size_t model, bool memory)
 {

@@ -631,9 +631,9 @@ Test(strategies, islands_that_meet_at_every_step_are_ddp_of_all)
     static const char *const across[] = {
         "{name: fedavg, H: 1}",
         "{name: diloco, H: 1, outer_optimizer: {name: sgd, lr: 1.0, momentum: 0}}"};
+    /* size 3 makes an island of 3 nodes and one of 1 */
     for (size_t i = 0; i < 2; i++)
-        for (uint32_t size = 1; size <= 3;
-             size++) { /* size 3 makes an island of 3 nodes and one of 1 */
+        for (uint32_t size = 1; size <= 3; size++) {
             char options[160];
             nodes islands, all;
             snprintf(options, sizeof options,

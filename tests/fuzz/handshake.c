@@ -107,8 +107,8 @@ open_rig(void)
                                .handler = &handler};
     exo_log_set_sink(quiet, NULL);
     require(exo_net_open(&rig.net, &opts, NULL) == EXO_OK);
-    atomic_fetch_add(&rig.net->wanted,
-                     1); /* the home thread parks, and the guard finds that a driver is there */
+    /* the home thread parks, and the guard finds that a driver is there */
+    atomic_fetch_add(&rig.net->wanted, 1);
     exo_net_kick(rig.net);
     for (int nobody = -1;
          !atomic_compare_exchange_weak(&rig.net->driver, &nobody, EXO_DRIVER_WAITER); nobody = -1)

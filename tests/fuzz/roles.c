@@ -464,8 +464,8 @@ spawn_honest(struct peer *p, const char *space, const char *name, const char *jo
     exo_payload reply = {0};
     Exo__Cluster__Spawn m = EXO__CLUSTER__SPAWN__INIT;
     Exo__Cluster__RestartRule rule = EXO__CLUSTER__RESTART_RULE__INIT;
-    m.class_name =
-        exo_pb_text(p == &peers[BOSS] ? SECRET : "victim"); /* SECRET is of no driver's namespace */
+    /* SECRET is of no driver's namespace */
+    m.class_name = exo_pb_text(p == &peers[BOSS] ? SECRET : "victim");
     m.space = exo_pb_text(space);
     m.name = exo_pb_text(name);
     m.job = exo_pb_text(job);
@@ -512,8 +512,8 @@ set_up(void)
     Exo__Cluster__LogLines lines = EXO__CLUSTER__LOG_LINES__INIT;
     world.num_keys = 0;
     orders.honest = true;
-    head->next_key = head->first_key =
-        1000; /* Keys do not begin at the date: an input names keys. */
+    /* keys do not begin at the date: an input names keys */
+    head->next_key = head->first_key = 1000;
     recall();
     register_honest(&peers[BOSS], "driver", "boss-job");
     register_honest(&peers[HOST], "worker", "");

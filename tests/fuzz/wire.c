@@ -46,8 +46,8 @@ copy(const uint8_t *data, size_t size, exo_wire_writer *out, bool *full)
     st = exo_wire_open(&r, data, size, NULL);
     while (st == EXO_OK && (st = exo_wire_next(&r, &e, NULL)) == EXO_OK) {
         exo_status added = exo_wire_add(out, &e, NULL);
-        require(added == EXO_OK ||
-                added == EXO_FULL); /* FULL: the sender's encoding may have been shorter */
+        /* FULL: the sender's encoding may have been shorter */
+        require(added == EXO_OK || added == EXO_FULL);
         *full = *full || added != EXO_OK;
     }
     if (out->count > 0)

@@ -15,7 +15,7 @@
 
 struct sharded {
     exo_shards params, grads;
-    exo_optim **optims; /* (num_units) of this node's shard of each unit */
+    exo_optim **optims; /* (num_units) for this node's shard of each unit */
     /* (num_units) elements whose gradients this step's backward has not yet given */
     size_t *left;
     size_t num_units;

@@ -264,8 +264,8 @@ call_until_closed(void *argument)
     return NULL;
 }
 
-/* Closes a runtime whose actors have running and queued work. The caller's thread ends before, as
- * it must. */
+/* Closes a runtime whose actors have running and queued work. The caller's thread ends before the
+ * close, as it must. */
 static void
 close_under_load(void)
 {

@@ -1,6 +1,6 @@
 /* Graphs under the thread sanitizer: several sources and sinks on either clock, over every route
- * and on_full, with ends, errors, cancels, and receivers that leave early, while another thread
- * reads the ledger. Each run owns its graph. Read next: runtime/graph/run.h;
+ * and on_full, with ends, errors, cancels, and receivers that leave early, while the progress
+ * callback reads the ledger. Each run owns its graph. Read next: runtime/graph/run.h;
  * tests/support/stream.h. */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -44,7 +44,7 @@ enum {
 /* One call in `yield` yields the processor, and one in `sleep` sleeps for at most `max_ns`; 0: no
  * call does. */
 static const struct pace {
-    uint32_t share, yield, sleep, max_ns; /* share of the draws, in percent */
+    uint32_t share, yield, sleep, max_ns; /* `share` is in percent of the draws */
     bool once;                            /* sleeps once, and takes the first pace afterwards */
 } paces[] = {
     {50, 64, 0, 0, false},
@@ -97,9 +97,9 @@ start(int argc, char **argv)
         text = drawn;
     }
     uint64_t value = mix(strtoull(text, NULL, 0));
+    /* a path may differ between runs */
     for (int i = 0; i < argc; i++)
-        for (const char *c = argv[i]; !strchr(argv[i], '/') && *c;
-             c++) /* a path may differ between runs */
+        for (const char *c = argv[i]; !strchr(argv[i], '/') && *c; c++)
             value = mix(value ^ (uint8_t)*c);
     seed = value ? value : 1;
 }

@@ -45,8 +45,8 @@ come_and_go(const struct doorstep *d, int *accepted)
     cr_assert_eq(getsockname(fd, (struct sockaddr *)&own, &size), 0);
     *accepted = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
     cr_assert_geq(*accepted, 0);
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
-               sizeof(struct linger)); /* frees the port at once */
+    /* frees the port at once */
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
     close(fd);
     close(*accepted);
     return own.sin_port;

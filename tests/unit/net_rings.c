@@ -26,8 +26,8 @@ static bool
 has_rings(net_end *e, const exo_peer *peer)
 {
     pthread_mutex_lock(&e->net->lock);
-    bool both =
-        peer && peer->in && peer->out; /* the listening end may not have noticed the peer yet */
+    /* the listening end may not have noticed the peer yet */
+    bool both = peer && peer->in && peer->out;
     pthread_mutex_unlock(&e->net->lock);
     return both;
 }
@@ -118,9 +118,8 @@ Test(net, loses_a_peer_of_which_a_message_never_comes)
     exo_payload numbers = net_end_numbered(0);
     cr_assert_eq(net_end_call(&server, server.peer, "count", &numbers), EXO_OK);
     EVENTUALLY(sees_gap(&client, peer) || client.lost == 1);
-    EVENTUALLY(
-        client.lost ==
-        1); /* perhaps by a heartbeat through the socket, which shows that the message was lost */
+    /* perhaps by a heartbeat through the socket, which shows that the message was lost */
+    EVENTUALLY(client.lost == 1);
     cr_expect(strstr(client.cause, "did not come") || strstr(client.cause, "messages were lost"),
               "%s", client.cause);
     cr_expect_eq(client.calls, 0);
@@ -314,7 +313,7 @@ Test(net, shares_rings_between_processes_that_may_not_be_looked_into, .timeout =
             _exit(i ? call_in_private(user, endpoint, ready[0])
                     : listen_in_private(user, endpoint, ready[1]));
     }
-    close(ready[1]); /* a read then sees the end of the listener */
+    close(ready[1]); /* each child has copies of both ends */
     for (int i = 0; i < 2; i++) {
         cr_assert_eq(waitpid(pids[i], &status, 0), pids[i]);
         cr_expect_eq(status, 0, "process %d: %d", i, status);

@@ -465,11 +465,8 @@ Test(net, survives_frames_that_are_no_envelopes)
         size_t size = k == 3 ? sizeof frame : 70000;
         stranger_say_all(&s, 0, &hello, 1, 0);
         stranger_expect(&s, EXO_WIRE_WELCOME, reason);
-        memset(frame,
-               k == 0   ? 0xff
-               : k == 1 ? 0x0a
-                        : 0x0b,
-               sizeof frame); /* 0: a wrong count; 1: nested fields; 2, 3: groups */
+        /* 0: a wrong count; 1: nested fields; 2, 3: groups */
+        memset(frame, k == 0 ? 0xff : k == 1 ? 0x0a : 0x0b, sizeof frame);
         memcpy(frame, "EXOG\2\0\1\0\1\0\0\0", EXO_WIRE_HEADER);
         frame[6] = k == 0 ? 0xff : 1;
         for (int b = 0; k > 0 && b < 4; b++)

@@ -173,8 +173,8 @@ static void
 act_mlp(struct member *m)
 {
     struct model all = model_new();
-    for (int pass = 0; pass < 2 && m->status == EXO_OK;
-         pass++) /* the second pass reuses the memory of the first */
+    /* the second pass reuses the memory of the first */
+    for (int pass = 0; pass < 2 && m->status == EXO_OK; pass++)
         run_mlp(m, &all, m->group, m->rank * PART, PART, false);
     model_free(&all);
 }
@@ -274,9 +274,9 @@ Test(parallel, all_gather_and_its_gradient)
             cr_expect_eq(memcmp(t.m[r].y + other * ROWS * IN, x, ROWS * IN * sizeof *x), 0);
             free(x);
         }
+        /* (1 + 2) weight */
         for (size_t i = 0; i < ROWS * IN; i++)
-            cr_expect_float_eq(t.m[r].x[i], 3 * weight[r * ROWS * IN + i],
-                               1e-4f); /* (1 + 2) weight */
+            cr_expect_float_eq(t.m[r].x[i], 3 * weight[r * ROWS * IN + i], 1e-4f);
     }
     team_close(&t);
 }

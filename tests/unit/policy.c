@@ -200,11 +200,10 @@ Test(ppo, value_loss_is_the_worse_of_clipped_and_unclipped)
     static const struct {
         double value, old, target, clip, loss, slope;
     } cases[] = {
-        {3, 1, 5, 0, 2, -2},
-        /* the unclipped loss; beyond the clip, near the target */
-        {3, 1, 5, 0.5, 0.5 * 3.5 * 3.5, 0},
-        {0, 1, 5, 0.5, 12.5, -5},
-        {1.2, 1, 5, 0.5, 0.5 * 3.8 * 3.8, -3.8}, /* away from the target; within the clip */
+        {3, 1, 5, 0, 2, -2},                     /* no clip */
+        {3, 1, 5, 0.5, 0.5 * 3.5 * 3.5, 0},      /* far towards the target: clipped, no slope */
+        {0, 1, 5, 0.5, 12.5, -5},                /* away from the target: not clipped */
+        {1.2, 1, 5, 0.5, 0.5 * 3.8 * 3.8, -3.8}, /* within the clip */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double slope;

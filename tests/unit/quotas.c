@@ -137,8 +137,8 @@ Test(quotas, of_spawns_bound_what_is_asked_for_at_once)
     cr_expect_eq(w.num_spawns, 0);
 }
 
-/* So that each process gets turns at a worker. The head chooses the number: no process can use that
- * of another. */
+/* A spawn tells the worker the asker, so that each asker gets turns there. The head chooses the
+ * asker's number: no process can use that of another. */
 Test(quotas, workers_are_told_whom_spawns_are_for)
 {
     exo_future *futures[] = {begin_spawn(PEER, "", 0), begin_spawn(OTHER, "", 0),
@@ -479,8 +479,8 @@ Test(quotas, let_others_be_served_amid_the_end_of_a_job)
     gone.node = PEER;
     gone.cause = exo_pb_text("a test");
     cr_expect_gt(count_alive_behind("gone", &gone.base), 0, "all of them in one go");
-    world_register(&w, OTHER, "driver", "e",
-                   "job"); /* the name is free, and the actors of the former job still die */
+    /* the name is free, and the actors of the former job still die */
+    world_register(&w, OTHER, "driver", "e", "job");
     for (int i = 0; i < 20; i++)
         world_tick(&w, 0);
     cr_expect_eq(count_alive_now(), 0);

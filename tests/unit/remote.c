@@ -224,8 +224,8 @@ call_many(const char *method, uint64_t number_of, size_t *full)
     exo_envelope first = call_of(UINT64_MAX, actor.id, "echo"),
                  behind = call_of(number_of + 1, actor.id, "echo");
     say(&first, 1);
-    cr_assert_eq(reply_to(first.id, NULL),
-                 EXO_OK); /* the peer must be admitted first: a stranger may send far less */
+    /* the peer must be admitted first: a stranger may send far less */
+    cr_assert_eq(reply_to(first.id, NULL), EXO_OK);
     for (uint64_t id = 1; id <= number_of;) {
         size_t count = 0;
         while (count < 500 && id <= number_of)

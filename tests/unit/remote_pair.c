@@ -449,8 +449,8 @@ Test(remote_pair, whoever_the_head_asks_for_has_room_at_a_worker)
         BYTES = 500 << 10,
         WAIT = 32 /* calls of an asker that may wait */
     };
-    static const size_t counts[] = {1 + WAIT + 1, 1 + WAIT + 1,
-                                    1 + 1 + 1}; /* one has a turn; the last one is refused */
+    /* one has a turn; the last one is refused */
+    static const size_t counts[] = {1 + WAIT + 1, 1 + WAIT + 1, 1 + 1 + 1};
     exo_future *spawns[3][1 + WAIT + 1];
     exo_ref worker = make_worker();
     for (size_t asker = 0; asker < 3; asker++)

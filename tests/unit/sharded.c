@@ -131,8 +131,8 @@ expect_equal(const struct figures *a, const struct figures *b)
                      b->local[i]);
         cr_expect_eq(a->global[i], b->global[i], "global loss %zu: %.17g, %.17g", i, a->global[i],
                      b->global[i]);
-        cr_expect(a->loss[i] == b->loss[i] || i == 0, "training loss %zu",
-                  i); /* NaN before the first step */
+        /* the training loss is NaN before the first step */
+        cr_expect(a->loss[i] == b->loss[i] || i == 0, "training loss %zu", i);
     }
 }
 

@@ -236,7 +236,7 @@ Test(sim, what_is_measured_costs_what_it_takes, .timeout = 20)
     run_lanes(0, 2, measure, double_speed);
 }
 
-/* The total time of the phase or wait with that name; -1 if there is none. */
+/* --- The pace --------------------------------------------------------------------------------- */
 
 static exo_time
 total_of(const exo_pace *pace, const char *name)

@@ -140,8 +140,8 @@ Test(state, altered_headers_are_refused_or_harmless)
             struct values v = {.c = 1}, before = v;
             char kept = bytes[at];
             bytes[at] = (char)(bytes[at] ^ (char)flip);
-            FILE *f =
-                fopen(path, "wb"); /* not with the atomic writer, whose 3,000 flushes take long */
+            /* not with the atomic writer, whose 3,000 flushes take long */
+            FILE *f = fopen(path, "wb");
             cr_assert_eq(fwrite(bytes, 1, size, f), size);
             fclose(f);
             bytes[at] = kept;

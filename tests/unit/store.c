@@ -318,8 +318,8 @@ Test(store, an_owner_that_nobody_has_waited_for_is_gone)
     exo_object_handle handle = peer_order(&peer, 3 * MiB);
     siginfo_t info;
     kill(peer.pid, SIGKILL);
-    cr_assert_eq(waitid(P_PID, (id_t)peer.pid, &info, WEXITED | WNOWAIT),
-                 0); /* the owner stays a zombie */
+    /* the owner stays a zombie */
+    cr_assert_eq(waitid(P_PID, (id_t)peer.pid, &info, WEXITED | WNOWAIT), 0);
     cr_expect_eq(exo_object_import(store, &handle, &(exo_object *){NULL}, &err), EXO_PEER_LOST,
                  "%s", err.text);
     peer_kill(&peer);

@@ -211,8 +211,8 @@ Test(store_foreign, nobody_but_its_owner_can_write_an_object)
 static int
 set_lock(int fd, short type)
 {
-    struct flock lock = {.l_type = type,
-                         .l_whence = SEEK_SET}; /* from the first byte to beyond the last */
+    /* from the first byte to beyond the last */
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET};
     return fcntl(fd, F_OFD_SETLK, &lock);
 }
 

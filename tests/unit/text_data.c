@@ -118,15 +118,15 @@ Test(text_data, halves_are_fractions_of_the_tokens)
     exo_dataset *train = NULL, *val = NULL;
     exo_window_opts opts = exo_window_opts_init();
     opts.block = 1;
-    const char *path = texts_write_text(folder, "t.txt", "abcdefghijklmnopqrs"); /* 19 */
+    const char *path = texts_write_text(folder, "t.txt", "abcdefghijklmnopqrs"); /* 19 tokens */
     cr_assert_eq(exo_dataset_text(&train, &val, path, NULL, &opts, NULL), EXO_OK);
     cr_expect_eq(exo_dataset_length(train), 17 - 1, "0.9 of 19 is 17.1");
     cr_expect_eq(exo_dataset_length(val), 2 - 1);
     texts_expect(train, 15, 1, (int32_t[]){15}, (int32_t[]){16});
     texts_expect(val, 0, 1, (int32_t[]){17}, (int32_t[]){18});
     exo_dataset_drop(&train);
-    texts_expect(val, 0, 1, (int32_t[]){17},
-                 (int32_t[]){18}); /* the tokens live as long as one of the halves */
+    /* the tokens live as long as one of the halves */
+    texts_expect(val, 0, 1, (int32_t[]){17}, (int32_t[]){18});
     exo_dataset_drop(&val);
 
     opts = (exo_window_opts){
@@ -142,7 +142,8 @@ Test(text_data, halves_are_fractions_of_the_tokens)
 
 Test(text_data, what_has_no_window_is_refused_with_its_part)
 {
-    const char *path = texts_write_text(folder, "t.txt", "abcdefghijklmnopqrst"); /* 20: 18 and 2 */
+    /* 20 tokens: 18 and 2 */
+    const char *path = texts_write_text(folder, "t.txt", "abcdefghijklmnopqrst");
     exo_window_opts opts = exo_window_opts_init();
     refuse_text(path, NULL, opts, EXO_INVAL,
                 "training part, 0 to 0.9 of 20 tokens, has 18: a window of block 256");

@@ -227,8 +227,8 @@ Test(token_shards, bare_numbers_are_read_when_that_is_said)
     refuse(bins, EXO_TOKEN_FILES_SHARDS, whole(1), EXO_NOT_FOUND, "there is no *.tokens");
     refuse(second, EXO_TOKEN_FILES_SHARDS, whole(1), EXO_DAMAGED, "is cut at byte 6");
 
-    exo_tokenizer *t =
-        texts_tokenizer(folder); /* with a tokenizer, its vocabulary and its end token apply */
+    /* with a tokenizer, its vocabulary and its end token apply */
+    exo_tokenizer *t = texts_tokenizer(folder);
     static const uint16_t c[] = {5, TEXTS_END, 6, TEXTS_END + 1, 7};
     d = open_tokens(texts_write(folder, "c.bin", c, sizeof c), EXO_TOKEN_FILES_U16, t, separate);
     texts_expect(d, 0, 2, (int32_t[]){5, TEXTS_END}, (int32_t[]){TEXTS_END, -1});
@@ -409,8 +409,8 @@ Test(token_shards, a_folder_with_files_is_not_written_to)
     char with_slash[300];
     snprintf(with_slash, sizeof with_slash, "%s//", out);
     cr_assert_eq(mkdir(out, 0755), 0);
-    exo_tokenize_result made =
-        tokenize(text, with_slash, NULL, EXO_DOCUMENTS_AUTO, 4); /* an empty folder is accepted */
+    /* an empty folder is accepted */
+    exo_tokenize_result made = tokenize(text, with_slash, NULL, EXO_DOCUMENTS_AUTO, 4);
     cr_expect_eq(made.shards, 2);
     cr_expect_eq(files_in(out), 3);
     refuse_tokenize(text, out, NULL, EXO_DOCUMENTS_AUTO, EXO_EXISTS, "not empty");

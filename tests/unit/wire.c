@@ -312,8 +312,8 @@ Test(wire, refuses_a_frame_cut_anywhere)
     exo_wire_reader r = new_reader();
     for (size_t cut = 0; cut < w.size; cut++) {
         exo_err err = {0};
-        uint8_t *exact =
-            exo_calloc(1, cut); /* of exactly the size, so that a sanitizer sees a read beyond it */
+        /* of exactly the size, so that a sanitizer sees a read beyond it */
+        uint8_t *exact = exo_calloc(1, cut);
         memcpy(exact, w.data, cut);
         cr_expect_eq(read_all(&r, exact, cut, &err), EXO_INVAL, "cut at %zu", cut);
         cr_expect_neq(err.text[0], 0);
@@ -324,8 +324,8 @@ Test(wire, refuses_a_frame_cut_anywhere)
     exo_wire_release(&w);
 }
 
-/* A flipped bit may give another message, but no outcome other than INVAL or UNSUPPORTED otherwise,
- * and the reader can be used again. */
+/* A flipped bit may give another message; every other outcome is INVAL or UNSUPPORTED. The reader
+ * can be used again. */
 Test(wire, survives_every_flipped_bit)
 {
     size_t count;
@@ -466,8 +466,8 @@ read_raw(const void *data, size_t size, exo_err *err)
 Test(wire, refuses_envelopes_that_say_nothing_or_too_much)
 {
     exo_err err = {0};
-    char named[400] = {0x0a, (char)0x83, 0x02,
-                       0x1a, (char)0x80, 0x02}; /* a call whose method has 256 characters */
+    /* a call whose method has 256 characters */
+    char named[400] = {0x0a, (char)0x83, 0x02, 0x1a, (char)0x80, 0x02};
     memset(named + 6, 'm', 256);
     cr_expect_eq(read_raw("", 0, &err), EXO_INVAL, "no kind");
     cr_expect_eq(read_raw("\x5a\x00", 2, &err), EXO_INVAL, "a kind of the future");
