@@ -83,8 +83,7 @@ Test(strategies, ddp_is_one_node_with_n_times_the_batch)
     static const char *const options[] = {
         "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}",
         "{optimizer: {name: adamw, lr: 0.01}, max_norm: 1.0, lr_scheduler: lambda_cosine, "
-        "warmup_steps: 5, "
-        "cosine_anneal: true}",
+        "warmup_steps: 5, cosine_anneal: true}",
     };
     for (size_t i = 0; i < 2; i++) {
         nodes many, one;

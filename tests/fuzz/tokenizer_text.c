@@ -69,38 +69,31 @@ static exo_tokenizer *
 of_bytes(bool llama)
 {
     exo_text json = {0};
-    exo_text_add(&json, "%s",
-                 llama
-                     ? "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": "
-                       "\"Prepend\", \"prepend\": "
-                       "\"\u2581\"},"
-                       "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": "
-                       "\"\u2581\"}]},"
-                       "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": "
-                       "\"Replace\", \"pattern\": {\"String\":"
-                       "\"\u2581\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": "
-                       "\"Fuse\"},"
-                       "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]},"
-                     : "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
-                       "\"decoder\": {\"type\": \"ByteLevel\"},");
+    exo_text_add(
+        &json, "%s",
+        llama
+            ? "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", "
+              "\"prepend\": \"\u2581\"},{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
+              "\"content\": \"\u2581\"}]},\"decoder\": {\"type\": \"Sequence\", \"decoders\": "
+              "[{\"type\": \"Replace\", \"pattern\": {\"String\":\"\u2581\"}, \"content\": \" \"}, "
+              "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"},{\"type\": \"Strip\", "
+              "\"content\": \" \", \"start\": 1, \"stop\": 0}]},"
+            : "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
+              "\"decoder\": {\"type\": \"ByteLevel\"},");
     exo_text_add(&json,
                  "\"added_tokens\": [{\"id\": 264, \"content\": \"<s>\", \"special\": true}],"
                  "\"model\": {\"type\": \"BPE\", \"byte_fallback\": true, \"vocab\": {");
     for (unsigned byte = 0; byte < 256; byte++)
         add_byte(&json, byte, llama);
     if (llama)
-        exo_text_add(
-            &json,
-            "\"\u2581\": 256, \"a\": 257, \"b\": 258, \"ab\": 259, \"\u2581a\": 260, \"\u00e9\": "
-            "261, \"\u4f60\": 262,"
-            "\"\u2581\u2581\": 263}, \"merges\": [\"a b\", \"\u2581 a\", \"\u2581 \u2581\"]}}");
+        exo_text_add(&json, "\"\u2581\": 256, \"a\": 257, \"b\": 258, \"ab\": 259, \"\u2581a\": "
+                            "260, \"\u00e9\": 261, \"\u4f60\": 262,\"\u2581\u2581\": 263}, "
+                            "\"merges\": [\"a b\", \"\u2581 a\", \"\u2581 \u2581\"]}}");
     else
         exo_text_add(&json, "\"ab\": 256, \"\u0120a\": 257, \"\u0120ab\": 258, \"\u0120\u0120\": "
-                            "259, \"\u00c3\u00a9\": 260, \"th\": "
-                            "261,"
-                            "\"the\": 262, \"\u0120the\": 263}, \"merges\": [\"a b\", \"\u0120 "
-                            "ab\", \"\u0120 a\", \"\u0120 \u0120\","
-                            "\"\u00c3 \u00a9\", \"t h\", \"th e\", \"\u0120 the\"]}}");
+                            "259, \"\u00c3\u00a9\": 260, \"th\": 261,\"the\": 262, \"\u0120the\": "
+                            "263}, \"merges\": [\"a b\", \"\u0120 ab\", \"\u0120 a\", \"\u0120 "
+                            "\u0120\",\"\u00c3 \u00a9\", \"t h\", \"th e\", \"\u0120 the\"]}}");
     return parse(&json);
 }
 

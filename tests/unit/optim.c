@@ -378,8 +378,7 @@ Test(optim, shards_of_a_model_with_groups_do_as_the_whole)
     exo_err err = {0};
     exo_optim_spec spec;
     cr_assert_eq(read_groups("optimizer: {weight_decay: 0.1, groups: [{max_dims: 1, weight_decay: "
-                             "0, lr: 1e-4}, {match: "
-                             "head.*, betas: [0.5, 0.5]}]}",
+                             "0, lr: 1e-4}, {match: head.*, betas: [0.5, 0.5]}]}",
                              &spec, &err),
                  EXO_OK, "%s", err.text);
     float *grads = noise(GROUPED, 2), *whole = noise(GROUPED, 1), *parts = noise(GROUPED, 1);

@@ -135,8 +135,7 @@ Test(pass_memory, is_what_a_pass_takes)
     check("gpt", "{size: small, vocabulary: 70, context: 24, checkpoint: true}", text);
     check("gpt",
           "{layers: 2, heads: 4, kv_heads: 2, width: 64, vocabulary: 9000, context: 24, position: "
-          "rotary, norm: rms, "
-          "gated: true, activation: silu, bias: false, tied: false}",
+          "rotary, norm: rms, gated: true, activation: silu, bias: false, tied: false}",
           text);
     exo_dataset_drop(&pictures);
     exo_dataset_drop(&text);

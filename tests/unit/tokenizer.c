@@ -423,8 +423,7 @@ Test(tokenizer, a_stream_without_an_end_of_a_character_goes_on)
     static const char json[] =
         "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"\u00e2\": 0, \"\u0124\u00ac\u00e2\": 1}, "
         "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": "
-        "false}, "
-        "\"decoder\": {\"type\": \"ByteLevel\"}}";
+        "false}, \"decoder\": {\"type\": \"ByteLevel\"}}";
     char folder[256], path[288];
     exo_tokenizer *t = NULL;
     exo_token_stream *s = NULL;

@@ -93,8 +93,7 @@ static const struct {
     {ADDED("\"id\": 10, \"content\": \"y\", \"odd\": true"), EXO_UNSUPPORTED, "added_tokens[1]",
      "the key 'odd'"},
     {"{\"normalizer\": {\"type\": \"Lowercase\"}, \"added_tokens\": [{\"id\": 9, \"content\": "
-     "\"X\"}, {\"id\": 10, "
-     "\"content\": \"x\"}], " MODEL "}",
+     "\"X\"}, {\"id\": 10, \"content\": \"x\"}], " MODEL "}",
      EXO_UNSUPPORTED, "added_tokens[1]", "'X' and 'x' are the same"},
     {PART("normalizer", "{\"type\": \"Prepend\", \"prepend\": \"\"}"), EXO_UNSUPPORTED,
      "normalizer", "nothing"},
@@ -133,10 +132,9 @@ static const struct {
     {PART("pre_tokenizer",
           "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"add_prefix_space\": false}"),
      EXO_DAMAGED, "pre_tokenizer", "never"},
-    {PART("pre_tokenizer",
-          "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\", "
-          "\"add_prefix_space\": true},"
-          "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"first\"}]}"),
+    {PART("pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\", "
+                           "\"add_prefix_space\": true},{\"type\": \"Metaspace\", \"replacement\": "
+                           "\"_\", \"prepend_scheme\": \"first\"}]}"),
      EXO_UNSUPPORTED, "pre_tokenizer.pretokenizers[1]", "after another prefix"},
     {PART("normalizer", "{\"type\": \"Prepend\", \"prepend\": \"_\"}, \"pre_tokenizer\": "
                         "{\"type\": \"Metaspace\", \"replacement\": "
@@ -251,10 +249,9 @@ Test(tokenizer_file, normalized_added_tokens)
  * still counts. */
 Test(tokenizer_file, added_tokens_that_take_white_space)
 {
-    const char *json =
-        "{\"added_tokens\": [{\"id\": 9, \"content\": \"X\", \"rstrip\": true}, {\"id\": 10, "
-        "\"content\": \" y\"},"
-        "{\"id\": 11, \"content\": \"  \", \"lstrip\": true, \"rstrip\": true}], " MODEL "}";
+    const char *json = "{\"added_tokens\": [{\"id\": 9, \"content\": \"X\", \"rstrip\": true}, "
+                       "{\"id\": 10, \"content\": \" y\"},{\"id\": 11, \"content\": \"  \", "
+                       "\"lstrip\": true, \"rstrip\": true}], " MODEL "}";
     expect_encoded(json, "X y", "9 10");
     expect_encoded(json, "X  a", "9 1");
     expect_encoded(json, "a    b", "1 11 2");
@@ -285,13 +282,10 @@ Test(tokenizer_file, templates_put_tokens_on_both_sides)
 {
     expect_encoded(
         "{\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": "
-        "{\"id\": "
-        "\"x\", \"type_id\": 0}},"
-        "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, {\"SpecialToken\": {\"id\": \"y\", "
-        "\"type_id\": "
-        "0}}], \"pair\": [],"
-        "\"special_tokens\": {\"x\": {\"id\": \"x\", \"ids\": [7, 8], \"tokens\": [\"r\", \"d\"]},"
-        "\"y\": {\"id\": \"y\", \"ids\": [5], \"tokens\": [\"w\"]}}}, " MODEL "}",
+        "{\"id\": \"x\", \"type_id\": 0}},{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, "
+        "{\"SpecialToken\": {\"id\": \"y\", \"type_id\": 0}}], \"pair\": [],\"special_tokens\": "
+        "{\"x\": {\"id\": \"x\", \"ids\": [7, 8], \"tokens\": [\"r\", \"d\"]},\"y\": {\"id\": "
+        "\"y\", \"ids\": [5], \"tokens\": [\"w\"]}}}, " MODEL "}",
         "ab", "7 8 3 5");
 }
 
