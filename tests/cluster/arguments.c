@@ -499,7 +499,7 @@ try_fields(target *t)
     exo_free(b.data);
 }
 
-/* --- Anything --------------------------------------------------------------------------------- */
+/* --- Noise and headers ------------------------------------------------------------------------ */
 
 static void
 try_noise(target *t, size_t size, uint64_t seed)
@@ -569,7 +569,7 @@ try_all(target *t)
         fail(t->maker->class, t->args->method, "the worker has died", EXO_PEER_LOST, "");
 }
 
-/* --- All of them ------------------------------------------------------------------------------ */
+/* --- All classes ------------------------------------------------------------------------------ */
 
 static const struct maker *
 maker_of(const char *class)

@@ -6,14 +6,14 @@
  * A call enters as an envelope that the net has read: remote_serve.c consults the table of roles
  * and the gate, and the actors run on their lanes. Only the net is missing: the test makes peers by
  * hand, with the identity that a handshake would have proven, and replaces exo_net_send to see the
- * replies. After each step and each sequence:
+ * replies. After each step the test checks that
  *
  *   - the role's peers have changed nothing that belongs to others: nodes, actors, jobs, and the
  *     requests to a worker;
  *   - no peer saw what its role may not see;
  *   - accounts are within the quotas, and when all peers have left, the accounts hold only what
  *     still lives;
- *   - memory is back at its former size.
+ *   - memory is back at its former size after the sequence.
  *
  * The main thread makes one call at a time. The pool's thread runs actors; `lock` guards what both
  * use. Read next: runtime/cluster/access.c, tests/fuzz/cluster.c (the same methods, from bytes). */

@@ -222,8 +222,8 @@ enum {
 
 static const uint32_t order[] = {4, 0, 5, 2}; /* a part of SAMPLES, not in order */
 
-/* Samples whose ratios are within and beyond the clip on both sides, far from its edges: the loss is
- * not differentiable there. */
+/* Samples whose ratios are within and beyond the clip on both sides, far from its edges: the loss
+ * is not differentiable there. */
 static exo_ppo_samples
 make_samples(const exo_policy *policy)
 {
