@@ -1,10 +1,15 @@
-/* Arguments of methods, from a process that has joined the cluster: every method of every built-in class, in a worker, is called with no
- * argument, with one byte, with noise, and with each field of its message missing, twice, of another type and out of its range. What cannot
- * be right is INVAL, and the text names the method and the field; nothing takes long; the worker lives on, and the actor serves a right
- * call as before. The same holds of a node in the trainer's own process.
+/* Malformed method arguments from a process that has joined the cluster. The test calls every
+ * method of every built-in class in a worker with no argument, with one byte, with noise, and with
+ * each field of its message missing, twice, of another type and out of its range. An argument that
+ * cannot be right gets INVAL, and the text names the method and the field. No call waits for
+ * anything, the worker survives, and the actor then serves a right call as before. The same is
+ * tested of a node in the trainer's own process.
  *
- * Classes, methods and fields come from the registries and from the messages' descriptors: a new method is tested without a line here, a new
- * class needs one that says how an actor of it is made. The head's and the worker's own methods: unit/cut_calls and tests/fuzz. */
+ * Classes, methods and fields come from the registries and from the messages' descriptors. A new
+ * method is therefore tested without a change here; a new class needs an entry in `makers`. The
+ * methods of the head and of the worker are tested by unit/cut_calls and tests/fuzz.
+ *
+ * The main thread owns all state. Read next: runtime/protocol/protocol.h. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,10 +27,10 @@
 
 enum {
     MEGABYTE = 1 << 20,
-    HEADER = 72 /* of raw messages, in words of four bytes */
+    HEADER = 72 /* of raw messages, in bytes: words of four bytes each */
 };
 
-#define PATIENCE (20 * EXO_SECOND) /* for any call: none of them may wait for anything */
+#define PATIENCE (20 * EXO_SECOND) /* for any call: no call may wait for anything */
 
 static processes all;
 static exo_runtime *runtime;
@@ -45,7 +50,7 @@ fail(const char *class, const char *method, const char *what, exo_status st, con
     all.failed = true;
 }
 
-/* --- Bytes ---------------------------------------------------------------------------------------------------------- */
+/* --- Bytes ------------------------------------------------------------------------------------ */
 
 typedef struct bytes {
     uint8_t *data;
@@ -117,7 +122,7 @@ kind_of(const ProtobufCFieldDescriptor *f)
     }
 }
 
-/* A value that may be. */
+/* Adds the field with a valid value; a repeated field is left empty. */
 static void
 put_plain(bytes *b, const ProtobufCFieldDescriptor *f)
 {
@@ -135,28 +140,33 @@ put_plain(bytes *b, const ProtobufCFieldDescriptor *f)
         put(b, zeros, kind_of(f) == 1 ? 8 : 4);
 }
 
-/* All fields with values that may be, but for `without`. */
+/* Adds all fields except `without`, with valid values. */
 static void
-put_others(bytes *b, const ProtobufCMessageDescriptor *fields, const ProtobufCFieldDescriptor *without)
+put_others(bytes *b, const ProtobufCMessageDescriptor *fields,
+           const ProtobufCFieldDescriptor *without)
 {
     for (unsigned i = 0; i < fields->n_fields; i++)
         if (&fields->fields[i] != without)
             put_plain(b, &fields->fields[i]);
 }
 
-/* --- Actors --------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
-/* One actor of a class, and what it needs beside it. */
+/* One actor of a class, and the second actor that it needs, if any. */
 typedef struct subject {
     exo_ref actor, other;
 } subject;
 
 static exo_status
-spawn(const char *class, const char *space, const char *name, exo_payload args, exo_ref *out, exo_err *err)
+spawn(const char *class, const char *space, const char *name, exo_payload args, exo_ref *out,
+      exo_err *err)
 {
     const char *const plugin = PROCESSES_PLUGIN("stream");
-    const exo_spawn_opts opts = {
-        .name = name, .namespace_name = space, .args = args, .plugins = &plugin, .num_plugins = cluster != NULL};
+    const exo_spawn_opts opts = {.name = name,
+                                 .namespace_name = space,
+                                 .args = args,
+                                 .plugins = &plugin,
+                                 .num_plugins = cluster != NULL};
     *err = (exo_err){0};
     return exo_spawn_class(runtime, class, &opts, within(PATIENCE), out, err);
 }
@@ -171,15 +181,17 @@ expect_ok(exo_status st, const exo_err *err, const char *what)
     exit(1);
 }
 
-/* A call; err has its reason. */
+/* Calls the method and waits for its reply; err has the reason of a failure. */
 static exo_status
-ask(exo_ref actor, const char *method, const void *data, size_t size, exo_payload *reply, exo_err *err)
+ask(exo_ref actor, const char *method, const void *data, size_t size, exo_payload *reply,
+    exo_err *err)
 {
     exo_payload args = {0}, unwanted = {0};
     *err = (exo_err){0};
     CHECK(size == 0 || exo_payload_copy(&args, data, size) == EXO_OK);
     calls++;
-    exo_status st = exo_call_wait(runtime, actor, method, args, within(PATIENCE), reply ? reply : &unwanted, err);
+    exo_status st = exo_call_wait(runtime, actor, method, args, within(PATIENCE),
+                                  reply ? reply : &unwanted, err);
     exo_payload_release(&unwanted);
     return st;
 }
@@ -202,7 +214,7 @@ make_node(subject *s)
     expect_ok(ask(s->actor, "setup", NULL, 0, NULL, &err), &err, "setup");
 }
 
-/* A node of the trainer's own process, as a trainer makes it. */
+/* Makes a node of the trainer's own process, as a trainer makes it. */
 static void
 make_node_here(subject *s)
 {
@@ -216,8 +228,8 @@ make_node_here(subject *s)
     exo_fit *fit = fit_here(runtime, space, 1, 1);
     CHECK(exo_protocol_pack(&args, &m.base, NULL) == EXO_OK);
     const exo_spawn_opts opts = {.args = args};
-    expect_ok(exo_spawn_class(runtime, "train_node", &opts, within(PATIENCE), &s->actor, &err), &err,
-              "train_node here");
+    expect_ok(exo_spawn_class(runtime, "train_node", &opts, within(PATIENCE), &s->actor, &err),
+              &err, "train_node here");
     expect_ok(ask(s->actor, "setup", NULL, 0, NULL, &err), &err, "setup");
     exo_fit_drop(&fit);
 }
@@ -261,7 +273,7 @@ make_graph_actor(subject *s)
         expect_ok(ask(*refs[i], "connect", NULL, 0, NULL, &err), &err, "connect");
 }
 
-/* Its item leaves by the credit that the sink gave it when it was connected. */
+/* Runs the source. Its one item leaves because the sink gave a credit when it was connected. */
 static bool
 graph_actor_serves(const subject *s, exo_err *err)
 {
@@ -278,7 +290,8 @@ static const struct maker {
     const char *class;
     void (*make)(subject *subject);
     bool (*serves)(const subject *subject, exo_err *err);
-} makers[] = {{"train_node", make_node, node_serves}, {"graph_actor", make_graph_actor, graph_actor_serves}};
+} makers[] = {{"train_node", make_node, node_serves},
+              {"graph_actor", make_graph_actor, graph_actor_serves}};
 
 static const struct maker here = {"train_node", make_node_here, node_serves};
 
@@ -292,24 +305,27 @@ end(subject *s)
     *s = (subject){0};
 }
 
-/* --- One call ------------------------------------------------------------------------------------------------------- */
+/* --- One call --------------------------------------------------------------------------------- */
 
-/* What is called, and with what the text of an error must begin to be one of it. */
+/* The method under test. */
 typedef struct target {
     const struct maker *maker;
     const exo_args *args;
-    bool starts; /* it is the start of actors */
+    bool starts; /* `args` are those of a start of the class */
     subject subject;
 } target;
 
-/* Errors of values that may be, as far as the type says, and are not: a folder that is not there, a name that nobody has. */
+/* Statuses that a valid value of a field may have: the type allows it, but for example no such
+ * folder or name exists. */
 static bool
 may_be(exo_status st)
 {
-    return st == EXO_OK || st == EXO_INVAL || st == EXO_IO || st == EXO_NOT_FOUND || st == EXO_UNSUPPORTED;
+    return st == EXO_OK || st == EXO_INVAL || st == EXO_IO || st == EXO_NOT_FOUND ||
+           st == EXO_UNSUPPORTED;
 }
 
-/* `wrong`: it must be INVAL; field: which the text must name, or NULL. */
+/* Makes one call with the argument b. If `wrong` is set, the status must be INVAL, and the text
+ * must name `field` unless it is NULL. */
 static void
 try(target *t, const bytes *b, bool wrong, const char *field, const char *what)
 {
@@ -325,19 +341,22 @@ try(target *t, const bytes *b, bool wrong, const char *field, const char *what)
         st = ask(t->subject.actor, t->args->method, b->data, b->size, NULL, &err);
     }
     bool right = wrong ? st == EXO_INVAL : may_be(st);
-    if (wrong && right && b->size < MEGABYTE / 2) /* more, and the head says that it is too much for a start */
+    /* the head itself refuses a larger argument of a start, with another text */
+    if (wrong && right && b->size < MEGABYTE / 2)
         right = strstr(err.text, t->args->method) && (!field || strstr(err.text, field));
     if (!right)
         fail(t->maker->class, t->args->method, what, st, err.text);
     if (made.id)
         exo_kill(runtime, made, "the test", NULL);
-    if (!t->starts && st == EXO_OK) { /* it did what it does: whoever is asked next has not */
+    /* the call succeeded: the next call needs an actor without a history */
+    if (!t->starts && st == EXO_OK) {
         end(&t->subject);
         t->maker->make(&t->subject);
     }
 }
 
-/* The field alone, in `b`, beside all others; b is emptied. */
+/* Makes a call whose argument has the field as encoded in b, and all other fields with valid
+ * values; empties b. */
 static void
 try_field(target *t, const ProtobufCFieldDescriptor *f, bytes *b, bool wrong, const char *what)
 {
@@ -348,7 +367,7 @@ try_field(target *t, const ProtobufCFieldDescriptor *f, bytes *b, bool wrong, co
     b->size = 0;
 }
 
-/* --- Fields --------------------------------------------------------------------------------------------------------- */
+/* --- Fields ----------------------------------------------------------------------------------- */
 
 static bool
 is_out_of_type(const ProtobufCFieldDescriptor *f, uint64_t value)
@@ -480,7 +499,7 @@ try_fields(target *t)
     exo_free(b.data);
 }
 
-/* --- Anything ------------------------------------------------------------------------------------------------------- */
+/* --- Noise and headers ------------------------------------------------------------------------ */
 
 static void
 try_noise(target *t, size_t size, uint64_t seed)
@@ -494,8 +513,8 @@ try_noise(target *t, size_t size, uint64_t seed)
     exo_free(b.data);
 }
 
-/* A header with each word changed, whose length is right. Some name a channel or a collective that there is, whose other end is another
- * process: nobody else may speak as it. */
+/* Tries raw headers of the right length, each with one word changed. Some name an existing channel
+ * or collective whose other end is another process: this process may not speak for it. */
 static void
 try_headers(target *t)
 {
@@ -507,7 +526,8 @@ try_headers(target *t)
                 memset(header, 0, sizeof header);
                 header[0] = (uint32_t)base;
                 header[at] = words[i];
-                try(t, &(bytes){.data = (uint8_t *)header, .size = sizeof header}, true, NULL, "a header");
+                try(t, &(bytes){.data = (uint8_t *)header, .size = sizeof header}, true, NULL,
+                    "a header");
             }
 }
 
@@ -515,12 +535,13 @@ static void
 try_anything(target *t)
 {
     static const uint8_t some[] = {0, 1, 8, 10, 127, 128, 255};
-    bool empty = !t->args->fields && !t->args->raw; /* no argument is its right one */
+    bool empty = !t->args->fields && !t->args->raw; /* the method takes no argument */
     bool needs = t->args->raw;
     for (unsigned i = 0; t->args->fields && i < t->args->fields->n_fields; i++)
         needs = needs || t->args->fields->fields[i].label == PROTOBUF_C_LABEL_REQUIRED;
     for (size_t i = 0; i < sizeof some; i++)
-        try(t, &(bytes){.data = (uint8_t *)(uintptr_t)&some[i], .size = 1}, needs || empty, NULL, "one byte");
+        try(t, &(bytes){.data = (uint8_t *)(uintptr_t)&some[i], .size = 1}, needs || empty, NULL,
+            "one byte");
     try_noise(t, HEADER, 1);
     for (uint64_t seed = 0; seed < 4; seed++)
         try_noise(t, MEGABYTE, seed);
@@ -540,7 +561,7 @@ try_all(target *t)
     if (t->args->raw)
         try_headers(t);
     if (!t->starts && !t->maker->serves(&t->subject, &err)) {
-        /* The last one that was made has seen no right call, so it must serve one. */
+        /* The actor made last has seen no right call, so it must serve one. */
         fail(t->maker->class, t->args->method, "a right call afterwards", err.code, err.text);
     }
     end(&t->subject);
@@ -548,7 +569,7 @@ try_all(target *t)
         fail(t->maker->class, t->args->method, "the worker has died", EXO_PEER_LOST, "");
 }
 
-/* --- All of them ------------------------------------------------------------------------------------------------------ */
+/* --- All classes ------------------------------------------------------------------------------ */
 
 static const struct maker *
 maker_of(const char *class)
@@ -578,7 +599,8 @@ try_class(const exo_actor_class *class, const struct maker *maker)
     try_all(&start);
 }
 
-/* Bytes that are as long as the pointers of a class that only this process may make. */
+/* Sends bytes of the size of the pointers with which only this process may make an actor of the
+ * class. */
 static void
 try_pointers(const char *class, size_t size)
 {

@@ -1,10 +1,16 @@
-/* A cable is cut and mended. Head, a worker and this driver are on one host, another worker on a second one: two network namespaces with
- * a cable between, and EXOGYM_HOST_ID, without which processes that see each other take themselves for neighbours.
- *   - A short cut, or a worker that is stopped for a moment, is survived: nothing is lost.
- *   - A long one: who waits hears of it within the peer timeout, each call ends once, the actor lives again on this side.
- *   - After it is mended, the life on the other side is ended: from neither host does the name, or the old reference, lead there.
+/* A network cable is cut and mended. Head, one worker and this driver are on one host, another
+ * worker on a second host. The hosts are two network namespaces with a veth pair as the cable.
+ * EXOGYM_HOST_ID tells them apart: without it, processes that share a kernel take each other for
+ * neighbours.
+ *   - A short cut, or a short stop of a worker, is survived: nothing is lost.
+ *   - After a long cut, waiting calls fail within the peer timeout, each call ends once, and the
+ *     actor restarts on this side.
+ *   - After the cable is mended, the life on the other side is ended. From neither host does the
+ *     name or the old reference lead to it.
  *
- * Skipped where the kernel or rights do not allow it. EXO_CHAOS_ROUNDS: how often (1). EXO_CHAOS_SEED: of the times. */
+ * The test is skipped where the kernel or the process's rights do not allow namespaces.
+ * EXO_CHAOS_ROUNDS: number of rounds (1). EXO_CHAOS_SEED: seed of the times. The main thread owns
+ * all state. Read next: tests/plugins/victim.c, the actor; docs/cluster.md. */
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -27,9 +33,10 @@ enum {
 };
 
 #define HEAD_ADDRESS "tcp://10.77.0.1:7070"
-#define TIMEOUT      (3 * EXO_SECOND) /* of peers                                     */
-#define SHORT        (400 * EXO_MS)   /* with a beat and what TCP sends again it is well below the timeout */
-#define GENEROUS     (10 * EXO_SECOND)
+#define TIMEOUT      (3 * EXO_SECOND) /* after which a peer is lost */
+/* of a cut: well below TIMEOUT, even with a heartbeat interval and TCP's retransmissions */
+#define SHORT    (400 * EXO_MS)
+#define GENEROUS (10 * EXO_SECOND)
 
 static processes all;
 static pid_t far_worker, near_worker;
@@ -37,15 +44,15 @@ static exo_runtime *runtime;
 static exo_cluster *cluster;
 static uint64_t seed, round_number;
 
-#define EXPECT(condition, ...)                                                                                         \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: round %llu: %s: ", __FILE__, __LINE__, (unsigned long long)round_number,           \
-                    #condition);                                                                                       \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            all.failed = true;                                                                                         \
-        }                                                                                                              \
+#define EXPECT(condition, ...)                                                                     \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: round %llu: %s: ", __FILE__, __LINE__,                         \
+                    (unsigned long long)round_number, #condition);                                 \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fputc('\n', stderr);                                                                   \
+            all.failed = true;                                                                     \
+        }                                                                                          \
     } while (0)
 
 static exo_time
@@ -60,7 +67,7 @@ milliseconds(exo_time since)
     return (int)((processes_now() - since) / EXO_MS);
 }
 
-/* --- Two hosts ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Two hosts -------------------------------------------------------------------------------- */
 
 static bool
 run(const char *command)
@@ -81,7 +88,7 @@ write_file(const char *path, const char *text)
     return good;
 }
 
-/* Namespaces of this process's own, which go with it. */
+/* Gives this process network and mount namespaces of its own, which end with it. */
 static bool
 leave_namespaces(void)
 {
@@ -129,7 +136,7 @@ mend(void)
     CHECK(run("ip -n far link set plug up"));
 }
 
-/* --- The cluster ------------------------------------------------------------------------------------------------------------------- */
+/* --- The cluster ------------------------------------------------------------------------------ */
 
 static pid_t
 start(const char *network, const char *host, const char *name, const char *const *words)
@@ -144,10 +151,11 @@ start(const char *network, const char *host, const char *name, const char *const
 static pid_t
 start_worker(const char *network, const char *name, const char *listen)
 {
-    const char *const words[] = {"exogym-worker",  "--cluster", "t",          "--folder",   all.folder,
-                                 "--name",         name,        "--no-ipc",   "--insecure", "--listen",
-                                 listen,           "--head",    HEAD_ADDRESS, "--plugin",   PROCESSES_PLUGIN("victim"),
-                                 "--peer-timeout", "3s",        NULL};
+    const char *const words[] = {
+        "exogym-worker",  "--cluster", "t",          "--folder",   all.folder,
+        "--name",         name,        "--no-ipc",   "--insecure", "--listen",
+        listen,           "--head",    HEAD_ADDRESS, "--plugin",   PROCESSES_PLUGIN("victim"),
+        "--peer-timeout", "3s",        NULL};
     return start(network, name, name, words);
 }
 
@@ -172,16 +180,17 @@ join(exo_cluster_role role)
 static void
 start_all(void)
 {
-    const char *const head[] = {"exogym-head", "--cluster",      "t",        "--folder",   all.folder,
-                                "--no-ipc",    "--insecure",     "--listen", HEAD_ADDRESS, "--state",
-                                "none",        "--peer-timeout", "3s",       NULL};
+    const char *const head[] = {"exogym-head", "--cluster", "t",          "--folder",
+                                all.folder,    "--no-ipc",  "--insecure", "--listen",
+                                HEAD_ADDRESS,  "--state",   "none",       "--peer-timeout",
+                                "3s",          NULL};
     all.head = start(NULL, "near", "head", head);
     near_worker = start_worker(NULL, "near", "tcp://10.77.0.1:0");
     far_worker = start_worker("far", "far", "tcp://10.77.0.2:0");
     join(EXO_ROLE_DRIVER);
 }
 
-/* --- Actors ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
 static exo_status
 poke(exo_ref ref, exo_time time, uint64_t *life, exo_err *err)
@@ -198,7 +207,8 @@ poke(exo_ref ref, exo_time time, uint64_t *life, exo_err *err)
     if (st == EXO_OK) {
         CHECK(reply->size == sizeof r);
         memcpy(&r, reply->data, sizeof r);
-        EXPECT(r.nonce == nonce && r.repeated == 0, "another call's reply, or a call that ran twice");
+        EXPECT(r.nonce == nonce && r.repeated == 0,
+               "another call's reply, or a call that ran twice");
         *life = r.life;
     }
     exo_future_drop(&future);
@@ -208,12 +218,14 @@ poke(exo_ref ref, exo_time time, uint64_t *life, exo_err *err)
 static exo_status
 spawn(const char *name, const char *node, exo_placement placement, exo_ref *out, exo_err *err)
 {
-    const exo_spawn_opts opts = {
-        .name = name, .node = node, .placement = placement, .restart = {.when = EXO_RESTART_ON_FAILURE}};
+    const exo_spawn_opts opts = {.name = name,
+                                 .node = node,
+                                 .placement = placement,
+                                 .restart = {.when = EXO_RESTART_ON_FAILURE}};
     return exo_spawn_class(runtime, "victim", &opts, within(GENEROUS), out, err);
 }
 
-/* The life that the name leads to; 0: it leads to none that answers. */
+/* The life that the name leads to; 0 if no actor answers. */
 static uint64_t
 life_of(const char *name)
 {
@@ -227,7 +239,7 @@ life_of(const char *name)
     return life;
 }
 
-/* What the name leads to on the other host. */
+/* The life that the name leads to on the other host. */
 static uint64_t
 life_from_far(const char *name)
 {
@@ -251,7 +263,7 @@ far_main(const char *folder, const char *name)
     return all.failed;
 }
 
-/* --- A round ------------------------------------------------------------------------------------------------------------------------ */
+/* --- A round ---------------------------------------------------------------------------------- */
 
 struct waiter {
     exo_future *future;
@@ -267,16 +279,16 @@ begin_waiting(exo_ref ref, struct waiter *waiters)
         exo_payload args = {0};
         waiters[i].watches = i == 0;
         CHECK(exo_payload_copy(&args, words, sizeof words) == EXO_OK);
-        exo_status st = i == 0
-                            ? exo_monitor(runtime, ref, &waiters[i].future, &err)
-                            : exo_call(runtime, ref, "linger", args, within(60 * EXO_SECOND), &waiters[i].future, &err);
+        exo_status st = i == 0 ? exo_monitor(runtime, ref, &waiters[i].future, &err)
+                               : exo_call(runtime, ref, "linger", args, within(60 * EXO_SECOND),
+                                          &waiters[i].future, &err);
         if (i == 0)
             exo_payload_release(&args);
         EXPECT(st == EXO_OK, "%d %s", (int)st, err.text);
     }
 }
 
-/* Each ends once, with PEER_LOST. */
+/* Each future ends once, with PEER_LOST. */
 static void
 end_waiting(struct waiter *waiters, exo_time since)
 {
@@ -289,12 +301,13 @@ end_waiting(struct waiter *waiters, exo_time since)
     }
 }
 
-/* Nothing is lost by an interruption that is shorter than the timeout: of the cable, or of the process. False: the machine was too busy
- * for the test to be one. */
+/* Interrupts the cable or the worker's process for less than the timeout: nothing may be lost.
+ * Gives false if the machine was too busy to keep the interruption short. */
 static bool
 interrupt(exo_ref ref, uint64_t life, bool cable)
 {
-    exo_time began = processes_now(), length = SHORT / 2 + (exo_time)(processes_random(&seed) % (SHORT / 2));
+    exo_time began = processes_now(),
+             length = SHORT / 2 + (exo_time)(processes_random(&seed) % (SHORT / 2));
     uint64_t same = 0;
     exo_err err = {0};
     pid_t host = processes_host_of(far_worker);
@@ -309,11 +322,12 @@ interrupt(exo_ref ref, uint64_t life, bool cable)
         kill(host, SIGCONT);
     bool busy = processes_now() - began > 2 * SHORT;
     exo_status st = poke(ref, GENEROUS, &same, &err);
-    EXPECT(busy || (st == EXO_OK && same == life), "after %d ms: %d %s", (int)(length / EXO_MS), (int)st, err.text);
+    EXPECT(busy || (st == EXO_OK && same == life), "after %d ms: %d %s", (int)(length / EXO_MS),
+           (int)st, err.text);
     return !busy;
 }
 
-/* A worker that is there again can be given actors. */
+/* Waits until the far worker accepts actors again. */
 static void
 await_far(exo_time since)
 {
@@ -328,7 +342,7 @@ await_far(exo_time since)
     exo_stop(runtime, ref, false, NULL);
 }
 
-/* The life that was taken for dead ends on its host. */
+/* The life that was declared dead ends on its host too. */
 static void
 check_fenced(const exo_actor_id *id)
 {
@@ -370,8 +384,8 @@ one_round(void)
     exo_time since = processes_now();
     EXPECT(life_of("keeper") != 0, "this side of the cable");
     end_waiting(waiters, since);
-    printf("who waited heard of the cut after %d ms, with a timeout of %d ms\n", milliseconds(since),
-           (int)(TIMEOUT / EXO_MS));
+    printf("who waited heard of the cut after %d ms, with a timeout of %d ms\n",
+           milliseconds(since), (int)(TIMEOUT / EXO_MS));
     second = life_of(name);
     printf("it lived again %d ms after the cut\n", milliseconds(since));
     EXPECT(second != first, "the life on the other side answers");
@@ -391,7 +405,8 @@ main(int argc, char **argv)
         return far_main(argv[2], argv[3]);
     uint64_t rounds = processes_setting("EXO_CHAOS_ROUNDS", 1);
     seed = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now());
-    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)seed, (unsigned long long)rounds);
+    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)seed,
+           (unsigned long long)rounds);
     if (!make_hosts()) {
         printf("skipped: no network namespaces here\n");
         return SKIPPED;

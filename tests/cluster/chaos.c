@@ -1,12 +1,16 @@
-/* Faults at random. Drivers call actors on three workers, with deadlines, cancels and objects, while workers, head and drivers are
- * killed, crash and are stopped for a moment. Whatever happens, each driver checks that
- *   - every call ends once: with its own reply or an error of those that can be, by its deadline, and soon if the process died;
+/* Random faults. Drivers call actors on three workers, with deadlines, cancels and objects, while
+ * workers, head and drivers are killed, crash and are stopped for a moment. Each driver checks that
+ *   - every call ends once, with its own reply or a possible error, by its deadline, and soon after
+ *     the death of the process;
  *   - a process that was only stopped is not lost;
- *   - a reply comes from the life of the actor that was asked, and never from one that was heard to be dead;
- *   - no call runs twice, and one that was answered ran.
- * Afterwards every name leads to a living actor, and nothing is left of all the processes.
+ *   - a reply comes from the life of the actor that was called, and never from a life that was
+ *     reported dead;
+ *   - no call runs twice, and every answered call ran.
+ * Afterwards every name leads to a living actor, and nothing is left of any process.
  *
- * The test starts itself as a driver. EXO_CHAOS_ROUNDS: number of faults (40). EXO_CHAOS_SEED: of the faults and calls. */
+ * The test starts itself as a driver. EXO_CHAOS_ROUNDS: number of faults (40). EXO_CHAOS_SEED: seed
+ * of the faults and calls. The main process owns all processes; the shared state is `struct board`.
+ * Read next: tests/plugins/victim.c, the actor; tests/support/processes.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -43,14 +47,16 @@ enum {
     WITHIN = 6
 };
 
-/* Bounds of board->heard, in ms; the last one has none. */
+/* Upper bounds of the classes of board->heard, in ms; the last class has none. */
 static const int within_ms[WITHIN] = {1, 5, 20, 100, 1000, 0};
 
-#define SOON      (2 * EXO_SECOND) /* after which a process's death is heard of, and a deadline kept: usually it is 1 ms */
-#define PAUSE     (4 * EXO_MS)     /* a longer one of a driver itself is not held against it         */
+/* The allowance for news of a death, and for the end of a call after its deadline. The usual delay
+ * is 1 ms. */
+#define SOON      (2 * EXO_SECOND)
+#define PAUSE     (4 * EXO_MS) /* a longer pause of a driver itself is subtracted from its delays */
 #define REPLY_MAX (20 * EXO_SECOND)
 
-/* What the test and its drivers share. */
+/* The memory that the test and its drivers share. */
 struct board {
     atomic_bool stop;
     atomic_uint num_deaths;
@@ -59,7 +65,7 @@ struct board {
         exo_time when;
     } deaths[DEATHS]; /* entered before the process is killed */
     atomic_ullong calls, values, lost, late, cancelled, other, lookups;
-    atomic_ullong heard[WITHIN]; /* how many calls ended how long after the process was killed that they waited for */
+    atomic_ullong heard[WITHIN]; /* calls by the delay from the death of the process to their end */
 };
 
 static struct board *board;
@@ -77,7 +83,7 @@ open_board(const char *folder, bool create)
     return memory;
 }
 
-/* When the process was killed; 0: it was not. */
+/* When the process was killed; 0 if it was not. */
 static exo_time
 death_of(uint64_t pid)
 {
@@ -87,21 +93,21 @@ death_of(uint64_t pid)
     return 0;
 }
 
-/* --- A driver ----------------------------------------------------------------------------------------------------------------------- */
+/* --- A driver --------------------------------------------------------------------------------- */
 
 /* An actor that a thread knows. */
 struct slot {
-    exo_ref ref; /* 0: none */
+    exo_ref ref; /* id 0: none */
     bool named;
     uint64_t life, pid;                       /* 0: not known yet */
-    uint64_t answered[AUDITED], num_answered; /* nonces, of this life */
+    uint64_t answered[AUDITED], num_answered; /* nonces of answered calls of this life */
 };
 
 struct thread {
     unsigned index;
     uint64_t random, nonce;
     struct slot slots[SLOTS];
-    uint64_t gone[GONE], num_gone; /* lives that were heard to be dead */
+    uint64_t gone[GONE], num_gone; /* lives that were reported dead */
     pthread_t id;
 };
 
@@ -110,21 +116,23 @@ static exo_runtime *runtime;
 static exo_cluster *cluster;
 static atomic_uint num_errors;
 
-/* When this process did not run: it was stopped, or the cores were busy. */
+/* When this process did not run, because it was stopped or the cores were busy. Written by the
+ * thread of note_pauses alone. */
 static struct {
     exo_time from, to;
 } pauses[PAUSES];
 static atomic_uint num_pauses;
 static atomic_bool over;
 
-#define EXPECT(condition, ...)                                                                                         \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: at %.3f: %s: ", __FILE__, __LINE__, (double)processes_now() / 1e9, #condition);    \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            atomic_fetch_add(&num_errors, 1);                                                                          \
-        }                                                                                                              \
+#define EXPECT(condition, ...)                                                                     \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: at %.3f: %s: ", __FILE__, __LINE__,                            \
+                    (double)processes_now() / 1e9, #condition);                                    \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fputc('\n', stderr);                                                                   \
+            atomic_fetch_add(&num_errors, 1);                                                      \
+        }                                                                                          \
     } while (0)
 
 static void *
@@ -145,12 +153,12 @@ note_pauses(void *unused)
     return unused;
 }
 
-/* Time since `from` that this process could not have used. */
+/* The time since `from` by which a delay is excused. */
 static exo_time
 excused(exo_time from)
 {
     exo_time total = 0;
-    usleep(2000); /* the pause that just ended is entered, too */
+    usleep(2000); /* note_pauses enters the pause that has just ended */
     unsigned count = atomic_load(&num_pauses);
     for (unsigned i = count; i > 0 && i + PAUSES > count; i--) {
         exo_time begin = pauses[(i - 1) % PAUSES].from, end = pauses[(i - 1) % PAUSES].to;
@@ -158,7 +166,7 @@ excused(exo_time from)
             break;
         total += end - (begin > from ? begin : from);
     }
-    return 2 * total; /* after a pause there is more to do than before it */
+    return 2 * total; /* twice: after a pause the process has to catch up */
 }
 
 static uint64_t
@@ -182,7 +190,7 @@ is_gone(const struct thread *t, uint64_t life)
     return false;
 }
 
-/* The actor of a slot was heard to be dead. */
+/* The slot's actor was reported dead. */
 static void
 forget(struct thread *t, struct slot *s)
 {
@@ -195,7 +203,8 @@ forget(struct thread *t, struct slot *s)
 static bool
 can_be(exo_status st)
 {
-    return st == EXO_OK || st == EXO_PEER_LOST || st == EXO_TIMEOUT || st == EXO_CANCELLED || st == EXO_FULL;
+    return st == EXO_OK || st == EXO_PEER_LOST || st == EXO_TIMEOUT || st == EXO_CANCELLED ||
+           st == EXO_FULL;
 }
 
 static void
@@ -209,7 +218,7 @@ count(exo_status st)
                      1);
 }
 
-/* Finds an actor for a slot that has none. */
+/* Finds or makes an actor for a slot that has none. */
 static void
 fill(struct thread *t, struct slot *s)
 {
@@ -232,27 +241,29 @@ fill(struct thread *t, struct slot *s)
     }
     if (st == EXO_NOT_FOUND)
         st = exo_spawn_class(runtime, "victim", &opts, deadline, &s->ref, &err);
-    EXPECT(can_be(st) || st == EXO_EXISTS || st == EXO_NOT_FOUND, "an actor: %d %s", (int)st, err.text);
+    EXPECT(can_be(st) || st == EXO_EXISTS || st == EXO_NOT_FOUND, "an actor: %d %s", (int)st,
+           err.text);
     exo_time took = processes_now() - (deadline - 5 * EXO_SECOND);
     if (getenv("EXO_VERBOSE") && took > EXO_SECOND)
-        fprintf(stderr, "note: shared-%d came after %.1f s: %d %s\n", (int)(s - t->slots), (double)took / 1e9, (int)st,
-                err.text);
+        fprintf(stderr, "note: shared-%d came after %.1f s: %d %s\n", (int)(s - t->slots),
+                (double)took / 1e9, (int)st, err.text);
     if (took > 6 * EXO_SECOND)
-        EXPECT(took < 31 * EXO_SECOND + SOON + excused(processes_now() - took), "an actor came after %.1f s",
-               (double)took / 1e9);
+        EXPECT(took < 31 * EXO_SECOND + SOON + excused(processes_now() - took),
+               "an actor came after %.1f s", (double)took / 1e9);
     if (st != EXO_OK)
         s->ref = (exo_ref){0};
     if (st != EXO_OK)
         usleep(5000);
 }
 
-/* What a value says. */
+/* Checks the life that a reply names. */
 static void
 check_value(struct thread *t, struct slot *s, uint64_t nonce, uint64_t life)
 {
     EXPECT(!is_gone(t, life), "nonce %llx: the life %llx was dead", (unsigned long long)nonce,
            (unsigned long long)life);
-    EXPECT(!s->life || s->life == life, "nonce %llx: one reference, two lives", (unsigned long long)nonce);
+    EXPECT(!s->life || s->life == life, "nonce %llx: one reference, two lives",
+           (unsigned long long)nonce);
     s->life = life;
 }
 
@@ -272,16 +283,18 @@ note_delay(exo_time delay)
     atomic_fetch_add(&board->heard[i], 1);
 }
 
-/* An error: could it be, and was it in time? */
+/* Checks an error: is it possible, and did it come in time? */
 static void
-check_error(const struct slot *s, const struct call *c, exo_status st, bool waited, const char *text)
+check_error(const struct slot *s, const struct call *c, exo_status st, bool waited,
+            const char *text)
 {
     exo_time now = processes_now(), died = death_of(s->pid);
     bool process = strstr(text, "' is lost") != NULL;
     EXPECT(can_be(st), "nonce %llx: %d %s", (unsigned long long)c->nonce, (int)st, text);
     EXPECT(st != EXO_TIMEOUT || now >= c->deadline, "late before its deadline: %s", text);
     if (st == EXO_PEER_LOST && process && s->pid) {
-        EXPECT(died, "the process %llu is lost, and was not killed: %s", (unsigned long long)s->pid, text);
+        EXPECT(died, "the process %llu is lost, and was not killed: %s", (unsigned long long)s->pid,
+               text);
         exo_time since = died > c->began ? died : c->began;
         if (died && waited)
             note_delay(now - since);
@@ -291,7 +304,7 @@ check_error(const struct slot *s, const struct call *c, exo_status st, bool wait
     }
 }
 
-/* Ends one call; true: the actor is dead. */
+/* Ends one call; true if the actor is dead. */
 static bool
 end_call(struct thread *t, struct slot *s, struct call *c)
 {
@@ -301,8 +314,9 @@ end_call(struct thread *t, struct slot *s, struct call *c)
     exo_status st = exo_wait(c->future, c->deadline + REPLY_MAX, &reply, &err);
     exo_time now = processes_now();
     if (waited && now > c->deadline + SOON)
-        EXPECT(now < c->deadline + SOON + excused(c->began), "ended %lld ms after its deadline: %d %s",
-               (long long)((now - c->deadline) / EXO_MS), (int)st, err.text);
+        EXPECT(now < c->deadline + SOON + excused(c->began),
+               "ended %lld ms after its deadline: %d %s", (long long)((now - c->deadline) / EXO_MS),
+               (int)st, err.text);
     EXPECT(exo_future_ready(c->future), "nonce %llx did not end", (unsigned long long)c->nonce);
     count(st);
     if (st == EXO_OK && c->carries) {
@@ -317,8 +331,8 @@ end_call(struct thread *t, struct slot *s, struct call *c)
         struct victim_reply r = {0};
         EXPECT(reply->size == sizeof r, "a reply of %zu bytes", reply->size);
         memcpy(&r, reply->data, reply->size == sizeof r ? sizeof r : 0);
-        EXPECT(r.nonce == c->nonce, "the reply of nonce %llx came for %llx", (unsigned long long)r.nonce,
-               (unsigned long long)c->nonce);
+        EXPECT(r.nonce == c->nonce, "the reply of nonce %llx came for %llx",
+               (unsigned long long)r.nonce, (unsigned long long)c->nonce);
         EXPECT(r.repeated == 0, "%llu calls came twice", (unsigned long long)r.repeated);
         check_value(t, s, c->nonce, r.life);
         s->pid = r.pid;
@@ -389,7 +403,7 @@ call_some(struct thread *t, struct slot *s)
         forget(t, s);
 }
 
-/* Those that were answered ran. */
+/* Calls that were answered must have run. */
 static void
 audit(struct thread *t, struct slot *s)
 {
@@ -400,8 +414,8 @@ audit(struct thread *t, struct slot *s)
     struct victim_reply r = {0};
     if (!known || exo_payload_copy(&args, s->answered, known * sizeof s->answered[0]) != EXO_OK)
         return;
-    exo_status st =
-        exo_call(runtime, s->ref, "audit", args, exo_deadline(exo_clock_real(), 5 * EXO_SECOND), &future, NULL);
+    exo_status st = exo_call(runtime, s->ref, "audit", args,
+                             exo_deadline(exo_clock_real(), 5 * EXO_SECOND), &future, NULL);
     if (st == EXO_OK)
         st = exo_wait(future, exo_deadline(exo_clock_real(), REPLY_MAX), &reply, NULL);
     if (st == EXO_OK) {
@@ -421,7 +435,8 @@ end_actor(struct thread *t, struct slot *s)
     exo_err err = {0};
     exo_status st = exo_monitor(runtime, s->ref, &death, &err);
     if (st == EXO_OK)
-        st = below(t, 2) ? exo_kill(runtime, s->ref, "the test", &err) : exo_stop(runtime, s->ref, below(t, 2), &err);
+        st = below(t, 2) ? exo_kill(runtime, s->ref, "the test", &err)
+                         : exo_stop(runtime, s->ref, below(t, 2), &err);
     if (st == EXO_OK)
         st = exo_wait(death, exo_deadline(exo_clock_real(), REPLY_MAX), NULL, &err);
     EXPECT(st == EXO_OK || st == EXO_PEER_LOST, "a death: %d %s", (int)st, err.text);
@@ -451,7 +466,7 @@ thread_main(void *argument)
     return NULL;
 }
 
-/* The faults are over: every name leads to an actor that answers. */
+/* After the faults, every name must lead to an actor that answers. */
 static void
 check_calm(struct thread *t)
 {
@@ -504,7 +519,7 @@ driver_main(const char *folder, unsigned index, uint64_t seed)
     return atomic_load(&num_errors) ? 1 : 0;
 }
 
-/* --- Faults ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Faults ----------------------------------------------------------------------------------- */
 
 struct victim_process {
     enum {
@@ -513,11 +528,11 @@ struct victim_process {
         DRIVER
     } kind;
     unsigned index;
-    pid_t pid;          /* ours: of a worker, the watcher; 0: it is dead */
-    exo_time starts_at; /* of a dead one                                  */
-    pid_t stopped;      /* 0: it runs                                     */
+    pid_t pid;          /* the process that this test started: of a worker, its watcher; 0: dead */
+    exo_time starts_at; /* if it is dead */
+    pid_t stopped;      /* the process that is stopped; 0: none */
     exo_time goes_on_at;
-    bool killed; /* by us */
+    bool killed; /* by this test */
 };
 
 static processes all;
@@ -575,7 +590,7 @@ end_with(struct victim_process *v, int number, bool watcher)
     v->killed = true;
 }
 
-/* Those that have ended begin again; those that were stopped go on. */
+/* Restarts a process that has ended, and continues one whose stop is over. */
 static void
 look_after(struct victim_process *v, bool restart)
 {
@@ -617,7 +632,8 @@ one_fault(void)
     unsigned how = (unsigned)choose(100);
     if (how < 40 && !v->stopped) {
         v->stopped = v->kind == WORKER ? processes_host_of(v->pid) : v->pid;
-        v->goes_on_at = processes_now() + 100 * EXO_MS + (exo_time)choose(choose(4) ? 500 : 2900) * EXO_MS;
+        v->goes_on_at =
+            processes_now() + 100 * EXO_MS + (exo_time)choose(choose(4) ? 500 : 2900) * EXO_MS;
         if (v->stopped)
             kill(v->stopped, SIGSTOP);
         counts[0]++;
@@ -651,7 +667,8 @@ all_run(void)
     for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
         char name[16];
         snprintf(name, sizeof name, "w%u", each[i].index);
-        good = good && each[i].pid && !each[i].killed && (each[i].kind != WORKER || processes_is_ready(&all, name));
+        good = good && each[i].pid && !each[i].killed &&
+               (each[i].kind != WORKER || processes_is_ready(&all, name));
     }
     return good;
 }
@@ -687,7 +704,7 @@ calm_down(void)
             continue;
         if (!all.failed)
             fprintf(stderr, "driver %u does not end\n", each[i].index);
-        else /* what it waits for may never come */
+        else /* after a failure, the event that the driver waits for may never come */
             remains_none_of(each[i].pid);
         kill(each[i].pid, SIGABRT);
         waitpid(each[i].pid, NULL, 0);
@@ -696,12 +713,13 @@ calm_down(void)
     all.failed = all.failed || hangs;
 }
 
-/* The drivers are gone, and so is what was lent to them. */
+/* The drivers have left, so no object may still be lent to them. */
 static void
 check_nothing_held(void)
 {
     char text[4096];
-    const char *const words[] = {"exogym", "list", "objects", "--json", "--cluster", "t", "--folder", all.folder, NULL};
+    const char *const words[] = {"exogym", "list",     "objects",  "--json", "--cluster",
+                                 "t",      "--folder", all.folder, NULL};
     exo_time patience = processes_now() + 20 * EXO_SECOND;
     bool none = false;
     while (!none && processes_now() < patience)
@@ -722,16 +740,18 @@ check_nothing_held(void)
 static void
 print_figures(void)
 {
-    printf("%llu calls: %llu values, %llu lost, %llu late, %llu cancelled, %llu others; %llu actors looked for\n",
-           (unsigned long long)board->calls, (unsigned long long)board->values, (unsigned long long)board->lost,
-           (unsigned long long)board->late, (unsigned long long)board->cancelled, (unsigned long long)board->other,
+    printf("%llu calls: %llu values, %llu lost, %llu late, %llu cancelled, %llu others; %llu "
+           "actors looked for\n",
+           (unsigned long long)board->calls, (unsigned long long)board->values,
+           (unsigned long long)board->lost, (unsigned long long)board->late,
+           (unsigned long long)board->cancelled, (unsigned long long)board->other,
            (unsigned long long)board->lookups);
     printf("who waited for a process heard of its death");
     for (int i = 0; i < WITHIN; i++)
         printf(i < WITHIN - 1 ? " within %d ms: %llu," : " later%.0d: %llu\n", within_ms[i],
                (unsigned long long)board->heard[i]);
-    printf("%u stopped, %u killed, %u whose watcher was killed, %u crashed\n", counts[0], counts[1], counts[2],
-           counts[3]);
+    printf("%u stopped, %u killed, %u whose watcher was killed, %u crashed\n", counts[0], counts[1],
+           counts[2], counts[3]);
 }
 
 int
@@ -742,7 +762,8 @@ main(int argc, char **argv)
     uint64_t rounds = processes_setting("EXO_CHAOS_ROUNDS", 40);
     uint64_t seed = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now());
     randomness = seed;
-    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)seed, (unsigned long long)rounds);
+    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)seed,
+           (unsigned long long)rounds);
     fflush(stdout);
     processes_open(&all);
     board = open_board(all.folder, true);

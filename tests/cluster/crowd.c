@@ -1,10 +1,15 @@
-/* A crowd at a head and a worker: honest processes of this host, and strangers over TCP without a key, all at once. Both serve meanwhile; when
- * all have left, memory, descriptors and threads are back where they were.
+/* A crowd at a head and a worker: honest processes of this host, and strangers over TCP without a
+ * key, all at once. Head and worker serve meanwhile; when the crowd has left, their memory,
+ * descriptors and threads are back where they were.
  *
- * Each honest one is a connection of its own, as of another process, with its ring; two nets of this program make them all, one those of the
- * head. Strangers are plain connections to the head: silent ones, garbage, half a greeting, a handshake without its end.
+ * Each honest peer is a connection of its own with its ring, as from another process. Two nets of
+ * this program make all of these connections: one those to the head, the other those to the worker.
+ * Strangers are plain connections to the head that send nothing, garbage, half a greeting, or a
+ * handshake without its end.
  *
- * EXO_CROWD_PEERS (50; at the head, and as many at the worker) and EXO_CROWD_STRANGERS (1500): how many. EXO_CHAOS_SEED: what strangers say. */
+ * EXO_CROWD_PEERS: number of honest peers at the head, and again at the worker (50).
+ * EXO_CROWD_STRANGERS: number of strangers (1500). EXO_CHAOS_SEED: seed of the strangers' bytes.
+ * The main thread owns all state. Read next: runtime/net/net.h; docs/security.md. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -23,13 +28,13 @@
 
 enum {
     ROUNDS = 3,
-    SLACK_KB = 4096,        /* that the allocator may keep */
+    SLACK_KB = 4096,        /* memory that the allocator may keep */
     MOST_HEAD_KB = 56 << 10 /* of a head with a thousand peers */
 };
 
 #define PATIENCE (60 * EXO_SECOND)
 
-/* What a process has. */
+/* The resources that a process uses. */
 struct use {
     unsigned descriptors, threads;
     unsigned long kb;
@@ -44,7 +49,7 @@ enum {
 static processes all;
 static exo_net *nets[PLACES];
 
-/* --- Honest ones -------------------------------------------------------------------------------------------------------------- */
+/* --- Honest peers ----------------------------------------------------------------------------- */
 
 static exo_peer *
 meet(exo_net *net, const char *endpoint)
@@ -58,7 +63,7 @@ meet(exo_net *net, const char *endpoint)
     return NULL;
 }
 
-/* In turns, `count` at each place. */
+/* Connects `count` peers to each place, in turns. */
 static void
 meet_all(exo_peer **peers, uint64_t count)
 {
@@ -80,7 +85,7 @@ leave_all(exo_peer **peers, uint64_t count)
     }
 }
 
-/* --- Strangers ------------------------------------------------------------------------------------------------------------------ */
+/* --- Strangers -------------------------------------------------------------------------------- */
 
 /* The port of the head's line "... is ready at ipc://... tcp://127.0.0.1:PORT". */
 static uint16_t
@@ -96,12 +101,13 @@ port_of_head(void)
     return (uint16_t)atoi(colon + 1);
 }
 
-/* Connects without waiting, and says something that is no handshake, or not all of one. */
+/* Connects without waiting, and sends bytes that are no handshake, or an incomplete one. */
 static int
 knock(uint16_t port, uint64_t *seed)
 {
     static const uint8_t greeting[64] = {0xff, [9] = 0x7f, 3, 0, 'C', 'U', 'R', 'V', 'E'};
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     uint8_t garbage[600];
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -112,15 +118,19 @@ knock(uint16_t port, uint64_t *seed)
         garbage[i] = (uint8_t)processes_random(seed);
     size_t some = draw / 8 % sizeof greeting;
     const void *said = draw % 4 == 0 ? (const void *)garbage : greeting;
-    size_t length = draw % 4 == 0 ? sizeof garbage : draw % 4 == 1 ? some : draw % 4 == 2 ? sizeof greeting : 0;
+    size_t length = draw % 4 == 0   ? sizeof garbage
+                    : draw % 4 == 1 ? some
+                    : draw % 4 == 2 ? sizeof greeting
+                                    : 0;
     if (length > 0 && send(fd, said, length, MSG_NOSIGNAL | MSG_DONTWAIT) > 0 && draw % 4 == 2) {
-        garbage[0] = 4; /* a command, of that many bytes */
+        garbage[0] = 4; /* the header of a command of that many bytes */
         garbage[1] = (uint8_t)draw;
         ssize_t sent = send(fd, garbage, 2 + draw % 200, MSG_NOSIGNAL | MSG_DONTWAIT);
-        (void)sent; /* it may have ended us already */
+        (void)sent; /* the head may already have closed the connection */
     }
     if (draw % 16 == 5)
-        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
+                   sizeof(struct linger));
     return fd;
 }
 
@@ -131,13 +141,15 @@ knock_all(uint16_t port, uint64_t *seed, int *fds, uint64_t count)
     for (uint64_t i = 0; i < count; i++)
         refused += (fds[i] = knock(port, seed)) < 0;
     if (refused > 0) {
-        fprintf(stderr, "this process has no descriptors for %llu strangers: raise its hard limit (ulimit -Hn)\n",
+        fprintf(stderr,
+                "this process has no descriptors for %llu strangers: raise its hard limit (ulimit "
+                "-Hn)\n",
                 (unsigned long long)refused);
         all.failed = true;
     }
 }
 
-/* --- What is used --------------------------------------------------------------------------------------------------------------- */
+/* --- Resources -------------------------------------------------------------------------------- */
 
 static struct use
 use_of(pid_t pid)
@@ -156,8 +168,8 @@ use_of(pid_t pid)
 static void
 show_use(const char *when, const struct use *head, const struct use *worker)
 {
-    printf("%s: head %lu KiB, %u descriptors, %u threads; worker %lu KiB, %u, %u\n", when, head->kb, head->descriptors,
-           head->threads, worker->kb, worker->descriptors, worker->threads);
+    printf("%s: head %lu KiB, %u descriptors, %u threads; worker %lu KiB, %u, %u\n", when, head->kb,
+           head->descriptors, head->threads, worker->kb, worker->descriptors, worker->threads);
     fflush(stdout);
 }
 
@@ -178,7 +190,7 @@ check_most(const struct use *head)
 static void
 await_memory(const char *what, pid_t pid, const struct use *before, const struct use *crowded)
 {
-#ifdef __SANITIZE_ADDRESS__ /* which keeps freed memory */
+#ifdef __SANITIZE_ADDRESS__ /* the address sanitizer keeps freed memory */
     (void)what, (void)pid, (void)before, (void)crowded;
 #else
     exo_time deadline = processes_now() + PATIENCE;
@@ -189,7 +201,8 @@ await_memory(const char *what, pid_t pid, const struct use *before, const struct
         now = processes_memory(pid);
     }
     if (now > most) {
-        fprintf(stderr, "the %s has %lu KiB of memory, and had %lu before the first crowd\n", what, now, before->kb);
+        fprintf(stderr, "the %s has %lu KiB of memory, and had %lu before the first crowd\n", what,
+                now, before->kb);
         all.failed = true;
     }
 #endif
@@ -201,18 +214,19 @@ await_return(const char *what, pid_t pid, const struct use *before)
 {
     exo_time deadline = processes_now() + PATIENCE;
     struct use now = use_of(pid);
-    while ((now.descriptors > before->descriptors || now.threads > before->threads) && processes_now() < deadline) {
+    while ((now.descriptors > before->descriptors || now.threads > before->threads) &&
+           processes_now() < deadline) {
         usleep(20000);
         now = use_of(pid);
     }
     if (now.descriptors <= before->descriptors && now.threads <= before->threads)
         return;
-    fprintf(stderr, "the %s has %u descriptors and %u threads, and had %u and %u\n", what, now.descriptors, now.threads,
-            before->descriptors, before->threads);
+    fprintf(stderr, "the %s has %u descriptors and %u threads, and had %u and %u\n", what,
+            now.descriptors, now.threads, before->descriptors, before->threads);
     all.failed = true;
 }
 
-/* A driver joins and leaves, and the shell finds the worker alive. */
+/* A driver joins and leaves, and the command line finds the worker alive. */
 static void
 expect_served(unsigned round)
 {
@@ -231,21 +245,33 @@ expect_served(unsigned round)
     }
 }
 
-/* --- All ------------------------------------------------------------------------------------------------------------------------ */
+/* --- The test --------------------------------------------------------------------------------- */
 
 static bool
 start_head_with_keys(void)
 {
     char text[1024], secret[160], authorized[160], state[128];
-    const char *const make[] = {"exogym", "keygen", "head", "--role", "admin", "-o", all.folder, NULL};
+    const char *const make[] = {"exogym", "keygen", "head",     "--role",
+                                "admin",  "-o",     all.folder, NULL};
     snprintf(secret, sizeof secret, "%s/head.secret", all.folder);
     snprintf(authorized, sizeof authorized, "%s/authorized", all.folder);
     snprintf(state, sizeof state, "%s/state.db", all.folder);
     CHECK(processes_output(&all, NULL, make, text, sizeof text));
     CHECK(mkdir(authorized, 0700) == 0);
-    const char *const words[] = {
-        "exogym-head", "--cluster",    "t",        "--folder", all.folder,          "--state", state, "--keys",
-        secret,        "--authorized", authorized, "--listen", "tcp://127.0.0.1:0", NULL};
+    const char *const words[] = {"exogym-head",
+                                 "--cluster",
+                                 "t",
+                                 "--folder",
+                                 all.folder,
+                                 "--state",
+                                 state,
+                                 "--keys",
+                                 secret,
+                                 "--authorized",
+                                 authorized,
+                                 "--listen",
+                                 "tcp://127.0.0.1:0",
+                                 NULL};
     all.head = processes_start(&all, NULL, "head", true, words);
     return all.head > 0;
 }
@@ -257,8 +283,9 @@ main(void)
              num_strangers = processes_setting("EXO_CROWD_STRANGERS", 1500);
     uint64_t seed = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now());
     exo_err err = {0};
-    printf("EXO_CHAOS_SEED=%llu EXO_CROWD_PEERS=%llu EXO_CROWD_STRANGERS=%llu\n", (unsigned long long)seed,
-           (unsigned long long)num_peers, (unsigned long long)num_strangers);
+    printf("EXO_CHAOS_SEED=%llu EXO_CROWD_PEERS=%llu EXO_CROWD_STRANGERS=%llu\n",
+           (unsigned long long)seed, (unsigned long long)num_peers,
+           (unsigned long long)num_strangers);
     fflush(stdout);
     exo_peer **peers = calloc(PLACES * num_peers + 1, sizeof *peers);
     int *strangers = calloc(num_strangers + 1, sizeof *strangers);
@@ -271,8 +298,10 @@ main(void)
     const struct use head = use_of(all.head), worker = use_of(host);
     show_use("before", &head, &worker);
     for (int i = 0; i < PLACES; i++)
-        CHECK(exo_net_open(&nets[i], &(exo_net_opts){.name = "crowd", .cluster = "t", .handler = &silent_handler},
-                           &err) == EXO_OK);
+        CHECK(exo_net_open(
+                  &nets[i],
+                  &(exo_net_opts){.name = "crowd", .cluster = "t", .handler = &silent_handler},
+                  &err) == EXO_OK);
     for (unsigned round = 1; round <= ROUNDS && !all.failed; round++) {
         knock_all(port, &seed, strangers, num_strangers / 2);
         meet_all(peers, num_peers);

@@ -1,11 +1,14 @@
-/* A process that was let in and keeps to no measure, beside an honest one: tests/support/hostile_peer.c has the kinds. Every honest call, to the
- * head and to an actor, is answered rightly, and the memory of head and worker stays within the quotas (docs/security.md).
+/* A hostile process that was let in, beside an honest one. tests/support/hostile_peer.c has the
+ * kinds of hostility. Every honest call, to the head and to an actor, must be answered rightly, and
+ * the memory of head and worker must stay within the quotas (docs/security.md).
  *
- * Honest calls are due every 20 ms, whether those before them have been answered or not, and a call that is late counts from when it was
- * due: so a standstill is seen as long as it is. How long they took is printed, beside how long they take when nobody is hostile, and not
- * judged.
+ * An honest call is due every 20 ms, whether or not the previous calls have been answered, and the
+ * time of a late call counts from its due time. A standstill is therefore measured in full. The
+ * test prints the calls' times beside those without a hostile process, and does not judge them.
  *
- * EXO_HOSTILE_SECONDS (1): of each kind. EXO_HOSTILE_KIND: only these, with commas between. */
+ * EXO_HOSTILE_SECONDS: seconds of each kind (1). EXO_HOSTILE_KIND: names of kinds, separated by
+ * commas (all). Each thread owns its `struct caller`; the main thread owns the rest. Read next:
+ * tests/support/hostile_peer.h. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -26,14 +29,14 @@
 
 #define PATIENCE (60 * EXO_SECOND)
 #define EVERY    (20 * EXO_MS)
-#define ALONE    (15 * EXO_SECOND) /* the longest measurement without a hostile one */
+#define ALONE    (15 * EXO_SECOND) /* the longest measurement without a hostile process */
 
 enum {
     CALLERS = 2,
     HEAD = 0,
     ACTOR = 1,
 #ifdef __SANITIZE_ADDRESS__
-    SHADOWED = 1 /* the sanitizer keeps freed memory, and memory of its own */
+    SHADOWED = 1 /* the sanitizer keeps freed memory and needs memory of its own */
 #else
     SHADOWED = 0
 #endif
@@ -44,11 +47,12 @@ static exo_cluster *cluster;
 static exo_runtime *runtime;
 static exo_ref victim;
 static char worker_endpoint[160];
-static exo_actor_id prey; /* the hostile one's */
+static exo_actor_id prey; /* the actor that the hostile process may call */
 
-/* --- The hostile one -------------------------------------------------------------------------------------------------------- */
+/* --- The hostile process ---------------------------------------------------------------------- */
 
-/* Its words: --be KIND HEAD WORKER ACTOR. */
+/* Starts this program again with the arguments --be KIND HEAD WORKER ACTOR. The hostile process
+ * ends when *rein is closed. */
 static pid_t
 start_hostile(const char *kind, int *rein)
 {
@@ -65,7 +69,8 @@ start_hostile(const char *kind, int *rein)
         dup2(ends[0], STDIN_FILENO);
         close(ends[0]);
         close(ends[1]);
-        execl("/proc/self/exe", "hostile", "--be", kind, head, worker_endpoint, actor, (char *)NULL);
+        execl("/proc/self/exe", "hostile", "--be", kind, head, worker_endpoint, actor,
+              (char *)NULL);
         _exit(127);
     }
     close(ends[0]);
@@ -89,7 +94,7 @@ end_hostile(const char *kind, pid_t pid, int rein)
     }
 }
 
-/* --- The honest one --------------------------------------------------------------------------------------------------------- */
+/* --- The honest process ----------------------------------------------------------------------- */
 
 struct caller {
     pthread_t thread;
@@ -106,7 +111,8 @@ call_head(exo_time deadline, exo_err *err)
     char *text = NULL;
     exo_status st = exo_cluster_why(cluster, "default", "nobody", deadline, &text, err);
     exo_free(text);
-    return st == EXO_NOT_FOUND ? EXO_OK : exo_fail(err, EXO_FAILED, "why: %d: %s", (int)st, err->text);
+    return st == EXO_NOT_FOUND ? EXO_OK
+                               : exo_fail(err, EXO_FAILED, "why: %d: %s", (int)st, err->text);
 }
 
 static exo_status
@@ -116,13 +122,15 @@ call_actor(exo_time deadline, exo_err *err)
     const exo_payload *reply = NULL;
     uint64_t nonce = 7;
     struct victim_reply out = {0};
-    exo_status st = exo_call(runtime, victim, "poke", exo_payload_borrow(&nonce, sizeof nonce), deadline, &future, err);
+    exo_status st = exo_call(runtime, victim, "poke", exo_payload_borrow(&nonce, sizeof nonce),
+                             deadline, &future, err);
     if (st == EXO_OK)
         st = exo_wait(future, deadline, &reply, err);
     if (st == EXO_OK && reply->size == sizeof out)
         memcpy(&out, reply->data, sizeof out);
     exo_future_drop(&future);
-    return st != EXO_OK || out.nonce == nonce ? st : exo_fail(err, EXO_FAILED, "another one's reply");
+    return st != EXO_OK || out.nonce == nonce ? st
+                                              : exo_fail(err, EXO_FAILED, "another one's reply");
 }
 
 static void
@@ -137,7 +145,8 @@ static void *
 call_honestly(void *argument)
 {
     struct caller *c = argument;
-    for (exo_time due = c->began; due < c->until && c->count < c->most && !all.failed; due += EVERY) {
+    for (exo_time due = c->began; due < c->until && c->count < c->most && !all.failed;
+         due += EVERY) {
         exo_err err = {0};
         sleep_until(due);
         exo_status st = c->call(due + PATIENCE, &err);
@@ -150,7 +159,7 @@ call_honestly(void *argument)
     return NULL;
 }
 
-/* Of head and worker. */
+/* Memory of head and worker. */
 struct use {
     unsigned long head, worker; /* kB */
 };
@@ -158,7 +167,8 @@ struct use {
 static struct use
 use_now(void)
 {
-    return (struct use){processes_memory(all.head), processes_memory(processes_host_of(all.workers[0]))};
+    return (struct use){processes_memory(all.head),
+                        processes_memory(processes_host_of(all.workers[0]))};
 }
 
 static int
@@ -173,17 +183,19 @@ print_times(const char *when, struct caller *c)
 {
     qsort(c->took, c->count, sizeof *c->took, compare);
     if (c->count > 0)
-        printf("  %-7s %-6s %8zu calls  p50 %8.2f ms  p99 %8.2f ms  p99.9 %8.2f ms  longest %8.1f ms\n", when, c->what,
-               c->count, (double)c->took[c->count / 2] / 1e6, (double)c->took[c->count * 99 / 100] / 1e6,
+        printf("  %-7s %-6s %8zu calls  p50 %8.2f ms  p99 %8.2f ms  p99.9 %8.2f ms  longest %8.1f "
+               "ms\n",
+               when, c->what, c->count, (double)c->took[c->count / 2] / 1e6,
+               (double)c->took[c->count * 99 / 100] / 1e6,
                (double)c->took[c->count * 999 / 1000] / 1e6, (double)c->took[c->count - 1] / 1e6);
 }
 
-/* Calls head and actor for a time. Gives the most memory that was seen. */
+/* Calls head and actor for a time. Returns the largest memory seen. */
 static struct use
 call_both(const char *when, exo_time length)
 {
-    struct caller callers[CALLERS] = {
-        [HEAD] = {.what = "head", .call = call_head}, [ACTOR] = {.what = "actor", .call = call_actor}};
+    struct caller callers[CALLERS] = {[HEAD] = {.what = "head", .call = call_head},
+                                      [ACTOR] = {.what = "actor", .call = call_actor}};
     struct use most = {0};
     exo_time began = processes_now();
     for (int i = 0; i < CALLERS; i++) {
@@ -209,13 +221,15 @@ call_both(const char *when, exo_time length)
 }
 
 static void
-expect_bounded(const char *kind, const char *what, unsigned long before, unsigned long most, unsigned long quota)
+expect_bounded(const char *kind, const char *what, unsigned long before, unsigned long most,
+               unsigned long quota)
 {
     unsigned long more = most > before ? (most - before) / 1024 : 0;
     printf("  %-6s %lu MB, at most %lu more (quota %lu)\n", what, before / 1024, more, quota);
     if (more <= quota || SHADOWED)
         return;
-    fprintf(stderr, "%s: the %s has taken %lu MB more, and may take %lu\n", kind, what, more, quota);
+    fprintf(stderr, "%s: the %s has taken %lu MB more, and may take %lu\n", kind, what, more,
+            quota);
     all.failed = true;
 }
 
@@ -235,7 +249,7 @@ try(const hostile_kind *kind, uint64_t seconds)
     fflush(stdout);
 }
 
-/* Of a list with commas; NULL: all are. */
+/* Is the name in the comma-separated list? A list of NULL has every name. */
 static bool
 is_wanted(const char *list, const char *name)
 {
@@ -252,7 +266,8 @@ spawn(const char *name)
     const char *plugin = PROCESSES_PLUGIN("victim");
     exo_ref ref = {0};
     exo_err err = {0};
-    if (exo_spawn_class(runtime, "victim", &(exo_spawn_opts){.name = name, .plugins = &plugin, .num_plugins = 1},
+    if (exo_spawn_class(runtime, "victim",
+                        &(exo_spawn_opts){.name = name, .plugins = &plugin, .num_plugins = 1},
                         processes_now() + PATIENCE, &ref, &err) != EXO_OK)
         fprintf(stderr, "no victim: %s\n", err.text);
     CHECK(ref.id);

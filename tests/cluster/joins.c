@@ -1,7 +1,9 @@
-/* Drivers and guests join and leave, again and again, while the head is killed at random moments and started again at once: some of them
- * have said Hello by then and have no answer yet. Whoever joins is in as soon as there is a head, and nothing is left of any attempt.
+/* Drivers and guests join and leave, again and again, while the head is killed at random moments
+ * and restarted at once. A kill often comes between a member's Hello and its answer. Every member
+ * joins as soon as there is a head, and no attempt leaves anything behind.
  *
- * EXO_CHAOS_ROUNDS: how often the head is killed (40). EXO_CHAOS_SEED: of the moments. */
+ * EXO_CHAOS_ROUNDS: number of kills (40). EXO_CHAOS_SEED: seed of the moments. Each thread owns its
+ * `struct joiner`; `stop` and `joins` are shared. Read next: tests/support/processes.h. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -19,9 +21,9 @@ enum {
     JOINERS = 4
 };
 
-#define PATIENCE (20 * EXO_SECOND) /* of a join: by far more than a head needs to come back */
+#define PATIENCE (20 * EXO_SECOND) /* of a join: far more than a head needs to restart */
 
-/* One that joins; each has a thread, to which all of it belongs but for `stop`. */
+/* One thread that joins and leaves. The thread owns it until it is joined. */
 struct joiner {
     pthread_t thread;
     unsigned index;
@@ -42,13 +44,15 @@ one_join(struct joiner *j)
     exo_cluster *cluster = NULL;
     char job[32];
     snprintf(job, sizeof job, "job-%u-%llu", j->index, (unsigned long long)j->joined);
-    const exo_cluster_opts opts = {.role = processes_random(&j->seed) % 4 ? EXO_ROLE_DRIVER : EXO_ROLE_GUEST,
+    const exo_cluster_opts opts = {.role = processes_random(&j->seed) % 4 ? EXO_ROLE_DRIVER
+                                                                          : EXO_ROLE_GUEST,
                                    .cluster = "t",
                                    .folder = all.folder,
                                    .head = j->head,
                                    .job = job};
     CHECK(exo_runtime_open(&runtime, &(exo_runtime_opts){.threads = 1}, &err) == EXO_OK);
-    exo_status st = exo_cluster_join(&cluster, runtime, &opts, exo_deadline(exo_clock_real(), PATIENCE), &err);
+    exo_status st =
+        exo_cluster_join(&cluster, runtime, &opts, exo_deadline(exo_clock_real(), PATIENCE), &err);
     j->failed = st != EXO_OK;
     snprintf(j->why, sizeof j->why, "%d %s", (int)st, err.text);
     exo_cluster_leave(cluster);
@@ -67,7 +71,8 @@ join_and_leave(void *argument)
     return NULL;
 }
 
-/* A joiner has come through since: so the head of this life has answered somebody. */
+/* Waits until more joins than `since` have ended: the head of this life has then answered
+ * somebody. */
 static bool
 await_join(unsigned long long since)
 {
@@ -91,7 +96,8 @@ main(void)
     uint64_t rounds = processes_setting("EXO_CHAOS_ROUNDS", 40), done = 0, joined = 0;
     uint64_t seed = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now());
     struct joiner joiners[JOINERS] = {0};
-    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)seed, (unsigned long long)rounds);
+    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)seed,
+           (unsigned long long)rounds);
     fflush(stdout);
     processes_open(&all);
     CHECK(processes_start_head(&all));
@@ -107,7 +113,7 @@ main(void)
         kill_the_head();
         unsigned long long before = atomic_load(&joins);
         if (!processes_start_head(&all)) {
-            all.failed = true; /* processes_close shows what is left */
+            all.failed = true; /* processes_close shows the output of the processes */
             break;
         }
         all.failed = !await_join(before);
@@ -126,7 +132,7 @@ main(void)
         all.failed = true;
     }
     bool good = processes_close(&all);
-    printf("the head was killed %llu times, %llu joins: %s\n", (unsigned long long)done, (unsigned long long)joined,
-           good ? "good" : "failed");
+    printf("the head was killed %llu times, %llu joins: %s\n", (unsigned long long)done,
+           (unsigned long long)joined, good ? "good" : "failed");
     return good ? 0 : 1;
 }

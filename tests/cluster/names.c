@@ -1,7 +1,9 @@
-/* Names, over and over: an actor is made, found, ended in one of four ways, and its name used again at once. Every 50th time its whole
- * process is killed. Afterwards nothing has grown.
+/* Reuse of names. Each round makes an actor, finds it by name, ends it in one of four ways, and
+ * uses its name again at once. Every 50th round kills the actor's process. Afterwards memory and
+ * descriptors have not grown.
  *
- * EXO_CHAOS_ROUNDS: how often (1000). EXO_CHAOS_SEED: of the choices. */
+ * EXO_CHAOS_ROUNDS: number of rounds (1000). EXO_CHAOS_SEED: seed of the choices. The main thread
+ * owns all state. Read next: tests/plugins/victim.c, the actor. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +23,8 @@ enum {
     NAMES = 3
 };
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ /* freed memory is kept for a time, of the head too */
+/* The sanitizers keep freed memory for a time, in the head too. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define SANITIZED true
 #else
 #define SANITIZED false
@@ -38,15 +41,15 @@ within(exo_time time)
     return exo_deadline(exo_clock_real(), time);
 }
 
-#define EXPECT(condition, ...)                                                                                         \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: round %llu: %s: ", __FILE__, __LINE__, (unsigned long long)round_number,           \
-                    #condition);                                                                                       \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            all.failed = true;                                                                                         \
-        }                                                                                                              \
+#define EXPECT(condition, ...)                                                                     \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: round %llu: %s: ", __FILE__, __LINE__,                         \
+                    (unsigned long long)round_number, #condition);                                 \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fputc('\n', stderr);                                                                   \
+            all.failed = true;                                                                     \
+        }                                                                                          \
     } while (0)
 
 static exo_status
@@ -74,7 +77,8 @@ static exo_status
 spawn(const char *name, exo_ref *out, exo_err *err)
 {
     const char *plugin = PROCESSES_PLUGIN("victim");
-    return exo_spawn_class(runtime, "victim", &(exo_spawn_opts){.name = name, .plugins = &plugin, .num_plugins = 1},
+    return exo_spawn_class(runtime, "victim",
+                           &(exo_spawn_opts){.name = name, .plugins = &plugin, .num_plugins = 1},
                            within(10 * EXO_SECOND), out, err);
 }
 
@@ -92,7 +96,8 @@ static void
 restart_worker(unsigned i)
 {
     int status;
-    EXPECT(processes_await(all.workers[i], within(10 * EXO_SECOND), &status), "the watcher does not end");
+    EXPECT(processes_await(all.workers[i], within(10 * EXO_SECOND), &status),
+           "the watcher does not end");
     EXPECT(processes_start_worker(&all, i, true), "the worker does not start");
 }
 
@@ -133,7 +138,8 @@ one_round(const char *name)
         st = exo_wait(death, within(10 * EXO_SECOND), NULL, &err);
         exo_time took = processes_now() - began;
         EXPECT(st == (process || way == 0 ? EXO_PEER_LOST : EXO_OK), "%d %s", (int)st, err.text);
-        EXPECT(took < 5 * EXO_SECOND, "a death was heard of after %lld ms", (long long)(took / EXO_MS));
+        EXPECT(took < 5 * EXO_SECOND, "a death was heard of after %lld ms",
+               (long long)(took / EXO_MS));
     }
     exo_future_drop(&death);
     st = poke(ref, &same, &err);
@@ -145,7 +151,7 @@ one_round(const char *name)
         EXPECT(processes_now() - began < 5 * EXO_SECOND, "a name was looked up for %lld ms",
                (long long)((processes_now() - began) / EXO_MS));
     }
-    if (round_number % 3) { /* its name is free */
+    if (round_number % 3) { /* the dead actor's name is free */
         began = processes_now();
         st = spawn(name, &second, &err);
         EXPECT(st == EXO_OK, "a dead actor's name used again: %d %s", (int)st, err.text);
@@ -153,7 +159,8 @@ one_round(const char *name)
                (long long)((processes_now() - began) / EXO_MS));
         if (st == EXO_OK) {
             st = poke(second, &same, &err);
-            EXPECT(st == EXO_OK && same.life != first.life && same.runs == 1, "%d %s", (int)st, err.text);
+            EXPECT(st == EXO_OK && same.life != first.life && same.runs == 1, "%d %s", (int)st,
+                   err.text);
             if (exo_monitor(runtime, second, &death, &err) == EXO_OK) {
                 exo_kill(runtime, second, "the test", &err);
                 exo_wait(death, within(10 * EXO_SECOND), NULL, &err);
@@ -174,7 +181,8 @@ main(void)
     unsigned long here = 0, head = 0;
     char name[16];
     seed = first_seed;
-    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)first_seed, (unsigned long long)rounds);
+    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)first_seed,
+           (unsigned long long)rounds);
     fflush(stdout);
     processes_open(&all);
     CHECK(processes_start_head(&all));
@@ -194,11 +202,14 @@ main(void)
     if (rounds > WARM_UP && !all.failed) {
         unsigned now = processes_descriptors(getpid()), head_now = processes_descriptors(all.head);
         EXPECT(now <= descriptors + 8, "%u descriptors were %u", now, descriptors);
-        EXPECT(head_now <= head_descriptors + 8, "%u descriptors of the head were %u", head_now, head_descriptors);
-        unsigned long grown = processes_memory(getpid()) - here, head_grown = processes_memory(all.head) - head;
-        printf("memory: driver %lu kB and %ld kB more, head %lu kB and %ld kB more\n", here, (long)grown, head,
-               (long)head_grown);
-        EXPECT(SANITIZED || ((long)grown < 4096 + (long)rounds && (long)head_grown < 4096 + 2 * (long)rounds),
+        EXPECT(head_now <= head_descriptors + 8, "%u descriptors of the head were %u", head_now,
+               head_descriptors);
+        unsigned long grown = processes_memory(getpid()) - here,
+                      head_grown = processes_memory(all.head) - head;
+        printf("memory: driver %lu kB and %ld kB more, head %lu kB and %ld kB more\n", here,
+               (long)grown, head, (long)head_grown);
+        EXPECT(SANITIZED || ((long)grown < 4096 + (long)rounds &&
+                             (long)head_grown < 4096 + 2 * (long)rounds),
                "memory has grown");
     }
     processes_leave(&cluster, &runtime);

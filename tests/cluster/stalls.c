@@ -1,7 +1,9 @@
-/* Stalls in workers: graphs drawn by lot run on two to four workers. A cycle of waits that was planted is named exactly, and nothing is said of
- * sound graphs, also of slow ones.
+/* Stalls of graphs on workers: random graphs run on two workers, and later on three. The run names
+ * a planted cycle of waits exactly, and reports no stall of a sound graph, even a slow one.
  *
- * EXO_CHAOS_ROUNDS: how many of each (10). EXO_CHAOS_SEED: of the first one; the others follow. */
+ * EXO_CHAOS_ROUNDS: number of graphs of each kind (10). EXO_CHAOS_SEED: seed of the first graph;
+ * the others follow. The main thread owns all state. Read next: tests/support/planted.h;
+ * tests/plugins/script.c, the class of the actors. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +36,7 @@ on_stall(void *context, const exo_stall *stall, exo_time at)
     seen->stalls++;
 }
 
-/* Runs the graph `p`; fails with its text if what comes of it is not right. */
+/* Runs the graph `p`; fails and prints the graph if the outcome is wrong. */
 static void
 run_one(bool stalls, uint64_t seed)
 {
@@ -50,16 +52,17 @@ run_one(bool stalls, uint64_t seed)
     const exo_graph_run_opts opts = {
         .runtime = runtime, .text = p.text, .space = space, .stalled = on_stall, .context = &seen};
     const char *const plugin = PROCESSES_PLUGIN("script");
-    exo_graph_spec with_plugin = *spec; /* for the workers: here it is compiled in */
+    /* for the workers; this program has the class compiled in */
+    exo_graph_spec with_plugin = *spec;
     with_plugin.plugins = &plugin;
     with_plugin.num_plugins = 1;
     exo_status st = exo_graph_run(&with_plugin, &opts, &result, &err);
-    bool good =
-        stalls ? st == EXO_FAILED && seen.stalls == 1 && planted_is_found(&p, seen.ring, seen.length, why, sizeof why)
-               : st == EXO_OK && seen.stalls == 0;
+    bool good = stalls ? st == EXO_FAILED && seen.stalls == 1 &&
+                             planted_is_found(&p, seen.ring, seen.length, why, sizeof why)
+                       : st == EXO_OK && seen.stalls == 0;
     if (!good) {
-        fprintf(stderr, "EXO_CHAOS_SEED=%llu, %s: %s; %s\n%s", (unsigned long long)seed, stalls ? "planted" : "sound",
-                err.text, why, p.text);
+        fprintf(stderr, "EXO_CHAOS_SEED=%llu, %s: %s; %s\n%s", (unsigned long long)seed,
+                stalls ? "planted" : "sound", err.text, why, p.text);
         all.failed = true;
     }
     exo_graph_result_release(&result);
@@ -70,16 +73,19 @@ int
 main(void)
 {
     uint64_t rounds = processes_setting("EXO_CHAOS_ROUNDS", 10),
-             first = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now() % 1000000), done = 0;
+             first = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now() % 1000000),
+             done = 0;
     unsigned workers = 0;
-    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)first, (unsigned long long)rounds);
+    printf("EXO_CHAOS_SEED=%llu EXO_CHAOS_ROUNDS=%llu\n", (unsigned long long)first,
+           (unsigned long long)rounds);
     fflush(stdout);
     CHECK(exo_plugin_init(NULL) == EXO_OK);
     processes_open(&all);
     CHECK(processes_start_head(&all));
     cluster = processes_join(&all, "stalls", &runtime);
     for (; done < rounds && !all.failed; done++) {
-        while (workers < 2 + 2 * done / rounds) /* from two to four */
+        /* two, then three in the second half of the rounds */
+        while (workers < 2 + 2 * done / rounds)
             CHECK(processes_start_worker(&all, workers++, true));
         planted_stall(&p, first + done, PLANTED_FAR);
         run_one(true, first + done);
@@ -88,7 +94,7 @@ main(void)
     }
     processes_leave(&cluster, &runtime);
     bool good = processes_close(&all);
-    printf("%llu of %llu planted, as many sound: %s\n", (unsigned long long)done, (unsigned long long)rounds,
-           good ? "good" : "failed");
+    printf("%llu of %llu planted, as many sound: %s\n", (unsigned long long)done,
+           (unsigned long long)rounds, good ? "good" : "failed");
     return good ? 0 : 1;
 }

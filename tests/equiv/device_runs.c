@@ -1,5 +1,9 @@
-/* Models, strategies, evaluation, checkpoints and generation on a device that the host cannot reach: the bits of the CPU, and a clean end when
- * it fails. The device is chosen by its name, as a job chooses one. */
+/* Models, strategies, evaluation, checkpoints and generation on a device whose memory the host
+ * cannot reach. Results have the bits of the CPU, and a failure of the device ends a run cleanly.
+ * The device is chosen by its name, as in a job.
+ *
+ * Each test owns its runs; `far` is set between runs and read by the nodes' threads. Read next:
+ * tests/support/far_device.h. */
 #include <criterion/criterion.h>
 
 #include <stdatomic.h>
@@ -17,11 +21,12 @@
 #include "support/small_decoders.h"
 #include "support/temp.h"
 
-/* --- The device by its name ------------------------------------------------------------------------------------------------------------- */
+/* --- The device by its name ------------------------------------------------------------------- */
 
-/* What the devices that are opened do: one of them fails. Set between runs. */
+/* The failure of one device among those that are opened. Set between runs. */
 static struct {
-    uint64_t which, fail_at, no_memory_at; /* the which-th that is opened from 1, 0: none */
+    /* the number of the device from 1, 0: none; its failing request; its failing allocation */
+    uint64_t which, fail_at, no_memory_at;
     atomic_uint_fast64_t opened, closed, asked;
 } far;
 
@@ -73,14 +78,15 @@ Test(device_runs, a_device_that_is_not_there_is_named_with_those_that_are)
     exo_device *device = NULL;
     exo_err err = {0};
     cr_expect_eq(exo_device_open(&device, "abacus", &err), EXO_NOT_FOUND);
-    cr_expect(strstr(err.text, "abacus") && strstr(err.text, "cpu") && strstr(err.text, "far"), "%s", err.text);
+    cr_expect(strstr(err.text, "abacus") && strstr(err.text, "cpu") && strstr(err.text, "far"),
+              "%s", err.text);
     cr_expect_eq(exo_device_open(&device, "cpu", &err), EXO_OK);
     cr_expect_eq(device, exo_device_cpu());
     exo_device_close(&device);
     cr_expect_null(device);
 }
 
-/* --- Data --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Data ------------------------------------------------------------------------------------- */
 
 enum {
     T = 12,
@@ -103,7 +109,7 @@ token_fields(const void *self, exo_field *out)
     return 2;
 }
 
-/* Some targets are of no token. */
+/* Some targets are -1, which is no token. */
 static exo_status
 token_get(const void *self, size_t index, const exo_sample_key *key, void *const *out, exo_err *err)
 {
@@ -126,8 +132,11 @@ token_free(void *self)
 static exo_dataset *
 tokens(void)
 {
-    static const exo_dataset_class squares = {
-        .name = "squares", .length = token_length, .fields = token_fields, .get = token_get, .free = token_free};
+    static const exo_dataset_class squares = {.name = "squares",
+                                              .length = token_length,
+                                              .fields = token_fields,
+                                              .get = token_get,
+                                              .free = token_free};
     static int nothing;
     exo_dataset *data = NULL;
     cr_assert_eq(exo_dataset_new(&data, &squares, &nothing, NULL), EXO_OK);
@@ -150,7 +159,7 @@ points(void)
     return points_new(64, 1, SIZE_MAX);
 }
 
-/* --- Models --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Models ----------------------------------------------------------------------------------- */
 
 #define SMALL "vocabulary: 70, context: 16, layers: 2, heads: 4, width: 16"
 
@@ -164,7 +173,8 @@ static const struct {
     {"gpt", "{" SMALL ", dropout: 0.1}", tokens},
     {"gpt", "{" SMALL ", dropout: 0.1, checkpoint: true}", tokens},
     {"gpt",
-     "{" SMALL ", position: rotary, norm: rms, activation: silu, gated: true, bias: false, kv_heads: 2, tied: false}",
+     "{" SMALL ", position: rotary, norm: rms, activation: silu, gated: true, bias: false, "
+     "kv_heads: 2, tied: false}",
      tokens},
     {"gpt", "{" SMALL ", position: alibi, embedding_norm: true, activation: relu}", tokens},
     {"gpt", "{" SMALL ", frozen: 'blocks.0.*'}", tokens},
@@ -182,14 +192,15 @@ make_model(size_t i)
     exo_err err = {0};
     if (strcmp(models[i].name, "mlp") == 0)
         return points_mlp();
-    cr_assert_eq(exo_config_parse(&doc, "options", models[i].options, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_model_new_named(&model, models[i].name, exo_config_root(doc), &err), EXO_OK, "%s: %s",
-                 models[i].options, err.text);
+    cr_assert_eq(exo_config_parse(&doc, "options", models[i].options, &err), EXO_OK, "%s",
+                 err.text);
+    cr_assert_eq(exo_model_new_named(&model, models[i].name, exo_config_root(doc), &err), EXO_OK,
+                 "%s: %s", models[i].options, err.text);
     exo_config_free(&doc);
     return model;
 }
 
-/* What a few steps of SGD leave: losses, metrics, and then all parameters and statistics. */
+/* What a few steps of SGD leave: the losses and metrics, then all parameters and statistics. */
 struct outcome {
     double numbers[16];
     size_t count;
@@ -207,10 +218,11 @@ struct learning {
 };
 
 static exo_status
-learn_step(const struct learning *l, exo_tape *tape, exo_params *params, const exo_batch *batch, uint64_t step,
-           struct outcome *out)
+learn_step(const struct learning *l, exo_tape *tape, exo_params *params, const exo_batch *batch,
+           uint64_t step, struct outcome *out)
 {
-    const exo_pass pass = {.train = true, .grad = true, .autocast = l->autocast, .seed = 5, .node = 1, .step = step};
+    const exo_pass pass = {
+        .train = true, .grad = true, .autocast = l->autocast, .seed = 5, .node = 1, .step = step};
     exo_params_zero_grads(params);
     exo_tape_begin(tape, params, &pass);
     exo_tensor *loss = exo_model_loss(l->model, tape, batch);
@@ -230,7 +242,8 @@ learn_step(const struct learning *l, exo_tape *tape, exo_params *params, const e
 static exo_status
 read_back(const exo_params *params, struct outcome *out)
 {
-    const exo_array values = exo_params_values_array(params), buffers = exo_params_buffers_array(params);
+    const exo_array values = exo_params_values_array(params),
+                    buffers = exo_params_buffers_array(params);
     out->numel = values.count + buffers.count;
     out->params = calloc(out->numel + 1, sizeof *out->params);
     cr_assert_not_null(out->params);
@@ -248,7 +261,8 @@ learn_on(const struct learning *l, exo_device *device, struct outcome *out)
     const exo_sample_key key = {.seed = 1};
     cr_assert_eq(exo_model_params(l->model, 9, &initial, &out->err), EXO_OK, "%s", out->err.text);
     cr_assert_eq(exo_batch_init(&batch, l->data, 4, &out->err), EXO_OK, "%s", out->err.text);
-    cr_assert_eq(exo_batch_read(&batch, l->data, indices, 4, &key, &out->err), EXO_OK, "%s", out->err.text);
+    cr_assert_eq(exo_batch_read(&batch, l->data, indices, 4, &key, &out->err), EXO_OK, "%s",
+                 out->err.text);
     exo_status st = exo_params_to(&params, initial, device, &out->err);
     if (st == EXO_OK)
         st = exo_tape_new_on(&tape, device, &out->err);
@@ -279,7 +293,8 @@ learn(const struct learning *l, const char *name)
 static struct learning
 learning_of(size_t model, bool autocast)
 {
-    return (struct learning){.model = make_model(model), .data = models[model].data(), .autocast = autocast};
+    return (struct learning){
+        .model = make_model(model), .data = models[model].data(), .autocast = autocast};
 }
 
 static void
@@ -298,18 +313,19 @@ Test(device_runs, every_model_has_the_bits_of_the_cpu, .timeout = 250)
             cr_assert_eq(near.status, EXO_OK, "%s: %s", models[i].options, near.err.text);
             cr_assert_eq(there.status, EXO_OK, "%s: %s", models[i].options, there.err.text);
             cr_expect_eq(near.count, there.count);
-            cr_expect_arr_eq(near.numbers, there.numbers, sizeof near.numbers, "%s %s: figures", models[i].name,
-                             models[i].options);
+            cr_expect_arr_eq(near.numbers, there.numbers, sizeof near.numbers, "%s %s: figures",
+                             models[i].name, models[i].options);
             cr_assert_eq(near.numel, there.numel);
-            cr_expect_arr_eq(near.params, there.params, near.numel * sizeof *near.params, "%s %s, bf16 %d",
-                             models[i].name, models[i].options, bf16);
+            cr_expect_arr_eq(near.params, there.params, near.numel * sizeof *near.params,
+                             "%s %s, bf16 %d", models[i].name, models[i].options, bf16);
             free(near.params);
             free(there.params);
             learning_release(&l);
         }
 }
 
-/* One request in `stride` fails, or one allocation. */
+/* Runs the pass again and again, each time with one failing request or allocation, `stride` after
+ * the last. */
 static void
 fail_in_turn(size_t model, bool memory)
 {
@@ -323,13 +339,14 @@ fail_in_turn(size_t model, bool memory)
         struct outcome out = learn(&l, "far");
         free(out.params);
         if (out.status == EXO_OK) {
-            cr_expect_gt(at, memory ? 3 : whole.asked - stride, "%s: a failure at %zu of %zu was lost",
-                         models[model].options, (size_t)at, (size_t)whole.asked);
+            cr_expect_gt(at, memory ? 3 : whole.asked - stride,
+                         "%s: a failure at %zu of %zu was lost", models[model].options, (size_t)at,
+                         (size_t)whole.asked);
             break;
         }
         cr_expect_eq(out.status, memory ? EXO_NOMEM : EXO_FAILED, "%s", out.err.text);
-        cr_expect(strstr(out.err.text, "on schedule"), "%s at %zu: '%s'", models[model].options, (size_t)at,
-                  out.err.text);
+        cr_expect(strstr(out.err.text, "on schedule"), "%s at %zu: '%s'", models[model].options,
+                  (size_t)at, out.err.text);
     }
     plan_failure(0, 0, 0);
     learning_release(&l);
@@ -344,11 +361,11 @@ Test(device_runs, scheduled_failures_of_a_pass_end_it_cleanly, .timeout = 250)
 Test(device_runs, scheduled_lacks_of_memory_end_a_pass_cleanly, .timeout = 250)
 {
     for (size_t i = 0; i < NUM_MODELS; i++)
-        if (i != 1) /* images are large */
+        if (i != 1) /* images need too many allocations */
             fail_in_turn(i, true);
 }
 
-/* --- Whole runs: strategies, evaluation, averages, correlation, checkpoints -------------------------------------------------------------------- */
+/* --- Whole runs: strategies, evaluation, averages, correlation, checkpoints ------------------- */
 
 static const struct {
     const char *name, *options;
@@ -379,8 +396,10 @@ struct run {
 static void
 run_init(struct run *r, size_t model, const char *device)
 {
-    *r = (struct run){.model = make_model(model), .data = models[model].data(), .opts = exo_fit_opts_init()};
-    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->data, r->data, &r->err), EXO_OK, "%s", r->err.text);
+    *r = (struct run){
+        .model = make_model(model), .data = models[model].data(), .opts = exo_fit_opts_init()};
+    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->data, r->data, &r->err), EXO_OK, "%s",
+                 r->err.text);
     r->opts.num_nodes = 3;
     r->opts.batch_size = 4;
     r->opts.minibatch_size = 2;
@@ -397,8 +416,8 @@ fit(struct run *r, size_t strategy)
 {
     exo_params_free(&r->result.params);
     r->err = (exo_err){0};
-    return exo_trainer_fit_text(r->trainer, strategies[strategy].name, strategies[strategy].options, &r->opts,
-                                &r->result, &r->err);
+    return exo_trainer_fit_text(r->trainer, strategies[strategy].name, strategies[strategy].options,
+                                &r->opts, &r->result, &r->err);
 }
 
 static void
@@ -418,15 +437,18 @@ expect_same(size_t model, size_t strategy)
     run_init(&there, model, "far");
     plan_failure(0, 0, 0);
     cr_assert_eq(fit(&near, strategy), EXO_OK, "%s: %s", strategies[strategy].name, near.err.text);
-    cr_assert_eq(fit(&there, strategy), EXO_OK, "%s: %s", strategies[strategy].name, there.err.text);
+    cr_assert_eq(fit(&there, strategy), EXO_OK, "%s: %s", strategies[strategy].name,
+                 there.err.text);
     cr_expect_eq(atomic_load(&far.opened), 3, "each node opens one");
     cr_expect_eq(atomic_load(&far.closed), 3);
-    cr_expect_str_eq(near.result.sha256, there.result.sha256, "%s %s: %s %s", models[model].name, models[model].options,
-                     strategies[strategy].name, strategies[strategy].options);
-    cr_expect_eq(near.result.local_loss, there.result.local_loss, "%s: %.17g and %.17g", strategies[strategy].name,
-                 near.result.local_loss, there.result.local_loss);
+    cr_expect_str_eq(near.result.sha256, there.result.sha256, "%s %s: %s %s", models[model].name,
+                     models[model].options, strategies[strategy].name,
+                     strategies[strategy].options);
+    cr_expect_eq(near.result.local_loss, there.result.local_loss, "%s: %.17g and %.17g",
+                 strategies[strategy].name, near.result.local_loss, there.result.local_loss);
     cr_expect_eq(near.result.global_loss, there.result.global_loss);
-    cr_expect(memcmp(&near.result.global_accuracy, &there.result.global_accuracy, sizeof(double)) == 0);
+    cr_expect(memcmp(&near.result.global_accuracy, &there.result.global_accuracy, sizeof(double)) ==
+              0);
     run_release(&near);
     run_release(&there);
 }
@@ -443,7 +465,7 @@ Test(device_runs, every_model_trains_and_evaluates_to_the_bits_of_the_cpu, .time
         expect_same(i, i % NUM_STRATEGIES);
 }
 
-/* A run on one device is stopped, and goes on on the other. */
+/* The methods of a strategy that keeps units; none of them may be called. */
 static exo_status
 never_step(void *self, exo_node *node, exo_err *err)
 {
@@ -487,8 +509,8 @@ Test(device_runs, units_are_kept_on_the_cpu_alone)
     exo_device *device = NULL;
     run_init(&r, 0, "far");
     cr_assert_eq(exo_strategy_register(&keeper, &r.err), EXO_OK, "%s", r.err.text);
-    cr_expect_eq(exo_trainer_fit_text(r.trainer, "keeper", "{}", &r.opts, &r.result, &r.err), EXO_UNSUPPORTED, "%s",
-                 r.err.text);
+    cr_expect_eq(exo_trainer_fit_text(r.trainer, "keeper", "{}", &r.opts, &r.result, &r.err),
+                 EXO_UNSUPPORTED, "%s", r.err.text);
     cr_expect(strstr(r.err.text, "'keeper'") && strstr(r.err.text, "'far'"), "%s", r.err.text);
     cr_expect_eq(atomic_load(&far.opened), 0, "no node was made");
 
@@ -521,14 +543,16 @@ Test(device_runs, a_checkpoint_of_one_device_goes_on_on_the_other, .timeout = 25
             r.opts.resume = true;
             r.opts.device = devices[!first];
             cr_assert_eq(fit(&r, s), EXO_OK, "%s", r.err.text);
-            cr_expect_str_eq(r.result.sha256, whole.result.sha256, "%s from %s", strategies[s].name, devices[first]);
+            cr_expect_str_eq(r.result.sha256, whole.result.sha256, "%s from %s", strategies[s].name,
+                             devices[first]);
             run_release(&whole);
             run_release(&r);
             temp_remove(folder);
         }
 }
 
-/* One node's device fails, at each of about `runs` places of its work or at an allocation: the run ends with the device's reason. */
+/* The device of one node fails, at each of about `runs` of its requests, or at an allocation. The
+ * run ends with the device's error. */
 static void
 fail_run_in_turn(size_t strategy, uint64_t runs, bool memory)
 {
@@ -544,8 +568,8 @@ fail_run_in_turn(size_t strategy, uint64_t runs, bool memory)
         cr_expect_eq(atomic_load(&far.opened), atomic_load(&far.closed));
         if (st == EXO_OK)
             break;
-        cr_expect(strstr(r.err.text, "on schedule"), "%s at %zu: '%s'", strategies[strategy].name, (size_t)at,
-                  r.err.text);
+        cr_expect(strstr(r.err.text, "on schedule"), "%s at %zu: '%s'", strategies[strategy].name,
+                  (size_t)at, r.err.text);
     }
     plan_failure(0, 0, 0);
     run_release(&r);
@@ -563,12 +587,12 @@ Test(device_runs, scheduled_lacks_of_memory_end_a_run_with_the_reason, .timeout 
         fail_run_in_turn(s, 0, true);
 }
 
-/* --- Generation --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Generation ------------------------------------------------------------------------------- */
 
-/* Tokens and their log-probabilities of parameters on a device. */
+/* Generates tokens and log-probabilities with the parameters of a device. */
 static exo_status
-generate(const small_decoder *d, exo_params *params, exo_weight_format format, exo_generated *out, exo_generator **g,
-         exo_err *err)
+generate(const small_decoder *d, exo_params *params, exo_weight_format format, exo_generated *out,
+         exo_generator **g, exo_err *err)
 {
     const exo_generator_opts opts = {.weights = format, .sequences = 1};
     const exo_sampling sampling = {.temperature = 1, .max_new_tokens = 12, .seed = 3};
@@ -596,15 +620,17 @@ Test(device_runs, generation_from_weights_on_a_device_has_the_bits_of_the_cpu)
         for (int format = EXO_WEIGHTS_F32; format <= EXO_WEIGHTS_INT4; format++) {
             exo_generated a, b;
             exo_generator *near = NULL, *far_one = NULL;
-            cr_assert_eq(generate(&d, d.params, (exo_weight_format)format, &a, &near, &err), EXO_OK, "%s", err.text);
-            cr_assert_eq(generate(&d, there, (exo_weight_format)format, &b, &far_one, &err), EXO_OK, "%s", err.text);
+            cr_assert_eq(generate(&d, d.params, (exo_weight_format)format, &a, &near, &err), EXO_OK,
+                         "%s", err.text);
+            cr_assert_eq(generate(&d, there, (exo_weight_format)format, &b, &far_one, &err), EXO_OK,
+                         "%s", err.text);
             cr_assert_eq(a.length, b.length);
             cr_expect_arr_eq(a.tokens, b.tokens, a.length * sizeof *a.tokens);
             cr_expect_arr_eq(a.log_probs, b.log_probs, (a.length - a.prompt) * sizeof *a.log_probs);
             exo_generator_free(&near);
             exo_generator_free(&far_one);
         }
-        for (uint64_t at = 1;; at++) { /* each weight that is read fails in turn */
+        for (uint64_t at = 1;; at++) { /* each read of a weight fails in turn */
             exo_generator *g = NULL;
             exo_device *fails = NULL;
             exo_params *copy = NULL;
@@ -612,7 +638,8 @@ Test(device_runs, generation_from_weights_on_a_device_has_the_bits_of_the_cpu)
             cr_assert_eq(exo_params_to(&copy, d.params, fails, &err), EXO_OK, "%s", err.text);
             far_device_fail_at(fails, at);
             exo_status st = exo_generator_new(&g, &d.spec, copy, NULL, &err);
-            cr_expect(st == EXO_OK || (st == EXO_FAILED && strstr(err.text, "on schedule")), "%s", err.text);
+            cr_expect(st == EXO_OK || (st == EXO_FAILED && strstr(err.text, "on schedule")), "%s",
+                      err.text);
             exo_generator_free(&g);
             exo_params_free(&copy);
             exo_device_close(&fails);

@@ -1,4 +1,6 @@
-/* Training on a device that the host cannot reach gives the bits of the CPU: every strategy, its checkpoints, and a clean end when it fails. */
+/* Training on a device whose memory the host cannot reach gives the bits of the CPU: for every
+ * strategy, and from a checkpoint of another device. A failure of the device ends the run cleanly.
+ * Each test owns its nodes. Read next: tests/support/nodes.h, far_device.h. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -33,8 +35,8 @@ static void
 expect_same(const nodes *a, const nodes *b, const char *name, const char *options)
 {
     for (uint32_t r = 0; r < NODES; r++)
-        cr_expect_arr_eq(a->each[r].params, b->each[r].params, NUMEL * sizeof(float), "%s %s: node %u", name, options,
-                         r);
+        cr_expect_arr_eq(a->each[r].params, b->each[r].params, NUMEL * sizeof(float),
+                         "%s %s: node %u", name, options, r);
 }
 
 Test(devices, every_strategy_has_the_same_bits_on_a_device_out_of_reach)
@@ -42,7 +44,8 @@ Test(devices, every_strategy_has_the_same_bits_on_a_device_out_of_reach)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         nodes near, far;
         nodes_init(&near, NODES, NUMEL, 2, STEPS, cases[i].name, cases[i].options);
-        nodes_init_on(&far, NODES, NUMEL, 2, STEPS, cases[i].name, cases[i].options, far_device_new, far_device_free);
+        nodes_init_on(&far, NODES, NUMEL, 2, STEPS, cases[i].name, cases[i].options, far_device_new,
+                      far_device_free);
         nodes_train(&near, STEPS);
         nodes_train(&far, STEPS);
         expect_same(&near, &far, cases[i].name, cases[i].options);
@@ -58,9 +61,10 @@ Test(devices, a_checkpoint_of_one_device_goes_on_on_another)
         nodes near, far, resumed;
         temp_folder(folder, sizeof folder);
         nodes_init(&near, NODES, NUMEL, 2, STEPS, cases[i].name, cases[i].options);
-        nodes_init_on(&far, NODES, NUMEL, 2, STEPS, cases[i].name, cases[i].options, far_device_new, far_device_free);
-        nodes_init_on(&resumed, NODES, NUMEL, 2, STEPS, cases[i].name, cases[i].options, far_device_new,
+        nodes_init_on(&far, NODES, NUMEL, 2, STEPS, cases[i].name, cases[i].options, far_device_new,
                       far_device_free);
+        nodes_init_on(&resumed, NODES, NUMEL, 2, STEPS, cases[i].name, cases[i].options,
+                      far_device_new, far_device_free);
         nodes_train(&near, STEPS);
         nodes_train(&far, 5);
         nodes_save(&far, folder);
@@ -74,23 +78,27 @@ Test(devices, a_checkpoint_of_one_device_goes_on_on_another)
     }
 }
 
-/* Whatever it is that fails, in whatever step: that node ends with the device's reason, the others with its death, and nothing is left. */
+/* Each request fails in turn, in any step. The node of the failing device ends with its error, the
+ * other nodes end well or with PEER_LOST, and no resource is left. */
 Test(devices, each_scheduled_failure_ends_the_run_cleanly, .timeout = 120)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (uint64_t at = 1;; at++) {
             nodes n;
-            nodes_init_on(&n, NODES, NUMEL, 1, 3, cases[i].name, cases[i].options, far_device_new, far_device_free);
+            nodes_init_on(&n, NODES, NUMEL, 1, 3, cases[i].name, cases[i].options, far_device_new,
+                          far_device_free);
             uint64_t before = far_device_asked(n.each[1].device);
             far_device_fail_at(n.each[1].device, at);
             nodes_try(&n, 3);
             bool failed = n.each[1].status != EXO_OK;
             if (failed) {
-                cr_expect_eq(n.each[1].status, EXO_FAILED, "%s: %s", cases[i].name, n.each[1].err.text);
-                cr_expect(strstr(n.each[1].err.text, "failed on schedule"), "%s", n.each[1].err.text);
+                cr_expect_eq(n.each[1].status, EXO_FAILED, "%s: %s", cases[i].name,
+                             n.each[1].err.text);
+                cr_expect(strstr(n.each[1].err.text, "failed on schedule"), "%s",
+                          n.each[1].err.text);
                 for (uint32_t r = 0; r < NODES; r += 2)
-                    cr_expect(n.each[r].status == EXO_OK || n.each[r].status == EXO_PEER_LOST, "%s: %s", cases[i].name,
-                              n.each[r].err.text);
+                    cr_expect(n.each[r].status == EXO_OK || n.each[r].status == EXO_PEER_LOST,
+                              "%s: %s", cases[i].name, n.each[r].err.text);
             }
             uint64_t asked = far_device_asked(n.each[1].device) - before;
             nodes_release(&n);

@@ -1,4 +1,6 @@
-/* Identities between strategies (reference: what each one's rule says), over N nodes with a synthetic loss. */
+/* Identities between strategies, over N nodes with a synthetic loss. The reference of each identity
+ * is the strategy's rule. Each test owns its nodes. Read next: tests/support/nodes.h;
+ * docs/strategies.md. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -11,13 +13,13 @@
 #include "support/nodes.h"
 
 enum {
-    NUMEL = 1003, /* not divisible by the numbers of nodes below: shards differ */
+    NUMEL = 1003, /* not divisible by the numbers of nodes below, so that shards differ in size */
     NODES = 4,
     BATCH = 3,
     STEPS = 24
 };
 
-/* The largest difference between node 0 of `a` and node 0 of `b`. */
+/* The largest absolute difference of a parameter between node 0 of `a` and node 0 of `b`. */
 static float
 distance(const nodes *a, const nodes *b)
 {
@@ -33,23 +35,27 @@ static void
 expect_nodes_equal(const nodes *n, const char *what)
 {
     for (uint32_t r = 1; r < n->count; r++)
-        cr_expect_arr_eq(n->each[0].params, n->each[r].params, n->numel * sizeof(float), "%s: node %u", what, r);
+        cr_expect_arr_eq(n->each[0].params, n->each[r].params, n->numel * sizeof(float),
+                         "%s: node %u", what, r);
 }
 
 static void
 expect_nodes_differ(const nodes *n, const char *what)
 {
     for (uint32_t r = 1; r < n->count; r++)
-        cr_expect(memcmp(n->each[0].params, n->each[r].params, n->numel * sizeof(float)) != 0, "%s: node %u", what, r);
+        cr_expect(memcmp(n->each[0].params, n->each[r].params, n->numel * sizeof(float)) != 0,
+                  "%s: node %u", what, r);
 }
 
-/* --- Rounds ------------------------------------------------------------------------------------------------------------------- */
+/* --- Rounds ----------------------------------------------------------------------------------- */
 
-/* EXO Gym counts its first step as 0 and meets after steps H + 1, 2 H + 1, ...: offset 1. */
+/* EXO Gym counts its first step as 0 and averages after the steps H + 1, 2 H + 1, ...: this is
+ * offset 1. */
 Test(strategies, rounds_come_after_the_offset)
 {
     static const char *const names[] = {"diloco", "fedavg"};
-    static const bool meets[][8] = {{0, 0, 1, 0, 0, 1, 0, 0}, {0, 0, 0, 1, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 1}};
+    static const bool meets[][8] = {
+        {0, 0, 1, 0, 0, 1, 0, 0}, {0, 0, 0, 1, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 1}};
     static const unsigned offsets[] = {0, 1, 5};
     for (size_t i = 0; i < 2; i++)
         for (size_t o = 0; o < 3; o++) {
@@ -68,15 +74,16 @@ Test(strategies, rounds_come_after_the_offset)
         }
 }
 
-/* --- DDP --------------------------------------------------------------------------------------------------------------- */
+/* --- DDP -------------------------------------------------------------------------------------- */
 
-/* Gradients are summed in another order: they differ by a few units in the last place, about 1e-6 of their size. */
+/* The two runs sum gradients in different orders. They differ by a few units in the last place,
+ * about 1e-6 of their size. */
 Test(strategies, ddp_is_one_node_with_n_times_the_batch)
 {
     static const char *const options[] = {
         "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}",
-        "{optimizer: {name: adamw, lr: 0.01}, max_norm: 1.0, lr_scheduler: lambda_cosine, warmup_steps: 5, "
-        "cosine_anneal: true}",
+        "{optimizer: {name: adamw, lr: 0.01}, max_norm: 1.0, lr_scheduler: lambda_cosine, "
+        "warmup_steps: 5, cosine_anneal: true}",
     };
     for (size_t i = 0; i < 2; i++) {
         nodes many, one;
@@ -85,7 +92,8 @@ Test(strategies, ddp_is_one_node_with_n_times_the_batch)
         nodes_train(&many, STEPS);
         nodes_train(&one, STEPS);
         expect_nodes_equal(&many, options[i]);
-        cr_expect_leq(distance(&many, &one), 2e-6f, "%s: %g", options[i], (double)distance(&many, &one));
+        cr_expect_leq(distance(&many, &one), 2e-6f, "%s: %g", options[i],
+                      (double)distance(&many, &one));
         nodes_release(&many);
         nodes_release(&one);
     }
@@ -110,15 +118,18 @@ Test(strategies, ddp_nodes_stay_equal_and_learn)
     nodes_release(&n);
 }
 
-/* --- DiLoCo ------------------------------------------------------------------------------------------------------------ */
+/* --- DiLoCo ----------------------------------------------------------------------------------- */
 
-/* outer - 1 (outer - mean) is the mean but for the rounding of the difference and of the step: two roundings a round. */
+/* outer - 1 (outer - mean) equals the mean except for the rounding of the difference and of the
+ * step: two roundings a round. */
 Test(strategies, diloco_with_outer_sgd_of_rate_1_is_fedavg)
 {
     nodes diloco, fedavg;
     nodes_init(&diloco, NODES, NUMEL, BATCH, STEPS, "diloco",
-               "{H: 4, outer_optimizer: {name: sgd, lr: 1, momentum: 0}, optimizer: {name: sgd, lr: 0.1}}");
-    nodes_init(&fedavg, NODES, NUMEL, BATCH, STEPS, "fedavg", "{H: 4, optimizer: {name: sgd, lr: 0.1}}");
+               "{H: 4, outer_optimizer: {name: sgd, lr: 1, momentum: 0}, optimizer: {name: sgd, "
+               "lr: 0.1}}");
+    nodes_init(&fedavg, NODES, NUMEL, BATCH, STEPS, "fedavg",
+               "{H: 4, optimizer: {name: sgd, lr: 0.1}}");
     for (int round = 0; round < STEPS / 4; round++) {
         nodes_train(&diloco, 4);
         nodes_train(&fedavg, 4);
@@ -129,7 +140,7 @@ Test(strategies, diloco_with_outer_sgd_of_rate_1_is_fedavg)
     nodes_release(&fedavg);
 }
 
-/* mean(theta - lr g_i) = theta - lr mean(g): the same sum, rounded at other places. */
+/* mean(theta - lr g_i) = theta - lr mean(g): the same sum, rounded at different places. */
 Test(strategies, diloco_of_one_step_with_inner_sgd_is_ddp)
 {
     nodes diloco, ddp;
@@ -143,7 +154,8 @@ Test(strategies, diloco_of_one_step_with_inner_sgd_is_ddp)
     nodes_release(&ddp);
 }
 
-/* With an outer rate of 0 every round ends where it began, which needs an outer copy that local steps do not touch. */
+/* With an outer rate of 0 every round ends where it began. This needs an outer copy that local
+ * steps do not change. */
 Test(strategies, diloco_keeps_an_outer_copy_of_its_own)
 {
     nodes n;
@@ -161,8 +173,9 @@ Test(strategies, diloco_keeps_an_outer_copy_of_its_own)
     nodes_release(&n);
 }
 
-/* The paper's algorithm, written down plainly: everything on one thread, whole buffers, in double. The pseudo-gradient of
- * every round must be there, and the strategy must follow. */
+/* The paper's algorithm, written plainly: on one thread, over whole buffers, in double. Each
+ * coordinate's pseudo-gradient of every round must be nonzero, and the strategy must follow the
+ * reference. */
 Test(strategies, diloco_is_the_papers_algorithm)
 {
     enum {
@@ -172,7 +185,8 @@ Test(strategies, diloco_is_the_papers_algorithm)
     static float theta[NODES][NUMEL], grads[NUMEL];
     static double outer[NUMEL], momentum[NUMEL];
     nodes n;
-    nodes_init(&n, NODES, NUMEL, BATCH, H * ROUNDS, "diloco", "{H: 5, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&n, NODES, NUMEL, BATCH, H * ROUNDS, "diloco",
+               "{H: 5, optimizer: {name: sgd, lr: 0.1}}");
     for (int i = 0; i < NODES; i++)
         nodes_initial(NUMEL, theta[i]);
     for (size_t j = 0; j < NUMEL; j++)
@@ -215,13 +229,13 @@ Test(strategies, more_nodes_than_parameters_leave_shards_empty)
     nodes_init(&n, 5, 3, BATCH, STEPS, "diloco", "H: 2");
     nodes_train(&n, 6);
     expect_nodes_equal(&n, "diloco");
-    cr_expect_eq(nodes_bytes(&n), 3 * 2 * 4 * 3 * sizeof(float)); /* rounds 2 (N - 1) Psi */
+    cr_expect_eq(nodes_bytes(&n), 3 * 2 * 4 * 3 * sizeof(float)); /* 3 rounds of 2 (N - 1) Psi */
     nodes_release(&n);
 }
 
-/* --- SPARTA ------------------------------------------------------------------------------------------------------------ */
+/* --- SPARTA ----------------------------------------------------------------------------------- */
 
-/* The same sums of the same numbers in the same order: the same bits. */
+/* The same numbers are summed in the same order, so the bits are the same. */
 Test(strategies, sparta_of_p_1_is_fedavg_every_step)
 {
     static const char *const options[] = {
@@ -234,10 +248,12 @@ Test(strategies, sparta_of_p_1_is_fedavg_every_step)
         nodes sparta, fedavg;
         nodes_init(&sparta, NODES, NUMEL, BATCH, STEPS, "sparta", options[i]);
         nodes_init(&fedavg, NODES, NUMEL, BATCH, STEPS, "fedavg",
-                   i < 3 ? "optimizer: {name: adamw, lr: 0.01}" : "{H: 3, optimizer: {name: adamw, lr: 0.01}}");
+                   i < 3 ? "optimizer: {name: adamw, lr: 0.01}"
+                         : "{H: 3, optimizer: {name: adamw, lr: 0.01}}");
         nodes_train(&sparta, STEPS);
         nodes_train(&fedavg, STEPS);
-        cr_expect_arr_eq(sparta.each[0].params, fedavg.each[0].params, NUMEL * sizeof(float), "%s", options[i]);
+        cr_expect_arr_eq(sparta.each[0].params, fedavg.each[0].params, NUMEL * sizeof(float), "%s",
+                         options[i]);
         expect_nodes_equal(&sparta, options[i]);
         nodes_release(&sparta);
         nodes_release(&fedavg);
@@ -247,14 +263,18 @@ Test(strategies, sparta_of_p_1_is_fedavg_every_step)
 Test(strategies, sparta_averages_the_selected_coordinates_and_no_others)
 {
     nodes sparta, alone;
-    nodes_init(&sparta, NODES, NUMEL, BATCH, STEPS, "sparta", "{p: 0.1, optimizer: {name: sgd, lr: 0.1}}");
-    nodes_init(&alone, NODES, NUMEL, BATCH, STEPS, "diloco", "{H: 1000, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&sparta, NODES, NUMEL, BATCH, STEPS, "sparta",
+               "{p: 0.1, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&alone, NODES, NUMEL, BATCH, STEPS, "diloco",
+               "{H: 1000, optimizer: {name: sgd, lr: 0.1}}");
     nodes_train(&sparta, 1);
     nodes_train(&alone, 1);
 
     exo_selector *selector = NULL;
     const uint32_t *selected = NULL;
-    cr_assert_eq(exo_selector_new(&selector, EXO_SELECT_RANDOM, 0.1, NUMEL, sparta.each[0].node.seed, NULL), EXO_OK);
+    cr_assert_eq(
+        exo_selector_new(&selector, EXO_SELECT_RANDOM, 0.1, NUMEL, sparta.each[0].node.seed, NULL),
+        EXO_OK);
     size_t n = exo_selector_round(selector, 0, &selected);
     cr_assert_gt(n, 0);
     for (uint32_t r = 0; r < NODES; r++) {
@@ -276,7 +296,7 @@ Test(strategies, sparta_averages_the_selected_coordinates_and_no_others)
     nodes_release(&alone);
 }
 
-/* theta after step u is the mean of what the nodes had after the inner step u - 2. */
+/* theta after step u is the mean of the nodes' parameters after the inner step u - 2. */
 Test(strategies, sparta_with_a_delay_applies_the_means_of_that_many_steps_ago)
 {
     enum {
@@ -285,7 +305,8 @@ Test(strategies, sparta_with_a_delay_applies_the_means_of_that_many_steps_ago)
     };
     static float theta[NODES][NUMEL], kept[LENGTH][NODES][NUMEL], grads[NUMEL];
     nodes n;
-    nodes_init(&n, NODES, NUMEL, BATCH, LENGTH, "sparta", "{p: 1, delay: 2, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&n, NODES, NUMEL, BATCH, LENGTH, "sparta",
+               "{p: 1, delay: 2, optimizer: {name: sgd, lr: 0.1}}");
     for (int i = 0; i < NODES; i++)
         nodes_initial(NUMEL, theta[i]);
     for (uint64_t t = 0; t < LENGTH; t++) {
@@ -304,14 +325,16 @@ Test(strategies, sparta_with_a_delay_applies_the_means_of_that_many_steps_ago)
         }
         nodes_train(&n, 1);
         for (int i = 0; i < NODES; i++)
-            cr_expect_arr_eq(n.each[i].params, theta[i], sizeof theta[i], "step %d node %d", (int)t, i);
+            cr_expect_arr_eq(n.each[i].params, theta[i], sizeof theta[i], "step %d node %d", (int)t,
+                             i);
     }
     nodes_release(&n);
 }
 
-/* --- Islands ------------------------------------------------------------------------------------------------------------ */
+/* --- Islands ---------------------------------------------------------------------------------- */
 
-/* All of a round's islands as the nodes compute them: each is the same for all of its members, and every rank is in one. */
+/* Checks all islands of a round: every rank is in one island, and all members of an island compute
+ * the same island. */
 static void
 expect_partition(uint32_t num_nodes, uint32_t island_size, uint64_t round)
 {
@@ -345,7 +368,7 @@ Test(strategies, the_islands_of_a_round_partition_the_nodes)
     }
 }
 
-/* Among 4 nodes in pairs each of the 3 others is met in a third of the rounds. */
+/* Among 4 nodes in pairs, a node meets each of the 3 others in a third of the rounds. */
 Test(strategies, islands_are_shuffled_for_each_round_by_the_seed)
 {
     enum {
@@ -360,13 +383,16 @@ Test(strategies, islands_are_shuffled_for_each_round_by_the_seed)
     }
     cr_expect_eq(met[1], 0);
     for (uint32_t r = 0; r < 4; r++) /* 5 standard deviations */
-        cr_expect(r == 1 || fabs(met[r] - ROUNDS / 3.0) < 5 * sqrt(ROUNDS * 2.0 / 9), "%u met in %u rounds", r, met[r]);
+        cr_expect(r == 1 || fabs(met[r] - ROUNDS / 3.0) < 5 * sqrt(ROUNDS * 2.0 / 9),
+                  "%u met in %u rounds", r, met[r]);
     cr_expect_gt(other_seed, ROUNDS / 2);
 }
 
-/* FedAvg in islands, plainly: theta of a node after a round is the mean over its island, summed in the order of ranks. */
+/* FedAvg in islands, written plainly: after a round a node's theta is the mean over its island,
+ * summed in the order of ranks. */
 static void
-simulate_islands(uint32_t num_nodes, uint32_t island_size, uint64_t interval, uint64_t steps, float theta[][NUMEL])
+simulate_islands(uint32_t num_nodes, uint32_t island_size, uint64_t interval, uint64_t steps,
+                 float theta[][NUMEL])
 {
     static float grads[NUMEL], before[NODES_MAX][NUMEL];
     for (uint64_t t = 0; t < steps; t++) {
@@ -378,7 +404,8 @@ simulate_islands(uint32_t num_nodes, uint32_t island_size, uint64_t interval, ui
         }
         for (uint32_t i = 0; i < num_nodes && (t + 1) % interval == 0; i++) {
             uint32_t island[NODES_MAX];
-            uint32_t count = exo_island(NODES_SEED, t / interval, num_nodes, island_size, i, island);
+            uint32_t count =
+                exo_island(NODES_SEED, t / interval, num_nodes, island_size, i, island);
             for (size_t j = 0; j < NUMEL; j++) {
                 float sum = before[island[0]][j];
                 for (uint32_t k = 1; k < count; k++)
@@ -400,7 +427,8 @@ Test(strategies, fedavg_in_islands_is_the_plain_simulation)
         char options[128];
         nodes n;
         uint32_t num_nodes = cases[c].num_nodes;
-        snprintf(options, sizeof options, "{H: %d, island_size: %u, optimizer: {name: sgd, lr: 0.1}}",
+        snprintf(options, sizeof options,
+                 "{H: %d, island_size: %u, optimizer: {name: sgd, lr: 0.1}}",
                  (int)cases[c].interval, cases[c].island_size);
         nodes_init(&n, num_nodes, NUMEL, BATCH, STEPS, "fedavg", options);
         for (uint32_t i = 0; i < num_nodes; i++)
@@ -408,8 +436,8 @@ Test(strategies, fedavg_in_islands_is_the_plain_simulation)
         simulate_islands(num_nodes, cases[c].island_size, cases[c].interval, STEPS, theta);
         nodes_train(&n, STEPS);
         for (uint32_t i = 0; i < num_nodes; i++)
-            cr_expect_arr_eq(n.each[i].params, theta[i], sizeof theta[i], "%u nodes, %s: node %u", num_nodes, options,
-                             i);
+            cr_expect_arr_eq(n.each[i].params, theta[i], sizeof theta[i], "%u nodes, %s: node %u",
+                             num_nodes, options, i);
         nodes_release(&n);
     }
 }
@@ -428,7 +456,7 @@ Test(strategies, an_island_of_all_nodes_is_fedavg_without_islands)
     nodes_release(&one);
 }
 
-/* --- Traffic ------------------------------------------------------------------------------------------------------------ */
+/* --- Traffic ---------------------------------------------------------------------------------- */
 
 static uint64_t
 bytes_of(uint32_t count, size_t numel, uint64_t steps, const char *name, const char *options)
@@ -444,15 +472,19 @@ bytes_of(uint32_t count, size_t numel, uint64_t steps, const char *name, const c
 Test(strategies, bytes_are_the_closed_forms)
 {
     for (uint32_t count = 1; count <= 4; count++) {
-        const uint64_t all_reduce = 2 * (count - 1) * NUMEL * sizeof(float); /* over all nodes */
-        const uint64_t pairs = count / 2 * 2 * NUMEL * sizeof(float); /* of islands of two, and perhaps one left over */
+        const uint64_t all_reduce = 2 * (count - 1) * NUMEL * sizeof(float); /* of all nodes */
+        /* of the islands of two nodes; an odd node is alone and sends nothing */
+        const uint64_t pairs = count / 2 * 2 * NUMEL * sizeof(float);
         cr_expect_eq(bytes_of(count, NUMEL, 7, "ddp", "{}"), 7 * all_reduce);
         cr_expect_eq(bytes_of(count, NUMEL, 7, "fedavg", "H: 3"), 2 * all_reduce);
         if (count >= 2)
             cr_expect_eq(bytes_of(count, NUMEL, 7, "fedavg", "{H: 3, island_size: 2}"), 2 * pairs);
-        cr_expect_eq(bytes_of(count, NUMEL, 7, "diloco", "H: 3"), 2 * all_reduce, "two whole rounds in seven steps");
-        cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta", "{p: 0.1, selector: partitioned}"), 2 * all_reduce);
-        cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta", "{p: 0.1, selector: shuffled_sequential, interval: 2}"),
+        cr_expect_eq(bytes_of(count, NUMEL, 7, "diloco", "H: 3"), 2 * all_reduce,
+                     "two whole rounds in seven steps");
+        cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta", "{p: 0.1, selector: partitioned}"),
+                     2 * all_reduce);
+        cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta",
+                              "{p: 0.1, selector: shuffled_sequential, interval: 2}"),
                      all_reduce, "ten rounds are a cycle");
     }
 }
@@ -463,11 +495,13 @@ Test(strategies, each_node_sends_its_share)
     nodes_init(&n, NODES, 1000, 1, 6, "diloco", "H: 2");
     nodes_train(&n, 6);
     for (uint32_t r = 0; r < NODES; r++)
-        cr_expect_eq(exo_group_stats(n.each[r].group).bytes_sent, 3 * 2 * 1000 * sizeof(float) * (NODES - 1) / NODES);
+        cr_expect_eq(exo_group_stats(n.each[r].group).bytes_sent,
+                     3 * 2 * 1000 * sizeof(float) * (NODES - 1) / NODES);
     nodes_release(&n);
 }
 
-/* 7 nodes in islands of 3: two of 3, and one node that is alone, another one in each round. */
+/* 7 nodes in islands of 3 make two islands of 3, and an island of one node, which changes every
+ * round. */
 Test(strategies, each_node_sends_its_share_of_its_island)
 {
     enum {
@@ -499,20 +533,24 @@ Test(strategies, sparta_sends_what_it_selects)
     for (uint64_t round = 0; round < 10; round++)
         coordinates += exo_selector_round(selector, round, &selected);
     exo_selector_free(&selector);
-    cr_expect_eq(bytes_of(NODES, NUMEL, 10, "sparta", "p: 0.05"), 2 * (NODES - 1) * coordinates * sizeof(float));
-    cr_expect_float_eq((double)coordinates, 0.05 * NUMEL * 10, 5 * sqrt(0.05 * 0.95 * NUMEL * 10), "p Psi on average");
+    cr_expect_eq(bytes_of(NODES, NUMEL, 10, "sparta", "p: 0.05"),
+                 2 * (NODES - 1) * coordinates * sizeof(float));
+    cr_expect_float_eq((double)coordinates, 0.05 * NUMEL * 10, 5 * sqrt(0.05 * 0.95 * NUMEL * 10),
+                       "p Psi on average");
 }
 
-/* --- Checkpoints ----------------------------------------------------------------------------------------------------------- */
+/* --- Checkpoints ------------------------------------------------------------------------------ */
 
 Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
 {
     static const struct {
         const char *name, *options;
     } cases[] = {
-        {"ddp", "{max_norm: 0.5, lr_scheduler: lambda_cosine, warmup_steps: 3, cosine_anneal: true}"},
+        {"ddp",
+         "{max_norm: 0.5, lr_scheduler: lambda_cosine, warmup_steps: 3, cosine_anneal: true}"},
         {"diloco", "{H: 3}"},
-        {"diloco", "{H: 2, outer_optimizer: {name: adam, lr: 0.05}, optimizer: {name: sgd, momentum: 0.9, lr: 0.1}}"},
+        {"diloco", "{H: 2, outer_optimizer: {name: adam, lr: 0.05}, optimizer: {name: sgd, "
+                   "momentum: 0.9, lr: 0.1}}"},
         {"fedavg", "{H: 2, island_size: 2}"},
         {"islands", "{island_size: 2, across: {name: diloco, H: 2}}"},
         {"sparta", "{p: 0.2}"},
@@ -541,7 +579,8 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
             nodes_train(&after, LENGTH - stop);
             for (uint32_t r = 0; r < 3; r++)
                 cr_expect_arr_eq(whole.each[r].params, after.each[r].params, NUMEL * sizeof(float),
-                                 "%s %s stopped after %d", cases[c].name, cases[c].options, (int)stop);
+                                 "%s %s stopped after %d", cases[c].name, cases[c].options,
+                                 (int)stop);
             nodes_release(&after);
             snprintf(command, sizeof command, "rm -rf '%s'", folder);
             cr_expect_eq(system(command), 0);
@@ -550,11 +589,11 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
     }
 }
 
-/* --- Islands -------------------------------------------------------------------------------------------------------------- */
+/* --- Islands ---------------------------------------------------------------------------------- */
 
 static void
-expect_same_bits(const char *what, uint32_t count, const char *a_name, const char *a_options, const char *b_name,
-                 const char *b_options)
+expect_same_bits(const char *what, uint32_t count, const char *a_name, const char *a_options,
+                 const char *b_name, const char *b_options)
 {
     nodes a, b;
     nodes_init(&a, count, NUMEL, BATCH, STEPS, a_name, a_options);
@@ -562,71 +601,85 @@ expect_same_bits(const char *what, uint32_t count, const char *a_name, const cha
     nodes_train(&a, STEPS);
     nodes_train(&b, STEPS);
     for (uint32_t r = 0; r < count; r++)
-        cr_expect_arr_eq(a.each[r].params, b.each[r].params, NUMEL * sizeof(float), "%s: node %u", what, r);
+        cr_expect_arr_eq(a.each[r].params, b.each[r].params, NUMEL * sizeof(float), "%s: node %u",
+                         what, r);
     nodes_release(&a);
     nodes_release(&b);
 }
 
-/* An island of one node does nothing inside, and one of all nodes has nobody across. */
+/* With islands of one node only the strategy across acts; with one island of all nodes, only the
+ * strategy inside. */
 Test(strategies, islands_are_each_of_their_parts_at_the_ends)
 {
-    expect_same_bits("one node an island", 3, "islands", "{island_size: 1, across: {name: diloco, H: 5}}", "diloco",
-                     "{H: 5}");
-    expect_same_bits("one node an island", 4, "islands", "{island_size: 1, across: {name: sparta, p: 0.2}}", "sparta",
-                     "{p: 0.2}");
-    expect_same_bits("one island, and no round", 4, "islands", "{island_size: 4, across: {name: diloco, H: 1000}}",
-                     "ddp", "{}");
-    expect_same_bits("in buckets", 4, "islands",
-                     "{island_size: 2, inside: {name: ddp, bucket_size: 400 B}, across: {name: diloco, H: 3}}",
-                     "islands", "{island_size: 2, across: {name: diloco, H: 3}}");
+    expect_same_bits("one node an island", 3, "islands",
+                     "{island_size: 1, across: {name: diloco, H: 5}}", "diloco", "{H: 5}");
+    expect_same_bits("one node an island", 4, "islands",
+                     "{island_size: 1, across: {name: sparta, p: 0.2}}", "sparta", "{p: 0.2}");
+    expect_same_bits("one island, and no round", 4, "islands",
+                     "{island_size: 4, across: {name: diloco, H: 1000}}", "ddp", "{}");
+    expect_same_bits(
+        "in buckets", 4, "islands",
+        "{island_size: 2, inside: {name: ddp, bucket_size: 400 B}, across: {name: diloco, H: 3}}",
+        "islands", "{island_size: 2, across: {name: diloco, H: 3}}");
 }
 
-/* With plain SGD the mean of the parameters after every step is a step with the mean of the gradients. */
+/* With plain SGD, averaging the parameters after every step equals a step with the mean
+ * gradient. */
 Test(strategies, islands_that_meet_at_every_step_are_ddp_of_all)
 {
-    static const char *const across[] = {"{name: fedavg, H: 1}",
-                                         "{name: diloco, H: 1, outer_optimizer: {name: sgd, lr: 1.0, momentum: 0}}"};
+    static const char *const across[] = {
+        "{name: fedavg, H: 1}",
+        "{name: diloco, H: 1, outer_optimizer: {name: sgd, lr: 1.0, momentum: 0}}"};
+    /* size 3 makes an island of 3 nodes and one of 1 */
     for (size_t i = 0; i < 2; i++)
-        for (uint32_t size = 1; size <= 3; size++) { /* of 3 there are two islands, of 3 nodes and of 1 */
+        for (uint32_t size = 1; size <= 3; size++) {
             char options[160];
             nodes islands, all;
-            snprintf(options, sizeof options, "{island_size: %u, across: %s, optimizer: {name: sgd, lr: 0.1}}", size,
+            snprintf(options, sizeof options,
+                     "{island_size: %u, across: %s, optimizer: {name: sgd, lr: 0.1}}", size,
                      across[i]);
             nodes_init(&islands, NODES, NUMEL, BATCH, STEPS, "islands", options);
             nodes_init(&all, NODES, NUMEL, BATCH, STEPS, "ddp", "optimizer: {name: sgd, lr: 0.1}");
             nodes_train(&islands, STEPS);
             nodes_train(&all, STEPS);
             expect_nodes_equal(&islands, options);
-            cr_expect_leq(distance(&islands, &all), 2e-6f, "%s: %g", options, (double)distance(&islands, &all));
+            cr_expect_leq(distance(&islands, &all), 2e-6f, "%s: %g", options,
+                          (double)distance(&islands, &all));
             nodes_release(&islands);
             nodes_release(&all);
         }
 }
 
-/* Two islands of two nodes with batch B learn as two nodes with batch 2 B; between two rounds an island's nodes are equal, and islands are not. */
+/* Two islands of two nodes with batch B learn as two nodes with batch 2 B. Between two rounds the
+ * nodes of an island are equal, and different islands differ. */
 Test(strategies, an_island_is_one_node_with_a_larger_batch)
 {
     static const char *const across = "{name: diloco, H: 4}";
     char options[128];
     nodes islands, nodes_of_two;
-    snprintf(options, sizeof options, "{island_size: 2, across: %s, optimizer: {name: sgd, lr: 0.1}}", across);
+    snprintf(options, sizeof options,
+             "{island_size: 2, across: %s, optimizer: {name: sgd, lr: 0.1}}", across);
     nodes_init(&islands, 4, NUMEL, BATCH, STEPS, "islands", options);
-    nodes_init(&nodes_of_two, 2, NUMEL, 2 * BATCH, STEPS, "diloco", "{H: 4, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&nodes_of_two, 2, NUMEL, 2 * BATCH, STEPS, "diloco",
+               "{H: 4, optimizer: {name: sgd, lr: 0.1}}");
     nodes_train(&islands, STEPS);
     nodes_train(&nodes_of_two, STEPS);
-    cr_expect_leq(distance(&islands, &nodes_of_two), 2e-6f, "%g", (double)distance(&islands, &nodes_of_two));
+    cr_expect_leq(distance(&islands, &nodes_of_two), 2e-6f, "%g",
+                  (double)distance(&islands, &nodes_of_two));
     nodes_release(&nodes_of_two);
     nodes_release(&islands);
 
     nodes_init(&islands, 4, NUMEL, BATCH, STEPS, "islands", options);
     nodes_train(&islands, 6);
     for (uint32_t first = 0; first < 4; first += 2)
-        cr_expect_arr_eq(islands.each[first].params, islands.each[first + 1].params, NUMEL * sizeof(float));
+        cr_expect_arr_eq(islands.each[first].params, islands.each[first + 1].params,
+                         NUMEL * sizeof(float));
     cr_expect(memcmp(islands.each[0].params, islands.each[2].params, NUMEL * sizeof(float)) != 0);
     nodes_release(&islands);
 }
 
-/* Each island's all-reduce of every step, and every round's of all. */
+/* The traffic is the all-reduce of each island at every step, and the all-reduce over all nodes at
+ * every round. */
 Test(strategies, islands_send_what_their_parts_send)
 {
     const uint64_t psi = NUMEL * sizeof(float);

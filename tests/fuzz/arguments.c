@@ -1,10 +1,16 @@
-/* Arguments of the methods of built-in actor classes: a sequence of calls, each a byte that chooses the method, two bytes with the length of
- * its argument, and that. The first byte of an input chooses the actor: a node of a run that is set up, elsewhere or in the trainer's process,
- * or a connected actor of a graph.
+/* Arguments of the methods of built-in actor classes. An input is a sequence of calls: a byte that
+ * chooses the method, two bytes with the length of the argument, and the argument. The first byte
+ * of an input chooses the actor: a node of a run after its setup, in a worker or in the trainer's
+ * process, or a connected actor of a graph.
  *
- * Every argument is checked first: what is accepted must be a message with all that it needs, and pack to one that is accepted again. Then the
- * method is called by this thread. A refused call says which method it was, and an actor that has only refused serves a right call at the
- * end. Methods that would write files or load code on behalf of an input are checked and not called. */
+ * Each argument is first only decoded: an accepted argument must be a message that keeps the rules
+ * of its fields, and packing the message must give an argument that is accepted too. Then this
+ * thread calls the method. The error of a refused call names the method, and an actor that has only
+ * refused calls serves a right call at the end. Methods that would write files or load code on
+ * behalf of an input are decoded and not called.
+ *
+ * One thread; each input makes and frees its actor. Read next: runtime/protocol/protocol.h;
+ * tests/fuzz/corpus.py. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,14 +20,15 @@
 
 #include "actor/runtime_impl.h"
 #include "actors/train_node.h"
-#include "graph/host.h" /* the store has a header of that name, too */
+#include "graph/host.h"
 #include "support/fit_here.h"
 
 enum {
     MAX_CALLS = 50
 };
 
-/* What a byte asks for. The corpus says so too: add new methods at the end, and to corpus.py. */
+/* The method that a byte chooses. The corpus uses the same numbers: add new methods at the end, and
+ * to corpus.py. */
 static const struct {
     const exo_protocol *protocol;
     const char *method;
@@ -62,16 +69,17 @@ quiet(void *context, exo_log_level level, const char *line)
     (void)line;
 }
 
-/* --- Messages ------------------------------------------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------------------- */
 
 static void
 check_text(const char *text, const exo_field_rule *rule)
 {
     size_t length = strlen(text);
-    require(!rule || (length >= (size_t)rule->least && (!rule->most || length <= (size_t)rule->most)));
+    require(!rule ||
+            (length >= (size_t)rule->least && (!rule->most || length <= (size_t)rule->most)));
 }
 
-/* What a method's function relies on. */
+/* The properties of a message on which a method's function relies. */
 static void
 check_message(const exo_args *args, const ProtobufCMessage *m)
 {
@@ -87,7 +95,8 @@ check_message(const exo_args *args, const ProtobufCMessage *m)
         if (f->type == PROTOBUF_C_TYPE_STRING)
             check_text(*(char *const *)member, rule);
         else if (f->type == PROTOBUF_C_TYPE_ENUM)
-            require(protobuf_c_enum_descriptor_get_value(f->descriptor, *(const int *)member) != NULL);
+            require(protobuf_c_enum_descriptor_get_value(f->descriptor, *(const int *)member) !=
+                    NULL);
         else if (f->type == PROTOBUF_C_TYPE_INT64 && rule)
             require(*(const int64_t *)member >= rule->least);
         else if (f->type == PROTOBUF_C_TYPE_UINT64 && rule)
@@ -113,10 +122,11 @@ check_args(const exo_args *args, const uint8_t *data, size_t size)
     exo_payload_release(&again);
 }
 
-/* --- Actors --------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
 static exo_status
-ignore(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+ignore(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     (void)call;
     (void)self;
@@ -126,7 +136,7 @@ ignore(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
     return EXO_OK;
 }
 
-/* Who stands for all others. */
+/* The actor that stands for all other actors. */
 static const exo_lane_class lanes[] = {{.name = "main", .capacity = 1u << 20}};
 static const exo_method methods[] = {{.name = "channel", .run = ignore}};
 static const exo_actor_class dummy_class = {
@@ -145,10 +155,11 @@ static const exo_graph_port ports[] = {
     {.name = "state", .type = "t", .direction = EXO_PORT_INPUT},
     {.name = "state", .type = "t", .direction = EXO_PORT_OUTPUT},
 };
-static const exo_graph_class talker = {.name = "talker", .ports = ports, .num_ports = 2, .run = run_nothing};
+static const exo_graph_class talker = {
+    .name = "talker", .ports = ports, .num_ports = 2, .run = run_nothing};
 
 static exo_actor *dummy;
-static exo_identity stranger = {.references = 1, .node = 77}; /* who calls: no other end of anything */
+static exo_identity stranger = {.references = 1, .node = 77}; /* a caller without a channel */
 
 static void
 open_once(void)
@@ -160,9 +171,11 @@ open_once(void)
     require(exo_graph_class_register(&talker, NULL) == EXO_OK);
     require(exo_spawn(runtime, &dummy_class, &opts, &ref, NULL) == EXO_OK);
     require((dummy = exo_runtime_find(runtime, ref)) != NULL);
-    for (size_t i = 0, known = 0; i < ASKED; i++) { /* every method can be asked for */
-        known += strcmp(asked[i].method, "start") != 0 && exo_protocol_find(asked[i].protocol, asked[i].method);
-        require(i + 1 < ASKED || known == exo_train_node_protocol.num_methods + exo_graph_actor_protocol.num_methods);
+    for (size_t i = 0, known = 0; i < ASKED; i++) { /* the table has every method */
+        known += strcmp(asked[i].method, "start") != 0 &&
+                 exo_protocol_find(asked[i].protocol, asked[i].method);
+        require(i + 1 < ASKED || known == exo_train_node_protocol.num_methods +
+                                              exo_graph_actor_protocol.num_methods);
     }
 }
 
@@ -177,7 +190,7 @@ start(const exo_actor_class *class, exo_payload args)
     return self;
 }
 
-/* Calls a method as a lane does; takes the arguments over. */
+/* Calls a method as a lane does; takes over the arguments. */
 static exo_status
 call(const exo_actor_class *class, void *self, const char *method, exo_payload args, exo_err *err)
 {
@@ -187,7 +200,8 @@ call(const exo_actor_class *class, void *self, const char *method, exo_payload a
     while (strcmp(class->methods[i].name, method) != 0)
         i++;
     require(exo_future_new(&future, exo_clock_real(), INT64_MAX, NULL) == EXO_OK);
-    exo_call_context context = {.runtime = runtime, .actor = dummy, .message = exo_future_message(future)};
+    exo_call_context context = {
+        .runtime = runtime, .actor = dummy, .message = exo_future_message(future)};
     context.message->future = future;
     context.message->method = &class->methods[i];
     context.message->args = args;
@@ -199,7 +213,7 @@ call(const exo_actor_class *class, void *self, const char *method, exo_payload a
     return st;
 }
 
-/* here: its communicators are among the threads of its process, as a trainer makes them. */
+/* `here`: the node's communicators join threads of its process, as a trainer makes them. */
 static void *
 start_node(bool here)
 {
@@ -207,12 +221,13 @@ start_node(bool here)
     exo_err err = {0};
     exo_fit *fit = here ? fit_here(runtime, "here", 1, 2) : NULL;
     Exo__Train__NodeStart m = EXO__TRAIN__NODE_START__INIT;
-    m.document = exo_args_text(here ? "{run: here, rank: 0, strategy: ddp}"
-                                    : "{run: fuzz, rank: 0, nodes: 1, max_steps: 2, batch_size: 1, val_size: 1, "
-                                      "model: mlp, data: {name: synthetic, count: 4}, strategy: ddp}");
+    m.document = exo_args_text(
+        here ? "{run: here, rank: 0, strategy: ddp}"
+             : "{run: fuzz, rank: 0, nodes: 1, max_steps: 2, batch_size: 1, val_size: 1, "
+               "model: mlp, data: {name: synthetic, count: 4}, strategy: ddp}");
     require(exo_protocol_pack(&args, &m.base, NULL) == EXO_OK);
     void *self = start(&exo_train_node_class, args);
-    exo_fit_drop(&fit); /* the node holds it */
+    exo_fit_drop(&fit); /* the node holds a reference */
     require(call(&exo_train_node_class, self, "setup", (exo_payload){0}, &err) == EXO_OK);
     return self;
 }
@@ -220,8 +235,9 @@ start_node(bool here)
 static void *
 start_graph_actor(void)
 {
-    static const char text[] = "actors: {a: {class: talker}, b: {class: talker}}\n"
-                               "edges: [{from: a, to: b, carries: state}, {from: b, to: a, carries: state}]\n";
+    static const char text[] =
+        "actors: {a: {class: talker}, b: {class: talker}}\n"
+        "edges: [{from: a, to: b, carries: state}, {from: b, to: a, carries: state}]\n";
     exo_payload args = {0};
     exo_err err = {0};
     require(exo_host_start_text(&args, "fuzz", "graph.yaml", text, 0, 0, NULL) == EXO_OK);
@@ -230,7 +246,7 @@ start_graph_actor(void)
     return self;
 }
 
-/* What an actor that has refused everything does. */
+/* A right call to an actor that has refused all calls. */
 static void
 serve_rightly(const exo_actor_class *class, void *self)
 {
@@ -240,7 +256,8 @@ serve_rightly(const exo_actor_class *class, void *self)
     train.until = 1;
     if (class == &exo_train_node_class)
         require(exo_protocol_pack(&args, &train.base, NULL) == EXO_OK);
-    require(call(class, self, class == &exo_train_node_class ? "train" : "run", args, &err) == EXO_OK);
+    require(call(class, self, class == &exo_train_node_class ? "train" : "run", args, &err) ==
+            EXO_OK);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -259,13 +276,15 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t calls = 0; at + 3 <= size && calls < MAX_CALLS; calls++) {
         size_t which = data[at] % ASKED, length = data[at + 1] | (size_t)data[at + 2] << 8;
         bool starts = strcmp(asked[which].method, "start") == 0;
-        const exo_args *args =
-            starts ? &asked[which].protocol->start : exo_protocol_find(asked[which].protocol, asked[which].method);
+        const exo_args *args = starts
+                                   ? &asked[which].protocol->start
+                                   : exo_protocol_find(asked[which].protocol, asked[which].method);
         at += 3;
         length = length < size - at ? length : size - at;
         if (args->fields)
             check_args(args, data + at, length);
-        bool own = asked[which].protocol == (node ? &exo_train_node_protocol : &exo_graph_actor_protocol);
+        bool own =
+            asked[which].protocol == (node ? &exo_train_node_protocol : &exo_graph_actor_protocol);
         if (own && !asked[which].checked_only) {
             exo_payload payload = {0};
             exo_err err = {0};

@@ -1,6 +1,10 @@
-/* What a process of the cluster may ask of head and worker: a sequence of calls, each a byte that chooses the method, two bytes with
- * the length of its arguments, and those. The methods are called one after another by this thread, on a head without state on disk;
- * workers are far away and never answer, but the sequence may speak for them. */
+/* Calls of a member of the cluster to head and worker. An input is a sequence of calls: a byte that
+ * chooses the method, two bytes with the length of the arguments, and the arguments. This thread
+ * calls one method after the other, on a head without state on disk. Workers are far away and never
+ * answer, but the sequence may send their answers.
+ *
+ * One thread owns head and worker; each input makes and frees them. Read next:
+ * runtime/cluster/head_impl.h; tests/fuzz/corpus.py. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +19,8 @@ enum {
     MAX_CALLS = 200
 };
 
-/* What a byte asks for. The corpus says so too: add new methods at the end, and to corpus.py. */
+/* The method that a byte chooses. The corpus uses the same numbers: add new methods at the end, and
+ * to corpus.py. */
 static const struct {
     const exo_actor_class *class; /* NULL: time passes */
     const char *method;
@@ -42,7 +47,8 @@ static exo_clock_manual manual;
 static exo_runtime *runtime;
 
 static exo_status
-ignore(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+ignore(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     (void)call;
     (void)self;
@@ -53,12 +59,13 @@ ignore(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
 }
 
 static const exo_lane_class lanes[] = {{.name = "main", .capacity = 1u << 20}};
-static const exo_method methods[] = {
-    {.name = "spawn", .run = ignore}, {.name = "kill", .run = ignore}, {.name = "started", .run = ignore}};
+static const exo_method methods[] = {{.name = "spawn", .run = ignore},
+                                     {.name = "kill", .run = ignore},
+                                     {.name = "started", .run = ignore}};
 static const exo_actor_class dummy_class = {
     .name = "dummy", .lanes = lanes, .num_lanes = 1, .methods = methods, .num_methods = 3};
 
-/* An actor to stand for head and workers. */
+/* An actor that stands for head and workers. */
 static exo_ref
 dummy(void)
 {
@@ -95,7 +102,7 @@ nothing(void *context)
     (void)context;
 }
 
-/* The number of a method, or of methods where it is none. */
+/* The index of a method; class->num_methods if the class has no such method. */
 static size_t
 method_of(const exo_actor_class *class, const char *name)
 {
@@ -105,7 +112,7 @@ method_of(const exo_actor_class *class, const char *name)
     return i;
 }
 
-/* Every method can be asked for. */
+/* The table must have every method of the class. */
 static void
 check_table(const exo_actor_class *class)
 {
@@ -136,7 +143,8 @@ find_made(void *context, uint64_t key, uint64_t incarnation)
 
 /* Calls a method as a lane does. */
 static void
-call(exo_actor *actor, const exo_actor_class *class, void *self, size_t method, const uint8_t *data, size_t size)
+call(exo_actor *actor, const exo_actor_class *class, void *self, size_t method, const uint8_t *data,
+     size_t size)
 {
     exo_future *future = NULL;
     exo_payload args = {0}, reply = {0};
@@ -144,12 +152,13 @@ call(exo_actor *actor, const exo_actor_class *class, void *self, size_t method, 
     if (exo_future_new(&future, &manual.base, INT64_MAX, NULL) != EXO_OK ||
         exo_payload_copy(&args, data, size) != EXO_OK)
         abort();
-    exo_call_context context = {.runtime = runtime, .actor = actor, .message = exo_future_message(future)};
+    exo_call_context context = {
+        .runtime = runtime, .actor = actor, .message = exo_future_message(future)};
     context.message->future = future;
     context.message->method = &class->methods[method];
     exo_status st = class->methods[method].run(&context, self, &args, &reply, &err);
     if (st != EXO_OK && !err.text[0])
-        abort(); /* a failure says why */
+        abort(); /* every failure has a reason */
     exo_payload_release(&reply);
     exo_payload_release(&args);
     exo_future_drop(&future);
@@ -171,19 +180,23 @@ check_batch(exo_directory *d, const exo_spawn_batch *b)
         require(a && a->batch == b && a->state != EXO_ENTRY_DEAD);
         alive += a->state == EXO_ENTRY_ALIVE;
     }
-    require(alive == b->alive && alive < b->count); /* else it would have been answered */
+    /* otherwise the batch would have been answered */
+    require(alive == b->alive && alive < b->count);
 }
 
-/* What holds between two calls, whatever was asked. */
+/* The invariants of the head's tables between two calls, whatever the calls were. */
 static void
 check_tables(struct head *h)
 {
     exo_directory *d = &h->directory;
     for (const exo_entry *a = d->actors; a; a = a->by_key.next) {
-        require(!a->node || ((a->node->alive || h->works) && exo_directory_node(d, a->node->id) == a->node));
+        require(!a->node ||
+                ((a->node->alive || h->works) && exo_directory_node(d, a->node->id) == a->node));
         require(a->state != EXO_ENTRY_ALIVE || (a->node && a->id && a->indexed));
-        require(a->state != EXO_ENTRY_DEAD || (!a->node && !a->spawn_wishes && !a->find_wishes && !a->batch));
-        require((a->state == EXO_ENTRY_DEAD) == a->buried && (a->state != EXO_ENTRY_DEAD || (!a->group && !a->crew)));
+        require(a->state != EXO_ENTRY_DEAD ||
+                (!a->node && !a->spawn_wishes && !a->find_wishes && !a->batch));
+        require((a->state == EXO_ENTRY_DEAD) == a->buried &&
+                (a->state != EXO_ENTRY_DEAD || (!a->group && !a->crew)));
         require(a->state != EXO_ENTRY_RESTARTING || a->restless);
         require(!a->spec->name[0] || exo_directory_by_name(d, a->spec->space, a->spec->name) == a);
         if (a->batch)
@@ -197,7 +210,8 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     _Atomic exo_time due = INT64_MAX;
-    const exo_head_env env = {.worker_of = worker_of, .cluster = "fuzz", .wake = nothing, .end = nothing, .due = &due};
+    const exo_head_env env = {
+        .worker_of = worker_of, .cluster = "fuzz", .wake = nothing, .end = nothing, .due = &due};
     const exo_worker_env worker_env = {.making = making, .find = find_made, .end = nothing};
     exo_err err = {0};
     if (!runtime) {
@@ -206,11 +220,13 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_table(&exo_worker_class);
         exo_clock_manual_init(&manual, EXO_SECOND);
         const exo_runtime_opts opts = {.clock = &manual.base, .threads = 1};
-        if (exo_runtime_open(&runtime, &opts, &err) != EXO_OK || exo_actor_class_register(&dummy_class, &err) != EXO_OK)
+        if (exo_runtime_open(&runtime, &opts, &err) != EXO_OK ||
+            exo_actor_class_register(&dummy_class, &err) != EXO_OK)
             abort();
     }
     exo_actor *actor = exo_runtime_find(runtime, dummy());
-    void *head = exo_calloc(1, exo_head_class.state_size), *worker = exo_calloc(1, exo_worker_class.state_size);
+    void *head = exo_calloc(1, exo_head_class.state_size),
+         *worker = exo_calloc(1, exo_worker_class.state_size);
     exo_call_context context = {.runtime = runtime, .actor = actor};
     const exo_payload args = exo_payload_borrow(&env, sizeof env),
                       worker_args = exo_payload_borrow(&worker_env, sizeof worker_env);
@@ -218,7 +234,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         exo_worker_class.start(&context, worker, &worker_args, &err) != EXO_OK)
         abort();
     struct head *h = head;
-    h->next_key = h->first_key = 1; /* not of the date: an input says what the worker answers for which actor */
+    /* Keys do not begin at the date: an input names the actors to which the worker's answers
+     * belong. */
+    h->next_key = h->first_key = 1;
     for (size_t at = 0, calls = 0; at + 3 <= size && calls < MAX_CALLS; calls++) {
         size_t which = data[at] % ASKED, length = data[at + 1] | (size_t)data[at + 2] << 8;
         at += 3;
@@ -228,8 +246,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             exo_clock_manual_advance(&manual, (exo_time)length * EXO_SECOND / 64);
             continue;
         }
-        call(actor, class, class == &exo_head_class ? head : worker, method_of(class, asked[which].method), data + at,
-             length);
+        call(actor, class, class == &exo_head_class ? head : worker,
+             method_of(class, asked[which].method), data + at, length);
         at += length;
         check_tables(h);
     }

@@ -1,7 +1,13 @@
-/* Codecs. The first bytes choose a chain, the number of elements and what is done:
- * - the rest is decoded as it is: whatever it is, no more may come of it than values or an error;
- * - the same with a right check behind it, as somebody would make it who means it: so that what is behind the check is tried too;
- * - the rest is an array: what was encoded has the size it was said to have, can be decoded, and once decoded gives the same again. */
+/* Codecs. The first bytes choose a chain, the number of elements and one of these:
+ * - the rest is decoded as it is: the outcome is values or an error;
+ * - the same with a right checksum behind it, as a malicious sender would make it, so that the code
+ *   behind the check is reached too;
+ * - the rest is an array: its encoding has the predicted size and can be decoded, and so can the
+ *   encoding of the decoded values; a lossless codec gives back the array;
+ * - the rest is a run of bytes: encoding and decoding gives it back.
+ *
+ * One thread; each input makes and frees its codec. Read next: include/exogym/codec.h;
+ * docs/codecs.md. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +54,8 @@ expect(int right)
         abort();
 }
 
-/* Decodes bytes in memory of just their size, to just as many values. */
+/* Decodes from memory of exactly `size` bytes to memory of exactly `count` values, so that a
+ * sanitizer sees every access beyond them. */
 static exo_status
 decode(exo_codec *codec, const uint8_t *data, size_t size, float **values, size_t count)
 {
@@ -71,7 +78,8 @@ round_trip(exo_codec *codec, const float *values, size_t count)
     uint8_t *bytes = malloc(bound), *again = malloc(bound);
     float *decoded = NULL, *twice = NULL;
     expect(bytes && again);
-    expect(exo_codec_encode(codec, &place, values, count, bytes, &size, &err) == EXO_OK && size <= bound);
+    expect(exo_codec_encode(codec, &place, values, count, bytes, &size, &err) == EXO_OK &&
+           size <= bound);
     expect(!exo_codec_size(codec, count, &exact) || exact == size);
     expect(decode(codec, bytes, size, &decoded, count) == EXO_OK);
     if (exo_codec_is_lossless(codec))
@@ -126,7 +134,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         expect(exo_codec_encode_bytes(codec, data, size, out, &out_size, &err) == EXO_OK);
         expect(exo_codec_decode_bytes(codec, out, out_size, back, size, &err) == EXO_OK);
         expect(memcmp(data, back, size) == 0);
-        expect(exo_codec_decode_bytes(codec, data, size, back, size / 2, &err) != EXO_OK || size >= EXO_CHECKSUM_BYTES);
+        expect(exo_codec_decode_bytes(codec, data, size, back, size / 2, &err) != EXO_OK ||
+               size >= EXO_CHECKSUM_BYTES);
         free(out);
         free(back);
     }

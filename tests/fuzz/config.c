@@ -1,4 +1,6 @@
-/* A job in YAML: parsed, asked for what it has, written as YAML and JSON. What is written can be read again. */
+/* A job in YAML: the input is parsed, all keys are read in every type, and the document is written
+ * as YAML and as JSON. The written YAML must parse to the same document. One thread; each input
+ * owns its document. Read next: include/exogym/config.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,12 +28,14 @@ visit(exo_config *node, int depth)
     } else if (exo_config_is_list(node)) {
         for (size_t i = 0; i < exo_config_length(node); i++)
             visit(exo_config_item(node, i), depth + 1);
-    } else if (node && exo_config_scalar(node) && strlen(exo_config_scalar(node)) > (size_t)1 << 30) {
+    } else if (node && exo_config_scalar(node) &&
+               strlen(exo_config_scalar(node)) > (size_t)1 << 30) {
         abort();
     }
 }
 
-/* libfyaml loses memory when a simple key spans lines; the leak is its own, and a job is the user's own file. */
+/* libfyaml leaks memory when a simple key spans lines. The leak is libfyaml's own, and a job is the
+ * user's own file. */
 const char *__lsan_default_suppressions(void);
 
 const char *
@@ -56,7 +60,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (exo_config_json(exo_config_root(doc), &json, &err) == EXO_OK &&
             exo_config_text(exo_config_root(doc), &yaml, &err) == EXO_OK) {
             if (exo_config_parse(&again, "again.yaml", yaml, &err) != EXO_OK ||
-                exo_config_json(exo_config_root(again), &second, &err) != EXO_OK || strcmp(json, second) != 0)
+                exo_config_json(exo_config_root(again), &second, &err) != EXO_OK ||
+                strcmp(json, second) != 0)
                 abort();
         }
         char *newline = strchr(text, '\n');

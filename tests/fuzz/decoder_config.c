@@ -1,4 +1,6 @@
-/* A Hugging Face config.json of somebody else's. A spec that is accepted is one: its model can be built. */
+/* A Hugging Face config.json from an untrusted source: an accepted spec must be one whose model can
+ * be built. One thread; the input is written to a file in a temporary folder. Read next:
+ * include/exogym/decoder.h. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* A transmission graph in YAML: read and checked with classes of its own; what is expanded must be the same graph. No files are read. */
+/* A transmission graph in YAML: the input is parsed and checked with the classes of tests/support,
+ * and its expansion must be the same graph. No files are read. One thread; each input owns its
+ * graph. Read next: runtime/graph/spec.h; docs/graph.md. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +9,8 @@
 #include "../support/graph_classes.c"
 #include "graph/plan.h"
 
-/* libfyaml loses memory when a simple key spans lines; the leak is its own, and a graph is the user's own file. */
+/* libfyaml leaks memory when a simple key spans lines. The leak is libfyaml's own, and a graph is
+ * the user's own file. */
 const char *__lsan_default_suppressions(void);
 
 const char *
@@ -32,7 +35,7 @@ check_targets(const exo_graph_spec *spec)
                 abort();
 }
 
-/* What is written reads back, and is written the same again. */
+/* The expanded text must parse, and its expansion must be the same text. */
 static void
 check_expanded(const exo_graph_spec *spec)
 {
@@ -41,14 +44,17 @@ check_expanded(const exo_graph_spec *spec)
     exo_graph_spec *again = NULL;
     exo_err err = {0};
     exo_plan_edge *plan = exo_calloc(spec->num_edges + 1, sizeof *plan);
-    if (!plan || exo_graph_plan(spec, plan, &err) != EXO_OK || exo_graph_dot(spec, &dot, &err) != EXO_OK ||
-        exo_graph_expand(spec, &once, &err) != EXO_OK)
+    if (!plan || exo_graph_plan(spec, plan, &err) != EXO_OK ||
+        exo_graph_dot(spec, &dot, &err) != EXO_OK || exo_graph_expand(spec, &once, &err) != EXO_OK)
         abort();
-    exo_status st = strlen(once) < 1 << 20 ? exo_graph_parse(&again, "again", once, &opts, &err) : EXO_NOMEM;
-    if (st == EXO_OK && (exo_graph_expand(again, &twice, &err) != EXO_OK || strcmp(once, twice) != 0))
+    exo_status st =
+        strlen(once) < 1 << 20 ? exo_graph_parse(&again, "again", once, &opts, &err) : EXO_NOMEM;
+    if (st == EXO_OK &&
+        (exo_graph_expand(again, &twice, &err) != EXO_OK || strcmp(once, twice) != 0))
         abort();
-    if (st != EXO_OK && strlen(once) < 1 << 20 && !strstr(err.text, "more than") && !strstr(err.text, "nested"))
-        abort(); /* limits of size may be passed by what is written out */
+    if (st != EXO_OK && strlen(once) < 1 << 20 && !strstr(err.text, "more than") &&
+        !strstr(err.text, "nested"))
+        abort(); /* the expanded text may exceed limits of size that the input keeps */
     exo_graph_spec_free(&again);
     exo_free(plan);
     exo_free(once);

@@ -1,6 +1,10 @@
-/* What strangers and peers send to a net: a sequence of messages, each a byte that says who speaks (0 and 1: they connected to us; 2: we
- * connected to it), a byte with the number of its frames, and each frame after two bytes of length. Sockets are ZeroMQ's inside of this
- * process, and this thread drives: nothing happens by itself. */
+/* Messages of strangers and peers to a net. An input is a sequence of messages: a byte that chooses
+ * the speaker (0 and 1 connected to this net; this net connected to 2), a byte with the number of
+ * frames, and each frame after two bytes with its length. Sockets are ZeroMQ's inproc sockets, and
+ * this thread drives the net, so that nothing happens by itself.
+ *
+ * One thread drives; `rig` is its state, and peers last for one input. Read next:
+ * runtime/net/net_impl.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,21 +25,21 @@ enum {
 
 static struct {
     exo_net *net;
-    void *server; /* a ROUTER that we connect to */
+    void *server; /* a ROUTER to which the net connects */
     size_t opened, lost, received;
     exo_peer *connected;
 } rig;
 
-#define require(condition)                                                                                             \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s: opened %zu, lost %zu, %s\n", __FILE__, __LINE__, #condition, rig.opened,       \
-                    rig.lost, zmq_strerror(zmq_errno()));                                                              \
-            abort();                                                                                                   \
-        }                                                                                                              \
+#define require(condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: %s: opened %zu, lost %zu, %s\n", __FILE__, __LINE__,           \
+                    #condition, rig.opened, rig.lost, zmq_strerror(zmq_errno()));                  \
+            abort();                                                                               \
+        }                                                                                          \
     } while (0)
 
-/* Callees answer, so that sending is driven, too. */
+/* Answers calls, so that the net sends too. */
 static void
 received(void *context, exo_peer *peer, const exo_envelope *e, exo_payload *payload)
 {
@@ -48,7 +52,8 @@ received(void *context, exo_peer *peer, const exo_envelope *e, exo_payload *payl
         sum = (uint8_t)(sum + ((const uint8_t *)payload->data)[i]);
     rig.received++;
     if (e->kind == EXO_WIRE_CALL) {
-        exo_envelope reply = {.kind = EXO_WIRE_REPLY, .id = e->id, .status = EXO_FAILED, .text = e->method};
+        exo_envelope reply = {
+            .kind = EXO_WIRE_REPLY, .id = e->id, .status = EXO_FAILED, .text = e->method};
         exo_net_send(rig.net, peer, &reply, payload, NULL);
     }
     exo_payload_release(payload);
@@ -92,15 +97,21 @@ quiet(void *context, exo_log_level level, const char *line)
 static void
 open_rig(void)
 {
-    static const exo_net_handler handler = {.received = received, .settle = settle, .opened = opened, .lost = lost};
+    static const exo_net_handler handler = {
+        .received = received, .settle = settle, .opened = opened, .lost = lost};
     static const char *const endpoints[] = {"inproc://fuzz"};
-    const exo_net_opts opts = {
-        .name = "fuzz", .cluster = "fuzz", .endpoints = endpoints, .num_endpoints = 1, .handler = &handler};
+    const exo_net_opts opts = {.name = "fuzz",
+                               .cluster = "fuzz",
+                               .endpoints = endpoints,
+                               .num_endpoints = 1,
+                               .handler = &handler};
     exo_log_set_sink(quiet, NULL);
     require(exo_net_open(&rig.net, &opts, NULL) == EXO_OK);
-    atomic_fetch_add(&rig.net->wanted, 1); /* home parks, and the guard finds that somebody drives */
+    /* the home thread parks, and the guard finds that a driver is there */
+    atomic_fetch_add(&rig.net->wanted, 1);
     exo_net_kick(rig.net);
-    for (int nobody = -1; !atomic_compare_exchange_weak(&rig.net->driver, &nobody, EXO_DRIVER_WAITER); nobody = -1)
+    for (int nobody = -1;
+         !atomic_compare_exchange_weak(&rig.net->driver, &nobody, EXO_DRIVER_WAITER); nobody = -1)
         usleep(100);
     rig.server = zmq_socket(rig.net->context, ZMQ_ROUTER);
     require(rig.server && zmq_bind(rig.server, "inproc://server") == 0);
@@ -119,7 +130,8 @@ take_turns(void)
     exo_net_report_lost(rig.net);
 }
 
-/* What we said is read; gives the route of the last who said something. */
+/* Reads and discards all messages of the net. Gives the route of the last sender in `route` and its
+ * size as the result. */
 static size_t
 read_server(uint8_t route[256])
 {
@@ -139,7 +151,7 @@ read_server(uint8_t route[256])
     }
 }
 
-/* Sends the frames of one message; gives how much of `data` they were. */
+/* Sends the frames of one message; gives the number of bytes of `data` that were used. */
 static size_t
 say(void *socket, const uint8_t *data, size_t size, size_t frames)
 {
@@ -154,8 +166,8 @@ say(void *socket, const uint8_t *data, size_t size, size_t frames)
     return at;
 }
 
-/* ZeroMQ has no more than 1023 sockets at a time and closes them in a thread of its own, which asks those at the other end: when it
- * lags, it has to catch up. */
+/* ZeroMQ has at most 1023 sockets at a time. Its own thread closes them, after an exchange with the
+ * socket at the other end. When the limit is reached, this function gives it time to close some. */
 static void
 let_close(void)
 {
@@ -218,7 +230,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             route_size = read_server(route);
         }
         if (who == 2) {
-            if (frames == 0 || zmq_send(rig.server, route, route_size, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
+            if (frames == 0 ||
+                zmq_send(rig.server, route, route_size, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
                 continue;
             at += say(rig.server, data + at, size - at, frames);
         } else {
@@ -226,7 +239,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         take_turns();
     }
-    /* More than once: what was sent may come later, as ZeroMQ's own thread may be about to wake the socket that it is for. */
+    /* More than once: a message may still arrive, because ZeroMQ's own thread may not yet have
+     * woken its socket. */
     for (int i = 0; i == 0 || (i < 5000 && rig.opened != rig.lost); i++) {
         pthread_mutex_lock(&rig.net->lock);
         while (rig.net->peers)

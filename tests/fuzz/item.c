@@ -1,8 +1,11 @@
-/* Messages of channels, from whoever is at the other end. The first byte chooses a codec and what is done with the rest:
- * - it is read as one message, with and without a right length;
- * - it is a run of messages, each of which begins with its length, for a place on the virtual clock that has an input and an output: what
- *   it takes is received in between; whatever comes, the place ends with an error or goes on, and holds no more than its buffers;
- * - the same with right checks, of those who mean it. */
+/* Messages of channels, as any peer may send them. The first byte chooses a codec and one of these:
+ * - the rest is read as one message, with or without a right length;
+ * - the rest is a run of messages, each after two bytes with its length, for a place on the virtual
+ *   clock that has an input and an output. Some accepted items are received in between. Whatever
+ *   the messages are, the place fails or goes on, and holds no more items than its buffers;
+ * - each of the two with right checksums, as a malicious sender would make them.
+ *
+ * One thread; each input makes and frees its place. Read next: runtime/graph/place.h, item.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +14,14 @@
 
 #include "codec/checksum.h"
 #include "codec/codec_impl.h"
-#include "graph/place.h" /* there is another one */
+#include "graph/place.h"
 
-static const char *const chains[] = {
-    "raw", "int8", "{name: topk, ratio: 0.3, error_feedback: false}", "{name: sparse, p: 0.5}", "zstd", "[bf16, lz4]"};
+static const char *const chains[] = {"raw",
+                                     "int8",
+                                     "{name: topk, ratio: 0.3, error_feedback: false}",
+                                     "{name: sparse, p: 0.5}",
+                                     "zstd",
+                                     "[bf16, lz4]"};
 
 enum {
     CHAINS = sizeof chains / sizeof *chains,
@@ -28,9 +35,9 @@ expect(int right)
         abort();
 }
 
-/* --- One message -------------------------------------------------------------------------------------------------------------- */
+/* --- One message ------------------------------------------------------------------------------ */
 
-/* In memory of just its size. */
+/* Copies to memory of exactly `size` bytes. */
 static exo_payload
 exact(const uint8_t *data, size_t size)
 {
@@ -59,7 +66,7 @@ read_one(exo_codec *codec, const uint8_t *data, size_t size, bool right_length)
     exo_payload_release(&message);
 }
 
-/* --- A place ------------------------------------------------------------------------------------------------------------------ */
+/* --- A place ---------------------------------------------------------------------------------- */
 
 static const exo_graph_port ports[] = {
     {.name = "in", .type = "t", .direction = EXO_PORT_INPUT},
@@ -84,8 +91,8 @@ scene_init(struct scene *s, const char *chain)
     *s = (struct scene){.placed = {0, 1}};
     s->actor = (exo_actor_spec){.name = "talker", .class = &talker, .count = 2, .hosts = s->placed};
     for (int e = 0; e < 2; e++) {
-        s->hosts[e] =
-            (exo_emulated_host){.spec = {.name = e ? "b" : "a", .up = INFINITY, .down = INFINITY}, .speed = 1};
+        s->hosts[e] = (exo_emulated_host){
+            .spec = {.name = e ? "b" : "a", .up = INFINITY, .down = INFINITY}, .speed = 1};
         s->edges[e] = (exo_edge_spec){.name = e ? "dropping" : "blocking",
                                       .carries = "in",
                                       .route = EXO_ROUTE_BROADCAST,
@@ -125,25 +132,27 @@ scene_release(struct scene *s)
     exo_site_free(&s->site);
 }
 
-/* What stands before each array in a message: runtime/graph/item.c. */
+/* The header of each array in a message: runtime/graph/item.c. */
 struct part_header {
     uint32_t dtype, check;
     uint64_t count, bytes;
 };
 
-/* The checks of one array become right. */
+/* Makes the checksums of one array right. */
 static void
-seal_array(const exo_codec *codec, const exo_channel_header *header, struct part_header *part, uint32_t index,
-           uint8_t *bytes)
+seal_array(const exo_codec *codec, const exo_channel_header *header, struct part_header *part,
+           uint32_t index, uint8_t *bytes)
 {
     exo_channel_header h = *header;
     const exo_codec_place place = {.slot = index, .round = h.number, .seed = 1}, nowhere = {0};
     if (part->bytes >= EXO_CHECKSUM_BYTES) {
         size_t body = part->bytes - EXO_CHECKSUM_BYTES;
-        uint32_t check = part->dtype == EXO_F32
-                             ? exo_codec_check(codec, &place, part->count, bytes, body)
-                             : exo_codec_check(codec, &nowhere, ~(part->count * exo_dtype_size((exo_dtype)part->dtype)),
-                                               bytes, body);
+        uint32_t check =
+            part->dtype == EXO_F32
+                ? exo_codec_check(codec, &place, part->count, bytes, body)
+                : exo_codec_check(codec, &nowhere,
+                                  ~(part->count * exo_dtype_size((exo_dtype)part->dtype)), bytes,
+                                  body);
         memcpy(bytes + body, &check, sizeof check);
     }
     h.passing = 0;
@@ -152,7 +161,7 @@ seal_array(const exo_codec *codec, const exo_channel_header *header, struct part
     part->check = exo_checksum(part, sizeof *part, exo_checksum(&h, sizeof h, index));
 }
 
-/* The message's length and all checks become right, as far as that makes sense. */
+/* Makes the message's length and all checksums right, as far as its fields allow. */
 static void
 set_checks(exo_payload *message, const char *chain)
 {
@@ -162,13 +171,14 @@ set_checks(exo_payload *message, const char *chain)
         return;
     memcpy(&h, message->data, sizeof h);
     h.bytes = message->size - sizeof h;
-    h.num_parts =
-        (uint32_t)(h.num_parts % 4 < h.bytes / sizeof(struct part_header) ? h.num_parts % 4
-                                                                          : h.bytes / sizeof(struct part_header));
+    h.num_parts = (uint32_t)(h.num_parts % 4 < h.bytes / sizeof(struct part_header)
+                                 ? h.num_parts % 4
+                                 : h.bytes / sizeof(struct part_header));
     h.passing &= EXO_PASSING_MAX;
     memcpy(message->data, &h, sizeof h);
     expect(exo_codec_parse(&codec, chain, NULL) == EXO_OK);
-    uint8_t *head = (uint8_t *)message->data + sizeof h, *bytes = head + h.num_parts * sizeof(struct part_header);
+    uint8_t *head = (uint8_t *)message->data + sizeof h,
+            *bytes = head + h.num_parts * sizeof(struct part_header);
     size_t left = h.bytes - h.num_parts * sizeof(struct part_header);
     for (uint32_t i = 0; i < h.num_parts; i++) {
         struct part_header part;

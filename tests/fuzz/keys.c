@@ -1,4 +1,6 @@
-/* Key files: a secret one, and a public one in a folder of authorized keys. The first byte chooses. */
+/* Key files: the first byte chooses between a secret key, and a public key in a folder of
+ * authorized keys. One thread; the input is written to a file in a temporary folder. Read next:
+ * runtime/net/auth.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +23,8 @@ clean(void)
 static void
 make_folder(void)
 {
-    strcpy(folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/exogym-fuzz-XXXXXX" : "/tmp/exogym-fuzz-XXXXXX");
+    strcpy(folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/exogym-fuzz-XXXXXX"
+                                                 : "/tmp/exogym-fuzz-XXXXXX");
     if (!mkdtemp(folder))
         abort();
     snprintf(secret, sizeof secret, "%s/n.secret", folder);

@@ -1,5 +1,9 @@
-/* What the other side of a ring may do to it: a sequence of messages, and of words that somebody wrote over what lies there. The reader
- * takes what it can, until the ring is broken. Each step is a byte that chooses, two that say where or how long, and eight of a word. */
+/* The other side of a ring as an attacker. An input is a sequence of steps: messages that are put,
+ * messages that the reader takes, and words that overwrite the shared memory. The reader takes what
+ * it can until the ring is broken. Each step is a byte that chooses, two bytes with the place or
+ * the length, and eight bytes of a word.
+ *
+ * One thread has all four ends; each input makes and frees them. Read next: runtime/net/ring.h. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +24,8 @@ require(bool condition)
         abort();
 }
 
-/* As much memory as the message has, so that a sanitizer sees every byte beyond it. */
+/* Takes a message into memory of exactly its size, so that a sanitizer sees every access beyond
+ * it. */
 static void
 take(exo_ring *ring)
 {
@@ -35,7 +40,7 @@ take(exo_ring *ring)
     free(out);
 }
 
-/* The counters lie in the first words, the messages after a page. */
+/* The counters lie in the first words, the messages after the first page. */
 static void
 overwrite(exo_ring *ring, bool counters, size_t number, const uint8_t word[8])
 {

@@ -1,17 +1,22 @@
-/* What peers of one role (ROLE, which the build sets) make of a head, a worker, actors and objects, by whatever they call. An input is a sequence
- * of steps: a peer comes, goes, or calls a method with arguments that are built field by field from names, numbers and keys that mean something
- * here, and then may be spoiled; a worker answers; time passes.
+/* The effects of peers of one role (ROLE, which the build sets) on a head, a worker, actors and
+ * objects. An input is a sequence of steps: a peer comes, leaves, or calls a method; a worker
+ * answers; time passes. Arguments are built field by field from names, numbers and keys that mean
+ * something here, and may then be corrupted.
  *
- * Calls take the way of envelopes that the net has read: remote_serve.c asks the table of roles and the gate, and the actors run on their lanes.
- * Only the net is missing: peers are made by hand, with the identity that a handshake would have proven, and replies end in exo_net_send's
- * place. After each sequence:
+ * A call enters as an envelope that the net has read: remote_serve.c consults the table of roles
+ * and the gate, and the actors run on their lanes. Only the net is missing: the test makes peers by
+ * hand, with the identity that a handshake would have proven, and replaces exo_net_send to see the
+ * replies. After each step the test checks that
  *
- *   - what others have, the role's peers could not change: nodes, actors, jobs, and what a worker is asked for
- *   - nobody saw what it may not see
- *   - accounts are within the quotas, and when all have left, nothing is counted for them but what lives
- *   - memory is what it was before
+ *   - the role's peers have changed nothing that belongs to others: nodes, actors, jobs, and the
+ *     requests to a worker;
+ *   - no peer saw what its role may not see;
+ *   - accounts are within the quotas, and when all peers have left, the accounts hold only what
+ *     still lives;
+ *   - memory is back at its former size after the sequence.
  *
- * Read next: runtime/cluster/access.c, tests/fuzz/cluster.c (the same methods, from bytes). */
+ * The main thread makes one call at a time. The pool's thread runs actors; `lock` guards what both
+ * use. Read next: runtime/cluster/access.c, tests/fuzz/cluster.c (the same methods, from bytes). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,20 +40,20 @@ size_t __sanitizer_get_current_allocated_bytes(void);
 enum {
     STEPS = 80,
     ATTACKERS = 3,
-    BOSS = ATTACKERS, /* honest ones: an admin, a worker, a driver */
+    BOSS = ATTACKERS, /* the honest peers: an admin, a worker, a driver */
     HOST,
     RED,
     PEERS,
     VICTIMS = 3,
     ASKED = 64,
-    SLACK = 64 << 10 /* bytes that are kept to be used again, and causes of deaths */
+    SLACK = 64 << 10 /* bytes that are kept for reuse, and causes of deaths */
 };
 
 static struct peer {
     uint64_t node;
     const char *name, *key, *space;
     exo_access role;
-    exo_peer *peer; /* NULL: it is not there */
+    exo_peer *peer; /* NULL: not connected */
 } peers[PEERS] = {
     {101, "evil", "key of evil", "dark", ROLE, NULL},
     {102, "evil", "key of evil", "dark", ROLE, NULL},
@@ -58,15 +63,16 @@ static struct peer {
     {30, "red", "key of red", "team", EXO_ACCESS_DRIVER, NULL},
 };
 
-#define require(condition)                                                                                             \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s, after %s of %s\n", __FILE__, __LINE__, #condition, now.method, now.object);    \
-            abort();                                                                                                   \
-        }                                                                                                              \
+#define require(condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: %s, after %s of %s\n", __FILE__, __LINE__, #condition,         \
+                    now.method, now.object);                                                       \
+            abort();                                                                               \
+        }                                                                                          \
     } while (0)
 
-/* The call that is going on: one at a time. */
+/* The current call; there is one at a time. */
 static struct {
     const char *object, *method;
     const struct peer *peer;
@@ -77,12 +83,12 @@ static struct {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `now` and `orders` */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
-/* What workers were asked to make, and have not answered. */
+/* Spawns that the head asked of workers and that have no answer yet. */
 static struct {
     exo_future *answers[ASKED];
     size_t count;
     uint64_t next_id;
-    bool honest; /* by who is set up, not by the role's peers */
+    bool honest; /* set up by the test, not asked for by the role's peers */
 } orders;
 
 static exo_clock_manual manual;
@@ -91,21 +97,23 @@ static exo_remote *remote;
 static exo_ref head_ref, worker_ref, helper;
 static struct head *head;
 static exo_object *object;
-static struct args_world world; /* keys: of the honest ones */
+static struct args_world world; /* `keys` has those of the honest peers' actors */
 static uint64_t calls;
 
-/* --- The net's place ---------------------------------------------------------------------------------------------------------------- */
+/* --- In place of the net ---------------------------------------------------------------------- */
 
-exo_status __wrap_exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *e, exo_payload *payload, exo_err *err);
+exo_status __wrap_exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *e, exo_payload *payload,
+                               exo_err *err);
 
 exo_status
-__wrap_exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *e, exo_payload *payload, exo_err *err)
+__wrap_exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *e, exo_payload *payload,
+                    exo_err *err)
 {
     (void)net;
     (void)err;
     const exo_identity *who = exo_peer_identity(peer);
     require(e->kind == EXO_WIRE_REPLY);
-    require(e->status == EXO_OK || (e->text && e->text[0])); /* a failure says why */
+    require(e->status == EXO_OK || (e->text && e->text[0])); /* every failure has a reason */
     if (payload && payload->size && who->role == EXO_ACCESS_DRIVER && who->node > 100)
         require(!memmem(payload->data, payload->size, SECRET, strlen(SECRET)));
     if (who->role == EXO_ACCESS_DRIVER && who->node > 100 && e->text)
@@ -121,7 +129,8 @@ __wrap_exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *e, exo_payload *
     return EXO_OK;
 }
 
-/* A call within the process. This thread runs the actor itself if it can: fewer switches between threads are more inputs. */
+/* Makes a call within the process. This thread runs the actor itself if it can: fewer thread
+ * switches allow more inputs. */
 static exo_status
 call_here(exo_ref actor, const char *method, exo_payload args)
 {
@@ -134,7 +143,7 @@ call_here(exo_ref actor, const char *method, exo_payload args)
     return st;
 }
 
-/* When it returns, the head has done what it was asked for, and workers know what it asked of them. */
+/* On return the head has processed all earlier calls, and workers have received its requests. */
 static void
 settle(void)
 {
@@ -164,7 +173,8 @@ enter(struct peer *p)
     snprintf(who.key, sizeof who.key, "%s", p->key);
     snprintf(who.name, sizeof who.name, "%s", p->name);
     snprintf(who.space, sizeof who.space, "%s", p->space);
-    if (!(p->peer = exo_calloc(1, sizeof *p->peer)) || !(p->peer->identity = exo_identity_new(&who)))
+    if (!(p->peer = exo_calloc(1, sizeof *p->peer)) ||
+        !(p->peer->identity = exo_identity_new(&who)))
         abort();
     p->peer->references = 1;
     p->peer->node = p->node;
@@ -174,7 +184,7 @@ enter(struct peer *p)
     remote->net->opts.handler->opened(remote, p->peer);
 }
 
-/* As the net and the cluster do it. */
+/* Removes a peer as the net and the cluster do. */
 static void
 leave(struct peer *p)
 {
@@ -189,9 +199,10 @@ leave(struct peer *p)
     tell_head("gone", &gone.base);
 }
 
-/* Waits for the reply where one comes soon. *args is moved. */
+/* Makes a call and waits for its reply, unless the reply may come much later. *args is moved. */
 static exo_status
-call(struct peer *p, uint64_t actor, const char *name, const char *method, exo_wire_place place, exo_payload *args)
+call(struct peer *p, uint64_t actor, const char *name, const char *method, exo_wire_place place,
+     exo_payload *args)
 {
     struct timespec until;
     exo_envelope e = {.kind = EXO_WIRE_CALL,
@@ -224,7 +235,7 @@ call(struct peer *p, uint64_t actor, const char *name, const char *method, exo_w
     return st;
 }
 
-/* --- Workers and actors ------------------------------------------------------------------------------------------------------------- */
+/* --- Workers and actors ----------------------------------------------------------------------- */
 
 static bool
 is_honest(uint64_t key)
@@ -235,9 +246,10 @@ is_honest(uint64_t key)
     return false;
 }
 
-/* Only what somebody was allowed to make is asked of a worker, and with the limits of whoever that was. */
+/* A worker is asked only for what a peer was allowed to make, and with the limits of that peer. */
 static exo_status
-note_spawn(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+note_spawn(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply,
+           exo_err *err)
 {
     (void)self;
     (void)reply;
@@ -247,7 +259,8 @@ note_spawn(exo_call_context *context, void *self, const exo_payload *args, exo_p
     if (!orders.honest && !is_honest(spec->key) && ROLE != EXO_ACCESS_ADMIN) {
         require(ROLE == EXO_ACCESS_DRIVER && spec->restricted);
         require(strcmp(spec->owner, "evil") == 0 || strcmp(spec->owner, "mole") == 0);
-        require(strcmp(spec->space[0] ? spec->space : "default", spec->owner[0] == 'e' ? "dark" : "team") == 0);
+        require(strcmp(spec->space[0] ? spec->space : "default",
+                       spec->owner[0] == 'e' ? "dark" : "team") == 0);
     }
     EXO_RELEASE(spec);
     pthread_mutex_lock(&lock);
@@ -259,7 +272,8 @@ note_spawn(exo_call_context *context, void *self, const exo_payload *args, exo_p
 }
 
 static exo_status
-ignore(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+ignore(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     (void)context;
     (void)self;
@@ -269,8 +283,9 @@ ignore(exo_call_context *context, void *self, const exo_payload *args, exo_paylo
     return EXO_OK;
 }
 
-static const exo_method helper_methods[] = {
-    {.name = "spawn", .run = note_spawn}, {.name = "kill", .run = ignore}, {.name = "end", .run = ignore}};
+static const exo_method helper_methods[] = {{.name = "spawn", .run = note_spawn},
+                                            {.name = "kill", .run = ignore},
+                                            {.name = "end", .run = ignore}};
 static const exo_lane_class wide[] = {{.name = "main", .capacity = 1u << 20}};
 static const exo_actor_class helper_class = {
     .name = "helper", .lanes = wide, .num_lanes = 1, .methods = helper_methods, .num_methods = 3};
@@ -291,17 +306,18 @@ answer_one(void)
         abort();
     exo_reply(&future, st, st == EXO_OK ? NULL : "it could not", &reply);
     settle();
-    settle(); /* what `started` made of it */
+    settle(); /* the head has processed `started` */
 }
 
-/* Actors of the process that is called. */
+/* Actors of the called process. */
 static struct victim {
     const char *space, *owner;
     exo_ref ref;
 } victims[VICTIMS] = {{"team", "red", {0}}, {"other", "boss", {0}}, {"default", "", {0}}};
 
 static exo_status
-touch(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+touch(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply,
+      exo_err *err)
 {
     (void)args;
     (void)reply;
@@ -318,7 +334,7 @@ victim_start(exo_call_context *context, void *self, const exo_payload *args, exo
 {
     (void)context;
     (void)err;
-    *(struct victim **)self = NULL; /* of one that an admin has made with whatever arguments */
+    *(struct victim **)self = NULL; /* NULL: an admin made the actor, with any arguments */
     for (size_t i = 0; i < VICTIMS; i++)
         if (args->size == sizeof(char *) && args->data == (void *)&victims[i])
             *(struct victim **)self = &victims[i];
@@ -348,7 +364,7 @@ made_from(void *context, exo_ref actor, char space[256], char owner[EXO_IDENTITY
 
 static const exo_remote_events events = {.made_from = made_from};
 
-/* --- What the head and the worker need ---------------------------------------------------------------------------------------------- */
+/* --- The environment of head and worker ------------------------------------------------------- */
 
 static exo_status
 worker_of(void *context, uint64_t node, exo_ref *out, exo_err *err)
@@ -398,8 +414,9 @@ static _Atomic exo_time due;
 static void
 spawn_system(const exo_actor_class *class, const void *env, size_t size, exo_ref *out)
 {
-    const exo_spawn_opts opts = {
-        .name = class->name, .namespace_name = EXO_SYSTEM_SPACE, .args = exo_payload_borrow(env, size)};
+    const exo_spawn_opts opts = {.name = class->name,
+                                 .namespace_name = EXO_SYSTEM_SPACE,
+                                 .args = exo_payload_borrow(env, size)};
     require(exo_spawn(runtime, class, &opts, out, NULL) == EXO_OK);
 }
 
@@ -409,14 +426,15 @@ open_once(void)
     exo_log_set_sink(quiet, NULL);
     exo_clock_manual_init(&manual, EXO_SECOND);
     const exo_net_opts net = {.name = "fuzz", .cluster = "fuzz"};
-    require(exo_runtime_open(&runtime, &(exo_runtime_opts){.clock = &manual.base, .threads = 1}, NULL) == EXO_OK);
+    require(exo_runtime_open(&runtime, &(exo_runtime_opts){.clock = &manual.base, .threads = 1},
+                             NULL) == EXO_OK);
     require(exo_remote_open(&remote, runtime, &net, &events, NULL, NULL) == EXO_OK);
     require(exo_spawn(runtime, &helper_class, NULL, &helper, NULL) == EXO_OK);
     require(exo_actor_class_register(&victim_class, NULL) == EXO_OK);
     require(exo_object_put(&object, "an object", 9, NULL) == EXO_OK);
 }
 
-/* --- Those who are there before ----------------------------------------------------------------------------------------------------- */
+/* --- The honest peers ------------------------------------------------------------------------- */
 
 static void
 ask(struct peer *p, const char *method, const ProtobufCMessage *m)
@@ -446,7 +464,8 @@ spawn_honest(struct peer *p, const char *space, const char *name, const char *jo
     exo_payload reply = {0};
     Exo__Cluster__Spawn m = EXO__CLUSTER__SPAWN__INIT;
     Exo__Cluster__RestartRule rule = EXO__CLUSTER__RESTART_RULE__INIT;
-    m.class_name = exo_pb_text(p == &peers[BOSS] ? SECRET : "victim"); /* of no driver's namespace */
+    /* SECRET is of no driver's namespace */
+    m.class_name = exo_pb_text(p == &peers[BOSS] ? SECRET : "victim");
     m.space = exo_pb_text(space);
     m.name = exo_pb_text(name);
     m.job = exo_pb_text(job);
@@ -464,7 +483,7 @@ spawn_honest(struct peer *p, const char *space, const char *name, const char *jo
     require(exo_directory_by_name(&head->directory, space, name)->state == EXO_ENTRY_ALIVE);
 }
 
-/* An actor and a job of an earlier head, whose node has not come back. */
+/* Adds an actor and a job of an earlier head, whose node has not come back. */
 static void
 recall(void)
 {
@@ -493,7 +512,8 @@ set_up(void)
     Exo__Cluster__LogLines lines = EXO__CLUSTER__LOG_LINES__INIT;
     world.num_keys = 0;
     orders.honest = true;
-    head->next_key = head->first_key = 1000; /* not of the date: an input says which keys it means */
+    /* keys do not begin at the date: an input names keys */
+    head->next_key = head->first_key = 1000;
     recall();
     register_honest(&peers[BOSS], "driver", "boss-job");
     register_honest(&peers[HOST], "worker", "");
@@ -506,7 +526,7 @@ set_up(void)
     ask(&peers[RED], "report", &report.base);
     lines.text = exo_pb_text(SECRET "-log");
     ask(&peers[HOST], "log", &lines.base);
-    lost.node = 22; /* a worker that died, with lines of a log */
+    lost.node = 22; /* a worker that died and left lines of a log */
     lost.name = exo_pb_text("lost");
     lost.kind = exo_pb_text("worker");
     tell_head("register", &lost.base);
@@ -523,9 +543,9 @@ set_up(void)
     orders.honest = false;
 }
 
-/* --- What must hold ----------------------------------------------------------------------------------------------------------------- */
+/* --- Invariants ------------------------------------------------------------------------------- */
 
-/* Everything of theirs that nobody else may change. */
+/* The text of everything that belongs to the honest peers and that no other peer may change. */
 static char *
 digest(bool in_grace)
 {
@@ -534,8 +554,9 @@ digest(bool in_grace)
     for (const exo_cluster_node *n = head->directory.nodes; n; n = n->hh.next) {
         if (n->id > 100)
             continue;
-        snprintf(line, sizeof line, "node %d %s %s %s %s %d %d %s\n", (int)n->id, n->name, n->endpoint, n->key, n->job,
-                 n->alive, n->is_driver, n->owner ? n->owner->name : "");
+        snprintf(line, sizeof line, "node %d %s %s %s %s %d %d %s\n", (int)n->id, n->name,
+                 n->endpoint, n->key, n->job, n->alive, n->is_driver,
+                 n->owner ? n->owner->name : "");
         exo_text_add_bytes(&text, line, strlen(line));
     }
     for (size_t i = 0; i < world.num_keys; i++) {
@@ -546,9 +567,10 @@ digest(bool in_grace)
         exo_text_add_bytes(&text, line, strlen(line));
         if (!a)
             continue;
-        snprintf(line, sizeof line, " %s %s %s %s %d %d %d %u %s %d\n", a->spec->space, a->spec->name, a->spec->job,
-                 a->spec->owner, (int)a->id, (int)a->incarnation, a->node ? (int)a->node->id : 0,
-                 a->spec->restart ? a->spec->restart->when : 0, a->spec->group, a->spec->restricted);
+        snprintf(line, sizeof line, " %s %s %s %s %d %d %d %u %s %d\n", a->spec->space,
+                 a->spec->name, a->spec->job, a->spec->owner, (int)a->id, (int)a->incarnation,
+                 a->node ? (int)a->node->id : 0, a->spec->restart ? a->spec->restart->when : 0,
+                 a->spec->group, a->spec->restricted);
         exo_text_add_bytes(&text, line, strlen(line));
     }
     for (const exo_job_entry *j = head->directory.jobs; j; j = j->hh.next) {
@@ -556,7 +578,8 @@ digest(bool in_grace)
                       (strcmp(j->name, "old-job") == 0 && in_grace);
         if (!theirs)
             continue;
-        snprintf(line, sizeof line, "job %s %s %d %s\n", j->name, j->state, (int)j->driver, j->report ? j->report : "");
+        snprintf(line, sizeof line, "job %s %s %d %s\n", j->name, j->state, (int)j->driver,
+                 j->report ? j->report : "");
         exo_text_add_bytes(&text, line, strlen(line));
     }
     require(!text.failed);
@@ -607,15 +630,17 @@ check(const char *before, bool in_grace)
         const exo_cluster_node *n = exo_directory_node(&head->directory, id);
         require(n && n->alive && n->owner && n->owner->node == id);
     }
-    for (const exo_cluster_node *n = head->directory.nodes; n && ROLE == EXO_ACCESS_OBSERVER; n = n->hh.next)
+    for (const exo_cluster_node *n = head->directory.nodes; n && ROLE == EXO_ACCESS_OBSERVER;
+         n = n->hh.next)
         require(n->id < 100);
     for (size_t i = 0; i < VICTIMS; i++)
-        require(ROLE == EXO_ACCESS_WORKER || ROLE == EXO_ACCESS_ADMIN || exo_runtime_lives(runtime, victims[i].ref));
+        require(ROLE == EXO_ACCESS_WORKER || ROLE == EXO_ACCESS_ADMIN ||
+                exo_runtime_lives(runtime, victims[i].ref));
     check_entries();
     check_accounts(false);
 }
 
-/* --- Steps -------------------------------------------------------------------------------------------------------------------------- */
+/* --- Steps ------------------------------------------------------------------------------------ */
 
 static const struct args_world *
 as_seen_by(const struct peer *p)
@@ -629,19 +654,20 @@ as_seen_by(const struct peer *p)
 static void
 call_head_or_worker(struct peer *p)
 {
-    static const char *const methods[] = {"register", "gone",  "spawn",  "started", "find",    "claim", "died",
-                                          "epitaph",  "list",  "why",    "log",     "logs",    "tick",  "node",
-                                          "end",      "go_on", "report", "give_up", "kill",    "$kill", "stop",
-                                          "dump",     "ping",  "holds",  "none",    "$methods"};
+    static const char *const methods[] = {
+        "register", "gone",  "spawn", "started", "find", "claim", "died",  "epitaph", "list",
+        "why",      "log",   "logs",  "tick",    "node", "end",   "go_on", "report",  "give_up",
+        "kill",     "$kill", "stop",  "dump",    "ping", "holds", "none",  "$methods"};
     exo_payload args = {0};
     const char *name = args_byte() % 8 == 0 ? "worker" : "head";
     const char *method = args_text(methods, sizeof methods / sizeof *methods);
     if (strcmp(method, "end") == 0 && ROLE == EXO_ACCESS_ADMIN)
-        return; /* it would */
+        return; /* the admin may, and the cluster would end */
     now.peer = p;
     args_build(as_seen_by(p), method, &args);
     uint64_t actor = args_byte() % 16 == 0 ? (name[0] == 'h' ? head_ref.id : worker_ref.id) : 0;
-    bool own = strcmp(method, "started") == 0 || strcmp(method, "tick") == 0 || strcmp(method, "go_on") == 0;
+    bool own = strcmp(method, "started") == 0 || strcmp(method, "tick") == 0 ||
+               strcmp(method, "go_on") == 0;
     exo_status st = call(p, actor, name, method, EXO_WIRE_BYTES, &args);
     require(!own || st != EXO_OK);
     require(method[0] != '$' || st != EXO_OK);
@@ -651,10 +677,12 @@ static void
 call_actor(struct peer *p)
 {
     exo_payload args = {0};
-    const char *method =
-        ARGS_TEXT("touch", "ping", "dump", "stop", "$stop", "$drain", "$kill", "$monitor", "$methods", "none", "$none");
+    const char *method = ARGS_TEXT("touch", "ping", "dump", "stop", "$stop", "$drain", "$kill",
+                                   "$monitor", "$methods", "none", "$none");
     uint8_t which = args_byte();
-    uint64_t actor = which < 200 ? victims[which % VICTIMS].ref.id : which < 220 ? EXO_REMOTE | which : which;
+    uint64_t actor = which < 200   ? victims[which % VICTIMS].ref.id
+                     : which < 220 ? EXO_REMOTE | which
+                                   : which;
     args_build_plain(as_seen_by(p), method, &args);
     call(p, actor, "", method, EXO_WIRE_BYTES, &args);
 }
@@ -667,18 +695,19 @@ call_process(struct peer *p)
     const char *method = ARGS_TEXT(EXO_REMOTE_FETCH, EXO_REMOTE_DEATHS, EXO_REMOTE_OBJECTS, "none");
     require(exo_object_export(object, &fetch.handle, NULL) == EXO_OK);
     uint8_t spoil = args_byte();
-    if (spoil % 2) /* not its size, which must be right, too */
-        ((uint8_t *)&fetch.handle)[spoil / 2 % sizeof fetch.handle] ^= (uint8_t)(1 << args_byte() % 8);
+    if (spoil % 2) /* a bit of the handle is wrong; its size must be right too */
+        ((uint8_t *)&fetch.handle)[spoil / 2 % sizeof fetch.handle] ^=
+            (uint8_t)(1 << args_byte() % 8);
     bool whole = spoil < 224;
     require(exo_payload_copy(&args, &fetch, whole ? sizeof fetch : spoil % sizeof fetch) == EXO_OK);
     exo_status st = call(p, 0, "", method, EXO_WIRE_BYTES, &args);
     require(strcmp(method, EXO_REMOTE_FETCH) != 0 || st != EXO_OK ||
             (whole && spoil % 2 == 0 && ROLE != EXO_ACCESS_OBSERVER));
-    require(strcmp(method, EXO_REMOTE_OBJECTS) != 0 || st != EXO_OK || ROLE == EXO_ACCESS_OBSERVER ||
-            ROLE == EXO_ACCESS_ADMIN);
+    require(strcmp(method, EXO_REMOTE_OBJECTS) != 0 || st != EXO_OK ||
+            ROLE == EXO_ACCESS_OBSERVER || ROLE == EXO_ACCESS_ADMIN);
 }
 
-/* Arguments that are said to lie in memory that somebody shares. */
+/* Makes a call whose arguments are said to lie in a shared object. */
 static void
 call_with_object(struct peer *p)
 {
@@ -688,7 +717,8 @@ call_with_object(struct peer *p)
     uint8_t spoil = args_byte();
     if (spoil % 2)
         ((uint8_t *)&handle)[spoil / 2 % sizeof handle] ^= (uint8_t)(1 << args_byte() % 8);
-    require(exo_payload_copy(&args, &handle, spoil < 224 ? sizeof handle : spoil % sizeof handle) == EXO_OK);
+    require(exo_payload_copy(&args, &handle, spoil < 224 ? sizeof handle : spoil % sizeof handle) ==
+            EXO_OK);
     call(p, 0, "head", ARGS_TEXT("find", "logs", "why"), EXO_WIRE_OBJECT, &args);
 }
 
@@ -701,7 +731,7 @@ pass_time(exo_time *grace)
         *grace = 0;
 }
 
-/* A peer's steps. False: the input is over. */
+/* One step of a peer. False: the input has ended. */
 static bool
 step(exo_time *grace)
 {
@@ -750,7 +780,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const exo_head_env env = {.worker_of = worker_of, .cluster = "fuzz", .wake = nothing, .end = nothing, .due = &due};
+    const exo_head_env env = {
+        .worker_of = worker_of, .cluster = "fuzz", .wake = nothing, .end = nothing, .due = &due};
     const exo_worker_env worker_env = {.making = making, .find = find_made, .end = nothing};
     if (!runtime)
         open_once();
@@ -772,7 +803,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     exo_free(late);
     exo_actor_drop(actor);
     leave_all();
-    /* Memory of what is over may be released a moment later, by the pool's thread. */
+    /* The pool's thread may release memory a moment later. */
     for (int i = 0; i < 1000 && __sanitizer_get_current_allocated_bytes() > bytes + SLACK; i++)
         usleep(1000);
     require(__sanitizer_get_current_allocated_bytes() <= bytes + SLACK);

@@ -1,4 +1,5 @@
-/* See roles_args.h. */
+/* Arguments of the head's and the worker's methods, from the bytes of an input. Contracts and
+ * owner: roles_args.h. Read next: runtime/cluster/messages.h. */
 #include "roles_args.h"
 
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include "cluster/directory.h"
 #include "cluster/messages.h"
 
-/* --- What is read of an input ------------------------------------------------------------------------------------------------------- */
+/* --- The input -------------------------------------------------------------------------------- */
 
 const uint8_t *args_input;
 size_t args_left;
@@ -36,8 +37,8 @@ next_name(void)
 {
     static char longest[400];
     memset(longest, 'x', sizeof longest - 1);
-    return exo_pb_text(
-        ARGS_TEXT("", "kept", "treasure", "old", "head", "mine", "ours", "evil", "host", "lost", longest));
+    return exo_pb_text(ARGS_TEXT("", "kept", "treasure", "old", "head", "mine", "ours", "evil",
+                                 "host", "lost", longest));
 }
 
 static char *
@@ -65,12 +66,14 @@ next_key(void)
     uint8_t which = args_byte();
     if (which < 64)
         return world->keys[which % world->num_keys];
-    return which < 128 ? which % 8 : which < 192 ? world->next_key - which % 8 : UINT64_MAX - which % 4;
+    return which < 128   ? which % 8
+           : which < 192 ? world->next_key - which % 8
+                         : UINT64_MAX - which % 4;
 }
 
-/* --- Arguments ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Arguments -------------------------------------------------------------------------------- */
 
-/* Messages of one call, freed with it. */
+/* Messages of one call; args_build frees them. */
 static struct {
     void *pieces[128];
     size_t count;
@@ -180,7 +183,8 @@ build_register(void)
     m->name = next_name();
     m->kind = exo_pb_text(ARGS_TEXT("worker", "driver", "", "head"));
     m->endpoint = exo_pb_text(ARGS_TEXT("", "ipc:///nonexistent/head", "tcp://127.0.0.1:1"));
-    m->key_text = exo_pb_text(has & 2 ? ARGS_TEXT("key of host", "key of evil", "key of mole") : "");
+    m->key_text =
+        exo_pb_text(has & 2 ? ARGS_TEXT("key of host", "key of evil", "key of mole") : "");
     m->host = exo_pb_text(ARGS_TEXT("", "a host"));
     m->job = next_job();
     m->pid = args_byte();
@@ -257,7 +261,7 @@ build_lines(void)
     return &m->base;
 }
 
-/* What is no message of protobuf's. */
+/* Arguments that are no message of protobuf. */
 void
 args_build_plain(const struct args_world *w, const char *method, exo_payload *out)
 {

@@ -1,4 +1,5 @@
-/* Arguments of the head's and the worker's methods for tests/fuzz/roles.c, built field by field from the bytes of an input. One thread. */
+/* Arguments of the head's and the worker's methods for tests/fuzz/roles.c, built field by field
+ * from the bytes of an input. One thread. Read next: roles.c. */
 #ifndef EXO_FUZZ_ROLES_ARGS_H
 #define EXO_FUZZ_ROLES_ARGS_H
 
@@ -8,28 +9,30 @@
 
 #include <exogym/actor.h>
 
-/* What a driver must never be shown is marked so. */
+/* Marks every text that a driver must never see. */
 #define SECRET "SECRET"
 
-/* What numbers mean: the caller's node, keys of actors of others, the head's next one, the worker's reference. */
+/* The meaning of numbers: the caller's node, keys of actors of other peers, the head's next key,
+ * the worker's reference. */
 struct args_world {
     uint64_t self, keys[8], next_key, worker;
     size_t num_keys;
 };
 
-/* What is left of the input; after its end, every byte is 0. */
+/* The rest of the input; after its end, every byte is 0. */
 extern const uint8_t *args_input;
 extern size_t args_left;
 
 uint8_t args_byte(void);
 const char *args_text(const char *const *texts, size_t count);
-/* One of them. */
-#define ARGS_TEXT(...)                                                                                                 \
-    args_text((const char *const[]){__VA_ARGS__}, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
+/* One of the given texts. */
+#define ARGS_TEXT(...)                                                                             \
+    args_text((const char *const[]){__VA_ARGS__},                                                  \
+              sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
-/* Arguments of the method, sometimes spoiled. */
+/* Gives arguments of the method, sometimes corrupted. */
 void args_build(const struct args_world *world, const char *method, exo_payload *out);
-/* Any bytes. */
+/* Gives any bytes as arguments. */
 void args_build_plain(const struct args_world *world, const char *method, exo_payload *out);
 
 #endif

@@ -1,4 +1,6 @@
-/* A safetensors file of somebody else's. What is accepted lies in the file whole: every byte of every tensor can be read. */
+/* A safetensors file from an untrusted source: the tensors of an accepted file lie within it, so
+ * that every byte of each can be read. One thread; the input is a file in memory. Read next:
+ * nn/pretrained/safetensors.h. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

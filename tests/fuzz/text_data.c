@@ -1,7 +1,11 @@
-/* Files of tokens and of text. The first byte says how the rest is read:
- * - as a shard as it is, or with its header's checksum put right; as bare numbers. What is opened gives windows whose tokens are all in the
- *   vocabulary, or says which is not;
- * - as a text in pieces of the second byte's size: nothing is lost, and where its characters make a tokenizer, that gives it back. */
+/* Files of tokens and of text. The first byte chooses how the rest is read:
+ * - as a shard, as it is or with the header's checksum made right, or as bare numbers. An opened
+ *   data set gives windows whose tokens are all in the vocabulary, or an error that names the bad
+ *   token;
+ * - as a text in pieces of the size of the second byte: no byte is lost, and if its characters make
+ *   a tokenizer, encoding and decoding gives back the text.
+ *
+ * One thread; the input is a file in memory. Read next: nn/corpus/shard.h, documents.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +31,7 @@ expect(int right)
         abort();
 }
 
-/* A file in memory, and its path. */
+/* Makes a file in memory, and gives its path. */
 static int
 open_file(const uint8_t *data, size_t size, char path[32])
 {
@@ -37,7 +41,7 @@ open_file(const uint8_t *data, size_t size, char path[32])
     return fd;
 }
 
-/* --- Tokens ----------------------------------------------------------------------------------------------------------- */
+/* --- Tokens ----------------------------------------------------------------------------------- */
 
 static void
 read_windows(const exo_dataset *dataset)
@@ -47,7 +51,8 @@ read_windows(const exo_dataset *dataset)
     for (size_t i = 0; i < length && i < WINDOWS; i++) {
         int32_t tokens[BLOCK], targets[BLOCK];
         exo_err err = {0};
-        exo_status st = exo_dataset_get(dataset, i, &(exo_sample_key){0}, (void *[]){tokens, targets}, &err);
+        exo_status st =
+            exo_dataset_get(dataset, i, &(exo_sample_key){0}, (void *[]){tokens, targets}, &err);
         expect(st == EXO_OK || ((st == EXO_INVAL || st == EXO_DAMAGED) && err.text[0]));
         for (int k = 0; st == EXO_OK && k < BLOCK; k++) {
             expect(tokens[k] >= 0 && (size_t)tokens[k] < limit && targets[k] >= -1);
@@ -67,11 +72,13 @@ read_tokens(const uint8_t *data, size_t size, exo_token_files files, bool separa
                                   .end = 0.6,
                                   .val_start = 0.5,
                                   .val_end = 1,
-                                  .documents = separate ? EXO_DOCUMENTS_SEPARATE : EXO_DOCUMENTS_AUTO};
+                                  .documents =
+                                      separate ? EXO_DOCUMENTS_SEPARATE : EXO_DOCUMENTS_AUTO};
     int fd = open_file(data, size, path);
     exo_status st = exo_dataset_tokens(&train, &val, path, files, NULL, &opts, &err);
     expect(st == EXO_OK ? train && val
-                        : !train && !val && (st == EXO_INVAL || st == EXO_DAMAGED) && strstr(err.text, path));
+                        : !train && !val && (st == EXO_INVAL || st == EXO_DAMAGED) &&
+                              strstr(err.text, path));
     if (st == EXO_OK) {
         read_windows(train);
         read_windows(val);
@@ -93,7 +100,7 @@ read_shard(const uint8_t *data, size_t size, bool right, bool separate)
     exo_free(copy);
 }
 
-/* --- Text ------------------------------------------------------------------------------------------------------------- */
+/* --- Text ------------------------------------------------------------------------------------- */
 
 struct rest {
     const uint8_t *text;
@@ -106,7 +113,8 @@ take(void *context, size_t index, const char *text, size_t size, uint64_t offset
     (void)err;
     (void)offset;
     struct rest *r = context;
-    expect(index == 0 && size > 0 && size <= r->limit && size <= r->size && memcmp(r->text, text, size) == 0);
+    expect(index == 0 && size > 0 && size <= r->limit && size <= r->size &&
+           memcmp(r->text, text, size) == 0);
     r->text += size;
     r->size -= size;
     return EXO_OK;
@@ -128,7 +136,8 @@ read_text(const uint8_t *data, size_t size, size_t limit)
     if (st == EXO_OK) {
         int32_t *tokens = NULL;
         size_t count = 0, back = 0;
-        expect(exo_tokenizer_encode(tokenizer, (const char *)data, size, false, &tokens, &count, NULL) == EXO_OK);
+        expect(exo_tokenizer_encode(tokenizer, (const char *)data, size, false, &tokens, &count,
+                                    NULL) == EXO_OK);
         expect(exo_tokenizer_decode(tokenizer, tokens, count, true, &text, &back, NULL) == EXO_OK);
         expect(back == size && memcmp(text, data, size) == 0);
         exo_free(tokens);

@@ -1,5 +1,9 @@
-/* A tokenizer.json: it is read or refused with a reason that names it; one that is read encodes, decodes and streams some texts, with
- * values or errors, and what it saves is what was read. The texts are short: a regular expression that is slow on purpose is no bug. */
+/* A tokenizer.json: it is read, or refused with a reason that names it. An accepted tokenizer
+ * encodes, decodes and streams some texts, with values or errors, and keeps the file as it was
+ * read. The texts are short, because a regular expression that is slow on purpose is no bug.
+ *
+ * One thread; each input makes and frees its tokenizer. Read next:
+ * nn/text/tokenizer_impl.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +13,10 @@
 
 static const char *const texts[] = {
     "",
-    " Hello, it's 1234 <s>words</s> here\n\n  \xc3\xa9\xe4\xbd\xa0\xf0\x9f\x98\x80 \xff\xfe\t[x] ab",
-    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",
+    " Hello, it's 1234 <s>words</s> here\n\n  \xc3\xa9\xe4\xbd\xa0\xf0\x9f\x98\x80 \xff\xfe\t[x] "
+    "ab",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    "ab",
 };
 
 static void

@@ -1,7 +1,11 @@
-/* Texts through tokenizers that lose nothing. The first byte chooses one:
- * - of bytes: what comes back is the text, whatever it is;
- * - of GPT-2's and of LLaMA's kind: what comes back is the text with U+FFFD for what is no UTF-8, whole and as a stream;
- * - of four letters with merges: the tokens are those that the definition of byte pair encoding gives. */
+/* Texts through lossless tokenizers. The first byte chooses the tokenizer:
+ * - of bytes: decoding gives back any text;
+ * - of GPT-2's and of LLaMA's kind: decoding, of all tokens and as a stream, gives back the text
+ *   with U+FFFD in place of invalid UTF-8;
+ * - of four letters with merges: the tokens are those of the definition of byte pair encoding.
+ *
+ * One thread; the tokenizers are made once. Read next: nn/text/tokenizer_impl.h;
+ * docs/tokenizers.md. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +26,9 @@ enum {
 };
 
 static exo_tokenizer *tokenizers[KINDS];
-static const char *const merges[] = {"a a", "b c",    "aa bc", "c d",   "aa a",        "d a", "aabc d",
-                                     "b b", "aaa aa", "da da", "bb cd", "aaaaa aaaaa", "a b"};
+static const char *const merges[] = {"a a",   "b c",         "aa bc", "c d",    "aa a",
+                                     "d a",   "aabc d",      "b b",   "aaa aa", "da da",
+                                     "bb cd", "aaaaa aaaaa", "a b"};
 
 static void
 expect(int right)
@@ -32,7 +37,7 @@ expect(int right)
         abort();
 }
 
-/* --- The tokenizers -------------------------------------------------------------------------------------------------------- */
+/* --- The tokenizers --------------------------------------------------------------------------- */
 
 static exo_tokenizer *
 parse(exo_text *json)
@@ -66,30 +71,29 @@ of_bytes(bool llama)
     exo_text json = {0};
     exo_text_add(
         &json, "%s",
-        llama ? "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": "
-                "\"\u2581\"},"
-                "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\u2581\"}]},"
-                "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\":"
-                "\"\u2581\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"},"
-                "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]},"
-              : "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
-                "\"decoder\": {\"type\": \"ByteLevel\"},");
-    exo_text_add(&json, "\"added_tokens\": [{\"id\": 264, \"content\": \"<s>\", \"special\": true}],"
-                        "\"model\": {\"type\": \"BPE\", \"byte_fallback\": true, \"vocab\": {");
+        llama
+            ? "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", "
+              "\"prepend\": \"\u2581\"},{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
+              "\"content\": \"\u2581\"}]},\"decoder\": {\"type\": \"Sequence\", \"decoders\": "
+              "[{\"type\": \"Replace\", \"pattern\": {\"String\":\"\u2581\"}, \"content\": \" \"}, "
+              "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"},{\"type\": \"Strip\", "
+              "\"content\": \" \", \"start\": 1, \"stop\": 0}]},"
+            : "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
+              "\"decoder\": {\"type\": \"ByteLevel\"},");
+    exo_text_add(&json,
+                 "\"added_tokens\": [{\"id\": 264, \"content\": \"<s>\", \"special\": true}],"
+                 "\"model\": {\"type\": \"BPE\", \"byte_fallback\": true, \"vocab\": {");
     for (unsigned byte = 0; byte < 256; byte++)
         add_byte(&json, byte, llama);
     if (llama)
-        exo_text_add(
-            &json,
-            "\"\u2581\": 256, \"a\": 257, \"b\": 258, \"ab\": 259, \"\u2581a\": 260, \"\u00e9\": 261, \"\u4f60\": 262,"
-            "\"\u2581\u2581\": 263}, \"merges\": [\"a b\", \"\u2581 a\", \"\u2581 \u2581\"]}}");
+        exo_text_add(&json, "\"\u2581\": 256, \"a\": 257, \"b\": 258, \"ab\": 259, \"\u2581a\": "
+                            "260, \"\u00e9\": 261, \"\u4f60\": 262,\"\u2581\u2581\": 263}, "
+                            "\"merges\": [\"a b\", \"\u2581 a\", \"\u2581 \u2581\"]}}");
     else
-        exo_text_add(
-            &json,
-            "\"ab\": 256, \"\u0120a\": 257, \"\u0120ab\": 258, \"\u0120\u0120\": 259, \"\u00c3\u00a9\": 260, \"th\": "
-            "261,"
-            "\"the\": 262, \"\u0120the\": 263}, \"merges\": [\"a b\", \"\u0120 ab\", \"\u0120 a\", \"\u0120 \u0120\","
-            "\"\u00c3 \u00a9\", \"t h\", \"th e\", \"\u0120 the\"]}}");
+        exo_text_add(&json, "\"ab\": 256, \"\u0120a\": 257, \"\u0120ab\": 258, \"\u0120\u0120\": "
+                            "259, \"\u00c3\u00a9\": 260, \"th\": 261,\"the\": 262, \"\u0120the\": "
+                            "263}, \"merges\": [\"a b\", \"\u0120 ab\", \"\u0120 a\", \"\u0120 "
+                            "\u0120\",\"\u00c3 \u00a9\", \"t h\", \"th e\", \"\u0120 the\"]}}");
     return parse(&json);
 }
 
@@ -97,7 +101,9 @@ static exo_tokenizer *
 of_letters(void)
 {
     exo_text json = {0};
-    exo_text_add(&json, "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"d\": 3");
+    exo_text_add(
+        &json,
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"d\": 3");
     for (size_t i = 0; i < sizeof merges / sizeof *merges; i++) {
         int left = (int)strcspn(merges[i], " ");
         exo_text_add(&json, ", \"%.*s%s\": %zu", left, merges[i], merges[i] + left + 1, i + 4);
@@ -109,7 +115,7 @@ of_letters(void)
     return parse(&json);
 }
 
-/* --- What must hold ---------------------------------------------------------------------------------------------------------- */
+/* --- Invariants ------------------------------------------------------------------------------- */
 
 static size_t
 encode(const exo_tokenizer *t, const char *text, size_t size, int32_t **tokens)
@@ -131,7 +137,8 @@ round_trip(exo_tokenizer *t, const char *text, size_t size)
     exo_free(back);
 }
 
-/* The decoder of LLaMA cannot tell U+2581 from a space, nor the first space from the one that it put there. */
+/* LLaMA's decoder cannot tell U+2581 from a space, nor a first space in the text from the one that
+ * the normalizer put there. */
 static void
 expected_text(exo_text *out, const char *text, size_t size, bool llama)
 {
@@ -141,7 +148,8 @@ expected_text(exo_text *out, const char *text, size_t size, bool llama)
     for (size_t at = 0; at < lossy.length;) {
         uint32_t code;
         size_t length = exo_utf8_next(lossy.data + at, lossy.length - at, &code);
-        exo_text_add_bytes(out, llama && code == 0x2581 ? " " : lossy.data + at, llama && code == 0x2581 ? 1 : length);
+        exo_text_add_bytes(out, llama && code == 0x2581 ? " " : lossy.data + at,
+                           llama && code == 0x2581 ? 1 : length);
         at += length;
     }
     exo_free(lossy.data);
@@ -155,8 +163,8 @@ stream(exo_tokenizer *t, const int32_t *tokens, size_t count, const char *whole,
     size_t at = 0;
     expect(exo_token_stream_open(&s, t, true, NULL) == EXO_OK);
     for (size_t i = 0; i <= count; i++) {
-        exo_status st =
-            i < count ? exo_token_stream_put(s, tokens[i], &part, NULL) : exo_token_stream_end(s, &part, NULL);
+        exo_status st = i < count ? exo_token_stream_put(s, tokens[i], &part, NULL)
+                                  : exo_token_stream_end(s, &part, NULL);
         size_t length = strlen(part);
         expect(st == EXO_OK && length <= size - at && memcmp(whole + at, part, length) == 0);
         at += length;
@@ -174,9 +182,10 @@ lossy_round_trip(exo_tokenizer *t, const char *text, size_t size, bool llama)
     size_t count = encode(t, text, size, &tokens), length = 0;
     expected_text(&expected, text, size, llama);
     expect(exo_tokenizer_decode(t, tokens, count, true, &back, &length, NULL) == EXO_OK);
-    /* With LLaMA every part between two special tokens begins with a space of its own. */
+    /* With LLaMA's kind every part between two special tokens gets a first space of its own. */
     if (!llama || !memmem(text, size, "<s>", 3))
-        expect(length == expected.length && (length == 0 || memcmp(back, expected.data, length) == 0));
+        expect(length == expected.length &&
+               (length == 0 || memcmp(back, expected.data, length) == 0));
     if (!memchr(back, 0, length))
         stream(t, tokens, count, back, length);
     exo_free(tokens);
@@ -184,7 +193,8 @@ lossy_round_trip(exo_tokenizer *t, const char *text, size_t size, bool llama)
     exo_free(expected.data);
 }
 
-/* The definition: as long as there is a pair that a merge joins, the leftmost of those of least rank is joined. */
+/* The definition of byte pair encoding: as long as a merge joins some adjacent pair, the leftmost
+ * pair of least rank is joined. */
 static size_t
 by_definition(const exo_tokenizer *t, const uint8_t *data, size_t size, int32_t *ids)
 {
@@ -194,7 +204,8 @@ by_definition(const exo_tokenizer *t, const uint8_t *data, size_t size, int32_t 
         size_t best = 0;
         uint64_t least = EXO_MAP64_NONE;
         for (size_t i = 0; i + 1 < size; i++) {
-            uint64_t merge = exo_map64_get(&t->bpe.merges, (uint64_t)(uint32_t)ids[i] << 32 | (uint32_t)ids[i + 1]);
+            uint64_t merge = exo_map64_get(&t->bpe.merges,
+                                           (uint64_t)(uint32_t)ids[i] << 32 | (uint32_t)ids[i + 1]);
             if (merge < least) {
                 least = merge;
                 best = i;

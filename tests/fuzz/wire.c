@@ -1,4 +1,5 @@
-/* A first frame as a peer may send it. What is read, written again, reads the same. */
+/* A first frame as a peer may send it: the envelopes that are read, written and read again are the
+ * same. One thread. Read next: runtime/wire/wire.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,17 +23,19 @@ same_text(const char *a, const char *b)
 static bool
 same(const exo_envelope *a, const exo_envelope *b)
 {
-    return a->kind == b->kind && a->id == b->id && a->actor == b->actor && same_text(a->method, b->method) &&
-           same_text(a->text, b->text) && a->timeout == b->timeout && a->status == b->status && a->taken == b->taken &&
+    return a->kind == b->kind && a->id == b->id && a->actor == b->actor &&
+           same_text(a->method, b->method) && same_text(a->text, b->text) &&
+           a->timeout == b->timeout && a->status == b->status && a->taken == b->taken &&
            a->read == b->read && a->watches == b->watches && a->version == b->version &&
            a->payload.place == b->payload.place && a->payload.size == b->payload.size &&
-           (a->payload.size == 0 || memcmp(a->payload.data, b->payload.data, a->payload.size) == 0) &&
+           (a->payload.size == 0 ||
+            memcmp(a->payload.data, b->payload.data, a->payload.size) == 0) &&
            a->who.node == b->who.node && a->who.pid == b->who.pid && a->who.start == b->who.start &&
            same_text(a->who.name, b->who.name) && same_text(a->who.boot, b->who.boot) &&
            same_text(a->who.endpoint, b->who.endpoint) && same_text(a->who.cluster, b->who.cluster);
 }
 
-/* Reads all that can be read of `data`, and writes it. */
+/* Reads the envelopes of `data` until an error, and writes each to `out`. */
 static exo_status
 copy(const uint8_t *data, size_t size, exo_wire_writer *out, bool *full)
 {
@@ -43,7 +46,8 @@ copy(const uint8_t *data, size_t size, exo_wire_writer *out, bool *full)
     st = exo_wire_open(&r, data, size, NULL);
     while (st == EXO_OK && (st = exo_wire_next(&r, &e, NULL)) == EXO_OK) {
         exo_status added = exo_wire_add(out, &e, NULL);
-        require(added == EXO_OK || added == EXO_FULL); /* its bytes may have been packed more tightly */
+        /* FULL: the sender's encoding may have been shorter */
+        require(added == EXO_OK || added == EXO_FULL);
         *full = *full || added != EXO_OK;
     }
     if (out->count > 0)

@@ -1,4 +1,6 @@
-/* A plugin with an actor class to play with from the shell: `counter` counts, echoes, fails, dies and waits. Numbers are text. */
+/* A plugin with the actor class `counter`, for use from the command line: it counts, echoes, fails,
+ * dies and waits. Numbers are passed as text. A counter's state belongs to its lane "main". Read
+ * next: include/exogym/plugin.h, actor.h. */
 #include <exogym/actor.h>
 #include <exogym/object.h>
 #include <exogym/plugin.h>
@@ -19,7 +21,8 @@ start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
     struct counter *c = self;
     char text[32];
     (void)call;
-    snprintf(text, sizeof text, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    snprintf(text, sizeof text, "%.*s", (int)args->size,
+             args->data ? (const char *)args->data : "");
     if (strcmp(text, "fail") == 0)
         return exo_fail(err, EXO_FAILED, "told not to start");
     c->count = atoll(text);
@@ -27,7 +30,7 @@ start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
     return EXO_OK;
 }
 
-/* Holds a shared object of so many bytes, for the rest of the process's life. */
+/* Holds a shared object of the given number of bytes until the process ends. */
 static exo_status
 hold(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -36,7 +39,8 @@ hold(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     (void)call;
     (void)self;
     (void)reply;
-    snprintf(text, sizeof text, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    snprintf(text, sizeof text, "%.*s", (int)args->size,
+             args->data ? (const char *)args->data : "");
     exo_status st = exo_object_new(&object, strtoull(text, NULL, 10), err);
     if (st == EXO_OK)
         exo_object_seal(object);
@@ -50,7 +54,8 @@ add(exo_call_context *call, void *self, const exo_payload *args, exo_payload *re
     char text[32];
     (void)call;
     (void)err;
-    snprintf(text, sizeof text, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    snprintf(text, sizeof text, "%.*s", (int)args->size,
+             args->data ? (const char *)args->data : "");
     c->count += text[0] ? atoll(text) : 1;
     int length = snprintf(text, sizeof text, "%lld", c->count);
     return exo_payload_copy(reply, text, (size_t)length);
@@ -82,8 +87,9 @@ fail(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     (void)call;
     (void)self;
     (void)reply;
-    return args->size > 0 ? exo_fail(err, EXO_INVAL, "%.*s", (int)args->size, (const char *)args->data)
-                          : exo_fail(err, EXO_INVAL, "this method fails");
+    return args->size > 0
+               ? exo_fail(err, EXO_INVAL, "%.*s", (int)args->size, (const char *)args->data)
+               : exo_fail(err, EXO_INVAL, "this method fails");
 }
 
 static exo_status
@@ -93,12 +99,13 @@ die(exo_call_context *call, void *self, const exo_payload *args, exo_payload *re
     (void)self;
     (void)reply;
     (void)err;
-    snprintf(cause, sizeof cause, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    snprintf(cause, sizeof cause, "%.*s", (int)args->size,
+             args->data ? (const char *)args->data : "");
     exo_call_die(call, cause[0] ? cause : "it was told to die");
     return EXO_OK;
 }
 
-/* Ends the process, by the signal whose number is given, or by exit(3). */
+/* Ends the process by the signal whose number is given, or by exit status 3 without an argument. */
 static exo_status
 crash(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -107,20 +114,22 @@ crash(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     (void)self;
     (void)reply;
     (void)err;
-    snprintf(text, sizeof text, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    snprintf(text, sizeof text, "%.*s", (int)args->size,
+             args->data ? (const char *)args->data : "");
     if (!text[0])
         _exit(3);
     raise(atoi(text));
     return EXO_OK;
 }
 
-/* Until there is a file of that name. */
+/* Waits until a file of the given name exists. */
 static exo_status
 await(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     char path[4096];
     (void)self;
-    snprintf(path, sizeof path, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    snprintf(path, sizeof path, "%.*s", (int)args->size,
+             args->data ? (const char *)args->data : "");
     while (access(path, F_OK) != 0) {
         if (exo_call_cancelled(call))
             return exo_fail(err, EXO_CANCELLED, "told to stop");
@@ -129,9 +138,10 @@ await(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return exo_payload_copy(reply, "there", 5);
 }
 
-/* Until it is cancelled. */
+/* Runs until it is cancelled. */
 static exo_status
-linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     (void)self;
     (void)args;
@@ -141,7 +151,8 @@ linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
     return exo_fail(err, EXO_CANCELLED, "told to stop");
 }
 
-static const exo_lane_class lanes[] = {{.name = "main"}, {.name = "slow", .blocking = true, .max_concurrency = 4}};
+static const exo_lane_class lanes[] = {{.name = "main"},
+                                       {.name = "slow", .blocking = true, .max_concurrency = 4}};
 static const exo_method methods[] = {{.name = "hold", .run = hold},
                                      {.name = "add", .run = add},
                                      {.name = "echo", .run = echo},

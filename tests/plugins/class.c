@@ -1,4 +1,4 @@
-/* A plugin that brings an actor class. */
+/* A plugin that adds an actor class without methods. */
 #include <exogym/actor.h>
 #include <exogym/plugin.h>
 

@@ -1,4 +1,5 @@
-/* A plugin that adds the strategy "counted", and counts how often its function ran in its help. */
+/* A plugin that adds the strategy "counted". Its help text counts the calls of the plugin's
+ * function. */
 #include <exogym/memory.h>
 #include <exogym/plugin.h>
 #include <exogym/strategy.h>
@@ -17,8 +18,9 @@ static const exo_strategy_class counted = {.name = "counted", .help = help, .ste
 EXO_PLUGIN
 {
     help[0]++;
-    void *room = exo_calloc(1, 1); /* which may fail: then the function is called again */
-    exo_status st = room ? exo_strategy_register(&counted, err) : exo_fail(err, EXO_NOMEM, "no memory");
+    void *room = exo_calloc(1, 1); /* this allocation may fail: then the function is called again */
+    exo_status st =
+        room ? exo_strategy_register(&counted, err) : exo_fail(err, EXO_NOMEM, "no memory");
     exo_free(room);
     return st;
 }

@@ -1,4 +1,4 @@
-/* A plugin that does a part of its work and fails; the second time it is asked, it succeeds. */
+/* A plugin whose function registers a strategy and then fails. The second call succeeds. */
 #include <exogym/plugin.h>
 #include <exogym/strategy.h>
 

@@ -1,4 +1,4 @@
-/* The graph classes of tests/support, for tests of the command. */
+/* A plugin with the graph classes of tests/support, for tests of the command line. */
 #include <exogym/plugin.h>
 
 #include "../support/graph_classes.c"

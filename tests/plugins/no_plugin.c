@@ -1,4 +1,4 @@
-/* A shared object that is no plugin. */
+/* A shared object that is not a plugin. */
 int nothing_of_exogym(void);
 
 int

@@ -1,5 +1,8 @@
-/* Graph classes for tests of the command: a source that sends so many numbers, a few each second, and a sink that counts and adds them up, and
- * with `wide` declares eight meters of long texts. */
+/* A plugin with graph classes for tests of the command line. `source` sends a given number of
+ * items, with a pause before each one. `sink` counts them and adds up their last numbers; with
+ * `wide` it also declares eight meters with long texts.
+ *
+ * Each actor owns its state. Read next: include/exogym/graph.h. */
 #include <time.h>
 
 #include <exogym/graph.h>
@@ -40,12 +43,13 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
 }
 
 #define LONG "a text of many words that says next to nothing, but it does so at length; "
-#define WIDE(number)                                                                                                   \
-    {                                                                                                                  \
-        .name = "wide_" #number, .unit = "1", .help = LONG LONG LONG                                                   \
+#define WIDE(number)                                                                               \
+    {                                                                                              \
+        .name = "wide_" #number, .unit = "1", .help = LONG LONG LONG                               \
     }
 
-static const exo_meter_class wide[] = {WIDE(0), WIDE(1), WIDE(2), WIDE(3), WIDE(4), WIDE(5), WIDE(6), WIDE(7)};
+static const exo_meter_class wide[] = {WIDE(0), WIDE(1), WIDE(2), WIDE(3),
+                                       WIDE(4), WIDE(5), WIDE(6), WIDE(7)};
 
 struct sink {
     bool wide;
@@ -70,7 +74,8 @@ sink_run(void *self, exo_graph_actor *actor, exo_err *err)
     exo_meter *meters[2], *unused[sizeof wide / sizeof *wide];
     exo_status st = exo_meter_declare_all(meters, exo_graph_meters(actor), classes, 2, err);
     if (st == EXO_OK && s->wide)
-        st = exo_meter_declare_all(unused, exo_graph_meters(actor), wide, sizeof wide / sizeof *wide, err);
+        st = exo_meter_declare_all(unused, exo_graph_meters(actor), wide,
+                                   sizeof wide / sizeof *wide, err);
     if (st != EXO_OK)
         return st;
     while ((st = exo_port_receive(in, EXO_PORT_TIMEOUT, &item, err)) == EXO_OK) {
@@ -82,7 +87,8 @@ sink_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
-static const exo_graph_port source_ports[] = {{.name = "numbers", .type = "numbers", .direction = EXO_PORT_OUTPUT}};
+static const exo_graph_port source_ports[] = {
+    {.name = "numbers", .type = "numbers", .direction = EXO_PORT_OUTPUT}};
 static const exo_graph_port sink_ports[] = {
     {.name = "numbers", .type = "numbers", .direction = EXO_PORT_INPUT, .blocking = true}};
 static const char *const phases[] = {"make", NULL};

@@ -1,4 +1,4 @@
-/* A plugin that was built for another exogym. */
+/* A plugin that was built for another ABI version of exogym. */
 #include <exogym/status.h>
 
 EXO_API unsigned exo_plugin_abi(void);

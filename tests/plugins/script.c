@@ -1,7 +1,11 @@
-/* A plugin with the graph class `played`, whose actors play the script in their config: tests/support/script.h in workers. Outputs and inputs
- * p0 .. p15, collectives g0 and g1; config {script: "2 send p0; *(receive p1; reduce g0); poll p2"}; several scripts, separated by '/', are
- * for the actors of the name in turn. An item is of one int32, with key 0. Phase work: before each step. It declares no order; the
- * class `declared` is the same, and declares its script as its order. */
+/* A plugin with the graph class `played`, whose actors play the script in their config. It is
+ * tests/support/script.h for workers. Ports: outputs and inputs p0 .. p15, collectives g0 and g1.
+ * Config: {script: "2 send p0; *(receive p1; reduce g0); poll p2"}. Several scripts, separated by
+ * '/', are for the actors of the name in turn. An item is one int32, with key 0. An actor is in the
+ * phase `work` before each step. The class declares no order; the class `declared` is the same, and
+ * declares its script as its order.
+ *
+ * Each actor owns its state. Read next: tests/support/script_ports.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,10 +50,13 @@ act(struct player *p, char action, const char *port)
     exo_graph_phase(p->actor, "work");
     exo_graph_phase(p->actor, NULL);
     if (action == 'g')
-        return exo_all_reduce(exo_graph_group(p->actor, port), exo_host_array(EXO_F32, values, 4), EXO_SUM, p->err);
+        return exo_all_reduce(exo_graph_group(p->actor, port), exo_host_array(EXO_F32, values, 4),
+                              EXO_SUM, p->err);
     if (action == 's') {
         st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_I32, .count = 1}, 1, p->err);
-        return st == EXO_OK ? exo_port_send(exo_graph_output(p->actor, port), &item, EXO_PORT_TIMEOUT, p->err) : st;
+        return st == EXO_OK ? exo_port_send(exo_graph_output(p->actor, port), &item,
+                                            EXO_PORT_TIMEOUT, p->err)
+                            : st;
     }
     exo_port *in = exo_graph_input(p->actor, port);
     if (action == 'r') {
@@ -64,7 +71,7 @@ act(struct player *p, char action, const char *port)
 
 static exo_status play(struct player *p, bool dry);
 
-/* One step, or a group; `dry`: only passes over it. */
+/* Plays one step or one group; if `dry` is set, only skips it. */
 static exo_status
 play_once(struct player *p, bool dry)
 {
@@ -72,7 +79,9 @@ play_once(struct player *p, bool dry)
     exo_status st = EXO_OK;
     if (take_word(p, "(")) {
         st = play(p, dry);
-        return st == EXO_OK && !take_word(p, ")") ? exo_fail(p->err, EXO_INVAL, "script: expected ')'") : st;
+        return st == EXO_OK && !take_word(p, ")")
+                   ? exo_fail(p->err, EXO_INVAL, "script: expected ')'")
+                   : st;
     }
     char action = take_word(p, "send ")      ? 's'
                   : take_word(p, "receive ") ? 'r'
@@ -97,7 +106,8 @@ play(struct player *p, bool dry)
         unsigned long count = endless ? 1 : strtoul(p->at, &end, 10);
         count = !endless && end == p->at ? 1 : count;
         const char *begin = endless || end == p->at ? p->at : end;
-        for (unsigned long i = 0; st == EXO_OK && (i < count || i == 0) && !exo_graph_cancelled(p->actor);
+        for (unsigned long i = 0;
+             st == EXO_OK && (i < count || i == 0) && !exo_graph_cancelled(p->actor);
              i += !endless || dry) {
             p->at = begin;
             st = play_once(p, dry || count == 0);
@@ -127,11 +137,12 @@ write_order(const void *self, char *out, size_t size)
     out[length] = 0;
 }
 
-#define PLAYER                                                                                                         \
-    .ports = script_ports, .num_ports = SCRIPT_NUM_PORTS, .phases = script_phases,                                     \
+#define PLAYER                                                                                     \
+    .ports = script_ports, .num_ports = SCRIPT_NUM_PORTS, .phases = script_phases,                 \
     .state_size = sizeof(struct played), .init = init, .run = run
 
-static const exo_graph_class played = {.name = "played", .help = "plays the script in its config", PLAYER};
+static const exo_graph_class played = {
+    .name = "played", .help = "plays the script in its config", PLAYER};
 static const exo_graph_class declared = {
     .name = "declared", .help = "the same, and declares it", .write_order = write_order, PLAYER};
 

@@ -1,9 +1,12 @@
-/* A plugin with the strategy `sharded`, for tests of units: fully sharded data parallelism without any overlap. A node keeps its shard of each unit,
- * of parameters, gradients and optimizer, and nothing else from step to step; it fails when something else is there. Its numbers are those of
+/* A plugin with the strategy `sharded`, for tests of units: fully sharded data parallelism without
+ * any overlap. Between steps a node keeps its shard of each unit's parameters, gradients and
+ * optimizer state, and nothing else; the strategy fails if it finds more. Its numbers are those of
  * ddp, to the bit.
  *
- * Traffic of a node and step: (N - 1) / N elements of each unit for each time that a pass comes to it, and once more for its gradients.
- */
+ * Traffic of a node and step: (N - 1) / N elements of each unit for each pass that uses the unit,
+ * and again for its gradients.
+ *
+ * A node's thread owns its state. Read next: include/exogym/shards.h; docs/strategies.md. */
 #include <stdio.h>
 
 #include <exogym/memory.h>
@@ -12,13 +15,15 @@
 
 struct sharded {
     exo_shards params, grads;
-    exo_optim **optims; /* (num_units) each of this node's shard */
-    size_t *left;       /* (num_units) elements whose gradients this step's backward still has */
+    exo_optim **optims; /* (num_units) for this node's shard of each unit */
+    /* (num_units) elements whose gradients this step's backward has not yet given */
+    size_t *left;
     size_t num_units;
     exo_meter *gathered;
 };
 
-static const exo_meter_class gathered = {.name = "gathered", .unit = "units", .help = "units gathered within steps"};
+static const exo_meter_class gathered = {
+    .name = "gathered", .unit = "units", .help = "units gathered within steps"};
 
 static exo_status
 start(void *self, exo_node *node, exo_err *err)
@@ -26,10 +31,13 @@ start(void *self, exo_node *node, exo_err *err)
     struct sharded *s = self;
     exo_device *device = node->params.device;
     if (node->max_norm > 0)
-        return exo_fail(err, EXO_INVAL, "sharded: max_norm: the norm of shards is not that of all gradients");
-    exo_status st = exo_shards_init(&s->params, node->units, node->num_units, node->num_nodes, node->rank, device, err);
+        return exo_fail(err, EXO_INVAL,
+                        "sharded: max_norm: the norm of shards is not that of all gradients");
+    exo_status st = exo_shards_init(&s->params, node->units, node->num_units, node->num_nodes,
+                                    node->rank, device, err);
     if (st == EXO_OK)
-        st = exo_shards_init(&s->grads, node->units, node->num_units, node->num_nodes, node->rank, device, err);
+        st = exo_shards_init(&s->grads, node->units, node->num_units, node->num_nodes, node->rank,
+                             device, err);
     if (st != EXO_OK)
         return st;
     s->num_units = node->num_units;
@@ -39,8 +47,9 @@ start(void *self, exo_node *node, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "sharded: no memory for %zu units", s->num_units);
     for (size_t u = 0; st == EXO_OK && u < s->num_units; u++) {
         s->left[u] = node->units[u].count;
-        st = exo_optim_new_grouped(&s->optims[u], &node->inner, node->infos, node->num_infos, device,
-                                   exo_shards_first(&s->params, u), exo_shards_of(&s->params, u).count, err);
+        st = exo_optim_new_grouped(&s->optims[u], &node->inner, node->infos, node->num_infos,
+                                   device, exo_shards_first(&s->params, u),
+                                   exo_shards_of(&s->params, u).count, err);
     }
     return st == EXO_OK ? exo_meter_declare(&s->gathered, node->meters, &gathered, err) : st;
 }
@@ -60,7 +69,8 @@ before_use(void *self, exo_node *node, size_t unit, exo_group *group, exo_err *e
     struct sharded *s = self;
     exo_array whole;
     if (exo_unit_values(node->model, unit).data)
-        return exo_fail(err, EXO_FAILED, "sharded: the unit '%s' is there before it is used", node->units[unit].name);
+        return exo_fail(err, EXO_FAILED, "sharded: the unit '%s' is there before it is used",
+                        node->units[unit].name);
     exo_status st = exo_unit_open(node->model, unit, &whole, err);
     if (group == node->group)
         exo_meter_add(s->gathered, 1);
@@ -114,7 +124,8 @@ step(void *self, exo_node *node, exo_err *err)
         return exo_fail(err, EXO_FAILED, "sharded: %zu bytes of units are there after backward",
                         exo_params_open_bytes(node->model));
     for (size_t u = 0; u < s->num_units; u++)
-        exo_optim_step(s->optims[u], exo_shards_of(&s->params, u), exo_shards_of(&s->grads, u), rate);
+        exo_optim_step(s->optims[u], exo_shards_of(&s->params, u), exo_shards_of(&s->grads, u),
+                       rate);
     return EXO_OK;
 }
 
@@ -143,7 +154,8 @@ release(void *self)
 }
 
 static const exo_strategy_class sharded = {.name = "sharded",
-                                           .help = "every node keeps its shard of each unit, for tests",
+                                           .help =
+                                               "every node keeps its shard of each unit, for tests",
                                            .state_size = sizeof(struct sharded),
                                            .start = start,
                                            .step = step,

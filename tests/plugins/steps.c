@@ -1,6 +1,8 @@
-/* A plugin with the graph class `steps`, whose actors do what their config says, for tests that plant stalls in workers: outputs and inputs
- * a, b, c, collective g; config {steps: "sa sa rb g", times: 1}, which sends on a twice, receives on b, reduces g; several texts,
- * separated by '/', are for the actors of the name in turn. Items have the key 0. It declares no order. */
+/* A plugin with the graph class `steps`, whose actors follow the steps in their config, for tests
+ * that plant stalls in workers. Ports: outputs and inputs a, b, c, collective g. Config: {steps:
+ * "sa sa rb g", times: 1}, which sends on a twice, receives on b, and reduces g. Several texts,
+ * separated by '/', are for the actors of the name in turn. Items have the key 0. The class
+ * declares no order. Each actor owns its state. */
 #include <string.h>
 
 #include <exogym/exogym.h>
@@ -30,14 +32,16 @@ do_step(const struct steps *s, exo_graph_actor *actor, const char *step, exo_err
     exo_item *item = NULL;
     exo_status st = EXO_OK;
     if (*step == 'g')
-        return exo_all_reduce(exo_graph_group(actor, "g"), exo_host_array(EXO_F32, values, 64), EXO_SUM, err);
+        return exo_all_reduce(exo_graph_group(actor, "g"), exo_host_array(EXO_F32, values, 64),
+                              EXO_SUM, err);
     if (*step == 'r') {
         st = exo_port_receive(exo_graph_input(actor, port), EXO_PORT_TIMEOUT, &item, err);
         exo_item_drop(&item);
         return st;
     }
     st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = s->size}, 1, err);
-    return st == EXO_OK ? exo_port_send(exo_graph_output(actor, port), &item, EXO_PORT_TIMEOUT, err) : st;
+    return st == EXO_OK ? exo_port_send(exo_graph_output(actor, port), &item, EXO_PORT_TIMEOUT, err)
+                        : st;
 }
 
 static exo_status
@@ -49,15 +53,16 @@ run(void *self, exo_graph_actor *actor, exo_err *err)
     for (uint32_t i = exo_graph_index(actor); i > 0 && strchr(text, '/'); i--)
         text = strchr(text, '/') + 1;
     for (uint64_t t = 0; st == EXO_OK && t < s->times; t++)
-        for (const char *at = text; st == EXO_OK && *at && *at != '/'; at += strcspn(at, " /"), at += *at == ' ')
+        for (const char *at = text; st == EXO_OK && *at && *at != '/';
+             at += strcspn(at, " /"), at += *at == ' ')
             st = do_step(s, actor, at, err);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
-#define BOTH(port)                                                                                                     \
-    {.name = port, .type = "t", .direction = EXO_PORT_OUTPUT},                                                         \
-    {                                                                                                                  \
-        .name = port, .type = "t", .direction = EXO_PORT_INPUT                                                         \
+#define BOTH(port)                                                                                 \
+    {.name = port, .type = "t", .direction = EXO_PORT_OUTPUT},                                     \
+    {                                                                                              \
+        .name = port, .type = "t", .direction = EXO_PORT_INPUT                                     \
     }
 
 static const exo_graph_port ports[] = {

@@ -1,11 +1,14 @@
-/* A plugin with graph classes whose ends can be compared, whatever lies between them: `stream_source` sends arrays that follow from the
- * run's seed, its index and the item's number; `stream_sink` says how many came and a digest of all of them, in which order does not
- * matter. tests/support/stream.h brings the same classes to programs.
+/* A plugin with two graph classes whose ends can be compared, whatever lies between them.
+ * `stream_source` sends arrays that are functions of the run's seed, the actor's index and the
+ * item's number. `stream_sink` reports the number of items and a digest of all of them, which does
+ * not depend on their order. tests/support/stream.h brings the same classes to programs. Each actor
+ * owns its state.
  *
- *   stream_source   outputs items; config items (100), size (1000, elements), large (0, elements of every third item instead), pause (0,
- *                   between two); meters sent, digest
- *   stream_sink     inputs items (waited for), collective sums; config take (0: all), fail_at (0: never), rounds (0: of all_reduce, before
- *                   the first item), pause; meters items, digest, sums */
+ *   stream_source   outputs items; config items (100), size (1000, elements), large (0, elements of
+ *                   every third item instead), pause (0, before each item); meters sent, digest
+ *   stream_sink     inputs items (blocking), collective sums; config take (0: all), fail_at (0:
+ *                   never), rounds (0: of all_reduce, before the first item), pause; meters items,
+ *                   digest, sums */
 #include <exogym/exogym.h>
 #include <exogym/graph.h>
 #include <exogym/plugin.h>
@@ -42,7 +45,7 @@ digest_of(const exo_item *item)
     return mix(digest);
 }
 
-/* As much of it as a double holds exactly. */
+/* Shows the 52 lowest bits, which a double holds exactly. */
 static void
 show_digest(exo_meter *meter, uint64_t digest)
 {
@@ -63,7 +66,8 @@ static const exo_meter_class sink_meters[] = {
 static void
 rest(const struct stream *s)
 {
-    const struct timespec time = {.tv_sec = (time_t)(s->pause / EXO_SECOND), .tv_nsec = (long)(s->pause % EXO_SECOND)};
+    const struct timespec time = {.tv_sec = (time_t)(s->pause / EXO_SECOND),
+                                  .tv_nsec = (long)(s->pause % EXO_SECOND)};
     if (s->pause)
         nanosleep(&time, NULL);
 }
@@ -72,7 +76,8 @@ static exo_status
 make_item(const struct stream *s, exo_graph_actor *actor, uint64_t i, exo_item **out, exo_err *err)
 {
     const size_t size = s->large && i % 3 == 2 ? s->large : s->size;
-    const exo_item_part parts[] = {{.dtype = EXO_F32, .count = size}, {.dtype = EXO_I32, .count = 3}};
+    const exo_item_part parts[] = {{.dtype = EXO_F32, .count = size},
+                                   {.dtype = EXO_I32, .count = 3}};
     exo_status st = exo_item_new(out, parts, 2, err);
     if (st != EXO_OK)
         return st;
@@ -190,7 +195,8 @@ sink_init(void *self, exo_config *config, exo_err *err)
 static void
 source_order(const void *self, char *out, size_t size)
 {
-    snprintf(out, size, "%llu send items", (unsigned long long)((const struct stream *)self)->items);
+    snprintf(out, size, "%llu send items",
+             (unsigned long long)((const struct stream *)self)->items);
 }
 
 static void

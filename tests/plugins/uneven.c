@@ -1,11 +1,13 @@
-/* A plugin with the strategy `uneven`, whose nodes do not call the same collectives, for tests of stalls: {how: HOW}, from step 3 on
+/* A plugin with the strategy `uneven`, whose nodes do not call the same collectives, for tests of
+ * stalls. From step 3 on, {how: HOW} means
  *
  *     some      only node 0 calls
  *     orders    node 0 broadcasts first, the others reduce first
- *     ring      each of three nodes calls with the next one first, then with the one before
- *     late      all call; node 1 comes a second late, which is nobody's stall
+ *     ring      each of three nodes first calls with the next node, then with the previous one
+ *     late      all call; node 1 is a second late, which is no stall
  *     stops     all call; node 1 stops its process (SIGSTOP)
- */
+ *
+ * A node's thread owns its state. Read next: docs/collectives.md. */
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -35,11 +37,12 @@ reduce(exo_group *group, exo_err *err)
     return exo_all_reduce(group, exo_host_array(EXO_F32, &value, 1), EXO_SUM, err);
 }
 
-/* With one other node. */
+/* Reduces with one other node. */
 static exo_status
 reduce_with(exo_node *node, uint32_t other, exo_err *err)
 {
-    const uint32_t low = node->rank < other ? node->rank : other, high = node->rank < other ? other : node->rank;
+    const uint32_t low = node->rank < other ? node->rank : other,
+                   high = node->rank < other ? other : node->rank;
     exo_group *two = NULL;
     exo_status st = exo_group_among(&two, node->group, (const uint32_t[]){low, high}, 2, err);
     if (st == EXO_OK)
@@ -67,7 +70,9 @@ step(void *self, exo_node *node, exo_err *err)
     }
     if (strcmp(s->how, "ring") == 0) {
         st = reduce_with(node, (node->rank + 1) % node->num_nodes, err);
-        return st == EXO_OK ? reduce_with(node, (node->rank + node->num_nodes - 1) % node->num_nodes, err) : st;
+        return st == EXO_OK
+                   ? reduce_with(node, (node->rank + node->num_nodes - 1) % node->num_nodes, err)
+                   : st;
     }
     if (node->rank == 1 && node->step == 4) {
         if (strcmp(s->how, "stops") == 0)
@@ -78,8 +83,11 @@ step(void *self, exo_node *node, exo_err *err)
     return reduce(node->group, err);
 }
 
-static const exo_strategy_class uneven = {
-    .name = "uneven", .help = "for tests of stalls", .state_size = sizeof(struct uneven), .init = init, .step = step};
+static const exo_strategy_class uneven = {.name = "uneven",
+                                          .help = "for tests of stalls",
+                                          .state_size = sizeof(struct uneven),
+                                          .init = init,
+                                          .step = step};
 
 EXO_PLUGIN
 {

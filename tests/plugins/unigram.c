@@ -1,4 +1,5 @@
-/* A plugin that brings a language model, the smallest there is: each token's logarithm of its frequency is one parameter. */
+/* A plugin with the smallest language model: one parameter for each token, the logarithm of its
+ * frequency. Read next: include/exogym/model.h. */
 #include <exogym/model.h>
 #include <exogym/plugin.h>
 
@@ -18,8 +19,10 @@ build(void *self, exo_builder *builder, exo_config *config, exo_err *err)
     exo_status st = exo_config_u64(config, "vocabulary", 256, 1, 1 << 24, &vocabulary, err);
     if (st != EXO_OK)
         return st;
-    m->weight = exo_build_param(builder, "weight", 2, (size_t[]){(size_t)vocabulary, 1}, exo_init_constant(0));
-    m->bias = exo_build_param(builder, "bias", 1, (size_t[]){(size_t)vocabulary}, exo_init_constant(0));
+    m->weight = exo_build_param(builder, "weight", 2, (size_t[]){(size_t)vocabulary, 1},
+                                exo_init_constant(0));
+    m->bias =
+        exo_build_param(builder, "bias", 1, (size_t[]){(size_t)vocabulary}, exo_init_constant(0));
     return exo_build_status(builder, err);
 }
 
@@ -34,8 +37,9 @@ forward(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs *o
         return;
     }
     exo_tensor *x = exo_tape_input(tape, EXO_F32, 2, (size_t[]){rows, 1}, nothing);
-    exo_outputs_give(outputs, "logits",
-                     exo_linear(tape, x, exo_tape_param(tape, m->weight), exo_tape_param(tape, m->bias)));
+    exo_outputs_give(
+        outputs, "logits",
+        exo_linear(tape, x, exo_tape_param(tape, m->weight), exo_tape_param(tape, m->bias)));
 }
 
 static const exo_model_class unigram = {.name = "unigram",
@@ -47,7 +51,7 @@ static const exo_model_class unigram = {.name = "unigram",
                                         .objective = &exo_next_token,
                                         .takes_vocabulary = true};
 
-/* The same for whoever makes a loss of it. */
+/* The same without an objective, for a program that defines its own loss. */
 static const exo_model_class scores = {.name = "unigram_scores",
                                        .help = "frequencies of tokens, without an objective",
                                        .state_size = sizeof(struct unigram),

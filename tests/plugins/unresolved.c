@@ -1,4 +1,4 @@
-/* A plugin that needs a function which nobody has. */
+/* A plugin that needs a function that no exogym has. */
 #include <exogym/plugin.h>
 
 exo_status exo_of_a_later_version(exo_err *err);

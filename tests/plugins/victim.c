@@ -1,5 +1,6 @@
-/* A plugin with the actor class `victim`, for tests that break a cluster: each life has a random number, and knows which calls it has
- * run. Read next: tests/support/victim.h. */
+/* A plugin with the actor class `victim`, for tests that break a cluster. Each life has a random
+ * number, and knows which calls it has run. The lane "main" owns the table of calls. Read next:
+ * tests/support/victim.h. */
 #include <exogym/actor.h>
 #include <exogym/object.h>
 #include <exogym/plugin.h>
@@ -16,7 +17,7 @@ struct victim {
     uint64_t life, runs;
     uint64_t *nonces; /* open addressing, 0: free */
     size_t num_nonces, cap_nonces;
-    uint64_t repeated; /* calls that came although they had run */
+    uint64_t repeated; /* calls that came again after they had run */
 };
 
 static exo_status
@@ -86,11 +87,14 @@ note(struct victim *v, uint64_t nonce, exo_err *err)
 static struct victim_reply
 describe(const struct victim *v, uint64_t nonce)
 {
-    return (struct victim_reply){
-        .nonce = nonce, .life = v->life, .runs = v->runs, .repeated = v->repeated, .pid = (uint64_t)getpid()};
+    return (struct victim_reply){.nonce = nonce,
+                                 .life = v->life,
+                                 .runs = v->runs,
+                                 .repeated = v->repeated,
+                                 .pid = (uint64_t)getpid()};
 }
 
-/* A nonce, then anything. */
+/* Arguments: a nonce, then anything. */
 static exo_status
 poke(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -105,7 +109,7 @@ poke(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     return st == EXO_OK ? exo_payload_copy(reply, &r, sizeof r) : st;
 }
 
-/* How many of the nonces have run here. */
+/* Counts the given nonces that have run in this life. */
 static exo_status
 audit(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -122,7 +126,8 @@ audit(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return exo_payload_copy(reply, &r, sizeof r);
 }
 
-/* An object comes, whose words are nonce, nonce + 1 and so on; one goes back whose words are nonce + 1, nonce + 2. */
+/* Takes an object with the words nonce, nonce + 1, ...; replies with an object of the words nonce +
+ * 1, nonce + 2, ..., whose last word is the life. */
 static exo_status
 carry(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -135,7 +140,8 @@ carry(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
         return exo_fail(err, EXO_INVAL, "an object without a number");
     for (size_t i = 0; i < words; i += 512)
         if (in[i] != in[0] + i)
-            return exo_fail(err, EXO_INVAL, "word %zu of an object is %llu", i, (unsigned long long)in[i]);
+            return exo_fail(err, EXO_INVAL, "word %zu of an object is %llu", i,
+                            (unsigned long long)in[i]);
     exo_status st = exo_object_new(&out, args->size, err);
     if (st != EXO_OK)
         return st;
@@ -149,25 +155,29 @@ carry(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return EXO_OK;
 }
 
-/* References to actors, exo_actor_id after exo_actor_id, that are kept. Their process may have to be looked for: so it blocks. */
+/* Keeps references to the actors in the arguments, a run of exo_actor_id. It blocks, because the
+ * process of an actor may have to be looked up. */
 static exo_status
 refer(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     exo_status st = EXO_OK;
     (void)self;
     (void)reply;
-    for (size_t i = 0; st == EXO_OK && i + sizeof(exo_actor_id) <= args->size; i += sizeof(exo_actor_id)) {
+    for (size_t i = 0; st == EXO_OK && i + sizeof(exo_actor_id) <= args->size;
+         i += sizeof(exo_actor_id)) {
         exo_actor_id id;
         exo_ref ref;
         memcpy(&id, (const char *)args->data + i, sizeof id);
-        st = exo_ref_import(exo_call_runtime(call), &id, exo_deadline(exo_clock_real(), EXO_SECOND), &ref, err);
+        st = exo_ref_import(exo_call_runtime(call), &id, exo_deadline(exo_clock_real(), EXO_SECOND),
+                            &ref, err);
     }
     return st;
 }
 
-/* A nonce and ms to wait. */
+/* Arguments: a nonce, and the milliseconds to wait. */
 static exo_status
-linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     const struct victim *v = self;
     uint64_t words[2];
@@ -179,12 +189,13 @@ linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
             return exo_fail(err, EXO_CANCELLED, "told to stop");
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
-    /* Not describe(): the other lane writes what it reads. */
+    /* Not describe(): it reads what the other lane writes. */
     const struct victim_reply r = {.nonce = words[0], .life = v->life, .pid = (uint64_t)getpid()};
     return exo_payload_copy(reply, &r, sizeof r);
 }
 
-static const exo_lane_class lanes[] = {{.name = "main"}, {.name = "slow", .blocking = true, .max_concurrency = 2}};
+static const exo_lane_class lanes[] = {{.name = "main"},
+                                       {.name = "slow", .blocking = true, .max_concurrency = 2}};
 static const exo_method methods[] = {{.name = "poke", .run = poke},
                                      {.name = "audit", .run = audit},
                                      {.name = "carry", .run = carry},

@@ -1,4 +1,5 @@
-/* A program of one command: a table and a main() that hands it over. cli/program runs it. */
+/* A program with one command: a table of arguments, and a main() that hands the table over. The
+ * test cli/program runs it. Read next: runtime/programs/program.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,8 +30,14 @@ greet(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "GREETING", .help = "Said first.", .required = true, EXO_INTO(struct greet_args, greeting)},
-    {.value = "WHOM", .help = "Then these.", .word = EXO_WORD_FOLDER, EXO_INTO(struct greet_args, whom)},
+    {.value = "GREETING",
+     .help = "Said first.",
+     .required = true,
+     EXO_INTO(struct greet_args, greeting)},
+    {.value = "WHOM",
+     .help = "Then these.",
+     .word = EXO_WORD_FOLDER,
+     EXO_INTO(struct greet_args, whom)},
     {.name = "--style",
      .brief = "-s",
      .value = "plain|fancy",

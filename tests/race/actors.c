@@ -1,5 +1,9 @@
-/* Actors under the thread sanitizer: many callers, cancellations, kills, links, names that are taken and left, and a runtime that is
- * closed under load. Every future must be completed exactly once and every payload released exactly once. */
+/* Actors under the thread sanitizer: concurrent callers, cancellations, kills, links, names that
+ * are taken and given up, and a runtime that is closed under load. Every future must be completed
+ * exactly once and every payload released exactly once.
+ *
+ * Each test owns its `struct scene`, whose threads end before it does. Read next:
+ * runtime/actor/runtime_impl.h; docs/concurrency.md. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -17,7 +21,7 @@ enum {
     ROUNDS = 300
 };
 
-static atomic_long payloads; /* made and not yet released */
+static atomic_long payloads; /* created and not yet released */
 
 static void
 count_release(void *data)
@@ -36,7 +40,7 @@ counted(uint64_t value)
 }
 
 struct counter {
-    uint64_t sum; /* plain: the lane alone touches it */
+    uint64_t sum; /* not atomic: only the lane uses it */
 };
 
 static exo_status
@@ -127,7 +131,7 @@ many_callers(void)
     CHECK(payloads == 0);
 }
 
-/* Calls that are cancelled, time out, or meet the death of their actor. */
+/* Makes calls that are cancelled or meet the death of their actor. */
 static void *
 call_and_cancel(void *argument)
 {
@@ -136,7 +140,8 @@ call_and_cancel(void *argument)
         exo_future *f[3] = {NULL};
         size_t count = 0, index = 0;
         for (int k = 0; k < 3; k++)
-            if (exo_call(s->runtime, s->actor, k == 1 ? "spin" : "add", counted(1), soon(s), &f[count], NULL) == EXO_OK)
+            if (exo_call(s->runtime, s->actor, k == 1 ? "spin" : "add", counted(1), soon(s),
+                         &f[count], NULL) == EXO_OK)
                 count++;
         if (count == 0)
             break;
@@ -162,13 +167,15 @@ cancel_and_kill(bool drain)
     pthread_t threads[CALLERS];
     exo_future *died = NULL;
     CHECK(exo_runtime_open(&s.runtime, &(exo_runtime_opts){.threads = 2}, NULL) == EXO_OK);
-    CHECK(exo_spawn(s.runtime, &counter_class, &(exo_spawn_opts){.name = "victim"}, &s.actor, NULL) == EXO_OK);
+    CHECK(exo_spawn(s.runtime, &counter_class, &(exo_spawn_opts){.name = "victim"}, &s.actor,
+                    NULL) == EXO_OK);
     CHECK(exo_monitor(s.runtime, s.actor, &died, NULL) == EXO_OK);
     for (int i = 0; i < CALLERS; i++)
         CHECK(pthread_create(&threads[i], NULL, call_and_cancel, &s) == 0);
     struct timespec moment = {.tv_nsec = 20000000};
     nanosleep(&moment, NULL);
-    CHECK((drain ? exo_stop(s.runtime, s.actor, true, NULL) : exo_kill(s.runtime, s.actor, "a test", NULL)) == EXO_OK);
+    CHECK((drain ? exo_stop(s.runtime, s.actor, true, NULL)
+                 : exo_kill(s.runtime, s.actor, "a test", NULL)) == EXO_OK);
     for (int i = 0; i < CALLERS; i++)
         CHECK(pthread_join(threads[i], NULL) == 0);
     CHECK(exo_wait(died, soon(&s), NULL, NULL) == (drain ? EXO_OK : EXO_PEER_LOST));
@@ -177,7 +184,8 @@ cancel_and_kill(bool drain)
     CHECK(payloads == 0);
 }
 
-/* One name, taken by whoever comes first, killed by anybody: a reference must never be to a dead life that was alive later. */
+/* Threads take and kill one name: no thread may find a life by the name after it has killed that
+ * life. */
 static void *
 fight_for_a_name(void *argument)
 {
@@ -185,7 +193,8 @@ fight_for_a_name(void *argument)
     for (int i = 0; i < ROUNDS; i++) {
         exo_ref ref = {0};
         exo_status st =
-            exo_spawn(s->runtime, &counter_class, &(exo_spawn_opts){.name = "one", .get_if_exists = true}, &ref, NULL);
+            exo_spawn(s->runtime, &counter_class,
+                      &(exo_spawn_opts){.name = "one", .get_if_exists = true}, &ref, NULL);
         CHECK(st == EXO_OK && ref.id != 0);
         exo_future *f = NULL;
         st = exo_call(s->runtime, ref, "add", counted(1), soon(s), &f, NULL);
@@ -214,7 +223,7 @@ names(void)
     CHECK(payloads == 0);
 }
 
-/* A ring of links: one death takes all, from wherever it starts. */
+/* A ring of links: the death of any actor kills all of them. */
 static void
 links(void)
 {
@@ -255,7 +264,8 @@ call_until_closed(void *argument)
     return NULL;
 }
 
-/* Actors with work running and queued; callers have ended before the runtime goes, as they must. */
+/* Closes a runtime whose actors have running and queued work. The caller's thread ends before the
+ * close, as it must. */
 static void
 close_under_load(void)
 {
@@ -275,10 +285,11 @@ close_under_load(void)
     }
 }
 
-/* --- What has no lock --------------------------------------------------------------------------------------------------------- */
+/* --- Lock-free parts -------------------------------------------------------------------------- */
 
-/* An actor answers with its own reference. Threads make actors in a few places, call whatever is there, and kill it: slots are used again
- * and again, and a call must reach the life it was meant for, or nobody. */
+/* An actor replies with its own reference. Threads make actors in a few places, call the actor of a
+ * place, and kill it. Slots are reused again and again, and a call must reach the intended life or
+ * none. */
 enum {
     PLACES = 8
 };
@@ -340,7 +351,8 @@ slots(void)
     CHECK(payloads == 0);
 }
 
-/* Inboxes that are closed under fire: what was taken is served exactly once and in each caller's order; with a kill, at most once. */
+/* Inboxes that are closed while callers send. After a drain, every accepted message was served
+ * exactly once, and in each caller's order; after a kill, at most once. */
 enum {
     BROAD = 3
 };
@@ -359,13 +371,15 @@ enter_lane(int lane, int limit)
 }
 
 static exo_status
-serve_narrow(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+serve_narrow(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+             exo_err *err)
 {
     (void)call;
     (void)reply;
     (void)err;
     struct ordered *o = self;
-    uint64_t value = *(const uint64_t *)args->data, caller = value >> 32, number = value & UINT32_MAX;
+    uint64_t value = *(const uint64_t *)args->data, caller = value >> 32,
+             number = value & UINT32_MAX;
     enter_lane(0, 1);
     CHECK(number > o->last[caller]);
     o->last[caller] = number;
@@ -375,7 +389,8 @@ serve_narrow(exo_call_context *call, void *self, const exo_payload *args, exo_pa
 }
 
 static exo_status
-serve_broad(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+serve_broad(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+            exo_err *err)
 {
     (void)call;
     (void)self;
@@ -390,7 +405,8 @@ serve_broad(exo_call_context *call, void *self, const exo_payload *args, exo_pay
 }
 
 static exo_status
-serve_own(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+serve_own(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     (void)call;
     (void)self;
@@ -403,9 +419,10 @@ serve_own(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     return EXO_OK;
 }
 
-static const exo_lane_class fire_lanes[] = {{.name = "narrow", .capacity = 32},
-                                            {.name = "broad", .capacity = 32, .max_concurrency = BROAD},
-                                            {.name = "own", .capacity = 32, .blocking = true, .max_concurrency = 2}};
+static const exo_lane_class fire_lanes[] = {
+    {.name = "narrow", .capacity = 32},
+    {.name = "broad", .capacity = 32, .max_concurrency = BROAD},
+    {.name = "own", .capacity = 32, .blocking = true, .max_concurrency = 2}};
 static const exo_method fire_methods[] = {{.name = "narrow", .lane = 0, .run = serve_narrow},
                                           {.name = "broad", .lane = 1, .run = serve_broad},
                                           {.name = "own", .lane = 2, .run = serve_own}};
@@ -424,7 +441,8 @@ fire(void *argument)
     uint64_t caller = callers++ % CALLERS;
     for (uint64_t i = 1;; i++) {
         const char *method = fire_methods[i % 3].name;
-        exo_status st = exo_send(s->runtime, s->actor, method, counted(caller << 32 | i), INT64_MAX, NULL);
+        exo_status st =
+            exo_send(s->runtime, s->actor, method, counted(caller << 32 | i), INT64_MAX, NULL);
         if (st == EXO_PEER_LOST)
             return NULL;
         CHECK(st == EXO_OK || st == EXO_FULL);
@@ -449,8 +467,8 @@ close_inboxes(bool drain)
             CHECK(pthread_create(&threads[i], NULL, fire, &s) == 0);
         while (served < 100)
             sched_yield();
-        CHECK((drain ? exo_stop(s.runtime, s.actor, true, NULL) : exo_kill(s.runtime, s.actor, "a test", NULL)) ==
-              EXO_OK);
+        CHECK((drain ? exo_stop(s.runtime, s.actor, true, NULL)
+                     : exo_kill(s.runtime, s.actor, "a test", NULL)) == EXO_OK);
         for (int i = 0; i < CALLERS; i++)
             CHECK(pthread_join(threads[i], NULL) == 0);
         CHECK(exo_wait(died, soon(&s), NULL, NULL) == (drain ? EXO_OK : EXO_PEER_LOST));
@@ -461,11 +479,12 @@ close_inboxes(bool drain)
     }
 }
 
-/* Futures that other threads complete, cancel and wait for, alone and among others: one result, seen alike by all, and no lost wake. */
+/* Futures that other threads complete, cancel and wait for, alone and with other futures. All
+ * waiters must see one result, and no wake may be lost. */
 struct meeting {
     exo_future *futures[2];
     atomic_int arrived;
-    atomic_int completed; /* statuses seen, as sets of bits */
+    atomic_int completed; /* a set of bits: which results waiters have seen */
 };
 
 static void *
@@ -481,9 +500,10 @@ meet(void *argument)
     case 0:
         while (m->arrived < CALLERS)
             sched_yield();
-        for (int i = 0; i < 5; i++) /* most times the others sleep by now */
+        for (int i = 0; i < 5; i++) /* the other threads mostly sleep by now */
             sched_yield();
-        exo_future_complete(m->futures[0], exo_future_begin(m->futures[0]) ? EXO_OK : EXO_FAILED, NULL, &reply);
+        exo_future_complete(m->futures[0], exo_future_begin(m->futures[0]) ? EXO_OK : EXO_FAILED,
+                            NULL, &reply);
         exo_future_complete(m->futures[1], EXO_FAILED, "a reason", NULL);
         break;
     case 1:
@@ -521,9 +541,10 @@ futures(void)
     }
 }
 
-/* --- Hooks -------------------------------------------------------------------------------------------------------------------- */
+/* --- Hooks ------------------------------------------------------------------------------------ */
 
-/* A future that one thread completes while another one sets its second hook. Each is called once, with its own context. */
+/* One thread completes a future while another sets its second hook. Each hook is called once, with
+ * its own context. */
 struct hooked {
     atomic_uint round, ready, called[2];
     exo_future *future;
@@ -566,7 +587,8 @@ hooks(void)
         CHECK(exo_future_new(&h.future, exo_clock_real(), INT64_MAX, NULL) == EXO_OK);
         exo_future_set_hook(h.future, &hook, &h, 0);
         h.round = round;
-        while (round % 2 && !exo_future_ready(h.future)) /* complete, and its first hook is about to be called */
+        /* the future is complete, and its first hook is about to be called */
+        while (round % 2 && !exo_future_ready(h.future))
             sched_yield();
         exo_future_set_hook(h.future, &hook, &h, 1);
         while (h.ready < round)

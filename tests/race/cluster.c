@@ -1,8 +1,10 @@
-/* A cluster under the thread sanitizer: head, two workers and a driver are runtimes of this process, so that it sees every thread of
- * them. Threads of the driver call, wait, cancel, pass objects, make and kill actors, all on the same two connections; every future is
- * completed once, and every sum is right.
+/* A cluster under the thread sanitizer: head, two workers and a driver are runtimes of this
+ * process, so that the sanitizer sees all of their threads. Threads of the driver call, wait,
+ * cancel, pass objects, and make and kill actors, all over the same two connections. Every future
+ * is completed once, and every sum is right.
  *
- * ZeroMQ has the thread sanitizer too, so that what its threads do is looked at, and what they order is known. */
+ * ZeroMQ is built with the thread sanitizer too: the sanitizer sees its threads and the order that
+ * they establish. Each thread owns its `struct caller`. Read next: docs/concurrency.md. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +25,7 @@ enum {
     OBJECTS = 200
 };
 
-/* --- Actors ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
 static exo_status
 add(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
@@ -38,7 +40,8 @@ add(exo_call_context *call, void *self, const exo_payload *args, exo_payload *re
 }
 
 static exo_status
-first_word(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+first_word(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+           exo_err *err)
 {
     (void)call;
     (void)self;
@@ -47,9 +50,10 @@ first_word(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     return exo_payload_copy(reply, args->data, sizeof(uint64_t));
 }
 
-/* Until somebody cancels it. */
+/* Runs until a cancel. */
 static exo_status
-linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     (void)self;
     (void)args;
@@ -71,7 +75,7 @@ static const exo_actor_class adder_class = {.name = "adder",
                                             .methods = methods,
                                             .num_methods = 3};
 
-/* --- The cluster ------------------------------------------------------------------------------------------------------------------ */
+/* --- The cluster ------------------------------------------------------------------------------ */
 
 struct node {
     exo_runtime *runtime;
@@ -97,7 +101,8 @@ join(exo_cluster_role role, const char *name, const char *folder, const char *he
 {
     struct node node = {0};
     exo_err err = {0};
-    const exo_cluster_opts opts = {.role = role, .name = name, .folder = folder, .head = head, .state = "none"};
+    const exo_cluster_opts opts = {
+        .role = role, .name = name, .folder = folder, .head = head, .state = "none"};
     must(exo_runtime_open(&node.runtime, &(exo_runtime_opts){.threads = 2}, &err), &err);
     must(exo_cluster_join(&node.cluster, node.runtime, &opts, soon(), &err), &err);
     return node;
@@ -122,7 +127,7 @@ spawn(exo_runtime *runtime, const char *node)
     return ref;
 }
 
-/* --- What the threads of the driver do ---------------------------------------------------------------------------------------------- */
+/* --- The driver's threads --------------------------------------------------------------------- */
 
 struct caller {
     exo_runtime *runtime;
@@ -130,7 +135,7 @@ struct caller {
     const char *node;
 };
 
-/* Many calls under way: the sum after them is of all of them. */
+/* Keeps many calls in flight: the last sum counts all of them. */
 static void *
 pipeline(void *argument)
 {
@@ -148,16 +153,18 @@ pipeline(void *argument)
             memcpy(&last, reply->data, sizeof last);
             exo_future_drop(f);
         }
-        const void *data = i % 50 == 0 ? ones : &one; /* a large one goes another way */
+        const void *data = i % 50 == 0 ? ones : &one; /* a large argument takes another way */
         size_t size = i % 50 == 0 ? sizeof ones : sizeof one;
         if (i < CALLS)
-            must(exo_call(c->runtime, c->ref, "add", exo_payload_borrow(data, size), soon(), f, &err), &err);
+            must(exo_call(c->runtime, c->ref, "add", exo_payload_borrow(data, size), soon(), f,
+                          &err),
+                 &err);
     }
     CHECK(last == CALLS);
     return NULL;
 }
 
-/* One call after another, each with an object that is dropped at once. */
+/* Makes one call after another, each with an object that is dropped at once. */
 static void *
 pass_objects(void *argument)
 {
@@ -178,7 +185,7 @@ pass_objects(void *argument)
     return NULL;
 }
 
-/* Actors that live for a call or two. One of them dies with a call under way. */
+/* Makes actors that live for two calls, and kills each with a call in flight. */
 static void *
 make_and_kill(void *argument)
 {
@@ -189,7 +196,9 @@ make_and_kill(void *argument)
         exo_future *monitor = NULL, *lasts = NULL;
         exo_ref ref = spawn(c->runtime, c->node);
         must(exo_monitor(c->runtime, ref, &monitor, &err), &err);
-        must(exo_call_wait(c->runtime, ref, "add", exo_payload_borrow(&one, sizeof one), soon(), NULL, &err), &err);
+        must(exo_call_wait(c->runtime, ref, "add", exo_payload_borrow(&one, sizeof one), soon(),
+                           NULL, &err),
+             &err);
         must(exo_call(c->runtime, ref, "linger", (exo_payload){0}, soon(), &lasts, &err), &err);
         must(exo_kill(c->runtime, ref, "as planned", &err), &err);
         CHECK(exo_wait(monitor, soon(), NULL, &err) == EXO_PEER_LOST);
@@ -201,7 +210,7 @@ make_and_kill(void *argument)
     return NULL;
 }
 
-/* Calls that end by a cancel, or by their deadline. */
+/* Makes calls that end by a cancel or by their deadline. */
 static void *
 give_up(void *argument)
 {
@@ -210,18 +219,20 @@ give_up(void *argument)
     for (size_t i = 0; i < ROUNDS; i++) {
         exo_future *future = NULL;
         exo_time deadline = i % 2 ? soon() : exo_deadline(exo_clock_real(), 3 * EXO_MS);
-        must(exo_call(c->runtime, c->ref, "linger", (exo_payload){0}, deadline, &future, &err), &err);
+        must(exo_call(c->runtime, c->ref, "linger", (exo_payload){0}, deadline, &future, &err),
+             &err);
         if (i % 2)
             exo_cancel(future);
         exo_status st = exo_wait(future, soon(), NULL, &err);
-        /* Its lane is full if its thread gets no core for long: what was given up leaves the lane only when its turn comes. */
+        /* FULL: a call that was given up leaves the lane only in its turn, and the lane fills up if
+         * its thread gets no core for a while. */
         CHECK(st == EXO_CANCELLED || st == EXO_FULL || (i % 2 == 0 && st == EXO_TIMEOUT));
         exo_future_drop(&future);
     }
     return NULL;
 }
 
-/* What the cluster has, again and again, meanwhile. */
+/* Lists the contents of the cluster, again and again, while the other threads work. */
 static void *
 look(void *argument)
 {

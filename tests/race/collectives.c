@@ -1,5 +1,6 @@
-/* Collectives and compute slots under the thread sanitizer: threads that run through the operations, with and without a death in
- * the middle, and loops over shared helpers. */
+/* Collectives and compute slots under the thread sanitizer: threads that run through all
+ * operations, with and without a death in the middle, and loops over shared helper threads. Each
+ * thread owns its `struct member`. Read next: include/exogym/comm.h; runtime/base/parallel.h. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@ struct member {
     exo_status last;
 };
 
-/* Buffers live on each thread's own heap and are freed as soon as it leaves: a late access would be seen. */
+/* Buffers are on each thread's own heap and are freed after each operation, so that the sanitizer
+ * sees a late access. */
 static void *
 member_main(void *argument)
 {
@@ -55,13 +57,14 @@ member_main(void *argument)
             CHECK(m->last != EXO_OK || x[COUNT - 1] == 3 + (COUNT - 1) % 7);
             break;
         case 3:
-            m->last = exo_broadcast(group, exo_host_array(EXO_F32, x, count), (uint32_t)round % MEMBERS, NULL);
+            m->last = exo_broadcast(group, exo_host_array(EXO_F32, x, count),
+                                    (uint32_t)round % MEMBERS, NULL);
             CHECK(m->last != EXO_OK || x[0] == (float)((uint32_t)round % MEMBERS));
             break;
         case 4:
             m->last = exo_barrier(group, NULL);
             break;
-        case 5: /* two at a time, one pair more often than the other */
+        case 5: /* two groups at a time, one of which reduces more often */
             for (uint32_t i = 0; i <= m->rank % 2 && m->last == EXO_OK; i++)
                 m->last = exo_all_reduce(some, exo_host_array(EXO_F32, x, count), EXO_MEAN, NULL);
             CHECK(m->last != EXO_OK || x[0] == (float)(m->rank % 2) + 1);
@@ -93,13 +96,13 @@ run_members(bool with_death)
     }
     for (uint32_t r = 0; r < MEMBERS; r++) {
         CHECK(pthread_join(threads[r], NULL) == 0);
-        /* Who has finished its rounds has left: the others may hear of that instead. */
+        /* PEER_LOST may also come from a member that has finished its rounds and left. */
         CHECK(members[r].last == EXO_OK || (with_death && members[r].last == EXO_PEER_LOST));
     }
     exo_comm_drop(&comm);
 }
 
-/* --- Loops over the compute threads ---------------------------------------------------------------------------------------- */
+/* --- Loops over the compute threads ----------------------------------------------------------- */
 
 struct sums {
     double part[64];
@@ -118,7 +121,8 @@ loop_main(void *unused)
 {
     (void)unused;
     for (int round = 0; round < 200; round++) {
-        struct sums s = {0}; /* on this stack: a helper that stays too long would be seen */
+        /* on this stack, so that the sanitizer sees a helper that stays too long */
+        struct sums s = {0};
         exo_compute_enter();
         exo_parallel_for(64, sum_piece, &s);
         exo_compute_pause();

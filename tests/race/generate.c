@@ -1,5 +1,6 @@
-/* Generation by several threads, sequences coming and going, and weights swapped between steps: for the thread sanitizer. Tokens are those of
- * one thread. */
+/* Generation by several threads under the thread sanitizer, with sequences that start and end, and
+ * weights that are replaced between steps. The tokens are those of one thread. The main thread owns
+ * the generator. Read next: include/exogym/generate.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,8 @@ run(exo_generator *g, exo_params *params, int32_t tokens[SEQUENCES][CONTEXT])
     for (uint64_t next = 0, taken = 0; taken < SEQUENCES;) {
         for (; next < SEQUENCES && exo_generator_room(g) > 0; next++) {
             const int32_t prompt[] = {(int32_t)next, 5, 6, 7, 8};
-            const exo_sampling s = {.temperature = 1, .top_k = 20, .max_new_tokens = 5 + next, .seed = 3};
+            const exo_sampling s = {
+                .temperature = 1, .top_k = 20, .max_new_tokens = 5 + next, .seed = 3};
             check(exo_generator_submit(g, next, prompt, 1 + next % 5, &s, &err), &err);
         }
         check(exo_generator_step(g, &err), &err);
@@ -55,7 +57,8 @@ main(void)
     check(exo_model_params(model, 1, &params, &err), &err);
     for (int format = EXO_WEIGHTS_F32; format <= EXO_WEIGHTS_INT4; format++) {
         exo_generator *g = NULL;
-        const exo_generator_opts opts = {.weights = (exo_weight_format)format, .sequences = 5, .step_tokens = 7};
+        const exo_generator_opts opts = {
+            .weights = (exo_weight_format)format, .sequences = 5, .step_tokens = 7};
         check(exo_generator_new(&g, &spec, params, &opts, &err), &err);
         exo_set_num_threads(1);
         run(g, params, one);

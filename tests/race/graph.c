@@ -1,5 +1,7 @@
-/* Graphs under the thread sanitizer: several sources and sinks on either clock, over every route and on_full, with ends, errors, cancels
- * and receivers that go away, while figures are read. */
+/* Graphs under the thread sanitizer: several sources and sinks on either clock, over every route
+ * and on_full, with ends, errors, cancels, and receivers that leave early, while the progress
+ * callback reads the ledger. Each run owns its graph. Read next: runtime/graph/run.h;
+ * tests/support/stream.h. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,23 +16,25 @@
 
 static const char *const clocks[] = {"real", "virtual"};
 
-/* {clock, count of sources, large items, count of sinks, edge, sink's config} */
-static const char form[] = "exogym: 1\n"
-                           "name: race\n"
-                           "seed: 3\n"
-                           "clock: %s\n"
-                           "%s"
-                           "actors:\n"
-                           "  source: {class: stream_source, count: %d, config: {items: 40, size: 300, large: %d}%s}\n"
-                           "  sink: {class: stream_sink, count: %d, config: {%s}%s}\n"
-                           "edges:\n"
-                           "  - {from: source, to: sink, carries: items, deadline: 20 s, %s}\n"
-                           "  - {from: sink, to: sink, carries: sums, deadline: 20 s}\n";
+/* {clock, more of the document, count of sources, large items, costs of a source, count of sinks,
+ * config of a sink, costs of a sink, edge} */
+static const char form[] =
+    "exogym: 1\n"
+    "name: race\n"
+    "seed: 3\n"
+    "clock: %s\n"
+    "%s"
+    "actors:\n"
+    "  source: {class: stream_source, count: %d, config: {items: 40, size: 300, large: %d}%s}\n"
+    "  sink: {class: stream_sink, count: %d, config: {%s}%s}\n"
+    "edges:\n"
+    "  - {from: source, to: sink, carries: items, deadline: 20 s, %s}\n"
+    "  - {from: sink, to: sink, carries: sums, deadline: 20 s}\n";
 
 struct what {
     const char *more, *edge, *sink, *source_costs, *sink_costs;
     exo_status expected;
-    exo_time stop_after; /* 0: not */
+    exo_time stop_after; /* 0: no stop */
 };
 
 struct stopper {
@@ -64,9 +68,9 @@ run(const char *clock, const struct what *w, int sources, int sinks, int large)
     struct stopper stopper = {.after = w->stop_after};
     pthread_t thread;
     size_t looks = 0;
-    exo_graph_spec *spec =
-        stream_graph(form, clock, w->more ? w->more : "", sources, large, w->source_costs ? w->source_costs : "", sinks,
-                     w->sink ? w->sink : "", w->sink_costs ? w->sink_costs : "", w->edge);
+    exo_graph_spec *spec = stream_graph(
+        form, clock, w->more ? w->more : "", sources, large, w->source_costs ? w->source_costs : "",
+        sinks, w->sink ? w->sink : "", w->sink_costs ? w->sink_costs : "", w->edge);
     const exo_graph_run_opts opts = {
         .space = "race", .interval = 1, .progress = look, .context = &looks, .stop = &stopper.stop};
     if (w->stop_after)
@@ -84,7 +88,8 @@ run(const char *clock, const struct what *w, int sources, int sinks, int large)
 int
 main(void)
 {
-    static const char links[] = "links: {default: {bandwidth: 400 Mbit/s, latency: 1 ms, transport: ideal}}\n";
+    static const char links[] =
+        "links: {default: {bandwidth: 400 Mbit/s, latency: 1 ms, transport: ideal}}\n";
     static const struct what all[] = {
         {.edge = "route: round_robin", .sink = "rounds: 5"},
         {.edge = "route: broadcast, codec: bf16, buffer: {capacity: 1}", .sink = "rounds: 5"},
@@ -94,8 +99,10 @@ main(void)
          .sink_costs = ", compute: {use: 1 ms}"},
         {.edge = "route: round_robin, buffer: {capacity: 2, on_full: drop_newest}",
          .sink_costs = ", compute: {use: 1 ms}"},
-        {.edge = "route: broadcast, buffer: {capacity: 1, on_full: latest}", .sink_costs = ", compute: {use: 1 ms}"},
-        {.edge = "route: round_robin", .sink = "take: 5"}, /* goes away, and is passed over */
+        {.edge = "route: broadcast, buffer: {capacity: 1, on_full: latest}",
+         .sink_costs = ", compute: {use: 1 ms}"},
+        /* the sinks leave, and are passed over */
+        {.edge = "route: round_robin", .sink = "take: 5"},
         {.edge = "route: broadcast", .sink = "take: 5", .more = links},
         {.edge = "route: round_robin", .sink = "fail_at: 7, rounds: 3", .expected = EXO_FAILED},
         {.edge = "route: broadcast, buffer: {capacity: 1}",
@@ -109,17 +116,17 @@ main(void)
         {.edge = "route: round_robin",
          .sink = "rounds: 100000",
          .stop_after = 60 * EXO_MS,
-         .expected = EXO_CANCELLED}, /* in the collectives */
+         .expected = EXO_CANCELLED}, /* while in the collectives */
         {.edge = "route: broadcast, buffer: {capacity: 1}",
          .sink = "pause: 20 ms",
          .stop_after = 60 * EXO_MS,
-         .expected = EXO_CANCELLED}, /* in send */
+         .expected = EXO_CANCELLED}, /* while in send */
     };
     for (size_t c = 0; c < 2; c++)
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
             run(clocks[c], &all[i], 3, 2, 0);
-            run(clocks[c], &all[i], 2, 3,
-                6000); /* beyond EXO_LIGHT_ITEM: by the outlets' threads, between light ones */
+            /* larger than EXO_LIGHT_ITEM: the outlets' threads send these, between light items */
+            run(clocks[c], &all[i], 2, 3, 6000);
         }
     return 0;
 }

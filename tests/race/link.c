@@ -1,4 +1,5 @@
-/* Threads that ask one network at once: nothing is lost, and each connection keeps its order. */
+/* Threads that use one emulated network at once: no message is lost, and each connection keeps its
+ * order. Each thread owns its host's connections. Read next: runtime/link/link.h. */
 #include <math.h>
 #include <pthread.h>
 
@@ -37,7 +38,8 @@ send_many(void *arg)
 int
 main(void)
 {
-    const exo_link_spec link = {.bandwidth = 1e9, .latency = EXO_MS, .jitter = EXO_MS, .transport = EXO_LINK_TCP};
+    const exo_link_spec link = {
+        .bandwidth = 1e9, .latency = EXO_MS, .jitter = EXO_MS, .transport = EXO_LINK_TCP};
     exo_host_spec hosts[THREADS];
     pthread_t threads[THREADS];
     uint32_t numbers[THREADS];

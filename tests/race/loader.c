@@ -1,4 +1,6 @@
-/* The loader under the thread sanitizer: several readers, batches in order, closed in the middle. */
+/* The loader under the thread sanitizer: several reader threads give batches in order, and the
+ * loader is closed in the middle. The main thread owns the loader. Read next:
+ * include/exogym/data.h. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,11 +21,16 @@ main(void)
     float first[BATCHES];
     for (unsigned threads = 1; threads <= 4; threads++) {
         for (unsigned depth = 1; depth <= 4; depth++) {
-            const exo_loader_opts opts = {
-                .num_nodes = 1, .shuffle = true, .seed = 3, .batch_size = BATCH, .depth = depth, .threads = threads};
+            const exo_loader_opts opts = {.num_nodes = 1,
+                                          .shuffle = true,
+                                          .seed = 3,
+                                          .batch_size = BATCH,
+                                          .depth = depth,
+                                          .threads = threads};
             exo_loader *loader = NULL;
             CHECK(exo_loader_open(&loader, data, &opts, NULL) == EXO_OK);
-            int stop = depth == 4 ? 5 : BATCHES; /* some are closed while reading ahead */
+            /* a loader of depth 4 is closed while it reads ahead */
+            int stop = depth == 4 ? 5 : BATCHES;
             for (int i = 0; i < stop; i++) {
                 const exo_batch *batch = NULL;
                 CHECK(exo_loader_next(loader, 60 * EXO_SECOND, &batch, NULL) == EXO_OK);

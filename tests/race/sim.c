@@ -1,5 +1,6 @@
-/* Virtual time under the thread sanitizer: lanes that spend, wait and wake each other, events, lanes that begin others, collectives beside
- * the computation, and threads outside that look at the clock and wake whom they like. */
+/* Virtual time under the thread sanitizer: lanes that spend, wait and wake each other, events,
+ * collectives that overlap computation, and an outside thread that reads the clock and wakes lanes.
+ * Each test owns its `struct scene`. Read next: runtime/base/sim.h, pace.h. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@ struct scene {
     exo_sim *sim;
     exo_comm *comm;
     struct member members[LANES];
-    uint64_t shared; /* whoever has the baton */
+    uint64_t shared; /* owner: the lane that runs */
     _Atomic bool over;
 };
 
@@ -42,7 +43,7 @@ on_event(void *context, exo_time at)
     s->shared++;
 }
 
-/* --- Lanes that wait for each other ----------------------------------------------------------------------------------------- */
+/* --- Lanes that wait for each other ----------------------------------------------------------- */
 
 static void *
 lane_main(void *argument)
@@ -64,7 +65,7 @@ lane_main(void *argument)
     return NULL;
 }
 
-/* Wakes from outside may come at any moment, and the clock may be read at any. */
+/* Wakes lanes and reads the clock from outside, at any moment. */
 static void *
 outside_main(void *argument)
 {
@@ -88,7 +89,7 @@ run_lanes(uint64_t tie_seed, bool outside)
     CHECK(exo_sim_new(&s.sim, tie_seed, NULL) == EXO_OK);
     for (uint32_t r = 0; r < LANES; r++)
         s.members[r] = (struct member){.scene = &s, .rank = r, .lane = exo_sim_lane_new(s.sim, 1)};
-    exo_sim_expect(s.sim, LANES + 1); /* one of whom does not come */
+    exo_sim_expect(s.sim, LANES + 1); /* one more than will enter */
     for (uint32_t r = 0; r < LANES; r++)
         CHECK(pthread_create(&threads[r], NULL, lane_main, &s.members[r]) == 0);
     if (outside)
@@ -103,7 +104,7 @@ run_lanes(uint64_t tie_seed, bool outside)
     exo_sim_free(&s.sim);
 }
 
-/* --- Collectives, also begun before they are waited for --------------------------------------------------------------------------------- */
+/* --- Collectives, also asynchronous ones ------------------------------------------------------ */
 
 static void *
 member_main(void *argument)

@@ -1,6 +1,9 @@
-/* The store under the thread sanitizer: threads of two processes that create, share, import and drop objects of the same store, with
- * so little kept memory that segments are reused, evicted and mapped again all the time. Whoever reads an object finds what its
- * owner wrote, from the first word to the last. */
+/* The store under the thread sanitizer: threads of two processes create, share, import and drop
+ * objects. The store keeps so little free memory that segments are reused, evicted and mapped again
+ * all the time. A reader of an object finds its owner's words, from the first to the last.
+ *
+ * The parent's threads send, the child's receive. Read next: runtime/store/store.h;
+ * docs/objects.md. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,7 +24,7 @@ enum {
 
 static exo_store *store;
 
-/* Objects that the threads of a process take from each other. */
+/* Objects that the threads of one process take from each other. */
 static struct {
     pthread_mutex_t lock;
     exo_object *objects[SHELF]; /* guarded by lock */
@@ -45,7 +48,7 @@ check_object(const exo_object *object)
         CHECK(words[i] == words[0]);
 }
 
-/* Puts the caller's reference on the shelf, and takes the one that was there. */
+/* Puts the caller's reference on the shelf, and returns the reference that was there. */
 static exo_object *
 exchange(unsigned place, exo_object *object)
 {
@@ -61,7 +64,8 @@ struct sender {
     unsigned seed;
 };
 
-/* Creates objects, sends their handles, imports them as well, and drops what another thread has made. */
+/* Creates objects, sends their handles, imports them as well, and drops objects of other
+ * threads. */
 static void *
 send_objects(void *argument)
 {
@@ -160,7 +164,8 @@ main(void)
     int ends[2];
     pthread_t threads[THREADS + 1];
     CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
-    const int few = 1; /* the kernel's least: handles that wait for long are all stale */
+    /* the smallest buffer that the kernel allows: handles that wait for long are stale */
+    const int few = 1;
     CHECK(setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &few, sizeof few) == 0);
     pid_t child = fork();
     CHECK(child >= 0);

@@ -1,5 +1,6 @@
-/* Strategies under the thread sanitizer: nodes that train under each of them with helpers inside the sweeps, and threads that
- * register classes while others read the list. */
+/* Strategies under the thread sanitizer: nodes train under some of them with helper threads in the
+ * optimizer, and threads register classes while other threads read the list. Each test owns its
+ * nodes and threads. Read next: tests/support/nodes.h. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,18 +8,18 @@
 
 #include "support/nodes.h"
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
-            abort();                                                                                                   \
-        }                                                                                                              \
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
+            abort();                                                                               \
+        }                                                                                          \
     } while (0)
 
 enum {
     THREADS = 6,
     CLASSES = 50,
-    NUMEL = 100000 /* several pieces of an optimizer's sweep */
+    NUMEL = 100000 /* several pieces of an optimizer's step */
 };
 
 static exo_status
@@ -43,7 +44,7 @@ count_classes(void)
     return n;
 }
 
-/* All threads want all names; `*argument` is the thread's number. */
+/* Registers all names, as every other thread does; `*argument` is the thread's number. */
 static void *
 register_all(void *argument)
 {

@@ -1,4 +1,6 @@
-/* One tokenizer, many threads: every one gets the numbers and the text that one alone gets. */
+/* One tokenizer in several threads under the thread sanitizer: each thread gets the tokens that one
+ * thread alone gets, and can decode and stream them. Each thread holds a reference. Read next:
+ * include/exogym/tokenizer.h. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,12 +15,13 @@ enum {
     ROUNDS = 200
 };
 
-static const char text[] = " One tokenizer, it's for 1234 threads: <s>caf\u00e9\u4f60\u597d</s>\n\n  \U0001f600 \xff "
-                           "internationalizationinternationalization";
+static const char text[] =
+    " One tokenizer, it's for 1234 threads: <s>caf\u00e9\u4f60\u597d</s>\n\n  \U0001f600 \xff "
+    "internationalizationinternationalization";
 
 struct work {
     exo_tokenizer *tokenizer;
-    int32_t *tokens; /* what is right */
+    int32_t *tokens; /* the expected tokens */
     size_t count;
 };
 
@@ -33,7 +36,8 @@ run(void *argument)
         const char *part;
         size_t count = 0, size = 0;
         exo_token_stream *stream = NULL;
-        CHECK(exo_tokenizer_encode(t, text, sizeof text - 1, true, &tokens, &count, NULL) == EXO_OK);
+        CHECK(exo_tokenizer_encode(t, text, sizeof text - 1, true, &tokens, &count, NULL) ==
+              EXO_OK);
         CHECK(count == work->count && memcmp(tokens, work->tokens, count * sizeof *tokens) == 0);
         CHECK(exo_tokenizer_decode(t, tokens, count, false, &out, &size, NULL) == EXO_OK);
         CHECK(exo_token_stream_open(&stream, t, false, NULL) == EXO_OK);
@@ -57,8 +61,8 @@ main(void)
         char path[512];
         snprintf(path, sizeof path, "%s/golden/tokenizers/%s", EXO_TEST_SOURCE_DIR, names[k]);
         CHECK(exo_tokenizer_load(&work.tokenizer, path, NULL) == EXO_OK);
-        CHECK(exo_tokenizer_encode(work.tokenizer, text, sizeof text - 1, true, &work.tokens, &work.count, NULL) ==
-              EXO_OK);
+        CHECK(exo_tokenizer_encode(work.tokenizer, text, sizeof text - 1, true, &work.tokens,
+                                   &work.count, NULL) == EXO_OK);
         for (int i = 0; i < THREADS; i++)
             CHECK(pthread_create(&threads[i], NULL, run, &work) == 0);
         for (int i = 0; i < THREADS; i++)

@@ -1,6 +1,8 @@
-/* The fault that the schedule fuzzer and the sanitizers must find: a path in one static buffer, which every call writes again. It once
- * was in tests/support: while one thread packed the path into a message another thread wrote it, and the packing overflowed its block.
- * Included before everything else into the test of clusters that test_planted_driver is made of. */
+/* A fault that the schedule fuzzer and the sanitizers must find: a path in one static buffer, which
+ * every call overwrites. The fault once was in tests/support: while one thread packed the path into
+ * a message, another thread wrote it, and the packing overflowed its block. This header is included
+ * first into the cluster test of which test_planted_driver is made. Read next:
+ * tests/schedule/planted.sh. */
 #ifndef EXO_TEST_PLANTED_DRIVER_H
 #define EXO_TEST_PLANTED_DRIVER_H
 

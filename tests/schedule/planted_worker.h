@@ -1,4 +1,5 @@
-/* Gives the workers of a test of clusters a plugin with a fault, see tests/plugins/planted_victim.c. */
+/* Gives the workers of a cluster test a plugin with a fault: tests/plugins/planted_victim.c. Read
+ * next: tests/schedule/planted.sh. */
 #ifndef EXO_TEST_PLANTED_WORKER_H
 #define EXO_TEST_PLANTED_WORKER_H
 

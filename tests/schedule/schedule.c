@@ -1,14 +1,19 @@
-/* A schedule fuzzer: a library for LD_PRELOAD that delays threads at random where they meet other threads.
+/* A schedule fuzzer: a library for LD_PRELOAD that delays threads at random where they interact
+ * with other threads.
  *
- * EXO_SCHEDULE_SEED sets the seed; without it nothing is delayed, and `random` draws one and prints it. The delays come before and after calls of locks, condition variables,
- * futexes, ZeroMQ and descriptors, and in builds with the thread sanitizer before and after atomic operations too, because these are
- * calls there. A call is passed on to the next library that has it, which is the sanitizer's where there is one.
+ * EXO_SCHEDULE_SEED sets the seed. Without it nothing is delayed; with `random` the library draws a
+ * seed and prints it. The delays come before and after calls of locks, condition variables,
+ * futexes, ZeroMQ and descriptors. In builds with the thread sanitizer they also come before atomic
+ * operations, which are calls there. Each call goes on to the next library that defines it, which
+ * is the sanitizer's if there is one.
  *
- * Each thread is in one of the paces below, and draws another one every few hundred calls: a thread that is slow for a while lets the
- * others run far ahead of it, which single delays do not. The seed, the program's arguments (except paths) and the thread's number fix
- * what a thread draws. They do not fix the run, which depends on the machine as well.
+ * Each thread has one of the paces below, and draws another one every few hundred calls. A thread
+ * that is slow for a while lets the other threads run far ahead, as single delays do not. The seed,
+ * the program's arguments (except paths) and the thread's number determine a thread's draws. They
+ * do not determine the run, which depends on the machine as well.
  *
- * Owner of the state: each thread has its own; the seed is set once, before main. Read next: tools/stress.sh, docs/testing.md. */
+ * Each thread owns its state; the seed is set once, before main. Read next: tools/stress.sh,
+ * docs/testing.md. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
@@ -33,13 +38,14 @@
 enum {
     PACE_MIN = 64, /* calls until a thread draws another pace */
     PACE_SPAN = 960,
-    ATOMIC_SHARE = 16 /* an atomic operation is delayed by so many times fewer */
+    ATOMIC_SHARE = 16 /* one atomic operation in so many is considered for a delay */
 };
 
-/* One call in `yield` gives the processor away, one in `sleep` sleeps for at most `max_ns`; 0: none. */
+/* One call in `yield` yields the processor, and one in `sleep` sleeps for at most `max_ns`; 0: no
+ * call does. */
 static const struct pace {
-    uint32_t share, yield, sleep, max_ns; /* shares are of 100 */
-    bool once;                            /* sleeps at once, and then is quick */
+    uint32_t share, yield, sleep, max_ns; /* `share` is in percent of the draws */
+    bool once;                            /* sleeps once, and takes the first pace afterwards */
 } paces[] = {
     {50, 64, 0, 0, false},
     {34, 8, 64, 100000, false},
@@ -51,7 +57,7 @@ static uint64_t seed; /* 0: nothing is delayed */
 static atomic_uint num_threads;
 
 static _Thread_local struct {
-    uint64_t random; /* 0: this thread has drawn nothing */
+    uint64_t random; /* 0: this thread has not drawn yet */
     const struct pace *pace;
     unsigned left;
 } self;
@@ -73,7 +79,7 @@ below(uint64_t n)
     return mix(self.random) % n;
 }
 
-/* The C library gives constructors what main gets. */
+/* The C library calls constructors with the arguments of main. */
 __attribute__((constructor)) static void
 start(int argc, char **argv)
 {
@@ -84,19 +90,21 @@ start(int argc, char **argv)
     if (strcmp(text, "random") == 0) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
-        snprintf(drawn, sizeof drawn, "%u", (unsigned)mix((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec));
+        snprintf(drawn, sizeof drawn, "%u",
+                 (unsigned)mix((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec));
         setenv("EXO_SCHEDULE_SEED", drawn, 1);
         fprintf(stderr, "EXO_SCHEDULE_SEED=%s\n", drawn);
         text = drawn;
     }
     uint64_t value = mix(strtoull(text, NULL, 0));
+    /* a path may differ between runs */
     for (int i = 0; i < argc; i++)
-        for (const char *c = argv[i]; !strchr(argv[i], '/') && *c; c++) /* a path may be of this run only */
+        for (const char *c = argv[i]; !strchr(argv[i], '/') && *c; c++)
             value = mix(value ^ (uint8_t)*c);
     seed = value ? value : 1;
 }
 
-/* The call that this library stands in front of. */
+/* The function that this library stands in front of. */
 static void *
 next(_Atomic(void *) *known, const char *name)
 {
@@ -110,11 +118,11 @@ next(_Atomic(void *) *known, const char *name)
     return found;
 }
 
-#define NEXT(name)                                                                                                     \
-    static _Atomic(void *) known;                                                                                      \
+#define NEXT(name)                                                                                 \
+    static _Atomic(void *) known;                                                                  \
     __typeof__(&name) real = (__typeof__(&name))(uintptr_t)next(&known, #name)
 
-/* The kernel's own sleep: the sanitizers would note the library's. */
+/* A sleep by a system call: the sanitizers would see one of the C library. */
 static void
 sleep_ns(uint64_t ns)
 {
@@ -137,7 +145,7 @@ draw_pace(void)
     self.left = PACE_MIN + (unsigned)below(PACE_SPAN);
 }
 
-/* At a place where threads meet; one of `fewer` counts. */
+/* Delays the thread, perhaps, where it interacts with others; only one call in `fewer` counts. */
 static void
 meet(uint64_t fewer)
 {
@@ -163,32 +171,33 @@ meet(uint64_t fewer)
         self.pace = paces;
 }
 
-#define AROUND(type, name, parameters, ...)                                                                            \
-    EXPORT type name parameters                                                                                        \
-    {                                                                                                                  \
-        NEXT(name);                                                                                                    \
-        meet(1);                                                                                                       \
-        type result = real(__VA_ARGS__);                                                                               \
-        meet(1);                                                                                                       \
-        return result;                                                                                                 \
+#define AROUND(type, name, parameters, ...)                                                        \
+    EXPORT type name parameters                                                                    \
+    {                                                                                              \
+        NEXT(name);                                                                                \
+        meet(1);                                                                                   \
+        type result = real(__VA_ARGS__);                                                           \
+        meet(1);                                                                                   \
+        return result;                                                                             \
     }
 
-/* --- Locks and threads ------------------------------------------------------------------------------------------------------ */
+/* --- Locks and threads ------------------------------------------------------------------------ */
 
 AROUND(int, pthread_mutex_lock, (pthread_mutex_t * mutex), mutex)
 AROUND(int, pthread_mutex_trylock, (pthread_mutex_t * mutex), mutex)
 AROUND(int, pthread_mutex_unlock, (pthread_mutex_t * mutex), mutex)
 AROUND(int, pthread_cond_wait, (pthread_cond_t * cond, pthread_mutex_t *mutex), cond, mutex)
-AROUND(int, pthread_cond_timedwait, (pthread_cond_t * cond, pthread_mutex_t *mutex, const struct timespec *until), cond,
-       mutex, until)
+AROUND(int, pthread_cond_timedwait,
+       (pthread_cond_t * cond, pthread_mutex_t *mutex, const struct timespec *until), cond, mutex,
+       until)
 AROUND(int, pthread_cond_signal, (pthread_cond_t * cond), cond)
 AROUND(int, pthread_cond_broadcast, (pthread_cond_t * cond), cond)
 AROUND(int, pthread_join, (pthread_t thread, void **result_of_it), thread, result_of_it)
 AROUND(int, pthread_create,
-       (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument), thread, attributes,
-       run, argument)
+       (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument),
+       thread, attributes, run, argument)
 
-/* Only futexes are delayed. */
+/* Delays futex calls only. */
 EXPORT long
 syscall(long number, ...)
 {
@@ -207,12 +216,13 @@ syscall(long number, ...)
     return result;
 }
 
-/* --- Messages --------------------------------------------------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------------------- */
 
 AROUND(int, zmq_msg_send, (zmq_msg_t * message, void *socket, int flags), message, socket, flags)
 AROUND(int, zmq_msg_recv, (zmq_msg_t * message, void *socket, int flags), message, socket, flags)
 AROUND(int, zmq_msg_close, (zmq_msg_t * message), message)
-AROUND(int, zmq_send, (void *socket, const void *data, size_t size, int flags), socket, data, size, flags)
+AROUND(int, zmq_send, (void *socket, const void *data, size_t size, int flags), socket, data, size,
+       flags)
 AROUND(int, zmq_recv, (void *socket, void *data, size_t size, int flags), socket, data, size, flags)
 AROUND(int, zmq_poll, (zmq_pollitem_t * items, int count, long timeout), items, count, timeout)
 AROUND(int, zmq_connect, (void *socket, const char *endpoint), socket, endpoint)
@@ -227,48 +237,55 @@ AROUND(ssize_t, recv, (int fd, void *data, size_t size, int flags), fd, data, si
 AROUND(ssize_t, sendmsg, (int fd, const struct msghdr *message, int flags), fd, message, flags)
 AROUND(ssize_t, recvmsg, (int fd, struct msghdr *message, int flags), fd, message, flags)
 AROUND(int, poll, (struct pollfd * fds, nfds_t count, int timeout), fds, count, timeout)
-AROUND(int, epoll_wait, (int fd, struct epoll_event *events, int size, int timeout), fd, events, size, timeout)
+AROUND(int, epoll_wait, (int fd, struct epoll_event *events, int size, int timeout), fd, events,
+       size, timeout)
 
-/* --- Atomic operations of builds with the thread sanitizer ------------------------------------------------------------------- */
+/* --- Atomic operations of builds with the thread sanitizer ------------------------------------ */
 
-/* The delay comes before only: a jump at the end leaves the sanitizer the caller that it reports. */
-#define BEFORE(type, name, parameters, ...)                                                                            \
-    EXPORT type name parameters;                                                                                       \
-    EXPORT type name parameters                                                                                        \
-    {                                                                                                                  \
-        NEXT(name);                                                                                                    \
-        meet(ATOMIC_SHARE);                                                                                            \
-        return real(__VA_ARGS__);                                                                                      \
+/* The delay comes only before the operation: a tail call leaves the sanitizer the caller that it
+ * reports. */
+#define BEFORE(type, name, parameters, ...)                                                        \
+    EXPORT type name parameters;                                                                   \
+    EXPORT type name parameters                                                                    \
+    {                                                                                              \
+        NEXT(name);                                                                                \
+        meet(ATOMIC_SHARE);                                                                        \
+        return real(__VA_ARGS__);                                                                  \
     }
 
-#define ATOMICS(bits)                                                                                                  \
-    BEFORE(uint##bits##_t, __tsan_atomic##bits##_load, (const volatile uint##bits##_t *at, int order), at, order)      \
-    EXPORT void __tsan_atomic##bits##_store(volatile uint##bits##_t *at, uint##bits##_t value, int order);             \
-    EXPORT void __tsan_atomic##bits##_store(volatile uint##bits##_t *at, uint##bits##_t value, int order)              \
-    {                                                                                                                  \
-        NEXT(__tsan_atomic##bits##_store);                                                                             \
-        meet(ATOMIC_SHARE);                                                                                            \
-        real(at, value, order);                                                                                        \
-    }                                                                                                                  \
-    CHANGE(bits, exchange)                                                                                             \
-    CHANGE(bits, fetch_add)                                                                                            \
-    CHANGE(bits, fetch_sub)                                                                                            \
-    CHANGE(bits, fetch_and)                                                                                            \
-    CHANGE(bits, fetch_or)                                                                                             \
-    CHANGE(bits, fetch_xor)                                                                                            \
-    COMPARE(bits, compare_exchange_strong)                                                                             \
-    COMPARE(bits, compare_exchange_weak)                                                                               \
-    BEFORE(uint##bits##_t, __tsan_atomic##bits##_compare_exchange_val,                                                 \
-           (volatile uint##bits##_t * at, uint##bits##_t expected, uint##bits##_t value, int order, int failed), at,   \
-           expected, value, order, failed)
+#define ATOMICS(bits)                                                                              \
+    BEFORE(uint##bits##_t, __tsan_atomic##bits##_load,                                             \
+           (const volatile uint##bits##_t *at, int order), at, order)                              \
+    EXPORT void __tsan_atomic##bits##_store(volatile uint##bits##_t *at, uint##bits##_t value,     \
+                                            int order);                                            \
+    EXPORT void __tsan_atomic##bits##_store(volatile uint##bits##_t *at, uint##bits##_t value,     \
+                                            int order)                                             \
+    {                                                                                              \
+        NEXT(__tsan_atomic##bits##_store);                                                         \
+        meet(ATOMIC_SHARE);                                                                        \
+        real(at, value, order);                                                                    \
+    }                                                                                              \
+    CHANGE(bits, exchange)                                                                         \
+    CHANGE(bits, fetch_add)                                                                        \
+    CHANGE(bits, fetch_sub)                                                                        \
+    CHANGE(bits, fetch_and)                                                                        \
+    CHANGE(bits, fetch_or)                                                                         \
+    CHANGE(bits, fetch_xor)                                                                        \
+    COMPARE(bits, compare_exchange_strong)                                                         \
+    COMPARE(bits, compare_exchange_weak)                                                           \
+    BEFORE(uint##bits##_t, __tsan_atomic##bits##_compare_exchange_val,                             \
+           (volatile uint##bits##_t * at, uint##bits##_t expected, uint##bits##_t value,           \
+            int order, int failed),                                                                \
+           at, expected, value, order, failed)
 
-#define CHANGE(bits, what)                                                                                             \
-    BEFORE(uint##bits##_t, __tsan_atomic##bits##_##what,                                                               \
+#define CHANGE(bits, what)                                                                         \
+    BEFORE(uint##bits##_t, __tsan_atomic##bits##_##what,                                           \
            (volatile uint##bits##_t * at, uint##bits##_t value, int order), at, value, order)
-#define COMPARE(bits, what)                                                                                            \
-    BEFORE(int, __tsan_atomic##bits##_##what,                                                                          \
-           (volatile uint##bits##_t * at, uint##bits##_t * expected, uint##bits##_t value, int order, int failed), at, \
-           expected, value, order, failed)
+#define COMPARE(bits, what)                                                                        \
+    BEFORE(int, __tsan_atomic##bits##_##what,                                                      \
+           (volatile uint##bits##_t * at, uint##bits##_t * expected, uint##bits##_t value,         \
+            int order, int failed),                                                                \
+           at, expected, value, order, failed)
 
 ATOMICS(8)
 ATOMICS(16)

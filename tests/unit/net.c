@@ -1,6 +1,8 @@
-/* Nets against each other: what is sent comes, once and in order; what is opened is closed.
+/* Nets against each other: messages arrive once and in order, and everything that was opened is
+ * closed.
  *
- * Each test owns its ends. Read next: net_end.h; then net_strangers.c, net_processes.c, net_rings.c, net_drive.c. */
+ * Each test owns its ends. Read next: net_end.h; then net_strangers.c, net_processes.c,
+ * net_rings.c, net_drive.c. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -22,7 +24,7 @@ struct logged logged = LOGGED_NONE;
 
 TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
 
-/* --- What is sent comes, once, in order --------------------------------------------------------------------------------------------- */
+/* --- Messages arrive once and in order -------------------------------------------------------- */
 
 static void
 send_numbered(net_end *from, exo_peer *peer, uint64_t count)
@@ -67,7 +69,7 @@ ignore_signal(int number)
     (void)number;
 }
 
-/* A signal that interrupts ZeroMQ is no broken connection. */
+/* A signal that interrupts ZeroMQ does not break a connection. */
 Test(net, is_not_disturbed_by_signals)
 {
     net_end server = {0}, client = {0};
@@ -117,7 +119,7 @@ Test(net, releases_each_payload_once)
             cr_expect_null(payload.data);
         }
         EVENTUALLY(server.calls == sent && releases == sent);
-        memset(method, 'm', sizeof method - 1); /* refused ones, too */
+        memset(method, 'm', sizeof method - 1); /* the payload of a refused call is released too */
         exo_payload payload = large(1000000);
         cr_expect_eq(net_end_call(&client, peer, method, &payload), EXO_INVAL);
         cr_expect_eq(releases, ++sent);
@@ -135,7 +137,8 @@ Test(net, releases_each_payload_once)
     }
 }
 
-/* What gathers because the other side has much to read yet goes out before what was sent later, also if that is large. */
+/* Messages that wait because the receiver is behind go out before later messages, even before large
+ * ones. */
 Test(net, keeps_the_order_of_what_waits)
 {
     for (int i = 0; i < 2; i++) {
@@ -154,7 +157,7 @@ Test(net, keeps_the_order_of_what_waits)
     }
 }
 
-/* --- Opening and closing --------------------------------------------------------------------------------------------------------- */
+/* --- Opening and closing ---------------------------------------------------------------------- */
 
 Test(net, refuses_a_name_that_it_could_not_say)
 {
@@ -164,14 +167,20 @@ Test(net, refuses_a_name_that_it_could_not_say)
     exo_err err = {0};
     memset(name, 'n', sizeof name - 1);
     memset(address + 6, 'e', sizeof address - 7);
-    cr_expect_eq(exo_net_open(&net, &(exo_net_opts){.name = name, .handler = &net_end_handler}, &err), EXO_INVAL);
-    cr_expect_eq(exo_net_open(&net, &(exo_net_opts){.name = "n", .cluster = name, .handler = &net_end_handler}, &err),
-                 EXO_INVAL);
+    cr_expect_eq(
+        exo_net_open(&net, &(exo_net_opts){.name = name, .handler = &net_end_handler}, &err),
+        EXO_INVAL);
     cr_expect_eq(
         exo_net_open(
-            &net, &(exo_net_opts){.name = "n", .endpoints = addresses, .num_endpoints = 1, .handler = &net_end_handler},
-            &err),
+            &net, &(exo_net_opts){.name = "n", .cluster = name, .handler = &net_end_handler}, &err),
         EXO_INVAL);
+    cr_expect_eq(exo_net_open(&net,
+                              &(exo_net_opts){.name = "n",
+                                              .endpoints = addresses,
+                                              .num_endpoints = 1,
+                                              .handler = &net_end_handler},
+                              &err),
+                 EXO_INVAL);
     cr_expect_null(net);
 }
 
@@ -192,7 +201,8 @@ Test(net, reads_nothing_before_it_is_started)
         cr_expect_eq(exo_net_connect(client.net, exo_net_endpoint(server.net, 0), NULL,
                                      exo_deadline(exo_clock_real(), 50 * EXO_MS), &peer, NULL),
                      EXO_TIMEOUT, "it is bound, and does not answer");
-        cr_expect_not(exo_net_drive(server.net, never, NULL, exo_deadline(exo_clock_real(), 20 * EXO_SECOND)));
+        cr_expect_not(exo_net_drive(server.net, never, NULL,
+                                    exo_deadline(exo_clock_real(), 20 * EXO_SECOND)));
         cr_expect_eq(server.opened, 0);
         cr_assert_eq(exo_net_start(server.net, NULL), EXO_OK);
         peer = net_end_connect(&client, &server);
@@ -200,7 +210,7 @@ Test(net, reads_nothing_before_it_is_started)
         net_end_close(&client);
         net_end_close(&server);
         net_end_open(&unused, net_end_endpoint(i), &(exo_net_opts){.held = true});
-        net_end_close(&unused); /* without a start */
+        net_end_close(&unused); /* closed without a start */
     }
 }
 
@@ -215,7 +225,7 @@ open_descriptors(void)
     return count;
 }
 
-/* Who has keys wants to know whom it talks to. */
+/* A net with keys connects only to peers whose key it knows. */
 Test(net, with_keys_talks_to_nobody_unknown)
 {
     static net_end server, client;
@@ -225,7 +235,8 @@ Test(net, with_keys_talks_to_nobody_unknown)
     cr_assert_eq(exo_keys_generate(&keys, &err), EXO_OK, "%s", err.text);
     net_end_open(&server, net_end_endpoint(1), NULL);
     net_end_open(&client, NULL, &(exo_net_opts){.keys = &keys});
-    cr_expect_eq(exo_net_connect(client.net, exo_net_endpoint(server.net, 0), NULL, in_ms(20000), &none, &err),
+    cr_expect_eq(exo_net_connect(client.net, exo_net_endpoint(server.net, 0), NULL, in_ms(20000),
+                                 &none, &err),
                  EXO_INVAL);
     cr_expect_not_null(strstr(err.text, "its key is not known"), "%s", err.text);
     cr_expect_null(none);
@@ -242,11 +253,15 @@ Test(net, keeps_no_descriptor)
         exo_peer *none = NULL;
         net_end_open(&server, net_end_endpoint(i % 2), NULL);
         net_end_open(&client, NULL, NULL);
-        exo_peer *first = net_end_connect(&client, &server), *second = net_end_connect(&client, &server);
+        exo_peer *first = net_end_connect(&client, &server),
+                 *second = net_end_connect(&client, &server);
         exo_peer_lose(client.net, first, "enough");
         EVENTUALLY(server.lost == 1);
-        cr_expect_eq(exo_net_connect(client.net, "ipc:///nowhere/at/all", NULL, in_ms(1), &none, NULL), EXO_TIMEOUT);
-        cr_expect_eq(exo_net_connect(client.net, "nonsense", NULL, in_ms(1), &none, NULL), EXO_INVAL);
+        cr_expect_eq(
+            exo_net_connect(client.net, "ipc:///nowhere/at/all", NULL, in_ms(1), &none, NULL),
+            EXO_TIMEOUT);
+        cr_expect_eq(exo_net_connect(client.net, "nonsense", NULL, in_ms(1), &none, NULL),
+                     EXO_INVAL);
         exo_peer_drop(&first);
         exo_peer_drop(&second);
         net_end_close(&client);

@@ -1,4 +1,5 @@
-/* What a process that connects with a key hears of what is no process of exogym: at once where that can be known, else at its deadline.
+/* Connecting with a key to something other than exogym: the attempt fails at once where the other
+ * side shows what it is, and otherwise at its deadline.
  *
  * Each test owns its end and a plain listener. Read next: runtime/net/attempt.c. */
 #include <arpa/inet.h>
@@ -20,10 +21,11 @@ struct logged logged = LOGGED_NONE;
 
 TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
 
-/* What accepts connections on a port. */
+/* A listener that accepts connections on a port. */
 struct service {
     int listener;
-    const char *answer; /* to whatever comes; NULL: it resets the connection; "": it says nothing */
+    /* sent after the first bytes; NULL: resets the connection; "": sends nothing */
+    const char *answer;
     char endpoint[64];
     pthread_t thread;
 };
@@ -37,7 +39,8 @@ serve(void *argument)
     size_t count = 0;
     while ((fd = accept(s->listener, NULL, NULL)) >= 0) {
         if (!s->answer) {
-            setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+            setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
+                       sizeof(struct linger));
         } else if (*s->answer) {
             ssize_t got = recv(fd, data, sizeof data, 0);
             got = got > 0 ? send(fd, s->answer, strlen(s->answer), MSG_NOSIGNAL) : got;
@@ -73,7 +76,7 @@ close_service(struct service *s)
     close(s->listener);
 }
 
-/* Connects with a key to what is there. */
+/* Connects to a service with a key; the service has none. */
 static exo_status
 meet(const char *answer, exo_time deadline, exo_err *err)
 {
@@ -85,7 +88,8 @@ meet(const char *answer, exo_time deadline, exo_err *err)
     cr_assert_eq(exo_keys_generate(&other, NULL), EXO_OK);
     open_service(&service);
     net_end_open(&client, NULL, &(exo_net_opts){.keys = &own});
-    exo_status st = exo_net_connect(client.net, service.endpoint, other.public_key, deadline, &peer, err);
+    exo_status st =
+        exo_net_connect(client.net, service.endpoint, other.public_key, deadline, &peer, err);
     net_end_close(&client);
     close_service(&service);
     cr_expect_null(peer);
@@ -110,7 +114,7 @@ Test(net, what_says_nothing_is_named_at_the_deadline)
     cr_expect_not_null(strstr(err.text, "nothing is said"), "%s", err.text);
 }
 
-/* As a crowded listener does: it may have room later. */
+/* A crowded listener also resets connections, and may have room later. */
 Test(net, a_reset_is_no_answer)
 {
     exo_err err = {0};

@@ -1,7 +1,8 @@
-/* A net and the descriptors of its process: strangers cannot take them, running out of them ends nobody, and peers that leave give them
- * back.
+/* A net and its process's descriptors: strangers cannot use them up, a lack of descriptors loses no
+ * peer, and peers that leave give theirs back.
  *
- * Each test is a process with few descriptors; strangers are plain connections that it makes itself. Read next: runtime/net/intake.h. */
+ * Each test is a process with few descriptors; strangers are plain connections that the test makes.
+ * Read next: runtime/net/intake.h. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -36,7 +37,7 @@ descriptors(void)
     for (const struct dirent *e; (e = readdir(dir));)
         count += e->d_name[0] != '.';
     closedir(dir);
-    return count - 1; /* the folder's own */
+    return count - 1; /* without that of `dir` */
 }
 
 static void
@@ -45,11 +46,12 @@ have_few(rlim_t soft, rlim_t hard)
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = soft, .rlim_max = hard}), 0);
 }
 
-/* A socket that can connect to it. */
+/* Makes a socket of the endpoint's kind. */
 static int
 new_socket(const char *endpoint)
 {
-    int fd = socket(strncmp(endpoint, "ipc://", 6) == 0 ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(strncmp(endpoint, "ipc://", 6) == 0 ? AF_UNIX : AF_INET,
+                    SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_geq(fd, 0);
     return fd;
 }
@@ -71,11 +73,12 @@ connect_to(int fd, const char *endpoint)
         to.tcp.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         to.tcp.sin_port = htons((uint16_t)atoi(strrchr(endpoint, ':') + 1));
     }
-    /* a connection may be refused before connect looks at its state again */
-    cr_assert(connect(fd, &to.any, ipc ? sizeof to.path : sizeof to.tcp) == 0 || errno == ECONNRESET);
+    /* the listener may reset the connection before connect looks at its state again */
+    cr_assert(connect(fd, &to.any, ipc ? sizeof to.path : sizeof to.tcp) == 0 ||
+              errno == ECONNRESET);
 }
 
-/* A plain connection. */
+/* Makes a plain connection. */
 static int
 knock(const char *endpoint)
 {
@@ -90,7 +93,7 @@ has_ended(int fd)
     char byte;
     ssize_t got;
     while ((got = recv(fd, &byte, 1, MSG_DONTWAIT)) > 0)
-        continue; /* ZeroMQ's greeting */
+        continue; /* skips ZeroMQ's greeting */
     return got == 0 || errno == ECONNRESET || errno == ENOTCONN;
 }
 
@@ -103,7 +106,7 @@ strangers(const net_end *e)
     return count;
 }
 
-/* Strangers that had to make room. */
+/* The number of strangers that were ended to make room. */
 static uint64_t
 ended(void)
 {
@@ -131,7 +134,8 @@ Test(net, raises_the_soft_limit_of_descriptors)
     net_end_close(&server);
 }
 
-/* The kernel has accepted some of them, of which nobody hears: a process with no descriptor left goes on, and serves when it has some. */
+/* The kernel has accepted connections for which the process has no descriptor. The process goes on,
+ * and serves when it has descriptors again. */
 Test(net, survives_without_a_descriptor)
 {
     for (int i = 0; i < 2; i++) {
@@ -168,7 +172,8 @@ Test(net, survives_without_a_descriptor)
     }
 }
 
-/* The last descriptors are for no connection: one that gets such a number is ended, and the thread that ended it goes on. */
+/* The last descriptors are reserved. A connection that gets one of them is ended, and the thread
+ * that ended it goes on. */
 Test(net, a_connection_that_is_ended_at_once_stops_nobody)
 {
     for (int i = 0; i < 2; i++) {
@@ -196,7 +201,8 @@ Test(net, a_connection_that_is_ended_at_once_stops_nobody)
     }
 }
 
-/* However many connect and say nothing, their number is bounded, and who is a peer stays one; whoever comes beside them gets in. */
+/* Strangers that connect and send nothing are bounded in number. Peers stay connected, and an
+ * honest process can join beside the strangers. */
 Test(net, strangers_take_no_more_than_their_share)
 {
     enum {
@@ -211,13 +217,14 @@ Test(net, strangers_take_no_more_than_their_share)
     unsigned before = descriptors();
     for (size_t k = 0; k < KNOCKS; k++)
         fds[k] = knock(exo_net_endpoint(server.net, 0));
-    EVENTUALLY(ended() >= KNOCKS - 3 * EXO_LIMIT_STRANGERS_ADDRESS); /* not one after the other by its own time */
+    /* most end to make room, not by their own time limit */
+    EVENTUALLY(ended() >= KNOCKS - 3 * EXO_LIMIT_STRANGERS_ADDRESS);
     EVENTUALLY(descriptors() <= before + KNOCKS + EXO_LIMIT_STRANGERS_ADDRESS);
     expect_heard(&server, &client, peer);
     net_end_open(&late, NULL, NULL);
     exo_peer *other = net_end_connect(&late, &server);
     expect_heard(&server, &late, other);
-    for (size_t k = 0; k < KNOCKS; k++) /* by their own time, if not for others */
+    for (size_t k = 0; k < KNOCKS; k++) /* the rest end by their own time limit */
         EVENTUALLY(has_ended(fds[k]));
     for (size_t k = 0; k < KNOCKS; k++)
         close(fds[k]);
@@ -230,7 +237,7 @@ Test(net, strangers_take_no_more_than_their_share)
     net_end_close(&server);
 }
 
-/* What a stranger may send ends long before a message does. */
+/* A stranger may send far less than a message. */
 Test(net, a_stranger_sends_little)
 {
     static const unsigned char greeting[64] = {0xff, [9] = 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
@@ -243,7 +250,8 @@ Test(net, a_stranger_sends_little)
         int fd = knock(exo_net_endpoint(server.net, 0));
         cr_assert_eq(send(fd, greeting, sizeof greeting, MSG_NOSIGNAL), sizeof greeting);
         cr_assert_eq(send(fd, command, sizeof command, MSG_NOSIGNAL), sizeof command);
-        for (ssize_t got; sent < 64 << 20 && (got = send(fd, zeros, sizeof zeros, MSG_NOSIGNAL)) > 0;)
+        for (ssize_t got;
+             sent < 64 << 20 && (got = send(fd, zeros, sizeof zeros, MSG_NOSIGNAL)) > 0;)
             sent += (size_t)got;
         cr_expect_lt(sent, 64 << 20, "all was taken");
         EVENTUALLY(has_ended(fd));
@@ -252,7 +260,7 @@ Test(net, a_stranger_sends_little)
     }
 }
 
-/* What a peer sends altogether has no bound, only what lies unread. */
+/* There is no bound on the total bytes of a peer, only on its unread bytes. */
 Test(net, a_peer_sends_as_much_as_it_wants)
 {
     for (int i = 0; i < 2; i++) {
@@ -272,7 +280,8 @@ Test(net, a_peer_sends_as_much_as_it_wants)
     }
 }
 
-/* A peer of this host may end its connection and live on: nothing of it is left, whichever end lost the other without a word. */
+/* A peer of this host may end its connection and live on. Nothing of it is left, whichever end lost
+ * the other without a Goodbye. */
 Test(net, gives_back_what_peers_of_this_host_took)
 {
     net_end server = {0};
@@ -284,7 +293,7 @@ Test(net, gives_back_what_peers_of_this_host_took)
         net_end_open(&client, NULL, NULL);
         exo_peer *peer = net_end_connect(&client, &server);
         expect_heard(&server, &client, peer);
-        if (i % 2) { /* as if what came of it made no sense */
+        if (i % 2) { /* as after a message that made no sense */
             pthread_mutex_lock(&client.net->lock);
             exo_peer_lose_locked(client.net, peer, "it is a test");
             pthread_mutex_unlock(&client.net->lock);
@@ -300,7 +309,7 @@ Test(net, gives_back_what_peers_of_this_host_took)
     net_end_close(&server);
 }
 
-/* The other way round: the one that connected hears of it, too. */
+/* The other direction: the end that connected notices too. */
 Test(net, hears_that_it_was_lost_without_a_word)
 {
     net_end server = {0}, client = {0};

@@ -1,6 +1,8 @@
-/* Who drives a net: threads that wait, home and guard take turns, no kick is lost, and all of it ends when the net is stopped.
+/* The driver of a net: waiting threads, home and guard take turns, no kick is lost, and everything
+ * ends when the net is stopped.
  *
- * Each test owns its ends and threads; some take the net's lock, to stop the driver at a certain place. Read next: runtime/net/net.c. */
+ * Each test owns its ends and threads; some tests take the net's lock to stop the driver at a
+ * certain place. Read next: runtime/net/net.c. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -48,7 +50,8 @@ static void *
 drive_until_closed(void *argument)
 {
     net_end *e = argument;
-    for (exo_time until = in_ms(20000); exo_now(exo_clock_real()) < until && !atomic_load(&e->stopped);)
+    for (exo_time until = in_ms(20000);
+         exo_now(exo_clock_real()) < until && !atomic_load(&e->stopped);)
         exo_net_drive(e->net, never, NULL, until);
     return NULL;
 }
@@ -70,7 +73,7 @@ Test(net, stops_while_others_send_and_drive)
         cr_assert_eq(pthread_create(&driver, NULL, drive_until_closed, stopped), 0);
         EVENTUALLY(server.calls > 1000);
         exo_net_stop(stopped->net);
-        atomic_store(&stopped->stopped, true); /* whatever comes now is wrong */
+        atomic_store(&stopped->stopped, true); /* from now on, callbacks are an error */
         for (int k = 0; k < 4; k++)
             pthread_join(senders[k].thread, NULL);
         pthread_join(driver, NULL);
@@ -82,11 +85,11 @@ Test(net, stops_while_others_send_and_drive)
     }
 }
 
-/* Two threads that wait while home drives: each until the other one has left the net. */
+/* Two threads that wait while home drives: each waits until the other one has left the net. */
 struct pair {
     net_end *end;
     atomic_uint left;
-    atomic_bool held, goes_on; /* home is in a callback; it may leave it */
+    atomic_bool held, goes_on; /* home is in a callback; it may return */
 };
 
 static void
@@ -140,23 +143,28 @@ ignore_lost(void *context, exo_peer *peer, const char *cause)
     (void)cause;
 }
 
-/* What the one waits for may need the other: it must not be kept until the one has had its reply. */
+/* The event for which one thread waits may need the other thread. So the other thread must not be
+ * held until the first has its reply. */
 Test(net, of_two_that_want_to_drive_one_waits_by_other_means)
 {
-    static const exo_net_handler holding = {
-        .received = hold_driver, .settle = ignore_settle, .opened = ignore_opened, .lost = ignore_lost};
+    static const exo_net_handler holding = {.received = hold_driver,
+                                            .settle = ignore_settle,
+                                            .opened = ignore_opened,
+                                            .lost = ignore_lost};
     net_end server = {0}, client = {0};
     struct pair pair = {.end = &server};
     pthread_t waiters[2];
     exo_payload none = {0};
     const char *at = net_end_endpoint(0);
     exo_err err = {0};
-    cr_assert_eq(
-        exo_net_open(&server.net,
-                     &(exo_net_opts){
-                         .name = "server", .endpoints = &at, .num_endpoints = 1, .handler = &holding, .context = &pair},
-                     &err),
-        EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_net_open(&server.net,
+                              &(exo_net_opts){.name = "server",
+                                              .endpoints = &at,
+                                              .num_endpoints = 1,
+                                              .handler = &holding,
+                                              .context = &pair},
+                              &err),
+                 EXO_OK, "%s", err.text);
     net_end_open(&client, NULL, NULL);
     exo_peer *peer = net_end_connect(&client, &server);
     cr_assert_eq(net_end_call(&client, peer, "add", &none), EXO_OK);
@@ -174,10 +182,11 @@ Test(net, of_two_that_want_to_drive_one_waits_by_other_means)
     net_end_close(&server);
 }
 
-/* --- Kicks --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Kicks ------------------------------------------------------------------------------------ */
 
-/* Takes the net's lock while the driver wakes from a kick, and gets no further. The driver may just have been about to sleep, for which it
- * wants the lock, too: then again. */
+/* Takes the net's lock while the driver wakes from a kick, so that the driver gets no further. The
+ * driver may just have been about to sleep, for which it takes the lock too; then the function
+ * tries again. */
 static void
 hold_waking_driver(exo_net *net)
 {
@@ -193,7 +202,8 @@ hold_waking_driver(exo_net *net)
     }
 }
 
-/* What a kick is for must not wait for the next beat, also not if it comes while the driver wakes from another. */
+/* A kick is served before the next heartbeat, even if it comes while the driver wakes from an
+ * earlier kick. */
 Test(net, no_kick_is_lost)
 {
     net_end e = {0};
@@ -201,7 +211,7 @@ Test(net, no_kick_is_lost)
     for (int i = 0; i < 100; i++) {
         hold_waking_driver(e.net);
         usleep(100);
-        /* The rest of a kick that began before the driver woke. */
+        /* Do the second half of a kick that began before the driver woke. */
         if (!atomic_exchange(&e.net->kicked, true))
             cr_assert_eq(write(e.net->kicker, "", 1), 1);
         pthread_mutex_unlock(&e.net->lock);
@@ -216,7 +226,7 @@ struct completion {
     bool done;
 };
 
-/* It is done by another thread as soon as this one has looked. */
+/* Another thread completes the wait right after this thread has looked. */
 static bool
 done_after_look(void *argument)
 {
@@ -235,7 +245,7 @@ Test(net, a_kick_between_look_and_sleep_is_heard)
         struct completion c = {.net = e.net};
         exo_time deadline = in_ms(20000);
         pthread_mutex_lock(&e.net->lock);
-        e.net->next_tick = deadline; /* nothing else wakes it */
+        e.net->next_tick = deadline; /* nothing else wakes the driver */
         pthread_mutex_unlock(&e.net->lock);
         cr_assert(exo_net_drive(e.net, done_after_look, &c, deadline));
         cr_assert_lt(exo_now(exo_clock_real()), deadline, "it was heard of at the deadline only");
@@ -243,9 +253,9 @@ Test(net, a_kick_between_look_and_sleep_is_heard)
     net_end_close(&e);
 }
 
-/* --- Events ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Events ----------------------------------------------------------------------------------- */
 
-/* ZeroMQ has no descriptor for a socket of a context that ends. */
+/* ZeroMQ gives -1 as the descriptor of a socket whose context ends. */
 Test(net, no_descriptor_is_not_watched)
 {
     net_end server = {0}, client = {0};

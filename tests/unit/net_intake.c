@@ -1,6 +1,8 @@
-/* The intake's own words, on plain connections: where each came from, and that it was reset.
+/* The intake alone, on plain connections: it reports the origin of each, and that a connection was
+ * reset.
  *
- * Each test owns its listener. Read next: runtime/net/intake.h; net_descriptors.c, which meets it through a net. */
+ * Each test owns its listener. Read next: runtime/net/intake.h; net_descriptors.c, which tests the
+ * intake through a net. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -31,7 +33,8 @@ open_doorstep(struct doorstep *d)
     cr_assert_eq(getsockname(d->listener, (struct sockaddr *)&d->at, &size), 0);
 }
 
-/* Connects, is accepted, and both ends close; returns the port that it came from. *accepted: the number that accept4 gave. */
+/* Connects and accepts a connection, and closes both ends. Returns the connection's port; *accepted
+ * is the descriptor that accept4 gave. */
 static in_port_t
 come_and_go(const struct doorstep *d, int *accepted)
 {
@@ -42,7 +45,8 @@ come_and_go(const struct doorstep *d, int *accepted)
     cr_assert_eq(getsockname(fd, (struct sockaddr *)&own, &size), 0);
     *accepted = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
     cr_assert_geq(*accepted, 0);
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger)); /* spares the port */
+    /* frees the port at once */
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
     close(fd);
     close(*accepted);
     return own.sin_port;
@@ -57,7 +61,7 @@ has_come_from(const struct doorstep *d, uint64_t *number, int fd, in_port_t port
            v4->sin_addr.s_addr == htonl(INADDR_LOOPBACK) && v4->sin_port == port;
 }
 
-/* All of them had the same descriptor, and none is there any more when it is asked for. */
+/* All of the connections had the same descriptor, and none is left when its origin is asked for. */
 Test(intake, knows_where_those_came_from_who_have_gone)
 {
     enum {
@@ -74,7 +78,7 @@ Test(intake, knows_where_those_came_from_who_have_gone)
         if (i % 5 != 4)
             cr_expect(has_come_from(&d, &number, fds[i], ports[i]), "number %d", i);
         else
-            number++; /* told of, and not asked for */
+            number++; /* reported, and not asked for */
     }
     cr_expect_eq(number, COUNT);
     struct sockaddr_storage from;
@@ -84,7 +88,7 @@ Test(intake, knows_where_those_came_from_who_have_gone)
     cr_expect_not(exo_intake_origin(d.listener, &number, fds[0], &from), "nobody listens");
 }
 
-/* It says of none that it came from where another did. */
+/* It gives no connection the origin of another. */
 Test(intake, forgets_the_oldest_origins_only)
 {
     enum {
@@ -105,7 +109,7 @@ Test(intake, forgets_the_oldest_origins_only)
     close(d.listener);
 }
 
-/* ZeroMQ passes over what send says; what recv says decides. */
+/* ZeroMQ ignores an error of send; the error of recv decides. */
 Test(intake, a_reset_that_send_heard_of_is_one_for_recv)
 {
     struct doorstep d;
@@ -123,7 +127,7 @@ Test(intake, a_reset_that_send_heard_of_is_one_for_recv)
         cr_expect_eq(errno, ECONNRESET);
     }
     close(fd);
-    /* The next one of that number ends orderly. */
+    /* The next connection with that descriptor ends in an orderly way. */
     int next = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_eq(next, fd);
     cr_assert_eq(connect(next, (struct sockaddr *)&d.at, sizeof d.at), 0);

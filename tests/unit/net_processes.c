@@ -1,6 +1,7 @@
-/* Nets of two processes: the other one is killed, stopped, falls silent, or does not read.
+/* Nets of two processes: the other process is killed, is stopped, falls silent, or does not read.
  *
- * Each test owns its end and its child, which ends with it. Read next: exo_net_tick_locked in runtime/net/peer.c. */
+ * Each test owns its end and its child, which ends with it. Read next: exo_net_tick_locked in
+ * runtime/net/peer.c. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +23,8 @@ struct logged logged = LOGGED_NONE;
 
 TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
 
-/* A child with a net of its own that connects to `net_end_ipc` as soon as it is there, and answers calls. */
+/* Starts a child with a net of its own that connects to `net_end_ipc` as soon as that exists, and
+ * answers calls. */
 static pid_t
 start_child(const char *boot)
 {
@@ -33,7 +35,8 @@ start_child(const char *boot)
     static net_end client;
     client.reply_bytes = 8;
     exo_peer *peer = NULL;
-    exo_net_opts opts = {.name = "child", .handler = &net_end_handler, .context = &client, .boot = boot};
+    exo_net_opts opts = {
+        .name = "child", .handler = &net_end_handler, .context = &client, .boot = boot};
     while (access(net_end_ipc + 6, F_OK) != 0)
         usleep(1000);
     if (exo_net_open(&client.net, &opts, NULL) != EXO_OK ||
@@ -63,7 +66,8 @@ Test(net, loses_a_killed_process_at_once_and_says_which)
     exo_time took = exo_now(exo_clock_real()) - began;
     cr_expect_lt(took, 100 * EXO_MS, "it took %lld ms", (long long)(took / EXO_MS));
     snprintf(number, sizeof number, "%d", (int)pid);
-    cr_expect_not_null(strstr(server.cause, number), "'%s' does not name process %s", server.cause, number);
+    cr_expect_not_null(strstr(server.cause, number), "'%s' does not name process %s", server.cause,
+                       number);
     waitpid(pid, NULL, 0);
     net_end_close(&server);
     cr_expect_eq(server.lost, 1);
@@ -96,7 +100,7 @@ watch_each_other(net_end *e)
     return both;
 }
 
-/* Beats that go by, that long after something was said. */
+/* The number of heartbeats that a tick sends, `silent` after the last message. */
 static uint32_t
 beats_after_locked(net_end *e, exo_time silent)
 {
@@ -116,7 +120,7 @@ Test(net, says_little_to_a_process_that_it_watches)
     pthread_mutex_lock(&server.net->lock);
     cr_expect_eq(beats_after_locked(&server, 2 * EXO_SECOND), 0);
     cr_expect_eq(beats_after_locked(&server, 4 * EXO_SECOND), 1);
-    server.net->peers->watches = false; /* it would be lost to it */
+    server.net->peers->watches = false; /* otherwise the peer would lose this process */
     cr_expect_eq(beats_after_locked(&server, EXO_SECOND), 1);
     server.net->next_tick = 0;
     pthread_mutex_unlock(&server.net->lock);
@@ -132,7 +136,7 @@ Test(net, loses_another_host_that_falls_silent)
     net_end_open(&server, net_end_ipc, &(exo_net_opts){.peer_timeout = 2500 * EXO_MS});
     EVENTUALLY(server.opened == 1);
     cr_expect(!exo_peer_is_near(server.peer));
-    usleep(3500000); /* it beats */
+    usleep(3500000); /* heartbeats keep it */
     cr_expect_eq(server.lost, 0);
     kill(pid, SIGSTOP);
     EVENTUALLY(server.lost == 1);
@@ -142,13 +146,14 @@ Test(net, loses_another_host_that_falls_silent)
     cr_expect_eq(server.lost, 1);
 }
 
-/* --- A process that dies within a message ----------------------------------------------------------------------------------------------- */
+/* --- A process that dies in the middle of a message ------------------------------------------- */
 
 enum {
     FRAMES = 6
 };
 
-/* A raw peer of `net_end_ipc` that says Hello, then sends `frames` frames of a message that has more, and dies. */
+/* Starts a raw peer of `net_end_ipc` that says Hello, sends `frames` frames of a message without
+ * its last frame, and dies. */
 static pid_t
 start_half_said(int frames)
 {
@@ -161,21 +166,24 @@ start_half_said(int frames)
     stranger s = stranger_open(net_end_ipc, NULL, NULL);
     stranger_enter(&s, (uint64_t)getpid());
     exo_wire_writer w = {0};
-    const exo_envelope call = {
-        .kind = EXO_WIRE_CALL, .id = 1, .text = "x", .method = "add", .payload = {.place = EXO_WIRE_FRAMED}};
+    const exo_envelope call = {.kind = EXO_WIRE_CALL,
+                               .id = 1,
+                               .text = "x",
+                               .method = "add",
+                               .payload = {.place = EXO_WIRE_FRAMED}};
     if (exo_wire_add(&w, &call, NULL) != EXO_OK)
         _exit(1);
     exo_wire_finish(&w, s.next);
     for (int i = 0; i < frames; i++)
         zmq_send(s.socket, w.data, w.size, ZMQ_SNDMORE);
-    usleep(20000); /* they may be under way */
+    usleep(20000); /* gives the frames time to leave */
     kill(getpid(), SIGKILL);
     return 0;
 }
 
 Test(net, hears_nothing_of_a_message_that_was_not_finished)
 {
-    pid_t children[FRAMES]; /* before there are threads */
+    pid_t children[FRAMES]; /* forked before there are threads */
     for (int i = 0; i < FRAMES; i++)
         children[i] = start_half_said(i);
     net_end server = {0};
@@ -187,7 +195,7 @@ Test(net, hears_nothing_of_a_message_that_was_not_finished)
     net_end_close(&server);
 }
 
-/* --- A peer that does not read ---------------------------------------------------------------------------------------------------------- */
+/* --- A peer that does not read ---------------------------------------------------------------- */
 
 enum {
     LIMIT = 4 << 20
@@ -211,7 +219,8 @@ Test(net, gives_full_when_the_peer_does_not_read)
     cr_expect_lt(sent, LIMIT + 500000);
     cr_expect(exo_peer_is_full(server.peer));
     exo_envelope cancel = {.kind = EXO_WIRE_CANCEL, .id = 1};
-    cr_expect_eq(exo_net_send(server.net, server.peer, &cancel, NULL, NULL), EXO_OK, "what must go goes");
+    cr_expect_eq(exo_net_send(server.net, server.peer, &cancel, NULL, NULL), EXO_OK,
+                 "what must go goes");
     kill(pid, SIGCONT);
     EVENTUALLY(!exo_peer_is_full(server.peer));
     EVENTUALLY(server.replies == sent / 50000 - 1);

@@ -1,7 +1,8 @@
-/* Rings between peers of one host: who shares them, and what becomes of a peer whose ring or order makes no sense.
+/* Rings between peers of one host: which peers share them, and what happens to a peer whose ring or
+ * order makes no sense.
  *
- * Each test owns its ends; it reads and spoils what is inside of a peer under its net's lock. Read next: runtime/net/peer_ring.c; ring.c
- * beside this file has the memory itself. */
+ * Each test owns its ends; it reads and corrupts the inside of a peer under its net's lock. Read
+ * next: runtime/net/peer_ring.c; ring.c beside this file tests the memory itself. */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,19 +26,21 @@ static bool
 has_rings(net_end *e, const exo_peer *peer)
 {
     pthread_mutex_lock(&e->net->lock);
-    bool both = peer && peer->in && peer->out; /* whoever was connected to may not have heard of it yet */
+    /* the listening end may not have noticed the peer yet */
+    bool both = peer && peer->in && peer->out;
     pthread_mutex_unlock(&e->net->lock);
     return both;
 }
 
-/* What a user sends over tcp goes over tcp. */
+/* Messages to a peer that was reached over tcp go over tcp. */
 Test(net, shares_rings_where_it_was_reached_by_a_path)
 {
     net_end server = {0}, client = {0}, outside = {0}, guest = {0};
     net_end_open(&server, net_end_ipc, NULL);
     net_end_open(&outside, "tcp://127.0.0.1:0", NULL);
     net_end_open(&client, NULL, NULL);
-    exo_peer *near = net_end_connect(&client, &server), *by_tcp = net_end_connect(&client, &outside);
+    exo_peer *near = net_end_connect(&client, &server),
+             *by_tcp = net_end_connect(&client, &outside);
     EVENTUALLY(has_rings(&client, near) && has_rings(&server, server.peer));
     for (uint64_t i = 0; i < 3000; i++) {
         exo_payload one = net_end_numbered(i), two = net_end_numbered(i);
@@ -48,7 +51,7 @@ Test(net, shares_rings_where_it_was_reached_by_a_path)
     EVENTUALLY(server.calls == 3000 && outside.calls == 3000);
     cr_expect(!has_rings(&client, by_tcp) && !by_tcp->in && !by_tcp->out);
 
-    /* Nor is there one with another host. */
+    /* Peers of different hosts share no ring. */
     net_end_open(&guest, NULL, &(exo_net_opts){.boot = "another kernel"});
     exo_peer *far = net_end_connect(&guest, &server);
     exo_payload first = net_end_numbered(3000);
@@ -74,7 +77,7 @@ Test(net, loses_a_peer_whose_ring_makes_no_sense)
     exo_peer *peer = net_end_connect(&client, &server);
     EVENTUALLY(has_rings(&client, peer) && has_rings(&server, server.peer));
     exo_peer *third = net_end_connect(&other, &server);
-    /* As the server could. */
+    /* The server could write this. */
     pthread_mutex_lock(&client.net->lock);
     memcpy(exo_ring_memory(peer->in), &nonsense, sizeof nonsense);
     pthread_mutex_unlock(&client.net->lock);
@@ -96,12 +99,12 @@ sees_gap(net_end *e, exo_peer *peer)
     pthread_mutex_lock(&e->net->lock);
     bool seen = peer->gap_since != 0;
     if (seen)
-        peer->gap_since -= 3600 * EXO_SECOND; /* as if an hour had gone by */
+        peer->gap_since -= 3600 * EXO_SECOND; /* as if an hour had passed */
     pthread_mutex_unlock(&e->net->lock);
     return seen;
 }
 
-/* What comes by the ring does not wait for ever for what should have come by the socket. */
+/* A message in the ring does not wait forever for an earlier message by the socket. */
 Test(net, loses_a_peer_of_which_a_message_never_comes)
 {
     net_end server = {0}, client = {0};
@@ -115,15 +118,17 @@ Test(net, loses_a_peer_of_which_a_message_never_comes)
     exo_payload numbers = net_end_numbered(0);
     cr_assert_eq(net_end_call(&server, server.peer, "count", &numbers), EXO_OK);
     EVENTUALLY(sees_gap(&client, peer) || client.lost == 1);
-    EVENTUALLY(client.lost == 1); /* be it by a beat that came by the socket, after which it cannot come any more */
-    cr_expect(strstr(client.cause, "did not come") || strstr(client.cause, "messages were lost"), "%s", client.cause);
+    /* perhaps by a heartbeat through the socket, which shows that the message was lost */
+    EVENTUALLY(client.lost == 1);
+    cr_expect(strstr(client.cause, "did not come") || strstr(client.cause, "messages were lost"),
+              "%s", client.cause);
     cr_expect_eq(client.calls, 0);
     exo_peer_drop(&peer);
     net_end_close(&client);
     net_end_close(&server);
 }
 
-/* Without a door, be it that its file is gone, all goes through the socket. */
+/* Without a door, for example because its file was removed, all messages go through the socket. */
 Test(net, does_without_rings_where_no_door_opens)
 {
     net_end server = {0}, client = {0};
@@ -145,7 +150,7 @@ Test(net, does_without_rings_where_no_door_opens)
     net_end_close(&server);
 }
 
-/* Offers that nobody made, and one too many, are no harm. */
+/* Offers without a request, and repeated offers, do no harm. */
 Test(net, takes_one_offer_of_rings)
 {
     net_end server = {0}, client = {0};
@@ -180,7 +185,8 @@ count_files(void)
     return count;
 }
 
-/* What is said at the door is checked: the token, who says it, what is handed over. Nothing of it stays open. */
+/* The door checks the token, the process that knocks, and the descriptors that are handed over. It
+ * leaves none of them open. */
 Test(net, lets_nobody_in_who_was_not_told_the_token)
 {
     net_end server = {0}, client = {0};
@@ -190,7 +196,7 @@ Test(net, lets_nobody_in_who_was_not_told_the_token)
     cr_assert(exo_door_path(exo_net_endpoint(server.net, 0), door));
     exo_peer *peer = net_end_connect(&client, &server);
     EVENTUALLY(has_rings(&client, peer) && has_rings(&server, server.peer));
-    pthread_mutex_lock(&server.net->lock); /* as if it had not knocked */
+    pthread_mutex_lock(&server.net->lock); /* as if the peer had not knocked */
     exo_peer_close_rings_locked(server.net, server.peer);
     server.peer->token = 77;
     pthread_mutex_unlock(&server.net->lock);
@@ -206,7 +212,7 @@ Test(net, lets_nobody_in_who_was_not_told_the_token)
             usleep(100);
     }
     pid_t child = fork();
-    if (child == 0) { /* another process than the peer, though it knows the token */
+    if (child == 0) { /* not the peer's process, though it has the token */
         const int files[2] = {file, ends[1]};
         while (exo_door_knock(door, 77, files, NULL) == EXO_FULL)
             usleep(100);
@@ -224,7 +230,7 @@ Test(net, lets_nobody_in_who_was_not_told_the_token)
     EVENTUALLY(count_files() <= before);
     cr_expect(!has_rings(&server, server.peer) && server.peer->token == 77);
 
-    /* The right one, with what are no rings: it is used up. */
+    /* The right token with descriptors that are no rings: the token is used up. */
     cr_assert_eq(exo_door_knock(door, 77, (int[2]){0, 1}, NULL), EXO_OK);
     EVENTUALLY(server.peer->token == 0);
     cr_expect(!has_rings(&server, server.peer));
@@ -234,14 +240,14 @@ Test(net, lets_nobody_in_who_was_not_told_the_token)
     net_end_close(&server);
 }
 
-/* --- Processes that may not be looked into -------------------------------------------------------------------------------- */
+/* --- Processes that may not be inspected ------------------------------------------------------ */
 
-/* Of the same user, but not root, and without a /proc/PID/fd that the other one could open. */
+/* Becomes a process of the given user, not root, whose /proc/PID/fd no other process can open. */
 static bool
 become_private(uid_t user)
 {
-    return setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0 && prctl(PR_SET_DUMPABLE, 0) == 0 &&
-           prctl(PR_GET_DUMPABLE) == 0;
+    return setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0 &&
+           prctl(PR_SET_DUMPABLE, 0) == 0 && prctl(PR_GET_DUMPABLE) == 0;
 }
 
 enum {
@@ -304,9 +310,10 @@ Test(net, shares_rings_between_processes_that_may_not_be_looked_into, .timeout =
     for (int i = 0; i < 2; i++) {
         pids[i] = fork();
         if (pids[i] == 0)
-            _exit(i ? call_in_private(user, endpoint, ready[0]) : listen_in_private(user, endpoint, ready[1]));
+            _exit(i ? call_in_private(user, endpoint, ready[0])
+                    : listen_in_private(user, endpoint, ready[1]));
     }
-    close(ready[1]); /* so that a listener's end is seen */
+    close(ready[1]); /* each child has copies of both ends */
     for (int i = 0; i < 2; i++) {
         cr_assert_eq(waitpid(pids[i], &status, 0), pids[i]);
         cr_expect_eq(status, 0, "process %d: %d", i, status);

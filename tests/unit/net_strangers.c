@@ -1,7 +1,8 @@
-/* A net against strangers with a raw ZeroMQ socket, who say what no net says: each is refused or lost with the reason, and an honest peer
- * is heard all the same.
+/* A net against strangers with a raw ZeroMQ socket that send invalid messages: each is refused or
+ * lost with the reason, and an honest peer is still heard.
  *
- * Each test owns its ends and its strangers. Read next: runtime/net/handshake.c, receive.c; tests/fuzz/handshake.c goes on from here. */
+ * Each test owns its ends and its strangers. Read next: runtime/net/handshake.c, receive.c;
+ * tests/fuzz/handshake.c continues from here. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +24,7 @@ struct logged logged = LOGGED_NONE;
 
 TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
 
-/* An honest peer comes, calls, is heard, and goes. */
+/* An honest peer connects, makes a call that is heard, and leaves. */
 static void
 expect_honest_is_heard(net_end *server)
 {
@@ -58,7 +59,7 @@ expect_refused(net_end *server, stranger *s, const char *why)
     cr_expect_eq(server->opened, 0);
 }
 
-/* --- Who is let in --------------------------------------------------------------------------------------------------------------- */
+/* --- The handshake ---------------------------------------------------------------------------- */
 
 Test(net, refuses_strangers_with_a_reason)
 {
@@ -75,11 +76,13 @@ Test(net, refuses_strangers_with_a_reason)
         s = new_stranger(&server);
         zmq_send(s.socket, "EXOG\1\0\1\0\0\0\0\0", 12, 0);
         expect_refused(&server, &s,
-                       "the peer speaks version 1 of the protocol, and this exogym version 2: update the other one");
+                       "the peer speaks version 1 of the protocol, and this exogym version 2: "
+                       "update the other one");
 
         s = new_stranger(&server);
         zmq_send(s.socket, "EXOG\3\0\1\0\0\0\0\0", 12, 0);
-        expect_refused(&server, &s, "version 3 of the protocol, and this exogym version 2: update this one");
+        expect_refused(&server, &s,
+                       "version 3 of the protocol, and this exogym version 2: update this one");
 
         s = new_stranger(&server);
         e.who.cluster = "theirs\nlevel=error";
@@ -90,7 +93,7 @@ Test(net, refuses_strangers_with_a_reason)
         stranger_say_all(&s, 0, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, 1, 0);
         expect_refused(&server, &s, "does not begin with a Hello");
 
-        s = new_stranger(&server); /* says that it is a process of this host, which is not there */
+        s = new_stranger(&server); /* claims to be a process of this host that does not exist */
         char boot[EXO_BOOT_ID];
         exo_boot_id(boot);
         e = hello;
@@ -117,18 +120,20 @@ Test(net, connects_to_no_other_cluster)
     exo_err err = {0};
     net_end_open(&server, net_end_ipc, &(exo_net_opts){.cluster = "ours"});
     net_end_open(&client, NULL, &(exo_net_opts){.cluster = "theirs"});
-    cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, &err), EXO_UNSUPPORTED);
+    cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, &err),
+                 EXO_UNSUPPORTED);
     cr_expect_not_null(strstr(err.text, "the cluster 'ours', not 'theirs'"), "%s", err.text);
     cr_expect_null(peer);
     exo_net_stop(client.net);
-    cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, &err), EXO_CLOSED);
+    cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, &err),
+                 EXO_CLOSED);
     net_end_close(&client);
     cr_expect_eq(client.lost, 0, "it never was a peer");
     net_end_close(&server);
     cr_expect_eq(server.opened + server.lost, 0);
 }
 
-/* Nobody fills our log, or our memory with answers. */
+/* A stranger can fill neither the log nor the memory for answers. */
 Test(net, refuses_a_flood_without_a_flood)
 {
     net_end server = {0};
@@ -137,7 +142,8 @@ Test(net, refuses_a_flood_without_a_flood)
     for (int i = 0; i < 20000; i++)
         cr_assert_geq(zmq_send(s.socket, "garbage", 7, 0), 0);
     expect_honest_is_heard(&server);
-    cr_expect_leq(logged_lines(), 20, "%s", logged_text()); /* it is closed, and comes anew */
+    /* the net closes its connection, and ZeroMQ connects again */
+    cr_expect_leq(logged_lines(), 20, "%s", logged_text());
     stranger_close(&s);
     for (int i = 0; i < 100; i++) {
         s = new_stranger(&server);
@@ -150,7 +156,7 @@ Test(net, refuses_a_flood_without_a_flood)
     net_end_close(&server);
 }
 
-/* What answers a Hello, and how. */
+/* A socket that answers a Hello, and its answer. */
 struct impostor {
     void *router;
     const void *answer;
@@ -170,7 +176,7 @@ answer_hello(void *argument)
     return NULL;
 }
 
-/* Connects to what gives that answer. */
+/* Connects to an impostor with that answer. */
 static exo_status
 connect_to_impostor(net_end *client, const struct impostor *given, exo_err *err)
 {
@@ -184,23 +190,25 @@ connect_to_impostor(net_end *client, const struct impostor *given, exo_err *err)
     return st;
 }
 
-/* A process that connects to what is no net hears so at once. */
+/* Connecting to a socket that is no net fails at once. */
 Test(net, connects_to_no_stranger)
 {
     net_end client = {0};
     void *context = zmq_ctx_new(), *router = zmq_socket(context, ZMQ_ROUTER);
     exo_wire_writer early = {0};
-    cr_assert_eq(exo_wire_add(&early, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, NULL), EXO_OK);
+    cr_assert_eq(
+        exo_wire_add(&early, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, NULL),
+        EXO_OK);
     exo_wire_finish(&early, 0);
     const struct {
         struct impostor impostor;
         const char *why;
-    } cases[] = {
-        {{router, "garbage", 7}, "no message of exogym"},
-        {{router, "EXOG\3\0\1\0\0\0\0\0", 12}, "version 3 of the protocol, and this exogym version 2: update this one"},
-        {{router, "EXOG\1\0\1\0\0\0\0\0", 12},
-         "version 1 of the protocol, and this exogym version 2: update the other one"},
-        {{router, early.data, early.size}, "does not begin with a Welcome"}};
+    } cases[] = {{{router, "garbage", 7}, "no message of exogym"},
+                 {{router, "EXOG\3\0\1\0\0\0\0\0", 12},
+                  "version 3 of the protocol, and this exogym version 2: update this one"},
+                 {{router, "EXOG\1\0\1\0\0\0\0\0", 12},
+                  "version 1 of the protocol, and this exogym version 2: update the other one"},
+                 {{router, early.data, early.size}, "does not begin with a Welcome"}};
     cr_assert_eq(zmq_bind(router, net_end_ipc), 0);
     net_end_open(&client, NULL, NULL);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -215,7 +223,7 @@ Test(net, connects_to_no_stranger)
     zmq_ctx_term(context);
 }
 
-/* Who goes at once has refused nobody: another attempt may do better. */
+/* A peer that leaves at once is lost and not refused: another attempt may succeed. */
 Test(net, a_peer_that_goes_at_once_is_lost)
 {
     net_end client = {0};
@@ -227,20 +235,25 @@ Test(net, a_peer_that_goes_at_once_is_lost)
     unsigned lost = 0;
     welcome.kind = EXO_WIRE_WELCOME;
     cr_assert_eq(exo_wire_add(&short_one, &welcome, NULL), EXO_OK);
-    cr_assert_eq(exo_wire_add(&short_one, &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = "it ended"}, NULL), EXO_OK);
+    cr_assert_eq(exo_wire_add(&short_one,
+                              &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = "it ended"}, NULL),
+                 EXO_OK);
     exo_wire_finish(&short_one, 0);
     exo_boot_id(boot);
-    welcome.who.boot = boot; /* of this host, and not there any more */
+    welcome.who.boot = boot; /* claims to be of this host, with a process that has ended */
     welcome.who.pid = (uint32_t)getpid();
     cr_assert_eq(exo_wire_add(&dead_one, &welcome, NULL), EXO_OK);
     exo_wire_finish(&dead_one, 0);
     cr_assert_eq(zmq_bind(router, net_end_ipc), 0);
     net_end_open(&client, NULL, NULL);
-    cr_expect_eq(connect_to_impostor(&client, &(struct impostor){router, dead_one.data, dead_one.size}, &err),
+    cr_expect_eq(connect_to_impostor(
+                     &client, &(struct impostor){router, dead_one.data, dead_one.size}, &err),
                  EXO_PEER_LOST);
     cr_expect_not_null(strstr(err.text, "its process has ended"), "%s", err.text);
-    for (int i = 0; i < 50; i++) { /* it may be found lost, or be given to us before it is */
-        exo_status st = connect_to_impostor(&client, &(struct impostor){router, short_one.data, short_one.size}, &err);
+    /* connect may find the peer lost, or return it before it is lost */
+    for (int i = 0; i < 50; i++) {
+        exo_status st = connect_to_impostor(
+            &client, &(struct impostor){router, short_one.data, short_one.size}, &err);
         cr_assert(st == EXO_OK || st == EXO_PEER_LOST, "%d: %s", (int)st, err.text);
         lost += st == EXO_PEER_LOST;
     }
@@ -253,7 +266,7 @@ Test(net, a_peer_that_goes_at_once_is_lost)
     zmq_ctx_term(context);
 }
 
-/* --- What they may say --------------------------------------------------------------------------------------------------------------- */
+/* --- Messages of peers ------------------------------------------------------------------------ */
 
 /* One envelope or frame of a peer that has said Hello. */
 static const struct {
@@ -261,7 +274,7 @@ static const struct {
     exo_envelope envelope;
     uint32_t number;
     size_t frames;
-    const char *cause; /* NULL: it is no reason to lose it */
+    const char *cause; /* NULL: no reason to lose the peer */
 } hostile[] = {
     {"too many frames", {.kind = EXO_WIRE_BEAT}, 1, 300, "too many frames"},
     {"frames that nobody names", {.kind = EXO_WIRE_BEAT}, 1, 2, "2 frames that no envelope names"},
@@ -292,7 +305,11 @@ static const struct {
      "a payload of 5 bytes in pieces"},
     {"a gap", {.kind = EXO_WIRE_BEAT}, 2, 0, "messages were lost"},
     {"a message again", {.kind = EXO_WIRE_BEAT}, 0, 0, "messages were lost"},
-    {"a read that was not sent", {.kind = EXO_WIRE_BEAT, .read = 100000}, 1, 0, "more than was sent"},
+    {"a read that was not sent",
+     {.kind = EXO_WIRE_BEAT, .read = 100000},
+     1,
+     0,
+     "more than was sent"},
     {"refused", {.kind = EXO_WIRE_REFUSED, .text = "no\nlevel=error"}, 1, 0, "no?level=error"},
     {"goodbye", {.kind = EXO_WIRE_GOODBYE, .text = ""}, 1, 0, "goodbye"},
     {"Hello twice", STRANGER_HELLO, 1, 0, NULL},
@@ -301,7 +318,7 @@ static const struct {
     {"a cancel of nothing", {.kind = EXO_WIRE_CANCEL, .id = 77}, 1, 0, NULL},
 };
 
-/* A message of parts without an end is ended. */
+/* A message whose frames have no end is cut off. */
 Test(net, a_message_ends_some_time)
 {
     static const uint8_t part[64 * 1024];
@@ -329,7 +346,8 @@ Test(net, a_message_ends_some_time)
     }
 }
 
-/* Who answers for being there, and reads nothing, is lost in time; until then calls give FULL, and ZeroMQ holds a window for it at most. */
+/* A peer that sends heartbeats and reads nothing is lost in time. Until then calls give FULL, and
+ * ZeroMQ holds at most a window for it. */
 Test(net, a_peer_that_reads_nothing_is_lost)
 {
     net_end server = {0};
@@ -337,7 +355,8 @@ Test(net, a_peer_that_reads_nothing_is_lost)
     exo_status st = EXO_OK;
     char reason[EXO_WIRE_REASON];
     uint32_t number = 1;
-    net_end_open(&server, "tcp://127.0.0.1:0", &(exo_net_opts){.unread_limit = 16 << 20, .peer_timeout = EXO_SECOND});
+    net_end_open(&server, "tcp://127.0.0.1:0",
+                 &(exo_net_opts){.unread_limit = 16 << 20, .peer_timeout = EXO_SECOND});
     stranger s = new_stranger(&server);
     stranger_say_all(&s, 0, &hello, 1, 0);
     stranger_expect(&s, EXO_WIRE_WELCOME, reason);
@@ -348,7 +367,8 @@ Test(net, a_peer_that_reads_nothing_is_lost)
     }
     cr_expect_eq(st, EXO_FULL);
     pthread_mutex_lock(&server.net->lock);
-    cr_expect_leq(server.peer->sent_bytes - server.peer->read_bytes, EXO_LIMIT_WINDOW + EXO_LIMIT_FRAME);
+    cr_expect_leq(server.peer->sent_bytes - server.peer->read_bytes,
+                  EXO_LIMIT_WINDOW + EXO_LIMIT_FRAME);
     cr_expect_gt(server.peer->parcel_bytes, 0);
     pthread_mutex_unlock(&server.net->lock);
     exo_time until = in_ms(60000);
@@ -362,7 +382,7 @@ Test(net, a_peer_that_reads_nothing_is_lost)
     net_end_close(&server);
 }
 
-/* What nets say to each other comes between the pieces of a large payload. */
+/* The net's own messages pass between the pieces of a large payload. */
 Test(net, a_large_payload_lets_others_pass)
 {
     static uint8_t half[EXO_LIMIT_PIECE];
@@ -386,8 +406,11 @@ Test(net, a_large_payload_lets_others_pass)
         exo_wire_clear(&w);
         stranger_say_all(&s, 2 + 2 * k, &(exo_envelope){.kind = EXO_WIRE_BEAT}, 1, 0);
     }
-    stranger_say_all(
-        &s, 5, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add", .payload = {.place = EXO_WIRE_LANDED}}, 1, 0);
+    stranger_say_all(&s, 5,
+                     &(exo_envelope){.kind = EXO_WIRE_CALL,
+                                     .method = "add",
+                                     .payload = {.place = EXO_WIRE_LANDED}},
+                     1, 0);
     EVENTUALLY(server.calls == 1);
     cr_expect_eq(server.lost, 0);
     exo_wire_release(&w);
@@ -407,16 +430,20 @@ Test(net, survives_what_a_hostile_peer_says)
             stranger_say_all(&s, 0, &hello, 1, 0);
             stranger_expect(&s, EXO_WIRE_WELCOME, reason);
             stranger_say_all(&s, hostile[k].number, &hostile[k].envelope, 1, hostile[k].frames);
-            if (!hostile[k].cause) { /* it is there still, and goes when it wants to */
+            if (!hostile[k].cause) { /* the peer is still there, and leaves when it wants to */
                 unsigned calls = server.calls;
-                stranger_say_all(&s, 2, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, 1, 0);
+                stranger_say_all(&s, 2, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, 1,
+                                 0);
                 EVENTUALLY(server.calls == calls + 1);
-                stranger_say_all(&s, 3, &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = hostile[k].what}, 1, 0);
+                stranger_say_all(&s, 3,
+                                 &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = hostile[k].what},
+                                 1, 0);
             }
             losses++;
             EVENTUALLY(server.lost == losses);
             const char *cause = hostile[k].cause ? hostile[k].cause : hostile[k].what;
-            cr_expect_not_null(strstr(server.cause, cause), "%s: '%s'", hostile[k].what, server.cause);
+            cr_expect_not_null(strstr(server.cause, cause), "%s: '%s'", hostile[k].what,
+                               server.cause);
             stranger_close(&s);
         }
         unsigned before = server.lost;
@@ -438,14 +465,15 @@ Test(net, survives_frames_that_are_no_envelopes)
         size_t size = k == 3 ? sizeof frame : 70000;
         stranger_say_all(&s, 0, &hello, 1, 0);
         stranger_expect(&s, EXO_WIRE_WELCOME, reason);
-        memset(frame, k == 0 ? 0xff : k == 1 ? 0x0a : 0x0b, sizeof frame); /* a count that lies; nested; groups */
+        /* 0: a wrong count; 1: nested fields; 2, 3: groups */
+        memset(frame, k == 0 ? 0xff : k == 1 ? 0x0a : 0x0b, sizeof frame);
         memcpy(frame, "EXOG\2\0\1\0\1\0\0\0", EXO_WIRE_HEADER);
         frame[6] = k == 0 ? 0xff : 1;
         for (int b = 0; k > 0 && b < 4; b++)
             frame[EXO_WIRE_HEADER + b] = (uint8_t)((size - EXO_WIRE_HEADER - 4) >> (8 * b));
         zmq_send(s.socket, frame, size, 0);
         EVENTUALLY(server.lost == (unsigned)k + 1);
-        zmq_send(s.socket, frame, size, 0); /* and goes on */
+        zmq_send(s.socket, frame, size, 0); /* after it was lost */
         stranger_close(&s);
     }
     expect_honest_is_heard(&server);
@@ -463,7 +491,7 @@ call_times(stranger *s, unsigned count)
         stranger_say(s, &(exo_envelope){.kind = EXO_WIRE_CALL, .id = s->next, .method = "add"});
 }
 
-/* Of its replies; *sent: all that was sent to it. */
+/* The bytes of replies that wait for the peer; *sent: all bytes that were sent to it. */
 static uint64_t
 bytes_that_wait(net_end *server, uint64_t *sent)
 {
@@ -474,7 +502,7 @@ bytes_that_wait(net_end *server, uint64_t *sent)
     return bytes;
 }
 
-/* As it says. */
+/* Tells the server, until no reply waits, that everything was read. */
 static void
 read_all(net_end *server, stranger *s)
 {
@@ -487,7 +515,8 @@ read_all(net_end *server, stranger *s)
     cr_expect_eq(bytes_that_wait(server, &sent), 0);
 }
 
-/* It calls and calls, and reads no reply: those beyond the limit are refused, and it is heard when it has read some. */
+/* A peer makes calls and reads no reply. Replies beyond the limit are refused, and the peer is
+ * heard again when it has read some. */
 Test(net, refuses_replies_to_a_peer_that_lets_them_gather)
 {
     uint64_t sent;
@@ -520,7 +549,8 @@ Test(net, refuses_replies_to_a_peer_that_lets_them_gather)
     net_end_close(&server);
 }
 
-/* One that is larger than all that may wait passes alone, also behind small ones; none passes behind it. */
+/* A reply that is larger than the limit passes alone, also behind small replies; no reply passes
+ * behind it. */
 Test(net, lets_one_reply_be_larger_than_all_that_may_wait)
 {
     uint64_t sent;
@@ -536,7 +566,8 @@ Test(net, lets_one_reply_be_larger_than_all_that_may_wait)
         call_times(&s, 2);
         EVENTUALLY(server.calls == round * 12 + 12);
         cr_expect_eq(server.refused, round + 1);
-        cr_expect_geq(bytes_that_wait(&server, &sent), 3 * REPLIES, "its memory is there until all of it was sent");
+        cr_expect_geq(bytes_that_wait(&server, &sent), 3 * REPLIES,
+                      "its memory is there until all of it was sent");
         cr_expect_lt(bytes_that_wait(&server, &sent), 3 * REPLIES + 100000);
         read_all(&server, &s);
     }
@@ -545,7 +576,8 @@ Test(net, lets_one_reply_be_larger_than_all_that_may_wait)
     net_end_close(&server);
 }
 
-/* Small ones take more memory than their bytes: they gather into messages, and their number is bounded, too. */
+/* Small messages take more memory than their bytes. They are gathered into larger ones, and their
+ * number is bounded too. */
 Test(net, bounds_the_number_of_calls_and_replies_that_wait)
 {
     enum {
@@ -581,7 +613,8 @@ Test(net, bounds_the_number_of_calls_and_replies_that_wait)
     net_end_close(&server);
 }
 
-/* Over tcp, a process of this host is what somebody says: when it is silent it is lost, although the process that it named lives. */
+/* Over tcp, a claim to be a process of this host proves nothing: a silent peer is lost, although
+ * the process that it named lives. */
 Test(net, takes_nobody_over_tcp_for_alive)
 {
     char boot[EXO_BOOT_ID];

@@ -1,7 +1,8 @@
-/* Turns of peers at a net: whoever sends much is heard between the others, in pieces, and in its order.
+/* Turns of peers at a net: a peer that sends much is read in pieces, between the other peers, and
+ * in its own order.
  *
- * The server's handler notes whose calls came in which order, and stands in the first one of all until it is let go: so what is sent
- * meanwhile is there at once. Read next: runtime/net/receive.c. */
+ * The server's handler records the order of calls, and blocks in the first one until the test lets
+ * it go. Messages that are sent meanwhile therefore all wait. Read next: runtime/net/receive.c. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,10 +22,10 @@ TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
 
 enum {
     MOST = 1000,
-    BUSY_US = 200 /* that a call "much" takes */
+    BUSY_US = 200 /* time that a call "much" takes */
 };
 
-/* Who was heard: its method's first letter. */
+/* The order of calls: the first letters of their methods. */
 struct record {
     char order[MOST + 1];
     atomic_uint count, gates;
@@ -72,8 +73,11 @@ open_server(struct record *r)
     exo_net *net = NULL;
     exo_err err = {0};
     const char *endpoint = net_end_ipc;
-    const exo_net_opts opts = {
-        .name = "server", .endpoints = &endpoint, .num_endpoints = 1, .handler = &handler, .context = r};
+    const exo_net_opts opts = {.name = "server",
+                               .endpoints = &endpoint,
+                               .num_endpoints = 1,
+                               .handler = &handler,
+                               .context = r};
     cr_assert_eq(exo_net_open(&net, &opts, &err), EXO_OK, "%s", err.text);
     return net;
 }
@@ -84,8 +88,9 @@ come(net_end *client, exo_net *server)
     exo_peer *peer = NULL;
     exo_err err = {0};
     net_end_open(client, NULL, NULL);
-    cr_assert_eq(exo_net_connect(client->net, exo_net_endpoint(server, 0), NULL, in_ms(20000), &peer, &err), EXO_OK,
-                 "%s", err.text);
+    cr_assert_eq(
+        exo_net_connect(client->net, exo_net_endpoint(server, 0), NULL, in_ms(20000), &peer, &err),
+        EXO_OK, "%s", err.text);
     return peer;
 }
 
@@ -98,7 +103,7 @@ has_ring(net_end *client, const exo_peer *peer)
     return has;
 }
 
-/* A message of its own. */
+/* Sends a call as a message of its own. */
 static void
 say(net_end *client, exo_peer *peer, const char *method, size_t bytes)
 {
@@ -107,7 +112,7 @@ say(net_end *client, exo_peer *peer, const char *method, size_t bytes)
     exo_net_flush(client->net);
 }
 
-/* Where the n-th of those letters is. */
+/* The index of the n-th call with that letter. */
 static size_t
 place_of(const struct record *r, char letter, unsigned n)
 {
@@ -128,7 +133,8 @@ has_come_by_socket(exo_net *net)
     return has;
 }
 
-/* What came by the socket is due when all of the ring was read, which is not done in one go. */
+/* A message by the socket is due after all of the ring, which takes the net several turns to
+ * read. */
 Test(net, a_ring_that_is_caught_up_with_lets_others_pass)
 {
     static struct record r;
@@ -158,7 +164,7 @@ Test(net, a_ring_that_is_caught_up_with_lets_others_pass)
     exo_net_close(&server);
 }
 
-/* A message that takes long lets others pass before it is over. What the same peer says next comes behind it. */
+/* Other peers pass before a long message is over. The same peer's next message comes after it. */
 Test(net, a_long_message_lets_others_pass)
 {
     static struct record r;
@@ -170,11 +176,13 @@ Test(net, a_long_message_lets_others_pass)
     exo_peer *b = come(&quiet, server);
     EVENTUALLY(has_ring(&quiet, b));
     for (size_t i = 0; i < 301; i++)
-        calls[i] = (exo_envelope){.kind = EXO_WIRE_CALL, .id = i + 1, .method = i == 0 ? "gate" : "much"};
+        calls[i] =
+            (exo_envelope){.kind = EXO_WIRE_CALL, .id = i + 1, .method = i == 0 ? "gate" : "much"};
     uint32_t number = loud.next;
     stranger_say_all(&loud, number, calls, 301, 0);
     EVENTUALLY(r.gates == 1);
-    stranger_say_all(&loud, number + 1, &(exo_envelope){.kind = EXO_WIRE_CALL, .id = 400, .method = "next"}, 1, 0);
+    stranger_say_all(&loud, number + 1,
+                     &(exo_envelope){.kind = EXO_WIRE_CALL, .id = 400, .method = "next"}, 1, 0);
     say(&quiet, b, "quiet", 0);
     EVENTUALLY(has_come_by_socket(server));
     r.go = true;
@@ -196,7 +204,7 @@ has_nobody(exo_net *net)
     return nobody;
 }
 
-/* What waits for its turn is the process's memory, and bounded. */
+/* Messages that wait for their turn use the process's memory, and are bounded. */
 Test(net, loses_a_peer_that_has_too_much_wait)
 {
     static struct record r;
@@ -211,7 +219,7 @@ Test(net, loses_a_peer_that_has_too_much_wait)
     say(&loud, a, "socket", 200000);
     EVENTUALLY(has_come_by_socket(server));
     pthread_mutex_lock(&server->lock);
-    server->peers->kept_bytes = EXO_LIMIT_INBOUND_BYTES; /* as if others were before it */
+    server->peers->kept_bytes = EXO_LIMIT_INBOUND_BYTES; /* as if many messages waited before it */
     pthread_mutex_unlock(&server->lock);
     r.go = true;
     EVENTUALLY(has_nobody(server));

@@ -1,4 +1,6 @@
-/* Operations: fast kernels against plain ones over one table of shapes, in fp32 and bf16, and bits that do not depend on threads. */
+/* Operations: fast kernels against the reference kernels over one table of shapes, in fp32 and
+ * bf16. Each test owns its tape. Read next: nn/ref/ref.h; gradcheck.c compares gradients to
+ * finite differences. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -11,7 +13,7 @@
 #include "support/numbers.h"
 #include "support/passes.h"
 
-/* --- Convolution ------------------------------------------------------------------------------------------------------- */
+/* --- Convolution ------------------------------------------------------------------------------ */
 
 static const struct {
     const char *name;
@@ -62,12 +64,14 @@ check_conv(size_t i, bool bf16)
 
     exo_tape *tape = passes_tape();
     passes_begin(tape, true, bf16);
-    exo_tensor *tx = exo_tape_variable(tape, 4, (size_t[]){s.batch, s.in_channels, s.height, s.width}, x);
-    exo_tensor *tw =
-        exo_tape_variable(tape, 4, (size_t[]){s.out_channels, s.in_channels, s.kernel_height, s.kernel_width}, w);
+    exo_tensor *tx =
+        exo_tape_variable(tape, 4, (size_t[]){s.batch, s.in_channels, s.height, s.width}, x);
+    exo_tensor *tw = exo_tape_variable(
+        tape, 4, (size_t[]){s.out_channels, s.in_channels, s.kernel_height, s.kernel_width}, w);
     exo_tensor *tb = convs[i].bias ? exo_tape_variable(tape, 1, &s.out_channels, b) : NULL;
     exo_tensor *y =
-        exo_conv2d(tape, tx, tw, tb, &(exo_conv2d_opts){.stride = convs[i].stride, .padding = convs[i].padding});
+        exo_conv2d(tape, tx, tw, tb,
+                   &(exo_conv2d_opts){.stride = convs[i].stride, .padding = convs[i].padding});
     passes_backward(tape, y, r, got[0]);
     exo_tensor_grad(tx, got[1]);
     exo_tensor_grad(tw, got[2]);
@@ -98,7 +102,7 @@ Test(ops, conv2d_is_the_plain_one)
     }
 }
 
-/* --- Batch normalization ------------------------------------------------------------------------------------------------- */
+/* --- Batch normalization ---------------------------------------------------------------------- */
 
 static const struct {
     size_t n, c, h, w;
@@ -107,35 +111,43 @@ static const struct {
 static void
 check_norm(size_t i, bool train, bool relu)
 {
-    size_t n = norms[i].n, c = norms[i].c, area = norms[i].h ? norms[i].h * norms[i].w : 1, nx = n * c * area;
-    float *x = numbers_new(nx, 5), *gamma = numbers_new(c, 6), *beta = numbers_new(c, 7), *r = numbers_new(nx, 8);
+    size_t n = norms[i].n, c = norms[i].c, area = norms[i].h ? norms[i].h * norms[i].w : 1,
+           nx = n * c * area;
+    float *x = numbers_new(nx, 5), *gamma = numbers_new(c, 6), *beta = numbers_new(c, 7),
+          *r = numbers_new(nx, 8);
     float *mean = numbers_new(c, 9), *var = numbers_new(c, 10);
     for (size_t k = 0; k < nx; k++)
-        x[k] = 3 * x[k] + 100; /* a mean that is large beside the deviation */
+        x[k] = 3 * x[k] + 100; /* the mean is large compared to the deviation */
     for (size_t k = 0; k < c; k++) {
         mean[k] += 100;
         var[k] = 9 + fabsf(var[k]);
     }
-    float *want_mean = malloc(c * 4), *want_var = malloc(c * 4), *y = malloc(nx * 4), *dy = malloc(nx * 4);
+    float *want_mean = malloc(c * 4), *want_var = malloc(c * 4), *y = malloc(nx * 4),
+          *dy = malloc(nx * 4);
     memcpy(want_mean, mean, c * 4);
     memcpy(want_var, var, c * 4);
-    exo_ref_batch_norm_forward(n, c, area, x, gamma, beta, want_mean, want_var, 1e-5f, 0.1f, train, y);
-    float *want_y = malloc(nx * 4), *dx = malloc(nx * 4), *dgamma = malloc(c * 4), *dbeta = malloc(c * 4);
+    exo_ref_batch_norm_forward(n, c, area, x, gamma, beta, want_mean, want_var, 1e-5f, 0.1f, train,
+                               y);
+    float *want_y = malloc(nx * 4), *dx = malloc(nx * 4), *dgamma = malloc(c * 4),
+          *dbeta = malloc(c * 4);
     memcpy(want_y, y, nx * 4);
     memcpy(dy, r, nx * 4);
     if (relu) {
         exo_ref_relu_forward(nx, y, want_y);
         exo_ref_relu_backward(nx, y, r, dy);
     }
-    exo_ref_batch_norm_backward(n, c, area, x, gamma, mean, var, dy, 1e-5f, train, dx, dgamma, dbeta);
+    exo_ref_batch_norm_backward(n, c, area, x, gamma, mean, var, dy, 1e-5f, train, dx, dgamma,
+                                dbeta);
 
     exo_tape *tape = passes_tape();
     passes_begin(tape, train, false);
     const size_t dims[4] = {n, c, norms[i].h, norms[i].w};
     exo_tensor *tx = exo_tape_variable(tape, norms[i].h ? 4 : 2, dims, x);
-    exo_tensor *tg = exo_tape_variable(tape, 1, &c, gamma), *tb = exo_tape_variable(tape, 1, &c, beta);
+    exo_tensor *tg = exo_tape_variable(tape, 1, &c, gamma),
+               *tb = exo_tape_variable(tape, 1, &c, beta);
     exo_tensor *out = exo_batch_norm(tape, tx, tg, tb, exo_tape_input(tape, EXO_F32, 1, &c, mean),
-                                     exo_tape_input(tape, EXO_F32, 1, &c, var), &(exo_batch_norm_opts){.relu = relu});
+                                     exo_tape_input(tape, EXO_F32, 1, &c, var),
+                                     &(exo_batch_norm_opts){.relu = relu});
     float *got = malloc(nx * 4);
     passes_backward(tape, out, r, got);
     PASSES_CLOSE(0, got, want_y, nx, "batch_norm y");
@@ -148,7 +160,8 @@ check_norm(size_t i, bool train, bool relu)
     PASSES_CLOSE(0, mean, want_mean, c, "running mean");
     PASSES_CLOSE(0, var, want_var, c, "running variance");
     exo_tape_free(&tape);
-    float *all[] = {x, gamma, beta, r, mean, var, want_mean, want_var, y, dy, want_y, dx, dgamma, dbeta, got};
+    float *all[] = {x, gamma, beta,   r,  mean,   var,   want_mean, want_var,
+                    y, dy,    want_y, dx, dgamma, dbeta, got};
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
         free(all[k]);
 }
@@ -165,9 +178,10 @@ Test(ops, relu_is_the_plain_one)
     static const size_t counts[] = {1, 3, 64, 70001};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         size_t n = counts[i];
-        float *x = numbers_new(n, 20), *r = numbers_new(n, 21), *y = malloc(n * 4), *dx = malloc(n * 4);
+        float *x = numbers_new(n, 20), *r = numbers_new(n, 21), *y = malloc(n * 4),
+              *dx = malloc(n * 4);
         float *got = malloc(n * 4);
-        x[0] = 0; /* no gradient at the corner */
+        x[0] = 0; /* the gradient at the corner is 0 */
         exo_ref_relu_forward(n, x, y);
         exo_ref_relu_backward(n, x, r, dx);
         exo_tape *tape = passes_tape();
@@ -184,10 +198,11 @@ Test(ops, relu_is_the_plain_one)
     }
 }
 
-/* --- Through the layers in bf16 ------------------------------------------------------------------------------------------ */
+/* --- Through the layers in bf16 --------------------------------------------------------------- */
 
-/* A convolution whose weights are 1 on its diagonal gives its input in bf16: what comes after it runs in bf16, against plain kernels
- * over the same rounded numbers. Weighs with powers of two, so that only the layers themselves round. */
+/* Gives x in bf16, by a convolution whose weights are the identity. The layers after it run in
+ * bf16, and are compared to reference kernels over the same rounded numbers. The weights are powers
+ * of two, so that only the layers themselves round. */
 static exo_tensor *
 to_bf16(exo_tape *tape, exo_tensor *x, size_t channels, float *eye)
 {
@@ -212,8 +227,10 @@ Test(ops, layers_keep_bf16_and_stay_near_the_plain_ones)
     float *x = numbers_new(COUNT, 30), *r = numbers_new(COUNT, 31), *gamma = numbers_new(C, 32),
           *beta = numbers_new(C, 33);
     float eye[C * C] = {0}, mean[C] = {0}, var[C] = {0}, want_mean[C] = {0}, want_var[C] = {0};
-    float *rounded = malloc(sizeof *x * COUNT), *y = malloc(sizeof *x * COUNT), *dy = malloc(sizeof *x * COUNT);
-    float *want = malloc(sizeof *x * COUNT), *dx = malloc(sizeof *x * COUNT), *got = malloc(sizeof *x * COUNT);
+    float *rounded = malloc(sizeof *x * COUNT), *y = malloc(sizeof *x * COUNT),
+          *dy = malloc(sizeof *x * COUNT);
+    float *want = malloc(sizeof *x * COUNT), *dx = malloc(sizeof *x * COUNT),
+          *got = malloc(sizeof *x * COUNT);
     float dgamma[C], dbeta[C];
     const size_t c = C;
     const size_t dims[4] = {N, C, H, W};
@@ -221,7 +238,8 @@ Test(ops, layers_keep_bf16_and_stay_near_the_plain_ones)
     exo_tape *tape = passes_tape();
     passes_begin(tape, true, true);
     exo_tensor *tx = exo_tape_variable(tape, 4, dims, x);
-    exo_tensor *tg = exo_tape_variable(tape, 1, &c, gamma), *tb = exo_tape_variable(tape, 1, &c, beta);
+    exo_tensor *tg = exo_tape_variable(tape, 1, &c, gamma),
+               *tb = exo_tape_variable(tape, 1, &c, beta);
     exo_tensor *in = to_bf16(tape, tx, C, eye);
     cr_assert_not_null(in);
     exo_tensor_read(in, rounded);
@@ -232,10 +250,12 @@ Test(ops, layers_keep_bf16_and_stay_near_the_plain_ones)
     cr_assert_eq(exo_tensor_dtype(out), EXO_BF16);
     passes_backward(tape, out, r, got);
 
-    exo_ref_batch_norm_forward(N, C, H * W, rounded, gamma, beta, want_mean, want_var, 1e-5f, 0.1f, true, y);
+    exo_ref_batch_norm_forward(N, C, H * W, rounded, gamma, beta, want_mean, want_var, 1e-5f, 0.1f,
+                               true, y);
     exo_ref_relu_forward(COUNT, y, want);
     exo_ref_relu_backward(COUNT, y, r, dy);
-    exo_ref_batch_norm_backward(N, C, H * W, rounded, gamma, mean, var, dy, 1e-5f, true, dx, dgamma, dbeta);
+    exo_ref_batch_norm_backward(N, C, H * W, rounded, gamma, mean, var, dy, 1e-5f, true, dx, dgamma,
+                                dbeta);
     PASSES_CLOSE(1, got, want, COUNT, "batch_norm and relu");
     exo_tensor_grad(tx, got);
     PASSES_CLOSE(1, got, dx, COUNT, "batch_norm and relu, dx");
@@ -259,18 +279,19 @@ Test(ops, layers_keep_bf16_and_stay_near_the_plain_ones)
         free(all[k]);
 }
 
-/* --- Pooling, linear, loss -------------------------------------------------------------------------------------------------- */
+/* --- Pooling, linear, loss -------------------------------------------------------------------- */
 
 Test(ops, max_pool2d_is_the_plain_one)
 {
     static const size_t shapes[][5] = {
         {2, 64, 8, 8, 2}, {3, 5, 7, 9, 2}, {1, 70, 9, 9, 3}, {2, 1, 4, 4, 4}, {2, 3, 5, 5, 1}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        size_t n = shapes[i][0], c = shapes[i][1], h = shapes[i][2], w = shapes[i][3], size = shapes[i][4];
+        size_t n = shapes[i][0], c = shapes[i][1], h = shapes[i][2], w = shapes[i][3],
+               size = shapes[i][4];
         size_t nx = n * c * h * w, ny = n * c * (h / size) * (w / size);
         float *x = numbers_new(nx, 11), *r = numbers_new(ny, 12);
         for (size_t k = 0; k < nx; k++)
-            x[k] = roundf(x[k]); /* many equal maxima: the first one must win */
+            x[k] = roundf(x[k]); /* many equal maxima, of which the first one must win */
         float *y = malloc(ny * 4), *dx = malloc(nx * 4), *got = malloc(nx * 4);
         exo_ref_max_pool_forward(n * c, h, w, size, x, y);
         exo_ref_max_pool_backward(n * c, h, w, size, x, r, dx);
@@ -293,7 +314,8 @@ Test(ops, max_pool2d_keeps_a_nan)
     float x[4] = {1, NAN, 3, 2}, y;
     exo_tape *tape = passes_tape();
     passes_begin(tape, true, false);
-    exo_tensor *out = exo_max_pool2d(tape, exo_tape_variable(tape, 4, (size_t[]){1, 1, 2, 2}, x), 2);
+    exo_tensor *out =
+        exo_max_pool2d(tape, exo_tape_variable(tape, 4, (size_t[]){1, 1, 2, 2}, x), 2);
     exo_tensor_read(out, &y);
     cr_expect(isnan(y));
     exo_tape_free(&tape);
@@ -301,7 +323,8 @@ Test(ops, max_pool2d_keeps_a_nan)
 
 Test(ops, linear_is_the_plain_one)
 {
-    static const size_t shapes[][3] = {{4, 6, 5}, {1, 1, 1}, {65, 130, 70}, {3, 784, 10}, {128, 9, 64}};
+    static const size_t shapes[][3] = {
+        {4, 6, 5}, {1, 1, 1}, {65, 130, 70}, {3, 784, 10}, {128, 9, 64}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         for (int bf16 = 0; bf16 < 1 + numbers_bf16_runs(); bf16++) {
             size_t n = shapes[i][0], d = shapes[i][1], o = shapes[i][2];
@@ -311,7 +334,8 @@ Test(ops, linear_is_the_plain_one)
                 w[k] /= sqrtf((float)d);
             for (size_t k = 0; k < n * o; k++)
                 r[k] /= sqrtf((float)n);
-            float *y = malloc(n * o * 4), *dx = malloc(n * d * 4), *dw = malloc(o * d * 4), *db = malloc(o * 4);
+            float *y = malloc(n * o * 4), *dx = malloc(n * d * 4), *dw = malloc(o * d * 4),
+                  *db = malloc(o * 4);
             size_t most = n * d + o * d + n * o;
             float *got = malloc(most * 4);
             exo_ref_linear_forward(n, d, o, x, w, b, y);
@@ -348,12 +372,13 @@ Test(ops, softmax_cross_entropy_is_the_plain_one)
     size_t rows = N;
     for (int i = 0; i < N; i++)
         labels[i] = i % K;
-    x[0] = 1e4f; /* exp of it overflows unless the maximum is taken off */
+    x[0] = 1e4f; /* exp overflows unless the maximum is subtracted */
     double loss = exo_ref_cross_entropy(N, K, x, labels, want);
     exo_tape *tape = passes_tape();
     passes_begin(tape, true, false);
     exo_tensor *tx = exo_tape_variable(tape, 2, (size_t[]){N, K}, x);
-    exo_tensor *out = exo_softmax_cross_entropy(tape, tx, exo_tape_input(tape, EXO_I32, 1, &rows, labels));
+    exo_tensor *out =
+        exo_softmax_cross_entropy(tape, tx, exo_tape_input(tape, EXO_I32, 1, &rows, labels));
     cr_assert_not_null(out);
     cr_expect_float_eq((double)exo_tensor_item(out), loss, 1e-5 * (1 + loss));
     cr_assert_eq(exo_tape_backward(tape, out, 1, NULL), EXO_OK);
@@ -363,14 +388,15 @@ Test(ops, softmax_cross_entropy_is_the_plain_one)
     free(x);
 }
 
-/* --- Dropout ------------------------------------------------------------------------------------------------------------------ */
+/* --- Dropout ---------------------------------------------------------------------------------- */
 
 Test(ops, dropout_drops_the_asked_share_and_scales_the_rest)
 {
     enum {
         COUNT = 100000
     };
-    float *x = malloc(COUNT * 4), *y = malloc(COUNT * 4), *dx = malloc(COUNT * 4), *want = malloc(COUNT * 4);
+    float *x = malloc(COUNT * 4), *y = malloc(COUNT * 4), *dx = malloc(COUNT * 4),
+          *want = malloc(COUNT * 4);
     uint8_t *keep = malloc(COUNT);
     for (int i = 0; i < COUNT; i++)
         x[i] = 1;
@@ -437,7 +463,9 @@ Test(ops, dropout_depends_on_the_pass_and_the_layer)
         pass.step = round == 2 ? 4 : 3;
         exo_tape_begin(tape, NULL, &pass);
         exo_tensor *tx = exo_tape_input(tape, EXO_F32, 2, (size_t[]){1, COUNT}, x);
-        exo_tensor_read(exo_dropout(tape, tx, 0.5f), round == 0 ? first : round == 1 ? again : step);
+        exo_tensor_read(exo_dropout(tape, tx, 0.5f), round == 0   ? first
+                                                     : round == 1 ? again
+                                                                  : step);
         exo_tensor_read(exo_dropout(tape, tx, 0.5f), layer);
     }
     cr_expect_arr_eq(first, again, sizeof first);
@@ -446,7 +474,8 @@ Test(ops, dropout_depends_on_the_pass_and_the_layer)
     exo_tape_free(&tape);
 }
 
-/* Masks are drawn by a layer's place in the pass, and places beyond 2^10 must not meet the first ones again. */
+/* A layer's place in the pass selects its mask. Places from 2^10 on must not repeat the masks of
+ * the first places. */
 Test(ops, dropout_does_not_repeat_in_deep_models)
 {
     enum {
@@ -467,7 +496,7 @@ Test(ops, dropout_does_not_repeat_in_deep_models)
     exo_tape_free(&tape);
 }
 
-/* --- Mistakes ------------------------------------------------------------------------------------------------------------------ */
+/* --- Mistakes --------------------------------------------------------------------------------- */
 
 Test(ops, wrong_shapes_are_errors_that_name_them)
 {
@@ -476,17 +505,19 @@ Test(ops, wrong_shapes_are_errors_that_name_them)
     exo_err err;
     int32_t label[2] = {0, 7};
     const size_t two = 2;
-#define FAILS(expression, word)                                                                                        \
-    do {                                                                                                               \
-        passes_begin(tape, true, false);                                                                               \
-        err = (exo_err){0};                                                                                            \
-        cr_expect_null(expression);                                                                                    \
-        cr_expect_eq(exo_tape_error(tape, &err), EXO_INVAL, "%s", #expression);                                        \
-        cr_expect(strstr(err.text, word), "%s: '%s' does not say %s", #expression, err.text, word);                    \
-        cr_expect_null(exo_relu(tape, NULL), "NULL in, NULL out");                                                     \
+#define FAILS(expression, word)                                                                    \
+    do {                                                                                           \
+        passes_begin(tape, true, false);                                                           \
+        err = (exo_err){0};                                                                        \
+        cr_expect_null(expression);                                                                \
+        cr_expect_eq(exo_tape_error(tape, &err), EXO_INVAL, "%s", #expression);                    \
+        cr_expect(strstr(err.text, word), "%s: '%s' does not say %s", #expression, err.text,       \
+                  word);                                                                           \
+        cr_expect_null(exo_relu(tape, NULL), "NULL in, NULL out");                                 \
     } while (0)
-#define IN(...)                                                                                                        \
-    exo_tape_input(tape, EXO_F32, sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t), (size_t[]){__VA_ARGS__}, x)
+#define IN(...)                                                                                    \
+    exo_tape_input(tape, EXO_F32, sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t),                \
+                   (size_t[]){__VA_ARGS__}, x)
     FAILS(exo_conv2d(tape, IN(1, 2, 4, 4), IN(3, 1, 3, 3), NULL, NULL), "(1, 2, 4, 4)");
     FAILS(exo_conv2d(tape, IN(1, 1, 2, 2), IN(1, 1, 3, 3), NULL, NULL), "smaller");
     FAILS(exo_conv2d(tape, IN(1, 1, 4, 4), IN(2, 1, 3, 3), IN(3), NULL), "bias");
@@ -495,7 +526,9 @@ Test(ops, wrong_shapes_are_errors_that_name_them)
     FAILS(exo_max_pool2d(tape, IN(1, 1, 2, 2), 3), "max_pool2d");
     FAILS(exo_add(tape, IN(2, 3), IN(3, 2)), "(3, 2)");
     FAILS(exo_dropout(tape, IN(2, 2), 1.0f), "probability");
-    FAILS(exo_softmax_cross_entropy(tape, IN(2, 3), exo_tape_input(tape, EXO_I32, 1, &two, label)), "target 7");
-    FAILS(exo_softmax_cross_entropy(tape, IN(3, 3), exo_tape_input(tape, EXO_I32, 1, &two, label)), "(3, 3)");
+    FAILS(exo_softmax_cross_entropy(tape, IN(2, 3), exo_tape_input(tape, EXO_I32, 1, &two, label)),
+          "target 7");
+    FAILS(exo_softmax_cross_entropy(tape, IN(3, 3), exo_tape_input(tape, EXO_I32, 1, &two, label)),
+          "(3, 3)");
     exo_tape_free(&tape);
 }

@@ -1,4 +1,6 @@
-/* Optimizers: PyTorch's numbers, the same bits with any threads and pieces, strict options, checkpoints, faults. */
+/* Optimizers: PyTorch's numbers, the same bits with any number of threads and shards, strict
+ * options, groups, checkpoints, and failed allocations. Each test owns its optimizers. Read next:
+ * include/exogym/optim.h; tests/golden/optim.py, which made the expected numbers. */
 #include <criterion/criterion.h>
 
 #include <float.h>
@@ -33,17 +35,20 @@ read_spec(const char *text, exo_optim_spec *spec, exo_err *err)
     return st;
 }
 
-/* --- Against PyTorch ---------------------------------------------------------------------------------------------------- */
+/* --- Against PyTorch -------------------------------------------------------------------------- */
 
-/* PyTorch rounds some products and sums once (fused multiply-add) where we round twice, and carries the learning rate in
- * double: at each step up to eight roundings of `largest`, the largest that the parameter has been so far. */
+/* PyTorch rounds some products and sums once (fused multiply-add) where exogym rounds twice, and
+ * has the learning rate in double. The tolerance is up to eight roundings per step of `largest`,
+ * the largest absolute value that the parameter has had so far. */
 static void
-expect_close(const float *got, const float *want, const float *largest, float steps, const char *what)
+expect_close(const float *got, const float *want, const float *largest, float steps,
+             const char *what)
 {
     for (size_t i = 0; i < GOLDEN_NUMEL; i++) {
         float tolerance = 8.0f * steps * FLT_EPSILON / 2 * largest[i];
-        cr_expect(fabsf(got[i] - want[i]) <= tolerance, "%s: parameter %zu is %.9g, PyTorch has %.9g", what, i,
-                  (double)got[i], (double)want[i]);
+        cr_expect(fabsf(got[i] - want[i]) <= tolerance,
+                  "%s: parameter %zu is %.9g, PyTorch has %.9g", what, i, (double)got[i],
+                  (double)want[i]);
     }
 }
 
@@ -56,7 +61,8 @@ Test(optim, gives_the_numbers_of_pytorch)
         exo_optim *optim = NULL;
         snprintf(text, sizeof text, "optimizer: %s", golden_options[c]);
         cr_assert_eq(read_spec(text, &spec, &err), EXO_OK, "%s", err.text);
-        cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), GOLDEN_NUMEL, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), GOLDEN_NUMEL, &err), EXO_OK,
+                     "%s", err.text);
 
         float params[GOLDEN_NUMEL], largest[GOLDEN_NUMEL];
         memcpy(params, golden_start[0], sizeof params);
@@ -74,10 +80,10 @@ Test(optim, gives_the_numbers_of_pytorch)
     }
 }
 
-/* --- The same bits ------------------------------------------------------------------------------------------------------- */
+/* --- Equal bits ------------------------------------------------------------------------------- */
 
 enum {
-    LARGE = 100003 /* several pieces, the last one short */
+    LARGE = 100003 /* several pieces, the last one shorter */
 };
 
 static float *
@@ -109,7 +115,8 @@ optim_of(const char *rule, size_t numel)
     exo_optim *optim = NULL;
     snprintf(text, sizeof text, "optimizer: %s", rule);
     cr_assert_eq(read_spec(text, &spec, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), numel, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), numel, &err), EXO_OK, "%s",
+                 err.text);
     return optim;
 }
 
@@ -166,7 +173,7 @@ Test(optim, a_gradient_that_is_not_a_number_spreads_to_its_parameter_only)
     }
 }
 
-/* The mean of the squares minus the square of the mean is zero here, or a rounding below it. */
+/* The mean of the squares minus the square of the mean is zero here, or less by a rounding. */
 Test(optim, centered_rmsprop_survives_a_constant_gradient)
 {
     float params[100] = {0}, grads[100];
@@ -187,7 +194,7 @@ Test(optim, an_empty_shard_is_fine)
     exo_optim_free(&optim);
 }
 
-/* --- Options --------------------------------------------------------------------------------------------------------------- */
+/* --- Options ---------------------------------------------------------------------------------- */
 
 Test(optim, options_default_to_pytorchs)
 {
@@ -237,8 +244,8 @@ Test(optim, mistakes_are_named_with_their_place)
         exo_err err = {0};
         exo_optim_spec spec = {.lr = 123};
         cr_expect_eq(read_spec(cases[i].text, &spec, &err), EXO_INVAL, "%s", cases[i].text);
-        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason), "'%s' gave '%s'",
-                  cases[i].text, err.text);
+        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason),
+                  "'%s' gave '%s'", cases[i].text, err.text);
         cr_expect_eq(spec.lr, 123.0f, "*out stays as it was");
     }
 }
@@ -256,9 +263,10 @@ Test(optim, a_spec_made_in_c_is_checked_too)
     cr_expect_null(optim);
 }
 
-/* --- Groups ------------------------------------------------------------------------------------------------------------------ */
+/* --- Groups ----------------------------------------------------------------------------------- */
 
-/* A small decoder's: two matrices, a vector beside each, and a statistic, which no optimizer sees. */
+/* The parameters of a small decoder: two matrices, a vector beside each, and a statistic, which no
+ * optimizer changes. */
 static const exo_param_info infos[] = {
     {.name = "embed.weight", .num_dims = 2, .dims = {100, 50}, .numel = 5000, .offset = 0},
     {.name = "embed.bias", .num_dims = 1, .dims = {50}, .numel = 50, .offset = 5000},
@@ -283,7 +291,8 @@ read_groups(const char *text, exo_optim_spec *spec, exo_err *err)
     return st;
 }
 
-/* Each parameter by itself, under the rule that its group should give it. */
+/* Compares the grouped optimizer to one optimizer for each parameter, with the rule that its group
+ * should give it. */
 static void
 expect_groups(const char *grouped, const char *const rule[NUM_INFOS], const float rate[NUM_INFOS])
 {
@@ -292,8 +301,9 @@ expect_groups(const char *grouped, const char *const rule[NUM_INFOS], const floa
     exo_optim *all = NULL;
     cr_assert_eq(read_groups(grouped, &spec, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(exo_optim_groups_check(&spec, infos, NUM_INFOS, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err), EXO_OK, "%s",
-                 err.text);
+    cr_assert_eq(
+        exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err),
+        EXO_OK, "%s", err.text);
     float *grads = noise(GROUPED, 2), *together = noise(GROUPED, 1), *apart = noise(GROUPED, 1);
     for (int step = 0; step < 3; step++)
         take_step(all, together, grads, GROUPED, spec.lr);
@@ -307,7 +317,8 @@ expect_groups(const char *grouped, const char *const rule[NUM_INFOS], const floa
         for (int step = 0; step < 3; step++)
             take_step(one, apart + at, grads + at, infos[i].numel, rate[i]);
         exo_optim_free(&one);
-        cr_expect_arr_eq(together + at, apart + at, infos[i].numel * sizeof *apart, "%s: %s", grouped, infos[i].name);
+        cr_expect_arr_eq(together + at, apart + at, infos[i].numel * sizeof *apart, "%s: %s",
+                         grouped, infos[i].name);
     }
     exo_free(grads);
     exo_free(together);
@@ -316,19 +327,26 @@ expect_groups(const char *grouped, const char *const rule[NUM_INFOS], const floa
 
 Test(optim, groups_have_constants_of_their_own)
 {
-    const char *decays = "{name: adamw, weight_decay: 0.1}", *plain = "{name: adamw, weight_decay: 0}";
-    expect_groups("optimizer: {name: adamw, lr: 0.01, weight_decay: 0.1, groups: [{max_dims: 1, weight_decay: 0}]}",
+    const char *decays = "{name: adamw, weight_decay: 0.1}",
+               *plain = "{name: adamw, weight_decay: 0}";
+    expect_groups("optimizer: {name: adamw, lr: 0.01, weight_decay: 0.1, groups: [{max_dims: 1, "
+                  "weight_decay: 0}]}",
                   (const char *const[]){decays, plain, NULL, decays, plain},
                   (const float[]){0.01f, 0.01f, 0, 0.01f, 0.01f});
     const char *slow = "{name: adamw, betas: [0.5, 0.9]}", *fast = "adamw";
-    expect_groups("optimizer: {lr: 0.5, groups: [{match: embed.*, min_dims: 2, betas: [0.5, 0.9], lr: 0.25}, "
-                  "{match: '*', lr: 0.5}]}",
-                  (const char *const[]){slow, fast, NULL, fast, fast}, (const float[]){0.25f, 0.5f, 0, 0.5f, 0.5f});
+    expect_groups(
+        "optimizer: {lr: 0.5, groups: [{match: embed.*, min_dims: 2, betas: [0.5, 0.9], lr: 0.25}, "
+        "{match: '*', lr: 0.5}]}",
+        (const char *const[]){slow, fast, NULL, fast, fast},
+        (const float[]){0.25f, 0.5f, 0, 0.5f, 0.5f});
     expect_groups("optimizer: {name: sgd, lr: 0.5, groups: [{match: head.*, momentum: 0.9}]}",
-                  (const char *const[]){"sgd", "sgd", NULL, "{name: sgd, momentum: 0.9}", "{name: sgd, momentum: 0.9}"},
+                  (const char *const[]){"sgd", "sgd", NULL, "{name: sgd, momentum: 0.9}",
+                                        "{name: sgd, momentum: 0.9}"},
                   (const float[]){0.5f, 0.5f, 0, 0.5f, 0.5f});
-    expect_groups("optimizer: {name: adagrad, lr: 0.5, groups: [{match: head.*, initial_accumulator_value: 2}]}",
-                  (const char *const[]){"adagrad", "adagrad", NULL, "{name: adagrad, initial_accumulator_value: 2}",
+    expect_groups("optimizer: {name: adagrad, lr: 0.5, groups: [{match: head.*, "
+                  "initial_accumulator_value: 2}]}",
+                  (const char *const[]){"adagrad", "adagrad", NULL,
+                                        "{name: adagrad, initial_accumulator_value: 2}",
                                         "{name: adagrad, initial_accumulator_value: 2}"},
                   (const float[]){0.5f, 0.5f, 0, 0.5f, 0.5f});
 }
@@ -338,9 +356,13 @@ Test(optim, a_schedule_holds_for_all_groups)
     exo_err err = {0};
     exo_optim_spec spec;
     exo_optim *optim = NULL;
-    cr_assert_eq(read_groups("optimizer: {name: sgd, lr: 0.5, groups: [{match: embed.*, lr: 0.25}]}", &spec, &err),
-                 EXO_OK);
-    cr_assert_eq(exo_optim_new_grouped(&optim, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err), EXO_OK);
+    cr_assert_eq(
+        read_groups("optimizer: {name: sgd, lr: 0.5, groups: [{match: embed.*, lr: 0.25}]}", &spec,
+                    &err),
+        EXO_OK);
+    cr_assert_eq(
+        exo_optim_new_grouped(&optim, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err),
+        EXO_OK);
     float *grads = noise(GROUPED, 2), *params = exo_calloc(GROUPED, sizeof *params);
     take_step(optim, params, grads, GROUPED, 0.125f);
     cr_expect_eq(params[0], -0.0625f * grads[0]);
@@ -355,18 +377,19 @@ Test(optim, shards_of_a_model_with_groups_do_as_the_whole)
 {
     exo_err err = {0};
     exo_optim_spec spec;
-    cr_assert_eq(
-        read_groups("optimizer: {weight_decay: 0.1, groups: [{max_dims: 1, weight_decay: 0, lr: 1e-4}, {match: "
-                    "head.*, betas: [0.5, 0.5]}]}",
-                    &spec, &err),
-        EXO_OK, "%s", err.text);
+    cr_assert_eq(read_groups("optimizer: {weight_decay: 0.1, groups: [{max_dims: 1, weight_decay: "
+                             "0, lr: 1e-4}, {match: head.*, betas: [0.5, 0.5]}]}",
+                             &spec, &err),
+                 EXO_OK, "%s", err.text);
     float *grads = noise(GROUPED, 2), *whole = noise(GROUPED, 1), *parts = noise(GROUPED, 1);
     static const size_t cuts[] = {0, 1, 5000, 5001, 5049, 5050, 60000, 95050, GROUPED};
     exo_optim *all = NULL, *part[8] = {0};
-    cr_assert_eq(exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err), EXO_OK);
+    cr_assert_eq(
+        exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err),
+        EXO_OK);
     for (size_t p = 0; p < 8; p++)
-        cr_assert_eq(exo_optim_new_grouped(&part[p], &spec, infos, NUM_INFOS, exo_device_cpu(), cuts[p],
-                                           cuts[p + 1] - cuts[p], &err),
+        cr_assert_eq(exo_optim_new_grouped(&part[p], &spec, infos, NUM_INFOS, exo_device_cpu(),
+                                           cuts[p], cuts[p + 1] - cuts[p], &err),
                      EXO_OK);
     for (int step = 0; step < 3; step++) {
         take_step(all, whole, grads, GROUPED, 0.01f);
@@ -400,8 +423,8 @@ Test(optim, mistakes_in_groups_are_named)
         exo_err err = {0};
         exo_optim_spec spec = {.lr = 123};
         cr_expect_eq(read_groups(cases[i].text, &spec, &err), EXO_INVAL, "%s", cases[i].text);
-        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason), "'%s' gave '%s'",
-                  cases[i].text, err.text);
+        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason),
+                  "'%s' gave '%s'", cases[i].text, err.text);
         cr_expect_eq(spec.lr, 123.0f, "*out stays as it was");
     }
     exo_err err = {0};
@@ -409,19 +432,22 @@ Test(optim, mistakes_in_groups_are_named)
     cr_expect_eq(read_spec("optimizer: {groups: [{max_dims: 1}]}", &spec, &err), EXO_INVAL,
                  "an outer optimizer's parameters have no names");
     cr_assert_eq(
-        read_groups("optimizer: {groups: [{match: 'head.*'}, {match: '*.biass', weight_decay: 0}]}", &spec, &err),
+        read_groups("optimizer: {groups: [{match: 'head.*'}, {match: '*.biass', weight_decay: 0}]}",
+                    &spec, &err),
         EXO_OK);
-    cr_expect_eq(exo_optim_groups_check(&spec, infos, NUM_INFOS, &err), EXO_INVAL, "a pattern that takes nothing");
+    cr_expect_eq(exo_optim_groups_check(&spec, infos, NUM_INFOS, &err), EXO_INVAL,
+                 "a pattern that takes nothing");
     cr_expect_not_null(strstr(err.text, "*.biass"));
     exo_optim *optim = NULL;
     cr_expect_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), 10, &err), EXO_INVAL);
     exo_optim_spec_release(&spec);
 }
 
-/* --- Checkpoints and faults ---------------------------------------------------------------------------------------------------- */
+/* --- Checkpoints and faults ------------------------------------------------------------------- */
 
 static exo_status
-through_file(exo_optim *optim, const char *path, exo_status (*how)(exo_state *, const char *, exo_err *))
+through_file(exo_optim *optim, const char *path,
+             exo_status (*how)(exo_state *, const char *, exo_err *))
 {
     exo_err err = {0};
     exo_state *state = NULL;
@@ -439,7 +465,8 @@ Test(optim, goes_on_from_a_checkpoint_with_the_same_bits)
         int file = mkstemp(path);
         cr_assert_geq(file, 0);
         close(file);
-        float *grads = noise(LARGE, 2), *whole = noise(LARGE, 1), *resumed = exo_alloc_aligned(LARGE * sizeof *resumed);
+        float *grads = noise(LARGE, 2), *whole = noise(LARGE, 1),
+              *resumed = exo_alloc_aligned(LARGE * sizeof *resumed);
         exo_optim *a = optim_of(rules[r], LARGE), *b = optim_of(rules[r], LARGE);
         for (int step = 0; step < 2; step++)
             take_step(a, whole, grads, LARGE, 0.01f);

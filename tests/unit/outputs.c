@@ -1,5 +1,7 @@
-/* Outputs of models by name, and losses that are made of them: what is asked for is made and no more, a critic beside an actor, the built-in
- * models, and everything that is refused. */
+/* Outputs of models by name, and losses of several outputs: a model makes only the requested
+ * outputs, a critic shares layers with an actor, the built-in models give their outputs, and
+ * invalid requests are errors. Each test owns its `struct place`. Read next:
+ * include/exogym/model.h, loss.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -18,14 +20,14 @@ enum {
     ACTIONS = 3
 };
 
-/* --- A model with two heads ----------------------------------------------------------------------------------------------------------------- */
+/* --- A model with two heads ------------------------------------------------------------------- */
 
 struct actor_critic {
     exo_param in, action, value;
-    uint64_t lacks; /* gives no values */
+    uint64_t lacks; /* 1: forward gives no values */
 };
 
-static int made_values; /* how often; of this process, as each test is one */
+static int made_values; /* calls; a test has its own process */
 
 static exo_status
 build(void *self, exo_builder *b, exo_config *config, exo_err *err)
@@ -34,9 +36,12 @@ build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     exo_status st = exo_config_u64(config, "lacks", 0, 0, 1, &m->lacks, err);
     if (st != EXO_OK)
         return st;
-    m->in = exo_build_param(b, "in.weight", 2, (size_t[]){HIDDEN, IN}, exo_init_kaiming_uniform(IN));
-    m->action = exo_build_param(b, "action.weight", 2, (size_t[]){ACTIONS, HIDDEN}, exo_init_kaiming_uniform(HIDDEN));
-    m->value = exo_build_param(b, "value.weight", 2, (size_t[]){1, HIDDEN}, exo_init_kaiming_uniform(HIDDEN));
+    m->in =
+        exo_build_param(b, "in.weight", 2, (size_t[]){HIDDEN, IN}, exo_init_kaiming_uniform(IN));
+    m->action = exo_build_param(b, "action.weight", 2, (size_t[]){ACTIONS, HIDDEN},
+                                exo_init_kaiming_uniform(HIDDEN));
+    m->value = exo_build_param(b, "value.weight", 2, (size_t[]){1, HIDDEN},
+                               exo_init_kaiming_uniform(HIDDEN));
     return exo_build_status(b, err);
 }
 
@@ -44,21 +49,24 @@ static void
 forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
 {
     const struct actor_critic *m = self;
-    exo_tensor *hidden = exo_tanh(t, exo_linear(t, exo_batch_tensor(t, batch, 0), exo_tape_param(t, m->in), NULL));
+    exo_tensor *hidden =
+        exo_tanh(t, exo_linear(t, exo_batch_tensor(t, batch, 0), exo_tape_param(t, m->in), NULL));
     exo_outputs_give(outputs, "hidden", hidden);
     exo_outputs_give_product(outputs, "logits", hidden, exo_tape_param(t, m->action));
     if (exo_outputs_wants(outputs, "values") && !m->lacks) {
         made_values++;
-        exo_outputs_give(outputs, "values", exo_linear(t, hidden, exo_tape_param(t, m->value), NULL));
+        exo_outputs_give(outputs, "values",
+                         exo_linear(t, hidden, exo_tape_param(t, m->value), NULL));
     }
 }
 
-static const exo_model_class actor_critic = {.name = "actor_critic",
-                                             .help = "two heads on one layer",
-                                             .state_size = sizeof(struct actor_critic),
-                                             .build = build,
-                                             .outputs = (const char *const[]){"hidden", "logits", "values", NULL},
-                                             .forward = forward};
+static const exo_model_class actor_critic = {
+    .name = "actor_critic",
+    .help = "two heads on one layer",
+    .state_size = sizeof(struct actor_critic),
+    .build = build,
+    .outputs = (const char *const[]){"hidden", "logits", "values", NULL},
+    .forward = forward};
 
 struct place {
     exo_model *model;
@@ -75,12 +83,14 @@ place_open(struct place *p, const exo_model_class *model_class, const char *opti
     exo_err err = {0};
     *p = (struct place){.x = numbers_new(ROWS * IN, 5)};
     cr_assert_eq(exo_config_parse(&doc, "test", options, &err), EXO_OK);
-    cr_assert_eq(exo_model_new(&p->model, model_class, exo_config_root(doc), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_model_new(&p->model, model_class, exo_config_root(doc), &err), EXO_OK, "%s",
+                 err.text);
     cr_assert_eq(exo_model_params(p->model, 3, &p->params, &err), EXO_OK, "%s", err.text);
     exo_config_free(&doc);
     p->tape = passes_tape();
     p->batch = (exo_batch){.size = ROWS, .num_fields = 1, .data = {p->x}};
-    p->batch.fields[0] = (exo_field){.name = "observation", .dtype = EXO_F32, .num_dims = 1, .dims = {IN}};
+    p->batch.fields[0] =
+        (exo_field){.name = "observation", .dtype = EXO_F32, .num_dims = 1, .dims = {IN}};
     exo_params_zero_grads(p->params);
     exo_tape_begin(p->tape, p->params, &(exo_pass){.train = true, .grad = true});
 }
@@ -113,7 +123,8 @@ Test(outputs, what_is_not_asked_for_is_not_made)
     place_close(&p);
 }
 
-/* A product stays one for losses, and becomes one tensor, computed once, where it is asked for whole. */
+/* Losses take a product as it is. It becomes one tensor, computed once, when a caller asks for the
+ * whole output. */
 Test(outputs, a_product_is_computed_when_it_is_asked_for)
 {
     struct place p;
@@ -130,14 +141,14 @@ Test(outputs, a_product_is_computed_when_it_is_asked_for)
     place_close(&p);
 }
 
-/* --- A loss of several outputs -------------------------------------------------------------------------------------------------------------- */
+/* --- A loss of several outputs ---------------------------------------------------------------- */
 
 static const int32_t actions[ROWS] = {0, 2, 1, 1, -1, 0};
 static const float old_log_probs[ROWS] = {-1, -1.3f, -0.8f, -1.1f, 0, -2},
                    advantages[ROWS] = {1, -1, 2, -0.5f, 9, 0.3f};
 static const float returns[ROWS] = {0.4f, 1, -1, 0.2f, 9, 0}, mask[ROWS] = {1, 1, 1, 1, 0, 1};
 
-/* PPO's: policy, value and entropy. */
+/* PPO's loss: policy, value and entropy. */
 static exo_tensor *
 ppo_loss(struct place *p)
 {
@@ -148,14 +159,17 @@ ppo_loss(struct place *p)
         return NULL;
 #define INPUT(x) exo_tape_input(t, EXO_F32, 1, &rows, x)
     exo_logits logits = exo_outputs_logits(&out, "logits");
-    exo_tensor *log_probs = exo_log_probs(t, logits, exo_tape_input(t, EXO_I32, 1, &rows, actions), 1);
-    exo_tensor *policy = exo_policy_loss(t, log_probs, INPUT(old_log_probs), INPUT(advantages), INPUT(mask), 0.2f);
-    exo_tensor *value = exo_value_loss(t, exo_outputs_get(&out, "values"), NULL, INPUT(returns), INPUT(mask), 0);
+    exo_tensor *log_probs =
+        exo_log_probs(t, logits, exo_tape_input(t, EXO_I32, 1, &rows, actions), 1);
+    exo_tensor *policy =
+        exo_policy_loss(t, log_probs, INPUT(old_log_probs), INPUT(advantages), INPUT(mask), 0.2f);
+    exo_tensor *value =
+        exo_value_loss(t, exo_outputs_get(&out, "values"), NULL, INPUT(returns), INPUT(mask), 0);
     exo_tensor *entropy = exo_masked_mean(t, exo_entropy(t, logits, 1), INPUT(mask));
     return exo_add(t, exo_add(t, policy, exo_scale(t, value, 0.5f)), exo_scale(t, entropy, -0.01f));
 }
 
-/* The gradient of every parameter against differences. */
+/* Compares the gradient of every parameter to finite differences. */
 Test(outputs, ppo_is_a_loss_of_two_outputs)
 {
     struct place p;
@@ -176,15 +190,15 @@ Test(outputs, ppo_is_a_loss_of_two_outputs)
         }
         values[i] = kept;
         double slope = (at[1] - at[0]) / (2 * (double)step);
-        cr_expect_float_eq((double)grads[i], slope, 2e-3 * (1 + fabs(slope)), "%zu: %g, %g", i, (double)grads[i],
-                           slope);
+        cr_expect_float_eq((double)grads[i], slope, 2e-3 * (1 + fabs(slope)), "%zu: %g, %g", i,
+                           (double)grads[i], slope);
         largest = fmax(largest, fabs(slope));
     }
     cr_expect_gt(largest, 0.05);
     place_close(&p);
 }
 
-/* --- The built-in models -------------------------------------------------------------------------------------------------------------------- */
+/* --- The built-in models ---------------------------------------------------------------------- */
 
 Test(outputs, built_in_models_say_what_they_give)
 {
@@ -198,7 +212,8 @@ Test(outputs, built_in_models_say_what_they_give)
         exo_err err = {0};
         exo_tape *tape = passes_tape();
         exo_batch batch = {.size = 1};
-        cr_assert_eq(exo_model_new_named(&model, models[i].name, NULL, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_model_new_named(&model, models[i].name, NULL, &err), EXO_OK, "%s",
+                     err.text);
         cr_expect_str_eq(exo_model_objective(model)->name, models[i].objective);
         exo_tape_begin(tape, NULL, &(exo_pass){0});
         exo_outputs out = exo_outputs_init(NAMES("value"));
@@ -211,7 +226,7 @@ Test(outputs, built_in_models_say_what_they_give)
     }
 }
 
-/* The loss that a job trains for is the cross-entropy of the outputs, to the bit. */
+/* The loss that a job minimizes is the cross-entropy of the outputs, to the bit. */
 Test(outputs, the_objective_is_made_of_outputs)
 {
     static const uint8_t pixels[ROWS * 28 * 28] = {3, 200, 77}, digits[ROWS] = {1, 0, 9, 3, 3, 7};
@@ -219,7 +234,8 @@ Test(outputs, the_objective_is_made_of_outputs)
     exo_dataset *data = NULL;
     exo_err err = {0};
     static const size_t all[ROWS] = {0, 1, 2, 3, 4, 5};
-    cr_assert_eq(exo_dataset_images(&data, ROWS, 28, 28, pixels, digits, &(exo_image_opts){.mean = 0.1f}, &err),
+    cr_assert_eq(exo_dataset_images(&data, ROWS, 28, 28, pixels, digits,
+                                    &(exo_image_opts){.mean = 0.1f}, &err),
                  EXO_OK);
     cr_assert_eq(exo_batch_init(&p.batch, data, ROWS, &err), EXO_OK);
     cr_assert_eq(exo_batch_read(&p.batch, data, all, ROWS, &(exo_sample_key){0}, &err), EXO_OK);
@@ -233,11 +249,12 @@ Test(outputs, the_objective_is_made_of_outputs)
     exo_tape_begin(p.tape, p.params, &(exo_pass){0});
     exo_outputs out = exo_outputs_init(NAMES("logits"));
     cr_assert(exo_model_forward(p.model, p.tape, &p.batch, &out));
-    loss = exo_cross_entropy(p.tape, exo_outputs_logits(&out, "logits"), exo_batch_field(p.tape, &p.batch, "label"));
+    loss = exo_cross_entropy(p.tape, exo_outputs_logits(&out, "logits"),
+                             exo_batch_field(p.tape, &p.batch, "label"));
     cr_assert_not_null(loss);
     cr_expect_eq(exo_tensor_item(loss), whole);
 
-    /* What an evaluation weighs the batch by is what has a label. */
+    /* An evaluation weighs a batch by its number of labels. */
     ((int32_t *)p.batch.data[1])[2] = -1;
     exo_tape_begin(p.tape, p.params, &(exo_pass){0});
     cr_assert_not_null(exo_model_loss(p.model, p.tape, &p.batch));
@@ -254,7 +271,7 @@ Test(outputs, the_objective_is_made_of_outputs)
     exo_dataset_drop(&data);
 }
 
-/* --- What is refused ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
 static void
 expect_error(struct place *p, exo_status status, const char *word)
@@ -272,8 +289,8 @@ Test(outputs, mistakes_are_errors_of_the_tape)
     exo_outputs out = exo_outputs_init(NAMES("values"));
     cr_expect_not(exo_model_forward(p.model, p.tape, &p.batch, &out));
     expect_error(&p, EXO_FAILED, "gave no output 'values'");
-    out = exo_outputs_init(
-        NAMES("hidden", "hidden", "hidden", "hidden", "hidden", "hidden", "hidden", "hidden", "hidden"));
+    out = exo_outputs_init(NAMES("hidden", "hidden", "hidden", "hidden", "hidden", "hidden",
+                                 "hidden", "hidden", "hidden"));
     cr_expect_not(exo_outputs_wants(&out, "values"));
     cr_expect_not(exo_model_forward(p.model, p.tape, &p.batch, &out));
     expect_error(&p, EXO_INVAL, "more than 8 outputs");
@@ -284,7 +301,7 @@ Test(outputs, mistakes_are_errors_of_the_tape)
     cr_assert(exo_model_forward(p.model, p.tape, &p.batch, &out));
     cr_expect_null(exo_outputs_logits(&out, "logits").x);
     expect_error(&p, EXO_INVAL, "'logits' was not asked for");
-    p.batch.fields[0].dims[0] = IN - 1; /* what an operation refuses is the pass's error */
+    p.batch.fields[0].dims[0] = IN - 1; /* an error of an operation is the pass's error */
     cr_expect_not(exo_model_forward(p.model, p.tape, &p.batch, &out));
     expect_error(&p, EXO_INVAL, "linear");
     cr_expect_null(exo_batch_field(p.tape, &p.batch, "reward"));
@@ -320,7 +337,8 @@ Test(outputs, a_class_must_be_whole)
 {
     exo_model_class c = actor_critic;
     c.objective = &(exo_objective){.name = "score", .outputs = NAMES("values", "rewards")};
-    expect_no_model(&c, "'score' takes the output 'rewards', which the model class 'actor_critic' lacks");
+    expect_no_model(
+        &c, "'score' takes the output 'rewards', which the model class 'actor_critic' lacks");
     c = actor_critic;
     c.forward = NULL;
     expect_no_model(&c, "lacks build, forward or outputs");

@@ -1,4 +1,6 @@
-/* Packing: a message whose strings change meanwhile writes no byte beyond the memory that it was given. */
+/* Packing of messages: a message whose strings change during packing writes no byte beyond its
+ * memory. Each test is one thread; a hook in the allocator changes the strings. Read next:
+ * runtime/wire/pack.h. */
 #include <signal.h>
 #include <string.h>
 
@@ -11,7 +13,7 @@
 #include "wire/pack.h"
 #include "wire/wire.h"
 
-/* A build with assertions stops where a message has changed. */
+/* A build with assertions aborts when a message has changed. */
 #ifdef NDEBUG
 #define STOPS 0
 #else
@@ -59,7 +61,7 @@ Test(pack, writes_within_its_bounds_only)
     cr_expect_arr_eq(cut, whole, size);
 }
 
-/* The hook runs at the allocation, between the computation of the size and the packing. */
+/* The hook runs in the allocation between the computation of the size and the packing. */
 Test(pack, a_message_that_grows_is_refused, .signal = STOPS)
 {
     Exo__Cluster__Name m = message_of(text);

@@ -1,5 +1,7 @@
-/* Collectives as operations of the tape (exogym/parallel.h): an MLP whose layers are spread over members gives the loss and the gradients of the
- * whole one; the pairs by their definitions; errors that end the pass. */
+/* Collectives as operations of the tape (exogym/parallel.h): an MLP whose layers are split over
+ * members gives the loss and the gradients of the whole MLP; gathers and scatters match their
+ * definitions; errors end the pass. Each member's thread owns its `struct member`. Read next:
+ * include/exogym/parallel.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -25,7 +27,7 @@ enum {
     PART = HIDDEN / MEMBERS
 };
 
-/* --- Members, a thread each -------------------------------------------------------------------------------------------------------------------- */
+/* --- Members, one thread each ----------------------------------------------------------------- */
 
 struct member {
     exo_group *group;
@@ -40,7 +42,7 @@ struct member {
 };
 
 struct team {
-    exo_clock_manual clock; /* stands still: nothing times out */
+    exo_clock_manual clock; /* never advances: nothing times out */
     exo_comm *comm;
     struct member m[MEMBERS];
 };
@@ -61,7 +63,8 @@ team_open(struct team *t)
     cr_assert_eq(exo_comm_local(&t->comm, MEMBERS, &t->clock.base, NULL), EXO_OK);
     for (uint32_t r = 0; r < MEMBERS; r++) {
         t->m[r] = (struct member){.rank = r, .tape = passes_tape()};
-        cr_assert_eq(exo_group_open(&t->m[r].group, t->comm, r, r ? "right" : "left", NULL), EXO_OK);
+        cr_assert_eq(exo_group_open(&t->m[r].group, t->comm, r, r ? "right" : "left", NULL),
+                     EXO_OK);
     }
 }
 
@@ -87,11 +90,11 @@ team_close(struct team *t)
     exo_comm_drop(&t->comm);
 }
 
-/* --- Tensor parallelism ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Tensor parallelism ----------------------------------------------------------------------- */
 
 static const int32_t labels[ROWS] = {0, 2, 1, 1, -1, 0};
 
-/* The numbers of the whole model. */
+/* The parameters and the input of the whole model. */
 struct model {
     float *x, *w0, *w1, *b1, *w2;
 };
@@ -112,9 +115,9 @@ model_free(struct model *m)
     free(m->x), free(m->w0), free(m->w1), free(m->b1), free(m->w2);
 }
 
-/* What a member has of the two layers. */
+/* A member's part of the two layers. */
 struct layers {
-    exo_group *group; /* NULL: they are whole */
+    exo_group *group; /* NULL: the layers are whole */
     exo_tensor *w1, *b1, *w2;
 };
 
@@ -127,10 +130,12 @@ run_layers(void *context, exo_tape *t, exo_tensor *h)
     return l->group ? exo_tape_all_reduce(t, l->group, y) : y;
 }
 
-/* tanh(x w0^T), which every member has whole, then two layers of which `part` hidden units from `first` on are here; `m`'s group, or NULL for the
- * whole model. Gradients go to m; of w2 as (OUT, part). */
+/* Runs tanh(x w0^T), which every member computes in full, then two layers with `part` of the hidden
+ * units, from `first` on. `group` is NULL for the whole model. Writes the gradients to m; that of
+ * w2 has the shape (OUT, part). */
 static void
-run_mlp(struct member *m, const struct model *all, exo_group *group, size_t first, size_t part, bool checkpoint)
+run_mlp(struct member *m, const struct model *all, exo_group *group, size_t first, size_t part,
+        bool checkpoint)
 {
     float w2[OUT * HIDDEN];
     size_t rows = ROWS;
@@ -145,10 +150,14 @@ run_mlp(struct member *m, const struct model *all, exo_group *group, size_t firs
     exo_tensor *tw2 = exo_tape_variable(t, 2, (size_t[]){OUT, part}, w2);
     exo_tensor *h = exo_tanh(t, exo_linear(t, tx, tw0, NULL));
     struct layers layers = {.group = group, .w1 = tw1, .b1 = tb1, .w2 = tw2};
-    exo_tensor *y = checkpoint ? exo_checkpoint(t, h, run_layers, &layers) : run_layers(&layers, t, h);
-    /* h is used beside: its gradient is the sum of what all members' parts give and of what each has whole. */
-    y = exo_add(t, y, exo_linear(t, h, exo_tape_input(t, EXO_F32, 2, (size_t[]){OUT, IN}, all->w0), NULL));
-    exo_tensor *loss = exo_cross_entropy(t, (exo_logits){.x = y}, exo_tape_input(t, EXO_I32, 1, &rows, labels));
+    exo_tensor *y =
+        checkpoint ? exo_checkpoint(t, h, run_layers, &layers) : run_layers(&layers, t, h);
+    /* h has a second use: its gradient is the sum of all members' parts and of the part that each
+     * member computes in full. */
+    y = exo_add(
+        t, y, exo_linear(t, h, exo_tape_input(t, EXO_F32, 2, (size_t[]){OUT, IN}, all->w0), NULL));
+    exo_tensor *loss =
+        exo_cross_entropy(t, (exo_logits){.x = y}, exo_tape_input(t, EXO_I32, 1, &rows, labels));
     m->status = loss ? exo_tape_backward(t, loss, 1, &m->err) : exo_tape_error(t, &m->err);
     if (m->status != EXO_OK)
         return;
@@ -164,7 +173,8 @@ static void
 act_mlp(struct member *m)
 {
     struct model all = model_new();
-    for (int pass = 0; pass < 2 && m->status == EXO_OK; pass++) /* the second one with the first one's memory */
+    /* the second pass reuses the memory of the first */
+    for (int pass = 0; pass < 2 && m->status == EXO_OK; pass++)
         run_mlp(m, &all, m->group, m->rank * PART, PART, false);
     model_free(&all);
 }
@@ -180,10 +190,10 @@ act_checkpointed_mlp(struct member *m)
 static void
 expect_close(const float *got, const float *want, size_t count, const char *what)
 {
-    /* Sums of 8 products of about 1, in another order. */
+    /* Tolerance: sums of 8 products of about 1, in different orders. */
     for (size_t i = 0; i < count; i++)
-        cr_expect_float_eq((double)got[i], (double)want[i], 1e-5 * (1 + fabs((double)want[i])), "%s %zu: %g, not %g",
-                           what, i, (double)got[i], (double)want[i]);
+        cr_expect_float_eq((double)got[i], (double)want[i], 1e-5 * (1 + fabs((double)want[i])),
+                           "%s %zu: %g, not %g", what, i, (double)got[i], (double)want[i]);
 }
 
 static void
@@ -207,7 +217,8 @@ expect_the_whole_mlp(void (*act)(struct member *m))
         for (size_t o = 0; o < OUT; o++)
             expect_close(m->w2 + o * PART, whole.w2 + o * HIDDEN + r * PART, PART, "dw2");
     }
-    /* What both have whole is the same to the bit, so that it stays so. */
+    /* Parameters that both members hold in full need gradients that are equal to the bit, so that
+     * they stay equal. */
     cr_expect_eq(t.m[0].loss, t.m[1].loss);
     cr_expect_eq(memcmp(t.m[0].w0, t.m[1].w0, sizeof whole.w0), 0);
     team_close(&t);
@@ -220,17 +231,18 @@ Test(parallel, two_members_with_half_a_layer_each_are_the_whole_mlp)
     expect_the_whole_mlp(act_mlp);
 }
 
-/* Backward runs the layers again, and calls their collectives again. */
+/* Backward runs the layers again, and their collectives too. */
 Test(parallel, within_a_checkpoint_too)
 {
     expect_the_whole_mlp(act_checkpointed_mlp);
 }
 
-/* --- Gather and scatter ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Gather and scatter ----------------------------------------------------------------------- */
 
 static const float weight[2 * ROWS * IN] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, -1, 0.5f};
 
-/* sum(weight * all rows), so that the gradient of all rows is `weight`, on either member times its rank + 1. */
+/* The loss is sum(weight * all rows), times rank + 1. The gradient of all rows on a member is
+ * `weight` times its rank + 1. */
 static void
 act_gather(struct member *m)
 {
@@ -262,8 +274,9 @@ Test(parallel, all_gather_and_its_gradient)
             cr_expect_eq(memcmp(t.m[r].y + other * ROWS * IN, x, ROWS * IN * sizeof *x), 0);
             free(x);
         }
+        /* (1 + 2) weight */
         for (size_t i = 0; i < ROWS * IN; i++)
-            cr_expect_float_eq(t.m[r].x[i], 3 * weight[r * ROWS * IN + i], 1e-4f); /* (1 + 2) weight */
+            cr_expect_float_eq(t.m[r].x[i], 3 * weight[r * ROWS * IN + i], 1e-4f);
     }
     team_close(&t);
 }
@@ -283,7 +296,8 @@ act_scatter(struct member *m)
     if (m->status == EXO_OK) {
         exo_tensor_read(y, m->y);
         exo_tensor *by = exo_tape_input(t, EXO_F32, 2, (size_t[]){ROWS / MEMBERS, IN}, weight);
-        m->status = exo_tape_backward(t, exo_mean(t, exo_mul(t, y, by)), OWN * (float)(m->rank + 1), &m->err);
+        m->status = exo_tape_backward(t, exo_mean(t, exo_mul(t, y, by)), OWN * (float)(m->rank + 1),
+                                      &m->err);
         exo_tensor_grad(tx, m->x);
     }
     free(x);
@@ -309,9 +323,9 @@ Test(parallel, reduce_scatter_and_its_gradient)
     free(x[0]), free(x[1]);
 }
 
-/* --- Errors --------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
-/* One member sums in its forward pass, the other is gone. */
+/* One member all-reduces in its forward pass after the other one has left. */
 static void
 act_forward_alone(struct member *m)
 {
@@ -321,7 +335,8 @@ act_forward_alone(struct member *m)
         return;
     }
     passes_begin(m->tape, true, false);
-    exo_tensor *y = exo_tape_all_reduce(m->tape, m->group, exo_tape_variable(m->tape, 2, (size_t[]){ROWS, IN}, x));
+    exo_tensor *y = exo_tape_all_reduce(m->tape, m->group,
+                                        exo_tape_variable(m->tape, 2, (size_t[]){ROWS, IN}, x));
     m->loss = y ? 1 : 0;
     m->status = exo_tape_error(m->tape, &m->err);
 }
@@ -333,7 +348,8 @@ Test(parallel, the_death_of_a_member_ends_forward)
     team_run(&t, act_forward_alone);
     cr_expect_eq(t.m[0].loss, 0, "NULL");
     cr_expect_eq(t.m[0].status, EXO_PEER_LOST);
-    cr_expect(strstr(t.m[0].err.text, "all_reduce: ") && strstr(t.m[0].err.text, "right"), "%s", t.m[0].err.text);
+    cr_expect(strstr(t.m[0].err.text, "all_reduce: ") && strstr(t.m[0].err.text, "right"), "%s",
+              t.m[0].err.text);
     team_close(&t);
 }
 
@@ -359,8 +375,8 @@ Test(parallel, the_death_of_a_member_ends_backward)
     team_run(&t, act_backward_alone);
     cr_expect_eq(t.m[0].loss, 1, "forward needs nobody");
     cr_expect_eq(t.m[0].status, EXO_PEER_LOST);
-    cr_expect(strstr(t.m[0].err.text, "all_reduce_backward: ") && strstr(t.m[0].err.text, "right"), "%s",
-              t.m[0].err.text);
+    cr_expect(strstr(t.m[0].err.text, "all_reduce_backward: ") && strstr(t.m[0].err.text, "right"),
+              "%s", t.m[0].err.text);
     team_close(&t);
 }
 
@@ -372,11 +388,14 @@ Test(parallel, wrong_shapes_are_refused_before_a_call)
     team_open(&t);
     exo_tape *tape = t.m[0].tape;
     passes_begin(tape, true, false);
-    cr_expect_null(exo_tape_reduce_scatter(tape, t.m[0].group, exo_tape_input(tape, EXO_F32, 2, (size_t[]){3, 2}, x)));
+    cr_expect_null(exo_tape_reduce_scatter(tape, t.m[0].group,
+                                           exo_tape_input(tape, EXO_F32, 2, (size_t[]){3, 2}, x)));
     cr_expect_eq(exo_tape_error(tape, &err), EXO_INVAL);
-    cr_expect(strstr(err.text, "reduce_scatter: (3, 2): expected a multiple of 2 rows"), "%s", err.text);
+    cr_expect(strstr(err.text, "reduce_scatter: (3, 2): expected a multiple of 2 rows"), "%s",
+              err.text);
     passes_begin(tape, true, false);
-    cr_expect_null(exo_tape_all_gather(tape, t.m[0].group, exo_tape_input(tape, EXO_F32, 0, NULL, x)));
+    cr_expect_null(
+        exo_tape_all_gather(tape, t.m[0].group, exo_tape_input(tape, EXO_F32, 0, NULL, x)));
     cr_expect_eq(exo_tape_error(tape, &err), EXO_INVAL);
     passes_begin(tape, true, false);
     cr_expect_null(exo_tape_all_reduce(tape, t.m[0].group, NULL));
@@ -387,7 +406,7 @@ Test(parallel, wrong_shapes_are_refused_before_a_call)
     team_close(&t);
 }
 
-/* A rehearsal asks for memory and calls nobody: the other member is not even there. */
+/* A rehearsal plans memory and calls no collective: the other member does not take part. */
 Test(parallel, a_rehearsal_calls_no_collective)
 {
     static const float x[ROWS * IN];
@@ -398,7 +417,8 @@ Test(parallel, a_rehearsal_calls_no_collective)
     cr_assert_eq(exo_tape_new_rehearsal(&tape, &err), EXO_OK);
     passes_begin(tape, true, false);
     exo_tensor *tx = exo_tape_variable(tape, 2, (size_t[]){ROWS, IN}, x);
-    exo_tensor *y = exo_tape_all_reduce(tape, t.m[0].group, exo_tape_all_reduce_backward(tape, t.m[0].group, tx));
+    exo_tensor *y = exo_tape_all_reduce(tape, t.m[0].group,
+                                        exo_tape_all_reduce_backward(tape, t.m[0].group, tx));
     y = exo_tape_reduce_scatter(tape, t.m[0].group, exo_tape_all_gather(tape, t.m[0].group, y));
     cr_assert_not_null(y);
     cr_assert_eq(exo_tape_backward(tape, exo_mean(tape, y), 1, &err), EXO_OK, "%s", err.text);

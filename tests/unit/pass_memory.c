@@ -1,4 +1,5 @@
-/* What a pass is said to take is what it takes. */
+/* The predicted memory of a pass is the memory that the pass uses. Each test owns its models. Read
+ * next: actors/fit_memory.h. */
 #include <criterion/criterion.h>
 
 #include <exogym/exogym.h>
@@ -59,15 +60,18 @@ token_free(void *self)
 static exo_dataset *
 tokens(void)
 {
-    static const exo_dataset_class counting = {
-        .name = "counting", .length = token_length, .fields = token_fields, .get = token_get, .free = token_free};
+    static const exo_dataset_class counting = {.name = "counting",
+                                               .length = token_length,
+                                               .fields = token_fields,
+                                               .get = token_get,
+                                               .free = token_free};
     static int nothing;
     exo_dataset *data = NULL;
     cr_assert_eq(exo_dataset_new(&data, &counting, &nothing, NULL), EXO_OK);
     return data;
 }
 
-/* Some real passes. */
+/* The memory that real passes use. */
 static size_t
 used(exo_model *model, exo_dataset *data, size_t size, const exo_pass *pass)
 {
@@ -105,15 +109,18 @@ check(const char *name, const char *options, exo_dataset *data)
     exo_config_doc *doc = NULL;
     exo_err err = {0};
     cr_assert_eq(exo_config_parse(&doc, "options", options, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_model_new_named(&model, name, exo_config_root(doc), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_model_new_named(&model, name, exo_config_root(doc), &err), EXO_OK, "%s",
+                 err.text);
     for (size_t i = 0; i < 3; i++)
         for (int bf16 = 0; bf16 <= numbers_bf16_runs(); bf16++)
             for (int grad = 0; grad < 2; grad++) {
                 const exo_pass pass = {.train = grad, .grad = grad, .autocast = bf16};
                 exo_pass_memory said;
-                cr_assert_eq(exo_model_pass_memory(model, &pass, data, sizes[i], &said, &err), EXO_OK, "%s", err.text);
-                cr_expect_eq(said.tape, used(model, data, sizes[i], &pass), "%s, %zu samples, bf16 %d, grad %d: %zu",
-                             name, sizes[i], bf16, grad, said.tape);
+                cr_assert_eq(exo_model_pass_memory(model, &pass, data, sizes[i], &said, &err),
+                             EXO_OK, "%s", err.text);
+                cr_expect_eq(said.tape, used(model, data, sizes[i], &pass),
+                             "%s, %zu samples, bf16 %d, grad %d: %zu", name, sizes[i], bf16, grad,
+                             said.tape);
             }
     exo_model_drop(&model);
     exo_config_free(&doc);
@@ -127,14 +134,15 @@ Test(pass_memory, is_what_a_pass_takes)
     check("gpt", "{size: small, vocabulary: 70, context: 24, dropout: 0.1}", text);
     check("gpt", "{size: small, vocabulary: 70, context: 24, checkpoint: true}", text);
     check("gpt",
-          "{layers: 2, heads: 4, kv_heads: 2, width: 64, vocabulary: 9000, context: 24, position: rotary, norm: rms, "
-          "gated: true, activation: silu, bias: false, tied: false}",
+          "{layers: 2, heads: 4, kv_heads: 2, width: 64, vocabulary: 9000, context: 24, position: "
+          "rotary, norm: rms, gated: true, activation: silu, bias: false, tied: false}",
           text);
     exo_dataset_drop(&pictures);
     exo_dataset_drop(&text);
 }
 
-/* A model of 1.5 billion parameters, which takes 18 GB of memory before the first pass, is asked for next to nothing. */
+/* A model of 1.5 billion parameters would need 18 GB of memory before the first pass; its
+ * prediction needs almost none. */
 Test(pass_memory, of_what_would_not_fit_is_known_too)
 {
     exo_dataset *text = tokens();
@@ -145,11 +153,14 @@ Test(pass_memory, of_what_would_not_fit_is_known_too)
     const exo_pass pass = {.train = true, .grad = true};
     cr_assert_eq(exo_decoder_size(&spec, "xl", &err), EXO_OK);
     cr_assert_eq(exo_decoder_new(&model, &spec, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_model_pass_memory(model, &pass, text, 32, &memory, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_model_pass_memory(model, &pass, text, 32, &memory, &err), EXO_OK, "%s",
+                 err.text);
     cr_expect_gt(memory.tape, (size_t)1 << 30);
-    cr_assert_eq(exo_model_pass_memory(model, &pass, text, 4096, &memory, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_model_pass_memory(model, &pass, text, 4096, &memory, &err), EXO_OK, "%s",
+                 err.text);
     cr_expect_gt(memory.tape, (size_t)1 << 37, "more than 128 GiB: %zu", memory.tape);
-    cr_expect_lt(memory.plans, (size_t)1 << 28, "what is kept for backward is no plan: %zu", memory.plans);
+    cr_expect_lt(memory.plans, (size_t)1 << 28, "what is kept for backward is no plan: %zu",
+                 memory.plans);
     exo_model_drop(&model);
     exo_dataset_drop(&text);
 }

@@ -1,5 +1,6 @@
-/* Plugins: what they add works, once; what is no plugin is refused with a reason. tests/plugins has them, built as a user's
- * are: against the public headers, linked to nothing. */
+/* Plugins: a plugin's classes work and are registered once; a file that is no plugin is refused
+ * with a reason. The plugins are in tests/plugins, built as a user builds them: against the public
+ * headers, linked to no library. Each test is a process. Read next: include/exogym/plugin.h. */
 #include <criterion/criterion.h>
 
 #include <dlfcn.h>
@@ -23,7 +24,8 @@ expect_refused(const char *path, exo_status status, const char *reason)
     exo_err err = {0};
     cr_expect_eq(exo_plugin_load(path, &err), status, "%s", path);
     cr_expect_eq(err.code, status);
-    cr_expect(strstr(err.text, reason) && strstr(err.text, path), "'%s' does not say '%s'", err.text, reason);
+    cr_expect(strstr(err.text, reason) && strstr(err.text, path), "'%s' does not say '%s'",
+              err.text, reason);
 }
 
 static const exo_strategy_class *
@@ -55,9 +57,11 @@ Test(plugin, again_is_a_no_op_under_any_name)
     exo_err err = {0};
     cr_expect_eq(exo_plugin_load(PLUGIN("counts"), &err), EXO_OK);
     cr_expect_eq(exo_plugin_load(PLUGIN("counts"), &err), EXO_OK, "%s", err.text);
-    cr_expect_eq(exo_plugin_load(EXO_TEST_BINARY_DIR "/tests/../tests/plugins/counts.so", &err), EXO_OK);
+    cr_expect_eq(exo_plugin_load(EXO_TEST_BINARY_DIR "/tests/../tests/plugins/counts.so", &err),
+                 EXO_OK);
     cr_assert_eq(chdir(EXO_TEST_BINARY_DIR "/tests/plugins"), 0);
-    cr_expect_eq(exo_plugin_load("counts.so", &err), EXO_OK, "a name without a slash is a file here: %s", err.text);
+    cr_expect_eq(exo_plugin_load("counts.so", &err), EXO_OK,
+                 "a name without a slash is a file here: %s", err.text);
     cr_expect_str_eq(class_named("counted")->help, "1");
 }
 
@@ -83,16 +87,20 @@ Test(plugin, threads_that_load_it_at_once_all_succeed)
 
 Test(plugin, brings_the_class_of_an_actor_that_is_made_in_this_process)
 {
-    static const char *const plugins[] = {PLUGIN("class")}, *const wrong[] = {"/nowhere/libmine.so"};
+    static const char *const plugins[] = {PLUGIN("class")}, *const wrong[] = {
+                                                                "/nowhere/libmine.so"};
     const exo_spawn_opts opts = {.plugins = plugins, .num_plugins = 1};
     exo_runtime *runtime = NULL;
     exo_ref ref = {0};
     exo_err err = {0};
     cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK);
-    cr_expect_eq(exo_spawn_class(runtime, "of_a_plugin", NULL, INT64_MAX, &ref, &err), EXO_NOT_FOUND);
-    cr_expect_eq(exo_spawn_class(runtime, "of_a_plugin", &opts, INT64_MAX, &ref, &err), EXO_OK, "%s", err.text);
-    cr_expect_eq(exo_spawn_class(runtime, "of_a_plugin", &(exo_spawn_opts){.plugins = wrong, .num_plugins = 1},
-                                 INT64_MAX, &ref, &err),
+    cr_expect_eq(exo_spawn_class(runtime, "of_a_plugin", NULL, INT64_MAX, &ref, &err),
+                 EXO_NOT_FOUND);
+    cr_expect_eq(exo_spawn_class(runtime, "of_a_plugin", &opts, INT64_MAX, &ref, &err), EXO_OK,
+                 "%s", err.text);
+    cr_expect_eq(exo_spawn_class(runtime, "of_a_plugin",
+                                 &(exo_spawn_opts){.plugins = wrong, .num_plugins = 1}, INT64_MAX,
+                                 &ref, &err),
                  EXO_NOT_FOUND);
     cr_expect(strstr(err.text, wrong[0]), "%s", err.text);
     cr_expect_eq(exo_runtime_close(&runtime, INT64_MAX, &err), EXO_OK);

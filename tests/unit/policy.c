@@ -1,4 +1,6 @@
-/* The policy of the CartPole actors, and PPO's maths: against plain formulas, and gradients against finite differences. */
+/* The policy of the CartPole actors, and the functions of PPO: values against plain formulas, and
+ * gradients against finite differences. Each test owns its policies. Read next: actors/policy.h,
+ * ppo.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -17,7 +19,7 @@ enum {
     IN = EXO_CARTPOLE_OBSERVATION
 };
 
-/* Biases too: all parameters count. */
+/* A policy with nonzero biases, so that all parameters have an effect. */
 static exo_policy
 random_policy(uint64_t seed)
 {
@@ -30,7 +32,7 @@ random_policy(uint64_t seed)
     return policy;
 }
 
-/* --- The networks -------------------------------------------------------------------------------------------------- */
+/* --- The networks ----------------------------------------------------------------------------- */
 
 static void
 plain_trunk(const exo_policy_trunk *trunk, const float *x, double *second)
@@ -68,7 +70,7 @@ Test(policy, forward_is_the_formula)
         for (int k = 0; k < UNITS; k++)
             value += hidden[k] * (double)policy.value_weight[k];
         double sum = log(exp(logits[0]) + exp(logits[1]));
-        /* fp32 sums of 64 products of about 1, twice. */
+        /* Tolerance: two fp32 sums of 64 products of about 1. */
         cr_expect_float_eq((double)out.log_probs[0], logits[0] - sum, 1e-5);
         cr_expect_float_eq((double)out.log_probs[1], logits[1] - sum, 1e-5);
         cr_expect_float_eq((double)out.value, value, 1e-5);
@@ -97,7 +99,8 @@ Test(policy, initial_weights_are_orthogonal_and_of_the_seed)
     for (int i = 0; i < UNITS; i++) {
         cr_expect_eq(policy.actor.bias2[i], 0);
         for (int j = 0; j <= i; j++)
-            cr_expect_float_eq(row_product(policy.actor.weight2[i], policy.actor.weight2[j]), i == j ? 2.0 : 0, 1e-6);
+            cr_expect_float_eq(row_product(policy.actor.weight2[i], policy.actor.weight2[j]),
+                               i == j ? 2.0 : 0, 1e-6);
     }
     cr_expect_float_eq(row_product(policy.critic.weight1[0], policy.critic.weight1[3]), 0, 1e-6);
     cr_expect_float_eq(row_product(policy.critic.weight1[3], policy.critic.weight1[3]), 2, 1e-6);
@@ -119,21 +122,24 @@ Test(policy, actions_are_drawn_by_their_probabilities)
         exo_rng_init(&rng, 5, EXO_RNG_ACTION, 0, (uint64_t)percent);
         for (int i = 0; i < DRAWS; i++)
             left += exo_policy_sample(&output, &rng) == 0;
-        /* Four standard errors: none at all where the action is certain. */
-        cr_expect_leq(fabs((double)left / DRAWS - (double)p), 4 * sqrt((double)(p * (1 - p)) / DRAWS));
+        /* Four standard errors, which are 0 where the action is certain. */
+        cr_expect_leq(fabs((double)left / DRAWS - (double)p),
+                      4 * sqrt((double)(p * (1 - p)) / DRAWS));
     }
 }
 
-/* --- Advantages and losses ----------------------------------------------------------------------------------------- */
+/* --- Advantages and losses -------------------------------------------------------------------- */
 
-/* The definition: a sum over the deltas up to the end of the episode or of the rollout. */
+/* The definition of generalized advantage estimation: a sum over the deltas up to the end of the
+ * episode or of the rollout. */
 static double
 plain_gae(const exo_rollout *r, size_t t, size_t e, double gamma, double lambda)
 {
     double sum = 0, factor = 1;
     for (; t < r->steps; t++) {
         size_t i = t * r->environments + e;
-        double next = t + 1 < r->steps ? (double)r->values[i + r->environments] : (double)r->bootstrap[e];
+        double next =
+            t + 1 < r->steps ? (double)r->values[i + r->environments] : (double)r->bootstrap[e];
         if (r->dones[i] == EXO_DONE_TERMINATED)
             next = 0;
         if (r->dones[i] == EXO_DONE_TRUNCATED)
@@ -152,8 +158,10 @@ Test(ppo, advantages_are_sums_of_deltas_within_an_episode)
         T = 7,
         N = 3
     };
-    /* One environment whose episodes end in all ways, also at the last step; one that goes on; one that ends at every step. */
-    uint8_t dones[T][N] = {{0, 0, 1}, {1, 0, 1}, {0, 0, 2}, {2, 0, 1}, {0, 0, 2}, {0, 0, 2}, {1, 0, 2}};
+    /* One environment whose episodes end in all ways, also at the last step; one that never ends;
+     * one that ends at every step. */
+    uint8_t dones[T][N] = {{0, 0, 1}, {1, 0, 1}, {0, 0, 2}, {2, 0, 1},
+                           {0, 0, 2}, {0, 0, 2}, {1, 0, 2}};
     float *numbers = numbers_new(3 * T * N + N, 6), advantages[T * N];
     const exo_rollout r = {.steps = T,
                            .environments = N,
@@ -165,7 +173,8 @@ Test(ppo, advantages_are_sums_of_deltas_within_an_episode)
     exo_gae(&r, 0.9, 0.8, advantages);
     for (size_t t = 0; t < T; t++)
         for (size_t e = 0; e < N; e++)
-            cr_expect_float_eq((double)advantages[t * N + e], plain_gae(&r, t, e, 0.9, 0.8), 1e-6, "(%zu, %zu)", t, e);
+            cr_expect_float_eq((double)advantages[t * N + e], plain_gae(&r, t, e, 0.9, 0.8), 1e-6,
+                               "(%zu, %zu)", t, e);
     free(numbers);
 }
 
@@ -174,12 +183,13 @@ Test(ppo, policy_loss_is_clipped_where_it_pays_to_go_further)
     static const struct {
         double ratio, advantage, loss, slope;
     } cases[] = {
-        {1.0, 2.0, -2.0, -2.0}, {1.1, 2.0, -2.2, -2.2}, /* within the clip         */
-        {1.5, 2.0, -2.4, 0},    {0.5, -2.0, 1.6, 0},    /* far enough: no slope    */
-        {0.5, 2.0, -1.0, -1.0}, {1.5, -2.0, 3.0, 3.0},  /* gone wrong: back        */
+        {1.0, 2.0, -2.0, -2.0}, {1.1, 2.0, -2.2, -2.2}, /* within the clip */
+        {1.5, 2.0, -2.4, 0},    {0.5, -2.0, 1.6, 0},    /* beyond the clip: no slope */
+        {0.5, 2.0, -1.0, -1.0}, {1.5, -2.0, 3.0, 3.0},  /* on the wrong side: a slope back */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        double slope, loss = exo_policy_loss_term(log(cases[i].ratio), cases[i].advantage, 0.2, &slope);
+        double slope,
+            loss = exo_policy_loss_term(log(cases[i].ratio), cases[i].advantage, 0.2, &slope);
         cr_expect_float_eq(loss, cases[i].loss, 1e-12, "case %zu", i);
         cr_expect_float_eq(slope, cases[i].slope, 1e-12, "case %zu", i);
     }
@@ -190,28 +200,30 @@ Test(ppo, value_loss_is_the_worse_of_clipped_and_unclipped)
     static const struct {
         double value, old, target, clip, loss, slope;
     } cases[] = {
-        {3, 1, 5, 0, 2, -2},
-        {3, 1, 5, 0.5, 0.5 * 3.5 * 3.5, 0}, /* not clipped; went far towards the target */
-        {0, 1, 5, 0.5, 12.5, -5},
-        {1.2, 1, 5, 0.5, 0.5 * 3.8 * 3.8, -3.8}, /* went away from it; is near       */
+        {3, 1, 5, 0, 2, -2},                     /* no clip */
+        {3, 1, 5, 0.5, 0.5 * 3.5 * 3.5, 0},      /* far towards the target: clipped, no slope */
+        {0, 1, 5, 0.5, 12.5, -5},                /* away from the target: not clipped */
+        {1.2, 1, 5, 0.5, 0.5 * 3.8 * 3.8, -3.8}, /* within the clip */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double slope;
-        double loss = exo_value_loss_term(cases[i].value, cases[i].old, cases[i].target, cases[i].clip, &slope);
+        double loss = exo_value_loss_term(cases[i].value, cases[i].old, cases[i].target,
+                                          cases[i].clip, &slope);
         cr_expect_float_eq(loss, cases[i].loss, 1e-12, "case %zu", i);
         cr_expect_float_eq(slope, cases[i].slope, 1e-12, "case %zu", i);
     }
 }
 
-/* --- The gradient of a minibatch -------------------------------------------------------------------------------------- */
+/* --- The gradient of a minibatch -------------------------------------------------------------- */
 
 enum {
     SAMPLES = 6
 };
 
-static const uint32_t order[] = {4, 0, 5, 2}; /* of SAMPLES: not all, not in order */
+static const uint32_t order[] = {4, 0, 5, 2}; /* a part of SAMPLES, not in order */
 
-/* Ratios within and beyond the clip on both sides, far from its edges, where there is no slope to compare. */
+/* Samples whose ratios are within and beyond the clip on both sides, far from its edges: the loss
+ * is not differentiable there. */
 static exo_ppo_samples
 make_samples(const exo_policy *policy)
 {
@@ -251,7 +263,8 @@ check_gradient(const exo_ppo_opts *opts)
     float *parameters = (float *)&policy, *got = (float *)&gradient;
     exo_ppo_gradient(&policy, &samples, order, sizeof order / sizeof *order, opts, &gradient);
 
-    /* The loss is that of fp32 networks: off by some 1e-6, which a step of 1e-2 makes 1e-4 of a slope. The curvature adds as much. */
+    /* The loss of fp32 networks is off by about 1e-6, which a step of 1e-2 makes an error of 1e-4
+     * in a slope. The curvature adds about as much. */
     const float step = 1e-2f;
     double largest = 0;
     size_t wrong = 0;
@@ -296,12 +309,13 @@ Test(ppo, advantages_are_normalized_over_the_minibatch)
     double loss = exo_ppo_gradient(&policy, &samples, order, count, &opts, &one);
     for (size_t i = 0; i < SAMPLES; i++)
         samples.advantages[i] = 8 * samples.advantages[i] + 100;
-    /* Rounding of the shifted ones only; the 50s of samples that are not of the minibatch play no part. */
+    /* Tolerance: the rounding of the shifted advantages. The 50s belong to samples outside the
+     * minibatch and have no effect. */
     double shifted = exo_ppo_gradient(&policy, &samples, order, count, &opts, &other);
     double distance = numbers_distance((float *)&one, (float *)&other, EXO_POLICY_NUMEL);
     cr_expect_float_eq(shifted, loss, 1e-5);
     cr_expect_leq(distance, 1e-5, "%g", distance);
-    /* A single sample keeps its advantage: the loss of sample 0, ratio 1.1. */
+    /* A single sample keeps its advantage: the loss of sample 0, with the ratio 1.1. */
     samples.advantages[0] = 3;
     double single = exo_ppo_gradient(&policy, &samples, (uint32_t[]){0}, 1, &opts, &other);
     cr_expect_float_eq(single, -1.1 * 3, 1e-5);

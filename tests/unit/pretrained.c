@@ -1,5 +1,7 @@
-/* Hugging Face directories: what transformers wrote is read, what is written is the same again, and whatever does not fit, in config.json or
- * in the tensors, is an error that names it. tests/unit/decoder.c holds what the models compute against transformers. */
+/* Hugging Face directories: files of transformers are read, written files equal them, and every
+ * mismatch in config.json or in the tensors is an error that names it. tests/unit/decoder.c
+ * compares the models' results to those of transformers. Each test owns its folder. Read next:
+ * nn/pretrained/safetensors.h; docs/models.md. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -36,8 +38,9 @@ static void
 expect_equal(exo_params *a, exo_params *b, const char *what)
 {
     cr_assert_eq(exo_params_numel(a), exo_params_numel(b));
-    cr_expect_eq(memcmp(exo_params_values(a), exo_params_values(b), exo_params_numel(a) * sizeof(float)), 0, "%s",
-                 what);
+    cr_expect_eq(
+        memcmp(exo_params_values(a), exo_params_values(b), exo_params_numel(a) * sizeof(float)), 0,
+        "%s", what);
 }
 
 static bool
@@ -48,7 +51,7 @@ exists(const char *file)
     return access(path, F_OK) == 0;
 }
 
-/* --- Reading -------------------------------------------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 Test(pretrained, specs_are_what_the_configs_say)
 {
@@ -120,7 +123,8 @@ Test(pretrained, specs_are_what_the_configs_say)
          .mlp_bias = true,
          .tied = true,
          .rope_theta = 500.0f,
-         .rope_scaling = {.factor = 4, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 16}},
+         .rope_scaling =
+             {.factor = 4, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 16}},
         {.family = "llama",
          .heads = 4,
          .kv_heads = 1,
@@ -138,21 +142,27 @@ Test(pretrained, specs_are_what_the_configs_say)
         char path[256];
         exo_decoder_spec s, e = expected[i];
         exo_err err = {0};
-        cr_assert_eq(exo_decoder_load_spec(decoders_path(decoders_names[i], path), &s, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_decoder_load_spec(decoders_path(decoders_names[i], path), &s, &err),
+                     EXO_OK, "%s", err.text);
         cr_expect_str_eq(s.family, e.family);
         cr_expect_eq(s.vocabulary, 101);
         cr_expect_eq(s.context, e.context ? e.context : 32);
         cr_expect_eq(s.layers, 2);
-        cr_expect(s.heads == e.heads && s.kv_heads == e.kv_heads && s.head_width == e.head_width, "%s", path);
+        cr_expect(s.heads == e.heads && s.kv_heads == e.kv_heads && s.head_width == e.head_width,
+                  "%s", path);
         cr_expect(s.width == e.width && s.inner == e.inner, "%s", path);
         cr_expect(s.position == e.position && s.position_offset == e.position_offset, "%s", path);
-        cr_expect(s.norm == e.norm && s.norm_eps == e.norm_eps && s.embedding_norm == e.embedding_norm, "%s", path);
-        cr_expect(s.activation == e.activation && s.gated == e.gated && s.tied == e.tied, "%s", path);
-        cr_expect(s.attention_qkv_bias == e.attention_qkv_bias && s.attention_out_bias == e.attention_out_bias &&
-                      s.mlp_bias == e.mlp_bias,
+        cr_expect(s.norm == e.norm && s.norm_eps == e.norm_eps &&
+                      s.embedding_norm == e.embedding_norm,
+                  "%s", path);
+        cr_expect(s.activation == e.activation && s.gated == e.gated && s.tied == e.tied, "%s",
+                  path);
+        cr_expect(s.attention_qkv_bias == e.attention_qkv_bias &&
+                      s.attention_out_bias == e.attention_out_bias && s.mlp_bias == e.mlp_bias,
                   "%s", path);
         cr_expect_eq(s.rope_theta, e.rope_theta != 0.0f ? e.rope_theta : 10000.0f);
-        cr_expect_eq(memcmp(&s.rope_scaling, &e.rope_scaling, sizeof s.rope_scaling), 0, "%s", path);
+        cr_expect_eq(memcmp(&s.rope_scaling, &e.rope_scaling, sizeof s.rope_scaling), 0, "%s",
+                     path);
     }
 }
 
@@ -176,67 +186,58 @@ tensor_of(const exo_safetensors *file, const char *name)
     return NULL;
 }
 
-/* With the keys that published files have, of several years and versions of transformers. */
+/* Configs with the keys of published files, from several years and versions of transformers. */
 static const struct {
     const char *config;
     size_t numel;
 } published[] = {
-    {"{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"], \"attn_pdrop\": 0.1, "
-     "\"bos_token_id\": 50256,"
-     " \"embd_pdrop\": 0.1, \"eos_token_id\": 50256, \"initializer_range\": 0.02, \"layer_norm_epsilon\": 1e-05, "
-     "\"model_type\": \"gpt2\","
-     " \"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12, \"n_layer\": 12, \"n_positions\": 1024, \"resid_pdrop\": 0.1,"
-     " \"summary_activation\": null, \"summary_first_dropout\": 0.1, \"summary_proj_to_labels\": true, "
-     "\"summary_type\": \"cls_index\","
-     " \"summary_use_proj\": true, \"task_specific_params\": {\"text-generation\": {\"do_sample\": true, "
-     "\"max_length\": 50}},"
-     " \"vocab_size\": 50257}",
+    {"{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"], "
+     "\"attn_pdrop\": 0.1, \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, \"eos_token_id\": 50256, "
+     "\"initializer_range\": 0.02, \"layer_norm_epsilon\": 1e-05, \"model_type\": \"gpt2\", "
+     "\"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12, \"n_layer\": 12, \"n_positions\": 1024, "
+     "\"resid_pdrop\": 0.1, \"summary_activation\": null, \"summary_first_dropout\": 0.1, "
+     "\"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\", \"summary_use_proj\": "
+     "true, \"task_specific_params\": {\"text-generation\": {\"do_sample\": true, \"max_length\": "
+     "50}}, \"vocab_size\": 50257}",
      124439808},
-    {"{\"_num_labels\": 1, \"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"], "
-     "\"attn_pdrop\": 0.1,"
-     " \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, \"eos_token_id\": 50256, \"id2label\": {\"0\": \"LABEL_0\"},"
-     " \"initializer_range\": 0.02, \"is_decoder\": true, \"label2id\": {\"LABEL_0\": 0}, \"layer_norm_epsilon\": "
-     "1e-05,"
-     " \"model_type\": \"gpt2\", \"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12, \"n_layer\": 6, \"n_positions\": "
-     "1024,"
-     " \"output_past\": true, \"resid_pdrop\": 0.1, \"summary_activation\": null, \"summary_first_dropout\": 0.1,"
-     " \"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\", \"summary_use_proj\": true,"
-     " \"vocab_size\": 50257}",
+    {"{\"_num_labels\": 1, \"activation_function\": \"gelu_new\", \"architectures\": "
+     "[\"GPT2LMHeadModel\"], \"attn_pdrop\": 0.1, \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, "
+     "\"eos_token_id\": 50256, \"id2label\": {\"0\": \"LABEL_0\"}, \"initializer_range\": 0.02, "
+     "\"is_decoder\": true, \"label2id\": {\"LABEL_0\": 0}, \"layer_norm_epsilon\": 1e-05, "
+     "\"model_type\": \"gpt2\", \"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12, \"n_layer\": 6, "
+     "\"n_positions\": 1024, \"output_past\": true, \"resid_pdrop\": 0.1, \"summary_activation\": "
+     "null, \"summary_first_dropout\": 0.1, \"summary_proj_to_labels\": true, \"summary_type\": "
+     "\"cls_index\", \"summary_use_proj\": true, \"vocab_size\": 50257}",
      81912576},
-    {"{\"_name_or_path\": \"facebook/opt-125m\", \"activation_dropout\": 0.0, \"activation_function\": \"relu\", "
-     "\"architectures\":"
-     " [\"OPTForCausalLM\"], \"attention_dropout\": 0.0, \"bos_token_id\": 2, \"do_layer_norm_before\": true, "
-     "\"dropout\": 0.1,"
-     " \"eos_token_id\": 2, \"ffn_dim\": 3072, \"hidden_size\": 768, \"init_std\": 0.02, \"layerdrop\": 0.0,"
-     " \"max_position_embeddings\": 2048, \"model_type\": \"opt\", \"num_attention_heads\": 12, \"num_hidden_layers\": "
-     "12,"
-     " \"pad_token_id\": 1, \"prefix\": \"</s>\", \"torch_dtype\": \"float16\", \"transformers_version\": "
-     "\"4.21.0.dev0\","
-     " \"use_cache\": true, \"vocab_size\": 50272, \"word_embed_proj_dim\": 768}",
+    {"{\"_name_or_path\": \"facebook/opt-125m\", \"activation_dropout\": 0.0, "
+     "\"activation_function\": \"relu\", \"architectures\": [\"OPTForCausalLM\"], "
+     "\"attention_dropout\": 0.0, \"bos_token_id\": 2, \"do_layer_norm_before\": true, "
+     "\"dropout\": 0.1, \"eos_token_id\": 2, \"ffn_dim\": 3072, \"hidden_size\": 768, "
+     "\"init_std\": 0.02, \"layerdrop\": 0.0, \"max_position_embeddings\": 2048, \"model_type\": "
+     "\"opt\", \"num_attention_heads\": 12, \"num_hidden_layers\": 12, \"pad_token_id\": 1, "
+     "\"prefix\": \"</s>\", \"torch_dtype\": \"float16\", \"transformers_version\": "
+     "\"4.21.0.dev0\", \"use_cache\": true, \"vocab_size\": 50272, \"word_embed_proj_dim\": 768}",
      125239296},
-    {"{\"apply_residual_connection_post_layernorm\": false, \"attention_dropout\": 0.0, \"attention_softmax_in_fp32\": "
-     "true,"
-     " \"bias_dropout_fusion\": true, \"bos_token_id\": 1, \"eos_token_id\": 2, \"hidden_dropout\": 0.0, "
-     "\"initializer_range\": 0.02,"
-     " \"layer_norm_epsilon\": 1e-05, \"masked_softmax_fusion\": true, \"model_type\": \"bloom\", \"n_embed\": 1024, "
-     "\"n_inner\": null,"
-     " \"n_layer\": 24, \"num_attention_heads\": 16, \"offset_alibi\": 100, \"pad_token_id\": 3, \"pretraining_tp\": "
-     "1, \"seq_length\":"
-     " 2048, \"skip_bias_add\": true, \"skip_bias_add_qkv\": false, \"unk_token_id\": 0, \"use_cache\": true, "
-     "\"vocab_size\": 250880}",
+    {"{\"apply_residual_connection_post_layernorm\": false, \"attention_dropout\": 0.0, "
+     "\"attention_softmax_in_fp32\": true, \"bias_dropout_fusion\": true, \"bos_token_id\": 1, "
+     "\"eos_token_id\": 2, \"hidden_dropout\": 0.0, \"initializer_range\": 0.02, "
+     "\"layer_norm_epsilon\": 1e-05, \"masked_softmax_fusion\": true, \"model_type\": \"bloom\", "
+     "\"n_embed\": 1024, \"n_inner\": null, \"n_layer\": 24, \"num_attention_heads\": 16, "
+     "\"offset_alibi\": 100, \"pad_token_id\": 3, \"pretraining_tp\": 1, \"seq_length\": 2048, "
+     "\"skip_bias_add\": true, \"skip_bias_add_qkv\": false, \"unk_token_id\": 0, \"use_cache\": "
+     "true, \"vocab_size\": 250880}",
      559214592},
-    {"{\"architectures\": [\"LlamaForCausalLM\"], \"attention_bias\": false, \"attention_dropout\": 0.0, "
-     "\"bos_token_id\": 128000,"
-     " \"eos_token_id\": [128001, 128008, 128009], \"head_dim\": 64, \"hidden_act\": \"silu\", \"hidden_size\": 2048,"
-     " \"initializer_range\": 0.02, \"intermediate_size\": 8192, \"max_position_embeddings\": 131072, \"mlp_bias\": "
-     "false,"
-     " \"model_type\": \"llama\", \"num_attention_heads\": 32, \"num_hidden_layers\": 16, \"num_key_value_heads\": 8,"
-     " \"pretraining_tp\": 1, \"rms_norm_eps\": 1e-05, \"rope_scaling\": {\"factor\": 32.0, \"high_freq_factor\": 4.0,"
-     " \"low_freq_factor\": 1.0, \"original_max_position_embeddings\": 8192, \"rope_type\": \"llama3\"}, "
-     "\"rope_theta\": 500000.0,"
-     " \"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\", \"transformers_version\": \"4.45.0.dev0\", "
-     "\"use_cache\": true,"
-     " \"vocab_size\": 128256}",
+    {"{\"architectures\": [\"LlamaForCausalLM\"], \"attention_bias\": false, "
+     "\"attention_dropout\": 0.0, \"bos_token_id\": 128000, \"eos_token_id\": [128001, 128008, "
+     "128009], \"head_dim\": 64, \"hidden_act\": \"silu\", \"hidden_size\": 2048, "
+     "\"initializer_range\": 0.02, \"intermediate_size\": 8192, \"max_position_embeddings\": "
+     "131072, \"mlp_bias\": false, \"model_type\": \"llama\", \"num_attention_heads\": 32, "
+     "\"num_hidden_layers\": 16, \"num_key_value_heads\": 8, \"pretraining_tp\": 1, "
+     "\"rms_norm_eps\": 1e-05, \"rope_scaling\": {\"factor\": 32.0, \"high_freq_factor\": 4.0, "
+     "\"low_freq_factor\": 1.0, \"original_max_position_embeddings\": 8192, \"rope_type\": "
+     "\"llama3\"}, \"rope_theta\": 500000.0, \"tie_word_embeddings\": true, \"torch_dtype\": "
+     "\"bfloat16\", \"transformers_version\": \"4.45.0.dev0\", \"use_cache\": true, "
+     "\"vocab_size\": 128256}",
      1235814400},
 };
 
@@ -249,13 +250,13 @@ Test(pretrained, configs_as_they_are_published_are_read)
         decoders_write(folder, "config.json", published[i].config, strlen(published[i].config));
         cr_assert_eq(exo_decoder_load_spec(folder, &spec, &err), EXO_OK, "%s", err.text);
         cr_assert_eq(exo_decoder_new(&model, &spec, &err), EXO_OK, "%s", err.text);
-        cr_expect_eq(exo_model_numel(model), published[i].numel, "%s has %zu parameters", spec.family,
-                     exo_model_numel(model));
+        cr_expect_eq(exo_model_numel(model), published[i].numel, "%s has %zu parameters",
+                     spec.family, exo_model_numel(model));
         exo_model_drop(&model);
     }
 }
 
-/* Of GPT-2, whose weights are transposed, and LLaMA, whose projections are joined. */
+/* GPT-2's weights are transposed; LLaMA's projections are joined. */
 Test(pretrained, elements_lie_where_the_header_says)
 {
     exo_model *gpt2 = NULL, *llama = NULL;
@@ -272,7 +273,8 @@ Test(pretrained, elements_lie_where_the_header_says)
     exo_safetensors_close(&file);
     decoders_load(decoders_path("llama", path), &llama, &others);
     cr_assert_eq(exo_safetensors_open(&file, strcat(path, "/model.safetensors"), NULL), EXO_OK);
-    here = values_of(others, "blocks.0.attention.qkv.weight"); /* 32 rows of queries, 16 of keys, 16 of values */
+    /* 32 rows of queries, 16 of keys, 16 of values */
+    here = values_of(others, "blocks.0.attention.qkv.weight");
     there = tensor_of(file, "model.layers.0.self_attn.v_proj.weight")->data;
     cr_expect_eq(memcmp(here + (size_t)48 * 32, there, (size_t)16 * 32 * sizeof(float)), 0);
     here = values_of(others, "blocks.0.mlp.up.weight"); /* 44 rows of the gate, 44 of the rest */
@@ -287,7 +289,8 @@ Test(pretrained, elements_lie_where_the_header_says)
 
 Test(pretrained, fp16_is_read_exactly)
 {
-    /* what each bit pattern means: signed zeros, the smallest and largest numbers, infinity, NaN */
+    /* bit patterns and their values: signed zeros, the smallest and largest numbers, infinity,
+     * NaN */
     static const uint16_t bits[] = {0,      0x8000, 1,      0x8001, 0x03FF, 0x0400,
                                     0x3C00, 0xBC01, 0x7BFF, 0xFC00, 0x7E00, 0x3555};
     static const float values[] = {0.0f,       -0.0f,     0x1p-24f, -0x1p-24f,
@@ -310,17 +313,18 @@ Test(pretrained, fp16_is_read_exactly)
     decoders_load(folder, &model, &params);
     const float *got = values_of(params, "blocks.0.norm1.bias");
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        cr_expect((isnan(values[i]) && isnan(got[i])) || memcmp(&got[i], &values[i], 4) == 0, "%04x gives %a",
-                  (unsigned)bits[i], (double)got[i]);
+        cr_expect((isnan(values[i]) && isnan(got[i])) || memcmp(&got[i], &values[i], 4) == 0,
+                  "%04x gives %a", (unsigned)bits[i], (double)got[i]);
     exo_safetensors_close(&file);
     exo_free(data);
     exo_params_free(&params);
     exo_model_drop(&model);
 }
 
-/* --- Writing ---------------------------------------------------------------------------------------------------------------- */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
-/* Every tensor of transformers' file is in ours with the same name, type, shape and bytes. */
+/* Compares a written file to transformers' file: every tensor has the same name, type, shape and
+ * bytes. */
 static void
 expect_same_tensors(const char *ours_path, const char *theirs_path)
 {
@@ -336,7 +340,8 @@ expect_same_tensors(const char *ours_path, const char *theirs_path)
                 o = exo_safetensors_at(ours, k);
         cr_assert_not_null(o, "%s", t->name);
         cr_expect_str_eq(o->dtype, t->dtype);
-        cr_expect(o->num_dims == t->num_dims && memcmp(o->dims, t->dims, sizeof o->dims) == 0, "%s", t->name);
+        cr_expect(o->num_dims == t->num_dims && memcmp(o->dims, t->dims, sizeof o->dims) == 0, "%s",
+                  t->name);
         cr_expect(o->bytes == t->bytes && memcmp(o->data, t->data, t->bytes) == 0, "%s", t->name);
     }
     exo_safetensors_close(&ours);
@@ -352,7 +357,8 @@ Test(pretrained, writes_the_tensors_that_transformers_wrote)
         exo_err err = {0};
         char theirs[256], ours[256];
         decoders_load(decoders_path(whole[i], theirs), &model, &params);
-        cr_assert_eq(exo_decoder_save(folder, model, params, EXO_F32, 0, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_decoder_save(folder, model, params, EXO_F32, 0, &err), EXO_OK, "%s",
+                     err.text);
         snprintf(ours, sizeof ours, "%s/model.safetensors", folder);
         strcat(theirs, "/model.safetensors");
         expect_same_tensors(ours, theirs);
@@ -369,11 +375,13 @@ round_trip(const char *name, exo_dtype dtype, size_t shard_bytes)
     exo_err err = {0};
     char path[256];
     decoders_load(decoders_path(name, path), &model, &params);
-    cr_assert_eq(exo_decoder_save(folder, model, params, dtype, shard_bytes, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_decoder_save(folder, model, params, dtype, shard_bytes, &err), EXO_OK, "%s",
+                 err.text);
     decoders_load(folder, &again, &read);
     expect_equal(params, read, name);
-    cr_expect_eq(memcmp(exo_decoder_spec_of(model), exo_decoder_spec_of(again), sizeof(exo_decoder_spec)), 0, "%s",
-                 name);
+    cr_expect_eq(
+        memcmp(exo_decoder_spec_of(model), exo_decoder_spec_of(again), sizeof(exo_decoder_spec)), 0,
+        "%s", name);
     exo_params_free(&params);
     exo_params_free(&read);
     exo_model_drop(&model);
@@ -384,7 +392,7 @@ Test(pretrained, what_is_written_is_read_to_the_bit)
 {
     for (size_t i = 0; decoders_names[i]; i++)
         round_trip(decoders_names[i], EXO_F32, 0);
-    round_trip("llama3", EXO_BF16, 0); /* its numbers are of that type */
+    round_trip("llama3", EXO_BF16, 0); /* the file's tensors are bf16 */
 }
 
 Test(pretrained, shards_replace_one_file_and_the_other_way_round)
@@ -395,7 +403,8 @@ Test(pretrained, shards_replace_one_file_and_the_other_way_round)
     cr_expect(exists("model-00001-of-00005.safetensors") && exists("model.safetensors.index.json"));
     cr_expect(!exists("model.safetensors"));
     round_trip("opt", EXO_F32, 30000);
-    cr_expect(exists("model-00001-of-00003.safetensors") && !exists("model-00001-of-00005.safetensors"));
+    cr_expect(exists("model-00001-of-00003.safetensors") &&
+              !exists("model-00001-of-00005.safetensors"));
     round_trip("opt", EXO_F32, 1); /* every tensor in a file of its own */
     cr_expect(exists("model-00036-of-00036.safetensors"));
     round_trip("opt", EXO_F32, 0);
@@ -409,12 +418,15 @@ Test(pretrained, a_spec_that_no_family_has_is_not_written)
     } cases[] = {
         {"{gated: true, layers: 1, vocabulary: 10, context: 4}", "its MLP is not gated"},
         {"{norm: rms, layers: 1, vocabulary: 10, context: 4}", "it has layer norms"},
-        {"{bias: false, layers: 1, vocabulary: 10, context: 4}", "all its linear layers have biases"},
+        {"{bias: false, layers: 1, vocabulary: 10, context: 4}",
+         "all its linear layers have biases"},
         {"{kv_heads: 2, layers: 1, vocabulary: 10, context: 4}", "as many key-value heads"},
         {"{position: rotary, layers: 1, vocabulary: 10, context: 4}", "it has RMS norms"},
-        {"{position: rotary, norm: rms, layers: 1, vocabulary: 10, context: 4}", "its MLP is gated"},
+        {"{position: rotary, norm: rms, layers: 1, vocabulary: 10, context: 4}",
+         "its MLP is gated"},
         {"{position: alibi, layers: 1, vocabulary: 10, context: 4}", "embedding_norm"},
-        {"{position: alibi, embedding_norm: true, activation: relu, layers: 1, vocabulary: 10, context: 4}",
+        {"{position: alibi, embedding_norm: true, activation: relu, layers: 1, vocabulary: 10, "
+         "context: 4}",
          "gelu_tanh"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -422,8 +434,10 @@ Test(pretrained, a_spec_that_no_family_has_is_not_written)
         exo_model *model = NULL;
         exo_params *params = NULL;
         exo_err err = {0};
-        cr_assert_eq(exo_config_parse(&doc, "test", cases[i].size_and_more, &err), EXO_OK, "%s", err.text);
-        cr_assert_eq(exo_model_new_named(&model, "gpt", exo_config_root(doc), &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_config_parse(&doc, "test", cases[i].size_and_more, &err), EXO_OK, "%s",
+                     err.text);
+        cr_assert_eq(exo_model_new_named(&model, "gpt", exo_config_root(doc), &err), EXO_OK, "%s",
+                     err.text);
         cr_assert_eq(exo_model_params(model, 1, &params, &err), EXO_OK, "%s", err.text);
         cr_expect_eq(exo_decoder_save(folder, model, params, EXO_F32, 0, &err), EXO_UNSUPPORTED);
         cr_expect(strstr(err.text, cases[i].text), "%s: %s", cases[i].size_and_more, err.text);
@@ -434,7 +448,7 @@ Test(pretrained, a_spec_that_no_family_has_is_not_written)
     }
 }
 
-/* --- What a job says ------------------------------------------------------------------------------------------------------------ */
+/* --- Options of a job ------------------------------------------------------------------------- */
 
 static exo_status
 build(const char *options, exo_model **model, exo_err *err)
@@ -453,7 +467,8 @@ Test(pretrained, a_job_begins_with_the_values_of_a_folder)
     exo_params *params = NULL, *expected = NULL;
     exo_err err = {0};
     char path[256], options[512];
-    snprintf(options, sizeof options, "{path: '%s', dropout: 0.25, checkpoint: true}", decoders_path("llama", path));
+    snprintf(options, sizeof options, "{path: '%s', dropout: 0.25, checkpoint: true}",
+             decoders_path("llama", path));
     cr_assert_eq(build(options, &model, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(exo_decoder_spec_of(model)->dropout, 0.25f);
     cr_expect(exo_decoder_spec_of(model)->checkpoint);
@@ -485,13 +500,14 @@ Test(pretrained, values_of_another_model_are_refused)
     exo_err err = {0};
     char path[256];
     decoders_load(decoders_path("llama", path), &model, &params);
-    cr_expect_eq(exo_decoder_load_params(decoders_path("llama3", path), model, params, &err), EXO_INVAL);
+    cr_expect_eq(exo_decoder_load_params(decoders_path("llama3", path), model, params, &err),
+                 EXO_INVAL);
     cr_expect(strstr(err.text, "is of another model: the heads differs"), "%s", err.text);
     exo_params_free(&params);
     exo_model_drop(&model);
 }
 
-/* --- Memory ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
 Test(pretrained, any_allocation_may_fail)
 {
@@ -514,7 +530,8 @@ Test(pretrained, any_allocation_may_fail)
             cr_expect_eq(st, EXO_OK);
             break;
         }
-        /* without memory for its path a folder is not flushed, which is no error */
-        cr_assert(st == EXO_NOMEM || st == EXO_OK, "allocation %llu: %s", (unsigned long long)n, err.text);
+        /* OK: without memory for its path, a folder is only not flushed */
+        cr_assert(st == EXO_NOMEM || st == EXO_OK, "allocation %llu: %s", (unsigned long long)n,
+                  err.text);
     }
 }

@@ -1,4 +1,5 @@
-/* What others wrote is shown in one line that a terminal cannot take for orders: errors, the log, and texts by themselves. */
+/* Foreign texts are shown in one line that a terminal cannot take for control sequences: in errors,
+ * in the log, and alone. Each test owns its texts. Read next: runtime/base/printable.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@
 
 struct logged logged = LOGGED_NONE;
 
-/* No character in it controls a terminal, and all of it is UTF-8. */
+/* Is the text UTF-8 without characters that control a terminal? */
 static bool
 is_harmless(const char *text, bool lines)
 {
@@ -36,28 +37,30 @@ Test(printable, escapes_what_a_terminal_would_obey)
     const struct {
         const char *text, *shown;
     } cases[] = {
-        {"plain, \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80", "plain, \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"plain, \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80",
+         "plain, \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"},
         {"two\nlines\r\n", "two\\nlines\\r\\n"},
         {"a\tb", "a\\tb"},
         {"\x1b[31mred", "\\x1b[31mred"},
         {"\a\b\x7f", "\\x07\\x08\\x7f"},
         {"\xc2\x9b"
          "31m",
-         "\\u009b31m"}, /* CSI in one character  */
+         "\\u009b31m"}, /* CSI in one character */
         {"\xe2\x80\xae"
          "abc",
          "\\u202e"
-         "abc"},                                          /* right to left         */
-        {"\xe2\x80\xa8|\xe2\x81\xa6", "\\u2028|\\u2066"}, /* a line separator      */
-        {"\xff\xfe", "\\xff\\xfe"},                       /* no UTF-8              */
-        {"\xe2\x82", "\\xe2\\x82"},                       /* a beginning of one    */
-        {"\xed\xa0\x80", "\\xed\\xa0\\x80"},              /* half of a pair        */
-        {"C:\\new", "C:\\new"},                           /* what is printable     */
+         "abc"},                                          /* right to left */
+        {"\xe2\x80\xa8|\xe2\x81\xa6", "\\u2028|\\u2066"}, /* a line separator */
+        {"\xff\xfe", "\\xff\\xfe"},                       /* no UTF-8 */
+        {"\xe2\x82", "\\xe2\\x82"},                       /* the beginning of a character */
+        {"\xed\xa0\x80", "\\xed\\xa0\\x80"},              /* half of a surrogate pair */
+        {"C:\\new", "C:\\new"},                           /* printable */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[256];
         exo_text grown = {0};
-        cr_expect_str_eq(exo_printable(out, sizeof out, cases[i].text, EXO_SHOWN_LINE), cases[i].shown, "case %zu", i);
+        cr_expect_str_eq(exo_printable(out, sizeof out, cases[i].text, EXO_SHOWN_LINE),
+                         cases[i].shown, "case %zu", i);
         exo_printable_add(&grown, cases[i].text, strlen(cases[i].text), EXO_SHOWN_LINE);
         cr_expect_str_eq(grown.data, cases[i].shown, "case %zu", i);
         exo_free(grown.data);
@@ -158,9 +161,11 @@ Test(printable, an_error_that_is_cut_is_cut_between_characters)
             memcpy(text + at, "\xe2\x82\xac", 3);
         text[at] = '\0';
         exo_fail(&err, EXO_IO, "%s", text);
-        cr_expect(is_harmless(err.text, false) && !strstr(err.text, "\\x"), "shift %zu: %s", shift, err.text + 500);
+        cr_expect(is_harmless(err.text, false) && !strstr(err.text, "\\x"), "shift %zu: %s", shift,
+                  err.text + 500);
         exo_fail_in(&err, EXO_IO, "x");
-        cr_expect(is_harmless(err.text, false) && !strstr(err.text, "\\x"), "shift %zu: %s", shift, err.text + 500);
+        cr_expect(is_harmless(err.text, false) && !strstr(err.text, "\\x"), "shift %zu: %s", shift,
+                  err.text + 500);
     }
 }
 

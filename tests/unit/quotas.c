@@ -1,4 +1,6 @@
-/* What one process may hold of the head: each quota is reached, named in the refusal, and given back. */
+/* Quotas of one process at the head: each quota can be reached, is named in the refusal, and is
+ * given back. Each test has a head of its own in the world `w`. Read next:
+ * tests/support/head_world.h; runtime/cluster/quota.h; docs/security.md. */
 #include <stdio.h>
 #include <string.h>
 
@@ -100,7 +102,7 @@ held_by(uint64_t peer)
     return held;
 }
 
-/* --- Each quota -------------------------------------------------------------------------------------------------------------- */
+/* --- Each quota ------------------------------------------------------------------------------- */
 
 Test(quotas, of_spawns_are_given_back_when_the_actors_live)
 {
@@ -135,10 +137,12 @@ Test(quotas, of_spawns_bound_what_is_asked_for_at_once)
     cr_expect_eq(w.num_spawns, 0);
 }
 
-/* So that each has its turns there. The number is the head's own: nobody can name another one's. */
+/* A spawn tells the worker the asker, so that each asker gets turns there. The head chooses the
+ * asker's number: no process can use that of another. */
 Test(quotas, workers_are_told_whom_spawns_are_for)
 {
-    exo_future *futures[] = {begin_spawn(PEER, "", 0), begin_spawn(OTHER, "", 0), begin_spawn(PEER, "", 0)};
+    exo_future *futures[] = {begin_spawn(PEER, "", 0), begin_spawn(OTHER, "", 0),
+                             begin_spawn(PEER, "", 0)};
     world_tick(&w, 0);
     cr_assert_eq(w.num_spawns, 3);
     cr_expect_eq(w.spawns[0].asker, w.spawns[2].asker);
@@ -151,7 +155,7 @@ Test(quotas, workers_are_told_whom_spawns_are_for)
     }
 }
 
-/* A driver that comes again as another process has what it left behind. */
+/* A driver that returns as another process still has the actors that it left behind. */
 Test(quotas, of_a_drivers_actors_are_those_of_its_key)
 {
     w.driver_key = "red";
@@ -267,7 +271,7 @@ Test(quotas, of_watched_logs_are_given_back_when_there_are_lines)
     cr_expect_eq(held_by(PEER).logs, 0);
 }
 
-/* --- Who speaks -------------------------------------------------------------------------------------------------------------- */
+/* --- Speaking for others ---------------------------------------------------------------------- */
 
 Test(quotas, cannot_be_evaded_by_speaking_for_others)
 {
@@ -286,17 +290,19 @@ Test(quotas, cannot_be_evaded_by_speaking_for_others)
     EXO_RELEASE(listing);
 }
 
-/* --- Messages ---------------------------------------------------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------------------- */
 
 static exo_status
 ask_bytes(const char *method, const uint8_t *data, size_t size)
 {
     exo_future *future = NULL;
-    cr_assert_eq(exo_call(w.runtime, w.head, method, exo_payload_borrow(data, size), INT64_MAX, &future, &err), EXO_OK);
+    cr_assert_eq(exo_call(w.runtime, w.head, method, exo_payload_borrow(data, size), INT64_MAX,
+                          &future, &err),
+                 EXO_OK);
     return end(future);
 }
 
-/* Empty actors: two bytes each, and hundreds when they are unpacked. */
+/* Empty actors take two bytes each, and hundreds of bytes when they are unpacked. */
 Test(quotas, bound_what_a_message_becomes)
 {
     enum {
@@ -314,20 +320,22 @@ Test(quotas, bound_what_a_message_becomes)
     exo_free(data);
 }
 
-/* --- Slices ------------------------------------------------------------------------------------------------------------------ */
+/* --- Slices ----------------------------------------------------------------------------------- */
 
 static Exo__Cluster__Listing *
 listing_of(exo_future *future)
 {
     const exo_payload *reply = NULL;
     cr_assert_eq(exo_wait(future, INT64_MAX, &reply, NULL), EXO_OK);
-    Exo__Cluster__Listing *listing = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
+    Exo__Cluster__Listing *listing =
+        EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
     cr_assert(listing);
     exo_future_drop(&future);
     return listing;
 }
 
-/* While lives of a large group are begun, others are served: the list shows some that nobody was asked for yet. */
+/* The head serves other calls while it starts a large group: a list shows actors for which no
+ * worker has been asked yet. */
 Test(quotas, let_others_be_served_amid_a_large_group)
 {
     enum {
@@ -363,10 +371,10 @@ Test(quotas, let_others_be_served_amid_a_large_group)
 }
 
 enum {
-    MANY = EXO_PAGE_ACTORS - 10 /* which one reply tells of */
+    MANY = EXO_PAGE_ACTORS - 10 /* fewer than one reply lists */
 };
 
-/* "a0" and so on; the worker's process has them all. */
+/* Makes the actors "a0", "a1", ... in the process of the worker. */
 static void
 spawn_many(const char *job)
 {
@@ -398,7 +406,7 @@ count_alive_now(void)
     return count_alive(world_begin(&w, w.head, "list", NULL, INT64_MAX));
 }
 
-/* Those that a list shows that was asked for right behind. */
+/* Counts the living actors in a list that was requested right behind the call. */
 static size_t
 count_alive_behind(const char *method, const ProtobufCMessage *message)
 {
@@ -410,7 +418,8 @@ count_alive_behind(const char *method, const ProtobufCMessage *message)
     return count_alive(listed);
 }
 
-/* Nobody finds an actor of a process that has ended, whether its death was dealt with or not. */
+/* No caller finds an actor of a process that has ended, even before the head has processed the
+ * actor's death. */
 Test(quotas, let_others_be_served_amid_the_end_of_a_process)
 {
     Exo__Cluster__Epitaph epitaph = EXO__CLUSTER__EPITAPH__INIT;
@@ -439,7 +448,8 @@ Test(quotas, let_others_be_served_amid_the_end_of_a_process)
     }
 }
 
-/* One that comes back before its actors' deaths were dealt with has those that it tells of; the others are dead. */
+/* A process may return before the head has processed the deaths of its actors. It keeps the actors
+ * that it reports; the others are dead. */
 Test(quotas, let_a_process_come_back_amid_its_end)
 {
     Exo__Cluster__NodeInfo gone = EXO__CLUSTER__NODE_INFO__INIT;
@@ -469,15 +479,16 @@ Test(quotas, let_others_be_served_amid_the_end_of_a_job)
     gone.node = PEER;
     gone.cause = exo_pb_text("a test");
     cr_expect_gt(count_alive_behind("gone", &gone.base), 0, "all of them in one go");
-    world_register(&w, OTHER, "driver", "e",
-                   "job"); /* the name is free, and what the former one made dies all the same */
+    /* the name is free, and the actors of the former job still die */
+    world_register(&w, OTHER, "driver", "e", "job");
     for (int i = 0; i < 20; i++)
         world_tick(&w, 0);
     cr_expect_eq(count_alive_now(), 0);
     cr_expect_eq(w.num_kills - before, MANY);
 }
 
-/* Of what workers answer at once, a few stand before a call that comes then. */
+/* Of many simultaneous answers of workers, the head processes only a few before a call that arrives
+ * then. */
 Test(quotas, let_others_be_served_amid_what_workers_answer)
 {
     static struct world_member members[MANY];
@@ -497,10 +508,10 @@ Test(quotas, let_others_be_served_amid_what_workers_answer)
     cr_expect_eq(count_alive_now(), MANY);
 }
 
-/* --- What is too many at once --------------------------------------------------------------------------------------------------- */
+/* --- Too many at once ------------------------------------------------------------------------- */
 
 enum {
-    FAR_TOO_MANY = 15000 /* more than the head unpacks of anything */
+    FAR_TOO_MANY = 15000 /* more than the head unpacks of any kind */
 };
 
 static exo_future *
@@ -526,7 +537,8 @@ Test(quotas, bound_what_is_made_and_restarted_together)
     world_open(&w, NULL);
     cr_expect_eq(end(begin_together(EXO_TOGETHER + 1, EXO_ONE_FOR_ONE)), EXO_FULL);
     cr_expect(strstr(err.text, "together"), "%s", err.text);
-    cr_expect_eq(end(begin_together(FAR_TOO_MANY, EXO_ONE_FOR_ONE)), EXO_FULL, "they were unpacked: %s", err.text);
+    cr_expect_eq(end(begin_together(FAR_TOO_MANY, EXO_ONE_FOR_ONE)), EXO_FULL,
+                 "they were unpacked: %s", err.text);
     cr_expect(strstr(err.text, "15000 actors are asked for together"), "%s", err.text);
     exo_future *made = begin_together(EXO_GROUP_MEMBERS / 2, EXO_ALL_FOR_ONE);
     cr_expect_eq(end(begin_together(EXO_GROUP_MEMBERS / 2 + 1, EXO_ALL_FOR_ONE)), EXO_FULL);
@@ -535,7 +547,7 @@ Test(quotas, bound_what_is_made_and_restarted_together)
     exo_future_drop(&made);
 }
 
-/* --- Lists in parts --------------------------------------------------------------------------------------------------------------- */
+/* --- Lists in parts --------------------------------------------------------------------------- */
 
 Test(quotas, give_lists_in_parts)
 {
@@ -563,7 +575,8 @@ Test(quotas, give_lists_in_parts)
         m.key = after;
         exo_future *future = world_begin(&w, w.head, "list", &m.base, INT64_MAX);
         cr_assert_eq(exo_wait(future, INT64_MAX, &reply, NULL), EXO_OK);
-        Exo__Cluster__Listing *part = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
+        Exo__Cluster__Listing *part =
+            EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
         cr_assert(part);
         cr_expect_leq(part->n_actors, EXO_PAGE_ACTORS);
         cr_expect_eq(part->n_nodes > 0, after == 0);
@@ -581,7 +594,8 @@ Test(quotas, give_lists_in_parts)
     cr_expect_eq(parts, (ACTORS + EXO_PAGE_ACTORS - 1) / EXO_PAGE_ACTORS);
 }
 
-/* The lines of a node's log that the head keeps, and no others, however many come in one message. */
+/* The head gives the lines of a node's log that it keeps, and no others, however many arrive in one
+ * message. */
 Test(quotas, give_logs_in_parts)
 {
     enum {
@@ -598,16 +612,18 @@ Test(quotas, give_logs_in_parts)
     for (bool more = true; more; parts++) {
         const exo_payload *reply = NULL;
         exo_future *future = NULL;
-        cr_assert_eq(
-            exo_call(w.runtime, w.head, "logs", exo_payload_borrow(words, sizeof words), INT64_MAX, &future, &err),
-            EXO_OK);
+        cr_assert_eq(exo_call(w.runtime, w.head, "logs", exo_payload_borrow(words, sizeof words),
+                              INT64_MAX, &future, &err),
+                     EXO_OK);
         cr_assert_eq(exo_wait(future, INT64_MAX, &reply, &err), EXO_OK);
         memcpy(words, reply->data, sizeof words[0]);
-        const char *at = (const char *)reply->data + sizeof words[0], *end_of = (const char *)reply->data + reply->size;
+        const char *at = (const char *)reply->data + sizeof words[0],
+                   *end_of = (const char *)reply->data + reply->size;
         cr_expect_leq(reply->size, (256 << 10) + 1024);
         for (; at < end_of; lines++) {
             snprintf(expected, sizeof expected, ": %06zu ", (size_t)(LINES - KEPT) + (size_t)lines);
-            cr_assert_eq(strncmp(at, expected, strlen(expected)), 0, "%.20s instead of %s", at, expected);
+            cr_assert_eq(strncmp(at, expected, strlen(expected)), 0, "%.20s instead of %s", at,
+                         expected);
             at = (const char *)memchr(at, '\n', (size_t)(end_of - at)) + 1;
         }
         more = reply->size > sizeof words[0];
@@ -618,7 +634,7 @@ Test(quotas, give_logs_in_parts)
     exo_free(text);
 }
 
-/* --- What others hold of a node ----------------------------------------------------------------------------------------------------- */
+/* --- Resources that others hold of a node ----------------------------------------------------- */
 
 Test(quotas, show_what_others_hold_of_a_node)
 {
@@ -656,7 +672,7 @@ Test(quotas, show_what_others_hold_of_a_node)
     EXO_RELEASE(listing);
 }
 
-/* --- What is forgotten ------------------------------------------------------------------------------------------------------- */
+/* --- Forgotten actors ------------------------------------------------------------------------- */
 
 Test(quotas, leave_no_rows_of_dead_actors_without_names)
 {
@@ -677,7 +693,8 @@ Test(quotas, leave_no_rows_of_dead_actors_without_names)
     }
     world_close(&w);
     cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
-    cr_assert_eq(sqlite3_prepare_v2(db, "SELECT count(*) FROM actors", -1, &count, NULL), SQLITE_OK);
+    cr_assert_eq(sqlite3_prepare_v2(db, "SELECT count(*) FROM actors", -1, &count, NULL),
+                 SQLITE_OK);
     cr_assert_eq(sqlite3_step(count), SQLITE_ROW);
     cr_expect_eq(sqlite3_column_int(count, 0), 0);
     sqlite3_finalize(count);

@@ -1,4 +1,5 @@
-/* Classes by name. */
+/* The registry of classes by name: order, search, duplicates, suggestions, and its bound. Each test
+ * is a process of its own and uses `things`. Read next: runtime/base/registry.h. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,13 +69,14 @@ Test(registry, is_bounded)
     for (int i = 0; i <= EXO_REGISTRY_MAX; i++) {
         snprintf(names[i], sizeof names[i], "thing_%d", (i * 7919) % (EXO_REGISTRY_MAX + 1));
         many[i].name = names[i];
-        cr_expect_eq(exo_registry_add(&things, &many[i], &err), i < EXO_REGISTRY_MAX ? EXO_OK : EXO_FULL);
+        cr_expect_eq(exo_registry_add(&things, &many[i], &err),
+                     i < EXO_REGISTRY_MAX ? EXO_OK : EXO_FULL);
     }
     for (size_t i = 1; i < EXO_REGISTRY_MAX; i++) {
         const thing *before = exo_registry_at(&things, i - 1), *after = exo_registry_at(&things, i);
         cr_assert_lt(strcmp(before->name, after->name), 0);
     }
-    /* A list that does not fit is cut, and the message with it. */
+    /* A list that is too long is cut, and the message with it. */
     cr_expect_eq(exo_registry_unknown(&things, "quince", &err), EXO_NOT_FOUND);
     cr_expect(strstr(err.text, "known are: thing_0, thing_1, "), "%s", err.text);
 }

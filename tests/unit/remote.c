@@ -1,4 +1,6 @@
-/* Calls from a peer that keeps to no rule, and replies to calls that were never made: a raw socket against a runtime. */
+/* A runtime against a raw socket: calls of a peer that keeps no rule, and replies to calls that
+ * were never made. Each test owns the runtime and the stranger. Read next:
+ * runtime/cluster/remote_impl.h, quota.h; remote_pair.c. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,7 +32,7 @@ echo(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     return exo_payload_copy(reply, args->data, args->size);
 }
 
-/* A call that is never answered. */
+/* Defers its reply and never sends it. */
 static exo_status
 last(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -75,7 +77,7 @@ say(const exo_envelope *envelopes, size_t count)
     exo_wire_release(&w);
 }
 
-/* Reads replies until that of `id`; gives its status, and how many were FULL on the way. */
+/* Reads replies until that of `id`. Gives its status, and the number of FULL replies up to it. */
 static exo_status
 reply_to(uint64_t id, size_t *full)
 {
@@ -118,7 +120,8 @@ setup(void)
     exo_log_set_sink(quiet, NULL);
     cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK);
     cr_assert_eq(exo_spawn(runtime, &echo_class, NULL, &actor, &err), EXO_OK);
-    cr_assert_eq(exo_remote_open(&remote, runtime, &opts, NULL, NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_remote_open(&remote, runtime, &opts, NULL, NULL, &err), EXO_OK, "%s",
+                 err.text);
     cr_assert_eq(exo_remote_start(remote, &err), EXO_OK, "%s", err.text);
     context = zmq_ctx_new();
     stranger = zmq_socket(context, ZMQ_DEALER);
@@ -147,7 +150,8 @@ TestSuite(remote, .init = setup, .fini = teardown);
 static exo_envelope
 call_of(uint64_t id, uint64_t to, const char *method)
 {
-    return (exo_envelope){.kind = EXO_WIRE_CALL, .id = id, .actor = to, .method = method, .timeout = INT64_MAX};
+    return (exo_envelope){
+        .kind = EXO_WIRE_CALL, .id = id, .actor = to, .method = method, .timeout = INT64_MAX};
 }
 
 Test(remote, answers_calls_that_cannot_be)
@@ -173,14 +177,16 @@ Test(remote, answers_calls_that_cannot_be)
     late.timeout = INT64_MIN;
     say(&late, 1);
     cr_expect_eq(reply_to(20, NULL), EXO_TIMEOUT);
-    say(
-        &(exo_envelope){
-            .kind = EXO_WIRE_CALL, .id = 21, .actor = actor.id, .method = "echo", .timeout = 5 * EXO_SECOND},
+    say(&(exo_envelope){.kind = EXO_WIRE_CALL,
+                        .id = 21,
+                        .actor = actor.id,
+                        .method = "echo",
+                        .timeout = 5 * EXO_SECOND},
         1);
     cr_expect_eq(reply_to(21, NULL), EXO_OK);
 }
 
-/* The same number twice, replies that nobody waits for, cancels of what is not there. */
+/* Repeated ids, replies to no call, and cancels of no call do no harm. */
 Test(remote, is_not_confused_by_numbers)
 {
     const exo_envelope odd[] = {
@@ -192,24 +198,34 @@ Test(remote, is_not_confused_by_numbers)
         {.kind = EXO_WIRE_CANCEL, .id = UINT64_MAX},
         {.kind = EXO_WIRE_REPLY, .id = 0},
         {.kind = EXO_WIRE_REPLY, .id = UINT64_C(1) << 32 | 1},
-        {.kind = EXO_WIRE_REPLY, .id = UINT64_MAX, .payload = {.place = EXO_WIRE_BYTES, .data = "x", .size = 1}},
+        {.kind = EXO_WIRE_REPLY,
+         .id = UINT64_MAX,
+         .payload = {.place = EXO_WIRE_BYTES, .data = "x", .size = 1}},
         call_of(0, actor.id, "echo"),
         call_of(2, actor.id, "echo"),
     };
     for (int i = 0; i < 100; i++)
         say(odd, sizeof odd / sizeof odd[0]);
-    say(&(exo_envelope){.kind = EXO_WIRE_CALL, .id = 3, .actor = actor.id, .method = "echo", .timeout = INT64_MAX}, 1);
+    say(&(exo_envelope){.kind = EXO_WIRE_CALL,
+                        .id = 3,
+                        .actor = actor.id,
+                        .method = "echo",
+                        .timeout = INT64_MAX},
+        1);
     cr_expect_eq(reply_to(3, NULL), EXO_OK);
 }
 
-/* Calls `method` so many times. Gives the reply to a call of `echo` behind them, and how many were FULL. */
+/* Calls `method` so many times. Gives the status of a call of `echo` behind them, and the number of
+ * FULL replies. */
 static exo_status
 call_many(const char *method, uint64_t number_of, size_t *full)
 {
     exo_envelope calls[500];
-    exo_envelope first = call_of(UINT64_MAX, actor.id, "echo"), behind = call_of(number_of + 1, actor.id, "echo");
+    exo_envelope first = call_of(UINT64_MAX, actor.id, "echo"),
+                 behind = call_of(number_of + 1, actor.id, "echo");
     say(&first, 1);
-    cr_assert_eq(reply_to(first.id, NULL), EXO_OK); /* it is let in: a stranger may not say as much */
+    /* the peer must be admitted first: a stranger may send far less */
+    cr_assert_eq(reply_to(first.id, NULL), EXO_OK);
     for (uint64_t id = 1; id <= number_of;) {
         size_t count = 0;
         while (count < 500 && id <= number_of)
@@ -220,7 +236,8 @@ call_many(const char *method, uint64_t number_of, size_t *full)
     return reply_to(behind.id, full);
 }
 
-/* Calls that last, more than any honest caller has: those beyond are FULL, and when the caller goes all of them go. */
+/* More lasting calls than any honest caller has: calls beyond the limit get FULL, and all calls end
+ * when the caller leaves. */
 Test(remote, serves_no_more_than_it_can_remember)
 {
     enum {
@@ -230,7 +247,7 @@ Test(remote, serves_no_more_than_it_can_remember)
     size_t full = 0;
     cr_expect_eq(call_many("last", SERVED + MORE, &full), EXO_FULL);
     cr_expect_eq(full, MORE + 1);
-    say(&(exo_envelope){.kind = EXO_WIRE_CANCEL, .id = 7}, 1); /* room for one */
+    say(&(exo_envelope){.kind = EXO_WIRE_CANCEL, .id = 7}, 1); /* room for one call */
     const exo_envelope again = call_of(SERVED + MORE + 2, actor.id, "echo");
     say(&again, 1);
     cr_expect_eq(reply_to(again.id, NULL), EXO_OK);
@@ -248,7 +265,7 @@ Test(remote, bounds_monitors)
     cr_expect_eq(full, MORE);
     exo_remote_held_for(remote, 99, &held);
     cr_expect_eq(held.monitors, most);
-    say(&(exo_envelope){.kind = EXO_WIRE_CANCEL, .id = 7}, 1); /* room for one */
+    say(&(exo_envelope){.kind = EXO_WIRE_CANCEL, .id = 7}, 1); /* room for one monitor */
     const exo_envelope calls[] = {call_of(most + MORE + 2, actor.id, "$monitor"),
                                   call_of(most + MORE + 3, actor.id, "$monitor")};
     say(calls, 2);
@@ -290,7 +307,8 @@ Test(remote, tells_of_a_bounded_number_of_deaths)
         ids[i] = i + 1000;
     for (size_t count = MOST; count <= MOST + 1; count++) {
         exo_envelope e = call_of(count, 0, "$deaths");
-        e.payload = (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = ids, .size = count * sizeof ids[0]};
+        e.payload =
+            (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = ids, .size = count * sizeof ids[0]};
         say(&e, 1);
         cr_expect_eq(reply_to(count, NULL), count == MOST ? EXO_OK : EXO_INVAL);
     }

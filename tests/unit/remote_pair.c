@@ -1,4 +1,6 @@
-/* Two runtimes that are connected: what the one keeps of the other's actors. */
+/* Two connected runtimes: the state that one keeps of the other's actors, the quotas of calls, and
+ * the turns of askers. Each test owns both runtimes. Read next: runtime/cluster/remote_impl.h;
+ * remote.c. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +19,8 @@
 #include "support/temp.h"
 
 enum {
-    HERE, /* calls          */
-    THERE /* has the actors */
+    HERE, /* the caller */
+    THERE /* the process with the actors */
 };
 
 static char folder[64], endpoints[2][128];
@@ -55,12 +57,15 @@ setup(void)
     for (int i = 0; i < 2; i++) {
         snprintf(endpoints[i], sizeof endpoints[i], "ipc://%s/%d", folder, i);
         const char *list[] = {endpoints[i]};
-        const exo_net_opts opts = {.name = i ? "there" : "here", .endpoints = list, .num_endpoints = 1};
+        const exo_net_opts opts = {
+            .name = i ? "there" : "here", .endpoints = list, .num_endpoints = 1};
         cr_assert_eq(exo_runtime_open(&runtimes[i], NULL, &err), EXO_OK, "%s", err.text);
-        cr_assert_eq(exo_remote_open(&remotes[i], runtimes[i], &opts, NULL, NULL, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_remote_open(&remotes[i], runtimes[i], &opts, NULL, NULL, &err), EXO_OK,
+                     "%s", err.text);
         cr_assert_eq(exo_remote_start(remotes[i], &err), EXO_OK, "%s", err.text);
     }
-    cr_assert_eq(exo_net_connect(exo_remote_net(remotes[HERE]), endpoints[THERE], NULL, in_ms(20000), &peer, &err),
+    cr_assert_eq(exo_net_connect(exo_remote_net(remotes[HERE]), endpoints[THERE], NULL,
+                                 in_ms(20000), &peer, &err),
                  EXO_OK, "%s", err.text);
 }
 
@@ -79,7 +84,7 @@ teardown(void)
 
 TestSuite(remote_pair, .init = setup, .fini = teardown, .timeout = 120);
 
-/* A new actor there, as it is called there, and here. */
+/* Makes an actor THERE. Returns its reference THERE and gives the one HERE. */
 static exo_ref
 make(exo_ref *here)
 {
@@ -94,7 +99,8 @@ call_method(exo_ref actor, const char *method, exo_payload *args)
 {
     exo_future *future = NULL;
     cr_assert_eq(exo_future_new(&future, exo_clock_real(), in_ms(60000), &err), EXO_OK);
-    cr_assert_eq(exo_remote_call(remotes[HERE], actor, method, args, future, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_remote_call(remotes[HERE], actor, method, args, future, &err), EXO_OK, "%s",
+                 err.text);
     return future;
 }
 
@@ -137,7 +143,8 @@ Test(remote_pair, monitors_that_are_dropped_keep_no_call_from_its_place)
     exo_future_drop(&kept);
 }
 
-/* So many references that the other process is asked which of its actors are dead: it says why, too. */
+/* With many references a process asks the other one which of the actors are dead; the answer
+ * includes the cause. */
 Test(remote_pair, a_reference_keeps_the_cause_of_its_death)
 {
     char text[EXO_ERR_TEXT];
@@ -150,10 +157,10 @@ Test(remote_pair, a_reference_keeps_the_cause_of_its_death)
     exo_future_drop(&death);
     exo_kill(runtimes[THERE], there[1], "nobody saw it", NULL);
     cr_expect_eq(exo_remote_cause(remotes[HERE], here[0], text, sizeof text), EXO_OK);
-    for (int i = 0; i < 1100; i++) /* the reference number 1,024 has them asked for */
+    for (int i = 0; i < 1100; i++) /* the 1,024th reference makes it ask */
         make(&other);
     EVENTUALLY(exo_remote_cause(remotes[HERE], here[1], text, sizeof text) == EXO_OK);
-    for (int i = 0; i < 100; i++) /* and later ones do not take their places */
+    for (int i = 0; i < 100; i++) /* later references do not evict the causes */
         make(&other);
     EVENTUALLY(exo_remote_cause(remotes[HERE], here[1], text, sizeof text) == EXO_OK);
     cr_expect(strstr(text, "nobody saw it"), "%s", text);
@@ -161,13 +168,14 @@ Test(remote_pair, a_reference_keeps_the_cause_of_its_death)
     cr_expect(strstr(text, "it was watched"), "%s", text);
 }
 
-/* --- Quotas ------------------------------------------------------------------------------------------------------------------ */
+/* --- Quotas ----------------------------------------------------------------------------------- */
 
 static atomic_bool gate;
 static atomic_int at_gate;
 
 static exo_status
-wait_at_gate(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply, exo_err *why)
+wait_at_gate(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply,
+             exo_err *why)
 {
     (void)context;
     (void)self;
@@ -184,18 +192,20 @@ static const exo_method slow_methods[] = {{.name = "echo", .run = wait_at_gate}}
 static const exo_actor_class slow_class = {
     .name = "slow", .lanes = slow_lane, .num_lanes = 1, .methods = slow_methods, .num_methods = 1};
 
-/* The head of a cluster, that is busy. */
+/* Makes a system actor named `head` that is busy. */
 static exo_ref
 make_system(exo_ref *here)
 {
     exo_ref ref = {0};
     const exo_spawn_opts opts = {.name = "head", .namespace_name = "exogym"};
-    cr_assert_eq(exo_spawn(runtimes[THERE], &slow_class, &opts, &ref, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_remote_system(remotes[HERE], peer, "head", here, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_spawn(runtimes[THERE], &slow_class, &opts, &ref, &err), EXO_OK, "%s",
+                 err.text);
+    cr_assert_eq(exo_remote_system(remotes[HERE], peer, "head", here, &err), EXO_OK, "%s",
+                 err.text);
     return ref;
 }
 
-/* However many calls a process makes, few of them are before those of others. */
+/* Of a process's many calls, only a few are in the head's mailbox before those of others. */
 Test(remote_pair, few_calls_of_a_process_are_in_the_mailbox_of_the_head)
 {
     enum {
@@ -210,14 +220,16 @@ Test(remote_pair, few_calls_of_a_process_are_in_the_mailbox_of_the_head)
         calls[i] = call(here, &none);
     }
     uint64_t node = exo_net_node(exo_remote_net(remotes[HERE]));
-    EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held), held.waiting == CALLS - EXO_QUOTA_TURNS));
+    EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held),
+                held.waiting == CALLS - EXO_QUOTA_TURNS));
     EVENTUALLY(at_gate == 1);
     cr_assert_eq(exo_dump(runtimes[THERE], there, &text, &err), EXO_OK);
     cr_expect(strstr(text, "queued=3 running=1"), "%s", text);
     exo_free(text);
     gate = true;
     for (int i = 0; i < CALLS; i++) {
-        cr_expect_eq(exo_wait(calls[i], in_ms(20000), NULL, &err), EXO_OK, "call %d: %s", i, err.text);
+        cr_expect_eq(exo_wait(calls[i], in_ms(20000), NULL, &err), EXO_OK, "call %d: %s", i,
+                     err.text);
         exo_future_drop(&calls[i]);
     }
     cr_expect_eq(at_gate, CALLS);
@@ -231,10 +243,11 @@ Test(remote_pair, calls_that_wait_are_bounded_and_end_with_their_process)
     size_t refused = 0, count = 0;
     exo_future *calls[64];
     make_system(&here);
-    for (; count < 64; count++) { /* 64 times half a MiB: more than may wait */
+    for (; count < 64; count++) { /* 64 times half a MiB, which is more than may wait */
         cr_assert_eq(exo_payload_copy(&args, "", 1), EXO_OK);
         exo_payload_release(&args);
-        args = (exo_payload){.data = exo_calloc(1, 512 << 10), .size = 512 << 10, .release = exo_free};
+        args =
+            (exo_payload){.data = exo_calloc(1, 512 << 10), .size = 512 << 10, .release = exo_free};
         calls[count] = call(here, &args);
     }
     for (size_t i = 1 + 32; i < count; i++) {
@@ -284,7 +297,7 @@ gets_an_object(exo_ref actor, uint32_t unacknowledged)
     return object;
 }
 
-/* It gets bytes, which the connection bounds. */
+/* It gets the reply as bytes, which the connection bounds. */
 Test(remote_pair, a_process_that_acknowledges_nothing_is_lent_no_more)
 {
     exo_ref here = {0};
@@ -292,10 +305,12 @@ Test(remote_pair, a_process_that_acknowledges_nothing_is_lent_no_more)
     uint64_t node = exo_net_node(exo_remote_net(remotes[HERE]));
     make(&here);
     cr_expect(gets_an_object(here, 0));
-    EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held), held.lent == 0 && held.lent_bytes == 0));
+    EVENTUALLY(
+        (exo_remote_held_for(remotes[THERE], node, &held), held.lent == 0 && held.lent_bytes == 0));
     cr_expect(!gets_an_object(here, (uint32_t)exo_quotas_default.most[EXO_QUOTA_LENT]));
     cr_expect(gets_an_object(here, 0));
-    EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held), held.lent == 0 && held.lent_bytes == 0));
+    EVENTUALLY(
+        (exo_remote_held_for(remotes[THERE], node, &held), held.lent == 0 && held.lent_bytes == 0));
 }
 
 static void
@@ -309,7 +324,7 @@ let_replies_wait(uint64_t bytes)
     pthread_mutex_unlock(&net->lock);
 }
 
-/* The caller hears that its call ran, and why there is no reply. */
+/* The caller learns that its call ran, and why there is no reply. */
 Test(remote_pair, a_reply_that_cannot_wait_is_refused)
 {
     exo_ref here = {0};
@@ -319,23 +334,26 @@ Test(remote_pair, a_reply_that_cannot_wait_is_refused)
         if (i > 0)
             let_replies_wait(i == 1 ? 256 << 20 : 0);
         exo_future *f = call(here, &args);
-        cr_expect_eq(exo_wait(f, in_ms(20000), NULL, &err), i == 1 ? EXO_FULL : EXO_OK, "call %d: %s", i, err.text);
+        cr_expect_eq(exo_wait(f, in_ms(20000), NULL, &err), i == 1 ? EXO_FULL : EXO_OK,
+                     "call %d: %s", i, err.text);
         cr_expect(i != 1 || strstr(err.text, "ask for fewer"), "%s", err.text);
         exo_future_drop(&f);
     }
 }
 
-/* --- Those whom the head asks for --------------------------------------------------------------------------------------------- */
+/* --- Askers behind the head ------------------------------------------------------------------- */
 
 enum {
     FLOOD = 300, /* spawns of each of two askers */
-    FEW = 3      /* of each of two others */
+    FEW = 3      /* spawns of each of two others */
 };
 
-static char order[2 * FLOOD + 2 * FEW + 1]; /* whose spawns ran: a letter for each asker */
+/* the order in which spawns ran: a letter for each asker */
+static char order[2 * FLOOD + 2 * FEW + 1];
 
 static exo_status
-spawn_at_gate(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply, exo_err *why)
+spawn_at_gate(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply,
+              exo_err *why)
 {
     Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, args);
     cr_assert(spec);
@@ -344,19 +362,25 @@ spawn_at_gate(exo_call_context *context, void *self, const exo_payload *args, ex
     return wait_at_gate(context, self, args, reply, why);
 }
 
-static const exo_lane_class worker_lanes[] = {{.name = "main"}, {.name = "spawn", .blocking = true, .capacity = 65536}};
+static const exo_lane_class worker_lanes[] = {
+    {.name = "main"}, {.name = "spawn", .blocking = true, .capacity = 65536}};
 static const exo_method worker_methods[] = {{.name = "spawn", .lane = 1, .run = spawn_at_gate},
                                             {.name = "kill", .run = echo}};
-static const exo_actor_class fake_worker_class = {
-    .name = "worker", .lanes = worker_lanes, .num_lanes = 2, .methods = worker_methods, .num_methods = 2};
+static const exo_actor_class fake_worker_class = {.name = "worker",
+                                                  .lanes = worker_lanes,
+                                                  .num_lanes = 2,
+                                                  .methods = worker_methods,
+                                                  .num_methods = 2};
 
 static exo_ref
 make_worker(void)
 {
     exo_ref ref = {0}, here = {0};
     const exo_spawn_opts opts = {.name = "worker", .namespace_name = "exogym"};
-    cr_assert_eq(exo_spawn(runtimes[THERE], &fake_worker_class, &opts, &ref, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_remote_system(remotes[HERE], peer, "worker", &here, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_spawn(runtimes[THERE], &fake_worker_class, &opts, &ref, &err), EXO_OK, "%s",
+                 err.text);
+    cr_assert_eq(exo_remote_system(remotes[HERE], peer, "worker", &here, &err), EXO_OK, "%s",
+                 err.text);
     return here;
 }
 
@@ -381,7 +405,8 @@ count_waiting(void)
     return held.waiting;
 }
 
-/* However many spawns two askers have a worker do, those of others are done between them; and what the head wants for itself at once. */
+/* Spawns of other askers run between the many spawns of two askers, and a call of the head itself
+ * runs at once. */
 Test(remote_pair, whoever_the_head_asks_for_has_turns_at_a_worker)
 {
     static exo_future *spawns[sizeof order - 1];
@@ -398,7 +423,8 @@ Test(remote_pair, whoever_the_head_asks_for_has_turns_at_a_worker)
     exo_future_drop(&kill);
     gate = true;
     for (size_t i = 0; i < count; i++) {
-        cr_expect_eq(exo_wait(spawns[i], in_ms(60000), NULL, &err), EXO_OK, "spawn %zu: %s", i, err.text);
+        cr_expect_eq(exo_wait(spawns[i], in_ms(60000), NULL, &err), EXO_OK, "spawn %zu: %s", i,
+                     err.text);
         exo_future_drop(&spawns[i]);
     }
     cr_expect_eq(strlen(order), count);
@@ -415,14 +441,16 @@ is_done(exo_future *future)
     return exo_wait(future, in_ms(0), NULL, NULL) != EXO_TIMEOUT;
 }
 
-/* One asker's spawns take no room from the others', and many askers have a bound together. */
+/* One asker's spawns take no room from those of another asker, and there is a bound for all askers
+ * together. */
 Test(remote_pair, whoever_the_head_asks_for_has_room_at_a_worker)
 {
     enum {
         BYTES = 500 << 10,
-        WAIT = 32 /* at most, of an asker */
+        WAIT = 32 /* calls of an asker that may wait */
     };
-    static const size_t counts[] = {1 + WAIT + 1, 1 + WAIT + 1, 1 + 1 + 1}; /* one has a turn; the last is refused */
+    /* one has a turn; the last one is refused */
+    static const size_t counts[] = {1 + WAIT + 1, 1 + WAIT + 1, 1 + 1 + 1};
     exo_future *spawns[3][1 + WAIT + 1];
     exo_ref worker = make_worker();
     for (size_t asker = 0; asker < 3; asker++)
@@ -431,7 +459,8 @@ Test(remote_pair, whoever_the_head_asks_for_has_room_at_a_worker)
     for (size_t asker = 0; asker < 3; asker++) {
         size_t last = counts[asker] - 1;
         cr_expect_eq(exo_wait(spawns[asker][last], in_ms(20000), NULL, &err), EXO_FULL);
-        cr_expect(strstr(err.text, asker < 2 ? "'waiting_bytes'" : "that others have asked for"), "%s", err.text);
+        cr_expect(strstr(err.text, asker < 2 ? "'waiting_bytes'" : "that others have asked for"),
+                  "%s", err.text);
         for (size_t i = 0; i < last; i++)
             cr_expect(!is_done(spawns[asker][i]), "call %zu of %zu", i, asker);
     }

@@ -1,4 +1,5 @@
-/* Replicas: made from a document in every process; what those of a run share; two in one actor; what a checkpoint keeps of one. */
+/* Replicas: making one from a document in any process, sharing within a run, two in one actor, and
+ * checkpoints. Each test has a runtime of its own. Read next: actors/replica.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -11,7 +12,9 @@
 #include "support/fit_here.h"
 #include "support/temp.h"
 
-#define NUMBERS "nodes: 1, max_steps: 4, batch_size: 2, seed: 5, data: {name: synthetic, count: 64}, val_size: 2"
+#define NUMBERS                                                                                    \
+    "nodes: 1, max_steps: 4, batch_size: 2, seed: 5, data: {name: synthetic, count: 64}, "         \
+    "val_size: 2"
 
 static exo_runtime *runtime;
 static exo_err err;
@@ -25,7 +28,8 @@ begin(void)
 static void
 end(void)
 {
-    cr_expect_eq(exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), &err), EXO_OK);
+    cr_expect_eq(exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), &err),
+                 EXO_OK);
 }
 
 TestSuite(replica, .init = begin, .fini = end, .timeout = 60);
@@ -36,7 +40,8 @@ open_in(exo_runtime *where, uint32_t channel, const char *document)
     const exo_replica_place place = {.runtime = where, .channel = channel};
     exo_replica *r = NULL;
     err = (exo_err){0};
-    cr_assert_eq(exo_replica_open(&r, &place, document, &err), EXO_OK, "%s: %s", document, err.text);
+    cr_assert_eq(exo_replica_open(&r, &place, document, &err), EXO_OK, "%s: %s", document,
+                 err.text);
     return r;
 }
 
@@ -58,7 +63,7 @@ set_up(exo_replica *r)
     cr_assert_eq(exo_replica_set_up(r, &elapsed, &err), EXO_OK, "%s", err.text);
 }
 
-/* --- What is shared ---------------------------------------------------------------------------------------------------- */
+/* --- Sharing ---------------------------------------------------------------------------------- */
 
 Test(replica, those_of_a_run_share_in_one_runtime_only)
 {
@@ -76,16 +81,18 @@ Test(replica, those_of_a_run_share_in_one_runtime_only)
     cr_expect_str_eq(exo_fit_name(second->fit), "a");
     exo_replica_close(&second);
     exo_replica_close(&elsewhere);
-    cr_expect_eq(exo_runtime_close(&other, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), &err), EXO_OK);
+    cr_expect_eq(exo_runtime_close(&other, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), &err),
+                 EXO_OK);
 }
 
 Test(replica, what_the_trainer_has_made_is_found_and_not_made_anew)
 {
     exo_fit *fit = fit_here(runtime, "here", 1, 4);
-    exo_replica *r = open_in(runtime, 1, "{run: here, rank: 0, model: none, data: none, strategy: ddp}");
+    exo_replica *r =
+        open_in(runtime, 1, "{run: here, rank: 0, model: none, data: none, strategy: ddp}");
     cr_expect_eq(r->fit, fit);
     cr_expect_eq(r->comm, fit->comm);
-    exo_fit_drop(&fit); /* the replica holds it */
+    exo_fit_drop(&fit); /* the replica holds a reference */
     set_up(r);
     step(r);
     exo_replica_close(&r);
@@ -95,7 +102,9 @@ Test(replica, a_run_that_could_not_be_made_is_made_by_the_next)
 {
     const exo_replica_place place = {.runtime = runtime, .channel = 1};
     exo_replica *r = NULL;
-    cr_expect_neq(exo_replica_open(&r, &place, "{run: b, model: mlp, data: none, strategy: ddp}", &err), EXO_OK);
+    cr_expect_neq(
+        exo_replica_open(&r, &place, "{run: b, model: mlp, data: none, strategy: ddp}", &err),
+        EXO_OK);
     cr_expect_not_null(strstr(err.text, "none"), "%s", err.text);
     cr_expect_eq(r, NULL);
     r = open_in(runtime, 1, "{run: b, batch_size: 2, model: mlp, data: synthetic, strategy: ddp}");
@@ -103,15 +112,18 @@ Test(replica, a_run_that_could_not_be_made_is_made_by_the_next)
     exo_replica_close(&r);
 }
 
-/* --- Two in one actor, as an actor and a critic ---------------------------------------------------------------------------- */
+/* --- Two in one actor, like an actor and a critic --------------------------------------------- */
 
 Test(replica, two_runs_in_one_actor_learn_apart)
 {
     static const char alone[] =
-        "{run: alone, strategy: {name: ddp, optimizer: {name: sgd, lr: 0.1}}, model: mlp, " NUMBERS "}";
+        "{run: alone, strategy: {name: ddp, optimizer: {name: sgd, lr: 0.1}}, model: mlp, " NUMBERS
+        "}";
     static const char actor[] =
-        "{run: actor, strategy: {name: ddp, optimizer: {name: sgd, lr: 0.1}}, model: mlp, " NUMBERS "}";
-    static const char critic[] = "{run: critic, strategy: {name: diloco, H: 2}, model: mlp, " NUMBERS "}";
+        "{run: actor, strategy: {name: ddp, optimizer: {name: sgd, lr: 0.1}}, model: mlp, " NUMBERS
+        "}";
+    static const char critic[] =
+        "{run: critic, strategy: {name: diloco, H: 2}, model: mlp, " NUMBERS "}";
     float losses[4];
     exo_replica *one = open_in(runtime, 1, alone);
     set_up(one);
@@ -143,13 +155,14 @@ Test(replica, messages_are_told_apart_by_channel)
     cr_expect_str_eq(err.text, "a message that is for no collective of this node");
     for (words[0] = 3; words[0] < 5; words[0]++) {
         cr_expect_eq(exo_replica_deliver(here, &payload, 0, &err), EXO_INVAL);
-        cr_expect_str_eq(err.text, "a message for a collective among threads: all nodes are in this process");
+        cr_expect_str_eq(err.text,
+                         "a message for a collective among threads: all nodes are in this process");
     }
     exo_replica_close(&here);
     exo_fit_drop(&fit);
 }
 
-/* --- Checkpoints ------------------------------------------------------------------------------------------------------------ */
+/* --- Checkpoints ------------------------------------------------------------------------------ */
 
 Test(replica, goes_on_from_its_file_in_either_process)
 {
@@ -161,8 +174,8 @@ Test(replica, goes_on_from_its_file_in_either_process)
     step(first);
     cr_assert_eq(exo_replica_save(first, folder, 77, sha256[0], &err), EXO_OK, "%s", err.text);
     float loss = step(first);
-    snprintf(document, sizeof document, "{run: second, strategy: diloco, model: mlp, resume_from: %s, " NUMBERS "}",
-             folder);
+    snprintf(document, sizeof document,
+             "{run: second, strategy: diloco, model: mlp, resume_from: %s, " NUMBERS "}", folder);
     exo_replica *second = open_in(runtime, 1, document);
     uint64_t elapsed = 0;
     cr_assert_eq(exo_replica_set_up(second, &elapsed, &err), EXO_OK, "%s", err.text);

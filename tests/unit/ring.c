@@ -1,4 +1,5 @@
-/* Rings: order, room, sleep, and what is not believed. */
+/* Rings: order, capacity, sleeping, and distrust of the shared memory. Each test owns its rings.
+ * Read next: runtime/net/ring.h; net_rings.c. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 #include "net/ring.h"
 #include "support/check.h"
 
-/* Both ends of one direction in this process, and those of the other one. */
+/* Both ends of one direction, and both ends of the other direction, in this process. */
 struct pair {
     exo_ring *reader, *writer, *back_reader, *back_writer;
     int file;
@@ -24,8 +25,10 @@ open_pair(void)
 {
     struct pair p = {0};
     exo_err err = {0};
-    cr_assert_eq(exo_ring_pair_new(&p.reader, &p.back_writer, &p.file, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_ring_pair_open(&p.back_reader, &p.writer, p.file, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_ring_pair_new(&p.reader, &p.back_writer, &p.file, &err), EXO_OK, "%s",
+                 err.text);
+    cr_assert_eq(exo_ring_pair_open(&p.back_reader, &p.writer, p.file, &err), EXO_OK, "%s",
+                 err.text);
     return p;
 }
 
@@ -39,7 +42,7 @@ close_pair(struct pair *p)
     close(p->file);
 }
 
-/* Message `number`: its length and bytes follow from it. */
+/* Makes message `number`: the number determines its length and bytes. */
 static size_t
 make_message(uint64_t number, uint8_t *out)
 {
@@ -124,7 +127,7 @@ Test(ring, has_a_direction_for_each)
     close_pair(&p);
 }
 
-/* A file with `seals`, which is as long as a pair's and `more`. */
+/* Makes a file with `seals`, as long as a pair's file plus `more`. */
 static int
 file_like_a_pair(unsigned kind, int seals, off_t more)
 {
@@ -169,14 +172,14 @@ Test(ring, opens_nothing_else)
     close_pair(&p);
 }
 
-/* Where `written`, `read` and the first message's length lie. */
+/* The offsets of `written`, `read` and the first message's length. */
 enum {
     WRITTEN = 0,
     READ = 64,
     FIRST = 4096
 };
 
-/* A ring with one message, in which the other side has then written a number. */
+/* Makes a ring with one message, in which the other side has then overwritten a number. */
 static struct pair
 damaged(size_t where, uint64_t value)
 {
@@ -188,8 +191,10 @@ damaged(size_t where, uint64_t value)
 
 Test(ring, believes_no_counter)
 {
-    static const uint64_t written[] = {1, 7, 15, 17 + EXO_RING_BYTES, UINT64_MAX, UINT64_C(1) << 63};
-    static const uint64_t lengths[] = {0, 9, EXO_RING_MESSAGE, EXO_RING_MESSAGE + 1, UINT64_MAX, UINT64_MAX - 7};
+    static const uint64_t written[] = {
+        1, 7, 15, 17 + EXO_RING_BYTES, UINT64_MAX, UINT64_C(1) << 63};
+    static const uint64_t lengths[] = {
+        0, 9, EXO_RING_MESSAGE, EXO_RING_MESSAGE + 1, UINT64_MAX, UINT64_MAX - 7};
     for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
         struct pair p = damaged(WRITTEN, written[i]);
         cr_expect_eq(exo_ring_next(p.reader), 0, "%zu", i);
@@ -212,7 +217,7 @@ enum {
     MESSAGES = 40000
 };
 
-/* Two processes at once: all comes, in order, and who sleeps is woken. */
+/* Between two processes at once all messages arrive in order, and a sleeping reader is woken. */
 Test(ring, works_between_processes, .timeout = 120)
 {
     int bell[2], file = -1;
@@ -233,7 +238,7 @@ Test(ring, works_between_processes, .timeout = 120)
             if (exo_ring_wakes(out) && write(bell[1], "", 1) != 1)
                 _exit(1);
             if (i % 1000 == 0)
-                usleep(500); /* let the other one go to sleep */
+                usleep(500); /* gives the reader time to fall asleep */
         }
         exo_ring_free(&out);
         _exit(0);

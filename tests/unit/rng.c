@@ -1,4 +1,5 @@
-/* Random numbers: known answers of Philox4x32-10, independence of streams, bounds. */
+/* Random numbers: known answers of Philox4x32-10, independence of streams, and bounds. Each test
+ * owns its generators. Read next: include/exogym/rng.h. */
 #include <criterion/criterion.h>
 
 #include <exogym/rng.h>

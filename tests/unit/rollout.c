@@ -1,4 +1,5 @@
-/* What the CartPole actors send each other, and how a player fills it. */
+/* Rollouts and policies as the CartPole actors send them, and the player that fills a rollout. Each
+ * test owns its player and arrays. Read next: actors/rollout.h, player.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -10,7 +11,7 @@
 #include "base/memory_fault.h"
 #include "support/cartpole_arrays.h"
 
-/* --- Playing ------------------------------------------------------------------------------------------------------- */
+/* --- Playing ---------------------------------------------------------------------------------- */
 
 enum {
     T = 300,
@@ -31,7 +32,8 @@ Test(player, plays_the_environment_with_the_policy)
         exo_cartpole c;
         for (size_t t = 0; t < T; t++) {
             size_t i = t * N + e;
-            if (t == 0 || r.dones[i - N] != EXO_DONE_NOT) { /* begins as its stream says */
+            /* an episode begins as its random stream says */
+            if (t == 0 || r.dones[i - N] != EXO_DONE_NOT) {
                 exo_rng rng;
                 exo_rng_init(&rng, 9, EXO_RNG_RESET, (uint32_t)e, episode++);
                 exo_cartpole_reset(&c, &rng);
@@ -40,7 +42,8 @@ Test(player, plays_the_environment_with_the_policy)
             exo_policy_output out;
             exo_cartpole_observe(&c, seen);
             exo_policy_forward(&policy, seen, &out, NULL);
-            cr_assert_eq(memcmp(seen, r.observations + i * 4, sizeof seen), 0, "step %zu of environment %zu", t, e);
+            cr_assert_eq(memcmp(seen, r.observations + i * 4, sizeof seen), 0,
+                         "step %zu of environment %zu", t, e);
             cr_assert_eq(r.values[i], out.value);
             cr_assert_eq(r.log_probs[i], out.log_probs[r.actions[i]]);
             cr_assert_eq(r.rewards[i], 1);
@@ -69,7 +72,8 @@ Test(player, goes_on_where_it_was_and_plays_the_same_again)
     cr_expect_eq(memcmp(first.observations, again.observations, T * N * 4 * sizeof(float)), 0);
     cr_expect_neq(memcmp(first.observations, second.observations, T * N * 4 * sizeof(float)), 0);
     for (size_t e = 0; e < N; e++)
-        cr_expect_eq(first.bootstrap[e], second.values[e], "the value after the last step is that of the next one");
+        cr_expect_eq(first.bootstrap[e], second.values[e],
+                     "the value after the last step is that of the next one");
     exo_player_play(other, &policy, &again);
     cr_expect_neq(memcmp(first.observations, again.observations, T * N * 4 * sizeof(float)), 0);
     exo_player_free(&player);
@@ -80,7 +84,7 @@ Test(player, goes_on_where_it_was_and_plays_the_same_again)
     arrays_free(&again);
 }
 
-/* A policy that holds the pole: pushes to where it leans and turns. */
+/* A policy that balances the pole: it pushes in the direction in which the pole leans and turns. */
 static exo_policy
 controller(void)
 {
@@ -127,9 +131,9 @@ Test(player, needs_an_environment_and_memory)
     exo_memory_fail_at(0);
 }
 
-/* --- Items --------------------------------------------------------------------------------------------------------- */
+/* --- Items ------------------------------------------------------------------------------------ */
 
-/* An item over memory of the test's own. */
+/* Makes an item over memory of the test. */
 static exo_item
 make_item(size_t steps, size_t environments)
 {
@@ -155,8 +159,9 @@ Test(rollout, is_read_as_it_was_made)
     cr_assert_eq(exo_rollout_view(&r, &item, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(r.steps, 5);
     cr_expect_eq(r.environments, 3);
-    const void *const arrays[EXO_ROLLOUT_PARTS] = {r.observations, r.actions,      r.log_probs, r.values,   r.rewards,
-                                                   r.dones,        r.final_values, r.returns,   r.bootstrap};
+    const void *const arrays[EXO_ROLLOUT_PARTS] = {r.observations, r.actions, r.log_probs,
+                                                   r.values,       r.rewards, r.dones,
+                                                   r.final_values, r.returns, r.bootstrap};
     for (size_t i = 0; i < EXO_ROLLOUT_PARTS; i++)
         cr_expect_eq(arrays[i], item.parts[i].data);
     cr_expect_eq(item.parts[0].count, 5 * 3 * 4);
@@ -202,13 +207,15 @@ Test(rollout, a_policy_is_read_or_refused)
     exo_policy policy, out = {0};
     exo_err err = {0};
     exo_policy_init(&policy, 3);
-    exo_item item = {.num_parts = 1,
-                     .parts = {{.dtype = EXO_F32, .count = sizeof policy / sizeof(float), .data = &policy}}};
+    exo_item item = {
+        .num_parts = 1,
+        .parts = {{.dtype = EXO_F32, .count = sizeof policy / sizeof(float), .data = &policy}}};
     cr_expect_eq(exo_policy_read(&out, &item, &err), EXO_OK);
     cr_expect_eq(memcmp(&out, &policy, sizeof out), 0);
     item.parts[0].count--;
     cr_expect_eq(exo_policy_read(&out, &item, &err), EXO_INVAL);
-    cr_expect_str_eq(err.text, "1 arrays, the first of 9154 fp32, not the 9155 fp32 parameters of a policy");
+    cr_expect_str_eq(err.text,
+                     "1 arrays, the first of 9154 fp32, not the 9155 fp32 parameters of a policy");
 }
 
 Test(rollout, returns_are_those_of_the_last_hundred_episodes)

@@ -1,4 +1,5 @@
-/* Samplers of data sets with more samples than a table of them has room for: a window for every token is such. */
+/* Samplers of data sets that are too long for a table of their samples, for example with a window
+ * for every token. Each test owns its samplers. Read next: include/exogym/data.h. */
 #include <criterion/criterion.h>
 
 #include <stdlib.h>
@@ -39,7 +40,8 @@ Test(sampler, long_data_sets_are_shuffled_without_a_table)
                 sum += (double)at / (double)lengths[c];
             }
         for (size_t i = DRAWS; i-- > 0;) {
-            cr_assert_eq(exo_sampler_at(&again, share + i), seen[2 * i + 1], "a pure function of the position");
+            cr_assert_eq(exo_sampler_at(&again, share + i), seen[2 * i + 1],
+                         "a pure function of the position");
             moved += exo_sampler_at(&nodes[1], i) != seen[2 * i + 1];
         }
         cr_expect_gt(moved, DRAWS - 10, "another order in another epoch");
@@ -54,14 +56,15 @@ Test(sampler, long_data_sets_are_shuffled_without_a_table)
     }
 }
 
-/* The bijection as a whole, over a domain that is walked through: every sample once. */
+/* The bijection over a domain that is small enough to visit in full: it gives every sample once. */
 Test(sampler, a_shuffle_without_a_table_has_every_sample_once)
 {
     const size_t length = ((size_t)1 << 24) + 1;
     bool seen[5000] = {false};
     exo_sampler s;
     cr_assert_eq(exo_sampler_init(&s, length, 1, 0, true, 3, NULL), EXO_OK);
-    s.length = sizeof seen; /* the same walk over fewer: its rounds are keyed at the epoch's first sample */
+    /* the same walk over a smaller domain; its rounds are keyed at the first sample of the epoch */
+    s.length = sizeof seen;
     for (size_t i = 0; i < sizeof seen; i++) {
         size_t at = exo_sampler_at(&s, i);
         cr_assert_lt(at, sizeof seen);

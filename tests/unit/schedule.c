@@ -1,4 +1,5 @@
-/* Learning-rate schedules at their corners, against their formulas, and from configs. */
+/* Learning-rate schedules: their corner points, their formulas, and their options in configs. Each
+ * test owns its schedules. Read next: include/exogym/schedule.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -46,7 +47,8 @@ Test(schedule, constant_is_one)
 
 Test(schedule, warmup_grows_from_zero)
 {
-    static const char *const names[] = {"constant", "lambda_cosine", "cosine", "linear", "polynomial", "wsd"};
+    static const char *const names[] = {"constant", "lambda_cosine", "cosine",
+                                        "linear",   "polynomial",    "wsd"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char text[128];
         snprintf(text, sizeof text, "lr_scheduler: {name: %s, warmup_steps: 10}", names[i]);
@@ -54,7 +56,8 @@ Test(schedule, warmup_grows_from_zero)
         cr_expect_eq(at(text, 5, 100), 0.5f);
         cr_expect_eq(at(text, 10, 100), 1.0f, "%s", names[i]);
     }
-    cr_expect_eq(at("{lr_scheduler: lambda_cosine, warmup_steps: 10}", 99, 100), 1.0f, "not annealed");
+    cr_expect_eq(at("{lr_scheduler: lambda_cosine, warmup_steps: 10}", 99, 100), 1.0f,
+                 "not annealed");
 }
 
 Test(schedule, lambda_cosine_falls_to_a_tenth)
@@ -92,8 +95,8 @@ Test(schedule, curves_begin_at_one_and_end_at_their_end)
         cr_expect_float_eq(at(text, 70, 120), cases[i].half, 1e-6f, "%s", text);
         cr_expect_float_eq(at(text, 120, 120), cases[i].end, 1e-6f, "%s", text);
         cr_expect_float_eq(at(text, 1000, 120), cases[i].end, 1e-6f, "%s: beyond", text);
-        cr_expect(isfinite(at(text, 20, 20)) && isfinite(at(text, 30, 5)), "%s: a warm-up that takes the whole run",
-                  text);
+        cr_expect(isfinite(at(text, 20, 20)) && isfinite(at(text, 30, 5)),
+                  "%s: a warm-up that takes the whole run", text);
     }
 }
 
@@ -101,18 +104,21 @@ Test(schedule, wsd_decays_in_the_last_tenth)
 {
     cr_expect_eq(at("lr_scheduler: wsd", 899, 1000), 1.0f);
     cr_expect_float_eq(at("lr_scheduler: wsd", 950, 1000), 0.5f, 1e-6f);
-    cr_expect_float_eq(at("{lr_scheduler: wsd, decay_steps: 400}", 800, 1000), 0.5f, 1e-6f, "options beside a name");
+    cr_expect_float_eq(at("{lr_scheduler: wsd, decay_steps: 400}", 800, 1000), 0.5f, 1e-6f,
+                       "options beside a name");
 }
 
-/* torch.optim.lr_scheduler.StepLR and MultiStepLR. */
+/* The reference is torch.optim.lr_scheduler.StepLR and MultiStepLR. */
 Test(schedule, steps_are_multiplied_by_gamma)
 {
     cr_expect_eq(at("lr_scheduler: {name: step, step_size: 30}", 29, 100), 1.0f);
     cr_expect_float_eq(at("lr_scheduler: {name: step, step_size: 30}", 30, 100), 0.1f, 1e-9f);
-    cr_expect_float_eq(at("lr_scheduler: {name: step, step_size: 30, gamma: 0.5}", 95, 100), 0.125f, 1e-9f);
+    cr_expect_float_eq(at("lr_scheduler: {name: step, step_size: 30, gamma: 0.5}", 95, 100), 0.125f,
+                       1e-9f);
     cr_expect_eq(at("lr_scheduler: {name: step, milestones: [10, 80], gamma: 0.5}", 9, 100), 1.0f);
     cr_expect_eq(at("lr_scheduler: {name: step, milestones: [10, 80], gamma: 0.5}", 10, 100), 0.5f);
-    cr_expect_eq(at("lr_scheduler: {name: step, milestones: [10, 80], gamma: 0.5}", 80, 100), 0.25f);
+    cr_expect_eq(at("lr_scheduler: {name: step, milestones: [10, 80], gamma: 0.5}", 80, 100),
+                 0.25f);
 }
 
 Test(schedule, a_curve_with_steps_of_its_own_does_not_follow_the_run)
@@ -156,8 +162,8 @@ Test(schedule, mistakes_are_named_with_their_place)
         exo_schedule *schedule = NULL;
         exo_err err = {0};
         cr_expect_eq(read_schedule(cases[i].text, &schedule, &err), EXO_INVAL, "%s", cases[i].text);
-        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason), "'%s' gave '%s'",
-                  cases[i].text, err.text);
+        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason),
+                  "'%s' gave '%s'", cases[i].text, err.text);
         cr_expect_null(schedule);
     }
 }
@@ -176,7 +182,7 @@ Test(schedule, every_failed_allocation_is_an_error)
     }
 }
 
-/* --- A class of one's own ----------------------------------------------------------------------------------------------------------- */
+/* --- A user's class --------------------------------------------------------------------------- */
 
 static double
 half_factor(const void *self, uint64_t t, uint64_t warmup, uint64_t end)
@@ -187,7 +193,9 @@ half_factor(const void *self, uint64_t t, uint64_t warmup, uint64_t end)
 
 Test(schedule, a_class_that_is_registered_is_read_like_the_others)
 {
-    static const exo_schedule_class half = {.name = "half", .help = "half of it", .factor = half_factor},
+    static const exo_schedule_class half = {.name = "half",
+                                            .help = "half of it",
+                                            .factor = half_factor},
                                     nameless = {.factor = half_factor}, none = {.name = "none"};
     exo_err err = {0};
     cr_expect_eq(exo_schedule_register(&nameless, &err), EXO_INVAL);

@@ -1,4 +1,6 @@
-/* Selectors: a pure function of (seed, round), the right probabilities, every coordinate in its turn. */
+/* Selectors are pure functions of (seed, round), select with the right probabilities, and select
+ * every coordinate in turn. Each test owns its selectors. Read next: include/exogym/select.h;
+ * docs/codecs.md. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -9,7 +11,8 @@
 
 #include "base/memory_fault.h"
 
-static const exo_select_kind kinds[] = {EXO_SELECT_RANDOM, EXO_SELECT_SHUFFLED_SEQUENTIAL, EXO_SELECT_PARTITIONED};
+static const exo_select_kind kinds[] = {EXO_SELECT_RANDOM, EXO_SELECT_SHUFFLED_SEQUENTIAL,
+                                        EXO_SELECT_PARTITIONED};
 
 static exo_selector *
 selector_of(exo_select_kind kind, double p, size_t numel, uint64_t seed)
@@ -23,11 +26,13 @@ selector_of(exo_select_kind kind, double p, size_t numel, uint64_t seed)
 Test(select, is_a_function_of_seed_and_round_alone)
 {
     for (size_t k = 0; k < 3; k++) {
-        exo_selector *forward = selector_of(kinds[k], 0.1, 1000, 7), *jump = selector_of(kinds[k], 0.1, 1000, 7);
+        exo_selector *forward = selector_of(kinds[k], 0.1, 1000, 7),
+                     *jump = selector_of(kinds[k], 0.1, 1000, 7);
         for (uint64_t round = 0; round < 25; round++) {
             const uint32_t *a = NULL, *b = NULL;
-            exo_selector_round(jump, 24 - round, &b); /* whatever was asked before */
-            size_t n = exo_selector_round(forward, round, &a), m = exo_selector_round(jump, round, &b);
+            exo_selector_round(jump, 24 - round, &b); /* earlier calls have no effect */
+            size_t n = exo_selector_round(forward, round, &a),
+                   m = exo_selector_round(jump, round, &b);
             cr_assert_eq(n, m);
             cr_expect_arr_eq(a, b, n * sizeof *a);
         }
@@ -39,7 +44,8 @@ Test(select, is_a_function_of_seed_and_round_alone)
 Test(select, rounds_and_seeds_differ)
 {
     for (size_t k = 0; k < 3; k++) {
-        exo_selector *a = selector_of(kinds[k], 0.1, 1000, 7), *b = selector_of(kinds[k], 0.1, 1000, 8);
+        exo_selector *a = selector_of(kinds[k], 0.1, 1000, 7),
+                     *b = selector_of(kinds[k], 0.1, 1000, 8);
         const uint32_t *x = NULL, *y = NULL;
         size_t n = exo_selector_round(a, 0, &x), m = exo_selector_round(b, 0, &y);
         cr_expect(n != m || memcmp(x, y, n * sizeof *x) != 0);
@@ -82,7 +88,8 @@ Test(select, p_1_selects_everything)
     }
 }
 
-/* The tolerances are five deviations of the binomial; the draws are fixed, so the test gives the same answer for ever. */
+/* The tolerances are five standard deviations of the binomial distribution. The draws are fixed, so
+ * the outcome is always the same. */
 Test(select, random_is_bernoulli)
 {
     enum {
@@ -110,11 +117,14 @@ Test(select, random_is_bernoulli)
             chi += (hits[c] - p * ROUNDS) * (hits[c] - p * ROUNDS) / (p * (1 - p) * ROUNDS);
 
         cr_expect_float_eq(total, p * n, 5 * sqrt(p * (1 - p) * n), "p %g: mean", p);
-        cr_expect_float_eq(squares / ROUNDS, p * (1 - p) * NUMEL, 5 * p * (1 - p) * NUMEL * sqrt(2.0 / ROUNDS),
+        cr_expect_float_eq(squares / ROUNDS, p * (1 - p) * NUMEL,
+                           5 * p * (1 - p) * NUMEL * sqrt(2.0 / ROUNDS),
                            "p %g: variance of a round's count", p);
-        cr_expect_float_eq(neighbours, p * p * n, 5 * sqrt(p * p * (1 - p * p) * n) + 2 * p * p * ROUNDS + 50 * p,
+        cr_expect_float_eq(neighbours, p * p * n,
+                           5 * sqrt(p * p * (1 - p * p) * n) + 2 * p * p * ROUNDS + 50 * p,
                            "p %g: neighbours are independent", p);
-        cr_expect_float_eq(chi, NUMEL, 5 * sqrt(2.0 * NUMEL), "p %g: every coordinate as often as any other", p);
+        cr_expect_float_eq(chi, NUMEL, 5 * sqrt(2.0 * NUMEL),
+                           "p %g: every coordinate as often as any other", p);
         exo_selector_free(&s);
     }
 }
@@ -191,8 +201,9 @@ Test(select, has_one_over_p_parts_but_none_that_is_empty)
     }
 }
 
-/* Nodes of one run may be built by different compilers for different machines: they must agree on every coordinate. The
- * values are those of the same rule in Python, with its own logarithm. */
+/* Different compilers may build the nodes of one run for different machines, and all nodes must
+ * agree on every coordinate. The expected values come from the same rule in Python, with its own
+ * logarithm. */
 Test(select, known_answer)
 {
     static const uint32_t want[] = {70, 101, 153, 596};

@@ -1,4 +1,6 @@
-/* Language models' operations: fast kernels against plain ones over tables of shapes, bits that do not depend on threads, errors. */
+/* Operations of language models: fast kernels against reference kernels over tables of shapes, bits
+ * that do not depend on threads, checkpoints, and errors. Each test owns its tape; `arrays` is
+ * freed after it. Read next: nn/ref/ref_sequence.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -17,7 +19,7 @@ enum {
     MOST = 4
 };
 
-/* Arrays of a test, freed together. */
+/* Arrays of a test, which are freed together. */
 static float *arrays[64];
 static size_t num_arrays;
 
@@ -45,12 +47,13 @@ types(void)
     return numbers_bf16_runs() ? 2 : 1;
 }
 
-/* --- Activations ------------------------------------------------------------------------------------------------------------------- */
+/* --- Activations ------------------------------------------------------------------------------ */
 
-static const exo_activation activations[] = {EXO_LINEAR, EXO_RELU, EXO_GELU, EXO_GELU_TANH, EXO_SILU};
+static const exo_activation activations[] = {EXO_LINEAR, EXO_RELU, EXO_GELU, EXO_GELU_TANH,
+                                             EXO_SILU};
 static const char *const names[] = {"linear", "relu", "gelu", "gelu by tanh", "silu"};
 
-/* With one input and a weight of 1 the activation is all that is left. */
+/* With one input and a weight of 1 the result is the activation alone. */
 Test(sequence, activations_are_the_plain_ones)
 {
     enum {
@@ -70,9 +73,10 @@ Test(sequence, activations_are_the_plain_ones)
         for (size_t i = 0; i < COUNT; i++) {
             double v = (double)x[i], want = exo_ref_activation(activations[k], v);
             double slope = exo_ref_activation_slope(activations[k], v) * (double)r[i];
-            cr_assert_float_eq((double)got[i], want, 4e-7 * (1 + fabs(v)), "%s(%g) is %g, not %g", names[k], v,
-                               (double)got[i], want);
-            cr_assert_float_eq((double)dx[i], slope, 3e-6 * (1 + fabs((double)r[i])), "slope of %s at %g", names[k], v);
+            cr_assert_float_eq((double)got[i], want, 4e-7 * (1 + fabs(v)), "%s(%g) is %g, not %g",
+                               names[k], v, (double)got[i], want);
+            cr_assert_float_eq((double)dx[i], slope, 3e-6 * (1 + fabs((double)r[i])),
+                               "slope of %s at %g", names[k], v);
         }
         exo_tape_free(&tape);
     }
@@ -107,7 +111,7 @@ Test(sequence, gates_are_the_plain_ones)
     check_gated(300, 200, EXO_RELU, "several pieces");
 }
 
-/* --- Linear ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Linear ----------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -122,12 +126,13 @@ static const struct {
 static void
 check_linear(size_t i, exo_activation activation, bool with_residual, bool bf16)
 {
-    size_t rows = linears[i].rows, in = linears[i].in, out = linears[i].out, nx = rows * in, nw = in * out,
-           ny = rows * out;
-    float *x = array(nx, 1), *w = array(nw, 2), *b = array(out, 3), *r = array(ny, 4), *residual = array(ny, 5);
+    size_t rows = linears[i].rows, in = linears[i].in, out = linears[i].out, nx = rows * in,
+           nw = in * out, ny = rows * out;
+    float *x = array(nx, 1), *w = array(nw, 2), *b = array(out, 3), *r = array(ny, 4),
+          *residual = array(ny, 5);
     float *want[MOST] = {array(ny, 6), array(nx, 6), array(nw, 6), array(out, 6)};
-    float *got[MOST] = {array(ny, 7), array(nx, 7), array(nw, 7), array(out, 7)}, *dr = array(ny, 8),
-          *dpre = array(ny, 9);
+    float *got[MOST] = {array(ny, 7), array(nx, 7), array(nw, 7), array(out, 7)},
+          *dr = array(ny, 8), *dpre = array(ny, 9);
     for (size_t k = 0; k < nw; k++)
         w[k] /= sqrtf((float)in);
     for (size_t k = 0; k < ny; k++)
@@ -136,7 +141,8 @@ check_linear(size_t i, exo_activation activation, bool with_residual, bool bf16)
     for (size_t k = 0; k < ny; k++) {
         double before = (double)want[0][k];
         dpre[k] = (float)((double)r[k] * exo_ref_activation_slope(activation, before));
-        want[0][k] = (float)exo_ref_activation(activation, before) + (with_residual ? residual[k] : 0.0f);
+        want[0][k] =
+            (float)exo_ref_activation(activation, before) + (with_residual ? residual[k] : 0.0f);
     }
     exo_ref_linear_backward(rows, in, out, x, w, dpre, want[1], want[2], want[3]);
 
@@ -146,8 +152,8 @@ check_linear(size_t i, exo_activation activation, bool with_residual, bool bf16)
     exo_tensor *tw = exo_tape_variable(tape, 2, (size_t[]){out, in}, w);
     exo_tensor *tb = linears[i].bias ? exo_tape_variable(tape, 1, &out, b) : NULL;
     exo_tensor *tr = exo_tape_variable(tape, 2, (size_t[]){rows, out}, residual);
-    exo_tensor *y =
-        with_residual ? exo_linear_residual(tape, tx, tw, tb, tr) : exo_linear_activation(tape, tx, tw, tb, activation);
+    exo_tensor *y = with_residual ? exo_linear_residual(tape, tx, tw, tb, tr)
+                                  : exo_linear_activation(tape, tx, tw, tb, activation);
     passes_backward(tape, y, r, got[0]);
     exo_tensor_grad(tx, got[1]);
     exo_tensor_grad(tw, got[2]);
@@ -175,7 +181,7 @@ Test(sequence, linear_with_what_follows_is_the_plain_one)
         }
 }
 
-/* --- Norms ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Norms ------------------------------------------------------------------------------------ */
 
 static void
 check_norm(size_t rows, size_t width, bool centered, bool bf16)
@@ -193,8 +199,10 @@ check_norm(size_t rows, size_t width, bool centered, bool bf16)
     exo_tape *tape = passes_tape();
     passes_begin(tape, true, bf16);
     exo_tensor *tx = exo_tape_variable(tape, 2, (size_t[]){rows, width}, x);
-    exo_tensor *tw = exo_tape_variable(tape, 1, &width, w), *tb = exo_tape_variable(tape, 1, &width, b);
-    exo_tensor *y = centered ? exo_layer_norm(tape, tx, tw, tb, 1e-5f) : exo_rms_norm(tape, tx, tw, 1e-5f);
+    exo_tensor *tw = exo_tape_variable(tape, 1, &width, w),
+               *tb = exo_tape_variable(tape, 1, &width, b);
+    exo_tensor *y =
+        centered ? exo_layer_norm(tape, tx, tw, tb, 1e-5f) : exo_rms_norm(tape, tx, tw, 1e-5f);
     passes_backward(tape, y, r, got[0]);
     exo_tensor_grad(tx, got[1]);
     exo_tensor_grad(tw, got[2]);
@@ -219,7 +227,7 @@ Test(sequence, norms_are_the_plain_ones)
             }
 }
 
-/* --- Heads ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Heads ------------------------------------------------------------------------------------ */
 
 static int32_t *
 new_targets(size_t rows, size_t vocabulary, size_t *counted)
@@ -234,27 +242,31 @@ new_targets(size_t rows, size_t vocabulary, size_t *counted)
     return t;
 }
 
-/* `by_rows`: exo_linear_log_probs, else the loss. */
+/* `by_rows` tests exo_linear_log_probs, otherwise exo_linear_cross_entropy. */
 static void
 check_head(size_t rows, size_t width, size_t vocabulary, bool by_rows, bool bf16)
 {
     const float temperature = by_rows ? 0.8f : 1.0f;
     size_t nx = rows * width, nw = vocabulary * width, counted;
     int32_t *targets = new_targets(rows, vocabulary, &counted);
-    float *x = array(nx, 1), *w = array(nw, 2), *r = array(rows, 3), *logp = array(rows, 4), *got = array(rows, 5);
-    float *want_x = array(nx, 6), *want_w = array(nw, 7), *got_x = array(nx, 8), *got_w = array(nw, 9);
+    float *x = array(nx, 1), *w = array(nw, 2), *r = array(rows, 3), *logp = array(rows, 4),
+          *got = array(rows, 5);
+    float *want_x = array(nx, 6), *want_w = array(nw, 7), *got_x = array(nx, 8),
+          *got_w = array(nw, 9);
     for (size_t k = 0; k < nw; k++)
         w[k] /= sqrtf((float)width);
     for (size_t k = 0; !by_rows && k < rows; k++)
         r[k] = -1.0f / (float)counted;
-    exo_ref_log_probs(rows, width, vocabulary, 1.0f / temperature, x, w, targets, logp, r, want_x, want_w);
+    exo_ref_log_probs(rows, width, vocabulary, 1.0f / temperature, x, w, targets, logp, r, want_x,
+                      want_w);
     exo_tape *tape = passes_tape();
     passes_begin(tape, true, bf16);
     exo_tensor *tx = exo_tape_variable(tape, 2, (size_t[]){rows, width}, x);
     exo_tensor *tw = exo_tape_variable(tape, 2, (size_t[]){vocabulary, width}, w);
     exo_tensor *tt = exo_tape_input(tape, EXO_I32, 1, &rows, targets);
     char text[96];
-    snprintf(text, sizeof text, "%s %zu x %zu x %zu", by_rows ? "log-probabilities" : "loss", rows, width, vocabulary);
+    snprintf(text, sizeof text, "%s %zu x %zu x %zu", by_rows ? "log-probabilities" : "loss", rows,
+             width, vocabulary);
     if (by_rows) {
         passes_backward(tape, exo_linear_log_probs(tape, tx, tw, tt, temperature), r, got);
         PASSES_CLOSE(bf16, got, logp, rows, text);
@@ -265,7 +277,8 @@ check_head(size_t rows, size_t width, size_t vocabulary, bool by_rows, bool bf16
         double sum = 0;
         for (size_t k = 0; k < rows; k++)
             sum -= (double)logp[k];
-        cr_expect_float_eq((double)exo_tensor_item(loss), sum / (double)counted, bf16 ? 3e-2 : 2e-5, "%s", text);
+        cr_expect_float_eq((double)exo_tensor_item(loss), sum / (double)counted, bf16 ? 3e-2 : 2e-5,
+                           "%s", text);
         cr_assert_eq(exo_tape_backward(tape, loss, 0.5f, &err), EXO_OK, "%s", err.text);
         for (size_t k = 0; k < nx; k++)
             want_x[k] *= 0.5f;
@@ -294,7 +307,7 @@ Test(sequence, heads_are_the_plain_ones)
     check_head(3, 256, 65600, false, false); /* the weights' gradient is too large to be kept */
 }
 
-/* --- All of them ------------------------------------------------------------------------------------------------------------------- */
+/* --- A whole model ---------------------------------------------------------------------------- */
 
 enum {
     V = 300,
@@ -302,7 +315,7 @@ enum {
     R = 200
 };
 
-/* A small model of everything, of which `checkpointed` part may be computed again. */
+/* A part of a small model, which a checkpoint may compute again. */
 static exo_tensor *
 part(void *context, exo_tape *t, exo_tensor *x)
 {
@@ -358,19 +371,22 @@ Test(sequence, bits_do_not_depend_on_threads_passes_or_checkpoints)
             for (int pass = 0; pass < 3; pass++) {
                 if (pass == 1)
                     allocations = exo_tape_allocations(tape);
-                cr_expect_eq(run_model(tape, run >= 3, bf16, values, again), now, "run %d pass %d", run, pass);
+                cr_expect_eq(run_model(tape, run >= 3, bf16, values, again), now, "run %d pass %d",
+                             run, pass);
             }
-            cr_expect_eq(exo_tape_allocations(tape), allocations, "run %d allocates in every pass", run);
+            cr_expect_eq(exo_tape_allocations(tape), allocations, "run %d allocates in every pass",
+                         run);
             loss = run == 0 ? now : loss;
             cr_expect_eq(now, loss, "run %d", run);
             for (size_t i = 0; i < 6; i++)
-                cr_expect_eq(memcmp(first[i], again[i], numel[i] * sizeof(float)), 0, "run %d: gradient %zu", run, i);
+                cr_expect_eq(memcmp(first[i], again[i], numel[i] * sizeof(float)), 0,
+                             "run %d: gradient %zu", run, i);
             exo_tape_free(&tape);
         }
     }
 }
 
-/* What is not computation happens once: running statistics move as without a checkpoint. */
+/* A checkpoint repeats computation only: running statistics move once, as without a checkpoint. */
 static exo_tensor *
 normalize(void *context, exo_tape *t, exo_tensor *x)
 {
@@ -394,7 +410,8 @@ Test(sequence, a_checkpoint_moves_statistics_once)
                             exo_tape_input(tape, EXO_F32, 1, (size_t[]){C}, mean),
                             exo_tape_input(tape, EXO_F32, 1, (size_t[]){C}, var)};
         exo_tensor *in = exo_tape_variable(tape, 2, (size_t[]){ROWS, C}, x);
-        exo_tensor *y = checkpoint ? exo_checkpoint(tape, in, normalize, v) : normalize(v, tape, in);
+        exo_tensor *y =
+            checkpoint ? exo_checkpoint(tape, in, normalize, v) : normalize(v, tape, in);
         exo_tensor *loss = exo_mean(tape, exo_mul(tape, y, y));
         cr_assert_not_null(loss);
         cr_assert_eq(exo_tape_backward(tape, loss, 1.0f, NULL), EXO_OK);
@@ -422,13 +439,14 @@ Test(sequence, a_checkpoint_that_does_something_else_is_an_error)
     float *x = array(6, 1);
     exo_tape *tape = passes_tape();
     passes_begin(tape, true, false);
-    exo_tensor *y = exo_checkpoint(tape, exo_tape_variable(tape, 2, (size_t[]){2, 3}, x), more_each_time, NULL);
+    exo_tensor *y =
+        exo_checkpoint(tape, exo_tape_variable(tape, 2, (size_t[]){2, 3}, x), more_each_time, NULL);
     cr_expect_eq(exo_tape_backward(tape, exo_mean(tape, y), 1.0f, &err), EXO_FAILED);
     cr_expect_str_eq(err.text, "checkpoint: the body does more the second time: scale");
     exo_tape_free(&tape);
 }
 
-/* A target that is nearly certain: what is left of its gradient is not lost to bf16. */
+/* The gradient of a nearly certain target is small, and must survive bf16. */
 Test(sequence, gradients_of_certain_targets_are_not_lost)
 {
     static const int32_t target = 0;
@@ -442,31 +460,32 @@ Test(sequence, gradients_of_certain_targets_are_not_lost)
         float grad[4];
         exo_tensor *w = exo_tape_variable(tape, 2, (size_t[]){4, 1}, weight);
         exo_tensor *in = exo_tape_variable(tape, 2, (size_t[]){1, 1}, &x);
-        exo_tensor *loss =
-            exo_linear_cross_entropy(tape, in, w, exo_tape_input(tape, EXO_I32, 1, (size_t[]){1}, &target));
+        exo_tensor *loss = exo_linear_cross_entropy(
+            tape, in, w, exo_tape_input(tape, EXO_I32, 1, (size_t[]){1}, &target));
         cr_assert_eq(exo_tape_backward(tape, loss, 1.0f, NULL), EXO_OK);
         exo_tensor_grad(w, grad);
         *(bf16 ? &got : &want) = grad[0];
         exo_tape_free(&tape);
     }
     cr_expect_lt(want, -5e-4f);
-    cr_expect_float_eq((double)got, (double)want, 0.01 * fabs((double)want), "%g, not %g", (double)got, (double)want);
+    cr_expect_float_eq((double)got, (double)want, 0.01 * fabs((double)want), "%g, not %g",
+                       (double)got, (double)want);
 }
 
-/* --- Errors ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
-#define REFUSED(call, expected)                                                                                        \
-    do {                                                                                                               \
-        exo_err err = {0};                                                                                             \
-        passes_begin(tape, true, false);                                                                               \
-        exo_tensor *x = exo_tape_variable(tape, 2, (size_t[]){6, 4}, numbers);                                         \
-        exo_tensor *w = exo_tape_variable(tape, 2, (size_t[]){3, 4}, numbers);                                         \
-        exo_tensor *row = exo_tape_variable(tape, 1, (size_t[]){4}, numbers);                                          \
-        exo_tensor *i = exo_tape_input(tape, EXO_I32, 1, (size_t[]){6}, wrong);                                        \
-        (void)x, (void)w, (void)row, (void)i;                                                                          \
-        cr_expect_null(call);                                                                                          \
-        exo_tape_error(tape, &err);                                                                                    \
-        cr_expect_str_eq(err.text, expected);                                                                          \
+#define REFUSED(call, expected)                                                                    \
+    do {                                                                                           \
+        exo_err err = {0};                                                                         \
+        passes_begin(tape, true, false);                                                           \
+        exo_tensor *x = exo_tape_variable(tape, 2, (size_t[]){6, 4}, numbers);                     \
+        exo_tensor *w = exo_tape_variable(tape, 2, (size_t[]){3, 4}, numbers);                     \
+        exo_tensor *row = exo_tape_variable(tape, 1, (size_t[]){4}, numbers);                      \
+        exo_tensor *i = exo_tape_input(tape, EXO_I32, 1, (size_t[]){6}, wrong);                    \
+        (void)x, (void)w, (void)row, (void)i;                                                      \
+        cr_expect_null(call);                                                                      \
+        exo_tape_error(tape, &err);                                                                \
+        cr_expect_str_eq(err.text, expected);                                                      \
     } while (0)
 
 Test(sequence, wrong_shapes_and_tokens_are_refused_with_a_reason)
@@ -478,14 +497,17 @@ Test(sequence, wrong_shapes_and_tokens_are_refused_with_a_reason)
     REFUSED(exo_embedding(tape, x, w),
             "embedding: tokens (6, 4) fp32 and weight (3, 4): expected int32 and (V, W) fp32");
     REFUSED(exo_add_positions(tape, x, w, 3, 1),
-            "add_positions: x (6, 4), weight (3, 4), 3 positions from 1 on: expected (N T, W) and (P, W)");
+            "add_positions: x (6, 4), weight (3, 4), 3 positions from 1 on: expected (N T, W) and "
+            "(P, W)");
     REFUSED(exo_layer_norm(tape, x, w, NULL, 1e-5f),
             "layer_norm: x (6, 4) and weight (3, 4): expected (R, W) and (W), bias (W)");
     REFUSED(exo_gated(tape, row, EXO_SILU), "gated: x (4) fp32: expected (R, 2 I), fp32 or bf16");
     REFUSED(exo_linear_residual(tape, x, w, NULL, x),
             "linear: residual (6, 4) of x (6, 4) and weight (3, 4): expected (N, O)");
-    REFUSED(exo_linear_cross_entropy(tape, x, w, i), "linear_cross_entropy: target 3 of row 4 is not in [0, 3)");
-    REFUSED(exo_linear_log_probs(tape, x, w, i, -1.0f), "linear_log_probs: the temperature -1 is not a number from 0");
+    REFUSED(exo_linear_cross_entropy(tape, x, w, i),
+            "linear_cross_entropy: target 3 of row 4 is not in [0, 3)");
+    REFUSED(exo_linear_log_probs(tape, x, w, i, -1.0f),
+            "linear_log_probs: the temperature -1 is not a number from 0");
     exo_tape_free(&tape);
 }
 
@@ -497,7 +519,8 @@ Test(sequence, a_batch_without_targets_has_no_loss)
     passes_begin(tape, true, false);
     exo_tensor *x = exo_tape_variable(tape, 2, (size_t[]){6, 4}, numbers);
     exo_tensor *w = exo_tape_variable(tape, 2, (size_t[]){3, 4}, numbers);
-    exo_tensor *loss = exo_linear_cross_entropy(tape, x, w, exo_tape_input(tape, EXO_I32, 1, (size_t[]){6}, none));
+    exo_tensor *loss =
+        exo_linear_cross_entropy(tape, x, w, exo_tape_input(tape, EXO_I32, 1, (size_t[]){6}, none));
     cr_assert_not_null(loss);
     cr_expect_eq(exo_tensor_item(loss), 0.0f);
     cr_assert_eq(exo_tape_backward(tape, loss, 1.0f, NULL), EXO_OK);
@@ -507,7 +530,7 @@ Test(sequence, a_batch_without_targets_has_no_loss)
     exo_tape_free(&tape);
 }
 
-/* A pass that does not record keeps one body's buffers at a time, not all bodies'. */
+/* A pass that does not record keeps the buffers of one body at a time, not of all bodies. */
 Test(sequence, without_gradients_a_checkpoint_keeps_its_result_only)
 {
     static const size_t dims[][2] = {{V, W}, {40, W}, {W, 1}, {W, 1}, {2 * W, W}, {W, W}};
@@ -534,7 +557,8 @@ Test(sequence, without_gradients_a_checkpoint_keeps_its_result_only)
             exo_tape_free(&tape);
         }
     cr_expect_eq(out[0], out[1], "%g, %g", (double)out[0], (double)out[1]);
-    /* Six blocks more: their results, and without checkpoints all that they computed. */
+    /* Six more blocks need memory for their results, and without checkpoints for all intermediate
+     * values. */
     size_t result = R * W * sizeof(float);
     cr_expect_leq(bytes[1][1] - bytes[1][0], 6 * result, "%zu", bytes[1][1] - bytes[1][0]);
     cr_expect_gt(bytes[0][1] - bytes[0][0], 12 * result, "%zu", bytes[0][1] - bytes[0][0]);

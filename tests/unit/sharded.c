@@ -1,5 +1,7 @@
-/* A strategy whose nodes keep their shards of units only (tests/plugins/sharded.c): the numbers are those of ddp, to the bit, in training,
- * evaluations, the average, the result and after a resume; and no node has the whole at any time. */
+/* A strategy whose nodes keep only their shards of units (tests/plugins/sharded.c). Its numbers are
+ * those of ddp, to the bit, in training, evaluations, the average, the result and after a resume;
+ * and no node has all units at any time. Each test owns its trainer. Read next:
+ * include/exogym/units.h, shards.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -22,16 +24,18 @@ enum {
     EVALUATIONS = 8
 };
 
-#define ADAMW                                                                                                          \
-    "{optimizer: {name: adamw, lr: 0.01, groups: [{max_dims: 1, weight_decay: 0}]}, lr_scheduler: {name: cosine, "     \
+#define ADAMW                                                                                      \
+    "{optimizer: {name: adamw, lr: 0.01, groups: [{max_dims: 1, weight_decay: 0}]}, "              \
+    "lr_scheduler: {name: cosine, "                                                                \
     "warmup_steps: 2}}"
 
 /* The same curve for runs of any length. */
-#define ADAMW_UNTIL "{optimizer: {name: adamw, lr: 0.01}, lr_scheduler: {name: cosine, max_steps: 14}}"
+#define ADAMW_UNTIL                                                                                \
+    "{optimizer: {name: adamw, lr: 0.01}, lr_scheduler: {name: cosine, max_steps: 14}}"
 
 static exo_err err;
 
-/* What a fit says of itself. */
+/* The figures that a fit reports. */
 struct figures {
     exo_fit_result result;
     double local[EVALUATIONS], global[EVALUATIONS];
@@ -42,7 +46,8 @@ struct figures {
 static void
 load_plugin(void)
 {
-    cr_assert_eq(exo_plugin_load(EXO_TEST_BINARY_DIR "/tests/plugins/sharded.so", &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_plugin_load(EXO_TEST_BINARY_DIR "/tests/plugins/sharded.so", &err), EXO_OK,
+                 "%s", err.text);
 }
 
 TestSuite(sharded, .init = load_plugin, .timeout = 120);
@@ -77,20 +82,22 @@ small_gpt(const char *more)
     exo_config_doc *doc = NULL;
     exo_model *model = NULL;
     char text[256];
-    snprintf(text, sizeof text, "{vocabulary: %d, context: %d, width: 8, heads: 2, layers: 2%s}", VOCABULARY, BLOCK,
-             more);
+    snprintf(text, sizeof text, "{vocabulary: %d, context: %d, width: 8, heads: 2, layers: 2%s}",
+             VOCABULARY, BLOCK, more);
     cr_assert_eq(exo_config_parse(&doc, "gpt", text, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_model_new_named(&model, "gpt", exo_config_root(doc), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_model_new_named(&model, "gpt", exo_config_root(doc), &err), EXO_OK, "%s",
+                 err.text);
     exo_config_free(&doc);
     return model;
 }
 
-/* Of a decoder, or of the perceptron where `model` is NULL. */
+/* Makes a trainer of a decoder, or of the perceptron if `gpt` is NULL. */
 static exo_trainer *
 trainer_of(exo_model *gpt)
 {
     exo_model *model = gpt ? gpt : points_mlp();
-    exo_dataset *train = gpt ? token_rows_new(SAMPLES, BLOCK, VOCABULARY) : points_new(SAMPLES, 1, SIZE_MAX);
+    exo_dataset *train =
+        gpt ? token_rows_new(SAMPLES, BLOCK, VOCABULARY) : points_new(SAMPLES, 1, SIZE_MAX);
     exo_dataset *val = gpt ? token_rows_new(20, BLOCK, VOCABULARY) : points_new(20, 2, SIZE_MAX);
     exo_trainer *trainer = NULL;
     cr_assert_eq(exo_trainer_new(&trainer, model, train, val, &err), EXO_OK, "%s", err.text);
@@ -101,15 +108,16 @@ trainer_of(exo_model *gpt)
 }
 
 static void
-fit(exo_trainer *trainer, const char *strategy, const char *options, const exo_fit_opts *opts, struct figures *out)
+fit(exo_trainer *trainer, const char *strategy, const char *options, const exo_fit_opts *opts,
+    struct figures *out)
 {
     exo_fit_opts own = *opts;
     *out = (struct figures){0};
     own.progress = note;
     own.context = out;
     err = (exo_err){0};
-    cr_assert_eq(exo_trainer_fit_text(trainer, strategy, options, &own, &out->result, &err), EXO_OK, "%s: %s", strategy,
-                 err.text);
+    cr_assert_eq(exo_trainer_fit_text(trainer, strategy, options, &own, &out->result, &err), EXO_OK,
+                 "%s: %s", strategy, err.text);
 }
 
 static void
@@ -119,13 +127,17 @@ expect_equal(const struct figures *a, const struct figures *b)
     cr_assert_eq(a->count, b->count);
     cr_expect_gt(a->count, 1);
     for (size_t i = 0; i < a->count; i++) {
-        cr_expect_eq(a->local[i], b->local[i], "local loss %zu: %.17g, %.17g", i, a->local[i], b->local[i]);
-        cr_expect_eq(a->global[i], b->global[i], "global loss %zu: %.17g, %.17g", i, a->global[i], b->global[i]);
-        cr_expect(a->loss[i] == b->loss[i] || i == 0, "training loss %zu", i); /* NaN before the first step */
+        cr_expect_eq(a->local[i], b->local[i], "local loss %zu: %.17g, %.17g", i, a->local[i],
+                     b->local[i]);
+        cr_expect_eq(a->global[i], b->global[i], "global loss %zu: %.17g, %.17g", i, a->global[i],
+                     b->global[i]);
+        /* the training loss is NaN before the first step */
+        cr_expect(a->loss[i] == b->loss[i] || i == 0, "training loss %zu", i);
     }
 }
 
-/* Both strategies by the same options; gives what a node of the second sends. */
+/* Trains with both strategies and the same options; returns the bytes that a node sends with
+ * `sharded`. */
 static uint64_t
 expect_as_ddp(exo_trainer *trainer, const char *options, const exo_fit_opts *opts)
 {
@@ -138,9 +150,10 @@ expect_as_ddp(exo_trainer *trainer, const char *options, const exo_fit_opts *opt
     return sharded.result.bytes_sent;
 }
 
-/* --- The numbers of ddp ---------------------------------------------------------------------------------------------------- */
+/* --- The numbers of ddp ----------------------------------------------------------------------- */
 
-/* Sent by a node in all steps, in the mean, where all nodes together send N - 1 times as many elements in one. */
+/* The mean bytes that a node sends in all steps, if all nodes together send N - 1 times `elements`
+ * in a step. */
 static uint64_t
 bytes_of(uint32_t nodes, size_t elements)
 {
@@ -154,8 +167,10 @@ Test(sharded, a_perceptron_is_trained_as_by_ddp)
     for (uint32_t nodes = 1; nodes <= 5; nodes++) {
         exo_trainer *trainer = trainer_of(NULL);
         const exo_fit_opts opts = opts_of(nodes);
-        /* fc1 is gathered in forward and backward, fc2 is still there when backward begins. Evaluations are not counted. */
-        cr_expect_eq(expect_as_ddp(trainer, ADAMW, &opts), bytes_of(nodes, 3 * fc1 + 2 * fc2), "%u nodes", nodes);
+        /* fc1 is gathered in forward and in backward; fc2 is still there when backward begins.
+         * Evaluations are not counted. */
+        cr_expect_eq(expect_as_ddp(trainer, ADAMW, &opts), bytes_of(nodes, 3 * fc1 + 2 * fc2),
+                     "%u nodes", nodes);
         exo_trainer_free(&trainer);
     }
 }
@@ -176,7 +191,8 @@ Test(sharded, optimizers_with_any_state_are_those_of_ddp)
 
 Test(sharded, a_decoder_is_trained_as_by_ddp)
 {
-    static const char *const kinds[] = {"", ", tied: false, checkpoint: true", ", frozen: [blocks.0.*]"};
+    static const char *const kinds[] = {"", ", tied: false, checkpoint: true",
+                                        ", frozen: [blocks.0.*]"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (uint32_t nodes = 2; nodes <= 3; nodes++) {
             exo_trainer *trainer = trainer_of(small_gpt(kinds[i]));
@@ -198,14 +214,15 @@ Test(sharded, threads_do_not_matter)
     exo_trainer_free(&trainer);
 }
 
-/* --- Checkpoints -------------------------------------------------------------------------------------------------------------- */
+/* --- Checkpoints ------------------------------------------------------------------------------ */
 
 static size_t
 checkpoint_bytes(const char *folder, uint32_t rank)
 {
     char command[256], line[32] = "";
     snprintf(command, sizeof command,
-             "stat -c %%s '%s'/run/checkpoints/step_*/node_%u.safetensors 2>/dev/null | tail -1", folder, rank);
+             "stat -c %%s '%s'/run/checkpoints/step_*/node_%u.safetensors 2>/dev/null | tail -1",
+             folder, rank);
     FILE *pipe = popen(command, "r");
     cr_assert_not_null(pipe);
     cr_expect_not_null(fgets(line, sizeof line, pipe), "%s gives nothing", command);
@@ -228,8 +245,9 @@ Test(sharded, goes_on_from_a_checkpoint_of_shards)
     opts.final_checkpoint = true;
     opts.correlation_interval = 3;
     fit(trainer, "sharded", ADAMW_UNTIL, &opts, &first);
-    /* Parameters and two moments, of one node in three. */
-    cr_expect_lt(checkpoint_bytes(folder, 1), exo_params_numel(first.result.params) * 3 * sizeof(float) / 2);
+    /* A checkpoint has the parameters and two moments of one node in three. */
+    cr_expect_lt(checkpoint_bytes(folder, 1),
+                 exo_params_numel(first.result.params) * 3 * sizeof(float) / 2);
     opts.max_steps = 2 * STEPS;
     opts.resume = true;
     fit(trainer, "sharded", ADAMW_UNTIL, &opts, &rest);
@@ -242,7 +260,7 @@ Test(sharded, goes_on_from_a_checkpoint_of_shards)
     temp_remove(folder);
 }
 
-/* --- What is refused ------------------------------------------------------------------------------------------------------------ */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
 static exo_status
 step(void *self, exo_node *node, exo_err *reason)
@@ -273,7 +291,8 @@ Test(sharded, an_option_that_it_cannot_have_ends_the_run)
     exo_trainer *trainer = trainer_of(NULL);
     const exo_fit_opts opts = opts_of(2);
     exo_fit_result result = {0};
-    cr_expect_eq(exo_trainer_fit_text(trainer, "sharded", "{max_norm: 1}", &opts, &result, &err), EXO_INVAL);
+    cr_expect_eq(exo_trainer_fit_text(trainer, "sharded", "{max_norm: 1}", &opts, &result, &err),
+                 EXO_INVAL);
     cr_expect_not_null(strstr(err.text, "max_norm"), "%s", err.text);
     exo_trainer_free(&trainer);
 }

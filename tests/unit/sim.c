@@ -1,4 +1,5 @@
-/* Virtual time: lanes run in the order of their times, waits end when they should, and the same run is the same every time. */
+/* Virtual time: lanes run in the order of their times, waits end at the right time, and equal runs
+ * are equal. One lane runs at a time and owns `world`. Read next: runtime/base/sim.h, pace.h. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
@@ -31,8 +32,8 @@ struct actor {
 static void
 note(const struct actor *a)
 {
-    world.length += (size_t)snprintf(world.log + world.length, LOG - world.length, "%u@%lld ", a->index,
-                                     (long long)exo_now(exo_sim_clock(world.sim)));
+    world.length += (size_t)snprintf(world.log + world.length, LOG - world.length, "%u@%lld ",
+                                     a->index, (long long)exo_now(exo_sim_clock(world.sim)));
 }
 
 static void *
@@ -46,17 +47,20 @@ actor_main(void *argument)
 }
 
 static void
-run_lanes(uint64_t tie_seed, uint32_t count, void (*act)(struct actor *a), double (*speed)(uint32_t index))
+run_lanes(uint64_t tie_seed, uint32_t count, void (*act)(struct actor *a),
+          double (*speed)(uint32_t index))
 {
     struct actor actors[LANES] = {0};
     pthread_t threads[LANES];
     memset(&world, 0, sizeof world);
     cr_assert_eq(exo_sim_new(&world.sim, tie_seed, NULL), EXO_OK);
     for (uint32_t i = 0; i < count; i++)
-        actors[i] = (struct actor){
-            .lane = exo_sim_lane_new(world.sim, speed ? speed(i) : 1), .index = i, .act = act, .peers = actors};
+        actors[i] = (struct actor){.lane = exo_sim_lane_new(world.sim, speed ? speed(i) : 1),
+                                   .index = i,
+                                   .act = act,
+                                   .peers = actors};
     exo_sim_expect(world.sim, count);
-    for (uint32_t i = count; i-- > 0;) /* whoever comes first */
+    for (uint32_t i = count; i-- > 0;) /* the order in which lanes enter has no effect */
         pthread_create(&threads[i], NULL, actor_main, &actors[i]);
     for (uint32_t i = 0; i < count; i++)
         pthread_join(threads[i], NULL);
@@ -120,7 +124,7 @@ wake_twice(struct actor *a)
         exo_sim_wake(a->peers[1].lane, 500);
         exo_sim_wake(a->peers[1].lane, 300);
         exo_sim_wake(a->peers[1].lane, 400);
-        exo_sim_wake(a->peers[2].lane, 900); /* after its deadline: that comes first */
+        exo_sim_wake(a->peers[2].lane, 900); /* after its deadline, which comes first */
         return;
     }
     a->flag = exo_sim_wait(a->lane, a->index == 1 ? INT64_MAX : 800);
@@ -128,7 +132,7 @@ wake_twice(struct actor *a)
     note(a);
 }
 
-/* Lane 0 runs last of those at time 0, so that the others wait already. */
+/* Lane 0 runs after the other lanes at time 0, so that they already wait. */
 static void
 wake_twice_late(struct actor *a)
 {
@@ -149,7 +153,8 @@ static void
 on_event(void *context, exo_time at)
 {
     struct actor *a = context;
-    world.length += (size_t)snprintf(world.log + world.length, LOG - world.length, "event@%lld ", (long long)at);
+    world.length += (size_t)snprintf(world.log + world.length, LOG - world.length, "event@%lld ",
+                                     (long long)at);
     exo_sim_wake(a->lane, at);
 }
 
@@ -172,7 +177,9 @@ Test(sim, events_are_called_at_their_time, .timeout = 20)
 Test(sim, an_event_before_everything_wakes_who_sleeps_without_lanes_that_run, .timeout = 20)
 {
     run_lanes(0, 3, wait_for_events, NULL);
-    cr_assert_str_eq(world.log, "event@7 event@7 event@7 0@7 1@7 2@7 event@14 event@14 event@14 0@14 1@14 2@14 ");
+    cr_assert_str_eq(
+        world.log,
+        "event@7 event@7 event@7 0@7 1@7 2@7 event@14 event@14 event@14 0@14 1@14 2@14 ");
 }
 
 static void
@@ -213,7 +220,7 @@ burn(exo_time time)
 static void
 measure(struct actor *a)
 {
-    burn(5 * EXO_MS); /* does not count */
+    burn(5 * EXO_MS); /* is not counted */
     cr_expect_eq(exo_sim_time(a->lane), 0);
     exo_sim_measure(a->lane, true);
     burn(10 * EXO_MS);
@@ -229,7 +236,7 @@ Test(sim, what_is_measured_costs_what_it_takes, .timeout = 20)
     run_lanes(0, 2, measure, double_speed);
 }
 
-/* The pace: phases and waits, and where the time went. */
+/* --- The pace --------------------------------------------------------------------------------- */
 
 static exo_time
 total_of(const exo_pace *pace, const char *name)

@@ -1,4 +1,6 @@
-/* Gradients that are handed on in backward: a step within backward is the step after it, to the bit, and takes less memory. */
+/* Gradients that are handed to a sink within backward: a step within backward equals the step after
+ * it, to the bit, and needs less memory. Each test owns its model and its `struct training`. Read
+ * next: include/exogym/optim.h, tensor.h. */
 #include <criterion/criterion.h>
 
 #include <stdatomic.h>
@@ -38,12 +40,13 @@ batch_of(size_t vocabulary, uint64_t step)
     static int32_t tokens[2][BATCH * T];
     exo_batch batch = {.size = BATCH, .num_fields = 2};
     for (size_t f = 0; f < 2; f++) {
-        batch.fields[f] = (exo_field){.name = f ? "targets" : "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {T}};
+        batch.fields[f] = (exo_field){
+            .name = f ? "targets" : "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {T}};
         batch.data[f] = tokens[f];
         for (size_t i = 0; i < BATCH * T; i++)
             tokens[f][i] = (int32_t)((i * 7919 + f * 31 + step * 104729) % vocabulary);
     }
-    tokens[1][5] = -1; /* not counted */
+    tokens[1][5] = -1; /* no target */
     return batch;
 }
 
@@ -60,11 +63,13 @@ begin(struct training *t, exo_model *model, exo_optim_kind kind, bool within)
     exo_err err = {0};
     if (kind == EXO_SGD)
         rule.momentum = 0.9;
-    exo_status st =
-        within ? exo_model_values(model, 5, &t->params, &err) : exo_model_params(model, 5, &t->params, &err);
+    exo_status st = within ? exo_model_values(model, 5, &t->params, &err)
+                           : exo_model_params(model, 5, &t->params, &err);
     cr_assert_eq(st, EXO_OK, "%s", err.text);
     cr_assert_eq(exo_tape_new(&t->tape, &err), EXO_OK);
-    cr_assert_eq(exo_optim_new(&t->optim, &rule, exo_device_cpu(), exo_params_numel(t->params), &err), EXO_OK);
+    cr_assert_eq(
+        exo_optim_new(&t->optim, &rule, exo_device_cpu(), exo_params_numel(t->params), &err),
+        EXO_OK);
 }
 
 static void
@@ -93,10 +98,11 @@ step(struct training *t, exo_model *model, const exo_batch *batch, exo_pass pass
     cr_assert_not_null(loss, "%s", (exo_tape_error(t->tape, &err), err.text));
     cr_assert_eq(exo_tape_backward(t->tape, loss, 0.5f, &err), EXO_OK, "%s", err.text);
     if (!within)
-        exo_optim_step(t->optim, values, exo_host_array(EXO_F32, exo_params_grads(t->params), numel), 0.01f);
+        exo_optim_step(t->optim, values,
+                       exo_host_array(EXO_F32, exo_params_grads(t->params), numel), 0.01f);
 }
 
-/* Gives the bytes of the tape whose gradients are handed on. */
+/* Trains in both ways and compares; returns the tape's bytes of the training with a sink. */
 static size_t
 compare(exo_model *model, size_t vocabulary, exo_optim_kind kind, bool bf16, const char *what)
 {
@@ -132,8 +138,9 @@ Test(sink, a_step_within_backward_is_the_step_after_it)
         }
 }
 
-/* The gradient of the weights is too large to be kept with the loss (64 MiB): a tied one is handed on row by row, while rows that the
- * embedding will add to wait for it, and is never whole. */
+/* The gradient of the weights is too large to be kept with the loss (64 MiB). A tied head's is
+ * handed on row by row; rows to which the embedding will add wait for that. The gradient is never
+ * whole. */
 Test(sink, a_large_tied_head_is_handed_on_by_rows)
 {
     enum {
@@ -152,9 +159,10 @@ Test(sink, a_large_tied_head_is_handed_on_by_rows)
 Test(sink, a_large_head_of_its_own_is_handed_on_by_rows)
 {
     exo_model *model = decoder(66000, 256, false, false);
-    /* Only the embedding's is whole. */
+    /* Only the embedding's gradient is whole. */
     size_t bytes = compare(model, 66000, EXO_SGD, false, "untied");
-    cr_expect_lt(bytes, (size_t)66000 * 256 * sizeof(float) * 3 / 2, "the tape takes %zu bytes", bytes);
+    cr_expect_lt(bytes, (size_t)66000 * 256 * sizeof(float) * 3 / 2, "the tape takes %zu bytes",
+                 bytes);
     exo_model_drop(&model);
 }
 
@@ -189,7 +197,7 @@ Test(sink, images_too)
     exo_dataset_drop(&val);
 }
 
-/* --- Every element once ------------------------------------------------------------------------------------------------------------ */
+/* --- Every element once ----------------------------------------------------------------------- */
 
 struct count {
     atomic_uchar *times;
@@ -205,7 +213,7 @@ count_taken(void *context, size_t first, size_t count, const float *grad)
         atomic_fetch_add(&c->times[i], 1);
 }
 
-/* Also those of parameters that the loss does not depend on, and those of a head that is used twice. */
+/* This includes parameters on which the loss does not depend, and a head that is used twice. */
 Test(sink, every_element_comes_once)
 {
     enum {
@@ -233,10 +241,10 @@ Test(sink, every_element_comes_once)
             cr_assert(exo_model_forward(model, t.tape, &batch, &outputs));
             exo_logits logits = exo_outputs_logits(&outputs, "logits");
             exo_tensor *targets = exo_batch_tensor(t.tape, &batch, 1);
-            if (way == 1) /* of the head alone */
-                loss =
-                    exo_linear_cross_entropy(t.tape, exo_tape_input(t.tape, EXO_F32, 2, (size_t[]){2, W}, x),
-                                             logits.weight, exo_tape_input(t.tape, EXO_I32, 1, (size_t[]){2}, target));
+            if (way == 1) /* the loss depends on the head alone */
+                loss = exo_linear_cross_entropy(
+                    t.tape, exo_tape_input(t.tape, EXO_F32, 2, (size_t[]){2, W}, x), logits.weight,
+                    exo_tape_input(t.tape, EXO_I32, 1, (size_t[]){2}, target));
             else
                 loss = exo_add(t.tape, exo_mean(t.tape, exo_log_probs(t.tape, logits, targets, 1)),
                                exo_cross_entropy(t.tape, logits, targets));

@@ -1,4 +1,5 @@
-/* Checkpoint files: what is written comes back, and whatever is not exactly that is refused with nothing changed. */
+/* Checkpoint files: a written state is read back, and every deviation from it is refused without a
+ * change. Each test owns its folder. Read next: include/exogym/state.h; docs/checkpoints.md. */
 #include <criterion/criterion.h>
 
 #include <signal.h>
@@ -52,7 +53,8 @@ list(struct values *v)
     return s;
 }
 
-static const struct values written = {{1, -2, 3.5f, 0, 1e-30f, 7}, {1, -1, INT32_MIN}, UINT64_MAX - 5};
+static const struct values written = {
+    {1, -2, 3.5f, 0, 1e-30f, 7}, {1, -1, INT32_MIN}, UINT64_MAX - 5};
 
 static void
 save(void)
@@ -91,7 +93,7 @@ Test(state, comes_back_as_it_was)
     cr_expect_eq(exo_state_read_metadata(path, "none", &model, &err), EXO_NOT_FOUND);
 }
 
-/* The format as others read it: a length, JSON, aligned data. */
+/* The format as other programs read it: a length, JSON, aligned data. */
 Test(state, is_a_safetensors_file)
 {
     char *bytes = NULL;
@@ -103,8 +105,9 @@ Test(state, is_a_safetensors_file)
     cr_assert_eq(header % 8, 0);
     cr_assert_eq(size, 8 + header + 24 + 12 + 8);
     bytes[8 + header - 1] = '\0';
-    cr_expect(strstr(bytes + 8, "\"model.a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}"), "%s",
-              bytes + 8);
+    cr_expect(strstr(bytes + 8,
+                     "\"model.a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}"),
+              "%s", bytes + 8);
     cr_expect_eq(memcmp(bytes + 8 + header, written.a, 24), 0);
     exo_free(bytes);
 }
@@ -137,11 +140,13 @@ Test(state, altered_headers_are_refused_or_harmless)
             struct values v = {.c = 1}, before = v;
             char kept = bytes[at];
             bytes[at] = (char)(bytes[at] ^ (char)flip);
-            FILE *f = fopen(path, "wb"); /* not through the atomic writer: 3,000 flushes take long */
+            /* not with the atomic writer, whose 3,000 flushes take long */
+            FILE *f = fopen(path, "wb");
             cr_assert_eq(fwrite(bytes, 1, size, f), size);
             fclose(f);
             bytes[at] = kept;
-            /* A change in the metadata or in a name's place may pass; a crash or a half-changed state may not. */
+            /* A change of the metadata or of the layout may pass; a crash or a partial change of
+             * the state may not. */
             if (load(&v, NULL) != EXO_OK)
                 cr_assert_eq(memcmp(&v, &before, sizeof v), 0, "byte %zu, bit %u", at, flip);
         }

@@ -1,5 +1,6 @@
-/* Shared objects, with real processes: what is sealed is read in place by others, and neither a dead owner nor a dead reader does harm. What
- * hostile processes can do: store_foreign.c. */
+/* Shared objects between real processes: other processes read sealed objects in place, and neither
+ * a dead owner nor a dead reader does harm. store_foreign.c tests hostile processes. Each test owns
+ * the store and its peers. Read next: runtime/store/store.h; docs/objects.md. */
 #include <criterion/criterion.h>
 
 #include <dirent.h>
@@ -51,7 +52,7 @@ put(uint64_t size, int value)
     return object_put(store, size, value, &err);
 }
 
-/* --- One process ----------------------------------------------------------------------------------------------------------- */
+/* --- One process ------------------------------------------------------------------------------ */
 
 Test(store, is_one_a_process)
 {
@@ -84,7 +85,8 @@ Test(store, every_size_has_room_to_its_last_byte)
             cr_assert_not_null(object, "%s", err.text);
             cr_assert(object_holds(object, size, 7));
             cr_assert_eq((uintptr_t)exo_object_data(object) % (size > 64 << 10 ? 4096 : 256), 0);
-            cr_assert(size <= 64 << 10 || exo_store_get_stats(store).bytes_used - before <= size + size / 8 + 2 * 4096);
+            cr_assert(size <= 64 << 10 ||
+                      exo_store_get_stats(store).bytes_used - before <= size + size / 8 + 2 * 4096);
             exo_object_drop(&object);
         }
     }
@@ -145,7 +147,7 @@ Test(store, full_says_what_there_is)
               "%s", err.text);
     exo_object_drop(&object);
     cr_expect_eq(exo_store_get_stats(store).bytes_kept, 4 * MiB + 4096);
-    /* What is kept makes room. */
+    /* Kept memory makes room. */
     cr_expect_eq(exo_object_create(store, 8 * MiB, &second, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(exo_store_get_stats(store).bytes_kept, 0);
     exo_object_drop(&second);
@@ -159,7 +161,7 @@ Test(store, keeps_what_was_used_last)
     exo_object_drop(&a);
     exo_object_drop(&b);
     cr_expect_eq(exo_store_get_stats(store).bytes_kept, 7 * MiB + 2 * 4096);
-    exo_object_drop(&c); /* a goes */
+    exo_object_drop(&c); /* evicts a */
     cr_expect_eq(exo_store_get_stats(store).bytes_kept, 8 * MiB + 2 * 4096);
     b = put(3 * MiB, 4);
     cr_expect_eq(exo_store_get_stats(store).reuses, 1);
@@ -191,7 +193,7 @@ count_visit(void *context, const exo_object_info *info)
     sum->references += info->references;
     sum->handle.size += info->handle.size;
     sum->sealed |= info->sealed;
-    exo_store_get_stats(store); /* the store may be used in here */
+    exo_store_get_stats(store); /* the callback may use the store */
 }
 
 Test(store, lists_its_objects)
@@ -211,7 +213,7 @@ Test(store, lists_its_objects)
         exo_object_drop(&objects[i]);
 }
 
-/* --- Readers --------------------------------------------------------------------------------------------------------------- */
+/* --- Readers ---------------------------------------------------------------------------------- */
 
 Test(store, another_process_reads_in_place)
 {
@@ -244,7 +246,7 @@ maps_once(int socket)
     CHECK(memcmp(&forwarded, &handle, sizeof handle) == 0);
     exo_store_stats stats = exo_store_get_stats(store);
     CHECK(stats.imports == 1 && stats.objects == 0 && stats.bytes_imported == 32 * MiB + 4096);
-    /* Nobody writes what is imported: a system call that tries says so. */
+    /* An imported object is read-only: a system call that writes to it fails. */
     CHECK(read(open("/dev/zero", O_RDONLY), exo_object_data(a), 1) == -1 && errno == EFAULT);
     exo_object_drop(&a);
     CHECK(object_holds(b, 32 * MiB, 3));
@@ -274,12 +276,14 @@ Test(store, a_reader_outlives_the_owners_reference)
         exo_object_handle handle = peer_order(&peer, sizes[i]);
         cr_assert_eq(exo_object_import(store, &handle, &object, &err), EXO_OK, "%s", err.text);
         peer_order(&peer, 0);
-        /* New objects of the same class do not take the memory from under it. */
+        /* New objects of the same size do not reuse the memory while it is read. */
         for (int k = 0; k < 8; k++)
-            cr_expect(memcmp(&handle, &(exo_object_handle){0}, sizeof handle) != 0 && peer_order(&peer, sizes[i]).size);
+            cr_expect(memcmp(&handle, &(exo_object_handle){0}, sizeof handle) != 0 &&
+                      peer_order(&peer, sizes[i]).size);
         cr_expect(object_holds(object, sizes[i], 'o'));
         exo_object_drop(&object);
-        cr_expect_eq(exo_object_import(store, &handle, &object, &err), EXO_NOT_FOUND, "%s", err.text);
+        cr_expect_eq(exo_object_import(store, &handle, &object, &err), EXO_NOT_FOUND, "%s",
+                     err.text);
         peer_order(&peer, 0);
     }
     peer_finish(&peer);
@@ -290,7 +294,8 @@ Test(store, a_reader_outlives_the_owner)
     struct peer peer = peer_start(peer_owner), late = peer_start(peer_reader);
     open_store(0, 0);
     exo_object *small = NULL, *large = NULL;
-    exo_object_handle handles[] = {peer_order(&peer, 500), peer_order(&peer, 3 * MiB), peer_order(&peer, 5 * MiB)};
+    exo_object_handle handles[] = {peer_order(&peer, 500), peer_order(&peer, 3 * MiB),
+                                   peer_order(&peer, 5 * MiB)};
     cr_assert_eq(exo_object_import(store, &handles[0], &small, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_object_import(store, &handles[1], &large, &err), EXO_OK, "%s", err.text);
     peer_kill(&peer);
@@ -313,12 +318,14 @@ Test(store, an_owner_that_nobody_has_waited_for_is_gone)
     exo_object_handle handle = peer_order(&peer, 3 * MiB);
     siginfo_t info;
     kill(peer.pid, SIGKILL);
-    cr_assert_eq(waitid(P_PID, (id_t)peer.pid, &info, WEXITED | WNOWAIT), 0); /* a zombie from here on */
-    cr_expect_eq(exo_object_import(store, &handle, &(exo_object *){NULL}, &err), EXO_PEER_LOST, "%s", err.text);
+    /* the owner stays a zombie */
+    cr_assert_eq(waitid(P_PID, (id_t)peer.pid, &info, WEXITED | WNOWAIT), 0);
+    cr_expect_eq(exo_object_import(store, &handle, &(exo_object *){NULL}, &err), EXO_PEER_LOST,
+                 "%s", err.text);
     peer_kill(&peer);
 }
 
-/* --- Reuse ----------------------------------------------------------------------------------------------------------------- */
+/* --- Reuse ------------------------------------------------------------------------------------ */
 
 static void
 reuse_waits_for_readers(uint64_t size, bool killed)
@@ -330,7 +337,8 @@ reuse_waits_for_readers(uint64_t size, bool killed)
     cr_assert_eq(peer_ask(&peer, first).status, EXO_OK);
     exo_object_drop(&object);
 
-    /* Borrowed: no new object lies there. So many small ones that two segments of 32 are full but for that slot. */
+    /* The object is borrowed: no new object may have its memory. The number of small objects fills
+     * two segments of 32 slots, except for that slot. */
     exo_object *others[64];
     size_t count = size > 64 << 10 ? 3 : 63;
     for (size_t i = 0; i < count; i++) {
@@ -353,7 +361,7 @@ reuse_waits_for_readers(uint64_t size, bool killed)
         exo_object_handle h = object_handle(others[i]);
         reused |= h.nonce == first.nonce && h.slot == first.slot;
     }
-    cr_expect(reused); /* the kernel has given back what a killed one borrowed */
+    cr_expect(reused); /* the kernel has returned the locks of a killed reader */
     for (size_t i = 0; i <= count; i++)
         exo_object_drop(&others[i]);
     if (!killed) {
@@ -402,7 +410,8 @@ Test(store, killed_readers_leave_nothing_behind)
     }
 }
 
-/* A mapping that is left from the last object shows the next one in the same memory, and not the last one. */
+/* A mapping that was kept from the last object shows the next object in the same memory, and not
+ * the last one. */
 Test(store, a_mapping_serves_the_next_object)
 {
     struct peer peer = peer_start(peer_reader);
@@ -425,7 +434,7 @@ Test(store, a_mapping_serves_the_next_object)
     peer_finish(&peer);
 }
 
-/* What is only kept mapped goes when its owner lets it go, or has died. */
+/* A mapping that is only kept goes when the owner frees the memory, or has died. */
 Test(store, kept_mappings_hold_no_memory_of_the_past)
 {
     struct peer peer = peer_start(peer_owner);
@@ -437,7 +446,7 @@ Test(store, kept_mappings_hold_no_memory_of_the_past)
         exo_object_drop(&object);
         cr_expect_geq(exo_store_get_stats(store).bytes_imported, 60 * MiB);
         peer_order(&peer, 0);
-        if (i == 0) { /* the owner needs what it kept for something else */
+        if (i == 0) { /* the owner uses its kept memory for another object */
             peer_order(&peer, 40 * MiB);
             peer_order(&peer, 0);
             handle = peer_order(&peer, 100);
@@ -445,13 +454,14 @@ Test(store, kept_mappings_hold_no_memory_of_the_past)
             peer_kill(&peer);
             handle.fd++;
         }
-        cr_expect_eq(exo_object_import(store, &handle, &object, &err), i == 0 ? EXO_OK : EXO_PEER_LOST);
+        cr_expect_eq(exo_object_import(store, &handle, &object, &err),
+                     i == 0 ? EXO_OK : EXO_PEER_LOST);
         exo_object_drop(&object);
         cr_expect_leq(exo_store_get_stats(store).bytes_imported, MiB);
     }
 }
 
-/* --- What runs out ---------------------------------------------------------------------------------------------------------- */
+/* --- Exhaustion ------------------------------------------------------------------------------- */
 
 static unsigned
 descriptors(void)
@@ -465,7 +475,7 @@ descriptors(void)
     return count;
 }
 
-/* Mappings of segments; those of the allocator come and go. */
+/* Counts mappings of segments; those of the allocator vary. */
 static unsigned
 mappings(void)
 {
@@ -497,13 +507,14 @@ Test(store, leaks_no_descriptors_and_no_mappings)
                 exo_object_drop(&mine[k]);
             exo_object_drop(&theirs);
             handle.generation += 5;
-            cr_assert_eq(exo_object_import(store, &handle, &theirs, &err), EXO_NOT_FOUND, "%s", err.text);
+            cr_assert_eq(exo_object_import(store, &handle, &theirs, &err), EXO_NOT_FOUND, "%s",
+                         err.text);
         }
         exo_store_close(&store);
         cr_expect_eq(descriptors(), fds);
         cr_expect_eq(mappings(), 0);
     }
-    peer_finish(&taker); /* it has a copy of this end of the other's socket */
+    peer_finish(&taker); /* first, because it has a copy of this end of the other peer's socket */
     peer_finish(&maker);
 }
 
@@ -522,7 +533,7 @@ Test(store, too_many_descriptors_are_told)
     cr_assert(count > 20 && count < 64);
     cr_expect_eq(err.code, EXO_FULL);
     cr_expect(strstr(err.text, "descriptor") && strstr(err.text, "64"), "%s", err.text);
-    /* A kept segment's descriptor serves a new object of another class. */
+    /* The descriptor of a kept segment serves a new object of another size. */
     exo_object_drop(&objects[0]);
     objects[0] = put(MiB, 1);
     cr_expect_not_null(objects[0], "%s", err.text);
@@ -530,7 +541,8 @@ Test(store, too_many_descriptors_are_told)
         exo_object_drop(&objects[i]);
 }
 
-/* A reader keeps a descriptor for each segment: the ones that it only keeps mapped go first, and half are left to others. */
+/* A reader has a descriptor for each segment. Those of segments that are only kept mapped are
+ * closed first, and half of all descriptors stay free for other uses. */
 Test(store, imports_leave_descriptors_to_others)
 {
     enum {
@@ -543,11 +555,12 @@ Test(store, imports_leave_descriptors_to_others)
     struct rlimit few = {.rlim_cur = 64, .rlim_max = 64};
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
     open_store(256 * MiB, 64 * MiB);
-    for (int i = 0; i < OBJECTS; i++) { /* the owner makes 16 at a time at most */
+    for (int i = 0; i < OBJECTS; i++) { /* the owner makes at most 16 at a time */
         if (i % 16 == 0)
             peer_order(&peer, 0);
         handles[i] = peer_order(&peer, (64 << 10) + 1);
-        cr_assert_eq(exo_object_import(store, &handles[i], &objects[0], &err), EXO_OK, "%d: %s", i, err.text);
+        cr_assert_eq(exo_object_import(store, &handles[i], &objects[0], &err), EXO_OK, "%d: %s", i,
+                     err.text);
         exo_object_drop(&objects[0]);
         cr_expect_leq(descriptors(), 48);
     }
@@ -588,7 +601,8 @@ Test(store, every_allocation_may_fail)
         cr_expect_null(object);
     }
     exo_store_stats stats = exo_store_get_stats(store);
-    cr_expect(stats.bytes_used == 0 && stats.bytes_imported == 0 && stats.objects == 0 && stats.imports == 0);
+    cr_expect(stats.bytes_used == 0 && stats.bytes_imported == 0 && stats.objects == 0 &&
+              stats.imports == 0);
     object = put(10, 1);
     exo_memory_fail_at(1);
     cr_expect_eq(exo_store_each(store, count_visit, &(exo_object_info){0}), EXO_NOMEM);
@@ -597,7 +611,7 @@ Test(store, every_allocation_may_fail)
     peer_finish(&peer);
 }
 
-/* --- Limits ----------------------------------------------------------------------------------------------------------------- */
+/* --- Limits ----------------------------------------------------------------------------------- */
 
 static void
 write_text(const char *folder, const char *name, const char *text)

@@ -1,5 +1,6 @@
-/* Shared objects of processes that mean harm: forged handles, descriptors that are no segments, locks that are not one's own. What they change
- * in memory while others read it: foreign_memory.c. */
+/* Shared objects of hostile processes: forged handles, descriptors that are no segments, and locks
+ * on foreign objects. foreign_memory.c tests changes of memory during reads. Each test owns the
+ * store and its peers. Read next: runtime/store/store.h; docs/security.md. */
 #include <criterion/criterion.h>
 
 #include <errno.h>
@@ -42,7 +43,7 @@ put(uint64_t size, int value)
     return object_put(store, size, value, &err);
 }
 
-/* --- Handles that lie ------------------------------------------------------------------------------------------------------- */
+/* --- Forged handles --------------------------------------------------------------------------- */
 
 Test(store_foreign, every_bit_of_a_handle_counts)
 {
@@ -59,7 +60,8 @@ Test(store_foreign, every_bit_of_a_handle_counts)
             memcpy(&bad, bytes, sizeof bad);
             exo_object *object = NULL;
             exo_status st = exo_object_import(store, &bad, &object, &err);
-            cr_expect(st == EXO_NOT_FOUND || st == EXO_INVAL || st == EXO_PEER_LOST || st == EXO_UNSUPPORTED,
+            cr_expect(st == EXO_NOT_FOUND || st == EXO_INVAL || st == EXO_PEER_LOST ||
+                          st == EXO_UNSUPPORTED,
                       "bit %zu: %s", bit, exo_status_text(st));
             cr_expect_null(object);
         }
@@ -86,7 +88,7 @@ enum {
     LIES = 14
 };
 
-/* Sends handles whose descriptor is not what an honest owner has there. */
+/* Sends handles with descriptors other than those of an honest owner. */
 static void
 liar(int socket)
 {
@@ -100,10 +102,15 @@ liar(int socket)
     CHECK(pread((int)handle.fd, header, sizeof header, 0) == sizeof header);
 
     CHECK(pipe(pipes) == 0);
-    int fds[LIES] = {
-        pipes[0], pipes[1], socket, open("/dev/zero", O_RDONLY), open("/", O_RDONLY), open("/proc/self/exe", O_RDONLY)};
-    /* Copies of the true header, each with one thing wrong: 6 may shrink, 7 is short, 8 is empty, 9 has too many slots, 10's slots
-     * are longer than the file, 11's product overflows, 12 can be written by others, 13 has no memory behind what it claims. */
+    int fds[LIES] = {pipes[0],
+                     pipes[1],
+                     socket,
+                     open("/dev/zero", O_RDONLY),
+                     open("/", O_RDONLY),
+                     open("/proc/self/exe", O_RDONLY)};
+    /* Copies of the right header, each with one fault: 6 may shrink, 7 is too short, 8 is empty, 9
+     * has too many slots, the slots of 10 are longer than the file, the product of 11 overflows,
+     * others can write 12, and 13 has no memory for the size in its header. */
     for (int i = 6; i < LIES; i++) {
         fds[i] = memfd_create("liar", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         CHECK(fds[i] >= 0);
@@ -119,7 +126,8 @@ liar(int socket)
     say_word(fds[11], 24, 2);
     for (int i = 6; i < LIES; i++)
         CHECK(fcntl(fds[i], F_ADD_SEALS,
-                    (i == 6 ? 0 : F_SEAL_SHRINK) | F_SEAL_GROW | (i == 12 ? 0 : F_SEAL_FUTURE_WRITE)) == 0);
+                    (i == 6 ? 0 : F_SEAL_SHRINK) | F_SEAL_GROW |
+                        (i == 12 ? 0 : F_SEAL_FUTURE_WRITE)) == 0);
 
     for (int i = 0; i < LIES; i++) {
         handle.fd = (uint32_t)fds[i];
@@ -138,16 +146,17 @@ Test(store_foreign, a_descriptor_that_is_no_segment_is_refused)
         exo_object *object = NULL;
         cr_assert(peer_hear(peer.socket, &handle, sizeof handle));
         exo_status st = exo_object_import(store, &handle, &object, &err);
-        cr_expect_eq(st, i < 9 || i == 12 ? EXO_NOT_FOUND : EXO_INVAL, "%d: %s %s", i, exo_status_text(st), err.text);
+        cr_expect_eq(st, i < 9 || i == 12 ? EXO_NOT_FOUND : EXO_INVAL, "%d: %s %s", i,
+                     exo_status_text(st), err.text);
         cr_expect_null(object);
     }
     cr_expect_eq(exo_store_get_stats(store).bytes_imported, 0);
     peer_finish(&peer);
 }
 
-/* --- What others cannot do -------------------------------------------------------------------------------------------------- */
+/* --- Limits of other processes ---------------------------------------------------------------- */
 
-/* The descriptor of an object's segment, opened as whoever has the handle can. */
+/* Opens the segment of an object, as every holder of the handle can. */
 static int
 open_segment(const exo_object_handle *h, int flags)
 {
@@ -164,9 +173,12 @@ cannot_write(int fd)
     const off_t places[] = {0, 4096 - 8, 4096};
     for (int i = 0; i < 3; i++) {
         cr_expect(pwrite(fd, "harmful", 8, places[i]) == -1 && errno == EPERM);
-        cr_expect(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, places[i], 4096) == -1 && errno == EPERM);
+        cr_expect(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, places[i], 4096) ==
+                      -1 &&
+                  errno == EPERM);
     }
-    cr_expect(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EPERM);
+    cr_expect(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED &&
+              errno == EPERM);
     void *map = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
     cr_assert_neq(map, MAP_FAILED);
     cr_expect(mprotect(map, 8192, PROT_READ | PROT_WRITE) == -1 && errno == EACCES);
@@ -199,11 +211,12 @@ Test(store_foreign, nobody_but_its_owner_can_write_an_object)
 static int
 set_lock(int fd, short type)
 {
-    struct flock lock = {.l_type = type, .l_whence = SEEK_SET}; /* from the first byte to behind the last */
+    /* from the first byte to beyond the last */
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET};
     return fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-/* Locks are all that others can change: they withhold memory, and no more. */
+/* Other processes can change only locks: locks withhold memory, and do nothing else. */
 Test(store_foreign, locks_of_others_withhold_memory_while_they_live)
 {
     struct peer peer = peer_start(peer_owner);
@@ -233,7 +246,7 @@ Test(store_foreign, locks_of_others_withhold_memory_while_they_live)
     peer_finish(&peer);
 }
 
-/* Small objects are copied by their readers: what others lock withholds none of them, and nobody changes what was read. */
+/* Readers copy small objects: locks of others withhold none of them, and nobody changes a copy. */
 Test(store_foreign, small_objects_are_copied)
 {
     static const uint64_t sizes[] = {1, 1000, 4096};
@@ -252,11 +265,12 @@ Test(store_foreign, small_objects_are_copied)
         cr_expect_eq(same, object);
         peer_order(&peer, 0);
         second = peer_order(&peer, size);
-        for (int i = 0; i < 300 && second.slot != first.slot; i++) { /* its slots are used in turn */
+        for (int i = 0; i < 300 && second.slot != first.slot; i++) { /* slots are used in turn */
             peer_order(&peer, 0);
             second = peer_order(&peer, size);
         }
-        cr_expect(second.slot == first.slot && second.nonce == first.nonce, "a lock withholds a slot");
+        cr_expect(second.slot == first.slot && second.nonce == first.nonce,
+                  "a lock withholds a slot");
         cr_assert_eq(exo_object_import(store, &second, &later, &err), EXO_OK, "%s", err.text);
         cr_expect_neq(later, object);
         cr_expect_eq(exo_object_import(store, &first, &same, &err), EXO_NOT_FOUND);
@@ -290,13 +304,15 @@ borrowers(void)
 
 Test(store_foreign, borrowers_are_the_processes_that_live)
 {
-    struct peer peers[] = {peer_start(peer_reader), peer_start(peer_reader), peer_start(peer_reader)};
+    struct peer peers[] = {peer_start(peer_reader), peer_start(peer_reader),
+                           peer_start(peer_reader)};
     open_store(64 * MiB, 0);
     exo_object *objects[] = {put(5000, 1), put(5000, 2), put(MiB, 3)};
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 3; k++) {
             cr_assert_eq(peer_ask(&peers[k], object_handle(objects[i])).status, EXO_OK);
-            cr_expect_eq(borrowers(), i == 0 ? (uint32_t)k + 1 : 3, "a reader drops the one before");
+            cr_expect_eq(borrowers(), i == 0 ? (uint32_t)k + 1 : 3,
+                         "a reader drops the one before");
         }
     peer_kill(&peers[1]);
     cr_expect_eq(borrowers(), 2);
@@ -304,7 +320,7 @@ Test(store_foreign, borrowers_are_the_processes_that_live)
     cr_expect_eq(borrowers(), 1);
     int fd = open_segment(&(exo_object_handle[]){object_handle(objects[2])}[0], O_RDONLY);
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
-    for (int i = 0; i < 1000; i++) { /* not next to each other: the kernel would make them one */
+    for (int i = 0; i < 1000; i++) { /* not adjacent: the kernel would merge them */
         lock.l_start = 1 + 2 * i;
         cr_assert_eq(fcntl(fd, F_OFD_SETLK, &lock), 0);
     }
@@ -312,7 +328,7 @@ Test(store_foreign, borrowers_are_the_processes_that_live)
     close(fd);
     for (int i = 0; i < 3; i++)
         exo_object_drop(&objects[i]);
-    close(peers[0].socket); /* later ones have copies of the earlier ends */
+    close(peers[0].socket); /* first, because later peers have copies of the earlier ends */
     peer_finish(&peers[2]);
     cr_expect_eq(waitpid(peers[0].pid, NULL, 0), peers[0].pid);
 }
@@ -341,7 +357,7 @@ holds_and_asks_wrongly(int socket)
     exo_store_close(&store);
 }
 
-/* A process has one lock for all that its threads do with an object. */
+/* A process has one lock for all of its threads' references to an object. */
 Test(store_foreign, wrong_handles_give_nothing_back)
 {
     struct peer peer = peer_start(holds_and_asks_wrongly);
@@ -358,7 +374,8 @@ Test(store_foreign, wrong_handles_give_nothing_back)
     peer_finish(&peer);
 }
 
-/* Imports, sees from beside that the object is locked, and drops, again and again. */
+/* Imports and drops again and again, and checks through another descriptor that the object is
+ * locked meanwhile. */
 static void *
 import_and_drop(void *argument)
 {
@@ -392,7 +409,8 @@ import_in_threads(int socket)
     exo_store_close(&store);
 }
 
-/* A thread that drops the last reference gives back nothing that another thread has just imported. */
+/* A thread that drops the last reference does not release an object that another thread has just
+ * imported. */
 Test(store_foreign, threads_of_a_reader_share_one_lock)
 {
     struct peer peer = peer_start(import_in_threads);

@@ -1,4 +1,6 @@
-/* Strategies as things with a name, options and a life: registry, defaults, mistakes, the inner step, failures. */
+/* Strategies as classes: registry, options and defaults, errors, the inner step, the order of
+ * calls, and failures. Each test owns its nodes. Read next: include/exogym/strategy.h;
+ * tests/equiv/strategies.c tests the algorithms. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -20,7 +22,7 @@ parse(const char *name, const char *options, exo_err *err)
     return st;
 }
 
-/* --- Names ----------------------------------------------------------------------------------------------------------------- */
+/* --- Names ------------------------------------------------------------------------------------ */
 
 Test(strategy, the_built_in_ones_are_there_in_the_order_of_their_names)
 {
@@ -38,7 +40,8 @@ Test(strategy, of_an_unknown_name_the_nearest_is_said_or_all)
     cr_expect_eq(parse("dilocoo", "{}", &err), EXO_NOT_FOUND);
     cr_expect_str_eq(err.text, "there is no strategy 'dilocoo'; did you mean 'diloco'?");
     cr_expect_eq(parse("gossip", "{}", &err), EXO_NOT_FOUND);
-    cr_expect_str_eq(err.text, "there is no strategy 'gossip'; known are: ddp, diloco, fedavg, islands, sparta");
+    cr_expect_str_eq(
+        err.text, "there is no strategy 'gossip'; known are: ddp, diloco, fedavg, islands, sparta");
 }
 
 static exo_status
@@ -54,7 +57,8 @@ Test(strategy, classes_are_registered_once)
 {
     static const exo_strategy_class mine = {.name = "mine", .step = no_step},
                                     other = {.name = "other", .step = no_step},
-                                    again = {.name = "mine", .step = no_step}, ddp = {.name = "ddp", .step = no_step},
+                                    again = {.name = "mine", .step = no_step},
+                                    ddp = {.name = "ddp", .step = no_step},
                                     nameless = {.step = no_step}, idle = {.name = "idle"};
     exo_err err = {0};
     cr_expect_eq(exo_strategy_register(&mine, &err), EXO_OK);
@@ -70,7 +74,7 @@ Test(strategy, classes_are_registered_once)
     cr_expect_eq(parse("mine", "optimizer: sgd", &err), EXO_OK);
 }
 
-/* --- Options --------------------------------------------------------------------------------------------------------------- */
+/* --- Options ---------------------------------------------------------------------------------- */
 
 Test(strategy, everything_has_a_default)
 {
@@ -78,7 +82,8 @@ Test(strategy, everything_has_a_default)
     exo_strategy *strategy = NULL;
     for (size_t i = 0; exo_strategy_class_at(i); i++) {
         cr_expect_eq(parse(exo_strategy_class_at(i)->name, "{}", &err), EXO_OK, "%s", err.text);
-        cr_assert_eq(exo_strategy_new(&strategy, exo_strategy_class_at(i)->name, NULL, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_strategy_new(&strategy, exo_strategy_class_at(i)->name, NULL, &err),
+                     EXO_OK, "%s", err.text);
         cr_expect_str_eq(exo_strategy_name(strategy), exo_strategy_class_at(i)->name);
         exo_strategy_free(&strategy);
     }
@@ -122,9 +127,10 @@ Test(strategy, mistakes_are_named_with_their_place)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         exo_err err = {0};
-        cr_expect_eq(parse(cases[i].name, cases[i].options, &err), EXO_INVAL, "%s", cases[i].options);
-        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason), "'%s' gave '%s'",
-                  cases[i].options, err.text);
+        cr_expect_eq(parse(cases[i].name, cases[i].options, &err), EXO_INVAL, "%s",
+                     cases[i].options);
+        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason),
+                  "'%s' gave '%s'", cases[i].options, err.text);
     }
 }
 
@@ -138,12 +144,15 @@ Test(strategy, an_island_larger_than_all_nodes_is_a_mistake_with_its_place)
                      .numel = 4,
                      .params = exo_host_array(EXO_F32, params, 4),
                      .grads = exo_host_array(EXO_F32, grads, 4)};
-    cr_assert_eq(exo_strategy_parse(&strategy, "fedavg", "{H: 2, island_size: 4}", &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_strategy_parse(&strategy, "fedavg", "{H: 2, island_size: 4}", &err), EXO_OK,
+                 "%s", err.text);
     cr_expect_eq(exo_strategy_check(strategy, 4, &err), EXO_OK);
     cr_expect_eq(exo_strategy_check(strategy, 3, &err), EXO_INVAL);
-    cr_expect(strstr(err.text, "fedavg:1:21: island_size must be at most 3") && strstr(err.text, "got 4"), "%s",
-              err.text);
-    cr_expect_eq(exo_strategy_start(strategy, &node, &err), EXO_INVAL, "who did not check is told at the start");
+    cr_expect(strstr(err.text, "fedavg:1:21: island_size must be at most 3") &&
+                  strstr(err.text, "got 4"),
+              "%s", err.text);
+    cr_expect_eq(exo_strategy_start(strategy, &node, &err), EXO_INVAL,
+                 "who did not check is told at the start");
     cr_expect_null(node.optim);
     exo_strategy_free(&strategy);
 }
@@ -156,13 +165,14 @@ Test(strategy, options_that_are_no_yaml_are_an_error)
     cr_expect_neq(err.text[0], '\0');
 }
 
-/* --- The inner step --------------------------------------------------------------------------------------------------------- */
+/* --- The inner step --------------------------------------------------------------------------- */
 
 Test(strategy, the_inner_step_follows_schedule_and_clip)
 {
     nodes n;
     nodes_init(&n, 1, 2, 1, 100, "ddp",
-               "{optimizer: {name: sgd, lr: 0.5}, lr_scheduler: lambda_cosine, warmup_steps: 10, max_norm: 1}");
+               "{optimizer: {name: sgd, lr: 0.5}, lr_scheduler: lambda_cosine, warmup_steps: 10, "
+               "max_norm: 1}");
     exo_node *node = &n.each[0].node;
     float *params = n.each[0].params, *grads = n.each[0].grads;
     params[0] = params[1] = 0;
@@ -177,7 +187,7 @@ Test(strategy, the_inner_step_follows_schedule_and_clip)
     nodes_release(&n);
 }
 
-/* --- Life ------------------------------------------------------------------------------------------------------------------- */
+/* --- The order of calls ----------------------------------------------------------------------- */
 
 static char calls[64];
 
@@ -259,9 +269,10 @@ Test(strategy, a_class_is_released_after_failures_too)
     cr_expect_str_eq(calls, "init start release");
 }
 
-/* --- What strategies send ---------------------------------------------------------------------------------------------------- */
+/* --- Traffic ---------------------------------------------------------------------------------- */
 
-/* Trains three nodes of 101 parameters; the bytes that were counted must be those that are declared, to the given part. */
+/* Trains three nodes of 101 parameters. The counted bytes must be the declared bytes, up to the
+ * tolerance. */
 static void
 expect_traffic(const char *name, const char *options, uint64_t steps, double tolerance)
 {
@@ -275,12 +286,12 @@ expect_traffic(const char *name, const char *options, uint64_t steps, double tol
     for (size_t i = 0; i < count; i++) {
         cr_expect_str_eq(edges[i].route, "all_reduce");
         uint32_t meet = edges[i].members ? edges[i].members : 3, left_over = 3 % meet;
-        double pairs =
-            3 / meet * (meet - 1) + (left_over ? left_over - 1 : 0); /* members of an island but one, of all */
+        /* the sum over islands of their members but one */
+        double pairs = 3 / meet * (meet - 1) + (left_over ? left_over - 1 : 0);
         declared += 2 * pairs * 4 * edges[i].elements * (double)(steps / edges[i].every);
     }
-    cr_expect_float_eq(counted, declared, tolerance * declared + 1e-9, "%s %s: %g, declared %g", name, options, counted,
-                       declared);
+    cr_expect_float_eq(counted, declared, tolerance * declared + 1e-9, "%s %s: %g, declared %g",
+                       name, options, counted, declared);
     nodes_release(&n);
 }
 
@@ -308,7 +319,7 @@ Test(strategy, one_that_does_not_declare_says_so)
     exo_strategy_free(&strategy);
 }
 
-/* --- Failures ---------------------------------------------------------------------------------------------------------------- */
+/* --- Failures --------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name, *options;
@@ -331,7 +342,8 @@ Test(strategy, every_failed_allocation_of_new_is_an_error_and_leaks_nothing)
             exo_memory_fail_at(n);
             st = parse(all[i].name, all[i].options, &err);
             exo_memory_fail_at(0);
-            cr_assert(st == EXO_OK || (st == EXO_NOMEM && err.text[0]), "%s: %s", exo_status_text(st), err.text);
+            cr_assert(st == EXO_OK || (st == EXO_NOMEM && err.text[0]), "%s: %s",
+                      exo_status_text(st), err.text);
         }
         cr_expect_gt(n, 3);
     }

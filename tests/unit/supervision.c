@@ -1,4 +1,6 @@
-/* What the head makes of deaths: restarts, groups, and lives that find no place or no name. */
+/* The head's reactions to deaths: restarts, groups, and lives without a place or a name. Each test
+ * has a head of its own in the world `w`, whose clock the test sets. Read next:
+ * tests/support/head_world.h; docs/actors.md. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,9 +24,10 @@ teardown(void)
 
 TestSuite(supervision, .init = setup, .fini = teardown, .timeout = 60);
 
-/* --- Groups ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Groups ----------------------------------------------------------------------------------- */
 
-/* The deaths of those that the group's rule ended are told when their next lives start already. */
+/* The deaths of members that the group's rule ended are reported when their next lives already
+ * start. */
 static void
 restarts_once(exo_group_rule rule, size_t first)
 {
@@ -46,7 +49,8 @@ restarts_once(exo_group_rule rule, size_t first)
         world_tick(&w, EXO_SECOND);
     cr_expect_eq(w.num_spawns, 3 + 3 - first, "nobody lives again who has not died");
     for (size_t i = 0; i < 3; i++)
-        cr_expect(world_is(&w, names[i], "alive", i < first ? 1 : 2), "%s", world_why(&w, names[i]));
+        cr_expect(world_is(&w, names[i], "alive", i < first ? 1 : 2), "%s",
+                  world_why(&w, names[i]));
 }
 
 Test(supervision, rest_for_one_restarts_each_member_once)
@@ -67,12 +71,13 @@ Test(supervision, a_group_has_one_rule)
     world_spawn(&w, &m, 1);
     world_describe(&m, "second", 0, EXO_ALL_FOR_ONE);
     cr_expect_eq(world_ask(&w, "spawn", &m.spec.base, &err), EXO_INVAL);
-    cr_expect_str_eq(err.text,
-                     "the group 'group' is rest_for_one, as 'first' of it says: 'second' cannot be all_for_one");
+    cr_expect_str_eq(
+        err.text,
+        "the group 'group' is rest_for_one, as 'first' of it says: 'second' cannot be all_for_one");
     m.spec.group_rule = 3;
     cr_expect_eq(world_ask(&w, "spawn", &m.spec.base, &err), EXO_INVAL);
     world_describe(&m, "second", 0, EXO_ALL_FOR_ONE);
-    m.spec.space = exo_pb_text("elsewhere"); /* another group */
+    m.spec.space = exo_pb_text("elsewhere"); /* a different group */
     world_spawn(&w, &m, 1);
     world_describe(&m, "third", 0, EXO_REST_FOR_ONE);
     world_spawn(&w, &m, 1);
@@ -92,7 +97,7 @@ Test(supervision, those_that_are_made_together_have_one_rule)
     cr_expect_str_empty(world_why(&w, "first"));
 }
 
-/* --- Lives that are short --------------------------------------------------------------------------------------------------------- */
+/* --- Short lives ------------------------------------------------------------------------------ */
 
 Test(supervision, who_cannot_start_is_made_less_and_less_often)
 {
@@ -134,11 +139,11 @@ Test(supervision, a_backoff_doubles)
     cr_expect_eq(world_until_asked(&w), 2 * EXO_SECOND);
 }
 
-/* --- The earlier life is still there ------------------------------------------------------------------------------------------------ */
+/* --- The earlier life is still there ---------------------------------------------------------- */
 
 Test(supervision, a_life_that_meets_the_one_before_it_is_tried_again)
 {
-    world_spawn_one(&w, "one", 1); /* a second death would be the last */
+    world_spawn_one(&w, "one", 1); /* a second death would be final */
     world_dies(&w, 0, "an accident");
     world_until_asked(&w);
     for (size_t i = 1; i < 4; i++) {
@@ -163,12 +168,14 @@ Test(supervision, a_life_that_meets_another_one_for_ever_has_failed)
             world_until_asked(&w);
     }
     cr_expect(world_is(&w, "one", "dead", 2), "%s", world_why(&w, "one"));
-    cr_expect(strstr(world_why(&w, "one"), "cause: there is an actor 'one' already"), "%s", world_why(&w, "one"));
+    cr_expect(strstr(world_why(&w, "one"), "cause: there is an actor 'one' already"), "%s",
+              world_why(&w, "one"));
     exo_time passed = exo_now(&w.manual.base) - began;
-    cr_expect(passed >= 5 * EXO_SECOND && passed < 20 * EXO_SECOND, "%g s", (double)passed / EXO_SECOND);
+    cr_expect(passed >= 5 * EXO_SECOND && passed < 20 * EXO_SECOND, "%g s",
+              (double)passed / EXO_SECOND);
 }
 
-/* A head that was restarted is asked again for what the one before it had made. */
+/* A restarted head is asked again for an actor that the head before it had made. */
 Test(supervision, a_first_life_that_finds_its_name_taken_is_tried_again)
 {
     struct world_member two[2];
@@ -192,7 +199,8 @@ Test(supervision, a_first_life_that_finds_its_name_taken_is_tried_again)
         world_answer(&w, first + count, EXO_OK, NULL);
         cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_OK, "%zu: %s", count, err.text);
         exo_future_drop(&made);
-        cr_expect(world_is(&w, count == 1 ? "alone" : "one", "alive", 1), "%s", world_why(&w, "one"));
+        cr_expect(world_is(&w, count == 1 ? "alone" : "one", "alive", 1), "%s",
+                  world_why(&w, "one"));
     }
     cr_expect_eq(w.num_kills, 0);
 }
@@ -212,11 +220,12 @@ Test(supervision, a_first_life_whose_name_stays_taken_is_an_error)
     }
     cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_EXISTS);
     exo_time passed = exo_now(&w.manual.base) - began;
-    cr_expect(passed >= 5 * EXO_SECOND && passed < 20 * EXO_SECOND, "%g s", (double)passed / EXO_SECOND);
+    cr_expect(passed >= 5 * EXO_SECOND && passed < 20 * EXO_SECOND, "%g s",
+              (double)passed / EXO_SECOND);
     exo_future_drop(&made);
 }
 
-/* Its death is told, and then the answer that it started does not come. */
+/* The death of a life is reported, and the answer that the life has started never arrives. */
 Test(supervision, a_death_is_of_one_life)
 {
     world_spawn_one(&w, "one", 0);
@@ -229,7 +238,7 @@ Test(supervision, a_death_is_of_one_life)
     cr_expect(world_is(&w, "one", "alive", 3), "%s", world_why(&w, "one"));
 }
 
-/* --- Nowhere to live -------------------------------------------------------------------------------------------------------------- */
+/* --- No place --------------------------------------------------------------------------------- */
 
 static exo_status
 look_for(const char *method, const char *name, bool at_once, exo_err *err)
@@ -250,17 +259,21 @@ Test(supervision, who_waits_for_room_died_of_what_it_died_of)
     world_tick(&w, 0);
     world_tick(&w, 5 * EXO_SECOND);
     cr_expect(world_is(&w, "one", "restarting", 1));
-    cr_expect(strstr(world_why(&w, "one"), "cause: its node 'w1' is lost: exited with status 3\n"), "%s",
+    cr_expect(strstr(world_why(&w, "one"), "cause: its node 'w1' is lost: exited with status 3\n"),
+              "%s", world_why(&w, "one"));
+    cr_expect(strstr(world_why(&w, "one"), "\nit waits: the cluster has no worker"), "%s",
               world_why(&w, "one"));
-    cr_expect(strstr(world_why(&w, "one"), "\nit waits: the cluster has no worker"), "%s", world_why(&w, "one"));
     cr_expect_eq(look_for("find", "one", true, &err), EXO_TIMEOUT);
-    cr_expect(strstr(err.text, "'one' is restarting: its node 'w1' is lost: exited with status 3; it waits: "), "%s",
-              err.text);
+    cr_expect(
+        strstr(err.text,
+               "'one' is restarting: its node 'w1' is lost: exited with status 3; it waits: "),
+        "%s", err.text);
     world_register_worker(&w);
     world_until_asked(&w);
     world_answer(&w, 1, EXO_OK, NULL);
     cr_expect_null(strstr(world_why(&w, "one"), "it waits"), "%s", world_why(&w, "one"));
-    cr_expect(strstr(world_why(&w, "one"), "its last life ended: its node 'w1' is lost: exited with status 3\n"));
+    cr_expect(strstr(world_why(&w, "one"),
+                     "its last life ended: its node 'w1' is lost: exited with status 3\n"));
 }
 
 Test(supervision, who_looks_is_told_in_time_what_an_actor_waits_for)
@@ -272,21 +285,26 @@ Test(supervision, who_looks_is_told_in_time_what_an_actor_waits_for)
     world_spawn_one(&w, "one", 0);
     world_lose_worker(&w, "a test");
     world_tick(&w, 0);
-    exo_future *found = world_begin(&w, w.head, "find", &m.base, exo_now(&w.manual.base) + 30 * EXO_SECOND);
-    exo_future *soon = world_begin(&w, w.head, "find", &m.base, exo_now(&w.manual.base) + EXO_SECOND);
+    exo_future *found =
+        world_begin(&w, w.head, "find", &m.base, exo_now(&w.manual.base) + 30 * EXO_SECOND);
+    exo_future *soon =
+        world_begin(&w, w.head, "find", &m.base, exo_now(&w.manual.base) + EXO_SECOND);
     for (int i = 0; i < 16; i++)
         world_tick(&w, 50 * EXO_MS);
     cr_expect(exo_future_ready(soon));
     cr_expect_eq(exo_wait(soon, 0, NULL, &err), EXO_TIMEOUT);
-    cr_expect(strstr(err.text, "the actor 'one' is restarting: its node 'w1' is lost: a test"), "%s", err.text);
+    cr_expect(strstr(err.text, "the actor 'one' is restarting: its node 'w1' is lost: a test"),
+              "%s", err.text);
     exo_future_drop(&soon);
     for (int i = 0; i < 28; i++)
         world_tick(&w, EXO_SECOND);
     cr_expect(!exo_future_ready(found));
-    cr_assert_leq(atomic_load(&w.due), exo_now(&w.manual.base) + EXO_SECOND, "the head asks to be woken");
+    cr_assert_leq(atomic_load(&w.due), exo_now(&w.manual.base) + EXO_SECOND,
+                  "the head asks to be woken");
     world_tick(&w, EXO_SECOND / 2);
     cr_expect_eq(exo_wait(found, 0, NULL, &err), EXO_TIMEOUT);
-    cr_expect(strstr(err.text, "the actor 'one' is restarting: its node 'w1' is lost: a test"), "%s", err.text);
+    cr_expect(strstr(err.text, "the actor 'one' is restarting: its node 'w1' is lost: a test"),
+              "%s", err.text);
     exo_future_drop(&found);
 }
 
@@ -299,14 +317,16 @@ Test(supervision, who_waits_for_room_can_be_given_up)
     world_tick(&w, 0);
     cr_expect_eq(look_for("give_up", "one", false, &err), EXO_OK, "%s", err.text);
     cr_expect(world_is(&w, "one", "dead", 1), "%s", world_why(&w, "one"));
-    cr_expect(strstr(world_why(&w, "one"), "cause: nobody wants it; before, the actor 'one' is restarting: its node"),
+    cr_expect(strstr(world_why(&w, "one"),
+                     "cause: nobody wants it; before, the actor 'one' is restarting: its node"),
               "%s", world_why(&w, "one"));
     cr_expect_eq(look_for("give_up", "one", false, &err), EXO_NOT_FOUND);
     world_register_worker(&w);
     world_until_asked(&w);
     cr_expect_str_eq(w.spawns[w.num_spawns - 1].name, "other");
     world_answer(&w, w.num_spawns - 1, EXO_OK, NULL);
-    cr_expect_eq(look_for("give_up", "other", false, &err), EXO_OK, "it lives: that is for who knows it");
+    cr_expect_eq(look_for("give_up", "other", false, &err), EXO_OK,
+                 "it lives: that is for who knows it");
     cr_expect(world_is(&w, "other", "alive", 2));
 }
 
@@ -322,7 +342,7 @@ Test(supervision, who_starts_and_is_given_up_is_ended_when_it_lives)
     cr_expect(world_is(&w, "one", "dead", 2), "%s", world_why(&w, "one"));
 }
 
-/* --- What cannot be meant ---------------------------------------------------------------------------------------------------------- */
+/* --- Invalid requests ------------------------------------------------------------------------- */
 
 Test(supervision, a_resource_has_a_name)
 {

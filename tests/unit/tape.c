@@ -1,4 +1,5 @@
-/* The tape and models: memory that is kept, bits that do not depend on threads, and what happens without memory. */
+/* The tape and models: reuse of memory, bits that do not depend on threads, and failed allocations.
+ * Each test owns its `struct rig`. Read next: include/exogym/tensor.h, model.h. */
 #include <criterion/criterion.h>
 
 #include <stdlib.h>
@@ -28,11 +29,12 @@ rig_init(struct rig *r, const char *model, size_t size)
     cr_assert_eq(exo_model_new_named(&r->model, model, NULL, NULL), EXO_OK);
     cr_assert_eq(exo_model_params(r->model, 7, &r->params, NULL), EXO_OK);
     cr_assert_eq(exo_tape_new(&r->tape, NULL), EXO_OK);
-    r->batch = (exo_batch){.size = size,
-                           .num_fields = 2,
-                           .fields = {{.name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, SIDE, SIDE}},
-                                      {.name = "label", .dtype = EXO_I32}},
-                           .data = {numbers_new(size * SIDE * SIDE, 1), calloc(size, sizeof(int32_t))}};
+    r->batch = (exo_batch){
+        .size = size,
+        .num_fields = 2,
+        .fields = {{.name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, SIDE, SIDE}},
+                   {.name = "label", .dtype = EXO_I32}},
+        .data = {numbers_new(size * SIDE * SIDE, 1), calloc(size, sizeof(int32_t))}};
     for (size_t i = 0; i < size; i++)
         ((int32_t *)r->batch.data[1])[i] = (int32_t)(i % 10);
 }
@@ -90,7 +92,7 @@ Test(tape, bits_do_not_depend_on_threads)
 {
     for (int bf16 = 0; bf16 < 1 + numbers_bf16_runs(); bf16++) {
         struct rig r;
-        rig_init(&r, "mnist_cnn", BATCH + 33); /* three pieces, the last one short */
+        rig_init(&r, "mnist_cnn", BATCH + 33); /* three pieces, the last one shorter */
         size_t numel = exo_params_numel(r.params);
         float *first = malloc(numel * sizeof *first), first_loss = 0, loss;
         for (unsigned threads = 1; threads <= 4; threads++) {
@@ -102,7 +104,8 @@ Test(tape, bits_do_not_depend_on_threads)
                 first_loss = loss;
             }
             cr_expect_eq(loss, first_loss);
-            cr_expect_eq(memcmp(exo_params_grads(r.params), first, numel * sizeof *first), 0, "%u threads", threads);
+            cr_expect_eq(memcmp(exo_params_grads(r.params), first, numel * sizeof *first), 0,
+                         "%u threads", threads);
         }
         free(first);
         rig_release(&r);
@@ -136,7 +139,8 @@ Test(tape, evaluation_changes_neither_parameters_nor_statistics)
     cr_expect_eq(loss, again, "nothing is random outside training");
     cr_expect_eq(memcmp(kept, exo_params_buffers(r.params), count * sizeof *kept), 0);
     cr_assert_eq(pass(&r, 1, true, false, &loss, NULL), EXO_OK);
-    cr_expect_neq(memcmp(kept, exo_params_buffers(r.params), count * sizeof *kept), 0, "training updates statistics");
+    cr_expect_neq(memcmp(kept, exo_params_buffers(r.params), count * sizeof *kept), 0,
+                  "training updates statistics");
     free(kept);
     rig_release(&r);
 }
@@ -175,7 +179,8 @@ Test(tape, batches_of_other_sizes_follow_each_other)
     rig_release(&r);
 }
 
-/* Every allocation of a model, its numbers, a tape and a pass fails in turn: each time an error, never a crash or a leak. */
+/* Every allocation of a model, its parameters, a tape and a pass fails in turn: each gives an
+ * error, and no crash or leak. */
 Test(tape, without_memory_there_is_an_error)
 {
     for (uint64_t n = 1; n < 5000; n++) {
@@ -184,11 +189,12 @@ Test(tape, without_memory_there_is_an_error)
         exo_tape *tape = NULL;
         float *pixels = numbers_new(3 * SIDE * SIDE, 1);
         int32_t labels[3] = {1, 2, 3};
-        const exo_batch batch = {.size = 3,
-                                 .num_fields = 2,
-                                 .fields = {{.name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, SIDE, SIDE}},
-                                            {.name = "label", .dtype = EXO_I32}},
-                                 .data = {pixels, labels}};
+        const exo_batch batch = {
+            .size = 3,
+            .num_fields = 2,
+            .fields = {{.name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, SIDE, SIDE}},
+                       {.name = "label", .dtype = EXO_I32}},
+            .data = {pixels, labels}};
         exo_err err = {0};
         exo_memory_fail_at(n);
         exo_status st = exo_model_new_named(&model, "mnist_cnn", NULL, &err);
@@ -214,14 +220,16 @@ Test(tape, without_memory_there_is_an_error)
     cr_assert_fail("the number of allocations does not end");
 }
 
-/* A pass that failed for want of memory leaves a tape that works: the next pass gives the bits of a new tape. */
+/* After a pass that ran out of memory the tape works: the next pass gives the bits of a new
+ * tape. */
 Test(tape, a_failed_pass_leaves_a_tape_that_works)
 {
     struct rig r;
     float want = 0, got;
     rig_init(&r, "mnist_cnn", 3);
     size_t numel = exo_params_numel(r.params), buffers = exo_params_buffer_numel(r.params);
-    float *grads = malloc(numel * sizeof *grads), *statistics = malloc(buffers * sizeof *statistics);
+    float *grads = malloc(numel * sizeof *grads),
+          *statistics = malloc(buffers * sizeof *statistics);
     memcpy(statistics, exo_params_buffers(r.params), buffers * sizeof *statistics);
     cr_assert_eq(pass(&r, 0, true, false, &want, NULL), EXO_OK);
     memcpy(grads, exo_params_grads(r.params), numel * sizeof *grads);
@@ -236,7 +244,8 @@ Test(tape, a_failed_pass_leaves_a_tape_that_works)
         exo_memory_fail_at(0);
         memcpy(exo_params_buffers(r.params), statistics, buffers * sizeof *statistics);
         exo_params_zero_grads(r.params);
-        cr_assert_eq(pass(&r, 0, true, false, &got, NULL), EXO_OK, "after allocation %u failed", (unsigned)n);
+        cr_assert_eq(pass(&r, 0, true, false, &got, NULL), EXO_OK, "after allocation %u failed",
+                     (unsigned)n);
         cr_expect_eq(got, want);
         cr_expect_eq(memcmp(grads, exo_params_grads(r.params), numel * sizeof *grads), 0);
     }
@@ -245,7 +254,8 @@ Test(tape, a_failed_pass_leaves_a_tape_that_works)
     rig_release(&r);
 }
 
-/* One tape for training and evaluation in turn: slower than two, but the same numbers, and memory does not grow. */
+/* One tape can alternate between training and evaluation. This is slower than two tapes, but gives
+ * the same numbers, and memory does not grow. */
 Test(tape, training_and_evaluation_may_take_turns)
 {
     struct rig r;

@@ -1,4 +1,6 @@
-/* Text as data: windows counted by hand, the parts of a text, boundaries of documents, and what each node gets. */
+/* Text as data: windows that were counted by hand, the parts of a text, boundaries of documents,
+ * and each node's share. Each test owns its folder. Read next: nn/corpus/documents.h;
+ * docs/data.md. */
 #include <criterion/criterion.h>
 
 #include <stdlib.h>
@@ -46,22 +48,25 @@ open_text(const char *path, exo_tokenizer *tokenizer, exo_window_opts opts)
 {
     exo_dataset *train = NULL;
     exo_err err = {0};
-    cr_assert_eq(exo_dataset_text(&train, NULL, path, tokenizer, &opts, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_dataset_text(&train, NULL, path, tokenizer, &opts, &err), EXO_OK, "%s",
+                 err.text);
     return train;
 }
 
 static void
-refuse_text(const char *path, exo_tokenizer *tokenizer, exo_window_opts opts, exo_status status, const char *reason)
+refuse_text(const char *path, exo_tokenizer *tokenizer, exo_window_opts opts, exo_status status,
+            const char *reason)
 {
     exo_dataset *train = NULL, *val = NULL;
     exo_err err = {0};
-    cr_expect_eq(exo_dataset_text(&train, &val, path, tokenizer, &opts, &err), status, "%s", err.text);
+    cr_expect_eq(exo_dataset_text(&train, &val, path, tokenizer, &opts, &err), status, "%s",
+                 err.text);
     cr_expect(strstr(err.text, reason), "'%s' does not say '%s'", err.text, reason);
     cr_expect_null(train);
     cr_expect_null(val);
 }
 
-/* --- Windows ---------------------------------------------------------------------------------------------------------- */
+/* --- Windows ---------------------------------------------------------------------------------- */
 
 Test(text_data, a_window_and_what_follows_each_of_its_tokens)
 {
@@ -79,7 +84,8 @@ Test(text_data, a_window_and_what_follows_each_of_its_tokens)
     texts_expect(d, 0, 3, (int32_t[]){3, 2, 4}, (int32_t[]){2, 4, 4});
     texts_expect(d, 4, 3, (int32_t[]){5, 0, 7}, (int32_t[]){0, 7, 5});
     texts_expect(d, 7, 3, (int32_t[]){5, 6, 4}, (int32_t[]){6, 4, 1});
-    cr_expect_eq(exo_dataset_get(d, 8, &(exo_sample_key){0}, (void *[]){out, out}, &err), EXO_INVAL);
+    cr_expect_eq(exo_dataset_get(d, 8, &(exo_sample_key){0}, (void *[]){out, out}, &err),
+                 EXO_INVAL);
     exo_dataset_drop(&d);
 }
 
@@ -93,7 +99,8 @@ Test(text_data, strides_count_windows)
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         exo_dataset *d = open_text(texts_write(folder, "t.txt", letters, cases[c].tokens), NULL,
                                    whole(cases[c].block, cases[c].stride));
-        cr_expect_eq(exo_dataset_length(d), cases[c].windows, "case %zu: %zu", c, exo_dataset_length(d));
+        cr_expect_eq(exo_dataset_length(d), cases[c].windows, "case %zu: %zu", c,
+                     exo_dataset_length(d));
         for (size_t i = 0; i < exo_dataset_length(d); i++) {
             int32_t tokens[TEXTS_MAX_BLOCK], targets[TEXTS_MAX_BLOCK];
             texts_sample(d, i, tokens, targets);
@@ -111,17 +118,19 @@ Test(text_data, halves_are_fractions_of_the_tokens)
     exo_dataset *train = NULL, *val = NULL;
     exo_window_opts opts = exo_window_opts_init();
     opts.block = 1;
-    const char *path = texts_write_text(folder, "t.txt", "abcdefghijklmnopqrs"); /* 19 */
+    const char *path = texts_write_text(folder, "t.txt", "abcdefghijklmnopqrs"); /* 19 tokens */
     cr_assert_eq(exo_dataset_text(&train, &val, path, NULL, &opts, NULL), EXO_OK);
     cr_expect_eq(exo_dataset_length(train), 17 - 1, "0.9 of 19 is 17.1");
     cr_expect_eq(exo_dataset_length(val), 2 - 1);
     texts_expect(train, 15, 1, (int32_t[]){15}, (int32_t[]){16});
     texts_expect(val, 0, 1, (int32_t[]){17}, (int32_t[]){18});
     exo_dataset_drop(&train);
-    texts_expect(val, 0, 1, (int32_t[]){17}, (int32_t[]){18}); /* the tokens stay as long as one half does */
+    /* the tokens live as long as one of the halves */
+    texts_expect(val, 0, 1, (int32_t[]){17}, (int32_t[]){18});
     exo_dataset_drop(&val);
 
-    opts = (exo_window_opts){.block = 2, .stride = 1, .start = 0.25, .end = 0.5, .val_start = 0, .val_end = 0.25};
+    opts = (exo_window_opts){
+        .block = 2, .stride = 1, .start = 0.25, .end = 0.5, .val_start = 0, .val_end = 0.25};
     cr_assert_eq(exo_dataset_text(&train, &val, path, NULL, &opts, NULL), EXO_OK);
     cr_expect_eq(exo_dataset_length(train), 9 - 4 - 2);
     texts_expect(train, 0, 2, (int32_t[]){4, 5}, (int32_t[]){5, 6});
@@ -133,11 +142,14 @@ Test(text_data, halves_are_fractions_of_the_tokens)
 
 Test(text_data, what_has_no_window_is_refused_with_its_part)
 {
-    const char *path = texts_write_text(folder, "t.txt", "abcdefghijklmnopqrst"); /* 20: 18 and 2 */
+    /* 20 tokens: 18 and 2 */
+    const char *path = texts_write_text(folder, "t.txt", "abcdefghijklmnopqrst");
     exo_window_opts opts = exo_window_opts_init();
-    refuse_text(path, NULL, opts, EXO_INVAL, "training part, 0 to 0.9 of 20 tokens, has 18: a window of block 256");
+    refuse_text(path, NULL, opts, EXO_INVAL,
+                "training part, 0 to 0.9 of 20 tokens, has 18: a window of block 256");
     opts.block = 2;
-    refuse_text(path, NULL, opts, EXO_INVAL, "validation part, 0.9 to 1 of 20 tokens, has 2: a window of block 2");
+    refuse_text(path, NULL, opts, EXO_INVAL,
+                "validation part, 0.9 to 1 of 20 tokens, has 2: a window of block 2");
     refuse_text(path, NULL, whole(0, 1), EXO_INVAL, "block");
     refuse_text(path, NULL, whole(1, 0), EXO_INVAL, "stride");
     opts = whole(1, 1);
@@ -146,13 +158,14 @@ Test(text_data, what_has_no_window_is_refused_with_its_part)
     opts = whole(1, 1);
     opts.val_end = 1.5;
     refuse_text(path, NULL, opts, EXO_INVAL, "val_end_pc");
-    refuse_text(texts_write_text(folder, "empty.txt", ""), NULL, whole(1, 1), EXO_INVAL, "empty.txt");
+    refuse_text(texts_write_text(folder, "empty.txt", ""), NULL, whole(1, 1), EXO_INVAL,
+                "empty.txt");
     refuse_text(texts_path(folder, "none.txt"), NULL, whole(1, 1), EXO_NOT_FOUND, "none.txt");
     texts_write_text(folder, "no_text/a.md", "abc");
     refuse_text(texts_path(folder, "no_text"), NULL, whole(1, 1), EXO_NOT_FOUND, "*.txt");
 }
 
-/* --- Documents -------------------------------------------------------------------------------------------------------- */
+/* --- Documents -------------------------------------------------------------------------------- */
 
 /* Three documents, "ab", "c" and "de", an empty one between, and files that are no text. */
 #define write_documents() write_documents_in((char[TEXTS_PATH]){0})
@@ -214,7 +227,7 @@ Test(text_data, separate_documents_never_predict_each_other)
     exo_dataset_drop(&d);
     exo_tokenizer_drop(&t);
 
-    opts.block = 4; /* characters have no end token: the files themselves are the boundaries */
+    opts.block = 4; /* characters have no end token: the files are the boundaries */
     d = open_text(write_documents(), NULL, opts);
     texts_expect(d, 0, 4, (int32_t[]){0, 1, 2, 3}, (int32_t[]){1, -1, -1, 4});
     exo_dataset_drop(&d);
@@ -228,12 +241,12 @@ Test(text_data, separate_documents_never_predict_each_other)
     refuse_text(write_documents(), NULL, opts, EXO_INVAL, "the tokenizer has no end token");
 }
 
-/* --- Tokenizers ------------------------------------------------------------------------------------------------------- */
+/* --- Tokenizers ------------------------------------------------------------------------------- */
 
 Test(text_data, a_data_set_says_its_tokenizer_also_in_parts)
 {
-    exo_dataset *d = open_text(texts_write_text(folder, "t.txt", "abcabcabc"), NULL, whole(2, 1)), *slice = NULL,
-                *part = NULL, *points = points_new(10, 1, SIZE_MAX);
+    exo_dataset *d = open_text(texts_write_text(folder, "t.txt", "abcabcabc"), NULL, whole(2, 1)),
+                *slice = NULL, *part = NULL, *points = points_new(10, 1, SIZE_MAX);
     char *text = NULL;
     size_t size = 0;
     cr_assert_eq(exo_dataset_slice(&slice, d, 1, 3, NULL), EXO_OK);
@@ -246,7 +259,8 @@ Test(text_data, a_data_set_says_its_tokenizer_also_in_parts)
     cr_expect_eq(exo_dataset_vocabulary(slice), 3);
     cr_expect_eq(exo_dataset_vocabulary(part), 3);
     exo_dataset_drop(&d);
-    cr_assert_eq(exo_tokenizer_decode(t, (int32_t[]){2, 0, 1}, 3, false, &text, &size, NULL), EXO_OK);
+    cr_assert_eq(exo_tokenizer_decode(t, (int32_t[]){2, 0, 1}, 3, false, &text, &size, NULL),
+                 EXO_OK);
     cr_expect_str_eq(text, "cab");
     exo_free(text);
     cr_expect_null(exo_dataset_tokenizer(points));
@@ -281,32 +295,38 @@ Test(text_data, any_bytes_are_text_to_the_tokenizer_of_bytes)
 
 Test(text_data, an_alphabet_has_every_character_once)
 {
-    /* One, two, three and four bytes; U+E000 and U+D7FF stand beside what is no character. */
+    /* Characters of one, two, three and four bytes; U+E000 and U+D7FF are next to the
+     * surrogates. */
     const char text[] = "b\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"
                         "ab\xEE\x80\x80\xED\x9F\xBF\xC3\xA9";
-    exo_dataset *d = open_text(texts_write(folder, "u.txt", text, sizeof text - 1), NULL, whole(8, 1));
+    exo_dataset *d =
+        open_text(texts_write(folder, "u.txt", text, sizeof text - 1), NULL, whole(8, 1));
     cr_expect_eq(exo_dataset_vocabulary(d), 7);
     texts_expect(d, 0, 8, (int32_t[]){1, 2, 3, 6, 0, 1, 5, 4}, (int32_t[]){2, 3, 6, 0, 1, 5, 4, 2});
     exo_dataset_drop(&d);
-    static const char *const wrong[] = {"a\x80",         "a\xC0\x80",         "a\xE0\x80\x80",
-                                        "a\xED\xA0\x80", "a\xF4\x90\x80\x80", "a\xF8\x88\x80\x80\x80",
-                                        "a\xE2\x82"};
+    static const char *const wrong[] = {
+        "a\x80",         "a\xC0\x80",         "a\xE0\x80\x80",
+        "a\xED\xA0\x80", "a\xF4\x90\x80\x80", "a\xF8\x88\x80\x80\x80",
+        "a\xE2\x82"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         refuse_text(texts_write_text(folder, "w.txt", wrong[i]), NULL, whole(1, 1), EXO_INVAL,
                     "w.txt: byte 1 is no UTF-8");
-    refuse_text(texts_write(folder, "z.txt", "ab\0c", 4), NULL, whole(1, 1), EXO_INVAL, "z.txt: byte 2 is U+0000");
+    refuse_text(texts_write(folder, "z.txt", "ab\0c", 4), NULL, whole(1, 1), EXO_INVAL,
+                "z.txt: byte 2 is U+0000");
 }
 
-/* --- Pieces ----------------------------------------------------------------------------------------------------------- */
+/* --- Pieces ----------------------------------------------------------------------------------- */
 
 struct pieces {
     char text[4096];
     size_t size, count, longest, limit;
-    const char *line; /* each but the first begins with this end of a line, after a letter; NULL: anywhere */
+    /* each piece but the first begins with this line end, after the letter x; NULL: anywhere */
+    const char *line;
 };
 
 static exo_status
-take_piece(void *context, size_t index, const char *text, size_t size, uint64_t offset, exo_err *err)
+take_piece(void *context, size_t index, const char *text, size_t size, uint64_t offset,
+           exo_err *err)
 {
     (void)err;
     struct pieces *p = context;
@@ -328,7 +348,8 @@ expect_pieces(const char *text, size_t size, size_t limit, const char *line, siz
 {
     struct pieces p = {.limit = limit, .line = line};
     exo_file_list files = {0};
-    cr_assert_eq(exo_file_list_add(&files, texts_write(folder, "p.txt", text, size), ".txt", NULL), EXO_OK);
+    cr_assert_eq(exo_file_list_add(&files, texts_write(folder, "p.txt", text, size), ".txt", NULL),
+                 EXO_OK);
     cr_assert_eq(exo_documents_read(&files, limit, take_piece, &p, NULL), EXO_OK);
     cr_expect_eq(p.size, size);
     cr_expect_arr_eq(p.text, text, size);
@@ -357,7 +378,7 @@ Test(text_data, long_documents_are_cut_where_it_does_no_harm)
     expect_pieces(none, 0, 3000, NULL, 0);
 }
 
-/* --- Nodes ------------------------------------------------------------------------------------------------------------ */
+/* --- Nodes ------------------------------------------------------------------------------------ */
 
 Test(text_data, no_token_is_in_two_nodes_parts)
 {
@@ -375,8 +396,8 @@ Test(text_data, no_token_is_in_two_nodes_parts)
     exo_dataset *train = NULL, *part = NULL;
     exo_err err = {0};
     const char *path = texts_write(folder, "n.bin", numbers, sizeof numbers);
-    cr_assert_eq(exo_dataset_tokens(&train, NULL, path, EXO_TOKEN_FILES_U32, NULL, &opts, &err), EXO_OK, "%s",
-                 err.text);
+    cr_assert_eq(exo_dataset_tokens(&train, NULL, path, EXO_TOKEN_FILES_U32, NULL, &opts, &err),
+                 EXO_OK, "%s", err.text);
     int owner[TOKENS];
     memset(owner, -1, sizeof owner);
     for (uint32_t r = 0; r < NODES; r++) {
@@ -386,8 +407,8 @@ Test(text_data, no_token_is_in_two_nodes_parts)
             texts_sample(part, i, tokens, targets);
             for (int k = 0; k < 2 * BLOCK; k++) {
                 int32_t token = k < BLOCK ? tokens[k] : targets[k - BLOCK];
-                cr_expect(owner[token] == -1 || owner[token] == (int)r, "token %d is of %d and %u", token, owner[token],
-                          r);
+                cr_expect(owner[token] == -1 || owner[token] == (int)r, "token %d is of %d and %u",
+                          token, owner[token], r);
                 owner[token] = (int)r;
             }
         }
@@ -409,8 +430,10 @@ Test(text_data, other_data_sets_are_split_by_samples)
         float a[POINTS_DIM], b[POINTS_DIM];
         int32_t label;
         cr_assert_eq(exo_dataset_split(&part, d, r, 3, NULL), EXO_OK);
-        cr_assert_eq(exo_dataset_get(part, 0, &(exo_sample_key){0}, (void *[]){a, &label}, NULL), EXO_OK);
-        cr_assert_eq(exo_dataset_get(d, sum, &(exo_sample_key){0}, (void *[]){b, &label}, NULL), EXO_OK);
+        cr_assert_eq(exo_dataset_get(part, 0, &(exo_sample_key){0}, (void *[]){a, &label}, NULL),
+                     EXO_OK);
+        cr_assert_eq(exo_dataset_get(d, sum, &(exo_sample_key){0}, (void *[]){b, &label}, NULL),
+                     EXO_OK);
         cr_expect_arr_eq(a, b, sizeof a);
         sum += exo_dataset_length(part);
         exo_dataset_drop(&part);
@@ -420,16 +443,18 @@ Test(text_data, other_data_sets_are_split_by_samples)
     exo_dataset_drop(&d);
 }
 
-/* --- Positions -------------------------------------------------------------------------------------------------------- */
+/* --- Positions -------------------------------------------------------------------------------- */
 
 Test(text_data, a_loader_of_text_goes_on_where_another_stopped)
 {
     char letters[400];
     for (size_t i = 0; i < sizeof letters; i++)
         letters[i] = (char)('a' + i * i % 26);
-    exo_dataset *d = open_text(texts_write(folder, "t.txt", letters, sizeof letters), NULL, whole(8, 1));
+    exo_dataset *d =
+        open_text(texts_write(folder, "t.txt", letters, sizeof letters), NULL, whole(8, 1));
     exo_loader *from_start = NULL, *later = NULL;
-    exo_loader_opts opts = {.num_nodes = 2, .rank = 1, .shuffle = true, .seed = 5, .batch_size = 16};
+    exo_loader_opts opts = {
+        .num_nodes = 2, .rank = 1, .shuffle = true, .seed = 5, .batch_size = 16};
     const exo_batch *a = NULL, *b = NULL;
     cr_assert_eq(exo_loader_open(&from_start, d, &opts, NULL), EXO_OK);
     opts.first = 29; /* in the third epoch */
@@ -447,10 +472,11 @@ Test(text_data, a_loader_of_text_goes_on_where_another_stopped)
     exo_dataset_drop(&d);
 }
 
-/* --- By name ---------------------------------------------------------------------------------------------------------- */
+/* --- By name ---------------------------------------------------------------------------------- */
 
 static exo_status
-open_named(const char *name, const char *options, exo_dataset **train, exo_dataset **val, exo_err *err)
+open_named(const char *name, const char *options, exo_dataset **train, exo_dataset **val,
+           exo_err *err)
 {
     exo_config_doc *doc = NULL;
     cr_assert_eq(exo_config_parse(&doc, "job", options, err), EXO_OK, "%s", err->text);
@@ -475,7 +501,8 @@ expect_lengths(const char *name, const char *options, size_t train_length, size_
     exo_dataset *train = NULL, *val = NULL;
     exo_err err = {0};
     cr_assert_eq(open_named(name, options, &train, &val, &err), EXO_OK, "%s", err.text);
-    cr_expect_eq(exo_dataset_length(train), train_length, "%s: %zu", options, exo_dataset_length(train));
+    cr_expect_eq(exo_dataset_length(train), train_length, "%s: %zu", options,
+                 exo_dataset_length(train));
     cr_expect_eq(exo_dataset_length(val), val_length, "%s: %zu", options, exo_dataset_length(val));
     exo_dataset_drop(&train);
     exo_dataset_drop(&val);
@@ -491,22 +518,29 @@ Test(text_data, a_job_says_what_is_read)
     expect_lengths("text", "{path: t.txt}", 3600 - 256, 400 - 256);
     expect_lengths("text", "{path: t.txt, block: 100, stride: block}", 35, 3);
     expect_lengths("text", "{path: t.txt, block: 100, stride: 50, tokenizer: bytes}", 70, 6);
-    expect_lengths("text", "{path: t.txt, block: 10, start_pc: 0.5, end_pc: 75 %, val_start_pc: 0, val_end_pc: 0.1}",
-                   1000 - 10, 400 - 10);
-    expect_lengths("shakespeare", "{path: t.txt, tokenizer: characters, documents: separate}", 3600 - 256, 400 - 256);
+    expect_lengths(
+        "text",
+        "{path: t.txt, block: 10, start_pc: 0.5, end_pc: 75 %, val_start_pc: 0, val_end_pc: 0.1}",
+        1000 - 10, 400 - 10);
+    expect_lengths("shakespeare", "{path: t.txt, tokenizer: characters, documents: separate}",
+                   3600 - 256, 400 - 256);
     expect_lengths("tokens", "{path: t.txt, dtype: uint16, block: 32}", 1800 - 32, 200 - 32);
 
-    refuse_named("text", "{path: t.txt, blok: 3}", EXO_INVAL, "job:1:15: unknown key 'blok'; did you mean 'block'?");
+    refuse_named("text", "{path: t.txt, blok: 3}", EXO_INVAL,
+                 "job:1:15: unknown key 'blok'; did you mean 'block'?");
     refuse_named("text", "{block: 3}", EXO_INVAL, "job:1:1: the key 'path' is missing");
-    refuse_named("text", "{path: t.txt, block: 0}", EXO_INVAL, "job:1:22: block must be at least 1");
+    refuse_named("text", "{path: t.txt, block: 0}", EXO_INVAL,
+                 "job:1:22: block must be at least 1");
     refuse_named("text", "{path: t.txt, stride: far}", EXO_INVAL,
                  "job:1:23: stride: expected an integer or block, got 'far'");
     refuse_named("text", "{path: t.txt, documents: all}", EXO_INVAL,
                  "job:1:26: documents: expected one of auto, ignore, end, separate, got 'all'");
-    refuse_named("text", "{path: t.txt, start_pc: 0.5, end_pc: 0.2}", EXO_INVAL, "start_pc must be less than end_pc");
+    refuse_named("text", "{path: t.txt, start_pc: 0.5, end_pc: 0.2}", EXO_INVAL,
+                 "start_pc must be less than end_pc");
     refuse_named("text", "{path: t.txt, tokenizer: none.json}", EXO_NOT_FOUND, "none.json");
     refuse_named("tokens", "{path: t.txt}", EXO_DAMAGED, "t.txt: is no token shard");
-    refuse_named("tokens", "{path: t.txt, dtype: uint8}", EXO_INVAL, "dtype: expected one of shards, uint16, uint32");
+    refuse_named("tokens", "{path: t.txt, dtype: uint8}", EXO_INVAL,
+                 "dtype: expected one of shards, uint16, uint32");
     exo_dataset *train, *val;
     exo_err err = {0};
     cr_expect_eq(exo_dataset_named("text", NULL, &train, &val, &err), EXO_INVAL);
@@ -519,12 +553,14 @@ Test(text_data, shakespeare_is_where_it_was_fetched_to)
     exo_err err = {0};
     setenv("EXOGYM_DATA", folder, 1);
     cr_expect_eq(exo_dataset_named("shakespeare", NULL, &train, &val, &err), EXO_NOT_FOUND);
-    cr_expect(strstr(err.text, "exogym data get shakespeare") && strstr(err.text, "tinyshakespeare.txt"), "%s",
-              err.text);
+    cr_expect(strstr(err.text, "exogym data get shakespeare") &&
+                  strstr(err.text, "tinyshakespeare.txt"),
+              "%s", err.text);
     char text[5000];
     memset(text, 'a', sizeof text);
     texts_write(folder, "shakespeare/tinyshakespeare.txt", text, sizeof text);
-    cr_assert_eq(exo_dataset_named("shakespeare", NULL, &train, &val, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_dataset_named("shakespeare", NULL, &train, &val, &err), EXO_OK, "%s",
+                 err.text);
     cr_expect_eq(exo_dataset_length(train), 4500 - 256);
     cr_expect_eq(exo_dataset_vocabulary(train), 1);
     exo_dataset_drop(&train);
@@ -561,7 +597,8 @@ Test(text_data, every_allocation_may_fail)
             exo_memory_fail_at(n);
             st = exo_dataset_text(&train, &val, path, characters ? NULL : t, &opts, NULL);
             exo_memory_fail_at(0);
-            cr_assert(st == EXO_NOMEM || st == EXO_OK, "allocation %llu: %d", (unsigned long long)n, (int)st);
+            cr_assert(st == EXO_NOMEM || st == EXO_OK, "allocation %llu: %d", (unsigned long long)n,
+                      (int)st);
             exo_dataset_drop(&train);
             exo_dataset_drop(&val);
         }

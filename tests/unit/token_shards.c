@@ -1,4 +1,6 @@
-/* Token shards: what is written is what is read, in any number of files, and what is wrong with a file is said. */
+/* Token shards: written tokens are read back, from any number of files, and errors of a file are
+ * reported with their place. Each test owns its folder. Read next: nn/corpus/shard.h;
+ * docs/data.md. */
 #include <criterion/criterion.h>
 
 #include <dirent.h>
@@ -46,22 +48,26 @@ open_tokens(const char *path, exo_token_files files, exo_tokenizer *tokenizer, e
 {
     exo_dataset *train = NULL;
     exo_err err = {0};
-    cr_assert_eq(exo_dataset_tokens(&train, NULL, path, files, tokenizer, &opts, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_dataset_tokens(&train, NULL, path, files, tokenizer, &opts, &err), EXO_OK,
+                 "%s", err.text);
     return train;
 }
 
 static void
-refuse(const char *path, exo_token_files files, exo_window_opts opts, exo_status status, const char *reason)
+refuse(const char *path, exo_token_files files, exo_window_opts opts, exo_status status,
+       const char *reason)
 {
     exo_dataset *train = NULL, *val = NULL;
     exo_err err = {0};
-    cr_expect_eq(exo_dataset_tokens(&train, &val, path, files, NULL, &opts, &err), status, "%s", err.text);
-    cr_expect(strstr(err.text, reason) && strstr(err.text, folder), "'%s' does not say '%s'", err.text, reason);
+    cr_expect_eq(exo_dataset_tokens(&train, &val, path, files, NULL, &opts, &err), status, "%s",
+                 err.text);
+    cr_expect(strstr(err.text, reason) && strstr(err.text, folder), "'%s' does not say '%s'",
+              err.text, reason);
     cr_expect_null(train);
     cr_expect_null(val);
 }
 
-/* How many files there are in a folder; -1: it is not there. */
+/* The number of files in a folder; -1 if there is no such folder. */
 static int
 files_in(const char *path)
 {
@@ -88,16 +94,19 @@ write_texts_in(char out[TEXTS_PATH])
 }
 
 static exo_tokenize_result
-tokenize(const char *input, const char *output, exo_tokenizer *tokenizer, exo_documents documents, uint64_t per_shard)
+tokenize(const char *input, const char *output, exo_tokenizer *tokenizer, exo_documents documents,
+         uint64_t per_shard)
 {
-    const exo_tokenize_opts opts = {.tokenizer = tokenizer, .documents = documents, .shard_tokens = per_shard};
+    const exo_tokenize_opts opts = {
+        .tokenizer = tokenizer, .documents = documents, .shard_tokens = per_shard};
     exo_tokenize_result result;
     exo_err err = {0};
-    cr_assert_eq(exo_data_tokenize(&input, 1, output, &opts, &result, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_data_tokenize(&input, 1, output, &opts, &result, &err), EXO_OK, "%s",
+                 err.text);
     return result;
 }
 
-/* --- Written and read ------------------------------------------------------------------------------------------------- */
+/* --- Written and read ------------------------------------------------------------------------- */
 
 Test(token_shards, shards_are_the_text_whatever_their_size)
 {
@@ -124,14 +133,17 @@ Test(token_shards, shards_are_the_text_whatever_their_size)
             const char *out = texts_path(folder, name);
             exo_tokenize_result made = tokenize(docs, out, t, modes[m].written, sizes[s]);
             bool ends = modes[m].written != EXO_DOCUMENTS_IGNORE;
-            cr_expect_eq(made.tokens, 31 + 1 + 37 + (ends ? 2 : 0), "%llu", (unsigned long long)made.tokens);
+            cr_expect_eq(made.tokens, 31 + 1 + 37 + (ends ? 2 : 0), "%llu",
+                         (unsigned long long)made.tokens);
             cr_expect_eq(made.bytes, 31 + 1 + 37);
             cr_expect_eq(made.documents, 3);
             cr_expect_eq(made.vocabulary, TEXTS_END + 1);
             cr_expect_eq(made.shards, (made.tokens + sizes[s] - 1) / sizes[s]);
             cr_expect_eq(files_in(out), (int)made.shards + 1, "the shards and tokenizer.json");
-            cr_assert_eq(exo_dataset_text(&text[0], &text[1], docs, t, &opts, &err), EXO_OK, "%s", err.text);
-            cr_assert_eq(exo_dataset_tokens(&shards[0], &shards[1], out, EXO_TOKEN_FILES_SHARDS, NULL, &opts, &err),
+            cr_assert_eq(exo_dataset_text(&text[0], &text[1], docs, t, &opts, &err), EXO_OK, "%s",
+                         err.text);
+            cr_assert_eq(exo_dataset_tokens(&shards[0], &shards[1], out, EXO_TOKEN_FILES_SHARDS,
+                                            NULL, &opts, &err),
                          EXO_OK, "%s", err.text);
             for (int half = 0; half < 2; half++) {
                 texts_expect_equal(text[half], shards[half]);
@@ -159,7 +171,8 @@ Test(token_shards, the_tokenizer_comes_with_them)
     exo_free(text);
     exo_dataset_drop(&d);
 
-    d = open_tokens(texts_path(folder, "out/shard-000001.tokens"), EXO_TOKEN_FILES_SHARDS, NULL, whole(8));
+    d = open_tokens(texts_path(folder, "out/shard-000001.tokens"), EXO_TOKEN_FILES_SHARDS, NULL,
+                    whole(8));
     cr_expect_not_null(exo_dataset_tokenizer(d), "of a single file too");
     cr_expect_eq(exo_dataset_length(d), 20 - 8);
     exo_dataset_drop(&d);
@@ -194,13 +207,14 @@ Test(token_shards, large_vocabularies_take_four_bytes)
     exo_dataset_drop(&d);
 }
 
-/* --- Bare numbers ----------------------------------------------------------------------------------------------------- */
+/* --- Bare numbers ----------------------------------------------------------------------------- */
 
 Test(token_shards, bare_numbers_are_read_when_that_is_said)
 {
     static const uint16_t a[] = {1, 2, 3, 4, 5}, b[] = {6, 7, 60000};
     texts_write(folder, "bins/a.bin", a, sizeof a);
-    const char *second = texts_write(folder, "bins/b.bin", b, sizeof b), *bins = texts_path(folder, "bins");
+    const char *second = texts_write(folder, "bins/b.bin", b, sizeof b),
+               *bins = texts_path(folder, "bins");
     exo_dataset *d = open_tokens(bins, EXO_TOKEN_FILES_U16, NULL, whole(7));
     texts_expect(d, 0, 7, (int32_t[]){1, 2, 3, 4, 5, 6, 7}, (int32_t[]){2, 3, 4, 5, 6, 7, 60000});
     cr_expect_eq(exo_dataset_vocabulary(d), 0);
@@ -213,21 +227,24 @@ Test(token_shards, bare_numbers_are_read_when_that_is_said)
     refuse(bins, EXO_TOKEN_FILES_SHARDS, whole(1), EXO_NOT_FOUND, "there is no *.tokens");
     refuse(second, EXO_TOKEN_FILES_SHARDS, whole(1), EXO_DAMAGED, "is cut at byte 6");
 
-    exo_tokenizer *t = texts_tokenizer(folder); /* with one, its vocabulary and its end token hold */
+    /* with a tokenizer, its vocabulary and its end token apply */
+    exo_tokenizer *t = texts_tokenizer(folder);
     static const uint16_t c[] = {5, TEXTS_END, 6, TEXTS_END + 1, 7};
     d = open_tokens(texts_write(folder, "c.bin", c, sizeof c), EXO_TOKEN_FILES_U16, t, separate);
     texts_expect(d, 0, 2, (int32_t[]){5, TEXTS_END}, (int32_t[]){TEXTS_END, -1});
     int32_t out[4];
     exo_err err = {0};
-    cr_expect_eq(exo_dataset_get(d, 1, &(exo_sample_key){0}, (void *[]){out, out + 2}, &err), EXO_DAMAGED);
-    cr_expect(strstr(err.text, "c.bin: the token 29 at byte 6 is not in the vocabulary of 29"), "%s", err.text);
+    cr_expect_eq(exo_dataset_get(d, 1, &(exo_sample_key){0}, (void *[]){out, out + 2}, &err),
+                 EXO_DAMAGED);
+    cr_expect(strstr(err.text, "c.bin: the token 29 at byte 6 is not in the vocabulary of 29"),
+              "%s", err.text);
     exo_dataset_drop(&d);
     exo_tokenizer_drop(&t);
 }
 
-/* --- Damage ----------------------------------------------------------------------------------------------------------- */
+/* --- Damage ----------------------------------------------------------------------------------- */
 
-/* One shard of 20 tokens, 0 to 9 and again, in `bytes`. */
+/* Makes a shard of 20 tokens, 0 to 9 twice, in `bytes`; returns its size. */
 static size_t
 make_shard(uint8_t bytes[EXO_SHARD_HEADER + 40], uint64_t vocabulary)
 {
@@ -244,13 +261,16 @@ Test(token_shards, a_cut_shard_is_named_with_the_place)
     size_t size = make_shard(bytes, 10);
     char place[64];
     for (size_t cut = 0; cut < size; cut++) {
-        snprintf(place, sizeof place, cut ? "s.tokens: is cut at byte %zu" : "s.tokens: is empty", cut);
-        refuse(texts_write(folder, "s.tokens", bytes, cut), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED, place);
+        snprintf(place, sizeof place, cut ? "s.tokens: is cut at byte %zu" : "s.tokens: is empty",
+                 cut);
+        refuse(texts_write(folder, "s.tokens", bytes, cut), EXO_TOKEN_FILES_SHARDS, whole(3),
+               EXO_DAMAGED, place);
     }
     for (size_t more = 1; more < 3; more++)
-        refuse(texts_write(folder, "s.tokens", bytes, size + more), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
-               "s.tokens: goes on after its last token, at byte 168");
-    exo_dataset *d = open_tokens(texts_write(folder, "s.tokens", bytes, size), EXO_TOKEN_FILES_SHARDS, NULL, whole(3));
+        refuse(texts_write(folder, "s.tokens", bytes, size + more), EXO_TOKEN_FILES_SHARDS,
+               whole(3), EXO_DAMAGED, "s.tokens: goes on after its last token, at byte 168");
+    exo_dataset *d = open_tokens(texts_write(folder, "s.tokens", bytes, size),
+                                 EXO_TOKEN_FILES_SHARDS, NULL, whole(3));
     cr_expect_eq(exo_dataset_length(d), 17);
     exo_dataset_drop(&d);
 }
@@ -261,7 +281,8 @@ Test(token_shards, an_altered_header_is_refused)
     size_t size = make_shard(bytes, 10);
     for (size_t at = 0; at < EXO_SHARD_HEADER; at++) {
         bytes[at] ^= 4;
-        refuse(texts_write(folder, "s.tokens", bytes, size), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
+        refuse(texts_write(folder, "s.tokens", bytes, size), EXO_TOKEN_FILES_SHARDS, whole(3),
+               EXO_DAMAGED,
                at < 8    ? "is no token shard"
                : at < 12 ? "version"
                          : "byte 96: the header is damaged");
@@ -274,19 +295,21 @@ Test(token_shards, a_header_that_makes_no_sense_is_refused)
     static const struct {
         exo_shard_info info;
         const char *reason;
-    } cases[] = {{{.width = 3, .count = 20, .vocabulary = 10, .end = -1}, "byte 12: tokens of 3 bytes"},
-                 {{.width = 2, .count = 0, .vocabulary = 10, .end = -1}, "byte 16: it has no tokens"},
-                 {{.width = 2, .count = UINT64_MAX, .vocabulary = 10, .end = -1}, "is cut at byte 168"},
-                 {{.width = 2, .count = 20, .vocabulary = 0, .end = -1}, "byte 24: a vocabulary of 0"},
-                 {{.width = 2, .count = 20, .vocabulary = UINT64_C(1) << 40, .end = -1}, "byte 24: a vocabulary"},
-                 {{.width = 2, .count = 20, .vocabulary = 10, .end = 10}, "byte 32: the end token 10"},
-                 {{.width = 2, .count = 20, .vocabulary = 10, .end = -2}, "byte 32: the end token -2"}};
+    } cases[] = {
+        {{.width = 3, .count = 20, .vocabulary = 10, .end = -1}, "byte 12: tokens of 3 bytes"},
+        {{.width = 2, .count = 0, .vocabulary = 10, .end = -1}, "byte 16: it has no tokens"},
+        {{.width = 2, .count = UINT64_MAX, .vocabulary = 10, .end = -1}, "is cut at byte 168"},
+        {{.width = 2, .count = 20, .vocabulary = 0, .end = -1}, "byte 24: a vocabulary of 0"},
+        {{.width = 2, .count = 20, .vocabulary = UINT64_C(1) << 40, .end = -1},
+         "byte 24: a vocabulary"},
+        {{.width = 2, .count = 20, .vocabulary = 10, .end = 10}, "byte 32: the end token 10"},
+        {{.width = 2, .count = 20, .vocabulary = 10, .end = -2}, "byte 32: the end token -2"}};
     uint8_t bytes[EXO_SHARD_HEADER + 40];
     size_t size = make_shard(bytes, 10);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         exo_shard_pack(&cases[i].info, bytes);
-        refuse(texts_write(folder, "s.tokens", bytes, size), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
-               cases[i].reason);
+        refuse(texts_write(folder, "s.tokens", bytes, size), EXO_TOKEN_FILES_SHARDS, whole(3),
+               EXO_DAMAGED, cases[i].reason);
     }
 }
 
@@ -304,8 +327,10 @@ Test(token_shards, a_token_out_of_the_vocabulary_is_an_error_of_its_windows)
         bool hit = i <= 25 && i + 3 >= 25;
         cr_expect_eq(exo_dataset_get(d, i, &(exo_sample_key){0}, (void *[]){tokens, targets}, &err),
                      hit ? EXO_DAMAGED : EXO_OK, "sample %zu: %s", i, err.text);
-        cr_expect(!hit || strstr(err.text, "bad/b.tokens: the token 10 at byte 138 is not in the vocabulary of 10"),
-                  "%s", err.text);
+        cr_expect(
+            !hit || strstr(err.text,
+                           "bad/b.tokens: the token 10 at byte 138 is not in the vocabulary of 10"),
+            "%s", err.text);
     }
     exo_dataset_drop(&d);
 }
@@ -317,38 +342,44 @@ Test(token_shards, shards_of_different_makes_do_not_mix)
     texts_write(folder, "mixed/a.tokens", bytes, size);
     make_shard(bytes, 11);
     texts_write(folder, "mixed/b.tokens", bytes, size);
-    refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED, "each has another vocabulary");
+    refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
+           "each has another vocabulary");
     exo_shard_info info = {.width = 2, .count = 20, .vocabulary = 10, .end = 3};
     exo_shard_pack(&info, bytes);
     texts_write(folder, "mixed/b.tokens", bytes, size);
-    refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED, "each has another end token");
+    refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
+           "each has another end token");
     info.end = -1;
     info.tokenizer[31] = 1;
     exo_shard_pack(&info, bytes);
     texts_write(folder, "mixed/b.tokens", bytes, size);
-    refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED, "each has another tokenizer");
+    refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
+           "each has another tokenizer");
     info.tokenizer[31] = 0;
-    info.width = 4; /* of other widths they may be */
+    info.width = 4; /* widths may differ */
     info.count = 10;
     exo_shard_pack(&info, bytes);
     memset(bytes + EXO_SHARD_HEADER, 0, 40);
     texts_write(folder, "mixed/b.tokens", bytes, size);
-    exo_dataset *d = open_tokens(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, NULL, whole(3));
+    exo_dataset *d =
+        open_tokens(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, NULL, whole(3));
     cr_expect_eq(exo_dataset_length(d), 30 - 3);
     texts_expect(d, 18, 3, (int32_t[]){8, 9, 0}, (int32_t[]){9, 0, 0});
     exo_dataset_drop(&d);
 }
 
-/* --- Whole or not at all ---------------------------------------------------------------------------------------------- */
+/* --- All or nothing --------------------------------------------------------------------------- */
 
 static void
-refuse_tokenize(const char *input, const char *output, exo_tokenizer *tokenizer, exo_documents documents,
-                exo_status status, const char *reason)
+refuse_tokenize(const char *input, const char *output, exo_tokenizer *tokenizer,
+                exo_documents documents, exo_status status, const char *reason)
 {
-    const exo_tokenize_opts opts = {.tokenizer = tokenizer, .documents = documents, .shard_tokens = 2};
+    const exo_tokenize_opts opts = {
+        .tokenizer = tokenizer, .documents = documents, .shard_tokens = 2};
     exo_tokenize_result result;
     exo_err err = {0};
-    cr_expect_eq(exo_data_tokenize(&input, 1, output, &opts, &result, &err), status, "%s", err.text);
+    cr_expect_eq(exo_data_tokenize(&input, 1, output, &opts, &result, &err), status, "%s",
+                 err.text);
     cr_expect(strstr(err.text, reason), "'%s' does not say '%s'", err.text, reason);
 }
 
@@ -356,24 +387,30 @@ Test(token_shards, what_failed_leaves_no_folder)
 {
     exo_tokenizer *t = NULL;
     cr_assert_eq(exo_tokenizer_characters(&t, "abc", 3, NULL), EXO_OK);
-    const char *text = texts_write_text(folder, "abcd.txt", "abcabcabcd"), *out = texts_path(folder, "new/out");
+    const char *text = texts_write_text(folder, "abcd.txt", "abcabcabcd"),
+               *out = texts_path(folder, "new/out");
     refuse_tokenize(text, out, t, EXO_DOCUMENTS_AUTO, EXO_INVAL, "abcd.txt");
-    cr_expect_eq(files_in(texts_path(folder, "new")), 0, "neither the folder nor what it was made of");
+    cr_expect_eq(files_in(texts_path(folder, "new")), 0,
+                 "neither the folder nor what it was made of");
     refuse_tokenize(text, out, t, EXO_DOCUMENTS_END, EXO_INVAL, "no end token");
     refuse_tokenize(text, out, t, EXO_DOCUMENTS_SEPARATE, EXO_INVAL, "separate");
-    refuse_tokenize(texts_write_text(folder, "empty.txt", ""), out, t, EXO_DOCUMENTS_AUTO, EXO_INVAL, "no text");
-    refuse_tokenize(texts_path(folder, "none.txt"), out, t, EXO_DOCUMENTS_AUTO, EXO_NOT_FOUND, "none.txt");
+    refuse_tokenize(texts_write_text(folder, "empty.txt", ""), out, t, EXO_DOCUMENTS_AUTO,
+                    EXO_INVAL, "no text");
+    refuse_tokenize(texts_path(folder, "none.txt"), out, t, EXO_DOCUMENTS_AUTO, EXO_NOT_FOUND,
+                    "none.txt");
     cr_expect_eq(files_in(texts_path(folder, "new")), 0);
     exo_tokenizer_drop(&t);
 }
 
 Test(token_shards, a_folder_with_files_is_not_written_to)
 {
-    const char *text = texts_write_text(folder, "t.txt", "abcabc"), *out = texts_path(folder, "out");
+    const char *text = texts_write_text(folder, "t.txt", "abcabc"),
+               *out = texts_path(folder, "out");
     char with_slash[300];
     snprintf(with_slash, sizeof with_slash, "%s//", out);
     cr_assert_eq(mkdir(out, 0755), 0);
-    exo_tokenize_result made = tokenize(text, with_slash, NULL, EXO_DOCUMENTS_AUTO, 4); /* an empty one is taken */
+    /* an empty folder is accepted */
+    exo_tokenize_result made = tokenize(text, with_slash, NULL, EXO_DOCUMENTS_AUTO, 4);
     cr_expect_eq(made.shards, 2);
     cr_expect_eq(files_in(out), 3);
     refuse_tokenize(text, out, NULL, EXO_DOCUMENTS_AUTO, EXO_EXISTS, "not empty");
@@ -397,7 +434,8 @@ Test(token_shards, every_allocation_may_fail)
         exo_memory_fail_at(n);
         st = exo_data_tokenize(&input, 1, out, &opts, &result, NULL);
         exo_memory_fail_at(0);
-        cr_assert(st == EXO_NOMEM || st == EXO_OK, "allocation %llu: %d", (unsigned long long)n, (int)st);
+        cr_assert(st == EXO_NOMEM || st == EXO_OK, "allocation %llu: %d", (unsigned long long)n,
+                  (int)st);
         cr_assert(st == EXO_OK || files_in(texts_path(folder, "new")) <= 0);
     }
     cr_assert_eq(st, EXO_OK);
@@ -407,7 +445,8 @@ Test(token_shards, every_allocation_may_fail)
         exo_memory_fail_at(n);
         st = exo_dataset_tokens(&train, &val, out, EXO_TOKEN_FILES_SHARDS, t, &windows, NULL);
         exo_memory_fail_at(0);
-        cr_assert(st == EXO_NOMEM || st == EXO_OK, "allocation %llu: %d", (unsigned long long)n, (int)st);
+        cr_assert(st == EXO_NOMEM || st == EXO_OK, "allocation %llu: %d", (unsigned long long)n,
+                  (int)st);
         exo_dataset_drop(&train);
         exo_dataset_drop(&val);
     }

@@ -1,5 +1,7 @@
-/* Tokenizers of characters and bytes, saving, streams, what begins and ends a document, long texts, failing memory. What the numbers are is
- * in tokenizer_golden.c, what a file may hold in tokenizer_file.c. */
+/* Tokenizers of characters and bytes, saving, the first and last token of a document, long texts,
+ * streams, and failed allocations. tokenizer_golden.c tests the tokens themselves, tokenizer_file.c
+ * the contents of a file. Each test owns its tokenizers. Read next: include/exogym/tokenizer.h;
+ * docs/tokenizers.md. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +19,8 @@ golden(const char *name)
     exo_tokenizer *t = NULL;
     exo_err err = {0};
     char path[512];
-    snprintf(path, sizeof path, "%s/golden/tokenizers/%s/tokenizer.json", EXO_TEST_SOURCE_DIR, name);
+    snprintf(path, sizeof path, "%s/golden/tokenizers/%s/tokenizer.json", EXO_TEST_SOURCE_DIR,
+             name);
     cr_assert_eq(exo_tokenizer_load(&t, path, &err), EXO_OK, "%s", err.text);
     return t;
 }
@@ -27,7 +30,8 @@ encode(const exo_tokenizer *t, const char *text, size_t size, int32_t **tokens)
 {
     size_t count = 0;
     exo_err err = {0};
-    cr_assert_eq(exo_tokenizer_encode(t, text, size, false, tokens, &count, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_tokenizer_encode(t, text, size, false, tokens, &count, &err), EXO_OK, "%s",
+                 err.text);
     return count;
 }
 
@@ -56,7 +60,7 @@ expect_same(const exo_tokenizer *a, const exo_tokenizer *b, const char *text, si
     exo_free(other);
 }
 
-/* --- Characters and bytes ---------------------------------------------------------------------------------------------------- */
+/* --- Characters and bytes --------------------------------------------------------------------- */
 
 Test(tokenizer, characters_are_numbered_in_the_order_of_code_points)
 {
@@ -64,7 +68,7 @@ Test(tokenizer, characters_are_numbered_in_the_order_of_code_points)
     int32_t *tokens = NULL;
     const char *text = "hello \u00e9\n\U0001f600\"\\";
     cr_assert_eq(exo_tokenizer_characters_of(&t, text, strlen(text), NULL), EXO_OK);
-    cr_expect_eq(exo_tokenizer_vocabulary(t), 10); /* l is in it once */
+    cr_expect_eq(exo_tokenizer_vocabulary(t), 10); /* l counts once */
     cr_expect_eq(encode(t, "\n o\u00e9", 5, &tokens), 4);
     cr_expect_arr_eq(tokens, ((int32_t[]){0, 1, 7, 8}), 4 * sizeof *tokens);
     cr_expect_eq(exo_tokenizer_token(t, "\U0001f600"), 9);
@@ -105,7 +109,8 @@ Test(tokenizer, alphabets_that_are_none)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         exo_tokenizer *t = NULL;
         exo_err err = {0};
-        cr_expect_eq(exo_tokenizer_characters(&t, wrong[i].alphabet, wrong[i].size, &err), EXO_INVAL);
+        cr_expect_eq(exo_tokenizer_characters(&t, wrong[i].alphabet, wrong[i].size, &err),
+                     EXO_INVAL);
         cr_expect(strstr(err.text, wrong[i].reason), "%s", err.text);
         cr_expect_null(t);
     }
@@ -127,12 +132,12 @@ Test(tokenizer, bytes_are_themselves)
     cr_expect_eq(encode(t, all, sizeof all, &tokens), 256);
     for (int i = 0; i < 256; i++)
         cr_expect_eq(tokens[i], i);
-    expect_round_trip(t, all, sizeof all); /* also what is no UTF-8 */
+    expect_round_trip(t, all, sizeof all); /* bytes that are no UTF-8 too */
     exo_free(tokens);
     exo_tokenizer_drop(&t);
 }
 
-/* --- Saving -------------------------------------------------------------------------------------------------------------------- */
+/* --- Saving ----------------------------------------------------------------------------------- */
 
 Test(tokenizer, what_was_loaded_is_saved_byte_for_byte)
 {
@@ -161,8 +166,8 @@ Test(tokenizer, what_was_made_can_be_loaded_again)
     for (int kind = 0; kind < 2; kind++) {
         exo_tokenizer *t = NULL, *again = NULL;
         exo_err err = {0};
-        exo_status st =
-            kind == 0 ? exo_tokenizer_characters_of(&t, text, strlen(text), NULL) : exo_tokenizer_bytes(&t, NULL);
+        exo_status st = kind == 0 ? exo_tokenizer_characters_of(&t, text, strlen(text), NULL)
+                                  : exo_tokenizer_bytes(&t, NULL);
         cr_assert_eq(st, EXO_OK);
         cr_assert_eq(exo_tokenizer_save(t, folder, NULL), EXO_OK);
         cr_assert_eq(exo_tokenizer_load(&again, folder, &err), EXO_OK, "%s", err.text);
@@ -185,7 +190,7 @@ Test(tokenizer, a_folder_that_cannot_be_written)
     exo_tokenizer_drop(&t);
 }
 
-/* --- What begins and ends a document --------------------------------------------------------------------------------------------- */
+/* --- The first and last token of a document --------------------------------------------------- */
 
 static void
 expect_ends(const char *file, const char *text, exo_status expected, int32_t begin, int32_t end)
@@ -213,19 +218,23 @@ Test(tokenizer, ends)
 {
     exo_tokenizer *gpt2 = golden("gpt2"), *llama2 = golden("llama2"), *llama3 = golden("llama3");
     int32_t first = exo_tokenizer_token(llama3, "<|begin_of_text|>"),
-            last = exo_tokenizer_token(llama3, "<|end_of_text|>"), turn = exo_tokenizer_token(llama3, "<|eot_id|>");
+            last = exo_tokenizer_token(llama3, "<|end_of_text|>"),
+            turn = exo_tokenizer_token(llama3, "<|eot_id|>");
     cr_expect_eq(exo_tokenizer_end(gpt2), exo_tokenizer_token(gpt2, "<|endoftext|>"));
     cr_expect_eq(exo_tokenizer_begin(gpt2), exo_tokenizer_end(gpt2));
     cr_expect_eq(exo_tokenizer_begin(llama2), 1);
     cr_expect_eq(exo_tokenizer_end(llama2), 2);
     expect_ends("other.json", "{}", EXO_OK, first, last);
-    expect_ends("tokenizer_config.json", "{\"bos_token\": null, \"eos_token\": \"<|eot_id|>\", \"x\": [1]}", EXO_OK, -1,
-                turn);
-    expect_ends("tokenizer_config.json", "{\"eos_token\": {\"content\": \"<|eot_id|>\", \"lstrip\": false}}", EXO_OK,
-                first, turn);
     expect_ends("tokenizer_config.json",
-                "{\"model_max_length\": 1000000000000000019884624838656, \"eos_token\": \"<|eot_id|>\"}", EXO_OK, first,
+                "{\"bos_token\": null, \"eos_token\": \"<|eot_id|>\", \"x\": [1]}", EXO_OK, -1,
                 turn);
+    expect_ends("tokenizer_config.json",
+                "{\"eos_token\": {\"content\": \"<|eot_id|>\", \"lstrip\": false}}", EXO_OK, first,
+                turn);
+    expect_ends(
+        "tokenizer_config.json",
+        "{\"model_max_length\": 1000000000000000019884624838656, \"eos_token\": \"<|eot_id|>\"}",
+        EXO_OK, first, turn);
     expect_ends("special_tokens_map.json", "{\"eos_token\": \"<|eot_id|>\"}", EXO_OK, first, turn);
     expect_ends("tokenizer_config.json", "{\"eos_token\": \"<nothing>\"}", EXO_DAMAGED, 0, 0);
     expect_ends("tokenizer_config.json", "{\"eos_token\": 5}", EXO_DAMAGED, 0, 0);
@@ -236,7 +245,7 @@ Test(tokenizer, ends)
     exo_tokenizer_drop(&llama3);
 }
 
-/* --- Texts ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Texts ------------------------------------------------------------------------------------ */
 
 Test(tokenizer, bytes_that_are_no_text_are_the_replacement_character)
 {
@@ -252,11 +261,13 @@ Test(tokenizer, bytes_that_are_no_text_are_the_replacement_character)
     exo_tokenizer_drop(&t);
 }
 
-/* One word of a megabyte: it ends in good time only if its cost does not grow with the square of its length. */
+/* One word of a megabyte. The test ends in time only if the cost does not grow with the square of
+ * the length. */
 Test(tokenizer, long_words)
 {
     static const char *const names[] = {"gpt2", "llama2", "bloom"};
-    static const char *const words[] = {"a", "thequickbrown", "\u4f60\u597d", "\U0001f600", " ", "ab"};
+    static const char *const words[] = {"a", "thequickbrown", "\u4f60\u597d", "\U0001f600", " ",
+                                        "ab"};
     enum {
         SIZE = 1 << 20
     };
@@ -283,15 +294,18 @@ Test(tokenizer, numbers_of_no_token_are_refused)
     int32_t many = (int32_t)exo_tokenizer_vocabulary(t);
     exo_tokenizer_drop(&held);
     for (int i = 0; i < 2; i++) {
-        cr_expect_eq(exo_tokenizer_decode(t, (int32_t[]){1, i ? many : -1}, 2, true, &text, &size, &err), EXO_INVAL);
+        cr_expect_eq(
+            exo_tokenizer_decode(t, (int32_t[]){1, i ? many : -1}, 2, true, &text, &size, &err),
+            EXO_INVAL);
         cr_expect(strstr(err.text, i ? "701 at 1" : "-1 at 1"), "%s", err.text);
     }
     exo_tokenizer_drop(&t);
 }
 
-/* --- Streams ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Streams ---------------------------------------------------------------------------------- */
 
-/* Puts the tokens one by one: what is given must be whole characters, and together what decoding gives. */
+/* Puts the tokens one by one. Each part must be whole characters, and all parts together must equal
+ * the decoded text. */
 static void
 expect_stream(exo_tokenizer *t, const int32_t *tokens, size_t count, bool special)
 {
@@ -302,12 +316,13 @@ expect_stream(exo_tokenizer *t, const int32_t *tokens, size_t count, bool specia
     cr_assert_eq(exo_tokenizer_decode(t, tokens, count, special, &whole, &size, NULL), EXO_OK);
     cr_assert_eq(exo_token_stream_open(&s, t, special, NULL), EXO_OK);
     for (size_t i = 0; i <= count; i++) {
-        exo_status st =
-            i < count ? exo_token_stream_put(s, tokens[i], &part, NULL) : exo_token_stream_end(s, &part, NULL);
+        exo_status st = i < count ? exo_token_stream_put(s, tokens[i], &part, NULL)
+                                  : exo_token_stream_end(s, &part, NULL);
         cr_assert_eq(st, EXO_OK);
         cr_assert_leq(at + strlen(part), size);
         cr_assert_arr_eq(part, whole + at, strlen(part), "token %zu", i);
-        cr_assert_neq((unsigned char)part[0] & 0xc0, 0x80, "token %zu goes on within a character", i);
+        cr_assert_neq((unsigned char)part[0] & 0xc0, 0x80, "token %zu goes on within a character",
+                      i);
         at += strlen(part);
     }
     cr_expect_eq(at, size);
@@ -320,8 +335,9 @@ Test(tokenizer, a_stream_gives_whole_characters)
 {
     static const char *const names[] = {"gpt2",  "opt",     "bloom", "llama2", "llama3",
                                         "qwen2", "mistral", "mixed", "splits"};
-    static const char text[] = "</s><s> A stream of \U0001f600\U0001f468\u200d\U0001f469 \u4f60\u597d, caf\u00e9 "
-                               "<|endoftext|>\xff\xfe and \u263a";
+    static const char text[] =
+        "</s><s> A stream of \U0001f600\U0001f468\u200d\U0001f469 \u4f60\u597d, caf\u00e9 "
+        "<|endoftext|>\xff\xfe and \u263a";
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         exo_tokenizer *t = golden(names[k]);
         int32_t *tokens = NULL;
@@ -355,7 +371,7 @@ Test(tokenizer, an_unfinished_character_waits)
     expect_put(s, 0x98, "");
     expect_put(s, 0x80, "\U0001f600");
     expect_put(s, 0xc3, "");
-    expect_put(s, 'b', "\ufffdb"); /* it was none */
+    expect_put(s, 'b', "\ufffdb"); /* the bytes began no character */
     expect_put(s, 0xe2, "");
     cr_expect_eq(exo_token_stream_end(s, &text, NULL), EXO_OK);
     cr_expect_str_eq(text, "\ufffd");
@@ -400,13 +416,14 @@ Test(tokenizer, bytes_that_begin_characters_and_do_not_go_on_wait_for_one_more)
     exo_tokenizer_drop(&t);
 }
 
-/* Each token of "\xe2", "\x82\xac\xe2", "\x82\xac\xe2", ... ends within a character. What waits has a limit. */
+/* Each token of "\xe2", "\x82\xac\xe2", "\x82\xac\xe2", ... ends within a character. The number of
+ * waiting bytes has a limit. */
 Test(tokenizer, a_stream_without_an_end_of_a_character_goes_on)
 {
     static const char json[] =
         "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"\u00e2\": 0, \"\u0124\u00ac\u00e2\": 1}, "
-        "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
-        "\"decoder\": {\"type\": \"ByteLevel\"}}";
+        "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": "
+        "false}, \"decoder\": {\"type\": \"ByteLevel\"}}";
     char folder[256], path[288];
     exo_tokenizer *t = NULL;
     exo_token_stream *s = NULL;
@@ -428,14 +445,15 @@ Test(tokenizer, a_stream_without_an_end_of_a_character_goes_on)
     temp_remove(folder);
 }
 
-/* --- Memory ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Failed allocations ----------------------------------------------------------------------- */
 
 /* Loads a tokenizer, encodes, decodes and streams. */
 static exo_status
 use(const char *name)
 {
-    static const char text[] = "A text</s> with  \u00e9 \xff and 123 [L] things, so that it is long enough to be cut: "
-                               "internationalizationinternationalizationinternationalizationinternationalization";
+    static const char text[] =
+        "A text</s> with  \u00e9 \xff and 123 [L] things, so that it is long enough to be cut: "
+        "internationalizationinternationalizationinternationalizationinternationalization";
     exo_tokenizer *t = NULL;
     exo_token_stream *s = NULL;
     int32_t *tokens = NULL;
@@ -461,7 +479,8 @@ use(const char *name)
     return st;
 }
 
-/* The allocations of the first use that matter: all of the first and last ones, and some in between. */
+/* Fails allocations of a use in turn: each of the first 100 and of the last 400, and every 37th
+ * between them. */
 static void
 fail_each(const char *name)
 {
@@ -472,8 +491,8 @@ fail_each(const char *name)
         exo_memory_fail_at(n);
         exo_status st = use(name);
         exo_memory_fail_at(0);
-        cr_expect(st == EXO_NOMEM || st == EXO_OK, "%s: allocation %llu of %llu gives %d", name, (unsigned long long)n,
-                  (unsigned long long)all, st);
+        cr_expect(st == EXO_NOMEM || st == EXO_OK, "%s: allocation %llu of %llu gives %d", name,
+                  (unsigned long long)n, (unsigned long long)all, st);
     }
 }
 

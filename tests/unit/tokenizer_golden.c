@@ -1,5 +1,7 @@
-/* Tokenizers against Hugging Face's library: the same numbers and the same text for every kind of tokenizer in golden/tokenizers, for a
- * corpus with every byte, and for random texts. golden/tokenizer.py wrote them. */
+/* Tokenizers against Hugging Face's library: the same tokens and the same text for every kind of
+ * tokenizer in golden/tokenizers, for a corpus with every byte, and for random texts.
+ * golden/tokenizer.py wrote the expected values. Each test is a process and owns `corpus`. Read
+ * next: tests/golden/tokenizer.py. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +19,7 @@ enum {
     TEXT_MOST = 1 << 10,
 };
 
-/* --- The corpus ------------------------------------------------------------------------------------------------------------ */
+/* --- The corpus ------------------------------------------------------------------------------- */
 
 static char corpus[CORPUS_MOST]; /* all texts, one after another */
 static size_t begins[GOLDEN_TEXTS + 1];
@@ -27,7 +29,8 @@ read_corpus(void)
 {
     char *file = NULL;
     size_t size = 0, at = 0;
-    cr_assert_eq(exo_file_read(EXO_TEST_SOURCE_DIR "/golden/tokenizers/corpus.bin", CORPUS_MOST, &file, &size, NULL),
+    cr_assert_eq(exo_file_read(EXO_TEST_SOURCE_DIR "/golden/tokenizers/corpus.bin", CORPUS_MOST,
+                               &file, &size, NULL),
                  EXO_OK);
     for (size_t i = 0; i < GOLDEN_TEXTS; i++) {
         cr_assert_leq(at + 2, size);
@@ -60,30 +63,31 @@ fnv(uint32_t hash, const void *data, size_t size)
     return hash;
 }
 
-/* --- Tests ----------------------------------------------------------------------------------------------------------------- */
+/* --- Tests ------------------------------------------------------------------------------------ */
 
 static void
-expect_tokens(const struct golden_tokenizer *golden, size_t text, const int32_t *tokens, size_t count,
-              const uint16_t *expected)
+expect_tokens(const struct golden_tokenizer *golden, size_t text, const int32_t *tokens,
+              size_t count, const uint16_t *expected)
 {
-    cr_assert_eq(count, golden->counts[text], "%s, text %zu: %zu tokens, not %d", golden->name, text, count,
-                 golden->counts[text]);
+    cr_assert_eq(count, golden->counts[text], "%s, text %zu: %zu tokens, not %d", golden->name,
+                 text, count, golden->counts[text]);
     for (size_t i = 0; i < count; i++)
-        cr_assert_eq(tokens[i], expected[i], "%s, text %zu: token %zu is %d, not %d", golden->name, text, i, tokens[i],
-                     expected[i]);
+        cr_assert_eq(tokens[i], expected[i], "%s, text %zu: token %zu is %d, not %d", golden->name,
+                     text, i, tokens[i], expected[i]);
 }
 
 static void
-expect_text(const exo_tokenizer *t, const struct golden_tokenizer *golden, size_t text, const int32_t *tokens,
-            size_t count, bool special, uint32_t expected)
+expect_text(const exo_tokenizer *t, const struct golden_tokenizer *golden, size_t text,
+            const int32_t *tokens, size_t count, bool special, uint32_t expected)
 {
     char *out = NULL;
     size_t size = 0;
     exo_err err = {0};
-    cr_assert_eq(exo_tokenizer_decode(t, tokens, count, special, &out, &size, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_tokenizer_decode(t, tokens, count, special, &out, &size, &err), EXO_OK, "%s",
+                 err.text);
     cr_assert_eq(strlen(out) <= size, true);
-    cr_expect_eq(fnv(2166136261u, out, size), expected, "%s, text %zu: special %d, '%s'", golden->name, text, special,
-                 out);
+    cr_expect_eq(fnv(2166136261u, out, size), expected, "%s, text %zu: special %d, '%s'",
+                 golden->name, text, special, out);
     exo_free(out);
 }
 
@@ -99,12 +103,15 @@ Test(tokenizer_golden, corpus)
             size_t size = begins[i + 1] - begins[i], count = 0, before = golden->before_count;
             int32_t *tokens = NULL;
             exo_err err = {0};
-            cr_assert_eq(exo_tokenizer_encode(t, text, size, false, &tokens, &count, &err), EXO_OK, "%s", err.text);
+            cr_assert_eq(exo_tokenizer_encode(t, text, size, false, &tokens, &count, &err), EXO_OK,
+                         "%s", err.text);
             expect_tokens(golden, i, tokens, count, expected);
             exo_free(tokens);
-            cr_assert_eq(exo_tokenizer_encode(t, text, size, true, &tokens, &count, &err), EXO_OK, "%s", err.text);
+            cr_assert_eq(exo_tokenizer_encode(t, text, size, true, &tokens, &count, &err), EXO_OK,
+                         "%s", err.text);
             cr_assert_geq(count, before);
-            cr_expect_arr_eq(tokens, golden->before, before * sizeof *tokens, "%s, text %zu", golden->name, i);
+            cr_expect_arr_eq(tokens, golden->before, before * sizeof *tokens, "%s, text %zu",
+                             golden->name, i);
             expect_tokens(golden, i, tokens + before, count - before, expected);
             expect_text(t, golden, i, tokens, count, true, golden->whole[i]);
             expect_text(t, golden, i, tokens, count, false, golden->skipped[i]);
@@ -115,7 +122,7 @@ Test(tokenizer_golden, corpus)
     }
 }
 
-/* --- Random texts: as golden/tokenizer.py makes them -------------------------------------------------------------------------- */
+/* --- Random texts, as golden/tokenizer.py makes them ------------------------------------------ */
 
 static uint64_t random_state;
 
@@ -131,9 +138,10 @@ below(size_t n)
 static const uint32_t ranges[][2] = {{0x20, 0x7e},     {0xa1, 0x17f},    {0x370, 0x373},
                                      {0x3b1, 0x3c9},   {0x410, 0x44f},   {0x300, 0x33f},
                                      {0x4e00, 0x4fff}, {0xac00, 0xacff}, {0x1f600, 0x1f64f}};
-static const char *const parts[] = {" ",      "  ",   "\n",    "\r\n",  "\t",  "'s",     "'LL",  "<|endoftext|>",
-                                    "<s>",    "</s>", "[L]",   "[LR]",  "[R]", "[mask]", "word", "<|eot_id|>",
-                                    "\u2581", "::",   "<unk>", "fancy", "e",   "aa",     "i",    "12x"};
+static const char *const parts[] = {
+    " ",      "  ",   "\n",    "\r\n",  "\t",  "'s",     "'LL",  "<|endoftext|>",
+    "<s>",    "</s>", "[L]",   "[LR]",  "[R]", "[mask]", "word", "<|eot_id|>",
+    "\u2581", "::",   "<unk>", "fancy", "e",   "aa",     "i",    "12x"};
 
 static size_t
 put(char *out, uint32_t code)
@@ -156,7 +164,8 @@ random_text(char *out)
     for (size_t n = 1 + below(12); n > 0; n--) {
         size_t kind = below(5);
         if (kind == 0) {
-            size_t begin = below(begins[GOLDEN_TEXTS]), count = below(24), left = begins[GOLDEN_TEXTS] - begin;
+            size_t begin = below(begins[GOLDEN_TEXTS]), count = below(24),
+                   left = begins[GOLDEN_TEXTS] - begin;
             count = count < left ? count : left;
             memcpy(out + length, corpus + begin, count);
             length += count;
@@ -187,8 +196,10 @@ random_block(const exo_tokenizer *t)
         size_t length = random_text(text), count = 0, size = 0;
         int32_t *tokens = NULL;
         exo_err err = {0};
-        cr_assert_eq(exo_tokenizer_encode(t, text, length, false, &tokens, &count, &err), EXO_OK, "%s", err.text);
-        cr_assert_eq(exo_tokenizer_decode(t, tokens, count, false, &out, &size, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_tokenizer_encode(t, text, length, false, &tokens, &count, &err), EXO_OK,
+                     "%s", err.text);
+        cr_assert_eq(exo_tokenizer_decode(t, tokens, count, false, &out, &size, &err), EXO_OK, "%s",
+                     err.text);
         hash = fnv(fnv(hash, tokens, count * sizeof *tokens), out, size);
         exo_free(tokens);
         exo_free(out);
@@ -203,8 +214,9 @@ Test(tokenizer_golden, random_texts)
         exo_tokenizer *t = load(golden_tokenizers[k].name);
         random_state = GOLDEN_SEED;
         for (size_t block = 0; block < GOLDEN_BLOCKS; block++)
-            cr_expect_eq(random_block(t), golden_tokenizers[k].random[block], "%s, texts %zu to %zu",
-                         golden_tokenizers[k].name, block * GOLDEN_BLOCK, (block + 1) * GOLDEN_BLOCK - 1);
+            cr_expect_eq(random_block(t), golden_tokenizers[k].random[block],
+                         "%s, texts %zu to %zu", golden_tokenizers[k].name, block * GOLDEN_BLOCK,
+                         (block + 1) * GOLDEN_BLOCK - 1);
         exo_tokenizer_drop(&t);
     }
 }

@@ -1,4 +1,4 @@
-/* Traffic: its columns, and its forms in JSON. */
+/* Traffic: its columns, and its forms in JSON. Read next: runtime/report/traffic_json.h. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -36,11 +36,13 @@ Test(traffic, has_one_codec)
         exo_traffic_form form;
         const char *text;
     } forms[] = {
-        {EXO_TRAFFIC_SECONDS, "{\"messages\": 1, \"items\": 2, \"payload_bytes\": 3, \"encoded_bytes\": 4, "
-                              "\"wire_bytes\": 5, \"drops\": 6, \"send_blocked_s\": 4.25, \"recv_blocked_s\": 8.25}"},
+        {EXO_TRAFFIC_SECONDS,
+         "{\"messages\": 1, \"items\": 2, \"payload_bytes\": 3, \"encoded_bytes\": 4, "
+         "\"wire_bytes\": 5, \"drops\": 6, \"send_blocked_s\": 4.25, \"recv_blocked_s\": 8.25}"},
         {EXO_TRAFFIC_NUMBERS, "[1, 2, 3, 4, 5, 6, 4250000000, 8250000000]"},
-        {EXO_TRAFFIC_CALLS, "{\"messages\": 1, \"calls\": 2, \"payload_bytes\": 3, \"encoded_bytes\": 4, "
-                            "\"wire_bytes\": 5, \"waited_s\": 8.25}"},
+        {EXO_TRAFFIC_CALLS,
+         "{\"messages\": 1, \"calls\": 2, \"payload_bytes\": 3, \"encoded_bytes\": 4, "
+         "\"wire_bytes\": 5, \"waited_s\": 8.25}"},
     };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         json_t *json = exo_traffic_json(&one, forms[i].form);
@@ -57,8 +59,8 @@ Test(traffic, has_one_codec)
 
 Test(traffic, what_is_no_number_is_none)
 {
-    json_t *json = json_pack("{s:i, s:s, s:f, s:f}", "messages", -5, "items", "many", "send_blocked_s", 1e300,
-                             "recv_blocked_s", -1.0);
+    json_t *json = json_pack("{s:i, s:s, s:f, s:f}", "messages", -5, "items", "many",
+                             "send_blocked_s", 1e300, "recv_blocked_s", -1.0);
     exo_traffic none = {0}, read = exo_traffic_of_json(json, EXO_TRAFFIC_SECONDS);
     cr_expect_arr_eq(&read, &none, sizeof none);
     read = exo_traffic_of_json(NULL, EXO_TRAFFIC_NUMBERS);

@@ -1,4 +1,6 @@
-/* The trainer: results that do not depend on threads, stops or crashes; true bytes; errors that name the place. */
+/* The trainer: results do not depend on threads, stops or crashes; the bytes are those of the
+ * closed forms; errors name their place. Each test owns its `struct scene`. Read next:
+ * include/exogym/trainer.h; docs/checkpoints.md. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -89,7 +91,7 @@ enum {
     NUM_STRATEGIES = sizeof strategies / sizeof strategies[0]
 };
 
-/* --- Reproducible --------------------------------------------------------------------------------------------------- */
+/* --- Reproducibility -------------------------------------------------------------------------- */
 
 Test(trainer, same_job_same_bits_with_any_number_of_threads)
 {
@@ -103,16 +105,19 @@ Test(trainer, same_job_same_bits_with_any_number_of_threads)
         for (unsigned threads = 1; threads <= 4; threads++) {
             exo_set_num_threads(threads);
             fit_ok(&s, strategies[i].name, strategies[i].options);
-            cr_expect_str_eq(s.result.sha256, first, "%s with %u threads", strategies[i].name, threads);
+            cr_expect_str_eq(s.result.sha256, first, "%s with %u threads", strategies[i].name,
+                             threads);
         }
         s.opts.seed++;
         fit_ok(&s, strategies[i].name, strategies[i].options);
-        cr_expect_str_neq(s.result.sha256, first, "%s: another seed must give another model", strategies[i].name);
+        cr_expect_str_neq(s.result.sha256, first, "%s: another seed must give another model",
+                          strategies[i].name);
         scene_release(&s);
     }
 }
 
-/* A norm that is never reached: gradients lie in a buffer, and the step comes after backward; without it some strategies' is taken within. */
+/* With a norm that is never reached, gradients lie in a buffer and the step comes after backward.
+ * Without a norm, some strategies take the step within backward. */
 Test(trainer, a_step_within_backward_is_the_step_after_it)
 {
     for (int i = 0; i < NUM_STRATEGIES; i++)
@@ -158,7 +163,7 @@ stop_at_step(void *context, const exo_progress *progress)
         at->stop = 1;
 }
 
-/* The lines of a file without the time column that metrics.csv has second. */
+/* Reads a file of a run. */
 static void
 read_rows(const char *folder, const char *run, const char *file, char *out, size_t size)
 {
@@ -179,7 +184,7 @@ Test(trainer, stopped_at_any_step_and_resumed_gives_the_same_bits_and_rows, .tim
         scene_init(&s);
         char sha[65];
         uint64_t bytes;
-        s.opts.val_interval = 1; /* an event after each step: there a stop is heeded */
+        s.opts.val_interval = 1; /* an event after each step, at which a stop takes effect */
         s.opts.save_dir = s.folder;
         s.opts.run_name = "whole";
         fit_ok(&s, strategies[i].name, strategies[i].options);
@@ -194,20 +199,22 @@ Test(trainer, stopped_at_any_step_and_resumed_gives_the_same_bits_and_rows, .tim
             s.opts.progress = stop_at_step;
             s.opts.context = &at;
             s.opts.stop = &at.stop;
-            cr_expect_eq(fit(&s, strategies[i].name, strategies[i].options), EXO_CANCELLED, "%s", s.err.text);
+            cr_expect_eq(fit(&s, strategies[i].name, strategies[i].options), EXO_CANCELLED, "%s",
+                         s.err.text);
             s.opts.stop = NULL;
             s.opts.progress = NULL;
             s.opts.resume = true;
             fit_ok(&s, strategies[i].name, strategies[i].options);
             s.opts.resume = false;
-            cr_expect_str_eq(s.result.sha256, sha, "%s stopped at %u", strategies[i].name, (unsigned)step);
+            cr_expect_str_eq(s.result.sha256, sha, "%s stopped at %u", strategies[i].name,
+                             (unsigned)step);
             cr_expect_eq(s.result.bytes_sent, bytes);
             const char *files[] = {"train.csv", "validation.csv"};
             for (int f = 0; f < 2; f++) {
                 read_rows(s.folder, "whole", files[f], whole, sizeof whole);
                 read_rows(s.folder, run, files[f], resumed, sizeof resumed);
-                cr_expect_str_eq(resumed, whole, "%s of %s stopped at %u", files[f], strategies[i].name,
-                                 (unsigned)step);
+                cr_expect_str_eq(resumed, whole, "%s of %s stopped at %u", files[f],
+                                 strategies[i].name, (unsigned)step);
             }
         }
         scene_release(&s);
@@ -221,7 +228,7 @@ die_at_step(void *context, const exo_progress *progress)
         raise(SIGKILL);
 }
 
-/* Trains in a process of its own until `step`, and is killed there. */
+/* Trains in a child process, which kills itself at `step`. */
 static void
 train_and_die(struct scene *s, uint64_t step)
 {
@@ -245,7 +252,8 @@ Test(trainer, killed_at_any_step_and_resumed_gives_the_same_bits, .timeout = 120
     scene_init(&s);
     s.opts.save_dir = s.folder;
     s.opts.checkpoint_interval = 2;
-    /* All deaths before this process trains: a fork copies the locks that other threads hold, but not the threads. */
+    /* All children are forked before this process trains: a fork copies locks that other threads
+     * hold, but not the threads. */
     for (uint64_t step = 1; step <= STEPS; step++) {
         snprintf(run[step], sizeof run[step], "killed_%u", (unsigned)step);
         s.opts.run_name = run[step];
@@ -264,7 +272,7 @@ Test(trainer, killed_at_any_step_and_resumed_gives_the_same_bits, .timeout = 120
     scene_release(&s);
 }
 
-/* --- Right ------------------------------------------------------------------------------------------------------------ */
+/* --- Correctness ------------------------------------------------------------------------------ */
 
 Test(trainer, learns_and_reports_the_averaged_model)
 {
@@ -273,7 +281,7 @@ Test(trainer, learns_and_reports_the_averaged_model)
         scene_init(&s);
         exo_trainer_free(&s.trainer);
         exo_dataset_drop(&s.train);
-        s.train = points_new(4000, 1, SIZE_MAX); /* enough that nothing is learned by heart */
+        s.train = points_new(4000, 1, SIZE_MAX); /* too many points to memorize */
         cr_assert_eq(exo_trainer_new(&s.trainer, s.model, s.train, s.val, &s.err), EXO_OK);
         s.opts.max_steps = 240;
         s.opts.num_nodes = 2;
@@ -294,17 +302,20 @@ Test(trainer, bytes_equal_the_closed_forms)
     cr_expect_eq(numel, 8 * 16 + 16 + 16 * 3 + 3);
     for (uint32_t n = 1; n <= 4; n++) {
         s.opts.num_nodes = n;
-        /* A node's mean: 2 Psi (N - 1) / N elements of 4 bytes a round, rounded after the sum over rounds. */
+        /* The mean of a node: 2 Psi (N - 1) / N elements of 4 bytes a round, rounded after the sum
+         * over rounds. */
         double round = 2.0 * (double)numel * 4.0 * (n - 1) / n;
         fit_ok(&s, "ddp", "{}");
         cr_expect_eq(s.result.bytes_sent, (uint64_t)floor(round * STEPS + 0.5), "ddp on %u", n);
         fit_ok(&s, "diloco", "{H: 5}");
-        cr_expect_eq(s.result.bytes_sent, (uint64_t)floor(round * (STEPS / 5) + 0.5), "diloco on %u", n);
+        cr_expect_eq(s.result.bytes_sent, (uint64_t)floor(round * (STEPS / 5) + 0.5),
+                     "diloco on %u", n);
     }
     scene_release(&s);
 }
 
-/* ddp on N nodes with batch B = one node with batch N B: the same samples in the same step, summed in another order. */
+/* ddp on N nodes with batch B equals one node with batch N B: each step has the same samples,
+ * summed in another order. */
 Test(trainer, ddp_is_one_node_with_a_larger_batch)
 {
     struct scene s;
@@ -336,7 +347,7 @@ Test(trainer, minibatches_add_up_to_the_batch)
         fit_ok(&s, "ddp", "{optimizer: {name: sgd, lr: 0.1}}");
         cr_expect_float_eq(s.result.global_loss, whole, 1e-5);
     }
-    s.opts.minibatch_size = EXO_MINIBATCH_AUTO; /* a batch of 16 points fits anywhere */
+    s.opts.minibatch_size = EXO_MINIBATCH_AUTO; /* a batch of 16 points fits in any memory */
     fit_ok(&s, "ddp", "{optimizer: {name: sgd, lr: 0.1}}");
     cr_expect_float_eq(s.result.global_loss, whole, 1e-7);
     scene_release(&s);
@@ -374,7 +385,8 @@ Test(trainer, epochs_become_steps)
 static _Atomic uint32_t asked;
 
 static exo_status
-make_points(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out, exo_err *err)
+make_points(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out,
+            exo_err *err)
 {
     (void)context;
     (void)err;
@@ -399,20 +411,21 @@ Test(trainer, a_factory_makes_each_nodes_data)
     scene_release(&s);
 }
 
-/* --- What can go wrong -------------------------------------------------------------------------------------------------- */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
 Test(trainer, wrong_options_are_named)
 {
     struct scene s;
     scene_init(&s);
-#define REFUSED(change, word)                                                                                          \
-    do {                                                                                                               \
-        exo_fit_opts saved = s.opts;                                                                                   \
-        change;                                                                                                        \
-        exo_status st = fit(&s, "ddp", "{}");                                                                          \
-        cr_expect(st == EXO_INVAL || st == EXO_UNSUPPORTED, "%s: %d", #change, st);                                    \
-        cr_expect(strstr(s.err.text, word), "%s: '%s' does not name %s", #change, s.err.text, word);                   \
-        s.opts = saved;                                                                                                \
+#define REFUSED(change, word)                                                                      \
+    do {                                                                                           \
+        exo_fit_opts saved = s.opts;                                                               \
+        change;                                                                                    \
+        exo_status st = fit(&s, "ddp", "{}");                                                      \
+        cr_expect(st == EXO_INVAL || st == EXO_UNSUPPORTED, "%s: %d", #change, st);                \
+        cr_expect(strstr(s.err.text, word), "%s: '%s' does not name %s", #change, s.err.text,      \
+                  word);                                                                           \
+        s.opts = saved;                                                                            \
     } while (0)
     REFUSED(s.opts.num_nodes = 0, "num_nodes");
     REFUSED(s.opts.batch_size = 0, "batch_size");
@@ -438,10 +451,11 @@ Test(trainer, a_node_that_fails_ends_the_run_with_its_reason, .timeout = 60)
     exo_trainer_free(&s.trainer);
     exo_dataset *broken = points_new(200, 1, 77);
     cr_assert_eq(exo_trainer_new(&s.trainer, s.model, broken, s.val, &s.err), EXO_OK);
-    s.opts.max_steps = 40; /* more than an epoch: someone reads sample 77 */
+    s.opts.max_steps = 40; /* more than an epoch: some node reads sample 77 */
     for (int i = 0; i < NUM_STRATEGIES; i++) {
         cr_expect_eq(fit(&s, strategies[i].name, strategies[i].options), EXO_IO);
-        cr_expect(strstr(s.err.text, "node_") && strstr(s.err.text, "the disk is gone"), "%s", s.err.text);
+        cr_expect(strstr(s.err.text, "node_") && strstr(s.err.text, "the disk is gone"), "%s",
+                  s.err.text);
     }
     exo_dataset_drop(&broken);
     scene_release(&s);
@@ -461,8 +475,10 @@ Test(trainer, resume_refuses_other_settings)
     cr_expect(strstr(s.err.text, "batch_size 4"), "%s", s.err.text);
     s.opts.batch_size = BATCH;
     cr_expect_eq(fit(&s, "ddp", "{max_norm: 1}"), EXO_INVAL);
-    cr_expect(strstr(s.err.text, "other options, the first of which is max_norm"), "%s", s.err.text);
-    for (uint64_t other = 0; other < 2; other++) { /* of another length; as long, but others */
+    cr_expect(strstr(s.err.text, "other options, the first of which is max_norm"), "%s",
+              s.err.text);
+    /* data of another length; other data of the same length */
+    for (uint64_t other = 0; other < 2; other++) {
         exo_trainer_free(&s.trainer);
         exo_dataset_drop(&s.train);
         s.train = points_new(200 + 4 * (1 - other), 1 + other, SIZE_MAX);
@@ -473,13 +489,14 @@ Test(trainer, resume_refuses_other_settings)
     scene_release(&s);
 }
 
-/* A disk that is full while a checkpoint is written: the limit on file sizes stands in for it. */
+/* A full disk during the writing of a checkpoint, for which a limit on file sizes stands in. */
 Test(trainer, a_checkpoint_that_cannot_be_written_leaves_the_last_one)
 {
     struct scene s;
     scene_init(&s);
     char sha[65];
-    s.opts.val_interval = 0; /* no figures that would be too large before it is; the stop is heeded at a correlation */
+    /* no figures, which would exceed the limit first; the stop takes effect at a correlation */
+    s.opts.val_interval = 0;
     s.opts.correlation_interval = 4;
     fit_ok(&s, "ddp", "{}");
     memcpy(sha, s.result.sha256, sizeof sha);
@@ -524,7 +541,7 @@ Test(trainer, two_runs_do_not_share_a_folder)
     snprintf(path, sizeof path, "cd %s/run && flock .lock sleep 2 &", s.folder);
     cr_assert_eq(system(path), 0);
     exo_status st = EXO_OK;
-    for (int i = 0; i < 200 && st == EXO_OK; i++) { /* until flock has it */
+    for (int i = 0; i < 200 && st == EXO_OK; i++) { /* until flock has the lock */
         st = fit(&s, "ddp", "{}");
     }
     cr_expect_eq(st, EXO_EXISTS, "%s", s.err.text);
@@ -542,7 +559,8 @@ stop_after_five(void *context, const exo_progress *progress)
         *stop = 1;
 }
 
-/* Without a final checkpoint, what an earlier stop left goes with the end; what was asked for stays. */
+/* Without a final checkpoint, the end of a run removes the checkpoint of an earlier stop, and keeps
+ * those of the interval. */
 Test(trainer, no_final_checkpoint_leaves_none_of_a_stop)
 {
     for (uint64_t interval = 0; interval <= 4; interval += 4) {
@@ -569,12 +587,14 @@ Test(trainer, no_final_checkpoint_leaves_none_of_a_stop)
     }
 }
 
-/* A folder holds one run: a finished one is not replaced unasked, and is gone before another trains. */
+/* A folder holds one run. A finished run is replaced only on request, and its model is gone before
+ * another run trains. */
 static void
 model_is_gone(void *context, const exo_progress *progress)
 {
     (void)progress;
-    cr_expect_neq(access(context, F_OK), 0, "the model of the run before is there while another trains");
+    cr_expect_neq(access(context, F_OK), 0,
+                  "the model of the run before is there while another trains");
 }
 
 Test(trainer, a_finished_run_is_replaced_only_when_asked_and_goes_on_with_more_steps)
@@ -609,14 +629,15 @@ Test(trainer, a_finished_run_is_replaced_only_when_asked_and_goes_on_with_more_s
     scene_release(&s);
 }
 
-/* The number that auto chose stays the run's: with auto again, and when it is given. */
+/* The size that auto chose remains that of the run: with auto again, and if the job gives the same
+ * size. */
 Test(trainer, auto_keeps_its_minibatch_when_resumed)
 {
     struct scene s;
     scene_init(&s);
     s.opts.save_dir = s.folder;
     s.opts.run_name = "run";
-    s.opts.minibatch_size = 2; /* what less memory would have given */
+    s.opts.minibatch_size = 2; /* as auto would choose with less memory */
     fit_ok(&s, "ddp", "{}");
     s.opts.resume = true;
     s.opts.max_steps = 2 * STEPS;

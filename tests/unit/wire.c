@@ -1,4 +1,5 @@
-/* Envelopes to bytes and back: every kind comes back as it was, and nothing that is not a message is taken for one. */
+/* Envelopes to bytes and back: every kind is read as it was written, and bytes that are no message
+ * are refused. Each test owns its writer and reader. Read next: runtime/wire/wire.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 #include "base/memory_fault.h"
 #include "wire/wire.h"
 
-/* --- Envelopes ---------------------------------------------------------------------------------------------------------------- */
+/* --- Envelopes -------------------------------------------------------------------------------- */
 
 static char name_text[EXO_WIRE_NAME], reason_text[EXO_WIRE_REASON], handle[EXO_WIRE_HANDLE + 1];
 static uint8_t bytes[EXO_WIRE_INLINE + 1];
@@ -17,14 +18,15 @@ static uint8_t bytes[EXO_WIRE_INLINE + 1];
 static void
 setup(void)
 {
-    memset(name_text, 'n', sizeof name_text - 1); /* the longest that there are */
+    memset(name_text, 'n', sizeof name_text - 1); /* the longest allowed */
     memset(reason_text, 'r', sizeof reason_text - 1);
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(i * 7);
     memcpy(handle, bytes, sizeof handle);
 }
 
-/* One of each kind and place, small; then with every text and payload as long as it may be. */
+/* Gives one envelope of each kind and place, first small ones, then ones with texts and payloads of
+ * the largest size. */
 static size_t
 every_envelope(exo_envelope out[32])
 {
@@ -32,9 +34,10 @@ every_envelope(exo_envelope out[32])
                                       {.place = EXO_WIRE_BYTES, .data = bytes, .size = 3},
                                       {.place = EXO_WIRE_FRAMED},
                                       {.place = EXO_WIRE_OBJECT, .data = handle, .size = 5}};
-    const exo_wire_payload large[] = {{.place = EXO_WIRE_BYTES, .data = bytes, .size = EXO_WIRE_INLINE},
-                                      {.place = EXO_WIRE_OBJECT, .data = handle, .size = EXO_WIRE_HANDLE},
-                                      {.place = EXO_WIRE_BYTES, .data = bytes, .size = 0}};
+    const exo_wire_payload large[] = {
+        {.place = EXO_WIRE_BYTES, .data = bytes, .size = EXO_WIRE_INLINE},
+        {.place = EXO_WIRE_OBJECT, .data = handle, .size = EXO_WIRE_HANDLE},
+        {.place = EXO_WIRE_BYTES, .data = bytes, .size = 0}};
     const exo_wire_identity who = {
         .node = 7, .pid = 8, .start = 9, .name = "n", .boot = "b", .endpoint = "e", .cluster = "c"};
     const exo_wire_identity most = {.node = UINT64_MAX,
@@ -54,8 +57,11 @@ every_envelope(exo_envelope out[32])
                                   .timeout = 5,
                                   .payload = small[i]};
     for (size_t i = 0; i < 4; i++)
-        out[n++] =
-            (exo_envelope){.kind = EXO_WIRE_REPLY, .id = 3, .status = EXO_FULL, .text = "why", .payload = small[i]};
+        out[n++] = (exo_envelope){.kind = EXO_WIRE_REPLY,
+                                  .id = 3,
+                                  .status = EXO_FULL,
+                                  .text = "why",
+                                  .payload = small[i]};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_CANCEL, .id = 4};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_BEAT, .taken = 5, .read = 6};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_HELLO, .who = who};
@@ -63,8 +69,10 @@ every_envelope(exo_envelope out[32])
     out[n++] = (exo_envelope){.kind = EXO_WIRE_REFUSED, .version = 2, .text = "no"};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = "bye"};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_RING, .token = 5};
-    out[n++] = (exo_envelope){.kind = EXO_WIRE_PIECE, .size = 1 << 20, .payload = {.place = EXO_WIRE_FRAMED}};
-    out[n++] = (exo_envelope){.kind = EXO_WIRE_REPLY, .id = 8, .payload = {.place = EXO_WIRE_LANDED}};
+    out[n++] = (exo_envelope){
+        .kind = EXO_WIRE_PIECE, .size = 1 << 20, .payload = {.place = EXO_WIRE_FRAMED}};
+    out[n++] =
+        (exo_envelope){.kind = EXO_WIRE_REPLY, .id = 8, .payload = {.place = EXO_WIRE_LANDED}};
     for (size_t i = 0; i < 3; i++)
         out[n++] = (exo_envelope){.kind = EXO_WIRE_CALL,
                                   .id = UINT64_MAX,
@@ -74,12 +82,16 @@ every_envelope(exo_envelope out[32])
                                   .timeout = INT64_MAX,
                                   .payload = large[i]};
     for (size_t i = 0; i < 3; i++)
-        out[n++] = (exo_envelope){
-            .kind = EXO_WIRE_REPLY, .id = UINT64_MAX, .status = EXO_FAILED, .text = reason_text, .payload = large[i]};
+        out[n++] = (exo_envelope){.kind = EXO_WIRE_REPLY,
+                                  .id = UINT64_MAX,
+                                  .status = EXO_FAILED,
+                                  .text = reason_text,
+                                  .payload = large[i]};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_CALL, .timeout = INT64_MIN}; /* texts may be NULL */
     out[n++] = (exo_envelope){.kind = EXO_WIRE_REPLY};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_CANCEL, .id = UINT64_MAX};
-    out[n++] = (exo_envelope){.kind = EXO_WIRE_BEAT, .taken = UINT64_MAX, .read = UINT64_MAX, .watches = true};
+    out[n++] = (exo_envelope){
+        .kind = EXO_WIRE_BEAT, .taken = UINT64_MAX, .read = UINT64_MAX, .watches = true};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_HELLO, .who = most};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_WELCOME, .who = most};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_REFUSED, .version = UINT32_MAX, .text = reason_text};
@@ -97,22 +109,24 @@ same_text(const char *a, const char *b)
 static bool
 same_payload(const exo_wire_payload *a, const exo_wire_payload *b)
 {
-    return a->place == b->place && a->size == b->size && (a->size == 0 || memcmp(a->data, b->data, a->size) == 0);
+    return a->place == b->place && a->size == b->size &&
+           (a->size == 0 || memcmp(a->data, b->data, a->size) == 0);
 }
 
 static bool
 same_identity(const exo_wire_identity *a, const exo_wire_identity *b, bool whole)
 {
-    return a->node == b->node && a->pid == b->pid && a->start == b->start && same_text(a->name, b->name) &&
-           same_text(a->boot, b->boot) &&
+    return a->node == b->node && a->pid == b->pid && a->start == b->start &&
+           same_text(a->name, b->name) && same_text(a->boot, b->boot) &&
            (!whole || (same_text(a->endpoint, b->endpoint) && same_text(a->cluster, b->cluster)));
 }
 
 static bool
 same(const exo_envelope *a, const exo_envelope *b)
 {
-    return a->kind == b->kind && a->id == b->id && a->actor == b->actor && same_text(a->method, b->method) &&
-           same_text(a->text, b->text) && a->timeout == b->timeout && a->status == b->status &&
+    return a->kind == b->kind && a->id == b->id && a->actor == b->actor &&
+           same_text(a->method, b->method) && same_text(a->text, b->text) &&
+           a->timeout == b->timeout && a->status == b->status &&
            same_payload(&a->payload, &b->payload) && a->taken == b->taken && a->read == b->read &&
            a->watches == b->watches && a->version == b->version && a->token == b->token &&
            same_identity(&a->who, &b->who, a->kind == EXO_WIRE_HELLO);
@@ -126,7 +140,7 @@ new_reader(void)
     return r;
 }
 
-/* A frame with one of each small kind. */
+/* Writes a frame with one envelope of each small kind. */
 static exo_wire_writer
 small_frame(size_t *count)
 {
@@ -140,7 +154,7 @@ small_frame(size_t *count)
     return w;
 }
 
-/* Reads to the end; gives what ended it. */
+/* Reads to the end; returns the status that ended it. */
 static exo_status
 read_all(exo_wire_reader *r, const void *data, size_t size, exo_err *err)
 {
@@ -155,7 +169,7 @@ read_all(exo_wire_reader *r, const void *data, size_t size, exo_err *err)
 
 TestSuite(wire, .init = setup);
 
-/* --- There and back ------------------------------------------------------------------------------------------------------------- */
+/* --- Round trips ------------------------------------------------------------------------------ */
 
 Test(wire, brings_every_envelope_back)
 {
@@ -201,12 +215,13 @@ Test(wire, takes_65535_envelopes_and_no_more)
     exo_wire_release(&w);
 }
 
-/* What a writer gives out, a reader takes. */
+/* A reader accepts the largest frame of a writer. */
 Test(wire, fills_a_frame_to_its_limit_and_no_further)
 {
-    const exo_envelope call = {.kind = EXO_WIRE_CALL,
-                               .method = "m",
-                               .payload = {.place = EXO_WIRE_BYTES, .data = bytes, .size = EXO_WIRE_INLINE}};
+    const exo_envelope call = {
+        .kind = EXO_WIRE_CALL,
+        .method = "m",
+        .payload = {.place = EXO_WIRE_BYTES, .data = bytes, .size = EXO_WIRE_INLINE}};
     exo_wire_writer w = {0};
     exo_wire_reader r = new_reader();
     exo_err err = {0};
@@ -223,7 +238,7 @@ Test(wire, fills_a_frame_to_its_limit_and_no_further)
     exo_wire_release(&w);
 }
 
-/* --- Beyond the limits ------------------------------------------------------------------------------------------------------------ */
+/* --- Beyond the limits ------------------------------------------------------------------------ */
 
 static void
 expect_refused(const exo_envelope *e)
@@ -257,11 +272,13 @@ Test(wire, refuses_what_is_one_too_long)
         expect_refused(&(exo_envelope){.kind = EXO_WIRE_HELLO, .who = names[i]});
     for (size_t i = 0; i < 2; i++)
         expect_refused(&(exo_envelope){.kind = EXO_WIRE_WELCOME, .who = names[i]});
-    const exo_wire_payload payloads[] = {{.place = EXO_WIRE_BYTES, .data = bytes, .size = EXO_WIRE_INLINE + 1},
-                                         {.place = EXO_WIRE_OBJECT, .data = handle, .size = EXO_WIRE_HANDLE + 1},
-                                         {.place = (exo_wire_place)9}};
+    const exo_wire_payload payloads[] = {
+        {.place = EXO_WIRE_BYTES, .data = bytes, .size = EXO_WIRE_INLINE + 1},
+        {.place = EXO_WIRE_OBJECT, .data = handle, .size = EXO_WIRE_HANDLE + 1},
+        {.place = (exo_wire_place)9}};
     for (size_t i = 0; i < 3; i++) {
-        expect_refused(&(exo_envelope){.kind = EXO_WIRE_CALL, .method = "m", .payload = payloads[i]});
+        expect_refused(
+            &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "m", .payload = payloads[i]});
         expect_refused(&(exo_envelope){.kind = EXO_WIRE_REPLY, .payload = payloads[i]});
     }
     expect_refused(&(exo_envelope){0});
@@ -275,7 +292,8 @@ Test(wire, cuts_a_reason_that_is_too_long)
     exo_wire_reader r = new_reader();
     exo_envelope got;
     memset(text, 'x', sizeof text - 1);
-    cr_assert_eq(exo_wire_add(&w, &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = text}, NULL), EXO_OK);
+    cr_assert_eq(exo_wire_add(&w, &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = text}, NULL),
+                 EXO_OK);
     exo_wire_finish(&w, 0);
     cr_assert_eq(exo_wire_open(&r, w.data, w.size, NULL), EXO_OK);
     cr_assert_eq(exo_wire_next(&r, &got, NULL), EXO_OK);
@@ -285,7 +303,7 @@ Test(wire, cuts_a_reason_that_is_too_long)
     exo_wire_release(&w);
 }
 
-/* --- What is not a message ---------------------------------------------------------------------------------------------------------- */
+/* --- Bytes that are no message ---------------------------------------------------------------- */
 
 Test(wire, refuses_a_frame_cut_anywhere)
 {
@@ -294,7 +312,8 @@ Test(wire, refuses_a_frame_cut_anywhere)
     exo_wire_reader r = new_reader();
     for (size_t cut = 0; cut < w.size; cut++) {
         exo_err err = {0};
-        uint8_t *exact = exo_calloc(1, cut); /* so that a sanitizer sees every byte that is read beyond */
+        /* of exactly the size, so that a sanitizer sees a read beyond it */
+        uint8_t *exact = exo_calloc(1, cut);
         memcpy(exact, w.data, cut);
         cr_expect_eq(read_all(&r, exact, cut, &err), EXO_INVAL, "cut at %zu", cut);
         cr_expect_neq(err.text[0], 0);
@@ -305,7 +324,8 @@ Test(wire, refuses_a_frame_cut_anywhere)
     exo_wire_release(&w);
 }
 
-/* A flip may give another message, but nothing worse than INVAL or UNSUPPORTED, and the reader can be used again. */
+/* A flipped bit may give another message; every other outcome is INVAL or UNSUPPORTED. The reader
+ * can be used again. */
 Test(wire, survives_every_flipped_bit)
 {
     size_t count;
@@ -344,7 +364,8 @@ Test(wire, knows_the_version_of_another)
         cr_expect_eq(r.version, others[i]);
         snprintf(expected, sizeof expected, "version %u ", others[i]);
         cr_expect_not_null(strstr(err.text, expected), "%s", err.text);
-        cr_expect_not_null(strstr(err.text, others[i] < EXO_WIRE_VERSION ? "update the other one" : "update this one"),
+        cr_expect_not_null(strstr(err.text, others[i] < EXO_WIRE_VERSION ? "update the other one"
+                                                                         : "update this one"),
                            "%s", err.text);
         cr_expect_eq(exo_wire_next(&r, &e, NULL), EXO_INVAL, "nothing of it is read");
     }
@@ -374,7 +395,8 @@ Test(wire, believes_no_count)
     for (uint32_t claimed = 0; claimed < 65536; claimed += claimed < 32 ? 1 : 977) {
         w.data[6] = (uint8_t)claimed;
         w.data[7] = (uint8_t)(claimed >> 8);
-        cr_expect_eq(read_all(&r, w.data, w.size, NULL), claimed == count ? EXO_NOT_FOUND : EXO_INVAL, "%u", claimed);
+        cr_expect_eq(read_all(&r, w.data, w.size, NULL),
+                     claimed == count ? EXO_NOT_FOUND : EXO_INVAL, "%u", claimed);
     }
     exo_wire_reader_release(&r);
     exo_wire_release(&w);
@@ -383,8 +405,19 @@ Test(wire, believes_no_count)
 Test(wire, believes_no_length)
 {
     const exo_envelope cancel = {.kind = EXO_WIRE_CANCEL, .id = 300};
-    const uint32_t lies[] = {
-        0, 1, 2, 3, 4, 6, 7, 100, EXO_WIRE_ENVELOPE, EXO_WIRE_ENVELOPE + 1, INT32_MAX, UINT32_MAX - 3, UINT32_MAX};
+    const uint32_t lies[] = {0,
+                             1,
+                             2,
+                             3,
+                             4,
+                             6,
+                             7,
+                             100,
+                             EXO_WIRE_ENVELOPE,
+                             EXO_WIRE_ENVELOPE + 1,
+                             INT32_MAX,
+                             UINT32_MAX - 3,
+                             UINT32_MAX};
     exo_wire_writer w = {0};
     exo_wire_reader r = new_reader();
     cr_assert_eq(exo_wire_add(&w, &cancel, NULL), EXO_OK);
@@ -414,7 +447,7 @@ Test(wire, refuses_bytes_after_the_last_envelope)
     exo_wire_release(&w);
 }
 
-/* A frame around one envelope of raw protobuf. */
+/* Reads a frame around one envelope of raw protobuf. */
 static exo_status
 read_raw(const void *data, size_t size, exo_err *err)
 {
@@ -433,26 +466,29 @@ read_raw(const void *data, size_t size, exo_err *err)
 Test(wire, refuses_envelopes_that_say_nothing_or_too_much)
 {
     exo_err err = {0};
-    char named[400] = {0x0a, (char)0x83, 0x02, 0x1a, (char)0x80, 0x02}; /* a call whose method has 256 characters */
+    /* a call whose method has 256 characters */
+    char named[400] = {0x0a, (char)0x83, 0x02, 0x1a, (char)0x80, 0x02};
     memset(named + 6, 'm', 256);
     cr_expect_eq(read_raw("", 0, &err), EXO_INVAL, "no kind");
     cr_expect_eq(read_raw("\x5a\x00", 2, &err), EXO_INVAL, "a kind of the future");
     cr_expect_eq(read_raw("\x2a\x00", 2, &err), EXO_INVAL, "a Hello of node 0");
-    cr_expect_eq(read_raw("\x0a\x04\x22\x02\x08\x07", 6, &err), EXO_INVAL, "a payload at a place of the future");
+    cr_expect_eq(read_raw("\x0a\x04\x22\x02\x08\x07", 6, &err), EXO_INVAL,
+                 "a payload at a place of the future");
     cr_expect_eq(read_raw(named, 262, &err), EXO_INVAL);
     cr_expect_not_null(strstr(err.text, "method"), "%s", err.text);
     cr_expect_eq(read_raw("\x0a\x00", 2, &err), EXO_NOT_FOUND, "an empty call is one");
-    cr_expect_eq(read_raw("\x12\x02\x10\x7f", 4, &err), EXO_NOT_FOUND, "an unknown status is a failure");
+    cr_expect_eq(read_raw("\x12\x02\x10\x7f", 4, &err), EXO_NOT_FOUND,
+                 "an unknown status is a failure");
 }
 
-/* Groups, nesting and unknown fields: read in bounded depth and memory, or refused. */
+/* Groups, nested fields and unknown fields are read in bounded depth and memory, or refused. */
 Test(wire, is_not_nested_to_death)
 {
     static uint8_t nested[EXO_WIRE_ENVELOPE];
     exo_err err = {0};
     memset(nested, 0x0a, sizeof nested); /* field 1, of 10 bytes, again and again */
     cr_expect_eq(read_raw(nested, sizeof nested, &err), EXO_INVAL);
-    memset(nested, 0x0b, sizeof nested); /* groups that begin and begin */
+    memset(nested, 0x0b, sizeof nested); /* groups that begin within each other */
     cr_expect_eq(read_raw(nested, sizeof nested, &err), EXO_INVAL);
     for (size_t i = 0; i + 1 < sizeof nested; i += 2) { /* unknown varints */
         nested[i] = 0x78;
@@ -461,7 +497,7 @@ Test(wire, is_not_nested_to_death)
     cr_expect_eq(read_raw(nested, sizeof nested & ~(size_t)1, &err), EXO_INVAL);
 }
 
-/* --- No memory ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Failed allocations ----------------------------------------------------------------------- */
 
 Test(wire, writes_again_after_every_failed_allocation)
 {
@@ -495,7 +531,7 @@ Test(wire, writes_again_after_every_failed_allocation)
     }
 }
 
-/* It is a lack of memory, and not the peer's fault. */
+/* The status is NOMEM, which does not blame the peer. */
 Test(wire, reads_again_after_every_failed_allocation)
 {
     exo_envelope all[32];

@@ -1,6 +1,8 @@
-/* The ZAP handler, as peers meet it: what honest and other peers get from real sockets, and how it ends.
+/* The ZAP handler seen by peers: its answers to honest and other peers with real sockets, and its
+ * end.
  *
- * Each test owns the node of zap_node.h, or a context of its own. Read next: runtime/net/zap.c; zap_requests.c beside this file. */
+ * Each test owns the node of zap_node.h, or a context of its own. Read next: runtime/net/zap.c;
+ * zap_requests.c beside this file. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -24,7 +26,7 @@ char key_folder[64];
 struct logged logged = LOGGED_NONE;
 
 enum {
-    QUIET_MS = 300 /* for what must not come */
+    QUIET_MS = 300 /* the wait for a message that must not arrive */
 };
 
 static void
@@ -60,13 +62,15 @@ Test(zap, refuses_a_key_that_is_not_in_the_list)
 {
     exo_keys stranger = key_pair_new();
     char start[32];
-    expect_refused(zap_node_new_curve_peer(&stranger, zap_node.keys.public_key), "key is not authorized");
+    expect_refused(zap_node_new_curve_peer(&stranger, zap_node.keys.public_key),
+                   "key is not authorized");
     snprintf(start, sizeof start, "key=%.8s ", stranger.public_key);
     cr_expect(logged_has(start), "%s", logged_text());
     cr_expect_null(strstr(logged_text(), stranger.public_key), "the log holds the whole key");
 }
 
-/* The public key of an honest node does not make one: its secret is missing. libzmq's client proves what it has. */
+/* The public key of an honest node alone does not admit a peer: libzmq's client must prove that it
+ * has the secret key. */
 Test(zap, refuses_a_stolen_public_key)
 {
     exo_keys thief = key_pair_new();
@@ -76,7 +80,7 @@ Test(zap, refuses_a_stolen_public_key)
     cr_expect_eq(exo_zap_accepted(zap_node.zap), 1, "only the honest peer");
 }
 
-/* Both sides see that their mechanisms differ, and either may be the first to end the connection. */
+/* Both sides see that their mechanisms differ, and either may end the connection first. */
 Test(zap, refuses_a_peer_without_key)
 {
     expect_refused(zap_node_new_peer(), "event=refused");
@@ -93,7 +97,8 @@ Test(zap, refuses_a_password)
 Test(zap, refuses_a_peer_that_expects_another_node)
 {
     exo_keys other = key_pair_new();
-    expect_refused(zap_node_new_curve_peer(&zap_node.honest, other.public_key), "expects another key of this node");
+    expect_refused(zap_node_new_curve_peer(&zap_node.honest, other.public_key),
+                   "expects another key of this node");
 }
 
 static int
@@ -108,7 +113,7 @@ plain_connect(void)
     return fd;
 }
 
-/* Sends bytes on a plain connection and reads until the node ends it. */
+/* Sends bytes on a plain connection, and reads until the node ends it. */
 static void
 send_raw(const void *bytes, size_t size, bool half_close)
 {
@@ -125,7 +130,8 @@ send_raw(const void *bytes, size_t size, bool half_close)
 Test(zap, survives_garbage)
 {
     static const char http[] = "GET / HTTP/1.1\r\nHost: node\r\n\r\n";
-    static const uint8_t greeting[64] = {0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1, 'C', 'U', 'R', 'V', 'E'};
+    static const uint8_t greeting[64] = {0xff, 0, 0, 0,   0,   0,   0,   0,  1,
+                                         0x7f, 3, 1, 'C', 'U', 'R', 'V', 'E'};
     uint8_t bytes[4096];
     zmq_pollitem_t item = {.socket = zap_node.server, .events = ZMQ_POLLIN};
     unsigned seed = 1;
@@ -136,7 +142,7 @@ Test(zap, survives_garbage)
             bytes[b] = (uint8_t)((seed = seed * 1103515245u + 12345u) >> 16);
         send_raw(bytes, sizeof bytes, true);
         sent += 2;
-        memcpy(bytes, greeting, sizeof greeting); /* the right greeting, and then garbage */
+        memcpy(bytes, greeting, sizeof greeting); /* the right greeting, then garbage */
         send_raw(bytes, sizeof bytes, true);
     }
     for (size_t cut = 0; cut <= sizeof greeting; cut += 7, sent++)
@@ -148,16 +154,17 @@ Test(zap, survives_garbage)
     exo_time end = exo_deadline(exo_clock_real(), ZAP_NODE_WAIT_MS * EXO_MS);
     while (exo_zap_refused(zap_node.zap) < sent && exo_now(exo_clock_real()) < end)
         usleep(1000);
-    cr_expect_eq(exo_zap_refused(zap_node.zap), sent, "%zu of %zu\n%s", (size_t)exo_zap_refused(zap_node.zap), sent,
-                 logged_text());
-    /* The clock stands still: no more than the first ten lines. */
+    cr_expect_eq(exo_zap_refused(zap_node.zap), sent, "%zu of %zu\n%s",
+                 (size_t)exo_zap_refused(zap_node.zap), sent, logged_text());
+    /* The clock stands still: only the first ten lines are logged. */
     cr_expect_leq(logged_lines(), 10, "%s", logged_text());
-    /* Garbage does not hide a peer with a key. */
+    /* Garbage does not hide the refusal of a peer with a key. */
     exo_keys stranger = key_pair_new();
-    expect_refused(zap_node_new_curve_peer(&stranger, zap_node.keys.public_key), "key is not authorized");
+    expect_refused(zap_node_new_curve_peer(&stranger, zap_node.keys.public_key),
+                   "key is not authorized");
 }
 
-/* Peers that connect and say nothing do not keep others out. */
+/* Peers that connect and send nothing do not keep others out. */
 Test(zap, is_not_held_up_by_silence)
 {
     int silent[50];
@@ -176,23 +183,24 @@ Test(zap, accepts_a_key_that_is_added_while_it_runs)
     void *peer = zap_node_new_curve_peer(&late, zap_node.keys.public_key);
     cr_assert_eq(zmq_connect(peer, zap_node.endpoint), 0);
     expect_logged("key is not authorized");
-    zmq_close(peer); /* libzmq does not try again after status 400: a peer that was refused connects anew */
+    zmq_close(peer); /* libzmq does not retry after status 400: a refused peer must connect again */
     key_folder_authorize("late", &late);
     peer = zap_node_new_curve_peer(&late, zap_node.keys.public_key);
     cr_assert_eq(zmq_connect(peer, zap_node.endpoint), 0);
     cr_expect(zap_node_hears(peer, ZAP_NODE_WAIT_MS, user), "a key that was added is not accepted");
     cr_expect_str_eq(user, "late");
     zmq_close(peer);
-    /* And no longer, once it is taken out. */
+    /* After its removal the key is refused again. */
     cr_assert_eq(unlink(key_folder_path("late.key")), 0);
-    expect_refused(zap_node_new_curve_peer(&late, zap_node.keys.public_key), "key is not authorized");
-    /* A mistake in the folder shuts nobody out who was in. */
+    expect_refused(zap_node_new_curve_peer(&late, zap_node.keys.public_key),
+                   "key is not authorized");
+    /* A bad file in the folder does not shut out keys that were accepted. */
     key_folder_put("wrong.key", 0644, "no key\n");
     zap_node_expect_honest();
     expect_logged("event=keys_not_read");
 }
 
-/* A node whose handler is gone, or was never there, is closed to all. */
+/* A node without a handler refuses everybody, whether the handler is closed or never was open. */
 Test(zap, is_missed_by_nobody_who_gets_in)
 {
     exo_err err = {0};
@@ -201,9 +209,10 @@ Test(zap, is_missed_by_nobody_who_gets_in)
     void *peer = zap_node_new_curve_peer(&zap_node.honest, zap_node.keys.public_key);
     cr_assert_eq(zmq_connect(peer, zap_node.endpoint), 0);
     cr_expect_not(zap_node_hears(peer, QUIET_MS, NULL), "without a handler, everybody is heard");
-    /* A new one opens the door again. */
-    cr_assert_eq(exo_zap_open(&zap_node.zap, zap_node.context, &(exo_zap_opts){.allow = zap_node.allow}, &err), EXO_OK,
-                 "%s", err.text);
+    /* A new handler accepts peers again. */
+    cr_assert_eq(exo_zap_open(&zap_node.zap, zap_node.context,
+                              &(exo_zap_opts){.allow = zap_node.allow}, &err),
+                 EXO_OK, "%s", err.text);
     zmq_close(peer);
     zap_node_expect_honest();
 }
@@ -212,12 +221,13 @@ Test(zap, is_one_a_context)
 {
     exo_zap *second = NULL;
     exo_err err = {0};
-    cr_expect_eq(exo_zap_open(&second, zap_node.context, &(exo_zap_opts){0}, &err), EXO_EXISTS, "%s", err.text);
+    cr_expect_eq(exo_zap_open(&second, zap_node.context, &(exo_zap_opts){0}, &err), EXO_EXISTS,
+                 "%s", err.text);
     cr_expect_null(second);
     zap_node_expect_honest();
 }
 
-/* --- Ends ------------------------------------------------------------------------------------------------------------- */
+/* --- Ends ------------------------------------------------------------------------------------- */
 
 static void *
 terminate(void *context)
@@ -226,7 +236,8 @@ terminate(void *context)
     return NULL;
 }
 
-/* A context that ends under the handler ends the handler, and neither waits for the other for good. */
+/* A context that ends before the handler ends the handler, and neither waits for the other
+ * forever. */
 Test(zap_ends, with_its_context)
 {
     void *context = zmq_ctx_new();
@@ -240,7 +251,7 @@ Test(zap_ends, with_its_context)
     exo_zap_close(NULL);
 }
 
-/* Sockets closed right before, and sockets still open: neither holds the end up. */
+/* Neither sockets that were closed just before nor open sockets delay the end. */
 Test(zap_ends, again_and_again)
 {
     for (int i = 0; i < 50; i++) {

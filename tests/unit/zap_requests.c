@@ -1,7 +1,8 @@
-/* The ZAP handler, as libzmq meets it: requests as RFC 27 has them, good and malformed ones, what is logged of them, and domains
- * without keys.
+/* The ZAP handler seen by libzmq: requests of RFC 27, valid and malformed, their log lines, and
+ * domains without keys.
  *
- * Each test owns the node of zap_node.h, and asks its handler through the socket that libzmq uses. Read next: runtime/net/zap.c. */
+ * Each test owns the node of zap_node.h, and asks its handler through the socket that libzmq uses.
+ * Read next: runtime/net/zap.c. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,9 +26,9 @@ typedef struct part {
     size_t size;
 } part;
 
-#define TEXT(text)                                                                                                     \
-    {                                                                                                                  \
-        (text), sizeof(text) - 1                                                                                       \
+#define TEXT(text)                                                                                 \
+    {                                                                                              \
+        (text), sizeof(text) - 1                                                                   \
     }
 
 static void *
@@ -45,7 +46,8 @@ static void
 ask(void *asker, const part *parts, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        cr_assert_geq(zmq_send(asker, parts[i].data, parts[i].size, i + 1 < count ? ZMQ_SNDMORE : 0), 0);
+        cr_assert_geq(
+            zmq_send(asker, parts[i].data, parts[i].size, i + 1 < count ? ZMQ_SNDMORE : 0), 0);
 }
 
 /* Reads a reply: delimiter, version, request, code, text, user, metadata. */
@@ -66,13 +68,15 @@ expect_reply(void *asker, const char *id, const char *code, const char *user)
     cr_expect_str_eq(got[3], code, "%s: %s", got[3], got[4]);
     cr_expect_str_neq(got[4], "");
     cr_expect_str_eq(got[5], user);
-    /* Who is let in by a key has it hung on what it sends: lengths, as ZMTP's metadata has them, and texts. */
+    /* The metadata of a peer that a key admitted has the key as a property: lengths in ZMTP's form,
+     * and texts. */
     static const char property[] = "\x0cX-Exogym-Key\0\0\0\x28";
     cr_expect(user[0] ? memcmp(got[6], property, sizeof property - 1) == 0 : got[6][0] == 0);
-    cr_expect_str_eq(got[6] + (user[0] ? sizeof property - 1 : 0), user[0] ? zap_node.honest.public_key : "");
+    cr_expect_str_eq(got[6] + (user[0] ? sizeof property - 1 : 0),
+                     user[0] ? zap_node.honest.public_key : "");
 }
 
-/* A request for the honest key, as libzmq sends it. */
+/* Makes a request for the honest key, as libzmq sends it. */
 static size_t
 good_request(part parts[10], uint8_t key[EXO_KEY_BYTES])
 {
@@ -95,7 +99,7 @@ Test(zap, answers_requests)
     ask(asker, parts, count);
     expect_reply(asker, "id-1", "400", "");
     key[0] ^= 1;
-    /* Nobody without a key, with a password, or with what nobody has heard of. */
+    /* Refused: no key, a password, and an unknown mechanism. */
     parts[6] = (part)TEXT("NULL");
     ask(asker, parts, 7);
     expect_reply(asker, "id-1", "400", "");
@@ -113,7 +117,8 @@ Test(zap, answers_requests)
     zmq_close(asker);
 }
 
-/* What can be answered is refused, what cannot is dropped, and the next request is served. */
+/* A malformed request is refused if it can be answered, and dropped if not; the next request is
+ * served. */
 Test(zap, survives_malformed_requests)
 {
     static char large[70000];
@@ -121,13 +126,14 @@ Test(zap, survives_malformed_requests)
     part parts[10], good[10];
     void *asker = new_asker();
     size_t count = good_request(good, key);
-    for (size_t cut = 0; cut < count; cut++) { /* cut after every frame: 3 and more have an id */
+    /* cut after every frame: from the third on there is an id */
+    for (size_t cut = 0; cut < count; cut++) {
         if (cut > 0)
             ask(asker, good, cut);
         if (cut >= 3)
             expect_reply(asker, "id-1", "400", "");
     }
-    for (size_t at = 0; at < count; at++) { /* every frame empty, and every one too large */
+    for (size_t at = 0; at < count; at++) { /* every frame empty, and every frame too large */
         memcpy(parts, good, sizeof parts);
         parts[at] = (part)TEXT("");
         ask(asker, parts, count);
@@ -188,7 +194,7 @@ Test(zap, logs_no_more_than_its_rate)
     }
     cr_expect_eq(logged_lines(), 11);
     cr_expect(logged_has("left_out=991"));
-    /* After a quiet time there are ten again, and never more. */
+    /* After a quiet time there are ten lines again, and never more. */
     exo_clock_manual_advance(&zap_node.clock, 1000 * EXO_SECOND);
     for (int i = 0; i < 50; i++) {
         ask(asker, parts, count);
@@ -198,7 +204,7 @@ Test(zap, logs_no_more_than_its_rate)
     zmq_close(asker);
 }
 
-/* What a peer can put into its address cannot forge a line. */
+/* An address that a peer chooses cannot forge a log line. */
 Test(zap, logs_nothing_raw)
 {
     uint8_t key[EXO_KEY_BYTES];
@@ -214,13 +220,14 @@ Test(zap, logs_nothing_raw)
     zmq_close(asker);
 }
 
-/* --- Domains without keys --------------------------------------------------------------------------------------------- */
+/* --- Domains without keys --------------------------------------------------------------------- */
 
 static void
 expect_null_request(const char *address, const char *code)
 {
-    const part parts[] = {TEXT(""), TEXT("1.0"), TEXT("id-1"), TEXT("local"), {address, strlen(address)},
-                          TEXT(""), TEXT("NULL")};
+    const part parts[] = {
+        TEXT(""), TEXT("1.0"), TEXT("id-1"), TEXT("local"), {address, strlen(address)},
+        TEXT(""), TEXT("NULL")};
     void *asker = new_asker();
     ask(asker, parts, 7);
     expect_reply(asker, "id-1", code, "");
@@ -263,8 +270,9 @@ Test(null_domain, of_loopback_lets_this_host_in)
     cr_expect(zap_node_hears(peer, ZAP_NODE_WAIT_MS, NULL), "%s", logged_text());
     zmq_close(peer);
     const char *const here[] = {"127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1"};
-    const char *const elsewhere[] = {"10.0.0.1",        "128.0.0.1", "::2", "::ffff:10.0.0.1", "127.0.0.1.example.org",
-                                     "localhost:0:0:1", ""};
+    const char *const elsewhere[] = {
+        "10.0.0.1",        "128.0.0.1", "::2", "::ffff:10.0.0.1", "127.0.0.1.example.org",
+        "localhost:0:0:1", ""};
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)
         expect_null_request(here[i], "200");
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
@@ -275,7 +283,7 @@ Test(null_domain, that_is_insecure_lets_everybody_in)
 {
     zap_node_open_at("tcp://127.0.0.1:*", &(exo_null_domain){"local", EXO_NULL_ANYONE});
     expect_null_request("10.0.0.1", "200");
-    /* The domain's name is the permission: nothing like it will do. */
+    /* Only the exact name of the domain is the permission. */
     const part parts[] = {TEXT(""),         TEXT("1.0"), TEXT("id-1"), TEXT("locale"),
                           TEXT("10.0.0.1"), TEXT(""),    TEXT("NULL")};
     void *asker = new_asker();
