@@ -23,10 +23,10 @@ enum {
     STALL_SECONDS = 30
 };
 
-#define MNIST_URLS(name)                                                                                               \
-    {                                                                                                                  \
-        "https://storage.googleapis.com/cvdf-datasets/mnist/" name,                                                    \
-            "https://ossci-datasets.s3.amazonaws.com/mnist/" name                                                      \
+#define MNIST_URLS(name)                                                                           \
+    {                                                                                              \
+        "https://storage.googleapis.com/cvdf-datasets/mnist/" name,                                \
+            "https://ossci-datasets.s3.amazonaws.com/mnist/" name                                  \
     }
 
 static const struct exo_data_file mnist_files[] = {
@@ -66,7 +66,8 @@ exo_data_folder(const char *name, char **out, exo_err *err)
 {
     static const struct {
         const char *variable, *below;
-    } roots[] = {{"EXOGYM_DATA", ""}, {"XDG_DATA_HOME", "/exogym"}, {"HOME", "/.local/share/exogym"}};
+    } roots[] = {
+        {"EXOGYM_DATA", ""}, {"XDG_DATA_HOME", "/exogym"}, {"HOME", "/.local/share/exogym"}};
     for (size_t i = 0; i < sizeof roots / sizeof roots[0]; i++) {
         const char *root = getenv(roots[i].variable);
         if (!root || !*root)
@@ -100,7 +101,8 @@ struct transfer {
 };
 
 static int
-on_progress(void *argument, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up_now)
+on_progress(void *argument, curl_off_t total, curl_off_t now, curl_off_t up_total,
+            curl_off_t up_now)
 {
     (void)total;
     (void)up_total;
@@ -119,7 +121,8 @@ open_part(const char *part, uint64_t *already, char *reason, size_t size)
     int fd = exo_dir_open(part, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (fd < 0 || fstat(fd, &info) != 0)
         snprintf(reason, size, "%s: %s", part,
-                 errno == ELOOP || errno == ENXIO ? "is no file: remove it" : exo_dir_reason(errno));
+                 errno == ELOOP || errno == ENXIO ? "is no file: remove it"
+                                                  : exo_dir_reason(errno));
     else if (!S_ISREG(info.st_mode) || info.st_nlink != 1)
         snprintf(reason, size, "%s: is no file of its own: remove it", part);
     FILE *stream = fd >= 0 && S_ISREG(info.st_mode) && info.st_nlink == 1 ? fdopen(fd, "ab") : NULL;
@@ -160,16 +163,18 @@ transfer_from(const char *url, const char *part, struct transfer *t, char *reaso
     bool flushed = fclose(stream) == 0;
     if (code == CURLE_OK && flushed)
         return true;
-    snprintf(reason, size, "%s: %s", url, code != CURLE_OK ? curl_easy_strerror(code) : strerror(errno));
+    snprintf(reason, size, "%s: %s", url,
+             code != CURLE_OK ? curl_easy_strerror(code) : strerror(errno));
     /* A server that cannot resume is asked for the whole file the next time. */
-    if (code == CURLE_RANGE_ERROR || code == CURLE_BAD_DOWNLOAD_RESUME || code == CURLE_FILESIZE_EXCEEDED)
+    if (code == CURLE_RANGE_ERROR || code == CURLE_BAD_DOWNLOAD_RESUME ||
+        code == CURLE_FILESIZE_EXCEEDED)
         exo_dir_unlink(part);
     return false;
 }
 
 exo_status
-exo_fetch_file(const struct exo_data_file *file, const char *folder, exo_fetch_progress progress, void *context,
-               exo_err *err)
+exo_fetch_file(const struct exo_data_file *file, const char *folder, exo_fetch_progress progress,
+               void *context, exo_err *err)
 {
     char path[MAX_PATH], part[MAX_PATH + 8], reason[EXO_ERR_TEXT / 2] = "";
     if (snprintf(path, sizeof path, "%s/%s", folder, file->name) >= (int)sizeof path)
@@ -182,7 +187,8 @@ exo_fetch_file(const struct exo_data_file *file, const char *folder, exo_fetch_p
     bool damaged = false;
     for (size_t i = 0; i < 3 && file->urls[i]; i++) {
         struct stat info;
-        bool whole = lstat(part, &info) == 0 && S_ISREG(info.st_mode) && (uint64_t)info.st_size == file->bytes;
+        bool whole = lstat(part, &info) == 0 && S_ISREG(info.st_mode) &&
+                     (uint64_t)info.st_size == file->bytes;
         if (!whole && !transfer_from(file->urls[i], part, &t, reason, sizeof reason))
             continue;
         if (has_checksum(part, file->sha256)) {
@@ -194,8 +200,9 @@ exo_fetch_file(const struct exo_data_file *file, const char *folder, exo_fetch_p
         snprintf(reason, sizeof reason, "%s: its SHA-256 is not the expected one", file->urls[i]);
         damaged = true;
     }
-    return exo_fail(err, damaged ? EXO_INVAL : EXO_IO, "%s; run the command again, or put %s into %s by hand", reason,
-                    file->name, folder);
+    return exo_fail(err, damaged ? EXO_INVAL : EXO_IO,
+                    "%s; run the command again, or put %s into %s by hand", reason, file->name,
+                    folder);
 }
 
 exo_status
@@ -206,7 +213,8 @@ exo_data_fetch(const char *name, exo_fetch_progress progress, void *context, exo
         if (strcmp(sources[i].name, name) == 0)
             source = &sources[i];
     if (!source)
-        return exo_fail(err, EXO_NOT_FOUND, "there is no public data set '%s'; there are: mnist, shakespeare", name);
+        return exo_fail(err, EXO_NOT_FOUND,
+                        "there is no public data set '%s'; there are: mnist, shakespeare", name);
     char *folder = NULL;
     exo_status st = exo_data_folder(name, &folder, err);
     if (st == EXO_OK)

@@ -39,7 +39,8 @@ read_exactly(gzFile file, const char *path, void *out, size_t size, exo_err *err
         if (n < 0) {
             int number = 0;
             const char *text = gzerror(file, &number);
-            return exo_fail(err, EXO_DAMAGED, "%s: is damaged: %s", path, number == Z_ERRNO ? strerror(errno) : text);
+            return exo_fail(err, EXO_DAMAGED, "%s: is damaged: %s", path,
+                            number == Z_ERRNO ? strerror(errno) : text);
         }
         if (n == 0)
             return exo_fail(err, EXO_DAMAGED, "%s: is cut: it ends %zu bytes early", path, left);
@@ -56,17 +57,21 @@ read_header(gzFile file, const char *path, size_t num_dims, struct idx *out, exo
     if (st != EXO_OK)
         return st;
     if (magic[0] != 0 || magic[1] != 0 || magic[2] != 8 || magic[3] != num_dims)
-        return exo_fail(err, EXO_DAMAGED,
-                        "%s: is no IDX file of bytes with %zu dimensions: it begins with %02x%02x%02x%02x", path,
-                        num_dims, magic[0], magic[1], magic[2], magic[3]);
+        return exo_fail(
+            err, EXO_DAMAGED,
+            "%s: is no IDX file of bytes with %zu dimensions: it begins with %02x%02x%02x%02x",
+            path, num_dims, magic[0], magic[1], magic[2], magic[3]);
     out->bytes = 1;
     for (size_t d = 0; d < num_dims; d++) {
         st = read_exactly(file, path, number, sizeof number, err);
         if (st != EXO_OK)
             return st;
-        out->dims[d] = (size_t)number[0] << 24 | (size_t)number[1] << 16 | (size_t)number[2] << 8 | number[3];
-        if (__builtin_mul_overflow(out->bytes, out->dims[d], &out->bytes) || out->bytes > MAX_IDX_BYTES)
-            return exo_fail(err, EXO_DAMAGED, "%s: its header speaks of more than %zu bytes", path, MAX_IDX_BYTES);
+        out->dims[d] =
+            (size_t)number[0] << 24 | (size_t)number[1] << 16 | (size_t)number[2] << 8 | number[3];
+        if (__builtin_mul_overflow(out->bytes, out->dims[d], &out->bytes) ||
+            out->bytes > MAX_IDX_BYTES)
+            return exo_fail(err, EXO_DAMAGED, "%s: its header speaks of more than %zu bytes", path,
+                            MAX_IDX_BYTES);
     }
     return EXO_OK;
 }
@@ -80,7 +85,8 @@ check_claim(int fd, const char *path, size_t bytes, exo_err *err)
         return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
     if (bytes > LITTLE && bytes / MAX_RATIO > (size_t)info.st_size)
         return exo_fail(err, EXO_DAMAGED,
-                        "%s: its header speaks of %zu bytes, more than %d times those of the file: is it damaged?",
+                        "%s: its header speaks of %zu bytes, more than %d times those of the file: "
+                        "is it damaged?",
                         path, bytes, MAX_RATIO);
     return exo_memory_expect(bytes, path, err);
 }
@@ -109,7 +115,8 @@ read_idx(const char *path, size_t num_dims, struct idx *out, exo_err *err)
     }
     uint8_t more;
     if (st == EXO_OK && gzread(file, &more, 1) != 0)
-        st = exo_fail(err, EXO_DAMAGED, "%s: has more bytes than its header says, or is damaged at its end", path);
+        st = exo_fail(err, EXO_DAMAGED,
+                      "%s: has more bytes than its header says, or is damaged at its end", path);
     gzclose(file);
     if (st != EXO_OK) {
         exo_free(out->data);
@@ -119,22 +126,22 @@ read_idx(const char *path, size_t num_dims, struct idx *out, exo_err *err)
 }
 
 exo_status
-exo_dataset_idx(exo_dataset **out, const char *images_path, const char *labels_path, const exo_image_opts *opts,
-                exo_err *err)
+exo_dataset_idx(exo_dataset **out, const char *images_path, const char *labels_path,
+                const exo_image_opts *opts, exo_err *err)
 {
     struct idx images = {0}, labels = {0};
     exo_status st = read_idx(images_path, 3, &images, err);
     if (st == EXO_OK)
         st = read_idx(labels_path, 1, &labels, err);
     if (st == EXO_OK && images.dims[0] != labels.dims[0])
-        st = exo_fail(err, EXO_DAMAGED, "%s has %zu images, %s has %zu labels", images_path, images.dims[0],
-                      labels_path, labels.dims[0]);
+        st = exo_fail(err, EXO_DAMAGED, "%s has %zu images, %s has %zu labels", images_path,
+                      images.dims[0], labels_path, labels.dims[0]);
     if (st != EXO_OK) {
         exo_free(images.data);
         exo_free(labels.data);
         return st;
     }
-    st = exo_dataset_images_own(out, images.dims[0], images.dims[1], images.dims[2], images.data, labels.data, opts,
-                                err);
+    st = exo_dataset_images_own(out, images.dims[0], images.dims[1], images.dims[2], images.data,
+                                labels.data, opts, err);
     return st == EXO_OK ? EXO_OK : exo_fail_in(err, st, "%s", images_path);
 }

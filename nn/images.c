@@ -36,7 +36,8 @@ static size_t
 images_fields(const void *self, exo_field *out)
 {
     const struct images *s = self;
-    out[0] = (exo_field){.name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, s->rows, s->columns}};
+    out[0] = (exo_field){
+        .name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, s->rows, s->columns}};
     out[1] = (exo_field){.name = "label", .dtype = EXO_I32};
     return 2;
 }
@@ -71,7 +72,8 @@ affine_image(const struct images *s, const uint8_t *in, float angle, float dx, f
 }
 
 static exo_status
-images_get(const void *self, size_t index, const exo_sample_key *key, void *const *out, exo_err *err)
+images_get(const void *self, size_t index, const exo_sample_key *key, void *const *out,
+           exo_err *err)
 {
     (void)err;
     const struct images *s = self;
@@ -105,8 +107,11 @@ images_free(void *self)
     exo_free(s);
 }
 
-static const exo_dataset_class images_class = {
-    .name = "images", .length = images_length, .fields = images_fields, .get = images_get, .free = images_free};
+static const exo_dataset_class images_class = {.name = "images",
+                                               .length = images_length,
+                                               .fields = images_fields,
+                                               .get = images_get,
+                                               .free = images_free};
 
 static exo_status
 make_view(exo_dataset **out, struct pixels *shared, size_t count, size_t rows, size_t columns,
@@ -126,13 +131,14 @@ make_view(exo_dataset **out, struct pixels *shared, size_t count, size_t rows, s
 }
 
 exo_status
-exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, size_t columns, uint8_t *pixels, uint8_t *labels,
-                       const exo_image_opts *opts, exo_err *err)
+exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, size_t columns,
+                       uint8_t *pixels, uint8_t *labels, const exo_image_opts *opts, exo_err *err)
 {
     struct pixels *shared = exo_calloc(1, sizeof *shared);
     if (!shared || count == 0 || rows == 0 || columns == 0 || rows > 4096 || columns > 4096) {
         exo_status st =
-            shared ? exo_fail(err, EXO_INVAL, "%zu images of %zu x %zu pixels are no data set", count, rows, columns)
+            shared ? exo_fail(err, EXO_INVAL, "%zu images of %zu x %zu pixels are no data set",
+                              count, rows, columns)
                    : exo_fail(err, EXO_NOMEM, "no memory for %zu images", count);
         exo_free(shared);
         exo_free(pixels);
@@ -150,12 +156,15 @@ exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, size_t colu
 }
 
 exo_status
-exo_dataset_images(exo_dataset **out, size_t count, size_t rows, size_t columns, const uint8_t *pixels,
-                   const uint8_t *labels, const exo_image_opts *opts, exo_err *err)
+exo_dataset_images(exo_dataset **out, size_t count, size_t rows, size_t columns,
+                   const uint8_t *pixels, const uint8_t *labels, const exo_image_opts *opts,
+                   exo_err *err)
 {
     size_t bytes = 0;
-    if (__builtin_mul_overflow(rows, columns, &bytes) || __builtin_mul_overflow(bytes, count, &bytes))
-        return exo_fail(err, EXO_INVAL, "%zu images of %zu x %zu pixels are too large", count, rows, columns);
+    if (__builtin_mul_overflow(rows, columns, &bytes) ||
+        __builtin_mul_overflow(bytes, count, &bytes))
+        return exo_fail(err, EXO_INVAL, "%zu images of %zu x %zu pixels are too large", count, rows,
+                        columns);
     uint8_t *own_pixels = exo_calloc(bytes, 1), *own_labels = exo_calloc(count, 1);
     if (!own_pixels || !own_labels) {
         exo_free(own_pixels);
@@ -168,7 +177,8 @@ exo_dataset_images(exo_dataset **out, size_t count, size_t rows, size_t columns,
 }
 
 exo_status
-exo_dataset_images_view(exo_dataset **out, exo_dataset *images, const exo_image_opts *opts, exo_err *err)
+exo_dataset_images_view(exo_dataset **out, exo_dataset *images, const exo_image_opts *opts,
+                        exo_err *err)
 {
     if (exo_dataset_class_of(images) != &images_class)
         return exo_fail(err, EXO_INVAL, "only a data set of images has views");

@@ -17,7 +17,8 @@
 struct place {
     exo_batch batch;
     uint64_t number; /* of the batch, if full */
-    bool full;       /* guarded by the lock; the batch belongs to the thread that claimed it, then to the user */
+    bool
+        full; /* guarded by the lock; the batch belongs to the thread that claimed it, then to the user */
 };
 
 struct exo_loader {
@@ -131,8 +132,10 @@ exo_loader_open(exo_loader **out, exo_dataset *dataset, const exo_loader_opts *o
     uint32_t nodes = opts->num_nodes ? opts->num_nodes : 1;
     size_t share = length / nodes;
     if (opts->batch_size < 1 || opts->batch_size > share)
-        return exo_fail(err, EXO_INVAL, "batch_size %zu does not fit the data: a node gets %zu of %zu samples an epoch",
-                        opts->batch_size, share, length);
+        return exo_fail(
+            err, EXO_INVAL,
+            "batch_size %zu does not fit the data: a node gets %zu of %zu samples an epoch",
+            opts->batch_size, share, length);
     exo_loader *l = exo_calloc(1, sizeof *l);
     if (!l)
         return exo_fail(err, EXO_NOMEM, "no memory for a loader");
@@ -153,9 +156,10 @@ exo_loader_open(exo_loader **out, exo_dataset *dataset, const exo_loader_opts *o
 
     l->ring = exo_calloc(l->opts.depth, sizeof *l->ring);
     l->readers = exo_calloc(l->opts.threads, sizeof *l->readers);
-    exo_status st = l->ring && l->readers
-                        ? EXO_OK
-                        : exo_fail(err, EXO_NOMEM, "no memory for a loader of %zu batches", l->opts.depth);
+    exo_status st =
+        l->ring && l->readers
+            ? EXO_OK
+            : exo_fail(err, EXO_NOMEM, "no memory for a loader of %zu batches", l->opts.depth);
     for (size_t i = 0; st == EXO_OK && i < l->opts.depth; i++)
         st = exo_batch_init(&l->ring[i].batch, dataset, opts->batch_size, err);
     if (st == EXO_OK)
@@ -206,8 +210,10 @@ real_deadline(exo_time timeout)
     const exo_time longest = 365 * 24 * 3600 * EXO_SECOND;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    exo_time at = (exo_time)now.tv_sec * EXO_SECOND + now.tv_nsec + (timeout < longest ? timeout : longest);
-    return (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    exo_time at =
+        (exo_time)now.tv_sec * EXO_SECOND + now.tv_nsec + (timeout < longest ? timeout : longest);
+    return (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND),
+                             .tv_nsec = (long)(at % EXO_SECOND)};
 }
 
 exo_status
@@ -224,8 +230,8 @@ exo_loader_next(exo_loader *loader, exo_time timeout, const exo_batch **out, exo
     }
     struct place *place = &l->ring[l->next % l->opts.depth];
     int waited = 0;
-    while (!(place->full && place->number == l->next) && !(l->error.code != EXO_OK && l->error_at == l->next) &&
-           waited == 0)
+    while (!(place->full && place->number == l->next) &&
+           !(l->error.code != EXO_OK && l->error_at == l->next) && waited == 0)
         waited = pthread_cond_timedwait(&l->filled, &l->lock, &until);
     if (place->full && place->number == l->next) {
         *out = &place->batch;
@@ -236,7 +242,8 @@ exo_loader_next(exo_loader *loader, exo_time timeout, const exo_batch **out, exo
         if (err)
             *err = l->error;
     } else {
-        st = exo_fail(err, EXO_TIMEOUT, "batch %llu was not read in time", (unsigned long long)l->next);
+        st = exo_fail(err, EXO_TIMEOUT, "batch %llu was not read in time",
+                      (unsigned long long)l->next);
     }
     pthread_mutex_unlock(&l->lock);
     return st;

@@ -14,7 +14,8 @@ exo_dataset_name_at(size_t index, const char **help)
 }
 
 exo_status
-exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
+exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val,
+                  exo_err *err)
 {
     *train = NULL;
     if (val)

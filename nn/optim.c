@@ -40,9 +40,10 @@ struct range {
 struct exo_optim {
     exo_device *device;
     size_t numel;
-    uint64_t steps;                 /* done so far */
-    exo_array buffers[MAX_BUFFERS]; /* (numel) each, none where the rule needs none; buffer_name says what they are */
-    struct rule *rules;             /* (num_rules): the spec's own, then the groups' */
+    uint64_t steps; /* done so far */
+    exo_array buffers
+        [MAX_BUFFERS]; /* (numel) each, none where the rule needs none; buffer_name says what they are */
+    struct rule *rules; /* (num_rules): the spec's own, then the groups' */
     size_t num_rules;
     struct range *ranges; /* (num_ranges), ascending; the last one ends at numel or beyond */
     size_t num_ranges;
@@ -64,7 +65,8 @@ buffer_name(const exo_optim_spec *spec, size_t index)
         return NULL;
     if (spec->kind == EXO_SGD && spec->momentum == 0)
         return NULL;
-    if (spec->kind == EXO_RMSPROP && ((index == 1 && !spec->centered) || (index == 2 && spec->momentum == 0)))
+    if (spec->kind == EXO_RMSPROP &&
+        ((index == 1 && !spec->centered) || (index == 2 && spec->momentum == 0)))
         return NULL;
     return names[spec->kind][index];
 }
@@ -99,7 +101,8 @@ add_range(exo_optim *optim, size_t end, size_t rule)
 
 /* Parameters lie in the flat values in the order of their infos. */
 static exo_status
-find_ranges(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos, size_t first)
+find_ranges(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *infos,
+            size_t num_infos, size_t first)
 {
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && spec->num_groups && i < num_infos; i++) {
@@ -107,7 +110,8 @@ find_ranges(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *
         if (!infos[i].is_buffer && infos[i].numel && end > first)
             st = add_range(optim, end - first, rule_of(spec, &infos[i]));
     }
-    if (st == EXO_OK && (optim->num_ranges == 0 || optim->ranges[optim->num_ranges - 1].end < optim->numel))
+    if (st == EXO_OK &&
+        (optim->num_ranges == 0 || optim->ranges[optim->num_ranges - 1].end < optim->numel))
         st = add_range(optim, optim->numel, 0);
     return st;
 }
@@ -158,19 +162,22 @@ fill_buffers(exo_optim *optim)
         const exo_optim_spec *spec = &optim->rules[optim->ranges[r].rule].spec;
         size_t end = optim->ranges[r].end < optim->numel ? optim->ranges[r].end : optim->numel;
         if (spec->kind == EXO_ADAGRAD && spec->initial_accumulator != 0)
-            exo_vec_fill(exo_array_part(optim->buffers[0], first, end - first), (float)spec->initial_accumulator);
+            exo_vec_fill(exo_array_part(optim->buffers[0], first, end - first),
+                         (float)spec->initial_accumulator);
         first = end;
     }
 }
 
 exo_status
-exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
-                      exo_device *device, size_t first, size_t numel, exo_err *err)
+exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos,
+                      size_t num_infos, exo_device *device, size_t first, size_t numel,
+                      exo_err *err)
 {
     exo_optim *optim = NULL;
     exo_status st = exo_optim_spec_check(spec, err);
     if (st == EXO_OK && spec->num_groups && !infos)
-        st = exo_fail(err, EXO_INVAL, "an optimizer with parameter groups needs the names of the parameters");
+        st = exo_fail(err, EXO_INVAL,
+                      "an optimizer with parameter groups needs the names of the parameters");
     if (st != EXO_OK)
         return st;
     optim = exo_calloc(1, sizeof *optim);
@@ -196,7 +203,8 @@ exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_par
 }
 
 exo_status
-exo_optim_new(exo_optim **out, const exo_optim_spec *spec, exo_device *device, size_t numel, exo_err *err)
+exo_optim_new(exo_optim **out, const exo_optim_spec *spec, exo_device *device, size_t numel,
+              exo_err *err)
 {
     return exo_optim_new_grouped(out, spec, NULL, 0, device, 0, numel, err);
 }
@@ -276,7 +284,8 @@ buffer_at(const exo_optim *optim, const exo_optim_spec *spec, size_t buffer, siz
 
 /* Elements [first, first + n), all of one rule, whose gradients are `grads` (n). */
 static exo_status
-step_range(const exo_optim *optim, const struct rule *rule, size_t first, size_t n, const float *grads, exo_err *err)
+step_range(const exo_optim *optim, const struct rule *rule, size_t first, size_t n,
+           const float *grads, exo_err *err)
 {
     const exo_optim_spec *spec = &rule->spec;
     const exo_kernels *kernels = optim->device->device_class->kernels;
@@ -329,9 +338,11 @@ step_part(const exo_optim *optim, size_t first, size_t n, const float *grads)
     exo_err reason;
     const struct range *range = range_of(optim, first);
     for (size_t done = 0; done < n; range++) {
-        size_t left = n - done, until = range->end - (first + done), count = until < left ? until : left;
+        size_t left = n - done, until = range->end - (first + done),
+               count = until < left ? until : left;
         exo_device_note(optim->device,
-                        step_range(optim, &optim->rules[range->rule], first + done, count, grads + done, &reason),
+                        step_range(optim, &optim->rules[range->rule], first + done, count,
+                                   grads + done, &reason),
                         &reason);
         done += count;
     }
@@ -341,7 +352,8 @@ static void
 begin_step(exo_optim *optim, exo_array params, float lr)
 {
     float base = optim->rules[0].spec.lr;
-    assert(params.count == optim->numel && params.device == optim->device && params.dtype == EXO_F32);
+    assert(params.count == optim->numel && params.device == optim->device &&
+           params.dtype == EXO_F32);
     optim->params = params.data;
     optim->steps++;
     for (size_t r = 0; r < optim->num_rules; r++) {

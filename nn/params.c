@@ -49,7 +49,8 @@ exo_model_params_blank(const exo_model *model, bool learns, exo_params **out, ex
     const struct exo_builder *b = &model->built;
     char what[64];
     snprintf(what, sizeof what, "the model's %zu parameters", b->numel);
-    exo_status st = exo_memory_expect((uint64_t)b->numel * sizeof(float) * (learns ? 2 : 1), what, err);
+    exo_status st =
+        exo_memory_expect((uint64_t)b->numel * sizeof(float) * (learns ? 2 : 1), what, err);
     if (st != EXO_OK)
         return st;
     exo_params *p = exo_calloc(1, sizeof *p);
@@ -137,7 +138,8 @@ exo_model_by_units(exo_model *model, uint64_t seed, exo_params **out, exo_err *e
         *p = of_builder(&model->built);
         p->buffers = exo_alloc_aligned(p->buffer_numel * sizeof(float));
     }
-    exo_status st = p && p->buffers ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the model's buffers");
+    exo_status st =
+        p && p->buffers ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the model's buffers");
     if (st == EXO_OK)
         st = exo_params_reserve(p, err);
     if (st == EXO_OK) {
@@ -267,7 +269,10 @@ exo_params_device(const exo_params *params)
 static exo_array
 array_of(const exo_params *params, float *data, size_t count)
 {
-    return (exo_array){.device = exo_params_device(params), .data = data, .count = data ? count : 0, .dtype = EXO_F32};
+    return (exo_array){.device = exo_params_device(params),
+                       .data = data,
+                       .count = data ? count : 0,
+                       .dtype = EXO_F32};
 }
 
 exo_array
@@ -305,5 +310,6 @@ exo_params_sha256(exo_params *params, char out[65], exo_err *err)
         return st;
     exo_hash_add(&hash, params->values, params->numel * sizeof *params->values);
     exo_hash_add(&hash, params->buffers, params->buffer_numel * sizeof *params->buffers);
-    return exo_hash_end(&hash, out) ? EXO_OK : exo_fail(err, EXO_FAILED, "libcrypto gives no SHA-256");
+    return exo_hash_end(&hash, out) ? EXO_OK
+                                    : exo_fail(err, EXO_FAILED, "libcrypto gives no SHA-256");
 }

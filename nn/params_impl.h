@@ -14,11 +14,12 @@ struct exo_params {
     const exo_param_info *infos; /* (count), the model's */
     size_t count;
     size_t numel, buffer_numel;
-    size_t frozen_numel;             /* of the buffers, at their end */
-    exo_device *device;              /* NULL: the CPU */
-    float *values, *grads, *buffers; /* on the device; grads may be NULL: of a copy that does not learn */
-    bool phantom;                    /* all three are (phantom.h)                         */
-    const exo_unit_info *units;      /* (num_units), the model's */
+    size_t frozen_numel; /* of the buffers, at their end */
+    exo_device *device;  /* NULL: the CPU */
+    float *values, *grads,
+        *buffers; /* on the device; grads may be NULL: of a copy that does not learn */
+    bool phantom; /* all three are (phantom.h)                         */
+    const exo_unit_info *units; /* (num_units), the model's */
     size_t num_units;
     exo_unit_pages *pages; /* (num_units); NULL: a flat copy. Then values and grads are NULL */
     size_t open_bytes, most_open_bytes;

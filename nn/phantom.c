@@ -49,7 +49,8 @@ exo_phantom_new(size_t bytes)
     if (file < 0 || bytes > (size_t)PTRDIFF_MAX - SPAN)
         return NULL;
     size_t length = bytes ? bytes : 1;
-    char *memory = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *memory =
+        mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
     for (size_t i = 0; i < spans(length - 1); i++)

@@ -8,17 +8,22 @@
 #include <exogym/memory.h>
 
 exo_status
-exo_sampler_init(exo_sampler *sampler, size_t length, uint32_t num_nodes, uint32_t rank, bool shuffle, uint64_t seed,
-                 exo_err *err)
+exo_sampler_init(exo_sampler *sampler, size_t length, uint32_t num_nodes, uint32_t rank,
+                 bool shuffle, uint64_t seed, exo_err *err)
 {
     *sampler = (exo_sampler){0};
     if (num_nodes < 1 || rank >= num_nodes)
         return exo_fail(err, EXO_INVAL, "node %u is not one of %u", rank, num_nodes);
     if (length < num_nodes)
-        return exo_fail(err, EXO_INVAL, "a data set of %zu samples cannot be shared out to %u nodes", length,
+        return exo_fail(err, EXO_INVAL,
+                        "a data set of %zu samples cannot be shared out to %u nodes", length,
                         num_nodes);
-    *sampler = (exo_sampler){
-        .length = length, .num_nodes = num_nodes, .rank = rank, .shuffle = shuffle, .seed = seed, .epoch = UINT64_MAX};
+    *sampler = (exo_sampler){.length = length,
+                             .num_nodes = num_nodes,
+                             .rank = rank,
+                             .shuffle = shuffle,
+                             .seed = seed,
+                             .epoch = UINT64_MAX};
     if (!shuffle || length > EXO_SAMPLER_TABLE)
         return EXO_OK;
     sampler->order = exo_calloc(length / num_nodes, sizeof *sampler->order);

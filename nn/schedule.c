@@ -59,8 +59,10 @@ make(exo_schedule **out, const char *name, const exo_config *at, exo_err *err)
 static exo_status
 read_options(exo_schedule *s, exo_config *options, exo_err *err)
 {
-    exo_status st = exo_config_u64(options, "warmup_steps", 0, 0, UINT64_MAX, &s->warmup_steps, err);
-    return st == EXO_OK && s->schedule_class->init ? s->schedule_class->init(s->self, options, err) : st;
+    exo_status st =
+        exo_config_u64(options, "warmup_steps", 0, 0, UINT64_MAX, &s->warmup_steps, err);
+    return st == EXO_OK && s->schedule_class->init ? s->schedule_class->init(s->self, options, err)
+                                                   : st;
 }
 
 /* Given by name alone, or not at all: the options stand beside the key. */

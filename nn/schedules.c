@@ -58,12 +58,12 @@ lambda_cosine_factor(const void *self, uint64_t t, uint64_t warmup, uint64_t end
     return s->anneal ? 0.9 * 0.5 * (1.0 + cos(pi * progress(t, warmup, end))) + 0.1 : 1.0;
 }
 
-static const exo_schedule_class lambda_cosine = {.name = "lambda_cosine",
-                                                 .help =
-                                                     "EXO Gym's: constant, or with cosine_anneal a cosine to a tenth",
-                                                 .state_size = sizeof(struct lambda_cosine),
-                                                 .init = lambda_cosine_init,
-                                                 .factor = lambda_cosine_factor};
+static const exo_schedule_class lambda_cosine = {
+    .name = "lambda_cosine",
+    .help = "EXO Gym's: constant, or with cosine_anneal a cosine to a tenth",
+    .state_size = sizeof(struct lambda_cosine),
+    .init = lambda_cosine_init,
+    .factor = lambda_cosine_factor};
 
 /* --- cosine, linear, polynomial: from 1 to end_factor ----------------------------------------------------------------------------- */
 
@@ -143,7 +143,8 @@ read_milestones(struct steps *s, exo_config *list, exo_err *err)
         errno = 0;
         s->milestones[i] = text && text[0] >= '0' && text[0] <= '9' ? strtoull(text, &rest, 10) : 0;
         if (!rest || *rest || errno || s->milestones[i] <= (i ? s->milestones[i - 1] : 0))
-            return exo_config_fail(item, err, "milestones must be steps, each greater than the one before and than 0");
+            return exo_config_fail(
+                item, err, "milestones must be steps, each greater than the one before and than 0");
     }
     return EXO_OK;
 }
@@ -185,7 +186,8 @@ steps_release(void *self)
 }
 
 static const exo_schedule_class steps = {.name = "step",
-                                         .help = "times gamma every step_size steps, or at milestones",
+                                         .help =
+                                             "times gamma every step_size steps, or at milestones",
                                          .state_size = sizeof(struct steps),
                                          .init = steps_init,
                                          .factor = steps_factor,
@@ -208,12 +210,14 @@ struct wsd {
 static exo_status
 wsd_init(void *self, exo_config *config, exo_err *err)
 {
-    static const char *const shapes[] = {[WSD_LINEAR] = "linear", [WSD_COSINE] = "cosine", [WSD_SQRT] = "sqrt", NULL};
+    static const char *const shapes[] = {
+        [WSD_LINEAR] = "linear", [WSD_COSINE] = "cosine", [WSD_SQRT] = "sqrt", NULL};
     struct wsd *s = self;
     exo_status st = read_end(config, &s->end, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "decay_steps", 0, 0, UINT64_MAX, &s->decay_steps, err);
-    return st == EXO_OK ? exo_config_choice(config, "decay", WSD_LINEAR, shapes, &s->shape, err) : st;
+    return st == EXO_OK ? exo_config_choice(config, "decay", WSD_LINEAR, shapes, &s->shape, err)
+                        : st;
 }
 
 static double
@@ -232,11 +236,12 @@ wsd_factor(const void *self, uint64_t t, uint64_t warmup, uint64_t end)
     return s->end + (1.0 - s->end) * left;
 }
 
-static const exo_schedule_class wsd = {.name = "wsd",
-                                       .help = "stable, then down to end_factor in the last decay_steps",
-                                       .state_size = sizeof(struct wsd),
-                                       .init = wsd_init,
-                                       .factor = wsd_factor};
+static const exo_schedule_class wsd = {
+    .name = "wsd",
+    .help = "stable, then down to end_factor in the last decay_steps",
+    .state_size = sizeof(struct wsd),
+    .init = wsd_init,
+    .factor = wsd_factor};
 
-const void *const exo_builtin_schedules[EXO_NUM_SCHEDULES] = {&constant,   &lambda_cosine, &cosine, &linear,
-                                                              &polynomial, &steps,         &wsd};
+const void *const exo_builtin_schedules[EXO_NUM_SCHEDULES] = {
+    &constant, &lambda_cosine, &cosine, &linear, &polynomial, &steps, &wsd};

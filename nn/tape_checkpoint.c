@@ -28,7 +28,8 @@ remember(exo_tape *tape, exo_op *checkpoint, struct checkpoint *c, const exo_ten
 {
     for (size_t i = c->first + c->count; i > c->first; i--) {
         exo_op *op = &tape->ops[i - 1];
-        if (!op->op_class->remembered || !op->out || !op->out->owns_data || op->out->data == result->data)
+        if (!op->op_class->remembered || !op->out || !op->out->owns_data ||
+            op->out->data == result->data)
             continue;
         c->remembered = i - 1;
         checkpoint->saved[RESULT] = op->out->data;
@@ -105,18 +106,22 @@ checkpoint_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-static const exo_op_class checkpoint_class = {.name = "checkpoint", .backward = checkpoint_backward};
+static const exo_op_class checkpoint_class = {.name = "checkpoint",
+                                              .backward = checkpoint_backward};
 
 exo_tensor *
 exo_checkpoint(exo_tape *tape, exo_tensor *x, exo_checkpoint_body body, void *context)
 {
     if (!x || tape->error.code != EXO_OK)
         return NULL;
-    struct checkpoint c = {
-        .body = body, .context = context, .first = tape->num_ops, .first_ordinal = tape->next_ordinal};
+    struct checkpoint c = {.body = body,
+                           .context = context,
+                           .first = tape->num_ops,
+                           .first_ordinal = tape->next_ordinal};
     exo_tensor *y = body(context, tape, x);
     c.count = tape->num_ops - c.first;
-    if (y && !y->is_param && (!tape->pass.grad || !y->needs_grad)) /* nothing in it has a backward: frozen blocks */
+    if (y && !y->is_param &&
+        (!tape->pass.grad || !y->needs_grad)) /* nothing in it has a backward: frozen blocks */
         forget_ops(tape, c.first, tape->num_ops, y);
     if (!y || c.count == 0 || !y->needs_grad || y->is_param)
         return y;
@@ -125,7 +130,8 @@ exo_checkpoint(exo_tape *tape, exo_tensor *x, exo_checkpoint_body body, void *co
         return NULL;
     tape->next_ordinal--; /* ordinals are those of a pass without checkpoints */
     op->saved[CHECKPOINT] = exo_tape_host_buffer(tape, sizeof c);
-    exo_tensor *out = op->saved[CHECKPOINT] ? exo_tape_view(tape, y, y->layout, y->num_dims, y->dims) : NULL;
+    exo_tensor *out =
+        op->saved[CHECKPOINT] ? exo_tape_view(tape, y, y->layout, y->num_dims, y->dims) : NULL;
     if (!out)
         return NULL;
     out->owns_data = y->data != x->data;

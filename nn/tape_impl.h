@@ -32,7 +32,8 @@ typedef struct exo_row_grads {
 struct exo_tensor {
     exo_tape *tape;
     void *data;
-    void *grad; /* like data; NULL until something is added. For parameters: their part of the flat fp32 gradients */
+    void *
+        grad; /* like data; NULL until something is added. For parameters: their part of the flat fp32 gradients */
     size_t dims[EXO_MAX_DIMS];
     size_t num_dims;
     size_t numel;
@@ -101,9 +102,11 @@ bool exo_tape_again(const exo_tape *tape);
 bool exo_tape_result_idle(const exo_tape *tape);
 
 /* A tensor with uninitialized data from the pool. NULL: recorded in the tape. */
-exo_tensor *exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, const size_t *dims);
+exo_tensor *exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims,
+                            const size_t *dims);
 /* Another view of the same data (a reshape): shares data, has a gradient of its own. */
-exo_tensor *exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims, const size_t *dims);
+exo_tensor *exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims,
+                          const size_t *dims);
 
 /* A buffer of the pool, 64-byte aligned, uninitialized. NULL: recorded in the tape. */
 void *exo_tape_buffer(exo_tape *tape, size_t bytes);
@@ -117,7 +120,8 @@ bool exo_tape_recall(exo_tape *tape, exo_op *op, exo_tensor *out);
 
 /* Appends an operation; it needs a gradient if the pass records and an input needs one. Every operation is appended, so that
  * ordinals, and with them caches and dropout streams, do not depend on the kind of pass. */
-exo_op *exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in, size_t num_in);
+exo_op *exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in,
+                    size_t num_in);
 /* For an operation whose inputs are not all the tape's: comes to the units of these before they are read. False: recorded in the tape. */
 bool exo_tape_use(exo_tape *tape, exo_tensor *const *in, size_t num_in);
 /* Sets the output; takes over whether a gradient is needed. */
@@ -125,12 +129,13 @@ exo_tensor *exo_tape_finish(exo_tape *tape, exo_op *op, exo_tensor *out);
 
 /* The state that the operation at the same place of an earlier pass left, if its class and signature (plain bytes) are equal;
  * otherwise a new zeroed one, and *fresh is true. NULL: recorded in the tape. */
-void *exo_tape_state(exo_tape *tape, exo_op *op, const void *signature, size_t signature_size, size_t state_size,
-                     bool *fresh);
+void *exo_tape_state(exo_tape *tape, exo_op *op, const void *signature, size_t signature_size,
+                     size_t state_size, bool *fresh);
 /* Forgets a state that could not be filled. */
 void exo_tape_state_failed(exo_tape *tape, exo_op *op);
 /* The same, and records why: that a product of `dtype` operands could not be planned. Gives NULL. */
-exo_tensor *exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status status, const exo_err *err);
+exo_tensor *exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status status,
+                                 const exo_err *err);
 
 /* Where an operation's backward writes the gradient of `in`; *add says whether to add to what is there or to overwrite: for parameters always
  * to add. NULL if none is needed, or, with *st set, if there is no memory. */
@@ -144,7 +149,8 @@ bool exo_tape_steal_grad(exo_op *op, exo_tensor *in);
  * rows picked, or, recorded in the tape, there is no memory. */
 bool exo_tape_open_rows(exo_tape *tape, exo_tensor *param);
 /* Rows [first, first + count) of an open parameter: `grad` (count, W). Any thread; inside loops. */
-void exo_tape_give_rows(exo_tape *tape, exo_tensor *param, size_t first, size_t count, const float *grad);
+void exo_tape_give_rows(exo_tape *tape, exo_tensor *param, size_t first, size_t count,
+                        const float *grad);
 
 /* `x` in another layout or type, through an operation that is differentiable; `x` itself if it is so already. */
 exo_tensor *exo_to_layout(exo_tape *tape, exo_tensor *x, exo_layout layout);

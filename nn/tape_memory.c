@@ -26,7 +26,9 @@ new_block(exo_tape *tape, size_t bytes, bool on_host, void **out)
     if (!is_phantom(tape, bytes))
         return device->device_class->alloc(device, bytes, out, &tape->reason);
     *out = exo_phantom_new(bytes);
-    return *out ? EXO_OK : exo_fail(&tape->reason, EXO_NOMEM, "no addresses for a buffer of %zu bytes", bytes);
+    return *out ? EXO_OK
+                : exo_fail(&tape->reason, EXO_NOMEM, "no addresses for a buffer of %zu bytes",
+                           bytes);
 }
 
 static void
@@ -83,7 +85,8 @@ smallest_that_fits(exo_tape *tape, size_t bytes, bool on_host)
 static struct block *
 add_block(exo_tape *tape, size_t bytes, bool on_host)
 {
-    if (!exo_tape_grow(tape, (void **)&tape->blocks, &tape->cap_blocks, tape->num_blocks + 1, sizeof *tape->blocks))
+    if (!exo_tape_grow(tape, (void **)&tape->blocks, &tape->cap_blocks, tape->num_blocks + 1,
+                       sizeof *tape->blocks))
         return NULL;
     void *memory = NULL;
     if (exo_tape_note(tape, new_block(tape, bytes, on_host, &memory)) != EXO_OK)
@@ -101,10 +104,12 @@ static void *
 buffer(exo_tape *tape, size_t bytes, bool on_host)
 {
     size_t place = tape->num_requests++;
-    if (!exo_tape_grow(tape, (void **)&tape->requests, &tape->cap_requests, place + 1, sizeof *tape->requests))
+    if (!exo_tape_grow(tape, (void **)&tape->requests, &tape->cap_requests, place + 1,
+                       sizeof *tape->requests))
         return NULL;
     struct request *r = &tape->requests[place];
-    struct block *b = r->bytes == bytes && r->block < tape->num_blocks ? &tape->blocks[r->block] : NULL;
+    struct block *b =
+        r->bytes == bytes && r->block < tape->num_blocks ? &tape->blocks[r->block] : NULL;
     if (!b || b->used || b->bytes < bytes || b->on_host != on_host)
         b = smallest_that_fits(tape, bytes, on_host);
     if (!b)
@@ -158,10 +163,15 @@ new_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, 
         tape->slab_used = 0;
     }
     if (num_dims > EXO_MAX_DIMS)
-        return exo_tape_fail(tape, EXO_INVAL, "a tensor has at most %d dimensions, not %zu", EXO_MAX_DIMS, num_dims);
+        return exo_tape_fail(tape, EXO_INVAL, "a tensor has at most %d dimensions, not %zu",
+                             EXO_MAX_DIMS, num_dims);
     exo_tensor *t = &tape->slab->tensors[tape->slab_used++];
-    *t = (exo_tensor){
-        .tape = tape, .dtype = dtype, .layout = layout, .num_dims = num_dims, .numel = 1, .unit = EXO_NO_UNIT};
+    *t = (exo_tensor){.tape = tape,
+                      .dtype = dtype,
+                      .layout = layout,
+                      .num_dims = num_dims,
+                      .numel = 1,
+                      .unit = EXO_NO_UNIT};
     for (size_t d = 0; d < num_dims; d++) {
         t->dims[d] = dims[d];
         if (__builtin_mul_overflow(t->numel, dims[d], &t->numel) || t->numel > SIZE_MAX / 8)
@@ -171,7 +181,8 @@ new_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, 
 }
 
 exo_tensor *
-exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, const size_t *dims)
+exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims,
+                const size_t *dims)
 {
     exo_tensor *t = new_tensor(tape, dtype, layout, num_dims, dims);
     if (!t)
@@ -182,7 +193,8 @@ exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_d
 }
 
 exo_tensor *
-exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims, const size_t *dims)
+exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims,
+              const size_t *dims)
 {
     exo_tensor *t = new_tensor(tape, of->dtype, layout, num_dims, dims);
     if (t) {
@@ -194,7 +206,8 @@ exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims
 }
 
 exo_tensor *
-exo_tape_input(exo_tape *tape, exo_dtype dtype, size_t num_dims, const size_t *dims, const void *data)
+exo_tape_input(exo_tape *tape, exo_dtype dtype, size_t num_dims, const size_t *dims,
+               const void *data)
 {
     exo_tensor *t = new_tensor(tape, dtype, EXO_ROW_MAJOR, num_dims, dims);
     if (!t)
@@ -206,7 +219,8 @@ exo_tape_input(exo_tape *tape, exo_dtype dtype, size_t num_dims, const size_t *d
     size_t bytes = t->numel * exo_dtype_size(dtype);
     exo_device *device = tape->device;
     t->data = exo_tape_buffer(tape, bytes);
-    if (!t->data || exo_tape_note(tape, device->device_class->copy(device, t->data, data, bytes, EXO_COPY_TO_DEVICE,
+    if (!t->data || exo_tape_note(tape, device->device_class->copy(device, t->data, data, bytes,
+                                                                   EXO_COPY_TO_DEVICE,
                                                                    &tape->reason)) != EXO_OK)
         return NULL;
     return t;
@@ -229,8 +243,10 @@ exo_tape_param(exo_tape *tape, exo_param param)
     exo_params *p = tape->params;
     size_t count = p ? exo_params_count(p) : 0;
     if (param.index >= count)
-        return exo_tape_fail(tape, EXO_INVAL, "parameter %u is not one of the model's %zu", param.index, count);
-    if (!exo_tape_grow(tape, (void **)&tape->param_tensors, &tape->num_param_tensors, count, sizeof(exo_tensor *)))
+        return exo_tape_fail(tape, EXO_INVAL, "parameter %u is not one of the model's %zu",
+                             param.index, count);
+    if (!exo_tape_grow(tape, (void **)&tape->param_tensors, &tape->num_param_tensors, count,
+                       sizeof(exo_tensor *)))
         return NULL;
     exo_tensor *t = tape->param_tensors[param.index];
     if (t)
@@ -246,7 +262,9 @@ exo_tape_param(exo_tape *tape, exo_param param)
     t->offset = info->offset;
     t->needs_grad = tape->pass.grad && !info->is_buffer;
     if (t->needs_grad && !grad && !tape->pass.sink)
-        return exo_tape_fail(tape, EXO_INVAL, "this copy of the model has no gradients: a pass over it needs a sink");
+        return exo_tape_fail(
+            tape, EXO_INVAL,
+            "this copy of the model has no gradients: a pass over it needs a sink");
     t->grad = t->needs_grad ? grad : NULL;
     tape->param_tensors[param.index] = t;
     return t;

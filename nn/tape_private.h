@@ -50,7 +50,8 @@ struct exo_tape {
     bool rehearses;  /* its buffers are phantoms */
     bool again;      /* a checkpoint's part runs for the second time */
     size_t most_ops; /* then: where its places end */
-    exo_op *recalls; /* the checkpoint whose part runs again; NULL: none, or what it has kept is taken */
+    exo_op *
+        recalls; /* the checkpoint whose part runs again; NULL: none, or what it has kept is taken */
 
     struct block *blocks;
     size_t num_blocks, cap_blocks;

@@ -96,7 +96,8 @@ exo_tape_open_rows(exo_tape *tape, exo_tensor *param)
     size_t most = most_rows(tape, param);
     *rows = (exo_row_grads){.slot = slot, .count = mark_rows(tape, param, slot)};
     rows->rows = exo_tape_buffer(tape, most * sizeof *rows->rows);
-    rows->values = rows->rows ? exo_tape_buffer(tape, most * param->dims[1] * sizeof *rows->values) : NULL;
+    rows->values =
+        rows->rows ? exo_tape_buffer(tape, most * param->dims[1] * sizeof *rows->values) : NULL;
     if (!rows->values)
         return false;
     for (size_t v = 0; v < param->dims[0]; v++)
@@ -122,7 +123,8 @@ exo_tape_give_rows(exo_tape *tape, exo_tensor *param, size_t first, size_t count
         size_t begin = v;
         while (v < count && rows->slot[first + v] < 0)
             v++;
-        sink->take(sink->context, param->offset + (first + begin) * width, (v - begin) * width, grad + begin * width);
+        sink->take(sink->context, param->offset + (first + begin) * width, (v - begin) * width,
+                   grad + begin * width);
     }
 }
 

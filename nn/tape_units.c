@@ -12,7 +12,8 @@ has(const uint32_t *units, size_t count, uint32_t unit)
 
 /* The units of parameters among the inputs, each once; `passed`: an input that is not read. */
 static size_t
-units_of(exo_tensor *const *in, size_t num_in, const exo_tensor *passed, uint32_t out[EXO_MAX_INPUTS])
+units_of(exo_tensor *const *in, size_t num_in, const exo_tensor *passed,
+         uint32_t out[EXO_MAX_INPUTS])
 {
     size_t count = 0;
     for (size_t i = 0; i < num_in; i++)

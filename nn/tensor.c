@@ -70,7 +70,8 @@ read_elements(const exo_tensor *t, const void *data, exo_dtype dtype, float *out
     for (size_t n = 0; n < t->dims[0]; n++)
         for (size_t c = 0; c < channels; c++)
             for (size_t p = 0; p < area; p++)
-                out[(n * channels + c) * area + p] = element(data, dtype, (n * area + p) * channels + c);
+                out[(n * channels + c) * area + p] =
+                    element(data, dtype, (n * area + p) * channels + c);
 }
 
 /* Elements on a device through a copy of the host's: not a number where that fails, which the tape records. */
@@ -138,7 +139,8 @@ exo_shape_text(const exo_tensor *t, char *out)
 bool
 exo_same_shape(const exo_tensor *a, const exo_tensor *b)
 {
-    return a->num_dims == b->num_dims && memcmp(a->dims, b->dims, a->num_dims * sizeof a->dims[0]) == 0;
+    return a->num_dims == b->num_dims &&
+           memcmp(a->dims, b->dims, a->num_dims * sizeof a->dims[0]) == 0;
 }
 
 bool

@@ -184,82 +184,83 @@ typedef struct exo_adagrad_args {
 
 /* --- The table ---------------------------------------------------------------------------------------------------------------------- */
 
-#define EXO_KERNELS(X)                                                                                                 \
-    X(fill)                                                                                                            \
-    X(scale)                                                                                                           \
-    X(divide)                                                                                                          \
-    X(axpy)                                                                                                            \
-    X(add)                                                                                                             \
-    X(sub)                                                                                                             \
-    X(mul)                                                                                                             \
-    X(lerp)                                                                                                            \
-    X(sign)                                                                                                            \
-    X(standardize)                                                                                                     \
-    X(cast)                                                                                                            \
-    X(gather)                                                                                                          \
-    X(scatter)                                                                                                         \
-    X(sum)                                                                                                             \
-    X(sum_squares)                                                                                                     \
-    X(dot)                                                                                                             \
-    X(adam)                                                                                                            \
-    X(sgd)                                                                                                             \
-    X(rmsprop)                                                                                                         \
-    X(adagrad)                                                                                                         \
-    X(mean)                                                                                                            \
-    X(mean_backward)                                                                                                   \
-    X(relu)                                                                                                            \
-    X(relu_backward)                                                                                                   \
-    X(tanh)                                                                                                            \
-    X(tanh_backward)                                                                                                   \
-    X(dropout_draw)                                                                                                    \
-    X(dropout)                                                                                                         \
-    X(select)                                                                                                          \
-    X(channel_scale)                                                                                                   \
-    X(max_pool)                                                                                                        \
-    X(max_pool_backward)                                                                                               \
-    X(transpose)                                                                                                       \
-    X(gate)                                                                                                            \
-    X(gate_backward)                                                                                                   \
-    X(log_probs)                                                                                                       \
-    X(log_probs_backward)                                                                                              \
-    X(entropy)                                                                                                         \
-    X(entropy_backward)                                                                                                \
-    X(policy_loss)                                                                                                     \
-    X(value_loss)                                                                                                      \
-    X(ranking_loss)                                                                                                    \
-    X(ranking_loss_backward)                                                                                           \
-    X(masked_mean)                                                                                                     \
-    X(masked_mean_backward)                                                                                            \
-    X(embedding)                                                                                                       \
-    X(embedding_backward)                                                                                              \
-    X(positions)                                                                                                       \
-    X(positions_backward)                                                                                              \
-    X(row_norm)                                                                                                        \
-    X(row_norm_backward)                                                                                               \
-    X(batch_norm)                                                                                                      \
-    X(batch_norm_backward)                                                                                             \
-    X(linear)                                                                                                          \
-    X(linear_grad_x)                                                                                                   \
-    X(linear_grad_w)                                                                                                   \
-    X(column_sums)                                                                                                     \
-    X(activation_backward)                                                                                             \
-    X(conv)                                                                                                            \
-    X(conv_backward)                                                                                                   \
-    X(attention)                                                                                                       \
-    X(attention_backward)                                                                                              \
-    X(cross_entropy)                                                                                                   \
-    X(hits)                                                                                                            \
-    X(scale_by)                                                                                                        \
-    X(head)                                                                                                            \
-    X(head_backward)                                                                                                   \
-    X(row_factors)                                                                                                     \
-    X(picked_log_probs)                                                                                                \
+#define EXO_KERNELS(X)                                                                             \
+    X(fill)                                                                                        \
+    X(scale)                                                                                       \
+    X(divide)                                                                                      \
+    X(axpy)                                                                                        \
+    X(add)                                                                                         \
+    X(sub)                                                                                         \
+    X(mul)                                                                                         \
+    X(lerp)                                                                                        \
+    X(sign)                                                                                        \
+    X(standardize)                                                                                 \
+    X(cast)                                                                                        \
+    X(gather)                                                                                      \
+    X(scatter)                                                                                     \
+    X(sum)                                                                                         \
+    X(sum_squares)                                                                                 \
+    X(dot)                                                                                         \
+    X(adam)                                                                                        \
+    X(sgd)                                                                                         \
+    X(rmsprop)                                                                                     \
+    X(adagrad)                                                                                     \
+    X(mean)                                                                                        \
+    X(mean_backward)                                                                               \
+    X(relu)                                                                                        \
+    X(relu_backward)                                                                               \
+    X(tanh)                                                                                        \
+    X(tanh_backward)                                                                               \
+    X(dropout_draw)                                                                                \
+    X(dropout)                                                                                     \
+    X(select)                                                                                      \
+    X(channel_scale)                                                                               \
+    X(max_pool)                                                                                    \
+    X(max_pool_backward)                                                                           \
+    X(transpose)                                                                                   \
+    X(gate)                                                                                        \
+    X(gate_backward)                                                                               \
+    X(log_probs)                                                                                   \
+    X(log_probs_backward)                                                                          \
+    X(entropy)                                                                                     \
+    X(entropy_backward)                                                                            \
+    X(policy_loss)                                                                                 \
+    X(value_loss)                                                                                  \
+    X(ranking_loss)                                                                                \
+    X(ranking_loss_backward)                                                                       \
+    X(masked_mean)                                                                                 \
+    X(masked_mean_backward)                                                                        \
+    X(embedding)                                                                                   \
+    X(embedding_backward)                                                                          \
+    X(positions)                                                                                   \
+    X(positions_backward)                                                                          \
+    X(row_norm)                                                                                    \
+    X(row_norm_backward)                                                                           \
+    X(batch_norm)                                                                                  \
+    X(batch_norm_backward)                                                                         \
+    X(linear)                                                                                      \
+    X(linear_grad_x)                                                                               \
+    X(linear_grad_w)                                                                               \
+    X(column_sums)                                                                                 \
+    X(activation_backward)                                                                         \
+    X(conv)                                                                                        \
+    X(conv_backward)                                                                               \
+    X(attention)                                                                                   \
+    X(attention_backward)                                                                          \
+    X(cross_entropy)                                                                               \
+    X(hits)                                                                                        \
+    X(scale_by)                                                                                    \
+    X(head)                                                                                        \
+    X(head_backward)                                                                               \
+    X(row_factors)                                                                                 \
+    X(picked_log_probs)                                                                            \
     X(picked_loss)
 
 /* One function a kernel: asks the device for it, with arguments that the caller may change afterwards. Errors: what is known at once; a later
  * failure is reported by synchronize. */
 typedef struct exo_kernels {
-#define EXO_KERNEL_FIELD(name) exo_status (*name)(exo_device * device, const exo_##name##_args *args, exo_err *err);
+#define EXO_KERNEL_FIELD(name)                                                                     \
+    exo_status (*name)(exo_device * device, const exo_##name##_args *args, exo_err *err);
     EXO_KERNELS(EXO_KERNEL_FIELD)
 #undef EXO_KERNEL_FIELD
 } exo_kernels;
@@ -288,7 +289,8 @@ struct exo_plan {
 };
 
 /* A plan of linear layers, convolutions, attention or heads, for this device's kernels alone, one at a time. UNSUPPORTED, NOMEM. */
-exo_status exo_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape, exo_err *err);
+exo_status exo_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape,
+                        exo_err *err);
 /* After what was asked for with it. */
 void exo_plan_free(exo_plan **plan);
 
@@ -302,41 +304,48 @@ typedef enum exo_copy_kind {
 
 typedef struct exo_device_class {
     const char *name; /* a literal */
-    bool is_host; /* its memory is the host's, and every call is done when it returns: addresses of both are the same */
+    bool
+        is_host; /* its memory is the host's, and every call is done when it returns: addresses of both are the same */
     /* Zeroed memory, aligned to 64 bytes; bytes may be 0. NOMEM. */
     exo_status (*alloc)(exo_device *device, size_t bytes, void **out, exo_err *err);
     /* Of what alloc gave, after what was asked before; NULL is fine. */
     void (*free)(exo_device *device, void *memory, size_t bytes);
     /* In the order of the device's work, as kernels. */
-    exo_status (*copy)(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind, exo_err *err);
+    exo_status (*copy)(exo_device *device, void *to, const void *from, size_t bytes,
+                       exo_copy_kind kind, exo_err *err);
     /* Waits. Errors: the first failure of anything that was asked. */
     exo_status (*synchronize)(exo_device *device, exo_err *err);
     const exo_kernels *kernels;
-    exo_status (*plan_new)(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape, exo_err *err);
+    exo_status (*plan_new)(exo_plan **out, exo_device *device, exo_shape_kind kind,
+                           const void *shape, exo_err *err);
     void (*plan_free)(exo_plan *plan);
     /* Bytes of `scratch` of a kernel of that shape; 0: none. */
-    size_t (*scratch)(const exo_device *device, exo_shape_kind kind, const void *shape, exo_scratch_use use);
+    size_t (*scratch)(const exo_device *device, exo_shape_kind kind, const void *shape,
+                      exo_scratch_use use);
 } exo_device_class;
 
 /* Classes embed it at the beginning of their own struct. */
 struct exo_device {
     const exo_device_class *device_class;
-    double *scalar; /* on the device, room for one sum; NULL where is_host: sums go to their place at once */
-    exo_err failed; /* the first failure that a call gave at once; code OK: none. A host's device never fails so */
+    double *
+        scalar; /* on the device, room for one sum; NULL where is_host: sums go to their place at once */
+    exo_err
+        failed; /* the first failure that a call gave at once; code OK: none. A host's device never fails so */
 };
 
 /* Notes what a call on the device gave, unless an earlier one failed. */
 void exo_device_note(exo_device *device, exo_status status, const exo_err *err);
 
 /* Asks for a kernel by its name in the table, with designated arguments: exo_device_run(d, fill, .count = n, .y = y). A failure sticks. */
-#define exo_device_run(on, kernel, ...)                                                                                \
-    do {                                                                                                               \
-        exo_err reason_;                                                                                               \
-        exo_device *on_ = (on);                                                                                        \
-        reason_.code = EXO_OK;                                                                                         \
-        exo_device_note(on_,                                                                                           \
-                        on_->device_class->kernels->kernel(on_, &(const exo_##kernel##_args){__VA_ARGS__}, &reason_),  \
-                        &reason_);                                                                                     \
+#define exo_device_run(on, kernel, ...)                                                            \
+    do {                                                                                           \
+        exo_err reason_;                                                                           \
+        exo_device *on_ = (on);                                                                    \
+        reason_.code = EXO_OK;                                                                     \
+        exo_device_note(on_,                                                                       \
+                        on_->device_class->kernels->kernel(                                        \
+                            on_, &(const exo_##kernel##_args){__VA_ARGS__}, &reason_),             \
+                        &reason_);                                                                 \
     } while (0)
 
 #endif

@@ -6,8 +6,9 @@ exo_registry exo_device_registry = EXO_REGISTRY("device");
 exo_status
 exo_device_check(const char *name, exo_err *err)
 {
-    return exo_registry_find(&exo_device_registry, name) ? EXO_OK
-                                                         : exo_registry_unknown(&exo_device_registry, name, err);
+    return exo_registry_find(&exo_device_registry, name)
+               ? EXO_OK
+               : exo_registry_unknown(&exo_device_registry, name, err);
 }
 
 exo_status
@@ -21,7 +22,8 @@ exo_device_open(exo_device **out, const char *name, exo_err *err)
 void
 exo_device_close(exo_device **device)
 {
-    const exo_device_kind *kind = *device ? exo_registry_find(&exo_device_registry, exo_device_name(*device)) : NULL;
+    const exo_device_kind *kind =
+        *device ? exo_registry_find(&exo_device_registry, exo_device_name(*device)) : NULL;
     if (kind && kind->close)
         kind->close(*device);
     *device = NULL;

@@ -107,8 +107,8 @@ typedef struct exo_batch_norm_backward_args {
 
 typedef struct exo_linear_shape {
     size_t rows, in, out;
-    size_t dtype;                                     /* of x, weight and the gradients of the products */
-    size_t out_dtype;                                 /* of y: with a residual EXO_F32                  */
+    size_t dtype;     /* of x, weight and the gradients of the products */
+    size_t out_dtype; /* of y: with a residual EXO_F32                  */
     size_t residual, with_bias, backward, input_grad; /* 0 or 1 */
 } exo_linear_shape;
 
@@ -274,10 +274,14 @@ typedef struct exo_head_args {
     const void *cast;       /* the same of dtype, of a wide head whose dtype is not fp32     */
     const int32_t *targets; /* (rows) */
     float scale;
-    float *log_sum, *picked; /* (rows); picked: scale logit[r, target[r]]; where the target is negative nothing */
-    float *entropy;          /* (rows); for gradients what forward gave                                         */
-    const float *factor;     /* (rows), with `scale` in it; 0 where the target is negative; NULL: no gradients  */
-    float *dx, *dweight;     /* added to; each may be NULL                                                      */
+    float *log_sum,
+        *picked; /* (rows); picked: scale logit[r, target[r]]; where the target is negative nothing */
+    float *
+        entropy; /* (rows); for gradients what forward gave                                         */
+    const float *
+        factor; /* (rows), with `scale` in it; 0 where the target is negative; NULL: no gradients  */
+    float *dx,
+        *dweight; /* added to; each may be NULL                                                      */
     void *scratch;
     /* Of a device that is the host (EXO_SCRATCH_ROWS): takes rows [first, first + count) of the weights' gradient in place of dweight, once each,
      * on any thread. NULL: nobody does. */

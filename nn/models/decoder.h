@@ -42,6 +42,7 @@ typedef struct exo_decoder {
 exo_status exo_decoder_read_options(exo_decoder *decoder, exo_config *config, exo_err *err);
 
 /* The class's `forward`, of batches with a field "tokens" (N, T): hidden (R, W), and logits (R, V) as its product with the head. */
-void exo_decoder_forward(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs);
+void exo_decoder_forward(const void *self, exo_tape *tape, const exo_batch *batch,
+                         exo_outputs *outputs);
 
 #endif

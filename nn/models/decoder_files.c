@@ -3,11 +3,13 @@
 #include "nn/pretrained/pretrained.h"
 
 exo_status
-exo_decoder_load_params(const char *folder, const exo_model *model, exo_params *params, exo_err *err)
+exo_decoder_load_params(const char *folder, const exo_model *model, exo_params *params,
+                        exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(model);
     if (!spec)
-        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder, exo_model_name(model));
+        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder,
+                        exo_model_name(model));
     return exo_pretrained_read(folder, spec, params, err);
 }
 
@@ -37,11 +39,12 @@ exo_decoder_load(const char *folder, exo_model **model, exo_params **params, exo
 }
 
 exo_status
-exo_decoder_save(const char *folder, const exo_model *model, exo_params *params, exo_dtype dtype, size_t shard_bytes,
-                 exo_err *err)
+exo_decoder_save(const char *folder, const exo_model *model, exo_params *params, exo_dtype dtype,
+                 size_t shard_bytes, exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(model);
     if (!spec)
-        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder, exo_model_name(model));
+        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder,
+                        exo_model_name(model));
     return exo_pretrained_write(folder, spec, params, dtype, shard_bytes, err);
 }

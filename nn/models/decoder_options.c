@@ -44,7 +44,8 @@ read_shape(exo_config *config, exo_decoder_spec *s, exo_err *err)
     s->inner = 4 * s->width;
     s->head_width = s->width / s->heads;
     if (!exo_config_has(config, "head_width") && s->width % s->heads != 0)
-        return exo_config_fail(config, err, "heads %zu do not divide the width %zu: give head_width, or others",
+        return exo_config_fail(config, err,
+                               "heads %zu do not divide the width %zu: give head_width, or others",
                                s->heads, s->width);
     st = read_count(config, "head_width", MAX_OPTION, &s->head_width, err);
     if (st == EXO_OK)
@@ -61,7 +62,8 @@ read_kinds(exo_config *config, exo_decoder_spec *s, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_choice(config, "norm", norm, norm_names, &norm, err);
     if (st == EXO_OK)
-        st = exo_config_choice(config, "activation", activation, activation_names, &activation, err);
+        st =
+            exo_config_choice(config, "activation", activation, activation_names, &activation, err);
     if (st == EXO_OK)
         st = exo_config_bool(config, "gated", false, &s->gated, err);
     if (st == EXO_OK)
@@ -98,20 +100,23 @@ read_size(exo_config *config, exo_decoder_spec *s, exo_err *err)
 static exo_status
 read_folder(exo_decoder *d, exo_config *config, const char *path, exo_err *err)
 {
-    static const char *const given[] = {"size",       "context", "layers",   "heads",      "kv_heads",      "width",
-                                        "head_width", "inner",   "position", "norm",       "activation",    "gated",
-                                        "bias",       "tied",    "norm_eps", "rope_theta", "embedding_norm"};
+    static const char *const given[] = {
+        "size",       "context", "layers",   "heads",      "kv_heads",      "width",
+        "head_width", "inner",   "position", "norm",       "activation",    "gated",
+        "bias",       "tied",    "norm_eps", "rope_theta", "embedding_norm"};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         if (exo_config_has(config, given[i]))
-            return exo_config_fail(config, err, "'%s' cannot be given beside 'path': the folder's config.json says it",
-                                   given[i]);
+            return exo_config_fail(
+                config, err, "'%s' cannot be given beside 'path': the folder's config.json says it",
+                given[i]);
     exo_status st = exo_decoder_load_spec(path, &d->spec, err);
     size_t vocabulary = 0; /* a job gives its data's; 0: it does not */
     if (st == EXO_OK)
         st = read_count(config, "vocabulary", INT32_MAX, &vocabulary, err);
     if (st == EXO_OK && vocabulary > d->spec.vocabulary)
-        st = exo_config_fail(config, err, "the vocabulary of '%s' is %zu, less than %zu: take data of its tokenizer",
-                             path, d->spec.vocabulary, vocabulary);
+        st = exo_config_fail(
+            config, err, "the vocabulary of '%s' is %zu, less than %zu: take data of its tokenizer",
+            path, d->spec.vocabulary, vocabulary);
     if (st != EXO_OK)
         return st;
     d->folder = exo_strdup(path);

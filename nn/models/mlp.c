@@ -37,7 +37,8 @@ read_hidden(exo_config *config, size_t *widths, size_t *count, exo_err *err)
         char *end = NULL;
         unsigned long n = text ? strtoul(text, &end, 10) : 0;
         if (!text || *end != '\0' || n < 1 || n > MAX_WIDTH || text[0] == '-')
-            return exo_config_fail(item, err, "hidden must be a list of widths from 1 to %d", MAX_WIDTH);
+            return exo_config_fail(item, err, "hidden must be a list of widths from 1 to %d",
+                                   MAX_WIDTH);
         widths[i] = n;
     }
     return EXO_OK;

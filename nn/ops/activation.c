@@ -22,8 +22,8 @@ relu_backward(exo_tape *tape, exo_op *op, exo_err *err)
     const void *dy = op->out->grad;
     void *dx = grad_target(tape, op, x, &add, &st);
     if (dx)
-        st = exo_tape_run(tape, relu_backward, .count = x->numel, .dtype = x->dtype, .dx = dx, .y = op->out->data,
-                          .dy = dy, .add = add);
+        st = exo_tape_run(tape, relu_backward, .count = x->numel, .dtype = x->dtype, .dx = dx,
+                          .y = op->out->data, .dy = dy, .add = add);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
@@ -36,7 +36,8 @@ begin_like(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_op *
     if (!x || exo_tape_error(tape, NULL) != EXO_OK)
         return false;
     if (!exo_is_float(x)) {
-        exo_tape_fail(tape, EXO_INVAL, "%s: takes fp32 or bf16, not %s", op_class->name, exo_dtype_name(x->dtype));
+        exo_tape_fail(tape, EXO_INVAL, "%s: takes fp32 or bf16, not %s", op_class->name,
+                      exo_dtype_name(x->dtype));
         return false;
     }
     *op = exo_tape_op(tape, op_class, &x, 1);
@@ -51,7 +52,8 @@ exo_relu(exo_tape *tape, exo_tensor *x)
     exo_tensor *y;
     if (!begin_like(tape, &relu_class, x, &op, &y))
         return NULL;
-    if (exo_tape_run(tape, relu, .count = x->numel, .dtype = x->dtype, .y = y->data, .x = x->data) != EXO_OK)
+    if (exo_tape_run(tape, relu, .count = x->numel, .dtype = x->dtype, .y = y->data,
+                     .x = x->data) != EXO_OK)
         return NULL;
     return exo_tape_finish(tape, op, y);
 }
@@ -66,8 +68,8 @@ tanh_backward(exo_tape *tape, exo_op *op, exo_err *err)
     bool add = false;
     float *dx = exo_tape_grad(tape, x, &add, &st);
     if (dx)
-        st = exo_tape_run(tape, tanh_backward, .count = x->numel, .dx = dx, .y = op->out->data, .dy = op->out->grad,
-                          .add = add);
+        st = exo_tape_run(tape, tanh_backward, .count = x->numel, .dx = dx, .y = op->out->data,
+                          .dy = op->out->grad, .add = add);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
@@ -93,8 +95,9 @@ static exo_status
 draw_mask(exo_tape *tape, const exo_op *op, float p, uint8_t *keep, size_t count)
 {
     const exo_pass *pass = exo_tape_pass(tape);
-    return exo_tape_run(tape, dropout_draw, .count = count, .keep = keep, .seed = pass->seed, .step = pass->step,
-                        .node = pass->node, .ordinal = op->ordinal, .threshold = (uint32_t)((double)p * 4294967296.0));
+    return exo_tape_run(tape, dropout_draw, .count = count, .keep = keep, .seed = pass->seed,
+                        .step = pass->step, .node = pass->node, .ordinal = op->ordinal,
+                        .threshold = (uint32_t)((double)p * 4294967296.0));
 }
 
 static exo_status
@@ -106,8 +109,8 @@ dropout_backward(exo_tape *tape, exo_op *op, exo_err *err)
     const void *dy = op->out->grad;
     void *dx = grad_target(tape, op, x, &add, &st);
     if (dx)
-        st = exo_tape_run(tape, dropout, .count = x->numel, .dtype = x->dtype, .y = dx, .x = dy, .keep = op->saved[0],
-                          .factor = op->factor, .add = add);
+        st = exo_tape_run(tape, dropout, .count = x->numel, .dtype = x->dtype, .y = dx, .x = dy,
+                          .keep = op->saved[0], .factor = op->factor, .add = add);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
@@ -139,8 +142,8 @@ exo_dropout(exo_tape *tape, exo_tensor *x, float p)
     op->saved[0] = keep;
     op->factor = 1.0f / (1.0f - p);
     if (draw_mask(tape, op, p, keep, x->numel) != EXO_OK ||
-        exo_tape_run(tape, dropout, .count = x->numel, .dtype = x->dtype, .y = y->data, .x = x->data, .keep = keep,
-                     .factor = op->factor) != EXO_OK)
+        exo_tape_run(tape, dropout, .count = x->numel, .dtype = x->dtype, .y = y->data,
+                     .x = x->data, .keep = keep, .factor = op->factor) != EXO_OK)
         return NULL;
     return exo_tape_finish(tape, op, y);
 }
@@ -149,11 +152,12 @@ exo_dropout(exo_tape *tape, exo_tensor *x, float p)
 
 /* y (+)= x factor, factor (N, C). */
 static exo_status
-scale_channels(exo_tape *tape, const exo_op *op, const exo_tensor *like, const void *x, void *y, bool add)
+scale_channels(exo_tape *tape, const exo_op *op, const exo_tensor *like, const void *x, void *y,
+               bool add)
 {
-    return exo_tape_run(tape, channel_scale, .samples = like->dims[0], .rows = like->dims[2] * like->dims[3],
-                        .channels = like->dims[1], .dtype = like->dtype, .y = y, .x = x, .factor = op->saved[0],
-                        .add = add);
+    return exo_tape_run(tape, channel_scale, .samples = like->dims[0],
+                        .rows = like->dims[2] * like->dims[3], .channels = like->dims[1],
+                        .dtype = like->dtype, .y = y, .x = x, .factor = op->saved[0], .add = add);
 }
 
 static exo_status
@@ -178,7 +182,8 @@ exo_dropout2d(exo_tape *tape, exo_tensor *x, float p)
     if (!x || !check_probability(tape, "dropout2d", p))
         return NULL;
     if (x->num_dims != 4)
-        return exo_tape_fail(tape, EXO_INVAL, "dropout2d: x %s: expected (N, C, H, W)", exo_shape_text(x, text));
+        return exo_tape_fail(tape, EXO_INVAL, "dropout2d: x %s: expected (N, C, H, W)",
+                             exo_shape_text(x, text));
     if (!exo_tape_pass(tape)->train || p == 0.0f)
         return x;
     exo_op *op;
@@ -193,7 +198,8 @@ exo_dropout2d(exo_tape *tape, exo_tensor *x, float p)
         return NULL;
     op->saved[0] = factor;
     if (draw_mask(tape, op, p, keep, masks) != EXO_OK ||
-        exo_tape_run(tape, select, .count = masks, .y = factor, .keep = keep, .value = 1.0f / (1.0f - p)) != EXO_OK)
+        exo_tape_run(tape, select, .count = masks, .y = factor, .keep = keep,
+                     .value = 1.0f / (1.0f - p)) != EXO_OK)
         return NULL;
     exo_tape_buffer_done(tape, keep);
     if (scale_channels(tape, op, x, x->data, y->data, false) != EXO_OK)

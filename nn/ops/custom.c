@@ -23,7 +23,8 @@ _Static_assert(EXO_CUSTOM_INPUTS <= (int)EXO_MAX_INPUTS, "an operation holds its
 static exo_array
 array_of(exo_tape *tape, void *data, size_t count)
 {
-    return (exo_array){.device = exo_tape_device(tape), .data = data, .count = count, .dtype = EXO_F32};
+    return (exo_array){
+        .device = exo_tape_device(tape), .data = data, .count = count, .dtype = EXO_F32};
 }
 
 static exo_custom_call
@@ -66,15 +67,18 @@ static const exo_op_class custom_class = {.name = "custom", .backward = custom_b
 
 /* The inputs as fp32 in row-major order; false: an error, recorded. */
 static bool
-take_inputs(exo_tape *tape, const exo_custom_op *op, exo_tensor *const *inputs, size_t num_inputs, exo_tensor **in)
+take_inputs(exo_tape *tape, const exo_custom_op *op, exo_tensor *const *inputs, size_t num_inputs,
+            exo_tensor **in)
 {
     if (!op->forward || !op->name) {
-        exo_tape_fail(tape, EXO_INVAL, "%s: an operation of your own has a name and a forward function",
+        exo_tape_fail(tape, EXO_INVAL,
+                      "%s: an operation of your own has a name and a forward function",
                       op->name ? op->name : "custom");
         return false;
     }
     if (num_inputs > EXO_CUSTOM_INPUTS) {
-        exo_tape_fail(tape, EXO_INVAL, "%s: %zu inputs; at most %d", op->name, num_inputs, EXO_CUSTOM_INPUTS);
+        exo_tape_fail(tape, EXO_INVAL, "%s: %zu inputs; at most %d", op->name, num_inputs,
+                      EXO_CUSTOM_INPUTS);
         return false;
     }
     for (size_t i = 0; i < num_inputs; i++) {
@@ -88,8 +92,8 @@ take_inputs(exo_tape *tape, const exo_custom_op *op, exo_tensor *const *inputs, 
 
 /* The operation with its state, and what backward needs; NULL: an error, recorded. */
 static exo_op *
-open_op(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *in, size_t num_inputs, size_t saved,
-        const void *args)
+open_op(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *in, size_t num_inputs,
+        size_t saved, const void *args)
 {
     struct signature signature = {custom, num_inputs, saved};
     bool fresh;
@@ -97,8 +101,9 @@ open_op(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *in, size
         return NULL;
     /* Without a backward function it has no inputs for the tape: so its result needs no gradient. */
     exo_op *op = exo_tape_op(tape, &custom_class, in, custom->backward ? num_inputs : 0);
-    struct state *s =
-        op ? exo_tape_state(tape, op, &signature, sizeof signature, sizeof *s + custom->args_size, &fresh) : NULL;
+    struct state *s = op ? exo_tape_state(tape, op, &signature, sizeof signature,
+                                          sizeof *s + custom->args_size, &fresh)
+                         : NULL;
     if (!s)
         return NULL;
     s->op = custom;
@@ -112,16 +117,17 @@ open_op(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *in, size
 }
 
 exo_tensor *
-exo_tape_custom(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *inputs, size_t num_inputs,
-                size_t num_dims, const size_t *dims, size_t saved, const void *args)
+exo_tape_custom(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *inputs,
+                size_t num_inputs, size_t num_dims, const size_t *dims, size_t saved,
+                const void *args)
 {
     exo_tensor *in[EXO_CUSTOM_INPUTS];
     exo_err reason = {0};
     if (exo_tape_error(tape, NULL) != EXO_OK || !take_inputs(tape, custom, inputs, num_inputs, in))
         return NULL;
     if (num_dims > EXO_MAX_DIMS)
-        return exo_tape_fail(tape, EXO_INVAL, "%s: an output of %zu dimensions; at most %d", custom->name, num_dims,
-                             EXO_MAX_DIMS);
+        return exo_tape_fail(tape, EXO_INVAL, "%s: an output of %zu dimensions; at most %d",
+                             custom->name, num_dims, EXO_MAX_DIMS);
     exo_op *op = open_op(tape, custom, in, num_inputs, saved, args);
     exo_tensor *out = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, num_dims, dims) : NULL;
     if (!out)

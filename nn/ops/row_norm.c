@@ -41,10 +41,11 @@ row_norm_backward(exo_tape *tape, exo_op *op, exo_err *err)
     float *dweight = sum_gradient(tape, weight, &st), *dbias = sum_gradient(tape, bias, &st);
     if (exo_tape_error(tape, NULL) != EXO_OK)
         return exo_tape_error(tape, err);
-    st = exo_tape_run(tape, row_norm_backward, .shape = shape, .centered = op->number != 0, .add = add,
-                      .eps = op->factor, .dtype = op->out->dtype, .dx = dx, .dweight = dweight, .dbias = dbias,
-                      .x = x->data, .weight = weight->data, .mean = op->saved[MEAN], .inverse = op->saved[INVERSE],
-                      .dy = op->out->grad, .scratch = scratch);
+    st = exo_tape_run(tape, row_norm_backward, .shape = shape, .centered = op->number != 0,
+                      .add = add, .eps = op->factor, .dtype = op->out->dtype, .dx = dx,
+                      .dweight = dweight, .dbias = dbias, .x = x->data, .weight = weight->data,
+                      .mean = op->saved[MEAN], .inverse = op->saved[INVERSE], .dy = op->out->grad,
+                      .scratch = scratch);
     exo_tape_buffer_done(tape, scratch);
     exo_tape_buffer_done(tape, unused);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
@@ -54,20 +55,23 @@ static const exo_op_class layer_norm_class = {.name = "layer_norm", .backward = 
 static const exo_op_class rms_norm_class = {.name = "rms_norm", .backward = row_norm_backward};
 
 static exo_tensor *
-row_norm(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, float eps)
+row_norm(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *weight,
+         exo_tensor *bias, float eps)
 {
     char a[96], b[96];
     if (!x || !weight || exo_tape_error(tape, NULL) != EXO_OK)
         return NULL;
-    if (x->num_dims != 2 || x->numel == 0 || weight->num_dims != 1 || weight->dims[0] != x->dims[1] ||
-        (bias && !exo_same_shape(weight, bias)))
-        return exo_tape_fail(tape, EXO_INVAL, "%s: x %s and weight %s: expected (R, W) and (W), bias (W)",
+    if (x->num_dims != 2 || x->numel == 0 || weight->num_dims != 1 ||
+        weight->dims[0] != x->dims[1] || (bias && !exo_same_shape(weight, bias)))
+        return exo_tape_fail(tape, EXO_INVAL,
+                             "%s: x %s and weight %s: expected (R, W) and (W), bias (W)",
                              op_class->name, exo_shape_text(x, a), exo_shape_text(weight, b));
     if (weight->dtype != EXO_F32 || (bias && bias->dtype != EXO_F32))
         return exo_tape_fail(tape, EXO_INVAL, "%s: weight and bias must be fp32", op_class->name);
     x = exo_to_dtype(tape, x, EXO_F32);
     exo_op *op = x ? exo_tape_op(tape, op_class, (exo_tensor *[]){x, weight, bias}, 3) : NULL;
-    exo_tensor *y = op ? exo_tape_tensor(tape, exo_compute_dtype(tape), EXO_ROW_MAJOR, 2, x->dims) : NULL;
+    exo_tensor *y =
+        op ? exo_tape_tensor(tape, exo_compute_dtype(tape), EXO_ROW_MAJOR, 2, x->dims) : NULL;
     if (!y)
         return NULL;
     bool centered = op_class == &layer_norm_class;
@@ -77,10 +81,10 @@ row_norm(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor
     op->saved[MEAN] = centered ? exo_tape_buffer(tape, x->dims[0] * sizeof(float)) : NULL;
     if (exo_tape_error(tape, NULL) != EXO_OK)
         return NULL;
-    if (exo_tape_run(tape, row_norm, .shape = {.rows = x->dims[0], .width = x->dims[1]}, .centered = centered,
-                     .eps = eps, .dtype = y->dtype, .y = y->data, .mean = op->saved[MEAN],
-                     .inverse = op->saved[INVERSE], .x = x->data, .weight = weight->data,
-                     .bias = bias ? bias->data : NULL) != EXO_OK)
+    if (exo_tape_run(tape, row_norm, .shape = {.rows = x->dims[0], .width = x->dims[1]},
+                     .centered = centered, .eps = eps, .dtype = y->dtype, .y = y->data,
+                     .mean = op->saved[MEAN], .inverse = op->saved[INVERSE], .x = x->data,
+                     .weight = weight->data, .bias = bias ? bias->data : NULL) != EXO_OK)
         return NULL;
     return exo_tape_finish(tape, op, y);
 }

@@ -13,13 +13,15 @@ struct state {
 static exo_array
 array_of(exo_tape *tape, void *data, size_t count)
 {
-    return (exo_array){.device = exo_tape_device(tape), .data = data, .count = count, .dtype = EXO_F32};
+    return (exo_array){
+        .device = exo_tape_device(tape), .data = data, .count = count, .dtype = EXO_F32};
 }
 
 /* Calls a collective on `count` elements, unless nothing is computed. */
 static exo_status
-run(exo_tape *tape, const exo_op *op, exo_status (*collective)(exo_group *group, exo_array data, exo_err *err),
-    void *data, size_t count, exo_err *err)
+run(exo_tape *tape, const exo_op *op,
+    exo_status (*collective)(exo_group *group, exo_array data, exo_err *err), void *data,
+    size_t count, exo_err *err)
 {
     const struct state *s = op->state;
     exo_err reason = {0};
@@ -101,7 +103,9 @@ exo_tape_all_reduce(exo_tape *tape, exo_group *group, exo_tensor *x)
 {
     exo_err err = {0};
     exo_op *op = open_op(tape, &all_reduce_class, group, x);
-    exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims) : NULL;
+    exo_tensor *y =
+        op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims)
+           : NULL;
     if (!y || exo_tape_copy(tape, y->data, op->in[0]->data, y->numel * sizeof(float)) != EXO_OK)
         return NULL;
     exo_status st = run(tape, op, sum_all, y->data, y->numel, &err);
@@ -116,13 +120,16 @@ sum_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st == EXO_OK ? identity_backward(tape, op, err) : st;
 }
 
-static const exo_op_class all_reduce_backward_class = {.name = "all_reduce_backward", .backward = sum_backward};
+static const exo_op_class all_reduce_backward_class = {.name = "all_reduce_backward",
+                                                       .backward = sum_backward};
 
 exo_tensor *
 exo_tape_all_reduce_backward(exo_tape *tape, exo_group *group, exo_tensor *x)
 {
     exo_op *op = open_op(tape, &all_reduce_backward_class, group, x);
-    exo_tensor *y = op ? exo_tape_view(tape, op->in[0], EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims) : NULL;
+    exo_tensor *y =
+        op ? exo_tape_view(tape, op->in[0], EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims)
+           : NULL;
     return y ? exo_tape_finish(tape, op, y) : NULL;
 }
 
@@ -155,7 +162,8 @@ exo_tape_all_gather(exo_tape *tape, exo_group *group, exo_tensor *x)
     if (x && x->num_dims == 0)
         return exo_tape_fail(tape, EXO_INVAL, "all_gather: of rows, not of a single element");
     exo_op *op = open_op(tape, &all_gather_class, group, x);
-    exo_tensor *y = op ? with_rows(tape, op->in[0], op->in[0]->dims[0] * exo_group_size(group)) : NULL;
+    exo_tensor *y =
+        op ? with_rows(tape, op->in[0], op->in[0]->dims[0] * exo_group_size(group)) : NULL;
     if (!y || exo_tape_copy(tape, own_rows(op, y->data, op->in[0]->numel), op->in[0]->data,
                             op->in[0]->numel * sizeof(float)) != EXO_OK)
         return NULL;
@@ -168,8 +176,8 @@ scatter_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
     exo_tensor *x = op->in[0];
     float *all = exo_tape_buffer(tape, x->numel * sizeof *all);
-    if (!all ||
-        exo_tape_copy(tape, own_rows(op, all, op->out->numel), op->out->grad, op->out->numel * sizeof *all) != EXO_OK)
+    if (!all || exo_tape_copy(tape, own_rows(op, all, op->out->numel), op->out->grad,
+                              op->out->numel * sizeof *all) != EXO_OK)
         return exo_tape_error(tape, err);
     exo_status st = run(tape, op, exo_all_gather, all, x->numel, err);
     if (st == EXO_OK)
@@ -178,7 +186,8 @@ scatter_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st;
 }
 
-static const exo_op_class reduce_scatter_class = {.name = "reduce_scatter", .backward = scatter_backward};
+static const exo_op_class reduce_scatter_class = {.name = "reduce_scatter",
+                                                  .backward = scatter_backward};
 
 exo_tensor *
 exo_tape_reduce_scatter(exo_tape *tape, exo_group *group, exo_tensor *x)
@@ -189,12 +198,14 @@ exo_tape_reduce_scatter(exo_tape *tape, exo_group *group, exo_tensor *x)
         return exo_tape_fail(tape, EXO_INVAL, "reduce_scatter: %s: expected a multiple of %u rows",
                              exo_shape_text(x, shape), exo_group_size(group));
     exo_op *op = open_op(tape, &reduce_scatter_class, group, x);
-    exo_tensor *y = op ? with_rows(tape, op->in[0], op->in[0]->dims[0] / exo_group_size(group)) : NULL;
+    exo_tensor *y =
+        op ? with_rows(tape, op->in[0], op->in[0]->dims[0] / exo_group_size(group)) : NULL;
     float *all = y ? exo_tape_buffer(tape, op->in[0]->numel * sizeof *all) : NULL;
     if (!all || exo_tape_copy(tape, all, op->in[0]->data, op->in[0]->numel * sizeof *all) != EXO_OK)
         return NULL;
     exo_status st = run(tape, op, sum_shards, all, op->in[0]->numel, &err);
-    if (st == EXO_OK && exo_tape_copy(tape, y->data, own_rows(op, all, y->numel), y->numel * sizeof *all) != EXO_OK)
+    if (st == EXO_OK &&
+        exo_tape_copy(tape, y->data, own_rows(op, all, y->numel), y->numel * sizeof *all) != EXO_OK)
         return NULL;
     exo_tape_buffer_done(tape, all);
     return finish(tape, op, y, st, &err);
