@@ -1,4 +1,5 @@
-/* Data sets: references, slices, and batches read from them. A data set is read-only; any thread. */
+/* Data sets: references, slices, and batches read from them. A data set is read-only; any
+ * thread. */
 #include <exogym/data.h>
 
 #include <stdatomic.h>
@@ -138,7 +139,7 @@ exo_dataset_split(exo_dataset **out, exo_dataset *dataset, uint32_t rank, uint32
     return exo_dataset_slice(out, dataset, first, end - first, err);
 }
 
-/* --- Slices -------------------------------------------------------------------------------------------------------------- */
+/* --- Slices ----------------------------------------------------------------------------------- */
 
 struct slice {
     exo_dataset *of;
@@ -204,7 +205,7 @@ exo_dataset_slice(exo_dataset **out, exo_dataset *dataset, size_t first, size_t 
     return exo_dataset_new(out, &slice_class, s, err);
 }
 
-/* --- Batches ------------------------------------------------------------------------------------------------------------- */
+/* --- Batches ---------------------------------------------------------------------------------- */
 
 static size_t
 sample_bytes(const exo_field *field)

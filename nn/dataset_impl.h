@@ -6,7 +6,8 @@
 
 #include "base/registry.h"
 
-/* Where part `part` of `num_parts` parts of `length` things begins: (length * part) / num_parts, rounded down. */
+/* Where part `part` of `num_parts` parts of `length` things begins: (length * part) / num_parts,
+ * rounded down. */
 static inline size_t
 exo_split_point(size_t length, uint32_t part, uint32_t num_parts)
 {
@@ -25,8 +26,8 @@ exo_status exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, 
                                   uint8_t *pixels, uint8_t *labels, const exo_image_opts *opts,
                                   exo_err *err);
 
-/* A data set with a name: reads its options from `config` (may be NULL) and makes both halves; `val` may be NULL. What it has made
- * when it fails, the caller drops. */
+/* A data set with a name: reads its options from `config` (may be NULL) and makes both halves;
+ * `val` may be NULL. What it has made when it fails, the caller drops. */
 typedef struct exo_named_data {
     const char *name, *help;
     exo_status (*load)(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err);

@@ -1,4 +1,5 @@
-/* Specs of decoders: the sizes of GPT-2, and what fits together. No state; any thread. Read next: models/decoder.c. */
+/* Specs of decoders: the sizes of GPT-2, and what fits together. No state; any thread. Read next:
+ * models/decoder.c. */
 #include <exogym/decoder.h>
 
 #include <math.h>

@@ -82,7 +82,7 @@ exo_data_folder(const char *name, char **out, exo_err *err)
     return exo_fail(err, EXO_NOT_FOUND, "there is no home folder for data: set EXOGYM_DATA");
 }
 
-/* --- Checksums ---------------------------------------------------------------------------------------------------------- */
+/* --- Checksums -------------------------------------------------------------------------------- */
 
 static bool
 has_checksum(const char *path, const char *sha256)
@@ -91,7 +91,7 @@ has_checksum(const char *path, const char *sha256)
     return exo_sha256_file(path, found, NULL) == EXO_OK && strcmp(found, sha256) == 0;
 }
 
-/* --- Transfer ----------------------------------------------------------------------------------------------------------- */
+/* --- Transfer --------------------------------------------------------------------------------- */
 
 struct transfer {
     const struct exo_data_file *file;
@@ -113,7 +113,8 @@ on_progress(void *argument, curl_off_t total, curl_off_t now, curl_off_t up_tota
     return 0;
 }
 
-/* Opens the part to append to it, which must be a file of its own: bytes that come from elsewhere go nowhere else. */
+/* Opens the part to append to it, which must be a file of its own: bytes that come from elsewhere
+ * go nowhere else. */
 static FILE *
 open_part(const char *part, uint64_t *already, char *reason, size_t size)
 {

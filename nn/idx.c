@@ -1,5 +1,5 @@
-/* IDX files: a magic number (0, 0, type 8 for bytes, number of dimensions), the dimensions as big-endian 32-bit numbers, the bytes.
- * zlib reads them gzipped or not. */
+/* IDX files: a magic number (0, 0, type 8 for bytes, number of dimensions), the dimensions as
+ * big-endian 32-bit numbers, the bytes. zlib reads them gzipped or not. */
 #include <exogym/data.h>
 
 #include <errno.h>

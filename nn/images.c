@@ -1,7 +1,9 @@
-/* Images: bytes that are shared by every view and node, normalized and augmented when a sample is read.
+/* Images: bytes that are shared by every view and node, normalized and augmented when a sample is
+ * read.
  *
- * Augmentation is torchvision's RandomAffine with its defaults: a rotation about the centre and a shift by whole pixels, nearest
- * neighbour, black outside. The draw depends on (seed, epoch, sample) only. */
+ * Augmentation is torchvision's RandomAffine with its defaults: a rotation about the centre and a
+ * shift by whole pixels, nearest neighbour, black outside. The draw depends on (seed, epoch,
+ * sample) only. */
 #include <exogym/data.h>
 
 #include <math.h>
@@ -48,8 +50,8 @@ uniform_between(exo_rng *rng, float bound)
     return bound * (2.0f * exo_rng_uniform(rng) - 1.0f);
 }
 
-/* Where each output pixel comes from: the inverse of "rotate by `angle` (counter-clockwise, as displayed) about the centre, then
- * shift by (dx, dy)". */
+/* Where each output pixel comes from: the inverse of "rotate by `angle` (counter-clockwise, as
+ * displayed) about the centre, then shift by (dx, dy)". */
 static void
 affine_image(const struct images *s, const uint8_t *in, float angle, float dx, float dy, float *out)
 {

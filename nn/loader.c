@@ -1,9 +1,9 @@
 /* The loader: reads batches ahead on threads of its own.
  *
- * A ring of batches; batch b lives in place b % depth. A thread claims the next batch that has a free place, works out its samples
- * from the batch's number alone, reads it outside the lock, and marks the place full. The user takes batches in order; taking
- * batch b frees the place of b - 1. Every thread has a sampler of its own, so nothing is shared but the ring.
- */
+ * A ring of batches; batch b lives in place b % depth. A thread claims the next batch that has a
+ * free place, works out its samples from the batch's number alone, reads it outside the lock, and
+ * marks the place full. The user takes batches in order; taking batch b frees the place of b - 1.
+ * Every thread has a sampler of its own, so nothing is shared but the ring. */
 #include <exogym/data.h>
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* Models: building, and the registry of classes. A model is read-only after exo_model_new but for its count of references. Next: params.c, the
- * copies of its numbers. */
+/* Models: building, and the registry of classes. A model is read-only after exo_model_new but for
+ * its count of references. Next: params.c, the copies of its numbers. */
 #include <exogym/model.h>
 
 #include <fnmatch.h>
@@ -15,7 +15,7 @@
 #include "nn/model_private.h"
 #include "nn/outputs.h"
 
-/* --- Building ---------------------------------------------------------------------------------------------------------- */
+/* --- Building --------------------------------------------------------------------------------- */
 
 exo_init
 exo_init_constant(float value)
@@ -147,7 +147,7 @@ exo_build_status(const exo_builder *builder, exo_err *err)
     return builder->error.code;
 }
 
-/* --- Freezing ------------------------------------------------------------------------------------------------------------- */
+/* --- Freezing --------------------------------------------------------------------------------- */
 
 static exo_status
 freeze_matching(exo_builder *b, const exo_config *at, const char *pattern, exo_err *err)
@@ -168,7 +168,8 @@ freeze_matching(exo_builder *b, const exo_config *at, const char *pattern, exo_e
                            pattern, b->count ? b->infos[0].name : "nothing");
 }
 
-/* Parameters lie one after the other without gaps, and so do statistics, and after them what is frozen. */
+/* Parameters lie one after the other without gaps, and so do statistics, and after them what is
+ * frozen. */
 static void
 lay_out(exo_builder *b)
 {
@@ -187,7 +188,8 @@ lay_out(exo_builder *b)
     b->buffer_numel += b->frozen_numel;
 }
 
-/* When it is known where everything lies: the range of each unit. Those without elements are dropped. */
+/* When it is known where everything lies: the range of each unit. Those without elements are
+ * dropped. */
 static void
 cut_units(exo_builder *b)
 {
@@ -251,7 +253,7 @@ builder_release(exo_builder *b)
     exo_free(b->inits);
 }
 
-/* --- Models ------------------------------------------------------------------------------------------------------------- */
+/* --- Models ----------------------------------------------------------------------------------- */
 
 static exo_status
 check_class(const exo_model_class *c, exo_err *err)
@@ -413,7 +415,7 @@ exo_model_num_units(const exo_model *model)
     return model->built.num_units;
 }
 
-/* --- Passes ----------------------------------------------------------------------------------------------------------------- */
+/* --- Passes ----------------------------------------------------------------------------------- */
 
 /* Whether the model has what is asked for; false: recorded. */
 static bool
@@ -475,7 +477,7 @@ exo_model_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch)
                : NULL;
 }
 
-/* --- Registry --------------------------------------------------------------------------------------------------------------- */
+/* --- Registry --------------------------------------------------------------------------------- */
 
 exo_registry exo_model_registry = EXO_REGISTRY("model");
 

@@ -1,4 +1,5 @@
-/* A model's own structure, shared by the files that make it up: model.c (building, passes) and params.c (copies of its numbers). */
+/* A model's own structure, shared by the files that make it up: model.c (building, passes) and
+ * params.c (copies of its numbers). */
 #ifndef EXO_MODEL_PRIVATE_H
 #define EXO_MODEL_PRIVATE_H
 

@@ -1,8 +1,9 @@
-/* Optimizers over flat arrays: state on the parameters' device, the constants of a step, and one kernel for each range of one rule.
+/* Optimizers over flat arrays: state on the parameters' device, the constants of a step, and one
+ * kernel for each range of one rule.
  *
- * An exo_optim is owned by one thread at a time; within a step, threads that help write parts of its buffers.
- * Read next: nn/device/device_impl.h for the formulas, nn/optim_spec.c for names and constants.
- */
+ * An exo_optim is owned by one thread at a time; within a step, threads that help write parts of
+ * its buffers. Read next: nn/device/device_impl.h for the formulas, nn/optim_spec.c for names and
+ * constants. */
 #include <exogym/optim.h>
 
 #include <assert.h>
@@ -18,7 +19,8 @@ enum {
     MAX_BUFFERS = 3
 };
 
-/* The arguments of a step's kernel but for its arrays: constants in single precision at the last moment. */
+/* The arguments of a step's kernel but for its arrays: constants in single precision at the last
+ * moment. */
 union constants {
     exo_adam_args adam;
     exo_sgd_args sgd;
@@ -71,7 +73,7 @@ buffer_name(const exo_optim_spec *spec, size_t index)
     return names[spec->kind][index];
 }
 
-/* --- Which rule for which elements ------------------------------------------------------------------------------------------------ */
+/* --- Which rule for which elements ------------------------------------------------------------ */
 
 /* The rule's number: 0 is the spec's own. */
 static size_t
@@ -131,7 +133,7 @@ copy_rules(exo_optim *optim, const exo_optim_spec *spec)
     return EXO_OK;
 }
 
-/* --- Life --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Life ------------------------------------------------------------------------------------- */
 
 /* Where some rule needs the buffer, it is there for all elements. */
 static const char *
@@ -222,7 +224,7 @@ exo_optim_free(exo_optim **optim)
     *optim = NULL;
 }
 
-/* --- A step ------------------------------------------------------------------------------------------------------------------------ */
+/* --- A step ----------------------------------------------------------------------------------- */
 
 /* `t` counts steps from 1. */
 static void

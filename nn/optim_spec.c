@@ -1,4 +1,5 @@
-/* The constants of the optimizers: PyTorch's defaults, their ranges, and how a config names them. No state. */
+/* The constants of the optimizers: PyTorch's defaults, their ranges, and how a config names them.
+ * No state. */
 #include <exogym/optim.h>
 
 #include <float.h>
@@ -106,7 +107,8 @@ read_number(exo_config *map, const char *key, double *value, exo_err *err)
     return exo_config_double(map, key, *value, 0, DBL_MAX, value, err);
 }
 
-/* The keys that the rule has, and no others: a momentum for adam is a mistake that exo_config_finish names. */
+/* The keys that the rule has, and no others: a momentum for adam is a mistake that
+ * exo_config_finish names. */
 exo_status
 exo_optim_constants_read(exo_config *map, exo_optim_spec *spec, exo_err *err)
 {

@@ -1,4 +1,5 @@
-/* Outputs of a pass by name: what is asked for, what forward gives. What computes (exo_outputs_get, objectives) is in ops/objectives.c. */
+/* Outputs of a pass by name: what is asked for, what forward gives. What computes (exo_outputs_get,
+ * objectives) is in ops/objectives.c. */
 #include <string.h>
 
 #include "nn/outputs.h"

@@ -1,5 +1,5 @@
-/* Copies of a model's numbers (exo_params), which belong to their users: flat, on a device (params_device.c), nowhere (phantom.h), or
- * by units (units.c). */
+/* Copies of a model's numbers (exo_params), which belong to their users: flat, on a device
+ * (params_device.c), nowhere (phantom.h), or by units (units.c). */
 #include <stdio.h>
 
 #include <exogym/memory.h>

@@ -28,7 +28,8 @@ struct exo_params {
 /* units.c: addresses for all units, whose ranges *params has. NOMEM. */
 exo_status exo_params_reserve(exo_params *params, exo_err *err);
 void exo_params_unreserve(exo_params *params);
-/* Where a parameter or buffer is, or will be when its unit is open; and its gradient, NULL: it never has one. */
+/* Where a parameter or buffer is, or will be when its unit is open; and its gradient, NULL: it
+ * never has one. */
 float *exo_params_address(const exo_params *params, size_t index);
 float *exo_params_grad_address(const exo_params *params, size_t index);
 

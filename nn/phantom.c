@@ -1,4 +1,5 @@
-/* Phantom memory: one anonymous file, mapped again and again. It is sparse, and rehearsals touch little of it. See phantom.h. */
+/* Phantom memory: one anonymous file, mapped again and again. It is sparse, and rehearsals touch
+ * little of it. See phantom.h. */
 #include "nn/phantom.h"
 
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-/* Data sets of images that have a name: Fashion-MNIST, MNIST, and a synthetic one that needs no files. Those of text are in
- * corpus/named.c. */
+/* Data sets of images that have a name: Fashion-MNIST, MNIST, and a synthetic one that needs no
+ * files. Those of text are in corpus/named.c. */
 #include <exogym/data.h>
 
 #include <math.h>
@@ -22,7 +22,7 @@ enum {
 static const exo_image_opts usual = {
     .mean = 0.1307f, .deviation = 0.3081f, .rotate = 10.0f, .translate = 0.1f};
 
-/* --- Options that image sets share ---------------------------------------------------------------------------------------- */
+/* --- Options that image sets share ------------------------------------------------------------ */
 
 struct options {
     const char *path; /* or NULL */
@@ -57,7 +57,7 @@ read_options(exo_config *config, struct options *o, exo_err *err)
     return st;
 }
 
-/* --- IDX sets ---------------------------------------------------------------------------------------------------------------- */
+/* --- IDX sets --------------------------------------------------------------------------------- */
 
 /* "folder/name" or "folder/name.gz", whichever is there; otherwise the latter, for the message. */
 static void
@@ -127,9 +127,10 @@ load_mnist(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *
     return st;
 }
 
-/* --- Synthetic ------------------------------------------------------------------------------------------------------------- */
+/* --- Synthetic -------------------------------------------------------------------------------- */
 
-/* A class is a picture of three soft blobs, placed by the seed; a sample is its picture, shifted a little, dimmed, with noise. */
+/* A class is a picture of three soft blobs, placed by the seed; a sample is its picture, shifted a
+ * little, dimmed, with noise. */
 struct blob {
     float x, y, width;
 };

@@ -1,4 +1,5 @@
-/* What a pass takes: its operations are called on phantom memory with loops that do nothing, and the buffers that they ask for are counted. */
+/* What a pass takes: its operations are called on phantom memory with loops that do nothing, and
+ * the buffers that they ask for are counted. */
 #include <malloc.h>
 #include <string.h>
 

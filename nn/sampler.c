@@ -1,8 +1,9 @@
 /* The shuffling sampler: which samples a node sees, as a pure function of its position. One thread.
  *
- * Up to EXO_SAMPLER_TABLE samples an epoch's order is a table, a uniform permutation. Beyond, windows over billions of tokens, it is a keyed bijection
- * that is computed sample by sample and needs no memory: a Feistel network over the next power of four whose rounds are Philox, walked until
- * it lands inside (Black & Rogaway, 2002, "Ciphers with arbitrary finite domains"). */
+ * Up to EXO_SAMPLER_TABLE samples an epoch's order is a table, a uniform permutation. Beyond,
+ * windows over billions of tokens, it is a keyed bijection that is computed sample by sample and
+ * needs no memory: a Feistel network over the next power of four whose rounds are Philox, walked
+ * until it lands inside (Black & Rogaway, 2002, "Ciphers with arbitrary finite domains"). */
 #include <exogym/data.h>
 
 #include <exogym/memory.h>
@@ -70,7 +71,8 @@ key_rounds(exo_sampler *s, exo_purpose purpose, uint64_t epoch)
         exo_rng_init(&s->rounds[r], s->seed, purpose, 1 + r, epoch);
 }
 
-/* The `at`-th of the epoch's order. At most four times as many numbers as samples: four walks on average at worst. */
+/* The `at`-th of the epoch's order. At most four times as many numbers as samples: four walks on
+ * average at worst. */
 static size_t
 permuted(const exo_sampler *s, size_t at)
 {

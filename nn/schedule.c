@@ -1,4 +1,5 @@
-/* Learning-rate schedules: what all of them share, and the registry. Next: schedules.c, the curves. */
+/* Learning-rate schedules: what all of them share, and the registry. Next: schedules.c, the
+ * curves. */
 #include <exogym/schedule.h>
 
 #include <string.h>
@@ -15,7 +16,7 @@ struct exo_schedule {
     void *self;
 };
 
-/* --- Registry ------------------------------------------------------------------------------------------------------------------- */
+/* --- Registry --------------------------------------------------------------------------------- */
 
 exo_registry exo_schedule_registry = EXO_REGISTRY("schedule");
 
@@ -33,7 +34,7 @@ exo_schedule_register(const exo_schedule_class *schedule_class, exo_err *err)
     return exo_registry_add(&exo_schedule_registry, schedule_class, err);
 }
 
-/* --- From a config --------------------------------------------------------------------------------------------------------------- */
+/* --- From a config ---------------------------------------------------------------------------- */
 
 /* `at`: where the name is given. */
 static exo_status

@@ -1,4 +1,5 @@
-/* The curves of learning-rate schedules after the warm-up: a class each, pure functions of the step. */
+/* The curves of learning-rate schedules after the warm-up: a class each, pure functions of the
+ * step. */
 #include "nn/schedules.h"
 
 #include <errno.h>
@@ -9,7 +10,8 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* How much of [from, end) has passed at t: 1 at the end and beyond, also of an interval that is empty. */
+/* How much of [from, end) has passed at t: 1 at the end and beyond, also of an interval that is
+ * empty. */
 static double
 progress(uint64_t t, uint64_t from, uint64_t end)
 {
@@ -23,7 +25,7 @@ read_end(exo_config *config, double *end, exo_err *err)
     return exo_config_double(config, "end_factor", 0, 0, 1, end, err);
 }
 
-/* --- constant ------------------------------------------------------------------------------------------------------------------- */
+/* --- constant --------------------------------------------------------------------------------- */
 
 static double
 constant_factor(const void *self, uint64_t t, uint64_t warmup, uint64_t end)
@@ -38,7 +40,7 @@ constant_factor(const void *self, uint64_t t, uint64_t warmup, uint64_t end)
 static const exo_schedule_class constant = {
     .name = "constant", .help = "the rate as it is, after the warm-up", .factor = constant_factor};
 
-/* --- lambda_cosine: EXO Gym's ---------------------------------------------------------------------------------------------------- */
+/* --- lambda_cosine: EXO Gym's ----------------------------------------------------------------- */
 
 struct lambda_cosine {
     bool anneal;
@@ -65,7 +67,7 @@ static const exo_schedule_class lambda_cosine = {
     .init = lambda_cosine_init,
     .factor = lambda_cosine_factor};
 
-/* --- cosine, linear, polynomial: from 1 to end_factor ----------------------------------------------------------------------------- */
+/* --- cosine, linear, polynomial: from 1 to end_factor ----------------------------------------- */
 
 struct decay {
     double end, power;
@@ -120,7 +122,7 @@ static const exo_schedule_class polynomial = {
     .init = polynomial_init,
     .factor = polynomial_factor};
 
-/* --- step: PyTorch's StepLR and MultiStepLR --------------------------------------------------------------------------------------- */
+/* --- step: PyTorch's StepLR and MultiStepLR --------------------------------------------------- */
 
 struct steps {
     double gamma;
@@ -193,7 +195,7 @@ static const exo_schedule_class steps = {.name = "step",
                                          .factor = steps_factor,
                                          .release = steps_release};
 
-/* --- wsd: warm-up, stable, decay (Hu et al., 2024, arXiv:2404.06395) ---------------------------------------------------------------- */
+/* --- wsd: warm-up, stable, decay (Hu et al., 2024, arXiv:2404.06395) -------------------------- */
 
 enum wsd_shape {
     WSD_LINEAR,

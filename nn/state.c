@@ -1,9 +1,9 @@
 /* State: lists of named tensors, and safetensors files.
  *
- * A file is 8 bytes with the header's length (little-endian), the header (JSON: name -> dtype, shape, data_offsets, relative to the
- * end of the header), and the data. Loading checks everything before it changes anything: the header first, then the sizes, and
- * only then the bytes are read in place.
- */
+ * A file is 8 bytes with the header's length (little-endian), the header (JSON: name -> dtype,
+ * shape, data_offsets, relative to the end of the header), and the data. Loading checks everything
+ * before it changes anything: the header first, then the sizes, and only then the bytes are read in
+ * place. */
 #include <exogym/state.h>
 
 #include <errno.h>
@@ -171,7 +171,7 @@ exo_state_add_u64(exo_state *state, const char *name, uint64_t *value)
     exo_state_add_shaped(state, name, EXO_I64, value, 0, NULL);
 }
 
-/* --- Entries that are not in the host's memory -------------------------------------------------------------------------------- */
+/* --- Entries that are not in the host's memory ------------------------------------------------ */
 
 enum {
     STAGE = 1 << 20 /* bytes that go to or from a device at once */
@@ -203,7 +203,7 @@ through_host(const struct entry *e, bool fill,
     return st;
 }
 
-/* --- Saving --------------------------------------------------------------------------------------------------------------- */
+/* --- Saving ----------------------------------------------------------------------------------- */
 
 static json_t *
 entry_header(const struct entry *e, uint64_t first)
@@ -317,7 +317,7 @@ exo_state_save(exo_state *state, const char *path, exo_err *err)
     return exo_state_save_hashed(state, path, NULL, err);
 }
 
-/* --- Loading --------------------------------------------------------------------------------------------------------------- */
+/* --- Loading ---------------------------------------------------------------------------------- */
 
 /* An open file whose header is parsed. */
 struct reader {

@@ -1,5 +1,5 @@
-/* The tape: records operations, walks them backwards, and keeps memory and primitives from pass to pass. One thread at a time.
- * Next: tape_impl.h for the life of memory, ops/ for the operations. */
+/* The tape: records operations, walks them backwards, and keeps memory and primitives from pass to
+ * pass. One thread at a time. Next: tape_impl.h for the life of memory, ops/ for the operations. */
 #include "nn/tape_private.h"
 
 #include <stdint.h>
@@ -7,7 +7,7 @@
 
 #include <exogym/memory.h>
 
-/* --- Life ------------------------------------------------------------------------------------------------------------ */
+/* --- Life ------------------------------------------------------------------------------------- */
 
 exo_status
 exo_tape_new_on(exo_tape **out, exo_device *device, exo_err *err)
@@ -124,7 +124,7 @@ exo_tape_allocations(const exo_tape *tape)
     return tape->allocations;
 }
 
-/* --- Recording --------------------------------------------------------------------------------------------------------- */
+/* --- Recording -------------------------------------------------------------------------------- */
 
 bool
 exo_tape_again(const exo_tape *tape)
@@ -221,7 +221,7 @@ exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status sta
     return exo_tape_fail(tape, status, "%s", err->text);
 }
 
-/* --- The device ------------------------------------------------------------------------------------------------------------ */
+/* --- The device ------------------------------------------------------------------------------- */
 
 bool
 exo_tape_scratch(exo_tape *tape, exo_shape_kind kind, const void *shape, exo_scratch_use use,
@@ -233,7 +233,7 @@ exo_tape_scratch(exo_tape *tape, exo_shape_kind kind, const void *shape, exo_scr
     return !bytes || *out;
 }
 
-/* --- Backward ------------------------------------------------------------------------------------------------------------ */
+/* --- Backward --------------------------------------------------------------------------------- */
 
 void *
 exo_tape_grad(exo_tape *tape, exo_tensor *in, bool *add, exo_status *st)
@@ -338,7 +338,7 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     return exo_tape_error(tape, err);
 }
 
-/* --- Metrics -------------------------------------------------------------------------------------------------------------- */
+/* --- Metrics ---------------------------------------------------------------------------------- */
 
 void
 exo_tape_metric(exo_tape *tape, const exo_meter_class *metric, double mean, size_t count)

@@ -5,9 +5,10 @@
 
 #include <exogym/sequence.h>
 
-/* The operations of a body take the places [first, first + count) of the pass. Forward runs it, forgets what it has computed and takes its
- * result over; backward, which comes to the checkpoint's own place first and then to theirs, runs it again into the same places: plans,
- * dropout and order are those of a pass without the checkpoint. */
+/* The operations of a body take the places [first, first + count) of the pass. Forward runs it,
+ * forgets what it has computed and takes its result over; backward, which comes to the checkpoint's
+ * own place first and then to theirs, runs it again into the same places: plans, dropout and order
+ * are those of a pass without the checkpoint. */
 struct checkpoint {
     exo_checkpoint_body body;
     void *context;

@@ -1,4 +1,5 @@
-/* What a tape asks of its device: copies, and what went wrong with them. One thread at a time, as the tape. */
+/* What a tape asks of its device: copies, and what went wrong with them. One thread at a time, as
+ * the tape. */
 #include "nn/tape_private.h"
 
 exo_device *

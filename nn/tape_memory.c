@@ -1,4 +1,5 @@
-/* The tape's memory: a pool of buffers, and the tensors of a pass. Next: tape_impl.h for its life. */
+/* The tape's memory: a pool of buffers, and the tensors of a pass. Next: tape_impl.h for its
+ * life. */
 #include "nn/tape_private.h"
 
 #include <stdint.h>
@@ -12,7 +13,8 @@ enum {
     PHANTOM_FROM = 256 << 10 /* bytes */
 };
 
-/* What is small may hold pointers: it is real. (What takes less than half of this never gets a phantom that is idle: exo_tape_buffer().) */
+/* What is small may hold pointers: it is real. (What takes less than half of this never gets a
+ * phantom that is idle: exo_tape_buffer().) */
 static bool
 is_phantom(const exo_tape *tape, size_t bytes)
 {
@@ -99,7 +101,8 @@ add_block(exo_tape *tape, size_t bytes, bool on_host)
     return b;
 }
 
-/* The block that the request at the same place of the last pass got comes first: a pass like the last one finds all that it needs. */
+/* The block that the request at the same place of the last pass got comes first: a pass like the
+ * last one finds all that it needs. */
 static void *
 buffer(exo_tape *tape, size_t bytes, bool on_host)
 {

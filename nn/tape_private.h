@@ -1,5 +1,6 @@
-/* The tape's own structure, shared by the files that make it up: tape.c (operations, forwards and backwards), tape_memory.c (buffers and
- * tensors), tape_checkpoint.c, tape_sink.c (gradients that are handed on), tape_units.c (units that a pass comes to). */
+/* The tape's own structure, shared by the files that make it up: tape.c (operations, forwards and
+ * backwards), tape_memory.c (buffers and tensors), tape_checkpoint.c, tape_sink.c (gradients that
+ * are handed on), tape_units.c (units that a pass comes to). */
 #ifndef EXO_TAPE_PRIVATE_H
 #define EXO_TAPE_PRIVATE_H
 
@@ -83,7 +84,8 @@ struct exo_tape {
     size_t real_bytes; /* of them, those that are no phantoms */
 };
 
-/* Grows an array to hold at least `need` elements; what is new is zeroed. false: no memory, recorded. */
+/* Grows an array to hold at least `need` elements; what is new is zeroed. false: no memory,
+ * recorded. */
 bool exo_tape_grow(exo_tape *tape, void **array, size_t *cap, size_t need, size_t size);
 void exo_tape_free_blocks(exo_tape *tape);
 /* Gives back all that an operation holds once its backward has run. */
@@ -92,10 +94,11 @@ void exo_tape_op_done(exo_tape *tape, exo_op *op);
 /* Before an operation's backward reads its inputs. (tape_units.c) */
 exo_status exo_tape_use_again(exo_tape *tape, const exo_op *op, exo_err *err);
 
-/* Counts a use of each parameter among the inputs as done, and hands on the gradients that are whole by that, or tells of them: errors are
- * those of exo_grad_ready. (tape_sink.c) */
+/* Counts a use of each parameter among the inputs as done, and hands on the gradients that are
+ * whole by that, or tells of them: errors are those of exo_grad_ready. (tape_sink.c) */
 exo_status exo_tape_sink_inputs(exo_tape *tape, const exo_op *op, exo_err *err);
-/* After the last: the gradients of parameters that the pass has not used, to which it has added nothing. */
+/* After the last: the gradients of parameters that the pass has not used, to which it has added
+ * nothing. */
 exo_status exo_tape_sink_rest(exo_tape *tape, exo_err *err);
 
 #endif

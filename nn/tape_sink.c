@@ -1,5 +1,5 @@
-/* Gradients that are handed on, or told of, as soon as they are whole: the parameters' uses are counted down in backward. Next:
- * exo_grad_sink and exo_grad_ready. */
+/* Gradients that are handed on, or told of, as soon as they are whole: the parameters' uses are
+ * counted down in backward. Next: exo_grad_sink and exo_grad_ready. */
 #include "nn/tape_private.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ enum {
 
 static const float zeros[PIECE];
 
-/* --- Whole parameters ---------------------------------------------------------------------------------------------------------- */
+/* --- Whole parameters ------------------------------------------------------------------------- */
 
 struct give {
     const exo_grad_sink *sink;
@@ -35,7 +35,7 @@ give(const exo_tape *tape, size_t first, size_t count, const float *grad)
     exo_parallel_for((count + PIECE - 1) / PIECE, give_piece, &g);
 }
 
-/* --- Rows ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Rows ------------------------------------------------------------------------------------- */
 
 static bool
 picks_rows_of(const exo_op *op, const exo_tensor *param)
@@ -43,7 +43,8 @@ picks_rows_of(const exo_op *op, const exo_tensor *param)
     return op->op_class->picks_rows && op->in[1] == param;
 }
 
-/* Whether all that backward has still to come to, but for the operation that it is at, picks rows of the parameter. */
+/* Whether all that backward has still to come to, but for the operation that it is at, picks rows
+ * of the parameter. */
 static bool
 only_rows_to_come(const exo_tape *tape, const exo_tensor *param)
 {
@@ -156,7 +157,7 @@ close_rows(exo_tape *tape, exo_tensor *param)
     param->rows = NULL;
 }
 
-/* --- Backward --------------------------------------------------------------------------------------------------------------------- */
+/* --- Backward --------------------------------------------------------------------------------- */
 
 /* Whether somebody takes the gradients, or is told of them. */
 static bool

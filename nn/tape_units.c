@@ -22,7 +22,8 @@ units_of(exo_tensor *const *in, size_t num_in, const exo_tensor *passed,
     return count;
 }
 
-/* Leaves those that the pass is in and that are not among `units`, then comes to the others of these. */
+/* Leaves those that the pass is in and that are not among `units`, then comes to the others of
+ * these. */
 static exo_status
 go_to(exo_tape *tape, const uint32_t *units, size_t count, exo_err *err)
 {

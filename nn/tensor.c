@@ -74,7 +74,8 @@ read_elements(const exo_tensor *t, const void *data, exo_dtype dtype, float *out
                     element(data, dtype, (n * area + p) * channels + c);
 }
 
-/* Elements on a device through a copy of the host's: not a number where that fails, which the tape records. */
+/* Elements on a device through a copy of the host's: not a number where that fails, which the tape
+ * records. */
 static void
 fetch_elements(const exo_tensor *t, const void *data, exo_dtype dtype, float *out)
 {

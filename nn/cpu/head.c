@@ -1,8 +1,10 @@
-/* A head over a large vocabulary: logits, their softmax's sums, and gradients, a part of the logits at a time (exo_head_args).
+/* A head over a large vocabulary: logits, their softmax's sums, and gradients, a part of the logits
+ * at a time (exo_head_args).
  *
- * Rows are cut into chunks, the vocabulary into blocks, which are shared out to lanes: by shapes only, so that sums have one order. Logits are
- * either there for a chunk and the whole vocabulary, and gradients come with them, or for a chunk and a block, and are computed again for
- * gradients. Owner of a plan: its operation. */
+ * Rows are cut into chunks, the vocabulary into blocks, which are shared out to lanes: by shapes
+ * only, so that sums have one order. Logits are either there for a chunk and the whole vocabulary,
+ * and gradients come with them, or for a chunk and a block, and are computed again for gradients.
+ * Owner of a plan: its operation. */
 #include "nn/cpu/cpu_device.h"
 
 #include <math.h>
@@ -52,7 +54,7 @@ struct head {
     float *partials;  /* lanes x span x chunk x width: parts of dx                            */
 };
 
-/* --- Plan ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Plan ------------------------------------------------------------------------------------- */
 
 static size_t
 rows_of(const struct head_plan *p, size_t chunk)
@@ -153,7 +155,7 @@ exo_cpu_head_plan_free(exo_plan *plan)
     exo_free(p);
 }
 
-/* --- Memory ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
 /* Rows of chunks [begin, end). */
 static size_t
@@ -163,7 +165,8 @@ rows_between(const struct head_plan *p, size_t begin, size_t end)
     return (last < p->shape.rows ? last : p->shape.rows) - first;
 }
 
-/* Numbers for each row that a block leaves: the maximum, the sum, and for entropies the sum of softmax.h's exo_softmax_margins. */
+/* Numbers for each row that a block leaves: the maximum, the sum, and for entropies the sum of
+ * softmax.h's exo_softmax_margins. */
 static size_t
 sums_of(const struct head_plan *p)
 {
@@ -222,7 +225,7 @@ head_of(const exo_head_args *k, exo_scratch_use use)
     return h;
 }
 
-/* --- A block --------------------------------------------------------------------------------------------------------------------- */
+/* --- A block ---------------------------------------------------------------------------------- */
 
 /* Some chunks, by all lanes. */
 struct loop {
@@ -328,7 +331,7 @@ compute_logits(struct loop *l, const struct tile *part)
         &err);
 }
 
-/* --- Forward --------------------------------------------------------------------------------------------------------------------- */
+/* --- Forward ---------------------------------------------------------------------------------- */
 
 static void
 pick_targets(const struct head *h, const struct tile *part)
@@ -366,8 +369,9 @@ forward_lane(void *context, size_t runner, size_t lane)
     }
 }
 
-/* Of so many rows: the sums of all blocks. For the entropy, with m the maximum of a block, s its sum and g that of its margins, each block brings
- * e^(m - log_sum) ((log_sum - m) s + g), and nothing of it is negative. */
+/* Of so many rows: the sums of all blocks. For the entropy, with m the maximum of a block, s its
+ * sum and g that of its margins, each block brings e^(m - log_sum) ((log_sum - m) s + g), and
+ * nothing of it is negative. */
 static void
 sum_blocks(void *context, size_t piece)
 {
@@ -407,7 +411,7 @@ forward_chunks(struct head *h, size_t begin, size_t end, exo_err *err)
     return exo_failure_result(&l.failure, err);
 }
 
-/* --- Gradients ------------------------------------------------------------------------------------------------------------------- */
+/* --- Gradients -------------------------------------------------------------------------------- */
 
 /* d logits of a part from its logits. */
 static void
@@ -439,7 +443,8 @@ part_gradient(const struct head *h, const struct tile *part, void *out)
     }
 }
 
-/* Adds a part's share of dx to `partial` (rows of the loop, width), and of the weights' gradient to `dw` (columns, width); NULL: not wanted. */
+/* Adds a part's share of dx to `partial` (rows of the loop, width), and of the weights' gradient to
+ * `dw` (columns, width); NULL: not wanted. */
 static void
 add_gradients(struct loop *l, const struct tile *part, float *partial, float *dw)
 {
@@ -515,7 +520,7 @@ gradient_chunks(struct head *h, size_t begin, size_t end, exo_err *err)
     return exo_failure_result(&l.failure, err);
 }
 
-/* --- All rows -------------------------------------------------------------------------------------------------------------------- */
+/* --- All rows --------------------------------------------------------------------------------- */
 
 exo_status
 exo_cpu_head(exo_device *device, const exo_head_args *k, exo_err *err)

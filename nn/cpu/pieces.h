@@ -1,4 +1,5 @@
-/* How kernels cut their work: by shapes only, so that sums have one order with any number of threads. */
+/* How kernels cut their work: by shapes only, so that sums have one order with any number of
+ * threads. */
 #ifndef EXO_CPU_PIECES_H
 #define EXO_CPU_PIECES_H
 
@@ -25,14 +26,16 @@ exo_piece_length(size_t count, size_t per_piece, size_t index)
     return left < per_piece ? left : per_piece;
 }
 
-/* As exo_parallel_for, for pieces that work in scratch of the thread that runs them: as many runners as threads take the next piece in turn, so
- * that scratch grows with the threads and not with the pieces. Which runner has which piece must change nothing in the numbers. */
+/* As exo_parallel_for, for pieces that work in scratch of the thread that runs them: as many
+ * runners as threads take the next piece in turn, so that scratch grows with the threads and not
+ * with the pieces. Which runner has which piece must change nothing in the numbers. */
 void exo_run_for(size_t count, void (*piece)(void *context, size_t runner, size_t index),
                  void *context);
 /* How many runners it has for so many pieces: runner is below that. */
 size_t exo_runners(size_t count);
 
-/* The first failure among the pieces of a loop; the text is the first to come, the call fails either way. */
+/* The first failure among the pieces of a loop; the text is the first to come, the call fails
+ * either way. */
 typedef struct exo_failure {
     atomic_int status;
     exo_err err;

@@ -1,12 +1,14 @@
 /* What a device is inside: a class with memory, and one table of kernels.
  *
- * A kernel is a whole operation: it is asked for once, however large its arrays are, and cuts them as it likes (the CPU into pieces, as decision
- * 2 has it). Its arguments are one struct of numbers and of addresses on the device, and nothing behind them is the host's: a device may keep
- * the struct and run the kernel later. EXO_KERNELS names every kernel once. The table, its tests and its timings are made of that list, so a
- * device that lacks one does not compile, and a kernel without a test fails one.
+ * A kernel is a whole operation: it is asked for once, however large its arrays are, and cuts them
+ * as it likes (the CPU into pieces, as decision 2 has it). Its arguments are one struct of numbers
+ * and of addresses on the device, and nothing behind them is the host's: a device may keep the
+ * struct and run the kernel later. EXO_KERNELS names every kernel once. The table, its tests and
+ * its timings are made of that list, so a device that lacks one does not compile, and a kernel
+ * without a test fails one.
  *
- * nn/ref (plain loops) and nn/cpu fill the table. Read next: nn/device/vec.c, which asks for them; docs/decisions/0019-devices.md.
- */
+ * nn/ref (plain loops) and nn/cpu fill the table. Read next: nn/device/vec.c, which asks for them;
+ * docs/decisions/0019-devices.md. */
 #ifndef EXO_DEVICE_IMPL_H
 #define EXO_DEVICE_IMPL_H
 
@@ -15,7 +17,7 @@
 #include "nn/device/layer_args.h"
 #include "nn/device/op_args.h"
 
-/* --- Arguments: `count` elements, fp32 unless said otherwise; formulas are device.h's ------------------------------------------------- */
+/* --- Arguments: `count` elements, fp32 unless said otherwise; formulas are device.h's --------- */
 
 typedef struct exo_fill_args {
     size_t count;
@@ -118,10 +120,10 @@ typedef struct exo_dot_args {
     double *out;
 } exo_dot_args;
 
-/* --- Optimizers: formulas and their order of operations are those of torch.optim, so that results agree to rounding ------------------- */
+/* --- Optimizers: formulas and their order of operations are those of torch.optim, so that results agree to rounding  */
 
-/* Adam (Kingma & Ba, 2015, arXiv:1412.6980), AdamW (Loshchilov & Hutter, 2019, arXiv:1711.05101) and, with a maximum, AMSGrad (Reddi et al.,
- * 2018, arXiv:1904.09237):
+/* Adam (Kingma & Ba, 2015, arXiv:1412.6980), AdamW (Loshchilov & Hutter, 2019, arXiv:1711.05101)
+ * and, with a maximum, AMSGrad (Reddi et al., 2018, arXiv:1904.09237):
  *
  *     g = grad + l2 param, m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g g, max = max(max, v)
  *     param = shrink param - step_size m / (sqrt(v or max) / sqrt_correction2 + eps) */
@@ -140,7 +142,8 @@ typedef struct exo_adam_args {
     float step_size; /* lr / (1 - beta1^t)  */
 } exo_adam_args;
 
-/* g = grad + l2 param, b = momentum b + one_minus_dampening g, param = param - lr (nesterov ? g + momentum b : b). */
+/* g = grad + l2 param, b = momentum b + one_minus_dampening g, param = param - lr (nesterov ? g +
+ * momentum b : b). */
 typedef struct exo_sgd_args {
     size_t count;
     float *param;
@@ -171,7 +174,8 @@ typedef struct exo_rmsprop_args {
     float lr;
 } exo_rmsprop_args;
 
-/* Adagrad (Duchi et al., 2011): g = grad + l2 param, v = v + g g, param = param - (lr g) / (sqrt(v) + eps). */
+/* Adagrad (Duchi et al., 2011): g = grad + l2 param, v = v + g g, param = param - (lr g) / (sqrt(v)
+ * + eps). */
 typedef struct exo_adagrad_args {
     size_t count;
     float *param;
@@ -182,7 +186,7 @@ typedef struct exo_adagrad_args {
     float lr; /* lr / (1 + (t - 1) lr_decay) */
 } exo_adagrad_args;
 
-/* --- The table ---------------------------------------------------------------------------------------------------------------------- */
+/* --- The table -------------------------------------------------------------------------------- */
 
 #define EXO_KERNELS(X)                                                                             \
     X(fill)                                                                                        \
@@ -256,8 +260,8 @@ typedef struct exo_adagrad_args {
     X(picked_log_probs)                                                                            \
     X(picked_loss)
 
-/* One function a kernel: asks the device for it, with arguments that the caller may change afterwards. Errors: what is known at once; a later
- * failure is reported by synchronize. */
+/* One function a kernel: asks the device for it, with arguments that the caller may change
+ * afterwards. Errors: what is known at once; a later failure is reported by synchronize. */
 typedef struct exo_kernels {
 #define EXO_KERNEL_FIELD(name)                                                                     \
     exo_status (*name)(exo_device * device, const exo_##name##_args *args, exo_err *err);
@@ -265,7 +269,7 @@ typedef struct exo_kernels {
 #undef EXO_KERNEL_FIELD
 } exo_kernels;
 
-/* --- Plans and scratch ---------------------------------------------------------------------------------------------------------------- */
+/* --- Plans and scratch ------------------------------------------------------------------------ */
 
 typedef enum exo_shape_kind { /* whose shape: exo_NAME_shape */
     EXO_SHAPE_ROW_NORM,
@@ -282,19 +286,21 @@ typedef enum exo_scratch_use {
     EXO_SCRATCH_ROWS, /* of a backward that takes rows (exo_head_args.take_rows); 0: this device or shape cannot */
 } exo_scratch_use;
 
-/* What a device keeps for kernels of one shape: primitives, tables. Devices embed it at the beginning of their own struct. */
+/* What a device keeps for kernels of one shape: primitives, tables. Devices embed it at the
+ * beginning of their own struct. */
 struct exo_plan {
     exo_device *device;
     exo_shape_kind kind;
 };
 
-/* A plan of linear layers, convolutions, attention or heads, for this device's kernels alone, one at a time. UNSUPPORTED, NOMEM. */
+/* A plan of linear layers, convolutions, attention or heads, for this device's kernels alone, one
+ * at a time. UNSUPPORTED, NOMEM. */
 exo_status exo_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape,
                         exo_err *err);
 /* After what was asked for with it. */
 void exo_plan_free(exo_plan **plan);
 
-/* --- Devices ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Devices ---------------------------------------------------------------------------------- */
 
 typedef enum exo_copy_kind {
     EXO_COPY_TO_DEVICE,   /* from the host; `from` may change when the call has returned */
@@ -336,7 +342,8 @@ struct exo_device {
 /* Notes what a call on the device gave, unless an earlier one failed. */
 void exo_device_note(exo_device *device, exo_status status, const exo_err *err);
 
-/* Asks for a kernel by its name in the table, with designated arguments: exo_device_run(d, fill, .count = n, .y = y). A failure sticks. */
+/* Asks for a kernel by its name in the table, with designated arguments: exo_device_run(d, fill,
+ * .count = n, .y = y). A failure sticks. */
 #define exo_device_run(on, kernel, ...)                                                            \
     do {                                                                                           \
         exo_err reason_;                                                                           \

@@ -1,5 +1,6 @@
-/* Arguments of the kernels of layers, and the shapes that plans of them are made for. Types, `add` and images are as in op_args.h. A shape is
- * plain numbers, compared byte by byte: the caller zeroes it first. Included by device_impl.h alone. */
+/* Arguments of the kernels of layers, and the shapes that plans of them are made for. Types, `add`
+ * and images are as in op_args.h. A shape is plain numbers, compared byte by byte: the caller
+ * zeroes it first. Included by device_impl.h alone. */
 #ifndef EXO_LAYER_ARGS_H
 #define EXO_LAYER_ARGS_H
 
@@ -8,9 +9,10 @@
 
 typedef struct exo_plan exo_plan; /* device_impl.h */
 
-/* --- Embeddings ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Embeddings ------------------------------------------------------------------------------- */
 
-/* y (rows, width) = the rows of `table` that `tokens` (rows) name, each of which is one of its rows. */
+/* y (rows, width) = the rows of `table` that `tokens` (rows) name, each of which is one of its
+ * rows. */
 typedef struct exo_embedding_args {
     size_t rows, width;
     float *y;
@@ -41,13 +43,14 @@ typedef struct exo_positions_backward_args {
     const float *dy;
 } exo_positions_backward_args;
 
-/* --- Norms ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- Norms ------------------------------------------------------------------------------------ */
 
 typedef struct exo_row_norm_shape {
     size_t rows, width;
 } exo_row_norm_shape;
 
-/* exo_layer_norm (centered) or exo_rms_norm: x fp32 -> y of `dtype`; mean (rows; centered alone) and inverse (rows) are for backward. */
+/* exo_layer_norm (centered) or exo_rms_norm: x fp32 -> y of `dtype`; mean (rows; centered alone)
+ * and inverse (rows) are for backward. */
 typedef struct exo_row_norm_args {
     exo_row_norm_shape shape;
     bool centered;
@@ -74,7 +77,8 @@ typedef struct exo_batch_norm_shape {
     size_t samples, channels;
 } exo_batch_norm_shape;
 
-/* exo_batch_norm of x (samples, rows, channels), with ReLU if wanted. `kept` (4, channels) is for backward. */
+/* exo_batch_norm of x (samples, rows, channels), with ReLU if wanted. `kept` (4, channels) is for
+ * backward. */
 typedef struct exo_batch_norm_args {
     exo_batch_norm_shape shape;
     size_t rows;
@@ -103,7 +107,7 @@ typedef struct exo_batch_norm_backward_args {
     void *scratch;
 } exo_batch_norm_backward_args;
 
-/* --- Linear layers ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Linear layers ---------------------------------------------------------------------------- */
 
 typedef struct exo_linear_shape {
     size_t rows, in, out;
@@ -154,7 +158,7 @@ typedef struct exo_activation_backward_args {
     const void *x, *dy;
 } exo_activation_backward_args;
 
-/* --- Convolutions ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Convolutions ----------------------------------------------------------------------------- */
 
 typedef struct exo_conv_shape {
     size_t batch, in_channels, height, width;
@@ -175,7 +179,8 @@ typedef struct exo_conv_args {
     const float *weight, *bias;
 } exo_conv_args;
 
-/* After `conv` with the same plan: the weights are the plan's. dx is overwritten, dweight and dbias are added to; each may be NULL. */
+/* After `conv` with the same plan: the weights are the plan's. dx is overwritten, dweight and dbias
+ * are added to; each may be NULL. */
 typedef struct exo_conv_backward_args {
     exo_plan *plan;
     void *dx;
@@ -183,7 +188,7 @@ typedef struct exo_conv_backward_args {
     const void *x, *dy;
 } exo_conv_backward_args;
 
-/* --- Attention (exo_attention) ------------------------------------------------------------------------------------------------------------ */
+/* --- Attention (exo_attention) ---------------------------------------------------------------- */
 
 typedef struct exo_attention_shape {
     size_t sequences, tokens, heads, kv_heads, width; /* N, T, H, G, D */
@@ -196,7 +201,8 @@ typedef struct exo_attention_shape {
     float factors[512]; /* (turned / 2) of the rotary frequencies */
 } exo_attention_shape;
 
-/* The numbers of dropout: of 65536 weights `dropped` fall away; which, the operation's part of the pass's stream says. */
+/* The numbers of dropout: of 65536 weights `dropped` fall away; which, the operation's part of the
+ * pass's stream says. */
 typedef struct exo_attention_drop {
     uint32_t dropped, ordinal, node;
     uint64_t seed, step; /* the step with the ordinal's upper bits in it */
@@ -222,9 +228,10 @@ typedef struct exo_attention_backward_args {
     bool add;
 } exo_attention_backward_args;
 
-/* --- Cross-entropy ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Cross-entropy ---------------------------------------------------------------------------- */
 
-/* y = the mean of -log softmax(x)[target] over the `counted` rows whose target is not negative, of none 0; dx (rows, columns) is its gradient. */
+/* y = the mean of -log softmax(x)[target] over the `counted` rows whose target is not negative, of
+ * none 0; dx (rows, columns) is its gradient. */
 typedef struct exo_cross_entropy_args {
     size_t rows, columns, counted;
     float *y, *dx; /* (1), (rows, columns) */
@@ -249,12 +256,13 @@ typedef struct exo_scale_by_args {
     bool add;
 } exo_scale_by_args;
 
-/* --- The head of a large vocabulary --------------------------------------------------------------------------------------------------------- */
+/* --- The head of a large vocabulary ----------------------------------------------------------- */
 
 /*     log_sum[r] = log sum_v e^(scale logit[r, v]), logits = x weight^T
  *     d logit[r, v] = factor[r] (softmax[r, v] - [v = target[r]])
  *
- * or, in place of targets, of the entropy of each row's softmax, with log_p = scale logit - log_sum:
+ * or, in place of targets, of the entropy of each row's softmax, with log_p = scale logit -
+ * log_sum:
  *
  *     entropy[r] = -sum_v e^log_p[r, v] log_p[r, v]
  *     d logit[r, v] = factor[r] e^log_p[r, v] (log_p[r, v] + entropy[r]) */
@@ -266,7 +274,8 @@ typedef struct exo_head_shape {
     size_t entropy;   /* 0 or 1: in place of targets                                  */
 } exo_head_shape;
 
-/* Of `head` and of `head_backward`, which computes the gradients of a head that is not wide after it. */
+/* Of `head` and of `head_backward`, which computes the gradients of a head that is not wide after
+ * it. */
 typedef struct exo_head_args {
     exo_plan *plan;
     const void *x;          /* (rows, width) of the shape's dtype                            */
@@ -283,14 +292,15 @@ typedef struct exo_head_args {
     float *dx,
         *dweight; /* added to; each may be NULL                                                      */
     void *scratch;
-    /* Of a device that is the host (EXO_SCRATCH_ROWS): takes rows [first, first + count) of the weights' gradient in place of dweight, once each,
-     * on any thread. NULL: nobody does. */
+    /* Of a device that is the host (EXO_SCRATCH_ROWS): takes rows [first, first + count) of the
+     * weights' gradient in place of dweight, once each, on any thread. NULL: nobody does. */
     void (*take_rows)(void *context, size_t first, size_t count, const float *gradient);
     void *context;
 } exo_head_args;
 typedef exo_head_args exo_head_backward_args;
 
-/* y (rows) = a dy[r stride] / divisor where the target is not negative, else 0; without dy a / divisor. */
+/* y (rows) = a dy[r stride] / divisor where the target is not negative, else 0; without dy a /
+ * divisor. */
 typedef struct exo_row_factors_args {
     size_t rows, stride; /* 0: one for all, or 1 */
     float *y, a, divisor;
@@ -306,7 +316,8 @@ typedef struct exo_picked_log_probs_args {
     const int32_t *targets;
 } exo_picked_log_probs_args;
 
-/* y = the mean of log_sum - picked over the `counted` rows whose target is not negative, in double in their order; of none 0. */
+/* y = the mean of log_sum - picked over the `counted` rows whose target is not negative, in double
+ * in their order; of none 0. */
 typedef struct exo_picked_loss_args {
     size_t rows, counted;
     float *y; /* (1) */

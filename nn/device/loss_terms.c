@@ -1,4 +1,5 @@
-/* The terms of losses (exogym/loss.h), row by row in double: what kernels of losses and hand-written gradients share. Pure functions. */
+/* The terms of losses (exogym/loss.h), row by row in double: what kernels of losses and
+ * hand-written gradients share. Pure functions. */
 #include <exogym/loss.h>
 
 #include <math.h>

@@ -1,6 +1,8 @@
-/* Arguments of the kernels of operations on the tape. `dtype` is EXO_F32 or EXO_BF16 and holds for values and their gradients; whatever has no
- * dtype beside it is fp32. `add`: add to the destination rather than overwrite it. Images are channels-last: (samples, rows or height and width,
- * channels). The destination of an operation element by element may be one of its sources. Included by device_impl.h alone. */
+/* Arguments of the kernels of operations on the tape. `dtype` is EXO_F32 or EXO_BF16 and holds for
+ * values and their gradients; whatever has no dtype beside it is fp32. `add`: add to the
+ * destination rather than overwrite it. Images are channels-last: (samples, rows or height and
+ * width, channels). The destination of an operation element by element may be one of its sources.
+ * Included by device_impl.h alone. */
 #ifndef EXO_OP_ARGS_H
 #define EXO_OP_ARGS_H
 
@@ -53,9 +55,11 @@ typedef struct exo_tanh_backward_args {
     bool add;
 } exo_tanh_backward_args;
 
-/* keep[i] = whether the i-th number of the pass's stream is at least `threshold`. Block b of four numbers of the operation with ordinal k is
- * block k * 2^22 + b of the stream (seed, DROPOUT, node, step). What does not fit goes into the step's upper bits, 48 and up for b and 40 to 47
- * for k: layers of 2^24 numbers and more and passes of 2^10 operations and more draw from further streams, and steps may go to 2^40. */
+/* keep[i] = whether the i-th number of the pass's stream is at least `threshold`. Block b of four
+ * numbers of the operation with ordinal k is block k * 2^22 + b of the stream (seed, DROPOUT, node,
+ * step). What does not fit goes into the step's upper bits, 48 and up for b and 40 to 47 for k:
+ * layers of 2^24 numbers and more and passes of 2^10 operations and more draw from further streams,
+ * and steps may go to 2^40. */
 typedef struct exo_dropout_draw_args {
     size_t count;
     uint8_t *keep;
@@ -92,8 +96,9 @@ typedef struct exo_channel_scale_args {
     bool add;
 } exo_channel_scale_args;
 
-/* Windows of size x size, 1 to 15, stride = size; what is left over is dropped. x (samples, height, width, channels) -> y (samples,
- * height / size, width / size, channels), and for each of y which of the window's places won, row by row: the first among equals. */
+/* Windows of size x size, 1 to 15, stride = size; what is left over is dropped. x (samples, height,
+ * width, channels) -> y (samples, height / size, width / size, channels), and for each of y which
+ * of the window's places won, row by row: the first among equals. */
 typedef struct exo_max_pool_args {
     size_t samples, height, width, channels, size;
     exo_dtype dtype;
@@ -120,8 +125,8 @@ typedef struct exo_transpose_args {
     bool add;
 } exo_transpose_args;
 
-/* A row of x (rows, 2 width) is a gate and what it lets through: y (rows, width) = activation(gate) up. To rounding: devices have exponential
- * functions of their own. */
+/* A row of x (rows, 2 width) is a gate and what it lets through: y (rows, width) = activation(gate)
+ * up. To rounding: devices have exponential functions of their own. */
 typedef struct exo_gate_args {
     size_t rows, width;
     exo_activation activation;
@@ -140,9 +145,10 @@ typedef struct exo_gate_backward_args {
     bool add;
 } exo_gate_backward_args;
 
-/* --- Losses (exogym/loss.h), each row in double ---------------------------------------------------------------------------------------- */
+/* --- Losses (exogym/loss.h), each row in double ----------------------------------------------- */
 
-/* y (rows) = log softmax(scale x)[target], x (rows, columns); where the target is not a column 0. log_sum (rows) = log sum e^(scale x). */
+/* y (rows) = log softmax(scale x)[target], x (rows, columns); where the target is not a column 0.
+ * log_sum (rows) = log sum e^(scale x). */
 typedef struct exo_log_probs_args {
     size_t rows, columns;
     float *y, *log_sum;
@@ -178,7 +184,8 @@ typedef struct exo_entropy_backward_args {
     bool add;
 } exo_entropy_backward_args;
 
-/* y = exo_policy_loss_term(log_probs - old, advantages, clip) and its slope; both 0 where mask is 0. mask may be NULL. */
+/* y = exo_policy_loss_term(log_probs - old, advantages, clip) and its slope; both 0 where mask is
+ * 0. mask may be NULL. */
 typedef struct exo_policy_loss_args {
     size_t count;
     float *y, *slope;
@@ -186,7 +193,8 @@ typedef struct exo_policy_loss_args {
     float clip;
 } exo_policy_loss_args;
 
-/* y = exo_value_loss_term(values, old, targets, clip) and its slope; both 0 where mask is 0. mask may be NULL. */
+/* y = exo_value_loss_term(values, old, targets, clip) and its slope; both 0 where mask is 0. mask
+ * may be NULL. */
 typedef struct exo_value_loss_args {
     size_t count;
     float *y, *slope;
@@ -209,7 +217,8 @@ typedef struct exo_ranking_loss_backward_args {
     bool add;
 } exo_ranking_loss_backward_args;
 
-/* y = sum(mask x) / sum(mask) over mask != 0, in double in the order of the elements, and factor = 1 / sum(mask); both 0 if there is none. */
+/* y = sum(mask x) / sum(mask) over mask != 0, in double in the order of the elements, and factor =
+ * 1 / sum(mask); both 0 if there is none. */
 typedef struct exo_masked_mean_args {
     size_t count;
     float *y, *factor; /* (1), (1) */

@@ -1,4 +1,5 @@
-/* Arithmetic on whole arrays: checks that they fit, then asks their device for one kernel. No state. */
+/* Arithmetic on whole arrays: checks that they fit, then asks their device for one kernel. No
+ * state. */
 #include "nn/device/device_impl.h"
 
 #include <assert.h>
@@ -111,7 +112,7 @@ exo_vec_scatter(exo_array y, exo_array index, exo_array x)
                    .x = floats(x, x));
 }
 
-/* --- Sums: the device leaves one number, which the host waits for -------------------------------------------------------------------- */
+/* --- Sums: the device leaves one number, which the host waits for ----------------------------- */
 
 static exo_status
 fetch(exo_device *device, double *out, exo_err *err)

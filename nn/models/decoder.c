@@ -1,4 +1,5 @@
-/* The class "gpt": parameters of a decoder, in the order that exogym/decoder.h declares. Read next: decoder_forward.c. */
+/* The class "gpt": parameters of a decoder, in the order that exogym/decoder.h declares. Read next:
+ * decoder_forward.c. */
 #include <math.h>
 #include <stdio.h>
 
@@ -84,8 +85,9 @@ declare_block(struct building *g, exo_decoder_block *block, size_t index)
     g->prefix[0] = '\0';
 }
 
-/* The factors of LLaMA's scaled frequencies theta^(-2 i / width), as transformers computes them (modeling_rope_utils.py): `linear`
- * divides all; LLaMA 3 leaves those of short wavelengths, divides those of long ones, and goes from one to the other between. */
+/* The factors of LLaMA's scaled frequencies theta^(-2 i / width), as transformers computes them
+ * (modeling_rope_utils.py): `linear` divides all; LLaMA 3 leaves those of short wavelengths,
+ * divides those of long ones, and goes from one to the other between. */
 static void
 scale_frequencies(const exo_decoder_spec *s, float *out)
 {

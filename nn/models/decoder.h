@@ -1,5 +1,6 @@
-/* Inside of the class "gpt": what is built of a spec. The spec's rules stand in ../decoder_spec.c, a job's options in decoder_options.c, the
- * parameters in decoder.c, the pass in decoder_forward.c. Read-only after build; any thread. */
+/* Inside of the class "gpt": what is built of a spec. The spec's rules stand in ../decoder_spec.c,
+ * a job's options in decoder_options.c, the parameters in decoder.c, the pass in decoder_forward.c.
+ * Read-only after build; any thread. */
 #ifndef EXO_MODELS_DECODER_H
 #define EXO_MODELS_DECODER_H
 
@@ -26,7 +27,8 @@ typedef struct exo_decoder_block {
     exo_decoder_linear qkv, out, up, down;
 } exo_decoder_block;
 
-/* The class's state. `spec` alone is there before build when the model is made by exo_decoder_new. */
+/* The class's state. `spec` alone is there before build when the model is made by
+ * exo_decoder_new. */
 typedef struct exo_decoder {
     exo_decoder_spec spec;
     char *folder; /* the initial values are in this Hugging Face directory; NULL: they are drawn */
@@ -41,7 +43,8 @@ typedef struct exo_decoder {
 /* Reads a job's options into the spec and, with `path`, the folder. */
 exo_status exo_decoder_read_options(exo_decoder *decoder, exo_config *config, exo_err *err);
 
-/* The class's `forward`, of batches with a field "tokens" (N, T): hidden (R, W), and logits (R, V) as its product with the head. */
+/* The class's `forward`, of batches with a field "tokens" (N, T): hidden (R, W), and logits (R, V)
+ * as its product with the head. */
 void exo_decoder_forward(const void *self, exo_tape *tape, const exo_batch *batch,
                          exo_outputs *outputs);
 

@@ -1,4 +1,5 @@
-/* Decoders from Hugging Face directories and into them: a model with its parameters, where nn/pretrained has specs and tensors. No state. */
+/* Decoders from Hugging Face directories and into them: a model with its parameters, where
+ * nn/pretrained has specs and tensors. No state. */
 #include "nn/model_impl.h"
 #include "nn/pretrained/pretrained.h"
 

@@ -1,10 +1,12 @@
-/* The pass of a decoder: token embeddings, blocks, the last norm, the head. Shapes: N sequences of T tokens, R = N T rows, W width.
+/* The pass of a decoder: token embeddings, blocks, the last norm, the head. Shapes: N sequences of
+ * T tokens, R = N T rows, W width.
  *
  * Read-only but for what the tape holds. Read next: exogym/sequence.h. */
 #include "nn/models/decoder.h"
 #include "nn/tape_impl.h"
 
-/* One block in one pass; lives as long as the pass, as checkpoints run the block again in backward. */
+/* One block in one pass; lives as long as the pass, as checkpoints run the block again in
+ * backward. */
 struct step {
     const exo_decoder *decoder;
     const exo_decoder_block *block;

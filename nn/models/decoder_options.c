@@ -1,4 +1,5 @@
-/* A job's options of the model "gpt": a size of GPT-2 with changes, or a Hugging Face directory. No state; any thread. */
+/* A job's options of the model "gpt": a size of GPT-2 with changes, or a Hugging Face directory. No
+ * state; any thread. */
 #include <stdio.h>
 #include <string.h>
 

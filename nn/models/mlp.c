@@ -1,5 +1,6 @@
-/* A multilayer perceptron: linear layers with ReLU between them. Options: in (784), hidden (128, or a list), out (10). It has
- * neither batch-norm nor dropout, so that identities between strategies hold exactly. */
+/* A multilayer perceptron: linear layers with ReLU between them. Options: in (784), hidden (128, or
+ * a list), out (10). It has neither batch-norm nor dropout, so that identities between strategies
+ * hold exactly. */
 #include <stdio.h>
 #include <stdlib.h>
 

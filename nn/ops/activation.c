@@ -3,7 +3,8 @@
 
 #include "nn/tape_run.h"
 
-/* The destination of x's gradient, in place of the output's where it can be. NULL with *st set: no memory. */
+/* The destination of x's gradient, in place of the output's where it can be. NULL with *st set: no
+ * memory. */
 static void *
 grad_target(exo_tape *tape, exo_op *op, exo_tensor *x, bool *add, exo_status *st)
 {
@@ -11,7 +12,7 @@ grad_target(exo_tape *tape, exo_op *op, exo_tensor *x, bool *add, exo_status *st
     return exo_tape_steal_grad(op, x) ? x->grad : exo_tape_grad(tape, x, add, st);
 }
 
-/* --- ReLU -------------------------------------------------------------------------------------------------------------- */
+/* --- ReLU ------------------------------------------------------------------------------------- */
 
 static exo_status
 relu_backward(exo_tape *tape, exo_op *op, exo_err *err)
@@ -58,7 +59,7 @@ exo_relu(exo_tape *tape, exo_tensor *x)
     return exo_tape_finish(tape, op, y);
 }
 
-/* --- tanh --------------------------------------------------------------------------------------------------------------- */
+/* --- tanh ------------------------------------------------------------------------------------- */
 
 static exo_status
 tanh_backward(exo_tape *tape, exo_op *op, exo_err *err)
@@ -88,7 +89,7 @@ exo_tanh(exo_tape *tape, exo_tensor *x)
     return exo_tape_finish(tape, op, y);
 }
 
-/* --- Dropout --------------------------------------------------------------------------------------------------------------- */
+/* --- Dropout ---------------------------------------------------------------------------------- */
 
 /* keep[i] = whether a uniform number is at least p. */
 static exo_status
@@ -148,7 +149,7 @@ exo_dropout(exo_tape *tape, exo_tensor *x, float p)
     return exo_tape_finish(tape, op, y);
 }
 
-/* --- Dropout of channels ------------------------------------------------------------------------------------------------ */
+/* --- Dropout of channels ---------------------------------------------------------------------- */
 
 /* y (+)= x factor, factor (N, C). */
 static exo_status

@@ -1,4 +1,5 @@
-/* Element-by-element sums and products, scaling, the mean. In fp32: operands of another type are cast. */
+/* Element-by-element sums and products, scaling, the mean. In fp32: operands of another type are
+ * cast. */
 #include <exogym/tensor.h>
 
 #include "nn/tape_run.h"

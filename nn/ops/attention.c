@@ -27,7 +27,7 @@ release_state(void *state)
     exo_plan_free(&((struct state *)state)->plan);
 }
 
-/* --- The operation ------------------------------------------------------------------------------------------------------------- */
+/* --- The operation ---------------------------------------------------------------------------- */
 
 static exo_status
 attention_backward(exo_tape *tape, exo_op *op, exo_err *err)
@@ -53,7 +53,8 @@ static const exo_op_class attention_class = {.name = "attention",
                                              .release = release_state,
                                              .remembered = true};
 
-/* Whether x and the options fit; if not, says why. *width and *turned are written: of a head, and of its turned part. */
+/* Whether x and the options fit; if not, says why. *width and *turned are written: of a head, and
+ * of its turned part. */
 static bool
 check(exo_tape *tape, const exo_tensor *x, const exo_attention_opts *o, size_t *width,
       size_t *turned)
@@ -105,7 +106,8 @@ check(exo_tape *tape, const exo_tensor *x, const exo_attention_opts *o, size_t *
     return true;
 }
 
-/* The part of the pass's numbers that this operation draws from. False: too many weights for it, recorded. */
+/* The part of the pass's numbers that this operation draws from. False: too many weights for it,
+ * recorded. */
 static bool
 plan_dropout(exo_tape *tape, const exo_op *op, float dropout, const exo_attention_shape *shape,
              exo_attention_drop *drop)
@@ -134,7 +136,8 @@ plan_dropout(exo_tape *tape, const exo_op *op, float dropout, const exo_attentio
     return true;
 }
 
-/* The operation's state with its plan, made where those of earlier passes do not fit. NULL: recorded. */
+/* The operation's state with its plan, made where those of earlier passes do not fit. NULL:
+ * recorded. */
 static struct state *
 find_state(exo_tape *tape, exo_op *op, const exo_attention_shape *shape)
 {

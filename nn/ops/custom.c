@@ -1,4 +1,5 @@
-/* Operations that programs and plugins bring, with their own backward: see exo_tape_custom in tensor.h. */
+/* Operations that programs and plugins bring, with their own backward: see exo_tape_custom in
+ * tensor.h. */
 #include <exogym/tensor.h>
 
 #include <stddef.h>
@@ -99,7 +100,8 @@ open_op(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *in, size
     bool fresh;
     if (!exo_tape_use(tape, in, num_inputs))
         return NULL;
-    /* Without a backward function it has no inputs for the tape: so its result needs no gradient. */
+    /* Without a backward function it has no inputs for the tape: so its result needs no
+     * gradient. */
     exo_op *op = exo_tape_op(tape, &custom_class, in, custom->backward ? num_inputs : 0);
     struct state *s = op ? exo_tape_state(tape, op, &signature, sizeof signature,
                                           sizeof *s + custom->args_size, &fresh)

@@ -1,9 +1,10 @@
-/* Embeddings: rows of a table by token, and by position. Gradients of a table are summed in the order of the rows. */
+/* Embeddings: rows of a table by token, and by position. Gradients of a table are summed in the
+ * order of the rows. */
 #include <exogym/sequence.h>
 
 #include "nn/tape_run.h"
 
-/* --- By token ----------------------------------------------------------------------------------------------------------------------- */
+/* --- By token --------------------------------------------------------------------------------- */
 
 /* The gradient of a table, which kernels add to. NULL with *st OK: none is needed. */
 static float *
@@ -63,7 +64,7 @@ exo_embedding(exo_tape *tape, exo_tensor *tokens, exo_tensor *weight)
     return exo_tape_finish(tape, op, y);
 }
 
-/* --- By position -------------------------------------------------------------------------------------------------------------------- */
+/* --- By position ------------------------------------------------------------------------------ */
 
 /* op->number: T; op->state: the first row. */
 static exo_status

@@ -1,4 +1,5 @@
-/* Log-probabilities and entropies of rows of logits: whole ones here, those of a head in vocabulary.c. */
+/* Log-probabilities and entropies of rows of logits: whole ones here, those of a head in
+ * vocabulary.c. */
 #include <exogym/loss.h>
 #include <exogym/sequence.h>
 
@@ -33,7 +34,8 @@ scale_of(exo_tape *tape, const char *name, float temperature, float *scale)
     return false;
 }
 
-/* fp32 logits (R, V) with an operation on them, its result (R), and log_sum in saved[0]. NULL: recorded. */
+/* fp32 logits (R, V) with an operation on them, its result (R), and log_sum in saved[0]. NULL:
+ * recorded. */
 static exo_op *
 open_rows(exo_tape *tape, const exo_op_class *op_class, exo_tensor *logits, exo_tensor *targets,
           exo_tensor **y)
@@ -49,7 +51,7 @@ open_rows(exo_tape *tape, const exo_op_class *op_class, exo_tensor *logits, exo_
     return op->saved[0] ? op : NULL;
 }
 
-/* --- Log-probabilities ------------------------------------------------------------------------------------------------------------------- */
+/* --- Log-probabilities ------------------------------------------------------------------------ */
 
 static exo_status
 log_probs_backward(exo_tape *tape, exo_op *op, exo_err *err)
@@ -90,7 +92,7 @@ exo_log_probs(exo_tape *tape, exo_logits logits, exo_tensor *targets, float temp
     return exo_tape_finish(tape, op, y);
 }
 
-/* --- Entropy ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- Entropy ---------------------------------------------------------------------------------- */
 
 static exo_status
 entropy_backward(exo_tape *tape, exo_op *op, exo_err *err)

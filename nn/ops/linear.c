@@ -1,4 +1,5 @@
-/* Linear layers: y = x W^T + b, then an activation, or added to a residual. With an activation what it is taken of is kept for backward. */
+/* Linear layers: y = x W^T + b, then an activation, or added to a residual. With an activation what
+ * it is taken of is kept for backward. */
 #include <exogym/sequence.h>
 
 #include "nn/tape_run.h"
@@ -32,7 +33,7 @@ compute_weights(const exo_op *op)
     return op->saved[WEIGHTS_KEPT] ? op->saved[WEIGHTS_KEPT] : op->in[WEIGHT]->data;
 }
 
-/* --- Backward --------------------------------------------------------------------------------------------------------------------- */
+/* --- Backward --------------------------------------------------------------------------------- */
 
 static exo_status
 backward_to_input(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
@@ -92,7 +93,8 @@ backward_to_residual(exo_tape *tape, exo_op *op, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-/* The gradient of what the activation is taken of, or the output's gradient as the products take it, in `own`. */
+/* The gradient of what the activation is taken of, or the output's gradient as the products take
+ * it, in `own`. */
 static exo_status
 prepare_gradient(exo_tape *tape, const exo_op *op, void *own)
 {
@@ -121,7 +123,7 @@ linear_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st == EXO_OK ? backward_to_residual(tape, op, err) : st;
 }
 
-/* --- Forward ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Forward ---------------------------------------------------------------------------------- */
 
 static const exo_op_class linear_class = {
     .name = "linear", .backward = linear_backward, .release = release_state};

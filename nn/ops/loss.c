@@ -8,7 +8,8 @@
 #include "nn/ops/targets.h"
 #include "nn/tape_run.h"
 
-/* The gradient of the loss by the logits, (softmax - one-hot) / N, is ready after forward: saved[0], fp32. */
+/* The gradient of the loss by the logits, (softmax - one-hot) / N, is ready after forward:
+ * saved[0], fp32. */
 static exo_status
 cross_entropy_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {

@@ -1,4 +1,5 @@
-/* Batch normalization, with ReLU in the same sweep if wanted. Keeps four numbers of each channel for backward. */
+/* Batch normalization, with ReLU in the same sweep if wanted. Keeps four numbers of each channel
+ * for backward. */
 #include <exogym/tensor.h>
 
 #include "nn/tape_run.h"

@@ -1,10 +1,11 @@
-/* Outputs that are computed when they are asked for, and what the models of the library are trained for. */
+/* Outputs that are computed when they are asked for, and what the models of the library are trained
+ * for. */
 #include <exogym/model.h>
 
 #include "nn/outputs.h"
 #include "nn/tape_impl.h"
 
-/* --- Outputs --------------------------------------------------------------------------------------------------------- */
+/* --- Outputs ---------------------------------------------------------------------------------- */
 
 /* The output of that name; NULL: not asked for, recorded. */
 static exo_output *
@@ -33,7 +34,7 @@ exo_outputs_logits(const exo_outputs *outputs, const char *name)
     return output ? output->made : (exo_logits){0};
 }
 
-/* --- Objectives ------------------------------------------------------------------------------------------------------ */
+/* --- Objectives ------------------------------------------------------------------------------- */
 
 static const char *const logits_only[] = {"logits", NULL};
 static const exo_meter_class cross_entropy = {
@@ -57,7 +58,8 @@ count_targets(const exo_tensor *targets)
     return counted;
 }
 
-/* The cross-entropy, and what it is the mean of: an evaluation of several batches weighs it by that. */
+/* The cross-entropy, and what it is the mean of: an evaluation of several batches weighs it by
+ * that. */
 static exo_tensor *
 report_cross_entropy(exo_tape *tape, exo_logits logits, exo_tensor *targets)
 {

@@ -1,5 +1,6 @@
-/* Losses over rows that a mask may leave out: PPO's two, pairwise ranking, and the mean that makes one element of them (exogym/loss.h). A term's
- * slope is computed with it, and backward is a product. */
+/* Losses over rows that a mask may leave out: PPO's two, pairwise ranking, and the mean that makes
+ * one element of them (exogym/loss.h). A term's slope is computed with it, and backward is a
+ * product. */
 #include <exogym/loss.h>
 
 #include <math.h>
@@ -48,7 +49,7 @@ all_there(const exo_tape *tape)
     return exo_tape_error(tape, NULL) == EXO_OK;
 }
 
-/* --- The masked mean --------------------------------------------------------------------------------------------------------------------- */
+/* --- The masked mean -------------------------------------------------------------------------- */
 
 enum {
     FACTOR /* saved: 1 / sum(mask) */
@@ -93,7 +94,7 @@ exo_masked_mean(exo_tape *tape, exo_tensor *x, exo_tensor *mask)
     return exo_tape_finish(tape, op, y);
 }
 
-/* --- PPO --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- PPO -------------------------------------------------------------------------------------- */
 
 static exo_status
 terms_backward(exo_tape *tape, exo_op *op, exo_err *err)
@@ -190,7 +191,7 @@ exo_value_loss(exo_tape *tape, exo_tensor *values, exo_tensor *old_values, exo_t
     return exo_masked_mean(tape, exo_tape_finish(tape, op, terms), mask);
 }
 
-/* --- Ranking ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- Ranking ---------------------------------------------------------------------------------- */
 
 static exo_status
 ranking_backward(exo_tape *tape, exo_op *op, exo_err *err)

@@ -14,7 +14,8 @@ enum {
     MEAN
 };
 
-/* The gradient of a weight or a bias, which the kernel adds to. NULL with *st OK: none is needed. */
+/* The gradient of a weight or a bias, which the kernel adds to. NULL with *st OK: none is
+ * needed. */
 static float *
 sum_gradient(exo_tape *tape, exo_tensor *of, exo_status *st)
 {

@@ -21,7 +21,7 @@ is_one_row(const exo_tensor *x)
     return x->dims[1] == 1 || x->dims[2] * x->dims[3] == 1; /* both layouts are the same bytes */
 }
 
-/* --- Layout ---------------------------------------------------------------------------------------------------------------- */
+/* --- Layout ----------------------------------------------------------------------------------- */
 
 /* in: x; out: a tensor whose samples are x's transposed, or the same bytes if number is 0. */
 static exo_status
@@ -89,7 +89,7 @@ exo_flatten(exo_tape *tape, exo_tensor *x)
     return relayout(tape, x, move, EXO_ROW_MAJOR, 2, dims);
 }
 
-/* --- Type ------------------------------------------------------------------------------------------------------------------- */
+/* --- Type ------------------------------------------------------------------------------------- */
 
 static exo_status
 cast_backward(exo_tape *tape, exo_op *op, exo_err *err)

@@ -1,7 +1,9 @@
-/* Cross-entropy, log-probabilities and entropy over a large vocabulary, with the head in them: of the logits there is a part at a time.
+/* Cross-entropy, log-probabilities and entropy over a large vocabulary, with the head in them: of
+ * the logits there is a part at a time.
  *
- * Cross-entropy computes its gradients with the loss where that costs little memory, and keeps them for backward; else, as always for
- * log-probabilities and entropies, backward computes the logits again. */
+ * Cross-entropy computes its gradients with the loss where that costs little memory, and keeps them
+ * for backward; else, as always for log-probabilities and entropies, backward computes the logits
+ * again. */
 #include <exogym/sequence.h>
 
 #include <math.h>
@@ -40,9 +42,10 @@ release_state(void *state)
     exo_plan_free(&((struct state *)state)->plan);
 }
 
-/* --- Backward -------------------------------------------------------------------------------------------------------------------- */
+/* --- Backward --------------------------------------------------------------------------------- */
 
-/* Hands a gradient of x, fp32, to x, which may be bf16; factor: one number that it is multiplied with; NULL: none. */
+/* Hands a gradient of x, fp32, to x, which may be bf16; factor: one number that it is multiplied
+ * with; NULL: none. */
 static exo_status
 give_x_gradient(exo_tape *tape, exo_tensor *x, float *gradient, const float *factor)
 {
@@ -132,7 +135,8 @@ clear(exo_tape *tape, float *gradient, size_t count)
     return exo_tape_run(tape, fill, .count = count, .y = gradient) == EXO_OK;
 }
 
-/* The gradients of weights that are not kept, to a sink as they become whole or where there are all. */
+/* The gradients of weights that are not kept, to a sink as they become whole or where there are
+ * all. */
 static exo_status
 compute_again(exo_tape *tape, exo_op *op, const float *factor, exo_err *err)
 {
@@ -217,7 +221,7 @@ entropy_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st;
 }
 
-/* --- Forward --------------------------------------------------------------------------------------------------------------------- */
+/* --- Forward ---------------------------------------------------------------------------------- */
 
 static const exo_op_class cross_entropy_class = {
     .name = "linear_cross_entropy", .backward = cross_entropy_backward, .release = release_state};
@@ -249,8 +253,9 @@ check(exo_tape *tape, const char *name, const exo_tensor *x, const exo_tensor *w
     return !targets || exo_count_targets(tape, name, targets, weight->dims[0], counted);
 }
 
-/* The operation with its plan, x in the type of products; `has_targets`: NULL in place of them is an error that was recorded; `keeps`: gradients
- * come with the forward pass where they are small. NULL: recorded in the tape. */
+/* The operation with its plan, x in the type of products; `has_targets`: NULL in place of them is
+ * an error that was recorded; `keeps`: gradients come with the forward pass where they are small.
+ * NULL: recorded in the tape. */
 static exo_op *
 begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *weight,
       exo_tensor *targets, bool has_targets, bool keeps)
@@ -298,7 +303,8 @@ begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *w
     return op;
 }
 
-/* Room for the gradients that come with the loss, and factors of the rows, which the caller gives back. NULL: recorded. */
+/* Room for the gradients that come with the loss, and factors of the rows, which the caller gives
+ * back. NULL: recorded. */
 static float *
 keep_gradients(exo_tape *tape, exo_op *op, exo_head_args *h, size_t counted)
 {

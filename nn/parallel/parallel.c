@@ -1,4 +1,5 @@
-/* Collectives as operations of the tape: see exogym/parallel.h. No state but what the tape holds. */
+/* Collectives as operations of the tape: see exogym/parallel.h. No state but what the tape
+ * holds. */
 #include <exogym/parallel.h>
 
 #include "nn/tape_run.h"
@@ -8,7 +9,7 @@ struct state {
     exo_group *group;
 };
 
-/* --- Pieces ---------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Pieces ----------------------------------------------------------------------------------- */
 
 static exo_array
 array_of(exo_tape *tape, void *data, size_t count)
@@ -87,7 +88,7 @@ finish(exo_tape *tape, exo_op *op, exo_tensor *y, exo_status st, const exo_err *
     return st == EXO_OK ? exo_tape_finish(tape, op, y) : exo_tape_fail(tape, st, "%s", err->text);
 }
 
-/* --- All-reduce ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- All-reduce ------------------------------------------------------------------------------- */
 
 static exo_status
 identity_backward(exo_tape *tape, exo_op *op, exo_err *err)
@@ -133,7 +134,7 @@ exo_tape_all_reduce_backward(exo_tape *tape, exo_group *group, exo_tensor *x)
     return y ? exo_tape_finish(tape, op, y) : NULL;
 }
 
-/* --- All-gather and reduce-scatter ----------------------------------------------------------------------------------------------------------- */
+/* --- All-gather and reduce-scatter ------------------------------------------------------------ */
 
 /* Rows of `x` as those of `y`, whose rows are as many as `rows`. */
 static exo_tensor *
