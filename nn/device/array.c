@@ -1,4 +1,6 @@
-/* Arrays: memory of a device, its parts, and the ways to and from the host. No state of its own. */
+/* Arrays: allocation of device memory, parts, and copies to and from the host. Also the error that
+ * a device remembers, and plans. State: the device's first failure (exo_device.failed). Read next:
+ * vec.c. */
 #include "nn/device/device_impl.h"
 
 #include <assert.h>
@@ -27,8 +29,9 @@ exo_device_note(exo_device *device, exo_status status, const exo_err *err)
 {
     if (status == EXO_OK)
         return;
-    assert(!device->device_class
-                ->is_host); /* many threads share it, and its kernels of arrays cannot fail */
+    /* Many threads share a host's device, so it remembers no failure; its array kernels cannot
+     * fail. */
+    assert(!device->device_class->is_host);
     if (device->failed.code == EXO_OK) {
         device->failed = *err;
         device->failed.code = status;

@@ -1,14 +1,16 @@
-/* What a device is inside: a class with memory, and one table of kernels.
+/* The inside of a device: a class, its memory, and one table of kernels.
  *
- * A kernel is a whole operation: it is asked for once, however large its arrays are, and cuts them
- * as it likes (the CPU into pieces, as decision 2 has it). Its arguments are one struct of numbers
- * and of addresses on the device, and nothing behind them is the host's: a device may keep the
- * struct and run the kernel later. EXO_KERNELS names every kernel once. The table, its tests and
- * its timings are made of that list, so a device that lacks one does not compile, and a kernel
- * without a test fails one.
+ * A kernel is a whole operation. It is asked for once, however large its arrays are, and the device
+ * divides the work as it likes (the CPU into pieces, see decision 2). The arguments of a kernel are
+ * one struct of numbers and of addresses on the device. The struct points to nothing in the host's
+ * memory, so a device may keep a copy of it and run the kernel later.
  *
- * nn/ref (plain loops) and nn/cpu fill the table. Read next: nn/device/vec.c, which asks for them;
- * docs/decisions/0019-devices.md. */
+ * EXO_KERNELS names every kernel once. The table, its tests and its timings are generated from that
+ * list: a device that lacks a kernel does not compile, and a kernel without a test fails a test.
+ *
+ * nn/ref (plain loops) and nn/cpu fill the table. State: the plans and failures of devices; a
+ * device belongs to one thread at a time, except the host's, which any threads share. Read next:
+ * nn/device/vec.c, which asks for kernels; docs/decisions/0019-devices.md. */
 #ifndef EXO_DEVICE_IMPL_H
 #define EXO_DEVICE_IMPL_H
 
@@ -120,30 +122,36 @@ typedef struct exo_dot_args {
     double *out;
 } exo_dot_args;
 
-/* --- Optimizers: formulas and their order of operations are those of torch.optim, so that results agree to rounding  */
+/* --- Optimizers ------------------------------------------------------------------------------- */
+
+/* Formulas and the order of their operations are those of torch.optim, so results agree to
+ * rounding. */
 
 /* Adam (Kingma & Ba, 2015, arXiv:1412.6980), AdamW (Loshchilov & Hutter, 2019, arXiv:1711.05101)
  * and, with a maximum, AMSGrad (Reddi et al., 2018, arXiv:1904.09237):
  *
- *     g = grad + l2 param, m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g g, max = max(max, v)
+ *     g = grad + l2 param, m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g g
+ *     max = max(max, v)
  *     param = shrink param - step_size m / (sqrt(v or max) / sqrt_correction2 + eps) */
 typedef struct exo_adam_args {
     size_t count;
     float *param;
     const float *grad;
     float *exp_avg, *exp_avg_sq;
-    float *max_exp_avg_sq; /* NULL: not AMSGrad                               */
-    float l2;              /* Adam's weight decay; AdamW: 0                   */
-    float shrink;          /* AdamW's weight decay, 1 - lr wd; Adam: 1        */
+    float *max_exp_avg_sq; /* NULL: not AMSGrad */
+    float l2;              /* Adam's weight decay; AdamW: 0 */
+    float shrink;          /* AdamW's weight decay, 1 - lr wd; Adam: 1 */
     float beta1, one_minus_beta1;
     float beta2, one_minus_beta2;
-    float sqrt_correction2; /* sqrt(1 - beta2^t)   */
+    float sqrt_correction2; /* sqrt(1 - beta2^t) */
     float eps;
-    float step_size; /* lr / (1 - beta1^t)  */
+    float step_size; /* lr / (1 - beta1^t) */
 } exo_adam_args;
 
-/* g = grad + l2 param, b = momentum b + one_minus_dampening g, param = param - lr (nesterov ? g +
- * momentum b : b). */
+/* SGD with momentum:
+ *
+ *     g = grad + l2 param, b = momentum b + one_minus_dampening g
+ *     param = param - lr (nesterov ? g + momentum b : b) */
 typedef struct exo_sgd_args {
     size_t count;
     float *param;
@@ -151,22 +159,23 @@ typedef struct exo_sgd_args {
     float *momentum_buffer; /* NULL: param = param - lr g */
     float l2;
     float momentum;
-    float one_minus_dampening; /* 1 at the first step: the buffer starts as the gradient */
+    float one_minus_dampening; /* 1 at the first step: the buffer starts as g */
     float lr;
     bool nesterov;
 } exo_sgd_args;
 
 /* RMSprop (Hinton, lecture 6e; centered: Graves, 2013, arXiv:1308.0850):
  *
- *     g = grad + l2 param, v = alpha v + (1 - alpha) g g, a = alpha a + (1 - alpha) g, d = sqrt(max(v - a a, 0)) + eps
+ *     g = grad + l2 param, v = alpha v + (1 - alpha) g g, a = alpha a + (1 - alpha) g
+ *     d = sqrt(max(v - a a, 0)) + eps
  *     b = momentum b + g / d, param = param - lr b */
 typedef struct exo_rmsprop_args {
     size_t count;
     float *param;
     const float *grad;
     float *square_avg;
-    float *grad_avg;        /* NULL: not centered, sqrt(v)           */
-    float *momentum_buffer; /* NULL: param = param - (lr g) / d      */
+    float *grad_avg;        /* NULL: not centered, sqrt(v) */
+    float *momentum_buffer; /* NULL: param = param - (lr g) / d */
     float l2;
     float alpha, one_minus_alpha;
     float eps;
@@ -174,8 +183,9 @@ typedef struct exo_rmsprop_args {
     float lr;
 } exo_rmsprop_args;
 
-/* Adagrad (Duchi et al., 2011): g = grad + l2 param, v = v + g g, param = param - (lr g) / (sqrt(v)
- * + eps). */
+/* Adagrad (Duchi et al., 2011):
+ *
+ *     g = grad + l2 param, v = v + g g, param = param - (lr g) / (sqrt(v) + eps) */
 typedef struct exo_adagrad_args {
     size_t count;
     float *param;
@@ -260,8 +270,9 @@ typedef struct exo_adagrad_args {
     X(picked_log_probs)                                                                            \
     X(picked_loss)
 
-/* One function a kernel: asks the device for it, with arguments that the caller may change
- * afterwards. Errors: what is known at once; a later failure is reported by synchronize. */
+/* The device's functions, one for each kernel. A function asks for the kernel; the caller may
+ * change the arguments afterwards. Errors: a failure that is known at once. `synchronize` reports a
+ * later one. */
 typedef struct exo_kernels {
 #define EXO_KERNEL_FIELD(name)                                                                     \
     exo_status (*name)(exo_device * device, const exo_##name##_args *args, exo_err *err);
@@ -271,7 +282,7 @@ typedef struct exo_kernels {
 
 /* --- Plans and scratch ------------------------------------------------------------------------ */
 
-typedef enum exo_shape_kind { /* whose shape: exo_NAME_shape */
+typedef enum exo_shape_kind { /* the shape is exo_NAME_shape */
     EXO_SHAPE_ROW_NORM,
     EXO_SHAPE_BATCH_NORM,
     EXO_SHAPE_LINEAR,
@@ -283,67 +294,74 @@ typedef enum exo_shape_kind { /* whose shape: exo_NAME_shape */
 typedef enum exo_scratch_use {
     EXO_SCRATCH_FORWARD,
     EXO_SCRATCH_BACKWARD,
-    EXO_SCRATCH_ROWS, /* of a backward that takes rows (exo_head_args.take_rows); 0: this device or shape cannot */
+    /* Of a backward kernel that hands over rows (exo_head_args.take_rows). A scratch of 0 bytes
+     * says that this device cannot do so for the shape. */
+    EXO_SCRATCH_ROWS,
 } exo_scratch_use;
 
-/* What a device keeps for kernels of one shape: primitives, tables. Devices embed it at the
- * beginning of their own struct. */
+/* A device's data for the kernels of one shape, such as primitives and tables. A device embeds this
+ * struct at the beginning of its own. */
 struct exo_plan {
     exo_device *device;
     exo_shape_kind kind;
 };
 
-/* A plan of linear layers, convolutions, attention or heads, for this device's kernels alone, one
- * at a time. UNSUPPORTED, NOMEM. */
+/* Makes a plan of a linear layer, a convolution, an attention or a head. It serves this device's
+ * kernels only, one at a time. Errors: UNSUPPORTED, NOMEM. */
 exo_status exo_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape,
                         exo_err *err);
-/* After what was asked for with it. */
+/* Frees a plan, once the kernels that were asked for with it have run. Sets *plan to NULL. */
 void exo_plan_free(exo_plan **plan);
 
 /* --- Devices ---------------------------------------------------------------------------------- */
 
 typedef enum exo_copy_kind {
-    EXO_COPY_TO_DEVICE,   /* from the host; `from` may change when the call has returned */
-    EXO_COPY_FROM_DEVICE, /* to the host; there when the device has been synchronized    */
+    EXO_COPY_TO_DEVICE,   /* `from` may change as soon as the call has returned */
+    EXO_COPY_FROM_DEVICE, /* `to` is filled when the device has been synchronized */
     EXO_COPY_ON_DEVICE,
 } exo_copy_kind;
 
 typedef struct exo_device_class {
     const char *name; /* a literal */
-    bool
-        is_host; /* its memory is the host's, and every call is done when it returns: addresses of both are the same */
-    /* Zeroed memory, aligned to 64 bytes; bytes may be 0. NOMEM. */
+    /* Its memory is the host's, at the same addresses, and each call is done when it returns. */
+    bool is_host;
+    /* Gives zeroed memory, aligned to 64 bytes. bytes may be 0. Errors: NOMEM. */
     exo_status (*alloc)(exo_device *device, size_t bytes, void **out, exo_err *err);
-    /* Of what alloc gave, after what was asked before; NULL is fine. */
+    /* Frees memory from `alloc`, after the work that was asked for before. Accepts NULL. */
     void (*free)(exo_device *device, void *memory, size_t bytes);
-    /* In the order of the device's work, as kernels. */
+    /* Copies in the order of the device's work, as a kernel does. */
     exo_status (*copy)(exo_device *device, void *to, const void *from, size_t bytes,
                        exo_copy_kind kind, exo_err *err);
-    /* Waits. Errors: the first failure of anything that was asked. */
+    /* Waits for all work. Errors: the first failure of anything that was asked for. */
     exo_status (*synchronize)(exo_device *device, exo_err *err);
     const exo_kernels *kernels;
     exo_status (*plan_new)(exo_plan **out, exo_device *device, exo_shape_kind kind,
                            const void *shape, exo_err *err);
     void (*plan_free)(exo_plan *plan);
-    /* Bytes of `scratch` of a kernel of that shape; 0: none. */
+    /* The bytes of `scratch` that a kernel of this shape needs; 0: none. */
     size_t (*scratch)(const exo_device *device, exo_shape_kind kind, const void *shape,
                       exo_scratch_use use);
 } exo_device_class;
 
-/* Classes embed it at the beginning of their own struct. */
+/* A device. A class embeds this struct at the beginning of its own. */
 struct exo_device {
     const exo_device_class *device_class;
-    double *
-        scalar; /* on the device, room for one sum; NULL where is_host: sums go to their place at once */
-    exo_err
-        failed; /* the first failure that a call gave at once; code OK: none. A host's device never fails so */
+    /* Room on the device for one sum. NULL on the host, where sums are written to their
+     * destination. */
+    double *scalar;
+    /* The first failure that a call returned at once; code OK: none. A host's device remembers
+     * none. */
+    exo_err failed;
 };
 
-/* Notes what a call on the device gave, unless an earlier one failed. */
+/* Records the status of a call on the device, unless an earlier call has failed. */
 void exo_device_note(exo_device *device, exo_status status, const exo_err *err);
 
-/* Asks for a kernel by its name in the table, with designated arguments: exo_device_run(d, fill,
- * .count = n, .y = y). A failure sticks. */
+/* Asks for a kernel by its name in the table, with designated arguments:
+ *
+ *     exo_device_run(d, fill, .count = n, .y = y);
+ *
+ * The device remembers a failure. */
 #define exo_device_run(on, kernel, ...)                                                            \
     do {                                                                                           \
         exo_err reason_;                                                                           \

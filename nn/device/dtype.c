@@ -1,4 +1,4 @@
-/* Types of elements. No state. */
+/* Sizes and names of the types of elements. No state. */
 #include <exogym/dtype.h>
 
 size_t

@@ -1,4 +1,5 @@
-/* The kinds of devices by name, and opening one. No other state. */
+/* Opens and closes devices by the name of their kind. State: the registry, which does not change
+ * after the start. Read next: array.c. */
 #include "nn/device/kinds.h"
 
 exo_registry exo_device_registry = EXO_REGISTRY("device");
@@ -18,7 +19,7 @@ exo_device_open(exo_device **out, const char *name, exo_err *err)
     return kind ? kind->open(out, err) : exo_registry_unknown(&exo_device_registry, name, err);
 }
 
-/* A device's name is its kind's. */
+/* A device is named after its kind. */
 void
 exo_device_close(exo_device **device)
 {

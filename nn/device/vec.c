@@ -1,10 +1,10 @@
-/* Arithmetic on whole arrays: checks that they fit, then asks their device for one kernel. No
- * state. */
+/* Arithmetic on whole arrays: each function checks types and counts, then asks the device for one
+ * kernel. No state. Read next: device_impl.h. */
 #include "nn/device/device_impl.h"
 
 #include <assert.h>
 
-/* The elements as fp32; arrays that do not fit are the caller's mistake. */
+/* The elements as fp32. Arrays of another device, count or type are the caller's mistake. */
 static float *
 floats(exo_array array, exo_array like)
 {
