@@ -1,10 +1,11 @@
-/* ReLU, tanh, and dropout of elements and of channels. */
+/* ReLU, tanh, and dropout of elements and of channels. State: masks, which live in the pass's
+ * buffers until backward. Read next: nn/tape_run.h. */
 #include <exogym/tensor.h>
 
 #include "nn/tape_run.h"
 
-/* The destination of x's gradient, in place of the output's where it can be. NULL with *st set: no
- * memory. */
+/* The memory for x's gradient: that of the output's gradient if x can take it over. NULL with *st
+ * OK: no gradient is needed. NULL with another status: no memory. */
 static void *
 grad_target(exo_tape *tape, exo_op *op, exo_tensor *x, bool *add, exo_status *st)
 {
@@ -30,7 +31,8 @@ relu_backward(exo_tape *tape, exo_op *op, exo_err *err)
 
 static const exo_op_class relu_class = {.name = "relu", .backward = relu_backward};
 
-/* A new operation with an output like its input; false: NULL input or an error, recorded. */
+/* Begins an operation with an output of x's type and shape. False: x is NULL, or an error was
+ * recorded. */
 static bool
 begin_like(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_op **op, exo_tensor **y)
 {
@@ -91,7 +93,7 @@ exo_tanh(exo_tape *tape, exo_tensor *x)
 
 /* --- Dropout ---------------------------------------------------------------------------------- */
 
-/* keep[i] = whether a uniform number is at least p. */
+/* keep[i] = whether a uniform number in [0, 1) is at least p. */
 static exo_status
 draw_mask(exo_tape *tape, const exo_op *op, float p, uint8_t *keep, size_t count)
 {
@@ -151,7 +153,7 @@ exo_dropout(exo_tape *tape, exo_tensor *x, float p)
 
 /* --- Dropout of channels ---------------------------------------------------------------------- */
 
-/* y (+)= x factor, factor (N, C). */
+/* y (+)= x factor, where factor (N, C) is saved[0]. */
 static exo_status
 scale_channels(exo_tape *tape, const exo_op *op, const exo_tensor *like, const void *x, void *y,
                bool add)

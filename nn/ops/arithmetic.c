@@ -1,10 +1,11 @@
-/* Element-by-element sums and products, scaling, the mean. In fp32: operands of another type are
- * cast. */
+/* Elementwise sums and products, scaling, and the mean, in fp32. Operands of another type are cast.
+ * No state. Read next: nn/tape_run.h. */
 #include <exogym/tensor.h>
 
 #include "nn/tape_run.h"
 
-/* Both operands as fp32 and in one layout; false: NULL, or shapes differ. */
+/* Casts both operands to fp32 and b to a's layout. False: an operand is NULL, or the shapes differ,
+ * recorded. */
 static bool
 operands(exo_tape *tape, const char *name, exo_tensor **a, exo_tensor **b)
 {
@@ -29,7 +30,7 @@ like(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in, size_t
     return *op ? exo_tape_tensor(tape, EXO_F32, in[0]->layout, in[0]->num_dims, in[0]->dims) : NULL;
 }
 
-/* dx (+)= factor dy, or with `other` dx (+)= dy other. */
+/* dx (+)= factor dy; with `other`, dx (+)= dy other. */
 static exo_status
 give_gradient(exo_tape *tape, const exo_op *op, exo_tensor *x, const float *other, float factor,
               exo_err *err)

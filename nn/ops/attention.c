@@ -1,4 +1,6 @@
-/* Causal attention: shapes, options, and the operation's part of the numbers for dropout. */
+/* Causal attention: checks of shapes and options, and the part of the pass's random numbers that
+ * dropout draws from. State: the plan, in the operation's cache. Read next:
+ * nn/cpu/attention_kernels.h. */
 #include <exogym/sequence.h>
 
 #include <math.h>
@@ -7,9 +9,11 @@
 #include "nn/tape_run.h"
 
 enum {
-    OUT_LSE,          /* saved[0] */
-    MAX_WIDTH = 1024, /* elements of a head */
-    BLOCK_BITS = 22   /* of an operation's part of the numbers for dropout, as in exo_dropout */
+    OUT_LSE,          /* index into op->saved */
+    MAX_WIDTH = 1024, /* the largest head width D */
+    /* Bits of a block number within an operation's part of the random numbers, as in
+     * exo_dropout. */
+    BLOCK_BITS = 22
 };
 
 _Static_assert(sizeof((exo_attention_shape){0}.factors) == MAX_WIDTH / 2 * sizeof(float),
@@ -53,8 +57,8 @@ static const exo_op_class attention_class = {.name = "attention",
                                              .release = release_state,
                                              .remembered = true};
 
-/* Whether x and the options fit; if not, says why. *width and *turned are written: of a head, and
- * of its turned part. */
+/* Checks x and the options; records what is wrong. Writes *width, the width of a head, and *turned,
+ * the elements of a head that rotary positions turn. */
 static bool
 check(exo_tape *tape, const exo_tensor *x, const exo_attention_opts *o, size_t *width,
       size_t *turned)
@@ -106,8 +110,8 @@ check(exo_tape *tape, const exo_tensor *x, const exo_attention_opts *o, size_t *
     return true;
 }
 
-/* The part of the pass's numbers that this operation draws from. False: too many weights for it,
- * recorded. */
+/* The part of the pass's random numbers that this operation draws from. A block of numbers serves 8
+ * weights. False: the part has too few numbers, recorded. */
 static bool
 plan_dropout(exo_tape *tape, const exo_op *op, float dropout, const exo_attention_shape *shape,
              exo_attention_drop *drop)
@@ -136,8 +140,8 @@ plan_dropout(exo_tape *tape, const exo_op *op, float dropout, const exo_attentio
     return true;
 }
 
-/* The operation's state with its plan, made where those of earlier passes do not fit. NULL:
- * recorded. */
+/* The operation's state with its plan. A plan of an earlier pass is used again if its shape is the
+ * same. NULL: recorded. */
 static struct state *
 find_state(exo_tape *tape, exo_op *op, const exo_attention_shape *shape)
 {
@@ -158,7 +162,7 @@ static void
 shape_of(exo_attention_shape *shape, const exo_tensor *x, const exo_attention_opts *o, size_t width,
          size_t turned)
 {
-    memset(shape, 0, sizeof *shape); /* compared byte by byte */
+    memset(shape, 0, sizeof *shape); /* shapes are compared byte by byte */
     shape->sequences = x->dims[0] / o->sequence;
     shape->tokens = o->sequence;
     shape->heads = o->heads;

@@ -1,4 +1,5 @@
-/* 2-D convolution. */
+/* 2-D convolution. State: the plan, in the operation's cache; it keeps the weights from forward to
+ * backward. Read next: nn/cpu/conv.c. */
 #include <exogym/tensor.h>
 
 #include "nn/tape_run.h"
@@ -34,7 +35,7 @@ conv2d_backward(exo_tape *tape, exo_op *op, exo_err *err)
     bool add_x = false, add_w = false, add_b = false;
     void *dx = exo_tape_grad(tape, x, &add_x, &st);
     void *target = dx;
-    if (dx && add_x) /* the kernel overwrites: what is there is added afterwards */
+    if (dx && add_x) /* the kernel overwrites dx, so its result is added afterwards */
         target = exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype));
     float *dw = exo_tape_grad(tape, weight, &add_w, &st);
     float *db = bias ? exo_tape_grad(tape, bias, &add_b, &st) : NULL;

@@ -1,5 +1,6 @@
-/* Operations that programs and plugins bring, with their own backward: see exo_tape_custom in
- * tensor.h. */
+/* Operations that programs and plugins define, with their own backward: see exo_tape_custom in
+ * tensor.h. State: a copy of the arguments of each call, in the operation's cache. Read next:
+ * nn/tape.c. */
 #include <exogym/tensor.h>
 
 #include <stddef.h>
@@ -7,7 +8,7 @@
 
 #include "nn/tape_run.h"
 
-/* What the cache keeps of a call until its backward. */
+/* The cache keeps this from a call to its backward. */
 struct state {
     const exo_custom_op *op;
     size_t num_inputs, saved;
@@ -66,7 +67,7 @@ custom_backward(exo_tape *tape, exo_op *op, exo_err *err)
 
 static const exo_op_class custom_class = {.name = "custom", .backward = custom_backward};
 
-/* The inputs as fp32 in row-major order; false: an error, recorded. */
+/* The inputs in fp32 and row-major. False: recorded. */
 static bool
 take_inputs(exo_tape *tape, const exo_custom_op *op, exo_tensor *const *inputs, size_t num_inputs,
             exo_tensor **in)
@@ -91,7 +92,7 @@ take_inputs(exo_tape *tape, const exo_custom_op *op, exo_tensor *const *inputs, 
     return true;
 }
 
-/* The operation with its state, and what backward needs; NULL: an error, recorded. */
+/* The operation with its state and its buffer for backward. NULL: recorded. */
 static exo_op *
 open_op(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *in, size_t num_inputs,
         size_t saved, const void *args)
@@ -100,8 +101,7 @@ open_op(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *in, size
     bool fresh;
     if (!exo_tape_use(tape, in, num_inputs))
         return NULL;
-    /* Without a backward function it has no inputs for the tape: so its result needs no
-     * gradient. */
+    /* Without a backward function the tape sees no inputs, so the result needs no gradient. */
     exo_op *op = exo_tape_op(tape, &custom_class, in, custom->backward ? num_inputs : 0);
     struct state *s = op ? exo_tape_state(tape, op, &signature, sizeof signature,
                                           sizeof *s + custom->args_size, &fresh)

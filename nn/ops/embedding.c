@@ -1,12 +1,13 @@
-/* Embeddings: rows of a table by token, and by position. Gradients of a table are summed in the
- * order of the rows. */
+/* Embeddings: rows of a table by token, and by position. The gradient of a table is summed in the
+ * order of the rows. No state. Read next: nn/tape_sink.c, which opens a table row by row. */
 #include <exogym/sequence.h>
 
 #include "nn/tape_run.h"
 
 /* --- By token --------------------------------------------------------------------------------- */
 
-/* The gradient of a table, which kernels add to. NULL with *st OK: none is needed. */
+/* The gradient of a table, zeroed if it is new; kernels add to it. NULL with *st OK: none is
+ * needed. */
 static float *
 table_gradient(exo_tape *tape, exo_tensor *table, exo_status *st)
 {
@@ -66,7 +67,7 @@ exo_embedding(exo_tape *tape, exo_tensor *tokens, exo_tensor *weight)
 
 /* --- By position ------------------------------------------------------------------------------ */
 
-/* op->number: T; op->state: the first row. */
+/* op->number: T, the positions of a sequence. op->state: the table's row of the first position. */
 static exo_status
 positions_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {

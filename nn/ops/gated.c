@@ -1,4 +1,4 @@
-/* Gated activations: activation(gate) * up. */
+/* Gated activations: activation(gate) * up. No state. Read next: nn/cpu/activations.c. */
 #include <exogym/sequence.h>
 
 #include "nn/tape_run.h"

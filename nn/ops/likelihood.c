@@ -1,5 +1,5 @@
-/* Log-probabilities and entropies of rows of logits: whole ones here, those of a head in
- * vocabulary.c. */
+/* Log-probabilities and entropies of rows of logits. This file has those of logits in memory;
+ * vocabulary.c has those of a head. No state beyond the pass's buffers. */
 #include <exogym/loss.h>
 #include <exogym/sequence.h>
 
@@ -22,7 +22,7 @@ exo_cross_entropy(exo_tape *tape, exo_logits logits, exo_tensor *targets)
                          : exo_softmax_cross_entropy(tape, logits.x, targets);
 }
 
-/* 1 / temperature; false: not one, recorded. */
+/* *scale = 1 / temperature, and 1 for temperature 0. False: not a valid temperature, recorded. */
 static bool
 scale_of(exo_tape *tape, const char *name, float temperature, float *scale)
 {
@@ -34,8 +34,8 @@ scale_of(exo_tape *tape, const char *name, float temperature, float *scale)
     return false;
 }
 
-/* fp32 logits (R, V) with an operation on them, its result (R), and log_sum in saved[0]. NULL:
- * recorded. */
+/* Begins an operation on the logits (R, V) in fp32, with room for its result *y (R) and for log_sum
+ * in saved[0]. NULL: recorded. */
 static exo_op *
 open_rows(exo_tape *tape, const exo_op_class *op_class, exo_tensor *logits, exo_tensor *targets,
           exo_tensor **y)

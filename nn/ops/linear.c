@@ -1,5 +1,6 @@
-/* Linear layers: y = x W^T + b, then an activation, or added to a residual. With an activation what
- * it is taken of is kept for backward. */
+/* Linear layers: y = x W^T + b, then an activation or the addition of a residual. With an
+ * activation, the pre-activation is saved for backward. State: the plan, in the operation's cache.
+ * Read next: nn/cpu/linear.c. */
 #include <exogym/sequence.h>
 
 #include "nn/tape_run.h"
@@ -12,8 +13,8 @@ enum {
 };
 
 enum {
-    WEIGHTS_KEPT, /* saved: the weights as bf16, under autocast    */
-    BEFORE        /* saved: what the activation was taken of       */
+    WEIGHTS_KEPT, /* index into op->saved: the weights as bf16, under autocast */
+    BEFORE        /* index into op->saved: the pre-activation */
 };
 
 struct state {
@@ -26,7 +27,7 @@ release_state(void *state)
     exo_plan_free(&((struct state *)state)->plan);
 }
 
-/* The weights in the type that products are taken in: a copy in saved[0] under autocast. */
+/* The weights in the type of the product; under autocast, the saved copy. */
 static const void *
 compute_weights(const exo_op *op)
 {
@@ -64,7 +65,7 @@ backward_to_weights(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
     bool add = false, add_bias = false;
     exo_status st = EXO_OK;
     float *dw = exo_tape_grad(tape, weight, &add, &st);
-    if (dw && !add) /* the product adds */
+    if (dw && !add) /* the kernel adds to dw */
         st = exo_tape_run(tape, fill, .count = weight->numel, .y = dw);
     if (st == EXO_OK && dw)
         st = exo_tape_run(tape, linear_grad_w, .plan = s->plan, .dw = dw, .dy = dy, .x = x->data);
@@ -75,7 +76,7 @@ backward_to_weights(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-/* A residual's gradient is the output's. */
+/* A residual's gradient is the gradient of the output. */
 static exo_status
 backward_to_residual(exo_tape *tape, exo_op *op, exo_err *err)
 {
@@ -93,8 +94,8 @@ backward_to_residual(exo_tape *tape, exo_op *op, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-/* The gradient of what the activation is taken of, or the output's gradient as the products take
- * it, in `own`. */
+/* Writes to `own` the gradient that the products read: that of the pre-activation, or without an
+ * activation the output's gradient in the type of x. */
 static exo_status
 prepare_gradient(exo_tape *tape, const exo_op *op, void *own)
 {
@@ -155,7 +156,8 @@ check(exo_tape *tape, const exo_tensor *x, const exo_tensor *weight, const exo_t
     return true;
 }
 
-/* The operation with its plan. NULL: recorded in the tape. */
+/* The operation with its plan and, under autocast, its copy of the weights. NULL: recorded in the
+ * tape. */
 static exo_op *
 begin(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_tensor *residual,
       exo_dtype dtype)

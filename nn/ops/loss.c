@@ -1,4 +1,5 @@
-/* Softmax cross-entropy and accuracy. */
+/* Softmax cross-entropy and accuracy. No state beyond the pass's buffers. Read next: vocabulary.c,
+ * which fuses the loss with the head. */
 #include <exogym/tensor.h>
 
 #include <math.h>
@@ -8,8 +9,8 @@
 #include "nn/ops/targets.h"
 #include "nn/tape_run.h"
 
-/* The gradient of the loss by the logits, (softmax - one-hot) / N, is ready after forward:
- * saved[0], fp32. */
+/* Forward has computed the gradient with respect to the logits, (softmax - one-hot) / N, in fp32:
+ * saved[0]. */
 static exo_status
 cross_entropy_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {

@@ -1,5 +1,6 @@
-/* Batch normalization, with ReLU in the same sweep if wanted. Keeps four numbers of each channel
- * for backward. */
+/* Batch normalization, followed by ReLU in the same sweep if asked for. Saves four numbers per
+ * channel for backward. No other state; the running statistics are the model's buffers. Read next:
+ * nn/cpu/batch_norm.c. */
 #include <exogym/tensor.h>
 
 #include "nn/tape_run.h"
@@ -12,7 +13,7 @@ enum {
     RUNNING_VAR
 };
 enum {
-    KEPT /* saved: (4, channels) */
+    KEPT /* index into op->saved: (4, channels) */
 };
 
 static size_t
@@ -107,7 +108,7 @@ exo_batch_norm(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bi
     if (!op->saved[KEPT] ||
         !exo_tape_scratch(tape, EXO_SHAPE_BATCH_NORM, &shape, EXO_SCRATCH_FORWARD, &scratch))
         return NULL;
-    /* For a checkpoint, the running statistics have moved. */
+    /* When a checkpoint runs this part again, the running statistics have moved already. */
     if (exo_tape_run(tape, batch_norm, .shape = shape, .rows = rows_of(x), .dtype = x->dtype,
                      .relu = op->number != 0, .train = train,
                      .move = train && !exo_tape_again(tape), .eps = eps, .momentum = momentum,

@@ -1,5 +1,5 @@
-/* Outputs that are computed when they are asked for, and what the models of the library are trained
- * for. */
+/* Outputs that are computed when they are read, and the objectives of the library's models. No
+ * state. Read next: nn/outputs.h; vocabulary.c, which computes the loss of a head. */
 #include <exogym/model.h>
 
 #include "nn/outputs.h"
@@ -7,7 +7,7 @@
 
 /* --- Outputs ---------------------------------------------------------------------------------- */
 
-/* The output of that name; NULL: not asked for, recorded. */
+/* The output with this name. NULL: nobody asked for it, recorded. */
 static exo_output *
 find(exo_outputs *outputs, const char *name)
 {
@@ -47,7 +47,7 @@ static const exo_meter_class accuracy = {.name = "accuracy",
                                          .help = "share of samples whose class is the likeliest",
                                          .kind = EXO_GAUGE};
 
-/* How many targets there are. */
+/* The number of targets that are not negative. */
 static size_t
 count_targets(const exo_tensor *targets)
 {
@@ -58,8 +58,8 @@ count_targets(const exo_tensor *targets)
     return counted;
 }
 
-/* The cross-entropy, and what it is the mean of: an evaluation of several batches weighs it by
- * that. */
+/* The cross-entropy, also as a metric. Its count is the number of targets in the mean, so that an
+ * evaluation weighs its batches by their targets. */
 static exo_tensor *
 report_cross_entropy(exo_tape *tape, exo_logits logits, exo_tensor *targets)
 {

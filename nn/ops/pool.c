@@ -1,4 +1,5 @@
-/* Max pooling. */
+/* Max pooling. saved[0]: the place of each maximum in its window. No other state. Read next:
+ * nn/tape_run.h. */
 #include <exogym/tensor.h>
 
 #include "nn/tape_run.h"

@@ -1,6 +1,7 @@
-/* Losses over rows that a mask may leave out: PPO's two, pairwise ranking, and the mean that makes
- * one element of them (exogym/loss.h). A term's slope is computed with it, and backward is a
- * product. */
+/* PPO's two losses, pairwise ranking, and the mean over rows that a mask includes (exogym/loss.h).
+ *
+ * Forward computes the slope of each term along with the term, so backward is one product. No state
+ * beyond the pass's buffers. Read next: nn/device/loss_terms.c. */
 #include <exogym/loss.h>
 
 #include <math.h>
@@ -8,10 +9,11 @@
 #include "nn/tape_run.h"
 
 enum {
-    SLOPE /* saved: of the terms (rows) */
+    SLOPE /* index into op->saved: slopes of the terms (rows) */
 };
 
-/* Whether x is fp32 or bf16 of `count` elements. False: NULL, or recorded. */
+/* Checks that x is fp32 or bf16 with `count` elements. False: x is NULL, or an error was
+ * recorded. */
 static bool
 is_like(exo_tape *tape, const char *name, const char *what, const exo_tensor *x, size_t count)
 {
@@ -34,7 +36,7 @@ check_clip(exo_tape *tape, const char *name, float clip)
     return false;
 }
 
-/* x in fp32 and row-major; NULL stays NULL. */
+/* x in fp32 and row-major. NULL if x is NULL or a cast failed. */
 static exo_tensor *
 plain(exo_tape *tape, exo_tensor *x)
 {
@@ -42,7 +44,8 @@ plain(exo_tape *tape, exo_tensor *x)
     return x ? exo_to_layout(tape, x, EXO_ROW_MAJOR) : NULL;
 }
 
-/* Whether everything that was asked for is there: the casts recorded what is not. */
+/* Whether no cast has failed. A mask may be NULL without a failure, so its pointer does not
+ * tell. */
 static bool
 all_there(const exo_tape *tape)
 {
@@ -52,7 +55,7 @@ all_there(const exo_tape *tape)
 /* --- The masked mean -------------------------------------------------------------------------- */
 
 enum {
-    FACTOR /* saved: 1 / sum(mask) */
+    FACTOR /* index into op->saved: 1 / sum(mask) */
 };
 
 static exo_status
@@ -112,7 +115,7 @@ terms_backward(exo_tape *tape, exo_op *op, exo_err *err)
 static const exo_op_class policy_class = {.name = "policy_loss", .backward = terms_backward};
 static const exo_op_class value_class = {.name = "value_loss", .backward = terms_backward};
 
-/* An operation on x with `count` terms and their slopes. NULL: recorded. */
+/* Begins an operation on x with `count` terms and room for their slopes. NULL: recorded. */
 static exo_op *
 open_terms(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, size_t count,
            exo_tensor **terms)
@@ -167,7 +170,7 @@ exo_value_loss(exo_tape *tape, exo_tensor *values, exo_tensor *old_values, exo_t
     const char *name = value_class.name;
     exo_tensor *terms;
     if (clip == 0.0f && !old_values)
-        old_values = values; /* which are not looked at */
+        old_values = values; /* not read without a clip */
     if (values && !old_values)
         return exo_tape_fail(tape, EXO_INVAL, "%s: a clip needs old_values", name);
     if (!values || !is_like(tape, name, "values", values, values->numel) ||

@@ -1,4 +1,5 @@
-/* Layer norm and RMS norm. Keeps a mean and a factor of each row for backward. */
+/* Layer norm and RMS norm. Saves a mean (layer norm only) and a factor of each row for backward. No
+ * other state. Read next: nn/cpu/row_norm.h. */
 #include <exogym/sequence.h>
 
 #include "nn/tape_run.h"
@@ -10,12 +11,12 @@ enum {
 };
 
 enum {
-    INVERSE, /* saved */
+    INVERSE, /* indices into op->saved */
     MEAN
 };
 
-/* The gradient of a weight or a bias, which the kernel adds to. NULL with *st OK: none is
- * needed. */
+/* The gradient of a weight or a bias, zeroed if it is new; the kernel adds to it. NULL with *st OK:
+ * none is needed. */
 static float *
 sum_gradient(exo_tape *tape, exo_tensor *of, exo_status *st)
 {
@@ -35,7 +36,7 @@ row_norm_backward(exo_tape *tape, exo_op *op, exo_err *err)
     bool add = false;
     void *scratch = NULL;
     float *unused = NULL, *dx = exo_tape_grad(tape, x, &add, &st);
-    if (st == EXO_OK && !dx) /* of an input: only the sums are wanted */
+    if (st == EXO_OK && !dx) /* x needs no gradient, but the kernel writes one */
         dx = unused = exo_tape_buffer(tape, x->numel * sizeof(float));
     if (weight->needs_grad || (bias && bias->needs_grad))
         exo_tape_scratch(tape, EXO_SHAPE_ROW_NORM, &shape, EXO_SCRATCH_BACKWARD, &scratch);

@@ -1,9 +1,10 @@
-/* Changes of shape, layout and type. */
+/* Changes of shape, layout and type. No state. Read next: nn/tape_impl.h, which describes
+ * layouts. */
 #include <exogym/tensor.h>
 
 #include "nn/tape_run.h"
 
-/* Samples of (channels, area) to (area, channels) or back. */
+/* Transposes each sample: (channels, area) to (area, channels), or back. */
 static exo_status
 transpose_samples(exo_tape *tape, const exo_tensor *shape, const void *in, void *out,
                   bool to_channels_last, bool add)
@@ -18,12 +19,13 @@ transpose_samples(exo_tape *tape, const exo_tensor *shape, const void *in, void 
 static bool
 is_one_row(const exo_tensor *x)
 {
-    return x->dims[1] == 1 || x->dims[2] * x->dims[3] == 1; /* both layouts are the same bytes */
+    return x->dims[1] == 1 ||
+           x->dims[2] * x->dims[3] == 1; /* the bytes of both layouts are equal */
 }
 
 /* --- Layout ----------------------------------------------------------------------------------- */
 
-/* in: x; out: a tensor whose samples are x's transposed, or the same bytes if number is 0. */
+/* op->number: 1 if the output has its samples transposed; 0 if it has the same bytes as x. */
 static exo_status
 layout_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
@@ -45,7 +47,8 @@ layout_backward(exo_tape *tape, exo_op *op, exo_err *err)
 
 static const exo_op_class layout_class = {.name = "layout", .backward = layout_backward};
 
-/* x with its samples transposed, described by `layout` and dims. */
+/* x as a tensor of `layout` and dims. `move`: with its samples transposed; else a view of the same
+ * bytes. */
 static exo_tensor *
 relayout(exo_tape *tape, exo_tensor *x, bool move, exo_layout layout, size_t num_dims,
          const size_t *dims)

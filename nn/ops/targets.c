@@ -1,4 +1,4 @@
-/* See targets.h. */
+/* Checks of targets, on the host's copy of them. No state. Read next: targets.h. */
 #include "nn/ops/targets.h"
 
 #include "nn/tape_impl.h"

@@ -1,9 +1,10 @@
-/* Cross-entropy, log-probabilities and entropy over a large vocabulary, with the head in them: of
- * the logits there is a part at a time.
+/* Cross-entropy, log-probabilities and entropies over a large vocabulary, fused with the head (x
+ * weight^T). Only a part of the logits is in memory at a time.
  *
- * Cross-entropy computes its gradients with the loss where that costs little memory, and keeps them
- * for backward; else, as always for log-probabilities and entropies, backward computes the logits
- * again. */
+ * Cross-entropy computes its gradients in the forward pass if the weights are small (KEPT_BYTES),
+ * and saves them for backward. Otherwise, and always for log-probabilities and entropies, backward
+ * computes the logits again. State: the plan, in the operation's cache. Read next:
+ * nn/cpu/head.c. */
 #include <exogym/sequence.h>
 
 #include <math.h>
@@ -20,14 +21,14 @@ enum {
 };
 
 enum {
-    LOG_SUMS, /* saved: (rows)                                                      */
-    X_GRAD,   /* saved: of a loss whose gradients are there already (rows, width)   */
-    W_GRAD,   /* (vocabulary, width)                                                */
-    WEIGHTS   /* the weights as bf16, under autocast, where gradients are kept      */
+    LOG_SUMS, /* saved: (rows) */
+    X_GRAD,   /* saved: x's gradient (rows, width), if forward computed it */
+    W_GRAD,   /* saved: the weights' gradient (vocabulary, width), likewise */
+    WEIGHTS   /* saved: the weights as bf16, under autocast, if wide */
 };
 
 enum {
-    KEPT_BYTES = 1 << 26 /* a gradient of the weights up to this size comes with the loss */
+    KEPT_BYTES = 1 << 26 /* weights up to this size get their gradient in the forward pass */
 };
 
 struct state {
@@ -44,8 +45,8 @@ release_state(void *state)
 
 /* --- Backward --------------------------------------------------------------------------------- */
 
-/* Hands a gradient of x, fp32, to x, which may be bf16; factor: one number that it is multiplied
- * with; NULL: none. */
+/* Gives x the fp32 `gradient`, cast to x's type. factor: one number by which it is multiplied;
+ * NULL: none. May overwrite `gradient`. */
 static exo_status
 give_x_gradient(exo_tape *tape, exo_tensor *x, float *gradient, const float *factor)
 {
@@ -76,7 +77,7 @@ give_x_gradient(exo_tape *tape, exo_tensor *x, float *gradient, const float *fac
     return exo_tape_error(tape, NULL);
 }
 
-/* Gradients that came with the loss, times the loss's own. */
+/* Gives the gradients that forward computed, multiplied by the gradient of the loss. */
 static exo_status
 give_kept(exo_tape *tape, exo_op *op)
 {
@@ -106,7 +107,7 @@ head_of(const exo_op *op)
                            .log_sum = op->saved[LOG_SUMS]};
 }
 
-/* A part of the tape's error, or the kernel's: whether the kernel ran. */
+/* Asks for the kernel `head` or `head_backward`. False: it failed, recorded. */
 static bool
 run_head(exo_tape *tape, const exo_head_args *h, bool backward)
 {
@@ -135,8 +136,9 @@ clear(exo_tape *tape, float *gradient, size_t count)
     return exo_tape_run(tape, fill, .count = count, .y = gradient) == EXO_OK;
 }
 
-/* The gradients of weights that are not kept, to a sink as they become whole or where there are
- * all. */
+/* Computes the gradients that forward did not. Rows of the weights' gradient go to the pass's sink
+ * as soon as they are whole, if the device and the tape allow it; else they are added to the
+ * gradient in memory. */
 static exo_status
 compute_again(exo_tape *tape, exo_op *op, const float *factor, exo_err *err)
 {
@@ -173,7 +175,8 @@ compute_again(exo_tape *tape, exo_op *op, const float *factor, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-/* With factors of the rows whose target is not negative: a dy[r stride] / divisor. */
+/* As compute_again, with the factor a dy[r stride] / divisor for each row whose target is not
+ * negative, and 0 for the others. */
 static exo_status
 compute_with_factors(exo_tape *tape, exo_op *op, size_t stride, float a, float divisor,
                      exo_err *err)
@@ -200,14 +203,15 @@ cross_entropy_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return compute_with_factors(tape, op, 0, 1.0f, (float)s->counted, err);
 }
 
-/* log p = scale logit[target] - log_sum: the gradient's sign is the other one. */
+/* log p = scale logit[target] - log_sum, the negative of a cross-entropy's term, so the sign
+ * changes. */
 static exo_status
 log_probs_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
     return compute_with_factors(tape, op, 1, -op->factor, 1.0f, err);
 }
 
-/* H = log_sum - sum p z, z = scale logit: d H / d z = -p (log p + H). */
+/* H = log_sum - sum p z with z = scale logit, so d H / d z = -p (log p + H). */
 static exo_status
 entropy_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
@@ -230,7 +234,8 @@ static const exo_op_class log_probs_class = {
 static const exo_op_class entropy_class = {
     .name = "linear_entropy", .backward = entropy_backward, .release = release_state};
 
-/* targets may be NULL. */
+/* Checks shapes, types and targets; targets may be NULL. *counted: the number of targets that are
+ * not negative. */
 static bool
 check(exo_tape *tape, const char *name, const exo_tensor *x, const exo_tensor *weight,
       const exo_tensor *targets, size_t *counted)
@@ -253,9 +258,9 @@ check(exo_tape *tape, const char *name, const exo_tensor *x, const exo_tensor *w
     return !targets || exo_count_targets(tape, name, targets, weight->dims[0], counted);
 }
 
-/* The operation with its plan, x in the type of products; `has_targets`: NULL in place of them is
- * an error that was recorded; `keeps`: gradients come with the forward pass where they are small.
- * NULL: recorded in the tape. */
+/* The operation with its plan, and x in the type of products. has_targets: `targets` NULL means an
+ * error that was recorded before; else the operation takes no targets. keeps: compute gradients in
+ * the forward pass if the weights are small. NULL: recorded in the tape. */
 static exo_op *
 begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *weight,
       exo_tensor *targets, bool has_targets, bool keeps)
@@ -303,8 +308,8 @@ begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *w
     return op;
 }
 
-/* Room for the gradients that come with the loss, and factors of the rows, which the caller gives
- * back. NULL: recorded. */
+/* Makes room for the gradients that forward computes. Returns the factors of the rows, whose buffer
+ * the caller gives back. NULL: recorded. */
 static float *
 keep_gradients(exo_tape *tape, exo_op *op, exo_head_args *h, size_t counted)
 {
@@ -323,7 +328,7 @@ keep_gradients(exo_tape *tape, exo_op *op, exo_head_args *h, size_t counted)
     return factor;
 }
 
-/* The forward pass with the scratch for it. */
+/* Runs the forward kernel, with scratch for it. False: recorded. */
 static bool
 forward(exo_tape *tape, const exo_op *op, exo_head_args *h)
 {

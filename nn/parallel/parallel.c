@@ -1,10 +1,11 @@
-/* Collectives as operations of the tape: see exogym/parallel.h. No state but what the tape
- * holds. */
+/* Collectives as operations of the tape: see exogym/parallel.h. Each calls its group on the thread
+ * of the pass, and blocks until the group is done. State: the group of each call, in the
+ * operation's cache. Read next: runtime/comm. */
 #include <exogym/parallel.h>
 
 #include "nn/tape_run.h"
 
-/* What the cache keeps of a call until its backward. */
+/* The cache keeps this from a call to its backward. */
 struct state {
     exo_group *group;
 };
@@ -18,7 +19,8 @@ array_of(exo_tape *tape, void *data, size_t count)
         .device = exo_tape_device(tape), .data = data, .count = count, .dtype = EXO_F32};
 }
 
-/* Calls a collective on `count` elements, unless nothing is computed. */
+/* Calls a collective on `count` elements of `data`. A rehearsal computes nothing, so it makes no
+ * call. */
 static exo_status
 run(exo_tape *tape, const exo_op *op,
     exo_status (*collective)(exo_group *group, exo_array data, exo_err *err), void *data,
@@ -44,7 +46,7 @@ sum_shards(exo_group *group, exo_array data, exo_err *err)
     return exo_reduce_scatter(group, data, EXO_SUM, err);
 }
 
-/* Adds `from` (x's numel) to x's gradient, or copies it there. */
+/* Adds `from`, which has x's shape, to x's gradient, or copies it there if x has none yet. */
 static exo_status
 give(exo_tape *tape, exo_tensor *x, const float *from, exo_err *err)
 {
@@ -58,7 +60,7 @@ give(exo_tape *tape, exo_tensor *x, const float *from, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-/* This member's rows within those of all. */
+/* This member's part of `all`: parts of `count` elements, in the order of ranks. */
 static float *
 own_rows(const exo_op *op, void *all, size_t count)
 {
@@ -66,7 +68,7 @@ own_rows(const exo_op *op, void *all, size_t count)
     return (float *)all + exo_group_rank(s->group) * count;
 }
 
-/* The operation on x in fp32, row-major. NULL: recorded. */
+/* Begins the operation on x, in fp32 and row-major. NULL: recorded. */
 static exo_op *
 open_op(exo_tape *tape, const exo_op_class *op_class, exo_group *group, exo_tensor *x)
 {
@@ -81,7 +83,7 @@ open_op(exo_tape *tape, const exo_op_class *op_class, exo_group *group, exo_tens
     return op;
 }
 
-/* Ends an operation whose collective gave `st`. */
+/* Finishes an operation whose collective returned `st`. */
 static exo_tensor *
 finish(exo_tape *tape, exo_op *op, exo_tensor *y, exo_status st, const exo_err *err)
 {
@@ -113,7 +115,7 @@ exo_tape_all_reduce(exo_tape *tape, exo_group *group, exo_tensor *x)
     return finish(tape, op, y, st, &err);
 }
 
-/* Nobody else reads the output's gradient: it is summed where it is. */
+/* Nobody else reads the gradient of the output, so it is summed in place. */
 static exo_status
 sum_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
@@ -136,7 +138,7 @@ exo_tape_all_reduce_backward(exo_tape *tape, exo_group *group, exo_tensor *x)
 
 /* --- All-gather and reduce-scatter ------------------------------------------------------------ */
 
-/* Rows of `x` as those of `y`, whose rows are as many as `rows`. */
+/* A new tensor with the dimensions of x, except the first, which is `rows`. */
 static exo_tensor *
 with_rows(exo_tape *tape, const exo_tensor *x, size_t rows)
 {
