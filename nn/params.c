@@ -1,5 +1,6 @@
-/* Copies of a model's numbers (exo_params), which belong to their users: flat, on a device
- * (params_device.c), nowhere (phantom.h), or by units (units.c). */
+/* Copies of a model's numbers (exo_params). A copy belongs to its user. It is flat, on a device
+ * (params_device.c), a phantom without memory of its own (phantom.h), or by units (units.c). Read
+ * next: params_impl.h. */
 #include <stdio.h>
 
 #include <exogym/memory.h>
@@ -94,7 +95,7 @@ exo_model_copy(exo_model *model, exo_params **out, exo_err *err)
     return exo_model_params_blank(model, false, out, err);
 }
 
-/* Draws the parameters of a unit, or, of EXO_NO_UNIT, what belongs to none. */
+/* Draws the parameters of a unit. EXO_NO_UNIT: buffers and frozen parameters. */
 static void
 draw_unit(const exo_model *model, exo_params *p, uint32_t unit, uint64_t seed)
 {

@@ -1,4 +1,4 @@
-/* Copies of a model's numbers on a device. Owner: whoever owns the copy. */
+/* Copies of a model's numbers on a device. A copy belongs to its user. Read next: params.c. */
 #include <exogym/memory.h>
 
 #include "nn/device/device_impl.h"

@@ -1,5 +1,6 @@
-/* What a pass takes: its operations are called on phantom memory with loops that do nothing, and
- * the buffers that they ask for are counted. */
+/* The memory that a pass takes. A rehearsal calls the pass's operations on phantom memory, with
+ * parallel loops that do nothing, and counts the buffers that they ask for. State: none beyond the
+ * call. Read next: phantom.h; tape_memory.c. */
 #include <malloc.h>
 #include <string.h>
 
@@ -38,8 +39,8 @@ exo_model_pass_memory(const exo_model *model, const exo_pass *pass, const exo_da
     exo_params *params = NULL;
     exo_batch batch = {0};
     *out = (exo_pass_memory){0};
-    exo_status st =
-        exo_batch_init(&batch, data, size, err); /* zeros: labels and tokens that there are */
+    /* A batch of zeros: valid labels and tokens. */
+    exo_status st = exo_batch_init(&batch, data, size, err);
     if (st == EXO_OK)
         st = exo_model_params_phantom(model, &params, err);
     if (st == EXO_OK)

@@ -1,5 +1,6 @@
-/* The tape: records operations, walks them backwards, and keeps memory and primitives from pass to
- * pass. One thread at a time. Next: tape_impl.h for the life of memory, ops/ for the operations. */
+/* The tape: records operations, runs them backwards, and keeps buffers and plans from pass to pass.
+ * A tape belongs to one thread at a time. Read next: tape_impl.h for the life of buffers; ops/ for
+ * the operations. */
 #include "nn/tape_private.h"
 
 #include <stdint.h>
@@ -298,7 +299,7 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     if (tape->walked)
         return exo_fail(err, EXO_INVAL, "backward has run: once per pass");
     tape->walked = true;
-    if (!loss->needs_grad) { /* nothing that is learned led to it */
+    if (!loss->needs_grad) { /* no parameter that learns led to the loss */
         exo_status left = exo_tape_leave_units(tape, err);
         return left == EXO_OK ? exo_tape_sink_rest(tape, err) : left;
     }
@@ -308,7 +309,7 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     float *seed = exo_tape_grad(tape, loss, &add, &st);
     if (!seed)
         return exo_tape_error(tape, err);
-    if (add) { /* the loss is a parameter */
+    if (add) { /* the loss is a parameter itself */
         float *own = exo_tape_buffer(tape, sizeof *own);
         if (!own || exo_tape_run(tape, fill, .count = 1, .y = own, .value = scale) != EXO_OK ||
             exo_tape_run(tape, add, .count = 1, .dtype = EXO_F32, .y = seed, .a = seed, .b = own) !=

@@ -1,5 +1,5 @@
-/* What a tape asks of its device: copies, and what went wrong with them. One thread at a time, as
- * the tape. */
+/* A tape's copies on its device, and their errors. State: the tape's last reason; as the tape, it
+ * belongs to one thread at a time. Read next: tape_run.h. */
 #include "nn/tape_private.h"
 
 exo_device *

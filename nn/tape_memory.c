@@ -1,5 +1,5 @@
-/* The tape's memory: a pool of buffers, and the tensors of a pass. Next: tape_impl.h for its
- * life. */
+/* The tape's memory: a pool of buffers, and the tensors of a pass. Both belong to the tape. Read
+ * next: tape_impl.h for the life of a buffer. */
 #include "nn/tape_private.h"
 
 #include <stdint.h>
@@ -13,8 +13,9 @@ enum {
     PHANTOM_FROM = 256 << 10 /* bytes */
 };
 
-/* What is small may hold pointers: it is real. (What takes less than half of this never gets a
- * phantom that is idle: exo_tape_buffer().) */
+/* Only large buffers of a rehearsal are phantoms; smaller ones are real, because they may hold
+ * pointers. A request for less than PHANTOM_FROM / 2 bytes never gets an idle phantom, because
+ * smallest_that_fits() wastes at most half a block. */
 static bool
 is_phantom(const exo_tape *tape, size_t bytes)
 {
@@ -76,7 +77,7 @@ smallest_that_fits(exo_tape *tape, size_t bytes, bool on_host)
     struct block *best = NULL;
     for (size_t i = 0; i < tape->num_blocks; i++) {
         struct block *b = &tape->blocks[i];
-        /* Half a block wasted is the most: a large one stays for those who need it. */
+        /* At most half a block is wasted, so that large blocks stay free for large requests. */
         if (!b->used && b->on_host == on_host && b->bytes >= bytes && b->bytes / 2 <= bytes &&
             (!best || b->bytes < best->bytes))
             best = b;
@@ -101,8 +102,8 @@ add_block(exo_tape *tape, size_t bytes, bool on_host)
     return b;
 }
 
-/* The block that the request at the same place of the last pass got comes first: a pass like the
- * last one finds all that it needs. */
+/* First choice is the block that the request at the same place of the last pass got. So a pass like
+ * the last one finds all its buffers. */
 static void *
 buffer(exo_tape *tape, size_t bytes, bool on_host)
 {
@@ -216,7 +217,7 @@ exo_tape_input(exo_tape *tape, exo_dtype dtype, size_t num_dims, const size_t *d
     if (!t)
         return NULL;
     t->host = data;
-    t->data = (void *)(uintptr_t)data; /* never written: an input has no operation that owns it */
+    t->data = (void *)(uintptr_t)data; /* inputs are never written */
     if (exo_device_is_host(tape->device))
         return t;
     size_t bytes = t->numel * exo_dtype_size(dtype);

@@ -1,4 +1,5 @@
-/* Copies of a model by units: which of them have memory. See exogym/units.h. */
+/* Copies of a model by units, and which units have memory. See exogym/units.h. State: the copy's
+ * pages, which belong to the thread of the copy. Read next: base/pages.h. */
 #include <exogym/units.h>
 
 #include <exogym/memory.h>
@@ -81,7 +82,7 @@ exo_params_units(const exo_params *params)
     return params->units;
 }
 
-/* `all`: of a flat copy, or NULL. */
+/* The unit's elements: in `all`, the values or gradients of a flat copy, or else in `pages`. */
 static exo_array
 range(const exo_params *params, size_t unit, float *all, void *pages)
 {

@@ -377,8 +377,11 @@ forward_lane(void *context, size_t runner, size_t lane)
 }
 
 /* A piece of SUM_ROWS rows: adds up what the blocks left. For the entropy, let m be the maximum of
- * a block, s its sum and g its sum of margins: the block adds e^(m - log_sum) ((log_sum - m) s +
- * g). No term is negative, so nothing cancels. */
+ * a block, s its sum and g its sum of margins. The block adds
+ *
+ *     e^(m - log_sum) ((log_sum - m) s + g)
+ *
+ * No term is negative, so nothing cancels. */
 static void
 sum_blocks(void *context, size_t piece)
 {

@@ -19,8 +19,8 @@ transpose_samples(exo_tape *tape, const exo_tensor *shape, const void *in, void 
 static bool
 is_one_row(const exo_tensor *x)
 {
-    return x->dims[1] == 1 ||
-           x->dims[2] * x->dims[3] == 1; /* the bytes of both layouts are equal */
+    /* Then the bytes of both layouts are equal. */
+    return x->dims[1] == 1 || x->dims[2] * x->dims[3] == 1;
 }
 
 /* --- Layout ----------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* Cross-entropy, log-probabilities and entropies over a large vocabulary, fused with the head (x
- * weight^T). Only a part of the logits is in memory at a time.
+/* Cross-entropy, log-probabilities and entropies over a large vocabulary, fused with the
+ * head, logits = x weight^T. Only a part of the logits is in memory at a time.
  *
  * Cross-entropy computes its gradients in the forward pass if the weights are small (KEPT_BYTES),
  * and saves them for backward. Otherwise, and always for log-probabilities and entropies, backward
