@@ -1,4 +1,4 @@
-/* A field of a batch as a tensor. */
+/* A field of a batch as a tensor. No state. Read next: dataset.c. */
 #include <exogym/data.h>
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Data sets: references, slices, and batches read from them. A data set is read-only; any
- * thread. */
+/* Data sets: references, slices, and batches read from them. A data set is read-only, for any
+ * thread; a batch belongs to its user. Read next: dataset_impl.h. */
 #include <exogym/data.h>
 
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* Specs of decoders: the sizes of GPT-2, and what fits together. No state; any thread. Read next:
+/* Specs of decoders: the sizes of GPT-2, and checks. No state; any thread. Read next:
  * models/decoder.c. */
 #include <exogym/decoder.h>
 
@@ -9,8 +9,8 @@
 enum {
     MAX_VOCABULARY = INT32_MAX,
     MAX_CONTEXT = INT32_MAX,
-    MAX_WIDTH =
-        1 << 22, /* of everything: products of two, times the layers, are far from overflow */
+    /* The limit of all widths. Products of two widths, times the layers, are far from overflow. */
+    MAX_WIDTH = 1 << 22,
     MAX_LAYERS = 1 << 12,
 };
 

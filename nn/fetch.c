@@ -1,4 +1,5 @@
-/* Fetching public files: resumed where it was cut, checked before a file gets its name. */
+/* Downloads of public files: resumed after a break, and checked before a file gets its name. No
+ * state but the files. Read next: fetch.h. */
 #include "nn/fetch.h"
 
 #include <errno.h>
@@ -97,7 +98,7 @@ struct transfer {
     const struct exo_data_file *file;
     exo_fetch_progress progress;
     void *context;
-    uint64_t already; /* bytes that were there before */
+    uint64_t already; /* bytes of the part before this transfer */
 };
 
 static int
@@ -113,8 +114,8 @@ on_progress(void *argument, curl_off_t total, curl_off_t now, curl_off_t up_tota
     return 0;
 }
 
-/* Opens the part to append to it, which must be a file of its own: bytes that come from elsewhere
- * go nowhere else. */
+/* Opens the part to append to it. It must be a regular file with one link, so that downloaded bytes
+ * go to no other file. *already: its size. NULL: `reason` says why. */
 static FILE *
 open_part(const char *part, uint64_t *already, char *reason, size_t size)
 {
@@ -133,7 +134,7 @@ open_part(const char *part, uint64_t *already, char *reason, size_t size)
     return stream;
 }
 
-/* Appends to the part what `url` has beyond it. `reason` gets what went wrong. */
+/* Appends to the part what `url` has beyond it. False: `reason` says why. */
 static bool
 transfer_from(const char *url, const char *part, struct transfer *t, char *reason, size_t size)
 {
@@ -166,7 +167,8 @@ transfer_from(const char *url, const char *part, struct transfer *t, char *reaso
         return true;
     snprintf(reason, size, "%s: %s", url,
              code != CURLE_OK ? curl_easy_strerror(code) : strerror(errno));
-    /* A server that cannot resume is asked for the whole file the next time. */
+    /* If the server cannot resume, or offers too many bytes, the next try asks for the whole
+     * file. */
     if (code == CURLE_RANGE_ERROR || code == CURLE_BAD_DOWNLOAD_RESUME ||
         code == CURLE_FILESIZE_EXCEEDED)
         exo_dir_unlink(part);
@@ -197,7 +199,7 @@ exo_fetch_file(const struct exo_data_file *file, const char *folder, exo_fetch_p
                 return EXO_OK;
             return exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
         }
-        exo_dir_unlink(part); /* not what it should be: nothing to resume */
+        exo_dir_unlink(part); /* the content is wrong, so it is of no use */
         snprintf(reason, sizeof reason, "%s: its SHA-256 is not the expected one", file->urls[i]);
         damaged = true;
     }

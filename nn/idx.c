@@ -1,5 +1,6 @@
 /* IDX files: a magic number (0, 0, type 8 for bytes, number of dimensions), the dimensions as
- * big-endian 32-bit numbers, the bytes. zlib reads them gzipped or not. */
+ * big-endian 32-bit numbers, and the bytes. zlib reads them gzipped or plain. No state. Read next:
+ * images.c. */
 #include <exogym/data.h>
 
 #include <errno.h>
@@ -17,8 +18,8 @@
 
 enum {
     MAX_IDX_DIMS = 3,
-    MAX_RATIO = 128, /* of what is unpacked to what is packed */
-    LITTLE = 1 << 20 /* bytes that any file may become        */
+    MAX_RATIO = 128, /* the most unpacked bytes per packed byte */
+    LITTLE = 1 << 20 /* unpacked bytes that any file may have */
 };
 #define MAX_IDX_BYTES ((size_t)1 << 33)
 
@@ -28,7 +29,7 @@ struct idx {
     uint8_t *data;
 };
 
-/* Exactly `size` bytes; what is missing is named. */
+/* Reads exactly `size` bytes. Errors: DAMAGED, with the number of missing bytes. */
 static exo_status
 read_exactly(gzFile file, const char *path, void *out, size_t size, exo_err *err)
 {
@@ -76,7 +77,8 @@ read_header(gzFile file, const char *path, size_t num_dims, struct idx *out, exo
     return EXO_OK;
 }
 
-/* A header of 16 bytes can speak of gigabytes, and a packed file can have them. */
+/* Checks the size that the header claims, before memory is allocated: 16 bytes can claim gigabytes,
+ * and a small packed file can contain them. */
 static exo_status
 check_claim(int fd, const char *path, size_t bytes, exo_err *err)
 {
@@ -99,7 +101,7 @@ read_idx(const char *path, size_t num_dims, struct idx *out, exo_err *err)
     exo_status st = exo_file_open(path, &fd, err);
     if (st != EXO_OK)
         return st;
-    gzFile file = gzdopen(fd, "rb"); /* closes fd with it */
+    gzFile file = gzdopen(fd, "rb"); /* gzclose closes fd too */
     if (!file) {
         close(fd);
         return exo_fail(err, EXO_NOMEM, "%s: no memory to read it", path);

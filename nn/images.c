@@ -1,9 +1,9 @@
-/* Images: bytes that are shared by every view and node, normalized and augmented when a sample is
- * read.
+/* Images: bytes that all views and nodes share, normalized and augmented when a sample is read.
  *
  * Augmentation is torchvision's RandomAffine with its defaults: a rotation about the centre and a
  * shift by whole pixels, nearest neighbour, black outside. The draw depends on (seed, epoch,
- * sample) only. */
+ * sample) only. A data set is read-only, for any thread; views count the references to the bytes.
+ * Read next: dataset.c. */
 #include <exogym/data.h>
 
 #include <math.h>
@@ -14,18 +14,18 @@
 
 #include "nn/dataset_impl.h"
 
-/* The memory of all views. */
+/* The memory that all views share. */
 struct pixels {
     atomic_uint references;
     uint8_t *pixels; /* (count, rows, columns) */
-    uint8_t *labels; /* (count)                */
+    uint8_t *labels; /* (count) */
 };
 
 struct images {
     struct pixels *shared;
     size_t count, rows, columns;
     exo_image_opts opts;
-    float value[256]; /* of a byte, normalized */
+    float value[256]; /* the normalized value of each byte */
 };
 
 static size_t
@@ -50,7 +50,7 @@ uniform_between(exo_rng *rng, float bound)
     return bound * (2.0f * exo_rng_uniform(rng) - 1.0f);
 }
 
-/* Where each output pixel comes from: the inverse of "rotate by `angle` (counter-clockwise, as
+/* For each output pixel, the source is the inverse of "rotate by `angle` (counter-clockwise, as
  * displayed) about the centre, then shift by (dx, dy)". */
 static void
 affine_image(const struct images *s, const uint8_t *in, float angle, float dx, float dy, float *out)
@@ -61,7 +61,7 @@ affine_image(const struct images *s, const uint8_t *in, float angle, float dx, f
     int rows = (int)s->rows, columns = (int)s->columns;
     for (int y = 0; y < rows; y++) {
         float v = (float)y - centre_y - dy;
-        /* x runs along a straight line through the source */
+        /* A row of the output is a straight line through the source. */
         float u0 = -centre_x - dx;
         float from_x = c * u0 - sn * v + centre_x + 0.5f;
         float from_y = sn * u0 + c * v + centre_y + 0.5f;
@@ -149,7 +149,7 @@ exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, size_t colu
     }
     *shared = (struct pixels){.pixels = pixels, .labels = labels};
     exo_status st = make_view(out, shared, count, rows, columns, opts, err);
-    if (st != EXO_OK && atomic_load(&shared->references) == 0) { /* no view took it over */
+    if (st != EXO_OK && atomic_load(&shared->references) == 0) { /* no view holds it */
         exo_free(pixels);
         exo_free(labels);
         exo_free(shared);

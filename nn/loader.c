@@ -1,9 +1,12 @@
-/* The loader: reads batches ahead on threads of its own.
+/* The loader: reads batches ahead, on its own threads.
  *
- * A ring of batches; batch b lives in place b % depth. A thread claims the next batch that has a
- * free place, works out its samples from the batch's number alone, reads it outside the lock, and
- * marks the place full. The user takes batches in order; taking batch b frees the place of b - 1.
- * Every thread has a sampler of its own, so nothing is shared but the ring. */
+ * Batches lie in a ring: batch b in place b % depth. A thread claims the next batch whose place is
+ * free, derives its samples from the batch's number alone, reads it outside the lock, and marks the
+ * place as full. The user takes batches in order; taking batch b frees the place of b - 1.
+ *
+ * State: every thread has its own sampler, so threads share only the ring and its counters, which
+ * the lock guards. A batch belongs to the thread that claimed it, and to the user once its place is
+ * full. Read next: sampler.c. */
 #include <exogym/data.h>
 
 #include <pthread.h>
@@ -16,9 +19,9 @@
 
 struct place {
     exo_batch batch;
-    uint64_t number; /* of the batch, if full */
-    bool
-        full; /* guarded by the lock; the batch belongs to the thread that claimed it, then to the user */
+    uint64_t number; /* the batch in it, if full */
+    /* Guarded by the lock. */
+    bool full;
 };
 
 struct exo_loader {
@@ -29,11 +32,12 @@ struct exo_loader {
     pthread_mutex_t lock;
     pthread_cond_t freed, filled;
     struct place *ring; /* (depth) */
-    uint64_t claimed;   /* next batch that a thread will read    */
-    uint64_t next;      /* next batch that the user will get     */
-    bool given;         /* the user holds batch next - 1         */
+    uint64_t claimed;   /* the next batch that a thread will read */
+    uint64_t next;      /* the next batch that the user will get */
+    bool given;         /* the user holds batch next - 1 */
     bool closing;
-    exo_err error; /* of batch error_at: there reading ends */
+    /* The error of batch error_at, where reading ends. */
+    exo_err error;
     uint64_t error_at;
 
     struct reader *readers; /* (threads) */
@@ -46,14 +50,14 @@ struct reader {
     pthread_t thread;
 };
 
-/* The oldest batch whose place may not be overwritten. */
+/* The oldest batch whose place is in use. */
 static uint64_t
 oldest_locked(const exo_loader *l)
 {
     return l->next - (l->given ? 1 : 0);
 }
 
-/* Waits for a batch to read; false: there is none any more. */
+/* Waits for a batch to read. False: there are no more. */
 static bool
 claim(exo_loader *l, uint64_t *number)
 {
@@ -183,7 +187,7 @@ exo_loader_close(exo_loader **loader)
     pthread_cond_broadcast(&l->freed);
     pthread_mutex_unlock(&l->lock);
     for (unsigned i = 0; i < l->started; i++)
-        pthread_join(l->readers[i].thread, NULL); /* a thread reads one batch to its end at most */
+        pthread_join(l->readers[i].thread, NULL); /* waits at most for the batch that it reads */
     for (unsigned i = 0; l->readers && i < l->opts.threads; i++)
         exo_sampler_release(&l->readers[i].sampler);
     for (size_t i = 0; l->ring && i < l->opts.depth; i++)
@@ -223,7 +227,8 @@ exo_loader_next(exo_loader *loader, exo_time timeout, const exo_batch **out, exo
     struct timespec until = real_deadline(timeout);
     exo_status st = EXO_OK;
     pthread_mutex_lock(&l->lock);
-    if (l->given) { /* the batch of the last call is free */
+    /* The user is done with the batch of the last call. */
+    if (l->given) {
         l->ring[(l->next - 1) % l->opts.depth].full = false;
         l->given = false;
         pthread_cond_broadcast(&l->freed);

@@ -1,5 +1,5 @@
-/* Models: building, and the registry of classes. A model is read-only after exo_model_new but for
- * its count of references. Next: params.c, the copies of its numbers. */
+/* Models: building, freezing, passes, and the registry of classes. A model is read-only after
+ * exo_model_new, except for its reference count. Read next: params.c, the copies of its numbers. */
 #include <exogym/model.h>
 
 #include <fnmatch.h>
@@ -168,8 +168,8 @@ freeze_matching(exo_builder *b, const exo_config *at, const char *pattern, exo_e
                            pattern, b->count ? b->infos[0].name : "nothing");
 }
 
-/* Parameters lie one after the other without gaps, and so do statistics, and after them what is
- * frozen. */
+/* Computes all offsets anew after freezing. Parameters lie one after another without gaps; so do
+ * buffers, and the frozen parameters after them. */
 static void
 lay_out(exo_builder *b)
 {
@@ -188,8 +188,7 @@ lay_out(exo_builder *b)
     b->buffer_numel += b->frozen_numel;
 }
 
-/* When it is known where everything lies: the range of each unit. Those without elements are
- * dropped. */
+/* Sets the range of each unit, once offsets are known. Drops units without elements. */
 static void
 cut_units(exo_builder *b)
 {
@@ -212,7 +211,7 @@ cut_units(exo_builder *b)
     b->num_units = kept;
 }
 
-/* frozen: PATTERN, or a list of them. */
+/* Reads the option frozen: a pattern, or a list of patterns. */
 static exo_status
 freeze(exo_builder *b, exo_config *config, exo_err *err)
 {
@@ -270,7 +269,8 @@ check_class(const exo_model_class *c, exo_err *err)
     return EXO_OK;
 }
 
-/* A model with zeroed state, not built yet. */
+/* Makes a model with zeroed state, which is not built yet. After a failure *out may hold a part of
+ * it, which the caller drops. */
 static exo_status
 begin(exo_model **out, const exo_model_class *model_class, exo_err *err)
 {
@@ -293,8 +293,8 @@ static exo_status
 build(exo_model *m, exo_config *config, exo_err *err)
 {
     exo_status st = m->model_class->build(m->self, &m->built, config, err);
-    return st == EXO_OK ? exo_build_status(&m->built, err)
-                        : st; /* also of a build that forgot to ask */
+    /* Also reports the error of a build that did not ask exo_build_status. */
+    return st == EXO_OK ? exo_build_status(&m->built, err) : st;
 }
 
 exo_status
@@ -417,7 +417,7 @@ exo_model_num_units(const exo_model *model)
 
 /* --- Passes ----------------------------------------------------------------------------------- */
 
-/* Whether the model has what is asked for; false: recorded. */
+/* Checks that the model has the outputs that are asked for. False: recorded. */
 static bool
 check_outputs(const exo_model *model, exo_tape *tape, const exo_outputs *outputs)
 {

@@ -1,9 +1,9 @@
 /* Optimizers over flat arrays: state on the parameters' device, the constants of a step, and one
- * kernel for each range of one rule.
+ * kernel for each range of elements with one rule.
  *
- * An exo_optim is owned by one thread at a time; within a step, threads that help write parts of
- * its buffers. Read next: nn/device/device_impl.h for the formulas, nn/optim_spec.c for names and
- * constants. */
+ * An exo_optim belongs to one thread at a time. Within a step, other threads help and write
+ * disjoint parts of its buffers. Read next: nn/device/device_impl.h for formulas, nn/optim_spec.c
+ * for names and constants. */
 #include <exogym/optim.h>
 
 #include <assert.h>
@@ -19,8 +19,7 @@ enum {
     MAX_BUFFERS = 3
 };
 
-/* The arguments of a step's kernel but for its arrays: constants in single precision at the last
- * moment. */
+/* The arguments of a step's kernel, without its arrays. Constants are rounded to fp32 only here. */
 union constants {
     exo_adam_args adam;
     exo_sgd_args sgd;
@@ -28,13 +27,13 @@ union constants {
     exo_adagrad_args adagrad;
 };
 
-/* The rule with the spec's own constants, or a group's. */
+/* A rule: the spec with its own constants, or with those of a group. */
 struct rule {
-    exo_optim_spec spec; /* without groups                */
-    union constants now; /* of the step that goes on      */
+    exo_optim_spec spec; /* without groups */
+    union constants now; /* of the current step */
 };
 
-/* Elements up to `end`, from where the range before ends, follow one rule. */
+/* The elements from the end of the range before up to `end` follow one rule. */
 struct range {
     size_t end, rule;
 };
@@ -42,17 +41,17 @@ struct range {
 struct exo_optim {
     exo_device *device;
     size_t numel;
-    uint64_t steps; /* done so far */
-    exo_array buffers
-        [MAX_BUFFERS]; /* (numel) each, none where the rule needs none; buffer_name says what they are */
-    struct rule *rules; /* (num_rules): the spec's own, then the groups' */
+    uint64_t steps; /* taken so far */
+    /* (numel) each; none where no rule needs the buffer. buffer_name() says what they hold. */
+    exo_array buffers[MAX_BUFFERS];
+    struct rule *rules; /* (num_rules): rule 0 is the spec's own, then the groups' */
     size_t num_rules;
     struct range *ranges; /* (num_ranges), ascending; the last one ends at numel or beyond */
     size_t num_ranges;
-    float *params; /* of the step that goes on, on the device */
+    float *params; /* of the current step, on the device */
 };
 
-/* What buffer `index` of a rule holds, in torch.optim's words; NULL: the rule does without. */
+/* The name of a rule's buffer in torch.optim. NULL: the rule has no such buffer. */
 static const char *
 buffer_name(const exo_optim_spec *spec, size_t index)
 {
@@ -75,7 +74,7 @@ buffer_name(const exo_optim_spec *spec, size_t index)
 
 /* --- Which rule for which elements ------------------------------------------------------------ */
 
-/* The rule's number: 0 is the spec's own. */
+/* The number of the rule for a parameter; 0 is the spec's own. */
 static size_t
 rule_of(const exo_optim_spec *spec, const exo_param_info *info)
 {
@@ -101,7 +100,8 @@ add_range(exo_optim *optim, size_t end, size_t rule)
     return EXO_OK;
 }
 
-/* Parameters lie in the flat values in the order of their infos. */
+/* Finds the ranges of elements [first, first + numel) of the flat values, in which parameters lie
+ * in the order of their infos. */
 static exo_status
 find_ranges(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *infos,
             size_t num_infos, size_t first)
@@ -135,7 +135,8 @@ copy_rules(exo_optim *optim, const exo_optim_spec *spec)
 
 /* --- Life ------------------------------------------------------------------------------------- */
 
-/* Where some rule needs the buffer, it is there for all elements. */
+/* The name of a buffer. If any rule needs it, it exists for all elements. NULL: no rule needs
+ * it. */
 static const char *
 buffer_of(const exo_optim *optim, size_t index)
 {
@@ -155,7 +156,7 @@ make_buffers(exo_optim *optim)
     return st;
 }
 
-/* Adagrad's sums begin at a constant. */
+/* Sets the initial values of Adagrad's sums; other buffers start at 0. */
 static void
 fill_buffers(exo_optim *optim)
 {
@@ -226,7 +227,7 @@ exo_optim_free(exo_optim **optim)
 
 /* --- A step ----------------------------------------------------------------------------------- */
 
-/* `t` counts steps from 1. */
+/* Computes the constants of a step. `steps` counts from 1. */
 static void
 set_constants(struct rule *rule, uint64_t steps, double lr)
 {
@@ -277,14 +278,15 @@ set_constants(struct rule *rule, uint64_t steps, double lr)
     }
 }
 
-/* Buffers of other rules' elements are there, too: NULL where this rule does without. */
+/* The buffer's elements from `first` on; NULL if this rule does not use the buffer, although
+ * another rule may. */
 static float *
 buffer_at(const exo_optim *optim, const exo_optim_spec *spec, size_t buffer, size_t first)
 {
     return buffer_name(spec, buffer) ? (float *)optim->buffers[buffer].data + first : NULL;
 }
 
-/* Elements [first, first + n), all of one rule, whose gradients are `grads` (n). */
+/* Steps elements [first, first + n), which follow one rule. grads (n) are their gradients. */
 static exo_status
 step_range(const exo_optim *optim, const struct rule *rule, size_t first, size_t n,
            const float *grads, exo_err *err)
@@ -318,7 +320,7 @@ step_range(const exo_optim *optim, const struct rule *rule, size_t first, size_t
     return EXO_OK;
 }
 
-/* The range that element `at` is in. */
+/* The range of an element. */
 static const struct range *
 range_of(const exo_optim *optim, size_t at)
 {
@@ -333,7 +335,7 @@ range_of(const exo_optim *optim, size_t at)
     return &optim->ranges[low];
 }
 
-/* Elements [first, first + n), whose gradients are `grads` (n). */
+/* Steps elements [first, first + n), whose gradients are grads (n). */
 static void
 step_part(const exo_optim *optim, size_t first, size_t n, const float *grads)
 {

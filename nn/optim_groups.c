@@ -1,5 +1,5 @@
 /* Parameter groups of an optimizer: read from a config, and matched with a model's parameters. No
- * state. */
+ * state. Read next: optim.c. */
 #include "nn/optim_groups.h"
 
 #include <fnmatch.h>

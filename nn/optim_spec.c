@@ -1,5 +1,5 @@
-/* The constants of the optimizers: PyTorch's defaults, their ranges, and how a config names them.
- * No state. */
+/* The constants of the optimizers: PyTorch's defaults, their ranges, and their names in a config.
+ * No state. Read next: optim_groups.c. */
 #include <exogym/optim.h>
 
 #include <float.h>
@@ -35,7 +35,7 @@ exo_optim_spec_init(exo_optim_kind kind)
     case EXO_ADAGRAD:
         return (exo_optim_spec){.kind = kind, .lr = 1e-2f, .eps = 1e-10};
     }
-    return (exo_optim_spec){.kind = kind}; /* no such rule: exo_optim_spec_check refuses it */
+    return (exo_optim_spec){.kind = kind}; /* exo_optim_spec_check refuses this kind */
 }
 
 exo_status
@@ -107,8 +107,8 @@ read_number(exo_config *map, const char *key, double *value, exo_err *err)
     return exo_config_double(map, key, *value, 0, DBL_MAX, value, err);
 }
 
-/* The keys that the rule has, and no others: a momentum for adam is a mistake that
- * exo_config_finish names. */
+/* Reads only the keys of the rule. A momentum for adam stays unread, and exo_config_finish reports
+ * it. */
 exo_status
 exo_optim_constants_read(exo_config *map, exo_optim_spec *spec, exo_err *err)
 {
@@ -162,7 +162,7 @@ read_spec(exo_config *map, const char *key, const exo_optim_spec *fallback, bool
     exo_status st = exo_config_map(map, key, &options, NULL);
     if (st == EXO_NOMEM)
         return exo_fail(err, st, "%s: out of memory", key);
-    if (st != EXO_OK) /* not a mapping: a name, or a mistake that this names */
+    if (st != EXO_OK) /* not a mapping: a name, or an error that this call reports */
         st = exo_config_choice(map, key, kind, kind_names, &kind, err);
     if (st == EXO_OK)
         st = exo_config_stand_in(map, key, &options, err);

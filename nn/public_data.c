@@ -1,5 +1,5 @@
-/* Data sets of images that have a name: Fashion-MNIST, MNIST, and a synthetic one that needs no
- * files. Those of text are in corpus/named.c. */
+/* Named data sets of images: Fashion-MNIST, MNIST, and a synthetic one that needs no files. Named
+ * sets of text are in corpus/named.c. No state. Read next: images.c. */
 #include <exogym/data.h>
 
 #include <math.h>
@@ -18,7 +18,7 @@ enum {
     MAX_PATH = 4096
 };
 
-/* As reference values of MNIST, which EXO Gym's comparison uses. */
+/* MNIST's mean and deviation, and the augmentation of EXO Gym's comparison. */
 static const exo_image_opts usual = {
     .mean = 0.1307f, .deviation = 0.3081f, .rotate = 10.0f, .translate = 0.1f};
 
@@ -59,7 +59,7 @@ read_options(exo_config *config, struct options *o, exo_err *err)
 
 /* --- IDX sets --------------------------------------------------------------------------------- */
 
-/* "folder/name" or "folder/name.gz", whichever is there; otherwise the latter, for the message. */
+/* Writes the path "folder/name" if that file is there, else "folder/name.gz". */
 static void
 find_file(char out[MAX_PATH], const char *folder, const char *name)
 {
@@ -80,7 +80,7 @@ load_half(const char *folder, const char *half, const exo_image_opts *opts, exo_
     return exo_dataset_idx(out, images, labels, opts, err);
 }
 
-/* Both halves out of a folder; `hint` is what to do if there are no files. */
+/* Loads both halves from a folder. `hint`: how to get the files, for the error NOT_FOUND. */
 static exo_status
 load_folder(const char *folder, const char *hint, const struct options *o, exo_dataset **train,
             exo_dataset **val, exo_err *err)
@@ -129,8 +129,8 @@ load_mnist(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *
 
 /* --- Synthetic -------------------------------------------------------------------------------- */
 
-/* A class is a picture of three soft blobs, placed by the seed; a sample is its picture, shifted a
- * little, dimmed, with noise. */
+/* A class is a picture of three soft blobs, placed by the seed. A sample is the picture of its
+ * class, shifted, dimmed, and with noise. */
 struct blob {
     float x, y, width;
 };

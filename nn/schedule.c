@@ -1,5 +1,5 @@
-/* Learning-rate schedules: what all of them share, and the registry. Next: schedules.c, the
- * curves. */
+/* Learning-rate schedules: warm-up, options and the registry. A schedule is read-only once it is
+ * made, for any thread. Read next: schedules.c, the curves. */
 #include <exogym/schedule.h>
 
 #include <string.h>
@@ -12,7 +12,7 @@
 struct exo_schedule {
     const exo_schedule_class *schedule_class;
     uint64_t warmup_steps;
-    uint64_t max_steps; /* 0: the run's */
+    uint64_t max_steps; /* 0: those of the run */
     void *self;
 };
 
@@ -36,7 +36,7 @@ exo_schedule_register(const exo_schedule_class *schedule_class, exo_err *err)
 
 /* --- From a config ---------------------------------------------------------------------------- */
 
-/* `at`: where the name is given. */
+/* `at`: the config node of the name, for errors. */
 static exo_status
 make(exo_schedule **out, const char *name, const exo_config *at, exo_err *err)
 {
@@ -66,7 +66,7 @@ read_options(exo_schedule *s, exo_config *options, exo_err *err)
                                                    : st;
 }
 
-/* Given by name alone, or not at all: the options stand beside the key. */
+/* The schedule is given by name alone, or not at all: its options stand beside the key. */
 static exo_status
 read_plain(exo_schedule **out, exo_config *map, const char *key, exo_err *err)
 {

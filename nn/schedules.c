@@ -1,5 +1,5 @@
-/* The curves of learning-rate schedules after the warm-up: a class each, pure functions of the
- * step. */
+/* The curves of learning-rate schedules after the warm-up, one class each. Factors are pure
+ * functions of the step. Read next: schedule.c. */
 #include "nn/schedules.h"
 
 #include <errno.h>
@@ -10,15 +10,15 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* How much of [from, end) has passed at t: 1 at the end and beyond, also of an interval that is
- * empty. */
+/* The share of [from, end) that has passed at t. 1 at the end and beyond, and for an empty
+ * interval. */
 static double
 progress(uint64_t t, uint64_t from, uint64_t end)
 {
     return t < end ? (double)(t - from) / (double)(end - from) : 1.0;
 }
 
-/* end_factor: what is left of the rate at the end of the curve. */
+/* Reads end_factor, the factor of the rate at the end of the curve. */
 static exo_status
 read_end(exo_config *config, double *end, exo_err *err)
 {
@@ -205,7 +205,7 @@ enum wsd_shape {
 
 struct wsd {
     double end;
-    uint64_t decay_steps; /* 0: a tenth of all */
+    uint64_t decay_steps; /* 0: a tenth of all steps */
     size_t shape;
 };
 

@@ -1,4 +1,5 @@
-/* SHA-256 through libcrypto. */
+/* SHA-256 by libcrypto. No state beyond an exo_hash, which belongs to one thread. Read next:
+ * hash.h. */
 #include <exogym/state.h>
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 #include "nn/hash.h"
 
 enum {
-    PIECE = 1 << 18 /* bytes of a file at once */
+    PIECE = 1 << 18 /* bytes of a file read at a time */
 };
 
 static void

@@ -1,9 +1,11 @@
 /* State: lists of named tensors, and safetensors files.
  *
  * A file is 8 bytes with the header's length (little-endian), the header (JSON: name -> dtype,
- * shape, data_offsets, relative to the end of the header), and the data. Loading checks everything
- * before it changes anything: the header first, then the sizes, and only then the bytes are read in
- * place. */
+ * shape, data_offsets, relative to the end of the header), and the data. Loading checks the header,
+ * the types and shapes, and all sizes before it changes an entry; then it reads the bytes in place.
+ *
+ * A list belongs to its user; the tensors' memory belongs to the caller. Read next:
+ * exogym/state.h. */
 #include <exogym/state.h>
 
 #include <errno.h>
@@ -23,7 +25,8 @@ struct entry {
     char *name;
     exo_dtype dtype;
     void *data;
-    exo_device *device; /* that `data` is an address of; NULL: the host reads and writes there */
+    /* The device that `data` is an address of. NULL: host memory. */
+    exo_device *device;
     size_t num_dims;
     size_t dims[EXO_MAX_DIMS];
     uint64_t bytes;
@@ -34,7 +37,7 @@ struct exo_state {
     size_t count, cap;
     char *prefix;
     json_t *metadata;
-    exo_err error; /* of an add; save and load report it */
+    exo_err error; /* the first of an add; save and load report it */
 };
 
 static const struct {
@@ -171,13 +174,14 @@ exo_state_add_u64(exo_state *state, const char *name, uint64_t *value)
     exo_state_add_shaped(state, name, EXO_I64, value, 0, NULL);
 }
 
-/* --- Entries that are not in the host's memory ------------------------------------------------ */
+/* --- Entries on a device ---------------------------------------------------------------------- */
 
 enum {
-    STAGE = 1 << 20 /* bytes that go to or from a device at once */
+    STAGE = 1 << 20 /* bytes copied to or from a device at a time */
 };
 
-/* Hands the entry's bytes to `part`, or takes them from it, piece by piece in the host's memory. */
+/* Calls `part` for the entry's bytes, piece by piece, in host memory. With `fill`, part writes the
+ * bytes of the entry; else it reads them. */
 static exo_status
 through_host(const struct entry *e, bool fill,
              exo_status (*part)(void *context, void *bytes, size_t size, exo_err *err),
@@ -215,7 +219,7 @@ entry_header(const struct entry *e, uint64_t first)
                      "data_offsets", (json_int_t)first, (json_int_t)(first + e->bytes));
 }
 
-/* The header, padded with spaces to a multiple of 8 so that data lies aligned. */
+/* The header, padded with spaces to a multiple of 8, so that the data is aligned. */
 static exo_status
 make_header(const exo_state *s, char **out, uint64_t *length, exo_err *err)
 {
@@ -246,7 +250,7 @@ make_header(const exo_state *s, char **out, uint64_t *length, exo_err *err)
     return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a header of %zu bytes", padded);
 }
 
-/* What is written is hashed, too, if `hash` is not NULL. */
+/* Writes bytes, and adds them to the hash. hash may be NULL. */
 static exo_status
 write_part(exo_file *file, exo_hash *hash, const void *data, size_t size, exo_err *err)
 {
@@ -319,7 +323,7 @@ exo_state_save(exo_state *state, const char *path, exo_err *err)
 
 /* --- Loading ---------------------------------------------------------------------------------- */
 
-/* An open file whose header is parsed. */
+/* An open file with its parsed header. */
 struct reader {
     const char *path;
     FILE *stream;
@@ -385,7 +389,8 @@ same_shape(const struct entry *e, const json_t *shape)
     return true;
 }
 
-/* Where an entry's bytes are in the file, if the header agrees with the entry. */
+/* *first: the position of an entry's bytes in the file. Errors: INVAL if the header does not match
+ * the entry. */
 static exo_status
 find_entry(const struct reader *r, const struct entry *e, uint64_t *first, exo_err *err)
 {

@@ -1,5 +1,5 @@
-/* The class "gpt": parameters of a decoder, in the order that exogym/decoder.h declares. Read next:
- * decoder_forward.c. */
+/* The class "gpt": declares the parameters of a decoder, in the order that exogym/decoder.h gives.
+ * State: an exo_decoder, read-only once built. Read next: decoder_forward.c. */
 #include <math.h>
 #include <stdio.h>
 
@@ -14,11 +14,11 @@ enum {
     MAX_NAME = 64
 };
 
-/* What the functions below share while a decoder is built. */
+/* Shared by the functions below while they declare a decoder. */
 struct building {
     exo_builder *b;
     const exo_decoder_spec *spec;
-    bool from_files; /* what is drawn would be overwritten */
+    bool from_files; /* initial values come from files, so none are drawn */
     char prefix[MAX_NAME / 2];
 };
 
@@ -86,8 +86,8 @@ declare_block(struct building *g, exo_decoder_block *block, size_t index)
 }
 
 /* The factors of LLaMA's scaled frequencies theta^(-2 i / width), as transformers computes them
- * (modeling_rope_utils.py): `linear` divides all; LLaMA 3 leaves those of short wavelengths,
- * divides those of long ones, and goes from one to the other between. */
+ * (modeling_rope_utils.py). `linear` divides all frequencies by `factor`. LLaMA 3 leaves those of
+ * short wavelengths, divides those of long ones, and interpolates between. */
 static void
 scale_frequencies(const exo_decoder_spec *s, float *out)
 {
@@ -146,7 +146,7 @@ declare_all(exo_decoder *d, struct building *g)
         d->head.param = declare(g, "head.weight", 2, (size_t[]){s->vocabulary, s->width}, normal);
 }
 
-/* `config` is NULL when the state began with a spec: exo_decoder_new. */
+/* `config` is NULL in exo_decoder_new, where the state starts with a spec. */
 static exo_status
 decoder_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
 {

@@ -1,5 +1,6 @@
-/* Decoders from Hugging Face directories and into them: a model with its parameters, where
- * nn/pretrained has specs and tensors. No state. */
+/* Decoders read from Hugging Face directories, and written to them. nn/pretrained reads and writes
+ * specs and tensors; this file adds the model and its parameters. No state. Read next:
+ * nn/pretrained/pretrained.h. */
 #include "nn/model_impl.h"
 #include "nn/pretrained/pretrained.h"
 

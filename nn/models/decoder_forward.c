@@ -1,11 +1,12 @@
 /* The pass of a decoder: token embeddings, blocks, the last norm, the head. Shapes: N sequences of
  * T tokens, R = N T rows, W width.
  *
- * Read-only but for what the tape holds. Read next: exogym/sequence.h. */
+ * The decoder is read-only; what a pass changes belongs to its tape. Read next:
+ * exogym/sequence.h. */
 #include "nn/models/decoder.h"
 #include "nn/tape_impl.h"
 
-/* One block in one pass; lives as long as the pass, as checkpoints run the block again in
+/* One block in one pass. It lives as long as the pass, because a checkpoint runs the block again in
  * backward. */
 struct step {
     const exo_decoder *decoder;
@@ -34,7 +35,7 @@ drops(const exo_decoder *d, const exo_tape *t)
     return d->spec.dropout > 0.0f && exo_tape_pass(t)->train;
 }
 
-/* x + dropout(linear(branch)): the end of a branch. */
+/* x + dropout(linear(branch)), the end of a branch. */
 static exo_tensor *
 end_branch(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_tensor *branch,
            exo_tensor *x)
@@ -84,7 +85,7 @@ block(void *context, exo_tape *t, exo_tensor *x)
     return mlp(s->decoder, t, s->block, attention(s->decoder, t, s->block, s->sequence, x));
 }
 
-/* T, if `tokens` are what a decoder takes; 0: recorded in the tape. */
+/* Checks the shape, type and length of the tokens. Returns T; 0: recorded in the tape. */
 static size_t
 check_tokens(const exo_decoder *d, exo_tape *t, const exo_tensor *tokens)
 {
@@ -129,7 +130,8 @@ hidden_of(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
     exo_tensor *x = embed(d, t, tokens, sequence); /* (R, W) */
     for (size_t i = 0; i < layers; i++) {
         steps[i] = (struct step){.decoder = d, .block = &d->blocks[i], .sequence = sequence};
-        /* Backward begins with the last block: it would be computed again at once. */
+        /* The last block needs no checkpoint: backward begins with it and would compute it again at
+         * once. */
         bool forgets = !grad || (d->spec.checkpoint && i + 1 < layers);
         x = forgets ? exo_checkpoint(t, x, block, &steps[i]) : block(&steps[i], t, x);
     }

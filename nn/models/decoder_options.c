@@ -1,5 +1,5 @@
 /* A job's options of the model "gpt": a size of GPT-2 with changes, or a Hugging Face directory. No
- * state; any thread. */
+ * state; any thread. Read next: decoder.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,13 +8,13 @@
 #include "nn/models/decoder.h"
 
 enum {
-    MAX_OPTION = 1 << 22 /* of widths; exo_decoder_check has the rules between them */
+    MAX_OPTION = 1 << 22 /* of widths; exo_decoder_check checks how they fit together */
 };
 
 static const char *const position_names[] = {"learned", "rotary", "alibi", NULL};
 static const char *const norm_names[] = {"layer", "rms", NULL};
 static const char *const activation_names[] = {"linear", "relu", "gelu", "gelu_tanh", "silu", NULL};
-/* What transformers calls a model with such positions. */
+/* transformers' names of models with these positions. */
 static const char *const families[] = {"gpt2", "llama", "bloom"};
 
 static exo_status
@@ -26,7 +26,7 @@ read_count(exo_config *config, const char *key, uint64_t max, size_t *value, exo
     return st;
 }
 
-/* Counts. What follows from others unless it is given: kv_heads, head_width, inner. */
+/* Reads the sizes. kv_heads, head_width and inner follow from the others unless they are given. */
 static exo_status
 read_shape(exo_config *config, exo_decoder_spec *s, exo_err *err)
 {
@@ -97,7 +97,7 @@ read_size(exo_config *config, exo_decoder_spec *s, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_config_fail(config, err, "size: %s", reason.text);
 }
 
-/* The directory has the architecture: a job may not give it once more. */
+/* The directory defines the architecture, so a job may not give it too. */
 static exo_status
 read_folder(exo_decoder *d, exo_config *config, const char *path, exo_err *err)
 {
@@ -111,7 +111,7 @@ read_folder(exo_decoder *d, exo_config *config, const char *path, exo_err *err)
                 config, err, "'%s' cannot be given beside 'path': the folder's config.json says it",
                 given[i]);
     exo_status st = exo_decoder_load_spec(path, &d->spec, err);
-    size_t vocabulary = 0; /* a job gives its data's; 0: it does not */
+    size_t vocabulary = 0; /* the vocabulary of the job's data; 0: not given */
     if (st == EXO_OK)
         st = read_count(config, "vocabulary", INT32_MAX, &vocabulary, err);
     if (st == EXO_OK && vocabulary > d->spec.vocabulary)

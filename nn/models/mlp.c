@@ -1,6 +1,7 @@
 /* A multilayer perceptron: linear layers with ReLU between them. Options: in (784), hidden (128, or
  * a list), out (10). It has neither batch-norm nor dropout, so that identities between strategies
- * hold exactly. */
+ * hold exactly. State: the indices of its parameters, read-only once built. Read next:
+ * exogym/model.h. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,7 +17,7 @@ struct mlp {
     size_t layers;
 };
 
-/* `hidden` as one width or a list of widths. */
+/* Reads `hidden`, one width or a list of widths. */
 static exo_status
 read_hidden(exo_config *config, size_t *widths, size_t *count, exo_err *err)
 {

@@ -1,7 +1,11 @@
-/* The convolutional network of EXO Gym's MNIST comparison, 1,868,234 parameters: [Conv 64 - BN -
- * ReLU] x 2, MaxPool 2, Dropout2d 0.25, [Conv 128 - BN - ReLU] x 2, MaxPool 2, Dropout2d 0.25,
- * Linear 6272 -> 256, ReLU, Dropout 0.5, Linear 256 -> 10. Every convolution is 3x3 with padding
- * 1. */
+/* The convolutional network of EXO Gym's MNIST comparison, with 1,868,234 parameters:
+ *
+ *     [Conv 64 - BN - ReLU] x 2, MaxPool 2, Dropout2d 0.25,
+ *     [Conv 128 - BN - ReLU] x 2, MaxPool 2, Dropout2d 0.25,
+ *     Linear 6272 -> 256, ReLU, Dropout 0.5, Linear 256 -> 10
+ *
+ * Every convolution is 3x3 with padding 1. State: the indices of its parameters, read-only once
+ * built. Read next: exogym/model.h. */
 #include <stdio.h>
 
 #include "nn/builtin_models.h"
