@@ -38,7 +38,7 @@ struct head_plan {
     exo_head_shape shape;
     /* Rows of a chunk, and elements of the vocabulary in a block. */
     size_t chunk, block;
-    /* Their numbers. */
+    /* The number of chunks and of blocks. */
     size_t chunks, blocks;
     /* Chunks whose gradients are computed together. Parts of dx take memory for each of them. */
     size_t span;

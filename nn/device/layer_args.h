@@ -20,15 +20,15 @@ typedef struct exo_embedding_args {
     const int32_t *tokens;
 } exo_embedding_args;
 
-/* Adds row r of dy (rows, width) to the gradient of the table's row tokens[r], in the order of
- * r. */
+/* Adds row r of dy (rows, width) to the gradient of row tokens[r] of the table, in the
+ * order of r. */
 typedef struct exo_embedding_backward_args {
     size_t rows, width;
     float *gradient;
     const float *dy;
     const int32_t *tokens;
-    const int32_t
-        *slot; /* (rows of the table): a row's place in `gradient`; NULL: its own number */
+    /* (rows of the table): a row's place in `gradient`. NULL: its own number. */
+    const int32_t *slot;
 } exo_embedding_backward_args;
 
 /* y[r] = x[r] + table[first + r % sequence], for rows of `width` elements. */

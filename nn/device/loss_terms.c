@@ -39,7 +39,7 @@ exo_value_loss_term(double value, double old_value, double target, double clip, 
 double
 exo_ranking_loss_term(double margin, double *slope)
 {
-    double small = exp(-fabs(margin)); /* The exponent is at most 0, so this cannot overflow. */
+    double small = exp(-fabs(margin)); /* the exponent is at most 0: no overflow */
     *slope = -(margin > 0 ? small : 1) / (1 + small);
     return log1p(small) + (margin > 0 ? 0 : -margin);
 }

@@ -60,11 +60,14 @@ typedef struct exo_tanh_backward_args {
 
 /* keep[i] = whether the i-th number of the operation is at least `threshold`.
  *
- * The numbers come in blocks of four. Block b of the operation with ordinal k is block (k mod 2^10)
- * 2^22 + (b mod 2^22) of the stream (seed, DROPOUT, node, step). The upper parts of b and k change
- * the step: b / 2^22 is XORed into its bits from 48 on, and k / 2^10 into its bits 40 to 47. So a
- * layer of more than 2^24 numbers and a pass of more than 2^10 operations draw from further
- * streams, and steps may reach 2^40. */
+ * The numbers come in blocks of four. Block b of the operation with ordinal k is this block of the
+ * stream (seed, DROPOUT, node, step):
+ *
+ *     (k mod 2^10) 2^22 + (b mod 2^22)
+ *
+ * The upper parts of b and k change the step: b / 2^22 is XORed into its bits from 48 on, and
+ * k / 2^10 into its bits 40 to 47. So a layer of more than 2^24 numbers and a pass of more than
+ * 2^10 operations draw from further streams, and steps may reach 2^40. */
 typedef struct exo_dropout_draw_args {
     size_t count;
     uint8_t *keep;
@@ -102,9 +105,12 @@ typedef struct exo_channel_scale_args {
 } exo_channel_scale_args;
 
 /* Windows of size x size, size 1 to 15, stride = size; rows and columns beyond the last whole
- * window are dropped. x (samples, height, width, channels) -> y (samples, height / size, width /
- * size, channels). winner: for each element of y, the place of the maximum in its window, counted
- * row by row; the first of equal maxima. */
+ * window are dropped.
+ *
+ *     x (samples, height, width, channels) -> y (samples, height / size, width / size, channels)
+ *
+ * winner: for each element of y, the place of the maximum in its window, counted row by row; the
+ * first of equal maxima. */
 typedef struct exo_max_pool_args {
     size_t samples, height, width, channels, size;
     exo_dtype dtype;
@@ -131,8 +137,9 @@ typedef struct exo_transpose_args {
     bool add;
 } exo_transpose_args;
 
-/* A row of x (rows, 2 width) is gate (width), then up (width). y (rows, width) = activation(gate)
- * up. Devices agree to rounding only, because their exponential functions differ. */
+/* A row of x (rows, 2 width) is gate (width), then up (width). y (rows, width) =
+ * activation(gate) up. Devices agree to rounding only, because their exponential functions
+ * differ. */
 typedef struct exo_gate_args {
     size_t rows, width;
     exo_activation activation;
@@ -223,8 +230,8 @@ typedef struct exo_ranking_loss_backward_args {
     bool add;
 } exo_ranking_loss_backward_args;
 
-/* y = sum(mask x) / sum(mask) over mask != 0, in double in the order of the elements. factor = 1 /
- * sum(mask). Both are 0 if the mask is 0 everywhere. */
+/* y = sum(mask x) / sum(mask) over mask != 0, in double in the order of the elements.
+ * factor = 1 / sum(mask). Both are 0 if the mask is 0 everywhere. */
 typedef struct exo_masked_mean_args {
     size_t count;
     float *y, *factor; /* (1), (1) */

@@ -43,8 +43,8 @@ typedef struct exo_decoder {
 /* Reads a job's options into the spec and, for the option `path`, the folder. */
 exo_status exo_decoder_read_options(exo_decoder *decoder, exo_config *config, exo_err *err);
 
-/* The class's `forward`, for batches with a field "tokens" (N, T); R is N T. Gives hidden (R, W), and
- * logits (R, V) as the product of hidden and the head. */
+/* The class's `forward`, for batches with a field "tokens" (N, T); R is N T. Gives hidden (R, W),
+ * and logits (R, V) as the product of hidden and the head. */
 void exo_decoder_forward(const void *self, exo_tape *tape, const exo_batch *batch,
                          exo_outputs *outputs);
 

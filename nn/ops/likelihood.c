@@ -1,5 +1,6 @@
 /* Log-probabilities and entropies of rows of logits. This file has those of logits in memory;
- * vocabulary.c has those of a head. No state beyond the pass's buffers. */
+ * vocabulary.c has those of a head. No state beyond the pass's buffers. Read
+ * next: vocabulary.c. */
 #include <exogym/loss.h>
 #include <exogym/sequence.h>
 

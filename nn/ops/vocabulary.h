@@ -5,8 +5,8 @@
 
 #include <exogym/tensor.h>
 
-/* exo_entropy of the logits scale x weight^T. Only a part of the logits is in memory at a time. x
- * (R, W), weight (V, W) -> (R). NULL: recorded in the tape. */
+/* exo_entropy of the logits scale x weight^T. Only a part of the logits is in memory at a time.
+ * x (R, W), weight (V, W) -> (R). NULL: recorded in the tape. */
 exo_tensor *exo_linear_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, float scale);
 
 #endif
