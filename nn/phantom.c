@@ -1,4 +1,4 @@
-/* Phantom memory: one small anonymous file, mapped as often as needed. The file is sparse, and
+/* Phantom memory: one anonymous file, mapped as often as needed. The file is sparse, and
  * rehearsals touch little of it. State: the file, which the process keeps open. Read next:
  * phantom.h. */
 #include "nn/phantom.h"

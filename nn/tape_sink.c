@@ -1,7 +1,7 @@
 /* Gradients that are handed to a sink, or announced to a receiver, as soon as they are final.
  *
- * Each operation counts the uses of its parameters; backward counts them down, and a gradient is
- * final when the count is 0. A table's rows may become final one by one (exo_tape_open_rows).
+ * exo_tape_op counts the uses of each parameter. Backward counts them down, and a gradient is final
+ * when the count is 0. A table's rows may become final one by one (exo_tape_open_rows).
  * State: the counts in the tape's tensors. Read next: exo_grad_sink and exo_grad_ready in
  * exogym/tensor.h. */
 #include "nn/tape_private.h"
@@ -11,8 +11,8 @@
 #include "base/parallel.h"
 
 enum {
-    PIECE =
-        1 << 15 /* elements: an optimizer's arrays of this length fit into the second-level cache */
+    /* Elements. An optimizer's arrays of this length fit into the second-level cache. */
+    PIECE = 1 << 15
 };
 
 static const float zeros[PIECE];

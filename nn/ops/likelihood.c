@@ -1,6 +1,5 @@
 /* Log-probabilities and entropies of rows of logits. This file has those of logits in memory;
- * vocabulary.c has those of a head. No state beyond the pass's buffers. Read
- * next: vocabulary.c. */
+ * vocabulary.c has those of a head. No state beyond the pass's buffers. */
 #include <exogym/loss.h>
 #include <exogym/sequence.h>
 
