@@ -1,4 +1,4 @@
-/* A field of a batch as a tensor. */
+/* A field of a batch as a tensor. No state. Read next: dataset.c. */
 #include <exogym/data.h>
 
 #include <string.h>
@@ -7,8 +7,8 @@ exo_tensor *
 exo_batch_tensor(exo_tape *tape, const exo_batch *batch, size_t index)
 {
     if (index >= batch->num_fields)
-        return exo_tape_fail(tape, EXO_INVAL, "the model reads field %zu of a batch with %zu", index,
-                             batch->num_fields);
+        return exo_tape_fail(tape, EXO_INVAL, "the model reads field %zu of a batch with %zu",
+                             index, batch->num_fields);
     const exo_field *field = &batch->fields[index];
     size_t dims[EXO_MAX_DIMS] = {batch->size};
     for (size_t d = 0; d < field->num_dims; d++)

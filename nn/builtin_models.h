@@ -1,4 +1,4 @@
-/* The models by name, and those that need no plugin: each is a file in models/. */
+/* The registry of models, and the built-in classes, each a file in models/. Read next: model.c. */
 #ifndef EXO_BUILTIN_MODELS_H
 #define EXO_BUILTIN_MODELS_H
 

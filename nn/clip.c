@@ -1,4 +1,4 @@
-/* Gradient clipping by the global norm. No state. */
+/* Gradient clipping by the global norm. No state. Read next: optim.c. */
 #include <exogym/optim.h>
 
 #include <math.h>
@@ -12,7 +12,7 @@ exo_clip_grad_norm(exo_array grads, float max_norm, float *norm, exo_err *err)
         return st;
     *norm = (float)sqrt(sum);
     float factor = max_norm / (*norm + 1e-6f);
-    if (!(factor >= 1.0f)) /* also where it is NaN, which then spreads */
+    if (!(factor >= 1.0f)) /* also for NaN, which then spreads */
         exo_vec_scale(grads, factor);
     return EXO_OK;
 }

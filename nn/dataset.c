@@ -1,4 +1,5 @@
-/* Data sets: references, slices, and batches read from them. A data set is read-only; any thread. */
+/* Data sets: references, slices, and batches read from them. A data set is read-only, for any
+ * thread; a batch belongs to its user. Read next: dataset_impl.h. */
 #include <exogym/data.h>
 
 #include <stdatomic.h>
@@ -30,15 +31,16 @@ exo_dataset_new(exo_dataset **out, const exo_dataset_class *dataset_class, void 
     d->length = dataset_class->length(self);
     d->num_fields = dataset_class->fields(self, d->fields);
     if (d->num_fields < 1 || d->num_fields > EXO_MAX_FIELDS) {
-        st = exo_fail(err, EXO_INVAL, "the data set '%s' has %zu fields: 1 to %d are possible", dataset_class->name,
-                      d->num_fields, EXO_MAX_FIELDS);
+        st = exo_fail(err, EXO_INVAL, "the data set '%s' has %zu fields: 1 to %d are possible",
+                      dataset_class->name, d->num_fields, EXO_MAX_FIELDS);
         goto done;
     }
     for (size_t i = 0; i < d->num_fields; i++) {
         if ((d->fields[i].dtype != EXO_F32 && d->fields[i].dtype != EXO_I32) ||
             d->fields[i].num_dims > EXO_MAX_DIMS - 1) {
             st = exo_fail(err, EXO_INVAL,
-                          "the field '%s' of the data set '%s' must be fp32 or int32, of at most %d dimensions",
+                          "the field '%s' of the data set '%s' must be fp32 or int32, of at most "
+                          "%d dimensions",
                           d->fields[i].name, dataset_class->name, EXO_MAX_DIMS - 1);
             goto done;
         }
@@ -86,10 +88,12 @@ exo_dataset_fields(const exo_dataset *dataset, exo_field *out)
 }
 
 exo_status
-exo_dataset_get(const exo_dataset *dataset, size_t index, const exo_sample_key *key, void *const *out, exo_err *err)
+exo_dataset_get(const exo_dataset *dataset, size_t index, const exo_sample_key *key,
+                void *const *out, exo_err *err)
 {
     if (index >= dataset->length)
-        return exo_fail(err, EXO_INVAL, "sample %zu is not in a data set of %zu", index, dataset->length);
+        return exo_fail(err, EXO_INVAL, "sample %zu is not in a data set of %zu", index,
+                        dataset->length);
     return dataset->dataset_class->get(dataset->self, index, key, out, err);
 }
 
@@ -108,17 +112,20 @@ exo_dataset_self(const exo_dataset *dataset)
 exo_tokenizer *
 exo_dataset_tokenizer(const exo_dataset *dataset)
 {
-    return dataset->dataset_class->tokenizer ? dataset->dataset_class->tokenizer(dataset->self) : NULL;
+    return dataset->dataset_class->tokenizer ? dataset->dataset_class->tokenizer(dataset->self)
+                                             : NULL;
 }
 
 size_t
 exo_dataset_vocabulary(const exo_dataset *dataset)
 {
-    return dataset->dataset_class->vocabulary ? dataset->dataset_class->vocabulary(dataset->self) : 0;
+    return dataset->dataset_class->vocabulary ? dataset->dataset_class->vocabulary(dataset->self)
+                                              : 0;
 }
 
 exo_status
-exo_dataset_split(exo_dataset **out, exo_dataset *dataset, uint32_t rank, uint32_t num_parts, exo_err *err)
+exo_dataset_split(exo_dataset **out, exo_dataset *dataset, uint32_t rank, uint32_t num_parts,
+                  exo_err *err)
 {
     if (rank >= num_parts)
         return exo_fail(err, EXO_INVAL, "part %u is not one of %u", rank, num_parts);
@@ -127,11 +134,12 @@ exo_dataset_split(exo_dataset **out, exo_dataset *dataset, uint32_t rank, uint32
     size_t first = exo_split_point(dataset->length, rank, num_parts),
            end = exo_split_point(dataset->length, rank + 1, num_parts);
     if (first == end)
-        return exo_fail(err, EXO_INVAL, "a data set of %zu samples has no %u parts", dataset->length, num_parts);
+        return exo_fail(err, EXO_INVAL, "a data set of %zu samples has no %u parts",
+                        dataset->length, num_parts);
     return exo_dataset_slice(out, dataset, first, end - first, err);
 }
 
-/* --- Slices -------------------------------------------------------------------------------------------------------------- */
+/* --- Slices ----------------------------------------------------------------------------------- */
 
 struct slice {
     exo_dataset *of;
@@ -188,8 +196,8 @@ exo_status
 exo_dataset_slice(exo_dataset **out, exo_dataset *dataset, size_t first, size_t count, exo_err *err)
 {
     if (first > dataset->length || count > dataset->length - first)
-        return exo_fail(err, EXO_INVAL, "samples %zu to %zu are not in a data set of %zu", first, first + count,
-                        dataset->length);
+        return exo_fail(err, EXO_INVAL, "samples %zu to %zu are not in a data set of %zu", first,
+                        first + count, dataset->length);
     struct slice *s = exo_calloc(1, sizeof *s);
     if (!s)
         return exo_fail(err, EXO_NOMEM, "no memory for a slice");
@@ -197,7 +205,7 @@ exo_dataset_slice(exo_dataset **out, exo_dataset *dataset, size_t first, size_t 
     return exo_dataset_new(out, &slice_class, s, err);
 }
 
-/* --- Batches ------------------------------------------------------------------------------------------------------------- */
+/* --- Batches ---------------------------------------------------------------------------------- */
 
 static size_t
 sample_bytes(const exo_field *field)
@@ -234,8 +242,8 @@ exo_batch_release(exo_batch *batch)
 }
 
 exo_status
-exo_batch_read_row(exo_batch *batch, size_t row, const exo_dataset *dataset, size_t index, const exo_sample_key *key,
-                   exo_err *err)
+exo_batch_read_row(exo_batch *batch, size_t row, const exo_dataset *dataset, size_t index,
+                   const exo_sample_key *key, exo_err *err)
 {
     void *out[EXO_MAX_FIELDS];
     for (size_t i = 0; i < batch->num_fields; i++)

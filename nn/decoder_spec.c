@@ -1,4 +1,5 @@
-/* Specs of decoders: the sizes of GPT-2, and what fits together. No state; any thread. Read next: models/decoder.c. */
+/* Specs of decoders: the sizes of GPT-2, and checks. No state; any thread. Read next:
+ * models/decoder.c. */
 #include <exogym/decoder.h>
 
 #include <math.h>
@@ -8,7 +9,8 @@
 enum {
     MAX_VOCABULARY = INT32_MAX,
     MAX_CONTEXT = INT32_MAX,
-    MAX_WIDTH = 1 << 22, /* of everything: products of two, times the layers, are far from overflow */
+    /* The limit of all widths. Products of two widths, times the layers, are far from overflow. */
+    MAX_WIDTH = 1 << 22,
     MAX_LAYERS = 1 << 12,
 };
 
@@ -34,8 +36,10 @@ exo_decoder_size(exo_decoder_spec *out, const char *size, exo_err *err)
     if (!found) {
         char known[128] = "";
         for (size_t i = 0, at = 0; i < NUM_SIZES; i++)
-            at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", sizes[i].name);
-        return exo_fail(err, EXO_NOT_FOUND, "there is no GPT-2 of size '%.40s'; there are: %s", size, known);
+            at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "",
+                                   sizes[i].name);
+        return exo_fail(err, EXO_NOT_FOUND, "there is no GPT-2 of size '%.40s'; there are: %s",
+                        size, known);
     }
     *out = (exo_decoder_spec){
         .family = "gpt2",
@@ -65,7 +69,8 @@ check_range(const char *what, size_t value, size_t max, exo_err *err)
 {
     if (value >= 1 && value <= max)
         return EXO_OK;
-    return exo_fail(err, EXO_INVAL, "a decoder's %s must be from 1 to %zu, not %zu", what, max, value);
+    return exo_fail(err, EXO_INVAL, "a decoder's %s must be from 1 to %zu, not %zu", what, max,
+                    value);
 }
 
 static exo_status
@@ -90,14 +95,19 @@ check_sizes(const exo_decoder_spec *s, exo_err *err)
     if (st != EXO_OK)
         return st;
     if (s->heads % s->kv_heads != 0)
-        return exo_fail(err, EXO_INVAL, "a decoder's kv_heads must divide its heads: %zu and %zu", s->kv_heads,
-                        s->heads);
+        return exo_fail(err, EXO_INVAL, "a decoder's kv_heads must divide its heads: %zu and %zu",
+                        s->kv_heads, s->heads);
     if (s->heads * s->head_width > MAX_WIDTH)
-        return exo_fail(err, EXO_INVAL, "a decoder's heads are %zu of %zu elements, at most %d together are possible",
-                        s->heads, s->head_width, MAX_WIDTH);
-    if (s->position_offset > MAX_WIDTH || (s->position_offset > 0 && s->position != EXO_POSITION_LEARNED))
-        return exo_fail(err, EXO_INVAL, "a decoder's position_offset is of learned positions, and at most %d: not %zu",
-                        MAX_WIDTH, s->position_offset);
+        return exo_fail(
+            err, EXO_INVAL,
+            "a decoder's heads are %zu of %zu elements, at most %d together are possible", s->heads,
+            s->head_width, MAX_WIDTH);
+    if (s->position_offset > MAX_WIDTH ||
+        (s->position_offset > 0 && s->position != EXO_POSITION_LEARNED))
+        return exo_fail(
+            err, EXO_INVAL,
+            "a decoder's position_offset is of learned positions, and at most %d: not %zu",
+            MAX_WIDTH, s->position_offset);
     return EXO_OK;
 }
 
@@ -106,21 +116,28 @@ check_rope(const exo_decoder_spec *s, exo_err *err)
 {
     const exo_rope_scaling *r = &s->rope_scaling;
     if (s->position != EXO_POSITION_ROTARY)
-        return r->factor == 0.0f ? EXO_OK : exo_fail(err, EXO_INVAL, "rope_scaling is of rotary positions");
+        return r->factor == 0.0f ? EXO_OK
+                                 : exo_fail(err, EXO_INVAL, "rope_scaling is of rotary positions");
     if (s->head_width % 2 != 0)
-        return exo_fail(err, EXO_INVAL, "rotary positions need an even head_width, not %zu", s->head_width);
+        return exo_fail(err, EXO_INVAL, "rotary positions need an even head_width, not %zu",
+                        s->head_width);
     if (!(s->rope_theta > 0.0f) || !isfinite(s->rope_theta))
-        return exo_fail(err, EXO_INVAL, "rope_theta must be above 0, not %g", (double)s->rope_theta);
+        return exo_fail(err, EXO_INVAL, "rope_theta must be above 0, not %g",
+                        (double)s->rope_theta);
     if (r->factor == 0.0f)
         return EXO_OK;
     if (!(r->factor >= 1.0f) || !isfinite(r->factor))
-        return exo_fail(err, EXO_INVAL, "rope_scaling's factor must be at least 1, not %g", (double)r->factor);
-    if (!r->linear && (!(r->low_freq_factor > 0.0f) || !(r->high_freq_factor > r->low_freq_factor) ||
-                       !isfinite(r->high_freq_factor) || r->original_context == 0))
+        return exo_fail(err, EXO_INVAL, "rope_scaling's factor must be at least 1, not %g",
+                        (double)r->factor);
+    if (!r->linear &&
+        (!(r->low_freq_factor > 0.0f) || !(r->high_freq_factor > r->low_freq_factor) ||
+         !isfinite(r->high_freq_factor) || r->original_context == 0))
         return exo_fail(err, EXO_INVAL,
-                        "rope_scaling of LLaMA 3 needs 0 < low_freq_factor < high_freq_factor and an original context: "
+                        "rope_scaling of LLaMA 3 needs 0 < low_freq_factor < high_freq_factor and "
+                        "an original context: "
                         "not %g, %g and %zu",
-                        (double)r->low_freq_factor, (double)r->high_freq_factor, r->original_context);
+                        (double)r->low_freq_factor, (double)r->high_freq_factor,
+                        r->original_context);
     return EXO_OK;
 }
 
@@ -128,16 +145,22 @@ exo_status
 exo_decoder_check(const exo_decoder_spec *spec, exo_err *err)
 {
     if (!memchr(spec->family, '\0', sizeof spec->family))
-        return exo_fail(err, EXO_INVAL, "a decoder's family is longer than %zu letters", sizeof spec->family - 1);
-    if (spec->position > EXO_POSITION_ALIBI || spec->norm > EXO_NORM_RMS || spec->activation > EXO_SILU)
-        return exo_fail(err, EXO_INVAL, "a decoder's position, norm or activation is none that there is: %d, %d, %d",
-                        (int)spec->position, (int)spec->norm, (int)spec->activation);
+        return exo_fail(err, EXO_INVAL, "a decoder's family is longer than %zu letters",
+                        sizeof spec->family - 1);
+    if (spec->position > EXO_POSITION_ALIBI || spec->norm > EXO_NORM_RMS ||
+        spec->activation > EXO_SILU)
+        return exo_fail(
+            err, EXO_INVAL,
+            "a decoder's position, norm or activation is none that there is: %d, %d, %d",
+            (int)spec->position, (int)spec->norm, (int)spec->activation);
     exo_status st = check_sizes(spec, err);
     if (st != EXO_OK)
         return st;
     if (!(spec->norm_eps > 0.0f) || !isfinite(spec->norm_eps))
-        return exo_fail(err, EXO_INVAL, "a decoder's norm_eps must be above 0, not %g", (double)spec->norm_eps);
+        return exo_fail(err, EXO_INVAL, "a decoder's norm_eps must be above 0, not %g",
+                        (double)spec->norm_eps);
     if (!(spec->dropout >= 0.0f && spec->dropout < 1.0f))
-        return exo_fail(err, EXO_INVAL, "a decoder's dropout must be in [0, 1), not %g", (double)spec->dropout);
+        return exo_fail(err, EXO_INVAL, "a decoder's dropout must be in [0, 1), not %g",
+                        (double)spec->dropout);
     return check_rope(spec, err);
 }

@@ -1,4 +1,5 @@
-/* Fetching public files: resumed where it was cut, checked before a file gets its name. */
+/* Downloads of public files: resumed after a break, and checked before a file gets its name. No
+ * state but the files. Read next: fetch.h. */
 #include "nn/fetch.h"
 
 #include <errno.h>
@@ -23,10 +24,10 @@ enum {
     STALL_SECONDS = 30
 };
 
-#define MNIST_URLS(name)                                                                                               \
-    {                                                                                                                  \
-        "https://storage.googleapis.com/cvdf-datasets/mnist/" name,                                                    \
-            "https://ossci-datasets.s3.amazonaws.com/mnist/" name                                                      \
+#define MNIST_URLS(name)                                                                           \
+    {                                                                                              \
+        "https://storage.googleapis.com/cvdf-datasets/mnist/" name,                                \
+            "https://ossci-datasets.s3.amazonaws.com/mnist/" name                                  \
     }
 
 static const struct exo_data_file mnist_files[] = {
@@ -66,7 +67,8 @@ exo_data_folder(const char *name, char **out, exo_err *err)
 {
     static const struct {
         const char *variable, *below;
-    } roots[] = {{"EXOGYM_DATA", ""}, {"XDG_DATA_HOME", "/exogym"}, {"HOME", "/.local/share/exogym"}};
+    } roots[] = {
+        {"EXOGYM_DATA", ""}, {"XDG_DATA_HOME", "/exogym"}, {"HOME", "/.local/share/exogym"}};
     for (size_t i = 0; i < sizeof roots / sizeof roots[0]; i++) {
         const char *root = getenv(roots[i].variable);
         if (!root || !*root)
@@ -81,7 +83,7 @@ exo_data_folder(const char *name, char **out, exo_err *err)
     return exo_fail(err, EXO_NOT_FOUND, "there is no home folder for data: set EXOGYM_DATA");
 }
 
-/* --- Checksums ---------------------------------------------------------------------------------------------------------- */
+/* --- Checksums -------------------------------------------------------------------------------- */
 
 static bool
 has_checksum(const char *path, const char *sha256)
@@ -90,17 +92,18 @@ has_checksum(const char *path, const char *sha256)
     return exo_sha256_file(path, found, NULL) == EXO_OK && strcmp(found, sha256) == 0;
 }
 
-/* --- Transfer ----------------------------------------------------------------------------------------------------------- */
+/* --- Transfer --------------------------------------------------------------------------------- */
 
 struct transfer {
     const struct exo_data_file *file;
     exo_fetch_progress progress;
     void *context;
-    uint64_t already; /* bytes that were there before */
+    uint64_t already; /* bytes of the part before this transfer */
 };
 
 static int
-on_progress(void *argument, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up_now)
+on_progress(void *argument, curl_off_t total, curl_off_t now, curl_off_t up_total,
+            curl_off_t up_now)
 {
     (void)total;
     (void)up_total;
@@ -111,7 +114,8 @@ on_progress(void *argument, curl_off_t total, curl_off_t now, curl_off_t up_tota
     return 0;
 }
 
-/* Opens the part to append to it, which must be a file of its own: bytes that come from elsewhere go nowhere else. */
+/* Opens the part to append to it. It must be a regular file with one link, so that downloaded bytes
+ * go to no other file. *already: its size. NULL: `reason` says why. */
 static FILE *
 open_part(const char *part, uint64_t *already, char *reason, size_t size)
 {
@@ -119,7 +123,8 @@ open_part(const char *part, uint64_t *already, char *reason, size_t size)
     int fd = exo_dir_open(part, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (fd < 0 || fstat(fd, &info) != 0)
         snprintf(reason, size, "%s: %s", part,
-                 errno == ELOOP || errno == ENXIO ? "is no file: remove it" : exo_dir_reason(errno));
+                 errno == ELOOP || errno == ENXIO ? "is no file: remove it"
+                                                  : exo_dir_reason(errno));
     else if (!S_ISREG(info.st_mode) || info.st_nlink != 1)
         snprintf(reason, size, "%s: is no file of its own: remove it", part);
     FILE *stream = fd >= 0 && S_ISREG(info.st_mode) && info.st_nlink == 1 ? fdopen(fd, "ab") : NULL;
@@ -129,7 +134,7 @@ open_part(const char *part, uint64_t *already, char *reason, size_t size)
     return stream;
 }
 
-/* Appends to the part what `url` has beyond it. `reason` gets what went wrong. */
+/* Appends to the part what `url` has beyond it. False: `reason` says why. */
 static bool
 transfer_from(const char *url, const char *part, struct transfer *t, char *reason, size_t size)
 {
@@ -160,16 +165,19 @@ transfer_from(const char *url, const char *part, struct transfer *t, char *reaso
     bool flushed = fclose(stream) == 0;
     if (code == CURLE_OK && flushed)
         return true;
-    snprintf(reason, size, "%s: %s", url, code != CURLE_OK ? curl_easy_strerror(code) : strerror(errno));
-    /* A server that cannot resume is asked for the whole file the next time. */
-    if (code == CURLE_RANGE_ERROR || code == CURLE_BAD_DOWNLOAD_RESUME || code == CURLE_FILESIZE_EXCEEDED)
+    snprintf(reason, size, "%s: %s", url,
+             code != CURLE_OK ? curl_easy_strerror(code) : strerror(errno));
+    /* If the server cannot resume, or offers too many bytes, the next try asks for the whole
+     * file. */
+    if (code == CURLE_RANGE_ERROR || code == CURLE_BAD_DOWNLOAD_RESUME ||
+        code == CURLE_FILESIZE_EXCEEDED)
         exo_dir_unlink(part);
     return false;
 }
 
 exo_status
-exo_fetch_file(const struct exo_data_file *file, const char *folder, exo_fetch_progress progress, void *context,
-               exo_err *err)
+exo_fetch_file(const struct exo_data_file *file, const char *folder, exo_fetch_progress progress,
+               void *context, exo_err *err)
 {
     char path[MAX_PATH], part[MAX_PATH + 8], reason[EXO_ERR_TEXT / 2] = "";
     if (snprintf(path, sizeof path, "%s/%s", folder, file->name) >= (int)sizeof path)
@@ -182,7 +190,8 @@ exo_fetch_file(const struct exo_data_file *file, const char *folder, exo_fetch_p
     bool damaged = false;
     for (size_t i = 0; i < 3 && file->urls[i]; i++) {
         struct stat info;
-        bool whole = lstat(part, &info) == 0 && S_ISREG(info.st_mode) && (uint64_t)info.st_size == file->bytes;
+        bool whole = lstat(part, &info) == 0 && S_ISREG(info.st_mode) &&
+                     (uint64_t)info.st_size == file->bytes;
         if (!whole && !transfer_from(file->urls[i], part, &t, reason, sizeof reason))
             continue;
         if (has_checksum(part, file->sha256)) {
@@ -190,12 +199,13 @@ exo_fetch_file(const struct exo_data_file *file, const char *folder, exo_fetch_p
                 return EXO_OK;
             return exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
         }
-        exo_dir_unlink(part); /* not what it should be: nothing to resume */
+        exo_dir_unlink(part); /* the content is wrong, so it is of no use */
         snprintf(reason, sizeof reason, "%s: its SHA-256 is not the expected one", file->urls[i]);
         damaged = true;
     }
-    return exo_fail(err, damaged ? EXO_INVAL : EXO_IO, "%s; run the command again, or put %s into %s by hand", reason,
-                    file->name, folder);
+    return exo_fail(err, damaged ? EXO_INVAL : EXO_IO,
+                    "%s; run the command again, or put %s into %s by hand", reason, file->name,
+                    folder);
 }
 
 exo_status
@@ -206,7 +216,8 @@ exo_data_fetch(const char *name, exo_fetch_progress progress, void *context, exo
         if (strcmp(sources[i].name, name) == 0)
             source = &sources[i];
     if (!source)
-        return exo_fail(err, EXO_NOT_FOUND, "there is no public data set '%s'; there are: mnist, shakespeare", name);
+        return exo_fail(err, EXO_NOT_FOUND,
+                        "there is no public data set '%s'; there are: mnist, shakespeare", name);
     char *folder = NULL;
     exo_status st = exo_data_folder(name, &folder, err);
     if (st == EXO_OK)

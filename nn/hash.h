@@ -1,4 +1,4 @@
-/* SHA-256 of bytes that come in parts. Owner: one thread. */
+/* SHA-256 of bytes that arrive in parts. A hash belongs to one thread. Read next: sha256.c. */
 #ifndef EXO_NN_HASH_H
 #define EXO_NN_HASH_H
 
@@ -8,14 +8,14 @@
 #include <exogym/status.h>
 
 typedef struct exo_hash {
-    void *context; /* libcrypto's */
+    void *context; /* libcrypto's EVP_MD_CTX */
     bool failed;
 } exo_hash;
 
-/* NOMEM. */
+/* Begins a hash, which exo_hash_end or exo_hash_release releases. Errors: NOMEM. */
 exo_status exo_hash_init(exo_hash *hash, exo_err *err);
 void exo_hash_add(exo_hash *hash, const void *data, size_t size);
-/* 64 hexadecimal digits and a 0; false: libcrypto failed on the way. Releases it. */
+/* Writes 64 hexadecimal digits and a 0, and releases the hash. False: libcrypto failed. */
 bool exo_hash_end(exo_hash *hash, char out[65]);
 void exo_hash_release(exo_hash *hash);
 

@@ -1,7 +1,9 @@
-/* Images: bytes that are shared by every view and node, normalized and augmented when a sample is read.
+/* Images: bytes that all views and nodes share, normalized and augmented when a sample is read.
  *
- * Augmentation is torchvision's RandomAffine with its defaults: a rotation about the centre and a shift by whole pixels, nearest
- * neighbour, black outside. The draw depends on (seed, epoch, sample) only. */
+ * Augmentation is torchvision's RandomAffine with its defaults: a rotation about the centre and a
+ * shift by whole pixels, nearest neighbour, black outside. The draw depends on (seed, epoch,
+ * sample) only. A data set is read-only, for any thread; views count the references to the bytes.
+ * Read next: dataset.c. */
 #include <exogym/data.h>
 
 #include <math.h>
@@ -12,18 +14,18 @@
 
 #include "nn/dataset_impl.h"
 
-/* The memory of all views. */
+/* The memory that all views share. */
 struct pixels {
     atomic_uint references;
     uint8_t *pixels; /* (count, rows, columns) */
-    uint8_t *labels; /* (count)                */
+    uint8_t *labels; /* (count) */
 };
 
 struct images {
     struct pixels *shared;
     size_t count, rows, columns;
     exo_image_opts opts;
-    float value[256]; /* of a byte, normalized */
+    float value[256]; /* the normalized value of each byte */
 };
 
 static size_t
@@ -36,7 +38,8 @@ static size_t
 images_fields(const void *self, exo_field *out)
 {
     const struct images *s = self;
-    out[0] = (exo_field){.name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, s->rows, s->columns}};
+    out[0] = (exo_field){
+        .name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, s->rows, s->columns}};
     out[1] = (exo_field){.name = "label", .dtype = EXO_I32};
     return 2;
 }
@@ -47,8 +50,8 @@ uniform_between(exo_rng *rng, float bound)
     return bound * (2.0f * exo_rng_uniform(rng) - 1.0f);
 }
 
-/* Where each output pixel comes from: the inverse of "rotate by `angle` (counter-clockwise, as displayed) about the centre, then
- * shift by (dx, dy)". */
+/* For each output pixel, the source is the inverse of "rotate by `angle` (counter-clockwise, as
+ * displayed) about the centre, then shift by (dx, dy)". */
 static void
 affine_image(const struct images *s, const uint8_t *in, float angle, float dx, float dy, float *out)
 {
@@ -58,7 +61,7 @@ affine_image(const struct images *s, const uint8_t *in, float angle, float dx, f
     int rows = (int)s->rows, columns = (int)s->columns;
     for (int y = 0; y < rows; y++) {
         float v = (float)y - centre_y - dy;
-        /* x runs along a straight line through the source */
+        /* A row of the output is a straight line through the source. */
         float u0 = -centre_x - dx;
         float from_x = c * u0 - sn * v + centre_x + 0.5f;
         float from_y = sn * u0 + c * v + centre_y + 0.5f;
@@ -71,7 +74,8 @@ affine_image(const struct images *s, const uint8_t *in, float angle, float dx, f
 }
 
 static exo_status
-images_get(const void *self, size_t index, const exo_sample_key *key, void *const *out, exo_err *err)
+images_get(const void *self, size_t index, const exo_sample_key *key, void *const *out,
+           exo_err *err)
 {
     (void)err;
     const struct images *s = self;
@@ -105,8 +109,11 @@ images_free(void *self)
     exo_free(s);
 }
 
-static const exo_dataset_class images_class = {
-    .name = "images", .length = images_length, .fields = images_fields, .get = images_get, .free = images_free};
+static const exo_dataset_class images_class = {.name = "images",
+                                               .length = images_length,
+                                               .fields = images_fields,
+                                               .get = images_get,
+                                               .free = images_free};
 
 static exo_status
 make_view(exo_dataset **out, struct pixels *shared, size_t count, size_t rows, size_t columns,
@@ -126,13 +133,14 @@ make_view(exo_dataset **out, struct pixels *shared, size_t count, size_t rows, s
 }
 
 exo_status
-exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, size_t columns, uint8_t *pixels, uint8_t *labels,
-                       const exo_image_opts *opts, exo_err *err)
+exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, size_t columns,
+                       uint8_t *pixels, uint8_t *labels, const exo_image_opts *opts, exo_err *err)
 {
     struct pixels *shared = exo_calloc(1, sizeof *shared);
     if (!shared || count == 0 || rows == 0 || columns == 0 || rows > 4096 || columns > 4096) {
         exo_status st =
-            shared ? exo_fail(err, EXO_INVAL, "%zu images of %zu x %zu pixels are no data set", count, rows, columns)
+            shared ? exo_fail(err, EXO_INVAL, "%zu images of %zu x %zu pixels are no data set",
+                              count, rows, columns)
                    : exo_fail(err, EXO_NOMEM, "no memory for %zu images", count);
         exo_free(shared);
         exo_free(pixels);
@@ -141,7 +149,7 @@ exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, size_t colu
     }
     *shared = (struct pixels){.pixels = pixels, .labels = labels};
     exo_status st = make_view(out, shared, count, rows, columns, opts, err);
-    if (st != EXO_OK && atomic_load(&shared->references) == 0) { /* no view took it over */
+    if (st != EXO_OK && atomic_load(&shared->references) == 0) { /* no view holds it */
         exo_free(pixels);
         exo_free(labels);
         exo_free(shared);
@@ -150,12 +158,15 @@ exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, size_t colu
 }
 
 exo_status
-exo_dataset_images(exo_dataset **out, size_t count, size_t rows, size_t columns, const uint8_t *pixels,
-                   const uint8_t *labels, const exo_image_opts *opts, exo_err *err)
+exo_dataset_images(exo_dataset **out, size_t count, size_t rows, size_t columns,
+                   const uint8_t *pixels, const uint8_t *labels, const exo_image_opts *opts,
+                   exo_err *err)
 {
     size_t bytes = 0;
-    if (__builtin_mul_overflow(rows, columns, &bytes) || __builtin_mul_overflow(bytes, count, &bytes))
-        return exo_fail(err, EXO_INVAL, "%zu images of %zu x %zu pixels are too large", count, rows, columns);
+    if (__builtin_mul_overflow(rows, columns, &bytes) ||
+        __builtin_mul_overflow(bytes, count, &bytes))
+        return exo_fail(err, EXO_INVAL, "%zu images of %zu x %zu pixels are too large", count, rows,
+                        columns);
     uint8_t *own_pixels = exo_calloc(bytes, 1), *own_labels = exo_calloc(count, 1);
     if (!own_pixels || !own_labels) {
         exo_free(own_pixels);
@@ -168,7 +179,8 @@ exo_dataset_images(exo_dataset **out, size_t count, size_t rows, size_t columns,
 }
 
 exo_status
-exo_dataset_images_view(exo_dataset **out, exo_dataset *images, const exo_image_opts *opts, exo_err *err)
+exo_dataset_images_view(exo_dataset **out, exo_dataset *images, const exo_image_opts *opts,
+                        exo_err *err)
 {
     if (exo_dataset_class_of(images) != &images_class)
         return exo_fail(err, EXO_INVAL, "only a data set of images has views");

@@ -1,9 +1,12 @@
-/* The loader: reads batches ahead on threads of its own.
+/* The loader: reads batches ahead, on its own threads.
  *
- * A ring of batches; batch b lives in place b % depth. A thread claims the next batch that has a free place, works out its samples
- * from the batch's number alone, reads it outside the lock, and marks the place full. The user takes batches in order; taking
- * batch b frees the place of b - 1. Every thread has a sampler of its own, so nothing is shared but the ring.
- */
+ * Batches lie in a ring: batch b in place b % depth. A thread claims the next batch whose place is
+ * free, derives its samples from the batch's number alone, reads it outside the lock, and marks the
+ * place as full. The user takes batches in order; taking batch b frees the place of b - 1.
+ *
+ * State: every thread has its own sampler, so threads share only the ring and its counters, which
+ * the lock guards. A batch belongs to the thread that claimed it, and to the user once its place is
+ * full. Read next: sampler.c. */
 #include <exogym/data.h>
 
 #include <pthread.h>
@@ -16,8 +19,9 @@
 
 struct place {
     exo_batch batch;
-    uint64_t number; /* of the batch, if full */
-    bool full;       /* guarded by the lock; the batch belongs to the thread that claimed it, then to the user */
+    uint64_t number; /* the batch in it, if full */
+    /* Guarded by the lock. */
+    bool full;
 };
 
 struct exo_loader {
@@ -28,11 +32,12 @@ struct exo_loader {
     pthread_mutex_t lock;
     pthread_cond_t freed, filled;
     struct place *ring; /* (depth) */
-    uint64_t claimed;   /* next batch that a thread will read    */
-    uint64_t next;      /* next batch that the user will get     */
-    bool given;         /* the user holds batch next - 1         */
+    uint64_t claimed;   /* the next batch that a thread will read */
+    uint64_t next;      /* the next batch that the user will get */
+    bool given;         /* the user holds batch next - 1 */
     bool closing;
-    exo_err error; /* of batch error_at: there reading ends */
+    /* The error of batch error_at, where reading ends. */
+    exo_err error;
     uint64_t error_at;
 
     struct reader *readers; /* (threads) */
@@ -45,14 +50,14 @@ struct reader {
     pthread_t thread;
 };
 
-/* The oldest batch whose place may not be overwritten. */
+/* The oldest batch whose place is in use. */
 static uint64_t
 oldest_locked(const exo_loader *l)
 {
     return l->next - (l->given ? 1 : 0);
 }
 
-/* Waits for a batch to read; false: there is none any more. */
+/* Waits for a batch to read. False: there are no more. */
 static bool
 claim(exo_loader *l, uint64_t *number)
 {
@@ -131,8 +136,10 @@ exo_loader_open(exo_loader **out, exo_dataset *dataset, const exo_loader_opts *o
     uint32_t nodes = opts->num_nodes ? opts->num_nodes : 1;
     size_t share = length / nodes;
     if (opts->batch_size < 1 || opts->batch_size > share)
-        return exo_fail(err, EXO_INVAL, "batch_size %zu does not fit the data: a node gets %zu of %zu samples an epoch",
-                        opts->batch_size, share, length);
+        return exo_fail(
+            err, EXO_INVAL,
+            "batch_size %zu does not fit the data: a node gets %zu of %zu samples an epoch",
+            opts->batch_size, share, length);
     exo_loader *l = exo_calloc(1, sizeof *l);
     if (!l)
         return exo_fail(err, EXO_NOMEM, "no memory for a loader");
@@ -153,9 +160,10 @@ exo_loader_open(exo_loader **out, exo_dataset *dataset, const exo_loader_opts *o
 
     l->ring = exo_calloc(l->opts.depth, sizeof *l->ring);
     l->readers = exo_calloc(l->opts.threads, sizeof *l->readers);
-    exo_status st = l->ring && l->readers
-                        ? EXO_OK
-                        : exo_fail(err, EXO_NOMEM, "no memory for a loader of %zu batches", l->opts.depth);
+    exo_status st =
+        l->ring && l->readers
+            ? EXO_OK
+            : exo_fail(err, EXO_NOMEM, "no memory for a loader of %zu batches", l->opts.depth);
     for (size_t i = 0; st == EXO_OK && i < l->opts.depth; i++)
         st = exo_batch_init(&l->ring[i].batch, dataset, opts->batch_size, err);
     if (st == EXO_OK)
@@ -179,7 +187,7 @@ exo_loader_close(exo_loader **loader)
     pthread_cond_broadcast(&l->freed);
     pthread_mutex_unlock(&l->lock);
     for (unsigned i = 0; i < l->started; i++)
-        pthread_join(l->readers[i].thread, NULL); /* a thread reads one batch to its end at most */
+        pthread_join(l->readers[i].thread, NULL); /* waits at most for the batch that it reads */
     for (unsigned i = 0; l->readers && i < l->opts.threads; i++)
         exo_sampler_release(&l->readers[i].sampler);
     for (size_t i = 0; l->ring && i < l->opts.depth; i++)
@@ -206,8 +214,10 @@ real_deadline(exo_time timeout)
     const exo_time longest = 365 * 24 * 3600 * EXO_SECOND;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    exo_time at = (exo_time)now.tv_sec * EXO_SECOND + now.tv_nsec + (timeout < longest ? timeout : longest);
-    return (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    exo_time at =
+        (exo_time)now.tv_sec * EXO_SECOND + now.tv_nsec + (timeout < longest ? timeout : longest);
+    return (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND),
+                             .tv_nsec = (long)(at % EXO_SECOND)};
 }
 
 exo_status
@@ -217,15 +227,16 @@ exo_loader_next(exo_loader *loader, exo_time timeout, const exo_batch **out, exo
     struct timespec until = real_deadline(timeout);
     exo_status st = EXO_OK;
     pthread_mutex_lock(&l->lock);
-    if (l->given) { /* the batch of the last call is free */
+    /* The user is done with the batch of the last call. */
+    if (l->given) {
         l->ring[(l->next - 1) % l->opts.depth].full = false;
         l->given = false;
         pthread_cond_broadcast(&l->freed);
     }
     struct place *place = &l->ring[l->next % l->opts.depth];
     int waited = 0;
-    while (!(place->full && place->number == l->next) && !(l->error.code != EXO_OK && l->error_at == l->next) &&
-           waited == 0)
+    while (!(place->full && place->number == l->next) &&
+           !(l->error.code != EXO_OK && l->error_at == l->next) && waited == 0)
         waited = pthread_cond_timedwait(&l->filled, &l->lock, &until);
     if (place->full && place->number == l->next) {
         *out = &place->batch;
@@ -236,7 +247,8 @@ exo_loader_next(exo_loader *loader, exo_time timeout, const exo_batch **out, exo
         if (err)
             *err = l->error;
     } else {
-        st = exo_fail(err, EXO_TIMEOUT, "batch %llu was not read in time", (unsigned long long)l->next);
+        st = exo_fail(err, EXO_TIMEOUT, "batch %llu was not read in time",
+                      (unsigned long long)l->next);
     }
     pthread_mutex_unlock(&l->lock);
     return st;

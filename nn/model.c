@@ -1,5 +1,5 @@
-/* Models: building, and the registry of classes. A model is read-only after exo_model_new but for its count of references. Next: params.c, the
- * copies of its numbers. */
+/* Models: building, freezing, passes, and the registry of classes. A model is read-only after
+ * exo_model_new, except for its reference count. Read next: params.c, the copies of its numbers. */
 #include <exogym/model.h>
 
 #include <fnmatch.h>
@@ -15,7 +15,7 @@
 #include "nn/model_private.h"
 #include "nn/outputs.h"
 
-/* --- Building ---------------------------------------------------------------------------------------------------------- */
+/* --- Building --------------------------------------------------------------------------------- */
 
 exo_init
 exo_init_constant(float value)
@@ -81,14 +81,15 @@ exo_build_unit(exo_builder *builder, const char *name)
 }
 
 static exo_param
-declare(exo_builder *b, const char *name, size_t num_dims, const size_t *dims, exo_init init, bool is_buffer)
+declare(exo_builder *b, const char *name, size_t num_dims, const size_t *dims, exo_init init,
+        bool is_buffer)
 {
     const exo_param none = {.index = UINT32_MAX};
     if (b->error.code != EXO_OK || builder_grow(b) != EXO_OK)
         return none;
     if (num_dims > EXO_MAX_DIMS) {
-        exo_fail(&b->error, EXO_INVAL, "parameter '%s' has %zu dimensions, at most %d are possible", name, num_dims,
-                 EXO_MAX_DIMS);
+        exo_fail(&b->error, EXO_INVAL, "parameter '%s' has %zu dimensions, at most %d are possible",
+                 name, num_dims, EXO_MAX_DIMS);
         return none;
     }
     for (size_t i = 0; i < b->count; i++) {
@@ -105,7 +106,8 @@ declare(exo_builder *b, const char *name, size_t num_dims, const size_t *dims, e
     info.unit = is_buffer ? EXO_NO_UNIT : (uint32_t)(b->num_units - 1);
     for (size_t d = 0; d < num_dims; d++) {
         info.dims[d] = dims[d];
-        if (__builtin_mul_overflow(info.numel, dims[d], &info.numel) || info.numel > SIZE_MAX / 16) {
+        if (__builtin_mul_overflow(info.numel, dims[d], &info.numel) ||
+            info.numel > SIZE_MAX / 16) {
             exo_fail(&b->error, EXO_INVAL, "parameter '%s' is too large", name);
             return none;
         }
@@ -124,13 +126,15 @@ declare(exo_builder *b, const char *name, size_t num_dims, const size_t *dims, e
 }
 
 exo_param
-exo_build_param(exo_builder *builder, const char *name, size_t num_dims, const size_t *dims, exo_init init)
+exo_build_param(exo_builder *builder, const char *name, size_t num_dims, const size_t *dims,
+                exo_init init)
 {
     return declare(builder, name, num_dims, dims, init, false);
 }
 
 exo_param
-exo_build_buffer(exo_builder *builder, const char *name, size_t num_dims, const size_t *dims, exo_init init)
+exo_build_buffer(exo_builder *builder, const char *name, size_t num_dims, const size_t *dims,
+                 exo_init init)
 {
     return declare(builder, name, num_dims, dims, init, true);
 }
@@ -143,7 +147,7 @@ exo_build_status(const exo_builder *builder, exo_err *err)
     return builder->error.code;
 }
 
-/* --- Freezing ------------------------------------------------------------------------------------------------------------- */
+/* --- Freezing --------------------------------------------------------------------------------- */
 
 static exo_status
 freeze_matching(exo_builder *b, const exo_config *at, const char *pattern, exo_err *err)
@@ -159,18 +163,22 @@ freeze_matching(exo_builder *b, const exo_config *at, const char *pattern, exo_e
     }
     if (taken > 0)
         return EXO_OK;
-    return exo_config_fail(at, err, "frozen: no parameter matches '%.60s'; the first one is called %s", pattern,
-                           b->count ? b->infos[0].name : "nothing");
+    return exo_config_fail(at, err,
+                           "frozen: no parameter matches '%.60s'; the first one is called %s",
+                           pattern, b->count ? b->infos[0].name : "nothing");
 }
 
-/* Parameters lie one after the other without gaps, and so do statistics, and after them what is frozen. */
+/* Computes all offsets anew after freezing. Parameters lie one after another without gaps; so do
+ * buffers, and the frozen parameters after them. */
 static void
 lay_out(exo_builder *b)
 {
     b->numel = b->buffer_numel = b->frozen_numel = 0;
     for (size_t i = 0; i < b->count; i++) {
         exo_param_info *info = &b->infos[i];
-        size_t *total = info->frozen ? &b->frozen_numel : info->is_buffer ? &b->buffer_numel : &b->numel;
+        size_t *total = info->frozen      ? &b->frozen_numel
+                        : info->is_buffer ? &b->buffer_numel
+                                          : &b->numel;
         info->offset = *total;
         *total += info->numel;
     }
@@ -180,7 +188,7 @@ lay_out(exo_builder *b)
     b->buffer_numel += b->frozen_numel;
 }
 
-/* When it is known where everything lies: the range of each unit. Those without elements are dropped. */
+/* Sets the range of each unit, once offsets are known. Drops units without elements. */
 static void
 cut_units(exo_builder *b)
 {
@@ -203,7 +211,7 @@ cut_units(exo_builder *b)
     b->num_units = kept;
 }
 
-/* frozen: PATTERN, or a list of them. */
+/* Reads the option frozen: a pattern, or a list of patterns. */
 static exo_status
 freeze(exo_builder *b, exo_config *config, exo_err *err)
 {
@@ -227,8 +235,9 @@ freeze(exo_builder *b, exo_config *config, exo_err *err)
         return st;
     size_t learned = b->numel;
     lay_out(b);
-    return b->numel > 0 || learned == 0 ? EXO_OK
-                                        : exo_config_fail(config, err, "frozen: all of the model's parameters are");
+    return b->numel > 0 || learned == 0
+               ? EXO_OK
+               : exo_config_fail(config, err, "frozen: all of the model's parameters are");
 }
 
 static void
@@ -243,22 +252,25 @@ builder_release(exo_builder *b)
     exo_free(b->inits);
 }
 
-/* --- Models ------------------------------------------------------------------------------------------------------------- */
+/* --- Models ----------------------------------------------------------------------------------- */
 
 static exo_status
 check_class(const exo_model_class *c, exo_err *err)
 {
     if (!c->build || !c->forward || !c->outputs)
-        return exo_fail(err, EXO_INVAL, "the model class '%s' lacks build, forward or outputs", c->name);
+        return exo_fail(err, EXO_INVAL, "the model class '%s' lacks build, forward or outputs",
+                        c->name);
     for (size_t i = 0; c->objective && c->objective->outputs[i]; i++)
         if (!exo_names_have(c->outputs, c->objective->outputs[i]))
-            return exo_fail(err, EXO_INVAL,
-                            "the objective '%s' takes the output '%s', which the model class '%s' lacks",
-                            c->objective->name, c->objective->outputs[i], c->name);
+            return exo_fail(
+                err, EXO_INVAL,
+                "the objective '%s' takes the output '%s', which the model class '%s' lacks",
+                c->objective->name, c->objective->outputs[i], c->name);
     return EXO_OK;
 }
 
-/* A model with zeroed state, not built yet. */
+/* Makes a model with zeroed state, which is not built yet. After a failure *out may hold a part of
+ * it, which the caller drops. */
 static exo_status
 begin(exo_model **out, const exo_model_class *model_class, exo_err *err)
 {
@@ -272,14 +284,17 @@ begin(exo_model **out, const exo_model_class *model_class, exo_err *err)
         m->self = exo_calloc(1, model_class->state_size);
     }
     *out = m;
-    return m && m->self ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the model '%s'", model_class->name);
+    return m && m->self
+               ? EXO_OK
+               : exo_fail(err, EXO_NOMEM, "no memory for the model '%s'", model_class->name);
 }
 
 static exo_status
 build(exo_model *m, exo_config *config, exo_err *err)
 {
     exo_status st = m->model_class->build(m->self, &m->built, config, err);
-    return st == EXO_OK ? exo_build_status(&m->built, err) : st; /* also of a build that forgot to ask */
+    /* Also reports the error of a build that did not ask exo_build_status. */
+    return st == EXO_OK ? exo_build_status(&m->built, err) : st;
 }
 
 exo_status
@@ -313,7 +328,8 @@ done:
 }
 
 exo_status
-exo_model_new_from(exo_model **out, const exo_model_class *model_class, const void *state, exo_err *err)
+exo_model_new_from(exo_model **out, const exo_model_class *model_class, const void *state,
+                   exo_err *err)
 {
     exo_model *m = NULL;
     exo_status st = begin(&m, model_class, err);
@@ -399,15 +415,16 @@ exo_model_num_units(const exo_model *model)
     return model->built.num_units;
 }
 
-/* --- Passes ----------------------------------------------------------------------------------------------------------------- */
+/* --- Passes ----------------------------------------------------------------------------------- */
 
-/* Whether the model has what is asked for; false: recorded. */
+/* Checks that the model has the outputs that are asked for. False: recorded. */
 static bool
 check_outputs(const exo_model *model, exo_tape *tape, const exo_outputs *outputs)
 {
     const exo_model_class *c = model->model_class;
     if (outputs->count > EXO_MAX_OUTPUTS) {
-        exo_tape_fail(tape, EXO_INVAL, "more than %d outputs of '%s' are asked for", EXO_MAX_OUTPUTS, c->name);
+        exo_tape_fail(tape, EXO_INVAL, "more than %d outputs of '%s' are asked for",
+                      EXO_MAX_OUTPUTS, c->name);
         return false;
     }
     for (size_t i = 0; i < outputs->count; i++) {
@@ -415,7 +432,8 @@ check_outputs(const exo_model *model, exo_tape *tape, const exo_outputs *outputs
             continue;
         char all[256] = "";
         for (size_t k = 0, used = 0; c->outputs[k] && used < sizeof all; k++)
-            used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", k ? ", " : "", c->outputs[k]);
+            used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", k ? ", " : "",
+                                     c->outputs[k]);
         exo_tape_fail(tape, EXO_NOT_FOUND, "the model '%s' has no output '%s'; it has %s", c->name,
                       outputs->items[i].name, all);
         return false;
@@ -424,7 +442,8 @@ check_outputs(const exo_model *model, exo_tape *tape, const exo_outputs *outputs
 }
 
 bool
-exo_model_forward(const exo_model *model, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs)
+exo_model_forward(const exo_model *model, exo_tape *tape, const exo_batch *batch,
+                  exo_outputs *outputs)
 {
     const exo_model_class *c = model->model_class;
     outputs->tape = tape;
@@ -433,8 +452,8 @@ exo_model_forward(const exo_model *model, exo_tape *tape, const exo_batch *batch
     c->forward(model->self, tape, batch, outputs);
     for (size_t i = 0; i < outputs->count && exo_tape_error(tape, NULL) == EXO_OK; i++)
         if (!outputs->items[i].made.x)
-            exo_tape_fail(tape, EXO_FAILED, "the model '%s' gave no output '%s' and no reason", c->name,
-                          outputs->items[i].name);
+            exo_tape_fail(tape, EXO_FAILED, "the model '%s' gave no output '%s' and no reason",
+                          c->name, outputs->items[i].name);
     return exo_tape_error(tape, NULL) == EXO_OK;
 }
 
@@ -449,13 +468,16 @@ exo_model_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch)
 {
     const exo_objective *objective = model->model_class->objective;
     if (!objective)
-        return exo_tape_fail(tape, EXO_UNSUPPORTED, "the model '%s' has no objective: whoever trains it makes the loss",
+        return exo_tape_fail(tape, EXO_UNSUPPORTED,
+                             "the model '%s' has no objective: whoever trains it makes the loss",
                              model->model_class->name);
     exo_outputs outputs = exo_outputs_init(objective->outputs);
-    return exo_model_forward(model, tape, batch, &outputs) ? objective->loss(model->self, tape, &outputs, batch) : NULL;
+    return exo_model_forward(model, tape, batch, &outputs)
+               ? objective->loss(model->self, tape, &outputs, batch)
+               : NULL;
 }
 
-/* --- Registry --------------------------------------------------------------------------------------------------------------- */
+/* --- Registry --------------------------------------------------------------------------------- */
 
 exo_registry exo_model_registry = EXO_REGISTRY("model");
 
@@ -475,5 +497,6 @@ exo_status
 exo_model_new_named(exo_model **out, const char *name, exo_config *config, exo_err *err)
 {
     const exo_model_class *c = exo_registry_find(&exo_model_registry, name);
-    return c ? exo_model_new(out, c, config, err) : exo_registry_unknown(&exo_model_registry, name, err);
+    return c ? exo_model_new(out, c, config, err)
+             : exo_registry_unknown(&exo_model_registry, name, err);
 }

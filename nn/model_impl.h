@@ -1,16 +1,21 @@
-/* Models from the inside, for classes that offer more than a loss. */
+/* The inside of models, for classes that offer more than a loss. Read next: model_private.h;
+ * model.c. */
 #ifndef EXO_MODEL_IMPL_H
 #define EXO_MODEL_IMPL_H
 
 #include <exogym/model.h>
 
-/* A model whose state begins as a copy of `state`, the class's state_size bytes. Its build gets no config: NULL. */
-exo_status exo_model_new_from(exo_model **out, const exo_model_class *model_class, const void *state, exo_err *err);
-/* The state, if the model is of that class; else NULL. */
+/* A model whose state starts as a copy of `state`, the class's state_size bytes. Its build gets
+ * config NULL. The caller drops it. */
+exo_status exo_model_new_from(exo_model **out, const exo_model_class *model_class,
+                              const void *state, exo_err *err);
+/* The state of a model of this class. NULL: it is of another class, or model is NULL. */
 const void *exo_model_state_of(const exo_model *model, const exo_model_class *model_class);
-/* A new copy of the numbers, all zero, for whoever fills it at once; with gradients if it learns. */
-exo_status exo_model_params_blank(const exo_model *model, bool learns, exo_params **out, exo_err *err);
-/* One that is nowhere (phantom.h), for rehearsals. */
+/* A new copy of the numbers, all zero, for a caller that fills it at once. `learns`: with
+ * gradients. The caller frees it. Errors: NOMEM. */
+exo_status exo_model_params_blank(const exo_model *model, bool learns, exo_params **out,
+                                  exo_err *err);
+/* A copy of phantom memory (phantom.h), for rehearsals. The caller frees it. Errors: NOMEM. */
 exo_status exo_model_params_phantom(const exo_model *model, exo_params **out, exo_err *err);
 
 #endif

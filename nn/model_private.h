@@ -1,4 +1,5 @@
-/* A model's own structure, shared by the files that make it up: model.c (building, passes) and params.c (copies of its numbers). */
+/* A model's own structure, shared by model.c (building, passes) and params.c (copies of its
+ * numbers). It is read-only once built, except for the reference count. Read next: model.c. */
 #ifndef EXO_MODEL_PRIVATE_H
 #define EXO_MODEL_PRIVATE_H
 
@@ -10,9 +11,9 @@ struct exo_builder {
     exo_param_info *infos;
     exo_init *inits;
     size_t count, cap;
-    size_t numel, buffer_numel; /* frozen parameters are buffers, the last frozen_numel */
+    size_t numel, buffer_numel; /* frozen parameters are the last ones of the buffers */
     size_t frozen_numel;
-    exo_unit_info *units; /* while it is built, those that hold nothing, too */
+    exo_unit_info *units; /* while building, also units without elements */
     size_t num_units;
     exo_err error;
 };

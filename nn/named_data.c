@@ -1,4 +1,5 @@
-/* The data sets by name: builtins/ names those of the library. */
+/* Data sets by name. State: the registry, which builtins/ fills before main. Read next:
+ * dataset_impl.h. */
 #include "nn/dataset_impl.h"
 
 exo_registry exo_dataset_registry = EXO_REGISTRY("data set");
@@ -14,7 +15,8 @@ exo_dataset_name_at(size_t index, const char **help)
 }
 
 exo_status
-exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
+exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val,
+                  exo_err *err)
 {
     *train = NULL;
     if (val)
@@ -23,7 +25,7 @@ exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo
     if (!named) {
         exo_registry_unknown(&exo_dataset_registry, name, err);
         if (err)
-            err->code = EXO_INVAL; /* NOT_FOUND is for files */
+            err->code = EXO_INVAL; /* NOT_FOUND is for missing files */
         return EXO_INVAL;
     }
     exo_status st = named->load(config, train, val, err);

@@ -1,8 +1,9 @@
-/* Optimizers over flat arrays: state on the parameters' device, the constants of a step, and one kernel for each range of one rule.
+/* Optimizers over flat arrays: state on the parameters' device, the constants of a step, and one
+ * kernel for each range of elements with one rule.
  *
- * An exo_optim is owned by one thread at a time; within a step, threads that help write parts of its buffers.
- * Read next: nn/device/device_impl.h for the formulas, nn/optim_spec.c for names and constants.
- */
+ * An exo_optim belongs to one thread at a time. Within a step, other threads help and write
+ * disjoint parts of its buffers. Read next: nn/device/device_impl.h for formulas, nn/optim_spec.c
+ * for names and constants. */
 #include <exogym/optim.h>
 
 #include <assert.h>
@@ -18,7 +19,7 @@ enum {
     MAX_BUFFERS = 3
 };
 
-/* The arguments of a step's kernel but for its arrays: constants in single precision at the last moment. */
+/* The arguments of a step's kernel, without its arrays. Constants are rounded to fp32 only here. */
 union constants {
     exo_adam_args adam;
     exo_sgd_args sgd;
@@ -26,13 +27,13 @@ union constants {
     exo_adagrad_args adagrad;
 };
 
-/* The rule with the spec's own constants, or a group's. */
+/* A rule: the spec with its own constants, or with those of a group. */
 struct rule {
-    exo_optim_spec spec; /* without groups                */
-    union constants now; /* of the step that goes on      */
+    exo_optim_spec spec; /* without groups */
+    union constants now; /* of the current step */
 };
 
-/* Elements up to `end`, from where the range before ends, follow one rule. */
+/* The elements from the end of the range before up to `end` follow one rule. */
 struct range {
     size_t end, rule;
 };
@@ -40,16 +41,17 @@ struct range {
 struct exo_optim {
     exo_device *device;
     size_t numel;
-    uint64_t steps;                 /* done so far */
-    exo_array buffers[MAX_BUFFERS]; /* (numel) each, none where the rule needs none; buffer_name says what they are */
-    struct rule *rules;             /* (num_rules): the spec's own, then the groups' */
+    uint64_t steps; /* taken so far */
+    /* (numel) each; none where no rule needs the buffer. buffer_name() says what they hold. */
+    exo_array buffers[MAX_BUFFERS];
+    struct rule *rules; /* (num_rules): rule 0 is the spec's own, then the groups' */
     size_t num_rules;
     struct range *ranges; /* (num_ranges), ascending; the last one ends at numel or beyond */
     size_t num_ranges;
-    float *params; /* of the step that goes on, on the device */
+    float *params; /* of the current step, on the device */
 };
 
-/* What buffer `index` of a rule holds, in torch.optim's words; NULL: the rule does without. */
+/* The name of a rule's buffer in torch.optim. NULL: the rule has no such buffer. */
 static const char *
 buffer_name(const exo_optim_spec *spec, size_t index)
 {
@@ -64,14 +66,15 @@ buffer_name(const exo_optim_spec *spec, size_t index)
         return NULL;
     if (spec->kind == EXO_SGD && spec->momentum == 0)
         return NULL;
-    if (spec->kind == EXO_RMSPROP && ((index == 1 && !spec->centered) || (index == 2 && spec->momentum == 0)))
+    if (spec->kind == EXO_RMSPROP &&
+        ((index == 1 && !spec->centered) || (index == 2 && spec->momentum == 0)))
         return NULL;
     return names[spec->kind][index];
 }
 
-/* --- Which rule for which elements ------------------------------------------------------------------------------------------------ */
+/* --- Which rule for which elements ------------------------------------------------------------ */
 
-/* The rule's number: 0 is the spec's own. */
+/* The number of the rule for a parameter; 0 is the spec's own. */
 static size_t
 rule_of(const exo_optim_spec *spec, const exo_param_info *info)
 {
@@ -97,9 +100,11 @@ add_range(exo_optim *optim, size_t end, size_t rule)
     return EXO_OK;
 }
 
-/* Parameters lie in the flat values in the order of their infos. */
+/* Finds the ranges of elements [first, first + numel) of the flat values, in which parameters lie
+ * in the order of their infos. */
 static exo_status
-find_ranges(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos, size_t first)
+find_ranges(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *infos,
+            size_t num_infos, size_t first)
 {
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && spec->num_groups && i < num_infos; i++) {
@@ -107,7 +112,8 @@ find_ranges(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *
         if (!infos[i].is_buffer && infos[i].numel && end > first)
             st = add_range(optim, end - first, rule_of(spec, &infos[i]));
     }
-    if (st == EXO_OK && (optim->num_ranges == 0 || optim->ranges[optim->num_ranges - 1].end < optim->numel))
+    if (st == EXO_OK &&
+        (optim->num_ranges == 0 || optim->ranges[optim->num_ranges - 1].end < optim->numel))
         st = add_range(optim, optim->numel, 0);
     return st;
 }
@@ -127,9 +133,10 @@ copy_rules(exo_optim *optim, const exo_optim_spec *spec)
     return EXO_OK;
 }
 
-/* --- Life --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Life ------------------------------------------------------------------------------------- */
 
-/* Where some rule needs the buffer, it is there for all elements. */
+/* The name of a buffer. If any rule needs it, it exists for all elements. NULL: no rule needs
+ * it. */
 static const char *
 buffer_of(const exo_optim *optim, size_t index)
 {
@@ -149,7 +156,7 @@ make_buffers(exo_optim *optim)
     return st;
 }
 
-/* Adagrad's sums begin at a constant. */
+/* Sets the initial values of Adagrad's sums; other buffers start at 0. */
 static void
 fill_buffers(exo_optim *optim)
 {
@@ -158,19 +165,22 @@ fill_buffers(exo_optim *optim)
         const exo_optim_spec *spec = &optim->rules[optim->ranges[r].rule].spec;
         size_t end = optim->ranges[r].end < optim->numel ? optim->ranges[r].end : optim->numel;
         if (spec->kind == EXO_ADAGRAD && spec->initial_accumulator != 0)
-            exo_vec_fill(exo_array_part(optim->buffers[0], first, end - first), (float)spec->initial_accumulator);
+            exo_vec_fill(exo_array_part(optim->buffers[0], first, end - first),
+                         (float)spec->initial_accumulator);
         first = end;
     }
 }
 
 exo_status
-exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
-                      exo_device *device, size_t first, size_t numel, exo_err *err)
+exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos,
+                      size_t num_infos, exo_device *device, size_t first, size_t numel,
+                      exo_err *err)
 {
     exo_optim *optim = NULL;
     exo_status st = exo_optim_spec_check(spec, err);
     if (st == EXO_OK && spec->num_groups && !infos)
-        st = exo_fail(err, EXO_INVAL, "an optimizer with parameter groups needs the names of the parameters");
+        st = exo_fail(err, EXO_INVAL,
+                      "an optimizer with parameter groups needs the names of the parameters");
     if (st != EXO_OK)
         return st;
     optim = exo_calloc(1, sizeof *optim);
@@ -196,7 +206,8 @@ exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_par
 }
 
 exo_status
-exo_optim_new(exo_optim **out, const exo_optim_spec *spec, exo_device *device, size_t numel, exo_err *err)
+exo_optim_new(exo_optim **out, const exo_optim_spec *spec, exo_device *device, size_t numel,
+              exo_err *err)
 {
     return exo_optim_new_grouped(out, spec, NULL, 0, device, 0, numel, err);
 }
@@ -214,9 +225,9 @@ exo_optim_free(exo_optim **optim)
     *optim = NULL;
 }
 
-/* --- A step ------------------------------------------------------------------------------------------------------------------------ */
+/* --- A step ----------------------------------------------------------------------------------- */
 
-/* `t` counts steps from 1. */
+/* Computes the constants of a step. `steps` counts from 1. */
 static void
 set_constants(struct rule *rule, uint64_t steps, double lr)
 {
@@ -267,16 +278,18 @@ set_constants(struct rule *rule, uint64_t steps, double lr)
     }
 }
 
-/* Buffers of other rules' elements are there, too: NULL where this rule does without. */
+/* The buffer's elements from `first` on; NULL if this rule does not use the buffer, although
+ * another rule may. */
 static float *
 buffer_at(const exo_optim *optim, const exo_optim_spec *spec, size_t buffer, size_t first)
 {
     return buffer_name(spec, buffer) ? (float *)optim->buffers[buffer].data + first : NULL;
 }
 
-/* Elements [first, first + n), all of one rule, whose gradients are `grads` (n). */
+/* Steps elements [first, first + n), which follow one rule. grads (n) are their gradients. */
 static exo_status
-step_range(const exo_optim *optim, const struct rule *rule, size_t first, size_t n, const float *grads, exo_err *err)
+step_range(const exo_optim *optim, const struct rule *rule, size_t first, size_t n,
+           const float *grads, exo_err *err)
 {
     const exo_optim_spec *spec = &rule->spec;
     const exo_kernels *kernels = optim->device->device_class->kernels;
@@ -307,7 +320,7 @@ step_range(const exo_optim *optim, const struct rule *rule, size_t first, size_t
     return EXO_OK;
 }
 
-/* The range that element `at` is in. */
+/* The range of an element. */
 static const struct range *
 range_of(const exo_optim *optim, size_t at)
 {
@@ -322,16 +335,18 @@ range_of(const exo_optim *optim, size_t at)
     return &optim->ranges[low];
 }
 
-/* Elements [first, first + n), whose gradients are `grads` (n). */
+/* Steps elements [first, first + n), whose gradients are grads (n). */
 static void
 step_part(const exo_optim *optim, size_t first, size_t n, const float *grads)
 {
     exo_err reason;
     const struct range *range = range_of(optim, first);
     for (size_t done = 0; done < n; range++) {
-        size_t left = n - done, until = range->end - (first + done), count = until < left ? until : left;
+        size_t left = n - done, until = range->end - (first + done),
+               count = until < left ? until : left;
         exo_device_note(optim->device,
-                        step_range(optim, &optim->rules[range->rule], first + done, count, grads + done, &reason),
+                        step_range(optim, &optim->rules[range->rule], first + done, count,
+                                   grads + done, &reason),
                         &reason);
         done += count;
     }
@@ -341,7 +356,8 @@ static void
 begin_step(exo_optim *optim, exo_array params, float lr)
 {
     float base = optim->rules[0].spec.lr;
-    assert(params.count == optim->numel && params.device == optim->device && params.dtype == EXO_F32);
+    assert(params.count == optim->numel && params.device == optim->device &&
+           params.dtype == EXO_F32);
     optim->params = params.data;
     optim->steps++;
     for (size_t r = 0; r < optim->num_rules; r++) {

@@ -1,4 +1,5 @@
-/* Parameter groups of an optimizer: read from a config, and matched with a model's parameters. No state. */
+/* Parameter groups of an optimizer: read from a config, and matched with a model's parameters. No
+ * state. Read next: optim.c. */
 #include "nn/optim_groups.h"
 
 #include <fnmatch.h>
@@ -9,12 +10,13 @@
 bool
 exo_optim_group_takes(const exo_optim_group *group, const exo_param_info *info)
 {
-    return !info->is_buffer && info->num_dims >= group->min_dims && info->num_dims <= group->max_dims &&
-           fnmatch(group->match, info->name, 0) == 0;
+    return !info->is_buffer && info->num_dims >= group->min_dims &&
+           info->num_dims <= group->max_dims && fnmatch(group->match, info->name, 0) == 0;
 }
 
 exo_status
-exo_optim_groups_check(const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos, exo_err *err)
+exo_optim_groups_check(const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
+                       exo_err *err)
 {
     for (size_t g = 0; g < spec->num_groups; g++) {
         const exo_optim_group *group = &spec->groups[g];
@@ -26,11 +28,13 @@ exo_optim_groups_check(const exo_optim_spec *spec, const exo_param_info *infos, 
             taken += before == g && exo_optim_group_takes(group, &infos[i]);
         }
         if (taken == 0)
-            return exo_fail(err, EXO_INVAL,
-                            "optimizer: group %zu of %zu (match: %.60s, %zu to %zu dimensions) takes no parameter that "
-                            "is learned and in no group before it; the model's first one is called %s",
-                            g + 1, spec->num_groups, group->match, group->min_dims, group->max_dims,
-                            num_infos ? infos[0].name : "nothing");
+            return exo_fail(
+                err, EXO_INVAL,
+                "optimizer: group %zu of %zu (match: %.60s, %zu to %zu dimensions) takes no "
+                "parameter that "
+                "is learned and in no group before it; the model's first one is called %s",
+                g + 1, spec->num_groups, group->match, group->min_dims, group->max_dims,
+                num_infos ? infos[0].name : "nothing");
     }
     return EXO_OK;
 }
@@ -53,7 +57,8 @@ read_group(exo_config *map, const exo_optim_spec *rule, exo_optim_group *group, 
     if (st != EXO_OK)
         return st;
     if (strlen(match) >= sizeof group->match)
-        return exo_config_fail(map, err, "match: a pattern has at most %zu characters", sizeof group->match - 1);
+        return exo_config_fail(map, err, "match: a pattern has at most %zu characters",
+                               sizeof group->match - 1);
     strcpy(group->match, match);
     group->min_dims = (size_t)min_dims;
     group->max_dims = (size_t)max_dims;
@@ -73,10 +78,11 @@ exo_optim_groups_read(exo_config *options, exo_optim_spec *spec, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu parameter groups", count);
     for (size_t g = 0; st == EXO_OK && g < count; g++) {
         exo_config *item = exo_config_item(list, g);
-        st = exo_config_is_map(item) ? read_group(item, spec, &groups[g], err)
-                                     : exo_config_fail(item, err,
-                                                       "groups: expected a mapping, as {max_dims: 1, "
-                                                       "weight_decay: 0}");
+        st = exo_config_is_map(item)
+                 ? read_group(item, spec, &groups[g], err)
+                 : exo_config_fail(item, err,
+                                   "groups: expected a mapping, as {max_dims: 1, "
+                                   "weight_decay: 0}");
         exo_err reason = {0};
         if (st == EXO_OK && exo_optim_spec_check(&groups[g].spec, &reason) != EXO_OK)
             st = exo_config_fail(item, err, "%s", reason.text);

@@ -1,14 +1,17 @@
-/* Parameter groups: which parameters one takes. */
+/* Parameter groups: their options, and which parameters they take. No state. Read next:
+ * optim_groups.c. */
 #ifndef EXO_OPTIM_GROUPS_H
 #define EXO_OPTIM_GROUPS_H
 
 #include <exogym/optim.h>
 
-/* Whether name and shape are the group's; of frozen parameters and buffers no. */
+/* Whether the group's pattern and dimensions fit the parameter. Never for buffers and frozen
+ * parameters. */
 bool exo_optim_group_takes(const exo_optim_group *group, const exo_param_info *info);
-/* Reads `groups`, a list of mappings, of an optimizer's options; `spec` has the constants that hold for those not given. */
+/* Reads `groups`, a list of mappings, from an optimizer's options. A constant that a group does not
+ * give is that of `spec`. The caller releases spec->groups. */
 exo_status exo_optim_groups_read(exo_config *options, exo_optim_spec *spec, exo_err *err);
-/* The constants of spec->kind out of a mapping; those that are missing stay as they are. */
+/* Reads the constants of spec->kind from a mapping. A constant that is not given stays as it is. */
 exo_status exo_optim_constants_read(exo_config *map, exo_optim_spec *spec, exo_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* The constants of the optimizers: PyTorch's defaults, their ranges, and how a config names them. No state. */
+/* The constants of the optimizers: PyTorch's defaults, their ranges, and their names in a config.
+ * No state. Read next: optim_groups.c. */
 #include <exogym/optim.h>
 
 #include <float.h>
@@ -18,10 +19,15 @@ exo_optim_spec_init(exo_optim_kind kind)
 {
     switch (kind) {
     case EXO_ADAM:
-        return (exo_optim_spec){.kind = kind, .lr = 1e-3f, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
-    case EXO_ADAMW:
         return (exo_optim_spec){
-            .kind = kind, .lr = 1e-3f, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 1e-2};
+            .kind = kind, .lr = 1e-3f, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    case EXO_ADAMW:
+        return (exo_optim_spec){.kind = kind,
+                                .lr = 1e-3f,
+                                .beta1 = 0.9,
+                                .beta2 = 0.999,
+                                .eps = 1e-8,
+                                .weight_decay = 1e-2};
     case EXO_SGD:
         return (exo_optim_spec){.kind = kind, .lr = 1e-3f};
     case EXO_RMSPROP:
@@ -29,7 +35,7 @@ exo_optim_spec_init(exo_optim_kind kind)
     case EXO_ADAGRAD:
         return (exo_optim_spec){.kind = kind, .lr = 1e-2f, .eps = 1e-10};
     }
-    return (exo_optim_spec){.kind = kind}; /* no such rule: exo_optim_spec_check refuses it */
+    return (exo_optim_spec){.kind = kind}; /* exo_optim_spec_check refuses this kind */
 }
 
 exo_status
@@ -54,13 +60,15 @@ exo_optim_spec_check(const exo_optim_spec *spec, exo_err *err)
     };
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
         if (!(constants[i].value >= 0.0 && constants[i].value < constants[i].below))
-            return exo_fail(err, EXO_INVAL, "%s: %s must be at least 0%s, got %g", kind_names[spec->kind],
-                            constants[i].name, constants[i].below == 1.0 ? " and less than 1" : " and finite",
+            return exo_fail(err, EXO_INVAL, "%s: %s must be at least 0%s, got %g",
+                            kind_names[spec->kind], constants[i].name,
+                            constants[i].below == 1.0 ? " and less than 1" : " and finite",
                             constants[i].value);
     if (spec->nesterov && !(spec->momentum > 0 && spec->dampening == 0))
-        return exo_fail(err, EXO_INVAL,
-                        "%s: nesterov needs momentum > 0 and dampening 0, got momentum %g, dampening %g",
-                        kind_names[spec->kind], spec->momentum, spec->dampening);
+        return exo_fail(
+            err, EXO_INVAL,
+            "%s: nesterov needs momentum > 0 and dampening 0, got momentum %g, dampening %g",
+            kind_names[spec->kind], spec->momentum, spec->dampening);
     return EXO_OK;
 }
 
@@ -69,13 +77,15 @@ static exo_status
 read_betas(exo_config *map, exo_optim_spec *spec, exo_err *err)
 {
     exo_config *list = NULL;
-    exo_status st = exo_config_note_numbers(map, "betas", (double[]){spec->beta1, spec->beta2}, 2, err);
+    exo_status st =
+        exo_config_note_numbers(map, "betas", (double[]){spec->beta1, spec->beta2}, 2, err);
     if (st == EXO_OK)
         st = exo_config_list(map, "betas", &list, err);
     if (st != EXO_OK || !list)
         return st;
     if (exo_config_length(list) != 2)
-        return exo_config_fail(list, err, "betas: expected two numbers, got %zu values", exo_config_length(list));
+        return exo_config_fail(list, err, "betas: expected two numbers, got %zu values",
+                               exo_config_length(list));
     double *const betas[] = {&spec->beta1, &spec->beta2};
     for (size_t i = 0; i < 2; i++) {
         exo_config *item = exo_config_item(list, i);
@@ -85,7 +95,8 @@ read_betas(exo_config *map, exo_optim_spec *spec, exo_err *err)
             return exo_config_fail(item, err, "betas: expected a number");
         *betas[i] = exo_config_to_double(text);
         if (!(*betas[i] >= 0 && *betas[i] < 1))
-            return exo_config_fail(item, err, "betas: must be at least 0 and less than 1, got %.40s", text);
+            return exo_config_fail(item, err,
+                                   "betas: must be at least 0 and less than 1, got %.40s", text);
     }
     return EXO_OK;
 }
@@ -96,7 +107,8 @@ read_number(exo_config *map, const char *key, double *value, exo_err *err)
     return exo_config_double(map, key, *value, 0, DBL_MAX, value, err);
 }
 
-/* The keys that the rule has, and no others: a momentum for adam is a mistake that exo_config_finish names. */
+/* Reads only the keys of the rule. A momentum for adam stays unread, and exo_config_finish reports
+ * it. */
 exo_status
 exo_optim_constants_read(exo_config *map, exo_optim_spec *spec, exo_err *err)
 {
@@ -141,8 +153,8 @@ exo_optim_constants_read(exo_config *map, exo_optim_spec *spec, exo_err *err)
 }
 
 static exo_status
-read_spec(exo_config *map, const char *key, const exo_optim_spec *fallback, bool grouped, exo_optim_spec *out,
-          exo_err *err)
+read_spec(exo_config *map, const char *key, const exo_optim_spec *fallback, bool grouped,
+          exo_optim_spec *out, exo_err *err)
 {
     exo_optim_spec spec = *fallback;
     exo_config *options = NULL;
@@ -150,7 +162,7 @@ read_spec(exo_config *map, const char *key, const exo_optim_spec *fallback, bool
     exo_status st = exo_config_map(map, key, &options, NULL);
     if (st == EXO_NOMEM)
         return exo_fail(err, st, "%s: out of memory", key);
-    if (st != EXO_OK) /* not a mapping: a name, or a mistake that this names */
+    if (st != EXO_OK) /* not a mapping: a name, or an error that this call reports */
         st = exo_config_choice(map, key, kind, kind_names, &kind, err);
     if (st == EXO_OK)
         st = exo_config_stand_in(map, key, &options, err);
@@ -182,14 +194,15 @@ read_spec(exo_config *map, const char *key, const exo_optim_spec *fallback, bool
 }
 
 exo_status
-exo_optim_spec_read(exo_config *map, const char *key, const exo_optim_spec *fallback, exo_optim_spec *out, exo_err *err)
+exo_optim_spec_read(exo_config *map, const char *key, const exo_optim_spec *fallback,
+                    exo_optim_spec *out, exo_err *err)
 {
     return read_spec(map, key, fallback, false, out, err);
 }
 
 exo_status
-exo_optim_spec_read_groups(exo_config *map, const char *key, const exo_optim_spec *fallback, exo_optim_spec *out,
-                           exo_err *err)
+exo_optim_spec_read_groups(exo_config *map, const char *key, const exo_optim_spec *fallback,
+                           exo_optim_spec *out, exo_err *err)
 {
     return read_spec(map, key, fallback, true, out, err);
 }

@@ -1,4 +1,6 @@
-/* Outputs of a pass by name: what is asked for, what forward gives. What computes (exo_outputs_get, objectives) is in ops/objectives.c. */
+/* The outputs of a pass by name: those asked for, and those that forward gives. Functions that
+ * compute (exo_outputs_get, objectives) are in ops/objectives.c. State: an exo_outputs, which
+ * belongs to the caller of the pass. Read next: ops/objectives.c. */
 #include <string.h>
 
 #include "nn/outputs.h"

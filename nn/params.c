@@ -1,5 +1,6 @@
-/* Copies of a model's numbers (exo_params), which belong to their users: flat, on a device (params_device.c), nowhere (phantom.h), or
- * by units (units.c). */
+/* Copies of a model's numbers (exo_params). A copy belongs to its user. It is flat, on a device
+ * (params_device.c), a phantom without memory of its own (phantom.h), or by units (units.c). Read
+ * next: params_impl.h. */
 #include <stdio.h>
 
 #include <exogym/memory.h>
@@ -49,7 +50,8 @@ exo_model_params_blank(const exo_model *model, bool learns, exo_params **out, ex
     const struct exo_builder *b = &model->built;
     char what[64];
     snprintf(what, sizeof what, "the model's %zu parameters", b->numel);
-    exo_status st = exo_memory_expect((uint64_t)b->numel * sizeof(float) * (learns ? 2 : 1), what, err);
+    exo_status st =
+        exo_memory_expect((uint64_t)b->numel * sizeof(float) * (learns ? 2 : 1), what, err);
     if (st != EXO_OK)
         return st;
     exo_params *p = exo_calloc(1, sizeof *p);
@@ -93,7 +95,7 @@ exo_model_copy(exo_model *model, exo_params **out, exo_err *err)
     return exo_model_params_blank(model, false, out, err);
 }
 
-/* Draws the parameters of a unit, or, of EXO_NO_UNIT, what belongs to none. */
+/* Draws the parameters of a unit. EXO_NO_UNIT: buffers and frozen parameters. */
 static void
 draw_unit(const exo_model *model, exo_params *p, uint32_t unit, uint64_t seed)
 {
@@ -137,7 +139,8 @@ exo_model_by_units(exo_model *model, uint64_t seed, exo_params **out, exo_err *e
         *p = of_builder(&model->built);
         p->buffers = exo_alloc_aligned(p->buffer_numel * sizeof(float));
     }
-    exo_status st = p && p->buffers ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the model's buffers");
+    exo_status st =
+        p && p->buffers ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the model's buffers");
     if (st == EXO_OK)
         st = exo_params_reserve(p, err);
     if (st == EXO_OK) {
@@ -267,7 +270,10 @@ exo_params_device(const exo_params *params)
 static exo_array
 array_of(const exo_params *params, float *data, size_t count)
 {
-    return (exo_array){.device = exo_params_device(params), .data = data, .count = data ? count : 0, .dtype = EXO_F32};
+    return (exo_array){.device = exo_params_device(params),
+                       .data = data,
+                       .count = data ? count : 0,
+                       .dtype = EXO_F32};
 }
 
 exo_array
@@ -305,5 +311,6 @@ exo_params_sha256(exo_params *params, char out[65], exo_err *err)
         return st;
     exo_hash_add(&hash, params->values, params->numel * sizeof *params->values);
     exo_hash_add(&hash, params->buffers, params->buffer_numel * sizeof *params->buffers);
-    return exo_hash_end(&hash, out) ? EXO_OK : exo_fail(err, EXO_FAILED, "libcrypto gives no SHA-256");
+    return exo_hash_end(&hash, out) ? EXO_OK
+                                    : exo_fail(err, EXO_FAILED, "libcrypto gives no SHA-256");
 }

@@ -1,4 +1,4 @@
-/* Copies of a model's numbers on a device. Owner: whoever owns the copy. */
+/* Copies of a model's numbers on a device. A copy belongs to its user. Read next: params.c. */
 #include <exogym/memory.h>
 
 #include "nn/device/device_impl.h"
@@ -25,7 +25,8 @@ exo_status
 exo_params_to(exo_params **out, const exo_params *params, exo_device *device, exo_err *err)
 {
     if (params->pages)
-        return exo_fail(err, EXO_UNSUPPORTED, "a copy by units is possible on the host alone, not on the device '%s'",
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "a copy by units is possible on the host alone, not on the device '%s'",
                         exo_device_name(device));
     exo_params *p = exo_calloc(1, sizeof *p);
     if (!p)

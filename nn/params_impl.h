@@ -1,10 +1,11 @@
-/* Inside of a model copy's parameters. */
+/* The inside of a copy of a model's numbers. The copy belongs to its user. Read next: params.c. */
 #ifndef EXO_PARAMS_IMPL_H
 #define EXO_PARAMS_IMPL_H
 
 #include <exogym/units.h>
 
-/* A unit of a copy by units: addresses for the life of the copy, memory while it is open. */
+/* A unit of a copy by units. It has addresses for the life of the copy, and memory while it is
+ * open. */
 typedef struct exo_unit_pages {
     void *values, *grads; /* (count) fp32 */
     bool open, grads_open;
@@ -14,20 +15,23 @@ struct exo_params {
     const exo_param_info *infos; /* (count), the model's */
     size_t count;
     size_t numel, buffer_numel;
-    size_t frozen_numel;             /* of the buffers, at their end */
-    exo_device *device;              /* NULL: the CPU */
-    float *values, *grads, *buffers; /* on the device; grads may be NULL: of a copy that does not learn */
-    bool phantom;                    /* all three are (phantom.h)                         */
-    const exo_unit_info *units;      /* (num_units), the model's */
+    size_t frozen_numel; /* the last ones of the buffers */
+    exo_device *device;  /* NULL: the CPU */
+    /* On the device. grads is NULL in a copy that does not learn. */
+    float *values, *grads, *buffers;
+    bool phantom;               /* all three are phantoms (phantom.h) */
+    const exo_unit_info *units; /* (num_units), the model's */
     size_t num_units;
-    exo_unit_pages *pages; /* (num_units); NULL: a flat copy. Then values and grads are NULL */
+    /* (num_units). NULL: a flat copy. Otherwise values and grads are NULL. */
+    exo_unit_pages *pages;
     size_t open_bytes, most_open_bytes;
 };
 
-/* units.c: addresses for all units, whose ranges *params has. NOMEM. */
+/* Reserves addresses for all units of *params, which has their ranges (units.c). Errors: NOMEM. */
 exo_status exo_params_reserve(exo_params *params, exo_err *err);
 void exo_params_unreserve(exo_params *params);
-/* Where a parameter or buffer is, or will be when its unit is open; and its gradient, NULL: it never has one. */
+/* The address of a parameter or buffer, also while its unit is closed; and the address of its
+ * gradient, NULL if it never has one. */
 float *exo_params_address(const exo_params *params, size_t index);
 float *exo_params_grad_address(const exo_params *params, size_t index);
 

@@ -1,4 +1,6 @@
-/* Phantom memory: one anonymous file, mapped again and again. It is sparse, and rehearsals touch little of it. See phantom.h. */
+/* Phantom memory: one anonymous file, mapped as often as needed. The file is sparse, and
+ * rehearsals touch little of it. State: the file, which the process keeps open. Read next:
+ * phantom.h. */
 #include "nn/phantom.h"
 
 #include <stdatomic.h>
@@ -6,7 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define SPAN ((size_t)64 << 20) /* the file; a process can have some ten thousand mappings */
+/* The file's size. A process can have some ten thousand mappings. */
+#define SPAN ((size_t)64 << 20)
 
 static size_t
 spans(size_t bytes)
@@ -14,7 +17,7 @@ spans(size_t bytes)
     return bytes / SPAN + 1;
 }
 
-/* The file, made at first use; -1: none. */
+/* The file, made at the first use. -1: it cannot be made. */
 static int
 phantom_file(void)
 {
@@ -49,7 +52,8 @@ exo_phantom_new(size_t bytes)
     if (file < 0 || bytes > (size_t)PTRDIFF_MAX - SPAN)
         return NULL;
     size_t length = bytes ? bytes : 1;
-    char *memory = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *memory =
+        mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
     for (size_t i = 0; i < spans(length - 1); i++)

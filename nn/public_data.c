@@ -1,5 +1,5 @@
-/* Data sets of images that have a name: Fashion-MNIST, MNIST, and a synthetic one that needs no files. Those of text are in
- * corpus/named.c. */
+/* Named data sets of images: Fashion-MNIST, MNIST, and a synthetic one that needs no files. Named
+ * sets of text are in corpus/named.c. No state. Read next: images.c. */
 #include <exogym/data.h>
 
 #include <math.h>
@@ -18,10 +18,11 @@ enum {
     MAX_PATH = 4096
 };
 
-/* As reference values of MNIST, which EXO Gym's comparison uses. */
-static const exo_image_opts usual = {.mean = 0.1307f, .deviation = 0.3081f, .rotate = 10.0f, .translate = 0.1f};
+/* MNIST's mean and deviation, and the augmentation of EXO Gym's comparison. */
+static const exo_image_opts usual = {
+    .mean = 0.1307f, .deviation = 0.3081f, .rotate = 10.0f, .translate = 0.1f};
 
-/* --- Options that image sets share ---------------------------------------------------------------------------------------- */
+/* --- Options that image sets share ------------------------------------------------------------ */
 
 struct options {
     const char *path; /* or NULL */
@@ -41,11 +42,13 @@ read_options(exo_config *config, struct options *o, exo_err *err)
         if (st == EXO_OK)
             st = exo_config_float(config, "rotate", usual.rotate, 0, 180, &o->train.rotate, err);
         if (st == EXO_OK)
-            st = exo_config_float(config, "translate", usual.translate, 0, 1, &o->train.translate, err);
+            st = exo_config_float(config, "translate", usual.translate, 0, 1, &o->train.translate,
+                                  err);
         if (st == EXO_OK)
             st = exo_config_float(config, "mean", usual.mean, -1e6, 1e6, &o->train.mean, err);
         if (st == EXO_OK)
-            st = exo_config_float(config, "deviation", usual.deviation, 1e-6, 1e6, &o->train.deviation, err);
+            st = exo_config_float(config, "deviation", usual.deviation, 1e-6, 1e6,
+                                  &o->train.deviation, err);
     }
     o->val = o->train;
     o->val.rotate = o->val.translate = 0;
@@ -54,9 +57,9 @@ read_options(exo_config *config, struct options *o, exo_err *err)
     return st;
 }
 
-/* --- IDX sets ---------------------------------------------------------------------------------------------------------------- */
+/* --- IDX sets --------------------------------------------------------------------------------- */
 
-/* "folder/name" or "folder/name.gz", whichever is there; otherwise the latter, for the message. */
+/* Writes the path "folder/name" if that file is there, else "folder/name.gz". */
 static void
 find_file(char out[MAX_PATH], const char *folder, const char *name)
 {
@@ -66,7 +69,8 @@ find_file(char out[MAX_PATH], const char *folder, const char *name)
 }
 
 static exo_status
-load_half(const char *folder, const char *half, const exo_image_opts *opts, exo_dataset **out, exo_err *err)
+load_half(const char *folder, const char *half, const exo_image_opts *opts, exo_dataset **out,
+          exo_err *err)
 {
     char images[MAX_PATH], labels[MAX_PATH], name[64];
     snprintf(name, sizeof name, "%s-images-idx3-ubyte", half);
@@ -76,10 +80,10 @@ load_half(const char *folder, const char *half, const exo_image_opts *opts, exo_
     return exo_dataset_idx(out, images, labels, opts, err);
 }
 
-/* Both halves out of a folder; `hint` is what to do if there are no files. */
+/* Loads both halves from a folder. `hint`: how to get the files, for the error NOT_FOUND. */
 static exo_status
-load_folder(const char *folder, const char *hint, const struct options *o, exo_dataset **train, exo_dataset **val,
-            exo_err *err)
+load_folder(const char *folder, const char *hint, const struct options *o, exo_dataset **train,
+            exo_dataset **val, exo_err *err)
 {
     exo_status st = load_half(folder, "train", &o->train, train, err);
     if (st == EXO_OK && val)
@@ -102,8 +106,9 @@ load_fashion_mnist(exo_config *config, exo_dataset **train, exo_dataset **val, e
     if (st != EXO_OK)
         return st;
     const char *folder = o.path ? o.path : "/usr/share/datasets/fashion-mnist";
-    return load_folder(folder, "install Debian's dataset-fashion-mnist, or say where the files are with data.path", &o,
-                       train, val, err);
+    return load_folder(
+        folder, "install Debian's dataset-fashion-mnist, or say where the files are with data.path",
+        &o, train, val, err);
 }
 
 static exo_status
@@ -116,14 +121,16 @@ load_mnist(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *
         st = exo_data_folder("mnist", &folder, err);
     if (st == EXO_OK)
         st = load_folder(o.path ? o.path : folder,
-                         "run 'exogym data get mnist', or say where the files are with data.path", &o, train, val, err);
+                         "run 'exogym data get mnist', or say where the files are with data.path",
+                         &o, train, val, err);
     exo_free(folder);
     return st;
 }
 
-/* --- Synthetic ------------------------------------------------------------------------------------------------------------- */
+/* --- Synthetic -------------------------------------------------------------------------------- */
 
-/* A class is a picture of three soft blobs, placed by the seed; a sample is its picture, shifted a little, dimmed, with noise. */
+/* A class is a picture of three soft blobs, placed by the seed. A sample is the picture of its
+ * class, shifted, dimmed, and with noise. */
 struct blob {
     float x, y, width;
 };
@@ -148,7 +155,8 @@ draw_sample(exo_rng *rng, const struct blob *blobs, uint8_t *out)
 }
 
 static exo_status
-make_synthetic(size_t count, uint64_t seed, uint32_t half, const exo_image_opts *opts, exo_dataset **out, exo_err *err)
+make_synthetic(size_t count, uint64_t seed, uint32_t half, const exo_image_opts *opts,
+               exo_dataset **out, exo_err *err)
 {
     struct blob blobs[CLASSES][3];
     char what[64];
@@ -166,8 +174,9 @@ make_synthetic(size_t count, uint64_t seed, uint32_t half, const exo_image_opts 
     exo_rng_init(&rng, seed, EXO_RNG_USER, 0, 0);
     for (int c = 0; c < CLASSES; c++)
         for (int k = 0; k < 3; k++)
-            blobs[c][k] = (struct blob){4 + 20 * exo_rng_uniform(&rng), 4 + 20 * exo_rng_uniform(&rng),
-                                        1.5f + 2 * exo_rng_uniform(&rng)};
+            blobs[c][k] =
+                (struct blob){4 + 20 * exo_rng_uniform(&rng), 4 + 20 * exo_rng_uniform(&rng),
+                              1.5f + 2 * exo_rng_uniform(&rng)};
     exo_rng_init(&rng, seed, EXO_RNG_USER, 0, 1 + half);
     for (size_t i = 0; i < count; i++) {
         labels[i] = (uint8_t)exo_rng_below(&rng, CLASSES);
@@ -201,7 +210,8 @@ load_synthetic(exo_config *config, exo_dataset **train, exo_dataset **val, exo_e
 }
 
 const exo_named_data exo_image_sets[EXO_NUM_IMAGE_SETS] = {
-    {"fashion_mnist", "articles of clothing, 60,000 and 10,000 images of 28x28", load_fashion_mnist},
+    {"fashion_mnist", "articles of clothing, 60,000 and 10,000 images of 28x28",
+     load_fashion_mnist},
     {"mnist", "handwritten digits, 60,000 and 10,000 images of 28x28", load_mnist},
     {"synthetic", "ten kinds of blobs, images of 28x28 made from a seed", load_synthetic},
 };

@@ -1,4 +1,6 @@
-/* What a pass takes: its operations are called on phantom memory with loops that do nothing, and the buffers that they ask for are counted. */
+/* The memory that a pass takes. A rehearsal calls the pass's operations on phantom memory, with
+ * parallel loops that do nothing, and counts the buffers that they ask for. State: none beyond the
+ * call. Read next: phantom.h; tape_memory.c. */
 #include <malloc.h>
 #include <string.h>
 
@@ -17,25 +19,28 @@ allocated(void)
 }
 
 static exo_status
-run_pass(const exo_model *model, exo_tape *tape, const exo_pass *pass, const exo_batch *batch, exo_err *err)
+run_pass(const exo_model *model, exo_tape *tape, const exo_pass *pass, const exo_batch *batch,
+         exo_err *err)
 {
     exo_tensor *loss = exo_model_loss(model, tape, batch);
     if (!loss) {
         exo_status st = exo_tape_error(tape, err);
-        return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
+        return st != EXO_OK ? st
+                            : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
     }
     return pass->grad ? exo_tape_backward(tape, loss, 1.0f, err) : EXO_OK;
 }
 
 exo_status
-exo_model_pass_memory(const exo_model *model, const exo_pass *pass, const exo_dataset *data, size_t size,
-                      exo_pass_memory *out, exo_err *err)
+exo_model_pass_memory(const exo_model *model, const exo_pass *pass, const exo_dataset *data,
+                      size_t size, exo_pass_memory *out, exo_err *err)
 {
     exo_tape *tape = NULL;
     exo_params *params = NULL;
     exo_batch batch = {0};
     *out = (exo_pass_memory){0};
-    exo_status st = exo_batch_init(&batch, data, size, err); /* zeros: labels and tokens that there are */
+    /* A batch of zeros: valid labels and tokens. */
+    exo_status st = exo_batch_init(&batch, data, size, err);
     if (st == EXO_OK)
         st = exo_model_params_phantom(model, &params, err);
     if (st == EXO_OK)
@@ -48,7 +53,8 @@ exo_model_pass_memory(const exo_model *model, const exo_pass *pass, const exo_da
         st = run_pass(model, tape, pass, &batch, err);
         exo_parallel_rehearse(false);
         size_t now = allocated(), not_plans = before + exo_tape_real_bytes(tape);
-        *out = (exo_pass_memory){.tape = exo_tape_bytes(tape), .plans = now > not_plans ? now - not_plans : 0};
+        *out = (exo_pass_memory){.tape = exo_tape_bytes(tape),
+                                 .plans = now > not_plans ? now - not_plans : 0};
     }
     exo_tape_free(&tape);
     exo_params_free(&params);

@@ -1,24 +1,32 @@
-/* The shuffling sampler: which samples a node sees, as a pure function of its position. One thread.
+/* The shuffling sampler: the samples that a node sees, as a pure function of the position. A
+ * sampler belongs to one thread.
  *
- * Up to EXO_SAMPLER_TABLE samples an epoch's order is a table, a uniform permutation. Beyond, windows over billions of tokens, it is a keyed bijection
- * that is computed sample by sample and needs no memory: a Feistel network over the next power of four whose rounds are Philox, walked until
- * it lands inside (Black & Rogaway, 2002, "Ciphers with arbitrary finite domains"). */
+ * Up to EXO_SAMPLER_TABLE samples, the order of an epoch is a table, a uniform permutation. For
+ * more, such as windows over billions of tokens, it is a keyed bijection, which is computed sample
+ * by sample and needs no memory: a Feistel network over the next power of four with Philox as its
+ * round function, repeated until the result is a sample (cycle walking: Black & Rogaway, 2002,
+ * "Ciphers with arbitrary finite domains"). Read next: loader.c. */
 #include <exogym/data.h>
 
 #include <exogym/memory.h>
 
 exo_status
-exo_sampler_init(exo_sampler *sampler, size_t length, uint32_t num_nodes, uint32_t rank, bool shuffle, uint64_t seed,
-                 exo_err *err)
+exo_sampler_init(exo_sampler *sampler, size_t length, uint32_t num_nodes, uint32_t rank,
+                 bool shuffle, uint64_t seed, exo_err *err)
 {
     *sampler = (exo_sampler){0};
     if (num_nodes < 1 || rank >= num_nodes)
         return exo_fail(err, EXO_INVAL, "node %u is not one of %u", rank, num_nodes);
     if (length < num_nodes)
-        return exo_fail(err, EXO_INVAL, "a data set of %zu samples cannot be shared out to %u nodes", length,
+        return exo_fail(err, EXO_INVAL,
+                        "a data set of %zu samples cannot be shared out to %u nodes", length,
                         num_nodes);
-    *sampler = (exo_sampler){
-        .length = length, .num_nodes = num_nodes, .rank = rank, .shuffle = shuffle, .seed = seed, .epoch = UINT64_MAX};
+    *sampler = (exo_sampler){.length = length,
+                             .num_nodes = num_nodes,
+                             .rank = rank,
+                             .shuffle = shuffle,
+                             .seed = seed,
+                             .epoch = UINT64_MAX};
     if (!shuffle || length > EXO_SAMPLER_TABLE)
         return EXO_OK;
     sampler->order = exo_calloc(length / num_nodes, sizeof *sampler->order);
@@ -43,7 +51,7 @@ exo_sampler_share(const exo_sampler *sampler)
     return sampler->length / sampler->num_nodes;
 }
 
-/* Every num_nodes-th sample of the epoch's order, from the node's own rank on. */
+/* The node's samples are every num_nodes-th of the epoch's order, from the node's rank on. */
 static void
 fill_table(exo_sampler *s, uint64_t epoch)
 {
@@ -54,7 +62,8 @@ fill_table(exo_sampler *s, uint64_t epoch)
         s->order[i] = s->scratch[i * s->num_nodes + s->rank];
 }
 
-/* The table's stream is that of node 0; the rounds have the next ones. */
+/* Keys the rounds of the network. The table draws from the stream of node 0, the rounds from those
+ * of nodes 1 and up. */
 static void
 key_rounds(exo_sampler *s, exo_purpose purpose, uint64_t epoch)
 {
@@ -65,7 +74,8 @@ key_rounds(exo_sampler *s, exo_purpose purpose, uint64_t epoch)
         exo_rng_init(&s->rounds[r], s->seed, purpose, 1 + r, epoch);
 }
 
-/* The `at`-th of the epoch's order. At most four times as many numbers as samples: four walks on average at worst. */
+/* The sample at place `at` of the epoch's order. The network's domain is less than four times as
+ * large as the set, so on average it takes fewer than four walks. */
 static size_t
 permuted(const exo_sampler *s, size_t at)
 {
@@ -103,7 +113,7 @@ exo_sampler_at(exo_sampler *sampler, uint64_t position)
     return s->shuffle ? permuted(s, at) : at;
 }
 
-/* The first of a table of all. */
+/* The first `count` of a table of all samples. */
 static exo_status
 first_of_table(size_t length, size_t count, uint64_t seed, size_t *out, exo_err *err)
 {

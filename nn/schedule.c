@@ -1,4 +1,5 @@
-/* Learning-rate schedules: what all of them share, and the registry. Next: schedules.c, the curves. */
+/* Learning-rate schedules: warm-up, options and the registry. A schedule is read-only once it is
+ * made, for any thread. Read next: schedules.c, the curves. */
 #include <exogym/schedule.h>
 
 #include <string.h>
@@ -11,11 +12,11 @@
 struct exo_schedule {
     const exo_schedule_class *schedule_class;
     uint64_t warmup_steps;
-    uint64_t max_steps; /* 0: the run's */
+    uint64_t max_steps; /* 0: those of the run */
     void *self;
 };
 
-/* --- Registry ------------------------------------------------------------------------------------------------------------------- */
+/* --- Registry --------------------------------------------------------------------------------- */
 
 exo_registry exo_schedule_registry = EXO_REGISTRY("schedule");
 
@@ -33,9 +34,9 @@ exo_schedule_register(const exo_schedule_class *schedule_class, exo_err *err)
     return exo_registry_add(&exo_schedule_registry, schedule_class, err);
 }
 
-/* --- From a config --------------------------------------------------------------------------------------------------------------- */
+/* --- From a config ---------------------------------------------------------------------------- */
 
-/* `at`: where the name is given. */
+/* `at`: the config node of the name, for errors. */
 static exo_status
 make(exo_schedule **out, const char *name, const exo_config *at, exo_err *err)
 {
@@ -59,11 +60,13 @@ make(exo_schedule **out, const char *name, const exo_config *at, exo_err *err)
 static exo_status
 read_options(exo_schedule *s, exo_config *options, exo_err *err)
 {
-    exo_status st = exo_config_u64(options, "warmup_steps", 0, 0, UINT64_MAX, &s->warmup_steps, err);
-    return st == EXO_OK && s->schedule_class->init ? s->schedule_class->init(s->self, options, err) : st;
+    exo_status st =
+        exo_config_u64(options, "warmup_steps", 0, 0, UINT64_MAX, &s->warmup_steps, err);
+    return st == EXO_OK && s->schedule_class->init ? s->schedule_class->init(s->self, options, err)
+                                                   : st;
 }
 
-/* Given by name alone, or not at all: the options stand beside the key. */
+/* The schedule is given by name alone, or not at all: its options stand beside the key. */
 static exo_status
 read_plain(exo_schedule **out, exo_config *map, const char *key, exo_err *err)
 {

@@ -1,4 +1,5 @@
-/* The curves of learning-rate schedules after the warm-up: a class each, pure functions of the step. */
+/* The curves of learning-rate schedules after the warm-up, one class each. Factors are pure
+ * functions of the step. Read next: schedule.c. */
 #include "nn/schedules.h"
 
 #include <errno.h>
@@ -9,21 +10,22 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* How much of [from, end) has passed at t: 1 at the end and beyond, also of an interval that is empty. */
+/* The share of [from, end) that has passed at t. 1 at the end and beyond, and for an empty
+ * interval. */
 static double
 progress(uint64_t t, uint64_t from, uint64_t end)
 {
     return t < end ? (double)(t - from) / (double)(end - from) : 1.0;
 }
 
-/* end_factor: what is left of the rate at the end of the curve. */
+/* Reads end_factor, the factor of the rate at the end of the curve. */
 static exo_status
 read_end(exo_config *config, double *end, exo_err *err)
 {
     return exo_config_double(config, "end_factor", 0, 0, 1, end, err);
 }
 
-/* --- constant ------------------------------------------------------------------------------------------------------------------- */
+/* --- constant --------------------------------------------------------------------------------- */
 
 static double
 constant_factor(const void *self, uint64_t t, uint64_t warmup, uint64_t end)
@@ -38,7 +40,7 @@ constant_factor(const void *self, uint64_t t, uint64_t warmup, uint64_t end)
 static const exo_schedule_class constant = {
     .name = "constant", .help = "the rate as it is, after the warm-up", .factor = constant_factor};
 
-/* --- lambda_cosine: EXO Gym's ---------------------------------------------------------------------------------------------------- */
+/* --- lambda_cosine: EXO Gym's ----------------------------------------------------------------- */
 
 struct lambda_cosine {
     bool anneal;
@@ -58,14 +60,14 @@ lambda_cosine_factor(const void *self, uint64_t t, uint64_t warmup, uint64_t end
     return s->anneal ? 0.9 * 0.5 * (1.0 + cos(pi * progress(t, warmup, end))) + 0.1 : 1.0;
 }
 
-static const exo_schedule_class lambda_cosine = {.name = "lambda_cosine",
-                                                 .help =
-                                                     "EXO Gym's: constant, or with cosine_anneal a cosine to a tenth",
-                                                 .state_size = sizeof(struct lambda_cosine),
-                                                 .init = lambda_cosine_init,
-                                                 .factor = lambda_cosine_factor};
+static const exo_schedule_class lambda_cosine = {
+    .name = "lambda_cosine",
+    .help = "EXO Gym's: constant, or with cosine_anneal a cosine to a tenth",
+    .state_size = sizeof(struct lambda_cosine),
+    .init = lambda_cosine_init,
+    .factor = lambda_cosine_factor};
 
-/* --- cosine, linear, polynomial: from 1 to end_factor ----------------------------------------------------------------------------- */
+/* --- cosine, linear, polynomial: from 1 to end_factor ----------------------------------------- */
 
 struct decay {
     double end, power;
@@ -120,7 +122,7 @@ static const exo_schedule_class polynomial = {
     .init = polynomial_init,
     .factor = polynomial_factor};
 
-/* --- step: PyTorch's StepLR and MultiStepLR --------------------------------------------------------------------------------------- */
+/* --- step: PyTorch's StepLR and MultiStepLR --------------------------------------------------- */
 
 struct steps {
     double gamma;
@@ -143,7 +145,8 @@ read_milestones(struct steps *s, exo_config *list, exo_err *err)
         errno = 0;
         s->milestones[i] = text && text[0] >= '0' && text[0] <= '9' ? strtoull(text, &rest, 10) : 0;
         if (!rest || *rest || errno || s->milestones[i] <= (i ? s->milestones[i - 1] : 0))
-            return exo_config_fail(item, err, "milestones must be steps, each greater than the one before and than 0");
+            return exo_config_fail(
+                item, err, "milestones must be steps, each greater than the one before and than 0");
     }
     return EXO_OK;
 }
@@ -185,13 +188,14 @@ steps_release(void *self)
 }
 
 static const exo_schedule_class steps = {.name = "step",
-                                         .help = "times gamma every step_size steps, or at milestones",
+                                         .help =
+                                             "times gamma every step_size steps, or at milestones",
                                          .state_size = sizeof(struct steps),
                                          .init = steps_init,
                                          .factor = steps_factor,
                                          .release = steps_release};
 
-/* --- wsd: warm-up, stable, decay (Hu et al., 2024, arXiv:2404.06395) ---------------------------------------------------------------- */
+/* --- wsd: warm-up, stable, decay (Hu et al., 2024, arXiv:2404.06395) -------------------------- */
 
 enum wsd_shape {
     WSD_LINEAR,
@@ -201,19 +205,21 @@ enum wsd_shape {
 
 struct wsd {
     double end;
-    uint64_t decay_steps; /* 0: a tenth of all */
+    uint64_t decay_steps; /* 0: a tenth of all steps */
     size_t shape;
 };
 
 static exo_status
 wsd_init(void *self, exo_config *config, exo_err *err)
 {
-    static const char *const shapes[] = {[WSD_LINEAR] = "linear", [WSD_COSINE] = "cosine", [WSD_SQRT] = "sqrt", NULL};
+    static const char *const shapes[] = {
+        [WSD_LINEAR] = "linear", [WSD_COSINE] = "cosine", [WSD_SQRT] = "sqrt", NULL};
     struct wsd *s = self;
     exo_status st = read_end(config, &s->end, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "decay_steps", 0, 0, UINT64_MAX, &s->decay_steps, err);
-    return st == EXO_OK ? exo_config_choice(config, "decay", WSD_LINEAR, shapes, &s->shape, err) : st;
+    return st == EXO_OK ? exo_config_choice(config, "decay", WSD_LINEAR, shapes, &s->shape, err)
+                        : st;
 }
 
 static double
@@ -232,11 +238,12 @@ wsd_factor(const void *self, uint64_t t, uint64_t warmup, uint64_t end)
     return s->end + (1.0 - s->end) * left;
 }
 
-static const exo_schedule_class wsd = {.name = "wsd",
-                                       .help = "stable, then down to end_factor in the last decay_steps",
-                                       .state_size = sizeof(struct wsd),
-                                       .init = wsd_init,
-                                       .factor = wsd_factor};
+static const exo_schedule_class wsd = {
+    .name = "wsd",
+    .help = "stable, then down to end_factor in the last decay_steps",
+    .state_size = sizeof(struct wsd),
+    .init = wsd_init,
+    .factor = wsd_factor};
 
-const void *const exo_builtin_schedules[EXO_NUM_SCHEDULES] = {&constant,   &lambda_cosine, &cosine, &linear,
-                                                              &polynomial, &steps,         &wsd};
+const void *const exo_builtin_schedules[EXO_NUM_SCHEDULES] = {
+    &constant, &lambda_cosine, &cosine, &linear, &polynomial, &steps, &wsd};

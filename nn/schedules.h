@@ -1,4 +1,4 @@
-/* The schedules by name, and the built-in ones (schedules.c). */
+/* The registry of schedules, and the built-in classes (schedules.c). Read next: schedule.c. */
 #ifndef EXO_SCHEDULES_H
 #define EXO_SCHEDULES_H
 
@@ -12,7 +12,7 @@ enum {
     EXO_NUM_SCHEDULES = 7
 };
 
-/* Of exo_schedule_class. */
+/* Pointers to exo_schedule_class. */
 extern const void *const exo_builtin_schedules[EXO_NUM_SCHEDULES];
 
 #endif

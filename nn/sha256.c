@@ -1,4 +1,5 @@
-/* SHA-256 through libcrypto. */
+/* SHA-256 by libcrypto. No state beyond an exo_hash, which belongs to one thread. Read next:
+ * hash.h. */
 #include <exogym/state.h>
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 #include "nn/hash.h"
 
 enum {
-    PIECE = 1 << 18 /* bytes of a file at once */
+    PIECE = 1 << 18 /* bytes of a file read at a time */
 };
 
 static void
@@ -56,8 +57,8 @@ exo_hash_end(exo_hash *hash, char out[65])
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned length = 0;
-    bool good =
-        !hash->failed && EVP_DigestFinal_ex(hash->context, digest, &length) == 1 && length == SHA256_DIGEST_LENGTH;
+    bool good = !hash->failed && EVP_DigestFinal_ex(hash->context, digest, &length) == 1 &&
+                length == SHA256_DIGEST_LENGTH;
     if (good)
         write_hexadecimal(digest, out);
     exo_hash_release(hash);
@@ -77,7 +78,8 @@ exo_sha256_file(const char *path, char out[65], exo_err *err)
     exo_hash hash = {0};
     FILE *file = NULL;
     char *piece = exo_calloc(PIECE, 1);
-    exo_status st = piece ? exo_file_open_stream(path, &file, err) : exo_fail(err, EXO_NOMEM, "%s: no memory", path);
+    exo_status st = piece ? exo_file_open_stream(path, &file, err)
+                          : exo_fail(err, EXO_NOMEM, "%s: no memory", path);
     if (st == EXO_OK)
         st = exo_hash_init(&hash, err);
     if (st != EXO_OK)

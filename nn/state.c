@@ -1,9 +1,11 @@
 /* State: lists of named tensors, and safetensors files.
  *
- * A file is 8 bytes with the header's length (little-endian), the header (JSON: name -> dtype, shape, data_offsets, relative to the
- * end of the header), and the data. Loading checks everything before it changes anything: the header first, then the sizes, and
- * only then the bytes are read in place.
- */
+ * A file is 8 bytes with the header's length (little-endian), the header (JSON: name -> dtype,
+ * shape, data_offsets, relative to the end of the header), and the data. Loading checks the header,
+ * the types and shapes, and all sizes before it changes an entry; then it reads the bytes in place.
+ *
+ * A list belongs to its user; the tensors' memory belongs to the caller. Read next:
+ * exogym/state.h. */
 #include <exogym/state.h>
 
 #include <errno.h>
@@ -23,7 +25,8 @@ struct entry {
     char *name;
     exo_dtype dtype;
     void *data;
-    exo_device *device; /* that `data` is an address of; NULL: the host reads and writes there */
+    /* The device that `data` is an address of. NULL: host memory. */
+    exo_device *device;
     size_t num_dims;
     size_t dims[EXO_MAX_DIMS];
     uint64_t bytes;
@@ -34,14 +37,15 @@ struct exo_state {
     size_t count, cap;
     char *prefix;
     json_t *metadata;
-    exo_err error; /* of an add; save and load report it */
+    exo_err error; /* the first of an add; save and load report it */
 };
 
 static const struct {
     exo_dtype dtype;
     const char *name;
 } type_names[] = {
-    {EXO_F32, "F32"}, {EXO_BF16, "BF16"}, {EXO_I32, "I32"}, {EXO_U8, "U8"}, {EXO_I8, "I8"}, {EXO_I64, "I64"},
+    {EXO_F32, "F32"}, {EXO_BF16, "BF16"}, {EXO_I32, "I32"},
+    {EXO_U8, "U8"},   {EXO_I8, "I8"},     {EXO_I64, "I64"},
 };
 
 static const char *
@@ -93,7 +97,8 @@ exo_state_metadata(exo_state *state, const char *key, const char *value)
     if (!state->metadata)
         state->metadata = json_object();
     if (json_object_set_new(state->metadata, key, json_string(value)) != 0)
-        exo_fail(&state->error, EXO_INVAL, "the metadata '%s' is not UTF-8 text, or there is no memory", key);
+        exo_fail(&state->error, EXO_INVAL,
+                 "the metadata '%s' is not UTF-8 text, or there is no memory", key);
 }
 
 static bool
@@ -111,13 +116,14 @@ grow(exo_state *s)
 }
 
 void
-exo_state_add_shaped(exo_state *state, const char *name, exo_dtype dtype, void *data, size_t num_dims,
-                     const size_t *dims)
+exo_state_add_shaped(exo_state *state, const char *name, exo_dtype dtype, void *data,
+                     size_t num_dims, const size_t *dims)
 {
     if (state->error.code != EXO_OK)
         return;
     size_t prefix = state->prefix ? strlen(state->prefix) + 1 : 0;
-    struct entry e = {.dtype = dtype, .data = data, .num_dims = num_dims, .bytes = exo_dtype_size(dtype)};
+    struct entry e = {
+        .dtype = dtype, .data = data, .num_dims = num_dims, .bytes = exo_dtype_size(dtype)};
     e.name = exo_calloc(prefix + strlen(name) + 1, 1);
     if (!e.name || !grow(state)) {
         exo_free(e.name);
@@ -147,7 +153,8 @@ exo_state_add(exo_state *state, const char *name, exo_dtype dtype, void *data, s
 }
 
 void
-exo_state_add_shaped_array(exo_state *state, const char *name, exo_array array, size_t num_dims, const size_t *dims)
+exo_state_add_shaped_array(exo_state *state, const char *name, exo_array array, size_t num_dims,
+                           const size_t *dims)
 {
     size_t before = state->count;
     exo_state_add_shaped(state, name, array.dtype, array.data, num_dims, dims);
@@ -167,24 +174,28 @@ exo_state_add_u64(exo_state *state, const char *name, uint64_t *value)
     exo_state_add_shaped(state, name, EXO_I64, value, 0, NULL);
 }
 
-/* --- Entries that are not in the host's memory -------------------------------------------------------------------------------- */
+/* --- Entries on a device ---------------------------------------------------------------------- */
 
 enum {
-    STAGE = 1 << 20 /* bytes that go to or from a device at once */
+    STAGE = 1 << 20 /* bytes copied to or from a device at a time */
 };
 
-/* Hands the entry's bytes to `part`, or takes them from it, piece by piece in the host's memory. */
+/* Calls `part` for the entry's bytes, piece by piece, in host memory. With `fill`, part writes the
+ * bytes of the entry; else it reads them. */
 static exo_status
 through_host(const struct entry *e, bool fill,
-             exo_status (*part)(void *context, void *bytes, size_t size, exo_err *err), void *context, exo_err *err)
+             exo_status (*part)(void *context, void *bytes, size_t size, exo_err *err),
+             void *context, exo_err *err)
 {
     if (!e->device)
         return part(context, e->data, e->bytes, err);
     char *stage = exo_calloc(1, STAGE);
-    exo_status st = stage ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to copy the entry '%s'", e->name);
+    exo_status st =
+        stage ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to copy the entry '%s'", e->name);
     for (uint64_t at = 0; st == EXO_OK && at < e->bytes; at += STAGE) {
         size_t size = e->bytes - at < STAGE ? e->bytes - at : STAGE;
-        const exo_array bytes = {.device = e->device, .data = (char *)e->data + at, .count = size, .dtype = EXO_U8};
+        const exo_array bytes = {
+            .device = e->device, .data = (char *)e->data + at, .count = size, .dtype = EXO_U8};
         if (!fill)
             st = exo_array_read(bytes, stage, err);
         if (st == EXO_OK)
@@ -196,7 +207,7 @@ through_host(const struct entry *e, bool fill,
     return st;
 }
 
-/* --- Saving --------------------------------------------------------------------------------------------------------------- */
+/* --- Saving ----------------------------------------------------------------------------------- */
 
 static json_t *
 entry_header(const struct entry *e, uint64_t first)
@@ -204,11 +215,11 @@ entry_header(const struct entry *e, uint64_t first)
     json_t *shape = json_array();
     for (size_t d = 0; d < e->num_dims; d++)
         json_array_append_new(shape, json_integer((json_int_t)e->dims[d]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_name(e->dtype), "shape", shape, "data_offsets",
-                     (json_int_t)first, (json_int_t)(first + e->bytes));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_name(e->dtype), "shape", shape,
+                     "data_offsets", (json_int_t)first, (json_int_t)(first + e->bytes));
 }
 
-/* The header, padded with spaces to a multiple of 8 so that data lies aligned. */
+/* The header, padded with spaces to a multiple of 8, so that the data is aligned. */
 static exo_status
 make_header(const exo_state *s, char **out, uint64_t *length, exo_err *err)
 {
@@ -218,7 +229,8 @@ make_header(const exo_state *s, char **out, uint64_t *length, exo_err *err)
     if (s->metadata)
         good = json_object_set(header, "__metadata__", s->metadata) == 0;
     for (size_t i = 0; good && i < s->count; i++) {
-        good = json_object_set_new(header, s->entries[i].name, entry_header(&s->entries[i], at)) == 0;
+        good =
+            json_object_set_new(header, s->entries[i].name, entry_header(&s->entries[i], at)) == 0;
         at += s->entries[i].bytes;
     }
     char *text = good ? json_dumps(header, JSON_COMPACT) : NULL;
@@ -238,7 +250,7 @@ make_header(const exo_state *s, char **out, uint64_t *length, exo_err *err)
     return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a header of %zu bytes", padded);
 }
 
-/* What is written is hashed, too, if `hash` is not NULL. */
+/* Writes bytes, and adds them to the hash. hash may be NULL. */
 static exo_status
 write_part(exo_file *file, exo_hash *hash, const void *data, size_t size, exo_err *err)
 {
@@ -260,7 +272,8 @@ write_bytes(void *context, void *bytes, size_t size, exo_err *err)
 }
 
 static exo_status
-write_parts(const exo_state *state, exo_file *file, exo_hash *hash, const char *header, uint64_t length, exo_err *err)
+write_parts(const exo_state *state, exo_file *file, exo_hash *hash, const char *header,
+            uint64_t length, exo_err *err)
 {
     unsigned char size[8];
     for (int i = 0; i < 8; i++)
@@ -308,9 +321,9 @@ exo_state_save(exo_state *state, const char *path, exo_err *err)
     return exo_state_save_hashed(state, path, NULL, err);
 }
 
-/* --- Loading --------------------------------------------------------------------------------------------------------------- */
+/* --- Loading ---------------------------------------------------------------------------------- */
 
-/* An open file whose header is parsed. */
+/* An open file with its parsed header. */
 struct reader {
     const char *path;
     FILE *stream;
@@ -340,12 +353,15 @@ open_reader(struct reader *r, const char *path, exo_err *err)
     uint64_t total = (uint64_t)ftello(r->stream);
     rewind(r->stream);
     if (fread(size, 1, sizeof size, r->stream) != sizeof size)
-        return exo_fail(err, EXO_INVAL, "%s: is cut: it has %llu bytes", path, (unsigned long long)total);
+        return exo_fail(err, EXO_INVAL, "%s: is cut: it has %llu bytes", path,
+                        (unsigned long long)total);
     for (int i = 0; i < 8; i++)
         length |= (uint64_t)size[i] << (8 * i);
     if (length > MAX_HEADER || length > total - sizeof size)
-        return exo_fail(err, EXO_INVAL, "%s: is cut or no safetensors file: a header of %llu bytes in a file of %llu",
-                        path, (unsigned long long)length, (unsigned long long)total);
+        return exo_fail(
+            err, EXO_INVAL,
+            "%s: is cut or no safetensors file: a header of %llu bytes in a file of %llu", path,
+            (unsigned long long)length, (unsigned long long)total);
     char *text = exo_calloc(length + 1, 1);
     if (!text)
         return exo_fail(err, EXO_NOMEM, "%s: no memory for its header", path);
@@ -373,7 +389,8 @@ same_shape(const struct entry *e, const json_t *shape)
     return true;
 }
 
-/* Where an entry's bytes are in the file, if the header agrees with the entry. */
+/* *first: the position of an entry's bytes in the file. Errors: INVAL if the header does not match
+ * the entry. */
 static exo_status
 find_entry(const struct reader *r, const struct entry *e, uint64_t *first, exo_err *err)
 {
@@ -381,14 +398,18 @@ find_entry(const struct reader *r, const struct entry *e, uint64_t *first, exo_e
     if (!info)
         return exo_fail(err, EXO_INVAL, "%s: has no entry '%s'", r->path, e->name);
     const char *dtype = json_string_value(json_object_get(info, "dtype"));
-    if (!dtype || strcmp(dtype, type_name(e->dtype)) != 0 || !same_shape(e, json_object_get(info, "shape")))
-        return exo_fail(err, EXO_INVAL, "%s: its entry '%s' has another type or shape than expected", r->path, e->name);
+    if (!dtype || strcmp(dtype, type_name(e->dtype)) != 0 ||
+        !same_shape(e, json_object_get(info, "shape")))
+        return exo_fail(err, EXO_INVAL,
+                        "%s: its entry '%s' has another type or shape than expected", r->path,
+                        e->name);
     const json_t *offsets = json_object_get(info, "data_offsets");
     json_int_t from = json_integer_value(json_array_get(offsets, 0));
     json_int_t to = json_integer_value(json_array_get(offsets, 1));
-    if (json_array_size(offsets) != 2 || from < 0 || to < from || (uint64_t)(to - from) != e->bytes ||
-        (uint64_t)to > r->data_bytes)
-        return exo_fail(err, EXO_INVAL, "%s: is cut or damaged: its entry '%s' lies outside the file", r->path,
+    if (json_array_size(offsets) != 2 || from < 0 || to < from ||
+        (uint64_t)(to - from) != e->bytes || (uint64_t)to > r->data_bytes)
+        return exo_fail(err, EXO_INVAL,
+                        "%s: is cut or damaged: its entry '%s' lies outside the file", r->path,
                         e->name);
     *first = r->data_at + (uint64_t)from;
     return EXO_OK;
@@ -450,7 +471,9 @@ exo_state_read_metadata(const char *path, const char *key, char **out, exo_err *
     struct reader r;
     exo_status st = open_reader(&r, path, err);
     const char *value =
-        st == EXO_OK ? json_string_value(json_object_get(json_object_get(r.header, "__metadata__"), key)) : NULL;
+        st == EXO_OK
+            ? json_string_value(json_object_get(json_object_get(r.header, "__metadata__"), key))
+            : NULL;
     if (st == EXO_OK && !value)
         st = exo_fail(err, EXO_NOT_FOUND, "%s: has no metadata '%s'", path, key);
     if (st == EXO_OK && !(*out = exo_strdup(value)))

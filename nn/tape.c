@@ -1,5 +1,6 @@
-/* The tape: records operations, walks them backwards, and keeps memory and primitives from pass to pass. One thread at a time.
- * Next: tape_impl.h for the life of memory, ops/ for the operations. */
+/* The tape: records operations, runs them backwards, and keeps buffers and plans from pass to pass.
+ * A tape belongs to one thread at a time. Read next: tape_impl.h for the life of buffers; ops/ for
+ * the operations. */
 #include "nn/tape_private.h"
 
 #include <stdint.h>
@@ -7,7 +8,7 @@
 
 #include <exogym/memory.h>
 
-/* --- Life ------------------------------------------------------------------------------------------------------------ */
+/* --- Life ------------------------------------------------------------------------------------- */
 
 exo_status
 exo_tape_new_on(exo_tape **out, exo_device *device, exo_err *err)
@@ -96,7 +97,8 @@ exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
         exo_tape_fail(tape, EXO_INVAL, "the parameters are on the device %s, and the pass on %s",
                       exo_device_name(exo_params_device(params)), exo_device_name(tape->device));
     if (pass->sink && !exo_device_is_host(tape->device))
-        exo_tape_fail(tape, EXO_UNSUPPORTED, "gradients are taken within backward on the host's memory alone");
+        exo_tape_fail(tape, EXO_UNSUPPORTED,
+                      "gradients are taken within backward on the host's memory alone");
 }
 
 const exo_pass *
@@ -123,7 +125,7 @@ exo_tape_allocations(const exo_tape *tape)
     return tape->allocations;
 }
 
-/* --- Recording --------------------------------------------------------------------------------------------------------- */
+/* --- Recording -------------------------------------------------------------------------------- */
 
 bool
 exo_tape_again(const exo_tape *tape)
@@ -141,12 +143,14 @@ exo_op *
 exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in, size_t num_in)
 {
     if (tape->again && tape->num_ops >= tape->most_ops) {
-        exo_tape_fail(tape, EXO_FAILED, "checkpoint: the body does more the second time: %s", op_class->name);
+        exo_tape_fail(tape, EXO_FAILED, "checkpoint: the body does more the second time: %s",
+                      op_class->name);
         return NULL;
     }
     if (!exo_tape_use(tape, in, num_in))
         return NULL;
-    if (!exo_tape_grow(tape, (void **)&tape->ops, &tape->cap_ops, tape->num_ops + 1, sizeof *tape->ops))
+    if (!exo_tape_grow(tape, (void **)&tape->ops, &tape->cap_ops, tape->num_ops + 1,
+                       sizeof *tape->ops))
         return NULL;
     exo_op *op = &tape->ops[tape->num_ops];
     *op = (exo_op){.op_class = op_class, .ordinal = tape->next_ordinal++};
@@ -172,9 +176,11 @@ exo_tape_finish(exo_tape *tape, exo_op *op, exo_tensor *out)
 }
 
 void *
-exo_tape_state(exo_tape *tape, exo_op *op, const void *signature, size_t signature_size, size_t state_size, bool *fresh)
+exo_tape_state(exo_tape *tape, exo_op *op, const void *signature, size_t signature_size,
+               size_t state_size, bool *fresh)
 {
-    if (!exo_tape_grow(tape, (void **)&tape->cache, &tape->cap_cache, op->ordinal + 1u, sizeof *tape->cache))
+    if (!exo_tape_grow(tape, (void **)&tape->cache, &tape->cap_cache, op->ordinal + 1u,
+                       sizeof *tape->cache))
         return NULL;
     struct cached *c = &tape->cache[op->ordinal];
     *fresh = !(c->op_class == op->op_class && c->signature_size == signature_size && c->state &&
@@ -205,19 +211,22 @@ exo_tape_state_failed(exo_tape *tape, exo_op *op)
 }
 
 exo_tensor *
-exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status status, const exo_err *err)
+exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status status,
+                     const exo_err *err)
 {
     exo_tape_state_failed(tape, op);
     if (status == EXO_UNSUPPORTED && dtype == EXO_BF16)
-        return exo_tape_fail(tape, status, "%s: autocast to bf16 needs a processor with AVX-512; run without it",
+        return exo_tape_fail(tape, status,
+                             "%s: autocast to bf16 needs a processor with AVX-512; run without it",
                              op->op_class->name);
     return exo_tape_fail(tape, status, "%s", err->text);
 }
 
-/* --- The device ------------------------------------------------------------------------------------------------------------ */
+/* --- The device ------------------------------------------------------------------------------- */
 
 bool
-exo_tape_scratch(exo_tape *tape, exo_shape_kind kind, const void *shape, exo_scratch_use use, void **out)
+exo_tape_scratch(exo_tape *tape, exo_shape_kind kind, const void *shape, exo_scratch_use use,
+                 void **out)
 {
     const exo_device *device = exo_tape_device(tape);
     size_t bytes = device->device_class->scratch(device, kind, shape, use);
@@ -225,7 +234,7 @@ exo_tape_scratch(exo_tape *tape, exo_shape_kind kind, const void *shape, exo_scr
     return !bytes || *out;
 }
 
-/* --- Backward ------------------------------------------------------------------------------------------------------------ */
+/* --- Backward --------------------------------------------------------------------------------- */
 
 void *
 exo_tape_grad(exo_tape *tape, exo_tensor *in, bool *add, exo_status *st)
@@ -290,7 +299,7 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     if (tape->walked)
         return exo_fail(err, EXO_INVAL, "backward has run: once per pass");
     tape->walked = true;
-    if (!loss->needs_grad) { /* nothing that is learned led to it */
+    if (!loss->needs_grad) { /* no parameter that learns led to the loss */
         exo_status left = exo_tape_leave_units(tape, err);
         return left == EXO_OK ? exo_tape_sink_rest(tape, err) : left;
     }
@@ -300,10 +309,11 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     float *seed = exo_tape_grad(tape, loss, &add, &st);
     if (!seed)
         return exo_tape_error(tape, err);
-    if (add) { /* the loss is a parameter */
+    if (add) { /* the loss is a parameter itself */
         float *own = exo_tape_buffer(tape, sizeof *own);
         if (!own || exo_tape_run(tape, fill, .count = 1, .y = own, .value = scale) != EXO_OK ||
-            exo_tape_run(tape, add, .count = 1, .dtype = EXO_F32, .y = seed, .a = seed, .b = own) != EXO_OK)
+            exo_tape_run(tape, add, .count = 1, .dtype = EXO_F32, .y = seed, .a = seed, .b = own) !=
+                EXO_OK)
             return exo_tape_error(tape, err);
     } else if (exo_tape_run(tape, fill, .count = 1, .y = seed, .value = scale) != EXO_OK) {
         return exo_tape_error(tape, err);
@@ -329,13 +339,14 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     return exo_tape_error(tape, err);
 }
 
-/* --- Metrics -------------------------------------------------------------------------------------------------------------- */
+/* --- Metrics ---------------------------------------------------------------------------------- */
 
 void
 exo_tape_metric(exo_tape *tape, const exo_meter_class *metric, double mean, size_t count)
 {
     if (!tape->again && tape->num_metrics < EXO_TAPE_METRICS)
-        tape->metrics[tape->num_metrics++] = (struct metric){.meter_class = metric, .mean = mean, .count = count};
+        tape->metrics[tape->num_metrics++] =
+            (struct metric){.meter_class = metric, .mean = mean, .count = count};
 }
 
 size_t

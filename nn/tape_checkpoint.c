@@ -1,34 +1,39 @@
-/* Checkpoints: parts of a pass that are computed again in backward. */
+/* Checkpoints: parts of a pass that backward computes again. State: a struct checkpoint in the
+ * pass's buffers. Read next: exo_checkpoint in exogym/sequence.h. */
 #include "nn/tape_private.h"
 
 #include <string.h>
 
 #include <exogym/sequence.h>
 
-/* The operations of a body take the places [first, first + count) of the pass. Forward runs it, forgets what it has computed and takes its
- * result over; backward, which comes to the checkpoint's own place first and then to theirs, runs it again into the same places: plans,
- * dropout and order are those of a pass without the checkpoint. */
+/* The operations of a body take the places [first, first + count) of the pass.
+ *
+ * Forward runs the body, frees all that its operations hold, and keeps the body's result. The
+ * checkpoint's own operation comes after the body, so backward reaches it first. Its backward
+ * function runs the body again, into the same places, and backward then goes on through these. So
+ * plans, dropout and the order of operations are those of a pass without the checkpoint. */
 struct checkpoint {
     exo_checkpoint_body body;
     void *context;
     size_t first, count;
     uint32_t first_ordinal;
-    size_t remembered; /* the place of the operation that RESULT and BESIDE are of */
+    size_t remembered; /* the place of the operation that RESULT and BESIDE belong to */
 };
 
 enum {
-    CHECKPOINT, /* saved                                                */
-    RESULT,     /* the result of an operation of the body; NULL: of none */
-    BESIDE      /* and its saved[0]                                      */
+    CHECKPOINT, /* saved: a struct checkpoint */
+    RESULT,     /* saved: the result of a remembered operation, or NULL */
+    BESIDE      /* saved: that operation's saved[0] */
 };
 
-/* Moves what is to be remembered of the body's operations to the checkpoint's. */
+/* Moves the result and saved[0] of the body's last `remembered` operation to the checkpoint. */
 static void
 remember(exo_tape *tape, exo_op *checkpoint, struct checkpoint *c, const exo_tensor *result)
 {
     for (size_t i = c->first + c->count; i > c->first; i--) {
         exo_op *op = &tape->ops[i - 1];
-        if (!op->op_class->remembered || !op->out || !op->out->owns_data || op->out->data == result->data)
+        if (!op->op_class->remembered || !op->out || !op->out->owns_data ||
+            op->out->data == result->data)
             continue;
         c->remembered = i - 1;
         checkpoint->saved[RESULT] = op->out->data;
@@ -56,7 +61,7 @@ exo_tape_recall(exo_tape *tape, exo_op *op, exo_tensor *out)
     return true;
 }
 
-/* Gives back all that the operations hold but the data of `kept`. */
+/* Gives back all buffers of the operations, except the data of `kept`. */
 static void
 forget_ops(exo_tape *tape, size_t first, size_t end, const exo_tensor *kept)
 {
@@ -105,31 +110,36 @@ checkpoint_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-static const exo_op_class checkpoint_class = {.name = "checkpoint", .backward = checkpoint_backward};
+static const exo_op_class checkpoint_class = {.name = "checkpoint",
+                                              .backward = checkpoint_backward};
 
 exo_tensor *
 exo_checkpoint(exo_tape *tape, exo_tensor *x, exo_checkpoint_body body, void *context)
 {
     if (!x || tape->error.code != EXO_OK)
         return NULL;
-    struct checkpoint c = {
-        .body = body, .context = context, .first = tape->num_ops, .first_ordinal = tape->next_ordinal};
+    struct checkpoint c = {.body = body,
+                           .context = context,
+                           .first = tape->num_ops,
+                           .first_ordinal = tape->next_ordinal};
     exo_tensor *y = body(context, tape, x);
     c.count = tape->num_ops - c.first;
-    if (y && !y->is_param && (!tape->pass.grad || !y->needs_grad)) /* nothing in it has a backward: frozen blocks */
+    /* Nothing in the body has a backward function, as in frozen blocks. */
+    if (y && !y->is_param && (!tape->pass.grad || !y->needs_grad))
         forget_ops(tape, c.first, tape->num_ops, y);
     if (!y || c.count == 0 || !y->needs_grad || y->is_param)
         return y;
     exo_op *op = exo_tape_op(tape, &checkpoint_class, &x, 1);
     if (!op)
         return NULL;
-    tape->next_ordinal--; /* ordinals are those of a pass without checkpoints */
+    tape->next_ordinal--; /* ordinals do not count checkpoints */
     op->saved[CHECKPOINT] = exo_tape_host_buffer(tape, sizeof c);
-    exo_tensor *out = op->saved[CHECKPOINT] ? exo_tape_view(tape, y, y->layout, y->num_dims, y->dims) : NULL;
+    exo_tensor *out =
+        op->saved[CHECKPOINT] ? exo_tape_view(tape, y, y->layout, y->num_dims, y->dims) : NULL;
     if (!out)
         return NULL;
     out->owns_data = y->data != x->data;
-    out->needs_grad = true; /* of a parameter in the body, if not of x */
+    out->needs_grad = true; /* x may need none: then a parameter of the body does */
     remember(tape, op, &c, out);
     memcpy(op->saved[CHECKPOINT], &c, sizeof c);
     forget_ops(tape, c.first, c.first + c.count, out);

@@ -1,4 +1,5 @@
-/* What a tape asks of its device: copies, and what went wrong with them. One thread at a time, as the tape. */
+/* A tape's copies on its device, and their errors. State: the tape's last reason; as the tape, it
+ * belongs to one thread at a time. Read next: tape_run.h. */
 #include "nn/tape_private.h"
 
 exo_device *
@@ -25,7 +26,8 @@ exo_status
 exo_tape_copy(exo_tape *tape, void *to, const void *from, size_t bytes)
 {
     exo_device *device = exo_tape_device(tape);
-    return exo_tape_note(tape, device->device_class->copy(device, to, from, bytes, EXO_COPY_ON_DEVICE, &tape->reason));
+    return exo_tape_note(tape, device->device_class->copy(device, to, from, bytes,
+                                                          EXO_COPY_ON_DEVICE, &tape->reason));
 }
 
 exo_status
@@ -33,6 +35,7 @@ exo_tape_read(exo_tape *tape, void *to, const void *from, size_t bytes)
 {
     exo_device *device = exo_tape_device(tape);
     exo_status st =
-        exo_tape_note(tape, device->device_class->copy(device, to, from, bytes, EXO_COPY_FROM_DEVICE, &tape->reason));
+        exo_tape_note(tape, device->device_class->copy(device, to, from, bytes,
+                                                       EXO_COPY_FROM_DEVICE, &tape->reason));
     return st == EXO_OK ? exo_tape_note(tape, exo_device_synchronize(device, &tape->reason)) : st;
 }

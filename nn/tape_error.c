@@ -1,4 +1,5 @@
-/* The first error of a pass, which stays until the next one begins. One thread at a time, as the tape. */
+/* The first error of a pass, which stays until the next pass begins. As the tape, it belongs to one
+ * thread at a time. Read next: tape_impl.h. */
 #include "nn/tape_private.h"
 
 #include <stdarg.h>

@@ -1,14 +1,17 @@
-/* Inside of tensors and the tape, for the engine's own files.
+/* The inside of tensors and the tape, for operations and the engine's own files.
  *
- * Life of memory. Every buffer of a pass comes from the tape's pool (exo_tape_buffer) and goes back to it when it is dead: an
- * operation's output, its gradient and what the operation saved are dead as soon as its backward function has run, as every
- * consumer came later in the pass. exo_tape_begin takes back the rest. A request gets the block that the
- * request at the same place of the last pass got, or the smallest idle one that is large enough: equal passes ask in equal order, so from the
- * second one on nothing is allocated.
+ * Life of a buffer. Every buffer of a pass comes from the tape's pool (exo_tape_buffer) and goes
+ * back to it when nobody reads it any more. That holds for an operation's output, its gradient and
+ * its saved buffers as soon as its backward function has run, because all consumers came later in
+ * the pass. exo_tape_begin takes back the rest. A request gets the block that the request at the
+ * same place of the last pass got, else the smallest idle block that fits. Equal passes ask in
+ * equal order, so nothing is allocated from the second one on.
  *
- * Layout. A tensor of 4 dimensions (N, C, H, W) lies in memory as (N, C, H, W) or channels-last as (N, H, W, C); all others
- * are row-major. Operations on images work on channels-last.
- */
+ * Layout. A tensor of 4 dimensions (N, C, H, W) lies in memory as (N, C, H, W) or channels-last as
+ * (N, H, W, C). All others are row-major. Operations on images work on channels-last.
+ *
+ * State: as the tape, all of it belongs to one thread at a time. Read next: tape_run.h, then ops/;
+ * tape_private.h for the tape itself. */
 #ifndef EXO_TAPE_IMPL_H
 #define EXO_TAPE_IMPL_H
 
@@ -21,36 +24,40 @@ typedef enum exo_layout {
     EXO_CHANNELS_LAST,
 } exo_layout;
 
-/* The gradient of a table (V, W) of which only these rows are not whole yet. */
+/* The gradient of a table (V, W), of which only some rows are not final yet. */
 typedef struct exo_row_grads {
-    int32_t *slot; /* (V): where a row's gradient is in `values`; -1: it has been handed on */
-    int32_t *rows; /* (count): of the table                                                 */
-    float *values; /* (count, W)                                                            */
+    int32_t *slot; /* (V): a row's place in `values`; -1: the row is final */
+    int32_t *rows; /* (count): the rows' numbers in the table */
+    float *values; /* (count, W) */
     size_t count;
 } exo_row_grads;
 
 struct exo_tensor {
     exo_tape *tape;
     void *data;
-    void *grad; /* like data; NULL until something is added. For parameters: their part of the flat fp32 gradients */
+    /* Has the type and shape of data. NULL until something is added. A parameter's is its part of
+     * the flat fp32 gradients. */
+    void *grad;
     size_t dims[EXO_MAX_DIMS];
     size_t num_dims;
     size_t numel;
     exo_dtype dtype;
     exo_layout layout;
-    const void *
-        host; /* of an input what the host has of it; NULL: the host has `data`, if the device's memory is the host's */
+    /* Of an input, the caller's data in host memory. NULL: the host has `data` itself, if it
+     * reaches the device's memory. */
+    const void *host;
     bool needs_grad;
-    bool is_param;   /* grad is not the tape's, or it goes to a sink: always added to */
-    bool owns_data;  /* data is a block of the tape's pool      */
+    /* The gradient lies in the model's copy or goes to a sink; operations always add to it. */
+    bool is_param;
+    bool owns_data;  /* data is a block of the tape's pool */
     bool keeps_grad; /* a variable: its gradient is read after backward */
-    /* Of a parameter whose gradient is handed on or told of: */
-    size_t offset;       /* in the flat parameters                                   */
-    size_t uses;         /* operations of the pass that backward has still to come to */
-    exo_row_grads *rows; /* in place of grad; NULL: not opened                        */
-    bool handed_on;      /* all of it                                                 */
-    /* Of a parameter, and of a view of one: */
-    uint32_t unit; /* of a model's; EXO_NO_UNIT of any other tensor */
+    /* Of a parameter whose gradient goes to a sink or is announced: */
+    size_t offset;       /* in the flat parameters */
+    size_t uses;         /* by operations that backward has not reached yet */
+    exo_row_grads *rows; /* in place of grad; NULL: not opened */
+    bool handed_on;      /* the whole gradient has been handed on or announced */
+    /* Of a parameter, or of a view of one: */
+    uint32_t unit; /* a unit of the model; any other tensor: EXO_NO_UNIT */
 };
 
 enum {
@@ -60,104 +67,125 @@ enum {
 
 typedef struct exo_op exo_op;
 
-/* One kind of operation. */
+/* A kind of operation. */
 typedef struct exo_op_class {
     const char *name;
-    /* Adds to the gradients of op->in[] from op->out->grad, which exists. */
+    /* Adds to the gradients of op->in[]. Reads op->out->grad, which is there. */
     exo_status (*backward)(exo_tape *tape, exo_op *op, exo_err *err);
-    /* Frees the cached state's contents. May be NULL. */
+    /* Releases what the cached state holds. May be NULL. */
     void (*release)(void *state);
-    /* Its result and saved[0] take little memory for the work that they are: a checkpoint keeps those of the last such operation in it, and the
-     * operation asks exo_tape_recall when it runs again. */
+    /* The result and saved[0] take little memory for the work of computing them. A checkpoint keeps
+     * those of its last such operation, and the operation asks exo_tape_recall when it runs
+     * again. */
     bool remembered;
-    /* Backward reads nothing of in[1], a table, and adds to those of its rows that in[0] (int32) names, also where they are open: `rows`. */
+    /* Backward does not read in[1], a table. It adds to the rows that in[0] (int32) names, and can
+     * add to exo_tensor.rows in place of grad. */
     bool picks_rows;
-    /* Backward reads nothing of in[1], a table: its unit may be absent there. */
+    /* Backward does not read in[1], a table, so its unit may be absent there. */
     bool passes_table;
 } exo_op_class;
 
-/* One call of the pass. */
+/* A call of an operation in the pass. */
 struct exo_op {
     const exo_op_class *op_class;
     exo_tensor *in[EXO_MAX_INPUTS];
     exo_tensor *out;
     void *saved[EXO_MAX_SAVED]; /* buffers of the pool that live until backward */
-    void *state;                /* the cache's: primitives and plans            */
+    void *state;                /* the cached state, such as plans */
     float factor;
     size_t number;
-    uint32_t ordinal; /* of the call in its pass, checkpoints not counted */
+    uint32_t ordinal; /* number of the call in its pass, checkpoints not counted */
 };
 
-/* A tape whose buffers are phantoms (phantom.h): a pass over it takes the buffers that a pass takes, and computes nothing of use. */
+/* Makes a tape whose buffers are phantoms (phantom.h). A pass over it asks for the buffers of a
+ * real pass, and its results are meaningless. Errors: NOMEM. */
 exo_status exo_tape_new_rehearsal(exo_tape **out, exo_err *err);
-/* Whether it is one. */
+/* Whether the tape is such a tape. */
 bool exo_tape_rehearses(const exo_tape *tape);
-/* Of exo_tape_bytes, what is really there. */
+/* The part of exo_tape_bytes that is real memory. */
 size_t exo_tape_real_bytes(const exo_tape *tape);
 
-/* Whether this part of the pass runs for the second time, for a checkpoint: what is not computation, as running statistics, has been done. */
+/* Whether a checkpoint runs this part of the pass for the second time. What is not computation,
+ * such as an update of running statistics, has been done then. */
 bool exo_tape_again(const exo_tape *tape);
-/* Whether the operation appended last is the last one of a part that runs again: nobody reads its result, unless its own backward does. */
+/* Whether the operation appended last is the last one of a part that runs again. Then nobody reads
+ * its result, except its own backward. */
 bool exo_tape_result_idle(const exo_tape *tape);
 
-/* A tensor with uninitialized data from the pool. NULL: recorded in the tape. */
-exo_tensor *exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, const size_t *dims);
-/* Another view of the same data (a reshape): shares data, has a gradient of its own. */
-exo_tensor *exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims, const size_t *dims);
+/* A tensor of this pass with uninitialized data from the pool. NULL: recorded in the tape. */
+exo_tensor *exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims,
+                            const size_t *dims);
+/* A tensor with the data of `of` in another shape, and with a gradient of its own. NULL: recorded
+ * in the tape. */
+exo_tensor *exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims,
+                          const size_t *dims);
 
-/* A buffer of the pool, 64-byte aligned, uninitialized. NULL: recorded in the tape. */
+/* A buffer of the pool, 64-byte aligned, uninitialized; exo_tape_buffer_done gives it back before
+ * the end of the pass. NULL: recorded in the tape. */
 void *exo_tape_buffer(exo_tape *tape, size_t bytes);
 void exo_tape_buffer_done(exo_tape *tape, void *buffer);
-/* The same in the host's memory: what the tape itself keeps. */
+/* The same in host memory, for data that the host reads or writes. */
 void *exo_tape_host_buffer(exo_tape *tape, size_t bytes);
 
-/* For a class that is `remembered`, with `out` just made: whether a checkpoint has kept its result. out->data and op->saved[0] are what they were
- * then, and there is nothing to compute. */
+/* For a `remembered` class, called when `out` has just been made. True: a checkpoint has kept the
+ * result; out->data and op->saved[0] hold it now, and there is nothing to compute. */
 bool exo_tape_recall(exo_tape *tape, exo_op *op, exo_tensor *out);
 
-/* Appends an operation; it needs a gradient if the pass records and an input needs one. Every operation is appended, so that
- * ordinals, and with them caches and dropout streams, do not depend on the kind of pass. */
-exo_op *exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in, size_t num_in);
-/* For an operation whose inputs are not all the tape's: comes to the units of these before they are read. False: recorded in the tape. */
+/* Appends an operation and counts the uses of its parameters. Every operation is appended, also in
+ * a pass without gradients, so that ordinals, and with them caches and dropout streams, do not
+ * depend on the kind of pass. NULL: recorded in the tape. */
+exo_op *exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in,
+                    size_t num_in);
+/* Enters the units of the inputs before they are read. exo_tape_op does so by itself; an operation
+ * with inputs that exo_tape_op does not get calls this first. False: recorded in the tape. */
 bool exo_tape_use(exo_tape *tape, exo_tensor *const *in, size_t num_in);
-/* Sets the output; takes over whether a gradient is needed. */
+/* Sets the operation's output, which needs a gradient if an input does. NULL: out is NULL, or the
+ * pass has an error. */
 exo_tensor *exo_tape_finish(exo_tape *tape, exo_op *op, exo_tensor *out);
 
-/* The state that the operation at the same place of an earlier pass left, if its class and signature (plain bytes) are equal;
- * otherwise a new zeroed one, and *fresh is true. NULL: recorded in the tape. */
-void *exo_tape_state(exo_tape *tape, exo_op *op, const void *signature, size_t signature_size, size_t state_size,
-                     bool *fresh);
-/* Forgets a state that could not be filled. */
+/* The state that the operation at the same place of an earlier pass left, if its class and
+ * signature (plain bytes) are equal. Otherwise a new one, zeroed, and *fresh is true. NULL:
+ * recorded in the tape. */
+void *exo_tape_state(exo_tape *tape, exo_op *op, const void *signature, size_t signature_size,
+                     size_t state_size, bool *fresh);
+/* Drops a new state that could not be filled. */
 void exo_tape_state_failed(exo_tape *tape, exo_op *op);
-/* The same, and records why: that a product of `dtype` operands could not be planned. Gives NULL. */
-exo_tensor *exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status status, const exo_err *err);
+/* The same, and records the error of a plan whose operands are `dtype`. Returns NULL. */
+exo_tensor *exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status status,
+                                 const exo_err *err);
 
-/* Where an operation's backward writes the gradient of `in`; *add says whether to add to what is there or to overwrite: for parameters always
- * to add. NULL if none is needed, or, with *st set, if there is no memory. */
+/* The memory for the gradient of `in` in an operation's backward. *add: add to it, as always for
+ * parameters; else overwrite it. NULL: no gradient is needed; or, with *st set, an error. */
 void *exo_tape_grad(exo_tape *tape, exo_tensor *in, bool *add, exo_status *st);
-/* Hands the output's gradient buffer to `in` as its gradient, if `in` has none yet and they are alike: then backward may work in
- * place. Gives whether it did. */
+/* Makes the output's gradient the gradient of `in`, if `in` has none yet and both have one type and
+ * size, so that backward works in place. Returns whether it did. */
 bool exo_tape_steal_grad(exo_op *op, exo_tensor *in);
 
-/* For an operation that knows the gradient of a parameter (V, W) row by row: whether it may hand whole rows on with exo_tape_give_rows, all of
- * them, once, in place of exo_tape_grad. False: the pass has no sink, something has been added, what is still to come in backward is more than
- * rows picked, or, recorded in the tape, there is no memory. */
+/* For an operation that computes the gradient of a parameter (V, W) row by row. True: it hands on
+ * every row once, with exo_tape_give_rows, in place of exo_tape_grad. False: the pass has no sink,
+ * the parameter already has a gradient, a later operation of backward does more than pick rows, or
+ * there is no memory, recorded in the tape. */
 bool exo_tape_open_rows(exo_tape *tape, exo_tensor *param);
-/* Rows [first, first + count) of an open parameter: `grad` (count, W). Any thread; inside loops. */
-void exo_tape_give_rows(exo_tape *tape, exo_tensor *param, size_t first, size_t count, const float *grad);
+/* Hands on rows [first, first + count) of an open parameter: grad (count, W). Any thread, inside
+ * parallel loops. */
+void exo_tape_give_rows(exo_tape *tape, exo_tensor *param, size_t first, size_t count,
+                        const float *grad);
 
-/* `x` in another layout or type, through an operation that is differentiable; `x` itself if it is so already. */
+/* x in another layout or type, through an operation with a gradient; x itself if it has that layout
+ * or type. NULL: x is NULL, or recorded in the tape. */
 exo_tensor *exo_to_layout(exo_tape *tape, exo_tensor *x, exo_layout layout);
 exo_tensor *exo_to_dtype(exo_tape *tape, exo_tensor *x, exo_dtype dtype);
-/* The type that matrix products and convolutions take their operands in. */
+/* The type of the operands of matrix products and convolutions. */
 exo_dtype exo_compute_dtype(const exo_tape *tape);
 
-/* "(2, 3, 4)" for messages; `out` has room for 96 characters. */
+/* Writes a shape for messages, such as "(2, 3, 4)". `out` has room for 96 characters; returns
+ * it. */
 const char *exo_shape_text(const exo_tensor *t, char *out);
 bool exo_same_shape(const exo_tensor *a, const exo_tensor *b);
-/* fp32 or bf16: what kernels compute with. */
+/* Whether kernels compute with its type: fp32 or bf16. */
 bool exo_is_float(const exo_tensor *t);
-/* The elements where the host can read them; NULL: they are on a device that it cannot reach, and nobody has them here. */
+/* The elements in host memory. NULL: they are on a device that the host does not reach, and the
+ * host has no copy. */
 const void *exo_tensor_host(const exo_tensor *t);
 
 #endif

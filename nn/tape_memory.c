@@ -1,4 +1,5 @@
-/* The tape's memory: a pool of buffers, and the tensors of a pass. Next: tape_impl.h for its life. */
+/* The tape's memory: a pool of buffers, and the tensors of a pass. Both belong to the tape. Read
+ * next: tape_impl.h for the life of a buffer. */
 #include "nn/tape_private.h"
 
 #include <stdint.h>
@@ -12,7 +13,9 @@ enum {
     PHANTOM_FROM = 256 << 10 /* bytes */
 };
 
-/* What is small may hold pointers: it is real. (What takes less than half of this never gets a phantom that is idle: exo_tape_buffer().) */
+/* Only large buffers of a rehearsal are phantoms; smaller ones are real, because they may hold
+ * pointers. A request for less than PHANTOM_FROM / 2 bytes never gets an idle phantom, because
+ * smallest_that_fits() wastes at most half a block. */
 static bool
 is_phantom(const exo_tape *tape, size_t bytes)
 {
@@ -26,7 +29,9 @@ new_block(exo_tape *tape, size_t bytes, bool on_host, void **out)
     if (!is_phantom(tape, bytes))
         return device->device_class->alloc(device, bytes, out, &tape->reason);
     *out = exo_phantom_new(bytes);
-    return *out ? EXO_OK : exo_fail(&tape->reason, EXO_NOMEM, "no addresses for a buffer of %zu bytes", bytes);
+    return *out ? EXO_OK
+                : exo_fail(&tape->reason, EXO_NOMEM, "no addresses for a buffer of %zu bytes",
+                           bytes);
 }
 
 static void
@@ -72,7 +77,7 @@ smallest_that_fits(exo_tape *tape, size_t bytes, bool on_host)
     struct block *best = NULL;
     for (size_t i = 0; i < tape->num_blocks; i++) {
         struct block *b = &tape->blocks[i];
-        /* Half a block wasted is the most: a large one stays for those who need it. */
+        /* At most half a block is wasted, so that large blocks stay free for large requests. */
         if (!b->used && b->on_host == on_host && b->bytes >= bytes && b->bytes / 2 <= bytes &&
             (!best || b->bytes < best->bytes))
             best = b;
@@ -83,7 +88,8 @@ smallest_that_fits(exo_tape *tape, size_t bytes, bool on_host)
 static struct block *
 add_block(exo_tape *tape, size_t bytes, bool on_host)
 {
-    if (!exo_tape_grow(tape, (void **)&tape->blocks, &tape->cap_blocks, tape->num_blocks + 1, sizeof *tape->blocks))
+    if (!exo_tape_grow(tape, (void **)&tape->blocks, &tape->cap_blocks, tape->num_blocks + 1,
+                       sizeof *tape->blocks))
         return NULL;
     void *memory = NULL;
     if (exo_tape_note(tape, new_block(tape, bytes, on_host, &memory)) != EXO_OK)
@@ -96,15 +102,18 @@ add_block(exo_tape *tape, size_t bytes, bool on_host)
     return b;
 }
 
-/* The block that the request at the same place of the last pass got comes first: a pass like the last one finds all that it needs. */
+/* First choice is the block that the request at the same place of the last pass got. So a pass like
+ * the last one finds all its buffers. */
 static void *
 buffer(exo_tape *tape, size_t bytes, bool on_host)
 {
     size_t place = tape->num_requests++;
-    if (!exo_tape_grow(tape, (void **)&tape->requests, &tape->cap_requests, place + 1, sizeof *tape->requests))
+    if (!exo_tape_grow(tape, (void **)&tape->requests, &tape->cap_requests, place + 1,
+                       sizeof *tape->requests))
         return NULL;
     struct request *r = &tape->requests[place];
-    struct block *b = r->bytes == bytes && r->block < tape->num_blocks ? &tape->blocks[r->block] : NULL;
+    struct block *b =
+        r->bytes == bytes && r->block < tape->num_blocks ? &tape->blocks[r->block] : NULL;
     if (!b || b->used || b->bytes < bytes || b->on_host != on_host)
         b = smallest_that_fits(tape, bytes, on_host);
     if (!b)
@@ -158,10 +167,15 @@ new_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, 
         tape->slab_used = 0;
     }
     if (num_dims > EXO_MAX_DIMS)
-        return exo_tape_fail(tape, EXO_INVAL, "a tensor has at most %d dimensions, not %zu", EXO_MAX_DIMS, num_dims);
+        return exo_tape_fail(tape, EXO_INVAL, "a tensor has at most %d dimensions, not %zu",
+                             EXO_MAX_DIMS, num_dims);
     exo_tensor *t = &tape->slab->tensors[tape->slab_used++];
-    *t = (exo_tensor){
-        .tape = tape, .dtype = dtype, .layout = layout, .num_dims = num_dims, .numel = 1, .unit = EXO_NO_UNIT};
+    *t = (exo_tensor){.tape = tape,
+                      .dtype = dtype,
+                      .layout = layout,
+                      .num_dims = num_dims,
+                      .numel = 1,
+                      .unit = EXO_NO_UNIT};
     for (size_t d = 0; d < num_dims; d++) {
         t->dims[d] = dims[d];
         if (__builtin_mul_overflow(t->numel, dims[d], &t->numel) || t->numel > SIZE_MAX / 8)
@@ -171,7 +185,8 @@ new_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, 
 }
 
 exo_tensor *
-exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, const size_t *dims)
+exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims,
+                const size_t *dims)
 {
     exo_tensor *t = new_tensor(tape, dtype, layout, num_dims, dims);
     if (!t)
@@ -182,7 +197,8 @@ exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_d
 }
 
 exo_tensor *
-exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims, const size_t *dims)
+exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims,
+              const size_t *dims)
 {
     exo_tensor *t = new_tensor(tape, of->dtype, layout, num_dims, dims);
     if (t) {
@@ -194,19 +210,21 @@ exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims
 }
 
 exo_tensor *
-exo_tape_input(exo_tape *tape, exo_dtype dtype, size_t num_dims, const size_t *dims, const void *data)
+exo_tape_input(exo_tape *tape, exo_dtype dtype, size_t num_dims, const size_t *dims,
+               const void *data)
 {
     exo_tensor *t = new_tensor(tape, dtype, EXO_ROW_MAJOR, num_dims, dims);
     if (!t)
         return NULL;
     t->host = data;
-    t->data = (void *)(uintptr_t)data; /* never written: an input has no operation that owns it */
+    t->data = (void *)(uintptr_t)data; /* inputs are never written */
     if (exo_device_is_host(tape->device))
         return t;
     size_t bytes = t->numel * exo_dtype_size(dtype);
     exo_device *device = tape->device;
     t->data = exo_tape_buffer(tape, bytes);
-    if (!t->data || exo_tape_note(tape, device->device_class->copy(device, t->data, data, bytes, EXO_COPY_TO_DEVICE,
+    if (!t->data || exo_tape_note(tape, device->device_class->copy(device, t->data, data, bytes,
+                                                                   EXO_COPY_TO_DEVICE,
                                                                    &tape->reason)) != EXO_OK)
         return NULL;
     return t;
@@ -229,8 +247,10 @@ exo_tape_param(exo_tape *tape, exo_param param)
     exo_params *p = tape->params;
     size_t count = p ? exo_params_count(p) : 0;
     if (param.index >= count)
-        return exo_tape_fail(tape, EXO_INVAL, "parameter %u is not one of the model's %zu", param.index, count);
-    if (!exo_tape_grow(tape, (void **)&tape->param_tensors, &tape->num_param_tensors, count, sizeof(exo_tensor *)))
+        return exo_tape_fail(tape, EXO_INVAL, "parameter %u is not one of the model's %zu",
+                             param.index, count);
+    if (!exo_tape_grow(tape, (void **)&tape->param_tensors, &tape->num_param_tensors, count,
+                       sizeof(exo_tensor *)))
         return NULL;
     exo_tensor *t = tape->param_tensors[param.index];
     if (t)
@@ -246,7 +266,9 @@ exo_tape_param(exo_tape *tape, exo_param param)
     t->offset = info->offset;
     t->needs_grad = tape->pass.grad && !info->is_buffer;
     if (t->needs_grad && !grad && !tape->pass.sink)
-        return exo_tape_fail(tape, EXO_INVAL, "this copy of the model has no gradients: a pass over it needs a sink");
+        return exo_tape_fail(
+            tape, EXO_INVAL,
+            "this copy of the model has no gradients: a pass over it needs a sink");
     t->grad = t->needs_grad ? grad : NULL;
     tape->param_tensors[param.index] = t;
     return t;

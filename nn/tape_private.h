@@ -1,5 +1,6 @@
-/* The tape's own structure, shared by the files that make it up: tape.c (operations, forwards and backwards), tape_memory.c (buffers and
- * tensors), tape_checkpoint.c, tape_sink.c (gradients that are handed on), tape_units.c (units that a pass comes to). */
+/* The tape's own structure. It belongs to one thread at a time. These files share it: tape.c
+ * (operations, backward), tape_memory.c (buffers, tensors), tape_checkpoint.c, tape_sink.c (final
+ * gradients), tape_units.c (units), tape_device.c and tape_error.c. Read next: tape.c. */
 #ifndef EXO_TAPE_PRIVATE_H
 #define EXO_TAPE_PRIVATE_H
 
@@ -14,10 +15,10 @@ struct block {
     void *memory;
     size_t bytes;
     bool used;
-    bool on_host; /* though the tape's device is another */
+    bool on_host; /* although the tape's device is not the host */
 };
 
-/* A call of exo_tape_buffer, and which block it got. */
+/* A request for a buffer, and the block that it got. */
 struct request {
     size_t bytes, block;
 };
@@ -45,33 +46,35 @@ struct exo_tape {
     exo_pass pass;
     exo_params *params;
     exo_err error;
-    exo_err reason;  /* of the kernel asked for last */
+    exo_err reason;  /* why the last call on the device failed */
     bool walked;     /* backward has run */
     bool rehearses;  /* its buffers are phantoms */
-    bool again;      /* a checkpoint's part runs for the second time */
-    size_t most_ops; /* then: where its places end */
-    exo_op *recalls; /* the checkpoint whose part runs again; NULL: none, or what it has kept is taken */
+    bool again;      /* a checkpoint's part runs again */
+    size_t most_ops; /* if so: the end of its places */
+    /* The checkpoint whose part runs again, for exo_tape_recall; NULL: none. */
+    exo_op *recalls;
 
     struct block *blocks;
     size_t num_blocks, cap_blocks;
 
-    struct request *requests; /* of this pass, and beyond num_requests of passes before it */
+    /* Of this pass; beyond num_requests those of earlier passes. */
+    struct request *requests;
     size_t num_requests, cap_requests;
 
-    struct slab *slabs; /* first */
-    struct slab *slab;  /* in use */
+    struct slab *slabs; /* the first */
+    struct slab *slab;  /* the one in use */
     size_t slab_used;
 
     exo_op *ops;
     size_t num_ops, cap_ops;
-    uint32_t next_ordinal; /* operations without checkpoints */
+    uint32_t next_ordinal; /* number of operations so far, checkpoints not counted */
     struct cached *cache;  /* by ordinal */
     size_t cap_cache;
 
-    exo_tensor **param_tensors; /* by index, of this pass */
+    exo_tensor **param_tensors; /* of this pass, by parameter */
     size_t num_param_tensors;
 
-    uint32_t units[EXO_MAX_INPUTS]; /* that the pass is in */
+    uint32_t units[EXO_MAX_INPUTS]; /* those that the pass is in */
     size_t num_units;
 
     struct metric metrics[EXO_TAPE_METRICS];
@@ -79,22 +82,24 @@ struct exo_tape {
 
     uint64_t allocations;
     size_t bytes;
-    size_t real_bytes; /* of them, those that are no phantoms */
+    size_t real_bytes; /* of `bytes`, without phantoms */
 };
 
-/* Grows an array to hold at least `need` elements; what is new is zeroed. false: no memory, recorded. */
+/* Grows an array to at least `need` elements, and zeroes the new ones. False: no memory,
+ * recorded. */
 bool exo_tape_grow(exo_tape *tape, void **array, size_t *cap, size_t need, size_t size);
 void exo_tape_free_blocks(exo_tape *tape);
-/* Gives back all that an operation holds once its backward has run. */
+/* Gives back the buffers of an operation whose backward has run. */
 void exo_tape_op_done(exo_tape *tape, exo_op *op);
 
-/* Before an operation's backward reads its inputs. (tape_units.c) */
+/* Enters the units of the operation's inputs, before its backward reads them (tape_units.c). */
 exo_status exo_tape_use_again(exo_tape *tape, const exo_op *op, exo_err *err);
 
-/* Counts a use of each parameter among the inputs as done, and hands on the gradients that are whole by that, or tells of them: errors are
- * those of exo_grad_ready. (tape_sink.c) */
+/* Counts down the uses of the parameters among the operation's inputs. Hands on or announces each
+ * gradient that is final now (tape_sink.c). Errors: those of exo_grad_ready. */
 exo_status exo_tape_sink_inputs(exo_tape *tape, const exo_op *op, exo_err *err);
-/* After the last: the gradients of parameters that the pass has not used, to which it has added nothing. */
+/* At the end of backward: hands on zeros for, or announces, the parameters that the pass has not
+ * used. */
 exo_status exo_tape_sink_rest(exo_tape *tape, exo_err *err);
 
 #endif

@@ -1,5 +1,9 @@
-/* Gradients that are handed on, or told of, as soon as they are whole: the parameters' uses are counted down in backward. Next:
- * exo_grad_sink and exo_grad_ready. */
+/* Gradients that are handed to a sink, or announced to a receiver, as soon as they are final.
+ *
+ * exo_tape_op counts the uses of each parameter. Backward counts them down, and a gradient is final
+ * when the count is 0. A table's rows may become final one by one (exo_tape_open_rows).
+ * State: the counts in the tape's tensors. Read next: exo_grad_sink and exo_grad_ready in
+ * exogym/tensor.h. */
 #include "nn/tape_private.h"
 
 #include <string.h>
@@ -7,12 +11,13 @@
 #include "base/parallel.h"
 
 enum {
-    PIECE = 1 << 15 /* elements: what an optimizer sweeps over fits the second-level cache */
+    /* Elements. An optimizer's arrays of this length fit into the second-level cache. */
+    PIECE = 1 << 15
 };
 
 static const float zeros[PIECE];
 
-/* --- Whole parameters ---------------------------------------------------------------------------------------------------------- */
+/* --- Whole parameters ------------------------------------------------------------------------- */
 
 struct give {
     const exo_grad_sink *sink;
@@ -35,7 +40,7 @@ give(const exo_tape *tape, size_t first, size_t count, const float *grad)
     exo_parallel_for((count + PIECE - 1) / PIECE, give_piece, &g);
 }
 
-/* --- Rows ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Rows ------------------------------------------------------------------------------------- */
 
 static bool
 picks_rows_of(const exo_op *op, const exo_tensor *param)
@@ -43,7 +48,8 @@ picks_rows_of(const exo_op *op, const exo_tensor *param)
     return op->op_class->picks_rows && op->in[1] == param;
 }
 
-/* Whether all that backward has still to come to, but for the operation that it is at, picks rows of the parameter. */
+/* Whether all operations that backward has not reached yet only pick rows of the parameter; the
+ * current one is not counted. */
 static bool
 only_rows_to_come(const exo_tape *tape, const exo_tensor *param)
 {
@@ -63,7 +69,7 @@ most_rows(const exo_tape *tape, const exo_tensor *param)
     return named < param->dims[0] ? named : param->dims[0];
 }
 
-/* Marks the rows to come in `slot` and gives how many they are. */
+/* Gives a slot to each row that a later operation picks. Returns the number of these rows. */
 static size_t
 mark_rows(const exo_tape *tape, const exo_tensor *param, int32_t *slot)
 {
@@ -92,11 +98,13 @@ exo_tape_open_rows(exo_tape *tape, exo_tensor *param)
     int32_t *slot = rows ? exo_tape_buffer(tape, param->dims[0] * sizeof *slot) : NULL;
     if (!slot)
         return false;
-    /* Buffers of the most that there could be: they fit from pass to pass. */
+    /* Buffers for the most rows that are possible, so that the next pass asks for the same
+     * sizes. */
     size_t most = most_rows(tape, param);
     *rows = (exo_row_grads){.slot = slot, .count = mark_rows(tape, param, slot)};
     rows->rows = exo_tape_buffer(tape, most * sizeof *rows->rows);
-    rows->values = rows->rows ? exo_tape_buffer(tape, most * param->dims[1] * sizeof *rows->values) : NULL;
+    rows->values =
+        rows->rows ? exo_tape_buffer(tape, most * param->dims[1] * sizeof *rows->values) : NULL;
     if (!rows->values)
         return false;
     for (size_t v = 0; v < param->dims[0]; v++)
@@ -122,7 +130,8 @@ exo_tape_give_rows(exo_tape *tape, exo_tensor *param, size_t first, size_t count
         size_t begin = v;
         while (v < count && rows->slot[first + v] < 0)
             v++;
-        sink->take(sink->context, param->offset + (first + begin) * width, (v - begin) * width, grad + begin * width);
+        sink->take(sink->context, param->offset + (first + begin) * width, (v - begin) * width,
+                   grad + begin * width);
     }
 }
 
@@ -154,9 +163,9 @@ close_rows(exo_tape *tape, exo_tensor *param)
     param->rows = NULL;
 }
 
-/* --- Backward --------------------------------------------------------------------------------------------------------------------- */
+/* --- Backward --------------------------------------------------------------------------------- */
 
-/* Whether somebody takes the gradients, or is told of them. */
+/* Whether gradients go to a sink or are announced. */
 static bool
 is_awaited(const exo_tape *tape)
 {

@@ -1,4 +1,5 @@
-/* Units that a pass comes to and leaves: see exo_unit_hooks. */
+/* The units that a pass enters and leaves: see exo_unit_hooks in exogym/tensor.h. State: the tape's
+ * list of the units it is in. */
 #include "nn/tape_private.h"
 
 static bool
@@ -10,9 +11,10 @@ has(const uint32_t *units, size_t count, uint32_t unit)
     return false;
 }
 
-/* The units of parameters among the inputs, each once; `passed`: an input that is not read. */
+/* The units of the parameters among the inputs, each once. `passed`: an input that is not read. */
 static size_t
-units_of(exo_tensor *const *in, size_t num_in, const exo_tensor *passed, uint32_t out[EXO_MAX_INPUTS])
+units_of(exo_tensor *const *in, size_t num_in, const exo_tensor *passed,
+         uint32_t out[EXO_MAX_INPUTS])
 {
     size_t count = 0;
     for (size_t i = 0; i < num_in; i++)
@@ -21,7 +23,8 @@ units_of(exo_tensor *const *in, size_t num_in, const exo_tensor *passed, uint32_
     return count;
 }
 
-/* Leaves those that the pass is in and that are not among `units`, then comes to the others of these. */
+/* Leaves the current units that are not among `units`, then enters those of `units` that the pass
+ * is not in. */
 static exo_status
 go_to(exo_tape *tape, const uint32_t *units, size_t count, exo_err *err)
 {

@@ -1,4 +1,5 @@
-/* Tensors: types, shapes, and reading them as plain fp32. No state. */
+/* Tensors: types, shapes, and reading them as plain fp32. No state. Read next: tape_impl.h for
+ * layouts. */
 #include <exogym/tensor.h>
 
 #include <math.h>
@@ -70,10 +71,12 @@ read_elements(const exo_tensor *t, const void *data, exo_dtype dtype, float *out
     for (size_t n = 0; n < t->dims[0]; n++)
         for (size_t c = 0; c < channels; c++)
             for (size_t p = 0; p < area; p++)
-                out[(n * channels + c) * area + p] = element(data, dtype, (n * area + p) * channels + c);
+                out[(n * channels + c) * area + p] =
+                    element(data, dtype, (n * area + p) * channels + c);
 }
 
-/* Elements on a device through a copy of the host's: not a number where that fails, which the tape records. */
+/* Reads elements on a device through a copy in host memory. If that fails, it writes NaN, and the
+ * tape records the error. */
 static void
 fetch_elements(const exo_tensor *t, const void *data, exo_dtype dtype, float *out)
 {
@@ -115,7 +118,7 @@ float
 exo_tensor_item(const exo_tensor *tensor)
 {
     const void *here = exo_tensor_host(tensor);
-    uint64_t first = 0; /* the first element, whatever its type */
+    uint64_t first = 0; /* room for an element of any type */
     if (here)
         return element(here, tensor->dtype, 0);
     if (exo_tape_read(tensor->tape, &first, tensor->data, exo_dtype_size(tensor->dtype)) != EXO_OK)
@@ -138,7 +141,8 @@ exo_shape_text(const exo_tensor *t, char *out)
 bool
 exo_same_shape(const exo_tensor *a, const exo_tensor *b)
 {
-    return a->num_dims == b->num_dims && memcmp(a->dims, b->dims, a->num_dims * sizeof a->dims[0]) == 0;
+    return a->num_dims == b->num_dims &&
+           memcmp(a->dims, b->dims, a->num_dims * sizeof a->dims[0]) == 0;
 }
 
 bool

@@ -1,4 +1,5 @@
-/* Copies of a model by units: which of them have memory. See exogym/units.h. */
+/* Copies of a model by units, and which units have memory. See exogym/units.h. State: the copy's
+ * pages, which belong to the thread of the copy. Read next: base/pages.h. */
 #include <exogym/units.h>
 
 #include <exogym/memory.h>
@@ -21,10 +22,11 @@ exo_params_reserve(exo_params *params, exo_err *err)
         p->values = exo_pages_reserve(unit_bytes(params, u));
         p->grads = p->values ? exo_pages_reserve(unit_bytes(params, u)) : NULL;
         if (!p->grads)
-            return exo_fail(err, EXO_NOMEM, "no addresses for the unit '%s' of %zu parameters", params->units[u].name,
-                            params->units[u].count);
+            return exo_fail(err, EXO_NOMEM, "no addresses for the unit '%s' of %zu parameters",
+                            params->units[u].name, params->units[u].count);
     }
-    return params->pages ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for %zu units", params->num_units);
+    return params->pages ? EXO_OK
+                         : exo_fail(err, EXO_NOMEM, "no memory for %zu units", params->num_units);
 }
 
 void
@@ -46,7 +48,8 @@ exo_params_address(const exo_params *params, size_t index)
         return params->buffers + info->offset;
     if (!params->pages)
         return params->values + info->offset;
-    return (float *)params->pages[info->unit].values + (info->offset - params->units[info->unit].first);
+    return (float *)params->pages[info->unit].values +
+           (info->offset - params->units[info->unit].first);
 }
 
 float *
@@ -57,7 +60,8 @@ exo_params_grad_address(const exo_params *params, size_t index)
         return NULL;
     if (!params->pages)
         return params->grads ? params->grads + info->offset : NULL;
-    return (float *)params->pages[info->unit].grads + (info->offset - params->units[info->unit].first);
+    return (float *)params->pages[info->unit].grads +
+           (info->offset - params->units[info->unit].first);
 }
 
 bool
@@ -78,7 +82,7 @@ exo_params_units(const exo_params *params)
     return params->units;
 }
 
-/* `all`: of a flat copy, or NULL. */
+/* The unit's elements: in `all`, the values or gradients of a flat copy, or else in `pages`. */
 static exo_array
 range(const exo_params *params, size_t unit, float *all, void *pages)
 {
@@ -96,8 +100,8 @@ open_pages(exo_params *params, size_t unit, void *pages, bool *open, exo_err *er
     if (*open)
         return EXO_OK;
     if (!exo_pages_open(pages, bytes))
-        return exo_fail(err, EXO_NOMEM, "no memory for the unit '%s' of %zu parameters", params->units[unit].name,
-                        params->units[unit].count);
+        return exo_fail(err, EXO_NOMEM, "no memory for the unit '%s' of %zu parameters",
+                        params->units[unit].name, params->units[unit].count);
     *open = true;
     params->open_bytes += bytes;
     if (params->open_bytes > params->most_open_bytes)

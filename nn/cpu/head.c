@@ -1,8 +1,13 @@
-/* A head over a large vocabulary: logits, their softmax's sums, and gradients, a part of the logits at a time (exo_head_args).
+/* A head over a large vocabulary: logits, their log-sums or entropies, and gradients, with a part
+ * of the logits in memory at a time (exo_head_args).
  *
- * Rows are cut into chunks, the vocabulary into blocks, which are shared out to lanes: by shapes only, so that sums have one order. Logits are
- * either there for a chunk and the whole vocabulary, and gradients come with them, or for a chunk and a block, and are computed again for
- * gradients. Owner of a plan: its operation. */
+ * Rows are cut into chunks, and the vocabulary into blocks, which are shared out to lanes. The cuts
+ * depend on shapes only, so sums have one order. A wide head keeps the logits of one chunk over the
+ * whole vocabulary, and computes their gradients from them. Any other head keeps the logits of one
+ * chunk and one block per runner, and computes them again for gradients.
+ *
+ * State: a plan belongs to its operation, which runs one call at a time. Read next: softmax.h,
+ * gemm.h. */
 #include "nn/cpu/cpu_device.h"
 
 #include <math.h>
@@ -19,7 +24,7 @@
 
 enum {
     LANES = 8,
-    CHUNK_ELEMENTS = 1 << 24, /* of logits of the whole vocabulary: 64 MiB */
+    CHUNK_ELEMENTS = 1 << 24, /* logits of a chunk over the whole vocabulary: 64 MiB */
     MIN_CHUNK = 64,
     MAX_CHUNK = 1024,
     MIN_BLOCK = 64,
@@ -27,32 +32,35 @@ enum {
     SUM_ROWS = 32
 };
 
-/* The products of one plan; [whole chunk or the last][whole block or the last]. */
+/* The products of one plan, indexed by [the last chunk?][the last block?]. */
 struct head_plan {
     exo_plan plan;
     exo_head_shape shape;
-    size_t chunk,
-        block; /* rows, and elements of the vocabulary                                               */
-    size_t chunks,
-        blocks; /* how many                                                                           */
-    size_t
-        span; /* chunks for which gradients are computed at a time: parts of dx take memory for each */
+    /* Rows of a chunk, and elements of the vocabulary in a block. */
+    size_t chunk, block;
+    /* The number of chunks and of blocks. */
+    size_t chunks, blocks;
+    /* Chunks whose gradients are computed together. Parts of dx take memory for each of them. */
+    size_t span;
     exo_gemm *logits[2][2], *grad_x[2][2], *grad_w[2][2];
 };
 
-/* A call, with its buffers: of each runner but for partials. */
+/* A call with its buffers in the scratch. Buffers are per runner, except where noted. */
 struct head {
     struct head_plan *plan;
     exo_head_args k;
-    float *buffer;    /* chunk x block: the logits; wide: chunk x vocabulary, one for all     */
-    float *sums;      /* blocks x rows (wide: chunk) x 2, for entropies x 3, one for all      */
-    char *gradients;  /* chunk x block of dtype                                               */
-    char *block_cast; /* block x width of dtype                                               */
-    float *rows;      /* block x width: the gradient of weights that are taken by rows        */
-    float *partials;  /* lanes x span x chunk x width: parts of dx                            */
+    /* The logits, chunk x block. Wide: chunk x vocabulary, for all runners. */
+    float *buffer;
+    /* For all runners: blocks x rows (wide: chunk) x sums_of() numbers. */
+    float *sums;
+    char *gradients;  /* chunk x block of the shape's dtype */
+    char *block_cast; /* block x width of the shape's dtype */
+    float *rows;      /* block x width: weights' gradient for take_rows */
+    /* Parts of dx: lanes x rows of `span` chunks x width, one part per lane. */
+    float *partials;
 };
 
-/* --- Plan ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Plan ------------------------------------------------------------------------------------- */
 
 static size_t
 rows_of(const struct head_plan *p, size_t chunk)
@@ -103,7 +111,7 @@ clamp(size_t value, size_t least, size_t most)
     return value < least ? least : value > most ? most : value;
 }
 
-/* How rows and vocabulary are cut. */
+/* Cuts the rows and the vocabulary. */
 static void
 cut(struct head_plan *p, const exo_head_shape *shape)
 {
@@ -113,7 +121,8 @@ cut(struct head_plan *p, const exo_head_shape *shape)
     p->chunk = clamp(CHUNK_ELEMENTS / shape->vocabulary / 64 * 64, MIN_CHUNK, MAX_CHUNK);
     p->chunks = exo_pieces(shape->rows, p->chunk);
     p->blocks = exo_pieces(shape->vocabulary, p->block);
-    /* All parts of dx take at most half of what the gradient of the weights does. */
+    /* If the span is more than 1, all parts of dx together take at most half the memory of the
+     * weights' gradient. */
     p->span = shape->wide ? 1 : clamp(shape->vocabulary / (2 * LANES * p->chunk), 1, p->chunks);
 }
 
@@ -153,9 +162,9 @@ exo_cpu_head_plan_free(exo_plan *plan)
     exo_free(p);
 }
 
-/* --- Memory ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
-/* Rows of chunks [begin, end). */
+/* The number of rows in chunks [begin, end). */
 static size_t
 rows_between(const struct head_plan *p, size_t begin, size_t end)
 {
@@ -163,14 +172,15 @@ rows_between(const struct head_plan *p, size_t begin, size_t end)
     return (last < p->shape.rows ? last : p->shape.rows) - first;
 }
 
-/* Numbers for each row that a block leaves: the maximum, the sum, and for entropies the sum of softmax.h's exo_softmax_margins. */
+/* How many numbers a block leaves for each row: the maximum and the sum, and for entropies also the
+ * sum of exo_softmax_margins. */
 static size_t
 sums_of(const struct head_plan *p)
 {
     return p->shape.entropy ? 3 : 2;
 }
 
-/* The next part of the scratch; NULL: only its size is asked for. */
+/* The next `bytes` of the scratch. With scratch NULL it only counts them. */
 static void *
 part(char *scratch, size_t *used, size_t bytes)
 {
@@ -179,7 +189,7 @@ part(char *scratch, size_t *used, size_t bytes)
     return at;
 }
 
-/* The buffers of a call in its scratch; gives its size. */
+/* Lays out the buffers of a call in its scratch. Returns the size of the scratch. */
 static size_t
 lay_out(struct head *h, const struct head_plan *p, exo_scratch_use use, char *scratch)
 {
@@ -222,24 +232,24 @@ head_of(const exo_head_args *k, exo_scratch_use use)
     return h;
 }
 
-/* --- A block --------------------------------------------------------------------------------------------------------------------- */
+/* --- A block ---------------------------------------------------------------------------------- */
 
-/* Some chunks, by all lanes. */
+/* A loop of all lanes over some chunks. */
 struct loop {
     struct head *head;
     size_t begin, end;  /* chunks */
-    size_t first, rows; /* of x   */
+    size_t first, rows; /* of x */
     exo_failure failure;
 };
 
-/* A part of the logits, on one runner. */
+/* A tile of the logits, one chunk x one block, on one runner. */
 struct tile {
     size_t runner;
-    size_t block, columns, column; /* which, how many, the first */
-    const void *weight;            /* (columns, width) of dtype  */
+    size_t block, columns, column; /* the block's number, size and first element */
+    const void *weight;            /* (columns, width) of the shape's dtype */
     size_t chunk, rows, row;
     float *logits; /* (rows, columns) */
-    size_t stride; /* of its rows     */
+    size_t stride; /* of a row of the logits */
 };
 
 static struct loop
@@ -253,7 +263,7 @@ loop_of(struct head *h, size_t begin, size_t end)
                          .rows = rows_between(p, begin, end)};
 }
 
-/* Blocks of a lane: [*begin, *end). */
+/* The blocks of a lane: [*begin, *end). */
 static void
 lane_blocks(const struct head_plan *p, size_t lane, size_t *begin, size_t *end)
 {
@@ -309,7 +319,7 @@ rows_of_x(const struct head *h, const struct tile *part)
     return elements(h->k.x, part->row * s->width, s->dtype);
 }
 
-/* One of the four gemms of a kind. */
+/* The gemm for the tile's size. */
 static exo_gemm *
 product(const struct head_plan *p, exo_gemm *const kinds[2][2], const struct tile *part)
 {
@@ -328,7 +338,7 @@ compute_logits(struct loop *l, const struct tile *part)
         &err);
 }
 
-/* --- Forward --------------------------------------------------------------------------------------------------------------------- */
+/* --- Forward ---------------------------------------------------------------------------------- */
 
 static void
 pick_targets(const struct head *h, const struct tile *part)
@@ -366,8 +376,12 @@ forward_lane(void *context, size_t runner, size_t lane)
     }
 }
 
-/* Of so many rows: the sums of all blocks. For the entropy, with m the maximum of a block, s its sum and g that of its margins, each block brings
- * e^(m - log_sum) ((log_sum - m) s + g), and nothing of it is negative. */
+/* A piece of SUM_ROWS rows: adds up what the blocks left. For the entropy, let m be the maximum of
+ * a block, s its sum and g its sum of margins. The block adds
+ *
+ *     e^(m - log_sum) ((log_sum - m) s + g)
+ *
+ * No term is negative, so nothing cancels. */
 static void
 sum_blocks(void *context, size_t piece)
 {
@@ -407,9 +421,9 @@ forward_chunks(struct head *h, size_t begin, size_t end, exo_err *err)
     return exo_failure_result(&l.failure, err);
 }
 
-/* --- Gradients ------------------------------------------------------------------------------------------------------------------- */
+/* --- Gradients -------------------------------------------------------------------------------- */
 
-/* d logits of a part from its logits. */
+/* d logits of a tile, from its logits. */
 static void
 part_gradient(const struct head *h, const struct tile *part, void *out)
 {
@@ -427,7 +441,8 @@ part_gradient(const struct head *h, const struct tile *part, void *out)
         if (target < 0 || (size_t)target < part->column ||
             (size_t)target >= part->column + part->columns)
             continue;
-        /* Rounded once: what is left of a probability near 1 is small beside it. */
+        /* The target's gradient is factor (p - 1). expm1 keeps the digits that p - 1 loses where p
+         * is near 1. */
         size_t column = (size_t)target - part->column, at = r * part->columns + column;
         double logit = (double)(part->logits[r * part->stride + column] * h->k.scale);
         float value =
@@ -439,7 +454,8 @@ part_gradient(const struct head *h, const struct tile *part, void *out)
     }
 }
 
-/* Adds a part's share of dx to `partial` (rows of the loop, width), and of the weights' gradient to `dw` (columns, width); NULL: not wanted. */
+/* Adds a tile's part of dx to `partial` (rows of the loop, width), and its part of the weights'
+ * gradient to `dw` (columns, width). dw may be NULL: not wanted. */
 static void
 add_gradients(struct loop *l, const struct tile *part, float *partial, float *dw)
 {
@@ -490,7 +506,7 @@ gradients_lane(void *context, size_t runner, size_t lane)
     }
 }
 
-/* Adds the lanes' parts of dx, row by row. */
+/* Adds the lanes' parts of a row of dx, in the order of the lanes. */
 static void
 sum_row(void *context, size_t row)
 {
@@ -515,7 +531,7 @@ gradient_chunks(struct head *h, size_t begin, size_t end, exo_err *err)
     return exo_failure_result(&l.failure, err);
 }
 
-/* --- All rows -------------------------------------------------------------------------------------------------------------------- */
+/* --- All rows --------------------------------------------------------------------------------- */
 
 exo_status
 exo_cpu_head(exo_device *device, const exo_head_args *k, exo_err *err)

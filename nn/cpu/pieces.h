@@ -1,4 +1,6 @@
-/* How kernels cut their work: by shapes only, so that sums have one order with any number of threads. */
+/* Loops over pieces of a kernel's work. Pieces depend on shapes only, so sums have one order with
+ * any number of threads. No state, except an exo_failure, which the caller of a loop owns. Read
+ * next: pieces.c; base/parallel.h. */
 #ifndef EXO_CPU_PIECES_H
 #define EXO_CPU_PIECES_H
 
@@ -10,7 +12,7 @@
 
 #include "base/parallel.h"
 
-/* Pieces of `per_piece` that cover `count`. */
+/* The number of pieces of `per_piece` that cover `count`. */
 static inline size_t
 exo_pieces(size_t count, size_t per_piece)
 {
@@ -25,22 +27,24 @@ exo_piece_length(size_t count, size_t per_piece, size_t index)
     return left < per_piece ? left : per_piece;
 }
 
-/* As exo_parallel_for, for pieces that work in scratch of the thread that runs them: as many runners as threads take the next piece in turn, so
- * that scratch grows with the threads and not with the pieces. Which runner has which piece must change nothing in the numbers. */
+/* As exo_parallel_for, for pieces that need scratch memory. There is one runner per thread, at most
+ * `count`, and each runner takes the next piece when it is free. The scratch of a runner is enough,
+ * so memory grows with the threads and not with the pieces. Results must not depend on the runner
+ * of a piece. */
 void exo_run_for(size_t count, void (*piece)(void *context, size_t runner, size_t index),
                  void *context);
-/* How many runners it has for so many pieces: runner is below that. */
+/* The number of runners for `count` pieces; `runner` is below it. */
 size_t exo_runners(size_t count);
 
-/* The first failure among the pieces of a loop; the text is the first to come, the call fails either way. */
+/* The failure of a loop: that of the first piece to report one. Zero-initialized: none. */
 typedef struct exo_failure {
     atomic_int status;
     exo_err err;
 } exo_failure;
 
-/* Called by a piece with what it got. */
+/* Reports the status of a piece, from any thread. */
 void exo_failure_note(exo_failure *failure, exo_status status, const exo_err *err);
-/* After the loop. */
+/* The status of the loop, after its end. */
 exo_status exo_failure_result(const exo_failure *failure, exo_err *err);
 
 #endif

@@ -1,4 +1,6 @@
-/* Arrays: memory of a device, its parts, and the ways to and from the host. No state of its own. */
+/* Arrays: allocation of device memory, parts, and copies to and from the host. Also the error that
+ * a device remembers, and plans. State: the device's first failure (exo_device.failed). Read next:
+ * vec.c. */
 #include "nn/device/device_impl.h"
 
 #include <assert.h>
@@ -27,7 +29,9 @@ exo_device_note(exo_device *device, exo_status status, const exo_err *err)
 {
     if (status == EXO_OK)
         return;
-    assert(!device->device_class->is_host); /* many threads share it, and its kernels of arrays cannot fail */
+    /* Many threads share a host's device, so it remembers no failure; its array kernels cannot
+     * fail. */
+    assert(!device->device_class->is_host);
     if (device->failed.code == EXO_OK) {
         device->failed = *err;
         device->failed.code = status;
@@ -54,7 +58,8 @@ exo_array_init(exo_array *out, exo_device *device, exo_dtype dtype, size_t count
         return exo_fail(err, EXO_NOMEM, "no memory for %zu elements", count);
     exo_status st = device->device_class->alloc(device, bytes, &data, err);
     if (st == EXO_OK)
-        *out = (exo_array){.device = device, .data = data, .count = count, .dtype = dtype, .owned = true};
+        *out = (exo_array){
+            .device = device, .data = data, .count = count, .dtype = dtype, .owned = true};
     return st;
 }
 
@@ -67,15 +72,18 @@ exo_array_release(exo_array *array)
 }
 
 exo_status
-exo_array_import(exo_array *out, exo_device *device, exo_dtype dtype, const void *data, size_t count, exo_err *err)
+exo_array_import(exo_array *out, exo_device *device, exo_dtype dtype, const void *data,
+                 size_t count, exo_err *err)
 {
     if (device->device_class->is_host) {
-        *out = (exo_array){.device = device, .data = (void *)(uintptr_t)data, .count = count, .dtype = dtype};
+        *out = (exo_array){
+            .device = device, .data = (void *)(uintptr_t)data, .count = count, .dtype = dtype};
         return EXO_OK;
     }
     exo_status st = exo_array_init(out, device, dtype, count, err);
     if (st == EXO_OK)
-        st = device->device_class->copy(device, out->data, data, bytes_of(*out), EXO_COPY_TO_DEVICE, err);
+        st = device->device_class->copy(device, out->data, data, bytes_of(*out), EXO_COPY_TO_DEVICE,
+                                        err);
     if (st != EXO_OK)
         exo_array_release(out);
     return st;
@@ -104,9 +112,10 @@ exo_array_read(exo_array array, void *to, exo_err *err)
     exo_err reason = {0};
     exo_device *device = array.device;
     if (array.count > 0)
-        exo_device_note(
-            device, device->device_class->copy(device, to, array.data, bytes_of(array), EXO_COPY_FROM_DEVICE, &reason),
-            &reason);
+        exo_device_note(device,
+                        device->device_class->copy(device, to, array.data, bytes_of(array),
+                                                   EXO_COPY_FROM_DEVICE, &reason),
+                        &reason);
     return exo_device_synchronize(device, err);
 }
 
@@ -116,9 +125,10 @@ exo_array_write(exo_array array, const void *from, exo_err *err)
     exo_err reason = {0};
     exo_device *device = array.device;
     if (array.count > 0)
-        exo_device_note(
-            device, device->device_class->copy(device, array.data, from, bytes_of(array), EXO_COPY_TO_DEVICE, &reason),
-            &reason);
+        exo_device_note(device,
+                        device->device_class->copy(device, array.data, from, bytes_of(array),
+                                                   EXO_COPY_TO_DEVICE, &reason),
+                        &reason);
     return exo_device_synchronize(device, err);
 }
 
@@ -129,13 +139,15 @@ exo_vec_copy(exo_array to, exo_array from)
     exo_device *device = to.device;
     assert(device == from.device && to.count == from.count && to.dtype == from.dtype);
     if (to.count > 0 && to.data != from.data)
-        exo_device_note(
-            device, device->device_class->copy(device, to.data, from.data, bytes_of(to), EXO_COPY_ON_DEVICE, &reason),
-            &reason);
+        exo_device_note(device,
+                        device->device_class->copy(device, to.data, from.data, bytes_of(to),
+                                                   EXO_COPY_ON_DEVICE, &reason),
+                        &reason);
 }
 
 exo_status
-exo_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape, exo_err *err)
+exo_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape,
+             exo_err *err)
 {
     *out = NULL;
     exo_status st = device->device_class->plan_new(out, device, kind, shape, err);

@@ -1,12 +1,16 @@
-/* What a device is inside: a class with memory, and one table of kernels.
+/* The inside of a device: a class, its memory, and one table of kernels.
  *
- * A kernel is a whole operation: it is asked for once, however large its arrays are, and cuts them as it likes (the CPU into pieces, as decision
- * 2 has it). Its arguments are one struct of numbers and of addresses on the device, and nothing behind them is the host's: a device may keep
- * the struct and run the kernel later. EXO_KERNELS names every kernel once. The table, its tests and its timings are made of that list, so a
- * device that lacks one does not compile, and a kernel without a test fails one.
+ * A kernel is a whole operation. It is asked for once, however large its arrays are, and the device
+ * divides the work as it likes (the CPU into pieces, see decision 2). The arguments of a kernel are
+ * one struct of numbers and of addresses on the device. The struct points to nothing in the host's
+ * memory, so a device may keep a copy of it and run the kernel later.
  *
- * nn/ref (plain loops) and nn/cpu fill the table. Read next: nn/device/vec.c, which asks for them; docs/decisions/0019-devices.md.
- */
+ * EXO_KERNELS names every kernel once. The table, its tests and its timings are generated from that
+ * list: a device that lacks a kernel does not compile, and a kernel without a test fails a test.
+ *
+ * nn/ref (plain loops) and nn/cpu fill the table. State: the plans and failures of devices; a
+ * device belongs to one thread at a time, except the host's, which any threads share. Read next:
+ * nn/device/vec.c, which asks for kernels; docs/decisions/0019-devices.md. */
 #ifndef EXO_DEVICE_IMPL_H
 #define EXO_DEVICE_IMPL_H
 
@@ -15,7 +19,7 @@
 #include "nn/device/layer_args.h"
 #include "nn/device/op_args.h"
 
-/* --- Arguments: `count` elements, fp32 unless said otherwise; formulas are device.h's ------------------------------------------------- */
+/* --- Arguments: `count` elements, fp32 unless said otherwise; formulas are device.h's --------- */
 
 typedef struct exo_fill_args {
     size_t count;
@@ -118,29 +122,36 @@ typedef struct exo_dot_args {
     double *out;
 } exo_dot_args;
 
-/* --- Optimizers: formulas and their order of operations are those of torch.optim, so that results agree to rounding ------------------- */
+/* --- Optimizers ------------------------------------------------------------------------------- */
 
-/* Adam (Kingma & Ba, 2015, arXiv:1412.6980), AdamW (Loshchilov & Hutter, 2019, arXiv:1711.05101) and, with a maximum, AMSGrad (Reddi et al.,
- * 2018, arXiv:1904.09237):
+/* Formulas and the order of their operations are those of torch.optim, so results agree to
+ * rounding. */
+
+/* Adam (Kingma & Ba, 2015, arXiv:1412.6980), AdamW (Loshchilov & Hutter, 2019, arXiv:1711.05101)
+ * and, with a maximum, AMSGrad (Reddi et al., 2018, arXiv:1904.09237):
  *
- *     g = grad + l2 param, m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g g, max = max(max, v)
+ *     g = grad + l2 param, m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g g
+ *     max = max(max, v)
  *     param = shrink param - step_size m / (sqrt(v or max) / sqrt_correction2 + eps) */
 typedef struct exo_adam_args {
     size_t count;
     float *param;
     const float *grad;
     float *exp_avg, *exp_avg_sq;
-    float *max_exp_avg_sq; /* NULL: not AMSGrad                               */
-    float l2;              /* Adam's weight decay; AdamW: 0                   */
-    float shrink;          /* AdamW's weight decay, 1 - lr wd; Adam: 1        */
+    float *max_exp_avg_sq; /* NULL: not AMSGrad */
+    float l2;              /* Adam's weight decay; AdamW: 0 */
+    float shrink;          /* AdamW's weight decay, 1 - lr wd; Adam: 1 */
     float beta1, one_minus_beta1;
     float beta2, one_minus_beta2;
-    float sqrt_correction2; /* sqrt(1 - beta2^t)   */
+    float sqrt_correction2; /* sqrt(1 - beta2^t) */
     float eps;
-    float step_size; /* lr / (1 - beta1^t)  */
+    float step_size; /* lr / (1 - beta1^t) */
 } exo_adam_args;
 
-/* g = grad + l2 param, b = momentum b + one_minus_dampening g, param = param - lr (nesterov ? g + momentum b : b). */
+/* SGD with momentum:
+ *
+ *     g = grad + l2 param, b = momentum b + one_minus_dampening g
+ *     param = param - lr (nesterov ? g + momentum b : b) */
 typedef struct exo_sgd_args {
     size_t count;
     float *param;
@@ -148,22 +159,23 @@ typedef struct exo_sgd_args {
     float *momentum_buffer; /* NULL: param = param - lr g */
     float l2;
     float momentum;
-    float one_minus_dampening; /* 1 at the first step: the buffer starts as the gradient */
+    float one_minus_dampening; /* 1 at the first step: the buffer starts as g */
     float lr;
     bool nesterov;
 } exo_sgd_args;
 
 /* RMSprop (Hinton, lecture 6e; centered: Graves, 2013, arXiv:1308.0850):
  *
- *     g = grad + l2 param, v = alpha v + (1 - alpha) g g, a = alpha a + (1 - alpha) g, d = sqrt(max(v - a a, 0)) + eps
+ *     g = grad + l2 param, v = alpha v + (1 - alpha) g g, a = alpha a + (1 - alpha) g
+ *     d = sqrt(max(v - a a, 0)) + eps
  *     b = momentum b + g / d, param = param - lr b */
 typedef struct exo_rmsprop_args {
     size_t count;
     float *param;
     const float *grad;
     float *square_avg;
-    float *grad_avg;        /* NULL: not centered, sqrt(v)           */
-    float *momentum_buffer; /* NULL: param = param - (lr g) / d      */
+    float *grad_avg;        /* NULL: not centered, sqrt(v) */
+    float *momentum_buffer; /* NULL: param = param - (lr g) / d */
     float l2;
     float alpha, one_minus_alpha;
     float eps;
@@ -171,7 +183,9 @@ typedef struct exo_rmsprop_args {
     float lr;
 } exo_rmsprop_args;
 
-/* Adagrad (Duchi et al., 2011): g = grad + l2 param, v = v + g g, param = param - (lr g) / (sqrt(v) + eps). */
+/* Adagrad (Duchi et al., 2011):
+ *
+ *     g = grad + l2 param, v = v + g g, param = param - (lr g) / (sqrt(v) + eps) */
 typedef struct exo_adagrad_args {
     size_t count;
     float *param;
@@ -182,91 +196,93 @@ typedef struct exo_adagrad_args {
     float lr; /* lr / (1 + (t - 1) lr_decay) */
 } exo_adagrad_args;
 
-/* --- The table ---------------------------------------------------------------------------------------------------------------------- */
+/* --- The table -------------------------------------------------------------------------------- */
 
-#define EXO_KERNELS(X)                                                                                                 \
-    X(fill)                                                                                                            \
-    X(scale)                                                                                                           \
-    X(divide)                                                                                                          \
-    X(axpy)                                                                                                            \
-    X(add)                                                                                                             \
-    X(sub)                                                                                                             \
-    X(mul)                                                                                                             \
-    X(lerp)                                                                                                            \
-    X(sign)                                                                                                            \
-    X(standardize)                                                                                                     \
-    X(cast)                                                                                                            \
-    X(gather)                                                                                                          \
-    X(scatter)                                                                                                         \
-    X(sum)                                                                                                             \
-    X(sum_squares)                                                                                                     \
-    X(dot)                                                                                                             \
-    X(adam)                                                                                                            \
-    X(sgd)                                                                                                             \
-    X(rmsprop)                                                                                                         \
-    X(adagrad)                                                                                                         \
-    X(mean)                                                                                                            \
-    X(mean_backward)                                                                                                   \
-    X(relu)                                                                                                            \
-    X(relu_backward)                                                                                                   \
-    X(tanh)                                                                                                            \
-    X(tanh_backward)                                                                                                   \
-    X(dropout_draw)                                                                                                    \
-    X(dropout)                                                                                                         \
-    X(select)                                                                                                          \
-    X(channel_scale)                                                                                                   \
-    X(max_pool)                                                                                                        \
-    X(max_pool_backward)                                                                                               \
-    X(transpose)                                                                                                       \
-    X(gate)                                                                                                            \
-    X(gate_backward)                                                                                                   \
-    X(log_probs)                                                                                                       \
-    X(log_probs_backward)                                                                                              \
-    X(entropy)                                                                                                         \
-    X(entropy_backward)                                                                                                \
-    X(policy_loss)                                                                                                     \
-    X(value_loss)                                                                                                      \
-    X(ranking_loss)                                                                                                    \
-    X(ranking_loss_backward)                                                                                           \
-    X(masked_mean)                                                                                                     \
-    X(masked_mean_backward)                                                                                            \
-    X(embedding)                                                                                                       \
-    X(embedding_backward)                                                                                              \
-    X(positions)                                                                                                       \
-    X(positions_backward)                                                                                              \
-    X(row_norm)                                                                                                        \
-    X(row_norm_backward)                                                                                               \
-    X(batch_norm)                                                                                                      \
-    X(batch_norm_backward)                                                                                             \
-    X(linear)                                                                                                          \
-    X(linear_grad_x)                                                                                                   \
-    X(linear_grad_w)                                                                                                   \
-    X(column_sums)                                                                                                     \
-    X(activation_backward)                                                                                             \
-    X(conv)                                                                                                            \
-    X(conv_backward)                                                                                                   \
-    X(attention)                                                                                                       \
-    X(attention_backward)                                                                                              \
-    X(cross_entropy)                                                                                                   \
-    X(hits)                                                                                                            \
-    X(scale_by)                                                                                                        \
-    X(head)                                                                                                            \
-    X(head_backward)                                                                                                   \
-    X(row_factors)                                                                                                     \
-    X(picked_log_probs)                                                                                                \
+#define EXO_KERNELS(X)                                                                             \
+    X(fill)                                                                                        \
+    X(scale)                                                                                       \
+    X(divide)                                                                                      \
+    X(axpy)                                                                                        \
+    X(add)                                                                                         \
+    X(sub)                                                                                         \
+    X(mul)                                                                                         \
+    X(lerp)                                                                                        \
+    X(sign)                                                                                        \
+    X(standardize)                                                                                 \
+    X(cast)                                                                                        \
+    X(gather)                                                                                      \
+    X(scatter)                                                                                     \
+    X(sum)                                                                                         \
+    X(sum_squares)                                                                                 \
+    X(dot)                                                                                         \
+    X(adam)                                                                                        \
+    X(sgd)                                                                                         \
+    X(rmsprop)                                                                                     \
+    X(adagrad)                                                                                     \
+    X(mean)                                                                                        \
+    X(mean_backward)                                                                               \
+    X(relu)                                                                                        \
+    X(relu_backward)                                                                               \
+    X(tanh)                                                                                        \
+    X(tanh_backward)                                                                               \
+    X(dropout_draw)                                                                                \
+    X(dropout)                                                                                     \
+    X(select)                                                                                      \
+    X(channel_scale)                                                                               \
+    X(max_pool)                                                                                    \
+    X(max_pool_backward)                                                                           \
+    X(transpose)                                                                                   \
+    X(gate)                                                                                        \
+    X(gate_backward)                                                                               \
+    X(log_probs)                                                                                   \
+    X(log_probs_backward)                                                                          \
+    X(entropy)                                                                                     \
+    X(entropy_backward)                                                                            \
+    X(policy_loss)                                                                                 \
+    X(value_loss)                                                                                  \
+    X(ranking_loss)                                                                                \
+    X(ranking_loss_backward)                                                                       \
+    X(masked_mean)                                                                                 \
+    X(masked_mean_backward)                                                                        \
+    X(embedding)                                                                                   \
+    X(embedding_backward)                                                                          \
+    X(positions)                                                                                   \
+    X(positions_backward)                                                                          \
+    X(row_norm)                                                                                    \
+    X(row_norm_backward)                                                                           \
+    X(batch_norm)                                                                                  \
+    X(batch_norm_backward)                                                                         \
+    X(linear)                                                                                      \
+    X(linear_grad_x)                                                                               \
+    X(linear_grad_w)                                                                               \
+    X(column_sums)                                                                                 \
+    X(activation_backward)                                                                         \
+    X(conv)                                                                                        \
+    X(conv_backward)                                                                               \
+    X(attention)                                                                                   \
+    X(attention_backward)                                                                          \
+    X(cross_entropy)                                                                               \
+    X(hits)                                                                                        \
+    X(scale_by)                                                                                    \
+    X(head)                                                                                        \
+    X(head_backward)                                                                               \
+    X(row_factors)                                                                                 \
+    X(picked_log_probs)                                                                            \
     X(picked_loss)
 
-/* One function a kernel: asks the device for it, with arguments that the caller may change afterwards. Errors: what is known at once; a later
- * failure is reported by synchronize. */
+/* The device's functions, one for each kernel. A function asks for the kernel; the caller may
+ * change the arguments afterwards. Errors: a failure that is known at once. `synchronize` reports a
+ * later one. */
 typedef struct exo_kernels {
-#define EXO_KERNEL_FIELD(name) exo_status (*name)(exo_device * device, const exo_##name##_args *args, exo_err *err);
+#define EXO_KERNEL_FIELD(name)                                                                     \
+    exo_status (*name)(exo_device * device, const exo_##name##_args *args, exo_err *err);
     EXO_KERNELS(EXO_KERNEL_FIELD)
 #undef EXO_KERNEL_FIELD
 } exo_kernels;
 
-/* --- Plans and scratch ---------------------------------------------------------------------------------------------------------------- */
+/* --- Plans and scratch ------------------------------------------------------------------------ */
 
-typedef enum exo_shape_kind { /* whose shape: exo_NAME_shape */
+typedef enum exo_shape_kind { /* the shape is exo_NAME_shape */
     EXO_SHAPE_ROW_NORM,
     EXO_SHAPE_BATCH_NORM,
     EXO_SHAPE_LINEAR,
@@ -278,65 +294,83 @@ typedef enum exo_shape_kind { /* whose shape: exo_NAME_shape */
 typedef enum exo_scratch_use {
     EXO_SCRATCH_FORWARD,
     EXO_SCRATCH_BACKWARD,
-    EXO_SCRATCH_ROWS, /* of a backward that takes rows (exo_head_args.take_rows); 0: this device or shape cannot */
+    /* Of a backward kernel that hands over rows (exo_head_args.take_rows). A scratch of 0 bytes
+     * says that this device cannot do so for the shape. */
+    EXO_SCRATCH_ROWS,
 } exo_scratch_use;
 
-/* What a device keeps for kernels of one shape: primitives, tables. Devices embed it at the beginning of their own struct. */
+/* A device's data for the kernels of one shape, such as primitives and tables. A device embeds this
+ * struct at the beginning of its own. */
 struct exo_plan {
     exo_device *device;
     exo_shape_kind kind;
 };
 
-/* A plan of linear layers, convolutions, attention or heads, for this device's kernels alone, one at a time. UNSUPPORTED, NOMEM. */
-exo_status exo_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape, exo_err *err);
-/* After what was asked for with it. */
+/* Makes a plan of a linear layer, a convolution, an attention or a head. It serves this device's
+ * kernels only, one at a time. Errors: UNSUPPORTED, NOMEM. */
+exo_status exo_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape,
+                        exo_err *err);
+/* Frees a plan, once the kernels that were asked for with it have run. Sets *plan to NULL. */
 void exo_plan_free(exo_plan **plan);
 
-/* --- Devices ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Devices ---------------------------------------------------------------------------------- */
 
 typedef enum exo_copy_kind {
-    EXO_COPY_TO_DEVICE,   /* from the host; `from` may change when the call has returned */
-    EXO_COPY_FROM_DEVICE, /* to the host; there when the device has been synchronized    */
+    EXO_COPY_TO_DEVICE,   /* `from` may change as soon as the call has returned */
+    EXO_COPY_FROM_DEVICE, /* `to` is filled when the device has been synchronized */
     EXO_COPY_ON_DEVICE,
 } exo_copy_kind;
 
 typedef struct exo_device_class {
     const char *name; /* a literal */
-    bool is_host; /* its memory is the host's, and every call is done when it returns: addresses of both are the same */
-    /* Zeroed memory, aligned to 64 bytes; bytes may be 0. NOMEM. */
+    /* Its memory is the host's, at the same addresses, and each call is done when it returns. */
+    bool is_host;
+    /* Gives zeroed memory, aligned to 64 bytes. bytes may be 0. Errors: NOMEM. */
     exo_status (*alloc)(exo_device *device, size_t bytes, void **out, exo_err *err);
-    /* Of what alloc gave, after what was asked before; NULL is fine. */
+    /* Frees memory from `alloc`, after the work that was asked for before. Accepts NULL. */
     void (*free)(exo_device *device, void *memory, size_t bytes);
-    /* In the order of the device's work, as kernels. */
-    exo_status (*copy)(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind, exo_err *err);
-    /* Waits. Errors: the first failure of anything that was asked. */
+    /* Copies in the order of the device's work, as a kernel does. */
+    exo_status (*copy)(exo_device *device, void *to, const void *from, size_t bytes,
+                       exo_copy_kind kind, exo_err *err);
+    /* Waits for all work. Errors: the first failure of anything that was asked for. */
     exo_status (*synchronize)(exo_device *device, exo_err *err);
     const exo_kernels *kernels;
-    exo_status (*plan_new)(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape, exo_err *err);
+    exo_status (*plan_new)(exo_plan **out, exo_device *device, exo_shape_kind kind,
+                           const void *shape, exo_err *err);
     void (*plan_free)(exo_plan *plan);
-    /* Bytes of `scratch` of a kernel of that shape; 0: none. */
-    size_t (*scratch)(const exo_device *device, exo_shape_kind kind, const void *shape, exo_scratch_use use);
+    /* The bytes of `scratch` that a kernel of this shape needs; 0: none. */
+    size_t (*scratch)(const exo_device *device, exo_shape_kind kind, const void *shape,
+                      exo_scratch_use use);
 } exo_device_class;
 
-/* Classes embed it at the beginning of their own struct. */
+/* A device. A class embeds this struct at the beginning of its own. */
 struct exo_device {
     const exo_device_class *device_class;
-    double *scalar; /* on the device, room for one sum; NULL where is_host: sums go to their place at once */
-    exo_err failed; /* the first failure that a call gave at once; code OK: none. A host's device never fails so */
+    /* Room on the device for one sum. NULL on the host, where sums are written to their
+     * destination. */
+    double *scalar;
+    /* The first failure that a call returned at once; code OK: none. A host's device remembers
+     * none. */
+    exo_err failed;
 };
 
-/* Notes what a call on the device gave, unless an earlier one failed. */
+/* Records the status of a call on the device, unless an earlier call has failed. */
 void exo_device_note(exo_device *device, exo_status status, const exo_err *err);
 
-/* Asks for a kernel by its name in the table, with designated arguments: exo_device_run(d, fill, .count = n, .y = y). A failure sticks. */
-#define exo_device_run(on, kernel, ...)                                                                                \
-    do {                                                                                                               \
-        exo_err reason_;                                                                                               \
-        exo_device *on_ = (on);                                                                                        \
-        reason_.code = EXO_OK;                                                                                         \
-        exo_device_note(on_,                                                                                           \
-                        on_->device_class->kernels->kernel(on_, &(const exo_##kernel##_args){__VA_ARGS__}, &reason_),  \
-                        &reason_);                                                                                     \
+/* Asks for a kernel by its name in the table, with designated arguments:
+ *
+ *     exo_device_run(d, fill, .count = n, .y = y);
+ *
+ * The device remembers a failure. */
+#define exo_device_run(on, kernel, ...)                                                            \
+    do {                                                                                           \
+        exo_err reason_;                                                                           \
+        exo_device *on_ = (on);                                                                    \
+        reason_.code = EXO_OK;                                                                     \
+        exo_device_note(on_,                                                                       \
+                        on_->device_class->kernels->kernel(                                        \
+                            on_, &(const exo_##kernel##_args){__VA_ARGS__}, &reason_),             \
+                        &reason_);                                                                 \
     } while (0)
 
 #endif

@@ -1,11 +1,12 @@
-/* Types of elements. No state. */
+/* Sizes and names of the types of elements. No state. */
 #include <exogym/dtype.h>
 
 size_t
 exo_dtype_size(exo_dtype dtype)
 {
     static const size_t sizes[] = {
-        [EXO_F32] = 4, [EXO_BF16] = 2, [EXO_I32] = 4, [EXO_U8] = 1, [EXO_I8] = 1, [EXO_I64] = 8, [EXO_F16] = 2,
+        [EXO_F32] = 4, [EXO_BF16] = 2, [EXO_I32] = 4, [EXO_U8] = 1,
+        [EXO_I8] = 1,  [EXO_I64] = 8,  [EXO_F16] = 2,
     };
     return (size_t)dtype < sizeof sizes / sizeof sizes[0] ? sizes[dtype] : 0;
 }

@@ -1,4 +1,5 @@
-/* The kinds of devices by name: builtins/ fills in those of the library. */
+/* The kinds of devices by name. builtins/ fills the registry with those of the library, before
+ * main. Read next: kinds.c. */
 #ifndef EXO_DEVICE_KINDS_H
 #define EXO_DEVICE_KINDS_H
 
@@ -9,7 +10,7 @@
 typedef struct exo_device_kind {
     const char *name;
     exo_status (*open)(exo_device **out, exo_err *err);
-    void (*close)(exo_device *device); /* NULL: it lives as long as the process */
+    void (*close)(exo_device *device); /* NULL: the device lives as long as the process */
 } exo_device_kind;
 
 extern exo_registry exo_device_registry; /* of exo_device_kind */

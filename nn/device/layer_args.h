@@ -1,5 +1,7 @@
-/* Arguments of the kernels of layers, and the shapes that plans of them are made for. Types, `add` and images are as in op_args.h. A shape is
- * plain numbers, compared byte by byte: the caller zeroes it first. Included by device_impl.h alone. */
+/* Arguments of the kernels of layers, and the shapes that layers are planned for.
+ *
+ * Types, `add` and images are as in op_args.h. A shape is plain numbers and is compared byte by
+ * byte, so the caller zeroes it first. Only device_impl.h includes this file. No state. */
 #ifndef EXO_LAYER_ARGS_H
 #define EXO_LAYER_ARGS_H
 
@@ -8,9 +10,9 @@
 
 typedef struct exo_plan exo_plan; /* device_impl.h */
 
-/* --- Embeddings ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Embeddings ------------------------------------------------------------------------------- */
 
-/* y (rows, width) = the rows of `table` that `tokens` (rows) name, each of which is one of its rows. */
+/* y[r] = table[tokens[r]]: y (rows, width), tokens (rows), each a row of the table. */
 typedef struct exo_embedding_args {
     size_t rows, width;
     float *y;
@@ -18,36 +20,39 @@ typedef struct exo_embedding_args {
     const int32_t *tokens;
 } exo_embedding_args;
 
-/* Adds dy (rows, width) to the rows of `gradient` that tokens name, in the order of the rows. */
+/* Adds row r of dy (rows, width) to the gradient of row tokens[r] of the table, in the
+ * order of r. */
 typedef struct exo_embedding_backward_args {
     size_t rows, width;
     float *gradient;
     const float *dy;
     const int32_t *tokens;
-    const int32_t *slot; /* of a row of the table in `gradient`; NULL: the row itself */
+    /* (rows of the table): a row's place in `gradient`. NULL: its own number. */
+    const int32_t *slot;
 } exo_embedding_backward_args;
 
-/* y (rows, width) = x + row first + r % sequence of the table. */
+/* y[r] = x[r] + table[first + r % sequence], for rows of `width` elements. */
 typedef struct exo_positions_args {
     size_t rows, width, sequence, first;
     float *y;
     const float *x, *table;
 } exo_positions_args;
 
-/* Adds dy (rows, width) to those rows of `gradient`, in the order of the rows. */
+/* Adds row r of dy (rows, width) to row first + r % sequence of `gradient`, in the order of r. */
 typedef struct exo_positions_backward_args {
     size_t rows, width, sequence, first;
     float *gradient;
     const float *dy;
 } exo_positions_backward_args;
 
-/* --- Norms ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- Norms ------------------------------------------------------------------------------------ */
 
 typedef struct exo_row_norm_shape {
     size_t rows, width;
 } exo_row_norm_shape;
 
-/* exo_layer_norm (centered) or exo_rms_norm: x fp32 -> y of `dtype`; mean (rows; centered alone) and inverse (rows) are for backward. */
+/* exo_layer_norm (centered) or exo_rms_norm, from fp32 to `dtype`. mean (rows; only if centered)
+ * and inverse (rows) are saved for backward. */
 typedef struct exo_row_norm_args {
     exo_row_norm_shape shape;
     bool centered;
@@ -58,7 +63,7 @@ typedef struct exo_row_norm_args {
     const float *x, *weight, *bias; /* bias may be NULL */
 } exo_row_norm_args;
 
-/* dy of `dtype`. dweight and dbias (width) are added to, and may be NULL. */
+/* dy is of `dtype`. The kernel adds to dweight and dbias (width), each of which may be NULL. */
 typedef struct exo_row_norm_backward_args {
     exo_row_norm_shape shape;
     bool centered, add;
@@ -74,14 +79,15 @@ typedef struct exo_batch_norm_shape {
     size_t samples, channels;
 } exo_batch_norm_shape;
 
-/* exo_batch_norm of x (samples, rows, channels), with ReLU if wanted. `kept` (4, channels) is for backward. */
+/* exo_batch_norm of x (samples, rows, channels), followed by ReLU if `relu`. kept (4, channels) is
+ * saved for backward. */
 typedef struct exo_batch_norm_args {
     exo_batch_norm_shape shape;
     size_t rows;
     exo_dtype dtype;
     bool relu;
-    bool train; /* statistics of the batch, else the running ones     */
-    bool move;  /* the running ones move towards those of the batch  */
+    bool train; /* normalize by the batch's statistics, else by the running ones */
+    bool move;  /* move the running statistics towards the batch's */
     float eps, momentum;
     void *y;
     float *kept, *running_mean, *running_var;
@@ -90,7 +96,7 @@ typedef struct exo_batch_norm_args {
     void *scratch;
 } exo_batch_norm_args;
 
-/* dx may be dy, or NULL: not wanted. */
+/* dx may be dy, or NULL if it is not wanted. */
 typedef struct exo_batch_norm_backward_args {
     exo_batch_norm_shape shape;
     size_t rows;
@@ -103,23 +109,24 @@ typedef struct exo_batch_norm_backward_args {
     void *scratch;
 } exo_batch_norm_backward_args;
 
-/* --- Linear layers ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Linear layers ---------------------------------------------------------------------------- */
 
 typedef struct exo_linear_shape {
     size_t rows, in, out;
-    size_t dtype;                                     /* of x, weight and the gradients of the products */
-    size_t out_dtype;                                 /* of y: with a residual EXO_F32                  */
-    size_t residual, with_bias, backward, input_grad; /* 0 or 1 */
+    size_t dtype;     /* of x, of weight, and of the gradients that products read */
+    size_t out_dtype; /* of y; EXO_F32 with a residual */
+    size_t residual, with_bias, backward, input_grad; /* 0 or 1 each */
 } exo_linear_shape;
 
-/* y (rows, out) = activation(x weight^T + bias), or + residual. */
+/* y (rows, out) = activation(x weight^T + bias), or x weight^T + bias + residual. */
 typedef struct exo_linear_args {
     exo_plan *plan;
     exo_activation activation;
-    void *y, *before;       /* `before`, what the activation is taken of; NULL: not wanted */
-    const void *x, *weight; /* (rows, in), (out, in)                                       */
-    const float *bias;      /* (out), or NULL                                              */
-    const float *residual;  /* (rows, out) fp32, or NULL                                   */
+    /* before (rows, out): the pre-activation, for backward; NULL if it is not wanted. */
+    void *y, *before;
+    const void *x, *weight; /* (rows, in), (out, in) */
+    const float *bias;      /* (out), or NULL */
+    const float *residual;  /* (rows, out) fp32, or NULL */
 } exo_linear_args;
 
 /* dx (rows, in) = dy weight, overwritten. */
@@ -136,7 +143,7 @@ typedef struct exo_linear_grad_w_args {
     const void *dy, *x;
 } exo_linear_grad_w_args;
 
-/* y (columns) = the sum of x's rows, in double in their order. */
+/* y (columns) = the sum of x's rows, in double in the order of the rows. */
 typedef struct exo_column_sums_args {
     size_t rows, columns;
     exo_dtype dtype; /* of x */
@@ -154,17 +161,17 @@ typedef struct exo_activation_backward_args {
     const void *x, *dy;
 } exo_activation_backward_args;
 
-/* --- Convolutions ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Convolutions ----------------------------------------------------------------------------- */
 
 typedef struct exo_conv_shape {
     size_t batch, in_channels, height, width;
     size_t out_channels, kernel_height, kernel_width;
     size_t stride, padding;
     size_t out_height, out_width;
-    size_t dtype;      /* of images: EXO_F32 or EXO_BF16      */
+    size_t dtype;      /* of images: EXO_F32 or EXO_BF16 */
     size_t with_bias;  /* 0 or 1 */
-    size_t backward;   /* 0: forward only                      */
-    size_t input_grad; /* 1: backward gives the input's too    */
+    size_t backward;   /* 0 or 1: plan backward too */
+    size_t input_grad; /* 0 or 1: backward computes dx too */
 } exo_conv_shape;
 
 /* x (batch, H, W, I), weight (O, I, R, S) fp32, bias (O) or NULL -> y (batch, H', W', O). */
@@ -175,7 +182,8 @@ typedef struct exo_conv_args {
     const float *weight, *bias;
 } exo_conv_args;
 
-/* After `conv` with the same plan: the weights are the plan's. dx is overwritten, dweight and dbias are added to; each may be NULL. */
+/* Runs after `conv` with the same plan, and uses the weights that the plan keeps from there. dx is
+ * overwritten; dweight and dbias are added to. Each of the three may be NULL. */
 typedef struct exo_conv_backward_args {
     exo_plan *plan;
     void *dx;
@@ -183,26 +191,28 @@ typedef struct exo_conv_backward_args {
     const void *x, *dy;
 } exo_conv_backward_args;
 
-/* --- Attention (exo_attention) ------------------------------------------------------------------------------------------------------------ */
+/* --- Attention (exo_attention) ---------------------------------------------------------------- */
 
 typedef struct exo_attention_shape {
     size_t sequences, tokens, heads, kv_heads, width; /* N, T, H, G, D */
     size_t dtype;
-    size_t turned;  /* elements of a head with rotary positions */
+    size_t turned;  /* elements of a head that rotary positions turn */
     size_t alibi;   /* 0 or 1 */
-    size_t dropout; /* 0 or 1: weights may be dropped */
-    size_t scaled;  /* 0 or 1: there are factors      */
+    size_t dropout; /* 0 or 1: some weights are dropped */
+    size_t scaled;  /* 0 or 1: `factors` scale the rotary frequencies */
     double theta, scale;
-    float factors[512]; /* (turned / 2) of the rotary frequencies */
+    float factors[512]; /* (turned / 2) */
 } exo_attention_shape;
 
-/* The numbers of dropout: of 65536 weights `dropped` fall away; which, the operation's part of the pass's stream says. */
+/* Dropout drops `dropped` of 65536 weights. The operation's part of the pass's stream decides which
+ * ones. */
 typedef struct exo_attention_drop {
     uint32_t dropped, ordinal, node;
-    uint64_t seed, step; /* the step with the ordinal's upper bits in it */
+    uint64_t seed, step; /* step has the upper bits of the operation's ordinal in it */
 } exo_attention_drop;
 
-/* x (N T, (H + 2 G) D) -> y (N T, H D); lse (N, H, T) is for backward, or NULL. */
+/* x (N T, (H + 2 G) D) -> y (N T, H D). lse (N, H, T), the log-sum-exp of each row of scores, is
+ * saved for backward; it may be NULL. */
 typedef struct exo_attention_args {
     exo_plan *plan;
     exo_attention_drop drop;
@@ -222,9 +232,10 @@ typedef struct exo_attention_backward_args {
     bool add;
 } exo_attention_backward_args;
 
-/* --- Cross-entropy ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Cross-entropy ---------------------------------------------------------------------------- */
 
-/* y = the mean of -log softmax(x)[target] over the `counted` rows whose target is not negative, of none 0; dx (rows, columns) is its gradient. */
+/* y = the mean of -log softmax(x)[target] over the `counted` rows whose target is not negative; 0
+ * if there are none. dx (rows, columns) is its gradient. */
 typedef struct exo_cross_entropy_args {
     size_t rows, columns, counted;
     float *y, *dx; /* (1), (rows, columns) */
@@ -232,7 +243,7 @@ typedef struct exo_cross_entropy_args {
     const int32_t *targets;
 } exo_cross_entropy_args;
 
-/* How many rows have their largest element, the first among equals, at the target: a double. */
+/* out = the number of rows whose largest element (the first of equal ones) is at the target. */
 typedef struct exo_hits_args {
     size_t rows, columns;
     exo_dtype dtype;
@@ -249,46 +260,58 @@ typedef struct exo_scale_by_args {
     bool add;
 } exo_scale_by_args;
 
-/* --- The head of a large vocabulary --------------------------------------------------------------------------------------------------------- */
+/* --- The head of a large vocabulary ----------------------------------------------------------- */
 
 /*     log_sum[r] = log sum_v e^(scale logit[r, v]), logits = x weight^T
  *     d logit[r, v] = factor[r] (softmax[r, v] - [v = target[r]])
  *
- * or, in place of targets, of the entropy of each row's softmax, with log_p = scale logit - log_sum:
+ * With `entropy`, the entropy of each row's softmax takes the place of targets:
  *
+ *     log_p[r, v] = scale logit[r, v] - log_sum[r]
  *     entropy[r] = -sum_v e^log_p[r, v] log_p[r, v]
  *     d logit[r, v] = factor[r] e^log_p[r, v] (log_p[r, v] + entropy[r]) */
 typedef struct exo_head_shape {
     size_t rows, width, vocabulary;
-    size_t dtype;     /* of x and of products                                         */
-    size_t gradients; /* 0 or 1: wanted                                               */
-    size_t wide;      /* 0 or 1: gradients come with the logits, where there are factors */
-    size_t entropy;   /* 0 or 1: in place of targets                                  */
+    size_t dtype;     /* of x and of products */
+    size_t gradients; /* 0 or 1: backward is planned too */
+    /* 0 or 1: logits of the whole vocabulary are kept, and `head` computes gradients if it gets
+     * factors. */
+    size_t wide;
+    size_t entropy; /* 0 or 1: entropies in place of targets */
 } exo_head_shape;
 
-/* Of `head` and of `head_backward`, which computes the gradients of a head that is not wide after it. */
+/* Arguments of `head` and `head_backward`. head_backward runs after `head`, and computes the
+ * gradients of a head that is not wide. */
 typedef struct exo_head_args {
     exo_plan *plan;
-    const void *x;          /* (rows, width) of the shape's dtype                            */
-    const float *weight;    /* (vocabulary, width)                                           */
-    const void *cast;       /* the same of dtype, of a wide head whose dtype is not fp32     */
-    const int32_t *targets; /* (rows) */
+    const void *x;       /* (rows, width) of the shape's dtype */
+    const float *weight; /* (vocabulary, width) */
+    /* The weights as the shape's dtype, for a wide head whose dtype is not fp32; else NULL. */
+    const void *cast;
+    const int32_t *targets; /* (rows); NULL with `entropy` */
     float scale;
-    float *log_sum, *picked; /* (rows); picked: scale logit[r, target[r]]; where the target is negative nothing */
-    float *entropy;          /* (rows); for gradients what forward gave                                         */
-    const float *factor;     /* (rows), with `scale` in it; 0 where the target is negative; NULL: no gradients  */
-    float *dx, *dweight;     /* added to; each may be NULL                                                      */
+    /* (rows) each. picked[r] = scale logit[r, target[r]]; not written where the target is
+     * negative. */
+    float *log_sum, *picked;
+    /* (rows). `head` writes it; head_backward reads it. */
+    float *entropy;
+    /* (rows), with `scale` in it; 0 where the target is negative. NULL: no gradients. */
+    const float *factor;
+    /* Added to. Each may be NULL. */
+    float *dx, *dweight;
     void *scratch;
-    /* Of a device that is the host (EXO_SCRATCH_ROWS): takes rows [first, first + count) of the weights' gradient in place of dweight, once each,
-     * on any thread. NULL: nobody does. */
+    /* Only on a device that is the host, with EXO_SCRATCH_ROWS. Takes rows [first, first + count)
+     * of the weights' gradient, which then is not added to dweight. Each row is handed over once,
+     * on any thread. NULL: none. */
     void (*take_rows)(void *context, size_t first, size_t count, const float *gradient);
     void *context;
 } exo_head_args;
 typedef exo_head_args exo_head_backward_args;
 
-/* y (rows) = a dy[r stride] / divisor where the target is not negative, else 0; without dy a / divisor. */
+/* y (rows) = a dy[r stride] / divisor where the target is not negative, else 0. dy NULL counts
+ * as 1. */
 typedef struct exo_row_factors_args {
-    size_t rows, stride; /* 0: one for all, or 1 */
+    size_t rows, stride; /* stride 0: one dy for all rows; 1: one each */
     float *y, a, divisor;
     const float *dy;
     const int32_t *targets;
@@ -302,7 +325,8 @@ typedef struct exo_picked_log_probs_args {
     const int32_t *targets;
 } exo_picked_log_probs_args;
 
-/* y = the mean of log_sum - picked over the `counted` rows whose target is not negative, in double in their order; of none 0. */
+/* y = the mean of log_sum - picked over the `counted` rows whose target is not negative, in double
+ * in the order of the rows; 0 if there are none. */
 typedef struct exo_picked_loss_args {
     size_t rows, counted;
     float *y; /* (1) */

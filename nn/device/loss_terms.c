@@ -1,4 +1,5 @@
-/* The terms of losses (exogym/loss.h), row by row in double: what kernels of losses and hand-written gradients share. Pure functions. */
+/* The terms of losses (exogym/loss.h), row by row in double. Kernels of losses and hand-written
+ * gradients share them. Pure functions. */
 #include <exogym/loss.h>
 
 #include <math.h>
@@ -38,7 +39,7 @@ exo_value_loss_term(double value, double old_value, double target, double clip, 
 double
 exo_ranking_loss_term(double margin, double *slope)
 {
-    double small = exp(-fabs(margin)); /* of a number that is not positive: it cannot overflow */
+    double small = exp(-fabs(margin)); /* the exponent is at most 0: no overflow */
     *slope = -(margin > 0 ? small : 1) / (1 + small);
     return log1p(small) + (margin > 0 ? 0 : -margin);
 }
@@ -49,7 +50,7 @@ exo_entropy_term(size_t count, const float *logits, double scale, double log_sum
     double entropy = 0;
     for (size_t v = 0; v < count; v++) {
         double log_p = (double)logits[v] * scale - log_sum, p = exp(log_p);
-        if (p > 0) /* 0 log 0 is 0, also where log 0 is infinite */
+        if (p > 0) /* 0 log 0 counts as 0, although log 0 is infinite */
             entropy -= p * log_p;
     }
     return entropy;

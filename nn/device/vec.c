@@ -1,9 +1,10 @@
-/* Arithmetic on whole arrays: checks that they fit, then asks their device for one kernel. No state. */
+/* Arithmetic on whole arrays: each function checks types and counts, then asks the device for one
+ * kernel. No state. Read next: device_impl.h. */
 #include "nn/device/device_impl.h"
 
 #include <assert.h>
 
-/* The elements as fp32; arrays that do not fit are the caller's mistake. */
+/* The elements as fp32. Arrays of another device, count or type are the caller's mistake. */
 static float *
 floats(exo_array array, exo_array like)
 {
@@ -42,19 +43,22 @@ exo_vec_add(exo_array y, exo_array a, exo_array b)
     assert(a.device == y.device && a.count == y.count && a.dtype == y.dtype);
     assert(b.device == y.device && b.count == y.count && b.dtype == y.dtype);
     assert(y.dtype == EXO_F32 || y.dtype == EXO_BF16 || y.dtype == EXO_I32);
-    exo_device_run(y.device, add, .count = y.count, .dtype = y.dtype, .y = y.data, .a = a.data, .b = b.data);
+    exo_device_run(y.device, add, .count = y.count, .dtype = y.dtype, .y = y.data, .a = a.data,
+                   .b = b.data);
 }
 
 void
 exo_vec_sub(exo_array y, exo_array a, exo_array b)
 {
-    exo_device_run(y.device, sub, .count = y.count, .y = floats(y, y), .a = floats(a, y), .b = floats(b, y));
+    exo_device_run(y.device, sub, .count = y.count, .y = floats(y, y), .a = floats(a, y),
+                   .b = floats(b, y));
 }
 
 void
 exo_vec_mul(exo_array y, exo_array a, exo_array b)
 {
-    exo_device_run(y.device, mul, .count = y.count, .y = floats(y, y), .a = floats(a, y), .b = floats(b, y));
+    exo_device_run(y.device, mul, .count = y.count, .y = floats(y, y), .a = floats(a, y),
+                   .b = floats(b, y));
 }
 
 void
@@ -72,8 +76,8 @@ exo_vec_sign(exo_array y, exo_array x)
 void
 exo_vec_standardize(exo_array y, exo_array x, double mean, double factor)
 {
-    exo_device_run(y.device, standardize, .count = y.count, .y = floats(y, y), .x = floats(x, y), .mean = mean,
-                   .factor = factor);
+    exo_device_run(y.device, standardize, .count = y.count, .y = floats(y, y), .x = floats(x, y),
+                   .mean = mean, .factor = factor);
 }
 
 void
@@ -84,8 +88,10 @@ exo_vec_cast(exo_array y, exo_array x)
         exo_vec_copy(y, x);
         return;
     }
-    assert((y.dtype == EXO_F32 && x.dtype == EXO_BF16) || (y.dtype == EXO_BF16 && x.dtype == EXO_F32));
-    exo_device_run(y.device, cast, .count = y.count, .to = y.dtype, .from = x.dtype, .y = y.data, .x = x.data);
+    assert((y.dtype == EXO_F32 && x.dtype == EXO_BF16) ||
+           (y.dtype == EXO_BF16 && x.dtype == EXO_F32));
+    exo_device_run(y.device, cast, .count = y.count, .to = y.dtype, .from = x.dtype, .y = y.data,
+                   .x = x.data);
 }
 
 void
@@ -93,7 +99,8 @@ exo_vec_gather(exo_array y, exo_array x, exo_array index)
 {
     assert(x.device == y.device && x.dtype == EXO_F32);
     assert(index.device == y.device && index.count == y.count && index.dtype == EXO_I32);
-    exo_device_run(y.device, gather, .count = y.count, .y = floats(y, y), .x = x.data, .index = index.data);
+    exo_device_run(y.device, gather, .count = y.count, .y = floats(y, y), .x = x.data,
+                   .index = index.data);
 }
 
 void
@@ -101,10 +108,11 @@ exo_vec_scatter(exo_array y, exo_array index, exo_array x)
 {
     assert(y.device == x.device && y.dtype == EXO_F32);
     assert(index.device == x.device && index.count == x.count && index.dtype == EXO_I32);
-    exo_device_run(y.device, scatter, .count = x.count, .y = y.data, .index = index.data, .x = floats(x, x));
+    exo_device_run(y.device, scatter, .count = x.count, .y = y.data, .index = index.data,
+                   .x = floats(x, x));
 }
 
-/* --- Sums: the device leaves one number, which the host waits for -------------------------------------------------------------------- */
+/* --- Sums: the device leaves one number, which the host waits for ----------------------------- */
 
 static exo_status
 fetch(exo_device *device, double *out, exo_err *err)
@@ -114,7 +122,8 @@ fetch(exo_device *device, double *out, exo_err *err)
     exo_err reason = {0};
     *out = 0;
     exo_device_note(device,
-                    device->device_class->copy(device, out, device->scalar, sizeof *out, EXO_COPY_FROM_DEVICE, &reason),
+                    device->device_class->copy(device, out, device->scalar, sizeof *out,
+                                               EXO_COPY_FROM_DEVICE, &reason),
                     &reason);
     return exo_device_synchronize(device, err);
 }
@@ -131,7 +140,8 @@ exo_status
 exo_vec_sum_squares(exo_array x, double center, double *out, exo_err *err)
 {
     double *at = x.device->scalar ? x.device->scalar : out;
-    exo_device_run(x.device, sum_squares, .count = x.count, .x = floats(x, x), .center = center, .out = at);
+    exo_device_run(x.device, sum_squares, .count = x.count, .x = floats(x, x), .center = center,
+                   .out = at);
     return fetch(x.device, out, err);
 }
 
@@ -139,6 +149,7 @@ exo_status
 exo_vec_dot(exo_array a, exo_array b, double *out, exo_err *err)
 {
     double *at = a.device->scalar ? a.device->scalar : out;
-    exo_device_run(a.device, dot, .count = a.count, .a = floats(a, a), .b = floats(b, a), .out = at);
+    exo_device_run(a.device, dot, .count = a.count, .a = floats(a, a), .b = floats(b, a),
+                   .out = at);
     return fetch(a.device, out, err);
 }

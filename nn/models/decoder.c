@@ -1,4 +1,5 @@
-/* The class "gpt": parameters of a decoder, in the order that exogym/decoder.h declares. Read next: decoder_forward.c. */
+/* The class "gpt": declares the parameters of a decoder, in the order that exogym/decoder.h gives.
+ * State: an exo_decoder, read-only once built. Read next: decoder_forward.c. */
 #include <math.h>
 #include <stdio.h>
 
@@ -13,11 +14,11 @@ enum {
     MAX_NAME = 64
 };
 
-/* What the functions below share while a decoder is built. */
+/* Shared by the functions below while they declare a decoder. */
 struct building {
     exo_builder *b;
     const exo_decoder_spec *spec;
-    bool from_files; /* what is drawn would be overwritten */
+    bool from_files; /* initial values come from files, so none are drawn */
     char prefix[MAX_NAME / 2];
 };
 
@@ -26,7 +27,8 @@ declare(struct building *g, const char *part, size_t num_dims, const size_t *dim
 {
     char name[MAX_NAME];
     snprintf(name, sizeof name, "%s%s", g->prefix, part);
-    return exo_build_param(g->b, name, num_dims, dims, g->from_files ? exo_init_constant(0.0f) : init);
+    return exo_build_param(g->b, name, num_dims, dims,
+                           g->from_files ? exo_init_constant(0.0f) : init);
 }
 
 static exo_decoder_param
@@ -52,7 +54,8 @@ declare_norm(struct building *g, const char *part)
 }
 
 static exo_decoder_linear
-declare_linear(struct building *g, const char *part, size_t out, size_t in, bool bias, float deviation)
+declare_linear(struct building *g, const char *part, size_t out, size_t in, bool bias,
+               float deviation)
 {
     char name[MAX_NAME];
     exo_decoder_linear linear;
@@ -72,23 +75,27 @@ declare_block(struct building *g, exo_decoder_block *block, size_t index)
     exo_build_unit(g->b, g->prefix);
     snprintf(g->prefix, sizeof g->prefix, "blocks.%zu.", index);
     block->norm1 = declare_norm(g, "norm1");
-    block->qkv = declare_linear(g, "attention.qkv", all, s->width, s->attention_qkv_bias, deviation);
+    block->qkv =
+        declare_linear(g, "attention.qkv", all, s->width, s->attention_qkv_bias, deviation);
     block->out = declare_linear(g, "attention.out", s->width, heads, s->attention_out_bias, ends);
     block->norm2 = declare_norm(g, "norm2");
-    block->up = declare_linear(g, "mlp.up", s->gated ? 2 * s->inner : s->inner, s->width, s->mlp_bias, deviation);
+    block->up = declare_linear(g, "mlp.up", s->gated ? 2 * s->inner : s->inner, s->width,
+                               s->mlp_bias, deviation);
     block->down = declare_linear(g, "mlp.down", s->width, s->inner, s->mlp_bias, ends);
     g->prefix[0] = '\0';
 }
 
-/* The factors of LLaMA's scaled frequencies theta^(-2 i / width), as transformers computes them (modeling_rope_utils.py): `linear`
- * divides all; LLaMA 3 leaves those of short wavelengths, divides those of long ones, and goes from one to the other between. */
+/* The factors of LLaMA's scaled frequencies theta^(-2 i / width), as transformers computes them
+ * (modeling_rope_utils.py). `linear` divides all frequencies by `factor`. LLaMA 3 leaves those of
+ * short wavelengths, divides those of long ones, and interpolates between. */
 static void
 scale_frequencies(const exo_decoder_spec *s, float *out)
 {
     const exo_rope_scaling *r = &s->rope_scaling;
     const double pi = 3.14159265358979323846, width = (double)s->head_width;
     for (size_t i = 0; i < s->head_width / 2; i++) {
-        double frequency = pow((double)s->rope_theta, -2.0 * (double)i / width), length = 2.0 * pi / frequency;
+        double frequency = pow((double)s->rope_theta, -2.0 * (double)i / width),
+               length = 2.0 * pi / frequency;
         double context = (double)r->original_context, low = (double)r->low_freq_factor;
         double high = (double)r->high_freq_factor, factor = (double)r->factor;
         double smooth = (context / length - low) / (high - low);
@@ -126,7 +133,8 @@ declare_all(exo_decoder *d, struct building *g)
     exo_build_unit(g->b, "embedding");
     d->embedding = declare(g, "embedding.weight", 2, (size_t[]){s->vocabulary, s->width}, normal);
     if (s->position == EXO_POSITION_LEARNED)
-        d->position = declare(g, "position.weight", 2, (size_t[]){s->context + s->position_offset, s->width}, normal);
+        d->position = declare(g, "position.weight", 2,
+                              (size_t[]){s->context + s->position_offset, s->width}, normal);
     if (s->embedding_norm)
         d->embedding_norm = declare_norm(g, "embedding_norm");
     for (size_t i = 0; i < s->layers; i++)
@@ -138,12 +146,13 @@ declare_all(exo_decoder *d, struct building *g)
         d->head.param = declare(g, "head.weight", 2, (size_t[]){s->vocabulary, s->width}, normal);
 }
 
-/* `config` is NULL when the state began with a spec: exo_decoder_new. */
+/* `config` is NULL in exo_decoder_new, where the state starts with a spec. */
 static exo_status
 decoder_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
 {
     exo_decoder *d = self;
-    exo_status st = config ? exo_decoder_read_options(d, config, err) : exo_decoder_check(&d->spec, err);
+    exo_status st =
+        config ? exo_decoder_read_options(d, config, err) : exo_decoder_check(&d->spec, err);
     if (st == EXO_OK)
         st = prepare_rotary(d, err);
     if (st != EXO_OK)
@@ -173,8 +182,8 @@ decoder_release(void *self)
 
 const exo_model_class exo_gpt = {
     .name = "gpt",
-    .help =
-        "a decoder for language: GPT-2 by size, or with options OPT, BLOOM, LLaMA, or from a Hugging Face directory",
+    .help = "a decoder for language: GPT-2 by size, or with options OPT, BLOOM, LLaMA, or from a "
+            "Hugging Face directory",
     .state_size = sizeof(exo_decoder),
     .build = decoder_build,
     .outputs = (const char *const[]){"hidden", "logits", NULL},

@@ -1,11 +1,12 @@
-/* Inside of the class "gpt": what is built of a spec. The spec's rules stand in ../decoder_spec.c, a job's options in decoder_options.c, the
- * parameters in decoder.c, the pass in decoder_forward.c. Read-only after build; any thread. */
+/* The inside of the class "gpt": a spec, and what is built from it. decoder_spec.c has the rules of
+ * specs, decoder_options.c a job's options, decoder.c the parameters, decoder_forward.c the pass.
+ * It is read-only once built, for any thread. */
 #ifndef EXO_MODELS_DECODER_H
 #define EXO_MODELS_DECODER_H
 
 #include <exogym/decoder.h>
 
-/* A parameter that the spec may do without. */
+/* A parameter that some specs do not have. */
 typedef struct exo_decoder_param {
     exo_param param;
     bool there;
@@ -26,10 +27,11 @@ typedef struct exo_decoder_block {
     exo_decoder_linear qkv, out, up, down;
 } exo_decoder_block;
 
-/* The class's state. `spec` alone is there before build when the model is made by exo_decoder_new. */
+/* The class's state. In exo_decoder_new, only `spec` is set before build. */
 typedef struct exo_decoder {
     exo_decoder_spec spec;
-    char *folder; /* the initial values are in this Hugging Face directory; NULL: they are drawn */
+    /* The Hugging Face directory of the initial values. NULL: they are drawn. */
+    char *folder;
     exo_param embedding, position;
     exo_decoder_norm embedding_norm, norm;
     exo_decoder_param head;
@@ -38,10 +40,12 @@ typedef struct exo_decoder {
     float *scaled; /* (head_width / 2): factors of the rotary frequencies, or NULL */
 } exo_decoder;
 
-/* Reads a job's options into the spec and, with `path`, the folder. */
+/* Reads a job's options into the spec and, for the option `path`, the folder. */
 exo_status exo_decoder_read_options(exo_decoder *decoder, exo_config *config, exo_err *err);
 
-/* The class's `forward`, of batches with a field "tokens" (N, T): hidden (R, W), and logits (R, V) as its product with the head. */
-void exo_decoder_forward(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs);
+/* The class's `forward`, for batches with a field "tokens" (N, T); R is N T. Gives hidden (R, W),
+ * and logits (R, V) as the product of hidden and the head. */
+void exo_decoder_forward(const void *self, exo_tape *tape, const exo_batch *batch,
+                         exo_outputs *outputs);
 
 #endif

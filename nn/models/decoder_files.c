@@ -1,13 +1,17 @@
-/* Decoders from Hugging Face directories and into them: a model with its parameters, where nn/pretrained has specs and tensors. No state. */
+/* Decoders read from Hugging Face directories, and written to them. nn/pretrained reads and writes
+ * specs and tensors; this file adds the model and its parameters. No state. Read next:
+ * nn/pretrained/pretrained.h. */
 #include "nn/model_impl.h"
 #include "nn/pretrained/pretrained.h"
 
 exo_status
-exo_decoder_load_params(const char *folder, const exo_model *model, exo_params *params, exo_err *err)
+exo_decoder_load_params(const char *folder, const exo_model *model, exo_params *params,
+                        exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(model);
     if (!spec)
-        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder, exo_model_name(model));
+        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder,
+                        exo_model_name(model));
     return exo_pretrained_read(folder, spec, params, err);
 }
 
@@ -37,11 +41,12 @@ exo_decoder_load(const char *folder, exo_model **model, exo_params **params, exo
 }
 
 exo_status
-exo_decoder_save(const char *folder, const exo_model *model, exo_params *params, exo_dtype dtype, size_t shard_bytes,
-                 exo_err *err)
+exo_decoder_save(const char *folder, const exo_model *model, exo_params *params, exo_dtype dtype,
+                 size_t shard_bytes, exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(model);
     if (!spec)
-        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder, exo_model_name(model));
+        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder,
+                        exo_model_name(model));
     return exo_pretrained_write(folder, spec, params, dtype, shard_bytes, err);
 }

@@ -1,10 +1,13 @@
-/* The pass of a decoder: token embeddings, blocks, the last norm, the head. Shapes: N sequences of T tokens, R = N T rows, W width.
+/* The pass of a decoder: token embeddings, blocks, the last norm, the head. Shapes: N sequences of
+ * T tokens, R = N T rows, W width.
  *
- * Read-only but for what the tape holds. Read next: exogym/sequence.h. */
+ * The decoder is read-only; what a pass changes belongs to its tape. Read next:
+ * exogym/sequence.h. */
 #include "nn/models/decoder.h"
 #include "nn/tape_impl.h"
 
-/* One block in one pass; lives as long as the pass, as checkpoints run the block again in backward. */
+/* One block in one pass. It lives as long as the pass, because a checkpoint runs the block again in
+ * backward. */
 struct step {
     const exo_decoder *decoder;
     const exo_decoder_block *block;
@@ -32,9 +35,10 @@ drops(const exo_decoder *d, const exo_tape *t)
     return d->spec.dropout > 0.0f && exo_tape_pass(t)->train;
 }
 
-/* x + dropout(linear(branch)): the end of a branch. */
+/* x + dropout(linear(branch)), the end of a branch. */
 static exo_tensor *
-end_branch(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_tensor *branch, exo_tensor *x)
+end_branch(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_tensor *branch,
+           exo_tensor *x)
 {
     exo_tensor *weight = exo_tape_param(t, l->weight), *bias = optional(t, l->bias);
     if (!drops(d, t))
@@ -44,7 +48,8 @@ end_branch(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_t
 }
 
 static exo_tensor *
-attention(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, size_t sequence, exo_tensor *x)
+attention(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, size_t sequence,
+          exo_tensor *x)
 {
     const exo_decoder_spec *s = &d->spec;
     exo_attention_opts opts = {
@@ -56,7 +61,8 @@ attention(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, size_t 
         .dropout = s->dropout,
     };
     exo_tensor *branch = norm(d, t, &k->norm1, x);
-    branch = exo_linear_activation(t, branch, exo_tape_param(t, k->qkv.weight), optional(t, k->qkv.bias), EXO_LINEAR);
+    branch = exo_linear_activation(t, branch, exo_tape_param(t, k->qkv.weight),
+                                   optional(t, k->qkv.bias), EXO_LINEAR);
     return end_branch(d, t, &k->out, exo_attention(t, branch, &opts), x);
 }
 
@@ -65,8 +71,8 @@ mlp(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, exo_tensor *x
 {
     const exo_decoder_spec *s = &d->spec;
     exo_tensor *branch = norm(d, t, &k->norm2, x);
-    branch = exo_linear_activation(t, branch, exo_tape_param(t, k->up.weight), optional(t, k->up.bias),
-                                   s->gated ? EXO_LINEAR : s->activation);
+    branch = exo_linear_activation(t, branch, exo_tape_param(t, k->up.weight),
+                                   optional(t, k->up.bias), s->gated ? EXO_LINEAR : s->activation);
     if (s->gated)
         branch = exo_gated(t, branch, s->activation);
     return end_branch(d, t, &k->down, branch, x);
@@ -79,7 +85,7 @@ block(void *context, exo_tape *t, exo_tensor *x)
     return mlp(s->decoder, t, s->block, attention(s->decoder, t, s->block, s->sequence, x));
 }
 
-/* T, if `tokens` are what a decoder takes; 0: recorded in the tape. */
+/* Checks the shape, type and length of the tokens. Returns T; 0: recorded in the tape. */
 static size_t
 check_tokens(const exo_decoder *d, exo_tape *t, const exo_tensor *tokens)
 {
@@ -88,12 +94,13 @@ check_tokens(const exo_decoder *d, exo_tape *t, const exo_tensor *tokens)
     if (!tokens)
         return 0;
     if (exo_tensor_dims(tokens, dims) != 2 || exo_tensor_dtype(tokens) != EXO_I32 || dims[1] == 0) {
-        exo_tape_fail(t, EXO_INVAL, "gpt: tokens must be (N, T) of int32, not %s of %s", exo_shape_text(tokens, shape),
-                      exo_dtype_name(exo_tensor_dtype(tokens)));
+        exo_tape_fail(t, EXO_INVAL, "gpt: tokens must be (N, T) of int32, not %s of %s",
+                      exo_shape_text(tokens, shape), exo_dtype_name(exo_tensor_dtype(tokens)));
         return 0;
     }
     if (dims[1] > d->spec.context) {
-        exo_tape_fail(t, EXO_INVAL, "gpt: sequences of %zu tokens, the context is %zu", dims[1], d->spec.context);
+        exo_tape_fail(t, EXO_INVAL, "gpt: sequences of %zu tokens, the context is %zu", dims[1],
+                      d->spec.context);
         return 0;
     }
     return dims[1];
@@ -104,7 +111,8 @@ embed(const exo_decoder *d, exo_tape *t, exo_tensor *tokens, size_t sequence)
 {
     exo_tensor *x = exo_embedding(t, tokens, exo_tape_param(t, d->embedding));
     if (d->spec.position == EXO_POSITION_LEARNED)
-        x = exo_add_positions(t, x, exo_tape_param(t, d->position), sequence, d->spec.position_offset);
+        x = exo_add_positions(t, x, exo_tape_param(t, d->position), sequence,
+                              d->spec.position_offset);
     if (d->spec.embedding_norm)
         x = norm(d, t, &d->embedding_norm, x);
     return exo_dropout(t, x, d->spec.dropout);
@@ -122,7 +130,8 @@ hidden_of(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
     exo_tensor *x = embed(d, t, tokens, sequence); /* (R, W) */
     for (size_t i = 0; i < layers; i++) {
         steps[i] = (struct step){.decoder = d, .block = &d->blocks[i], .sequence = sequence};
-        /* Backward begins with the last block: it would be computed again at once. */
+        /* The last block needs no checkpoint: backward begins with it and would compute it again at
+         * once. */
         bool forgets = !grad || (d->spec.checkpoint && i + 1 < layers);
         x = forgets ? exo_checkpoint(t, x, block, &steps[i]) : block(&steps[i], t, x);
     }

@@ -1,4 +1,5 @@
-/* A job's options of the model "gpt": a size of GPT-2 with changes, or a Hugging Face directory. No state; any thread. */
+/* A job's options of the model "gpt": a size of GPT-2 with changes, or a Hugging Face directory. No
+ * state; any thread. Read next: decoder.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,13 +8,13 @@
 #include "nn/models/decoder.h"
 
 enum {
-    MAX_OPTION = 1 << 22 /* of widths; exo_decoder_check has the rules between them */
+    MAX_OPTION = 1 << 22 /* of widths; exo_decoder_check checks how they fit together */
 };
 
 static const char *const position_names[] = {"learned", "rotary", "alibi", NULL};
 static const char *const norm_names[] = {"layer", "rms", NULL};
 static const char *const activation_names[] = {"linear", "relu", "gelu", "gelu_tanh", "silu", NULL};
-/* What transformers calls a model with such positions. */
+/* transformers' names of models with these positions. */
 static const char *const families[] = {"gpt2", "llama", "bloom"};
 
 static exo_status
@@ -25,7 +26,7 @@ read_count(exo_config *config, const char *key, uint64_t max, size_t *value, exo
     return st;
 }
 
-/* Counts. What follows from others unless it is given: kv_heads, head_width, inner. */
+/* Reads the sizes. kv_heads, head_width and inner follow from the others unless they are given. */
 static exo_status
 read_shape(exo_config *config, exo_decoder_spec *s, exo_err *err)
 {
@@ -44,7 +45,8 @@ read_shape(exo_config *config, exo_decoder_spec *s, exo_err *err)
     s->inner = 4 * s->width;
     s->head_width = s->width / s->heads;
     if (!exo_config_has(config, "head_width") && s->width % s->heads != 0)
-        return exo_config_fail(config, err, "heads %zu do not divide the width %zu: give head_width, or others",
+        return exo_config_fail(config, err,
+                               "heads %zu do not divide the width %zu: give head_width, or others",
                                s->heads, s->width);
     st = read_count(config, "head_width", MAX_OPTION, &s->head_width, err);
     if (st == EXO_OK)
@@ -61,7 +63,8 @@ read_kinds(exo_config *config, exo_decoder_spec *s, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_choice(config, "norm", norm, norm_names, &norm, err);
     if (st == EXO_OK)
-        st = exo_config_choice(config, "activation", activation, activation_names, &activation, err);
+        st =
+            exo_config_choice(config, "activation", activation, activation_names, &activation, err);
     if (st == EXO_OK)
         st = exo_config_bool(config, "gated", false, &s->gated, err);
     if (st == EXO_OK)
@@ -94,24 +97,27 @@ read_size(exo_config *config, exo_decoder_spec *s, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_config_fail(config, err, "size: %s", reason.text);
 }
 
-/* The directory has the architecture: a job may not give it once more. */
+/* The directory defines the architecture, so a job may not give it too. */
 static exo_status
 read_folder(exo_decoder *d, exo_config *config, const char *path, exo_err *err)
 {
-    static const char *const given[] = {"size",       "context", "layers",   "heads",      "kv_heads",      "width",
-                                        "head_width", "inner",   "position", "norm",       "activation",    "gated",
-                                        "bias",       "tied",    "norm_eps", "rope_theta", "embedding_norm"};
+    static const char *const given[] = {
+        "size",       "context", "layers",   "heads",      "kv_heads",      "width",
+        "head_width", "inner",   "position", "norm",       "activation",    "gated",
+        "bias",       "tied",    "norm_eps", "rope_theta", "embedding_norm"};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         if (exo_config_has(config, given[i]))
-            return exo_config_fail(config, err, "'%s' cannot be given beside 'path': the folder's config.json says it",
-                                   given[i]);
+            return exo_config_fail(
+                config, err, "'%s' cannot be given beside 'path': the folder's config.json says it",
+                given[i]);
     exo_status st = exo_decoder_load_spec(path, &d->spec, err);
-    size_t vocabulary = 0; /* a job gives its data's; 0: it does not */
+    size_t vocabulary = 0; /* the vocabulary of the job's data; 0: not given */
     if (st == EXO_OK)
         st = read_count(config, "vocabulary", INT32_MAX, &vocabulary, err);
     if (st == EXO_OK && vocabulary > d->spec.vocabulary)
-        st = exo_config_fail(config, err, "the vocabulary of '%s' is %zu, less than %zu: take data of its tokenizer",
-                             path, d->spec.vocabulary, vocabulary);
+        st = exo_config_fail(
+            config, err, "the vocabulary of '%s' is %zu, less than %zu: take data of its tokenizer",
+            path, d->spec.vocabulary, vocabulary);
     if (st != EXO_OK)
         return st;
     d->folder = exo_strdup(path);

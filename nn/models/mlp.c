@@ -1,5 +1,7 @@
-/* A multilayer perceptron: linear layers with ReLU between them. Options: in (784), hidden (128, or a list), out (10). It has
- * neither batch-norm nor dropout, so that identities between strategies hold exactly. */
+/* A multilayer perceptron: linear layers with ReLU between them. Options: in (784), hidden (128, or
+ * a list), out (10). It has neither batch-norm nor dropout, so that identities between strategies
+ * hold exactly. State: the indices of its parameters, read-only once built. Read next:
+ * exogym/model.h. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,7 +17,7 @@ struct mlp {
     size_t layers;
 };
 
-/* `hidden` as one width or a list of widths. */
+/* Reads `hidden`, one width or a list of widths. */
 static exo_status
 read_hidden(exo_config *config, size_t *widths, size_t *count, exo_err *err)
 {
@@ -37,7 +39,8 @@ read_hidden(exo_config *config, size_t *widths, size_t *count, exo_err *err)
         char *end = NULL;
         unsigned long n = text ? strtoul(text, &end, 10) : 0;
         if (!text || *end != '\0' || n < 1 || n > MAX_WIDTH || text[0] == '-')
-            return exo_config_fail(item, err, "hidden must be a list of widths from 1 to %d", MAX_WIDTH);
+            return exo_config_fail(item, err, "hidden must be a list of widths from 1 to %d",
+                                   MAX_WIDTH);
         widths[i] = n;
     }
     return EXO_OK;

@@ -1,6 +1,11 @@
-/* The convolutional network of EXO Gym's MNIST comparison, 1,868,234 parameters:
- * [Conv 64 - BN - ReLU] x 2, MaxPool 2, Dropout2d 0.25, [Conv 128 - BN - ReLU] x 2, MaxPool 2, Dropout2d 0.25,
- * Linear 6272 -> 256, ReLU, Dropout 0.5, Linear 256 -> 10. Every convolution is 3x3 with padding 1. */
+/* The convolutional network of EXO Gym's MNIST comparison, with 1,868,234 parameters:
+ *
+ *     [Conv 64 - BN - ReLU] x 2, MaxPool 2, Dropout2d 0.25,
+ *     [Conv 128 - BN - ReLU] x 2, MaxPool 2, Dropout2d 0.25,
+ *     Linear 6272 -> 256, ReLU, Dropout 0.5, Linear 256 -> 10
+ *
+ * Every convolution is 3x3 with padding 1. State: the indices of its parameters, read-only once
+ * built. Read next: exogym/model.h. */
 #include <stdio.h>
 
 #include "nn/builtin_models.h"
@@ -25,12 +30,13 @@ struct mnist_cnn {
 };
 
 static exo_param
-build(exo_builder *b, const char *layer, size_t number, const char *part, size_t num_dims, const size_t *dims,
-      exo_init init, bool buffer)
+build(exo_builder *b, const char *layer, size_t number, const char *part, size_t num_dims,
+      const size_t *dims, exo_init init, bool buffer)
 {
     char name[64];
     snprintf(name, sizeof name, "%s%zu.%s", layer, number, part);
-    return buffer ? exo_build_buffer(b, name, num_dims, dims, init) : exo_build_param(b, name, num_dims, dims, init);
+    return buffer ? exo_build_buffer(b, name, num_dims, dims, init)
+                  : exo_build_param(b, name, num_dims, dims, init);
 }
 
 static exo_status
@@ -54,11 +60,14 @@ mnist_cnn_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     }
     size_t flat = channels[BLOCKS] * (SIDE / 4) * (SIDE / 4);
     exo_build_unit(b, "fc1");
-    m->w1 = exo_build_param(b, "fc1.weight", 2, (size_t[]){HIDDEN, flat}, exo_init_kaiming_uniform(flat));
+    m->w1 = exo_build_param(b, "fc1.weight", 2, (size_t[]){HIDDEN, flat},
+                            exo_init_kaiming_uniform(flat));
     m->b1 = exo_build_param(b, "fc1.bias", 1, (size_t[]){HIDDEN}, exo_init_kaiming_uniform(flat));
     exo_build_unit(b, "fc2");
-    m->w2 = exo_build_param(b, "fc2.weight", 2, (size_t[]){CLASSES, HIDDEN}, exo_init_kaiming_uniform(HIDDEN));
-    m->b2 = exo_build_param(b, "fc2.bias", 1, (size_t[]){CLASSES}, exo_init_kaiming_uniform(HIDDEN));
+    m->w2 = exo_build_param(b, "fc2.weight", 2, (size_t[]){CLASSES, HIDDEN},
+                            exo_init_kaiming_uniform(HIDDEN));
+    m->b2 =
+        exo_build_param(b, "fc2.bias", 1, (size_t[]){CLASSES}, exo_init_kaiming_uniform(HIDDEN));
     return exo_build_status(b, err);
 }
 
@@ -67,8 +76,9 @@ block_forward(exo_tape *t, const struct block *k, exo_tensor *x)
 {
     x = exo_conv2d(t, x, exo_tape_param(t, k->weight), exo_tape_param(t, k->bias),
                    &(exo_conv2d_opts){.stride = 1, .padding = 1});
-    return exo_batch_norm(t, x, exo_tape_param(t, k->gamma), exo_tape_param(t, k->beta), exo_tape_param(t, k->mean),
-                          exo_tape_param(t, k->variance), &(exo_batch_norm_opts){.relu = true});
+    return exo_batch_norm(t, x, exo_tape_param(t, k->gamma), exo_tape_param(t, k->beta),
+                          exo_tape_param(t, k->mean), exo_tape_param(t, k->variance),
+                          &(exo_batch_norm_opts){.relu = true});
 }
 
 static void
@@ -92,7 +102,8 @@ mnist_cnn_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_out
 
 const exo_model_class exo_mnist_cnn = {
     .name = "mnist_cnn",
-    .help = "four convolutions with batch-norm, two linear layers, for 28x28 images; 1,868,234 parameters",
+    .help = "four convolutions with batch-norm, two linear layers, for 28x28 images; 1,868,234 "
+            "parameters",
     .state_size = sizeof(struct mnist_cnn),
     .build = mnist_cnn_build,
     .outputs = (const char *const[]){"logits", NULL},

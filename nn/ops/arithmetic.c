@@ -1,9 +1,11 @@
-/* Element-by-element sums and products, scaling, the mean. In fp32: operands of another type are cast. */
+/* Elementwise sums and products, scaling, and the mean, in fp32. Operands of another type are cast.
+ * No state. Read next: nn/tape_run.h. */
 #include <exogym/tensor.h>
 
 #include "nn/tape_run.h"
 
-/* Both operands as fp32 and in one layout; false: NULL, or shapes differ. */
+/* Casts both operands to fp32 and b to a's layout. False: an operand is NULL, or the shapes differ,
+ * recorded. */
 static bool
 operands(exo_tape *tape, const char *name, exo_tensor **a, exo_tensor **b)
 {
@@ -21,15 +23,17 @@ operands(exo_tape *tape, const char *name, exo_tensor **a, exo_tensor **b)
 }
 
 static exo_tensor *
-like(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in, size_t num_in, exo_op **op)
+like(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in, size_t num_in,
+     exo_op **op)
 {
     *op = exo_tape_op(tape, op_class, in, num_in);
     return *op ? exo_tape_tensor(tape, EXO_F32, in[0]->layout, in[0]->num_dims, in[0]->dims) : NULL;
 }
 
-/* dx (+)= factor dy, or with `other` dx (+)= dy other. */
+/* dx (+)= factor dy; with `other`, dx (+)= dy other. */
 static exo_status
-give_gradient(exo_tape *tape, const exo_op *op, exo_tensor *x, const float *other, float factor, exo_err *err)
+give_gradient(exo_tape *tape, const exo_op *op, exo_tensor *x, const float *other, float factor,
+              exo_err *err)
 {
     bool add = false;
     exo_status st = EXO_OK;
@@ -62,8 +66,8 @@ exo_add(exo_tape *tape, exo_tensor *a, exo_tensor *b)
     exo_tensor *y = like(tape, &add_class, (exo_tensor *[]){a, b}, 2, &op);
     if (!y)
         return NULL;
-    if (exo_tape_run(tape, add, .count = y->numel, .dtype = EXO_F32, .y = y->data, .a = a->data, .b = b->data) !=
-        EXO_OK)
+    if (exo_tape_run(tape, add, .count = y->numel, .dtype = EXO_F32, .y = y->data, .a = a->data,
+                     .b = b->data) != EXO_OK)
         return NULL;
     return exo_tape_finish(tape, op, y);
 }
@@ -86,7 +90,8 @@ exo_mul(exo_tape *tape, exo_tensor *a, exo_tensor *b)
     exo_tensor *y = like(tape, &mul_class, (exo_tensor *[]){a, b}, 2, &op);
     if (!y)
         return NULL;
-    if (exo_tape_run(tape, mul, .count = y->numel, .y = y->data, .a = a->data, .b = b->data) != EXO_OK)
+    if (exo_tape_run(tape, mul, .count = y->numel, .y = y->data, .a = a->data, .b = b->data) !=
+        EXO_OK)
         return NULL;
     return exo_tape_finish(tape, op, y);
 }
@@ -108,7 +113,8 @@ exo_scale(exo_tape *tape, exo_tensor *x, float factor)
     if (!y)
         return NULL;
     op->factor = factor;
-    if (exo_tape_run(tape, scale, .count = y->numel, .y = y->data, .a = factor, .x = x->data) != EXO_OK)
+    if (exo_tape_run(tape, scale, .count = y->numel, .y = y->data, .a = factor, .x = x->data) !=
+        EXO_OK)
         return NULL;
     return exo_tape_finish(tape, op, y);
 }
@@ -121,7 +127,8 @@ mean_backward(exo_tape *tape, exo_op *op, exo_err *err)
     exo_status st = EXO_OK;
     float *dx = exo_tape_grad(tape, x, &add, &st);
     if (dx)
-        st = exo_tape_run(tape, mean_backward, .count = x->numel, .dx = dx, .dy = op->out->grad, .add = add);
+        st = exo_tape_run(tape, mean_backward, .count = x->numel, .dx = dx, .dy = op->out->grad,
+                          .add = add);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 

@@ -1,4 +1,6 @@
-/* Causal attention: shapes, options, and the operation's part of the numbers for dropout. */
+/* Causal attention: checks of shapes and options, and the part of the pass's random numbers that
+ * dropout draws from. State: the plan, in the operation's cache. Read next:
+ * nn/cpu/attention_kernels.h. */
 #include <exogym/sequence.h>
 
 #include <math.h>
@@ -7,9 +9,11 @@
 #include "nn/tape_run.h"
 
 enum {
-    OUT_LSE,          /* saved[0] */
-    MAX_WIDTH = 1024, /* elements of a head */
-    BLOCK_BITS = 22   /* of an operation's part of the numbers for dropout, as in exo_dropout */
+    OUT_LSE,          /* index into op->saved */
+    MAX_WIDTH = 1024, /* the largest head width D */
+    /* Bits of a block number within an operation's part of the random numbers, as in
+     * exo_dropout. */
+    BLOCK_BITS = 22
 };
 
 _Static_assert(sizeof((exo_attention_shape){0}.factors) == MAX_WIDTH / 2 * sizeof(float),
@@ -27,7 +31,7 @@ release_state(void *state)
     exo_plan_free(&((struct state *)state)->plan);
 }
 
-/* --- The operation ------------------------------------------------------------------------------------------------------------- */
+/* --- The operation ---------------------------------------------------------------------------- */
 
 static exo_status
 attention_backward(exo_tape *tape, exo_op *op, exo_err *err)
@@ -41,34 +45,40 @@ attention_backward(exo_tape *tape, exo_op *op, exo_err *err)
         return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
     if (!exo_tape_scratch(tape, EXO_SHAPE_ATTENTION, &s->shape, EXO_SCRATCH_BACKWARD, &scratch))
         return exo_tape_error(tape, err);
-    st = exo_tape_run(tape, attention_backward, .plan = s->plan, .drop = s->drop, .dx = dx, .x = x->data,
-                      .y = op->out->data, .dy = op->out->grad, .lse = op->saved[OUT_LSE], .scratch = scratch,
-                      .add = add);
+    st = exo_tape_run(tape, attention_backward, .plan = s->plan, .drop = s->drop, .dx = dx,
+                      .x = x->data, .y = op->out->data, .dy = op->out->grad,
+                      .lse = op->saved[OUT_LSE], .scratch = scratch, .add = add);
     exo_tape_buffer_done(tape, scratch);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-static const exo_op_class attention_class = {
-    .name = "attention", .backward = attention_backward, .release = release_state, .remembered = true};
+static const exo_op_class attention_class = {.name = "attention",
+                                             .backward = attention_backward,
+                                             .release = release_state,
+                                             .remembered = true};
 
-/* Whether x and the options fit; if not, says why. *width and *turned are written: of a head, and of its turned part. */
+/* Checks x and the options; records what is wrong. Writes *width, the width of a head, and *turned,
+ * the elements of a head that rotary positions turn. */
 static bool
-check(exo_tape *tape, const exo_tensor *x, const exo_attention_opts *o, size_t *width, size_t *turned)
+check(exo_tape *tape, const exo_tensor *x, const exo_attention_opts *o, size_t *width,
+      size_t *turned)
 {
     char text[96];
     if (!exo_is_float(x) || x->num_dims != 2 || x->numel == 0) {
-        exo_tape_fail(tape, EXO_INVAL, "attention: x %s of %s: expected (R, (H + 2 G) D) of fp32 or bf16",
+        exo_tape_fail(tape, EXO_INVAL,
+                      "attention: x %s of %s: expected (R, (H + 2 G) D) of fp32 or bf16",
                       exo_shape_text(x, text), exo_dtype_name(x->dtype));
         return false;
     }
     size_t rows = x->dims[0], columns = x->dims[1], heads = o->heads, groups = o->kv_heads;
-    bool fit = heads > 0 && groups > 0 && heads <= columns && groups <= columns && heads % groups == 0;
+    bool fit =
+        heads > 0 && groups > 0 && heads <= columns && groups <= columns && heads % groups == 0;
     if (!fit || columns % (heads + 2 * groups) != 0 || columns / (heads + 2 * groups) > MAX_WIDTH) {
-        exo_tape_fail(
-            tape, EXO_INVAL,
-            "attention: x %s with %zu query and %zu key-value heads: expected (R, (H + 2 G) D), H a multiple of G, "
-            "D at most %d",
-            exo_shape_text(x, text), heads, groups, MAX_WIDTH);
+        exo_tape_fail(tape, EXO_INVAL,
+                      "attention: x %s with %zu query and %zu key-value heads: expected (R, (H + 2 "
+                      "G) D), H a multiple of G, "
+                      "D at most %d",
+                      exo_shape_text(x, text), heads, groups, MAX_WIDTH);
         return false;
     }
     if (o->sequence == 0 || rows % o->sequence != 0 || o->sequence > INT32_MAX) {
@@ -80,7 +90,8 @@ check(exo_tape *tape, const exo_tensor *x, const exo_attention_opts *o, size_t *
     *turned = !o->rotary ? 0 : o->rotary->width ? o->rotary->width : *width;
     if (*turned > *width || *turned % 2 != 0) {
         exo_tape_fail(tape, EXO_INVAL,
-                      "attention: rotary positions turn %zu elements of heads of %zu: expected an even number of them",
+                      "attention: rotary positions turn %zu elements of heads of %zu: expected an "
+                      "even number of them",
                       *turned, *width);
         return false;
     }
@@ -90,15 +101,17 @@ check(exo_tape *tape, const exo_tensor *x, const exo_attention_opts *o, size_t *
         return false;
     }
     if (!(o->scale >= 0.0f && isfinite(o->scale)) || !(o->dropout >= 0.0f && o->dropout < 1.0f)) {
-        exo_tape_fail(tape, EXO_INVAL,
-                      "attention: scale %g, dropout %g: expected at least 0, and a probability in [0, 1)",
-                      (double)o->scale, (double)o->dropout);
+        exo_tape_fail(
+            tape, EXO_INVAL,
+            "attention: scale %g, dropout %g: expected at least 0, and a probability in [0, 1)",
+            (double)o->scale, (double)o->dropout);
         return false;
     }
     return true;
 }
 
-/* The part of the pass's numbers that this operation draws from. False: too many weights for it, recorded. */
+/* The part of the pass's random numbers that this operation draws from. A block of numbers serves 8
+ * weights. False: the part has too few numbers, recorded. */
 static bool
 plan_dropout(exo_tape *tape, const exo_op *op, float dropout, const exo_attention_shape *shape,
              exo_attention_drop *drop)
@@ -110,9 +123,11 @@ plan_dropout(exo_tape *tape, const exo_op *op, float dropout, const exo_attentio
     if (!pass->train || dropped == 0.0)
         return true;
     if (__builtin_mul_overflow(blocks, shape->tokens, &blocks) ||
-        __builtin_mul_overflow(blocks, (shape->tokens + 7) / 8, &blocks) || blocks >> (BLOCK_BITS + 16)) {
+        __builtin_mul_overflow(blocks, (shape->tokens + 7) / 8, &blocks) ||
+        blocks >> (BLOCK_BITS + 16)) {
         exo_tape_fail(tape, EXO_INVAL,
-                      "attention: dropout of %zu sequences, %zu heads and %zu x %zu weights: at most 2^41 weights",
+                      "attention: dropout of %zu sequences, %zu heads and %zu x %zu weights: at "
+                      "most 2^41 weights",
                       shape->sequences, shape->heads, shape->tokens, shape->tokens);
         return false;
     }
@@ -120,11 +135,13 @@ plan_dropout(exo_tape *tape, const exo_op *op, float dropout, const exo_attentio
                                  .ordinal = op->ordinal & ((1u << (32 - BLOCK_BITS)) - 1),
                                  .node = pass->node,
                                  .seed = pass->seed,
-                                 .step = pass->step ^ (uint64_t)(op->ordinal >> (32 - BLOCK_BITS)) << 40};
+                                 .step = pass->step ^ (uint64_t)(op->ordinal >> (32 - BLOCK_BITS))
+                                                          << 40};
     return true;
 }
 
-/* The operation's state with its plan, made where those of earlier passes do not fit. NULL: recorded. */
+/* The operation's state with its plan. A plan of an earlier pass is used again if its shape is the
+ * same. NULL: recorded. */
 static struct state *
 find_state(exo_tape *tape, exo_op *op, const exo_attention_shape *shape)
 {
@@ -142,9 +159,10 @@ find_state(exo_tape *tape, exo_op *op, const exo_attention_shape *shape)
 }
 
 static void
-shape_of(exo_attention_shape *shape, const exo_tensor *x, const exo_attention_opts *o, size_t width, size_t turned)
+shape_of(exo_attention_shape *shape, const exo_tensor *x, const exo_attention_opts *o, size_t width,
+         size_t turned)
 {
-    memset(shape, 0, sizeof *shape); /* compared byte by byte */
+    memset(shape, 0, sizeof *shape); /* shapes are compared byte by byte */
     shape->sequences = x->dims[0] / o->sequence;
     shape->tokens = o->sequence;
     shape->heads = o->heads;
@@ -180,7 +198,8 @@ exo_attention(exo_tape *tape, exo_tensor *x, const exo_attention_opts *opts)
     if (!s)
         return NULL;
     s->drop = drop;
-    exo_tensor *out = exo_tape_tensor(tape, x->dtype, EXO_ROW_MAJOR, 2, (size_t[]){x->dims[0], opts->heads * width});
+    exo_tensor *out = exo_tape_tensor(tape, x->dtype, EXO_ROW_MAJOR, 2,
+                                      (size_t[]){x->dims[0], opts->heads * width});
     if (!out)
         return NULL;
     if (exo_tape_pass(tape)->grad && x->needs_grad) {
@@ -192,8 +211,8 @@ exo_attention(exo_tape *tape, exo_tensor *x, const exo_attention_opts *opts)
         return exo_tape_finish(tape, op, out);
     void *scratch = NULL;
     if (!exo_tape_scratch(tape, EXO_SHAPE_ATTENTION, &shape, EXO_SCRATCH_FORWARD, &scratch) ||
-        exo_tape_run(tape, attention, .plan = s->plan, .drop = drop, .y = out->data, .lse = op->saved[OUT_LSE],
-                     .x = x->data, .scratch = scratch) != EXO_OK)
+        exo_tape_run(tape, attention, .plan = s->plan, .drop = drop, .y = out->data,
+                     .lse = op->saved[OUT_LSE], .x = x->data, .scratch = scratch) != EXO_OK)
         return NULL;
     exo_tape_buffer_done(tape, scratch);
     return exo_tape_finish(tape, op, out);

@@ -1,4 +1,6 @@
-/* Operations that programs and plugins bring, with their own backward: see exo_tape_custom in tensor.h. */
+/* Operations that programs and plugins define, with their own backward: see exo_tape_custom in
+ * tensor.h. State: a copy of the arguments of each call, in the operation's cache. Read next:
+ * nn/tape.c. */
 #include <exogym/tensor.h>
 
 #include <stddef.h>
@@ -6,7 +8,7 @@
 
 #include "nn/tape_run.h"
 
-/* What the cache keeps of a call until its backward. */
+/* The cache keeps this from a call to its backward. */
 struct state {
     const exo_custom_op *op;
     size_t num_inputs, saved;
@@ -23,7 +25,8 @@ _Static_assert(EXO_CUSTOM_INPUTS <= (int)EXO_MAX_INPUTS, "an operation holds its
 static exo_array
 array_of(exo_tape *tape, void *data, size_t count)
 {
-    return (exo_array){.device = exo_tape_device(tape), .data = data, .count = count, .dtype = EXO_F32};
+    return (exo_array){
+        .device = exo_tape_device(tape), .data = data, .count = count, .dtype = EXO_F32};
 }
 
 static exo_custom_call
@@ -64,17 +67,20 @@ custom_backward(exo_tape *tape, exo_op *op, exo_err *err)
 
 static const exo_op_class custom_class = {.name = "custom", .backward = custom_backward};
 
-/* The inputs as fp32 in row-major order; false: an error, recorded. */
+/* The inputs in fp32 and row-major. False: recorded. */
 static bool
-take_inputs(exo_tape *tape, const exo_custom_op *op, exo_tensor *const *inputs, size_t num_inputs, exo_tensor **in)
+take_inputs(exo_tape *tape, const exo_custom_op *op, exo_tensor *const *inputs, size_t num_inputs,
+            exo_tensor **in)
 {
     if (!op->forward || !op->name) {
-        exo_tape_fail(tape, EXO_INVAL, "%s: an operation of your own has a name and a forward function",
+        exo_tape_fail(tape, EXO_INVAL,
+                      "%s: an operation of your own has a name and a forward function",
                       op->name ? op->name : "custom");
         return false;
     }
     if (num_inputs > EXO_CUSTOM_INPUTS) {
-        exo_tape_fail(tape, EXO_INVAL, "%s: %zu inputs; at most %d", op->name, num_inputs, EXO_CUSTOM_INPUTS);
+        exo_tape_fail(tape, EXO_INVAL, "%s: %zu inputs; at most %d", op->name, num_inputs,
+                      EXO_CUSTOM_INPUTS);
         return false;
     }
     for (size_t i = 0; i < num_inputs; i++) {
@@ -86,19 +92,20 @@ take_inputs(exo_tape *tape, const exo_custom_op *op, exo_tensor *const *inputs, 
     return true;
 }
 
-/* The operation with its state, and what backward needs; NULL: an error, recorded. */
+/* The operation with its state and its buffer for backward. NULL: recorded. */
 static exo_op *
-open_op(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *in, size_t num_inputs, size_t saved,
-        const void *args)
+open_op(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *in, size_t num_inputs,
+        size_t saved, const void *args)
 {
     struct signature signature = {custom, num_inputs, saved};
     bool fresh;
     if (!exo_tape_use(tape, in, num_inputs))
         return NULL;
-    /* Without a backward function it has no inputs for the tape: so its result needs no gradient. */
+    /* Without a backward function the tape sees no inputs, so the result needs no gradient. */
     exo_op *op = exo_tape_op(tape, &custom_class, in, custom->backward ? num_inputs : 0);
-    struct state *s =
-        op ? exo_tape_state(tape, op, &signature, sizeof signature, sizeof *s + custom->args_size, &fresh) : NULL;
+    struct state *s = op ? exo_tape_state(tape, op, &signature, sizeof signature,
+                                          sizeof *s + custom->args_size, &fresh)
+                         : NULL;
     if (!s)
         return NULL;
     s->op = custom;
@@ -112,16 +119,17 @@ open_op(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *in, size
 }
 
 exo_tensor *
-exo_tape_custom(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *inputs, size_t num_inputs,
-                size_t num_dims, const size_t *dims, size_t saved, const void *args)
+exo_tape_custom(exo_tape *tape, const exo_custom_op *custom, exo_tensor *const *inputs,
+                size_t num_inputs, size_t num_dims, const size_t *dims, size_t saved,
+                const void *args)
 {
     exo_tensor *in[EXO_CUSTOM_INPUTS];
     exo_err reason = {0};
     if (exo_tape_error(tape, NULL) != EXO_OK || !take_inputs(tape, custom, inputs, num_inputs, in))
         return NULL;
     if (num_dims > EXO_MAX_DIMS)
-        return exo_tape_fail(tape, EXO_INVAL, "%s: an output of %zu dimensions; at most %d", custom->name, num_dims,
-                             EXO_MAX_DIMS);
+        return exo_tape_fail(tape, EXO_INVAL, "%s: an output of %zu dimensions; at most %d",
+                             custom->name, num_dims, EXO_MAX_DIMS);
     exo_op *op = open_op(tape, custom, in, num_inputs, saved, args);
     exo_tensor *out = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, num_dims, dims) : NULL;
     if (!out)

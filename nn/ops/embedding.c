@@ -1,11 +1,13 @@
-/* Embeddings: rows of a table by token, and by position. Gradients of a table are summed in the order of the rows. */
+/* Embeddings: rows of a table by token, and by position. The gradient of a table is summed in the
+ * order of the rows. No state. Read next: nn/tape_sink.c, which opens a table row by row. */
 #include <exogym/sequence.h>
 
 #include "nn/tape_run.h"
 
-/* --- By token ----------------------------------------------------------------------------------------------------------------------- */
+/* --- By token --------------------------------------------------------------------------------- */
 
-/* The gradient of a table, which kernels add to. NULL with *st OK: none is needed. */
+/* The gradient of a table, zeroed if it is new; kernels add to it. NULL with *st OK: none is
+ * needed. */
 static float *
 table_gradient(exo_tape *tape, exo_tensor *table, exo_status *st)
 {
@@ -24,9 +26,9 @@ embedding_backward(exo_tape *tape, exo_op *op, exo_err *err)
     exo_status st = EXO_OK;
     float *gradient = open ? open->values : table_gradient(tape, table, &st);
     if (gradient)
-        st = exo_tape_run(tape, embedding_backward, .rows = op->out->dims[0], .width = op->out->dims[1],
-                          .gradient = gradient, .dy = op->out->grad, .tokens = op->in[0]->data,
-                          .slot = open ? open->slot : NULL);
+        st = exo_tape_run(tape, embedding_backward, .rows = op->out->dims[0],
+                          .width = op->out->dims[1], .gradient = gradient, .dy = op->out->grad,
+                          .tokens = op->in[0]->data, .slot = open ? open->slot : NULL);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
@@ -39,31 +41,33 @@ exo_embedding(exo_tape *tape, exo_tensor *tokens, exo_tensor *weight)
     char a[96], b[96];
     if (!tokens || !weight || exo_tape_error(tape, NULL) != EXO_OK)
         return NULL;
-    if (tokens->dtype != EXO_I32 || tokens->numel == 0 || weight->dtype != EXO_F32 || weight->num_dims != 2 ||
-        weight->numel == 0)
-        return exo_tape_fail(tape, EXO_INVAL, "embedding: tokens %s %s and weight %s: expected int32 and (V, W) fp32",
-                             exo_shape_text(tokens, a), exo_dtype_name(tokens->dtype), exo_shape_text(weight, b));
+    if (tokens->dtype != EXO_I32 || tokens->numel == 0 || weight->dtype != EXO_F32 ||
+        weight->num_dims != 2 || weight->numel == 0)
+        return exo_tape_fail(
+            tape, EXO_INVAL,
+            "embedding: tokens %s %s and weight %s: expected int32 and (V, W) fp32",
+            exo_shape_text(tokens, a), exo_dtype_name(tokens->dtype), exo_shape_text(weight, b));
     const int32_t *token = exo_tensor_host(tokens);
     if (!token)
         return exo_tape_fail(tape, EXO_INVAL, "embedding: the tokens are not an input of the pass");
     for (size_t r = 0; r < tokens->numel; r++)
         if (token[r] < 0 || (size_t)token[r] >= weight->dims[0])
-            return exo_tape_fail(tape, EXO_INVAL, "embedding: token %d at %zu is not in [0, %zu)", token[r], r,
-                                 weight->dims[0]);
+            return exo_tape_fail(tape, EXO_INVAL, "embedding: token %d at %zu is not in [0, %zu)",
+                                 token[r], r, weight->dims[0]);
     const size_t dims[2] = {tokens->numel, weight->dims[1]};
     exo_op *op = exo_tape_op(tape, &embedding_class, (exo_tensor *[]){tokens, weight}, 2);
     exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 2, dims) : NULL;
     if (!y)
         return NULL;
-    if (exo_tape_run(tape, embedding, .rows = dims[0], .width = dims[1], .y = y->data, .table = weight->data,
-                     .tokens = tokens->data) != EXO_OK)
+    if (exo_tape_run(tape, embedding, .rows = dims[0], .width = dims[1], .y = y->data,
+                     .table = weight->data, .tokens = tokens->data) != EXO_OK)
         return NULL;
     return exo_tape_finish(tape, op, y);
 }
 
-/* --- By position -------------------------------------------------------------------------------------------------------------------- */
+/* --- By position ------------------------------------------------------------------------------ */
 
-/* op->number: T; op->state: the first row. */
+/* op->number: T, the positions of a sequence. op->state: the table's row of the first position. */
 static exo_status
 positions_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
@@ -73,13 +77,15 @@ positions_backward(exo_tape *tape, exo_op *op, exo_err *err)
     bool add = false;
     float *gradient = table_gradient(tape, table, &st);
     if (gradient)
-        st = exo_tape_run(tape, positions_backward, .rows = x->dims[0], .width = x->dims[1], .sequence = op->number,
-                          .first = *first, .gradient = gradient, .dy = op->out->grad);
+        st = exo_tape_run(tape, positions_backward, .rows = x->dims[0], .width = x->dims[1],
+                          .sequence = op->number, .first = *first, .gradient = gradient,
+                          .dy = op->out->grad);
     if (st != EXO_OK || exo_tape_steal_grad(op, x))
         return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
     float *dx = exo_tape_grad(tape, x, &add, &st);
     if (dx && add)
-        st = exo_tape_run(tape, add, .count = x->numel, .dtype = EXO_F32, .y = dx, .a = dx, .b = op->out->grad);
+        st = exo_tape_run(tape, add, .count = x->numel, .dtype = EXO_F32, .y = dx, .a = dx,
+                          .b = op->out->grad);
     else if (dx)
         st = exo_tape_copy(tape, dx, op->out->grad, x->numel * sizeof *dx);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
@@ -95,10 +101,11 @@ exo_add_positions(exo_tape *tape, exo_tensor *x, exo_tensor *weight, size_t sequ
     if (!x || !weight || exo_tape_error(tape, NULL) != EXO_OK)
         return NULL;
     if (x->num_dims != 2 || x->numel == 0 || weight->dtype != EXO_F32 || weight->num_dims != 2 ||
-        weight->dims[1] != x->dims[1] || sequence == 0 || x->dims[0] % sequence != 0 || first > weight->dims[0] ||
-        sequence > weight->dims[0] - first)
+        weight->dims[1] != x->dims[1] || sequence == 0 || x->dims[0] % sequence != 0 ||
+        first > weight->dims[0] || sequence > weight->dims[0] - first)
         return exo_tape_fail(tape, EXO_INVAL,
-                             "add_positions: x %s, weight %s, %zu positions from %zu on: expected (N T, W) and (P, W)",
+                             "add_positions: x %s, weight %s, %zu positions from %zu on: expected "
+                             "(N T, W) and (P, W)",
                              exo_shape_text(x, a), exo_shape_text(weight, b), sequence, first);
     x = exo_to_dtype(tape, x, EXO_F32);
     exo_op *op = x ? exo_tape_op(tape, &positions_class, (exo_tensor *[]){x, weight}, 2) : NULL;
@@ -109,8 +116,8 @@ exo_add_positions(exo_tape *tape, exo_tensor *x, exo_tensor *weight, size_t sequ
         return NULL;
     *kept = first;
     op->number = sequence;
-    if (exo_tape_run(tape, positions, .rows = x->dims[0], .width = x->dims[1], .sequence = sequence, .first = first,
-                     .y = y->data, .x = x->data, .table = weight->data) != EXO_OK)
+    if (exo_tape_run(tape, positions, .rows = x->dims[0], .width = x->dims[1], .sequence = sequence,
+                     .first = first, .y = y->data, .x = x->data, .table = weight->data) != EXO_OK)
         return NULL;
     return exo_tape_finish(tape, op, y);
 }

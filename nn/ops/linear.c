@@ -1,4 +1,6 @@
-/* Linear layers: y = x W^T + b, then an activation, or added to a residual. With an activation what it is taken of is kept for backward. */
+/* Linear layers: y = x W^T + b, then an activation or the addition of a residual. With an
+ * activation, the pre-activation is saved for backward. State: the plan, in the operation's cache.
+ * Read next: nn/cpu/linear.c. */
 #include <exogym/sequence.h>
 
 #include "nn/tape_run.h"
@@ -11,8 +13,8 @@ enum {
 };
 
 enum {
-    WEIGHTS_KEPT, /* saved: the weights as bf16, under autocast    */
-    BEFORE        /* saved: what the activation was taken of       */
+    WEIGHTS_KEPT, /* index into op->saved: the weights as bf16, under autocast */
+    BEFORE        /* index into op->saved: the pre-activation */
 };
 
 struct state {
@@ -25,14 +27,14 @@ release_state(void *state)
     exo_plan_free(&((struct state *)state)->plan);
 }
 
-/* The weights in the type that products are taken in: a copy in saved[0] under autocast. */
+/* The weights in the type of the product; under autocast, the saved copy. */
 static const void *
 compute_weights(const exo_op *op)
 {
     return op->saved[WEIGHTS_KEPT] ? op->saved[WEIGHTS_KEPT] : op->in[WEIGHT]->data;
 }
 
-/* --- Backward --------------------------------------------------------------------------------------------------------------------- */
+/* --- Backward --------------------------------------------------------------------------------- */
 
 static exo_status
 backward_to_input(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
@@ -45,9 +47,11 @@ backward_to_input(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
     void *target = dx && add ? exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype)) : dx;
     if (!target)
         return exo_tape_error(tape, err);
-    st = exo_tape_run(tape, linear_grad_x, .plan = s->plan, .dx = target, .dy = dy, .weight = compute_weights(op));
+    st = exo_tape_run(tape, linear_grad_x, .plan = s->plan, .dx = target, .dy = dy,
+                      .weight = compute_weights(op));
     if (add && st == EXO_OK)
-        st = exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx, .b = target);
+        st = exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx,
+                          .b = target);
     if (add)
         exo_tape_buffer_done(tape, target);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
@@ -61,18 +65,18 @@ backward_to_weights(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
     bool add = false, add_bias = false;
     exo_status st = EXO_OK;
     float *dw = exo_tape_grad(tape, weight, &add, &st);
-    if (dw && !add) /* the product adds */
+    if (dw && !add) /* the kernel adds to dw */
         st = exo_tape_run(tape, fill, .count = weight->numel, .y = dw);
     if (st == EXO_OK && dw)
         st = exo_tape_run(tape, linear_grad_w, .plan = s->plan, .dw = dw, .dy = dy, .x = x->data);
     float *db = bias && st == EXO_OK ? exo_tape_grad(tape, bias, &add_bias, &st) : NULL;
     if (db)
-        st = exo_tape_run(tape, column_sums, .rows = x->dims[0], .columns = weight->dims[0], .dtype = x->dtype, .y = db,
-                          .x = dy, .add = add_bias);
+        st = exo_tape_run(tape, column_sums, .rows = x->dims[0], .columns = weight->dims[0],
+                          .dtype = x->dtype, .y = db, .x = dy, .add = add_bias);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-/* A residual's gradient is the output's. */
+/* A residual's gradient is the gradient of the output. */
 static exo_status
 backward_to_residual(exo_tape *tape, exo_op *op, exo_err *err)
 {
@@ -83,22 +87,25 @@ backward_to_residual(exo_tape *tape, exo_op *op, exo_err *err)
         return EXO_OK;
     float *gradient = exo_tape_grad(tape, residual, &add, &st);
     if (gradient && add)
-        st = exo_tape_run(tape, add, .count = residual->numel, .dtype = EXO_F32, .y = gradient, .a = gradient,
-                          .b = op->out->grad);
+        st = exo_tape_run(tape, add, .count = residual->numel, .dtype = EXO_F32, .y = gradient,
+                          .a = gradient, .b = op->out->grad);
     else if (gradient)
         st = exo_tape_copy(tape, gradient, op->out->grad, residual->numel * sizeof *gradient);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-/* The gradient of what the activation is taken of, or the output's gradient as the products take it, in `own`. */
+/* Writes to `own` the gradient that the products read: that of the pre-activation, or without an
+ * activation the output's gradient in the type of x. */
 static exo_status
 prepare_gradient(exo_tape *tape, const exo_op *op, void *own)
 {
     const exo_tensor *x = op->in[INPUT], *y = op->out;
     if (op->saved[BEFORE])
-        return exo_tape_run(tape, activation_backward, .count = y->numel, .activation = (exo_activation)op->number,
-                            .dtype = x->dtype, .dx = own, .x = op->saved[BEFORE], .dy = y->grad);
-    return exo_tape_run(tape, cast, .count = y->numel, .to = x->dtype, .from = y->dtype, .y = own, .x = y->grad);
+        return exo_tape_run(tape, activation_backward, .count = y->numel,
+                            .activation = (exo_activation)op->number, .dtype = x->dtype, .dx = own,
+                            .x = op->saved[BEFORE], .dy = y->grad);
+    return exo_tape_run(tape, cast, .count = y->numel, .to = x->dtype, .from = y->dtype, .y = own,
+                        .x = y->grad);
 }
 
 static exo_status
@@ -117,27 +124,31 @@ linear_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st == EXO_OK ? backward_to_residual(tape, op, err) : st;
 }
 
-/* --- Forward ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Forward ---------------------------------------------------------------------------------- */
 
-static const exo_op_class linear_class = {.name = "linear", .backward = linear_backward, .release = release_state};
+static const exo_op_class linear_class = {
+    .name = "linear", .backward = linear_backward, .release = release_state};
 
 static bool
-check(exo_tape *tape, const exo_tensor *x, const exo_tensor *weight, const exo_tensor *bias, const exo_tensor *residual)
+check(exo_tape *tape, const exo_tensor *x, const exo_tensor *weight, const exo_tensor *bias,
+      const exo_tensor *residual)
 {
     char a[96], b[96], c[96];
-    if (x->num_dims != 2 || weight->num_dims != 2 || x->dims[1] != weight->dims[1] || x->numel == 0 ||
-        weight->numel == 0 || (bias && (bias->num_dims != 1 || bias->dims[0] != weight->dims[0]))) {
-        exo_tape_fail(tape, EXO_INVAL, "linear: x %s and weight %s: expected (N, D) and (O, D), bias (O)",
+    if (x->num_dims != 2 || weight->num_dims != 2 || x->dims[1] != weight->dims[1] ||
+        x->numel == 0 || weight->numel == 0 ||
+        (bias && (bias->num_dims != 1 || bias->dims[0] != weight->dims[0]))) {
+        exo_tape_fail(tape, EXO_INVAL,
+                      "linear: x %s and weight %s: expected (N, D) and (O, D), bias (O)",
                       exo_shape_text(x, a), exo_shape_text(weight, b));
         return false;
     }
     if (weight->dtype != EXO_F32 || (bias && bias->dtype != EXO_F32)) {
-        exo_tape_fail(tape, EXO_INVAL, "linear: weight is %s, bias %s: expected fp32", exo_dtype_name(weight->dtype),
-                      bias ? exo_dtype_name(bias->dtype) : "none");
+        exo_tape_fail(tape, EXO_INVAL, "linear: weight is %s, bias %s: expected fp32",
+                      exo_dtype_name(weight->dtype), bias ? exo_dtype_name(bias->dtype) : "none");
         return false;
     }
-    if (residual &&
-        (residual->num_dims != 2 || residual->dims[0] != x->dims[0] || residual->dims[1] != weight->dims[0])) {
+    if (residual && (residual->num_dims != 2 || residual->dims[0] != x->dims[0] ||
+                     residual->dims[1] != weight->dims[0])) {
         exo_tape_fail(tape, EXO_INVAL, "linear: residual %s of x %s and weight %s: expected (N, O)",
                       exo_shape_text(residual, c), exo_shape_text(x, a), exo_shape_text(weight, b));
         return false;
@@ -145,9 +156,11 @@ check(exo_tape *tape, const exo_tensor *x, const exo_tensor *weight, const exo_t
     return true;
 }
 
-/* The operation with its plan. NULL: recorded in the tape. */
+/* The operation with its plan and, under autocast, its copy of the weights. NULL: recorded in the
+ * tape. */
 static exo_op *
-begin(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_tensor *residual, exo_dtype dtype)
+begin(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_tensor *residual,
+      exo_dtype dtype)
 {
     exo_op *op = exo_tape_op(tape, &linear_class, (exo_tensor *[]){x, weight, bias, residual}, 4);
     if (!op)
@@ -175,8 +188,9 @@ begin(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_t
     }
     if (s && dtype != EXO_F32) {
         op->saved[WEIGHTS_KEPT] = exo_tape_buffer(tape, weight->numel * exo_dtype_size(dtype));
-        if (!op->saved[WEIGHTS_KEPT] || exo_tape_run(tape, cast, .count = weight->numel, .to = dtype, .from = EXO_F32,
-                                                     .y = op->saved[WEIGHTS_KEPT], .x = weight->data) != EXO_OK)
+        if (!op->saved[WEIGHTS_KEPT] ||
+            exo_tape_run(tape, cast, .count = weight->numel, .to = dtype, .from = EXO_F32,
+                         .y = op->saved[WEIGHTS_KEPT], .x = weight->data) != EXO_OK)
             return NULL;
     }
     return s ? op : NULL;
@@ -186,7 +200,8 @@ static exo_tensor *
 linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_tensor *residual,
        exo_activation activation)
 {
-    if (!x || !weight || exo_tape_error(tape, NULL) != EXO_OK || !check(tape, x, weight, bias, residual))
+    if (!x || !weight || exo_tape_error(tape, NULL) != EXO_OK ||
+        !check(tape, x, weight, bias, residual))
         return NULL;
     exo_dtype dtype = exo_compute_dtype(tape);
     x = exo_to_dtype(tape, x, dtype);
@@ -205,9 +220,11 @@ linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_
             return NULL;
     }
     bool idle = activation == EXO_LINEAR && exo_tape_result_idle(tape);
-    if (!idle && exo_tape_run(tape, linear, .plan = ((struct state *)op->state)->plan, .activation = activation,
-                              .y = y->data, .before = op->saved[BEFORE], .x = x->data, .weight = compute_weights(op),
-                              .bias = bias ? bias->data : NULL, .residual = residual ? residual->data : NULL) != EXO_OK)
+    if (!idle &&
+        exo_tape_run(tape, linear, .plan = ((struct state *)op->state)->plan,
+                     .activation = activation, .y = y->data, .before = op->saved[BEFORE],
+                     .x = x->data, .weight = compute_weights(op), .bias = bias ? bias->data : NULL,
+                     .residual = residual ? residual->data : NULL) != EXO_OK)
         return NULL;
     return exo_tape_finish(tape, op, y);
 }
@@ -219,13 +236,15 @@ exo_linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias)
 }
 
 exo_tensor *
-exo_linear_activation(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_activation activation)
+exo_linear_activation(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
+                      exo_activation activation)
 {
     return linear(tape, x, weight, bias, NULL, activation);
 }
 
 exo_tensor *
-exo_linear_residual(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_tensor *residual)
+exo_linear_residual(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
+                    exo_tensor *residual)
 {
     return residual ? linear(tape, x, weight, bias, residual, EXO_LINEAR) : NULL;
 }

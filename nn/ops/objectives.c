@@ -1,12 +1,13 @@
-/* Outputs that are computed when they are asked for, and what the models of the library are trained for. */
+/* Outputs that are computed when they are read, and the objectives of the library's models. No
+ * state. Read next: nn/outputs.h; vocabulary.c, which computes the loss of a head. */
 #include <exogym/model.h>
 
 #include "nn/outputs.h"
 #include "nn/tape_impl.h"
 
-/* --- Outputs --------------------------------------------------------------------------------------------------------- */
+/* --- Outputs ---------------------------------------------------------------------------------- */
 
-/* The output of that name; NULL: not asked for, recorded. */
+/* The output with this name. NULL: nobody asked for it, recorded. */
 static exo_output *
 find(exo_outputs *outputs, const char *name)
 {
@@ -33,15 +34,20 @@ exo_outputs_logits(const exo_outputs *outputs, const char *name)
     return output ? output->made : (exo_logits){0};
 }
 
-/* --- Objectives ------------------------------------------------------------------------------------------------------ */
+/* --- Objectives ------------------------------------------------------------------------------- */
 
 static const char *const logits_only[] = {"logits", NULL};
 static const exo_meter_class cross_entropy = {
-    .name = "loss", .unit = "nats", .help = "cross-entropy, the mean over the targets that count", .kind = EXO_GAUGE};
-static const exo_meter_class accuracy = {
-    .name = "accuracy", .unit = "1", .help = "share of samples whose class is the likeliest", .kind = EXO_GAUGE};
+    .name = "loss",
+    .unit = "nats",
+    .help = "cross-entropy, the mean over the targets that count",
+    .kind = EXO_GAUGE};
+static const exo_meter_class accuracy = {.name = "accuracy",
+                                         .unit = "1",
+                                         .help = "share of samples whose class is the likeliest",
+                                         .kind = EXO_GAUGE};
 
-/* How many targets there are. */
+/* The number of targets that are not negative. */
 static size_t
 count_targets(const exo_tensor *targets)
 {
@@ -52,13 +58,15 @@ count_targets(const exo_tensor *targets)
     return counted;
 }
 
-/* The cross-entropy, and what it is the mean of: an evaluation of several batches weighs it by that. */
+/* The cross-entropy, also as a metric. Its count is the number of targets in the mean, so that an
+ * evaluation weighs its batches by their targets. */
 static exo_tensor *
 report_cross_entropy(exo_tape *tape, exo_logits logits, exo_tensor *targets)
 {
     exo_tensor *loss = exo_cross_entropy(tape, logits, targets);
     if (loss)
-        exo_tape_metric(tape, &cross_entropy, (double)exo_tensor_item(loss), count_targets(targets));
+        exo_tape_metric(tape, &cross_entropy, (double)exo_tensor_item(loss),
+                        count_targets(targets));
     return loss;
 }
 
@@ -66,7 +74,8 @@ static exo_tensor *
 classification_loss(const void *self, exo_tape *tape, exo_outputs *outputs, const exo_batch *batch)
 {
     (void)self;
-    exo_tensor *logits = exo_outputs_get(outputs, "logits"), *labels = exo_batch_tensor(tape, batch, 1);
+    exo_tensor *logits = exo_outputs_get(outputs, "logits"),
+               *labels = exo_batch_tensor(tape, batch, 1);
     exo_tensor *loss = report_cross_entropy(tape, (exo_logits){.x = logits}, labels);
     size_t judged = loss ? count_targets(labels) : 0;
     if (judged > 0)
@@ -78,9 +87,11 @@ static exo_tensor *
 next_token_loss(const void *self, exo_tape *tape, exo_outputs *outputs, const exo_batch *batch)
 {
     (void)self;
-    return report_cross_entropy(tape, exo_outputs_logits(outputs, "logits"), exo_batch_field(tape, batch, "targets"));
+    return report_cross_entropy(tape, exo_outputs_logits(outputs, "logits"),
+                                exo_batch_field(tape, batch, "targets"));
 }
 
 const exo_objective exo_classification = {
     .name = "classification", .outputs = logits_only, .loss = classification_loss};
-const exo_objective exo_next_token = {.name = "next_token", .outputs = logits_only, .loss = next_token_loss};
+const exo_objective exo_next_token = {
+    .name = "next_token", .outputs = logits_only, .loss = next_token_loss};

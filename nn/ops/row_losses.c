@@ -1,5 +1,7 @@
-/* Losses over rows that a mask may leave out: PPO's two, pairwise ranking, and the mean that makes one element of them (exogym/loss.h). A term's
- * slope is computed with it, and backward is a product. */
+/* PPO's two losses, pairwise ranking, and the mean over rows that a mask includes (exogym/loss.h).
+ *
+ * Forward computes the slope of each term along with the term, so backward is one product. No state
+ * beyond the pass's buffers. Read next: nn/device/loss_terms.c. */
 #include <exogym/loss.h>
 
 #include <math.h>
@@ -7,10 +9,11 @@
 #include "nn/tape_run.h"
 
 enum {
-    SLOPE /* saved: of the terms (rows) */
+    SLOPE /* index into op->saved: slopes of the terms (rows) */
 };
 
-/* Whether x is fp32 or bf16 of `count` elements. False: NULL, or recorded. */
+/* Checks that x is fp32 or bf16 with `count` elements. False: x is NULL, or an error was
+ * recorded. */
 static bool
 is_like(exo_tape *tape, const char *name, const char *what, const exo_tensor *x, size_t count)
 {
@@ -19,8 +22,8 @@ is_like(exo_tape *tape, const char *name, const char *what, const exo_tensor *x,
         return false;
     if (exo_is_float(x) && x->numel == count)
         return true;
-    exo_tape_fail(tape, EXO_INVAL, "%s: %s %s %s: expected %zu numbers", name, what, exo_shape_text(x, shape),
-                  exo_dtype_name(x->dtype), count);
+    exo_tape_fail(tape, EXO_INVAL, "%s: %s %s %s: expected %zu numbers", name, what,
+                  exo_shape_text(x, shape), exo_dtype_name(x->dtype), count);
     return false;
 }
 
@@ -33,7 +36,7 @@ check_clip(exo_tape *tape, const char *name, float clip)
     return false;
 }
 
-/* x in fp32 and row-major; NULL stays NULL. */
+/* x in fp32 and row-major. NULL if x is NULL or a cast failed. */
 static exo_tensor *
 plain(exo_tape *tape, exo_tensor *x)
 {
@@ -41,17 +44,18 @@ plain(exo_tape *tape, exo_tensor *x)
     return x ? exo_to_layout(tape, x, EXO_ROW_MAJOR) : NULL;
 }
 
-/* Whether everything that was asked for is there: the casts recorded what is not. */
+/* Whether no cast has failed. A mask may be NULL without a failure, so its pointer does not
+ * tell. */
 static bool
 all_there(const exo_tape *tape)
 {
     return exo_tape_error(tape, NULL) == EXO_OK;
 }
 
-/* --- The masked mean --------------------------------------------------------------------------------------------------------------------- */
+/* --- The masked mean -------------------------------------------------------------------------- */
 
 enum {
-    FACTOR /* saved: 1 / sum(mask) */
+    FACTOR /* index into op->saved: 1 / sum(mask) */
 };
 
 static exo_status
@@ -62,12 +66,14 @@ masked_mean_backward(exo_tape *tape, exo_op *op, exo_err *err)
     bool add = false;
     float *dx = exo_tape_grad(tape, x, &add, &st);
     if (dx)
-        st = exo_tape_run(tape, masked_mean_backward, .count = x->numel, .dx = dx, .mask = op->in[1]->data,
-                          .factor = op->saved[FACTOR], .dy = op->out->grad, .add = add);
+        st = exo_tape_run(tape, masked_mean_backward, .count = x->numel, .dx = dx,
+                          .mask = op->in[1]->data, .factor = op->saved[FACTOR], .dy = op->out->grad,
+                          .add = add);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-static const exo_op_class masked_mean_class = {.name = "masked_mean", .backward = masked_mean_backward};
+static const exo_op_class masked_mean_class = {.name = "masked_mean",
+                                               .backward = masked_mean_backward};
 
 exo_tensor *
 exo_masked_mean(exo_tape *tape, exo_tensor *x, exo_tensor *mask)
@@ -85,13 +91,13 @@ exo_masked_mean(exo_tape *tape, exo_tensor *x, exo_tensor *mask)
     exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 0, NULL) : NULL;
     if (!y || !(op->saved[FACTOR] = exo_tape_buffer(tape, sizeof(float))))
         return NULL;
-    if (exo_tape_run(tape, masked_mean, .count = x->numel, .y = y->data, .factor = op->saved[FACTOR], .x = x->data,
-                     .mask = mask->data) != EXO_OK)
+    if (exo_tape_run(tape, masked_mean, .count = x->numel, .y = y->data,
+                     .factor = op->saved[FACTOR], .x = x->data, .mask = mask->data) != EXO_OK)
         return NULL;
     return exo_tape_finish(tape, op, y);
 }
 
-/* --- PPO --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- PPO -------------------------------------------------------------------------------------- */
 
 static exo_status
 terms_backward(exo_tape *tape, exo_op *op, exo_err *err)
@@ -101,16 +107,18 @@ terms_backward(exo_tape *tape, exo_op *op, exo_err *err)
     bool add = false;
     float *dx = exo_tape_grad(tape, x, &add, &st);
     if (dx)
-        st = exo_tape_run(tape, mul, .count = x->numel, .y = dx, .a = op->out->grad, .b = op->saved[SLOPE], .add = add);
+        st = exo_tape_run(tape, mul, .count = x->numel, .y = dx, .a = op->out->grad,
+                          .b = op->saved[SLOPE], .add = add);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
 static const exo_op_class policy_class = {.name = "policy_loss", .backward = terms_backward};
 static const exo_op_class value_class = {.name = "value_loss", .backward = terms_backward};
 
-/* An operation on x with `count` terms and their slopes. NULL: recorded. */
+/* Begins an operation on x with `count` terms and room for their slopes. NULL: recorded. */
 static exo_op *
-open_terms(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, size_t count, exo_tensor **terms)
+open_terms(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, size_t count,
+           exo_tensor **terms)
 {
     exo_op *op = exo_tape_op(tape, op_class, &x, 1);
     *terms = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 1, &count) : NULL;
@@ -127,60 +135,66 @@ numbers(const exo_tensor *x)
 }
 
 exo_tensor *
-exo_policy_loss(exo_tape *tape, exo_tensor *log_probs, exo_tensor *old_log_probs, exo_tensor *advantages,
-                exo_tensor *mask, float clip)
+exo_policy_loss(exo_tape *tape, exo_tensor *log_probs, exo_tensor *old_log_probs,
+                exo_tensor *advantages, exo_tensor *mask, float clip)
 {
     const char *name = policy_class.name;
     exo_tensor *terms;
     if (!log_probs || !is_like(tape, name, "log_probs", log_probs, log_probs->numel) ||
         !is_like(tape, name, "old_log_probs", old_log_probs, log_probs->numel) ||
         !is_like(tape, name, "advantages", advantages, log_probs->numel) ||
-        (mask && !is_like(tape, name, "the mask", mask, log_probs->numel)) || !check_clip(tape, name, clip))
+        (mask && !is_like(tape, name, "the mask", mask, log_probs->numel)) ||
+        !check_clip(tape, name, clip))
         return NULL;
     log_probs = plain(tape, log_probs);
     old_log_probs = plain(tape, old_log_probs);
     advantages = plain(tape, advantages);
     mask = plain(tape, mask);
-    exo_op *op = all_there(tape) ? open_terms(tape, &policy_class, log_probs, log_probs->numel, &terms) : NULL;
+    exo_op *op = all_there(tape)
+                     ? open_terms(tape, &policy_class, log_probs, log_probs->numel, &terms)
+                     : NULL;
     if (!op)
         return NULL;
-    if (exo_tape_run(tape, policy_loss, .count = log_probs->numel, .y = terms->data, .slope = op->saved[SLOPE],
-                     .log_probs = log_probs->data, .old = old_log_probs->data, .advantages = advantages->data,
+    if (exo_tape_run(tape, policy_loss, .count = log_probs->numel, .y = terms->data,
+                     .slope = op->saved[SLOPE], .log_probs = log_probs->data,
+                     .old = old_log_probs->data, .advantages = advantages->data,
                      .mask = numbers(mask), .clip = clip) != EXO_OK)
         return NULL;
     return exo_masked_mean(tape, exo_tape_finish(tape, op, terms), mask);
 }
 
 exo_tensor *
-exo_value_loss(exo_tape *tape, exo_tensor *values, exo_tensor *old_values, exo_tensor *returns, exo_tensor *mask,
-               float clip)
+exo_value_loss(exo_tape *tape, exo_tensor *values, exo_tensor *old_values, exo_tensor *returns,
+               exo_tensor *mask, float clip)
 {
     const char *name = value_class.name;
     exo_tensor *terms;
     if (clip == 0.0f && !old_values)
-        old_values = values; /* which are not looked at */
+        old_values = values; /* not read without a clip */
     if (values && !old_values)
         return exo_tape_fail(tape, EXO_INVAL, "%s: a clip needs old_values", name);
     if (!values || !is_like(tape, name, "values", values, values->numel) ||
         !is_like(tape, name, "old_values", old_values, values->numel) ||
         !is_like(tape, name, "returns", returns, values->numel) ||
-        (mask && !is_like(tape, name, "the mask", mask, values->numel)) || !check_clip(tape, name, clip))
+        (mask && !is_like(tape, name, "the mask", mask, values->numel)) ||
+        !check_clip(tape, name, clip))
         return NULL;
     values = plain(tape, values);
     old_values = plain(tape, old_values);
     returns = plain(tape, returns);
     mask = plain(tape, mask);
-    exo_op *op = all_there(tape) ? open_terms(tape, &value_class, values, values->numel, &terms) : NULL;
+    exo_op *op =
+        all_there(tape) ? open_terms(tape, &value_class, values, values->numel, &terms) : NULL;
     if (!op)
         return NULL;
-    if (exo_tape_run(tape, value_loss, .count = values->numel, .y = terms->data, .slope = op->saved[SLOPE],
-                     .values = values->data, .old = old_values->data, .targets = returns->data, .mask = numbers(mask),
-                     .clip = clip) != EXO_OK)
+    if (exo_tape_run(tape, value_loss, .count = values->numel, .y = terms->data,
+                     .slope = op->saved[SLOPE], .values = values->data, .old = old_values->data,
+                     .targets = returns->data, .mask = numbers(mask), .clip = clip) != EXO_OK)
         return NULL;
     return exo_masked_mean(tape, exo_tape_finish(tape, op, terms), mask);
 }
 
-/* --- Ranking ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- Ranking ---------------------------------------------------------------------------------- */
 
 static exo_status
 ranking_backward(exo_tape *tape, exo_op *op, exo_err *err)
@@ -190,8 +204,8 @@ ranking_backward(exo_tape *tape, exo_op *op, exo_err *err)
     bool add = false;
     float *dx = exo_tape_grad(tape, x, &add, &st);
     if (dx)
-        st = exo_tape_run(tape, ranking_loss_backward, .count = x->numel / 2, .dx = dx, .slope = op->saved[SLOPE],
-                          .dy = op->out->grad, .add = add);
+        st = exo_tape_run(tape, ranking_loss_backward, .count = x->numel / 2, .dx = dx,
+                          .slope = op->saved[SLOPE], .dy = op->out->grad, .add = add);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
@@ -205,13 +219,15 @@ exo_ranking_loss(exo_tape *tape, exo_tensor *scores)
     if (!scores || !is_like(tape, ranking_class.name, "scores", scores, scores->numel))
         return NULL;
     if (scores->numel == 0 || scores->numel % 2 != 0)
-        return exo_tape_fail(tape, EXO_INVAL, "ranking_loss: scores %s: expected pairs", exo_shape_text(scores, shape));
+        return exo_tape_fail(tape, EXO_INVAL, "ranking_loss: scores %s: expected pairs",
+                             exo_shape_text(scores, shape));
     scores = plain(tape, scores);
-    exo_op *op = scores ? open_terms(tape, &ranking_class, scores, scores->numel / 2, &terms) : NULL;
+    exo_op *op =
+        scores ? open_terms(tape, &ranking_class, scores, scores->numel / 2, &terms) : NULL;
     if (!op)
         return NULL;
-    if (exo_tape_run(tape, ranking_loss, .count = scores->numel / 2, .y = terms->data, .slope = op->saved[SLOPE],
-                     .x = scores->data) != EXO_OK)
+    if (exo_tape_run(tape, ranking_loss, .count = scores->numel / 2, .y = terms->data,
+                     .slope = op->saved[SLOPE], .x = scores->data) != EXO_OK)
         return NULL;
     return exo_mean(tape, exo_tape_finish(tape, op, terms));
 }

@@ -1,7 +1,10 @@
-/* Cross-entropy, log-probabilities and entropy over a large vocabulary, with the head in them: of the logits there is a part at a time.
+/* Cross-entropy, log-probabilities and entropies over a large vocabulary, fused with the
+ * head, logits = x weight^T. Only a part of the logits is in memory at a time.
  *
- * Cross-entropy computes its gradients with the loss where that costs little memory, and keeps them for backward; else, as always for
- * log-probabilities and entropies, backward computes the logits again. */
+ * Cross-entropy computes its gradients in the forward pass if the weights are small (KEPT_BYTES),
+ * and saves them for backward. Otherwise, and always for log-probabilities and entropies, backward
+ * computes the logits again. State: the plan, in the operation's cache. Read next:
+ * nn/cpu/head.c. */
 #include <exogym/sequence.h>
 
 #include <math.h>
@@ -18,14 +21,14 @@ enum {
 };
 
 enum {
-    LOG_SUMS, /* saved: (rows)                                                      */
-    X_GRAD,   /* saved: of a loss whose gradients are there already (rows, width)   */
-    W_GRAD,   /* (vocabulary, width)                                                */
-    WEIGHTS   /* the weights as bf16, under autocast, where gradients are kept      */
+    LOG_SUMS, /* saved: (rows) */
+    X_GRAD,   /* saved: x's gradient (rows, width), if forward computed it */
+    W_GRAD,   /* saved: the weights' gradient (vocabulary, width), likewise */
+    WEIGHTS   /* saved: the weights as bf16, under autocast, if wide */
 };
 
 enum {
-    KEPT_BYTES = 1 << 26 /* a gradient of the weights up to this size comes with the loss */
+    KEPT_BYTES = 1 << 26 /* weights up to this size get their gradient in the forward pass */
 };
 
 struct state {
@@ -40,9 +43,10 @@ release_state(void *state)
     exo_plan_free(&((struct state *)state)->plan);
 }
 
-/* --- Backward -------------------------------------------------------------------------------------------------------------------- */
+/* --- Backward --------------------------------------------------------------------------------- */
 
-/* Hands a gradient of x, fp32, to x, which may be bf16; factor: one number that it is multiplied with; NULL: none. */
+/* Gives x the fp32 `gradient`, cast to x's type. factor: one number by which it is multiplied;
+ * NULL: none. May overwrite `gradient`. */
 static exo_status
 give_x_gradient(exo_tape *tape, exo_tensor *x, float *gradient, const float *factor)
 {
@@ -52,33 +56,41 @@ give_x_gradient(exo_tape *tape, exo_tensor *x, float *gradient, const float *fac
     if (!dx)
         return st;
     if (factor && x->dtype == EXO_F32)
-        return exo_tape_run(tape, scale_by, .count = x->numel, .y = dx, .x = gradient, .factor = factor, .add = add);
+        return exo_tape_run(tape, scale_by, .count = x->numel, .y = dx, .x = gradient,
+                            .factor = factor, .add = add);
     if (factor)
-        exo_tape_run(tape, scale_by, .count = x->numel, .y = gradient, .x = gradient, .factor = factor);
+        exo_tape_run(tape, scale_by, .count = x->numel, .y = gradient, .x = gradient,
+                     .factor = factor);
     if (x->dtype == EXO_F32 && !add)
         return exo_tape_copy(tape, dx, gradient, x->numel * sizeof *gradient);
-    void *own = add && x->dtype != EXO_F32 ? exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype)) : NULL;
+    void *own = add && x->dtype != EXO_F32
+                    ? exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype))
+                    : NULL;
     void *target = add ? own : dx;
     if (x->dtype != EXO_F32 && target)
-        exo_tape_run(tape, cast, .count = x->numel, .to = x->dtype, .from = EXO_F32, .y = target, .x = gradient);
+        exo_tape_run(tape, cast, .count = x->numel, .to = x->dtype, .from = EXO_F32, .y = target,
+                     .x = gradient);
     if (add && exo_tape_error(tape, NULL) == EXO_OK)
-        exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx, .b = own ? own : gradient);
+        exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx,
+                     .b = own ? own : gradient);
     exo_tape_buffer_done(tape, own);
     return exo_tape_error(tape, NULL);
 }
 
-/* Gradients that came with the loss, times the loss's own. */
+/* Gives the gradients that forward computed, multiplied by the gradient of the loss. */
 static exo_status
 give_kept(exo_tape *tape, exo_op *op)
 {
     const float *factor = op->out->grad;
     exo_tensor *weight = op->in[WEIGHT];
     bool add = false;
-    exo_status st = op->saved[X_GRAD] ? give_x_gradient(tape, op->in[INPUT], op->saved[X_GRAD], factor) : EXO_OK;
+    exo_status st = op->saved[X_GRAD]
+                        ? give_x_gradient(tape, op->in[INPUT], op->saved[X_GRAD], factor)
+                        : EXO_OK;
     float *dw = st == EXO_OK ? exo_tape_grad(tape, weight, &add, &st) : NULL;
     if (dw && op->saved[W_GRAD])
-        st = exo_tape_run(tape, scale_by, .count = weight->numel, .y = dw, .x = op->saved[W_GRAD], .factor = factor,
-                          .add = add);
+        st = exo_tape_run(tape, scale_by, .count = weight->numel, .y = dw, .x = op->saved[W_GRAD],
+                          .factor = factor, .add = add);
     return st;
 }
 
@@ -95,7 +107,7 @@ head_of(const exo_op *op)
                            .log_sum = op->saved[LOG_SUMS]};
 }
 
-/* A part of the tape's error, or the kernel's: whether the kernel ran. */
+/* Asks for the kernel `head` or `head_backward`. False: it failed, recorded. */
 static bool
 run_head(exo_tape *tape, const exo_head_args *h, bool backward)
 {
@@ -124,7 +136,9 @@ clear(exo_tape *tape, float *gradient, size_t count)
     return exo_tape_run(tape, fill, .count = count, .y = gradient) == EXO_OK;
 }
 
-/* The gradients of weights that are not kept, to a sink as they become whole or where there are all. */
+/* Computes the gradients that forward did not. Rows of the weights' gradient go to the pass's sink
+ * as soon as they are whole, if the device and the tape allow it; else they are added to the
+ * gradient in memory. */
 static exo_status
 compute_again(exo_tape *tape, exo_op *op, const float *factor, exo_err *err)
 {
@@ -151,7 +165,8 @@ compute_again(exo_tape *tape, exo_op *op, const float *factor, exo_err *err)
     if (x->needs_grad)
         h.dx = exo_tape_buffer(tape, x->numel * sizeof *h.dx);
     if (exo_tape_error(tape, NULL) != EXO_OK || (h.dx && !clear(tape, h.dx, x->numel)) ||
-        !exo_tape_scratch(tape, EXO_SHAPE_HEAD, &s->shape, use, &h.scratch) || !run_head(tape, &h, true))
+        !exo_tape_scratch(tape, EXO_SHAPE_HEAD, &s->shape, use, &h.scratch) ||
+        !run_head(tape, &h, true))
         return exo_tape_error(tape, err);
     exo_tape_buffer_done(tape, h.scratch);
     if (h.dx)
@@ -160,14 +175,17 @@ compute_again(exo_tape *tape, exo_op *op, const float *factor, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-/* With factors of the rows whose target is not negative: a dy[r stride] / divisor. */
+/* As compute_again, with the factor a dy[r stride] / divisor for each row whose target is not
+ * negative, and 0 for the others. */
 static exo_status
-compute_with_factors(exo_tape *tape, exo_op *op, size_t stride, float a, float divisor, exo_err *err)
+compute_with_factors(exo_tape *tape, exo_op *op, size_t stride, float a, float divisor,
+                     exo_err *err)
 {
     size_t rows = op->in[INPUT]->dims[0];
     float *factor = exo_tape_buffer(tape, rows * sizeof *factor);
-    if (!factor || exo_tape_run(tape, row_factors, .rows = rows, .stride = stride, .y = factor, .a = a,
-                                .divisor = divisor, .dy = op->out->grad, .targets = op->in[TARGETS]->data) != EXO_OK)
+    if (!factor || exo_tape_run(tape, row_factors, .rows = rows, .stride = stride, .y = factor,
+                                .a = a, .divisor = divisor, .dy = op->out->grad,
+                                .targets = op->in[TARGETS]->data) != EXO_OK)
         return exo_tape_error(tape, err);
     exo_status st = compute_again(tape, op, factor, err);
     exo_tape_buffer_done(tape, factor);
@@ -185,28 +203,29 @@ cross_entropy_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return compute_with_factors(tape, op, 0, 1.0f, (float)s->counted, err);
 }
 
-/* log p = scale logit[target] - log_sum: the gradient's sign is the other one. */
+/* log p = scale logit[target] - log_sum, the negative of a cross-entropy's term, so the sign
+ * changes. */
 static exo_status
 log_probs_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
     return compute_with_factors(tape, op, 1, -op->factor, 1.0f, err);
 }
 
-/* H = log_sum - sum p z, z = scale logit: d H / d z = -p (log p + H). */
+/* H = log_sum - sum p z with z = scale logit, so d H / d z = -p (log p + H). */
 static exo_status
 entropy_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
     size_t rows = op->in[INPUT]->dims[0];
     float *factor = exo_tape_buffer(tape, rows * sizeof *factor);
-    if (!factor ||
-        exo_tape_run(tape, scale, .count = rows, .y = factor, .a = -op->factor, .x = op->out->grad) != EXO_OK)
+    if (!factor || exo_tape_run(tape, scale, .count = rows, .y = factor, .a = -op->factor,
+                                .x = op->out->grad) != EXO_OK)
         return exo_tape_error(tape, err);
     exo_status st = compute_again(tape, op, factor, err);
     exo_tape_buffer_done(tape, factor);
     return st;
 }
 
-/* --- Forward --------------------------------------------------------------------------------------------------------------------- */
+/* --- Forward ---------------------------------------------------------------------------------- */
 
 static const exo_op_class cross_entropy_class = {
     .name = "linear_cross_entropy", .backward = cross_entropy_backward, .release = release_state};
@@ -215,33 +234,36 @@ static const exo_op_class log_probs_class = {
 static const exo_op_class entropy_class = {
     .name = "linear_entropy", .backward = entropy_backward, .release = release_state};
 
-/* targets may be NULL. */
+/* Checks shapes, types and targets; targets may be NULL. *counted: the number of targets that are
+ * not negative. */
 static bool
-check(exo_tape *tape, const char *name, const exo_tensor *x, const exo_tensor *weight, const exo_tensor *targets,
-      size_t *counted)
+check(exo_tape *tape, const char *name, const exo_tensor *x, const exo_tensor *weight,
+      const exo_tensor *targets, size_t *counted)
 {
     char a[96], b[96], c[96];
     *counted = 0;
-    if (x->num_dims != 2 || weight->num_dims != 2 || x->dims[1] != weight->dims[1] || x->numel == 0 ||
-        weight->numel == 0 || weight->dtype != EXO_F32) {
-        exo_tape_fail(tape, EXO_INVAL, "%s: x %s, weight %s: expected (R, W), (V, W) fp32", name, exo_shape_text(x, a),
-                      exo_shape_text(weight, b));
+    if (x->num_dims != 2 || weight->num_dims != 2 || x->dims[1] != weight->dims[1] ||
+        x->numel == 0 || weight->numel == 0 || weight->dtype != EXO_F32) {
+        exo_tape_fail(tape, EXO_INVAL, "%s: x %s, weight %s: expected (R, W), (V, W) fp32", name,
+                      exo_shape_text(x, a), exo_shape_text(weight, b));
         return false;
     }
     if (targets && (targets->dtype != EXO_I32 || targets->numel != x->dims[0])) {
-        exo_tape_fail(tape, EXO_INVAL, "%s: x %s, weight %s, targets %s %s: expected (R, W), (V, W) fp32, R int32",
-                      name, exo_shape_text(x, a), exo_shape_text(weight, b), exo_shape_text(targets, c),
-                      exo_dtype_name(targets->dtype));
+        exo_tape_fail(tape, EXO_INVAL,
+                      "%s: x %s, weight %s, targets %s %s: expected (R, W), (V, W) fp32, R int32",
+                      name, exo_shape_text(x, a), exo_shape_text(weight, b),
+                      exo_shape_text(targets, c), exo_dtype_name(targets->dtype));
         return false;
     }
     return !targets || exo_count_targets(tape, name, targets, weight->dims[0], counted);
 }
 
-/* The operation with its plan, x in the type of products; `has_targets`: NULL in place of them is an error that was recorded; `keeps`: gradients
- * come with the forward pass where they are small. NULL: recorded in the tape. */
+/* The operation with its plan, and x in the type of products. has_targets: `targets` NULL means an
+ * error that was recorded before; else the operation takes no targets. keeps: compute gradients in
+ * the forward pass if the weights are small. NULL: recorded in the tape. */
 static exo_op *
-begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *weight, exo_tensor *targets,
-      bool has_targets, bool keeps)
+begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *weight,
+      exo_tensor *targets, bool has_targets, bool keeps)
 {
     exo_dtype dtype = exo_compute_dtype(tape);
     size_t counted = 0;
@@ -249,7 +271,9 @@ begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *w
         !check(tape, op_class->name, x, weight, targets, &counted))
         return NULL;
     x = exo_to_dtype(tape, x, dtype);
-    exo_op *op = x ? exo_tape_op(tape, op_class, (exo_tensor *[]){x, weight, targets}, has_targets ? 3 : 2) : NULL;
+    exo_op *op =
+        x ? exo_tape_op(tape, op_class, (exo_tensor *[]){x, weight, targets}, has_targets ? 3 : 2)
+          : NULL;
     if (!op)
         return NULL;
     bool wide = keeps && exo_tape_pass(tape)->grad && weight->numel * sizeof(float) <= KEPT_BYTES;
@@ -274,8 +298,8 @@ begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *w
     if (s && dtype != EXO_F32 && wide) {
         op->saved[WEIGHTS] = exo_tape_buffer(tape, weight->numel * exo_dtype_size(dtype));
         if (op->saved[WEIGHTS])
-            exo_tape_run(tape, cast, .count = weight->numel, .to = dtype, .from = EXO_F32, .y = op->saved[WEIGHTS],
-                         .x = weight->data);
+            exo_tape_run(tape, cast, .count = weight->numel, .to = dtype, .from = EXO_F32,
+                         .y = op->saved[WEIGHTS], .x = weight->data);
     }
     if (exo_tape_error(tape, NULL) != EXO_OK)
         return NULL;
@@ -284,7 +308,8 @@ begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *w
     return op;
 }
 
-/* Room for the gradients that come with the loss, and factors of the rows, which the caller gives back. NULL: recorded. */
+/* Makes room for the gradients that forward computes. Returns the factors of the rows, whose buffer
+ * the caller gives back. NULL: recorded. */
 static float *
 keep_gradients(exo_tape *tape, exo_op *op, exo_head_args *h, size_t counted)
 {
@@ -297,13 +322,13 @@ keep_gradients(exo_tape *tape, exo_op *op, exo_head_args *h, size_t counted)
     op->number = 1;
     if (exo_tape_error(tape, NULL) != EXO_OK || (h->dx && !clear(tape, h->dx, x->numel)) ||
         (h->dweight && !clear(tape, h->dweight, weight->numel)) ||
-        exo_tape_run(tape, row_factors, .rows = x->dims[0], .y = factor, .a = 1.0f, .divisor = (float)counted,
-                     .targets = h->targets) != EXO_OK)
+        exo_tape_run(tape, row_factors, .rows = x->dims[0], .y = factor, .a = 1.0f,
+                     .divisor = (float)counted, .targets = h->targets) != EXO_OK)
         return NULL;
     return factor;
 }
 
-/* The forward pass with the scratch for it. */
+/* Runs the forward kernel, with scratch for it. False: recorded. */
 static bool
 forward(exo_tape *tape, const exo_op *op, exo_head_args *h)
 {
@@ -330,8 +355,8 @@ exo_linear_cross_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_
     if (picked && s->shape.wide && s->counted > 0)
         h.factor = factor = keep_gradients(tape, op, &h, s->counted);
     if (exo_tape_error(tape, NULL) != EXO_OK || !forward(tape, op, &h) ||
-        exo_tape_run(tape, picked_loss, .rows = rows, .counted = s->counted, .y = loss->data, .log_sum = h.log_sum,
-                     .picked = picked, .targets = h.targets) != EXO_OK)
+        exo_tape_run(tape, picked_loss, .rows = rows, .counted = s->counted, .y = loss->data,
+                     .log_sum = h.log_sum, .picked = picked, .targets = h.targets) != EXO_OK)
         return NULL;
     exo_tape_buffer_done(tape, picked);
     exo_tape_buffer_done(tape, factor);
@@ -339,10 +364,12 @@ exo_linear_cross_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_
 }
 
 exo_tensor *
-exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *targets, float temperature)
+exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *targets,
+                     float temperature)
 {
     if (!(temperature >= 0.0f) || isinf(temperature))
-        return exo_tape_fail(tape, EXO_INVAL, "linear_log_probs: the temperature %g is not a number from 0",
+        return exo_tape_fail(tape, EXO_INVAL,
+                             "linear_log_probs: the temperature %g is not a number from 0",
                              (double)temperature);
     exo_op *op = begin(tape, &log_probs_class, x, weight, targets, true, false);
     size_t rows = op ? op->in[INPUT]->dims[0] : 0;
@@ -352,8 +379,9 @@ exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tens
     op->factor = temperature > 0.0f ? 1.0f / temperature : 1.0f;
     exo_head_args h = head_of(op);
     h.picked = y->data;
-    if (!forward(tape, op, &h) || exo_tape_run(tape, picked_log_probs, .rows = rows, .y = y->data, .log_sum = h.log_sum,
-                                               .targets = h.targets) != EXO_OK)
+    if (!forward(tape, op, &h) ||
+        exo_tape_run(tape, picked_log_probs, .rows = rows, .y = y->data, .log_sum = h.log_sum,
+                     .targets = h.targets) != EXO_OK)
         return NULL;
     return exo_tape_finish(tape, op, y);
 }
@@ -362,7 +390,8 @@ exo_tensor *
 exo_linear_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, float scale)
 {
     exo_op *op = begin(tape, &entropy_class, x, weight, NULL, false, false);
-    exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 1, op->in[INPUT]->dims) : NULL;
+    exo_tensor *y =
+        op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 1, op->in[INPUT]->dims) : NULL;
     if (!y)
         return NULL;
     op->factor = scale;

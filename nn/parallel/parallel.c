@@ -1,25 +1,30 @@
-/* Collectives as operations of the tape: see exogym/parallel.h. No state but what the tape holds. */
+/* Collectives as operations of the tape: see exogym/parallel.h. Each calls its group on the thread
+ * of the pass, and blocks until the group is done. State: the group of each call, in the
+ * operation's cache. Read next: runtime/comm. */
 #include <exogym/parallel.h>
 
 #include "nn/tape_run.h"
 
-/* What the cache keeps of a call until its backward. */
+/* The cache keeps this from a call to its backward. */
 struct state {
     exo_group *group;
 };
 
-/* --- Pieces ---------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Pieces ----------------------------------------------------------------------------------- */
 
 static exo_array
 array_of(exo_tape *tape, void *data, size_t count)
 {
-    return (exo_array){.device = exo_tape_device(tape), .data = data, .count = count, .dtype = EXO_F32};
+    return (exo_array){
+        .device = exo_tape_device(tape), .data = data, .count = count, .dtype = EXO_F32};
 }
 
-/* Calls a collective on `count` elements, unless nothing is computed. */
+/* Calls a collective on `count` elements of `data`. A rehearsal computes nothing, so it makes no
+ * call. */
 static exo_status
-run(exo_tape *tape, const exo_op *op, exo_status (*collective)(exo_group *group, exo_array data, exo_err *err),
-    void *data, size_t count, exo_err *err)
+run(exo_tape *tape, const exo_op *op,
+    exo_status (*collective)(exo_group *group, exo_array data, exo_err *err), void *data,
+    size_t count, exo_err *err)
 {
     const struct state *s = op->state;
     exo_err reason = {0};
@@ -41,7 +46,7 @@ sum_shards(exo_group *group, exo_array data, exo_err *err)
     return exo_reduce_scatter(group, data, EXO_SUM, err);
 }
 
-/* Adds `from` (x's numel) to x's gradient, or copies it there. */
+/* Adds `from`, which has x's shape, to x's gradient, or copies it there if x has none yet. */
 static exo_status
 give(exo_tape *tape, exo_tensor *x, const float *from, exo_err *err)
 {
@@ -55,7 +60,7 @@ give(exo_tape *tape, exo_tensor *x, const float *from, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-/* This member's rows within those of all. */
+/* This member's part of `all`: parts of `count` elements, in the order of ranks. */
 static float *
 own_rows(const exo_op *op, void *all, size_t count)
 {
@@ -63,7 +68,7 @@ own_rows(const exo_op *op, void *all, size_t count)
     return (float *)all + exo_group_rank(s->group) * count;
 }
 
-/* The operation on x in fp32, row-major. NULL: recorded. */
+/* Begins the operation on x, in fp32 and row-major. NULL: recorded. */
 static exo_op *
 open_op(exo_tape *tape, const exo_op_class *op_class, exo_group *group, exo_tensor *x)
 {
@@ -78,14 +83,14 @@ open_op(exo_tape *tape, const exo_op_class *op_class, exo_group *group, exo_tens
     return op;
 }
 
-/* Ends an operation whose collective gave `st`. */
+/* Finishes an operation whose collective returned `st`. */
 static exo_tensor *
 finish(exo_tape *tape, exo_op *op, exo_tensor *y, exo_status st, const exo_err *err)
 {
     return st == EXO_OK ? exo_tape_finish(tape, op, y) : exo_tape_fail(tape, st, "%s", err->text);
 }
 
-/* --- All-reduce ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- All-reduce ------------------------------------------------------------------------------- */
 
 static exo_status
 identity_backward(exo_tape *tape, exo_op *op, exo_err *err)
@@ -101,14 +106,16 @@ exo_tape_all_reduce(exo_tape *tape, exo_group *group, exo_tensor *x)
 {
     exo_err err = {0};
     exo_op *op = open_op(tape, &all_reduce_class, group, x);
-    exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims) : NULL;
+    exo_tensor *y =
+        op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims)
+           : NULL;
     if (!y || exo_tape_copy(tape, y->data, op->in[0]->data, y->numel * sizeof(float)) != EXO_OK)
         return NULL;
     exo_status st = run(tape, op, sum_all, y->data, y->numel, &err);
     return finish(tape, op, y, st, &err);
 }
 
-/* Nobody else reads the output's gradient: it is summed where it is. */
+/* Nobody else reads the gradient of the output, so it is summed in place. */
 static exo_status
 sum_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
@@ -116,19 +123,22 @@ sum_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st == EXO_OK ? identity_backward(tape, op, err) : st;
 }
 
-static const exo_op_class all_reduce_backward_class = {.name = "all_reduce_backward", .backward = sum_backward};
+static const exo_op_class all_reduce_backward_class = {.name = "all_reduce_backward",
+                                                       .backward = sum_backward};
 
 exo_tensor *
 exo_tape_all_reduce_backward(exo_tape *tape, exo_group *group, exo_tensor *x)
 {
     exo_op *op = open_op(tape, &all_reduce_backward_class, group, x);
-    exo_tensor *y = op ? exo_tape_view(tape, op->in[0], EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims) : NULL;
+    exo_tensor *y =
+        op ? exo_tape_view(tape, op->in[0], EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims)
+           : NULL;
     return y ? exo_tape_finish(tape, op, y) : NULL;
 }
 
-/* --- All-gather and reduce-scatter ----------------------------------------------------------------------------------------------------------- */
+/* --- All-gather and reduce-scatter ------------------------------------------------------------ */
 
-/* Rows of `x` as those of `y`, whose rows are as many as `rows`. */
+/* A new tensor with the dimensions of x, except the first, which is `rows`. */
 static exo_tensor *
 with_rows(exo_tape *tape, const exo_tensor *x, size_t rows)
 {
@@ -155,7 +165,8 @@ exo_tape_all_gather(exo_tape *tape, exo_group *group, exo_tensor *x)
     if (x && x->num_dims == 0)
         return exo_tape_fail(tape, EXO_INVAL, "all_gather: of rows, not of a single element");
     exo_op *op = open_op(tape, &all_gather_class, group, x);
-    exo_tensor *y = op ? with_rows(tape, op->in[0], op->in[0]->dims[0] * exo_group_size(group)) : NULL;
+    exo_tensor *y =
+        op ? with_rows(tape, op->in[0], op->in[0]->dims[0] * exo_group_size(group)) : NULL;
     if (!y || exo_tape_copy(tape, own_rows(op, y->data, op->in[0]->numel), op->in[0]->data,
                             op->in[0]->numel * sizeof(float)) != EXO_OK)
         return NULL;
@@ -168,8 +179,8 @@ scatter_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
     exo_tensor *x = op->in[0];
     float *all = exo_tape_buffer(tape, x->numel * sizeof *all);
-    if (!all ||
-        exo_tape_copy(tape, own_rows(op, all, op->out->numel), op->out->grad, op->out->numel * sizeof *all) != EXO_OK)
+    if (!all || exo_tape_copy(tape, own_rows(op, all, op->out->numel), op->out->grad,
+                              op->out->numel * sizeof *all) != EXO_OK)
         return exo_tape_error(tape, err);
     exo_status st = run(tape, op, exo_all_gather, all, x->numel, err);
     if (st == EXO_OK)
@@ -178,7 +189,8 @@ scatter_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st;
 }
 
-static const exo_op_class reduce_scatter_class = {.name = "reduce_scatter", .backward = scatter_backward};
+static const exo_op_class reduce_scatter_class = {.name = "reduce_scatter",
+                                                  .backward = scatter_backward};
 
 exo_tensor *
 exo_tape_reduce_scatter(exo_tape *tape, exo_group *group, exo_tensor *x)
@@ -189,12 +201,14 @@ exo_tape_reduce_scatter(exo_tape *tape, exo_group *group, exo_tensor *x)
         return exo_tape_fail(tape, EXO_INVAL, "reduce_scatter: %s: expected a multiple of %u rows",
                              exo_shape_text(x, shape), exo_group_size(group));
     exo_op *op = open_op(tape, &reduce_scatter_class, group, x);
-    exo_tensor *y = op ? with_rows(tape, op->in[0], op->in[0]->dims[0] / exo_group_size(group)) : NULL;
+    exo_tensor *y =
+        op ? with_rows(tape, op->in[0], op->in[0]->dims[0] / exo_group_size(group)) : NULL;
     float *all = y ? exo_tape_buffer(tape, op->in[0]->numel * sizeof *all) : NULL;
     if (!all || exo_tape_copy(tape, all, op->in[0]->data, op->in[0]->numel * sizeof *all) != EXO_OK)
         return NULL;
     exo_status st = run(tape, op, sum_shards, all, op->in[0]->numel, &err);
-    if (st == EXO_OK && exo_tape_copy(tape, y->data, own_rows(op, all, y->numel), y->numel * sizeof *all) != EXO_OK)
+    if (st == EXO_OK &&
+        exo_tape_copy(tape, y->data, own_rows(op, all, y->numel), y->numel * sizeof *all) != EXO_OK)
         return NULL;
     exo_tape_buffer_done(tape, all);
     return finish(tape, op, y, st, &err);
