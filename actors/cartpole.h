@@ -17,7 +17,8 @@ enum {
 /* How an episode stands after a step; the values are those in the items' `dones`. */
 typedef enum exo_cartpole_end {
     EXO_CARTPOLE_GOES_ON = 0,
-    EXO_CARTPOLE_TERMINATED = 1, /* the pole fell, or the cart left the track; also if that was step 500 */
+    EXO_CARTPOLE_TERMINATED =
+        1, /* the pole fell, or the cart left the track; also if that was step 500 */
     EXO_CARTPOLE_TRUNCATED = 2,
 } exo_cartpole_end;
 

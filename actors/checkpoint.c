@@ -29,7 +29,8 @@ enum {
     MAX_SETTINGS = 1 << 20
 };
 
-static exo_status path_format(char out[EXO_CHECKPOINT_PATH], exo_err *err, const char *format, ...) EXO_PRINTF(3, 4);
+static exo_status path_format(char out[EXO_CHECKPOINT_PATH], exo_err *err, const char *format, ...)
+    EXO_PRINTF(3, 4);
 
 static exo_status
 path_format(char out[EXO_CHECKPOINT_PATH], exo_err *err, const char *format, ...)
@@ -39,7 +40,8 @@ path_format(char out[EXO_CHECKPOINT_PATH], exo_err *err, const char *format, ...
     int length = vsnprintf(out, EXO_CHECKPOINT_PATH, format, args);
     va_end(args);
     if (length < 0 || length >= EXO_CHECKPOINT_PATH)
-        return exo_fail(err, EXO_INVAL, "the path '%.200s...' is longer than %d bytes", out, EXO_CHECKPOINT_PATH - 1);
+        return exo_fail(err, EXO_INVAL, "the path '%.200s...' is longer than %d bytes", out,
+                        EXO_CHECKPOINT_PATH - 1);
     return EXO_OK;
 }
 
@@ -59,17 +61,20 @@ guard_run_of(const char *folder, exo_err *err)
 }
 
 exo_status
-exo_checkpoint_node_path(char out[EXO_CHECKPOINT_PATH], const char *folder, uint32_t rank, exo_err *err)
+exo_checkpoint_node_path(char out[EXO_CHECKPOINT_PATH], const char *folder, uint32_t rank,
+                         exo_err *err)
 {
     exo_status st = guard_run_of(folder, err);
-    return st != EXO_OK ? st : path_format(out, err, "%s/node_%" PRIu32 ".safetensors", folder, rank);
+    return st != EXO_OK ? st
+                        : path_format(out, err, "%s/node_%" PRIu32 ".safetensors", folder, rank);
 }
 
 static exo_status
-step_path(char out[EXO_CHECKPOINT_PATH], const char *run_folder, uint64_t step, bool partial, exo_err *err)
+step_path(char out[EXO_CHECKPOINT_PATH], const char *run_folder, uint64_t step, bool partial,
+          exo_err *err)
 {
-    return path_format(out, err, "%s/checkpoints/%sstep_%08" PRIu64 "%s", run_folder, partial ? "." : "", step,
-                       partial ? ".partial" : "");
+    return path_format(out, err, "%s/checkpoints/%sstep_%08" PRIu64 "%s", run_folder,
+                       partial ? "." : "", step, partial ? ".partial" : "");
 }
 
 /* The step in a folder's name "step_<digits>"; false for any other name. */
@@ -124,7 +129,8 @@ bool
 exo_checkpoint_newest(const char *run_folder, char out[EXO_CHECKPOINT_PATH])
 {
     uint64_t step = 0;
-    return newest_below(run_folder, UINT64_MAX, &step) && step_path(out, run_folder, step, false, NULL) == EXO_OK;
+    return newest_below(run_folder, UINT64_MAX, &step) &&
+           step_path(out, run_folder, step, false, NULL) == EXO_OK;
 }
 
 exo_status
@@ -134,7 +140,9 @@ exo_checkpoint_verify(const char *checkpoint, exo_err *err)
     const char *slash = strrchr(checkpoint, '/');
     exo_status st = exo_manifest_check(checkpoint, &step, err);
     if (st == EXO_OK && parse_step(slash ? slash + 1 : checkpoint, &named) && named != step)
-        st = exo_fail(err, EXO_INVAL, "%s: is the checkpoint of step %" PRIu64 " under another name", checkpoint, step);
+        st =
+            exo_fail(err, EXO_INVAL, "%s: is the checkpoint of step %" PRIu64 " under another name",
+                     checkpoint, step);
     return st;
 }
 
@@ -143,7 +151,8 @@ exo_checkpoint_choose(const char *run_folder, exo_checkpoint_choice *out, exo_er
 {
     *out = (exo_checkpoint_choice){0};
     exo_status st = EXO_OK;
-    for (uint64_t limit = UINT64_MAX, step = 0; newest_below(run_folder, limit, &step); limit = step) {
+    for (uint64_t limit = UINT64_MAX, step = 0; newest_below(run_folder, limit, &step);
+         limit = step) {
         char path[EXO_CHECKPOINT_PATH];
         exo_err damage = {0};
         st = step_path(path, run_folder, step, false, err);
@@ -187,7 +196,8 @@ exo_checkpoint_set_damaged_aside(const char *run_folder, const char *kept, exo_e
 }
 
 exo_status
-exo_checkpoint_begin(const char *run_folder, uint64_t step, char out[EXO_CHECKPOINT_PATH], exo_err *err)
+exo_checkpoint_begin(const char *run_folder, uint64_t step, char out[EXO_CHECKPOINT_PATH],
+                     exo_err *err)
 {
     exo_status st = step_path(out, run_folder, step, true, err);
     if (st != EXO_OK)
@@ -257,8 +267,8 @@ add_others(const char *folder, exo_manifest_line *lines, size_t *count, size_t r
 
 /* The manifest of what lies in the folder: the nodes' files, run.json with these contents, and what else belongs to the run. */
 static exo_status
-write_manifest(const char *folder, uint64_t step, const char *settings, const char (*sums)[65], uint32_t num_nodes,
-               exo_err *err)
+write_manifest(const char *folder, uint64_t step, const char *settings, const char (*sums)[65],
+               uint32_t num_nodes, exo_err *err)
 {
     size_t count = (size_t)num_nodes + 1, room = count + MAX_OTHERS;
     exo_manifest_line *lines = exo_calloc(room, sizeof *lines);
@@ -287,13 +297,14 @@ give_name(const char *partial, const char *whole, exo_err *err)
         return EXO_OK;
     }
     remove_folder(whole); /* there is none, or the file system cannot exchange */
-    return exo_dir_rename(partial, whole, 0) == 0 ? EXO_OK
-                                                  : exo_fail(err, EXO_IO, "%s: %s", whole, exo_dir_reason(errno));
+    return exo_dir_rename(partial, whole, 0) == 0
+               ? EXO_OK
+               : exo_fail(err, EXO_IO, "%s: %s", whole, exo_dir_reason(errno));
 }
 
 exo_status
-exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *settings, const char (*sums)[65],
-                      uint32_t num_nodes, exo_err *err)
+exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *settings,
+                      const char (*sums)[65], uint32_t num_nodes, exo_err *err)
 {
     char partial[EXO_CHECKPOINT_PATH], whole[EXO_CHECKPOINT_PATH], file[EXO_CHECKPOINT_PATH];
     exo_status st = step_path(partial, run_folder, step, true, err);
@@ -328,18 +339,19 @@ check_options(const char *checkpoint, const json_t *then, const exo_config *now,
     exo_status st = text ? exo_config_parse(&doc, checkpoint, text, err)
                          : exo_fail(err, EXO_INVAL, "%s: " RUN_JSON " has no options", checkpoint);
     if (st == EXO_OK && exo_config_differs(exo_config_root(doc), now, skipped, &path))
-        st = exo_fail(
-            err, EXO_INVAL,
-            "%s: the checkpoint was written with other options, the first of which is %s: resume with the same "
-            "settings, or start anew without resume",
-            checkpoint, path.data ? path.data : "not known");
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: the checkpoint was written with other options, the first of which is "
+                      "%s: resume with the same "
+                      "settings, or start anew without resume",
+                      checkpoint, path.data ? path.data : "not known");
     exo_config_free(&doc);
     exo_free(path.data);
     return st;
 }
 
 exo_status
-exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_config *options, exo_err *err)
+exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_config *options,
+                     exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH];
     char *text = NULL;
@@ -372,7 +384,8 @@ exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_con
         char *was = old ? json_dumps(old, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
         char *is = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
         st = exo_fail(err, EXO_INVAL,
-                      "%s: the checkpoint was written with %s %s, this run has %s: resume with the same settings, or "
+                      "%s: the checkpoint was written with %s %s, this run has %s: resume with the "
+                      "same settings, or "
                       "start anew without resume",
                       checkpoint, key, was ? was : "(none)", is ? is : "?");
         json_free_t release;
@@ -461,14 +474,15 @@ exo_checkpoint_put_aside(const char *run_folder, char kept[EXO_CHECKPOINT_PATH],
             return exo_fail(err, EXO_IO, "%s: %s", kept, exo_dir_reason(errno));
         return EXO_OK;
     }
-    return exo_fail(err, EXO_EXISTS, "%s holds 10,000 sets of old checkpoints: remove some", run_folder);
+    return exo_fail(err, EXO_EXISTS, "%s holds 10,000 sets of old checkpoints: remove some",
+                    run_folder);
 }
 
 /* --- Models ------------------------------------------------------------------------------------------------------------ */
 
 exo_status
-exo_checkpoint_save_model(const exo_model *model, exo_params *params, const char *strategy, const char *sha256,
-                          const char *path, exo_err *err)
+exo_checkpoint_save_model(const exo_model *model, exo_params *params, const char *strategy,
+                          const char *sha256, const char *path, exo_err *err)
 {
     exo_state *state = NULL;
     exo_status st = exo_state_new(&state, err);
@@ -476,7 +490,8 @@ exo_checkpoint_save_model(const exo_model *model, exo_params *params, const char
         return st;
     for (size_t i = 0; i < exo_params_count(params); i++) {
         const exo_param_info *info = exo_params_info(params, i);
-        exo_state_add_shaped(state, info->name, EXO_F32, exo_params_at(params, i), info->num_dims, info->dims);
+        exo_state_add_shaped(state, info->name, EXO_F32, exo_params_at(params, i), info->num_dims,
+                             info->dims);
     }
     exo_state_metadata(state, "model", exo_model_name(model));
     exo_state_metadata(state, "strategy", strategy);

@@ -49,8 +49,8 @@ exo_fit_edge_codec(const exo_graph_spec *graph)
     const exo_edge_spec *edge = exo_fit_edge(graph);
     exo_codec *codec = NULL;
     size_t size = 0;
-    bool own = !edge || exo_codec_parse(&codec, edge->codec_text, NULL) != EXO_OK || !exo_codec_is_stateless(codec) ||
-               !exo_codec_size(codec, 1, &size);
+    bool own = !edge || exo_codec_parse(&codec, edge->codec_text, NULL) != EXO_OK ||
+               !exo_codec_is_stateless(codec) || !exo_codec_size(codec, 1, &size);
     exo_codec_free(&codec);
     return own ? NULL : edge->codec_text;
 }
@@ -182,14 +182,16 @@ exo_fit_change(exo_fit *fit, exo_comm *comm, const exo_graph_spec *next, exo_err
 /* --- Documents ------------------------------------------------------------------------------------------------------- */
 
 exo_status
-exo_fit_read_named(exo_config *document, const char *key, const char *what, const char **name, exo_config **options,
-                   exo_err *err)
+exo_fit_read_named(exo_config *document, const char *key, const char *what, const char **name,
+                   exo_config **options, exo_err *err)
 {
     exo_config *map = exo_config_get(document, key);
     *options = exo_config_is_map(map) ? map : NULL;
-    exo_status st =
-        *options ? exo_config_string(map, "name", NULL, name, err) : exo_config_string(document, key, NULL, name, err);
-    return st == EXO_OK && !*name ? exo_fail(err, EXO_INVAL, "a node is started with the name of %s", what) : st;
+    exo_status st = *options ? exo_config_string(map, "name", NULL, name, err)
+                             : exo_config_string(document, key, NULL, name, err);
+    return st == EXO_OK && !*name
+               ? exo_fail(err, EXO_INVAL, "a node is started with the name of %s", what)
+               : st;
 }
 
 static exo_status
@@ -201,7 +203,8 @@ load_plugins(exo_fit *fit, exo_config *document, exo_err *err)
     for (size_t i = 0; st == EXO_OK && i < exo_config_length(list); i++) {
         const char *path = exo_config_scalar(exo_config_item(list, i));
         st = path ? exo_plugin_load(path, err)
-                  : exo_config_fail(exo_config_item(list, i), err, "plugins: expected the path of a plugin");
+                  : exo_config_fail(exo_config_item(list, i), err,
+                                    "plugins: expected the path of a plugin");
     }
     return st;
 }
@@ -310,10 +313,13 @@ make_network(exo_fit *fit, exo_config *document, exo_err *err)
     fit->origin = exo_now(exo_clock_real()) - (exo_time)elapsed;
     st = exo_graph_parse(&fit->own_graph, "graph", text, NULL, err);
     fit->graph = fit->own_graph;
-    if (st == EXO_OK && (fit->graph->num_actors != 1 || fit->graph->actors[0].count != fit->num_nodes))
-        st = exo_fail(err, EXO_INVAL, "graph: the graph of a job of %u nodes has one actor of that count",
+    if (st == EXO_OK &&
+        (fit->graph->num_actors != 1 || fit->graph->actors[0].count != fit->num_nodes))
+        st = exo_fail(err, EXO_INVAL,
+                      "graph: the graph of a job of %u nodes has one actor of that count",
                       fit->num_nodes);
-    return st == EXO_OK && fit->graph->emulated ? exo_graph_links(fit->graph, &fit->links, err) : st;
+    return st == EXO_OK && fit->graph->emulated ? exo_graph_links(fit->graph, &fit->links, err)
+                                                : st;
 }
 
 static exo_status
@@ -336,9 +342,9 @@ plan_evaluation(exo_fit *fit, exo_config *document, exo_err *err)
 static exo_status
 make_fit(exo_fit *fit, exo_config *document, exo_err *err)
 {
-    static exo_status (*const parts[])(exo_fit *, exo_config *,
-                                       exo_err *) = {load_plugins, read_numbers, read_checkpoint, make_model,
-                                                     make_data,    make_network, choose_engine,   plan_evaluation};
+    static exo_status (*const parts[])(exo_fit *, exo_config *, exo_err *) = {
+        load_plugins, read_numbers, read_checkpoint, make_model,
+        make_data,    make_network, choose_engine,   plan_evaluation};
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < sizeof parts / sizeof *parts; i++)
         st = parts[i](fit, document, err);

@@ -47,14 +47,16 @@ typedef struct exo_fit {
     exo_tape_pool train_tapes, eval_tapes;
     char resume_from[EXO_CHECKPOINT_PATH]; /* folder of a checkpoint; "": none          */
 
-    const exo_graph_spec *graph;    /* of the job, as it is now; NULL: the real clock, and nothing emulated */
+    const exo_graph_spec
+        *graph; /* of the job, as it is now; NULL: the real clock, and nothing emulated */
     exo_graph_spec *own_graph;      /* the same, where it was made from a document */
     const exo_engine_class *engine; /* that the job names, or NULL                 */
     exo_links *links;               /* NULL: nothing is emulated                   */
     exo_sim *sim;                   /* NULL: the real clock                        */
     exo_time origin;                /* of the run, on its clock, as far as this process knows */
-    exo_pace *paces;                /* (num_nodes) NULL: each node makes its own on the real clock */
-    exo_comm *comm, *side;          /* the strategy's; set-up, averages, correlations. NULL: each node makes its own */
+    exo_pace *paces; /* (num_nodes) NULL: each node makes its own on the real clock */
+    exo_comm *comm,
+        *side; /* the strategy's; set-up, averages, correlations. NULL: each node makes its own */
 } exo_fit;
 
 /* One that nobody finds yet; to be filled in. NOMEM. */
@@ -77,8 +79,8 @@ bool exo_fit_comm_edge(const exo_fit *fit, exo_comm_edge *out);
 exo_status exo_fit_change(exo_fit *fit, exo_comm *comm, const exo_graph_spec *next, exo_err *err);
 
 /* "name" or {name: ...}: the options are the mapping, or NULL; INVAL: there is no name, that of `what`. */
-exo_status exo_fit_read_named(exo_config *document, const char *key, const char *what, const char **name,
-                              exo_config **options, exo_err *err);
+exo_status exo_fit_read_named(exo_config *document, const char *key, const char *what,
+                              const char **name, exo_config **options, exo_err *err);
 
 /* What a job's graph says of its nodes, which are its only actor; NULL: no graph. */
 

@@ -26,7 +26,8 @@ fail_collectives(struct run *run, uint32_t rank, const char *cause)
 }
 
 exo_status
-exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCMessage *args, exo_err *err)
+exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCMessage *args,
+            exo_err *err)
 {
     exo_payload payload = {0};
     exo_status st = args ? exo_protocol_pack(&payload, args, NULL) : EXO_OK;
@@ -51,8 +52,8 @@ has_failed(const struct waiting *w)
 static void
 be_patient(struct waiting *w)
 {
-    exo_cast_be_patient(&w->run->cast,
-                        has_failed(w) ? EXO_FIT_CLOSE_GRACE : w->run->fit->timeout + EXO_FIT_CLOSE_GRACE);
+    exo_cast_be_patient(&w->run->cast, has_failed(w) ? EXO_FIT_CLOSE_GRACE
+                                                     : w->run->fit->timeout + EXO_FIT_CLOSE_GRACE);
 }
 
 static void
@@ -143,12 +144,13 @@ static exo_status
 reply_of(struct run *run, uint32_t rank, const exo_payload **out, exo_err *err)
 {
     exo_status st = exo_wait(run->cast.replies[rank], INT64_MAX, out, err);
-    return st == EXO_OK && !*out ? exo_fail(err, EXO_INVAL, "node_%u answers with nothing", rank) : st;
+    return st == EXO_OK && !*out ? exo_fail(err, EXO_INVAL, "node_%u answers with nothing", rank)
+                                 : st;
 }
 
 exo_status
-exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *of, ProtobufCMessage **out,
-              exo_err *err)
+exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *of,
+              ProtobufCMessage **out, exo_err *err)
 {
     const exo_args reply = {.method = of->short_name, .fields = of};
     const exo_payload *payload = NULL;
@@ -166,8 +168,10 @@ exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const void **out,
     const exo_payload *payload = NULL;
     exo_status st = reply_of(run, rank, &payload, err);
     if (st == EXO_OK && payload->size != size)
-        st = exo_fail(err, EXO_INVAL, "node_%u answers with %zu bytes, not with %zu: is its worker of this version?",
-                      rank, payload->size, size);
+        st =
+            exo_fail(err, EXO_INVAL,
+                     "node_%u answers with %zu bytes, not with %zu: is its worker of this version?",
+                     rank, payload->size, size);
     *out = st == EXO_OK ? payload->data : NULL;
     return st;
 }

@@ -4,7 +4,8 @@
 exo_time
 exo_fit_now(const struct run *run)
 {
-    return run->fit->sim ? exo_sim_now(run->fit->sim) : run->before.now + exo_now(run->clock) - run->started;
+    return run->fit->sim ? exo_sim_now(run->fit->sim)
+                         : run->before.now + exo_now(run->clock) - run->started;
 }
 
 exo_time

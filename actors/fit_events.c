@@ -12,8 +12,10 @@
 
 #include "base/traffic.h"
 
-#define SEGMENT     (200 * EXO_MS)
-#define FAR_SEGMENT (2 * EXO_SECOND) /* of nodes elsewhere: between two segments they wait for a message from here */
+#define SEGMENT (200 * EXO_MS)
+#define FAR_SEGMENT                                                                                \
+    (2 *                                                                                           \
+     EXO_SECOND) /* of nodes elsewhere: between two segments they wait for a message from here */
 
 /* --- Events --------------------------------------------------------------------------------------------------------------- */
 
@@ -53,7 +55,8 @@ ask_to_evaluate(struct run *run, uint32_t rank, Exo__Train__Copy copy, exo_err *
 }
 
 static exo_status
-read_figures(struct run *run, uint32_t rank, exo_fit_copy copy, double *loss, double *accuracy, exo_err *err)
+read_figures(struct run *run, uint32_t rank, exo_fit_copy copy, double *loss, double *accuracy,
+             exo_err *err)
 {
     ProtobufCMessage *reply = NULL;
     exo_status st = exo_fit_reply(run, rank, &exo__train__figures__descriptor, &reply, err);
@@ -73,9 +76,11 @@ end_evaluation(struct run *run, exo_status asked, int local, int global, exo_err
     exo_progress *e = &run->eval;
     exo_status st = exo_fit_await_all(run, asked, err);
     if (st == EXO_OK && local >= 0)
-        st = read_figures(run, (uint32_t)local, EXO_FIT_LOCAL, &e->local_loss, &e->local_accuracy, err);
+        st = read_figures(run, (uint32_t)local, EXO_FIT_LOCAL, &e->local_loss, &e->local_accuracy,
+                          err);
     if (st == EXO_OK && global >= 0)
-        st = read_figures(run, (uint32_t)global, EXO_FIT_GLOBAL, &e->global_loss, &e->global_accuracy, err);
+        st = read_figures(run, (uint32_t)global, EXO_FIT_GLOBAL, &e->global_loss,
+                          &e->global_accuracy, err);
     return st;
 }
 
@@ -124,7 +129,9 @@ static exo_status
 look(struct run *run, exo_err *err)
 {
     exo_status st = evaluate(run, err);
-    return st == EXO_OK && run->metrics ? exo_metrics_meters(run->metrics, run->step, exo_fit_meters(run), err) : st;
+    return st == EXO_OK && run->metrics
+               ? exo_metrics_meters(run->metrics, run->step, exo_fit_meters(run), err)
+               : st;
 }
 
 static exo_status
@@ -135,7 +142,8 @@ correlate(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = exo_fit_reply(run, 0, &exo__train__correlation__descriptor, &reply, err);
     if (st == EXO_OK && run->metrics)
-        st = exo_metrics_correlation(run->metrics, run->step, ((const Exo__Train__Correlation *)reply)->mean, err);
+        st = exo_metrics_correlation(run->metrics, run->step,
+                                     ((const Exo__Train__Correlation *)reply)->mean, err);
     exo_args_free(&reply);
     return st;
 }
@@ -146,7 +154,8 @@ commit(struct run *run, exo_err *err)
 {
     uint32_t nodes = run->fit->num_nodes;
     char(*sums)[65] = exo_calloc(nodes, sizeof *sums);
-    exo_status st = sums ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the checkpoint's manifest");
+    exo_status st =
+        sums ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the checkpoint's manifest");
     for (uint32_t r = 0; st == EXO_OK && r < nodes; r++) {
         ProtobufCMessage *reply = NULL;
         st = exo_fit_reply(run, r, &exo__train__saved__descriptor, &reply, err);
@@ -155,7 +164,8 @@ commit(struct run *run, exo_err *err)
         exo_args_free(&reply);
     }
     if (st == EXO_OK)
-        st = exo_checkpoint_commit(run->folder, run->step, run->settings, (const char(*)[65])sums, nodes, err);
+        st = exo_checkpoint_commit(run->folder, run->step, run->settings, (const char(*)[65])sums,
+                                   nodes, err);
     exo_free(sums);
     return st;
 }
@@ -209,7 +219,8 @@ run_events(struct run *run, exo_err *err)
     if (st == EXO_OK && opts->stop && *opts->stop && !last)
         run->stopped = true;
     bool due = run->step > 0 && is_due(run->step, opts->checkpoint_interval);
-    bool ends = run->stopped || (last && opts->final_checkpoint); /* a finished run can go on with more steps */
+    bool ends = run->stopped ||
+                (last && opts->final_checkpoint); /* a finished run can go on with more steps */
     if (st == EXO_OK && opts->save_dir && (due || ends))
         st = checkpoint(run, err);
     return st;
@@ -239,7 +250,8 @@ look_for_change(struct run *run)
         exo_status st = change_graph(run, next, text, &err);
         if (st == EXO_OK)
             run->fit->graph = next;
-        run->live->changed(run->live->context, run->step, (exo_time)exo_fit_elapsed(run), st, err.text);
+        run->live->changed(run->live->context, run->step, (exo_time)exo_fit_elapsed(run), st,
+                           err.text);
     }
 }
 
@@ -277,9 +289,11 @@ read_trained(struct run *run, uint32_t rank, size_t steps, ProtobufCMessage **ou
 {
     exo_status st = exo_fit_reply(run, rank, &exo__train__trained__descriptor, out, err);
     const Exo__Train__Trained *reply = (const Exo__Train__Trained *)*out;
-    if (st == EXO_OK && (reply->n_loss != steps || reply->n_lr != steps || reply->n_traffic != EXO_TRAFFIC_COLUMNS))
-        st = exo_fail(err, EXO_INVAL, "node_%u tells of %zu steps, not of %zu: is its worker of this version?", rank,
-                      reply->n_loss, steps);
+    if (st == EXO_OK &&
+        (reply->n_loss != steps || reply->n_lr != steps || reply->n_traffic != EXO_TRAFFIC_COLUMNS))
+        st = exo_fail(err, EXO_INVAL,
+                      "node_%u tells of %zu steps, not of %zu: is its worker of this version?",
+                      rank, reply->n_loss, steps);
     if (st != EXO_OK)
         return st;
     const exo_traffic traffic = exo_traffic_of(reply->traffic);
@@ -299,8 +313,8 @@ record_steps(struct run *run, const Exo__Train__Trained *first, exo_err *err)
         run->train_loss = first->loss[i];
         run->lr = first->lr[i];
         if (run->metrics)
-            st = exo_metrics_train(run->metrics, run->step, run->step * per_step, (double)run->train_loss,
-                                   (double)run->lr, err);
+            st = exo_metrics_train(run->metrics, run->step, run->step * per_step,
+                                   (double)run->train_loss, (double)run->lr, err);
     }
     return st;
 }

@@ -53,7 +53,8 @@ index_of(json_t *names, const char *name)
 static json_t *
 link_json(const exo_link_stats *s)
 {
-    return json_pack("[I, I, I]", (json_int_t)s->messages, (json_int_t)s->bytes, (json_int_t)s->busy);
+    return json_pack("[I, I, I]", (json_int_t)s->messages, (json_int_t)s->bytes,
+                     (json_int_t)s->busy);
 }
 
 static json_t *
@@ -62,8 +63,9 @@ totals_json(const exo_track *track, json_t *names)
     json_t *totals = json_array();
     for (size_t i = 0; i < track->num_totals; i++) {
         const exo_span_total *t = &track->totals[i];
-        json_array_append_new(totals, json_pack("[I, i, I, I]", index_of(names, t->name), (int)t->kind,
-                                                (json_int_t)t->time, (json_int_t)t->count));
+        json_array_append_new(totals,
+                              json_pack("[I, i, I, I]", index_of(names, t->name), (int)t->kind,
+                                        (json_int_t)t->time, (json_int_t)t->count));
     }
     return totals;
 }
@@ -74,8 +76,9 @@ spans_json(const exo_track *track, json_t *names)
     json_t *spans = json_array();
     for (size_t i = 0; i < track->length; i++) {
         const exo_span *s = &track->spans[i];
-        json_array_append_new(spans, json_pack("[I, i, I, I]", index_of(names, s->name), (int)s->kind,
-                                               (json_int_t)s->begin, (json_int_t)s->end));
+        json_array_append_new(spans,
+                              json_pack("[I, i, I, I]", index_of(names, s->name), (int)s->kind,
+                                        (json_int_t)s->begin, (json_int_t)s->end));
     }
     return spans;
 }
@@ -83,7 +86,8 @@ spans_json(const exo_track *track, json_t *names)
 static json_t *
 node_json(const struct run *run, uint32_t rank, json_t *names)
 {
-    json_t *node = json_pack("{s:o}", "traffic", exo_traffic_json(&run->traffic[rank], EXO_TRAFFIC_NUMBERS));
+    json_t *node =
+        json_pack("{s:o}", "traffic", exo_traffic_json(&run->traffic[rank], EXO_TRAFFIC_NUMBERS));
     exo_link_stats up, down;
     if (exo_fit_link_stats(run, rank, &up, &down)) {
         json_object_set_new(node, "up", link_json(&up));
@@ -91,7 +95,8 @@ node_json(const struct run *run, uint32_t rank, json_t *names)
     }
     if (run->fit->paces && run->fit->graph) {
         const exo_pace *pace = &run->fit->paces[rank];
-        json_object_set_new(node, "time_ns", json_integer(pace->lane ? exo_sim_time(pace->lane) : 0));
+        json_object_set_new(node, "time_ns",
+                            json_integer(pace->lane ? exo_sim_time(pace->lane) : 0));
         json_object_set_new(node, "totals", totals_json(&pace->track, names));
         json_object_set_new(node, "spans", spans_json(&pace->track, names));
         json_object_set_new(node, "lost", json_integer((json_int_t)pace->track.lost));
@@ -122,13 +127,15 @@ exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed
     json_t *names = json_array(), *nodes = json_array();
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         json_array_append_new(nodes, node_json(run, r, names));
-    json_t *all = json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "elapsed_ns", (json_int_t)elapsed, "wall_ns",
-                            (json_int_t)exo_fit_wall(run), "trained_ns", (json_int_t)run->trained, "now_ns",
-                            (json_int_t)exo_fit_now(run), "names", names, "nodes", nodes);
+    json_t *all =
+        json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "elapsed_ns", (json_int_t)elapsed, "wall_ns",
+                  (json_int_t)exo_fit_wall(run), "trained_ns", (json_int_t)run->trained, "now_ns",
+                  (json_int_t)exo_fit_now(run), "names", names, "nodes", nodes);
     if (isfinite(run->train_loss)) /* JSON has no other numbers */
         json_object_set_new(all, "train_loss", json_real((double)run->train_loss));
     json_object_set_new(all, "lr", json_real((double)run->lr));
-    bool whole = all && json_object_set_new(all, "meters", exo_meters_json(run->meters.tree)) == 0 &&
+    bool whole = all &&
+                 json_object_set_new(all, "meters", exo_meters_json(run->meters.tree)) == 0 &&
                  json_array_size(nodes) == run->fit->num_nodes &&
                  (!run->fit->links || json_object_set_new(all, "links", links_json(run)) == 0);
     char *text = whole ? json_dumps(all, JSON_COMPACT) : NULL;
@@ -159,7 +166,8 @@ at(const json_t *list, size_t i)
 static exo_link_stats
 read_link(const json_t *s)
 {
-    return (exo_link_stats){.messages = (uint64_t)at(s, 0), .bytes = (uint64_t)at(s, 1), .busy = at(s, 2)};
+    return (exo_link_stats){
+        .messages = (uint64_t)at(s, 0), .bytes = (uint64_t)at(s, 1), .busy = at(s, 2)};
 }
 
 /* The name and kind of a total or span; false: it is none. */
@@ -180,13 +188,14 @@ read_track(const json_t *node, const json_t *names, exo_track *track)
     exo_span_kind kind;
     for (size_t i = 0; i < json_array_size(spans); i++)
         if (read_label(json_array_get(spans, i), names, &name, &kind))
-            exo_track_add(track, name, kind, at(json_array_get(spans, i), 2), at(json_array_get(spans, i), 3));
+            exo_track_add(track, name, kind, at(json_array_get(spans, i), 2),
+                          at(json_array_get(spans, i), 3));
     track->num_totals = 0;
     for (size_t i = 0; i < json_array_size(totals) && track->num_totals < EXO_SPAN_NAMES; i++) {
         const json_t *total = json_array_get(totals, i);
         if (read_label(total, names, &name, &kind))
-            track->totals[track->num_totals++] =
-                (exo_span_total){.name = name, .kind = kind, .time = at(total, 2), .count = (uint64_t)at(total, 3)};
+            track->totals[track->num_totals++] = (exo_span_total){
+                .name = name, .kind = kind, .time = at(total, 2), .count = (uint64_t)at(total, 3)};
     }
     track->lost = (uint64_t)number(node, "lost");
 }
@@ -214,15 +223,16 @@ exo_fit_load_figures(struct run *run, exo_err *err)
     snprintf(path, sizeof path, "%s/figures.json", run->fit->resume_from);
     st = exo_file_read(path, LARGEST, &text, &size, err);
     if (st == EXO_NOT_FOUND) {
-        EXO_LOG(WARN, TRAIN, "missing=%s written by an older exogym: ledger and times count from here on", path);
+        EXO_LOG(WARN, TRAIN,
+                "missing=%s written by an older exogym: ledger and times count from here on", path);
         return EXO_OK;
     }
     json_t *all = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
     exo_free(text);
     const json_t *nodes = json_object_get(all, "nodes");
     if (st == EXO_OK && json_array_size(nodes) != run->fit->num_nodes)
-        st = exo_fail(err, EXO_INVAL, "%s: these are not the figures of a checkpoint of %u nodes", path,
-                      run->fit->num_nodes);
+        st = exo_fail(err, EXO_INVAL, "%s: these are not the figures of a checkpoint of %u nodes",
+                      path, run->fit->num_nodes);
     if (st != EXO_OK) {
         json_decref(all);
         return st;

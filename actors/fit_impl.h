@@ -38,7 +38,8 @@ struct exo_fit_node_meters {
 };
 
 struct run {
-    exo_fit *fit; /* held; the nodes' own where they are in this process, else what is the trainer's of it */
+    exo_fit *
+        fit; /* held; the nodes' own where they are in this process, else what is the trainer's of it */
     const exo_fit_opts *opts;
     const exo_fit_far *far;   /* NULL: the nodes are in this process */
     const exo_fit_live *live; /* NULL: nothing changes */
@@ -48,15 +49,16 @@ struct run {
 
     exo_cast cast;               /* the nodes, by rank; its runtime is theirs */
     struct exo_fit_watch *watch; /* fit_watch.c                            */
-    exo_traffic
-        *traffic; /* (num_nodes) of the strategy's edge, over all parts of a resumed run, as the nodes said last */
+    exo_traffic *
+        traffic; /* (num_nodes) of the strategy's edge, over all parts of a resumed run, as the nodes said last */
 
     char folder[EXO_CHECKPOINT_PATH]; /* "" without files */
     int lock;                         /* descriptor, or -1 */
     exo_metrics *metrics;
     exo_config_doc *whole; /* {options: the strategy's, with every default} */
     char *options_text;    /* the same                                      */
-    char *strategy_text;   /* what the nodes make theirs of: its options as they were written, with its name */
+    char *
+        strategy_text; /* what the nodes make theirs of: its options as they were written, with its name */
     char *settings;
 
     /* Of the parts before a resume; all 0 where there are none, or their checkpoint has no figures. */
@@ -70,7 +72,8 @@ struct run {
 
     struct {
         exo_meters *tree, *before; /* before: a resume; what the nodes' meters were */
-        exo_meter *own[EXO_FIT_METERS], *train_loss, *train_lr, *copy_loss[2], *traffic[EXO_TRAFFIC_COLUMNS];
+        exo_meter *own[EXO_FIT_METERS], *train_loss, *train_lr, *copy_loss[2],
+            *traffic[EXO_TRAFFIC_COLUMNS];
         exo_meters *copies[2];             /* by exo_fit_copy */
         struct exo_fit_node_meters *nodes; /* (num_nodes)     */
         bool warned;
@@ -93,17 +96,20 @@ struct run {
 /* --- fit_ask.c: requests to the nodes ---------------------------------------------------------------------------------------- */
 
 /* Sends a request to one node. args: its message, NULL: none. */
-exo_status exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCMessage *args, exo_err *err);
+exo_status exo_fit_ask(struct run *run, uint32_t rank, const char *method,
+                       const ProtobufCMessage *args, exo_err *err);
 /* Has all nodes do something, and waits for them. */
-exo_status exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *args, exo_err *err);
+exo_status exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *args,
+                            exo_err *err);
 /* Waits for every request in progress; an error in asking (`asked`) is given on. The first error that is a node's own, or its death, rather than what it heard of another, is the
  * run's; the other nodes are told at once, so that nobody waits for the dead. */
 exo_status exo_fit_await_all(struct run *run, exo_status asked, exo_err *err);
 /* A node's reply to the request in progress, which is over: the message, freed with exo_args_free. INVAL: it is none of that kind. */
-exo_status exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *of, ProtobufCMessage **out,
-                         exo_err *err);
+exo_status exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *of,
+                         ProtobufCMessage **out, exo_err *err);
 /* The same of one that is bytes as they lie; INVAL: other than `size` of them. */
-exo_status exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const void **out, exo_err *err);
+exo_status exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const void **out,
+                             exo_err *err);
 
 /* --- fit_watch.c ---------------------------------------------------------------------------------------------------------------- */
 
@@ -119,7 +125,8 @@ bool exo_fit_is_silent(const struct run *run, uint32_t rank);
 /* --- fit_prepare.c -------------------------------------------------------------------------------------------------------------- */
 
 /* Everything up to nodes that are ready for their first step, or for that after the checkpoint. */
-exo_status exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_config *options, exo_err *err);
+exo_status exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val,
+                           exo_config *options, exo_err *err);
 
 /* --- fit_spawn.c ---------------------------------------------------------------------------------------------------------------- */
 
@@ -146,7 +153,8 @@ void exo_fit_expect_nodes(struct run *run);
 /* Nobody is waited for any more: a node cannot go on. */
 void exo_fit_expect_no_more(struct run *run);
 /* What a node's host has sent and received over emulated links, over all parts; false: there are none here. */
-bool exo_fit_link_stats(const struct run *run, uint32_t rank, exo_link_stats *up, exo_link_stats *down);
+bool exo_fit_link_stats(const struct run *run, uint32_t rank, exo_link_stats *up,
+                        exo_link_stats *down);
 /* Of what all nodes sent together, one node's part, rounded. */
 uint64_t exo_fit_mean_bytes(const struct run *run, uint64_t all);
 
@@ -167,7 +175,8 @@ exo_status exo_fit_report_network(struct run *run, exo_fit_result *result, exo_e
 /* --- fit_figures.c -------------------------------------------------------------------------------------------------------------- */
 
 /* Into the folder of a checkpoint, when all nodes are idle. */
-exo_status exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed, exo_err *err);
+exo_status exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed,
+                                exo_err *err);
 /* Makes run->before, and fills it from the checkpoint that the run goes on from, if there is one. INVAL: it is damaged. */
 exo_status exo_fit_load_figures(struct run *run, exo_err *err);
 /* A new pace goes on where that of the checkpoint stood. */
@@ -181,8 +190,10 @@ void exo_fit_release_figures(struct run *run);
 /* The tree, with what figures.json of a resumed run had. After exo_fit_load_figures. */
 exo_status exo_fit_open_meters(struct run *run, exo_err *err);
 /* Takes over what a node says of its meters; INVAL: what it says is damaged. */
-exo_status exo_fit_take_trained(struct run *run, uint32_t rank, const Exo__Train__Trained *reply, exo_err *err);
-exo_status exo_fit_take_figures(struct run *run, exo_fit_copy copy, const Exo__Train__Figures *reply, exo_err *err);
+exo_status exo_fit_take_trained(struct run *run, uint32_t rank, const Exo__Train__Trained *reply,
+                                exo_err *err);
+exo_status exo_fit_take_figures(struct run *run, exo_fit_copy copy,
+                                const Exo__Train__Figures *reply, exo_err *err);
 /* The tree with the run's own figures as they are now. */
 const exo_meters *exo_fit_meters(struct run *run);
 void exo_fit_close_meters(struct run *run);

@@ -26,8 +26,8 @@ uint64_t exo_fit_memory_now(void);
 
 /* Of a fit as exo_trainer_fit would do it, in this process, which had `now` bytes before. Rehearses passes and makes one strategy for few parameters; runs nothing.
  * Errors: those of the strategy's options, NOMEM. */
-exo_status exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
-                               exo_config *options, const exo_fit_opts *opts, uint64_t now, exo_fit_memory *out,
-                               exo_err *err);
+exo_status exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val,
+                               const char *strategy, exo_config *options, const exo_fit_opts *opts,
+                               uint64_t now, exo_fit_memory *out, exo_err *err);
 
 #endif

@@ -20,7 +20,8 @@ save_model(const struct run *run, exo_params *params, const char *sha256, exo_er
 {
     char path[EXO_CHECKPOINT_PATH + 32];
     snprintf(path, sizeof path, "%s/model.safetensors", run->folder);
-    return exo_checkpoint_save_model(run->fit->model, params, run->strategy_name, sha256, path, err);
+    return exo_checkpoint_save_model(run->fit->model, params, run->strategy_name, sha256, path,
+                                     err);
 }
 
 /* The average's numbers of one unit, or of the buffers. */
@@ -30,8 +31,8 @@ take_part(struct run *run, uint32_t part, float *to, size_t count, exo_err *err)
     Exo__Train__Result m = EXO__TRAIN__RESULT__INIT;
     const void *reply = NULL;
     m.part = part;
-    exo_status st =
-        run->together ? exo_fit_have_all(run, "result", &m.base, err) : exo_fit_ask(run, 0, "result", &m.base, err);
+    exo_status st = run->together ? exo_fit_have_all(run, "result", &m.base, err)
+                                  : exo_fit_ask(run, 0, "result", &m.base, err);
     st = exo_fit_await_all(run, st, err);
     if (st == EXO_OK && count > 0)
         st = exo_fit_raw_reply(run, 0, count * sizeof *to, &reply, err);
@@ -51,7 +52,8 @@ take_average(struct run *run, exo_params *params, char sha256[65], exo_err *err)
         st = take_part(run, u, unit.data, unit.count, err);
     }
     if (st == EXO_OK)
-        st = take_part(run, units, exo_params_buffers(params), exo_params_buffer_numel(params), err);
+        st =
+            take_part(run, units, exo_params_buffers(params), exo_params_buffer_numel(params), err);
     return st == EXO_OK ? exo_params_sha256(params, sha256, err) : st;
 }
 
@@ -70,7 +72,8 @@ make_result(struct run *run, exo_fit_result *result, exo_err *err)
         exo_params_free(&params);
         return st;
     }
-    double samples = (double)(run->step - run->steps_before) * (double)run->fit->batch_size * run->fit->num_nodes;
+    double samples = (double)(run->step - run->steps_before) * (double)run->fit->batch_size *
+                     run->fit->num_nodes;
     result->params = params;
     result->steps = run->step;
     result->local_loss = run->eval.local_loss;
@@ -113,7 +116,8 @@ finish_run(struct run *run, const exo_fit_result *result, exo_err *err)
     exo_status st = EXO_OK;
     if (run->live && run->live->finished)
         st = run->live->finished(run->live->context, result, exo_fit_meters(run), err);
-    if (st == EXO_OK && run->opts->save_dir && !run->opts->final_checkpoint && run->opts->checkpoint_interval == 0)
+    if (st == EXO_OK && run->opts->save_dir && !run->opts->final_checkpoint &&
+        run->opts->checkpoint_interval == 0)
         st = exo_checkpoint_remove_all(run->folder, err);
     return st;
 }
@@ -141,7 +145,8 @@ new_run(struct run **out, exo_model *model, const exo_fit_opts *opts, exo_err *e
 {
     struct run *run = exo_calloc(1, sizeof *run);
     exo_fit *fit = NULL;
-    exo_status st = run ? exo_fit_new(&fit, opts->num_nodes, err) : exo_fail(err, EXO_NOMEM, "no memory for a run");
+    exo_status st = run ? exo_fit_new(&fit, opts->num_nodes, err)
+                        : exo_fail(err, EXO_NOMEM, "no memory for a run");
     if (st != EXO_OK) {
         exo_free(run);
         return st;
@@ -153,15 +158,17 @@ new_run(struct run **out, exo_model *model, const exo_fit_opts *opts, exo_err *e
     snprintf(fit->device, sizeof fit->device, "%s", opts->device ? opts->device : "cpu");
     fit->seed = opts->seed;
     fit->timeout = opts->timeout ? opts->timeout : DEFAULT_TIMEOUT;
-    *run = (struct run){.fit = fit, .opts = opts, .clock = exo_clock_real(), .lock = -1, .train_loss = NAN};
+    *run = (struct run){
+        .fit = fit, .opts = opts, .clock = exo_clock_real(), .lock = -1, .train_loss = NAN};
     *out = run;
     return EXO_OK;
 }
 
 exo_status
-exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy, exo_config *options,
-            const exo_fit_opts *opts, const exo_fit_far *far, const exo_graph_spec *graph, const exo_fit_live *live,
-            exo_fit_result *result, exo_err *err)
+exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
+            exo_config *options, const exo_fit_opts *opts, const exo_fit_far *far,
+            const exo_graph_spec *graph, const exo_fit_live *live, exo_fit_result *result,
+            exo_err *err)
 {
     exo_err unused = {0};
     struct run *run = NULL;
@@ -184,8 +191,9 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
     if (st == EXO_OK && run->stopped)
         st = exo_fit_report_network(run, result, err);
     if (st == EXO_OK && run->stopped)
-        st = exo_fail(err, EXO_CANCELLED, "stopped after step %" PRIu64 " of %" PRIu64 "%s%s", run->step,
-                      run->fit->max_steps, run->folder[0] ? "; a checkpoint is in " : "", run->folder);
+        st = exo_fail(err, EXO_CANCELLED, "stopped after step %" PRIu64 " of %" PRIu64 "%s%s",
+                      run->step, run->fit->max_steps, run->folder[0] ? "; a checkpoint is in " : "",
+                      run->folder);
     else if (st == EXO_OK)
         st = make_result(run, result, err);
     if (st == EXO_OK)

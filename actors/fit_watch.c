@@ -43,7 +43,8 @@ struct exo_fit_watch {
 exo_status
 exo_fit_watch_open(struct run *run, exo_err *err)
 {
-    run->watch = exo_calloc(1, sizeof *run->watch + run->fit->num_nodes * sizeof run->watch->nodes[0]);
+    run->watch =
+        exo_calloc(1, sizeof *run->watch + run->fit->num_nodes * sizeof run->watch->nodes[0]);
     return run->watch ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to look for stalls");
 }
 
@@ -78,10 +79,12 @@ note_answer(struct run *run, struct watched *n, bool answers)
 }
 
 static void
-read_answer(struct run *run, uint32_t rank, exo_status st, const exo_payload *reply, exo_node_look *out)
+read_answer(struct run *run, uint32_t rank, exo_status st, const exo_payload *reply,
+            exo_node_look *out)
 {
     *out = (exo_node_look){0};
-    bool whole = st == EXO_OK && exo_node_look_read(out, reply, run->fit->num_nodes, NULL) == EXO_OK;
+    bool whole =
+        st == EXO_OK && exo_node_look_read(out, reply, run->fit->num_nodes, NULL) == EXO_OK;
     note_answer(run, &run->watch->nodes[rank], whole || st != EXO_TIMEOUT);
 }
 
@@ -106,7 +109,8 @@ gather_there(struct run *run)
         if (ask(&round, r, &(exo_node_ask){0}) != EXO_OK)
             read_answer(run, r, EXO_FAILED, NULL, &run->watch->nodes[r].look);
     while (st == EXO_OK && exo_cast_round_next(&round))
-        read_answer(run, round.actor, round.status, round.reply, &run->watch->nodes[round.actor].look);
+        read_answer(run, round.actor, round.status, round.reply,
+                    &run->watch->nodes[round.actor].look);
     exo_cast_round_close(&round);
     return st;
 }
@@ -119,8 +123,8 @@ gather(struct run *run)
     if (!run->fit->comm)
         return gather_there(run);
     for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
-        st = exo_node_look_at(&run->watch->nodes[r].look, run->fit->comm, run->fit->side, r, run->fit->num_nodes,
-                              &nothing, NULL);
+        st = exo_node_look_at(&run->watch->nodes[r].look, run->fit->comm, run->fit->side, r,
+                              run->fit->num_nodes, &nothing, NULL);
         run->watch->nodes[r].answers = st == EXO_OK;
     }
     return st;
@@ -147,7 +151,8 @@ find_stuck(struct run *run)
     uint32_t first = UINT32_MAX;
     for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         struct watched *n = &run->watch->nodes[r];
-        n->stuck = n->answers && (n->pending ? n->look.waits && n->look.waited >= LONG_WAIT : !n->look.of);
+        n->stuck =
+            n->answers && (n->pending ? n->look.waits && n->look.waited >= LONG_WAIT : !n->look.of);
     }
     while (changed) {
         changed = false;
@@ -194,9 +199,10 @@ are_as_before(struct run *run)
     for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         struct watched *n = &run->watch->nodes[r];
         same = same && n->stuck == n->suspected &&
-               (!n->stuck || (n->look.of == n->before.of && n->look.number == n->before.number &&
-                              n->look.num_missing == n->before.num_missing &&
-                              memcmp(n->look.missing, n->before.missing, sizeof n->look.missing) == 0));
+               (!n->stuck ||
+                (n->look.of == n->before.of && n->look.number == n->before.number &&
+                 n->look.num_missing == n->before.num_missing &&
+                 memcmp(n->look.missing, n->before.missing, sizeof n->look.missing) == 0));
         n->suspected = n->stuck;
         n->before = n->look;
     }
@@ -211,9 +217,10 @@ say_wait(const struct run *run, exo_text *out, uint32_t rank, uint32_t peer)
 {
     const exo_node_look *look = &run->watch->nodes[rank].look;
     double since = (double)(exo_now(run->clock) - run->started - look->waited) * 1e-9;
-    exo_text_add(out, "node_%u waits in %s, call %llu of %s, for node_%u since %.2f s", rank, look->operation,
-                 (unsigned long long)look->number, look->of == EXO_NODE_IN_STRATEGY ? "the strategy" : "the averages",
-                 peer, since > 0 ? since : 0);
+    exo_text_add(out, "node_%u waits in %s, call %llu of %s, for node_%u since %.2f s", rank,
+                 look->operation, (unsigned long long)look->number,
+                 look->of == EXO_NODE_IN_STRATEGY ? "the strategy" : "the averages", peer,
+                 since > 0 ? since : 0);
 }
 
 /* From a node to the one that it waits for, until one that was told already, or that has nothing to do. */
@@ -253,8 +260,11 @@ warn_of_waits(struct run *run)
                 continue;
             exo_text text = {0};
             say_wait(run, &text, r, peer);
-            EXO_LOG(WARN, TRAIN, "node=%u waits_for=%u %s%s", r, peer, text.data ? text.data : "",
-                    silent ? "; it does not answer: its process is stopped, or its host cannot be reached" : "");
+            EXO_LOG(
+                WARN, TRAIN, "node=%u waits_for=%u %s%s", r, peer, text.data ? text.data : "",
+                silent
+                    ? "; it does not answer: its process is stopped, or its host cannot be reached"
+                    : "");
             exo_free(text.data);
             p->told = p->told || silent;
             n->told_of = n->look.number;

@@ -32,18 +32,27 @@ enum {
 };
 
 static const exo_meter_class meter_classes[NUM_METERS] = {
-    [RETURN_MEAN] = {.name = "return_mean",
-                     .unit = "1",
-                     .help = "mean return of the last 100 episodes that each trainer received, of all trainers",
-                     .kind = EXO_GAUGE},
-    [LOSS] = {.name = "loss", .unit = "1", .help = "PPO's loss in the last update", .kind = EXO_GAUGE},
-    [STALENESS_MEAN] = {.name = "staleness_mean",
-                        .unit = "versions",
-                        .help = "how much older than the trainer's policy items were, mean over those learnt from",
-                        .kind = EXO_GAUGE},
+    [RETURN_MEAN] =
+        {.name = "return_mean",
+         .unit = "1",
+         .help = "mean return of the last 100 episodes that each trainer received, of all trainers",
+         .kind = EXO_GAUGE},
+    [LOSS] = {.name = "loss",
+              .unit = "1",
+              .help = "PPO's loss in the last update",
+              .kind = EXO_GAUGE},
+    [STALENESS_MEAN] =
+        {.name = "staleness_mean",
+         .unit = "versions",
+         .help = "how much older than the trainer's policy items were, mean over those learnt from",
+         .kind = EXO_GAUGE},
     [ITEMS] = {.name = "items", .unit = "items", .help = "items that the trainer has learnt from"},
-    [DROPPED] = {.name = "dropped", .unit = "items", .help = "items that were too old (max_staleness)"},
-    [UPDATES] = {.name = "updates", .unit = "updates", .help = "updates of the policy: versions that were sent"},
+    [DROPPED] = {.name = "dropped",
+                 .unit = "items",
+                 .help = "items that were too old (max_staleness)"},
+    [UPDATES] = {.name = "updates",
+                 .unit = "updates",
+                 .help = "updates of the policy: versions that were sent"},
 };
 
 struct trainer {
@@ -86,8 +95,8 @@ read_numbers(struct trainer *t, exo_config *config, exo_err *err)
     };
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < sizeof numbers / sizeof *numbers; i++)
-        st = exo_config_double(config, numbers[i].key, numbers[i].fallback, numbers[i].min, numbers[i].max,
-                               numbers[i].out, err);
+        st = exo_config_double(config, numbers[i].key, numbers[i].fallback, numbers[i].min,
+                               numbers[i].max, numbers[i].out, err);
     return st;
 }
 
@@ -108,8 +117,8 @@ read_counts(struct trainer *t, exo_config *config, exo_err *err)
     };
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < sizeof counts / sizeof *counts; i++)
-        st =
-            exo_config_u64(config, counts[i].key, counts[i].fallback, counts[i].min, counts[i].max, counts[i].out, err);
+        st = exo_config_u64(config, counts[i].key, counts[i].fallback, counts[i].min, counts[i].max,
+                            counts[i].out, err);
     return st;
 }
 
@@ -125,7 +134,8 @@ trainer_init(void *self, exo_config *config, exo_err *err)
     t->return_mean = (double)NAN;
     t->items = exo_calloc(t->batch, sizeof *t->items);
     t->rollouts = exo_calloc(t->batch, sizeof *t->rollouts);
-    return t->items && t->rollouts ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a batch of items");
+    return t->items && t->rollouts ? EXO_OK
+                                   : exo_fail(err, EXO_NOMEM, "no memory for a batch of items");
 }
 
 static void
@@ -158,7 +168,8 @@ receive_item(struct trainer *t, exo_port *port, exo_err *err)
         return st;
     st = exo_rollout_view(rollout, item, err);
     if (st != EXO_OK) {
-        st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from, (unsigned long long)item->number);
+        st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
+                         (unsigned long long)item->number);
         exo_item_drop(&item);
         return st;
     }
@@ -204,13 +215,16 @@ agree_to_end(struct trainer *t, exo_group *group, bool mine, bool *end, exo_err 
     figures[EPISODES] = (float)exo_returns_sum(&t->returns, &sum);
     figures[SUM] = (float)sum;
     figures[ENDS] = mine;
-    exo_status st = group ? exo_all_reduce(group, exo_host_array(EXO_F32, figures, COUNT), EXO_SUM, err) : EXO_OK;
+    exo_status st =
+        group ? exo_all_reduce(group, exo_host_array(EXO_F32, figures, COUNT), EXO_SUM, err)
+              : EXO_OK;
     if (st != EXO_OK)
         return st;
     float full = (float)EXO_RETURN_WINDOW * (group ? (float)exo_group_size(group) : 1.0f);
     if (figures[EPISODES] > 0)
         t->return_mean = (double)figures[SUM] / (double)figures[EPISODES];
-    *end = figures[ENDS] > 0 || (t->target > 0 && figures[EPISODES] >= full && t->return_mean >= t->target);
+    *end = figures[ENDS] > 0 ||
+           (t->target > 0 && figures[EPISODES] >= full && t->return_mean >= t->target);
     return EXO_OK;
 }
 
@@ -227,8 +241,9 @@ learn(struct trainer *t, exo_graph_actor *actor, exo_group *group, exo_err *err)
             exo_graph_phase(actor, "learn");
         exo_ppo_update_gradient(t->update);
         if (group)
-            st = exo_all_reduce(group, exo_host_array(EXO_F32, exo_ppo_update_sums(t->update), EXO_PPO_SUMS), EXO_SUM,
-                                err);
+            st = exo_all_reduce(
+                group, exo_host_array(EXO_F32, exo_ppo_update_sums(t->update), EXO_PPO_SUMS),
+                EXO_SUM, err);
         exo_graph_phase(actor, "apply");
         if (st == EXO_OK)
             exo_ppo_update_apply(t->update);
@@ -242,7 +257,8 @@ static exo_status
 send_policy(struct trainer *t, exo_port *port, exo_err *err)
 {
     exo_item *item = NULL;
-    exo_status st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = EXO_POLICY_NUMEL}, 1, err);
+    exo_status st =
+        exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = EXO_POLICY_NUMEL}, 1, err);
     if (st != EXO_OK)
         return st;
     memcpy(item->parts[0].data, exo_ppo_update_policy(t->update), sizeof(exo_policy));
@@ -279,12 +295,14 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
     exo_sha256(exo_ppo_update_policy(t->update), sizeof(exo_policy), sha256);
     int size =
         snprintf(text, sizeof text,
-                 "{\"return_mean\": %s, \"episodes\": %llu, \"updates\": %llu, \"items\": %llu, \"dropped\": %llu, "
+                 "{\"return_mean\": %s, \"episodes\": %llu, \"updates\": %llu, \"items\": %llu, "
+                 "\"dropped\": %llu, "
                  "\"staleness_mean\": %.9g, \"sha256\": \"%s\"}\n",
-                 mean, (unsigned long long)t->returns.count, (unsigned long long)exo_ppo_update_count(t->update),
-                 (unsigned long long)t->used, (unsigned long long)t->dropped, staleness_mean(t), sha256);
-    if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor), exo_graph_name(actor)) >=
-        sizeof path)
+                 mean, (unsigned long long)t->returns.count,
+                 (unsigned long long)exo_ppo_update_count(t->update), (unsigned long long)t->used,
+                 (unsigned long long)t->dropped, staleness_mean(t), sha256);
+    if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor),
+                         exo_graph_name(actor)) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
     return exo_file_write_atomic(path, text, (size_t)size, err);
 }
@@ -293,14 +311,17 @@ static exo_status
 trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     struct trainer *t = self;
-    exo_port *experience = exo_graph_input(actor, "experience"), *parameters = exo_graph_output(actor, "parameters");
+    exo_port *experience = exo_graph_input(actor, "experience"),
+             *parameters = exo_graph_output(actor, "parameters");
     exo_group *group = exo_graph_group(actor, "gradients");
     uint64_t seed = exo_graph_seed(actor);
     bool end = false;
 
-    exo_status st = exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
+    exo_status st =
+        exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
     if (st == EXO_OK)
-        st = exo_ppo_update_new(&t->update, &t->opts, seed, exo_stream_seed(seed, exo_graph_name(actor)), err);
+        st = exo_ppo_update_new(&t->update, &t->opts, seed,
+                                exo_stream_seed(seed, exo_graph_name(actor)), err);
     if (st == EXO_OK)
         st = send_policy(t, parameters, err);
     while (st == EXO_OK && !end && exo_ppo_update_count(t->update) < t->opts.updates) {
@@ -322,7 +343,8 @@ static void
 trainer_order(const void *self, char *out, size_t size)
 {
     const struct trainer *t = self;
-    snprintf(out, size, "send parameters; %llu (%llu receive experience; reduce gradients; send parameters)",
+    snprintf(out, size,
+             "send parameters; %llu (%llu receive experience; reduce gradients; send parameters)",
              (unsigned long long)t->opts.updates, (unsigned long long)t->batch);
 }
 
@@ -332,15 +354,18 @@ static const exo_graph_port trainer_ports[] = {
      .direction = EXO_PORT_INPUT,
      .required = true,
      .blocking = true},
-    {.name = "parameters", .type = "cartpole parameters", .direction = EXO_PORT_OUTPUT, .initial = true},
+    {.name = "parameters",
+     .type = "cartpole parameters",
+     .direction = EXO_PORT_OUTPUT,
+     .initial = true},
     {.name = "gradients", .type = "cartpole gradients", .direction = EXO_PORT_COLLECTIVE},
 };
 static const char *const trainer_phases[] = {"learn", "apply", NULL}; /* of each minibatch */
 
 const exo_graph_class exo_cartpole_trainer_class = {
     .name = "cartpole_trainer",
-    .help =
-        "learns CartPole-v1 by PPO; options batch, updates, target_return, max_staleness, epochs, minibatches, lr, ...",
+    .help = "learns CartPole-v1 by PPO; options batch, updates, target_return, max_staleness, "
+            "epochs, minibatches, lr, ...",
     .ports = trainer_ports,
     .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
     .phases = trainer_phases,

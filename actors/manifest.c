@@ -25,7 +25,8 @@ enum {
 static const char first_line[] = "# exogym checkpoint 1: step ";
 
 exo_status
-exo_manifest_write(const char *folder, uint64_t step, const exo_manifest_line *lines, size_t count, exo_err *err)
+exo_manifest_write(const char *folder, uint64_t step, const exo_manifest_line *lines, size_t count,
+                   exo_err *err)
 {
     exo_text text = {0}, path = {0};
     char sha256[DIGITS + 1];
@@ -36,8 +37,9 @@ exo_manifest_write(const char *folder, uint64_t step, const exo_manifest_line *l
     if (!text.failed)
         exo_sha256(text.data, text.length, sha256);
     exo_text_add(&text, "# %s\n", text.failed ? "" : sha256);
-    exo_status st = text.failed || path.failed ? exo_fail(err, EXO_NOMEM, "no memory for a manifest")
-                                               : exo_file_write_atomic(path.data, text.data, text.length, err);
+    exo_status st = text.failed || path.failed
+                        ? exo_fail(err, EXO_NOMEM, "no memory for a manifest")
+                        : exo_file_write_atomic(path.data, text.data, text.length, err);
     exo_free(text.data);
     exo_free(path.data);
     return st;
@@ -125,7 +127,8 @@ read_manifest(struct check *c, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a path");
     exo_status st = exo_file_read(path.data, MAX_BYTES, &c->text, &c->size, err);
     if (st == EXO_NOT_FOUND)
-        st = exo_fail(err, EXO_INVAL, "%s: is missing: it was removed, or an older exogym wrote the checkpoint",
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: is missing: it was removed, or an older exogym wrote the checkpoint",
                       path.data);
     st = of_checkpoint(st, err);
     for (size_t i = 0; st == EXO_OK && i < c->size; i++)
@@ -145,7 +148,8 @@ is_listed(const struct check *c, const char *name)
         if (strcmp(c->lines[i].name, name) == 0)
             return true;
     return strcmp(name, EXO_MANIFEST) == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-           strncmp(name, ".nfs", 4) == 0; /* a file that was removed while another host had it open */
+           strncmp(name, ".nfs", 4) ==
+               0; /* a file that was removed while another host had it open */
 }
 
 static exo_status
@@ -157,7 +161,8 @@ find_strangers(const struct check *c, exo_err *err)
         return exo_fail(err, EXO_IO, "%s: %s", c->folder, exo_dir_reason(errno));
     for (struct dirent *entry; st == EXO_OK && (entry = readdir(folder));)
         if (!is_listed(c, entry->d_name))
-            st = exo_fail(err, EXO_INVAL, "%s/%s: is not a file of this checkpoint", c->folder, entry->d_name);
+            st = exo_fail(err, EXO_INVAL, "%s/%s: is not a file of this checkpoint", c->folder,
+                          entry->d_name);
     closedir(folder);
     return st;
 }
@@ -176,7 +181,8 @@ check_file(void *context, size_t index)
         line->status = exo_fail(&line->error, EXO_INVAL, "%s: is missing", path.data);
     else if (line->status == EXO_OK && strcmp(sha256, line->sha256) != 0)
         line->status =
-            exo_fail(&line->error, EXO_INVAL, "%s: is damaged: its SHA-256 is not the one in " EXO_MANIFEST, path.data);
+            exo_fail(&line->error, EXO_INVAL,
+                     "%s: is damaged: its SHA-256 is not the one in " EXO_MANIFEST, path.data);
     line->status = of_checkpoint(line->status, &line->error);
     exo_free(path.data);
 }

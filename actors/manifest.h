@@ -29,8 +29,8 @@ typedef struct exo_manifest_line {
 } exo_manifest_line;
 
 /* Writes it, atomically. IO, NOMEM. */
-exo_status exo_manifest_write(const char *folder, uint64_t step, const exo_manifest_line *lines, size_t count,
-                              exo_err *err);
+exo_status exo_manifest_write(const char *folder, uint64_t step, const exo_manifest_line *lines,
+                              size_t count, exo_err *err);
 /* Reads and hashes every file of the folder, several at once. INVAL: the message begins with the path of the file that is not as it was
  * written; IO, NOMEM. *step is the manifest's. */
 exo_status exo_manifest_check(const char *folder, uint64_t *step, exo_err *err);

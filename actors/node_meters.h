@@ -46,7 +46,7 @@ exo_status exo_meter_list_init(exo_meter_list *list, const exo_meters *tree, exo
 void exo_meter_list_release(exo_meter_list *list);
 
 /* A message that has been decoded as a sample, which points into the message and `c`. INVAL: it is none. */
-exo_status exo_meter_of_message(const Exo__Train__Meter *message, exo_meter_class *c, exo_meter_sample *out,
-                                exo_err *err);
+exo_status exo_meter_of_message(const Exo__Train__Meter *message, exo_meter_class *c,
+                                exo_meter_sample *out, exo_err *err);
 
 #endif

@@ -97,7 +97,8 @@ trunk_forward(const exo_policy_trunk *trunk, const float *x, float *first, float
 }
 
 void
-exo_policy_forward(const exo_policy *policy, const float *observation, exo_policy_output *out, exo_policy_pass *pass)
+exo_policy_forward(const exo_policy *policy, const float *observation, exo_policy_output *out,
+                   exo_policy_pass *pass)
 {
     exo_policy_pass local;
     exo_policy_pass *p = pass ? pass : &local;
@@ -134,8 +135,8 @@ exo_policy_sample(const exo_policy_output *output, exo_rng *rng)
 
 /* `d` (64) is the loss's gradient by the second layer's outputs, and is used up. */
 static void
-trunk_backward(const exo_policy_trunk *trunk, const float *x, const float *first, const float *second, float *d,
-               exo_policy_trunk *gradient)
+trunk_backward(const exo_policy_trunk *trunk, const float *x, const float *first,
+               const float *second, float *d, exo_policy_trunk *gradient)
 {
     float d_first[UNITS];
     for (size_t k = 0; k < UNITS; k++) {
@@ -155,8 +156,8 @@ trunk_backward(const exo_policy_trunk *trunk, const float *x, const float *first
 }
 
 void
-exo_policy_backward(const exo_policy *policy, const exo_policy_pass *pass, const float *d_logits, float d_value,
-                    exo_policy *gradient)
+exo_policy_backward(const exo_policy *policy, const exo_policy_pass *pass, const float *d_logits,
+                    float d_value, exo_policy *gradient)
 {
     float d[UNITS] = {0};
     for (size_t a = 0; a < ACTIONS; a++) {
@@ -164,11 +165,13 @@ exo_policy_backward(const exo_policy *policy, const exo_policy_pass *pass, const
         add_scaled(gradient->action_weight[a], pass->actor2, d_logits[a]);
         add_scaled(d, policy->action_weight[a], d_logits[a]);
     }
-    trunk_backward(&policy->actor, pass->observation, pass->actor1, pass->actor2, d, &gradient->actor);
+    trunk_backward(&policy->actor, pass->observation, pass->actor1, pass->actor2, d,
+                   &gradient->actor);
 
     gradient->value_bias[0] += d_value;
     add_scaled(gradient->value_weight, pass->critic2, d_value);
     for (size_t k = 0; k < UNITS; k++)
         d[k] = d_value * policy->value_weight[k];
-    trunk_backward(&policy->critic, pass->observation, pass->critic1, pass->critic2, d, &gradient->critic);
+    trunk_backward(&policy->critic, pass->observation, pass->critic1, pass->critic2, d,
+                   &gradient->critic);
 }

@@ -54,8 +54,8 @@ void exo_policy_init(exo_policy *policy, uint64_t seed);
 void exo_policy_forward(const exo_policy *policy, const float *observation, exo_policy_output *out,
                         exo_policy_pass *pass);
 /* Adds to `gradient` what d_logits, the loss's gradient by the actor's outputs (2), and d_value give. */
-void exo_policy_backward(const exo_policy *policy, const exo_policy_pass *pass, const float *d_logits, float d_value,
-                         exo_policy *gradient);
+void exo_policy_backward(const exo_policy *policy, const exo_policy_pass *pass,
+                         const float *d_logits, float d_value, exo_policy *gradient);
 /* Draws an action from `output`: one number of the stream. */
 int exo_policy_sample(const exo_policy_output *output, exo_rng *rng);
 

@@ -38,12 +38,13 @@ enum {
 typedef struct exo_ppo_update exo_ppo_update;
 
 /* A learner with the policy that `seed` draws. Orders are drawn from (order_seed, SHUFFLE, 0, epoch). */
-exo_status exo_ppo_update_new(exo_ppo_update **out, const exo_ppo_update_opts *opts, uint64_t seed, uint64_t order_seed,
-                              exo_err *err);
+exo_status exo_ppo_update_new(exo_ppo_update **out, const exo_ppo_update_opts *opts, uint64_t seed,
+                              uint64_t order_seed, exo_err *err);
 void exo_ppo_update_free(exo_ppo_update **update);
 
 /* Copies the rollouts' samples; count may be 0. NOMEM. */
-exo_status exo_ppo_update_begin(exo_ppo_update *update, const exo_rollout *rollouts, size_t count, exo_err *err);
+exo_status exo_ppo_update_begin(exo_ppo_update *update, const exo_rollout *rollouts, size_t count,
+                                exo_err *err);
 /* Steps of an update: epochs * minibatches. */
 uint64_t exo_ppo_update_steps(const exo_ppo_update *update);
 /* Computes the sums of the next minibatch. */
@@ -56,7 +57,9 @@ void exo_ppo_update_apply(exo_ppo_update *update);
 void exo_ppo_update_end(exo_ppo_update *update);
 
 const exo_policy *exo_ppo_update_policy(const exo_ppo_update *update);
-uint64_t exo_ppo_update_count(const exo_ppo_update *update); /* updates done: the policy's version */
-double exo_ppo_update_loss(const exo_ppo_update *update);    /* mean over the samples of the last update */
+uint64_t
+exo_ppo_update_count(const exo_ppo_update *update); /* updates done: the policy's version */
+double
+exo_ppo_update_loss(const exo_ppo_update *update); /* mean over the samples of the last update */
 
 #endif

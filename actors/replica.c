@@ -19,7 +19,8 @@ make_strategy(exo_replica *r, exo_err *err)
 {
     const char *name = NULL;
     exo_config *options = NULL;
-    exo_status st = exo_fit_read_named(exo_config_root(r->document), "strategy", "a strategy", &name, &options, err);
+    exo_status st = exo_fit_read_named(exo_config_root(r->document), "strategy", "a strategy",
+                                       &name, &options, err);
     return st == EXO_OK ? exo_strategy_new(&r->strategy, name, options, err) : st;
 }
 
@@ -88,7 +89,9 @@ take_pace(exo_replica *r, exo_err *err)
     }
     r->step_cost = exo_fit_step_cost(fit->graph);
     r->pace = fit->paces ? &fit->paces[r->node.rank] : &r->own_pace;
-    return fit->paces ? EXO_OK : exo_pace_init(&r->own_pace, NULL, 0, exo_fit_speed(fit->graph, r->node.rank), err);
+    return fit->paces
+               ? EXO_OK
+               : exo_pace_init(&r->own_pace, NULL, 0, exo_fit_speed(fit->graph, r->node.rank), err);
 }
 
 exo_status
@@ -124,8 +127,9 @@ make_copy(exo_replica *r, exo_err *err)
     exo_status st = exo_fit_check_units(r->strategy, fit->device, err);
     if (st == EXO_OK)
         st = exo_device_open(&r->device, fit->device, err);
-    r->within = st == EXO_OK && exo_device_is_host(r->device) &&
-                exo_fit_steps_within(r->strategy, fit->num_nodes, fit->batch_size, fit->minibatch_size);
+    r->within =
+        st == EXO_OK && exo_device_is_host(r->device) &&
+        exo_fit_steps_within(r->strategy, fit->num_nodes, fit->batch_size, fit->minibatch_size);
     if (st == EXO_OK)
         st = make_params(r, err);
     if (st != EXO_OK)
@@ -162,8 +166,8 @@ open_meters(exo_replica *r, exo_err *err)
 static exo_status
 make(exo_replica *r, const char *document, exo_err *err)
 {
-    static exo_status (*const parts[])(exo_replica *, exo_err *) = {make_strategy, make_comms, open_groups,
-                                                                    open_meters,   take_pace,  make_copy};
+    static exo_status (*const parts[])(exo_replica *, exo_err *) = {
+        make_strategy, make_comms, open_groups, open_meters, take_pace, make_copy};
     uint64_t rank = 0;
     exo_status st = exo_config_parse(&r->document, "start: document", document, err);
     if (st == EXO_OK)
@@ -172,14 +176,16 @@ make(exo_replica *r, const char *document, exo_err *err)
     if (st == EXO_OK)
         st = exo_fit_open(&r->fit, r->place.runtime, exo_config_root(r->document), err);
     if (st == EXO_OK && r->node.rank >= r->fit->num_nodes)
-        st = exo_fail(err, EXO_INVAL, "rank %u is none of a run of %u nodes", r->node.rank, r->fit->num_nodes);
+        st = exo_fail(err, EXO_INVAL, "rank %u is none of a run of %u nodes", r->node.rank,
+                      r->fit->num_nodes);
     for (size_t i = 0; st == EXO_OK && i < sizeof parts / sizeof *parts; i++)
         st = parts[i](r, err);
     return st;
 }
 
 exo_status
-exo_replica_open(exo_replica **out, const exo_replica_place *place, const char *document, exo_err *err)
+exo_replica_open(exo_replica **out, const exo_replica_place *place, const char *document,
+                 exo_err *err)
 {
     exo_replica *r = exo_calloc(1, sizeof *r);
     if (!r)
@@ -240,9 +246,10 @@ list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes)
         const exo_param_info *info = exo_params_info(r->params, i);
         if (r->by_units && !info->is_buffer)
             continue;
-        const exo_array flat =
-            info->is_buffer ? exo_params_buffers_array(r->params) : exo_params_values_array(r->params);
-        exo_state_add_shaped_array(state, info->name, exo_array_part(flat, info->offset, info->numel), info->num_dims,
+        const exo_array flat = info->is_buffer ? exo_params_buffers_array(r->params)
+                                               : exo_params_values_array(r->params);
+        exo_state_add_shaped_array(state, info->name,
+                                   exo_array_part(flat, info->offset, info->numel), info->num_dims,
                                    info->dims);
     }
     exo_state_prefix(state, NULL);
@@ -279,7 +286,9 @@ exo_replica_bytes_sent(const exo_replica *r)
 /* Before or after all units of a flat copy are read at once, for a strategy that may have to complete them. */
 static exo_status
 use_all_units(exo_replica *r,
-              exo_status (*tell)(exo_strategy *, exo_node *, size_t unit, exo_group *group, exo_err *err), exo_err *err)
+              exo_status (*tell)(exo_strategy *, exo_node *, size_t unit, exo_group *group,
+                                 exo_err *err),
+              exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t u = 0; !r->by_units && st == EXO_OK && u < r->node.num_units; u++)
@@ -288,7 +297,8 @@ use_all_units(exo_replica *r,
 }
 
 exo_status
-exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha256[65], exo_err *err)
+exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha256[65],
+                 exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH];
     uint64_t bytes = exo_replica_bytes_sent(r);
@@ -411,7 +421,8 @@ exo_replica_deliver(exo_replica *r, exo_payload *payload, uint64_t from, exo_err
     if (!strategys && channel != r->place.channel + 1)
         return exo_fail(err, EXO_INVAL, "a message that is for no collective of this node");
     if (strategys ? r->fit->comm : r->fit->side)
-        return exo_fail(err, EXO_INVAL, "a message for a collective among threads: all nodes are in this process");
+        return exo_fail(err, EXO_INVAL,
+                        "a message for a collective among threads: all nodes are in this process");
     if (strategys && !strategy_is_far(r))
         return exo_fail(err, EXO_INVAL, "a message for a collective of another engine");
     return exo_comm_far_deliver(strategys ? r->comm : r->side, payload, from, err);

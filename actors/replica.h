@@ -20,8 +20,9 @@
 /* Where a replica is. */
 typedef struct exo_replica_place {
     exo_runtime *runtime;
-    exo_ref self;     /* its actor                                                                   */
-    uint32_t channel; /* its collectives are `channel` and the next one of the actor's method "deliver" */
+    exo_ref self; /* its actor                                                                   */
+    uint32_t
+        channel; /* its collectives are `channel` and the next one of the actor's method "deliver" */
     /* In a graph: it has no communicators, but groups of the actor's that its owner gives it between open and set_up (group, inside, and
      * those of `node`). Its time is the actor's, and so are its meters. */
     exo_pace *pace; /* NULL: not in a graph     */
@@ -34,7 +35,8 @@ typedef struct exo_replica {
     exo_replica_place place;
     exo_config_doc *document; /* the strategy's options lie in it */
     exo_strategy *strategy;
-    exo_comm *comm, *side; /* held: the strategy's, which is counted; of set-up, averages and correlations */
+    exo_comm *comm,
+        *side; /* held: the strategy's, which is counted; of set-up, averages and correlations */
     exo_group *group, *side_group;
     exo_group *inside;                /* in a graph, of a strategy with two edges; else NULL */
     exo_device *device;               /* this replica's alone, unless it is the CPU            */
@@ -48,15 +50,16 @@ typedef struct exo_replica {
     exo_node_meters meters;   /* its strategy's and its model's */
     exo_node node;            /* what its strategy sees; rank, step, lr */
     exo_pace *pace, own_pace; /* how its time passes: the run's for this rank, or its own */
-    exo_time step_cost;       /* declared, of a step's computation on a host of speed 1; -1: measured */
-    size_t ready;             /* elements whose gradients this step's backward has yielded */
-    uint64_t bytes_before;    /* sent before the checkpoint that this run went on from */
-    bool within;              /* the inner step is taken within backward */
-    bool by_units;            /* its strategy keeps units: params are a copy by units */
+    exo_time step_cost; /* declared, of a step's computation on a host of speed 1; -1: measured */
+    size_t ready;       /* elements whose gradients this step's backward has yielded */
+    uint64_t bytes_before; /* sent before the checkpoint that this run went on from */
+    bool within;           /* the inner step is taken within backward */
+    bool by_units;         /* its strategy keeps units: params are a copy by units */
 } exo_replica;
 
 /* replica.c: its life. INVAL, NOT_FOUND: the document, or what it names is not here; NOMEM. */
-exo_status exo_replica_open(exo_replica **out, const exo_replica_place *place, const char *document, exo_err *err);
+exo_status exo_replica_open(exo_replica **out, const exo_replica_place *place, const char *document,
+                            exo_err *err);
 void exo_replica_close(exo_replica **replica);
 /* Finds the others, which are all open by now, agrees on the numbers of rank 0 (in a graph all have those of the seed), starts the strategy, and goes on from the run's checkpoint, if it
  * has one: *elapsed is how long the run had taken by then. Blocks for the others. */
@@ -64,7 +67,8 @@ exo_status exo_replica_set_up(exo_replica *r, uint64_t *elapsed, exo_err *err);
 /* Sent by its strategy, over all parts of a resumed run. */
 uint64_t exo_replica_bytes_sent(const exo_replica *r);
 /* Writes what outlives a restart, and its SHA-256 as text, into `folder`, the folder of a checkpoint. INVAL, IO, NOMEM. */
-exo_status exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha256[65], exo_err *err);
+exo_status exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha256[65],
+                            exo_err *err);
 /* A flat copy on the host becomes one on the replica's device. NOMEM, or the device's errors. */
 exo_status exo_replica_to_device(const exo_replica *r, exo_params **params, exo_err *err);
 
@@ -74,7 +78,8 @@ exo_status exo_replica_deliver(exo_replica *r, exo_payload *payload, uint64_t fr
 /* Member `rank` cannot go on: its collectives end, here or for all. */
 void exo_replica_fail(exo_replica *r, uint32_t rank, const char *cause);
 /* In which call it is, and who is missing. NOMEM. */
-exo_status exo_replica_look(const exo_replica *r, const exo_node_ask *ask, exo_node_look *out, exo_err *err);
+exo_status exo_replica_look(const exo_replica *r, const exo_node_ask *ask, exo_node_look *out,
+                            exo_err *err);
 /* Goes over to the graph of that text: its links and its edge's codec. Between two steps, all members. INVAL, UNSUPPORTED, NOMEM. */
 exo_status exo_replica_change(exo_replica *r, const char *graph, exo_err *err);
 
@@ -100,7 +105,7 @@ typedef struct exo_replica_figures {
 exo_status exo_replica_step(exo_replica *r, float *loss, exo_err *err);
 /* Of its own parameters or of the average, over the run's evaluation samples: the same ones every time, in eval mode. `reported`: a scope that
  * gets what else the model reports, as gauges. */
-exo_status exo_replica_evaluate(exo_replica *r, bool average, exo_replica_figures *out, exo_meters *reported,
-                                exo_err *err);
+exo_status exo_replica_evaluate(exo_replica *r, bool average, exo_replica_figures *out,
+                                exo_meters *reported, exo_err *err);
 
 #endif

@@ -15,8 +15,8 @@ need_average(exo_replica *r, exo_err *err)
         return EXO_OK;
     exo_status st = EXO_OK;
     if (r->by_units)
-        st = exo_shards_init(&r->average_shards, r->node.units, r->node.num_units, r->node.num_nodes, r->node.rank,
-                             r->node.params.device, err);
+        st = exo_shards_init(&r->average_shards, r->node.units, r->node.num_units,
+                             r->node.num_nodes, r->node.rank, r->node.params.device, err);
     exo_params *copy = NULL;
     if (st == EXO_OK)
         st = r->by_units ? exo_model_by_units(r->fit->model, r->fit->seed, &copy, err)
@@ -99,7 +99,8 @@ exo_replica_average(exo_replica *r, exo_err *err)
         st = average_unit(r, u, err);
     exo_vec_copy(buffers, all_buffers(r->params));
     if (st == EXO_OK)
-        st = exo_all_reduce(r->side_group, exo_array_part(buffers, 0, r->node.buffer_numel), EXO_MEAN, err);
+        st = exo_all_reduce(r->side_group, exo_array_part(buffers, 0, r->node.buffer_numel),
+                            EXO_MEAN, err);
     exo_comm_warm(r->comm, r->node.rank, most_sent(r));
     exo_compute_leave();
     r->averaged = r->averaged || st == EXO_OK;
@@ -152,7 +153,8 @@ struct moments {
     double length;  /* of the sum of all copies' standardized parameters, squared */
 };
 
-typedef exo_status (*unit_step)(exo_replica *r, exo_array x, exo_array z, struct moments *m, exo_err *err);
+typedef exo_status (*unit_step)(exo_replica *r, exo_array x, exo_array z, struct moments *m,
+                                exo_err *err);
 
 static exo_status
 add_sum(exo_replica *r, exo_array x, exo_array z, struct moments *m, exo_err *err)

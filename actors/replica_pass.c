@@ -60,13 +60,15 @@ after_use(void *context, size_t unit, exo_err *err)
 
 /* One forward and backward pass; adds to the gradients, or takes the inner step, and adds to the loss. */
 static exo_status
-run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t minibatch, double *loss, exo_err *err)
+run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t minibatch,
+              double *loss, exo_err *err)
 {
     size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
     const exo_grad_sink sink = r->within ? exo_node_inner_sink(&r->node) : (exo_grad_sink){0};
     const exo_grad_ready ready = {.tell = gradient_ready, .context = r};
     const exo_unit_hooks units = {.before = before_use, .after = after_use, .context = r};
-    bool tells = !r->within && minibatch + 1 == minibatches && exo_strategy_awaits_gradients(r->strategy);
+    bool tells =
+        !r->within && minibatch + 1 == minibatches && exo_strategy_awaits_gradients(r->strategy);
     const exo_pass pass = {
         .train = true,
         .grad = true,
@@ -82,7 +84,8 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
     exo_tensor *out = exo_model_loss(r->fit->model, tape, batch);
     if (!out) {
         exo_status st = exo_tape_error(tape, err);
-        return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
+        return st != EXO_OK ? st
+                            : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
     }
     *loss += (double)exo_tensor_item(out);
     exo_pass_figures_add(&r->meters.figures, tape);
@@ -204,7 +207,8 @@ evaluate_batch(exo_replica *r, exo_tape *tape, bool average, struct eval_sums *s
     exo_tensor *out = exo_model_loss(r->fit->model, tape, &r->eval_batch);
     if (!out) {
         exo_status st = exo_tape_error(tape, err);
-        return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
+        return st != EXO_OK ? st
+                            : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
     }
     for (size_t i = 0; i < exo_tape_num_metrics(tape); i++) {
         double mean = 0;
@@ -227,14 +231,16 @@ evaluate_batch(exo_replica *r, exo_tape *tape, bool average, struct eval_sums *s
 
 /* Loss and accuracy over the run's evaluation samples: the same ones every time, in eval mode. */
 exo_status
-exo_replica_evaluate(exo_replica *r, bool average, exo_replica_figures *out, exo_meters *reported, exo_err *err)
+exo_replica_evaluate(exo_replica *r, bool average, exo_replica_figures *out, exo_meters *reported,
+                     exo_err *err)
 {
     const exo_fit *fit = r->fit;
     size_t batch = fit->minibatch_size < fit->val_count ? fit->minibatch_size : fit->val_count;
     exo_tape *tape = NULL;
     struct eval_sums sums = {0};
 
-    exo_status st = r->eval_batch.data[0] ? EXO_OK : exo_batch_init(&r->eval_batch, fit->val, batch, err);
+    exo_status st =
+        r->eval_batch.data[0] ? EXO_OK : exo_batch_init(&r->eval_batch, fit->val, batch, err);
     if (st == EXO_OK)
         st = take_tape(r, &r->fit->eval_tapes, &r->eval_tape, &tape, err);
     const exo_sample_key key = {.seed = fit->seed};

@@ -38,10 +38,13 @@ static const void *const models[] = {
 };
 
 static const void *const data_sets[] = {
-    &exo_image_sets[0], &exo_image_sets[1], &exo_image_sets[2], /* fashion_mnist, mnist, synthetic   */
-    &exo_text_sets[0],  &exo_text_sets[1],  &exo_text_sets[2],  /* shakespeare, text, tokens         */
+    &exo_image_sets[0], &exo_image_sets[1],
+    &exo_image_sets[2], /* fashion_mnist, mnist, synthetic   */
+    &exo_text_sets[0],  &exo_text_sets[1],
+    &exo_text_sets[2], /* shakespeare, text, tokens         */
 };
-_Static_assert(sizeof data_sets / sizeof *data_sets == EXO_NUM_IMAGE_SETS + EXO_NUM_TEXT_SETS, "all are named");
+_Static_assert(sizeof data_sets / sizeof *data_sets == EXO_NUM_IMAGE_SETS + EXO_NUM_TEXT_SETS,
+               "all are named");
 
 static const void *const graph_classes[] = {
     &exo_cartpole_maker_class,
