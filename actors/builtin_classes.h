@@ -1,4 +1,5 @@
-/* The classes of this layer that graphs find by name; builtins/ registers them. The class of actors is in train_node.h. */
+/* The graph classes of this layer, found by name; builtins/ registers them. train_node.h declares
+ * the actor class. */
 #ifndef EXO_BUILTIN_CLASSES_H
 #define EXO_BUILTIN_CLASSES_H
 

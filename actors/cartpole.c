@@ -1,4 +1,5 @@
-/* CartPole-v1: see cartpole.h. The order of the operations is Gymnasium's, so that the last bit of a state is too. */
+/* CartPole-v1: see cartpole.h. The operations have Gymnasium's order, so that the states equal
+ * Gymnasium's to the last bit. */
 #include "actors/cartpole.h"
 
 #include <math.h>
@@ -32,7 +33,7 @@ exo_cartpole_step(exo_cartpole *c, int action)
                        (half_length * (4.0 / 3.0 - mass_pole * (cosine * cosine) / mass_total));
     double x_acc = pushed - pole_moment * theta_acc * cosine / mass_total;
 
-    /* Euler: positions move with the speeds before the step. */
+    /* Explicit Euler: positions move with the speeds before the step. */
     c->x += tau * c->x_dot;
     c->x_dot += tau * x_acc;
     c->theta += tau * c->theta_dot;

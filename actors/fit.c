@@ -12,7 +12,7 @@
 #include "base/config_edit.h"
 #include "graph/site.h"
 
-/* --- What a job's graph says of its nodes ---------------------------------------------------------------------------- */
+/* --- What a job's graph says of its nodes ----------------------------------------------------- */
 
 uint32_t
 exo_fit_host(const exo_graph_spec *graph, uint32_t rank)
@@ -55,7 +55,7 @@ exo_fit_edge_codec(const exo_graph_spec *graph)
     return own ? NULL : edge->codec_text;
 }
 
-/* --- The record ------------------------------------------------------------------------------------------------------ */
+/* --- The record ------------------------------------------------------------------------------- */
 
 static void
 release_fit(exo_shared *shared)
@@ -179,7 +179,7 @@ exo_fit_change(exo_fit *fit, exo_comm *comm, const exo_graph_spec *next, exo_err
     return st;
 }
 
-/* --- Documents ------------------------------------------------------------------------------------------------------- */
+/* --- Documents -------------------------------------------------------------------------------- */
 
 exo_status
 exo_fit_read_named(exo_config *document, const char *key, const char *what, const char **name,

@@ -35,7 +35,7 @@ exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCM
                         : exo_fail(err, st, "no memory to call node_%u", rank);
 }
 
-/* --- Waiting ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Waiting ---------------------------------------------------------------------------------- */
 
 struct waiting {
     struct run *run;
@@ -138,7 +138,7 @@ exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *ar
     return st;
 }
 
-/* --- Replies ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Replies ---------------------------------------------------------------------------------- */
 
 static exo_status
 reply_of(struct run *run, uint32_t rank, const exo_payload **out, exo_err *err)

@@ -17,7 +17,7 @@
     (2 *                                                                                           \
      EXO_SECOND) /* of nodes elsewhere: between two segments they wait for a message from here */
 
-/* --- Events --------------------------------------------------------------------------------------------------------------- */
+/* --- Events ----------------------------------------------------------------------------------- */
 
 static void
 report(struct run *run, bool evaluated)
@@ -255,7 +255,7 @@ look_for_change(struct run *run)
     }
 }
 
-/* --- Training ------------------------------------------------------------------------------------------------------------- */
+/* --- Training --------------------------------------------------------------------------------- */
 
 static uint64_t
 next_due(uint64_t step, uint64_t interval, uint64_t limit)

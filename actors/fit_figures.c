@@ -36,7 +36,7 @@ release_text(char *text)
     release(text);
 }
 
-/* --- Writing ------------------------------------------------------------------------------------------------------------------ */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
 static json_int_t
 index_of(json_t *names, const char *name)
@@ -147,7 +147,7 @@ exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed
     return st;
 }
 
-/* --- Reading ------------------------------------------------------------------------------------------------------------------ */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 static int64_t
 number(const json_t *object, const char *key)

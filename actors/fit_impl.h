@@ -93,7 +93,7 @@ struct run {
     bool stopped;
 };
 
-/* --- fit_ask.c: requests to the nodes ---------------------------------------------------------------------------------------- */
+/* --- fit_ask.c: requests to the nodes --------------------------------------------------------- */
 
 /* Sends a request to one node. args: its message, NULL: none. */
 exo_status exo_fit_ask(struct run *run, uint32_t rank, const char *method,
@@ -111,7 +111,7 @@ exo_status exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageD
 exo_status exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const void **out,
                              exo_err *err);
 
-/* --- fit_watch.c ---------------------------------------------------------------------------------------------------------------- */
+/* --- fit_watch.c ------------------------------------------------------------------------------ */
 
 exo_status exo_fit_watch_open(struct run *run, exo_err *err);
 /* All nodes were asked for something. */
@@ -122,25 +122,25 @@ exo_status exo_fit_watch_look(struct run *run, exo_err *err);
 /* Has the node not answered for a while? */
 bool exo_fit_is_silent(const struct run *run, uint32_t rank);
 
-/* --- fit_prepare.c -------------------------------------------------------------------------------------------------------------- */
+/* --- fit_prepare.c ---------------------------------------------------------------------------- */
 
 /* Everything up to nodes that are ready for their first step, or for that after the checkpoint. */
 exo_status exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val,
                            exo_config *options, exo_err *err);
 
-/* --- fit_spawn.c ---------------------------------------------------------------------------------------------------------------- */
+/* --- fit_spawn.c ------------------------------------------------------------------------------ */
 
 /* Room for the nodes. NOMEM. */
 exo_status exo_fit_open_cast(struct run *run, exo_err *err);
 /* Makes the nodes, in this process or on workers. */
 exo_status exo_fit_make_nodes(struct run *run, exo_err *err);
 
-/* --- fit_events.c --------------------------------------------------------------------------------------------------------------- */
+/* --- fit_events.c ----------------------------------------------------------------------------- */
 
 /* Trains to the last step, or until it is stopped. */
 exo_status exo_fit_train(struct run *run, exo_err *err);
 
-/* --- fit_clock.c ---------------------------------------------------------------------------------------------------------------- */
+/* --- fit_clock.c ------------------------------------------------------------------------------ */
 
 /* Now on the run's clock, which goes on where the checkpoint of a resumed run was made. */
 exo_time exo_fit_now(const struct run *run);
@@ -158,7 +158,7 @@ bool exo_fit_link_stats(const struct run *run, uint32_t rank, exo_link_stats *up
 /* Of what all nodes sent together, one node's part, rounded. */
 uint64_t exo_fit_mean_bytes(const struct run *run, uint64_t all);
 
-/* --- fit_network.c -------------------------------------------------------------------------------------------------------------- */
+/* --- fit_network.c ---------------------------------------------------------------------------- */
 
 /* The clock, the links and every node's pace, by the run's graph. */
 exo_status exo_fit_open_network(struct run *run, exo_err *err);
@@ -172,7 +172,7 @@ const char *exo_fit_edge_name(const struct run *run);
  * nodes are idle. */
 exo_status exo_fit_report_network(struct run *run, exo_fit_result *result, exo_err *err);
 
-/* --- fit_figures.c -------------------------------------------------------------------------------------------------------------- */
+/* --- fit_figures.c ---------------------------------------------------------------------------- */
 
 /* Into the folder of a checkpoint, when all nodes are idle. */
 exo_status exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed,
@@ -185,7 +185,7 @@ void exo_fit_restore_pace(struct run *run, uint32_t rank);
 exo_status exo_fit_restore_links(struct run *run, exo_err *err);
 void exo_fit_release_figures(struct run *run);
 
-/* --- fit_meters.c ---------------------------------------------------------------------------------------------------------------- */
+/* --- fit_meters.c ----------------------------------------------------------------------------- */
 
 /* The tree, with what figures.json of a resumed run had. After exo_fit_load_figures. */
 exo_status exo_fit_open_meters(struct run *run, exo_err *err);

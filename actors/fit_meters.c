@@ -164,7 +164,7 @@ exo_fit_close_meters(struct run *run)
     run->meters.nodes = NULL;
 }
 
-/* --- What nodes say ------------------------------------------------------------------------------------------------------------- */
+/* --- What nodes say --------------------------------------------------------------------------- */
 
 /* `before`: what is added to it, by its path in the tree, which begins with `scope`; NULL: nothing. */
 static exo_status
@@ -213,7 +213,7 @@ exo_fit_take_figures(struct run *run, exo_fit_copy copy, const Exo__Train__Figur
                 reply->meters, reply->n_meters, err);
 }
 
-/* --- Showing it --------------------------------------------------------------------------------------------------------------------- */
+/* --- Showing it ------------------------------------------------------------------------------- */
 
 const exo_meters *
 exo_fit_meters(struct run *run)

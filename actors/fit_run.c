@@ -13,7 +13,7 @@
 
 #define DEFAULT_TIMEOUT (600 * EXO_SECOND)
 
-/* --- The result ------------------------------------------------------------------------------------------------------------- */
+/* --- The result ------------------------------------------------------------------------------- */
 
 static exo_status
 save_model(const struct run *run, exo_params *params, const char *sha256, exo_err *err)
@@ -87,7 +87,7 @@ make_result(struct run *run, exo_fit_result *result, exo_err *err)
     return EXO_OK;
 }
 
-/* --- From beginning to end ----------------------------------------------------------------------------------------------- */
+/* --- From beginning to end -------------------------------------------------------------------- */
 
 static void
 release_run(struct run *run)

@@ -65,7 +65,7 @@ exo_fit_is_silent(const struct run *run, uint32_t rank)
     return since && exo_now(run->clock) - since >= SILENCE;
 }
 
-/* --- Asking ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Asking ----------------------------------------------------------------------------------- */
 
 static void
 note_answer(struct run *run, struct watched *n, bool answers)
@@ -130,7 +130,7 @@ gather(struct run *run)
     return st;
 }
 
-/* --- Who is stuck -------------------------------------------------------------------------------------------------------------------- */
+/* --- Who is stuck ----------------------------------------------------------------------------- */
 
 /* One of those that node `rank` waits for and that are stuck; UINT32_MAX: there is none. */
 static uint32_t
@@ -209,7 +209,7 @@ are_as_before(struct run *run)
     return same;
 }
 
-/* --- Telling ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Telling ---------------------------------------------------------------------------------- */
 
 /* "node_0 waits in all_reduce, call 3 of the strategy, for node_1 since 4.10 s" */
 static void

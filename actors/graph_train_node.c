@@ -60,7 +60,7 @@ struct train_node {
     double loss, val_loss;
 };
 
-/* --- The config -------------------------------------------------------------------------------------------------------------------- */
+/* --- The config ------------------------------------------------------------------------------- */
 
 /* "name" or {name: ...}, into the document. */
 static exo_status
@@ -192,7 +192,7 @@ init(void *self, exo_config *config, exo_err *err)
                : st;
 }
 
-/* --- A node ------------------------------------------------------------------------------------------------------------------------ */
+/* --- A node ----------------------------------------------------------------------------------- */
 
 static exo_time
 step_cost(const exo_place *p)
@@ -306,7 +306,7 @@ train(struct train_node *n, exo_graph_actor *actor, exo_err *err)
     return st;
 }
 
-/* --- The result -------------------------------------------------------------------------------------------------------------------- */
+/* --- The result ------------------------------------------------------------------------------- */
 
 static exo_status
 write_result(const struct train_node *n, const exo_graph_actor *actor, const char *sha256,

@@ -72,7 +72,7 @@ struct trainer {
     double staleness;       /* sum over the used                                       */
 };
 
-/* --- Options -------------------------------------------------------------------------------------------------------- */
+/* --- Options ---------------------------------------------------------------------------------- */
 
 static exo_status
 read_numbers(struct trainer *t, exo_config *config, exo_err *err)
@@ -155,7 +155,7 @@ trainer_release(void *self)
     exo_ppo_update_free(&t->update);
 }
 
-/* --- Experience -------------------------------------------------------------------------------------------------------- */
+/* --- Experience ------------------------------------------------------------------------------- */
 
 /* Receives one item and holds it, unless it is too old. */
 static exo_status
@@ -228,7 +228,7 @@ agree_to_end(struct trainer *t, exo_group *group, bool mine, bool *end, exo_err 
     return EXO_OK;
 }
 
-/* --- Learning ---------------------------------------------------------------------------------------------------------- */
+/* --- Learning --------------------------------------------------------------------------------- */
 
 static exo_status
 learn(struct trainer *t, exo_graph_actor *actor, exo_group *group, exo_err *err)

@@ -45,7 +45,7 @@ exo_manifest_write(const char *folder, uint64_t step, const exo_manifest_line *l
     return st;
 }
 
-/* --- Checking ---------------------------------------------------------------------------------------------------------------- */
+/* --- Checking --------------------------------------------------------------------------------- */
 
 struct line {
     const char *name; /* in the manifest's text */
@@ -69,7 +69,8 @@ is_digest(const char *text)
     return strspn(text, "0123456789abcdef") >= DIGITS;
 }
 
-/* The last line is right about all bytes before it: then they are what was written, and have the form below. */
+/* Whether the last line is the SHA-256 of all bytes before it. If so, they are as written, and the
+ * parser may rely on their form. */
 static bool
 is_whole(const struct check *c)
 {
@@ -85,7 +86,7 @@ is_whole(const struct check *c)
            strncmp(last + 2, sha256, DIGITS) == 0;
 }
 
-/* Takes the text apart; false: it is none that exo_manifest_write wrote. */
+/* Splits the text into lines; false: exo_manifest_write did not write it. */
 static bool
 parse(struct check *c)
 {
@@ -106,7 +107,8 @@ parse(struct check *c)
     return true;
 }
 
-/* What is no file is damage like any other, which is INVAL here. */
+/* A folder, a socket or a file of an impossible size (DAMAGED) is damage of the checkpoint, which
+ * is INVAL here. */
 static exo_status
 of_checkpoint(exo_status st, exo_err *err)
 {
@@ -141,6 +143,7 @@ read_manifest(struct check *c, exo_err *err)
     return st;
 }
 
+/* ".nfs...": a file that was removed while another host had it open. */
 static bool
 is_listed(const struct check *c, const char *name)
 {
@@ -148,8 +151,7 @@ is_listed(const struct check *c, const char *name)
         if (strcmp(c->lines[i].name, name) == 0)
             return true;
     return strcmp(name, EXO_MANIFEST) == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-           strncmp(name, ".nfs", 4) ==
-               0; /* a file that was removed while another host had it open */
+           strncmp(name, ".nfs", 4) == 0;
 }
 
 static exo_status

@@ -47,7 +47,7 @@ exo_node_look_at(exo_node_look *out, exo_comm *strategy, exo_comm *side, uint32_
     return st;
 }
 
-/* --- As a message --------------------------------------------------------------------------------------------------- */
+/* --- As a message ----------------------------------------------------------------------------- */
 
 _Static_assert((int)EXO_NODE_COMPUTES == EXO__TRAIN__NODE_COMM__COMPUTES &&
                    (int)EXO_NODE_IN_STRATEGY == EXO__TRAIN__NODE_COMM__IN_STRATEGY &&

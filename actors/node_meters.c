@@ -7,7 +7,7 @@
 
 #include <exogym/memory.h>
 
-/* --- What models report ------------------------------------------------------------------------------------------------------- */
+/* --- What models report ----------------------------------------------------------------------- */
 
 void
 exo_pass_figures_add(exo_pass_figures *figures, const exo_tape *tape)
@@ -61,7 +61,7 @@ exo_node_meters_release(exo_node_meters *meters)
     *meters = (exo_node_meters){0};
 }
 
-/* --- As messages ---------------------------------------------------------------------------------------------------------------- */
+/* --- As messages ------------------------------------------------------------------------------ */
 
 struct entry {
     Exo__Train__Meter message;

@@ -10,7 +10,7 @@ enum {
     LANES = 16 /* partial sums of a product: fixed, so that its order is */
 };
 
-/* --- Initial values ------------------------------------------------------------------------------------------------ */
+/* --- Initial values --------------------------------------------------------------------------- */
 
 /* Rows that are orthogonal to each other and `gain` long: normal numbers by Gram-Schmidt, each taken off twice, as rounding leaves some
  * of the first time. */
@@ -52,7 +52,7 @@ exo_policy_init(exo_policy *policy, uint64_t seed)
     orthogonal(&policy->value_weight, 1, 1, seed, 5);
 }
 
-/* --- Forward --------------------------------------------------------------------------------------------------------- */
+/* --- Forward ---------------------------------------------------------------------------------- */
 
 static float
 product(const float *a, const float *b)
@@ -131,7 +131,7 @@ exo_policy_sample(const exo_policy_output *output, exo_rng *rng)
     return ACTIONS - 1;
 }
 
-/* --- Backward -------------------------------------------------------------------------------------------------------- */
+/* --- Backward --------------------------------------------------------------------------------- */
 
 /* `d` (64) is the loss's gradient by the second layer's outputs, and is used up. */
 static void

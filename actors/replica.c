@@ -12,7 +12,7 @@
 #include "comm/far.h"
 #include "graph/site.h"
 
-/* --- Its life -------------------------------------------------------------------------------------------------------- */
+/* --- Its life --------------------------------------------------------------------------------- */
 
 static exo_status
 make_strategy(exo_replica *r, exo_err *err)
@@ -234,7 +234,7 @@ exo_replica_close(exo_replica **replica)
     exo_free(r);
 }
 
-/* --- What a checkpoint has of it ------------------------------------------------------------------------------------- */
+/* --- What a checkpoint has of it -------------------------------------------------------------- */
 
 /* Everything that outlives a restart. The data's position and every random stream follow from the step. What a strategy keeps of units is in
  * its own state. */
@@ -318,7 +318,7 @@ exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha2
     return st;
 }
 
-/* --- Set-up ---------------------------------------------------------------------------------------------------------- */
+/* --- Set-up ----------------------------------------------------------------------------------- */
 
 /* Connects communicators of its own with the other actors. */
 static exo_status
@@ -411,7 +411,7 @@ exo_replica_set_up(exo_replica *r, uint64_t *elapsed, exo_err *err)
     return st == EXO_OK ? open_loader(r, err) : st;
 }
 
-/* --- From any thread ------------------------------------------------------------------------------------------------- */
+/* --- From any thread -------------------------------------------------------------------------- */
 
 exo_status
 exo_replica_deliver(exo_replica *r, exo_payload *payload, uint64_t from, exo_err *err)

@@ -6,7 +6,7 @@
 
 #include "base/parallel.h"
 
-/* --- Units of the copies ----------------------------------------------------------------------------------------------- */
+/* --- Units of the copies ---------------------------------------------------------------------- */
 
 static exo_status
 need_average(exo_replica *r, exo_err *err)
@@ -54,7 +54,7 @@ done_with(exo_replica *r, size_t unit, exo_err *err)
     return exo_strategy_after_use(r->strategy, &r->node, unit, r->side_group, err);
 }
 
-/* --- The average ------------------------------------------------------------------------------------------------------- */
+/* --- The average ------------------------------------------------------------------------------ */
 
 static exo_status
 average_unit(exo_replica *r, size_t unit, exo_err *err)
@@ -144,7 +144,7 @@ exo_replica_average_hooks(exo_replica *r, exo_unit_hooks *hooks)
     return r->by_units ? hooks : NULL;
 }
 
-/* --- Correlation ------------------------------------------------------------------------------------------------------- */
+/* --- Correlation ------------------------------------------------------------------------------ */
 
 /* Of all parameters together: what the steps below have come to. */
 struct moments {

@@ -6,7 +6,7 @@
 
 #include "base/parallel.h"
 
-/* --- A step ---------------------------------------------------------------------------------------------------------- */
+/* --- A step ----------------------------------------------------------------------------------- */
 
 /* Rows [first, first + size) of a batch, not copied. */
 static exo_batch
@@ -160,7 +160,7 @@ exo_replica_step(exo_replica *r, float *loss, exo_err *err)
     return st;
 }
 
-/* --- An evaluation --------------------------------------------------------------------------------------------------- */
+/* --- An evaluation ---------------------------------------------------------------------------- */
 
 /* Sums over the batches of an evaluation, and over how much each of them is. */
 struct eval_sums {

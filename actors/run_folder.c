@@ -16,9 +16,10 @@
 
 #define EVENTS "events.out.tfevents."
 
-/* What a finished run has, in the order in which it goes: a folder without a model has no result. */
+/* The files of a finished run, in the order of their removal: a folder without a model has no
+ * result. */
 static const char *const results[] = {"result.json", "model.safetensors"};
-/* What else a run writes. config.json goes last: without it a run has not begun. */
+/* The other files of a run. config.json is removed last: a folder without it holds no run. */
 static const char *const others[] = {
     "tokenizer.json", "train.csv",  "validation.csv", "metrics.csv",   "correlation.csv",
     "meters.csv",     "ledger.csv", "network.json",   "timeline.json", "config.json"};
@@ -48,8 +49,8 @@ exo_run_lock(const char *folder, int *lock, exo_err *err)
                       folder);
     if (st == EXO_OK) {
         *lock = fd;
-        exo_file_sweep(folder,
-                       "graph."); /* those are the command's, which may be writing them (apply.c) */
+        /* The commands write the files graph.* and may be doing so now (programs/apply.c). */
+        exo_file_sweep(folder, "graph.");
     } else if (fd >= 0) {
         close(fd);
     }
@@ -73,8 +74,7 @@ exo_run_check_free(const char *folder, bool overwrite, exo_err *err)
         return EXO_OK;
     return exo_fail(err, EXO_EXISTS,
                     "%s: holds a finished run: --overwrite starts it over, --resume keeps it or "
-                    "goes on with more steps, and "
-                    "another name leaves it alone",
+                    "goes on with more steps, and another name leaves it alone",
                     folder);
 }
 
@@ -91,7 +91,7 @@ remove_files(const char *folder, const char *const *names, size_t count, exo_err
     return st;
 }
 
-/* Event files have the time in their names. */
+/* Event files are found by their prefix: their names contain the time. */
 static exo_status
 remove_events(const char *folder, exo_err *err)
 {

@@ -66,7 +66,7 @@ get_replica(const struct train_node *n, const char *method, exo_replica **out, e
     return EXO_OK;
 }
 
-/* --- The compute lane ------------------------------------------------------------------------------------------------ */
+/* --- The compute lane ------------------------------------------------------------------------- */
 
 static exo_status
 setup(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
@@ -310,7 +310,7 @@ change(exo_call_context *call, void *self, const void *args, exo_payload *reply,
                               ((const Exo__Train__NodeChange *)args)->graph, err);
 }
 
-/* --- The mail lane --------------------------------------------------------------------------------------------------- */
+/* --- The mail lane ---------------------------------------------------------------------------- */
 
 static exo_status
 deliver(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
@@ -352,7 +352,7 @@ abandon(exo_call_context *call, void *self, const void *args, exo_payload *reply
     return EXO_OK;
 }
 
-/* --- The class ------------------------------------------------------------------------------------------------------- */
+/* --- The class -------------------------------------------------------------------------------- */
 
 static const exo_field_rule cause_rules[] = {{.field = "cause", .most = EXO_ERR_TEXT}};
 

@@ -1,4 +1,5 @@
-/* The trainer: what a program calls. It checks and prepares a fit; fit_run.c runs it. */
+/* The trainer, the public interface to fits. It admits one fit at a time. Read next: fit_run.c,
+ * which runs a fit. */
 #include <exogym/trainer.h>
 
 #include <stdatomic.h>
@@ -10,8 +11,8 @@
 
 struct exo_trainer {
     exo_model *model;
-    exo_dataset *train, *val; /* NULL where every fit brings a factory */
-    atomic_flag busy;
+    exo_dataset *train, *val; /* `train` is NULL if every fit has a factory */
+    atomic_flag busy;         /* a fit is running */
 };
 
 exo_status
