@@ -1,4 +1,5 @@
-/* What the nodes of a run share: see fit.h. Its three parts: what a graph says, the record's life, and how it is made from a document. */
+/* The record that the nodes of a run share: see fit.h. This file has three parts: the nodes in a
+ * job's graph, the life of the record, and how it is made from a document. */
 #include "actors/fit.h"
 
 #include <pthread.h>
@@ -12,7 +13,7 @@
 #include "base/config_edit.h"
 #include "graph/site.h"
 
-/* --- What a job's graph says of its nodes ----------------------------------------------------- */
+/* --- The nodes in a job's graph --------------------------------------------------------------- */
 
 uint32_t
 exo_fit_host(const exo_graph_spec *graph, uint32_t rank)
@@ -42,7 +43,8 @@ exo_fit_edge(const exo_graph_spec *graph)
     return graph && graph->num_edges ? &graph->edges[0] : NULL;
 }
 
-/* What a strategy does itself, as SPARTA's selection, stands at its edge too, for plans: it is none that a collective could have. */
+/* For plans, the edge also states what the strategy does itself, such as SPARTA's selection. That
+ * is not a codec that a collective could use. */
 const char *
 exo_fit_edge_codec(const exo_graph_spec *graph)
 {
@@ -88,12 +90,12 @@ exo_fit_new(exo_fit **out, uint32_t num_nodes, exo_err *err)
     if (!fit)
         return exo_fail(err, EXO_NOMEM, "no memory for a run");
     fit->num_nodes = num_nodes;
-    snprintf(fit->device, sizeof fit->device, "cpu"); /* unless another one is asked for */
+    snprintf(fit->device, sizeof fit->device, "cpu"); /* the default */
     *out = fit;
     return EXO_OK;
 }
 
-/* Runs of two runtimes are never the same one, whatever their names. */
+/* The key contains the runtime, so runs of two runtimes differ even if their names are equal. */
 static void
 write_key(exo_text *key, exo_runtime *runtime, const char *run)
 {
@@ -111,7 +113,7 @@ exo_fit_put(exo_fit *fit, exo_runtime *runtime, const char *run, exo_err *err)
     return put ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a run");
 }
 
-/* That of the name; a new one is zero but for its name. */
+/* Holds the record of that name; a new one is zero except for its name. */
 static exo_status
 hold(exo_fit **out, exo_runtime *runtime, const char *run, exo_err *err)
 {
@@ -130,7 +132,7 @@ exo_fit_drop(exo_fit **fit)
     *fit = NULL;
 }
 
-/* Takes out what there is of one that could not be made. */
+/* Empties a record that could not be made. */
 static void
 clear(exo_fit *fit)
 {
@@ -299,7 +301,8 @@ make_data(exo_fit *fit, exo_config *document, exo_err *err)
     return st;
 }
 
-/* The job's graph, if it came along: what this process's nodes send over links that are not there. */
+/* Reads the job's graph, if the document has one, and makes the emulated links over which the nodes
+ * of this process send. */
 static exo_status
 make_network(exo_fit *fit, exo_config *document, exo_err *err)
 {
@@ -327,8 +330,8 @@ choose_engine(exo_fit *fit, exo_config *document, exo_err *err)
 {
     const char *engine = NULL;
     exo_status st = exo_config_string(document, "engine", NULL, &engine, err);
-    return st == EXO_OK ? exo_fit_find_engine(&fit->engine, engine, false, err)
-                        : st; /* the trainer has looked at its promises */
+    /* equal_bits is false here: the trainer has checked the engine's promises. */
+    return st == EXO_OK ? exo_fit_find_engine(&fit->engine, engine, false, err) : st;
 }
 
 static exo_status

@@ -1,4 +1,4 @@
-/* The clock of a fit, and what was counted until now: see fit_impl.h. */
+/* The clock of a fit, and the counts up to now: see fit_impl.h. */
 #include "actors/fit_impl.h"
 
 exo_time

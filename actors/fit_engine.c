@@ -52,7 +52,8 @@ exo_fit_is_foreign(const exo_engine_class *engine)
     return engine && strcmp(engine->name, "local") != 0 && strcmp(engine->name, "net") != 0;
 }
 
-/* FNV-1a over the run's name (http://www.isthe.com/chongo/tech/comp/fnv/): a key has few characters, a name any. */
+/* The key contains the FNV-1a hash of the run's name (http://www.isthe.com/chongo/tech/comp/fnv/):
+ * a key has a limited length, and a name has none. */
 exo_status
 exo_fit_open_engine(exo_comm **out, const exo_engine_class *engine, const char *run, uint32_t size,
                     const exo_clock *clock, exo_err *err)

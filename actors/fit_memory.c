@@ -11,13 +11,13 @@
 #include "base/parallel.h"
 
 enum {
-    FEW =
-        1
-        << 21, /* parameters of the smaller node by which a strategy is measured: whole pages, also huge ones */
-    READ_AHEAD = 3,  /* batches that a loader holds, that of its user included         */
-    EVALUATIONS = 2, /* at once: of node 0 and of the average                          */
-    RUN = 10 << 20,  /* what a run brings with it: lanes, files, the allocator's arenas */
-    LANE = 96 << 10  /* of a node's actor: stacks and queues                           */
+    /* Parameters of the smaller node with which a strategy is measured. Their arrays fill whole
+     * pages, also huge ones. */
+    FEW = 1 << 21,
+    READ_AHEAD = 3,  /* batches that a loader holds, including the one in use */
+    EVALUATIONS = 2, /* evaluations at once: of node 0 and of the average */
+    RUN = 10 << 20,  /* fixed needs of a run: lanes, files, the allocator's arenas */
+    LANE = 96 << 10  /* needs of a node's actor: stacks and queues */
 };
 
 static size_t
@@ -39,7 +39,7 @@ exo_fit_memory_now(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* What optimizer and strategy of a node of `numel` parameters take. */
+/* Measures the memory of optimizer and strategy of a node with `numel` parameters. */
 static exo_status
 measure_strategy(const exo_model *model, const char *name, exo_config *options,
                  const exo_fit_opts *opts, size_t numel, size_t *bytes, exo_err *err)
@@ -63,9 +63,8 @@ measure_strategy(const exo_model *model, const char *name, exo_config *options,
     if (st == EXO_OK)
         st = exo_group_open(&node.group, comm, 0, "node_0", err);
     if (st == EXO_OK)
-        exo_group_set_timeout(
-            node.group,
-            EXO_MS); /* nobody else is there: a strategy that asks them at its start fails */
+        /* There are no other members: a strategy that calls them at its start fails. */
+        exo_group_set_timeout(node.group, EXO_MS);
     size_t before = allocated();
     if (st == EXO_OK)
         st = exo_strategy_new(&strategy, name, options, err);
@@ -82,14 +81,15 @@ measure_strategy(const exo_model *model, const char *name, exo_config *options,
     return st;
 }
 
-/* It grows with the parameters: two sizes tell by how much. */
+/* The memory grows linearly with the parameters, so two measurements give its growth. */
 static exo_status
 plan_strategy(const exo_model *model, const char *name, exo_config *options,
               const exo_fit_opts *opts, uint64_t *bytes, exo_err *err)
 {
     size_t numel = exo_model_numel(model), few = 0, twice = 0,
            small = numel < 2 * FEW ? numel : FEW;
-    /* The allocator gives out large blocks otherwise once it has taken some back: the first measurement does not count. */
+    /* The allocator serves large blocks differently once it has taken some back, so the first
+     * measurement does not count. */
     exo_status st = measure_strategy(model, name, options, opts, 2 * FEW, &few, err);
     if (st == EXO_OK)
         st = measure_strategy(model, name, options, opts, small, &few, err);
@@ -102,10 +102,11 @@ plan_strategy(const exo_model *model, const char *name, exo_config *options,
     return st;
 }
 
-/* How the strategy's nodes take a step. */
+/* The way in which the strategy's nodes take a step. */
 struct how {
-    bool within;   /* in backward                                                     */
-    bool by_units; /* waiting for each other within passes, with less than the whole model */
+    bool within; /* within backward */
+    /* The nodes hold less than the whole model, and wait for each other within passes. */
+    bool by_units;
 };
 
 static exo_status
@@ -183,8 +184,8 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
         st = exo_model_pass_memory(model, &pass, val, size, &memory, err);
         unsigned at_once = m->passes < EVALUATIONS || how->by_units ? m->passes : EVALUATIONS;
         uint64_t rest = 0;
-        if (st == EXO_OK && val_count % size > 0 &&
-            2 * (val_count % size) < size) { /* too small for the others' buffers */
+        /* A last batch of less than half the size does not use the buffers of the others. */
+        if (st == EXO_OK && val_count % size > 0 && 2 * (val_count % size) < size) {
             exo_pass_memory last;
             st = exo_model_pass_memory(model, &pass, val, val_count % size, &last, err);
             rest = last.tape + last.plans;
@@ -193,19 +194,21 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
                             ? (memory.tape + memory.plans + rest + batch_bytes(val, size)) * at_once
                             : 0;
     }
-    /* What loaders read ahead; orders of samples: of a node's share, and of all to draw it. */
+    /* Batches that the loaders read ahead, and orders of samples: that of a node's share, and that
+     * of all samples, from which the share is drawn. */
     size_t length = exo_dataset_length(train);
     bool tables = opts->shuffle && length <= EXO_SAMPLER_TABLE;
-    size_t drawn = opts->factory.make ? length / nodes
-                                      : length; /* nodes with data of their own draw from that */
+    /* Nodes with data of their own draw from that only. */
+    size_t drawn = opts->factory.make ? length / nodes : length;
     m->batches = nodes * READ_AHEAD * batch_bytes(train, opts->batch_size) +
                  (tables ? nodes * sizeof(uint32_t) * (drawn + length / nodes) : 0) +
                  val_count * sizeof(size_t);
     return st;
 }
 
-/* Numbers of the model, of all nodes in this process. A flat copy has room for everything; of one by units two are open, and the gradients of
- * two, or of all where a step has several minibatches. What is kept of the units is the strategy's. */
+/* The arrays of the model, for all nodes in this process. A flat copy has room for all values. Of a
+ * copy by units, two units are open at once. It has the gradients of two units, or of all units if
+ * a step has several minibatches. The units that a node keeps belong to the strategy. */
 static void
 plan_numbers(const exo_model *model, const exo_fit_opts *opts, const struct how *how,
              exo_fit_memory *m)

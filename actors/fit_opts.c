@@ -11,8 +11,8 @@
 
 enum {
     MAX_NODES = 65536,
-    MARKED = 8, /* samples that tell data apart */
-    MARK = 48
+    MARKED = 8, /* samples by which data sets are told apart */
+    MARK = 48   /* bytes of the mark, with its NUL */
 };
 
 exo_fit_opts
@@ -32,7 +32,7 @@ exo_fit_opts_init(void)
     };
 }
 
-/* A run's name becomes a folder. */
+/* The name of a run becomes the name of its folder. */
 static bool
 is_file_name(const char *name)
 {
@@ -74,7 +74,7 @@ exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
     return EXO_OK;
 }
 
-/* What decides about the numbers of a run. */
+/* The settings on which the numerical results of a run depend. */
 static json_t *
 settings_object(const exo_fit_opts *opts, const char *strategy, const char *options,
                 const exo_model *model, size_t minibatch_size)
@@ -87,7 +87,7 @@ settings_object(const exo_fit_opts *opts, const char *strategy, const char *opti
                      opts->autocast ? "bf16" : "none", "seed", (json_int_t)opts->seed);
 }
 
-/* Hands a JSON value over as text of exo_free's kind. */
+/* Writes a JSON value as text that exo_free frees, and drops the value. */
 static exo_status
 dump(json_t *value, size_t flags, char **out, exo_err *err)
 {
@@ -103,7 +103,8 @@ dump(json_t *value, size_t flags, char **out, exo_err *err)
     return EXO_OK;
 }
 
-/* What tells data apart: how many samples there are, and the SHA-256 of a few of them, as far as they can be read. */
+/* Writes a mark that identifies the data: the number of samples, and the SHA-256 of a few of them.
+ * Samples that cannot be read are left out. */
 static exo_status
 mark_data(const exo_dataset *data, char out[MARK], exo_err *err)
 {
@@ -116,7 +117,7 @@ mark_data(const exo_dataset *data, char out[MARK], exo_err *err)
         size_t index = length / MARKED * i + length % MARKED * i / MARKED;
         exo_err unread = {0};
         if (exo_batch_read(&batch, data, &index, 1, &key, &unread) != EXO_OK)
-            continue; /* whoever trains on it will hear why */
+            continue; /* training on the sample will report the reason */
         char fields[EXO_MAX_FIELDS][65] = {{0}};
         for (size_t f = 0; f < batch.num_fields; f++) {
             size_t bytes = exo_dtype_size(batch.fields[f].dtype);

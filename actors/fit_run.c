@@ -1,4 +1,4 @@
-/* One fit from beginning to end: see fit_impl.h, which says who does what. */
+/* One fit from beginning to end. fit_impl.h lists the files that implement its parts. */
 #include "actors/fit_impl.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ save_model(const struct run *run, exo_params *params, const char *sha256, exo_er
                                      err);
 }
 
-/* The average's numbers of one unit, or of the buffers. */
+/* Takes one unit of the average from node 0, or the buffers. */
 static exo_status
 take_part(struct run *run, uint32_t part, float *to, size_t count, exo_err *err)
 {
@@ -108,8 +108,8 @@ release_run(struct run *run)
     exo_free(run);
 }
 
-/* The end of a run that came to its last step. Checkpoints that nobody asked for are those of an earlier stop: they go last, when nothing is
- * left to go on with. */
+/* Ends a run that has done its last step. If no checkpoints were requested, those in the folder are
+ * from an earlier stop. They are removed last, when the run has nothing left to resume. */
 static exo_status
 finish_run(struct run *run, const exo_fit_result *result, exo_err *err)
 {
@@ -122,7 +122,8 @@ finish_run(struct run *run, const exo_fit_result *result, exo_err *err)
     return st;
 }
 
-/* Stops the nodes, ends what ended well, and frees everything. Nodes that do not stop keep what they use: it is leaked, not pulled away. */
+/* Stops the nodes, finishes a successful run, and frees everything. If nodes do not stop, the
+ * memory that they use is leaked, not freed beneath them. */
 static exo_status
 close_run(struct run *run, exo_status ended, exo_fit_result *result, exo_err *err)
 {
@@ -173,7 +174,7 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
     exo_err unused = {0};
     struct run *run = NULL;
     if (!err)
-        err = &unused; /* reasons are passed on between nodes */
+        err = &unused; /* the text of an error is passed on to other nodes */
     exo_status st = exo_fit_opts_check(opts, err);
     if (st == EXO_OK)
         st = new_run(&run, model, opts, err);
