@@ -54,7 +54,8 @@ typedef struct exo_fit {
     exo_tape_pool train_tapes, eval_tapes;
     char resume_from[EXO_CHECKPOINT_PATH]; /* folder of a checkpoint; "": none */
 
-    /* The job's current graph; NULL: the real clock, and nothing is emulated. */
+    /* The job's graph, which the trainer keeps current; NULL: the real clock, nothing is
+     * emulated. */
     const exo_graph_spec *graph;
     exo_graph_spec *own_graph;      /* the same graph, if it was made from a document */
     const exo_engine_class *engine; /* the engine that the job names, or NULL */

@@ -1,4 +1,5 @@
-/* Requests to the nodes of a fit: see fit_impl.h. */
+/* Requests to the nodes of a fit: see fit_impl.h. The state belongs to the trainer's thread. Read
+ * next: conduct/conduct.h, fit_watch.c. */
 #include "actors/fit_impl.h"
 
 #include <inttypes.h>
@@ -39,7 +40,7 @@ exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCM
 
 struct waiting {
     struct run *run;
-    exo_err stall; /* OK: there is none */
+    exo_err stall; /* EXO_OK: no stall was found */
 };
 
 static bool
@@ -48,7 +49,8 @@ has_failed(const struct waiting *w)
     return w->run->cast.root.status != EXO_OK || w->stall.code != EXO_OK;
 }
 
-/* How long it is waited from now on: until nodes have heard of an error, or else for their own deadlines. */
+/* Sets the limit of the wait from now on. After an error it is the time in which the other nodes
+ * hear of the error; before one, it exceeds the nodes' own deadlines. */
 static void
 be_patient(struct waiting *w)
 {
@@ -65,7 +67,7 @@ on_answer(void *context, uint32_t rank, exo_status status, const exo_err *err)
     be_patient(w);
 }
 
-/* Does none of those that have not answered answer anything? */
+/* Whether every node that has not answered its request is silent, too. */
 static bool
 all_are_silent(const struct run *run)
 {
@@ -130,11 +132,11 @@ exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *ar
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++)
         st = exo_fit_ask(run, r, method, args, err);
-    if (st != EXO_OK) /* those that were asked wait for one that was not */
+    if (st != EXO_OK) /* nodes with the request would wait for one without */
         fail_collectives(run, 0, err->text);
     st = exo_fit_await_all(run, st, err);
     if (st != EXO_OK)
-        exo_cast_drop(&run->cast); /* nobody waits again for those that have not answered */
+        exo_cast_drop(&run->cast); /* nobody waits for the missing answers any more */
     return st;
 }
 

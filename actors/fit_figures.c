@@ -1,12 +1,15 @@
-/* What a fit counted and measured until a checkpoint, kept in it as figures.json, so that a resumed run goes on counting where the
- * checkpoint was made: see fit_impl.h. The numbers of the training itself are the nodes' own (train_node.c).
+/* The counts and times of a fit in its checkpoints, as figures.json, so that a resumed run
+ * continues them: see fit_impl.h. The state of the training itself is in the nodes' files
+ * (train_node.c).
  *
- *     {"elapsed_ns", "wall_ns", "trained_ns", "now_ns", "train_loss", "lr", "links": "words in hex", "names": [...],
- *      "meters": {...: meter_json.h},
- *      "nodes": [{"time_ns", "traffic": [8 counts], "up": [3 counts], "down": [3 counts], "totals": [[name, kind, ns, count], ...],
+ *     {"elapsed_ns", "wall_ns", "trained_ns", "now_ns", "train_loss", "lr",
+ *      "links": "words in hex", "names": [...], "meters": {...: meter_json.h},
+ *      "nodes": [{"time_ns", "traffic": [8 counts], "up": [3 counts], "down": [3 counts],
+ *                 "totals": [[name, kind, ns, count], ...],
  *                 "lost", "spans": [[name, kind, begin, end], ...]}, ...]}
  *
- * A name is an index into `names`. Spans are there on the virtual clock only, as for the timeline. */
+ * A name is an index into `names`. Spans are written on the virtual clock only, for the
+ * timeline. */
 #include "actors/fit_impl.h"
 
 #include <inttypes.h>
@@ -104,7 +107,7 @@ node_json(const struct run *run, uint32_t rank, json_t *names)
     return node;
 }
 
-/* The state of the links, words in hexadecimal; NULL: no memory. */
+/* The state of the links as hexadecimal words; NULL: no memory. */
 static json_t *
 links_json(const struct run *run)
 {
@@ -131,7 +134,7 @@ exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed
         json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "elapsed_ns", (json_int_t)elapsed, "wall_ns",
                   (json_int_t)exo_fit_wall(run), "trained_ns", (json_int_t)run->trained, "now_ns",
                   (json_int_t)exo_fit_now(run), "names", names, "nodes", nodes);
-    if (isfinite(run->train_loss)) /* JSON has no other numbers */
+    if (isfinite(run->train_loss)) /* JSON has finite numbers only */
         json_object_set_new(all, "train_loss", json_real((double)run->train_loss));
     json_object_set_new(all, "lr", json_real((double)run->lr));
     bool whole = all &&
@@ -170,7 +173,7 @@ read_link(const json_t *s)
         .messages = (uint64_t)at(s, 0), .bytes = (uint64_t)at(s, 1), .busy = at(s, 2)};
 }
 
-/* The name and kind of a total or span; false: it is none. */
+/* Reads the name and kind of a total or a span; false: the entry is not one. */
 static bool
 read_label(const json_t *entry, const json_t *names, const char **name, exo_span_kind *kind)
 {
@@ -179,7 +182,8 @@ read_label(const json_t *entry, const json_t *names, const char **name, exo_span
     return *name && at(entry, 1) <= EXO_SPAN_RECV_BLOCKED;
 }
 
-/* Spans first, as they add to the totals, which are then set to what they were: spans may have been lost. */
+/* Reads a track. Spans come first, because they add to the totals. The totals are then set to their
+ * saved values, which also count spans that were lost. */
 static void
 read_track(const json_t *node, const json_t *names, exo_track *track)
 {
@@ -237,7 +241,7 @@ exo_fit_load_figures(struct run *run, exo_err *err)
         json_decref(all);
         return st;
     }
-    run->before.figures = all; /* its names are in use */
+    run->before.figures = all; /* spans and totals refer to its names */
     run->before.known = true;
     run->before.now = number(all, "now_ns");
     run->before.wall = number(all, "wall_ns");
@@ -271,7 +275,7 @@ exo_status
 exo_fit_restore_links(struct run *run, exo_err *err)
 {
     const char *text = json_string_value(json_object_get(run->before.figures, "links"));
-    size_t count = 0, most = text ? strlen(text) / 2 + 1 : 0; /* a digit and a space each */
+    size_t count = 0, most = text ? strlen(text) / 2 + 1 : 0; /* a word: a digit and a space */
     if (!text)
         return EXO_OK;
     uint64_t *words = exo_calloc(most, sizeof *words);

@@ -1,13 +1,15 @@
-/* The tree of meters of a run: its own figures, and what its nodes say of theirs: see fit_impl.h, docs/decisions/0021-meters.md.
+/* The tree of meters of a run: its own figures, and those of its nodes. See fit_impl.h and
+ * docs/decisions/0021-meters.md.
  *
  *     step, samples, samples_per_second, bytes_sent
  *     train.loss, train.lr
- *     validation.local.loss, ...      and what else the model reports; likewise global
+ *     validation.local.loss, ...       and the model's other figures; the same for `global`
  *     communication.messages, ...      of the strategy, all nodes together
  *     node_0.loss
  *     node_0.strategy..., node_0.model...    as the node has them
  *
- * What was counted before a resume is in a tree of its own, which figures.json has, and is added to what the nodes count since. */
+ * The counts before a resume are in a tree of their own, which comes from figures.json. They are
+ * added to the counts that the nodes report since. */
 #include "actors/fit_impl.h"
 
 #include <math.h>
@@ -58,7 +60,7 @@ static const exo_meter_class copy_loss = {
     .kind = EXO_GAUGE};
 _Static_assert(BYTES_SENT + 1 == EXO_FIT_METERS, "each has its place");
 
-/* A tree that is full, and names that are taken, cost figures and not the run. */
+/* A full tree or a duplicate name costs a meter, not the run. */
 static exo_status
 forgive(struct run *run, exo_status st, const exo_err *reason)
 {
@@ -164,9 +166,10 @@ exo_fit_close_meters(struct run *run)
     run->meters.nodes = NULL;
 }
 
-/* --- What nodes say --------------------------------------------------------------------------- */
+/* --- The nodes' reports ----------------------------------------------------------------------- */
 
-/* `before`: what is added to it, by its path in the tree, which begins with `scope`; NULL: nothing. */
+/* Takes over a node's meters. The samples in `before`, found by the path in the tree, which begins
+ * with `scope`, are added to them; NULL: none. */
 static exo_status
 take(struct run *run, exo_meters *to, const char *scope, const exo_meters *before,
      Exo__Train__Meter *const *messages, size_t count, exo_err *err)
@@ -213,7 +216,7 @@ exo_fit_take_figures(struct run *run, exo_fit_copy copy, const Exo__Train__Figur
                 reply->meters, reply->n_meters, err);
 }
 
-/* --- Showing it ------------------------------------------------------------------------------- */
+/* --- The tree --------------------------------------------------------------------------------- */
 
 const exo_meters *
 exo_fit_meters(struct run *run)

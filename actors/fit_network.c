@@ -1,4 +1,4 @@
-/* The emulated network of a fit, and what is said about it in the end: see fit_impl.h. */
+/* The emulated network of a fit, its communicators, and the reports about them: see fit_impl.h. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "report/timeline.h"
 
 enum {
-    SPANS = 100000 /* of each node, for the timeline */
+    SPANS = 100000 /* most spans of a node in the timeline */
 };
 
 static exo_status
@@ -44,8 +44,7 @@ exo_fit_open_network(struct run *run, exo_err *err)
     if (graph && graph->num_edges > 1)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "the strategy '%s' sends over %zu edges, and the nodes of a job have one: "
-                        "run the graph that "
-                        "'exogym graph expand' makes of the job",
+                        "run the graph that 'exogym graph expand' makes of the job",
                         run->strategy_name, graph->num_edges);
     if (graph && graph->virtual_clock && run->far)
         return exo_fail(err, EXO_UNSUPPORTED,
@@ -82,7 +81,7 @@ exo_fit_choose_engine(struct run *run, exo_err *err)
 static exo_status
 open_strategys(struct run *run, exo_err *err)
 {
-    static _Atomic unsigned opened; /* tells the engines of this process apart */
+    static _Atomic unsigned opened; /* distinguishes the engines of this process */
     exo_fit *fit = run->fit;
     exo_comm_edge edge;
     const exo_clock *clock = fit->sim ? exo_sim_clock(fit->sim) : run->clock;
@@ -217,7 +216,8 @@ write_timeline(const struct run *run, exo_err *err)
     return st;
 }
 
-/* Of a part that ran in this process, before it went on in workers: it says nothing of the whole. */
+/* Removes the reports of an earlier part that ran in this process, now that the run continues on
+ * workers: they do not cover the whole run. */
 static void
 remove_reports(const struct run *run)
 {

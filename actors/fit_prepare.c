@@ -1,4 +1,5 @@
-/* What a fit needs before its first step: strategies, data, the folder, nodes. See fit_impl.h. */
+/* The preparation of a fit: strategy, data, the run's folder, the checkpoint to resume from, nodes.
+ * See fit_impl.h. */
 #include "actors/fit_impl.h"
 
 #include <errno.h>
@@ -46,7 +47,8 @@ allocate(struct run *run, exo_err *err)
     return EXO_OK;
 }
 
-/* The options with every default: what the run has, however little of it was said. */
+/* Writes the options with every default. They are the run's settings, however few options were
+ * given. */
 static exo_status
 write_options(struct run *run, const exo_config *options, exo_err *err)
 {
@@ -56,7 +58,8 @@ write_options(struct run *run, const exo_config *options, exo_err *err)
     return st == EXO_OK ? exo_config_text(whole_options(run), &run->options_text, err) : st;
 }
 
-/* For the nodes' documents: the options as they were written, so that no number loses a digit on its way, and the name. */
+/* Writes the strategy for the nodes' documents: the options as they were written, so that no number
+ * loses a digit, and the name. */
 static exo_status
 write_strategy(struct run *run, const exo_config *options, exo_err *err)
 {
@@ -74,7 +77,8 @@ write_strategy(struct run *run, const exo_config *options, exo_err *err)
     return st;
 }
 
-/* Each node makes its own; this one says what is wrong with the options, before there are nodes. */
+/* Makes a strategy to find errors in the options before there are nodes. Each node makes its own
+ * strategy later. */
 static exo_status
 check_strategy(struct run *run, exo_config *options, exo_err *err)
 {
@@ -133,7 +137,7 @@ make_data(struct run *run, exo_dataset *train, exo_dataset *val, exo_err *err)
     return st;
 }
 
-/* A token that the model does not have is found now, not when the first batch that has it comes. */
+/* Finds tokens outside the model's vocabulary now, not when the first batch with one arrives. */
 static exo_status
 check_tokens(const struct run *run, exo_err *err)
 {
@@ -147,7 +151,8 @@ check_tokens(const struct run *run, exo_err *err)
     return st;
 }
 
-/* How many steps there are: num_epochs over the smallest share. And is there a batch for everyone? */
+/* Plans the number of steps: max_steps, or num_epochs over the smallest share. Checks that every
+ * node has data for a batch. */
 static exo_status
 plan_steps(struct run *run, exo_err *err)
 {
@@ -169,7 +174,8 @@ plan_steps(struct run *run, exo_err *err)
     return EXO_OK;
 }
 
-/* A run that goes on keeps the number that was chosen for it, whatever memory is free now. */
+/* Chooses the minibatch size. A resumed run keeps the size that was chosen for it, whatever memory
+ * is free now. */
 static exo_status
 plan_minibatch(struct run *run, exo_err *err)
 {
@@ -181,8 +187,8 @@ plan_minibatch(struct run *run, exo_err *err)
     if (run->fit->resume_from[0]) {
         exo_status st =
             exo_checkpoint_setting(run->fit->resume_from, "minibatch_size", &chosen, err);
-        bool fits = chosen > 0 && run->fit->batch_size % chosen ==
-                                      0; /* if not, the batch is another: that is refused below */
+        /* If it does not divide, batch_size has changed, and check_settings refuses the run. */
+        bool fits = chosen > 0 && run->fit->batch_size % chosen == 0;
         run->fit->minibatch_size = fits ? (size_t)chosen : run->fit->batch_size;
         return st;
     }
@@ -200,7 +206,7 @@ write_text(const struct run *run, const char *name, const char *text, exo_err *e
     return exo_file_write_atomic(path, text, strlen(text), err);
 }
 
-/* A damaged checkpoint is an error, unless an older one will do. */
+/* A damaged newest checkpoint is an error, unless opts->resume_older admits an older one. */
 static exo_status
 accept(const struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
 {
@@ -216,7 +222,7 @@ accept(const struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
     return EXO_OK;
 }
 
-/* Which checkpoint it goes on from, if there is one. */
+/* Finds the checkpoint to resume from, if there is one. */
 static exo_status
 find_checkpoint(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
 {
@@ -238,7 +244,7 @@ find_checkpoint(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
     return EXO_OK;
 }
 
-/* The folder is this run's from here on. */
+/* Makes and locks the run's folder. */
 static exo_status
 open_folder(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
 {
@@ -258,13 +264,13 @@ open_folder(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
     return st;
 }
 
-/* Can it go on from there? Nothing is written before that is known. */
+/* Checks that the run can resume from the checkpoint. Nothing is written before. */
 static exo_status
 check_checkpoint(struct run *run, exo_err *err)
 {
     exo_status st =
         exo_checkpoint_check(run->fit->resume_from, run->settings, whole_options(run), err);
-    if (st == EXO_OK && run->far) { /* nodes elsewhere have other current folders */
+    if (st == EXO_OK && run->far) { /* workers have other current folders */
         char absolute[EXO_CHECKPOINT_PATH];
         if (realpath(run->fit->resume_from, absolute))
             memcpy(run->fit->resume_from, absolute, sizeof absolute);
@@ -282,7 +288,8 @@ put_damaged_aside(const struct run *run, const exo_checkpoint_choice *choice, ex
     return exo_checkpoint_set_damaged_aside(run->folder, choice->intact, err);
 }
 
-/* Adds the record of what was changed while it ran, if `folder` has one, to the text of a config.json. */
+/* Adds the record of live changes in the folder's config.json, if there is one, to the text of a
+ * new config.json. */
 static exo_status
 keep_changes(const char *folder, const char *text, char **out, exo_err *err)
 {
@@ -312,7 +319,7 @@ keep_changes(const char *folder, const char *text, char **out, exo_err *err)
     return st;
 }
 
-/* A run that goes on keeps the record of what was changed while it ran. */
+/* Writes config.json. A resumed run keeps the record of live changes. */
 static exo_status
 write_config(struct run *run, const char *text, exo_err *err)
 {
@@ -334,7 +341,8 @@ check_settings(struct run *run, exo_err *err)
     return st == EXO_OK && run->fit->resume_from[0] ? check_checkpoint(run, err) : st;
 }
 
-/* All is there, and nothing refuses the run any more: the folder becomes its own. */
+/* Clears the folder for this run and writes config.json. It is called once nothing can refuse the
+ * run any more. */
 static exo_status
 begin_folder(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
 {
@@ -351,7 +359,8 @@ begin_folder(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
     return st;
 }
 
-/* Texts can be written with the model wherever its folder goes, whatever becomes of the data. */
+/* Saves the tokenizer with the model, so that the folder can generate text elsewhere and without
+ * the data. */
 static exo_status
 save_tokenizer(const struct run *run, exo_err *err)
 {
@@ -359,7 +368,7 @@ save_tokenizer(const struct run *run, exo_err *err)
     return tokenizer && run->folder[0] ? exo_tokenizer_save(tokenizer, run->folder, err) : EXO_OK;
 }
 
-/* Where all nodes stand: at the same step. */
+/* Reads the nodes' states, which must be at the same step. */
 static exo_status
 read_ready(struct run *run, exo_err *err)
 {
@@ -434,7 +443,7 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
     if (st == EXO_OK)
         st = save_tokenizer(run, err);
     if (st == EXO_OK && run->folder[0] && run->step < run->fit->max_steps)
-        st = exo_run_reopen(run->folder, err); /* what it had at its end is not its end any more */
+        st = exo_run_reopen(run->folder, err); /* its old model and result are outdated */
     if (st == EXO_OK && run->folder[0])
         st = exo_metrics_open(&run->metrics, run->folder, run->fit->resume_from[0] != 0, run->step,
                               err);

@@ -1,5 +1,6 @@
-/* Makes the nodes of a fit: see fit_impl.h. In this process and on workers they are started with the same document; only here are the parts that
- * the nodes share made before. */
+/* Makes the nodes of a fit: see fit_impl.h. Every node is started with a document (fit.h). For
+ * nodes on workers it also describes what the nodes share; for nodes in this process that record is
+ * made here, before the nodes. */
 #include "actors/fit_impl.h"
 
 #include <stdio.h>
@@ -9,17 +10,17 @@
 
 #include "base/grow_text.h"
 
-#define RUN_HERE "here" /* the one run of a runtime of its own */
+#define RUN_HERE "here" /* name of the only run of its runtime */
 
-/* What nodes elsewhere share, as they read it (fit.h): further entries of `numbers`. */
+/* Adds the description of what nodes on workers share to `numbers` (fit.h). */
 static exo_status
 describe_shared(const struct run *run, json_t *numbers, exo_err *err)
 {
     const exo_fit *fit = run->fit;
     json_t *plugins = json_array();
     char *graph = NULL;
-    bool evaluates = fit->val_count > 0,
-         resumes = fit->resume_from[0]; /* then schedules of links go on */
+    /* elapsed_ns: in a resumed run the schedules of links continue. */
+    bool evaluates = fit->val_count > 0, resumes = fit->resume_from[0];
     exo_status st = fit->graph ? exo_graph_expand(fit->graph, &graph, err) : EXO_OK;
     for (size_t i = 0; i < run->far->num_plugins; i++)
         json_array_append_new(plugins, json_string(run->far->plugins[i]));
@@ -69,7 +70,7 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
     return st;
 }
 
-/* What the nodes of this process find: all but their strategies. */
+/* Makes what nodes in this process share: communicators, the runtime and the record. */
 static exo_status
 open_here(struct run *run, exo_err *err)
 {
