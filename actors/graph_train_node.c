@@ -1,10 +1,14 @@
-/* The graph class "train_node": one of the nodes that train a model together, as an actor of a graph.
+/* The graph class "train_node": an actor of a graph is one of the nodes that train a model
+ * together.
  *
- * Its config is that of a job: model, data, train and strategy. It makes a replica (replica.h) as the actor of a job does, of a document with the
- * same keys, so that the nodes of a process share the model and the data. The replica's time is the actor's, and its strategy communicates over
- * the graph's edges: which of them, and how much, the strategy declares (exo_strategy_edges). Of two, the first is for the nodes' islands.
+ * Its config has keys of a job: model, data, train and strategy. Like the actor of a job, it makes
+ * a replica (replica.h) from a document with the same keys, so that the nodes of a process share
+ * the model and the data. The replica uses the actor's time. Its strategy communicates over the
+ * graph's edges, and declares which edges it uses and how much it sends (exo_strategy_edges). Of
+ * two edges, the first is for the islands of nodes.
  *
- * State: the actor's thread, but for init, which reads the config. Read next: replica.c, strategies/islands.c. */
+ * Owner of the state: the actor's thread, and before it the reader of the config (init). Read next:
+ * replica.c, strategies/islands.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -51,10 +55,10 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
 };
 
 struct train_node {
-    exo_text document;   /* what all nodes have in common, without its end */
-    exo_fit_opts train;  /* the numbers of `train`                         */
-    const char *refused; /* a key of `train` that only a job can heed      */
-    bool awaits_units;   /* its strategy does                              */
+    exo_text document;   /* the part that all nodes have in common, without its end */
+    exo_fit_opts train;  /* the settings of `train` */
+    const char *refused; /* a key of `train` that only a job supports; NULL: none */
+    bool awaits_units;   /* the strategy awaits units */
     exo_replica *replica;
     exo_meter *meters[NUM_METERS];
     double loss, val_loss;
@@ -62,7 +66,7 @@ struct train_node {
 
 /* --- The config ------------------------------------------------------------------------------- */
 
-/* "name" or {name: ...}, into the document. */
+/* Copies an entry of the form NAME or {name: NAME, ...} into the document. */
 static exo_status
 read_named(struct train_node *n, exo_config *config, const char *key, exo_config **map,
            exo_err *err)
@@ -118,7 +122,8 @@ is_word(exo_config *map, const char *key, const char *word)
     return own && strcmp(own, word) == 0;
 }
 
-/* What belongs to a job as a whole: when it is saved, and where. */
+/* Reads the keys of a job as a whole. The first are refused, when the node starts; the others have
+ * no effect in a graph. */
 static void
 read_rest(struct train_node *n, exo_config *train)
 {
@@ -165,8 +170,7 @@ read_train(struct train_node *n, exo_config *config, exo_err *err)
     bool validates = o->val_size != EXO_VAL_NONE;
     exo_text_add(&n->document,
                  "\"max_steps\": %llu, \"batch_size\": %llu, \"minibatch_size\": %llu, "
-                 "\"shuffle\": %s, \"autocast\": %s, "
-                 "\"validate\": %s, \"val_size\": %llu, ",
+                 "\"shuffle\": %s, \"autocast\": %s, \"validate\": %s, \"val_size\": %llu, ",
                  (unsigned long long)(o->max_steps ? o->max_steps : 1), (unsigned long long)batch,
                  (unsigned long long)(mini ? mini : batch), o->shuffle ? "true" : "false",
                  cast % 2 ? "true" : "false", validates ? "true" : "false",
@@ -218,8 +222,7 @@ open_replica(struct train_node *n, exo_graph_actor *actor, exo_err *err)
     if (n->awaits_units)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "strategy: units are gathered by all nodes together, and those of a graph "
-                        "evaluate alone; "
-                        "exogym run JOB.yaml can");
+                        "evaluate alone; exogym run JOB.yaml can");
     if (n->train.max_steps == 0)
         return exo_fail(err, EXO_INVAL, "train.max_steps is missing: a node of a graph needs it");
     exo_text_add(&n->document,
@@ -231,7 +234,7 @@ open_replica(struct train_node *n, exo_graph_actor *actor, exo_err *err)
     return exo_replica_open(&n->replica, &place, n->document.data, err);
 }
 
-/* The whole group of the edge that carries it, as the replica's own, which it closes. */
+/* Makes a group of all nodes on the edge that carries `carries`. The replica owns and closes it. */
 static exo_status
 join(exo_graph_actor *actor, const char *carries, exo_group **out, exo_err *err)
 {
@@ -336,7 +339,9 @@ write_result(const struct train_node *n, const exo_graph_actor *actor, const cha
                : st;
 }
 
-/* The numbers that make two copies of a model the same, shortened so that a figure has them exactly: also from workers, which write no files. */
+/* Sets the meter "fingerprint", by which two copies of a model are compared. It is a hash of the
+ * parameters, short enough to be exact in a double. It also serves nodes on workers, which write no
+ * files. */
 static exo_status
 tell_result(struct train_node *n, const exo_graph_actor *actor, exo_err *err)
 {
@@ -366,7 +371,7 @@ run(void *self, exo_graph_actor *actor, exo_err *err)
         st = train(n, actor, err);
     if (st == EXO_OK)
         st = tell_result(n, actor, err);
-    exo_replica_close(&n->replica); /* while the groups of the actor are there */
+    exo_replica_close(&n->replica); /* before the actor's groups end */
     return st;
 }
 

@@ -1,7 +1,8 @@
-/* The graph class `cartpole_trainer`: learns from experience by PPO and sends the parameters of every version. Several whose gradients are
- * all-reduced learn as one.
+/* The graph class `cartpole_trainer`: an actor learns from experience by PPO and sends the
+ * parameters of every version. Several trainers that all-reduce their gradients learn as one.
  *
- * Everything of it belongs to the thread that runs it. Read next: ppo_update.h (how it learns), rollout.h (what it gets), maker.c. */
+ * Owner of the state: the thread that runs the actor. Read next: ppo_update.h (how it learns),
+ * rollout.h (what it receives), maker.c (the player). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,7 @@ enum {
     MAX_PATH = 4096
 };
 
-/* The most telling ones first. */
+/* The meters, the most important ones first. */
 enum {
     RETURN_MEAN,
     LOSS,
@@ -61,15 +62,15 @@ struct trainer {
     uint64_t batch, max_staleness;
     double target;
     exo_ppo_update *update;
-    /* Of this update: (batch) items that are held, and their arrays. */
+    /* The current update: (batch) items, which are held, and their arrays. */
     exo_item **items;
     exo_rollout *rollouts;
     size_t held;
-    /* So far: */
+    /* The run so far: */
     exo_returns returns;
-    double return_mean;     /* as the trainers agreed on it; NaN: no episode has ended */
-    uint64_t used, dropped; /* items                                                   */
-    double staleness;       /* sum over the used                                       */
+    double return_mean;     /* over all trainers; NaN: no episode has ended */
+    uint64_t used, dropped; /* numbers of items */
+    double staleness;       /* sum over the used items */
 };
 
 /* --- Options ---------------------------------------------------------------------------------- */
@@ -187,9 +188,10 @@ receive_item(struct trainer *t, exo_port *port, exo_err *err)
     return EXO_OK;
 }
 
-/* A batch of items. Alone, it takes further ones for those that were too old. Of several that learn as one each receives equally many and
- * learns from fewer: otherwise one could wait for items that its makers cannot send, as they wait for room at another one, which waits
- * for this one's gradients. */
+/* Receives a batch of items. A single trainer receives further items in place of those that were
+ * too old. Several trainers that learn as one each receive the same number and learn from fewer.
+ * Otherwise they could deadlock: one waits for items, its makers wait for room at a second trainer
+ * before they can send them, and the second trainer waits for the gradients of the first. */
 static exo_status
 collect(struct trainer *t, exo_port *port, bool alone, exo_err *err)
 {
@@ -199,8 +201,9 @@ collect(struct trainer *t, exo_port *port, bool alone, exo_err *err)
     return st;
 }
 
-/* Is it over? All that learn as one come to the same answer: it is when one of them has no more to learn from, or when the mean return
- * over the last episodes of all reaches the target. */
+/* Decides whether the run is over; all trainers that learn as one come to the same answer. It is
+ * over when one of them has no more experience (`mine`: this one), or when the mean return over the
+ * last episodes of all trainers reaches the target. */
 static exo_status
 agree_to_end(struct trainer *t, exo_group *group, bool mine, bool *end, exo_err *err)
 {
@@ -264,7 +267,7 @@ send_policy(struct trainer *t, exo_port *port, exo_err *err)
     memcpy(item->parts[0].data, exo_ppo_update_policy(t->update), sizeof(exo_policy));
     item->version = exo_ppo_update_count(t->update);
     st = exo_port_send(port, &item, EXO_PORT_TIMEOUT, err);
-    return st == EXO_CLOSED ? EXO_OK : st; /* who has left needs none */
+    return st == EXO_CLOSED ? EXO_OK : st; /* the makers have left and need no policy */
 }
 
 static double
@@ -296,8 +299,7 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
     int size =
         snprintf(text, sizeof text,
                  "{\"return_mean\": %s, \"episodes\": %llu, \"updates\": %llu, \"items\": %llu, "
-                 "\"dropped\": %llu, "
-                 "\"staleness_mean\": %.9g, \"sha256\": \"%s\"}\n",
+                 "\"dropped\": %llu, \"staleness_mean\": %.9g, \"sha256\": \"%s\"}\n",
                  mean, (unsigned long long)t->returns.count,
                  (unsigned long long)exo_ppo_update_count(t->update), (unsigned long long)t->used,
                  (unsigned long long)t->dropped, staleness_mean(t), sha256);
@@ -338,7 +340,8 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_OK ? write_result(t, actor, err) : st;
 }
 
-/* With what is too old and dropped a batch may take more items than it has. */
+/* A batch may receive more items than this order states, because items that are too old are
+ * dropped. */
 static void
 trainer_order(const void *self, char *out, size_t size)
 {
@@ -360,7 +363,7 @@ static const exo_graph_port trainer_ports[] = {
      .initial = true},
     {.name = "gradients", .type = "cartpole gradients", .direction = EXO_PORT_COLLECTIVE},
 };
-static const char *const trainer_phases[] = {"learn", "apply", NULL}; /* of each minibatch */
+static const char *const trainer_phases[] = {"learn", "apply", NULL}; /* of a minibatch */
 
 const exo_graph_class exo_cartpole_trainer_class = {
     .name = "cartpole_trainer",

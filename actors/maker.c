@@ -1,6 +1,8 @@
-/* The graph class `cartpole_maker`: plays CartPole with the newest policy that has come, and sends what came of it.
+/* The graph class `cartpole_maker`: an actor plays CartPole with the newest policy that it has
+ * received, and sends its experience.
  *
- * Everything of it belongs to the thread that runs it. Read next: player.h (how it plays), rollout.h (what it sends), learner.c. */
+ * Owner of the state: the thread that runs the actor. Read next: player.h (how it plays), rollout.h
+ * (what it sends), learner.c (the trainer). */
 #include <stdio.h>
 
 #include <exogym/memory.h>
@@ -32,7 +34,7 @@ struct maker {
     exo_meter *meters[NUM_METERS];
     exo_player *player;
     exo_policy policy;
-    uint64_t version; /* of the policy */
+    uint64_t version; /* version of the policy */
 };
 
 static exo_status
@@ -60,7 +62,8 @@ maker_release(void *self)
     exo_player_free(&m->player);
 }
 
-/* Waits at most `timeout` for parameters; takes them if they are not older than those it has. */
+/* Waits at most `timeout` for parameters, and takes them unless they are older than the current
+ * ones. */
 static exo_status
 receive_policy(struct maker *m, exo_port *port, exo_time timeout, exo_err *err)
 {
@@ -79,7 +82,8 @@ receive_policy(struct maker *m, exo_port *port, exo_time timeout, exo_err *err)
     return st;
 }
 
-/* All that have come; none is fine, and also that no more will. */
+/* Takes all parameters that have arrived. It is no error if there are none, or if the input is
+ * closed. */
 static exo_status
 newest_policy(struct maker *m, exo_port *port, exo_err *err)
 {

@@ -1,4 +1,4 @@
-/* What a node waits for: see node_look.h. No state. */
+/* Looks at nodes: see node_look.h. No state. */
 #include "actors/node_look.h"
 
 #include <stdio.h>

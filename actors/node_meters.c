@@ -7,7 +7,7 @@
 
 #include <exogym/memory.h>
 
-/* --- What models report ----------------------------------------------------------------------- */
+/* --- The figures of models -------------------------------------------------------------------- */
 
 void
 exo_pass_figures_add(exo_pass_figures *figures, const exo_tape *tape)
@@ -100,8 +100,8 @@ add_message(void *context, const exo_meter_sample *s)
     message.value = s->value;
     if (c->kind == EXO_HISTOGRAM) {
         memcpy(e->buckets, s->buckets, sizeof e->buckets);
-        message.bounds =
-            (double *)(uintptr_t)c->bounds; /* protobuf-c's are not const, but only read */
+        /* protobuf-c only reads it, although its member is not const. */
+        message.bounds = (double *)(uintptr_t)c->bounds;
         message.n_bounds = c->num_bounds;
         message.buckets = e->buckets;
         message.n_buckets = c->num_bounds + 1;
@@ -124,7 +124,7 @@ void
 exo_meter_list_release(exo_meter_list *list)
 {
     for (size_t i = 0; i < list->num; i++)
-        exo_free(list->messages[i]); /* the first of its entry */
+        exo_free(list->messages[i]); /* frees its entry, whose first member it is */
     exo_free(list->messages);
     *list = (exo_meter_list){0};
 }

@@ -5,8 +5,8 @@
 
 struct place {
     exo_cartpole cartpole;
-    uint64_t episode; /* the next one */
-    float returned;   /* so far       */
+    uint64_t episode; /* index of the next episode */
+    float returned;   /* return of the current episode so far */
 };
 
 struct exo_player {
@@ -66,7 +66,7 @@ value_now(const exo_policy *policy, const exo_cartpole *cartpole)
     return out.value;
 }
 
-/* One step of one environment, written at place `i` of the arrays. */
+/* Plays one step in one environment and writes it at index `i` of the arrays. */
 static void
 play_step(exo_player *player, const exo_policy *policy, size_t environment, exo_rng *rng,
           exo_rollout *r, size_t i)

@@ -1,4 +1,5 @@
-/* Actor and critic: see policy.h. Inner loops run over the 64 units of a layer, whose number the compiler knows. */
+/* The policy and its critic: see policy.h. The inner loops run over the 64 units of a layer, a
+ * constant that the compiler knows. */
 #include "actors/policy.h"
 
 #include <math.h>
@@ -7,13 +8,13 @@ enum {
     IN = EXO_CARTPOLE_OBSERVATION,
     UNITS = EXO_POLICY_HIDDEN,
     ACTIONS = EXO_CARTPOLE_ACTIONS,
-    LANES = 16 /* partial sums of a product: fixed, so that its order is */
+    LANES = 16 /* partial sums of a product; the constant fixes the order of summation */
 };
 
 /* --- Initial values --------------------------------------------------------------------------- */
 
-/* Rows that are orthogonal to each other and `gain` long: normal numbers by Gram-Schmidt, each taken off twice, as rounding leaves some
- * of the first time. */
+/* Draws orthogonal rows of length `gain`: normal numbers, made orthogonal by Gram-Schmidt. Each
+ * projection is subtracted twice, because rounding leaves a part of it the first time. */
 static void
 orthogonal(float (*rows)[UNITS], size_t count, double gain, uint64_t seed, uint64_t layer)
 {
@@ -133,7 +134,8 @@ exo_policy_sample(const exo_policy_output *output, exo_rng *rng)
 
 /* --- Backward --------------------------------------------------------------------------------- */
 
-/* `d` (64) is the loss's gradient by the second layer's outputs, and is used up. */
+/* `d` (64) is the gradient of the loss with respect to the outputs of the second layer; it is
+ * overwritten. */
 static void
 trunk_backward(const exo_policy_trunk *trunk, const float *x, const float *first,
                const float *second, float *d, exo_policy_trunk *gradient)

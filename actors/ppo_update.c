@@ -1,4 +1,4 @@
-/* PPO's update: see ppo_update.h. */
+/* Updates of a policy by PPO: see ppo_update.h. */
 #include "actors/ppo_update.h"
 
 #include <string.h>
@@ -11,13 +11,13 @@ struct exo_ppo_update {
     exo_policy policy;
     exo_optim *optim;
     uint64_t order_seed;
-    uint64_t done; /* updates */
-    /* Of this update: */
+    uint64_t done; /* complete updates */
+    /* The current update: */
     exo_ppo_samples samples;
-    size_t capacity;  /* of the arrays of samples, and of `order`   */
-    uint32_t *order;  /* (samples) of this epoch                    */
-    uint64_t next;    /* minibatch, counted through the epochs      */
-    double loss, all; /* sums over what was applied: loss, samples  */
+    size_t capacity;  /* of the arrays of samples, and of `order` */
+    uint32_t *order;  /* (samples) order of the current epoch */
+    uint64_t next;    /* next minibatch, counted through the epochs */
+    double loss, all; /* sums over the applied minibatches: loss, samples */
     struct {
         exo_policy gradient;
         float loss, samples;
@@ -173,8 +173,8 @@ exo_ppo_update_apply(exo_ppo_update *u)
         return;
     exo_vec_divide(gradient, u->sums.samples);
     if (u->opts.max_norm > 0)
-        exo_clip_grad_norm(gradient, (float)u->opts.max_norm, &norm,
-                           NULL); /* of the host's memory: cannot fail */
+        /* It cannot fail on the host's memory. */
+        exo_clip_grad_norm(gradient, (float)u->opts.max_norm, &norm, NULL);
     double left = 1 - (double)u->done / (double)u->opts.updates;
     exo_optim_step(u->optim, policy, gradient, (float)(u->opts.lr * (left > 0 ? left : 0)));
     u->loss += (double)u->sums.loss;

@@ -1,4 +1,5 @@
-/* Replicas: see replica.h. This file: how one is made, and what a checkpoint has of it. Next: replica_pass.c, replica_average.c. */
+/* Replicas: see replica.h. This file makes a replica, saves and loads its state, and sets it up.
+ * Read next: replica_pass.c, replica_average.c. */
 #include "actors/replica.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "comm/far.h"
 #include "graph/site.h"
 
-/* --- Its life --------------------------------------------------------------------------------- */
+/* --- Making a replica ------------------------------------------------------------------------- */
 
 static exo_status
 make_strategy(exo_replica *r, exo_err *err)
@@ -24,7 +25,8 @@ make_strategy(exo_replica *r, exo_err *err)
     return st == EXO_OK ? exo_strategy_new(&r->strategy, name, options, err) : st;
 }
 
-/* Do its messages go to actors elsewhere? Those of the strategy may go through an engine that is not the library's. */
+/* Whether the strategy's messages go to other actors. They do not if all nodes are in this process,
+ * or if an engine that is not the library's moves the data. */
 static bool
 strategy_is_far(const exo_replica *r)
 {
@@ -53,7 +55,7 @@ make_comms(exo_replica *r, exo_err *err)
         st = exo_fit_open_engine(&r->comm, fit->engine, exo_fit_name(fit), opts.size,
                                  exo_runtime_clock(r->place.runtime), err);
     opts.channel++;
-    opts.edge = NULL; /* evaluation is not the strategy's */
+    opts.edge = NULL; /* set-up and evaluation do not use the strategy's edge */
     if (st == EXO_OK && fit->side)
         r->side = exo_comm_hold(fit->side);
     else if (st == EXO_OK)
@@ -228,16 +230,16 @@ exo_replica_close(exo_replica **replica)
     exo_comm_drop(&r->side);
     exo_strategy_free(&r->strategy);
     exo_device_close(&r->device);
-    exo_node_meters_release(&r->meters); /* its strategy's */
+    exo_node_meters_release(&r->meters); /* after the strategy, which counts in them */
     exo_config_free(&r->document);
     exo_fit_drop(&r->fit);
     exo_free(r);
 }
 
-/* --- What a checkpoint has of it -------------------------------------------------------------- */
+/* --- The state in a checkpoint ---------------------------------------------------------------- */
 
-/* Everything that outlives a restart. The data's position and every random stream follow from the step. What a strategy keeps of units is in
- * its own state. */
+/* Lists everything that outlives a restart. The position in the data and every random stream follow
+ * from the step. Units that a strategy keeps are part of its own state. */
 static void
 list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes)
 {
@@ -283,7 +285,8 @@ exo_replica_bytes_sent(const exo_replica *r)
     return r->bytes_before + exo_group_stats(r->group).bytes_sent;
 }
 
-/* Before or after all units of a flat copy are read at once, for a strategy that may have to complete them. */
+/* Tells the strategy before or after all units of a flat copy are read at once; it may have to
+ * complete them. */
 static exo_status
 use_all_units(exo_replica *r,
               exo_status (*tell)(exo_strategy *, exo_node *, size_t unit, exo_group *group,
@@ -320,7 +323,7 @@ exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha2
 
 /* --- Set-up ----------------------------------------------------------------------------------- */
 
-/* Connects communicators of its own with the other actors. */
+/* Connects the replica's own communicators with the other actors. */
 static exo_status
 meet(exo_replica *r, exo_err *err)
 {
@@ -345,7 +348,7 @@ meet(exo_replica *r, exo_err *err)
     return st;
 }
 
-/* Rank 0's values of a unit, on all. */
+/* Distributes rank 0's values of a unit to all members. */
 static exo_status
 agree_on_unit(exo_replica *r, size_t unit, exo_err *err)
 {
@@ -361,7 +364,7 @@ agree_on_unit(exo_replica *r, size_t unit, exo_err *err)
     return st;
 }
 
-/* Units, statistics and what is frozen. */
+/* Distributes units, statistics and frozen parameters. */
 static exo_status
 agree_on_parameters(exo_replica *r, exo_err *err)
 {
@@ -373,8 +376,9 @@ agree_on_parameters(exo_replica *r, exo_err *err)
     return exo_broadcast(r->side_group, exo_params_buffers_array(r->params), 0, err);
 }
 
-/* A strategy with all parameters starts when they are there; one that keeps units, before they come to it. In a graph nothing is agreed on:
- * its strategies keep none. */
+/* A strategy on a flat copy starts once it has the parameters. One that keeps units starts before,
+ * and then receives them. In a graph nothing is distributed: strategies that keep units are not
+ * admitted there. */
 static exo_status
 start_strategy(exo_replica *r, exo_err *err)
 {
@@ -392,7 +396,7 @@ open_loader(exo_replica *r, exo_err *err)
         .num_nodes = fit->shared_data ? fit->num_nodes : 1,
         .rank = fit->shared_data ? r->node.rank : 0,
         .shuffle = fit->shuffle,
-        /* Nodes with data of their own see it in orders of their own. */
+        /* Nodes with data of their own read it in different orders. */
         .seed = fit->shared_data ? fit->seed : fit->seed + r->node.rank,
         .batch_size = fit->batch_size,
         .first = r->node.step,
@@ -441,7 +445,8 @@ exo_replica_look(const exo_replica *r, const exo_node_ask *ask, exo_node_look *o
     return exo_node_look_at(out, r->comm, r->side, r->node.rank, r->node.num_nodes, ask, err);
 }
 
-/* Every node of the run does this; of those in one process each sets the same links. */
+/* Every node of the run makes this change. The nodes of one process share their links, and each of
+ * them sets the same values. */
 exo_status
 exo_replica_change(exo_replica *r, const char *graph, exo_err *err)
 {

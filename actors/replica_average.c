@@ -1,5 +1,5 @@
-/* What replicas are together, beside what their strategy does: the mean of all copies, and how alike they are. Unit by unit, so that by units
- * no member ever has all parameters. See replica.h. */
+/* The mean of all replicas and their correlation, independent of the strategy. The work is done
+ * unit by unit, so that no member of a group by units ever holds all parameters. See replica.h. */
 #include "actors/replica.h"
 
 #include <math.h>
@@ -32,14 +32,14 @@ need_average(exo_replica *r, exo_err *err)
     return st;
 }
 
-/* Statistics and what is frozen. */
+/* Statistics and frozen parameters. */
 static exo_array
 all_buffers(exo_params *params)
 {
     return exo_params_buffers_array(params);
 }
 
-/* This member's values of a unit, whole; until done_with. */
+/* Gets this member's values of a whole unit, valid until done_with. */
 static exo_status
 use_unit(exo_replica *r, size_t unit, exo_array *values, exo_err *err)
 {
@@ -75,7 +75,7 @@ average_unit(exo_replica *r, size_t unit, exo_err *err)
     return st;
 }
 
-/* Elements of the largest array that the strategy sends at once, for all that is known. */
+/* Elements of the largest array that the strategy is assumed to send at once. */
 static size_t
 most_sent(const exo_replica *r)
 {
@@ -85,8 +85,9 @@ most_sent(const exo_replica *r)
     return r->by_units ? most : r->node.numel;
 }
 
-/* Parameters and statistics alike: the average of models whose batch-norm statistics differ has the average statistics. What is frozen is
- * equal on all nodes, and its average may be so but for rounding. */
+/* Averages parameters and statistics: models with different batch-norm statistics have an average
+ * with the average statistics. Frozen parameters are only copied. They are equal on all nodes, and
+ * an average of them could differ by rounding. */
 exo_status
 exo_replica_average(exo_replica *r, exo_err *err)
 {
@@ -146,11 +147,11 @@ exo_replica_average_hooks(exo_replica *r, exo_unit_hooks *hooks)
 
 /* --- Correlation ------------------------------------------------------------------------------ */
 
-/* Of all parameters together: what the steps below have come to. */
+/* Sums over all parameters, filled by the steps below. */
 struct moments {
     double sum, mean;
-    double squares; /* around the mean */
-    double length;  /* of the sum of all copies' standardized parameters, squared */
+    double squares; /* of the deviations from the mean */
+    double length;  /* squared length of the sum of all copies' standardized parameters */
 };
 
 typedef exo_status (*unit_step)(exo_replica *r, exo_array x, exo_array z, struct moments *m,
@@ -190,7 +191,7 @@ add_length(exo_replica *r, exo_array x, exo_array z, struct moments *m, exo_err 
     return st;
 }
 
-/* With x the unit's values and z room for as many. */
+/* Runs a step on each unit: x has the unit's values, z is scratch memory of the same size. */
 static exo_status
 on_each_unit(exo_replica *r, unit_step step, struct moments *m, exo_err *err)
 {
@@ -209,13 +210,13 @@ on_each_unit(exo_replica *r, unit_step step, struct moments *m, exo_err *err)
     return st;
 }
 
-/* With z_i the centred parameters of node i scaled to length 1, r_ij = z_i . z_j, and the sum over all pairs follows from the length of the
- * sum: |sum z|^2 = N + 2 sum r_ij. */
+/* Let z_i be the centred parameters of node i, scaled to length 1. Then r_ij = z_i . z_j, and the
+ * sum over all pairs i < j follows from the length of the sum: |sum z|^2 = N + 2 sum r_ij. */
 exo_status
 exo_replica_correlate(exo_replica *r, double *out, exo_err *err)
 {
     struct moments m = {0};
-    r->averaged = false; /* what it held is overwritten */
+    r->averaged = false; /* the average serves as scratch memory */
     exo_status st = need_average(r, err);
     if (st == EXO_OK)
         st = on_each_unit(r, add_sum, &m, err);

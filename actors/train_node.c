@@ -1,4 +1,5 @@
-/* TrainNode: see train_node.h. This file is what it says and hears; what it does is its replica's. */
+/* The actor class train_node: see train_node.h. This file has the actor's methods and messages; its
+ * replica does the work. */
 #include "actors/train_node.h"
 
 #include <math.h>
@@ -15,8 +16,8 @@
 /* Owner: the compute lane. */
 struct train_node {
     exo_replica *replica;
-    bool begun;  /* set up, or tried to be      */
-    bool warned; /* of a loss that is not finite */
+    bool begun;  /* set up, or the set-up failed */
+    bool warned; /* a loss was not finite */
 };
 
 static exo_status
@@ -46,7 +47,8 @@ rank_of(const struct train_node *n)
     return n->replica->node.rank;
 }
 
-/* A node that cannot go on says so to the others, who would wait for it in vain. PEER_LOST came from them. */
+/* After an error, ends the collectives of the other nodes, which would wait for this node in vain.
+ * PEER_LOST is a report of another node's error and is not passed on. */
 static exo_status
 give_up(struct train_node *n, exo_status st, const exo_err *err)
 {
@@ -55,8 +57,8 @@ give_up(struct train_node *n, exo_status st, const exo_err *err)
     return st;
 }
 
-/* The replica of a node that is set up. The caller may be any process of the cluster: a call that is refused changes nothing, and ends no
- * collective. */
+/* Gets the replica of a node that is set up. Any process of the cluster may be the caller, so a
+ * refused call changes nothing and ends no collective. */
 static exo_status
 get_replica(const struct train_node *n, const char *method, exo_replica **out, exo_err *err)
 {
@@ -105,7 +107,7 @@ one_step(struct train_node *n, float *loss, float *lr, exo_err *err)
     return EXO_OK;
 }
 
-/* What `steps` steps came to. */
+/* Packs the results of `steps` steps. */
 static exo_status
 pack_trained(const exo_replica *r, float *loss, float *lr, size_t steps, exo_payload *reply,
              exo_err *err)
@@ -145,7 +147,7 @@ train(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
                         (unsigned long long)until, (unsigned long long)r->fit->max_steps);
     uint64_t count = until > r->node.step ? until - r->node.step : 0, done = 0;
 
-    /* Losses, then learning rates, as the reply has them. */
+    /* The losses, followed by the learning rates, as in the reply. */
     float *records = count <= PTRDIFF_MAX / (2 * sizeof *records)
                          ? exo_calloc(2 * count + 1, sizeof *records)
                          : NULL;
@@ -163,8 +165,9 @@ train(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
             st = one_step(n, records + done, records + count + done, err);
     }
     exo_compute_leave();
-    give_up(n, st,
-            err); /* before the baton goes to those who wait for it, and time to their deadline */
+    /* This must come before the baton passes on: with it, the virtual time of the nodes that wait
+     * could reach their deadline. */
+    give_up(n, st, err);
     exo_pace_leave(r->pace);
     if (st == EXO_OK)
         st = give_up(n, pack_trained(r, records, records + count, done, reply, err), err);
@@ -183,7 +186,8 @@ average(exo_call_context *call, void *self, const void *args, exo_payload *reply
     return st == EXO_OK ? give_up(self, exo_replica_average(r, err), err) : st;
 }
 
-/* fp32 values, or of nodes other than 0 nothing: all of them are asked where they must gather. */
+/* Packs fp32 values. By units, all nodes take part in the request and only node 0 returns the
+ * values. */
 static exo_status
 pack_values(const exo_replica *r, exo_array values, exo_payload *reply, exo_err *err)
 {
@@ -280,7 +284,8 @@ correlate(exo_call_context *call, void *self, const void *args, exo_payload *rep
     return give_up(self, st, err);
 }
 
-/* The trainer decides what a checkpoint that cannot be written means: the node itself is well. */
+/* A failed save ends no collective: the node itself is well, and the trainer decides about the
+ * run. */
 static exo_status
 save(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
@@ -390,7 +395,7 @@ serve(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
 static const exo_lane_class lanes[] = {{.name = "compute", .blocking = true},
                                        {.name = "mail", .capacity = 65536}};
 
-/* As in `served`. */
+/* In the order of `served`. */
 static const exo_method methods[] = {
     {.name = "setup", .run = serve},
     {.name = "train", .run = serve},
