@@ -19,15 +19,15 @@ enum {
 /* The state of an episode after a step. The values are those of the items' `dones`. */
 typedef enum exo_cartpole_end {
     EXO_CARTPOLE_GOES_ON = 0,
-    /* The pole fell, or the cart left the track, be it in step 500. */
+    /* The pole fell, or the cart left the track; also if that was step 500. */
     EXO_CARTPOLE_TERMINATED = 1,
     EXO_CARTPOLE_TRUNCATED = 2, /* it lasted EXO_CARTPOLE_MAX_STEPS steps */
 } exo_cartpole_end;
 
 typedef struct exo_cartpole {
-    double x, x_dot;         /* m, m/s         */
-    double theta, theta_dot; /* rad, rad/s     */
-    uint32_t steps;          /* of the episode */
+    double x, x_dot;         /* m, m/s */
+    double theta, theta_dot; /* rad, rad/s */
+    uint32_t steps;          /* of the episode so far */
 } exo_cartpole;
 
 /* Begins an episode. Each of the four values is drawn from `rng`, in the order of the struct,

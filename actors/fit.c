@@ -43,8 +43,8 @@ exo_fit_edge(const exo_graph_spec *graph)
     return graph && graph->num_edges ? &graph->edges[0] : NULL;
 }
 
-/* For plans, the edge also states what the strategy does itself, such as SPARTA's selection. That
- * is not a codec that a collective could use. */
+/* For plans, the edge's codec also states a selection that the strategy makes itself, such as
+ * SPARTA's. A collective cannot use that as its codec. */
 const char *
 exo_fit_edge_codec(const exo_graph_spec *graph)
 {

@@ -8,7 +8,7 @@
  * all nodes are in this process, the record also has the clock, the emulated network and the
  * communicators; else each node has its own communicators.
  *
- * Counted: the nodes and the trainer hold it. Read next: replica.h, a node's own part.
+ * References are counted: the nodes and the trainer hold it. Read next: replica.h, a node's part.
  *
  * The document that a node is started with, in YAML:
  *     {run: NAME, rank: 0, strategy: {name: ...},
@@ -17,8 +17,8 @@
  *      validate: true, val_size: 1024, timeout_ms: 600000, device: cpu, engine: NAME,
  *      resume_from: PATH, elapsed_ns: 0, graph: TEXT}
  * `graph` is the job's graph with its hosts, links and edges. The entries from `nodes` on describe
- * what the nodes of the run share. They are read only by the node that makes the record, so they
- * are not needed in the trainer's own process. */
+ * the record. Only the node that makes it reads them, so they are not needed in the trainer's own
+ * process. */
 #ifndef EXO_FIT_H
 #define EXO_FIT_H
 

@@ -53,7 +53,7 @@ exo_fit_is_foreign(const exo_engine_class *engine)
 }
 
 /* The key contains the FNV-1a hash of the run's name (http://www.isthe.com/chongo/tech/comp/fnv/):
- * a key has a limited length, and a name has none. */
+ * the length of a key is limited, that of a name is not. */
 exo_status
 exo_fit_open_engine(exo_comm **out, const exo_engine_class *engine, const char *run, uint32_t size,
                     const exo_clock *clock, exo_err *err)

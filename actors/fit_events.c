@@ -230,8 +230,8 @@ run_events(struct run *run, exo_err *err)
     return st;
 }
 
-/* Changes the network to a new graph. Nodes on workers change their own; what the nodes of this
- * process share is changed here, while they are idle. */
+/* Changes the network to a new graph. Nodes on workers change their own links and codec. Those of
+ * nodes in this process are shared and are changed here, while the nodes are idle. */
 static exo_status
 change_graph(struct run *run, const exo_graph_spec *next, const char *text, exo_err *err)
 {

@@ -1,6 +1,6 @@
 /* The counts and times of a fit in its checkpoints, as figures.json, so that a resumed run
  * continues them: see fit_impl.h. The state of the training itself is in the nodes' files
- * (train_node.c).
+ * (replica.c).
  *
  *     {"elapsed_ns", "wall_ns", "trained_ns", "now_ns", "train_loss", "lr",
  *      "links": "words in hex", "names": [...], "meters": {...: meter_json.h},

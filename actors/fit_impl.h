@@ -12,9 +12,9 @@
  *     fit_meters.c   the tree of meters
  *
  * Everything in struct run belongs to the caller's thread. Training proceeds in segments. A segment
- * ends at an event (evaluation, correlation, checkpoint, change of the graph, the end), but after
- * about 0.2 s at the latest (2 s with nodes on workers), so that a request to stop is obeyed soon.
- * Between two segments all nodes are idle. */
+ * ends at an event (evaluation, correlation, checkpoint, change of the graph, the end), or after
+ * about 0.2 s (2 s with nodes on workers), so that a request to stop is obeyed soon. Between two
+ * segments all nodes are idle. */
 #ifndef EXO_FIT_IMPL_H
 #define EXO_FIT_IMPL_H
 
@@ -117,9 +117,9 @@ exo_status exo_fit_ask(struct run *run, uint32_t rank, const char *method,
 exo_status exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *args,
                             exo_err *err);
 /* Waits for every request in progress. `asked` is the status of sending them; it is returned if it
- * is an error. The error of the run is the first one with a cause in a node, or a node's death, not
- * the reports of other nodes about it. When a node fails, the collectives that wait for it are
- * ended at once. FAILED: the nodes stall; TIMEOUT: a node does not answer. */
+ * is an error. The error of the run is a node's own error or a node's death; another node's report
+ * of it does not count. When a node fails, the collectives that wait for it are ended at once.
+ * FAILED: the nodes stall; TIMEOUT: a node does not answer. */
 exo_status exo_fit_await_all(struct run *run, exo_status asked, exo_err *err);
 /* Reads a node's reply to the finished request as a message; the caller frees it with
  * exo_args_free. INVAL: the reply is not a message of that kind. */

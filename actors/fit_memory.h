@@ -9,7 +9,7 @@ typedef struct exo_fit_memory {
     uint32_t nodes;
     unsigned passes;       /* passes at once; they share the tapes */
     size_t minibatch_size; /* samples of a pass */
-    uint64_t process;      /* the program, its libraries and the data: what it has now */
+    uint64_t process;      /* of the process now: the program, its libraries and the data */
     uint64_t parameters;   /* of all nodes, with statistics */
     uint64_t gradients;    /* of all nodes; 0 if steps are taken within backward */
     uint64_t optimizer;    /* of all nodes: moments, and the strategy's state */

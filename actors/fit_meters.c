@@ -168,8 +168,8 @@ exo_fit_close_meters(struct run *run)
 
 /* --- The nodes' reports ----------------------------------------------------------------------- */
 
-/* Takes over a node's meters. The samples in `before`, found by the path in the tree, which begins
- * with `scope`, are added to them; NULL: none. */
+/* Takes over a node's meters. To each sample, the sample in `before` with the same path in the tree
+ * is added; that path begins with `scope`. NULL: nothing is added. */
 static exo_status
 take(struct run *run, exo_meters *to, const char *scope, const exo_meters *before,
      Exo__Train__Meter *const *messages, size_t count, exo_err *err)

@@ -359,8 +359,8 @@ begin_folder(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
     return st;
 }
 
-/* Saves the tokenizer with the model, so that the folder can generate text elsewhere and without
- * the data. */
+/* Saves the tokenizer with the model, so that text can be generated from a copy of the folder,
+ * without the data. */
 static exo_status
 save_tokenizer(const struct run *run, exo_err *err)
 {

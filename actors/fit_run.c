@@ -123,7 +123,7 @@ finish_run(struct run *run, const exo_fit_result *result, exo_err *err)
 }
 
 /* Stops the nodes, finishes a successful run, and frees everything. If nodes do not stop, the
- * memory that they use is leaked, not freed beneath them. */
+ * memory is leaked rather than freed while they use it. */
 static exo_status
 close_run(struct run *run, exo_status ended, exo_fit_result *result, exo_err *err)
 {

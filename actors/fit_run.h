@@ -20,8 +20,8 @@ typedef struct exo_fit_far {
     void *context;
 } exo_fit_far;
 
-/* Callbacks of the caller for changes of the graph during training. They are called on the caller's
- * thread between two segments, when all nodes are idle. */
+/* Callbacks for changes of the graph during training. All but `finished` are called between two
+ * segments, when all nodes are idle. They run on the caller's thread. */
 typedef struct exo_fit_live {
     void *context;
     /* Gives a new graph for the steps after `step`, and its text; false: there is none. The graph

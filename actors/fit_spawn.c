@@ -1,6 +1,6 @@
 /* Makes the nodes of a fit: see fit_impl.h. Every node is started with a document (fit.h). For
- * nodes on workers it also describes what the nodes share; for nodes in this process that record is
- * made here, before the nodes. */
+ * nodes on workers the document also describes the record that they share. For nodes in this
+ * process the record itself is made here, before the nodes. */
 #include "actors/fit_impl.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #define RUN_HERE "here" /* name of the only run of its runtime */
 
-/* Adds the description of what nodes on workers share to `numbers` (fit.h). */
+/* Adds the description of the record that nodes on workers share to `numbers` (fit.h). */
 static exo_status
 describe_shared(const struct run *run, json_t *numbers, exo_err *err)
 {
@@ -70,7 +70,7 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
     return st;
 }
 
-/* Makes what nodes in this process share: communicators, the runtime and the record. */
+/* Makes the shared parts of nodes in this process: communicators, the runtime and the record. */
 static exo_status
 open_here(struct run *run, exo_err *err)
 {

@@ -7,10 +7,10 @@
  * 2. It has done its request. It then does nothing until all nodes have done theirs, because the
  *    trainer makes the next request only then.
  *
- * Between processes, every message that such a member has sent must also have arrived. If two looks
- * in a row show the same nodes stuck in the same calls, this was true at every moment between the
- * looks. That is a stall, and it ends the run. A node that computes, or whose messages are on a
- * link, is not stuck.
+ * Between processes, case 1 also requires that every message from that member has arrived. If two
+ * looks in a row show the same nodes stuck in the same calls, they were stuck at every moment
+ * between the looks. That is a stall, and it ends the run. A node that computes, or whose messages
+ * are on a link, is not stuck.
  *
  * A node that does not answer, for instance because its process is stopped, may continue at any
  * time. That causes a warning only; other nodes' waits for it end at the run's deadline. */
@@ -151,8 +151,8 @@ stuck_peer(const struct run *run, uint32_t rank)
     return UINT32_MAX;
 }
 
-/* Finds the stuck nodes: all that may be are marked, then those that wait for no marked node are
- * unmarked until nothing changes. Returns the first pending one; UINT32_MAX: none. */
+/* Finds the stuck nodes: marks all candidates, then unmarks those that wait for no marked node,
+ * until nothing changes. Returns the first pending stuck node; UINT32_MAX: none. */
 static uint32_t
 find_stuck(struct run *run)
 {
@@ -222,8 +222,8 @@ are_as_before(struct run *run)
 
 /* --- Reports ---------------------------------------------------------------------------------- */
 
-/* Adds text such as "node_0 waits in all_reduce, call 3 of the strategy, for node_1 since 4.10
- * s". */
+/* Adds a text such as
+ * "node_0 waits in all_reduce, call 3 of the strategy, for node_1 since 4.10 s". */
 static void
 say_wait(const struct run *run, exo_text *out, uint32_t rank, uint32_t peer)
 {

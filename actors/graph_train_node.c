@@ -5,7 +5,7 @@
  * a replica (replica.h) from a document with the same keys, so that the nodes of a process share
  * the model and the data. The replica uses the actor's time. Its strategy communicates over the
  * graph's edges, and declares which edges it uses and how much it sends (exo_strategy_edges). Of
- * two edges, the first is for the islands of nodes.
+ * two edges, the first is for the traffic within islands of nodes.
  *
  * Owner of the state: the actor's thread, and before it the reader of the config (init). Read next:
  * replica.c, strategies/islands.c. */

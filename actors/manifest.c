@@ -48,7 +48,7 @@ exo_manifest_write(const char *folder, uint64_t step, const exo_manifest_line *l
 /* --- Checking --------------------------------------------------------------------------------- */
 
 struct line {
-    const char *name; /* in the manifest's text */
+    const char *name; /* points into the manifest's text, as does sha256 */
     const char *sha256;
     exo_status status; /* of its file */
     exo_err error;

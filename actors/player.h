@@ -19,8 +19,8 @@ enum {
 
 typedef struct exo_player exo_player;
 
-/* Makes a player, which the caller frees. INVAL: environments is not in [1,
- * EXO_PLAYER_MAX_ENVIRONMENTS]; NOMEM. */
+/* Makes a player, which the caller frees. INVAL: `environments` is 0 or above
+ * EXO_PLAYER_MAX_ENVIRONMENTS; NOMEM. */
 exo_status exo_player_new(exo_player **out, size_t environments, uint64_t seed, exo_err *err);
 /* Frees *player and sets it to NULL; accepts NULL in it. */
 void exo_player_free(exo_player **player);

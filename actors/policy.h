@@ -21,8 +21,7 @@ enum {
     EXO_POLICY_HIDDEN = 64
 };
 
-/* The common part of both networks: observation -> tanh -> tanh. The weights have the shape (in,
- * out). */
+/* The common part of both networks: observation -> tanh -> tanh. Weights are (in, out). */
 typedef struct exo_policy_trunk {
     float weight1[EXO_CARTPOLE_OBSERVATION][EXO_POLICY_HIDDEN], bias1[EXO_POLICY_HIDDEN];
     float weight2[EXO_POLICY_HIDDEN][EXO_POLICY_HIDDEN], bias2[EXO_POLICY_HIDDEN];

@@ -67,8 +67,8 @@ exo_ppo_gradient(const exo_policy *policy, const exo_ppo_samples *s, const uint3
         double entropy = exo_entropy_term(EXO_CARTPOLE_ACTIONS, out.log_probs, 1, 0);
         loss -= opts->entropy * entropy;
 
-        /* d log p_action / d logit_a = [a = action] - p_a, and d H / d logit_a = -p_a (log p_a +
-         * H). */
+        /* d log p_action / d logit_a = [a = action] - p_a
+         * d H / d logit_a = -p_a (log p_a + H) */
         float d_logits[EXO_CARTPOLE_ACTIONS];
         for (size_t a = 0; a < EXO_CARTPOLE_ACTIONS; a++) {
             double log_p = (double)out.log_probs[a], p = exp(log_p);

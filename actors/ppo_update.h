@@ -17,8 +17,8 @@
  *
  * The learners add up sums over their samples and the numbers of samples. So the step is that of
  * the mean over the samples of all learners, however many each has. A learner without samples only
- * takes part. All learners begin with the same policy, and keep the same one: the sums are equal to
- * the bit on every member.
+ * takes part. All learners begin with the same policy and keep it equal, because the sums are equal
+ * to the bit on every member.
  *
  * Owner: the caller, one thread at a time. Read next: ppo.h, the mathematics. */
 #ifndef EXO_PPO_UPDATE_H
@@ -31,8 +31,7 @@
 typedef struct exo_ppo_update_opts {
     exo_ppo_opts loss;
     uint64_t epochs, minibatches;
-    uint64_t
-        updates; /* the learning rate falls linearly from lr to 0 over this number of updates */
+    uint64_t updates; /* over them the learning rate falls linearly from lr to 0 */
     double lr, gamma, lambda;
     double max_norm; /* limit of a gradient's norm; 0: none */
     uint64_t repeat; /* 1; tests compute each gradient more often, to slow the learner down */

@@ -285,8 +285,8 @@ exo_replica_bytes_sent(const exo_replica *r)
     return r->bytes_before + exo_group_stats(r->group).bytes_sent;
 }
 
-/* Tells the strategy before or after all units of a flat copy are read at once; it may have to
- * complete them. */
+/* Tells the strategy that all units of a flat copy will be read at once, or were read. The strategy
+ * may have to complete them. */
 static exo_status
 use_all_units(exo_replica *r,
               exo_status (*tell)(exo_strategy *, exo_node *, size_t unit, exo_group *group,
@@ -377,8 +377,8 @@ agree_on_parameters(exo_replica *r, exo_err *err)
 }
 
 /* A strategy on a flat copy starts once it has the parameters. One that keeps units starts before,
- * and then receives them. In a graph nothing is distributed: strategies that keep units are not
- * admitted there. */
+ * and then receives them. In a graph nothing is distributed: every member draws the parameters from
+ * the seed, and strategies that keep units are not admitted. */
 static exo_status
 start_strategy(exo_replica *r, exo_err *err)
 {

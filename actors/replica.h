@@ -8,9 +8,11 @@
  * different runs, whose collectives then use different channels.
  *
  * Owner: the computing lane of its actor. Any thread may call exo_replica_deliver, exo_replica_fail
- * and exo_replica_look while the replica lives. These calls are collectives, so all members of the
- * group make them in the same order: set_up, step, average, correlate. If the strategy awaits
- * units, so are evaluate, save and the calls for the average's units.
+ * and exo_replica_look while the replica lives.
+ *
+ * set_up, step, average and correlate are collectives: all members of the group call them in the
+ * same order. If the strategy awaits units, so are evaluate, save and the calls for the average's
+ * units.
  *
  * Read next: replica.c. */
 #ifndef EXO_REPLICA_H
@@ -110,8 +112,8 @@ exo_status exo_replica_average(exo_replica *r, exo_err *err);
 /* Computes the mean of Pearson's correlation of the parameters over all pairs of copies. It
  * destroys the average. */
 exo_status exo_replica_correlate(exo_replica *r, double *out, exo_err *err);
-/* Hooks through which a pass reads the units of the average, for a copy by units; NULL: the average
- * is complete. All members make this call. `hooks` is written. */
+/* Hooks with which a pass gathers the units of the average, for a copy by units; all members make
+ * the same pass. NULL: the average is complete on every member. `hooks` is written. */
 const exo_unit_hooks *exo_replica_average_hooks(exo_replica *r, exo_unit_hooks *hooks);
 /* Gathers a unit of the average; all members make this call. *values is valid until
  * exo_replica_average_close. */

@@ -165,8 +165,8 @@ train(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
             st = one_step(n, records + done, records + count + done, err);
     }
     exo_compute_leave();
-    /* This must come before the baton passes on: with it, the virtual time of the nodes that wait
-     * could reach their deadline. */
+    /* Before exo_pace_leave: once the baton passes on, virtual time may jump to the deadline of the
+     * nodes that wait. */
     give_up(n, st, err);
     exo_pace_leave(r->pace);
     if (st == EXO_OK)
