@@ -1,11 +1,12 @@
-/* The classes of this layer that graphs find by name; builtins/ registers them. The class of actors is in train_node.h. */
+/* The graph classes of this layer, found by name; builtins/ registers them. train_node.h declares
+ * the actor class. */
 #ifndef EXO_BUILTIN_CLASSES_H
 #define EXO_BUILTIN_CLASSES_H
 
 #include <exogym/graph.h>
 
 extern const exo_graph_class exo_train_node_graph_class; /* graph_train_node.c */
-extern const exo_graph_class exo_cartpole_maker_class;   /* maker.c            */
-extern const exo_graph_class exo_cartpole_trainer_class; /* learner.c          */
+extern const exo_graph_class exo_cartpole_maker_class;   /* maker.c */
+extern const exo_graph_class exo_cartpole_trainer_class; /* learner.c */
 
 #endif

@@ -1,4 +1,5 @@
-/* CartPole-v1: see cartpole.h. The order of the operations is Gymnasium's, so that the last bit of a state is too. */
+/* CartPole-v1: see cartpole.h. The operations have Gymnasium's order, so that the states equal
+ * Gymnasium's to the last bit. */
 #include "actors/cartpole.h"
 
 #include <math.h>
@@ -17,7 +18,8 @@ exo_cartpole_reset(exo_cartpole *cartpole, exo_rng *rng)
     double state[EXO_CARTPOLE_OBSERVATION];
     for (int i = 0; i < EXO_CARTPOLE_OBSERVATION; i++)
         state[i] = -0.05 + 0.1 * (double)exo_rng_uniform(rng);
-    *cartpole = (exo_cartpole){.x = state[0], .x_dot = state[1], .theta = state[2], .theta_dot = state[3]};
+    *cartpole =
+        (exo_cartpole){.x = state[0], .x_dot = state[1], .theta = state[2], .theta_dot = state[3]};
 }
 
 exo_cartpole_end
@@ -27,11 +29,11 @@ exo_cartpole_step(exo_cartpole *c, int action)
     double force = action == 1 ? force_size : -force_size;
     double cosine = cos(c->theta), sine = sin(c->theta);
     double pushed = (force + pole_moment * (c->theta_dot * c->theta_dot) * sine) / mass_total;
-    double theta_acc =
-        (gravity * sine - cosine * pushed) / (half_length * (4.0 / 3.0 - mass_pole * (cosine * cosine) / mass_total));
+    double theta_acc = (gravity * sine - cosine * pushed) /
+                       (half_length * (4.0 / 3.0 - mass_pole * (cosine * cosine) / mass_total));
     double x_acc = pushed - pole_moment * theta_acc * cosine / mass_total;
 
-    /* Euler: positions move with the speeds before the step. */
+    /* Explicit Euler: positions move with the speeds before the step. */
     c->x += tau * c->x_dot;
     c->x_dot += tau * x_acc;
     c->theta += tau * c->theta_dot;

@@ -1,4 +1,5 @@
-/* Checkpoint folders: see checkpoint.h. No state; called by the trainer's thread, the path function by nodes too. */
+/* Checkpoint folders: see checkpoint.h. No state. The trainer's thread calls it; nodes call
+ * exo_checkpoint_node_path too. */
 #include "actors/checkpoint.h"
 
 #include <dirent.h>
@@ -25,11 +26,12 @@
 
 enum {
     KEPT = 2,
-    MAX_OTHERS = 16, /* files besides the nodes' and run.json */
+    MAX_OTHERS = 16, /* files other than the nodes' and run.json */
     MAX_SETTINGS = 1 << 20
 };
 
-static exo_status path_format(char out[EXO_CHECKPOINT_PATH], exo_err *err, const char *format, ...) EXO_PRINTF(3, 4);
+static exo_status path_format(char out[EXO_CHECKPOINT_PATH], exo_err *err, const char *format, ...)
+    EXO_PRINTF(3, 4);
 
 static exo_status
 path_format(char out[EXO_CHECKPOINT_PATH], exo_err *err, const char *format, ...)
@@ -39,11 +41,13 @@ path_format(char out[EXO_CHECKPOINT_PATH], exo_err *err, const char *format, ...
     int length = vsnprintf(out, EXO_CHECKPOINT_PATH, format, args);
     va_end(args);
     if (length < 0 || length >= EXO_CHECKPOINT_PATH)
-        return exo_fail(err, EXO_INVAL, "the path '%.200s...' is longer than %d bytes", out, EXO_CHECKPOINT_PATH - 1);
+        return exo_fail(err, EXO_INVAL, "the path '%.200s...' is longer than %d bytes", out,
+                        EXO_CHECKPOINT_PATH - 1);
     return EXO_OK;
 }
 
-/* A node of another process than the run's writes into the run's folder, too: two above its checkpoint. */
+/* Guards the folder of the run, two levels above the checkpoint's: a node in another process than
+ * the trainer writes there too. */
 static exo_status
 guard_run_of(const char *folder, exo_err *err)
 {
@@ -59,20 +63,23 @@ guard_run_of(const char *folder, exo_err *err)
 }
 
 exo_status
-exo_checkpoint_node_path(char out[EXO_CHECKPOINT_PATH], const char *folder, uint32_t rank, exo_err *err)
+exo_checkpoint_node_path(char out[EXO_CHECKPOINT_PATH], const char *folder, uint32_t rank,
+                         exo_err *err)
 {
     exo_status st = guard_run_of(folder, err);
-    return st != EXO_OK ? st : path_format(out, err, "%s/node_%" PRIu32 ".safetensors", folder, rank);
+    return st != EXO_OK ? st
+                        : path_format(out, err, "%s/node_%" PRIu32 ".safetensors", folder, rank);
 }
 
 static exo_status
-step_path(char out[EXO_CHECKPOINT_PATH], const char *run_folder, uint64_t step, bool partial, exo_err *err)
+step_path(char out[EXO_CHECKPOINT_PATH], const char *run_folder, uint64_t step, bool partial,
+          exo_err *err)
 {
-    return path_format(out, err, "%s/checkpoints/%sstep_%08" PRIu64 "%s", run_folder, partial ? "." : "", step,
-                       partial ? ".partial" : "");
+    return path_format(out, err, "%s/checkpoints/%sstep_%08" PRIu64 "%s", run_folder,
+                       partial ? "." : "", step, partial ? ".partial" : "");
 }
 
-/* The step in a folder's name "step_<digits>"; false for any other name. */
+/* Reads the step from a folder's name "step_<digits>"; false for any other name. */
 static bool
 parse_step(const char *name, uint64_t *step)
 {
@@ -84,7 +91,7 @@ parse_step(const char *name, uint64_t *step)
     return errno == 0 && *end == '\0';
 }
 
-/* Removes a folder of plain files. */
+/* Removes a folder that contains plain files only. */
 static void
 remove_folder(const char *path)
 {
@@ -98,7 +105,7 @@ remove_folder(const char *path)
     exo_dir_rmdir(path);
 }
 
-/* The largest step below `limit` that has a whole checkpoint. */
+/* Finds the largest step below `limit` that has a checkpoint. */
 static bool
 newest_below(const char *run_folder, uint64_t limit, uint64_t *step)
 {
@@ -124,7 +131,8 @@ bool
 exo_checkpoint_newest(const char *run_folder, char out[EXO_CHECKPOINT_PATH])
 {
     uint64_t step = 0;
-    return newest_below(run_folder, UINT64_MAX, &step) && step_path(out, run_folder, step, false, NULL) == EXO_OK;
+    return newest_below(run_folder, UINT64_MAX, &step) &&
+           step_path(out, run_folder, step, false, NULL) == EXO_OK;
 }
 
 exo_status
@@ -134,7 +142,9 @@ exo_checkpoint_verify(const char *checkpoint, exo_err *err)
     const char *slash = strrchr(checkpoint, '/');
     exo_status st = exo_manifest_check(checkpoint, &step, err);
     if (st == EXO_OK && parse_step(slash ? slash + 1 : checkpoint, &named) && named != step)
-        st = exo_fail(err, EXO_INVAL, "%s: is the checkpoint of step %" PRIu64 " under another name", checkpoint, step);
+        st =
+            exo_fail(err, EXO_INVAL, "%s: is the checkpoint of step %" PRIu64 " under another name",
+                     checkpoint, step);
     return st;
 }
 
@@ -143,7 +153,8 @@ exo_checkpoint_choose(const char *run_folder, exo_checkpoint_choice *out, exo_er
 {
     *out = (exo_checkpoint_choice){0};
     exo_status st = EXO_OK;
-    for (uint64_t limit = UINT64_MAX, step = 0; newest_below(run_folder, limit, &step); limit = step) {
+    for (uint64_t limit = UINT64_MAX, step = 0; newest_below(run_folder, limit, &step);
+         limit = step) {
         char path[EXO_CHECKPOINT_PATH];
         exo_err damage = {0};
         st = step_path(path, run_folder, step, false, err);
@@ -179,7 +190,7 @@ exo_checkpoint_set_damaged_aside(const char *run_folder, const char *kept, exo_e
             st = path_format(to, err, "%s/checkpoints/damaged_step_%08" PRIu64, run_folder, step);
         if (st != EXO_OK)
             return st;
-        remove_folder(to); /* of the same step, from before */
+        remove_folder(to); /* an earlier one of the same step */
         if (exo_dir_rename(from, to, 0) != 0)
             return exo_fail(err, EXO_IO, "%s: %s", from, exo_dir_reason(errno));
     }
@@ -187,7 +198,8 @@ exo_checkpoint_set_damaged_aside(const char *run_folder, const char *kept, exo_e
 }
 
 exo_status
-exo_checkpoint_begin(const char *run_folder, uint64_t step, char out[EXO_CHECKPOINT_PATH], exo_err *err)
+exo_checkpoint_begin(const char *run_folder, uint64_t step, char out[EXO_CHECKPOINT_PATH],
+                     exo_err *err)
 {
     exo_status st = step_path(out, run_folder, step, true, err);
     if (st != EXO_OK)
@@ -210,7 +222,7 @@ flush_folder(const char *path)
     int fd = exo_dir_open(path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return;
-    fsync(fd); /* a hint where the file system cannot: the rename is atomic all the same */
+    fsync(fd); /* an error is ignored: the rename is atomic in any case */
     close(fd);
 }
 
@@ -226,7 +238,8 @@ remove_old(const char *run_folder)
     }
 }
 
-/* What has a line by now is skipped; what else lies in the folder is hashed as it is there. */
+/* Adds a line for each file of the folder that has none yet; its SHA-256 is computed from the file
+ * as it is on the disk. */
 static exo_status
 add_others(const char *folder, exo_manifest_line *lines, size_t *count, size_t room, exo_err *err)
 {
@@ -255,10 +268,11 @@ add_others(const char *folder, exo_manifest_line *lines, size_t *count, size_t r
     return st;
 }
 
-/* The manifest of what lies in the folder: the nodes' files, run.json with these contents, and what else belongs to the run. */
+/* Writes the manifest of the folder's files: the nodes' files, run.json with these settings, and
+ * the other files of the run, such as its figures. */
 static exo_status
-write_manifest(const char *folder, uint64_t step, const char *settings, const char (*sums)[65], uint32_t num_nodes,
-               exo_err *err)
+write_manifest(const char *folder, uint64_t step, const char *settings, const char (*sums)[65],
+               uint32_t num_nodes, exo_err *err)
 {
     size_t count = (size_t)num_nodes + 1, room = count + MAX_OTHERS;
     exo_manifest_line *lines = exo_calloc(room, sizeof *lines);
@@ -277,8 +291,8 @@ write_manifest(const char *folder, uint64_t step, const char *settings, const ch
     return st;
 }
 
-/* Gives the folder its name. One that has it already is of the same step, of a run that was resumed: they change places, so that there is a
- * whole one at any moment. */
+/* Gives the folder its final name. After a resume there may be an older checkpoint of the same
+ * step. The two are exchanged then, so that there is a complete one at any moment. */
 static exo_status
 give_name(const char *partial, const char *whole, exo_err *err)
 {
@@ -286,14 +300,15 @@ give_name(const char *partial, const char *whole, exo_err *err)
         remove_folder(partial);
         return EXO_OK;
     }
-    remove_folder(whole); /* there is none, or the file system cannot exchange */
-    return exo_dir_rename(partial, whole, 0) == 0 ? EXO_OK
-                                                  : exo_fail(err, EXO_IO, "%s: %s", whole, exo_dir_reason(errno));
+    remove_folder(whole); /* there is none, or the file system does not support the exchange */
+    return exo_dir_rename(partial, whole, 0) == 0
+               ? EXO_OK
+               : exo_fail(err, EXO_IO, "%s: %s", whole, exo_dir_reason(errno));
 }
 
 exo_status
-exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *settings, const char (*sums)[65],
-                      uint32_t num_nodes, exo_err *err)
+exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *settings,
+                      const char (*sums)[65], uint32_t num_nodes, exo_err *err)
 {
     char partial[EXO_CHECKPOINT_PATH], whole[EXO_CHECKPOINT_PATH], file[EXO_CHECKPOINT_PATH];
     exo_status st = step_path(partial, run_folder, step, true, err);
@@ -317,7 +332,8 @@ exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *setting
     return EXO_OK;
 }
 
-/* Do the options of a checkpoint mean the same? The strategy's name is a setting of its own. */
+/* Compares the options of a checkpoint by meaning. "name" is skipped, because the strategy's name
+ * is a setting of its own. */
 static exo_status
 check_options(const char *checkpoint, const json_t *then, const exo_config *now, exo_err *err)
 {
@@ -328,18 +344,18 @@ check_options(const char *checkpoint, const json_t *then, const exo_config *now,
     exo_status st = text ? exo_config_parse(&doc, checkpoint, text, err)
                          : exo_fail(err, EXO_INVAL, "%s: " RUN_JSON " has no options", checkpoint);
     if (st == EXO_OK && exo_config_differs(exo_config_root(doc), now, skipped, &path))
-        st = exo_fail(
-            err, EXO_INVAL,
-            "%s: the checkpoint was written with other options, the first of which is %s: resume with the same "
-            "settings, or start anew without resume",
-            checkpoint, path.data ? path.data : "not known");
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: the checkpoint was written with other options, the first of which is "
+                      "%s: resume with the same settings, or start anew without resume",
+                      checkpoint, path.data ? path.data : "not known");
     exo_config_free(&doc);
     exo_free(path.data);
     return st;
 }
 
 exo_status
-exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_config *options, exo_err *err)
+exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_config *options,
+                     exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH];
     char *text = NULL;
@@ -372,8 +388,8 @@ exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_con
         char *was = old ? json_dumps(old, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
         char *is = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
         st = exo_fail(err, EXO_INVAL,
-                      "%s: the checkpoint was written with %s %s, this run has %s: resume with the same settings, or "
-                      "start anew without resume",
+                      "%s: the checkpoint was written with %s %s, this run has %s: resume with the "
+                      "same settings, or start anew without resume",
                       checkpoint, key, was ? was : "(none)", is ? is : "?");
         json_free_t release;
         json_get_alloc_funcs(NULL, &release);
@@ -388,7 +404,6 @@ done:
     return st;
 }
 
-/* The value of an integer among the settings that a checkpoint was written with. */
 exo_status
 exo_checkpoint_setting(const char *checkpoint, const char *key, uint64_t *value, exo_err *err)
 {
@@ -408,7 +423,7 @@ exo_checkpoint_setting(const char *checkpoint, const char *key, uint64_t *value,
     return st;
 }
 
-/* Whatever else lies beside the checkpoints is a person's. */
+/* Other names in the folder of checkpoints are the user's. */
 static bool
 is_of_a_run(const char *name)
 {
@@ -461,14 +476,15 @@ exo_checkpoint_put_aside(const char *run_folder, char kept[EXO_CHECKPOINT_PATH],
             return exo_fail(err, EXO_IO, "%s: %s", kept, exo_dir_reason(errno));
         return EXO_OK;
     }
-    return exo_fail(err, EXO_EXISTS, "%s holds 10,000 sets of old checkpoints: remove some", run_folder);
+    return exo_fail(err, EXO_EXISTS, "%s holds 10,000 sets of old checkpoints: remove some",
+                    run_folder);
 }
 
-/* --- Models ------------------------------------------------------------------------------------------------------------ */
+/* --- Models ----------------------------------------------------------------------------------- */
 
 exo_status
-exo_checkpoint_save_model(const exo_model *model, exo_params *params, const char *strategy, const char *sha256,
-                          const char *path, exo_err *err)
+exo_checkpoint_save_model(const exo_model *model, exo_params *params, const char *strategy,
+                          const char *sha256, const char *path, exo_err *err)
 {
     exo_state *state = NULL;
     exo_status st = exo_state_new(&state, err);
@@ -476,7 +492,8 @@ exo_checkpoint_save_model(const exo_model *model, exo_params *params, const char
         return st;
     for (size_t i = 0; i < exo_params_count(params); i++) {
         const exo_param_info *info = exo_params_info(params, i);
-        exo_state_add_shaped(state, info->name, EXO_F32, exo_params_at(params, i), info->num_dims, info->dims);
+        exo_state_add_shaped(state, info->name, EXO_F32, exo_params_at(params, i), info->num_dims,
+                             info->dims);
     }
     exo_state_metadata(state, "model", exo_model_name(model));
     exo_state_metadata(state, "strategy", strategy);

@@ -1,4 +1,5 @@
-/* What the nodes of a run share: see fit.h. Its three parts: what a graph says, the record's life, and how it is made from a document. */
+/* The record that the nodes of a run share: see fit.h. This file has three parts: the nodes in a
+ * job's graph, the life of the record, and how it is made from a document. */
 #include "actors/fit.h"
 
 #include <pthread.h>
@@ -12,7 +13,7 @@
 #include "base/config_edit.h"
 #include "graph/site.h"
 
-/* --- What a job's graph says of its nodes ---------------------------------------------------------------------------- */
+/* --- The nodes in a job's graph --------------------------------------------------------------- */
 
 uint32_t
 exo_fit_host(const exo_graph_spec *graph, uint32_t rank)
@@ -42,20 +43,21 @@ exo_fit_edge(const exo_graph_spec *graph)
     return graph && graph->num_edges ? &graph->edges[0] : NULL;
 }
 
-/* What a strategy does itself, as SPARTA's selection, stands at its edge too, for plans: it is none that a collective could have. */
+/* For plans, the edge's codec also states a selection that the strategy makes itself, such as
+ * SPARTA's. A collective cannot use that as its codec. */
 const char *
 exo_fit_edge_codec(const exo_graph_spec *graph)
 {
     const exo_edge_spec *edge = exo_fit_edge(graph);
     exo_codec *codec = NULL;
     size_t size = 0;
-    bool own = !edge || exo_codec_parse(&codec, edge->codec_text, NULL) != EXO_OK || !exo_codec_is_stateless(codec) ||
-               !exo_codec_size(codec, 1, &size);
+    bool own = !edge || exo_codec_parse(&codec, edge->codec_text, NULL) != EXO_OK ||
+               !exo_codec_is_stateless(codec) || !exo_codec_size(codec, 1, &size);
     exo_codec_free(&codec);
     return own ? NULL : edge->codec_text;
 }
 
-/* --- The record ------------------------------------------------------------------------------------------------------ */
+/* --- The record ------------------------------------------------------------------------------- */
 
 static void
 release_fit(exo_shared *shared)
@@ -88,12 +90,12 @@ exo_fit_new(exo_fit **out, uint32_t num_nodes, exo_err *err)
     if (!fit)
         return exo_fail(err, EXO_NOMEM, "no memory for a run");
     fit->num_nodes = num_nodes;
-    snprintf(fit->device, sizeof fit->device, "cpu"); /* unless another one is asked for */
+    snprintf(fit->device, sizeof fit->device, "cpu"); /* the default */
     *out = fit;
     return EXO_OK;
 }
 
-/* Runs of two runtimes are never the same one, whatever their names. */
+/* The key contains the runtime, so runs of two runtimes differ even if their names are equal. */
 static void
 write_key(exo_text *key, exo_runtime *runtime, const char *run)
 {
@@ -111,7 +113,7 @@ exo_fit_put(exo_fit *fit, exo_runtime *runtime, const char *run, exo_err *err)
     return put ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a run");
 }
 
-/* That of the name; a new one is zero but for its name. */
+/* Holds the record of that name; a new one is zero except for its name. */
 static exo_status
 hold(exo_fit **out, exo_runtime *runtime, const char *run, exo_err *err)
 {
@@ -130,7 +132,7 @@ exo_fit_drop(exo_fit **fit)
     *fit = NULL;
 }
 
-/* Takes out what there is of one that could not be made. */
+/* Empties a record that could not be made. */
 static void
 clear(exo_fit *fit)
 {
@@ -179,17 +181,19 @@ exo_fit_change(exo_fit *fit, exo_comm *comm, const exo_graph_spec *next, exo_err
     return st;
 }
 
-/* --- Documents ------------------------------------------------------------------------------------------------------- */
+/* --- Documents -------------------------------------------------------------------------------- */
 
 exo_status
-exo_fit_read_named(exo_config *document, const char *key, const char *what, const char **name, exo_config **options,
-                   exo_err *err)
+exo_fit_read_named(exo_config *document, const char *key, const char *what, const char **name,
+                   exo_config **options, exo_err *err)
 {
     exo_config *map = exo_config_get(document, key);
     *options = exo_config_is_map(map) ? map : NULL;
-    exo_status st =
-        *options ? exo_config_string(map, "name", NULL, name, err) : exo_config_string(document, key, NULL, name, err);
-    return st == EXO_OK && !*name ? exo_fail(err, EXO_INVAL, "a node is started with the name of %s", what) : st;
+    exo_status st = *options ? exo_config_string(map, "name", NULL, name, err)
+                             : exo_config_string(document, key, NULL, name, err);
+    return st == EXO_OK && !*name
+               ? exo_fail(err, EXO_INVAL, "a node is started with the name of %s", what)
+               : st;
 }
 
 static exo_status
@@ -201,7 +205,8 @@ load_plugins(exo_fit *fit, exo_config *document, exo_err *err)
     for (size_t i = 0; st == EXO_OK && i < exo_config_length(list); i++) {
         const char *path = exo_config_scalar(exo_config_item(list, i));
         st = path ? exo_plugin_load(path, err)
-                  : exo_config_fail(exo_config_item(list, i), err, "plugins: expected the path of a plugin");
+                  : exo_config_fail(exo_config_item(list, i), err,
+                                    "plugins: expected the path of a plugin");
     }
     return st;
 }
@@ -296,7 +301,8 @@ make_data(exo_fit *fit, exo_config *document, exo_err *err)
     return st;
 }
 
-/* The job's graph, if it came along: what this process's nodes send over links that are not there. */
+/* Reads the job's graph, if the document has one, and makes the emulated links over which the nodes
+ * of this process send. */
 static exo_status
 make_network(exo_fit *fit, exo_config *document, exo_err *err)
 {
@@ -310,10 +316,13 @@ make_network(exo_fit *fit, exo_config *document, exo_err *err)
     fit->origin = exo_now(exo_clock_real()) - (exo_time)elapsed;
     st = exo_graph_parse(&fit->own_graph, "graph", text, NULL, err);
     fit->graph = fit->own_graph;
-    if (st == EXO_OK && (fit->graph->num_actors != 1 || fit->graph->actors[0].count != fit->num_nodes))
-        st = exo_fail(err, EXO_INVAL, "graph: the graph of a job of %u nodes has one actor of that count",
+    if (st == EXO_OK &&
+        (fit->graph->num_actors != 1 || fit->graph->actors[0].count != fit->num_nodes))
+        st = exo_fail(err, EXO_INVAL,
+                      "graph: the graph of a job of %u nodes has one actor of that count",
                       fit->num_nodes);
-    return st == EXO_OK && fit->graph->emulated ? exo_graph_links(fit->graph, &fit->links, err) : st;
+    return st == EXO_OK && fit->graph->emulated ? exo_graph_links(fit->graph, &fit->links, err)
+                                                : st;
 }
 
 static exo_status
@@ -321,8 +330,8 @@ choose_engine(exo_fit *fit, exo_config *document, exo_err *err)
 {
     const char *engine = NULL;
     exo_status st = exo_config_string(document, "engine", NULL, &engine, err);
-    return st == EXO_OK ? exo_fit_find_engine(&fit->engine, engine, false, err)
-                        : st; /* the trainer has looked at its promises */
+    /* equal_bits is false here: the trainer has checked the engine's promises. */
+    return st == EXO_OK ? exo_fit_find_engine(&fit->engine, engine, false, err) : st;
 }
 
 static exo_status
@@ -336,9 +345,9 @@ plan_evaluation(exo_fit *fit, exo_config *document, exo_err *err)
 static exo_status
 make_fit(exo_fit *fit, exo_config *document, exo_err *err)
 {
-    static exo_status (*const parts[])(exo_fit *, exo_config *,
-                                       exo_err *) = {load_plugins, read_numbers, read_checkpoint, make_model,
-                                                     make_data,    make_network, choose_engine,   plan_evaluation};
+    static exo_status (*const parts[])(exo_fit *, exo_config *, exo_err *) = {
+        load_plugins, read_numbers, read_checkpoint, make_model,
+        make_data,    make_network, choose_engine,   plan_evaluation};
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < sizeof parts / sizeof *parts; i++)
         st = parts[i](fit, document, err);

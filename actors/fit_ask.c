@@ -1,4 +1,5 @@
-/* Requests to the nodes of a fit: see fit_impl.h. */
+/* Requests to the nodes of a fit: see fit_impl.h. The state belongs to the trainer's thread. Read
+ * next: conduct/conduct.h, fit_watch.c. */
 #include "actors/fit_impl.h"
 
 #include <inttypes.h>
@@ -26,7 +27,8 @@ fail_collectives(struct run *run, uint32_t rank, const char *cause)
 }
 
 exo_status
-exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCMessage *args, exo_err *err)
+exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCMessage *args,
+            exo_err *err)
 {
     exo_payload payload = {0};
     exo_status st = args ? exo_protocol_pack(&payload, args, NULL) : EXO_OK;
@@ -34,11 +36,11 @@ exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCM
                         : exo_fail(err, st, "no memory to call node_%u", rank);
 }
 
-/* --- Waiting ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Waiting ---------------------------------------------------------------------------------- */
 
 struct waiting {
     struct run *run;
-    exo_err stall; /* OK: there is none */
+    exo_err stall; /* EXO_OK: no stall was found */
 };
 
 static bool
@@ -47,12 +49,13 @@ has_failed(const struct waiting *w)
     return w->run->cast.root.status != EXO_OK || w->stall.code != EXO_OK;
 }
 
-/* How long it is waited from now on: until nodes have heard of an error, or else for their own deadlines. */
+/* Sets the limit of the wait from now on. After an error it is the time in which the other nodes
+ * hear of the error; before one, it exceeds the nodes' own deadlines. */
 static void
 be_patient(struct waiting *w)
 {
-    exo_cast_be_patient(&w->run->cast,
-                        has_failed(w) ? EXO_FIT_CLOSE_GRACE : w->run->fit->timeout + EXO_FIT_CLOSE_GRACE);
+    exo_cast_be_patient(&w->run->cast, has_failed(w) ? EXO_FIT_CLOSE_GRACE
+                                                     : w->run->fit->timeout + EXO_FIT_CLOSE_GRACE);
 }
 
 static void
@@ -64,7 +67,7 @@ on_answer(void *context, uint32_t rank, exo_status status, const exo_err *err)
     be_patient(w);
 }
 
-/* Does none of those that have not answered answer anything? */
+/* Whether every node that has not answered its request is silent, too. */
 static bool
 all_are_silent(const struct run *run)
 {
@@ -129,26 +132,27 @@ exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *ar
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++)
         st = exo_fit_ask(run, r, method, args, err);
-    if (st != EXO_OK) /* those that were asked wait for one that was not */
+    if (st != EXO_OK) /* nodes with the request would wait for one without */
         fail_collectives(run, 0, err->text);
     st = exo_fit_await_all(run, st, err);
     if (st != EXO_OK)
-        exo_cast_drop(&run->cast); /* nobody waits again for those that have not answered */
+        exo_cast_drop(&run->cast); /* nobody waits for the missing answers any more */
     return st;
 }
 
-/* --- Replies ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Replies ---------------------------------------------------------------------------------- */
 
 static exo_status
 reply_of(struct run *run, uint32_t rank, const exo_payload **out, exo_err *err)
 {
     exo_status st = exo_wait(run->cast.replies[rank], INT64_MAX, out, err);
-    return st == EXO_OK && !*out ? exo_fail(err, EXO_INVAL, "node_%u answers with nothing", rank) : st;
+    return st == EXO_OK && !*out ? exo_fail(err, EXO_INVAL, "node_%u answers with nothing", rank)
+                                 : st;
 }
 
 exo_status
-exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *of, ProtobufCMessage **out,
-              exo_err *err)
+exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *of,
+              ProtobufCMessage **out, exo_err *err)
 {
     const exo_args reply = {.method = of->short_name, .fields = of};
     const exo_payload *payload = NULL;
@@ -166,8 +170,10 @@ exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const void **out,
     const exo_payload *payload = NULL;
     exo_status st = reply_of(run, rank, &payload, err);
     if (st == EXO_OK && payload->size != size)
-        st = exo_fail(err, EXO_INVAL, "node_%u answers with %zu bytes, not with %zu: is its worker of this version?",
-                      rank, payload->size, size);
+        st =
+            exo_fail(err, EXO_INVAL,
+                     "node_%u answers with %zu bytes, not with %zu: is its worker of this version?",
+                     rank, payload->size, size);
     *out = st == EXO_OK ? payload->data : NULL;
     return st;
 }

@@ -1,10 +1,11 @@
-/* The clock of a fit, and what was counted until now: see fit_impl.h. */
+/* The clock of a fit, and the counts up to now: see fit_impl.h. */
 #include "actors/fit_impl.h"
 
 exo_time
 exo_fit_now(const struct run *run)
 {
-    return run->fit->sim ? exo_sim_now(run->fit->sim) : run->before.now + exo_now(run->clock) - run->started;
+    return run->fit->sim ? exo_sim_now(run->fit->sim)
+                         : run->before.now + exo_now(run->clock) - run->started;
 }
 
 exo_time

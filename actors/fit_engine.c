@@ -16,8 +16,10 @@ exo_fit_find_engine(const exo_engine_class **out, const char *name, bool equal_b
     if (st != EXO_OK)
         return st;
     if (equal_bits && !(engine->promises & EXO_ENGINE_ORDERED))
-        return exo_fail(err, EXO_INVAL,
-                        "engine %s does not promise equal bits: choose one that does, or say equal_bits: false", name);
+        return exo_fail(
+            err, EXO_INVAL,
+            "engine %s does not promise equal bits: choose one that does, or say equal_bits: false",
+            name);
     if (!(engine->dtypes & 1u << EXO_F32))
         return exo_fail(err, EXO_UNSUPPORTED, "engine %s does not reduce fp32", name);
     *out = engine;
@@ -31,9 +33,11 @@ exo_fit_check_engine(const exo_engine_class *e, const exo_fit_engine_use *use, e
     if (!e)
         return EXO_OK;
     if (use->far && !(e->promises & (EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS)))
-        return exo_fail(err, EXO_UNSUPPORTED, "engine %s is for nodes in one process: without workers", e->name);
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "engine %s is for nodes in one process: without workers", e->name);
     if (!use->far && !e->open)
-        return exo_fail(err, EXO_UNSUPPORTED, "engine %s is for nodes on workers: with --workers, --head or --cluster",
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "engine %s is for nodes on workers: with --workers, --head or --cluster",
                         e->name);
     if (use->emulated && exo_fit_is_foreign(e) && !(e->promises & EXO_ENGINE_LINKS))
         lacks = "emulated links and no virtual clock";
@@ -48,7 +52,8 @@ exo_fit_is_foreign(const exo_engine_class *engine)
     return engine && strcmp(engine->name, "local") != 0 && strcmp(engine->name, "net") != 0;
 }
 
-/* FNV-1a over the run's name (http://www.isthe.com/chongo/tech/comp/fnv/): a key has few characters, a name any. */
+/* The key contains the FNV-1a hash of the run's name (http://www.isthe.com/chongo/tech/comp/fnv/):
+ * the length of a key is limited, that of a name is not. */
 exo_status
 exo_fit_open_engine(exo_comm **out, const exo_engine_class *engine, const char *run, uint32_t size,
                     const exo_clock *clock, exo_err *err)
@@ -58,5 +63,6 @@ exo_fit_open_engine(exo_comm **out, const exo_engine_class *engine, const char *
     for (const char *c = run; *c; c++)
         hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
     snprintf(key, sizeof key, "exogym-%016" PRIx64, hash);
-    return exo_comm_open(out, engine, &(exo_engine_opts){.size = size, .clock = clock, .key = key}, err);
+    return exo_comm_open(out, engine, &(exo_engine_opts){.size = size, .clock = clock, .key = key},
+                         err);
 }

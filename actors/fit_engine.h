@@ -1,25 +1,32 @@
-/* The engine that a job chooses for its strategy's collectives (exogym/engine.h). Averages and evaluations always go through the library's. */
+/* The engine that a job chooses for the collectives of its strategy (exogym/engine.h). Averages and
+ * evaluations always use the library's engines. No state. */
 #ifndef EXO_FIT_ENGINE_H
 #define EXO_FIT_ENGINE_H
 
 #include <exogym/engine.h>
 
-/* The engine of that name; NULL for NULL and "auto", which are the library's: local among the threads of a process, net elsewhere. Errors:
- * NOT_FOUND; INVAL: it does not promise equal bits, and they are needed; UNSUPPORTED: it does not reduce fp32. */
-exo_status exo_fit_find_engine(const exo_engine_class **out, const char *name, bool equal_bits, exo_err *err);
+/* Finds the engine of that name. *out is NULL for NULL and "auto", which mean the library's choice:
+ * `local` among the threads of a process, `net` elsewhere. Errors: NOT_FOUND; INVAL: equal_bits is
+ * true and the engine does not promise equal bits; UNSUPPORTED: it does not reduce fp32. */
+exo_status exo_fit_find_engine(const exo_engine_class **out, const char *name, bool equal_bits,
+                               exo_err *err);
 
-/* Where nodes are, and what is between them. */
+/* The conditions under which a job uses its engine. */
 typedef struct exo_fit_engine_use {
-    bool far, emulated, coded; /* in workers; over links or on the virtual clock; with a codec */
+    /* The nodes are on workers; links are emulated, or the clock is virtual; the edge has a
+     * codec. */
+    bool far, emulated, coded;
 } exo_fit_engine_use;
 
-/* Whether the engine can do it; NULL can. UNSUPPORTED. */
-exo_status exo_fit_check_engine(const exo_engine_class *engine, const exo_fit_engine_use *use, exo_err *err);
+/* Checks that the engine supports these conditions; NULL does. UNSUPPORTED. */
+exo_status exo_fit_check_engine(const exo_engine_class *engine, const exo_fit_engine_use *use,
+                                exo_err *err);
 
-/* Whether collectives go through an engine that is not the library's: then exo_fit_open_engine makes the communicator of a run of that
- * name, which tells it from others on this host. */
+/* Whether collectives use an engine that is not the library's. */
 bool exo_fit_is_foreign(const exo_engine_class *engine);
-exo_status exo_fit_open_engine(exo_comm **out, const exo_engine_class *engine, const char *run, uint32_t size,
-                               const exo_clock *clock, exo_err *err);
+/* Makes the communicator of such an engine. The run's name distinguishes it from others on this
+ * host. */
+exo_status exo_fit_open_engine(exo_comm **out, const exo_engine_class *engine, const char *run,
+                               uint32_t size, const exo_clock *clock, exo_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* Training in segments, and what happens between them: see fit_impl.h. */
+/* Training in segments, and the events between them: see fit_impl.h. The state belongs to the
+ * trainer's thread. Read next: train_node.c, the nodes' side. */
 #include "actors/fit_impl.h"
 
 #include <errno.h>
@@ -12,10 +13,12 @@
 
 #include "base/traffic.h"
 
+/* Length of a segment. Nodes on workers wait for a message from the trainer between two segments,
+ * so their segments are longer. */
 #define SEGMENT     (200 * EXO_MS)
-#define FAR_SEGMENT (2 * EXO_SECOND) /* of nodes elsewhere: between two segments they wait for a message from here */
+#define FAR_SEGMENT (2 * EXO_SECOND)
 
-/* --- Events --------------------------------------------------------------------------------------------------------------- */
+/* --- Events ----------------------------------------------------------------------------------- */
 
 static void
 report(struct run *run, bool evaluated)
@@ -42,7 +45,7 @@ report(struct run *run, bool evaluated)
     run->opts->progress(run->opts->context, &p);
 }
 
-/* One node's, or all nodes' if they gather units. */
+/* Asks one node to evaluate, or all nodes if they gather units from each other. */
 static exo_status
 ask_to_evaluate(struct run *run, uint32_t rank, Exo__Train__Copy copy, exo_err *err)
 {
@@ -53,7 +56,8 @@ ask_to_evaluate(struct run *run, uint32_t rank, Exo__Train__Copy copy, exo_err *
 }
 
 static exo_status
-read_figures(struct run *run, uint32_t rank, exo_fit_copy copy, double *loss, double *accuracy, exo_err *err)
+read_figures(struct run *run, uint32_t rank, exo_fit_copy copy, double *loss, double *accuracy,
+             exo_err *err)
 {
     ProtobufCMessage *reply = NULL;
     exo_status st = exo_fit_reply(run, rank, &exo__train__figures__descriptor, &reply, err);
@@ -66,20 +70,24 @@ read_figures(struct run *run, uint32_t rank, exo_fit_copy copy, double *loss, do
     return st;
 }
 
-/* Waits for what was asked (`asked`: how that went), and reads figures of the nodes with these ranks; -1: none. */
+/* Waits for the evaluations and reads the figures of the nodes with these ranks; -1: none. `asked`
+ * is the status of the requests. */
 static exo_status
 end_evaluation(struct run *run, exo_status asked, int local, int global, exo_err *err)
 {
     exo_progress *e = &run->eval;
     exo_status st = exo_fit_await_all(run, asked, err);
     if (st == EXO_OK && local >= 0)
-        st = read_figures(run, (uint32_t)local, EXO_FIT_LOCAL, &e->local_loss, &e->local_accuracy, err);
+        st = read_figures(run, (uint32_t)local, EXO_FIT_LOCAL, &e->local_loss, &e->local_accuracy,
+                          err);
     if (st == EXO_OK && global >= 0)
-        st = read_figures(run, (uint32_t)global, EXO_FIT_GLOBAL, &e->global_loss, &e->global_accuracy, err);
+        st = read_figures(run, (uint32_t)global, EXO_FIT_GLOBAL, &e->global_loss,
+                          &e->global_accuracy, err);
     return st;
 }
 
-/* Local: node 0's copy; global: the average, on node 1 where there is one. At the same time, unless either takes all nodes. */
+/* Evaluates node 0's copy (local), and the average (global) on node 1 if there is one. Both run at
+ * the same time, unless each of them needs all nodes. */
 static exo_status
 evaluate_copies(struct run *run, exo_err *err)
 {
@@ -119,12 +127,15 @@ evaluate(struct run *run, exo_err *err)
     return exo_metrics_validation(run->metrics, &row, err);
 }
 
-/* Also without data for it: the run's meters are written at the same steps. */
+/* Evaluates and writes the run's meters. Meters are written at these steps also without validation
+ * data. */
 static exo_status
 look(struct run *run, exo_err *err)
 {
     exo_status st = evaluate(run, err);
-    return st == EXO_OK && run->metrics ? exo_metrics_meters(run->metrics, run->step, exo_fit_meters(run), err) : st;
+    return st == EXO_OK && run->metrics
+               ? exo_metrics_meters(run->metrics, run->step, exo_fit_meters(run), err)
+               : st;
 }
 
 static exo_status
@@ -135,18 +146,20 @@ correlate(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = exo_fit_reply(run, 0, &exo__train__correlation__descriptor, &reply, err);
     if (st == EXO_OK && run->metrics)
-        st = exo_metrics_correlation(run->metrics, run->step, ((const Exo__Train__Correlation *)reply)->mean, err);
+        st = exo_metrics_correlation(run->metrics, run->step,
+                                     ((const Exo__Train__Correlation *)reply)->mean, err);
     exo_args_free(&reply);
     return st;
 }
 
-/* Every node has written its file, and its reply says what is in it. */
+/* Completes a checkpoint. Every node has written its file, and its reply has the SHA-256. */
 static exo_status
 commit(struct run *run, exo_err *err)
 {
     uint32_t nodes = run->fit->num_nodes;
     char(*sums)[65] = exo_calloc(nodes, sizeof *sums);
-    exo_status st = sums ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the checkpoint's manifest");
+    exo_status st =
+        sums ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the checkpoint's manifest");
     for (uint32_t r = 0; st == EXO_OK && r < nodes; r++) {
         ProtobufCMessage *reply = NULL;
         st = exo_fit_reply(run, r, &exo__train__saved__descriptor, &reply, err);
@@ -155,7 +168,8 @@ commit(struct run *run, exo_err *err)
         exo_args_free(&reply);
     }
     if (st == EXO_OK)
-        st = exo_checkpoint_commit(run->folder, run->step, run->settings, (const char(*)[65])sums, nodes, err);
+        st = exo_checkpoint_commit(run->folder, run->step, run->settings, (const char(*)[65])sums,
+                                   nodes, err);
     exo_free(sums);
     return st;
 }
@@ -172,7 +186,7 @@ checkpoint(struct run *run, exo_err *err)
     char absolute[EXO_CHECKPOINT_PATH];
     Exo__Train__Save args = EXO__TRAIN__SAVE__INIT;
     args.elapsed = exo_fit_elapsed(run);
-    if (run->far && !realpath(folder, absolute)) /* nodes elsewhere have other current folders */
+    if (run->far && !realpath(folder, absolute)) /* workers have other current folders */
         st = exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
     char *there = run->far && st == EXO_OK ? absolute : folder;
     args.folder = (ProtobufCBinaryData){.data = (uint8_t *)there, .len = strlen(there)};
@@ -209,13 +223,15 @@ run_events(struct run *run, exo_err *err)
     if (st == EXO_OK && opts->stop && *opts->stop && !last)
         run->stopped = true;
     bool due = run->step > 0 && is_due(run->step, opts->checkpoint_interval);
-    bool ends = run->stopped || (last && opts->final_checkpoint); /* a finished run can go on with more steps */
+    /* The final checkpoint lets a finished run continue with more steps. */
+    bool ends = run->stopped || (last && opts->final_checkpoint);
     if (st == EXO_OK && opts->save_dir && (due || ends))
         st = checkpoint(run, err);
     return st;
 }
 
-/* Nodes elsewhere change each for itself; what those of this process share is changed here, while they are idle. */
+/* Changes the network to a new graph. Nodes on workers change their own links and codec. Those of
+ * nodes in this process are shared and are changed here, while the nodes are idle. */
 static exo_status
 change_graph(struct run *run, const exo_graph_spec *next, const char *text, exo_err *err)
 {
@@ -226,7 +242,8 @@ change_graph(struct run *run, const exo_graph_spec *next, const char *text, exo_
     return exo_fit_have_all(run, "change", &m.base, err);
 }
 
-/* Goes over to other graphs, if somebody asks for them. All nodes are idle. An error is that of the change: the run goes on. */
+/* Applies the requested changes of the graph; all nodes are idle. If a change fails, `changed` is
+ * told and the run continues with the old graph. */
 static void
 look_for_change(struct run *run)
 {
@@ -239,11 +256,12 @@ look_for_change(struct run *run)
         exo_status st = change_graph(run, next, text, &err);
         if (st == EXO_OK)
             run->fit->graph = next;
-        run->live->changed(run->live->context, run->step, (exo_time)exo_fit_elapsed(run), st, err.text);
+        run->live->changed(run->live->context, run->step, (exo_time)exo_fit_elapsed(run), st,
+                           err.text);
     }
 }
 
-/* --- Training ------------------------------------------------------------------------------------------------------------- */
+/* --- Training --------------------------------------------------------------------------------- */
 
 static uint64_t
 next_due(uint64_t step, uint64_t interval, uint64_t limit)
@@ -254,7 +272,8 @@ next_due(uint64_t step, uint64_t interval, uint64_t limit)
     return next < limit ? next : limit;
 }
 
-/* Where the next segment ends: at the next event, or after about SEGMENT. */
+/* The step at which the next segment ends: that of the next event, or the step after about SEGMENT
+ * or FAR_SEGMENT. */
 static uint64_t
 segment_end(const struct run *run)
 {
@@ -271,15 +290,17 @@ segment_end(const struct run *run)
     return end - run->step > steps ? run->step + steps : end;
 }
 
-/* What one node says of its `steps` steps. */
+/* Reads one node's reply about its `steps` steps. */
 static exo_status
 read_trained(struct run *run, uint32_t rank, size_t steps, ProtobufCMessage **out, exo_err *err)
 {
     exo_status st = exo_fit_reply(run, rank, &exo__train__trained__descriptor, out, err);
     const Exo__Train__Trained *reply = (const Exo__Train__Trained *)*out;
-    if (st == EXO_OK && (reply->n_loss != steps || reply->n_lr != steps || reply->n_traffic != EXO_TRAFFIC_COLUMNS))
-        st = exo_fail(err, EXO_INVAL, "node_%u tells of %zu steps, not of %zu: is its worker of this version?", rank,
-                      reply->n_loss, steps);
+    if (st == EXO_OK &&
+        (reply->n_loss != steps || reply->n_lr != steps || reply->n_traffic != EXO_TRAFFIC_COLUMNS))
+        st = exo_fail(err, EXO_INVAL,
+                      "node_%u tells of %zu steps, not of %zu: is its worker of this version?",
+                      rank, reply->n_loss, steps);
     if (st != EXO_OK)
         return st;
     const exo_traffic traffic = exo_traffic_of(reply->traffic);
@@ -288,7 +309,7 @@ read_trained(struct run *run, uint32_t rank, size_t steps, ProtobufCMessage **ou
     return exo_fit_take_trained(run, rank, reply, err);
 }
 
-/* The steps of node 0, which stand for all. */
+/* Records the steps of node 0, which stand for those of all nodes. */
 static exo_status
 record_steps(struct run *run, const Exo__Train__Trained *first, exo_err *err)
 {
@@ -299,8 +320,8 @@ record_steps(struct run *run, const Exo__Train__Trained *first, exo_err *err)
         run->train_loss = first->loss[i];
         run->lr = first->lr[i];
         if (run->metrics)
-            st = exo_metrics_train(run->metrics, run->step, run->step * per_step, (double)run->train_loss,
-                                   (double)run->lr, err);
+            st = exo_metrics_train(run->metrics, run->step, run->step * per_step,
+                                   (double)run->train_loss, (double)run->lr, err);
     }
     return st;
 }
@@ -365,6 +386,6 @@ exo_fit_train(struct run *run, exo_err *err)
             st = run_events(run, err);
     }
     if (st == EXO_OK && !run->stopped && !run->evaluated)
-        st = look(run, err); /* resumed at the end: there was no step to evaluate after */
+        st = look(run, err); /* resumed after the last step, so no step led to an evaluation */
     return st;
 }

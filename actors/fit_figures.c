@@ -1,12 +1,15 @@
-/* What a fit counted and measured until a checkpoint, kept in it as figures.json, so that a resumed run goes on counting where the
- * checkpoint was made: see fit_impl.h. The numbers of the training itself are the nodes' own (train_node.c).
+/* The counts and times of a fit in its checkpoints, as figures.json, so that a resumed run
+ * continues them: see fit_impl.h. The state of the training itself is in the nodes' files
+ * (replica.c).
  *
- *     {"elapsed_ns", "wall_ns", "trained_ns", "now_ns", "train_loss", "lr", "links": "words in hex", "names": [...],
- *      "meters": {...: meter_json.h},
- *      "nodes": [{"time_ns", "traffic": [8 counts], "up": [3 counts], "down": [3 counts], "totals": [[name, kind, ns, count], ...],
+ *     {"elapsed_ns", "wall_ns", "trained_ns", "now_ns", "train_loss", "lr",
+ *      "links": "words in hex", "names": [...], "meters": {...: meter_json.h},
+ *      "nodes": [{"time_ns", "traffic": [8 counts], "up": [3 counts], "down": [3 counts],
+ *                 "totals": [[name, kind, ns, count], ...],
  *                 "lost", "spans": [[name, kind, begin, end], ...]}, ...]}
  *
- * A name is an index into `names`. Spans are there on the virtual clock only, as for the timeline. */
+ * A name is an index into `names`. Spans are written on the virtual clock only, for the
+ * timeline. */
 #include "actors/fit_impl.h"
 
 #include <inttypes.h>
@@ -36,7 +39,7 @@ release_text(char *text)
     release(text);
 }
 
-/* --- Writing ------------------------------------------------------------------------------------------------------------------ */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
 static json_int_t
 index_of(json_t *names, const char *name)
@@ -53,7 +56,8 @@ index_of(json_t *names, const char *name)
 static json_t *
 link_json(const exo_link_stats *s)
 {
-    return json_pack("[I, I, I]", (json_int_t)s->messages, (json_int_t)s->bytes, (json_int_t)s->busy);
+    return json_pack("[I, I, I]", (json_int_t)s->messages, (json_int_t)s->bytes,
+                     (json_int_t)s->busy);
 }
 
 static json_t *
@@ -62,8 +66,9 @@ totals_json(const exo_track *track, json_t *names)
     json_t *totals = json_array();
     for (size_t i = 0; i < track->num_totals; i++) {
         const exo_span_total *t = &track->totals[i];
-        json_array_append_new(totals, json_pack("[I, i, I, I]", index_of(names, t->name), (int)t->kind,
-                                                (json_int_t)t->time, (json_int_t)t->count));
+        json_array_append_new(totals,
+                              json_pack("[I, i, I, I]", index_of(names, t->name), (int)t->kind,
+                                        (json_int_t)t->time, (json_int_t)t->count));
     }
     return totals;
 }
@@ -74,8 +79,9 @@ spans_json(const exo_track *track, json_t *names)
     json_t *spans = json_array();
     for (size_t i = 0; i < track->length; i++) {
         const exo_span *s = &track->spans[i];
-        json_array_append_new(spans, json_pack("[I, i, I, I]", index_of(names, s->name), (int)s->kind,
-                                               (json_int_t)s->begin, (json_int_t)s->end));
+        json_array_append_new(spans,
+                              json_pack("[I, i, I, I]", index_of(names, s->name), (int)s->kind,
+                                        (json_int_t)s->begin, (json_int_t)s->end));
     }
     return spans;
 }
@@ -83,7 +89,8 @@ spans_json(const exo_track *track, json_t *names)
 static json_t *
 node_json(const struct run *run, uint32_t rank, json_t *names)
 {
-    json_t *node = json_pack("{s:o}", "traffic", exo_traffic_json(&run->traffic[rank], EXO_TRAFFIC_NUMBERS));
+    json_t *node =
+        json_pack("{s:o}", "traffic", exo_traffic_json(&run->traffic[rank], EXO_TRAFFIC_NUMBERS));
     exo_link_stats up, down;
     if (exo_fit_link_stats(run, rank, &up, &down)) {
         json_object_set_new(node, "up", link_json(&up));
@@ -91,7 +98,8 @@ node_json(const struct run *run, uint32_t rank, json_t *names)
     }
     if (run->fit->paces && run->fit->graph) {
         const exo_pace *pace = &run->fit->paces[rank];
-        json_object_set_new(node, "time_ns", json_integer(pace->lane ? exo_sim_time(pace->lane) : 0));
+        json_object_set_new(node, "time_ns",
+                            json_integer(pace->lane ? exo_sim_time(pace->lane) : 0));
         json_object_set_new(node, "totals", totals_json(&pace->track, names));
         json_object_set_new(node, "spans", spans_json(&pace->track, names));
         json_object_set_new(node, "lost", json_integer((json_int_t)pace->track.lost));
@@ -99,7 +107,7 @@ node_json(const struct run *run, uint32_t rank, json_t *names)
     return node;
 }
 
-/* The state of the links, words in hexadecimal; NULL: no memory. */
+/* The state of the links as hexadecimal words; NULL: no memory. */
 static json_t *
 links_json(const struct run *run)
 {
@@ -122,13 +130,15 @@ exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed
     json_t *names = json_array(), *nodes = json_array();
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         json_array_append_new(nodes, node_json(run, r, names));
-    json_t *all = json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "elapsed_ns", (json_int_t)elapsed, "wall_ns",
-                            (json_int_t)exo_fit_wall(run), "trained_ns", (json_int_t)run->trained, "now_ns",
-                            (json_int_t)exo_fit_now(run), "names", names, "nodes", nodes);
-    if (isfinite(run->train_loss)) /* JSON has no other numbers */
+    json_t *all =
+        json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "elapsed_ns", (json_int_t)elapsed, "wall_ns",
+                  (json_int_t)exo_fit_wall(run), "trained_ns", (json_int_t)run->trained, "now_ns",
+                  (json_int_t)exo_fit_now(run), "names", names, "nodes", nodes);
+    if (isfinite(run->train_loss)) /* JSON has finite numbers only */
         json_object_set_new(all, "train_loss", json_real((double)run->train_loss));
     json_object_set_new(all, "lr", json_real((double)run->lr));
-    bool whole = all && json_object_set_new(all, "meters", exo_meters_json(run->meters.tree)) == 0 &&
+    bool whole = all &&
+                 json_object_set_new(all, "meters", exo_meters_json(run->meters.tree)) == 0 &&
                  json_array_size(nodes) == run->fit->num_nodes &&
                  (!run->fit->links || json_object_set_new(all, "links", links_json(run)) == 0);
     char *text = whole ? json_dumps(all, JSON_COMPACT) : NULL;
@@ -140,7 +150,7 @@ exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed
     return st;
 }
 
-/* --- Reading ------------------------------------------------------------------------------------------------------------------ */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 static int64_t
 number(const json_t *object, const char *key)
@@ -159,10 +169,11 @@ at(const json_t *list, size_t i)
 static exo_link_stats
 read_link(const json_t *s)
 {
-    return (exo_link_stats){.messages = (uint64_t)at(s, 0), .bytes = (uint64_t)at(s, 1), .busy = at(s, 2)};
+    return (exo_link_stats){
+        .messages = (uint64_t)at(s, 0), .bytes = (uint64_t)at(s, 1), .busy = at(s, 2)};
 }
 
-/* The name and kind of a total or span; false: it is none. */
+/* Reads the name and kind of a total or a span; false: the entry is not one. */
 static bool
 read_label(const json_t *entry, const json_t *names, const char **name, exo_span_kind *kind)
 {
@@ -171,7 +182,8 @@ read_label(const json_t *entry, const json_t *names, const char **name, exo_span
     return *name && at(entry, 1) <= EXO_SPAN_RECV_BLOCKED;
 }
 
-/* Spans first, as they add to the totals, which are then set to what they were: spans may have been lost. */
+/* Reads a track. Spans come first, because they add to the totals. The totals are then set to their
+ * saved values, which also count spans that were lost. */
 static void
 read_track(const json_t *node, const json_t *names, exo_track *track)
 {
@@ -180,13 +192,14 @@ read_track(const json_t *node, const json_t *names, exo_track *track)
     exo_span_kind kind;
     for (size_t i = 0; i < json_array_size(spans); i++)
         if (read_label(json_array_get(spans, i), names, &name, &kind))
-            exo_track_add(track, name, kind, at(json_array_get(spans, i), 2), at(json_array_get(spans, i), 3));
+            exo_track_add(track, name, kind, at(json_array_get(spans, i), 2),
+                          at(json_array_get(spans, i), 3));
     track->num_totals = 0;
     for (size_t i = 0; i < json_array_size(totals) && track->num_totals < EXO_SPAN_NAMES; i++) {
         const json_t *total = json_array_get(totals, i);
         if (read_label(total, names, &name, &kind))
-            track->totals[track->num_totals++] =
-                (exo_span_total){.name = name, .kind = kind, .time = at(total, 2), .count = (uint64_t)at(total, 3)};
+            track->totals[track->num_totals++] = (exo_span_total){
+                .name = name, .kind = kind, .time = at(total, 2), .count = (uint64_t)at(total, 3)};
     }
     track->lost = (uint64_t)number(node, "lost");
 }
@@ -214,20 +227,21 @@ exo_fit_load_figures(struct run *run, exo_err *err)
     snprintf(path, sizeof path, "%s/figures.json", run->fit->resume_from);
     st = exo_file_read(path, LARGEST, &text, &size, err);
     if (st == EXO_NOT_FOUND) {
-        EXO_LOG(WARN, TRAIN, "missing=%s written by an older exogym: ledger and times count from here on", path);
+        EXO_LOG(WARN, TRAIN,
+                "missing=%s written by an older exogym: ledger and times count from here on", path);
         return EXO_OK;
     }
     json_t *all = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
     exo_free(text);
     const json_t *nodes = json_object_get(all, "nodes");
     if (st == EXO_OK && json_array_size(nodes) != run->fit->num_nodes)
-        st = exo_fail(err, EXO_INVAL, "%s: these are not the figures of a checkpoint of %u nodes", path,
-                      run->fit->num_nodes);
+        st = exo_fail(err, EXO_INVAL, "%s: these are not the figures of a checkpoint of %u nodes",
+                      path, run->fit->num_nodes);
     if (st != EXO_OK) {
         json_decref(all);
         return st;
     }
-    run->before.figures = all; /* its names are in use */
+    run->before.figures = all; /* spans and totals refer to its names */
     run->before.known = true;
     run->before.now = number(all, "now_ns");
     run->before.wall = number(all, "wall_ns");
@@ -261,7 +275,7 @@ exo_status
 exo_fit_restore_links(struct run *run, exo_err *err)
 {
     const char *text = json_string_value(json_object_get(run->before.figures, "links"));
-    size_t count = 0, most = text ? strlen(text) / 2 + 1 : 0; /* a digit and a space each */
+    size_t count = 0, most = text ? strlen(text) / 2 + 1 : 0; /* a word: a digit and a space */
     if (!text)
         return EXO_OK;
     uint64_t *words = exo_calloc(most, sizeof *words);

@@ -1,10 +1,20 @@
-/* One fit, shared by the files that do it: fit_run.c (from beginning to end), fit_prepare.c (what there is before the first step), fit_spawn.c
- * (nodes), fit_ask.c (requests to them), fit_watch.c (stalls), fit_events.c (training, and what happens between two segments),
- * fit_network.c (its emulated network), fit_clock.c (its clock), fit_figures.c (what a checkpoint keeps of what was counted),
- * fit_meters.c (its tree of meters).
+/* One fit, shared by the files that implement it:
  *
- * Everything in struct run belongs to the caller's thread. The nodes run free between two events (evaluation, correlation,
- * checkpoint, the end, or about a fifth of a second, so that a stop is heeded soon); at an event all of them are idle. */
+ *     fit_run.c      a fit from beginning to end
+ *     fit_prepare.c  the work before the first step
+ *     fit_spawn.c    making the nodes
+ *     fit_ask.c      requests to the nodes
+ *     fit_watch.c    detection of stalls
+ *     fit_events.c   training, and the events between two segments
+ *     fit_network.c  the emulated network
+ *     fit_clock.c    the clock
+ *     fit_figures.c  the counts and times in a checkpoint
+ *     fit_meters.c   the tree of meters
+ *
+ * Everything in struct run belongs to the caller's thread. Training proceeds in segments. A segment
+ * ends at an event (evaluation, correlation, checkpoint, change of the graph, the end), or after
+ * about 0.2 s (2 s with nodes on workers), so that a request to stop is obeyed soon. Between two
+ * segments all nodes are idle. */
 #ifndef EXO_FIT_IMPL_H
 #define EXO_FIT_IMPL_H
 
@@ -23,10 +33,10 @@
 
 enum {
     EXO_NODE_NAME = 32,
-    EXO_FIT_METERS = 4 /* of the run itself */
+    EXO_FIT_METERS = 4 /* meters of the run itself, at the root of the tree */
 };
 
-/* Which copy of the model was evaluated. */
+/* The copy of the model that was evaluated: node 0's, or the average of all nodes. */
 typedef enum exo_fit_copy {
     EXO_FIT_LOCAL,
     EXO_FIT_GLOBAL
@@ -38,152 +48,183 @@ struct exo_fit_node_meters {
 };
 
 struct run {
-    exo_fit *fit; /* held; the nodes' own where they are in this process, else what is the trainer's of it */
+    /* Held. Nodes in this process share it; with nodes on workers it has the trainer's data
+     * only. */
+    exo_fit *fit;
     const exo_fit_opts *opts;
     const exo_fit_far *far;   /* NULL: the nodes are in this process */
-    const exo_fit_live *live; /* NULL: nothing changes */
+    const exo_fit_live *live; /* NULL: the graph does not change */
     const char *strategy_name;
-    bool together;          /* its nodes gather units: all are asked where otherwise one would do */
-    const exo_clock *clock; /* real: for deadlines */
+    /* The nodes gather units of the model from each other. A request that one node could serve then
+     * goes to all nodes. */
+    bool together;
+    const exo_clock *clock; /* the real clock, for deadlines */
 
-    exo_cast cast;               /* the nodes, by rank; its runtime is theirs */
-    struct exo_fit_watch *watch; /* fit_watch.c                            */
-    exo_traffic
-        *traffic; /* (num_nodes) of the strategy's edge, over all parts of a resumed run, as the nodes said last */
+    exo_cast cast; /* the nodes, by rank; its runtime is theirs */
+    struct exo_fit_watch *watch;
+    /* (num_nodes) Traffic over the strategy's edge as last reported, over all parts of a resumed
+     * run. */
+    exo_traffic *traffic;
 
     char folder[EXO_CHECKPOINT_PATH]; /* "" without files */
     int lock;                         /* descriptor, or -1 */
     exo_metrics *metrics;
     exo_config_doc *whole; /* {options: the strategy's, with every default} */
-    char *options_text;    /* the same                                      */
-    char *strategy_text;   /* what the nodes make theirs of: its options as they were written, with its name */
-    char *settings;
+    char *options_text;    /* the same options as text */
+    /* The strategy in the nodes' documents: its options as they were written, and its name. */
+    char *strategy_text;
+    char *settings; /* exo_fit_settings_json */
 
-    /* Of the parts before a resume; all 0 where there are none, or their checkpoint has no figures. */
+    /* The figures of the parts before a resume; all 0 if there are none, or if their checkpoint has
+     * no figures. */
     struct {
-        bool known;
-        exo_time now, wall;        /* where the run's clock and the real one stood */
+        bool known;                /* the checkpoint has figures */
+        exo_time now, wall;        /* times of the run's clock and of the real clock */
         exo_traffic *traffic;      /* (num_nodes) */
         exo_link_stats *up, *down; /* (num_nodes) */
-        json_t *figures;           /* has the names of spans and totals */
+        json_t *figures;           /* figures.json; owns the names of spans and totals */
     } before;
 
     struct {
-        exo_meters *tree, *before; /* before: a resume; what the nodes' meters were */
-        exo_meter *own[EXO_FIT_METERS], *train_loss, *train_lr, *copy_loss[2], *traffic[EXO_TRAFFIC_COLUMNS];
+        exo_meters *tree, *before; /* before: the nodes' meters before a resume */
+        exo_meter *own[EXO_FIT_METERS], *train_loss, *train_lr, *copy_loss[2],
+            *traffic[EXO_TRAFFIC_COLUMNS];
         exo_meters *copies[2];             /* by exo_fit_copy */
-        struct exo_fit_node_meters *nodes; /* (num_nodes)     */
-        bool warned;
+        struct exo_fit_node_meters *nodes; /* (num_nodes) */
+        bool warned;                       /* of a meter that could not be added */
     } meters;
 
     uint64_t step;
-    exo_time started;        /* of this process's part, on the real clock        */
-    exo_time trained;        /* ns in steps since `steps_before`                 */
-    uint64_t elapsed_before; /* ns of the parts before a resume                  */
-    uint64_t steps_before;   /* steps that `trained` does not count              */
-    uint64_t bytes_sent;
-    float train_loss, lr;
-    double rate;        /* samples/s of the last segments, smoothed         */
-    exo_time step_time; /* of the last segment, for the length of the next  */
-    bool evaluated;     /* at `step`: eval holds the figures                */
+    exo_time started;        /* start of this process's part, on the real clock */
+    exo_time trained;        /* ns spent in the steps after `steps_before` */
+    uint64_t elapsed_before; /* ns of the parts before a resume */
+    uint64_t steps_before;   /* number of steps that `trained` does not include */
+    uint64_t bytes_sent;     /* by the strategy, mean over the nodes */
+    float train_loss, lr;    /* node 0's last step */
+    double rate;             /* samples/s of all nodes over the last segments, smoothed */
+    exo_time step_time;      /* real time of a step of the last segment, in ns */
+    bool evaluated;          /* eval has the figures of `step` */
     exo_progress eval;
-    bool stopped;
+    bool stopped; /* on request, before the last step */
 };
 
-/* --- fit_ask.c: requests to the nodes ---------------------------------------------------------------------------------------- */
+/* --- fit_ask.c: requests to the nodes --------------------------------------------------------- */
 
-/* Sends a request to one node. args: its message, NULL: none. */
-exo_status exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCMessage *args, exo_err *err);
-/* Has all nodes do something, and waits for them. */
-exo_status exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *args, exo_err *err);
-/* Waits for every request in progress; an error in asking (`asked`) is given on. The first error that is a node's own, or its death, rather than what it heard of another, is the
- * run's; the other nodes are told at once, so that nobody waits for the dead. */
+/* Sends a request to one node. args: its message; NULL: none. NOMEM. */
+exo_status exo_fit_ask(struct run *run, uint32_t rank, const char *method,
+                       const ProtobufCMessage *args, exo_err *err);
+/* Sends the same request to all nodes and waits for them as exo_fit_await_all does. */
+exo_status exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *args,
+                            exo_err *err);
+/* Waits for every request in progress. `asked` is the status of sending them; it is returned if it
+ * is an error. The error of the run is a node's own error or a node's death; another node's report
+ * of it does not count. When a node fails, the collectives that wait for it are ended at once.
+ * FAILED: the nodes stall; TIMEOUT: a node does not answer. */
 exo_status exo_fit_await_all(struct run *run, exo_status asked, exo_err *err);
-/* A node's reply to the request in progress, which is over: the message, freed with exo_args_free. INVAL: it is none of that kind. */
-exo_status exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *of, ProtobufCMessage **out,
-                         exo_err *err);
-/* The same of one that is bytes as they lie; INVAL: other than `size` of them. */
-exo_status exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const void **out, exo_err *err);
+/* Reads a node's reply to the finished request as a message; the caller frees it with
+ * exo_args_free. INVAL: the reply is not a message of that kind. */
+exo_status exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *of,
+                         ProtobufCMessage **out, exo_err *err);
+/* Reads a reply of raw bytes. *out is borrowed until the cast's next request or exo_cast_drop.
+ * INVAL: the reply does not have `size` bytes. */
+exo_status exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const void **out,
+                             exo_err *err);
 
-/* --- fit_watch.c ---------------------------------------------------------------------------------------------------------------- */
+/* --- fit_watch.c ------------------------------------------------------------------------------ */
 
+/* Makes run->watch. NOMEM. */
 exo_status exo_fit_watch_open(struct run *run, exo_err *err);
-/* All nodes were asked for something. */
+/* Begins to watch a request; call it after sending the request. */
 void exo_fit_watch_begin(struct run *run);
-/* Looks at all nodes, if it is time, while some have not done what they were asked. FAILED: the nodes stall, with who
- * waits for whom in which call since when. Blocks for some tenths of a second if a node does not answer, about which it warns. */
+/* Looks at all nodes, if a look is due, while some of them work on a request. FAILED: the nodes
+ * stall; the message names the waiting nodes, the nodes that they wait for, their calls and times.
+ * If a node does not answer, the call blocks for some tenths of a second, and it logs a warning. */
 exo_status exo_fit_watch_look(struct run *run, exo_err *err);
-/* Has the node not answered for a while? */
+/* Whether the node has not answered looks for a while. */
 bool exo_fit_is_silent(const struct run *run, uint32_t rank);
 
-/* --- fit_prepare.c -------------------------------------------------------------------------------------------------------------- */
+/* --- fit_prepare.c ---------------------------------------------------------------------------- */
 
-/* Everything up to nodes that are ready for their first step, or for that after the checkpoint. */
-exo_status exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_config *options, exo_err *err);
+/* Prepares a fit: afterwards the nodes are ready for the first step, or for the first step after
+ * the checkpoint. */
+exo_status exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val,
+                           exo_config *options, exo_err *err);
 
-/* --- fit_spawn.c ---------------------------------------------------------------------------------------------------------------- */
+/* --- fit_spawn.c ------------------------------------------------------------------------------ */
 
-/* Room for the nodes. NOMEM. */
+/* Allocates the cast of the nodes. NOMEM. */
 exo_status exo_fit_open_cast(struct run *run, exo_err *err);
 /* Makes the nodes, in this process or on workers. */
 exo_status exo_fit_make_nodes(struct run *run, exo_err *err);
 
-/* --- fit_events.c --------------------------------------------------------------------------------------------------------------- */
+/* --- fit_events.c ----------------------------------------------------------------------------- */
 
-/* Trains to the last step, or until it is stopped. */
+/* Trains to the last step, or until opts->stop requests the end. */
 exo_status exo_fit_train(struct run *run, exo_err *err);
 
-/* --- fit_clock.c ---------------------------------------------------------------------------------------------------------------- */
+/* --- fit_clock.c ------------------------------------------------------------------------------ */
 
-/* Now on the run's clock, which goes on where the checkpoint of a resumed run was made. */
+/* The time on the run's clock, which continues at the time of the checkpoint in a resumed run. */
 exo_time exo_fit_now(const struct run *run);
-/* How long the run has taken here, over all parts, in ns of the real clock. */
+/* The duration of the run over all parts, in ns of the real clock. */
 exo_time exo_fit_wall(const struct run *run);
-/* Training time so far, over all parts of a resumed run, in ns on the run's clock. */
+/* The duration of training over all parts of a resumed run, in ns on the run's clock. */
 uint64_t exo_fit_elapsed(const struct run *run);
-/* Before the nodes are told to train, on the virtual clock: none of them runs ahead. */
+/* On the virtual clock, call it before the nodes are told to train: no node computes before all
+ * nodes have begun. */
 void exo_fit_expect_nodes(struct run *run);
-/* Nobody is waited for any more: a node cannot go on. */
+/* Ends that wait, because a node cannot go on. */
 void exo_fit_expect_no_more(struct run *run);
-/* What a node's host has sent and received over emulated links, over all parts; false: there are none here. */
-bool exo_fit_link_stats(const struct run *run, uint32_t rank, exo_link_stats *up, exo_link_stats *down);
-/* Of what all nodes sent together, one node's part, rounded. */
+/* The traffic of a node's host over emulated links, over all parts; false: this process has no
+ * emulated links. */
+bool exo_fit_link_stats(const struct run *run, uint32_t rank, exo_link_stats *up,
+                        exo_link_stats *down);
+/* The mean over the nodes of a sum of bytes, rounded to the nearest. */
 uint64_t exo_fit_mean_bytes(const struct run *run, uint64_t all);
 
-/* --- fit_network.c -------------------------------------------------------------------------------------------------------------- */
+/* --- fit_network.c ---------------------------------------------------------------------------- */
 
-/* The clock, the links and every node's pace, by the run's graph. */
+/* Opens the clock, the links and every node's pace, as the run's graph describes them. UNSUPPORTED:
+ * the graph has more than one edge, or a virtual clock and nodes on workers. */
 exo_status exo_fit_open_network(struct run *run, exo_err *err);
-/* The engine that the job names, or NULL; checked for where the nodes are and what is between them. */
+/* Finds the engine that the job names, and checks that it suits the place of the nodes, their links
+ * and their codec. */
 exo_status exo_fit_choose_engine(struct run *run, exo_err *err);
-/* The communicators of nodes in this process. */
+/* Opens the communicators of nodes in this process. */
 exo_status exo_fit_open_comms(struct run *run, exo_err *err);
-/* What the edge is called in reports. */
+/* The name of the strategy's edge in reports. */
 const char *exo_fit_edge_name(const struct run *run);
-/* ledger.csv, network.json and, on the virtual clock, timeline.json, into the run's folder: at the end, and of a run that was stopped. All
+/* Writes ledger.csv, network.json and, on the virtual clock, timeline.json into the run's folder,
+ * and the traffic and times into *result. It is called at the end, also of a stopped run, when all
  * nodes are idle. */
 exo_status exo_fit_report_network(struct run *run, exo_fit_result *result, exo_err *err);
 
-/* --- fit_figures.c -------------------------------------------------------------------------------------------------------------- */
+/* --- fit_figures.c ---------------------------------------------------------------------------- */
 
-/* Into the folder of a checkpoint, when all nodes are idle. */
-exo_status exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed, exo_err *err);
-/* Makes run->before, and fills it from the checkpoint that the run goes on from, if there is one. INVAL: it is damaged. */
+/* Writes figures.json into the folder of a checkpoint, when all nodes are idle. */
+exo_status exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed,
+                                exo_err *err);
+/* Makes run->before. If the run resumes, it is read from the checkpoint. INVAL: the checkpoint's
+ * figures are damaged. */
 exo_status exo_fit_load_figures(struct run *run, exo_err *err);
-/* A new pace goes on where that of the checkpoint stood. */
+/* Sets a new pace to its state in the checkpoint. */
 void exo_fit_restore_pace(struct run *run, uint32_t rank);
-/* Links go on where they were, too: windows of connections, what waits for a rate, numbers of messages. INVAL: figures.json is damaged. */
+/* Sets the links to their state in the checkpoint: congestion windows, bytes that wait for a rate
+ * limit, numbers of messages. INVAL: figures.json is damaged. */
 exo_status exo_fit_restore_links(struct run *run, exo_err *err);
 void exo_fit_release_figures(struct run *run);
 
-/* --- fit_meters.c ---------------------------------------------------------------------------------------------------------------- */
+/* --- fit_meters.c ----------------------------------------------------------------------------- */
 
-/* The tree, with what figures.json of a resumed run had. After exo_fit_load_figures. */
+/* Makes the tree of meters; that of a resumed run begins with the figures of figures.json. Call it
+ * after exo_fit_load_figures. */
 exo_status exo_fit_open_meters(struct run *run, exo_err *err);
-/* Takes over what a node says of its meters; INVAL: what it says is damaged. */
-exo_status exo_fit_take_trained(struct run *run, uint32_t rank, const Exo__Train__Trained *reply, exo_err *err);
-exo_status exo_fit_take_figures(struct run *run, exo_fit_copy copy, const Exo__Train__Figures *reply, exo_err *err);
-/* The tree with the run's own figures as they are now. */
+/* Takes over the meters in a node's reply; INVAL: the reply is damaged. */
+exo_status exo_fit_take_trained(struct run *run, uint32_t rank, const Exo__Train__Trained *reply,
+                                exo_err *err);
+exo_status exo_fit_take_figures(struct run *run, exo_fit_copy copy,
+                                const Exo__Train__Figures *reply, exo_err *err);
+/* Updates the run's own meters and returns the tree. */
 const exo_meters *exo_fit_meters(struct run *run);
 void exo_fit_close_meters(struct run *run);
 

@@ -11,11 +11,13 @@
 #include "base/parallel.h"
 
 enum {
-    FEW = 1 << 21,   /* parameters of the smaller node by which a strategy is measured: whole pages, also huge ones */
-    READ_AHEAD = 3,  /* batches that a loader holds, that of its user included         */
-    EVALUATIONS = 2, /* at once: of node 0 and of the average                          */
-    RUN = 10 << 20,  /* what a run brings with it: lanes, files, the allocator's arenas */
-    LANE = 96 << 10  /* of a node's actor: stacks and queues                           */
+    /* Parameters of the smaller node with which a strategy is measured. Their arrays fill whole
+     * pages, also huge ones. */
+    FEW = 1 << 21,
+    READ_AHEAD = 3,  /* batches that a loader holds, including the one in use */
+    EVALUATIONS = 2, /* evaluations at once: of node 0 and of the average */
+    RUN = 10 << 20,  /* fixed needs of a run: lanes, files, the allocator's arenas */
+    LANE = 96 << 10  /* needs of a node's actor: stacks and queues */
 };
 
 static size_t
@@ -37,10 +39,10 @@ exo_fit_memory_now(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* What optimizer and strategy of a node of `numel` parameters take. */
+/* Measures the memory of optimizer and strategy of a node with `numel` parameters. */
 static exo_status
-measure_strategy(const exo_model *model, const char *name, exo_config *options, const exo_fit_opts *opts, size_t numel,
-                 size_t *bytes, exo_err *err)
+measure_strategy(const exo_model *model, const char *name, exo_config *options,
+                 const exo_fit_opts *opts, size_t numel, size_t *bytes, exo_err *err)
 {
     exo_comm *comm = NULL;
     exo_strategy *strategy = NULL;
@@ -61,8 +63,8 @@ measure_strategy(const exo_model *model, const char *name, exo_config *options, 
     if (st == EXO_OK)
         st = exo_group_open(&node.group, comm, 0, "node_0", err);
     if (st == EXO_OK)
-        exo_group_set_timeout(node.group,
-                              EXO_MS); /* nobody else is there: a strategy that asks them at its start fails */
+        /* There are no other members: a strategy that calls them at its start fails. */
+        exo_group_set_timeout(node.group, EXO_MS);
     size_t before = allocated();
     if (st == EXO_OK)
         st = exo_strategy_new(&strategy, name, options, err);
@@ -79,13 +81,15 @@ measure_strategy(const exo_model *model, const char *name, exo_config *options, 
     return st;
 }
 
-/* It grows with the parameters: two sizes tell by how much. */
+/* The memory grows linearly with the parameters, so two measurements give its growth. */
 static exo_status
-plan_strategy(const exo_model *model, const char *name, exo_config *options, const exo_fit_opts *opts, uint64_t *bytes,
-              exo_err *err)
+plan_strategy(const exo_model *model, const char *name, exo_config *options,
+              const exo_fit_opts *opts, uint64_t *bytes, exo_err *err)
 {
-    size_t numel = exo_model_numel(model), few = 0, twice = 0, small = numel < 2 * FEW ? numel : FEW;
-    /* The allocator gives out large blocks otherwise once it has taken some back: the first measurement does not count. */
+    size_t numel = exo_model_numel(model), few = 0, twice = 0,
+           small = numel < 2 * FEW ? numel : FEW;
+    /* The allocator serves large blocks differently once it has taken some back, so the first
+     * measurement does not count. */
     exo_status st = measure_strategy(model, name, options, opts, 2 * FEW, &few, err);
     if (st == EXO_OK)
         st = measure_strategy(model, name, options, opts, small, &few, err);
@@ -98,20 +102,22 @@ plan_strategy(const exo_model *model, const char *name, exo_config *options, con
     return st;
 }
 
-/* How the strategy's nodes take a step. */
+/* The way in which the strategy's nodes take a step. */
 struct how {
-    bool within;   /* in backward                                                     */
-    bool by_units; /* waiting for each other within passes, with less than the whole model */
+    bool within; /* within backward */
+    /* The nodes hold less than the whole model, and wait for each other within passes. */
+    bool by_units;
 };
 
 static exo_status
-plan_step(const char *name, exo_config *options, const exo_fit_opts *opts, size_t minibatch_size, struct how *how,
-          exo_err *err)
+plan_step(const char *name, exo_config *options, const exo_fit_opts *opts, size_t minibatch_size,
+          struct how *how, exo_err *err)
 {
     exo_strategy *strategy = NULL;
     exo_status st = exo_strategy_new(&strategy, name, options, err);
     if (st == EXO_OK) {
-        how->within = exo_fit_steps_within(strategy, opts->num_nodes, opts->batch_size, minibatch_size);
+        how->within =
+            exo_fit_steps_within(strategy, opts->num_nodes, opts->batch_size, minibatch_size);
         how->by_units = exo_strategy_keeps_units(strategy);
     }
     exo_strategy_free(&strategy);
@@ -142,18 +148,21 @@ batch_bytes(const exo_dataset *data, size_t size)
 }
 
 static exo_status
-plan_minibatch(exo_model *model, exo_dataset *train, const exo_fit_opts *opts, size_t *size, exo_err *err)
+plan_minibatch(exo_model *model, exo_dataset *train, const exo_fit_opts *opts, size_t *size,
+               exo_err *err)
 {
-    unsigned threads = exo_num_threads(), copies = opts->num_nodes < threads ? opts->num_nodes : threads;
+    unsigned threads = exo_num_threads(),
+             copies = opts->num_nodes < threads ? opts->num_nodes : threads;
     *size = opts->minibatch_size ? opts->minibatch_size : opts->batch_size;
     if (opts->minibatch_size != EXO_MINIBATCH_AUTO)
         return EXO_OK;
-    return exo_fit_auto_minibatch(model, train, opts->batch_size, opts->autocast, copies, size, err);
+    return exo_fit_auto_minibatch(model, train, opts->batch_size, opts->autocast, copies, size,
+                                  err);
 }
 
 static exo_status
-plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fit_opts *opts, const struct how *how,
-            exo_fit_memory *m, exo_err *err)
+plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fit_opts *opts,
+            const struct how *how, exo_fit_memory *m, exo_err *err)
 {
     const exo_grad_sink sink = {.take = take_nothing};
     exo_pass_memory memory;
@@ -161,7 +170,10 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     size_t val_length = val && opts->val_size != EXO_VAL_NONE ? exo_dataset_length(val) : 0;
     size_t val_count = opts->val_size && opts->val_size < val_length ? opts->val_size : val_length;
     m->passes = nodes < threads || how->by_units ? nodes : threads;
-    exo_pass pass = {.train = true, .grad = true, .autocast = opts->autocast, .sink = how->within ? &sink : NULL};
+    exo_pass pass = {.train = true,
+                     .grad = true,
+                     .autocast = opts->autocast,
+                     .sink = how->within ? &sink : NULL};
     exo_status st = exo_model_pass_memory(model, &pass, train, m->minibatch_size, &memory, err);
     if (st != EXO_OK)
         return st;
@@ -172,27 +184,34 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
         st = exo_model_pass_memory(model, &pass, val, size, &memory, err);
         unsigned at_once = m->passes < EVALUATIONS || how->by_units ? m->passes : EVALUATIONS;
         uint64_t rest = 0;
-        if (st == EXO_OK && val_count % size > 0 &&
-            2 * (val_count % size) < size) { /* too small for the others' buffers */
+        /* A last batch of less than half the size does not use the buffers of the others. */
+        if (st == EXO_OK && val_count % size > 0 && 2 * (val_count % size) < size) {
             exo_pass_memory last;
             st = exo_model_pass_memory(model, &pass, val, val_count % size, &last, err);
             rest = last.tape + last.plans;
         }
-        m->evaluation = st == EXO_OK ? (memory.tape + memory.plans + rest + batch_bytes(val, size)) * at_once : 0;
+        m->evaluation = st == EXO_OK
+                            ? (memory.tape + memory.plans + rest + batch_bytes(val, size)) * at_once
+                            : 0;
     }
-    /* What loaders read ahead; orders of samples: of a node's share, and of all to draw it. */
+    /* Batches that the loaders read ahead, and orders of samples: that of a node's share, and that
+     * of all samples, from which the share is drawn. */
     size_t length = exo_dataset_length(train);
     bool tables = opts->shuffle && length <= EXO_SAMPLER_TABLE;
-    size_t drawn = opts->factory.make ? length / nodes : length; /* nodes with data of their own draw from that */
+    /* Nodes with data of their own draw from that only. */
+    size_t drawn = opts->factory.make ? length / nodes : length;
     m->batches = nodes * READ_AHEAD * batch_bytes(train, opts->batch_size) +
-                 (tables ? nodes * sizeof(uint32_t) * (drawn + length / nodes) : 0) + val_count * sizeof(size_t);
+                 (tables ? nodes * sizeof(uint32_t) * (drawn + length / nodes) : 0) +
+                 val_count * sizeof(size_t);
     return st;
 }
 
-/* Numbers of the model, of all nodes in this process. A flat copy has room for everything; of one by units two are open, and the gradients of
- * two, or of all where a step has several minibatches. What is kept of the units is the strategy's. */
+/* The arrays of the model, for all nodes in this process. A flat copy has room for all values. Of a
+ * copy by units, two units are open at once. It has the gradients of two units, or of all units if
+ * a step has several minibatches. The units that a node keeps belong to the strategy. */
 static void
-plan_numbers(const exo_model *model, const exo_fit_opts *opts, const struct how *how, exo_fit_memory *m)
+plan_numbers(const exo_model *model, const exo_fit_opts *opts, const struct how *how,
+             exo_fit_memory *m)
 {
     uint64_t nodes = opts->num_nodes, largest = 0;
     uint64_t values = exo_aligned_size(exo_model_numel(model) * sizeof(float));
@@ -205,13 +224,15 @@ plan_numbers(const exo_model *model, const exo_fit_opts *opts, const struct how 
     bool one_pass = m->minibatch_size == opts->batch_size;
     m->parameters = nodes * ((how->by_units ? two : values) + statistics);
     m->gradients = how->within ? 0 : nodes * (how->by_units && one_pass ? two : values);
-    m->average = how->by_units ? values + nodes * (two + statistics) : nodes * (values + statistics);
+    m->average =
+        how->by_units ? values + nodes * (two + statistics) : nodes * (values + statistics);
     m->result = values + statistics + (largest > statistics ? largest : statistics);
 }
 
 exo_status
-exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy, exo_config *options,
-                    const exo_fit_opts *opts, uint64_t now, exo_fit_memory *out, exo_err *err)
+exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
+                    exo_config *options, const exo_fit_opts *opts, uint64_t now,
+                    exo_fit_memory *out, exo_err *err)
 {
     struct how how = {0};
     uint64_t of_node = 0, nodes = opts->num_nodes;
@@ -230,7 +251,7 @@ exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, cons
     plan_numbers(model, opts, &how, out);
     out->process = now + RUN + nodes * LANE + exo_num_threads() * exo_parallel_scratch();
     out->optimizer = nodes * of_node;
-    out->peak = out->process + out->parameters + out->gradients + out->optimizer + out->average + out->activations +
-                out->evaluation + out->batches + out->result;
+    out->peak = out->process + out->parameters + out->gradients + out->optimizer + out->average +
+                out->activations + out->evaluation + out->batches + out->result;
     return EXO_OK;
 }

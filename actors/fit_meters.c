@@ -1,13 +1,15 @@
-/* The tree of meters of a run: its own figures, and what its nodes say of theirs: see fit_impl.h, docs/decisions/0021-meters.md.
+/* The tree of meters of a run: its own figures, and those of its nodes. See fit_impl.h and
+ * docs/decisions/0021-meters.md.
  *
  *     step, samples, samples_per_second, bytes_sent
  *     train.loss, train.lr
- *     validation.local.loss, ...      and what else the model reports; likewise global
+ *     validation.local.loss, ...       and the model's other figures; the same for `global`
  *     communication.messages, ...      of the strategy, all nodes together
  *     node_0.loss
  *     node_0.strategy..., node_0.model...    as the node has them
  *
- * What was counted before a resume is in a tree of its own, which figures.json has, and is added to what the nodes count since. */
+ * The counts before a resume are in a tree of their own, which comes from figures.json. They are
+ * added to the counts that the nodes report since. */
 #include "actors/fit_impl.h"
 
 #include <math.h>
@@ -30,33 +32,43 @@ enum {
 
 static const exo_meter_class own[EXO_FIT_METERS] = {
     [STEP] = {.name = "step", .unit = "steps", .help = "steps that every node has done"},
-    [SAMPLES] = {.name = "samples", .unit = "samples", .help = "samples that all nodes have trained on"},
+    [SAMPLES] = {.name = "samples",
+                 .unit = "samples",
+                 .help = "samples that all nodes have trained on"},
     [RATE] = {.name = "samples_per_second",
               .unit = "samples/s",
               .help = "samples of all nodes in a second, over the last steps",
               .kind = EXO_GAUGE},
-    [BYTES_SENT] = {.name = "bytes_sent", .unit = "bytes", .help = "bytes that the strategy sent, mean over the nodes"},
+    [BYTES_SENT] = {.name = "bytes_sent",
+                    .unit = "bytes",
+                    .help = "bytes that the strategy sent, mean over the nodes"},
 };
-static const exo_meter_class train_loss = {
-    .name = "loss", .unit = "1", .help = "training loss of node 0 at its last step", .kind = EXO_GAUGE};
+static const exo_meter_class train_loss = {.name = "loss",
+                                           .unit = "1",
+                                           .help = "training loss of node 0 at its last step",
+                                           .kind = EXO_GAUGE};
 static const exo_meter_class train_lr = {
     .name = "lr", .unit = "1", .help = "learning rate of the last step", .kind = EXO_GAUGE};
-static const exo_meter_class node_loss = {
-    .name = "loss", .unit = "1", .help = "training loss of the node at its last step", .kind = EXO_GAUGE};
-static const exo_meter_class copy_loss = {.name = "loss",
+static const exo_meter_class node_loss = {.name = "loss",
                                           .unit = "1",
-                                          .help = "loss of the model, mean over the samples of the validation",
+                                          .help = "training loss of the node at its last step",
                                           .kind = EXO_GAUGE};
+static const exo_meter_class copy_loss = {
+    .name = "loss",
+    .unit = "1",
+    .help = "loss of the model, mean over the samples of the validation",
+    .kind = EXO_GAUGE};
 _Static_assert(BYTES_SENT + 1 == EXO_FIT_METERS, "each has its place");
 
-/* A tree that is full, and names that are taken, cost figures and not the run. */
+/* A full tree or a duplicate name costs a meter, not the run. */
 static exo_status
 forgive(struct run *run, exo_status st, const exo_err *reason)
 {
     if (st != EXO_FULL && st != EXO_EXISTS)
         return st;
     if (!run->meters.warned)
-        EXO_LOG(WARN, TRAIN, "reason='%s' this meter, and perhaps others, will be shown nowhere", reason->text);
+        EXO_LOG(WARN, TRAIN, "reason='%s' this meter, and perhaps others, will be shown nowhere",
+                reason->text);
     run->meters.warned = true;
     return EXO_OK;
 }
@@ -95,7 +107,8 @@ open_run(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = scope_in(run, &validation, tree, "validation", err);
     for (size_t i = 0; st == EXO_OK && i < 2; i++) {
-        st = scope_in(run, &run->meters.copies[i], validation, i == EXO_FIT_LOCAL ? "local" : "global", err);
+        st = scope_in(run, &run->meters.copies[i], validation,
+                      i == EXO_FIT_LOCAL ? "local" : "global", err);
         if (st == EXO_OK)
             st = declare(run, &run->meters.copy_loss[i], run->meters.copies[i], &copy_loss, err);
     }
@@ -128,9 +141,10 @@ exo_status
 exo_fit_open_meters(struct run *run, exo_err *err)
 {
     run->meters.nodes = exo_calloc(run->fit->num_nodes, sizeof *run->meters.nodes);
-    exo_status st = run->meters.nodes
-                        ? exo_meters_new(&run->meters.tree, err)
-                        : exo_fail(err, EXO_NOMEM, "no memory for the meters of %u nodes", run->fit->num_nodes);
+    exo_status st =
+        run->meters.nodes
+            ? exo_meters_new(&run->meters.tree, err)
+            : exo_fail(err, EXO_NOMEM, "no memory for the meters of %u nodes", run->fit->num_nodes);
     if (st == EXO_OK)
         st = exo_meters_new(&run->meters.before, err);
     if (st == EXO_OK)
@@ -152,12 +166,13 @@ exo_fit_close_meters(struct run *run)
     run->meters.nodes = NULL;
 }
 
-/* --- What nodes say ------------------------------------------------------------------------------------------------------------- */
+/* --- The nodes' reports ----------------------------------------------------------------------- */
 
-/* `before`: what is added to it, by its path in the tree, which begins with `scope`; NULL: nothing. */
+/* Takes over a node's meters. To each sample, the sample in `before` with the same path in the tree
+ * is added; that path begins with `scope`. NULL: nothing is added. */
 static exo_status
-take(struct run *run, exo_meters *to, const char *scope, const exo_meters *before, Exo__Train__Meter *const *messages,
-     size_t count, exo_err *err)
+take(struct run *run, exo_meters *to, const char *scope, const exo_meters *before,
+     Exo__Train__Meter *const *messages, size_t count, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < count; i++) {
@@ -166,7 +181,8 @@ take(struct run *run, exo_meters *to, const char *scope, const exo_meters *befor
         exo_meter_sample s, was;
         exo_err reason = {0};
         st = exo_meter_of_message(messages[i], &c, &s, &reason);
-        if (st == EXO_OK && snprintf(path, sizeof path, "%s.%s", scope, messages[i]->path) >= EXO_METER_PATH)
+        if (st == EXO_OK &&
+            snprintf(path, sizeof path, "%s.%s", scope, messages[i]->path) >= EXO_METER_PATH)
             st = exo_fail(&reason, EXO_FULL, "the path '%.80s...' is too long", path);
         if (st == EXO_OK && before && exo_meters_get(before, path, &was))
             exo_meter_sample_add(&s, &was);
@@ -191,14 +207,16 @@ exo_fit_take_trained(struct run *run, uint32_t rank, const Exo__Train__Trained *
 }
 
 exo_status
-exo_fit_take_figures(struct run *run, exo_fit_copy copy, const Exo__Train__Figures *reply, exo_err *err)
+exo_fit_take_figures(struct run *run, exo_fit_copy copy, const Exo__Train__Figures *reply,
+                     exo_err *err)
 {
     exo_meter_set(run->meters.copy_loss[copy], reply->loss);
-    return take(run, run->meters.copies[copy], copy == EXO_FIT_LOCAL ? "validation.local" : "validation.global", NULL,
+    return take(run, run->meters.copies[copy],
+                copy == EXO_FIT_LOCAL ? "validation.local" : "validation.global", NULL,
                 reply->meters, reply->n_meters, err);
 }
 
-/* --- Showing it --------------------------------------------------------------------------------------------------------------------- */
+/* --- The tree --------------------------------------------------------------------------------- */
 
 const exo_meters *
 exo_fit_meters(struct run *run)

@@ -1,4 +1,4 @@
-/* The emulated network of a fit, and what is said about it in the end: see fit_impl.h. */
+/* The emulated network of a fit, its communicators, and the reports about them: see fit_impl.h. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "report/timeline.h"
 
 enum {
-    SPANS = 100000 /* of each node, for the timeline */
+    SPANS = 100000 /* most spans of a node in the timeline */
 };
 
 static exo_status
@@ -26,7 +26,8 @@ open_paces(struct run *run, exo_err *err)
     if (!fit->paces)
         return exo_fail(err, EXO_NOMEM, "no memory for %u nodes", fit->num_nodes);
     for (uint32_t r = 0; st == EXO_OK && r < fit->num_nodes; r++) {
-        st = exo_pace_init(&fit->paces[r], fit->sim, fit->origin, exo_fit_speed(fit->graph, r), err);
+        st =
+            exo_pace_init(&fit->paces[r], fit->sim, fit->origin, exo_fit_speed(fit->graph, r), err);
         fit->paces[r].track.limit = fit->sim ? SPANS : 0;
         if (st == EXO_OK)
             exo_fit_restore_pace(run, r);
@@ -42,11 +43,12 @@ exo_fit_open_network(struct run *run, exo_err *err)
     exo_status st = EXO_OK;
     if (graph && graph->num_edges > 1)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "the strategy '%s' sends over %zu edges, and the nodes of a job have one: run the graph that "
-                        "'exogym graph expand' makes of the job",
+                        "the strategy '%s' sends over %zu edges, and the nodes of a job have one: "
+                        "run the graph that 'exogym graph expand' makes of the job",
                         run->strategy_name, graph->num_edges);
     if (graph && graph->virtual_clock && run->far)
-        return exo_fail(err, EXO_UNSUPPORTED, "the virtual clock is for nodes in one process: without workers");
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "the virtual clock is for nodes in one process: without workers");
     if (graph && graph->virtual_clock)
         st = exo_sim_new(&fit->sim, 0, err);
     if (fit->sim)
@@ -79,7 +81,7 @@ exo_fit_choose_engine(struct run *run, exo_err *err)
 static exo_status
 open_strategys(struct run *run, exo_err *err)
 {
-    static _Atomic unsigned opened; /* tells the engines of this process apart */
+    static _Atomic unsigned opened; /* distinguishes the engines of this process */
     exo_fit *fit = run->fit;
     exo_comm_edge edge;
     const exo_clock *clock = fit->sim ? exo_sim_clock(fit->sim) : run->clock;
@@ -88,18 +90,20 @@ open_strategys(struct run *run, exo_err *err)
         snprintf(name, sizeof name, "%ld-%u", (long)getpid(), opened++);
         return exo_fit_open_engine(&fit->comm, fit->engine, name, fit->num_nodes, run->clock, err);
     }
-    return exo_fit_comm_edge(fit, &edge) ? exo_comm_local_on(&fit->comm, fit->num_nodes, clock, &edge, err)
-                                         : exo_comm_local(&fit->comm, fit->num_nodes, run->clock, err);
+    return exo_fit_comm_edge(fit, &edge)
+               ? exo_comm_local_on(&fit->comm, fit->num_nodes, clock, &edge, err)
+               : exo_comm_local(&fit->comm, fit->num_nodes, run->clock, err);
 }
 
 exo_status
 exo_fit_open_comms(struct run *run, exo_err *err)
 {
     exo_status st = open_strategys(run, err);
-    return st == EXO_OK ? exo_comm_local(&run->fit->side, run->fit->num_nodes, run->clock, err) : st;
+    return st == EXO_OK ? exo_comm_local(&run->fit->side, run->fit->num_nodes, run->clock, err)
+                        : st;
 }
 
-/* --- The report --------------------------------------------------------------------------------------------------------------- */
+/* --- The report ------------------------------------------------------------------------------- */
 
 const char *
 exo_fit_edge_name(const struct run *run)
@@ -126,7 +130,8 @@ write_ledger(const struct run *run, exo_fit_result *result, exo_err *err)
     result->traffic = (exo_traffic){0};
     for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
         snprintf(actor, sizeof actor, "node_%u", r);
-        st = exo_ledger_add(&ledger, exo_fit_edge_name(run), actor, host_name(run, r, host), &run->traffic[r], err);
+        st = exo_ledger_add(&ledger, exo_fit_edge_name(run), actor, host_name(run, r, host),
+                            &run->traffic[r], err);
         exo_traffic_add(&result->traffic, &run->traffic[r]);
     }
     snprintf(path, sizeof path, "%s/ledger.csv", run->folder);
@@ -157,12 +162,14 @@ host_json(const struct run *run, uint32_t rank)
     exo_fit_link_stats(run, rank, &up, &down);
     exo_time all = exo_fit_now(run);
     snprintf(name, sizeof name, "node_%u", rank);
-    return json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "host", host_name(run, rank, host),
-                     "actor", name, "utilization", all > 0 ? (double)times[EXO_SPAN_COMPUTE] / (double)all : 0.0,
-                     "compute_s", seconds(times[EXO_SPAN_COMPUTE]), "send_blocked_s",
-                     seconds(times[EXO_SPAN_SEND_BLOCKED]), "recv_blocked_s", seconds(times[EXO_SPAN_RECV_BLOCKED]),
-                     "up_bytes", (json_int_t)up.bytes, "down_bytes", (json_int_t)down.bytes, "up_busy_s",
-                     seconds(up.busy), "down_busy_s", seconds(down.busy), "phases", phases);
+    return json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "host",
+                     host_name(run, rank, host), "actor", name, "utilization",
+                     all > 0 ? (double)times[EXO_SPAN_COMPUTE] / (double)all : 0.0, "compute_s",
+                     seconds(times[EXO_SPAN_COMPUTE]), "send_blocked_s",
+                     seconds(times[EXO_SPAN_SEND_BLOCKED]), "recv_blocked_s",
+                     seconds(times[EXO_SPAN_RECV_BLOCKED]), "up_bytes", (json_int_t)up.bytes,
+                     "down_bytes", (json_int_t)down.bytes, "up_busy_s", seconds(up.busy),
+                     "down_busy_s", seconds(down.busy), "phases", phases);
 }
 
 static exo_status
@@ -172,8 +179,9 @@ write_report(const struct run *run, exo_err *err)
     json_t *hosts = json_array();
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         json_array_append_new(hosts, host_json(run, r));
-    json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "clock", run->fit->sim ? "virtual" : "real", "time_s",
-                            seconds(exo_fit_now(run)), "train_s", seconds(run->trained), "hosts", hosts);
+    json_t *all =
+        json_pack("{s:s, s:o, s:o, s:o}", "clock", run->fit->sim ? "virtual" : "real", "time_s",
+                  seconds(exo_fit_now(run)), "train_s", seconds(run->trained), "hosts", hosts);
     char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(all);
     snprintf(path, sizeof path, "%s/network.json", run->folder);
@@ -192,11 +200,13 @@ write_timeline(const struct run *run, exo_err *err)
     uint32_t count = run->fit->num_nodes;
     exo_timeline_track *tracks = exo_calloc(count, sizeof *tracks);
     char(*names)[EXO_NODE_NAME] = exo_calloc(count, sizeof *names);
-    exo_status st = tracks && names ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the timeline");
+    exo_status st =
+        tracks && names ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the timeline");
     for (uint32_t r = 0; st == EXO_OK && r < count; r++) {
         snprintf(names[r], sizeof names[r], "node_%u", r);
-        tracks[r] = (exo_timeline_track){
-            .host = host_name(run, r, names[r]), .actor = names[r], .track = &run->fit->paces[r].track};
+        tracks[r] = (exo_timeline_track){.host = host_name(run, r, names[r]),
+                                         .actor = names[r],
+                                         .track = &run->fit->paces[r].track};
     }
     snprintf(path, sizeof path, "%s/timeline.json", run->folder);
     if (st == EXO_OK)
@@ -206,7 +216,8 @@ write_timeline(const struct run *run, exo_err *err)
     return st;
 }
 
-/* Of a part that ran in this process, before it went on in workers: it says nothing of the whole. */
+/* Removes the reports of an earlier part that ran in this process, now that the run continues on
+ * workers: they do not cover the whole run. */
 static void
 remove_reports(const struct run *run)
 {
@@ -226,7 +237,8 @@ exo_fit_report_network(struct run *run, exo_fit_result *result, exo_err *err)
     result->is_virtual = run->fit->sim != NULL;
     if (run->folder[0] && run->far)
         remove_reports(run);
-    if (st == EXO_OK && run->folder[0] && run->fit->graph && (run->fit->sim || run->fit->links) && !run->far)
+    if (st == EXO_OK && run->folder[0] && run->fit->graph && (run->fit->sim || run->fit->links) &&
+        !run->far)
         st = write_report(run, err);
     if (st == EXO_OK && run->folder[0] && run->fit->sim)
         st = write_timeline(run, err);

@@ -11,8 +11,8 @@
 
 enum {
     MAX_NODES = 65536,
-    MARKED = 8, /* samples that tell data apart */
-    MARK = 48
+    MARKED = 8, /* samples by which data sets are told apart */
+    MARK = 48   /* bytes of the mark, with its NUL */
 };
 
 exo_fit_opts
@@ -32,18 +32,20 @@ exo_fit_opts_init(void)
     };
 }
 
-/* A run's name becomes a folder. */
+/* The name of a run becomes the name of its folder. */
 static bool
 is_file_name(const char *name)
 {
-    return name[0] != '\0' && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && !strchr(name, '/');
+    return name[0] != '\0' && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
+           !strchr(name, '/');
 }
 
 exo_status
 exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
 {
     if (opts->num_nodes < 1 || opts->num_nodes > MAX_NODES)
-        return exo_fail(err, EXO_INVAL, "num_nodes must be 1 to %d, got %u", MAX_NODES, opts->num_nodes);
+        return exo_fail(err, EXO_INVAL, "num_nodes must be 1 to %d, got %u", MAX_NODES,
+                        opts->num_nodes);
     if (exo_device_check(opts->device ? opts->device : "cpu", err) != EXO_OK) {
         if (err)
             err->code = EXO_INVAL;
@@ -56,12 +58,13 @@ exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
     size_t minibatch = opts->minibatch_size;
     if (minibatch != 0 && minibatch != EXO_MINIBATCH_AUTO &&
         (minibatch > opts->batch_size || opts->batch_size % minibatch != 0))
-        return exo_fail(err, EXO_INVAL, "minibatch_size %zu does not divide batch_size %zu", minibatch,
-                        opts->batch_size);
+        return exo_fail(err, EXO_INVAL, "minibatch_size %zu does not divide batch_size %zu",
+                        minibatch, opts->batch_size);
     if (opts->timeout < 0)
         return exo_fail(err, EXO_INVAL, "timeout must not be negative");
     if (opts->run_name && !is_file_name(opts->run_name))
-        return exo_fail(err, EXO_INVAL, "run name '%s' cannot be the name of a folder", opts->run_name);
+        return exo_fail(err, EXO_INVAL, "run name '%s' cannot be the name of a folder",
+                        opts->run_name);
     if (opts->save_dir && opts->save_dir[0] == '\0')
         return exo_fail(err, EXO_INVAL, "save_dir is empty: give a folder, or none at all");
     if (opts->resume && !opts->save_dir)
@@ -71,19 +74,20 @@ exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
     return EXO_OK;
 }
 
-/* What decides about the numbers of a run. */
+/* The settings on which the numerical results of a run depend. */
 static json_t *
-settings_object(const exo_fit_opts *opts, const char *strategy, const char *options, const exo_model *model,
-                size_t minibatch_size)
+settings_object(const exo_fit_opts *opts, const char *strategy, const char *options,
+                const exo_model *model, size_t minibatch_size)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I}", "strategy", strategy, "options", options,
-                     "model", exo_model_name(model), "parameters", (json_int_t)exo_model_numel(model), "num_nodes",
-                     (json_int_t)opts->num_nodes, "batch_size", (json_int_t)opts->batch_size, "minibatch_size",
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I}", "strategy", strategy,
+                     "options", options, "model", exo_model_name(model), "parameters",
+                     (json_int_t)exo_model_numel(model), "num_nodes", (json_int_t)opts->num_nodes,
+                     "batch_size", (json_int_t)opts->batch_size, "minibatch_size",
                      (json_int_t)minibatch_size, "shuffle", (int)opts->shuffle, "autocast",
                      opts->autocast ? "bf16" : "none", "seed", (json_int_t)opts->seed);
 }
 
-/* Hands a JSON value over as text of exo_free's kind. */
+/* Writes a JSON value as text that exo_free frees, and drops the value. */
 static exo_status
 dump(json_t *value, size_t flags, char **out, exo_err *err)
 {
@@ -99,7 +103,8 @@ dump(json_t *value, size_t flags, char **out, exo_err *err)
     return EXO_OK;
 }
 
-/* What tells data apart: how many samples there are, and the SHA-256 of a few of them, as far as they can be read. */
+/* Writes a mark that identifies the data: the number of samples, and the SHA-256 of a few of them.
+ * Samples that cannot be read are left out. */
 static exo_status
 mark_data(const exo_dataset *data, char out[MARK], exo_err *err)
 {
@@ -112,7 +117,7 @@ mark_data(const exo_dataset *data, char out[MARK], exo_err *err)
         size_t index = length / MARKED * i + length % MARKED * i / MARKED;
         exo_err unread = {0};
         if (exo_batch_read(&batch, data, &index, 1, &key, &unread) != EXO_OK)
-            continue; /* whoever trains on it will hear why */
+            continue; /* training on the sample will report the reason */
         char fields[EXO_MAX_FIELDS][65] = {{0}};
         for (size_t f = 0; f < batch.num_fields; f++) {
             size_t bytes = exo_dtype_size(batch.fields[f].dtype);
@@ -129,8 +134,9 @@ mark_data(const exo_dataset *data, char out[MARK], exo_err *err)
 }
 
 exo_status
-exo_fit_settings_json(const exo_fit_opts *opts, const char *strategy, const char *options, const exo_model *model,
-                      const exo_dataset *train, size_t minibatch_size, char **out, exo_err *err)
+exo_fit_settings_json(const exo_fit_opts *opts, const char *strategy, const char *options,
+                      const exo_model *model, const exo_dataset *train, size_t minibatch_size,
+                      char **out, exo_err *err)
 {
     char mark[MARK];
     exo_status st = mark_data(train, mark, err);
@@ -143,17 +149,19 @@ exo_fit_settings_json(const exo_fit_opts *opts, const char *strategy, const char
 }
 
 exo_status
-exo_fit_config_json(const exo_fit_opts *opts, const char *strategy, const char *options, const exo_model *model,
-                    uint64_t max_steps, size_t minibatch_size, char **out, exo_err *err)
+exo_fit_config_json(const exo_fit_opts *opts, const char *strategy, const char *options,
+                    const exo_model *model, uint64_t max_steps, size_t minibatch_size, char **out,
+                    exo_err *err)
 {
     json_t *all = settings_object(opts, strategy, options, model, minibatch_size);
     bool evaluates = opts->val_size != EXO_VAL_NONE;
     json_t *val_size = evaluates ? json_integer((json_int_t)opts->val_size) : json_string("none");
-    json_t *rest = json_pack("{s:s, s:I, s:I, s:o, s:I, s:I, s:I}", "device", opts->device ? opts->device : "cpu",
-                             "num_epochs", (json_int_t)opts->num_epochs, "max_steps", (json_int_t)max_steps, "val_size",
-                             val_size, "val_interval", (json_int_t)opts->val_interval, "checkpoint_interval",
-                             (json_int_t)opts->checkpoint_interval, "correlation_interval",
-                             (json_int_t)opts->correlation_interval);
+    json_t *rest = json_pack("{s:s, s:I, s:I, s:o, s:I, s:I, s:I}", "device",
+                             opts->device ? opts->device : "cpu", "num_epochs",
+                             (json_int_t)opts->num_epochs, "max_steps", (json_int_t)max_steps,
+                             "val_size", val_size, "val_interval", (json_int_t)opts->val_interval,
+                             "checkpoint_interval", (json_int_t)opts->checkpoint_interval,
+                             "correlation_interval", (json_int_t)opts->correlation_interval);
     if (all && rest)
         json_object_update(all, rest);
     json_decref(rest);
@@ -165,14 +173,15 @@ exo_fit_check_units(const exo_strategy *strategy, const char *device, exo_err *e
 {
     if (!exo_strategy_keeps_units(strategy) || strcmp(device, "cpu") == 0)
         return EXO_OK;
-    return exo_fail(
-        err, EXO_UNSUPPORTED,
-        "the strategy '%s' keeps units of the model, which is possible on the device 'cpu' alone, not on '%s'",
-        exo_strategy_name(strategy), device);
+    return exo_fail(err, EXO_UNSUPPORTED,
+                    "the strategy '%s' keeps units of the model, which is possible on the device "
+                    "'cpu' alone, not on '%s'",
+                    exo_strategy_name(strategy), device);
 }
 
 bool
-exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size_t batch_size, size_t minibatch_size)
+exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size_t batch_size,
+                     size_t minibatch_size)
 {
     return minibatch_size == batch_size && exo_strategy_steps_alone(strategy, num_nodes);
 }

@@ -1,4 +1,5 @@
-/* What a fit needs before its first step: strategies, data, the folder, nodes. See fit_impl.h. */
+/* The preparation of a fit: strategy, data, the run's folder, the checkpoint to resume from, nodes.
+ * See fit_impl.h. */
 #include "actors/fit_impl.h"
 
 #include <errno.h>
@@ -46,7 +47,8 @@ allocate(struct run *run, exo_err *err)
     return EXO_OK;
 }
 
-/* The options with every default: what the run has, however little of it was said. */
+/* Writes the options with every default. They are the run's settings, however few options were
+ * given. */
 static exo_status
 write_options(struct run *run, const exo_config *options, exo_err *err)
 {
@@ -56,7 +58,8 @@ write_options(struct run *run, const exo_config *options, exo_err *err)
     return st == EXO_OK ? exo_config_text(whole_options(run), &run->options_text, err) : st;
 }
 
-/* For the nodes' documents: the options as they were written, so that no number loses a digit on its way, and the name. */
+/* Writes the strategy for the nodes' documents: the options as they were written, so that no number
+ * loses a digit, and the name. */
 static exo_status
 write_strategy(struct run *run, const exo_config *options, exo_err *err)
 {
@@ -74,7 +77,8 @@ write_strategy(struct run *run, const exo_config *options, exo_err *err)
     return st;
 }
 
-/* Each node makes its own; this one says what is wrong with the options, before there are nodes. */
+/* Makes a strategy to find errors in the options before there are nodes. Each node makes its own
+ * strategy later. */
 static exo_status
 check_strategy(struct run *run, exo_config *options, exo_err *err)
 {
@@ -110,13 +114,15 @@ make_data(struct run *run, exo_dataset *train, exo_dataset *val, exo_err *err)
     run->fit->shared_data = !factory->make;
     for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
         if (factory->make) {
-            st = factory->make(factory->context, r, run->fit->num_nodes, true, &run->fit->train[r], err);
+            st = factory->make(factory->context, r, run->fit->num_nodes, true, &run->fit->train[r],
+                               err);
             if (st != EXO_OK)
                 exo_fail_in(err, st, "the data of node_%u", r);
         } else if (train) {
             run->fit->train[r] = exo_dataset_hold(train);
         } else {
-            st = exo_fail(err, EXO_INVAL, "the trainer has no training data and the fit brings no factory");
+            st = exo_fail(err, EXO_INVAL,
+                          "the trainer has no training data and the fit brings no factory");
         }
         if (st == EXO_OK && !run->fit->train[r])
             st = exo_fail(err, EXO_INVAL, "the factory gave no data set to node_%u", r);
@@ -131,20 +137,22 @@ make_data(struct run *run, exo_dataset *train, exo_dataset *val, exo_err *err)
     return st;
 }
 
-/* A token that the model does not have is found now, not when the first batch that has it comes. */
+/* Finds tokens outside the model's vocabulary now, not when the first batch with one arrives. */
 static exo_status
 check_tokens(const struct run *run, exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(run->fit->model);
     exo_status st = EXO_OK;
-    for (uint32_t r = 0; spec && st == EXO_OK && r < run->fit->num_nodes && (r == 0 || !run->fit->shared_data); r++)
+    for (uint32_t r = 0;
+         spec && st == EXO_OK && r < run->fit->num_nodes && (r == 0 || !run->fit->shared_data); r++)
         st = exo_dataset_check_tokens(run->fit->train[r], spec->vocabulary, err);
     if (spec && st == EXO_OK && run->fit->val)
         st = exo_dataset_check_tokens(run->fit->val, spec->vocabulary, err);
     return st;
 }
 
-/* How many steps there are: num_epochs over the smallest share. And is there a batch for everyone? */
+/* Plans the number of steps: max_steps, or num_epochs over the smallest share. Checks that every
+ * node has data for a batch. */
 static exo_status
 plan_steps(struct run *run, exo_err *err)
 {
@@ -154,17 +162,20 @@ plan_steps(struct run *run, exo_err *err)
         size_t length = exo_dataset_length(run->fit->train[r]);
         size_t share = fit->shared_data ? length / fit->num_nodes : length;
         if (share < fit->batch_size)
-            return exo_fail(err, EXO_INVAL,
-                            "batch_size %zu is greater than the data: node_%u gets %zu of %zu samples an epoch",
-                            fit->batch_size, r, share, length);
+            return exo_fail(
+                err, EXO_INVAL,
+                "batch_size %zu is greater than the data: node_%u gets %zu of %zu samples an epoch",
+                fit->batch_size, r, share, length);
         uint64_t batches = share / fit->batch_size;
         epoch = batches < epoch ? batches : epoch;
     }
-    run->fit->max_steps = run->opts->max_steps ? run->opts->max_steps : run->opts->num_epochs * epoch;
+    run->fit->max_steps =
+        run->opts->max_steps ? run->opts->max_steps : run->opts->num_epochs * epoch;
     return EXO_OK;
 }
 
-/* A run that goes on keeps the number that was chosen for it, whatever memory is free now. */
+/* Chooses the minibatch size. A resumed run keeps the size that was chosen for it, whatever memory
+ * is free now. */
 static exo_status
 plan_minibatch(struct run *run, exo_err *err)
 {
@@ -174,16 +185,17 @@ plan_minibatch(struct run *run, exo_err *err)
     if (wanted != EXO_MINIBATCH_AUTO)
         return EXO_OK;
     if (run->fit->resume_from[0]) {
-        exo_status st = exo_checkpoint_setting(run->fit->resume_from, "minibatch_size", &chosen, err);
-        bool fits =
-            chosen > 0 && run->fit->batch_size % chosen == 0; /* if not, the batch is another: that is refused below */
+        exo_status st =
+            exo_checkpoint_setting(run->fit->resume_from, "minibatch_size", &chosen, err);
+        /* If it does not divide, batch_size has changed, and check_settings refuses the run. */
+        bool fits = chosen > 0 && run->fit->batch_size % chosen == 0;
         run->fit->minibatch_size = fits ? (size_t)chosen : run->fit->batch_size;
         return st;
     }
     unsigned threads = exo_num_threads();
     unsigned copies = run->fit->num_nodes < threads ? run->fit->num_nodes : threads;
-    return exo_fit_auto_minibatch(run->fit->model, run->fit->train[0], run->fit->batch_size, run->fit->autocast, copies,
-                                  &run->fit->minibatch_size, err);
+    return exo_fit_auto_minibatch(run->fit->model, run->fit->train[0], run->fit->batch_size,
+                                  run->fit->autocast, copies, &run->fit->minibatch_size, err);
 }
 
 static exo_status
@@ -194,21 +206,23 @@ write_text(const struct run *run, const char *name, const char *text, exo_err *e
     return exo_file_write_atomic(path, text, strlen(text), err);
 }
 
-/* A damaged checkpoint is an error, unless an older one will do. */
+/* A damaged newest checkpoint is an error, unless opts->resume_older admits an older one. */
 static exo_status
 accept(const struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
 {
     if (choice->damage.code == EXO_OK)
         return EXO_OK;
     if (!choice->intact[0])
-        return exo_fail(err, EXO_INVAL, "%s; no checkpoint of this run is intact: start it anew", choice->damage.text);
+        return exo_fail(err, EXO_INVAL, "%s; no checkpoint of this run is intact: start it anew",
+                        choice->damage.text);
     if (!run->opts->resume_older)
-        return exo_fail(err, EXO_INVAL, "%s; %s is older and intact: --resume=older goes on from it",
+        return exo_fail(err, EXO_INVAL,
+                        "%s; %s is older and intact: --resume=older goes on from it",
                         choice->damage.text, choice->intact);
     return EXO_OK;
 }
 
-/* Which checkpoint it goes on from, if there is one. */
+/* Finds the checkpoint to resume from, if there is one. */
 static exo_status
 find_checkpoint(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
 {
@@ -217,17 +231,20 @@ find_checkpoint(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
         st = accept(run, choice, err);
     else if (st == EXO_OK && exo_run_is_finished(run->folder))
         st = exo_fail(err, EXO_INVAL,
-                      "%s: is finished, and has no checkpoint to go on from: start it over, or give another name",
+                      "%s: is finished, and has no checkpoint to go on from: start it over, or "
+                      "give another name",
                       run->folder);
     else if (st == EXO_OK)
-        EXO_LOG(WARN, TRAIN, "folder=%s there is no checkpoint to resume from: starting from step 0", run->folder);
+        EXO_LOG(WARN, TRAIN,
+                "folder=%s there is no checkpoint to resume from: starting from step 0",
+                run->folder);
     if (st != EXO_OK || !choice->found)
         return st;
     memcpy(run->fit->resume_from, choice->intact, sizeof run->fit->resume_from);
     return EXO_OK;
 }
 
-/* The folder is this run's from here on. */
+/* Makes and locks the run's folder. */
 static exo_status
 open_folder(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
 {
@@ -242,16 +259,18 @@ open_folder(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
     if (st == EXO_OK)
         st = exo_run_lock(run->folder, &run->lock, err);
     if (st == EXO_OK)
-        st = opts->resume ? find_checkpoint(run, choice, err) : exo_run_check_free(run->folder, opts->overwrite, err);
+        st = opts->resume ? find_checkpoint(run, choice, err)
+                          : exo_run_check_free(run->folder, opts->overwrite, err);
     return st;
 }
 
-/* Can it go on from there? Nothing is written before that is known. */
+/* Checks that the run can resume from the checkpoint. Nothing is written before. */
 static exo_status
 check_checkpoint(struct run *run, exo_err *err)
 {
-    exo_status st = exo_checkpoint_check(run->fit->resume_from, run->settings, whole_options(run), err);
-    if (st == EXO_OK && run->far) { /* nodes elsewhere have other current folders */
+    exo_status st =
+        exo_checkpoint_check(run->fit->resume_from, run->settings, whole_options(run), err);
+    if (st == EXO_OK && run->far) { /* workers have other current folders */
         char absolute[EXO_CHECKPOINT_PATH];
         if (realpath(run->fit->resume_from, absolute))
             memcpy(run->fit->resume_from, absolute, sizeof absolute);
@@ -264,11 +283,13 @@ put_damaged_aside(const struct run *run, const exo_checkpoint_choice *choice, ex
 {
     if (!run->fit->resume_from[0] || choice->damage.code == EXO_OK)
         return EXO_OK;
-    EXO_LOG(WARN, TRAIN, "damage=\"%s\" resuming from the older %s", choice->damage.text, choice->intact);
+    EXO_LOG(WARN, TRAIN, "damage=\"%s\" resuming from the older %s", choice->damage.text,
+            choice->intact);
     return exo_checkpoint_set_damaged_aside(run->folder, choice->intact, err);
 }
 
-/* Adds the record of what was changed while it ran, if `folder` has one, to the text of a config.json. */
+/* Adds the record of live changes in the folder's config.json, if there is one, to the text of a
+ * new config.json. */
 static exo_status
 keep_changes(const char *folder, const char *text, char **out, exo_err *err)
 {
@@ -298,12 +319,13 @@ keep_changes(const char *folder, const char *text, char **out, exo_err *err)
     return st;
 }
 
-/* A run that goes on keeps the record of what was changed while it ran. */
+/* Writes config.json. A resumed run keeps the record of live changes. */
 static exo_status
 write_config(struct run *run, const char *text, exo_err *err)
 {
     char *with_changes = NULL;
-    exo_status st = run->opts->resume ? keep_changes(run->folder, text, &with_changes, err) : EXO_OK;
+    exo_status st =
+        run->opts->resume ? keep_changes(run->folder, text, &with_changes, err) : EXO_OK;
     if (st == EXO_OK)
         st = write_text(run, "config.json", with_changes ? with_changes : text, err);
     exo_free(with_changes);
@@ -313,29 +335,32 @@ write_config(struct run *run, const char *text, exo_err *err)
 static exo_status
 check_settings(struct run *run, exo_err *err)
 {
-    exo_status st = exo_fit_settings_json(run->opts, run->strategy_name, run->options_text, run->fit->model,
-                                          run->fit->train[0], run->fit->minibatch_size, &run->settings, err);
+    exo_status st =
+        exo_fit_settings_json(run->opts, run->strategy_name, run->options_text, run->fit->model,
+                              run->fit->train[0], run->fit->minibatch_size, &run->settings, err);
     return st == EXO_OK && run->fit->resume_from[0] ? check_checkpoint(run, err) : st;
 }
 
-/* All is there, and nothing refuses the run any more: the folder becomes its own. */
+/* Clears the folder for this run and writes config.json. It is called once nothing can refuse the
+ * run any more. */
 static exo_status
 begin_folder(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
 {
     const exo_fit_opts *opts = run->opts;
     char *config = NULL;
-    exo_status st =
-        opts->resume ? put_damaged_aside(run, choice, err) : exo_run_start_over(run->folder, opts->overwrite, err);
+    exo_status st = opts->resume ? put_damaged_aside(run, choice, err)
+                                 : exo_run_start_over(run->folder, opts->overwrite, err);
     if (st == EXO_OK && !opts->config_json)
-        st = exo_fit_config_json(opts, run->strategy_name, run->options_text, run->fit->model, run->fit->max_steps,
-                                 run->fit->minibatch_size, &config, err);
+        st = exo_fit_config_json(opts, run->strategy_name, run->options_text, run->fit->model,
+                                 run->fit->max_steps, run->fit->minibatch_size, &config, err);
     if (st == EXO_OK)
         st = write_config(run, opts->config_json ? opts->config_json : config, err);
     exo_free(config);
     return st;
 }
 
-/* Texts can be written with the model wherever its folder goes, whatever becomes of the data. */
+/* Saves the tokenizer with the model, so that text can be generated from a copy of the folder,
+ * without the data. */
 static exo_status
 save_tokenizer(const struct run *run, exo_err *err)
 {
@@ -343,7 +368,7 @@ save_tokenizer(const struct run *run, exo_err *err)
     return tokenizer && run->folder[0] ? exo_tokenizer_save(tokenizer, run->folder, err) : EXO_OK;
 }
 
-/* Where all nodes stand: at the same step. */
+/* Reads the nodes' states, which must be at the same step. */
 static exo_status
 read_ready(struct run *run, exo_err *err)
 {
@@ -359,7 +384,8 @@ read_ready(struct run *run, exo_err *err)
             run->elapsed_before = ready->elapsed;
         }
         if (st == EXO_OK && ready->step != run->step)
-            st = exo_fail(err, EXO_INVAL, "%s: node_0 is at step %" PRIu64 ", node_%u at step %" PRIu64,
+            st = exo_fail(err, EXO_INVAL,
+                          "%s: node_0 is at step %" PRIu64 ", node_%u at step %" PRIu64,
                           run->fit->resume_from, run->step, r, ready->step);
         bytes += st == EXO_OK ? ready->bytes_sent : 0;
         exo_args_free(&reply);
@@ -375,13 +401,14 @@ set_up_nodes(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = read_ready(run, err);
     if (st == EXO_OK && run->step > run->fit->max_steps)
-        st = exo_fail(err, EXO_INVAL, "%s: is at step %" PRIu64 ", beyond max_steps %" PRIu64, run->fit->resume_from,
-                      run->step, run->fit->max_steps);
+        st = exo_fail(err, EXO_INVAL, "%s: is at step %" PRIu64 ", beyond max_steps %" PRIu64,
+                      run->fit->resume_from, run->step, run->fit->max_steps);
     return st;
 }
 
 exo_status
-exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_config *options, exo_err *err)
+exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_config *options,
+                exo_err *err)
 {
     exo_checkpoint_choice choice = {0};
     exo_status st = allocate(run, err);
@@ -416,8 +443,9 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
     if (st == EXO_OK)
         st = save_tokenizer(run, err);
     if (st == EXO_OK && run->folder[0] && run->step < run->fit->max_steps)
-        st = exo_run_reopen(run->folder, err); /* what it had at its end is not its end any more */
+        st = exo_run_reopen(run->folder, err); /* its old model and result are outdated */
     if (st == EXO_OK && run->folder[0])
-        st = exo_metrics_open(&run->metrics, run->folder, run->fit->resume_from[0] != 0, run->step, err);
+        st = exo_metrics_open(&run->metrics, run->folder, run->fit->resume_from[0] != 0, run->step,
+                              err);
     return st;
 }

@@ -1,4 +1,4 @@
-/* One fit from beginning to end: see fit_impl.h, which says who does what. */
+/* One fit from beginning to end. fit_impl.h lists the files that implement its parts. */
 #include "actors/fit_impl.h"
 
 #include <inttypes.h>
@@ -13,25 +13,26 @@
 
 #define DEFAULT_TIMEOUT (600 * EXO_SECOND)
 
-/* --- The result ------------------------------------------------------------------------------------------------------------- */
+/* --- The result ------------------------------------------------------------------------------- */
 
 static exo_status
 save_model(const struct run *run, exo_params *params, const char *sha256, exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH + 32];
     snprintf(path, sizeof path, "%s/model.safetensors", run->folder);
-    return exo_checkpoint_save_model(run->fit->model, params, run->strategy_name, sha256, path, err);
+    return exo_checkpoint_save_model(run->fit->model, params, run->strategy_name, sha256, path,
+                                     err);
 }
 
-/* The average's numbers of one unit, or of the buffers. */
+/* Takes one unit of the average from node 0, or the buffers. */
 static exo_status
 take_part(struct run *run, uint32_t part, float *to, size_t count, exo_err *err)
 {
     Exo__Train__Result m = EXO__TRAIN__RESULT__INIT;
     const void *reply = NULL;
     m.part = part;
-    exo_status st =
-        run->together ? exo_fit_have_all(run, "result", &m.base, err) : exo_fit_ask(run, 0, "result", &m.base, err);
+    exo_status st = run->together ? exo_fit_have_all(run, "result", &m.base, err)
+                                  : exo_fit_ask(run, 0, "result", &m.base, err);
     st = exo_fit_await_all(run, st, err);
     if (st == EXO_OK && count > 0)
         st = exo_fit_raw_reply(run, 0, count * sizeof *to, &reply, err);
@@ -51,7 +52,8 @@ take_average(struct run *run, exo_params *params, char sha256[65], exo_err *err)
         st = take_part(run, u, unit.data, unit.count, err);
     }
     if (st == EXO_OK)
-        st = take_part(run, units, exo_params_buffers(params), exo_params_buffer_numel(params), err);
+        st =
+            take_part(run, units, exo_params_buffers(params), exo_params_buffer_numel(params), err);
     return st == EXO_OK ? exo_params_sha256(params, sha256, err) : st;
 }
 
@@ -70,7 +72,8 @@ make_result(struct run *run, exo_fit_result *result, exo_err *err)
         exo_params_free(&params);
         return st;
     }
-    double samples = (double)(run->step - run->steps_before) * (double)run->fit->batch_size * run->fit->num_nodes;
+    double samples = (double)(run->step - run->steps_before) * (double)run->fit->batch_size *
+                     run->fit->num_nodes;
     result->params = params;
     result->steps = run->step;
     result->local_loss = run->eval.local_loss;
@@ -84,7 +87,7 @@ make_result(struct run *run, exo_fit_result *result, exo_err *err)
     return EXO_OK;
 }
 
-/* --- From beginning to end ----------------------------------------------------------------------------------------------- */
+/* --- From beginning to end -------------------------------------------------------------------- */
 
 static void
 release_run(struct run *run)
@@ -105,20 +108,22 @@ release_run(struct run *run)
     exo_free(run);
 }
 
-/* The end of a run that came to its last step. Checkpoints that nobody asked for are those of an earlier stop: they go last, when nothing is
- * left to go on with. */
+/* Ends a run that has done its last step. If no checkpoints were requested, those in the folder are
+ * from an earlier stop. They are removed last, when the run has nothing left to resume. */
 static exo_status
 finish_run(struct run *run, const exo_fit_result *result, exo_err *err)
 {
     exo_status st = EXO_OK;
     if (run->live && run->live->finished)
         st = run->live->finished(run->live->context, result, exo_fit_meters(run), err);
-    if (st == EXO_OK && run->opts->save_dir && !run->opts->final_checkpoint && run->opts->checkpoint_interval == 0)
+    if (st == EXO_OK && run->opts->save_dir && !run->opts->final_checkpoint &&
+        run->opts->checkpoint_interval == 0)
         st = exo_checkpoint_remove_all(run->folder, err);
     return st;
 }
 
-/* Stops the nodes, ends what ended well, and frees everything. Nodes that do not stop keep what they use: it is leaked, not pulled away. */
+/* Stops the nodes, finishes a successful run, and frees everything. If nodes do not stop, the
+ * memory is leaked rather than freed while they use it. */
 static exo_status
 close_run(struct run *run, exo_status ended, exo_fit_result *result, exo_err *err)
 {
@@ -141,7 +146,8 @@ new_run(struct run **out, exo_model *model, const exo_fit_opts *opts, exo_err *e
 {
     struct run *run = exo_calloc(1, sizeof *run);
     exo_fit *fit = NULL;
-    exo_status st = run ? exo_fit_new(&fit, opts->num_nodes, err) : exo_fail(err, EXO_NOMEM, "no memory for a run");
+    exo_status st = run ? exo_fit_new(&fit, opts->num_nodes, err)
+                        : exo_fail(err, EXO_NOMEM, "no memory for a run");
     if (st != EXO_OK) {
         exo_free(run);
         return st;
@@ -153,20 +159,22 @@ new_run(struct run **out, exo_model *model, const exo_fit_opts *opts, exo_err *e
     snprintf(fit->device, sizeof fit->device, "%s", opts->device ? opts->device : "cpu");
     fit->seed = opts->seed;
     fit->timeout = opts->timeout ? opts->timeout : DEFAULT_TIMEOUT;
-    *run = (struct run){.fit = fit, .opts = opts, .clock = exo_clock_real(), .lock = -1, .train_loss = NAN};
+    *run = (struct run){
+        .fit = fit, .opts = opts, .clock = exo_clock_real(), .lock = -1, .train_loss = NAN};
     *out = run;
     return EXO_OK;
 }
 
 exo_status
-exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy, exo_config *options,
-            const exo_fit_opts *opts, const exo_fit_far *far, const exo_graph_spec *graph, const exo_fit_live *live,
-            exo_fit_result *result, exo_err *err)
+exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
+            exo_config *options, const exo_fit_opts *opts, const exo_fit_far *far,
+            const exo_graph_spec *graph, const exo_fit_live *live, exo_fit_result *result,
+            exo_err *err)
 {
     exo_err unused = {0};
     struct run *run = NULL;
     if (!err)
-        err = &unused; /* reasons are passed on between nodes */
+        err = &unused; /* the text of an error is passed on to other nodes */
     exo_status st = exo_fit_opts_check(opts, err);
     if (st == EXO_OK)
         st = new_run(&run, model, opts, err);
@@ -184,8 +192,9 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
     if (st == EXO_OK && run->stopped)
         st = exo_fit_report_network(run, result, err);
     if (st == EXO_OK && run->stopped)
-        st = exo_fail(err, EXO_CANCELLED, "stopped after step %" PRIu64 " of %" PRIu64 "%s%s", run->step,
-                      run->fit->max_steps, run->folder[0] ? "; a checkpoint is in " : "", run->folder);
+        st = exo_fail(err, EXO_CANCELLED, "stopped after step %" PRIu64 " of %" PRIu64 "%s%s",
+                      run->step, run->fit->max_steps, run->folder[0] ? "; a checkpoint is in " : "",
+                      run->folder);
     else if (st == EXO_OK)
         st = make_result(run, result, err);
     if (st == EXO_OK)

@@ -1,5 +1,6 @@
-/* Makes the nodes of a fit: see fit_impl.h. In this process and on workers they are started with the same document; only here are the parts that
- * the nodes share made before. */
+/* Makes the nodes of a fit: see fit_impl.h. Every node is started with a document (fit.h). For
+ * nodes on workers the document also describes the record that they share. For nodes in this
+ * process the record itself is made here, before the nodes. */
 #include "actors/fit_impl.h"
 
 #include <stdio.h>
@@ -9,27 +10,30 @@
 
 #include "base/grow_text.h"
 
-#define RUN_HERE "here" /* the one run of a runtime of its own */
+#define RUN_HERE "here" /* name of the only run of its runtime */
 
-/* What nodes elsewhere share, as they read it (fit.h): further entries of `numbers`. */
+/* Adds the description of the record that nodes on workers share to `numbers` (fit.h). */
 static exo_status
 describe_shared(const struct run *run, json_t *numbers, exo_err *err)
 {
     const exo_fit *fit = run->fit;
     json_t *plugins = json_array();
     char *graph = NULL;
-    bool evaluates = fit->val_count > 0, resumes = fit->resume_from[0]; /* then schedules of links go on */
+    /* elapsed_ns: in a resumed run the schedules of links continue. */
+    bool evaluates = fit->val_count > 0, resumes = fit->resume_from[0];
     exo_status st = fit->graph ? exo_graph_expand(fit->graph, &graph, err) : EXO_OK;
     for (size_t i = 0; i < run->far->num_plugins; i++)
         json_array_append_new(plugins, json_string(run->far->plugins[i]));
     json_t *more = json_pack(
-        "{s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:s, s:I, s:b, s:I, s:I, s:s*, s:s*, s:I, s:s*}", "nodes",
-        (int)fit->num_nodes, "plugins", plugins, "max_steps", (json_int_t)fit->max_steps, "batch_size",
-        (json_int_t)fit->batch_size, "minibatch_size", (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle,
-        "autocast", (int)fit->autocast, "device", fit->device, "seed", (json_int_t)fit->seed, "validate",
+        "{s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:s, s:I, s:b, s:I, s:I, s:s*, s:s*, s:I, s:s*}",
+        "nodes", (int)fit->num_nodes, "plugins", plugins, "max_steps", (json_int_t)fit->max_steps,
+        "batch_size", (json_int_t)fit->batch_size, "minibatch_size",
+        (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle, "autocast",
+        (int)fit->autocast, "device", fit->device, "seed", (json_int_t)fit->seed, "validate",
         (int)evaluates, "val_size", (json_int_t)(evaluates ? run->opts->val_size : 0), "timeout_ms",
         (json_int_t)(fit->timeout / EXO_MS), "engine", run->opts->engine, "resume_from",
-        resumes ? fit->resume_from : NULL, "elapsed_ns", (json_int_t)(resumes ? run->before.now : 0), "graph", graph);
+        resumes ? fit->resume_from : NULL, "elapsed_ns",
+        (json_int_t)(resumes ? run->before.now : 0), "graph", graph);
     if (st == EXO_OK && (!more || json_object_update(numbers, more) != 0))
         st = exo_fail(err, EXO_NOMEM, "no memory to describe a node");
     json_decref(more);
@@ -66,7 +70,7 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
     return st;
 }
 
-/* What the nodes of this process find: all but their strategies. */
+/* Makes the shared parts of nodes in this process: communicators, the runtime and the record. */
 static exo_status
 open_here(struct run *run, exo_err *err)
 {
@@ -109,7 +113,8 @@ exo_fit_make_nodes(struct run *run, exo_err *err)
         exo_spawn_opts opts = {0};
         st = describe_node(run, r, &opts.args, err);
         if (st == EXO_OK)
-            st = exo_cast_spawn(&run->cast, r, "train_node", &opts, exo_deadline(run->clock, run->fit->timeout), err);
+            st = exo_cast_spawn(&run->cast, r, "train_node", &opts,
+                                exo_deadline(run->clock, run->fit->timeout), err);
     }
     return st;
 }

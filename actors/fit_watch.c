@@ -1,12 +1,19 @@
-/* Looks for stalls of a training job while its nodes do what they were asked: see fit_impl.h.
+/* Detects stalls of a training job while its nodes work on a request: see fit_impl.h.
  *
- * A node says in which call of a collective it is, and who is missing there (node_look.h). It is stuck if one of those is: a node that is
- * stuck itself, or one that has done what it was asked, since the trainer asks nobody for anything before all have. Between processes all
- * that such a node has sent must have come. What two looks in a row say of the same calls was true at each moment between them; that is a
- * stall, and the end of the run. A node that computes, or whose messages pass a link, is none.
+ * A node reports the call of a collective that it is in, and the members that are missing there
+ * (node_look.h). A node is stuck in two cases:
  *
- * A node that does not answer, as its process is stopped, may go on at any time: that is a warning, and others' waits for it end at the
- * run's deadline. */
+ * 1. It waits in a call, and one of the missing members is stuck.
+ * 2. It has done its request. It then does nothing until all nodes have done theirs, because the
+ *    trainer makes the next request only then.
+ *
+ * Between processes, case 1 also requires that every message from that member has arrived. If two
+ * looks in a row show the same nodes stuck in the same calls, they were stuck at every moment
+ * between the looks. That is a stall, and it ends the run. A node that computes, or whose messages
+ * are on a link, is not stuck.
+ *
+ * A node that does not answer, for instance because its process is stopped, may continue at any
+ * time. That causes a warning only; other nodes' waits for it end at the run's deadline. */
 #include "actors/fit_impl.h"
 
 #include <stdio.h>
@@ -19,31 +26,33 @@
 #include "base/config_edit.h"
 
 #define EVERY     (200 * EXO_MS)
-#define LONG_WAIT (200 * EXO_MS) /* shorter ones are no stall yet */
-#define ANSWER    (300 * EXO_MS)
-#define SILENCE   (600 * EXO_MS)    /* of a node that does not answer */
-#define SLOW      (30 * EXO_SECOND) /* the wait for one that computes, until it is told */
+#define LONG_WAIT (200 * EXO_MS)    /* a shorter wait cannot be a stall */
+#define ANSWER    (300 * EXO_MS)    /* time for an answer to a look */
+#define SILENCE   (600 * EXO_MS)    /* a node without answers for that long is silent */
+#define SLOW      (30 * EXO_SECOND) /* a longer wait for a computing node causes a warning */
 
 struct watched {
-    exo_node_look look, before; /* the latest, and the one at which a stall was suspected */
-    bool pending;               /* it has not done what it was asked                      */
+    exo_node_look look, before; /* the latest look; the one before it */
+    bool pending;               /* it has not done its request */
+    /* It answered the latest look; it was stuck at the latest look, and at the one before. */
     bool answers, stuck, suspected;
     exo_time silent_since; /* 0: it answers */
-    bool told;             /* of its silence, or of a long wait in call `told_of` */
-    uint64_t told_of;
+    bool told;             /* there was a warning of its silence */
+    uint64_t told_of;      /* number of its last call with a warning */
 };
 
 /* Owner: the trainer's thread. */
 struct exo_fit_watch {
     exo_time next;
-    bool suspects;          /* the last look found what may be a stall */
+    bool suspects;          /* the last look found a possible stall */
     struct watched nodes[]; /* (num_nodes) */
 };
 
 exo_status
 exo_fit_watch_open(struct run *run, exo_err *err)
 {
-    run->watch = exo_calloc(1, sizeof *run->watch + run->fit->num_nodes * sizeof run->watch->nodes[0]);
+    run->watch =
+        exo_calloc(1, sizeof *run->watch + run->fit->num_nodes * sizeof run->watch->nodes[0]);
     return run->watch ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to look for stalls");
 }
 
@@ -51,7 +60,7 @@ void
 exo_fit_watch_begin(struct run *run)
 {
     struct exo_fit_watch *w = run->watch;
-    w->next = exo_now(run->clock) + EVERY + LONG_WAIT; /* most requests are over by then */
+    w->next = exo_now(run->clock) + EVERY + LONG_WAIT; /* most requests end earlier */
     w->suspects = false;
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         w->nodes[r] = (struct watched){.told_of = w->nodes[r].told_of};
@@ -64,7 +73,7 @@ exo_fit_is_silent(const struct run *run, uint32_t rank)
     return since && exo_now(run->clock) - since >= SILENCE;
 }
 
-/* --- Asking ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Asking ----------------------------------------------------------------------------------- */
 
 static void
 note_answer(struct run *run, struct watched *n, bool answers)
@@ -78,10 +87,12 @@ note_answer(struct run *run, struct watched *n, bool answers)
 }
 
 static void
-read_answer(struct run *run, uint32_t rank, exo_status st, const exo_payload *reply, exo_node_look *out)
+read_answer(struct run *run, uint32_t rank, exo_status st, const exo_payload *reply,
+            exo_node_look *out)
 {
     *out = (exo_node_look){0};
-    bool whole = st == EXO_OK && exo_node_look_read(out, reply, run->fit->num_nodes, NULL) == EXO_OK;
+    bool whole =
+        st == EXO_OK && exo_node_look_read(out, reply, run->fit->num_nodes, NULL) == EXO_OK;
     note_answer(run, &run->watch->nodes[rank], whole || st != EXO_TIMEOUT);
 }
 
@@ -96,7 +107,7 @@ ask(exo_cast_round *round, uint32_t rank, const exo_node_ask *what)
     return st == EXO_OK ? exo_cast_round_ask(round, rank, "waits", payload, NULL) : st;
 }
 
-/* All at once. */
+/* Looks at nodes on workers, all at once. */
 static exo_status
 gather_there(struct run *run)
 {
@@ -106,7 +117,8 @@ gather_there(struct run *run)
         if (ask(&round, r, &(exo_node_ask){0}) != EXO_OK)
             read_answer(run, r, EXO_FAILED, NULL, &run->watch->nodes[r].look);
     while (st == EXO_OK && exo_cast_round_next(&round))
-        read_answer(run, round.actor, round.status, round.reply, &run->watch->nodes[round.actor].look);
+        read_answer(run, round.actor, round.status, round.reply,
+                    &run->watch->nodes[round.actor].look);
     exo_cast_round_close(&round);
     return st;
 }
@@ -119,16 +131,16 @@ gather(struct run *run)
     if (!run->fit->comm)
         return gather_there(run);
     for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
-        st = exo_node_look_at(&run->watch->nodes[r].look, run->fit->comm, run->fit->side, r, run->fit->num_nodes,
-                              &nothing, NULL);
+        st = exo_node_look_at(&run->watch->nodes[r].look, run->fit->comm, run->fit->side, r,
+                              run->fit->num_nodes, &nothing, NULL);
         run->watch->nodes[r].answers = st == EXO_OK;
     }
     return st;
 }
 
-/* --- Who is stuck -------------------------------------------------------------------------------------------------------------------- */
+/* --- Stuck nodes ------------------------------------------------------------------------------ */
 
-/* One of those that node `rank` waits for and that are stuck; UINT32_MAX: there is none. */
+/* The first stuck node that node `rank` waits for; UINT32_MAX: none. */
 static uint32_t
 stuck_peer(const struct run *run, uint32_t rank)
 {
@@ -139,7 +151,8 @@ stuck_peer(const struct run *run, uint32_t rank)
     return UINT32_MAX;
 }
 
-/* The first of the pending nodes that are stuck; UINT32_MAX: there is none. */
+/* Finds the stuck nodes: marks all candidates, then unmarks those that wait for no marked node,
+ * until nothing changes. Returns the first pending stuck node; UINT32_MAX: none. */
 static uint32_t
 find_stuck(struct run *run)
 {
@@ -147,7 +160,8 @@ find_stuck(struct run *run)
     uint32_t first = UINT32_MAX;
     for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         struct watched *n = &run->watch->nodes[r];
-        n->stuck = n->answers && (n->pending ? n->look.waits && n->look.waited >= LONG_WAIT : !n->look.of);
+        n->stuck =
+            n->answers && (n->pending ? n->look.waits && n->look.waited >= LONG_WAIT : !n->look.of);
     }
     while (changed) {
         changed = false;
@@ -164,7 +178,8 @@ find_stuck(struct run *run)
     return first;
 }
 
-/* Has all come that the others have sent to those who are stuck? In one process nothing is under way. */
+/* Whether all messages to the stuck nodes have arrived. Between processes a node misses one member
+ * at a time, and is compared with that one. In one process no message is under way. */
 static bool
 nothing_is_under_way(struct run *run)
 {
@@ -186,7 +201,8 @@ nothing_is_under_way(struct run *run)
     return none;
 }
 
-/* Are those who are stuck the same, in the same calls, as at the last look? */
+/* Whether the same nodes are stuck in the same calls as at the last look. Keeps this look for the
+ * next comparison. */
 static bool
 are_as_before(struct run *run)
 {
@@ -194,29 +210,33 @@ are_as_before(struct run *run)
     for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         struct watched *n = &run->watch->nodes[r];
         same = same && n->stuck == n->suspected &&
-               (!n->stuck || (n->look.of == n->before.of && n->look.number == n->before.number &&
-                              n->look.num_missing == n->before.num_missing &&
-                              memcmp(n->look.missing, n->before.missing, sizeof n->look.missing) == 0));
+               (!n->stuck ||
+                (n->look.of == n->before.of && n->look.number == n->before.number &&
+                 n->look.num_missing == n->before.num_missing &&
+                 memcmp(n->look.missing, n->before.missing, sizeof n->look.missing) == 0));
         n->suspected = n->stuck;
         n->before = n->look;
     }
     return same;
 }
 
-/* --- Telling ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Reports ---------------------------------------------------------------------------------- */
 
-/* "node_0 waits in all_reduce, call 3 of the strategy, for node_1 since 4.10 s" */
+/* Adds a text such as
+ * "node_0 waits in all_reduce, call 3 of the strategy, for node_1 since 4.10 s". */
 static void
 say_wait(const struct run *run, exo_text *out, uint32_t rank, uint32_t peer)
 {
     const exo_node_look *look = &run->watch->nodes[rank].look;
     double since = (double)(exo_now(run->clock) - run->started - look->waited) * 1e-9;
-    exo_text_add(out, "node_%u waits in %s, call %llu of %s, for node_%u since %.2f s", rank, look->operation,
-                 (unsigned long long)look->number, look->of == EXO_NODE_IN_STRATEGY ? "the strategy" : "the averages",
-                 peer, since > 0 ? since : 0);
+    exo_text_add(out, "node_%u waits in %s, call %llu of %s, for node_%u since %.2f s", rank,
+                 look->operation, (unsigned long long)look->number,
+                 look->of == EXO_NODE_IN_STRATEGY ? "the strategy" : "the averages", peer,
+                 since > 0 ? since : 0);
 }
 
-/* From a node to the one that it waits for, until one that was told already, or that has nothing to do. */
+/* Describes the stall: from each node to the one that it waits for, until a node that was described
+ * already or that has done its request. */
 static exo_status
 tell_stall(struct run *run, uint32_t at, exo_err *err)
 {
@@ -236,7 +256,7 @@ tell_stall(struct run *run, uint32_t at, exo_err *err)
     return EXO_FAILED;
 }
 
-/* Whoever waits for a node that does not answer, or for long: once. */
+/* Logs waits for a silent node, and long waits for a computing one, each once. */
 static void
 warn_of_waits(struct run *run)
 {
@@ -253,8 +273,11 @@ warn_of_waits(struct run *run)
                 continue;
             exo_text text = {0};
             say_wait(run, &text, r, peer);
-            EXO_LOG(WARN, TRAIN, "node=%u waits_for=%u %s%s", r, peer, text.data ? text.data : "",
-                    silent ? "; it does not answer: its process is stopped, or its host cannot be reached" : "");
+            EXO_LOG(
+                WARN, TRAIN, "node=%u waits_for=%u %s%s", r, peer, text.data ? text.data : "",
+                silent
+                    ? "; it does not answer: its process is stopped, or its host cannot be reached"
+                    : "");
             exo_free(text.data);
             p->told = p->told || silent;
             n->told_of = n->look.number;
@@ -273,7 +296,7 @@ exo_fit_watch_look(struct run *run, exo_err *err)
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         w->nodes[r].pending = run->cast.futures[r] != NULL;
     if (gather(run) != EXO_OK)
-        return EXO_OK; /* there is no memory: the next look may have it */
+        return EXO_OK; /* no memory: the next look tries again */
     warn_of_waits(run);
     uint32_t first = find_stuck(run);
     if (first == UINT32_MAX || !nothing_is_under_way(run)) {

@@ -1,10 +1,14 @@
-/* The graph class "train_node": one of the nodes that train a model together, as an actor of a graph.
+/* The graph class "train_node": an actor of a graph is one of the nodes that train a model
+ * together.
  *
- * Its config is that of a job: model, data, train and strategy. It makes a replica (replica.h) as the actor of a job does, of a document with the
- * same keys, so that the nodes of a process share the model and the data. The replica's time is the actor's, and its strategy communicates over
- * the graph's edges: which of them, and how much, the strategy declares (exo_strategy_edges). Of two, the first is for the nodes' islands.
+ * Its config has keys of a job: model, data, train and strategy. Like the actor of a job, it makes
+ * a replica (replica.h) from a document with the same keys, so that the nodes of a process share
+ * the model and the data. The replica uses the actor's time. Its strategy communicates over the
+ * graph's edges, and declares which edges it uses and how much it sends (exo_strategy_edges). Of
+ * two edges, the first is for the traffic within islands of nodes.
  *
- * State: the actor's thread, but for init, which reads the config. Read next: replica.c, strategies/islands.c. */
+ * Owner of the state: the actor's thread, and before it the reader of the config (init). Read next:
+ * replica.c, strategies/islands.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -51,20 +55,21 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
 };
 
 struct train_node {
-    exo_text document;   /* what all nodes have in common, without its end */
-    exo_fit_opts train;  /* the numbers of `train`                         */
-    const char *refused; /* a key of `train` that only a job can heed      */
-    bool awaits_units;   /* its strategy does                              */
+    exo_text document;   /* the part that all nodes have in common, without its end */
+    exo_fit_opts train;  /* the settings of `train` */
+    const char *refused; /* a key of `train` that only a job supports; NULL: none */
+    bool awaits_units;   /* the strategy awaits units */
     exo_replica *replica;
     exo_meter *meters[NUM_METERS];
     double loss, val_loss;
 };
 
-/* --- The config -------------------------------------------------------------------------------------------------------------------- */
+/* --- The config ------------------------------------------------------------------------------- */
 
-/* "name" or {name: ...}, into the document. */
+/* Copies an entry of the form NAME or {name: NAME, ...} into the document. */
 static exo_status
-read_named(struct train_node *n, exo_config *config, const char *key, exo_config **map, exo_err *err)
+read_named(struct train_node *n, exo_config *config, const char *key, exo_config **map,
+           exo_err *err)
 {
     const char *name = NULL;
     char *text = NULL;
@@ -105,7 +110,9 @@ read_strategy(struct train_node *n, exo_config *config, exo_err *err)
     exo_strategy_free(&strategy);
     if (st == EXO_NOT_FOUND && err)
         err->code = EXO_INVAL; /* the name is wrong */
-    return st == EXO_OK || st == EXO_NOMEM ? st : exo_config_add_place(exo_config_get(config, "strategy"), err);
+    return st == EXO_OK || st == EXO_NOMEM
+               ? st
+               : exo_config_add_place(exo_config_get(config, "strategy"), err);
 }
 
 static bool
@@ -115,11 +122,13 @@ is_word(exo_config *map, const char *key, const char *word)
     return own && strcmp(own, word) == 0;
 }
 
-/* What belongs to a job as a whole: when it is saved, and where. */
+/* Reads the keys of a job as a whole. The first are refused, when the node starts; the others have
+ * no effect in a graph. */
 static void
 read_rest(struct train_node *n, exo_config *train)
 {
-    static const char *const refused[] = {"num_epochs", "checkpoint_interval", "correlation_interval"};
+    static const char *const refused[] = {"num_epochs", "checkpoint_interval",
+                                          "correlation_interval"};
     static const char *const of_jobs[] = {"timeout", "save_dir", "final_checkpoint"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (exo_config_get(train, refused[i]))
@@ -151,20 +160,21 @@ read_train(struct train_node *n, exo_config *config, exo_err *err)
     else if (st == EXO_OK)
         st = exo_config_u64(train, "val_size", o->val_size, 0, UINT32_MAX, &val, err);
     if (st == EXO_OK)
-        st = exo_config_u64(train, "val_interval", o->val_interval, 0, INT64_MAX, &o->val_interval, err);
+        st = exo_config_u64(train, "val_interval", o->val_interval, 0, INT64_MAX, &o->val_interval,
+                            err);
     if (st == EXO_OK)
         st = exo_config_choice(train, "autocast", 0, casts, &cast, err);
     if (st != EXO_OK)
         return st;
     read_rest(n, train);
     bool validates = o->val_size != EXO_VAL_NONE;
-    exo_text_add(
-        &n->document,
-        "\"max_steps\": %llu, \"batch_size\": %llu, \"minibatch_size\": %llu, \"shuffle\": %s, \"autocast\": %s, "
-        "\"validate\": %s, \"val_size\": %llu, ",
-        (unsigned long long)(o->max_steps ? o->max_steps : 1), (unsigned long long)batch,
-        (unsigned long long)(mini ? mini : batch), o->shuffle ? "true" : "false", cast % 2 ? "true" : "false",
-        validates ? "true" : "false", (unsigned long long)val);
+    exo_text_add(&n->document,
+                 "\"max_steps\": %llu, \"batch_size\": %llu, \"minibatch_size\": %llu, "
+                 "\"shuffle\": %s, \"autocast\": %s, \"validate\": %s, \"val_size\": %llu, ",
+                 (unsigned long long)(o->max_steps ? o->max_steps : 1), (unsigned long long)batch,
+                 (unsigned long long)(mini ? mini : batch), o->shuffle ? "true" : "false",
+                 cast % 2 ? "true" : "false", validates ? "true" : "false",
+                 (unsigned long long)val);
     return exo_config_finish(train, err);
 }
 
@@ -181,10 +191,12 @@ init(void *self, exo_config *config, exo_err *err)
         st = read_train(n, config, err);
     if (st == EXO_OK)
         st = read_strategy(n, config, err);
-    return st == EXO_OK && n->document.failed ? exo_fail(err, EXO_NOMEM, "no memory to describe a node") : st;
+    return st == EXO_OK && n->document.failed
+               ? exo_fail(err, EXO_NOMEM, "no memory to describe a node")
+               : st;
 }
 
-/* --- A node ------------------------------------------------------------------------------------------------------------------------ */
+/* --- A node ----------------------------------------------------------------------------------- */
 
 static exo_time
 step_cost(const exo_place *p)
@@ -199,18 +211,22 @@ static exo_status
 open_replica(struct train_node *n, exo_graph_actor *actor, exo_err *err)
 {
     exo_place *p = (exo_place *)actor; /* its first member */
-    const exo_replica_place place = {
-        .runtime = p->runtime, .pace = &p->pace, .step_cost = step_cost(p), .meters = exo_graph_meters(actor)};
+    const exo_replica_place place = {.runtime = p->runtime,
+                                     .pace = &p->pace,
+                                     .step_cost = step_cost(p),
+                                     .meters = exo_graph_meters(actor)};
     if (n->refused)
-        return exo_fail(err, EXO_UNSUPPORTED, "train.%s: a node of a graph cannot do that; exogym run JOB.yaml can",
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "train.%s: a node of a graph cannot do that; exogym run JOB.yaml can",
                         n->refused);
     if (n->awaits_units)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "strategy: units are gathered by all nodes together, and those of a graph evaluate alone; "
-                        "exogym run JOB.yaml can");
+                        "strategy: units are gathered by all nodes together, and those of a graph "
+                        "evaluate alone; exogym run JOB.yaml can");
     if (n->train.max_steps == 0)
         return exo_fail(err, EXO_INVAL, "train.max_steps is missing: a node of a graph needs it");
-    exo_text_add(&n->document, "\"run\": \"graph %p %s\", \"rank\": %u, \"nodes\": %u, \"seed\": %llu}",
+    exo_text_add(&n->document,
+                 "\"run\": \"graph %p %s\", \"rank\": %u, \"nodes\": %u, \"seed\": %llu}",
                  (void *)actor->site, p->spec->name, exo_graph_index(actor), exo_graph_count(actor),
                  (unsigned long long)exo_graph_seed(actor));
     if (n->document.failed)
@@ -218,15 +234,17 @@ open_replica(struct train_node *n, exo_graph_actor *actor, exo_err *err)
     return exo_replica_open(&n->replica, &place, n->document.data, err);
 }
 
-/* The whole group of the edge that carries it, as the replica's own, which it closes. */
+/* Makes a group of all nodes on the edge that carries `carries`. The replica owns and closes it. */
 static exo_status
 join(exo_graph_actor *actor, const char *carries, exo_group **out, exo_err *err)
 {
     exo_group *group = exo_graph_group(actor, carries);
     uint32_t count = exo_graph_count(actor);
     if (!group)
-        return exo_fail(err, EXO_INVAL,
-                        "its strategy sends %s, and no edge from these nodes to themselves carries that", carries);
+        return exo_fail(
+            err, EXO_INVAL,
+            "its strategy sends %s, and no edge from these nodes to themselves carries that",
+            carries);
     uint32_t *ranks = exo_calloc(count, sizeof *ranks);
     if (!ranks)
         return exo_fail(err, EXO_NOMEM, "no memory for a group of %u nodes", count);
@@ -244,7 +262,8 @@ join_all(exo_replica *r, exo_graph_actor *actor, exo_err *err)
     size_t count = 1;
     exo_strategy_edges(r->strategy, r->node.numel, r->node.num_nodes, edges, &count);
     if (count == 0 || count > 2)
-        return exo_fail(err, EXO_UNSUPPORTED, "its strategy sends %zu things, and a node of a graph one or two", count);
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "its strategy sends %zu things, and a node of a graph one or two", count);
     exo_status st = join(actor, edges[count - 1].carries, &r->group, err);
     if (st == EXO_OK && count == 2)
         st = join(actor, edges[0].carries, &r->inside, err);
@@ -277,8 +296,8 @@ train(struct train_node *n, exo_graph_actor *actor, exo_err *err)
     exo_compute_enter();
     while (st == EXO_OK && r->node.step < r->fit->max_steps) {
         float loss = 0;
-        st =
-            exo_graph_cancelled(actor) ? exo_fail(err, EXO_CANCELLED, "the run ends") : exo_replica_step(r, &loss, err);
+        st = exo_graph_cancelled(actor) ? exo_fail(err, EXO_CANCELLED, "the run ends")
+                                        : exo_replica_step(r, &loss, err);
         if (st != EXO_OK)
             break;
         n->loss = (double)loss;
@@ -290,10 +309,11 @@ train(struct train_node *n, exo_graph_actor *actor, exo_err *err)
     return st;
 }
 
-/* --- The result -------------------------------------------------------------------------------------------------------------------- */
+/* --- The result ------------------------------------------------------------------------------- */
 
 static exo_status
-write_result(const struct train_node *n, const exo_graph_actor *actor, const char *sha256, exo_err *err)
+write_result(const struct train_node *n, const exo_graph_actor *actor, const char *sha256,
+             exo_err *err)
 {
     const exo_replica *r = n->replica;
     const char *folder = exo_graph_folder(actor), *name = exo_graph_name(actor);
@@ -303,21 +323,25 @@ write_result(const struct train_node *n, const exo_graph_actor *actor, const cha
     if (strlen(folder) > MAX_PATH - 200)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", folder);
     snprintf(path, sizeof path, "%s/final_%s.json", folder, name);
-    int size = snprintf(text, sizeof text,
-                        "{\"steps\": %llu, \"train_loss\": %.9g, \"val_loss\": %.9g, \"bytes_sent\": %llu, "
-                        "\"sha256\": \"%s\"}\n",
-                        (unsigned long long)r->node.step, n->loss, n->val_loss,
-                        (unsigned long long)(exo_group_stats(r->group).bytes_sent +
-                                             (r->inside ? exo_group_stats(r->inside).bytes_sent : 0)),
-                        sha256);
+    int size = snprintf(
+        text, sizeof text,
+        "{\"steps\": %llu, \"train_loss\": %.9g, \"val_loss\": %.9g, \"bytes_sent\": %llu, "
+        "\"sha256\": \"%s\"}\n",
+        (unsigned long long)r->node.step, n->loss, n->val_loss,
+        (unsigned long long)(exo_group_stats(r->group).bytes_sent +
+                             (r->inside ? exo_group_stats(r->inside).bytes_sent : 0)),
+        sha256);
     exo_status st = exo_file_write_atomic(path, text, (size_t)size, err);
     snprintf(path, sizeof path, "%s/model_%s.safetensors", folder, name);
     return st == EXO_OK && r->node.rank == 0
-               ? exo_checkpoint_save_model(r->fit->model, r->params, exo_strategy_name(r->strategy), sha256, path, err)
+               ? exo_checkpoint_save_model(r->fit->model, r->params, exo_strategy_name(r->strategy),
+                                           sha256, path, err)
                : st;
 }
 
-/* The numbers that make two copies of a model the same, shortened so that a figure has them exactly: also from workers, which write no files. */
+/* Sets the meter "fingerprint", by which two copies of a model are compared. It is a hash of the
+ * parameters, short enough to be exact in a double. It also serves nodes on workers, which write no
+ * files. */
 static exo_status
 tell_result(struct train_node *n, const exo_graph_actor *actor, exo_err *err)
 {
@@ -335,7 +359,8 @@ run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     struct train_node *n = self;
     uint64_t elapsed = 0;
-    exo_status st = exo_meter_declare_all(n->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
+    exo_status st =
+        exo_meter_declare_all(n->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
     if (st == EXO_OK)
         st = open_replica(n, actor, err);
     if (st == EXO_OK)
@@ -346,7 +371,7 @@ run(void *self, exo_graph_actor *actor, exo_err *err)
         st = train(n, actor, err);
     if (st == EXO_OK)
         st = tell_result(n, actor, err);
-    exo_replica_close(&n->replica); /* while the groups of the actor are there */
+    exo_replica_close(&n->replica); /* before the actor's groups end */
     return st;
 }
 
@@ -360,14 +385,17 @@ release(void *self)
 static const exo_graph_port ports[] = {
     {.name = "gradients", .type = "gradients", .direction = EXO_PORT_COLLECTIVE},
     {.name = "parameters", .type = "parameters", .direction = EXO_PORT_COLLECTIVE},
-    {.name = "exchange", .type = "what a strategy sends that does not say", .direction = EXO_PORT_COLLECTIVE},
+    {.name = "exchange",
+     .type = "what a strategy sends that does not say",
+     .direction = EXO_PORT_COLLECTIVE},
 };
 
 static const char *const phases[] = {"step", NULL};
 
 const exo_graph_class exo_train_node_graph_class = {
     .name = "train_node",
-    .help = "one of the nodes that train a model under a strategy; config model, data, train, strategy as in a job",
+    .help = "one of the nodes that train a model under a strategy; config model, data, train, "
+            "strategy as in a job",
     .ports = ports,
     .num_ports = sizeof ports / sizeof *ports,
     .phases = phases,

@@ -1,7 +1,8 @@
-/* The graph class `cartpole_trainer`: learns from experience by PPO and sends the parameters of every version. Several whose gradients are
- * all-reduced learn as one.
+/* The graph class `cartpole_trainer`: an actor learns from experience by PPO and sends the
+ * parameters of every version. Several trainers that all-reduce their gradients learn as one.
  *
- * Everything of it belongs to the thread that runs it. Read next: ppo_update.h (how it learns), rollout.h (what it gets), maker.c. */
+ * Owner of the state: the thread that runs the actor. Read next: ppo_update.h (how it learns),
+ * rollout.h (what it receives), maker.c (the player). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,7 @@ enum {
     MAX_PATH = 4096
 };
 
-/* The most telling ones first. */
+/* The meters, the most important ones first. */
 enum {
     RETURN_MEAN,
     LOSS,
@@ -32,18 +33,27 @@ enum {
 };
 
 static const exo_meter_class meter_classes[NUM_METERS] = {
-    [RETURN_MEAN] = {.name = "return_mean",
-                     .unit = "1",
-                     .help = "mean return of the last 100 episodes that each trainer received, of all trainers",
-                     .kind = EXO_GAUGE},
-    [LOSS] = {.name = "loss", .unit = "1", .help = "PPO's loss in the last update", .kind = EXO_GAUGE},
-    [STALENESS_MEAN] = {.name = "staleness_mean",
-                        .unit = "versions",
-                        .help = "how much older than the trainer's policy items were, mean over those learnt from",
-                        .kind = EXO_GAUGE},
+    [RETURN_MEAN] =
+        {.name = "return_mean",
+         .unit = "1",
+         .help = "mean return of the last 100 episodes that each trainer received, of all trainers",
+         .kind = EXO_GAUGE},
+    [LOSS] = {.name = "loss",
+              .unit = "1",
+              .help = "PPO's loss in the last update",
+              .kind = EXO_GAUGE},
+    [STALENESS_MEAN] =
+        {.name = "staleness_mean",
+         .unit = "versions",
+         .help = "how much older than the trainer's policy items were, mean over those learnt from",
+         .kind = EXO_GAUGE},
     [ITEMS] = {.name = "items", .unit = "items", .help = "items that the trainer has learnt from"},
-    [DROPPED] = {.name = "dropped", .unit = "items", .help = "items that were too old (max_staleness)"},
-    [UPDATES] = {.name = "updates", .unit = "updates", .help = "updates of the policy: versions that were sent"},
+    [DROPPED] = {.name = "dropped",
+                 .unit = "items",
+                 .help = "items that were too old (max_staleness)"},
+    [UPDATES] = {.name = "updates",
+                 .unit = "updates",
+                 .help = "updates of the policy: versions that were sent"},
 };
 
 struct trainer {
@@ -52,18 +62,18 @@ struct trainer {
     uint64_t batch, max_staleness;
     double target;
     exo_ppo_update *update;
-    /* Of this update: (batch) items that are held, and their arrays. */
+    /* The current update: (batch) items, which are held, and their arrays. */
     exo_item **items;
     exo_rollout *rollouts;
     size_t held;
-    /* So far: */
+    /* The run so far: */
     exo_returns returns;
-    double return_mean;     /* as the trainers agreed on it; NaN: no episode has ended */
-    uint64_t used, dropped; /* items                                                   */
-    double staleness;       /* sum over the used                                       */
+    double return_mean;     /* over all trainers; NaN: no episode has ended */
+    uint64_t used, dropped; /* numbers of items */
+    double staleness;       /* sum over the used items */
 };
 
-/* --- Options -------------------------------------------------------------------------------------------------------- */
+/* --- Options ---------------------------------------------------------------------------------- */
 
 static exo_status
 read_numbers(struct trainer *t, exo_config *config, exo_err *err)
@@ -86,8 +96,8 @@ read_numbers(struct trainer *t, exo_config *config, exo_err *err)
     };
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < sizeof numbers / sizeof *numbers; i++)
-        st = exo_config_double(config, numbers[i].key, numbers[i].fallback, numbers[i].min, numbers[i].max,
-                               numbers[i].out, err);
+        st = exo_config_double(config, numbers[i].key, numbers[i].fallback, numbers[i].min,
+                               numbers[i].max, numbers[i].out, err);
     return st;
 }
 
@@ -108,8 +118,8 @@ read_counts(struct trainer *t, exo_config *config, exo_err *err)
     };
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < sizeof counts / sizeof *counts; i++)
-        st =
-            exo_config_u64(config, counts[i].key, counts[i].fallback, counts[i].min, counts[i].max, counts[i].out, err);
+        st = exo_config_u64(config, counts[i].key, counts[i].fallback, counts[i].min, counts[i].max,
+                            counts[i].out, err);
     return st;
 }
 
@@ -125,7 +135,8 @@ trainer_init(void *self, exo_config *config, exo_err *err)
     t->return_mean = (double)NAN;
     t->items = exo_calloc(t->batch, sizeof *t->items);
     t->rollouts = exo_calloc(t->batch, sizeof *t->rollouts);
-    return t->items && t->rollouts ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a batch of items");
+    return t->items && t->rollouts ? EXO_OK
+                                   : exo_fail(err, EXO_NOMEM, "no memory for a batch of items");
 }
 
 static void
@@ -145,7 +156,7 @@ trainer_release(void *self)
     exo_ppo_update_free(&t->update);
 }
 
-/* --- Experience -------------------------------------------------------------------------------------------------------- */
+/* --- Experience ------------------------------------------------------------------------------- */
 
 /* Receives one item and holds it, unless it is too old. */
 static exo_status
@@ -158,7 +169,8 @@ receive_item(struct trainer *t, exo_port *port, exo_err *err)
         return st;
     st = exo_rollout_view(rollout, item, err);
     if (st != EXO_OK) {
-        st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from, (unsigned long long)item->number);
+        st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
+                         (unsigned long long)item->number);
         exo_item_drop(&item);
         return st;
     }
@@ -176,9 +188,10 @@ receive_item(struct trainer *t, exo_port *port, exo_err *err)
     return EXO_OK;
 }
 
-/* A batch of items. Alone, it takes further ones for those that were too old. Of several that learn as one each receives equally many and
- * learns from fewer: otherwise one could wait for items that its makers cannot send, as they wait for room at another one, which waits
- * for this one's gradients. */
+/* Receives a batch of items. A single trainer receives further items in place of those that were
+ * too old. Several trainers that learn as one each receive the same number and learn from fewer.
+ * Otherwise they could deadlock: one waits for items, its makers wait for room at a second trainer
+ * before they can send them, and the second trainer waits for the gradients of the first. */
 static exo_status
 collect(struct trainer *t, exo_port *port, bool alone, exo_err *err)
 {
@@ -188,8 +201,9 @@ collect(struct trainer *t, exo_port *port, bool alone, exo_err *err)
     return st;
 }
 
-/* Is it over? All that learn as one come to the same answer: it is when one of them has no more to learn from, or when the mean return
- * over the last episodes of all reaches the target. */
+/* Decides whether the run is over; all trainers that learn as one come to the same answer. It is
+ * over when one of them has no more experience (`mine`: this one), or when the mean return over the
+ * last episodes of all trainers reaches the target. */
 static exo_status
 agree_to_end(struct trainer *t, exo_group *group, bool mine, bool *end, exo_err *err)
 {
@@ -204,17 +218,20 @@ agree_to_end(struct trainer *t, exo_group *group, bool mine, bool *end, exo_err 
     figures[EPISODES] = (float)exo_returns_sum(&t->returns, &sum);
     figures[SUM] = (float)sum;
     figures[ENDS] = mine;
-    exo_status st = group ? exo_all_reduce(group, exo_host_array(EXO_F32, figures, COUNT), EXO_SUM, err) : EXO_OK;
+    exo_status st =
+        group ? exo_all_reduce(group, exo_host_array(EXO_F32, figures, COUNT), EXO_SUM, err)
+              : EXO_OK;
     if (st != EXO_OK)
         return st;
     float full = (float)EXO_RETURN_WINDOW * (group ? (float)exo_group_size(group) : 1.0f);
     if (figures[EPISODES] > 0)
         t->return_mean = (double)figures[SUM] / (double)figures[EPISODES];
-    *end = figures[ENDS] > 0 || (t->target > 0 && figures[EPISODES] >= full && t->return_mean >= t->target);
+    *end = figures[ENDS] > 0 ||
+           (t->target > 0 && figures[EPISODES] >= full && t->return_mean >= t->target);
     return EXO_OK;
 }
 
-/* --- Learning ---------------------------------------------------------------------------------------------------------- */
+/* --- Learning --------------------------------------------------------------------------------- */
 
 static exo_status
 learn(struct trainer *t, exo_graph_actor *actor, exo_group *group, exo_err *err)
@@ -227,8 +244,9 @@ learn(struct trainer *t, exo_graph_actor *actor, exo_group *group, exo_err *err)
             exo_graph_phase(actor, "learn");
         exo_ppo_update_gradient(t->update);
         if (group)
-            st = exo_all_reduce(group, exo_host_array(EXO_F32, exo_ppo_update_sums(t->update), EXO_PPO_SUMS), EXO_SUM,
-                                err);
+            st = exo_all_reduce(
+                group, exo_host_array(EXO_F32, exo_ppo_update_sums(t->update), EXO_PPO_SUMS),
+                EXO_SUM, err);
         exo_graph_phase(actor, "apply");
         if (st == EXO_OK)
             exo_ppo_update_apply(t->update);
@@ -242,13 +260,14 @@ static exo_status
 send_policy(struct trainer *t, exo_port *port, exo_err *err)
 {
     exo_item *item = NULL;
-    exo_status st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = EXO_POLICY_NUMEL}, 1, err);
+    exo_status st =
+        exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = EXO_POLICY_NUMEL}, 1, err);
     if (st != EXO_OK)
         return st;
     memcpy(item->parts[0].data, exo_ppo_update_policy(t->update), sizeof(exo_policy));
     item->version = exo_ppo_update_count(t->update);
     st = exo_port_send(port, &item, EXO_PORT_TIMEOUT, err);
-    return st == EXO_CLOSED ? EXO_OK : st; /* who has left needs none */
+    return st == EXO_CLOSED ? EXO_OK : st; /* the makers have left and need no policy */
 }
 
 static double
@@ -279,12 +298,13 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
     exo_sha256(exo_ppo_update_policy(t->update), sizeof(exo_policy), sha256);
     int size =
         snprintf(text, sizeof text,
-                 "{\"return_mean\": %s, \"episodes\": %llu, \"updates\": %llu, \"items\": %llu, \"dropped\": %llu, "
-                 "\"staleness_mean\": %.9g, \"sha256\": \"%s\"}\n",
-                 mean, (unsigned long long)t->returns.count, (unsigned long long)exo_ppo_update_count(t->update),
-                 (unsigned long long)t->used, (unsigned long long)t->dropped, staleness_mean(t), sha256);
-    if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor), exo_graph_name(actor)) >=
-        sizeof path)
+                 "{\"return_mean\": %s, \"episodes\": %llu, \"updates\": %llu, \"items\": %llu, "
+                 "\"dropped\": %llu, \"staleness_mean\": %.9g, \"sha256\": \"%s\"}\n",
+                 mean, (unsigned long long)t->returns.count,
+                 (unsigned long long)exo_ppo_update_count(t->update), (unsigned long long)t->used,
+                 (unsigned long long)t->dropped, staleness_mean(t), sha256);
+    if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor),
+                         exo_graph_name(actor)) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
     return exo_file_write_atomic(path, text, (size_t)size, err);
 }
@@ -293,14 +313,17 @@ static exo_status
 trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     struct trainer *t = self;
-    exo_port *experience = exo_graph_input(actor, "experience"), *parameters = exo_graph_output(actor, "parameters");
+    exo_port *experience = exo_graph_input(actor, "experience"),
+             *parameters = exo_graph_output(actor, "parameters");
     exo_group *group = exo_graph_group(actor, "gradients");
     uint64_t seed = exo_graph_seed(actor);
     bool end = false;
 
-    exo_status st = exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
+    exo_status st =
+        exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
     if (st == EXO_OK)
-        st = exo_ppo_update_new(&t->update, &t->opts, seed, exo_stream_seed(seed, exo_graph_name(actor)), err);
+        st = exo_ppo_update_new(&t->update, &t->opts, seed,
+                                exo_stream_seed(seed, exo_graph_name(actor)), err);
     if (st == EXO_OK)
         st = send_policy(t, parameters, err);
     while (st == EXO_OK && !end && exo_ppo_update_count(t->update) < t->opts.updates) {
@@ -317,12 +340,14 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_OK ? write_result(t, actor, err) : st;
 }
 
-/* With what is too old and dropped a batch may take more items than it has. */
+/* A batch may receive more items than this order states, because items that are too old are
+ * dropped. */
 static void
 trainer_order(const void *self, char *out, size_t size)
 {
     const struct trainer *t = self;
-    snprintf(out, size, "send parameters; %llu (%llu receive experience; reduce gradients; send parameters)",
+    snprintf(out, size,
+             "send parameters; %llu (%llu receive experience; reduce gradients; send parameters)",
              (unsigned long long)t->opts.updates, (unsigned long long)t->batch);
 }
 
@@ -332,15 +357,18 @@ static const exo_graph_port trainer_ports[] = {
      .direction = EXO_PORT_INPUT,
      .required = true,
      .blocking = true},
-    {.name = "parameters", .type = "cartpole parameters", .direction = EXO_PORT_OUTPUT, .initial = true},
+    {.name = "parameters",
+     .type = "cartpole parameters",
+     .direction = EXO_PORT_OUTPUT,
+     .initial = true},
     {.name = "gradients", .type = "cartpole gradients", .direction = EXO_PORT_COLLECTIVE},
 };
-static const char *const trainer_phases[] = {"learn", "apply", NULL}; /* of each minibatch */
+static const char *const trainer_phases[] = {"learn", "apply", NULL}; /* of a minibatch */
 
 const exo_graph_class exo_cartpole_trainer_class = {
     .name = "cartpole_trainer",
-    .help =
-        "learns CartPole-v1 by PPO; options batch, updates, target_return, max_staleness, epochs, minibatches, lr, ...",
+    .help = "learns CartPole-v1 by PPO; options batch, updates, target_return, max_staleness, "
+            "epochs, minibatches, lr, ...",
     .ports = trainer_ports,
     .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
     .phases = trainer_phases,

@@ -1,6 +1,8 @@
-/* The graph class `cartpole_maker`: plays CartPole with the newest policy that has come, and sends what came of it.
+/* The graph class `cartpole_maker`: an actor plays CartPole with the newest policy that it has
+ * received, and sends its experience.
  *
- * Everything of it belongs to the thread that runs it. Read next: player.h (how it plays), rollout.h (what it sends), learner.c. */
+ * Owner of the state: the thread that runs the actor. Read next: player.h (how it plays), rollout.h
+ * (what it sends), learner.c (the trainer). */
 #include <stdio.h>
 
 #include <exogym/memory.h>
@@ -17,7 +19,9 @@ enum {
 };
 
 static const exo_meter_class meter_classes[NUM_METERS] = {
-    [ITEMS] = {.name = "items", .unit = "items", .help = "items of experience that the maker has sent"},
+    [ITEMS] = {.name = "items",
+               .unit = "items",
+               .help = "items of experience that the maker has sent"},
     [VERSION] = {.name = "version",
                  .unit = "1",
                  .help = "version of the policy that the maker played the last item with",
@@ -30,14 +34,15 @@ struct maker {
     exo_meter *meters[NUM_METERS];
     exo_player *player;
     exo_policy policy;
-    uint64_t version; /* of the policy */
+    uint64_t version; /* version of the policy */
 };
 
 static exo_status
 maker_init(void *self, exo_config *config, exo_err *err)
 {
     struct maker *m = self;
-    exo_status st = exo_config_u64(config, "environments", 4, 1, EXO_PLAYER_MAX_ENVIRONMENTS, &m->environments, err);
+    exo_status st = exo_config_u64(config, "environments", 4, 1, EXO_PLAYER_MAX_ENVIRONMENTS,
+                                   &m->environments, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "steps", 128, 1, EXO_ROLLOUT_MAX_STEPS, &m->steps, err);
     if (st == EXO_OK)
@@ -45,7 +50,8 @@ maker_init(void *self, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_bool(config, "wait_for_parameters", false, &m->wait, err);
     if (st == EXO_OK && m->steps * m->environments > EXO_ROLLOUT_MAX_STEPS)
-        return exo_config_fail(config, err, "steps * environments is at most %d", EXO_ROLLOUT_MAX_STEPS);
+        return exo_config_fail(config, err, "steps * environments is at most %d",
+                               EXO_ROLLOUT_MAX_STEPS);
     return st;
 }
 
@@ -56,7 +62,8 @@ maker_release(void *self)
     exo_player_free(&m->player);
 }
 
-/* Waits at most `timeout` for parameters; takes them if they are not older than those it has. */
+/* Waits at most `timeout` for parameters, and takes them unless they are older than the current
+ * ones. */
 static exo_status
 receive_policy(struct maker *m, exo_port *port, exo_time timeout, exo_err *err)
 {
@@ -67,14 +74,16 @@ receive_policy(struct maker *m, exo_port *port, exo_time timeout, exo_err *err)
     if (item->version >= m->version)
         st = exo_policy_read(&m->policy, item, err);
     if (st != EXO_OK)
-        st = exo_fail_in(err, st, "parameters from sender %u, item %llu", item->from, (unsigned long long)item->number);
+        st = exo_fail_in(err, st, "parameters from sender %u, item %llu", item->from,
+                         (unsigned long long)item->number);
     else if (item->version > m->version)
         m->version = item->version;
     exo_item_drop(&item);
     return st;
 }
 
-/* All that have come; none is fine, and also that no more will. */
+/* Takes all parameters that have arrived. It is no error if there are none, or if the input is
+ * closed. */
 static exo_status
 newest_policy(struct maker *m, exo_port *port, exo_err *err)
 {
@@ -105,16 +114,20 @@ static exo_status
 maker_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     struct maker *m = self;
-    exo_port *experience = exo_graph_output(actor, "experience"), *parameters = exo_graph_input(actor, "parameters");
+    exo_port *experience = exo_graph_output(actor, "experience"),
+             *parameters = exo_graph_input(actor, "parameters");
     uint64_t seed = exo_graph_seed(actor);
 
     exo_policy_init(&m->policy, seed);
-    exo_status st = exo_meter_declare_all(m->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
+    exo_status st =
+        exo_meter_declare_all(m->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
     if (st == EXO_OK)
-        st = exo_player_new(&m->player, m->environments, exo_stream_seed(seed, exo_graph_name(actor)), err);
+        st = exo_player_new(&m->player, m->environments,
+                            exo_stream_seed(seed, exo_graph_name(actor)), err);
     if (st == EXO_OK && m->wait && parameters)
         st = receive_policy(m, parameters, EXO_PORT_TIMEOUT, err);
-    for (uint64_t i = 0; st == EXO_OK && (m->total == 0 || i < m->total) && !exo_graph_cancelled(actor); i++) {
+    for (uint64_t i = 0;
+         st == EXO_OK && (m->total == 0 || i < m->total) && !exo_graph_cancelled(actor); i++) {
         exo_item *item = NULL;
         st = newest_policy(m, parameters, err);
         if (st == EXO_OK)
@@ -137,11 +150,15 @@ maker_order(const void *self, char *out, size_t size)
     char times[32] = "*";
     if (m->total > 0)
         snprintf(times, sizeof times, "%llu ", (unsigned long long)m->total);
-    snprintf(out, size, "%s%s(poll parameters; send experience)", m->wait ? "receive parameters; " : "", times);
+    snprintf(out, size, "%s%s(poll parameters; send experience)",
+             m->wait ? "receive parameters; " : "", times);
 }
 
 static const exo_graph_port maker_ports[] = {
-    {.name = "experience", .type = "cartpole experience", .direction = EXO_PORT_OUTPUT, .required = true},
+    {.name = "experience",
+     .type = "cartpole experience",
+     .direction = EXO_PORT_OUTPUT,
+     .required = true},
     {.name = "parameters", .type = "cartpole parameters", .direction = EXO_PORT_INPUT},
 };
 static const char *const maker_phases[] = {"play", NULL};

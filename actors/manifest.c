@@ -25,7 +25,8 @@ enum {
 static const char first_line[] = "# exogym checkpoint 1: step ";
 
 exo_status
-exo_manifest_write(const char *folder, uint64_t step, const exo_manifest_line *lines, size_t count, exo_err *err)
+exo_manifest_write(const char *folder, uint64_t step, const exo_manifest_line *lines, size_t count,
+                   exo_err *err)
 {
     exo_text text = {0}, path = {0};
     char sha256[DIGITS + 1];
@@ -36,17 +37,18 @@ exo_manifest_write(const char *folder, uint64_t step, const exo_manifest_line *l
     if (!text.failed)
         exo_sha256(text.data, text.length, sha256);
     exo_text_add(&text, "# %s\n", text.failed ? "" : sha256);
-    exo_status st = text.failed || path.failed ? exo_fail(err, EXO_NOMEM, "no memory for a manifest")
-                                               : exo_file_write_atomic(path.data, text.data, text.length, err);
+    exo_status st = text.failed || path.failed
+                        ? exo_fail(err, EXO_NOMEM, "no memory for a manifest")
+                        : exo_file_write_atomic(path.data, text.data, text.length, err);
     exo_free(text.data);
     exo_free(path.data);
     return st;
 }
 
-/* --- Checking ---------------------------------------------------------------------------------------------------------------- */
+/* --- Checking --------------------------------------------------------------------------------- */
 
 struct line {
-    const char *name; /* in the manifest's text */
+    const char *name; /* points into the manifest's text, as does sha256 */
     const char *sha256;
     exo_status status; /* of its file */
     exo_err error;
@@ -67,7 +69,8 @@ is_digest(const char *text)
     return strspn(text, "0123456789abcdef") >= DIGITS;
 }
 
-/* The last line is right about all bytes before it: then they are what was written, and have the form below. */
+/* Whether the last line is the SHA-256 of all bytes before it. If so, they are as written, and the
+ * parser may rely on their form. */
 static bool
 is_whole(const struct check *c)
 {
@@ -83,7 +86,7 @@ is_whole(const struct check *c)
            strncmp(last + 2, sha256, DIGITS) == 0;
 }
 
-/* Takes the text apart; false: it is none that exo_manifest_write wrote. */
+/* Splits the text into lines; false: exo_manifest_write did not write it. */
 static bool
 parse(struct check *c)
 {
@@ -104,7 +107,8 @@ parse(struct check *c)
     return true;
 }
 
-/* What is no file is damage like any other, which is INVAL here. */
+/* A folder, a socket or a file of an impossible size (DAMAGED) is damage of the checkpoint, which
+ * is INVAL here. */
 static exo_status
 of_checkpoint(exo_status st, exo_err *err)
 {
@@ -125,7 +129,8 @@ read_manifest(struct check *c, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a path");
     exo_status st = exo_file_read(path.data, MAX_BYTES, &c->text, &c->size, err);
     if (st == EXO_NOT_FOUND)
-        st = exo_fail(err, EXO_INVAL, "%s: is missing: it was removed, or an older exogym wrote the checkpoint",
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: is missing: it was removed, or an older exogym wrote the checkpoint",
                       path.data);
     st = of_checkpoint(st, err);
     for (size_t i = 0; st == EXO_OK && i < c->size; i++)
@@ -138,6 +143,7 @@ read_manifest(struct check *c, exo_err *err)
     return st;
 }
 
+/* ".nfs...": a file that was removed while another host had it open. */
 static bool
 is_listed(const struct check *c, const char *name)
 {
@@ -145,7 +151,7 @@ is_listed(const struct check *c, const char *name)
         if (strcmp(c->lines[i].name, name) == 0)
             return true;
     return strcmp(name, EXO_MANIFEST) == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-           strncmp(name, ".nfs", 4) == 0; /* a file that was removed while another host had it open */
+           strncmp(name, ".nfs", 4) == 0;
 }
 
 static exo_status
@@ -157,7 +163,8 @@ find_strangers(const struct check *c, exo_err *err)
         return exo_fail(err, EXO_IO, "%s: %s", c->folder, exo_dir_reason(errno));
     for (struct dirent *entry; st == EXO_OK && (entry = readdir(folder));)
         if (!is_listed(c, entry->d_name))
-            st = exo_fail(err, EXO_INVAL, "%s/%s: is not a file of this checkpoint", c->folder, entry->d_name);
+            st = exo_fail(err, EXO_INVAL, "%s/%s: is not a file of this checkpoint", c->folder,
+                          entry->d_name);
     closedir(folder);
     return st;
 }
@@ -176,7 +183,8 @@ check_file(void *context, size_t index)
         line->status = exo_fail(&line->error, EXO_INVAL, "%s: is missing", path.data);
     else if (line->status == EXO_OK && strcmp(sha256, line->sha256) != 0)
         line->status =
-            exo_fail(&line->error, EXO_INVAL, "%s: is damaged: its SHA-256 is not the one in " EXO_MANIFEST, path.data);
+            exo_fail(&line->error, EXO_INVAL,
+                     "%s: is damaged: its SHA-256 is not the one in " EXO_MANIFEST, path.data);
     line->status = of_checkpoint(line->status, &line->error);
     exo_free(path.data);
 }

@@ -1,13 +1,15 @@
-/* minibatch_size: auto. Passes of the batch, its half, its third, ... are rehearsed until one fits. */
+/* minibatch_size: auto. It rehearses passes of the whole batch, its half, its third and so on,
+ * until one fits into memory. */
 #include "actors/fit_opts.h"
 #include "base/free_memory.h"
 
-/* Of the free memory, what a run may take: the rest is for parameters, optimizers, data and other programs. */
+/* The share of the free memory that the passes of a run may use. The rest is for parameters,
+ * optimizers, data and other programs. */
 static const double share_of_memory = 0.6;
 
 exo_status
-exo_fit_auto_minibatch(exo_model *model, exo_dataset *train, size_t batch_size, bool autocast, unsigned copies,
-                       size_t *out, exo_err *err)
+exo_fit_auto_minibatch(exo_model *model, exo_dataset *train, size_t batch_size, bool autocast,
+                       unsigned copies, size_t *out, exo_err *err)
 {
     const exo_pass pass = {.train = true, .grad = true, .autocast = autocast};
     double budget = share_of_memory * (double)exo_free_memory() / copies;
@@ -19,7 +21,7 @@ exo_fit_auto_minibatch(exo_model *model, exo_dataset *train, size_t batch_size, 
         exo_pass_memory memory;
         *out = batch_size / parts;
         st = exo_model_pass_memory(model, &pass, train, *out, &memory, err);
-        if (st == EXO_NOMEM && *out > 1) { /* it takes more than there are addresses for */
+        if (st == EXO_NOMEM && *out > 1) { /* the pass needs more than the address space */
             st = EXO_OK;
             continue;
         }

@@ -1,4 +1,4 @@
-/* What a node waits for: see node_look.h. No state. */
+/* Looks at nodes: see node_look.h. No state. */
 #include "actors/node_look.h"
 
 #include <stdio.h>
@@ -9,27 +9,30 @@
 #include "comm/edge.h"
 
 static void
-take(exo_node_look *out, uint32_t of, const exo_comm_look *look, uint32_t nodes, const uint32_t *missing,
-     const uint64_t *counts)
+take(exo_node_look *out, uint32_t of, const exo_comm_look *look, uint32_t nodes,
+     const uint32_t *missing, const uint64_t *counts)
 {
     out->of = of;
     out->number = look->number;
     out->waited = exo_now(exo_clock_real()) - look->since;
     out->waits = look->waits && look->num_missing > 0;
-    out->num_missing = !out->waits ? 0 : look->num_missing < EXO_NODE_MISSING ? look->num_missing : EXO_NODE_MISSING;
+    out->num_missing = !out->waits                            ? 0
+                       : look->num_missing < EXO_NODE_MISSING ? look->num_missing
+                                                              : EXO_NODE_MISSING;
     memcpy(out->missing, missing, out->num_missing * sizeof *missing);
     out->came = out->waits && look->counts ? counts[nodes + missing[0]] : 0;
     snprintf(out->operation, sizeof out->operation, "%s", look->operation);
 }
 
 exo_status
-exo_node_look_at(exo_node_look *out, exo_comm *strategy, exo_comm *side, uint32_t rank, uint32_t nodes,
-                 const exo_node_ask *ask, exo_err *err)
+exo_node_look_at(exo_node_look *out, exo_comm *strategy, exo_comm *side, uint32_t rank,
+                 uint32_t nodes, const exo_node_ask *ask, exo_err *err)
 {
     exo_comm *const comms[] = {[EXO_NODE_IN_STRATEGY] = strategy, [EXO_NODE_IN_SIDE] = side};
     uint32_t *missing = exo_calloc(nodes, sizeof *missing);
     uint64_t *counts = exo_calloc(2 * (size_t)nodes, sizeof *counts);
-    exo_status st = missing && counts ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to look at a node");
+    exo_status st =
+        missing && counts ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to look at a node");
     *out = (exo_node_look){0};
     for (uint32_t of = EXO_NODE_IN_STRATEGY; st == EXO_OK && of <= EXO_NODE_IN_SIDE; of++) {
         exo_comm_look look = {0};
@@ -44,7 +47,7 @@ exo_node_look_at(exo_node_look *out, exo_comm *strategy, exo_comm *side, uint32_
     return st;
 }
 
-/* --- As a message --------------------------------------------------------------------------------------------------- */
+/* --- As a message ----------------------------------------------------------------------------- */
 
 _Static_assert((int)EXO_NODE_COMPUTES == EXO__TRAIN__NODE_COMM__COMPUTES &&
                    (int)EXO_NODE_IN_STRATEGY == EXO__TRAIN__NODE_COMM__IN_STRATEGY &&
@@ -72,7 +75,8 @@ exo_node_look_pack(exo_payload *out, const exo_node_look *look, exo_err *err)
 exo_status
 exo_node_look_read(exo_node_look *out, const exo_payload *message, uint32_t nodes, exo_err *err)
 {
-    static const exo_field_rule rules[] = {{.field = "operation", .most = sizeof out->operation - 1}};
+    static const exo_field_rule rules[] = {
+        {.field = "operation", .most = sizeof out->operation - 1}};
     static const exo_args reply = {.method = "reply of waits",
                                    .fields = &exo__train__node_look__descriptor,
                                    .rules = rules,
@@ -85,7 +89,8 @@ exo_node_look_read(exo_node_look *out, const exo_payload *message, uint32_t node
         st = exo_fail(err, EXO_INVAL, "%s: missing: %zu are too many", reply.method, m->n_missing);
     for (size_t i = 0; st == EXO_OK && i < m->n_missing; i++)
         if (m->missing[i] >= nodes)
-            st = exo_fail(err, EXO_INVAL, "%s: missing: %u is no node of the run", reply.method, m->missing[i]);
+            st = exo_fail(err, EXO_INVAL, "%s: missing: %u is no node of the run", reply.method,
+                          m->missing[i]);
     if (st == EXO_OK) {
         *out = (exo_node_look){.waited = m->waited,
                                .number = m->number,

@@ -7,7 +7,7 @@
 
 #include <exogym/memory.h>
 
-/* --- What models report ------------------------------------------------------------------------------------------------------- */
+/* --- The figures of models -------------------------------------------------------------------- */
 
 void
 exo_pass_figures_add(exo_pass_figures *figures, const exo_tape *tape)
@@ -61,7 +61,7 @@ exo_node_meters_release(exo_node_meters *meters)
     *meters = (exo_node_meters){0};
 }
 
-/* --- As messages ---------------------------------------------------------------------------------------------------------------- */
+/* --- As messages ------------------------------------------------------------------------------ */
 
 struct entry {
     Exo__Train__Meter message;
@@ -100,7 +100,8 @@ add_message(void *context, const exo_meter_sample *s)
     message.value = s->value;
     if (c->kind == EXO_HISTOGRAM) {
         memcpy(e->buckets, s->buckets, sizeof e->buckets);
-        message.bounds = (double *)(uintptr_t)c->bounds; /* protobuf-c's are not const, but only read */
+        /* protobuf-c only reads it, although its member is not const. */
+        message.bounds = (double *)(uintptr_t)c->bounds;
         message.n_bounds = c->num_bounds;
         message.buckets = e->buckets;
         message.n_buckets = c->num_bounds + 1;
@@ -115,33 +116,35 @@ exo_meter_list_init(exo_meter_list *list, const exo_meters *tree, exo_err *err)
     struct gathering g = {.list = list};
     *list = (exo_meter_list){0};
     exo_status st = exo_meters_walk(tree, add_message, &g, err);
-    return st == EXO_OK && g.failed ? exo_fail(err, EXO_NOMEM, "no memory for a node's meters") : st;
+    return st == EXO_OK && g.failed ? exo_fail(err, EXO_NOMEM, "no memory for a node's meters")
+                                    : st;
 }
 
 void
 exo_meter_list_release(exo_meter_list *list)
 {
     for (size_t i = 0; i < list->num; i++)
-        exo_free(list->messages[i]); /* the first of its entry */
+        exo_free(list->messages[i]); /* frees its entry, whose first member it is */
     exo_free(list->messages);
     *list = (exo_meter_list){0};
 }
 
 exo_status
-exo_meter_of_message(const Exo__Train__Meter *message, exo_meter_class *c, exo_meter_sample *out, exo_err *err)
+exo_meter_of_message(const Exo__Train__Meter *message, exo_meter_class *c, exo_meter_sample *out,
+                     exo_err *err)
 {
     size_t bounds = message->n_bounds;
     bool histogram = message->kind == EXO__TRAIN__METER_KIND__HISTOGRAM;
     if (bounds > EXO_METER_BOUNDS || message->n_buckets != (histogram ? bounds + 1 : 0))
-        return exo_fail(err, EXO_INVAL, "the meter '%.80s' has %zu bounds and %zu buckets", message->path, bounds,
-                        message->n_buckets);
+        return exo_fail(err, EXO_INVAL, "the meter '%.80s' has %zu bounds and %zu buckets",
+                        message->path, bounds, message->n_buckets);
     *c = (exo_meter_class){.unit = message->unit,
                            .help = message->help,
                            .kind = (exo_meter_kind)message->kind,
                            .bounds = message->bounds,
                            .num_bounds = bounds};
-    *out =
-        (exo_meter_sample){.path = message->path, .meter_class = c, .count = message->count, .value = message->value};
+    *out = (exo_meter_sample){
+        .path = message->path, .meter_class = c, .count = message->count, .value = message->value};
     if (histogram)
         memcpy(out->buckets, message->buckets, message->n_buckets * sizeof *out->buckets);
     return EXO_OK;

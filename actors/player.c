@@ -5,8 +5,8 @@
 
 struct place {
     exo_cartpole cartpole;
-    uint64_t episode; /* the next one */
-    float returned;   /* so far       */
+    uint64_t episode; /* index of the next episode */
+    float returned;   /* return of the current episode so far */
 };
 
 struct exo_player {
@@ -29,8 +29,8 @@ exo_status
 exo_player_new(exo_player **out, size_t environments, uint64_t seed, exo_err *err)
 {
     if (environments < 1 || environments > EXO_PLAYER_MAX_ENVIRONMENTS)
-        return exo_fail(err, EXO_INVAL, "a player has 1 to %d environments, not %zu", EXO_PLAYER_MAX_ENVIRONMENTS,
-                        environments);
+        return exo_fail(err, EXO_INVAL, "a player has 1 to %d environments, not %zu",
+                        EXO_PLAYER_MAX_ENVIRONMENTS, environments);
     exo_player *player = exo_calloc(1, sizeof *player);
     if (player)
         player->places = exo_calloc(environments, sizeof *player->places);
@@ -66,9 +66,10 @@ value_now(const exo_policy *policy, const exo_cartpole *cartpole)
     return out.value;
 }
 
-/* One step of one environment, written at place `i` of the arrays. */
+/* Plays one step in one environment and writes it at index `i` of the arrays. */
 static void
-play_step(exo_player *player, const exo_policy *policy, size_t environment, exo_rng *rng, exo_rollout *r, size_t i)
+play_step(exo_player *player, const exo_policy *policy, size_t environment, exo_rng *rng,
+          exo_rollout *r, size_t i)
 {
     struct place *place = &player->places[environment];
     float *observation = r->observations + i * EXO_CARTPOLE_OBSERVATION;

@@ -1,8 +1,11 @@
-/* Plays: environments, a policy, and what came of it. No actor stuff; an actor that plays is maker.c.
+/* A player: it plays CartPole in several environments with a policy, and records rollouts. It is
+ * independent of actors; maker.c is the actor that plays.
  *
- * Owner: the caller, one thread at a time. All draws come from streams of the player's seed: the k-th episode of environment e begins as
- * (seed, RESET, e, k) says, and the actions of the i-th rollout are drawn from (seed, ACTION, 0, i). So a player's rollouts follow from
- * its seed and the policies that it was given. Read next: rollout.h, what it writes. */
+ * All random numbers come from streams of the player's seed. Episode k of environment e begins from
+ * the stream (seed, RESET, e, k), and the actions of rollout i are drawn from (seed, ACTION, 0, i).
+ * So the rollouts of a player are determined by its seed and the policies that it was given.
+ *
+ * Owner: the caller, one thread at a time. Read next: rollout.h, the form of its output. */
 #ifndef EXO_PLAYER_H
 #define EXO_PLAYER_H
 
@@ -16,11 +19,14 @@ enum {
 
 typedef struct exo_player exo_player;
 
-/* INVAL: no environments, or too many. */
+/* Makes a player, which the caller frees. INVAL: `environments` is 0 or above
+ * EXO_PLAYER_MAX_ENVIRONMENTS; NOMEM. */
 exo_status exo_player_new(exo_player **out, size_t environments, uint64_t seed, exo_err *err);
+/* Frees *player and sets it to NULL; accepts NULL in it. */
 void exo_player_free(exo_player **player);
-/* Plays rollout->steps steps in each environment, and goes on where the last rollout ended; an episode that ends is followed by the next.
- * rollout->environments is the player's; every element of the arrays is written. */
+/* Plays rollout->steps steps in each environment, from the state in which the last rollout ended.
+ * When an episode ends, the next one begins. rollout->environments must be the player's number.
+ * Every element of the rollout's arrays is written. */
 void exo_player_play(exo_player *player, const exo_policy *policy, exo_rollout *rollout);
 
 #endif

@@ -1,4 +1,5 @@
-/* Actor and critic: see policy.h. Inner loops run over the 64 units of a layer, whose number the compiler knows. */
+/* The policy and its critic: see policy.h. The inner loops run over the 64 units of a layer, a
+ * constant that the compiler knows. */
 #include "actors/policy.h"
 
 #include <math.h>
@@ -7,13 +8,13 @@ enum {
     IN = EXO_CARTPOLE_OBSERVATION,
     UNITS = EXO_POLICY_HIDDEN,
     ACTIONS = EXO_CARTPOLE_ACTIONS,
-    LANES = 16 /* partial sums of a product: fixed, so that its order is */
+    LANES = 16 /* partial sums of a product; the constant fixes the order of summation */
 };
 
-/* --- Initial values ------------------------------------------------------------------------------------------------ */
+/* --- Initial values --------------------------------------------------------------------------- */
 
-/* Rows that are orthogonal to each other and `gain` long: normal numbers by Gram-Schmidt, each taken off twice, as rounding leaves some
- * of the first time. */
+/* Draws orthogonal rows of length `gain`: normal numbers, made orthogonal by Gram-Schmidt. Each
+ * projection is subtracted twice, because rounding leaves a part of it the first time. */
 static void
 orthogonal(float (*rows)[UNITS], size_t count, double gain, uint64_t seed, uint64_t layer)
 {
@@ -52,7 +53,7 @@ exo_policy_init(exo_policy *policy, uint64_t seed)
     orthogonal(&policy->value_weight, 1, 1, seed, 5);
 }
 
-/* --- Forward --------------------------------------------------------------------------------------------------------- */
+/* --- Forward ---------------------------------------------------------------------------------- */
 
 static float
 product(const float *a, const float *b)
@@ -97,7 +98,8 @@ trunk_forward(const exo_policy_trunk *trunk, const float *x, float *first, float
 }
 
 void
-exo_policy_forward(const exo_policy *policy, const float *observation, exo_policy_output *out, exo_policy_pass *pass)
+exo_policy_forward(const exo_policy *policy, const float *observation, exo_policy_output *out,
+                   exo_policy_pass *pass)
 {
     exo_policy_pass local;
     exo_policy_pass *p = pass ? pass : &local;
@@ -130,12 +132,13 @@ exo_policy_sample(const exo_policy_output *output, exo_rng *rng)
     return ACTIONS - 1;
 }
 
-/* --- Backward -------------------------------------------------------------------------------------------------------- */
+/* --- Backward --------------------------------------------------------------------------------- */
 
-/* `d` (64) is the loss's gradient by the second layer's outputs, and is used up. */
+/* `d` (64) is the gradient of the loss with respect to the outputs of the second layer; it is
+ * overwritten. */
 static void
-trunk_backward(const exo_policy_trunk *trunk, const float *x, const float *first, const float *second, float *d,
-               exo_policy_trunk *gradient)
+trunk_backward(const exo_policy_trunk *trunk, const float *x, const float *first,
+               const float *second, float *d, exo_policy_trunk *gradient)
 {
     float d_first[UNITS];
     for (size_t k = 0; k < UNITS; k++) {
@@ -155,8 +158,8 @@ trunk_backward(const exo_policy_trunk *trunk, const float *x, const float *first
 }
 
 void
-exo_policy_backward(const exo_policy *policy, const exo_policy_pass *pass, const float *d_logits, float d_value,
-                    exo_policy *gradient)
+exo_policy_backward(const exo_policy *policy, const exo_policy_pass *pass, const float *d_logits,
+                    float d_value, exo_policy *gradient)
 {
     float d[UNITS] = {0};
     for (size_t a = 0; a < ACTIONS; a++) {
@@ -164,11 +167,13 @@ exo_policy_backward(const exo_policy *policy, const exo_policy_pass *pass, const
         add_scaled(gradient->action_weight[a], pass->actor2, d_logits[a]);
         add_scaled(d, policy->action_weight[a], d_logits[a]);
     }
-    trunk_backward(&policy->actor, pass->observation, pass->actor1, pass->actor2, d, &gradient->actor);
+    trunk_backward(&policy->actor, pass->observation, pass->actor1, pass->actor2, d,
+                   &gradient->actor);
 
     gradient->value_bias[0] += d_value;
     add_scaled(gradient->value_weight, pass->critic2, d_value);
     for (size_t k = 0; k < UNITS; k++)
         d[k] = d_value * policy->value_weight[k];
-    trunk_backward(&policy->critic, pass->observation, pass->critic1, pass->critic2, d, &gradient->critic);
+    trunk_backward(&policy->critic, pass->observation, pass->critic1, pass->critic2, d,
+                   &gradient->critic);
 }

@@ -1,4 +1,5 @@
-/* PPO's maths: see ppo.h. Per sample in double, the networks in float. */
+/* The mathematics of PPO: see ppo.h. The loss of a sample is computed in double, the networks in
+ * float. */
 #include "actors/ppo.h"
 
 #include <math.h>
@@ -25,7 +26,8 @@ exo_gae(const exo_rollout *r, double gamma, double lambda, float *advantages)
     }
 }
 
-/* The mean of the samples' advantages, and what they are multiplied with after it was taken off. */
+/* Returns the factor that normalizes the samples' advantages, after *mean was subtracted from
+ * them. */
 static double
 normal_scale(const float *advantages, const uint32_t *order, size_t count, double *mean)
 {
@@ -44,8 +46,8 @@ normal_scale(const float *advantages, const uint32_t *order, size_t count, doubl
 }
 
 double
-exo_ppo_gradient(const exo_policy *policy, const exo_ppo_samples *s, const uint32_t *order, size_t count,
-                 const exo_ppo_opts *opts, exo_policy *gradient)
+exo_ppo_gradient(const exo_policy *policy, const exo_ppo_samples *s, const uint32_t *order,
+                 size_t count, const exo_ppo_opts *opts, exo_policy *gradient)
 {
     double mean, total = 0, scale = normal_scale(s->advantages, order, count, &mean);
     for (size_t i = 0; i < count; i++) {
@@ -57,18 +59,21 @@ exo_ppo_gradient(const exo_policy *policy, const exo_ppo_samples *s, const uint3
 
         double by_log_prob, by_value;
         double log_ratio = (double)out.log_probs[action] - (double)s->log_probs[k];
-        double loss =
-            exo_policy_loss_term(log_ratio, ((double)s->advantages[k] - mean) * scale, opts->clip, &by_log_prob);
-        loss += opts->value * exo_value_loss_term((double)out.value, (double)s->values[k], (double)s->targets[k],
-                                                  opts->value_clip, &by_value);
+        double loss = exo_policy_loss_term(log_ratio, ((double)s->advantages[k] - mean) * scale,
+                                           opts->clip, &by_log_prob);
+        loss +=
+            opts->value * exo_value_loss_term((double)out.value, (double)s->values[k],
+                                              (double)s->targets[k], opts->value_clip, &by_value);
         double entropy = exo_entropy_term(EXO_CARTPOLE_ACTIONS, out.log_probs, 1, 0);
         loss -= opts->entropy * entropy;
 
-        /* d log p_action / d logit_a = [a = action] - p_a, and d H / d logit_a = -p_a (log p_a + H). */
+        /* d log p_action / d logit_a = [a = action] - p_a
+         * d H / d logit_a = -p_a (log p_a + H) */
         float d_logits[EXO_CARTPOLE_ACTIONS];
         for (size_t a = 0; a < EXO_CARTPOLE_ACTIONS; a++) {
             double log_p = (double)out.log_probs[a], p = exp(log_p);
-            d_logits[a] = (float)(by_log_prob * ((a == action ? 1 : 0) - p) + opts->entropy * p * (log_p + entropy));
+            d_logits[a] = (float)(by_log_prob * ((a == action ? 1 : 0) - p) +
+                                  opts->entropy * p * (log_p + entropy));
         }
         exo_policy_backward(policy, &pass, d_logits, (float)(opts->value * by_value), gradient);
         total += loss;

@@ -1,4 +1,4 @@
-/* PPO's update: see ppo_update.h. */
+/* Updates of a policy by PPO: see ppo_update.h. */
 #include "actors/ppo_update.h"
 
 #include <string.h>
@@ -11,24 +11,25 @@ struct exo_ppo_update {
     exo_policy policy;
     exo_optim *optim;
     uint64_t order_seed;
-    uint64_t done; /* updates */
-    /* Of this update: */
+    uint64_t done; /* complete updates */
+    /* The current update: */
     exo_ppo_samples samples;
-    size_t capacity;  /* of the arrays of samples, and of `order`   */
-    uint32_t *order;  /* (samples) of this epoch                    */
-    uint64_t next;    /* minibatch, counted through the epochs      */
-    double loss, all; /* sums over what was applied: loss, samples  */
+    size_t capacity;  /* of the arrays of samples, and of `order` */
+    uint32_t *order;  /* (samples) order of the current epoch */
+    uint64_t next;    /* next minibatch, counted through the epochs */
+    double loss, all; /* sums over the applied minibatches: loss, samples */
     struct {
         exo_policy gradient;
         float loss, samples;
     } sums;
 };
 
-_Static_assert(sizeof((struct exo_ppo_update *)0)->sums == EXO_PPO_SUMS * sizeof(float), "sums are one array");
+_Static_assert(sizeof((struct exo_ppo_update *)0)->sums == EXO_PPO_SUMS * sizeof(float),
+               "sums are one array");
 
 exo_status
-exo_ppo_update_new(exo_ppo_update **out, const exo_ppo_update_opts *opts, uint64_t seed, uint64_t order_seed,
-                   exo_err *err)
+exo_ppo_update_new(exo_ppo_update **out, const exo_ppo_update_opts *opts, uint64_t seed,
+                   uint64_t order_seed, exo_err *err)
 {
     exo_ppo_update *u = exo_calloc(1, sizeof *u);
     if (!u)
@@ -87,7 +88,8 @@ make_room(exo_ppo_update *u, size_t count, exo_err *err)
     s->advantages = exo_calloc(count, sizeof(float));
     s->targets = exo_calloc(count, sizeof(float));
     u->order = exo_calloc(count, sizeof *u->order);
-    if (!s->observations || !s->actions || !s->log_probs || !s->values || !s->advantages || !s->targets || !u->order) {
+    if (!s->observations || !s->actions || !s->log_probs || !s->values || !s->advantages ||
+        !s->targets || !u->order) {
         free_samples(u);
         return exo_fail(err, EXO_NOMEM, "no memory for %zu samples", count);
     }
@@ -149,8 +151,8 @@ exo_ppo_update_gradient(exo_ppo_update *u)
     size_t end = u->samples.count * (part + 1) / u->opts.minibatches;
     for (uint64_t i = 0; i < u->opts.repeat; i++) {
         memset(&u->sums, 0, sizeof u->sums);
-        u->sums.loss = (float)exo_ppo_gradient(&u->policy, &u->samples, u->order + first, end - first, &u->opts.loss,
-                                               &u->sums.gradient);
+        u->sums.loss = (float)exo_ppo_gradient(&u->policy, &u->samples, u->order + first,
+                                               end - first, &u->opts.loss, &u->sums.gradient);
     }
     u->sums.samples = (float)(end - first);
 }
@@ -171,7 +173,8 @@ exo_ppo_update_apply(exo_ppo_update *u)
         return;
     exo_vec_divide(gradient, u->sums.samples);
     if (u->opts.max_norm > 0)
-        exo_clip_grad_norm(gradient, (float)u->opts.max_norm, &norm, NULL); /* of the host's memory: cannot fail */
+        /* It cannot fail on the host's memory. */
+        exo_clip_grad_norm(gradient, (float)u->opts.max_norm, &norm, NULL);
     double left = 1 - (double)u->done / (double)u->opts.updates;
     exo_optim_step(u->optim, policy, gradient, (float)(u->opts.lr * (left > 0 ? left : 0)));
     u->loss += (double)u->sums.loss;

@@ -1,4 +1,5 @@
-/* Replicas: see replica.h. This file: how one is made, and what a checkpoint has of it. Next: replica_pass.c, replica_average.c. */
+/* Replicas: see replica.h. This file makes a replica, saves and loads its state, and sets it up.
+ * Read next: replica_pass.c, replica_average.c. */
 #include "actors/replica.h"
 
 #include <stdio.h>
@@ -12,18 +13,20 @@
 #include "comm/far.h"
 #include "graph/site.h"
 
-/* --- Its life -------------------------------------------------------------------------------------------------------- */
+/* --- Making a replica ------------------------------------------------------------------------- */
 
 static exo_status
 make_strategy(exo_replica *r, exo_err *err)
 {
     const char *name = NULL;
     exo_config *options = NULL;
-    exo_status st = exo_fit_read_named(exo_config_root(r->document), "strategy", "a strategy", &name, &options, err);
+    exo_status st = exo_fit_read_named(exo_config_root(r->document), "strategy", "a strategy",
+                                       &name, &options, err);
     return st == EXO_OK ? exo_strategy_new(&r->strategy, name, options, err) : st;
 }
 
-/* Do its messages go to actors elsewhere? Those of the strategy may go through an engine that is not the library's. */
+/* Whether the strategy's messages go to other actors. They do not if all nodes are in this process,
+ * or if an engine that is not the library's moves the data. */
 static bool
 strategy_is_far(const exo_replica *r)
 {
@@ -52,7 +55,7 @@ make_comms(exo_replica *r, exo_err *err)
         st = exo_fit_open_engine(&r->comm, fit->engine, exo_fit_name(fit), opts.size,
                                  exo_runtime_clock(r->place.runtime), err);
     opts.channel++;
-    opts.edge = NULL; /* evaluation is not the strategy's */
+    opts.edge = NULL; /* set-up and evaluation do not use the strategy's edge */
     if (st == EXO_OK && fit->side)
         r->side = exo_comm_hold(fit->side);
     else if (st == EXO_OK)
@@ -88,7 +91,9 @@ take_pace(exo_replica *r, exo_err *err)
     }
     r->step_cost = exo_fit_step_cost(fit->graph);
     r->pace = fit->paces ? &fit->paces[r->node.rank] : &r->own_pace;
-    return fit->paces ? EXO_OK : exo_pace_init(&r->own_pace, NULL, 0, exo_fit_speed(fit->graph, r->node.rank), err);
+    return fit->paces
+               ? EXO_OK
+               : exo_pace_init(&r->own_pace, NULL, 0, exo_fit_speed(fit->graph, r->node.rank), err);
 }
 
 exo_status
@@ -124,8 +129,9 @@ make_copy(exo_replica *r, exo_err *err)
     exo_status st = exo_fit_check_units(r->strategy, fit->device, err);
     if (st == EXO_OK)
         st = exo_device_open(&r->device, fit->device, err);
-    r->within = st == EXO_OK && exo_device_is_host(r->device) &&
-                exo_fit_steps_within(r->strategy, fit->num_nodes, fit->batch_size, fit->minibatch_size);
+    r->within =
+        st == EXO_OK && exo_device_is_host(r->device) &&
+        exo_fit_steps_within(r->strategy, fit->num_nodes, fit->batch_size, fit->minibatch_size);
     if (st == EXO_OK)
         st = make_params(r, err);
     if (st != EXO_OK)
@@ -162,8 +168,8 @@ open_meters(exo_replica *r, exo_err *err)
 static exo_status
 make(exo_replica *r, const char *document, exo_err *err)
 {
-    static exo_status (*const parts[])(exo_replica *, exo_err *) = {make_strategy, make_comms, open_groups,
-                                                                    open_meters,   take_pace,  make_copy};
+    static exo_status (*const parts[])(exo_replica *, exo_err *) = {
+        make_strategy, make_comms, open_groups, open_meters, take_pace, make_copy};
     uint64_t rank = 0;
     exo_status st = exo_config_parse(&r->document, "start: document", document, err);
     if (st == EXO_OK)
@@ -172,14 +178,16 @@ make(exo_replica *r, const char *document, exo_err *err)
     if (st == EXO_OK)
         st = exo_fit_open(&r->fit, r->place.runtime, exo_config_root(r->document), err);
     if (st == EXO_OK && r->node.rank >= r->fit->num_nodes)
-        st = exo_fail(err, EXO_INVAL, "rank %u is none of a run of %u nodes", r->node.rank, r->fit->num_nodes);
+        st = exo_fail(err, EXO_INVAL, "rank %u is none of a run of %u nodes", r->node.rank,
+                      r->fit->num_nodes);
     for (size_t i = 0; st == EXO_OK && i < sizeof parts / sizeof *parts; i++)
         st = parts[i](r, err);
     return st;
 }
 
 exo_status
-exo_replica_open(exo_replica **out, const exo_replica_place *place, const char *document, exo_err *err)
+exo_replica_open(exo_replica **out, const exo_replica_place *place, const char *document,
+                 exo_err *err)
 {
     exo_replica *r = exo_calloc(1, sizeof *r);
     if (!r)
@@ -222,16 +230,16 @@ exo_replica_close(exo_replica **replica)
     exo_comm_drop(&r->side);
     exo_strategy_free(&r->strategy);
     exo_device_close(&r->device);
-    exo_node_meters_release(&r->meters); /* its strategy's */
+    exo_node_meters_release(&r->meters); /* after the strategy, which counts in them */
     exo_config_free(&r->document);
     exo_fit_drop(&r->fit);
     exo_free(r);
 }
 
-/* --- What a checkpoint has of it ------------------------------------------------------------------------------------- */
+/* --- The state in a checkpoint ---------------------------------------------------------------- */
 
-/* Everything that outlives a restart. The data's position and every random stream follow from the step. What a strategy keeps of units is in
- * its own state. */
+/* Lists everything that outlives a restart. The position in the data and every random stream follow
+ * from the step. Units that a strategy keeps are part of its own state. */
 static void
 list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes)
 {
@@ -240,9 +248,10 @@ list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes)
         const exo_param_info *info = exo_params_info(r->params, i);
         if (r->by_units && !info->is_buffer)
             continue;
-        const exo_array flat =
-            info->is_buffer ? exo_params_buffers_array(r->params) : exo_params_values_array(r->params);
-        exo_state_add_shaped_array(state, info->name, exo_array_part(flat, info->offset, info->numel), info->num_dims,
+        const exo_array flat = info->is_buffer ? exo_params_buffers_array(r->params)
+                                               : exo_params_values_array(r->params);
+        exo_state_add_shaped_array(state, info->name,
+                                   exo_array_part(flat, info->offset, info->numel), info->num_dims,
                                    info->dims);
     }
     exo_state_prefix(state, NULL);
@@ -276,10 +285,13 @@ exo_replica_bytes_sent(const exo_replica *r)
     return r->bytes_before + exo_group_stats(r->group).bytes_sent;
 }
 
-/* Before or after all units of a flat copy are read at once, for a strategy that may have to complete them. */
+/* Tells the strategy that all units of a flat copy will be read at once, or were read. The strategy
+ * may have to complete them. */
 static exo_status
 use_all_units(exo_replica *r,
-              exo_status (*tell)(exo_strategy *, exo_node *, size_t unit, exo_group *group, exo_err *err), exo_err *err)
+              exo_status (*tell)(exo_strategy *, exo_node *, size_t unit, exo_group *group,
+                                 exo_err *err),
+              exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t u = 0; !r->by_units && st == EXO_OK && u < r->node.num_units; u++)
@@ -288,7 +300,8 @@ use_all_units(exo_replica *r,
 }
 
 exo_status
-exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha256[65], exo_err *err)
+exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha256[65],
+                 exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH];
     uint64_t bytes = exo_replica_bytes_sent(r);
@@ -308,9 +321,9 @@ exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha2
     return st;
 }
 
-/* --- Set-up ---------------------------------------------------------------------------------------------------------- */
+/* --- Set-up ----------------------------------------------------------------------------------- */
 
-/* Connects communicators of its own with the other actors. */
+/* Connects the replica's own communicators with the other actors. */
 static exo_status
 meet(exo_replica *r, exo_err *err)
 {
@@ -335,7 +348,7 @@ meet(exo_replica *r, exo_err *err)
     return st;
 }
 
-/* Rank 0's values of a unit, on all. */
+/* Distributes rank 0's values of a unit to all members. */
 static exo_status
 agree_on_unit(exo_replica *r, size_t unit, exo_err *err)
 {
@@ -351,7 +364,7 @@ agree_on_unit(exo_replica *r, size_t unit, exo_err *err)
     return st;
 }
 
-/* Units, statistics and what is frozen. */
+/* Distributes units, statistics and frozen parameters. */
 static exo_status
 agree_on_parameters(exo_replica *r, exo_err *err)
 {
@@ -363,8 +376,9 @@ agree_on_parameters(exo_replica *r, exo_err *err)
     return exo_broadcast(r->side_group, exo_params_buffers_array(r->params), 0, err);
 }
 
-/* A strategy with all parameters starts when they are there; one that keeps units, before they come to it. In a graph nothing is agreed on:
- * its strategies keep none. */
+/* A strategy on a flat copy starts once it has the parameters. One that keeps units starts before,
+ * and then receives them. In a graph nothing is distributed: every member draws the parameters from
+ * the seed, and strategies that keep units are not admitted. */
 static exo_status
 start_strategy(exo_replica *r, exo_err *err)
 {
@@ -382,7 +396,7 @@ open_loader(exo_replica *r, exo_err *err)
         .num_nodes = fit->shared_data ? fit->num_nodes : 1,
         .rank = fit->shared_data ? r->node.rank : 0,
         .shuffle = fit->shuffle,
-        /* Nodes with data of their own see it in orders of their own. */
+        /* Nodes with data of their own read it in different orders. */
         .seed = fit->shared_data ? fit->seed : fit->seed + r->node.rank,
         .batch_size = fit->batch_size,
         .first = r->node.step,
@@ -401,7 +415,7 @@ exo_replica_set_up(exo_replica *r, uint64_t *elapsed, exo_err *err)
     return st == EXO_OK ? open_loader(r, err) : st;
 }
 
-/* --- From any thread ------------------------------------------------------------------------------------------------- */
+/* --- From any thread -------------------------------------------------------------------------- */
 
 exo_status
 exo_replica_deliver(exo_replica *r, exo_payload *payload, uint64_t from, exo_err *err)
@@ -411,7 +425,8 @@ exo_replica_deliver(exo_replica *r, exo_payload *payload, uint64_t from, exo_err
     if (!strategys && channel != r->place.channel + 1)
         return exo_fail(err, EXO_INVAL, "a message that is for no collective of this node");
     if (strategys ? r->fit->comm : r->fit->side)
-        return exo_fail(err, EXO_INVAL, "a message for a collective among threads: all nodes are in this process");
+        return exo_fail(err, EXO_INVAL,
+                        "a message for a collective among threads: all nodes are in this process");
     if (strategys && !strategy_is_far(r))
         return exo_fail(err, EXO_INVAL, "a message for a collective of another engine");
     return exo_comm_far_deliver(strategys ? r->comm : r->side, payload, from, err);
@@ -430,7 +445,8 @@ exo_replica_look(const exo_replica *r, const exo_node_ask *ask, exo_node_look *o
     return exo_node_look_at(out, r->comm, r->side, r->node.rank, r->node.num_nodes, ask, err);
 }
 
-/* Every node of the run does this; of those in one process each sets the same links. */
+/* Every node of the run makes this change. The nodes of one process share their links, and each of
+ * them sets the same values. */
 exo_status
 exo_replica_change(exo_replica *r, const char *graph, exo_err *err)
 {

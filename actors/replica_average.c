@@ -1,12 +1,12 @@
-/* What replicas are together, beside what their strategy does: the mean of all copies, and how alike they are. Unit by unit, so that by units
- * no member ever has all parameters. See replica.h. */
+/* The mean of all replicas and their correlation, independent of the strategy. The work is done
+ * unit by unit, so that no member of a group by units ever holds all parameters. See replica.h. */
 #include "actors/replica.h"
 
 #include <math.h>
 
 #include "base/parallel.h"
 
-/* --- Units of the copies ----------------------------------------------------------------------------------------------- */
+/* --- Units of the copies ---------------------------------------------------------------------- */
 
 static exo_status
 need_average(exo_replica *r, exo_err *err)
@@ -15,8 +15,8 @@ need_average(exo_replica *r, exo_err *err)
         return EXO_OK;
     exo_status st = EXO_OK;
     if (r->by_units)
-        st = exo_shards_init(&r->average_shards, r->node.units, r->node.num_units, r->node.num_nodes, r->node.rank,
-                             r->node.params.device, err);
+        st = exo_shards_init(&r->average_shards, r->node.units, r->node.num_units,
+                             r->node.num_nodes, r->node.rank, r->node.params.device, err);
     exo_params *copy = NULL;
     if (st == EXO_OK)
         st = r->by_units ? exo_model_by_units(r->fit->model, r->fit->seed, &copy, err)
@@ -32,14 +32,14 @@ need_average(exo_replica *r, exo_err *err)
     return st;
 }
 
-/* Statistics and what is frozen. */
+/* Statistics and frozen parameters. */
 static exo_array
 all_buffers(exo_params *params)
 {
     return exo_params_buffers_array(params);
 }
 
-/* This member's values of a unit, whole; until done_with. */
+/* Gets this member's values of a whole unit, valid until done_with. */
 static exo_status
 use_unit(exo_replica *r, size_t unit, exo_array *values, exo_err *err)
 {
@@ -54,7 +54,7 @@ done_with(exo_replica *r, size_t unit, exo_err *err)
     return exo_strategy_after_use(r->strategy, &r->node, unit, r->side_group, err);
 }
 
-/* --- The average ------------------------------------------------------------------------------------------------------- */
+/* --- The average ------------------------------------------------------------------------------ */
 
 static exo_status
 average_unit(exo_replica *r, size_t unit, exo_err *err)
@@ -75,7 +75,7 @@ average_unit(exo_replica *r, size_t unit, exo_err *err)
     return st;
 }
 
-/* Elements of the largest array that the strategy sends at once, for all that is known. */
+/* Elements of the largest array that the strategy is assumed to send at once. */
 static size_t
 most_sent(const exo_replica *r)
 {
@@ -85,8 +85,9 @@ most_sent(const exo_replica *r)
     return r->by_units ? most : r->node.numel;
 }
 
-/* Parameters and statistics alike: the average of models whose batch-norm statistics differ has the average statistics. What is frozen is
- * equal on all nodes, and its average may be so but for rounding. */
+/* Averages parameters and statistics: models with different batch-norm statistics have an average
+ * with the average statistics. Frozen parameters are only copied. They are equal on all nodes, and
+ * an average of them could differ by rounding. */
 exo_status
 exo_replica_average(exo_replica *r, exo_err *err)
 {
@@ -99,7 +100,8 @@ exo_replica_average(exo_replica *r, exo_err *err)
         st = average_unit(r, u, err);
     exo_vec_copy(buffers, all_buffers(r->params));
     if (st == EXO_OK)
-        st = exo_all_reduce(r->side_group, exo_array_part(buffers, 0, r->node.buffer_numel), EXO_MEAN, err);
+        st = exo_all_reduce(r->side_group, exo_array_part(buffers, 0, r->node.buffer_numel),
+                            EXO_MEAN, err);
     exo_comm_warm(r->comm, r->node.rank, most_sent(r));
     exo_compute_leave();
     r->averaged = r->averaged || st == EXO_OK;
@@ -143,16 +145,17 @@ exo_replica_average_hooks(exo_replica *r, exo_unit_hooks *hooks)
     return r->by_units ? hooks : NULL;
 }
 
-/* --- Correlation ------------------------------------------------------------------------------------------------------- */
+/* --- Correlation ------------------------------------------------------------------------------ */
 
-/* Of all parameters together: what the steps below have come to. */
+/* Sums over all parameters, filled by the steps below. */
 struct moments {
     double sum, mean;
-    double squares; /* around the mean */
-    double length;  /* of the sum of all copies' standardized parameters, squared */
+    double squares; /* of the deviations from the mean */
+    double length;  /* squared length of the sum of all copies' standardized parameters */
 };
 
-typedef exo_status (*unit_step)(exo_replica *r, exo_array x, exo_array z, struct moments *m, exo_err *err);
+typedef exo_status (*unit_step)(exo_replica *r, exo_array x, exo_array z, struct moments *m,
+                                exo_err *err);
 
 static exo_status
 add_sum(exo_replica *r, exo_array x, exo_array z, struct moments *m, exo_err *err)
@@ -188,7 +191,7 @@ add_length(exo_replica *r, exo_array x, exo_array z, struct moments *m, exo_err 
     return st;
 }
 
-/* With x the unit's values and z room for as many. */
+/* Runs a step on each unit: x has the unit's values, z is scratch memory of the same size. */
 static exo_status
 on_each_unit(exo_replica *r, unit_step step, struct moments *m, exo_err *err)
 {
@@ -207,13 +210,13 @@ on_each_unit(exo_replica *r, unit_step step, struct moments *m, exo_err *err)
     return st;
 }
 
-/* With z_i the centred parameters of node i scaled to length 1, r_ij = z_i . z_j, and the sum over all pairs follows from the length of the
- * sum: |sum z|^2 = N + 2 sum r_ij. */
+/* Let z_i be the centred parameters of node i, scaled to length 1. Then r_ij = z_i . z_j, and the
+ * sum over all pairs i < j follows from the length of the sum: |sum z|^2 = N + 2 sum r_ij. */
 exo_status
 exo_replica_correlate(exo_replica *r, double *out, exo_err *err)
 {
     struct moments m = {0};
-    r->averaged = false; /* what it held is overwritten */
+    r->averaged = false; /* the average serves as scratch memory */
     exo_status st = need_average(r, err);
     if (st == EXO_OK)
         st = on_each_unit(r, add_sum, &m, err);

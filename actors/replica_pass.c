@@ -6,7 +6,7 @@
 
 #include "base/parallel.h"
 
-/* --- A step ---------------------------------------------------------------------------------------------------------- */
+/* --- A step ----------------------------------------------------------------------------------- */
 
 /* Rows [first, first + size) of a batch, not copied. */
 static exo_batch
@@ -23,8 +23,8 @@ batch_rows(const exo_batch *batch, size_t first, size_t size)
     return rows;
 }
 
-/* How a step's declared cost is spread: each minibatch costs the same, forward is a third of it, and backward goes on with the elements
- * whose gradients it has yielded. */
+/* The part of a step's declared cost that has passed. Each minibatch costs the same. Forward is a
+ * third of it, and backward proceeds with the number of gradients that it has yielded. */
 static double
 part_done(const exo_replica *r)
 {
@@ -33,7 +33,7 @@ part_done(const exo_replica *r)
     return (minibatches - 1 + (1 + 2 * backward) / 3) / minibatches;
 }
 
-/* exo_grad_ready: backward of the last minibatch has these gradients. */
+/* exo_grad_ready: backward of the last minibatch has completed these gradients. */
 static exo_status
 gradient_ready(void *context, size_t first, size_t count, exo_err *err)
 {
@@ -43,7 +43,7 @@ gradient_ready(void *context, size_t first, size_t count, exo_err *err)
     return exo_strategy_gradient_ready(r->strategy, &r->node, first, count, err);
 }
 
-/* exo_unit_hooks: a step comes to a unit, and leaves it. */
+/* exo_unit_hooks: a step begins to use a unit, and stops using it. */
 static exo_status
 before_use(void *context, size_t unit, exo_err *err)
 {
@@ -58,15 +58,18 @@ after_use(void *context, size_t unit, exo_err *err)
     return exo_strategy_after_use(r->strategy, &r->node, unit, r->group, err);
 }
 
-/* One forward and backward pass; adds to the gradients, or takes the inner step, and adds to the loss. */
+/* Runs one forward and backward pass, which adds to the gradients, or takes the inner step. Adds
+ * its loss to *loss. */
 static exo_status
-run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t minibatch, double *loss, exo_err *err)
+run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t minibatch,
+              double *loss, exo_err *err)
 {
     size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
     const exo_grad_sink sink = r->within ? exo_node_inner_sink(&r->node) : (exo_grad_sink){0};
     const exo_grad_ready ready = {.tell = gradient_ready, .context = r};
     const exo_unit_hooks units = {.before = before_use, .after = after_use, .context = r};
-    bool tells = !r->within && minibatch + 1 == minibatches && exo_strategy_awaits_gradients(r->strategy);
+    bool tells =
+        !r->within && minibatch + 1 == minibatches && exo_strategy_awaits_gradients(r->strategy);
     const exo_pass pass = {
         .train = true,
         .grad = true,
@@ -82,14 +85,16 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
     exo_tensor *out = exo_model_loss(r->fit->model, tape, batch);
     if (!out) {
         exo_status st = exo_tape_error(tape, err);
-        return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
+        return st != EXO_OK ? st
+                            : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
     }
     *loss += (double)exo_tensor_item(out);
     exo_pass_figures_add(&r->meters.figures, tape);
     return exo_tape_backward(tape, out, 1.0f / (float)minibatches, err);
 }
 
-/* A tape on the replica's device: its own, or one of the run's. */
+/* Takes a tape on the replica's device: on the CPU one of the run's pool, else the replica's
+ * own. */
 static exo_status
 take_tape(const exo_replica *r, exo_tape_pool *pool, exo_tape **own, exo_tape **out, exo_err *err)
 {
@@ -107,7 +112,8 @@ give_tape(const exo_replica *r, exo_tape_pool *pool, exo_tape **tape)
         exo_tape_pool_give(pool, tape);
 }
 
-/* The gradients of this step's batch: the mean over its minibatches. Or, where it is taken within backward, the inner step. */
+/* Computes the gradients of the step's batch, the mean over its minibatches; or takes the inner
+ * step, if that happens within backward. */
 static exo_status
 compute_gradients(exo_replica *r, const exo_batch *batch, float *loss, exo_err *err)
 {
@@ -143,7 +149,7 @@ exo_status
 exo_replica_step(exo_replica *r, float *loss, exo_err *err)
 {
     const exo_batch *batch = NULL;
-    bool declared = r->step_cost >= 0; /* of all that is computed in a step */
+    bool declared = r->step_cost >= 0; /* it covers all computation of a step */
     exo_status st = next_batch(r, &batch, err);
     exo_pace_phase(r->pace, "step", r->step_cost);
     if (st == EXO_OK)
@@ -157,16 +163,17 @@ exo_replica_step(exo_replica *r, float *loss, exo_err *err)
     return st;
 }
 
-/* --- An evaluation --------------------------------------------------------------------------------------------------- */
+/* --- An evaluation ---------------------------------------------------------------------------- */
 
-/* Sums over the batches of an evaluation, and over how much each of them is. */
+/* Sums over the batches of an evaluation, and the counts over which they are means. */
 struct eval_sums {
     double loss, hits;
     size_t weighed, judged;
     exo_pass_figures figures;
 };
 
-/* The same of an evaluation of the replica's own parameters, whose traffic is not the strategy's. */
+/* exo_unit_hooks for an evaluation of the replica's own parameters. Its traffic does not count as
+ * the strategy's. */
 static exo_status
 before_look(void *context, size_t unit, exo_err *err)
 {
@@ -190,7 +197,8 @@ evaluation_hooks(exo_replica *r, bool average, exo_unit_hooks *hooks)
     return exo_strategy_awaits_units(r->strategy) ? hooks : NULL;
 }
 
-/* Adds one batch's figures, weighted by what they are means of: its samples, unless the model says another count. */
+/* Adds the figures of one batch. A figure is weighted by the count over which it is a mean: the
+ * samples of the batch, unless the model reports another count. */
 static exo_status
 evaluate_batch(exo_replica *r, exo_tape *tape, bool average, struct eval_sums *sums, exo_err *err)
 {
@@ -204,7 +212,8 @@ evaluate_batch(exo_replica *r, exo_tape *tape, bool average, struct eval_sums *s
     exo_tensor *out = exo_model_loss(r->fit->model, tape, &r->eval_batch);
     if (!out) {
         exo_status st = exo_tape_error(tape, err);
-        return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
+        return st != EXO_OK ? st
+                            : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
     }
     for (size_t i = 0; i < exo_tape_num_metrics(tape); i++) {
         double mean = 0;
@@ -218,23 +227,24 @@ evaluate_batch(exo_replica *r, exo_tape *tape, bool average, struct eval_sums *s
         }
     }
     exo_pass_figures_add(&sums->figures, tape);
-    if (weight > 0) /* a loss over nothing is no figure */
+    if (weight > 0) /* the loss of an empty set is undefined */
         sums->loss += (double)exo_tensor_item(out) * (double)weight;
     sums->weighed += weight;
     exo_status st = exo_tape_error(tape, err);
     return st == EXO_OK ? exo_tape_leave_units(tape, err) : st;
 }
 
-/* Loss and accuracy over the run's evaluation samples: the same ones every time, in eval mode. */
 exo_status
-exo_replica_evaluate(exo_replica *r, bool average, exo_replica_figures *out, exo_meters *reported, exo_err *err)
+exo_replica_evaluate(exo_replica *r, bool average, exo_replica_figures *out, exo_meters *reported,
+                     exo_err *err)
 {
     const exo_fit *fit = r->fit;
     size_t batch = fit->minibatch_size < fit->val_count ? fit->minibatch_size : fit->val_count;
     exo_tape *tape = NULL;
     struct eval_sums sums = {0};
 
-    exo_status st = r->eval_batch.data[0] ? EXO_OK : exo_batch_init(&r->eval_batch, fit->val, batch, err);
+    exo_status st =
+        r->eval_batch.data[0] ? EXO_OK : exo_batch_init(&r->eval_batch, fit->val, batch, err);
     if (st == EXO_OK)
         st = take_tape(r, &r->fit->eval_tapes, &r->eval_tape, &tape, err);
     const exo_sample_key key = {.seed = fit->seed};

@@ -31,8 +31,9 @@ exo_rollout_parts(size_t steps, size_t environments, exo_item_part parts[EXO_ROL
 {
     for (size_t i = 0; i < EXO_ROLLOUT_PARTS; i++) {
         size_t count = i == BOOTSTRAP ? environments : steps * environments;
-        parts[i] = (exo_item_part){.dtype = parts_of[i].dtype,
-                                   .count = i == OBSERVATIONS ? count * EXO_CARTPOLE_OBSERVATION : count};
+        parts[i] =
+            (exo_item_part){.dtype = parts_of[i].dtype,
+                            .count = i == OBSERVATIONS ? count * EXO_CARTPOLE_OBSERVATION : count};
     }
 }
 
@@ -40,17 +41,20 @@ static exo_status
 check_parts(const exo_item *item, exo_err *err)
 {
     if (item->num_parts != EXO_ROLLOUT_PARTS)
-        return exo_fail(err, EXO_INVAL, "%zu arrays, not the %d of a rollout", item->num_parts, EXO_ROLLOUT_PARTS);
+        return exo_fail(err, EXO_INVAL, "%zu arrays, not the %d of a rollout", item->num_parts,
+                        EXO_ROLLOUT_PARTS);
     size_t environments = item->parts[BOOTSTRAP].count, all = item->parts[ACTIONS].count;
     if (environments < 1 || all < 1 || all % environments != 0 || all > EXO_ROLLOUT_MAX_STEPS)
-        return exo_fail(err, EXO_INVAL, "%zu actions and %zu last values are no rollout of equal steps", all,
+        return exo_fail(err, EXO_INVAL,
+                        "%zu actions and %zu last values are no rollout of equal steps", all,
                         environments);
     exo_item_part expected[EXO_ROLLOUT_PARTS];
     exo_rollout_parts(all / environments, environments, expected);
     for (size_t i = 0; i < EXO_ROLLOUT_PARTS; i++)
         if (item->parts[i].dtype != expected[i].dtype || item->parts[i].count != expected[i].count)
-            return exo_fail(err, EXO_INVAL, "%s: %zu of %s, not %zu of %s", parts_of[i].name, item->parts[i].count,
-                            exo_dtype_name(item->parts[i].dtype), expected[i].count, exo_dtype_name(expected[i].dtype));
+            return exo_fail(err, EXO_INVAL, "%s: %zu of %s, not %zu of %s", parts_of[i].name,
+                            item->parts[i].count, exo_dtype_name(item->parts[i].dtype),
+                            expected[i].count, exo_dtype_name(expected[i].dtype));
     return EXO_OK;
 }
 
@@ -76,10 +80,11 @@ exo_rollout_view(exo_rollout *out, const exo_item *item, exo_err *err)
     };
     for (size_t i = 0; i < all; i++) {
         if (out->actions[i] < 0 || out->actions[i] >= EXO_CARTPOLE_ACTIONS)
-            return exo_fail(err, EXO_INVAL, "actions[%zu]: %d is not in [0, %d)", i, out->actions[i],
-                            EXO_CARTPOLE_ACTIONS);
+            return exo_fail(err, EXO_INVAL, "actions[%zu]: %d is not in [0, %d)", i,
+                            out->actions[i], EXO_CARTPOLE_ACTIONS);
         if (out->dones[i] > EXO_DONE_TRUNCATED)
-            return exo_fail(err, EXO_INVAL, "dones[%zu]: %d is not in [0, %d]", i, out->dones[i], EXO_DONE_TRUNCATED);
+            return exo_fail(err, EXO_INVAL, "dones[%zu]: %d is not in [0, %d]", i, out->dones[i],
+                            EXO_DONE_TRUNCATED);
     }
     return EXO_OK;
 }
@@ -89,9 +94,11 @@ exo_policy_read(exo_policy *out, const exo_item *item, exo_err *err)
 {
     const exo_item_part *part = &item->parts[0];
     if (item->num_parts != 1 || part->dtype != EXO_F32 || part->count != EXO_POLICY_NUMEL)
-        return exo_fail(err, EXO_INVAL, "%zu arrays, the first of %zu %s, not the %d fp32 parameters of a policy",
+        return exo_fail(err, EXO_INVAL,
+                        "%zu arrays, the first of %zu %s, not the %d fp32 parameters of a policy",
                         item->num_parts, item->num_parts ? part->count : 0,
-                        item->num_parts ? exo_dtype_name(part->dtype) : "elements", EXO_POLICY_NUMEL);
+                        item->num_parts ? exo_dtype_name(part->dtype) : "elements",
+                        EXO_POLICY_NUMEL);
     memcpy(out, part->data, sizeof *out);
     return EXO_OK;
 }

@@ -16,12 +16,13 @@
 
 #define EVENTS "events.out.tfevents."
 
-/* What a finished run has, in the order in which it goes: a folder without a model has no result. */
+/* The files of a finished run, in the order of their removal: a folder without a model has no
+ * result. */
 static const char *const results[] = {"result.json", "model.safetensors"};
-/* What else a run writes. config.json goes last: without it a run has not begun. */
-static const char *const others[] = {"tokenizer.json",  "train.csv",  "validation.csv", "metrics.csv",
-                                     "correlation.csv", "meters.csv", "ledger.csv",     "network.json",
-                                     "timeline.json",   "config.json"};
+/* The other files of a run. config.json is removed last: a folder without it holds no run. */
+static const char *const others[] = {
+    "tokenizer.json", "train.csv",  "validation.csv", "metrics.csv",   "correlation.csv",
+    "meters.csv",     "ledger.csv", "network.json",   "timeline.json", "config.json"};
 
 static exo_status
 path_in(char out[EXO_CHECKPOINT_PATH], const char *folder, const char *name, exo_err *err)
@@ -43,11 +44,13 @@ exo_run_lock(const char *folder, int *lock, exo_err *err)
     if (st == EXO_OK && fd < 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
     if (st == EXO_OK && !exo_file_lock(fd))
-        st = exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
+        st = exo_fail(err, EXO_EXISTS,
+                      "%s: another run writes into this folder: wait for it or give another name",
                       folder);
     if (st == EXO_OK) {
         *lock = fd;
-        exo_file_sweep(folder, "graph."); /* those are the command's, which may be writing them (apply.c) */
+        /* The commands write the files graph.* and may be doing so now (programs/apply.c). */
+        exo_file_sweep(folder, "graph.");
     } else if (fd >= 0) {
         close(fd);
     }
@@ -69,11 +72,10 @@ exo_run_check_free(const char *folder, bool overwrite, exo_err *err)
 {
     if (overwrite || !exo_run_is_finished(folder))
         return EXO_OK;
-    return exo_fail(
-        err, EXO_EXISTS,
-        "%s: holds a finished run: --overwrite starts it over, --resume keeps it or goes on with more steps, and "
-        "another name leaves it alone",
-        folder);
+    return exo_fail(err, EXO_EXISTS,
+                    "%s: holds a finished run: --overwrite starts it over, --resume keeps it or "
+                    "goes on with more steps, and another name leaves it alone",
+                    folder);
 }
 
 static exo_status
@@ -89,7 +91,7 @@ remove_files(const char *folder, const char *const *names, size_t count, exo_err
     return st;
 }
 
-/* Event files have the time in their names. */
+/* Event files are found by their prefix: their names contain the time. */
 static exo_status
 remove_events(const char *folder, exo_err *err)
 {
@@ -98,7 +100,8 @@ remove_events(const char *folder, exo_err *err)
     if (!dir)
         return errno == ENOENT ? EXO_OK : exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
     for (struct dirent *entry; st == EXO_OK && (entry = readdir(dir));)
-        if (strncmp(entry->d_name, EVENTS, sizeof EVENTS - 1) == 0 && unlinkat(dirfd(dir), entry->d_name, 0) != 0)
+        if (strncmp(entry->d_name, EVENTS, sizeof EVENTS - 1) == 0 &&
+            unlinkat(dirfd(dir), entry->d_name, 0) != 0)
             st = exo_fail(err, EXO_IO, "%s/%s: %s", folder, entry->d_name, strerror(errno));
     closedir(dir);
     return st;
@@ -121,7 +124,8 @@ exo_run_start_over(const char *folder, bool overwrite, exo_err *err)
     else if (st == EXO_OK)
         st = exo_checkpoint_put_aside(folder, kept, err);
     if (st == EXO_OK && kept[0])
-        EXO_LOG(WARN, TRAIN, "kept=%s checkpoints of an earlier run that did not finish were put aside", kept);
+        EXO_LOG(WARN, TRAIN,
+                "kept=%s checkpoints of an earlier run that did not finish were put aside", kept);
     if (st == EXO_OK)
         st = remove_events(folder, err);
     return st == EXO_OK ? remove_files(folder, others, sizeof others / sizeof *others, err) : st;

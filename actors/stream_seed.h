@@ -1,10 +1,11 @@
-/* Random streams of an actor's own: a seed for each name, so that no two actors of a run draw the same. */
+/* Seeds for the random streams of actors: a seed for each name, so that the actors of a run draw
+ * different numbers. */
 #ifndef EXO_STREAM_SEED_H
 #define EXO_STREAM_SEED_H
 
 #include <stdint.h>
 
-/* The run's seed, and FNV-1a of the name. */
+/* The run's seed, XORed with the 64-bit FNV-1a hash of the name. */
 static inline uint64_t
 exo_stream_seed(uint64_t seed, const char *name)
 {

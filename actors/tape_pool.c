@@ -1,4 +1,5 @@
-/* A pool of tapes. A place holds an idle tape or NULL; taking and giving are single atomic exchanges. */
+/* A pool of tapes: see tape_pool.h. A place holds an idle tape or NULL; taking and giving are
+ * single atomic exchanges. */
 #include "actors/tape_pool.h"
 
 exo_status

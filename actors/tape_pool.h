@@ -1,5 +1,6 @@
-/* A pool of tapes: nodes take one for a forward and backward pass and give it back, so that N nodes need the activations'
- * memory of those that compute at once, not of all. Lock-free; any thread. */
+/* A pool of tapes. A node takes a tape for a forward and backward pass and gives it back, so
+ * activations need memory for the passes that run at once, not for all nodes. Lock-free; any
+ * thread. */
 #ifndef EXO_TAPE_POOL_H
 #define EXO_TAPE_POOL_H
 
@@ -15,11 +16,12 @@ typedef struct exo_tape_pool {
     _Atomic(exo_tape *) places[EXO_TAPE_POOL_PLACES]; /* idle tapes */
 } exo_tape_pool;
 
-/* An idle tape, or a new one. */
+/* Takes an idle tape, or makes one. NOMEM. */
 exo_status exo_tape_pool_take(exo_tape_pool *pool, exo_tape **out, exo_err *err);
-/* Gives a tape back; clears *tape. A tape for which there is no place is freed. */
+/* Gives a tape back and sets *tape to NULL; accepts NULL in it. A tape that finds no place is
+ * freed. */
 void exo_tape_pool_give(exo_tape_pool *pool, exo_tape **tape);
-/* Frees the idle tapes; none may be out. */
+/* Frees the idle tapes. Every tape must have been given back. */
 void exo_tape_pool_release(exo_tape_pool *pool);
 
 #endif

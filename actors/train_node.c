@@ -1,4 +1,5 @@
-/* TrainNode: see train_node.h. This file is what it says and hears; what it does is its replica's. */
+/* The actor class train_node: see train_node.h. This file has the actor's methods and messages; its
+ * replica does the work. */
 #include "actors/train_node.h"
 
 #include <math.h>
@@ -15,19 +16,21 @@
 /* Owner: the compute lane. */
 struct train_node {
     exo_replica *replica;
-    bool begun;  /* set up, or tried to be      */
-    bool warned; /* of a loss that is not finite */
+    bool begun;  /* set up, or the set-up failed */
+    bool warned; /* a loss was not finite */
 };
 
 static exo_status
 start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
 {
     struct train_node *n = self;
-    const exo_replica_place place = {.runtime = exo_call_runtime(call), .self = exo_call_self(call), .channel = 1};
+    const exo_replica_place place = {
+        .runtime = exo_call_runtime(call), .self = exo_call_self(call), .channel = 1};
     ProtobufCMessage *message = NULL;
     exo_status st = exo_args_decode(&exo_train_node_protocol.start, args, &message, err);
     if (st == EXO_OK)
-        st = exo_replica_open(&n->replica, &place, ((const Exo__Train__NodeStart *)message)->document, err);
+        st = exo_replica_open(&n->replica, &place,
+                              ((const Exo__Train__NodeStart *)message)->document, err);
     exo_args_free(&message);
     return st;
 }
@@ -44,7 +47,8 @@ rank_of(const struct train_node *n)
     return n->replica->node.rank;
 }
 
-/* A node that cannot go on says so to the others, who would wait for it in vain. PEER_LOST came from them. */
+/* After an error, ends the collectives of the other nodes, which would wait for this node in vain.
+ * PEER_LOST is a report of another node's error and is not passed on. */
 static exo_status
 give_up(struct train_node *n, exo_status st, const exo_err *err)
 {
@@ -53,8 +57,8 @@ give_up(struct train_node *n, exo_status st, const exo_err *err)
     return st;
 }
 
-/* The replica of a node that is set up. The caller may be any process of the cluster: a call that is refused changes nothing, and ends no
- * collective. */
+/* Gets the replica of a node that is set up. Any process of the cluster may be the caller, so a
+ * refused call changes nothing and ends no collective. */
 static exo_status
 get_replica(const struct train_node *n, const char *method, exo_replica **out, exo_err *err)
 {
@@ -64,7 +68,7 @@ get_replica(const struct train_node *n, const char *method, exo_replica **out, e
     return EXO_OK;
 }
 
-/* --- The compute lane ------------------------------------------------------------------------------------------------ */
+/* --- The compute lane ------------------------------------------------------------------------- */
 
 static exo_status
 setup(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
@@ -96,15 +100,17 @@ one_step(struct train_node *n, float *loss, float *lr, exo_err *err)
     *lr = node->lr;
     if (!isfinite(*loss) && !n->warned) {
         n->warned = true;
-        EXO_LOG(WARN, TRAIN, "node=%u step=%llu loss=%g the loss is not finite; a lower learning rate may help",
+        EXO_LOG(WARN, TRAIN,
+                "node=%u step=%llu loss=%g the loss is not finite; a lower learning rate may help",
                 node->rank, (unsigned long long)node->step, (double)*loss);
     }
     return EXO_OK;
 }
 
-/* What `steps` steps came to. */
+/* Packs the results of `steps` steps. */
 static exo_status
-pack_trained(const exo_replica *r, float *loss, float *lr, size_t steps, exo_payload *reply, exo_err *err)
+pack_trained(const exo_replica *r, float *loss, float *lr, size_t steps, exo_payload *reply,
+             exo_err *err)
 {
     const exo_traffic traffic = exo_group_traffic(r->group);
     uint64_t columns[EXO_TRAFFIC_COLUMNS];
@@ -141,11 +147,15 @@ train(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
                         (unsigned long long)until, (unsigned long long)r->fit->max_steps);
     uint64_t count = until > r->node.step ? until - r->node.step : 0, done = 0;
 
-    /* Losses, then learning rates, as the reply has them. */
-    float *records = count <= PTRDIFF_MAX / (2 * sizeof *records) ? exo_calloc(2 * count + 1, sizeof *records) : NULL;
+    /* The losses, followed by the learning rates, as in the reply. */
+    float *records = count <= PTRDIFF_MAX / (2 * sizeof *records)
+                         ? exo_calloc(2 * count + 1, sizeof *records)
+                         : NULL;
     if (!records)
-        return give_up(
-            n, exo_fail(err, EXO_NOMEM, "no memory for the records of %llu steps", (unsigned long long)count), err);
+        return give_up(n,
+                       exo_fail(err, EXO_NOMEM, "no memory for the records of %llu steps",
+                                (unsigned long long)count),
+                       err);
     exo_pace_enter(r->pace);
     exo_compute_enter();
     for (; st == EXO_OK && done < count; done += st == EXO_OK) {
@@ -155,7 +165,9 @@ train(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
             st = one_step(n, records + done, records + count + done, err);
     }
     exo_compute_leave();
-    give_up(n, st, err); /* before the baton goes to those who wait for it, and time to their deadline */
+    /* Before exo_pace_leave: once the baton passes on, virtual time may jump to the deadline of the
+     * nodes that wait. */
+    give_up(n, st, err);
     exo_pace_leave(r->pace);
     if (st == EXO_OK)
         st = give_up(n, pack_trained(r, records, records + count, done, reply, err), err);
@@ -174,7 +186,8 @@ average(exo_call_context *call, void *self, const void *args, exo_payload *reply
     return st == EXO_OK ? give_up(self, exo_replica_average(r, err), err) : st;
 }
 
-/* fp32 values, or of nodes other than 0 nothing: all of them are asked where they must gather. */
+/* Packs fp32 values. By units, all nodes take part in the request and only node 0 returns the
+ * values. */
 static exo_status
 pack_values(const exo_replica *r, exo_array values, exo_payload *reply, exo_err *err)
 {
@@ -183,7 +196,8 @@ pack_values(const exo_replica *r, exo_array values, exo_payload *reply, exo_err 
     size_t bytes = values.count * sizeof(float);
     void *copy = exo_calloc(1, bytes);
     if (!copy)
-        return exo_fail(err, EXO_NOMEM, "no memory for %zu values of the averaged model", values.count);
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu values of the averaged model",
+                        values.count);
     exo_status st = exo_array_read(values, copy, err);
     if (st == EXO_OK)
         *reply = (exo_payload){.data = copy, .size = bytes, .release = exo_free};
@@ -201,7 +215,8 @@ result(exo_call_context *call, void *self, const void *args, exo_payload *reply,
     exo_array values;
     exo_status st = get_replica(self, "result", &r, err);
     if (st == EXO_OK && part > r->node.num_units)
-        st = exo_fail(err, EXO_INVAL, "result: part: %zu is beyond the last of %zu units and the buffers", part,
+        st = exo_fail(err, EXO_INVAL,
+                      "result: part: %zu is beyond the last of %zu units and the buffers", part,
                       r->node.num_units);
     if (st == EXO_OK && !r->averaged)
         st = exo_fail(err, EXO_INVAL, "result: node_%u has no average yet", r->node.rank);
@@ -269,7 +284,8 @@ correlate(exo_call_context *call, void *self, const void *args, exo_payload *rep
     return give_up(self, st, err);
 }
 
-/* The trainer decides what a checkpoint that cannot be written means: the node itself is well. */
+/* A failed save ends no collective: the node itself is well, and the trainer decides about the
+ * run. */
 static exo_status
 save(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
@@ -279,7 +295,8 @@ save(exo_call_context *call, void *self, const void *args, exo_payload *reply, e
     char sha256[65] = "", folder[EXO_CHECKPOINT_PATH] = "";
     exo_replica *r = NULL;
     exo_status st = get_replica(self, "save", &r, err);
-    if (st == EXO_OK && (path->len == 0 || path->len >= sizeof folder || memchr(path->data, 0, path->len)))
+    if (st == EXO_OK &&
+        (path->len == 0 || path->len >= sizeof folder || memchr(path->data, 0, path->len)))
         st = exo_fail(err, EXO_INVAL, "save: folder: it is no path");
     if (st != EXO_OK)
         return st;
@@ -294,10 +311,11 @@ change(exo_call_context *call, void *self, const void *args, exo_payload *reply,
 {
     (void)call;
     (void)reply;
-    return exo_replica_change(((struct train_node *)self)->replica, ((const Exo__Train__NodeChange *)args)->graph, err);
+    return exo_replica_change(((struct train_node *)self)->replica,
+                              ((const Exo__Train__NodeChange *)args)->graph, err);
 }
 
-/* --- The mail lane --------------------------------------------------------------------------------------------------- */
+/* --- The mail lane ---------------------------------------------------------------------------- */
 
 static exo_status
 deliver(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
@@ -306,7 +324,8 @@ deliver(exo_call_context *call, void *self, const void *args, exo_payload *reply
     (void)args;
     (void)reply;
     exo_call_take_args(call, &payload);
-    exo_status st = exo_replica_deliver(((struct train_node *)self)->replica, &payload, exo_call_node(call), err);
+    exo_status st = exo_replica_deliver(((struct train_node *)self)->replica, &payload,
+                                        exo_call_node(call), err);
     exo_payload_release(&payload);
     return st == EXO_OK ? st : exo_fail_in(err, st, "deliver");
 }
@@ -320,7 +339,8 @@ waits(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
     (void)call;
     if (ask->to >= r->fit->num_nodes)
         return exo_fail(err, EXO_INVAL, "waits: to: %u is no node of the run", ask->to);
-    exo_status st = exo_replica_look(r, &(exo_node_ask){.of = ask->comm, .to = ask->to}, &look, err);
+    exo_status st =
+        exo_replica_look(r, &(exo_node_ask){.of = ask->comm, .to = ask->to}, &look, err);
     return st == EXO_OK ? exo_node_look_pack(reply, &look, err) : st;
 }
 
@@ -337,7 +357,7 @@ abandon(exo_call_context *call, void *self, const void *args, exo_payload *reply
     return EXO_OK;
 }
 
-/* --- The class ------------------------------------------------------------------------------------------------------- */
+/* --- The class -------------------------------------------------------------------------------- */
 
 static const exo_field_rule cause_rules[] = {{.field = "cause", .most = EXO_ERR_TEXT}};
 
@@ -372,9 +392,10 @@ serve(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return exo_protocol_serve(&exo_train_node_protocol, call, self, args, reply, err);
 }
 
-static const exo_lane_class lanes[] = {{.name = "compute", .blocking = true}, {.name = "mail", .capacity = 65536}};
+static const exo_lane_class lanes[] = {{.name = "compute", .blocking = true},
+                                       {.name = "mail", .capacity = 65536}};
 
-/* As in `served`. */
+/* In the order of `served`. */
 static const exo_method methods[] = {
     {.name = "setup", .run = serve},
     {.name = "train", .run = serve},
@@ -388,7 +409,8 @@ static const exo_method methods[] = {
     {.name = "abandon", .lane = 1, .run = serve},
     {.name = "waits", .lane = 1, .run = serve},
 };
-_Static_assert(sizeof methods / sizeof *methods == sizeof served / sizeof *served, "each takes what its line says");
+_Static_assert(sizeof methods / sizeof *methods == sizeof served / sizeof *served,
+               "each takes what its line says");
 
 const exo_actor_class exo_train_node_class = {
     .name = "train_node",

@@ -1,4 +1,5 @@
-/* The trainer: what a program calls. It checks and prepares a fit; fit_run.c runs it. */
+/* The trainer, the public interface to fits. It admits one fit at a time. Read next: fit_run.c,
+ * which runs a fit. */
 #include <exogym/trainer.h>
 
 #include <stdatomic.h>
@@ -10,17 +11,19 @@
 
 struct exo_trainer {
     exo_model *model;
-    exo_dataset *train, *val; /* NULL where every fit brings a factory */
-    atomic_flag busy;
+    exo_dataset *train, *val; /* `train` is NULL if every fit has a factory */
+    atomic_flag busy;         /* a fit is running */
 };
 
 exo_status
-exo_trainer_new(exo_trainer **out, exo_model *model, exo_dataset *train, exo_dataset *val, exo_err *err)
+exo_trainer_new(exo_trainer **out, exo_model *model, exo_dataset *train, exo_dataset *val,
+                exo_err *err)
 {
     if (!model)
         return exo_fail(err, EXO_INVAL, "a trainer needs a model");
     if (!exo_model_objective(model))
-        return exo_fail(err, EXO_UNSUPPORTED, "the model '%s' has no objective that a trainer could train it for",
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "the model '%s' has no objective that a trainer could train it for",
                         exo_model_name(model));
     exo_trainer *t = exo_calloc(1, sizeof *t);
     if (!t)
@@ -47,21 +50,22 @@ exo_trainer_free(exo_trainer **trainer)
 }
 
 exo_status
-exo_trainer_fit(exo_trainer *trainer, const char *strategy, exo_config *options, const exo_fit_opts *opts,
-                exo_fit_result *result, exo_err *err)
+exo_trainer_fit(exo_trainer *trainer, const char *strategy, exo_config *options,
+                const exo_fit_opts *opts, exo_fit_result *result, exo_err *err)
 {
     *result = (exo_fit_result){0};
     if (atomic_flag_test_and_set(&trainer->busy))
-        return exo_fail(err, EXO_EXISTS, "the trainer fits a run already: one at a time, or another trainer");
-    exo_status st = exo_fit_run(trainer->model, trainer->train, trainer->val, strategy, options, opts, NULL, NULL, NULL,
-                                result, err);
+        return exo_fail(err, EXO_EXISTS,
+                        "the trainer fits a run already: one at a time, or another trainer");
+    exo_status st = exo_fit_run(trainer->model, trainer->train, trainer->val, strategy, options,
+                                opts, NULL, NULL, NULL, result, err);
     atomic_flag_clear(&trainer->busy);
     return st;
 }
 
 exo_status
-exo_trainer_fit_text(exo_trainer *trainer, const char *strategy, const char *options, const exo_fit_opts *opts,
-                     exo_fit_result *result, exo_err *err)
+exo_trainer_fit_text(exo_trainer *trainer, const char *strategy, const char *options,
+                     const exo_fit_opts *opts, exo_fit_result *result, exo_err *err)
 {
     *result = (exo_fit_result){0};
     exo_config_doc *doc = NULL;

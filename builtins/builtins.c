@@ -1,8 +1,10 @@
-/* All that the library brings under a name. This is the top layer: it knows every other, and no other knows it.
+/* The built-in strategies, models, data sets and other named classes. This is the top layer: it
+ * knows every other layer, and no other layer knows it.
  *
- * A registry (runtime/base/registry.h) belongs to the layer that looks into it. They are filled before main, so that a program finds
- * "ddp" without a call, and before any plugin is loaded. Programs that link the static library ask for this file by its symbol
- * (exo_library in cmake/layers.cmake); exogym-head, which is made of six layers, is without it. */
+ * A registry (runtime/base/registry.h) belongs to the layer that searches it. The registries are
+ * filled before main and before any plugin is loaded, so a program finds "ddp" without a call.
+ * Programs that link the static library request this file by its symbol (cmake/layers.cmake).
+ * exogym-head, which links six layers, does without it. */
 #include <stdlib.h>
 
 #include <exogym/log.h>
@@ -38,10 +40,17 @@ static const void *const models[] = {
 };
 
 static const void *const data_sets[] = {
-    &exo_image_sets[0], &exo_image_sets[1], &exo_image_sets[2], /* fashion_mnist, mnist, synthetic   */
-    &exo_text_sets[0],  &exo_text_sets[1],  &exo_text_sets[2],  /* shakespeare, text, tokens         */
+    /* fashion_mnist, mnist, synthetic */
+    &exo_image_sets[0],
+    &exo_image_sets[1],
+    &exo_image_sets[2],
+    /* shakespeare, text, tokens */
+    &exo_text_sets[0],
+    &exo_text_sets[1],
+    &exo_text_sets[2],
 };
-_Static_assert(sizeof data_sets / sizeof *data_sets == EXO_NUM_IMAGE_SETS + EXO_NUM_TEXT_SETS, "all are named");
+_Static_assert(sizeof data_sets / sizeof *data_sets == EXO_NUM_IMAGE_SETS + EXO_NUM_TEXT_SETS,
+               "all are named");
 
 static const void *const graph_classes[] = {
     &exo_cartpole_maker_class,
@@ -55,7 +64,7 @@ static const void *const actor_classes[] = {
     &exo_train_node_class,
 };
 
-/* What their methods take. */
+/* The arguments of the actors' methods. */
 static const void *const protocols[] = {
     &exo_graph_actor_protocol,
     &exo_train_node_protocol,
@@ -63,7 +72,7 @@ static const void *const protocols[] = {
 
 static const void *const devices[] = {&exo_cpu_device_kind};
 
-/* A name twice, or a registry that is full, is a mistake in the tables above. */
+/* A duplicate name or a full registry is an error in the tables above. */
 static void
 add(exo_registry *registry, const void *class_of)
 {
