@@ -1,4 +1,5 @@
-/* Deaths that set off others: chains of any length, by links and by `stop`, what nobody may hold meanwhile, and slots that are used up. */
+/* Deaths that set off others: chains of any length, by links and by `stop`, what nobody may hold
+ * meanwhile, and slots that are used up. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
@@ -47,7 +48,8 @@ chain_stop(void *self)
 }
 
 static exo_status
-chain_run(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *why)
+chain_run(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *why)
 {
     (void)call;
     (void)self;
@@ -58,7 +60,8 @@ chain_run(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 }
 
 static exo_status
-chain_later(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *why)
+chain_later(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+            exo_err *why)
 {
     (void)reply;
     (void)why;
@@ -68,7 +71,8 @@ chain_later(exo_call_context *call, void *self, const exo_payload *args, exo_pay
     return EXO_OK;
 }
 
-static const exo_method methods[] = {{.name = "run", .run = chain_run}, {.name = "later", .run = chain_later}};
+static const exo_method methods[] = {{.name = "run", .run = chain_run},
+                                     {.name = "later", .run = chain_later}};
 static const exo_actor_class chain_class = {.name = "chain",
                                             .state_size = sizeof(struct link_of_chain),
                                             .start = chain_start,
@@ -164,7 +168,7 @@ Test(actor_death, a_long_chain_drains_on_a_thread_of_the_pool)
     EVENTUALLY(stopped == MANY);
 }
 
-/* --- Runtimes within stop ------------------------------------------------------------------------------------------------------- */
+/* --- Runtimes within stop --------------------------------------------------------------------- */
 
 /* An actor that has a runtime of its own, whose actor it kills and which it closes with itself. */
 struct owner {
@@ -204,7 +208,7 @@ Test(actor_death, a_stop_can_close_another_runtime)
     cr_expect_eq(stopped, 1);
 }
 
-/* --- Stops on other threads ----------------------------------------------------------------------------------------------------- */
+/* --- Stops on other threads ------------------------------------------------------------------- */
 
 enum {
     LOOKS = 50 /* at the clock, by whoever closes: it waits */
@@ -266,7 +270,9 @@ Test(actor_death, close_waits_for_the_stops_of_other_threads)
 {
     exo_ref parent = {0};
     pthread_t killer;
-    cr_assert_eq(exo_runtime_open(&other, &(exo_runtime_opts){.clock = &counted_clock, .threads = 1}, &err), EXO_OK);
+    cr_assert_eq(
+        exo_runtime_open(&other, &(exo_runtime_opts){.clock = &counted_clock, .threads = 1}, &err),
+        EXO_OK);
     cr_assert_eq(exo_spawn(other, &parent_class, NULL, &parent, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(pthread_create(&killer, NULL, kill_parent, &parent), 0);
     EVENTUALLY(in_child_stop);
@@ -279,7 +285,7 @@ Test(actor_death, close_waits_for_the_stops_of_other_threads)
     pthread_join(killer, NULL);
 }
 
-/* --- Monitors ------------------------------------------------------------------------------------------------------------------- */
+/* --- Monitors --------------------------------------------------------------------------------- */
 
 Test(actor_death, monitors_that_are_dropped_do_not_pile_up)
 {
@@ -301,7 +307,7 @@ Test(actor_death, monitors_that_are_dropped_do_not_pile_up)
     exo_future_drop(&kept);
 }
 
-/* --- Causes --------------------------------------------------------------------------------------------------------------------- */
+/* --- Causes ----------------------------------------------------------------------------------- */
 
 Test(actor_death, a_cause_that_is_cut_says_so)
 {
@@ -314,7 +320,7 @@ Test(actor_death, a_cause_that_is_cut_says_so)
     cr_expect_str_eq(text + strlen(text) - 4, "c...");
 }
 
-/* --- Callbacks and the lock ----------------------------------------------------------------------------------------------------- */
+/* --- Callbacks and the lock ------------------------------------------------------------------- */
 
 static exo_ref watched;
 static atomic_int looked;
@@ -366,10 +372,13 @@ Test(actor_death, a_reply_that_nobody_wants_is_released_without_the_lock)
     watched = spawn_before((exo_ref){0}, false);
     for (int i = 0; i < 20; i++) {
         exo_future *asked = NULL, *deferred = NULL, **where = &deferred;
-        exo_payload args = {0}, reply = {.data = text, .size = sizeof text, .release = look_when_released};
+        exo_payload args = {0},
+                    reply = {.data = text, .size = sizeof text, .release = look_when_released};
         cr_assert_eq(exo_payload_copy(&args, &where, sizeof where), EXO_OK);
         cr_assert_eq(exo_call(runtime, watched, "later", args, in_ms(60000), &asked, &err), EXO_OK);
-        cr_assert_eq(exo_call_wait(runtime, watched, "run", (exo_payload){0}, in_ms(60000), NULL, &err), EXO_OK);
+        cr_assert_eq(
+            exo_call_wait(runtime, watched, "run", (exo_payload){0}, in_ms(60000), NULL, &err),
+            EXO_OK);
         cr_assert(deferred, "the first call was served before the second");
         exo_reply(&deferred, EXO_OK, NULL, &reply);
         exo_future_drop(&asked); /* the actor's list has the last reference */
@@ -377,7 +386,7 @@ Test(actor_death, a_reply_that_nobody_wants_is_released_without_the_lock)
     cr_expect_geq(looked, 4, "%d", looked);
 }
 
-/* --- Generations ---------------------------------------------------------------------------------------------------------------- */
+/* --- Generations ------------------------------------------------------------------------------ */
 
 Test(actor_death, a_slot_is_left_before_its_generation_reads_as_remote)
 {
@@ -386,14 +395,16 @@ Test(actor_death, a_slot_is_left_before_its_generation_reads_as_remote)
     cr_assert(actor);
     cr_assert_eq(exo_kill(runtime, ref, NULL, &err), EXO_OK);
     uint64_t references = (uint32_t)atomic_load(&actor->slot->life);
-    atomic_store(&actor->slot->life, ((EXO_REMOTE >> 32) - 2) << 32 | references); /* after 2^31 - 2 lives */
+    atomic_store(&actor->slot->life,
+                 ((EXO_REMOTE >> 32) - 2) << 32 | references); /* after 2^31 - 2 lives */
     exo_actor_drop(actor);
     for (int i = 0; i < 8; i++) {
         exo_ref next = spawn_before((exo_ref){0}, false);
         cr_expect_eq(next.id & EXO_REMOTE, 0, "life %d", i);
         cr_expect_neq(next.id, older.id);
-        cr_expect_eq(exo_call_wait(runtime, next, "run", (exo_payload){0}, in_ms(60000), NULL, &err), EXO_OK, "%s",
-                     err.text);
+        cr_expect_eq(
+            exo_call_wait(runtime, next, "run", (exo_payload){0}, in_ms(60000), NULL, &err), EXO_OK,
+            "%s", err.text);
         cr_assert_eq(exo_kill(runtime, next, NULL, &err), EXO_OK);
     }
 }

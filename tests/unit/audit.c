@@ -1,4 +1,5 @@
-/* The audit log: lines that are always JSON, whatever names are in them; a file of one's own; rotation; a full disk; floods.
+/* The audit log: lines that are always JSON, whatever names are in them; a file of one's own;
+ * rotation; a full disk; floods.
  *
  * Read next: runtime/base/audit.h. */
 #include <errno.h>
@@ -121,7 +122,7 @@ count_of(const char *name, const char *key, const char *value, json_int_t *sum)
     return found;
 }
 
-/* --- Lines ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Lines ------------------------------------------------------------------------------------ */
 
 Test(audit, a_line_is_json_whatever_is_in_it, .init = setup, .fini = teardown)
 {
@@ -157,8 +158,10 @@ Test(audit, a_line_is_json_whatever_is_in_it, .init = setup, .fini = teardown)
     cr_assert_eq(json_array_size(lines), sizeof texts / sizeof *texts);
     for (size_t i = 0; i < 6; i++)
         cr_expect_str_eq(text_of(lines, i, "subject"), texts[i]);
-    cr_expect_str_eq(text_of(lines, 6, "subject"), "\xef\xbf\xbd\xef\xbf\xbd cut \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
-    cr_expect_eq(strcmp(text_of(lines, 7, "subject") + strlen(text_of(lines, 7, "subject")) - 3, "..."), 0);
+    cr_expect_str_eq(text_of(lines, 6, "subject"),
+                     "\xef\xbf\xbd\xef\xbf\xbd cut \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
+    cr_expect_eq(
+        strcmp(text_of(lines, 7, "subject") + strlen(text_of(lines, 7, "subject")) - 3, "..."), 0);
     for (size_t i = 0; i < json_array_size(lines); i++) {
         cr_expect_eq(number_of(lines, i, "seq"), (json_int_t)i + 1);
         cr_expect_str_eq(text_of(lines, i, "outcome"), "refused");
@@ -167,14 +170,15 @@ Test(audit, a_line_is_json_whatever_is_in_it, .init = setup, .fini = teardown)
         cr_expect_str_eq(text_of(lines, i, "role"), "driver");
         cr_expect_str_eq(text_of(lines, i, "node"), "0000000000000abc");
         const char *when = text_of(lines, i, "time"); /* 2026-01-31T12:00:00.123456Z */
-        cr_expect(strlen(when) == 27 && when[10] == 'T' && when[19] == '.' && when[26] == 'Z', "%s", when);
+        cr_expect(strlen(when) == 27 && when[10] == 'T' && when[19] == '.' && when[26] == 'Z', "%s",
+                  when);
     }
     json_decref(lines);
     exo_audit_close(&audit);
     exo_audit_add(NULL, &(exo_audit_record){0});
 }
 
-/* --- Whose file -------------------------------------------------------------------------------------------------------------------- */
+/* --- Whose file ------------------------------------------------------------------------------- */
 
 static void
 expect_refused(exo_status expected, const char *why)
@@ -240,7 +244,7 @@ Test(audit, begins_after_a_whole_line, .init = setup, .fini = teardown)
     }
 }
 
-/* --- Rotation ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Rotation --------------------------------------------------------------------------------- */
 
 Test(audit, begins_anew_when_its_file_has_another_name, .init = setup, .fini = teardown)
 {
@@ -267,7 +271,8 @@ Test(audit, begins_anew_when_its_file_has_another_name, .init = setup, .fini = t
     exo_audit_close(&audit);
 }
 
-/* What stands in its place and is not to be written to is left alone, until it is right again; nothing is lost meanwhile. */
+/* What stands in its place and is not to be written to is left alone, until it is right again;
+ * nothing is lost meanwhile. */
 Test(audit, waits_for_a_file_that_is_right, .init = setup, .fini = teardown)
 {
     exo_audit *audit = open_log(NULL);
@@ -282,7 +287,7 @@ Test(audit, waits_for_a_file_that_is_right, .init = setup, .fini = teardown)
     exo_audit_close(&audit);
 }
 
-/* --- A full disk ------------------------------------------------------------------------------------------------------------------- */
+/* --- A full disk ------------------------------------------------------------------------------ */
 
 static void
 limit_files(rlim_t bytes)
@@ -314,7 +319,8 @@ Test(audit, counts_what_a_full_disk_costs, .init = setup, .fini = teardown)
     size_t records = json_array_size(lines);
     cr_expect_eq(count_of("audit", "event", "lost", &lost), 1);
     cr_expect_gt(lost, 0);
-    cr_expect_eq((json_int_t)records - 1 + lost, FEW + MANY, "%zu lines, %lld lost", records, (long long)lost);
+    cr_expect_eq((json_int_t)records - 1 + lost, FEW + MANY, "%zu lines, %lld lost", records,
+                 (long long)lost);
     cr_expect_str_eq(text_of(lines, records - 1, "event"), "lost");
     for (size_t i = 0; i < records; i++)
         cr_expect_eq(number_of(lines, i, "seq"), (json_int_t)i + 1);
@@ -324,7 +330,7 @@ Test(audit, counts_what_a_full_disk_costs, .init = setup, .fini = teardown)
     cr_expect_eq(count_of("audit", "subject", "after", &lost), 1);
 }
 
-/* --- Floods ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Floods ----------------------------------------------------------------------------------- */
 
 Test(audit, a_flood_is_counted, .init = setup, .fini = teardown)
 {
@@ -332,18 +338,20 @@ Test(audit, a_flood_is_counted, .init = setup, .fini = teardown)
     json_int_t sum;
     exo_clock_manual_init(&clock, EXO_SECOND);
     exo_audit *audit = open_log(&clock.base);
-    exo_identity red = somebody("red"), blue = somebody("blue"), local = {.pid = 42, .address = "local"};
+    exo_identity red = somebody("red"), blue = somebody("blue"),
+                 local = {.pid = 42, .address = "local"};
     for (int i = 0; i < 1000; i++)
         add(audit, &red, EXO_AUDIT_SPAWN, "flood");
     add(audit, &red, EXO_AUDIT_KILL, "hidden"); /* not behind the flood */
     add(audit, &blue, EXO_AUDIT_SPAWN, "other");
     add(audit, &local, EXO_AUDIT_SPAWN, "local");
     for (int i = 0; i < 1000; i++) /* each by another key */
-        exo_audit_add(audit, &(exo_audit_record){.event = EXO_AUDIT_REFUSED,
-                                                 .key = (char[]){(char)('a' + i % 26), (char)('a' + i / 26), 0},
-                                                 .address = "192.0.2.2",
-                                                 .subject = "stranger",
-                                                 .status = EXO_DENIED});
+        exo_audit_add(audit, &(exo_audit_record){
+                                 .event = EXO_AUDIT_REFUSED,
+                                 .key = (char[]){(char)('a' + i % 26), (char)('a' + i / 26), 0},
+                                 .address = "192.0.2.2",
+                                 .subject = "stranger",
+                                 .status = EXO_DENIED});
     cr_expect(exo_audit_flush(audit));
     cr_expect_eq(count_of("audit", "subject", "flood", &sum), 100);
     cr_expect_eq(count_of("audit", "subject", "stranger", &sum), 100);
@@ -355,7 +363,8 @@ Test(audit, a_flood_is_counted, .init = setup, .fini = teardown)
     cr_expect_eq(count_of("audit", "of", "spawn", &sum), 1);
     cr_expect_eq(sum, 900);
     cr_expect_eq(count_of("audit", "who", "strangers", &sum), 1);
-    cr_expect_eq(count_of("audit", "key", "key of red", &sum), 102, "its records, and the one that counts the others");
+    cr_expect_eq(count_of("audit", "key", "key of red", &sum), 102,
+                 "its records, and the one that counts the others");
 
     exo_clock_manual_advance(&clock, 3 * EXO_SECOND); /* one a second */
     for (int i = 0; i < 10; i++)
@@ -367,7 +376,8 @@ Test(audit, a_flood_is_counted, .init = setup, .fini = teardown)
     exo_audit_close(&audit);
 }
 
-/* As many keys as a folder may have: the table of them is bounded, and what is beyond shares one quota. */
+/* As many keys as a folder may have: the table of them is bounded, and what is beyond shares one
+ * quota. */
 Test(audit, many_keys_take_bounded_memory, .init = setup, .fini = teardown)
 {
     exo_clock_manual clock;

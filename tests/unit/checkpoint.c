@@ -1,4 +1,5 @@
-/* Checkpoints that are damaged: whatever happened to a file, it is found and named before a run goes on from it. */
+/* Checkpoints that are damaged: whatever happened to a file, it is found and named before a run
+ * goes on from it. */
 #include <criterion/criterion.h>
 
 #include <dirent.h>
@@ -113,12 +114,13 @@ expect_found(struct scene *s, const char *path, const char *what)
 {
     exo_err err = {0};
     cr_expect_eq(exo_checkpoint_verify(s->newest, &err), EXO_INVAL, "%s: accepted: %s", path, what);
-    cr_expect_eq(strncmp(err.text, path, strlen(path)), 0, "%s: '%s' does not name %s", what, err.text, path);
+    cr_expect_eq(strncmp(err.text, path, strlen(path)), 0, "%s: '%s' does not name %s", what,
+                 err.text, path);
     cr_assert(strlen(err.text) > strlen(path) && err.text[strlen(path)] == ':', "%s", err.text);
 }
 
-static const char *const files[] = {"node_0.safetensors", "node_1.safetensors", "figures.json", "run.json",
-                                    "manifest.sha256"};
+static const char *const files[] = {"node_0.safetensors", "node_1.safetensors", "figures.json",
+                                    "run.json", "manifest.sha256"};
 enum {
     FILES = sizeof files / sizeof *files
 };
@@ -145,7 +147,8 @@ Test(checkpoint, the_manifest_is_what_sha256sum_reads)
     struct scene s;
     char command[256];
     scene_init(&s);
-    snprintf(command, sizeof command, "cd %s && sha256sum --check --strict --quiet manifest.sha256", s.newest);
+    snprintf(command, sizeof command, "cd %s && sha256sum --check --strict --quiet manifest.sha256",
+             s.newest);
     cr_expect_eq(system(command), 0);
     scene_release(&s);
 }
@@ -168,7 +171,8 @@ Test(checkpoint, any_byte_that_is_flipped_is_found_with_its_file, .timeout = 120
             expect_found(&s, path, what);
             if (i % 997 == 0) { /* a whole run hears of it, too */
                 cr_expect_eq(fit(&s), EXO_INVAL, "%s: %s: the run goes on", path, what);
-                cr_expect(strstr(s.err.text, path) && strstr(s.err.text, s.older), "%s", s.err.text);
+                cr_expect(strstr(s.err.text, path) && strstr(s.err.text, s.older), "%s",
+                          s.err.text);
             }
             bytes[i] ^= mask;
         }
@@ -223,7 +227,8 @@ Test(checkpoint, files_in_each_others_place_and_strangers_are_found)
             put(a, other, b_size); /* of another node, or of another step */
             if (a_size != b_size || memcmp(own, other, a_size) != 0) {
                 exo_err err = {0};
-                cr_expect_eq(exo_checkpoint_verify(s.newest, &err), EXO_INVAL, "%s in place of %s", b, a);
+                cr_expect_eq(exo_checkpoint_verify(s.newest, &err), EXO_INVAL, "%s in place of %s",
+                             b, a);
                 cr_expect(strstr(err.text, s.newest), "%s", err.text);
             }
             put(a, own, a_size);
@@ -254,12 +259,14 @@ Test(checkpoint, the_older_one_gives_the_same_end)
     snprintf(path, sizeof path, "%s/node_1.safetensors", s.newest);
     cr_assert_eq(truncate(path, 100), 0);
     cr_expect_eq(fit(&s), EXO_INVAL);
-    cr_expect(strstr(s.err.text, path) && strstr(s.err.text, s.older) && strstr(s.err.text, "--resume=older"), "%s",
-              s.err.text);
+    cr_expect(strstr(s.err.text, path) && strstr(s.err.text, s.older) &&
+                  strstr(s.err.text, "--resume=older"),
+              "%s", s.err.text);
     s.opts.resume_older = true;
     cr_assert_eq(fit(&s), EXO_OK, "%s", s.err.text);
     cr_expect_str_eq(s.result.sha256, whole.result.sha256);
-    snprintf(path, sizeof path, "%s/run/checkpoints/damaged_step_%08d/run.json", s.folder, STEPS - 1);
+    snprintf(path, sizeof path, "%s/run/checkpoints/damaged_step_%08d/run.json", s.folder,
+             STEPS - 1);
     cr_expect_eq(access(path, F_OK), 0, "the damaged checkpoint is gone");
     scene_release(&s);
 
@@ -270,8 +277,9 @@ Test(checkpoint, the_older_one_gives_the_same_end)
     snprintf(path, sizeof path, "%s/run.json", s.older);
     cr_assert_eq(truncate(path, 0), 0);
     cr_expect_eq(fit(&s), EXO_INVAL);
-    cr_expect(strstr(s.err.text, s.newest) && strstr(s.err.text, "no checkpoint of this run is intact"), "%s",
-              s.err.text);
+    cr_expect(strstr(s.err.text, s.newest) &&
+                  strstr(s.err.text, "no checkpoint of this run is intact"),
+              "%s", s.err.text);
     scene_release(&s);
     scene_release(&whole);
 }

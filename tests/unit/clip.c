@@ -1,4 +1,5 @@
-/* Clipping by the global norm: PyTorch's factor, PyTorch's way with what is not finite, the same bits with any threads. */
+/* Clipping by the global norm: PyTorch's factor, PyTorch's way with what is not finite, the same
+ * bits with any threads. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -11,7 +12,8 @@ static float
 clip(float *grads, size_t count, float max_norm)
 {
     float norm = -1;
-    cr_expect_eq(exo_clip_grad_norm(exo_host_array(EXO_F32, grads, count), max_norm, &norm, NULL), EXO_OK);
+    cr_expect_eq(exo_clip_grad_norm(exo_host_array(EXO_F32, grads, count), max_norm, &norm, NULL),
+                 EXO_OK);
     return norm;
 }
 

@@ -1,5 +1,5 @@
-/* Whole copies: whatever a reader takes where a key is missing stands there, reads back to the bit, and means the same as when it was
- * missing. Random values, from a seed. */
+/* Whole copies: whatever a reader takes where a key is missing stands there, reads back to the bit,
+ * and means the same as when it was missing. Random values, from a seed. */
 #include <criterion/criterion.h>
 
 #include <float.h>
@@ -23,7 +23,8 @@ parse(const char *text)
 {
     exo_config_doc *doc = NULL;
     exo_err err = {0};
-    cr_assert_eq(exo_config_parse(&doc, "job.yaml", text, &err), EXO_OK, "%s in %s", err.text, text);
+    cr_assert_eq(exo_config_parse(&doc, "job.yaml", text, &err), EXO_OK, "%s in %s", err.text,
+                 text);
     return doc;
 }
 
@@ -56,7 +57,7 @@ differ(exo_config_doc *before, exo_config_doc *now)
     return found;
 }
 
-/* --- A reader of everything ------------------------------------------------------------------------------------------------- */
+/* --- A reader of everything ------------------------------------------------------------------- */
 
 struct values {
     bool truth;
@@ -83,7 +84,8 @@ read_all(exo_config_doc *doc, const struct values *fallback, struct values *out)
     if (st == EXO_OK)
         st = exo_config_bytes(map, "bytes", fallback->bytes, 0, UINT64_MAX, &out->bytes, &err);
     if (st == EXO_OK)
-        st = exo_config_double(map, "number", fallback->number, -DBL_MAX, DBL_MAX, &out->number, &err);
+        st = exo_config_double(map, "number", fallback->number, -DBL_MAX, DBL_MAX, &out->number,
+                               &err);
     if (st == EXO_OK)
         st = exo_config_rate(map, "rate", fallback->rate, 0, (double)INFINITY, &out->rate, &err);
     if (st == EXO_OK)
@@ -111,7 +113,8 @@ any_bits(exo_rng *rng)
 static double
 any_double(exo_rng *rng)
 {
-    static const double odd[] = {0, 0.1, 1e-8, 3e-4, 1e15, 1e22, 123456789012345680.0, DBL_MIN, DBL_TRUE_MIN, DBL_MAX};
+    static const double odd[] = {
+        0, 0.1, 1e-8, 3e-4, 1e15, 1e22, 123456789012345680.0, DBL_MIN, DBL_TRUE_MIN, DBL_MAX};
     double value;
     uint64_t bits;
     if (exo_rng_below(rng, 4) == 0)
@@ -126,7 +129,8 @@ any_double(exo_rng *rng)
 static float
 any_float(exo_rng *rng)
 {
-    static const float odd[] = {0, 0.7f, 1e-3f, 0.1307f, FLT_MIN, FLT_TRUE_MIN, FLT_MAX, 16777217.0f};
+    static const float odd[] = {0,       0.7f,         1e-3f,   0.1307f,
+                                FLT_MIN, FLT_TRUE_MIN, FLT_MAX, 16777217.0f};
     float value;
     uint32_t bits;
     if (exo_rng_below(rng, 4) == 0)
@@ -141,8 +145,9 @@ any_float(exo_rng *rng)
 static void
 any_values(exo_rng *rng, struct values *v)
 {
-    static const char *const texts[] = {"",  "a b", "5",     "1e999", "true", "~",       "null",    "\"\\\n\t\x01",
-                                        "é", "-",   "20 ms", "00",    "{x}",  "${HOME}", "a: b #c", "0x1F"};
+    static const char *const texts[] = {"",     "a b",          "5",       "1e999", "true",  "~",
+                                        "null", "\"\\\n\t\x01", "é",       "-",     "20 ms", "00",
+                                        "{x}",  "${HOME}",      "a: b #c", "0x1F"};
     memset(v, 0, sizeof *v);
     v->truth = exo_rng_below(rng, 2) == 1;
     v->count = any_bits(rng);
@@ -162,17 +167,21 @@ expect_same(const struct values *a, const struct values *b, const char *json)
     cr_assert_eq(a->truth, b->truth, "%s", json);
     cr_assert_eq(a->count, b->count, "%s", json);
     cr_assert_eq(a->bytes, b->bytes, "%s", json);
-    cr_assert(memcmp(&a->number, &b->number, sizeof a->number) == 0, "%a is %a in %s", a->number, b->number, json);
-    cr_assert(memcmp(&a->rate, &b->rate, sizeof a->rate) == 0, "%a is %a in %s", a->rate, b->rate, json);
-    cr_assert(memcmp(&a->part, &b->part, sizeof a->part) == 0, "%a is %a in %s", a->part, b->part, json);
-    cr_assert(memcmp(&a->real, &b->real, sizeof a->real) == 0, "%a is %a in %s", (double)a->real, (double)b->real,
+    cr_assert(memcmp(&a->number, &b->number, sizeof a->number) == 0, "%a is %a in %s", a->number,
+              b->number, json);
+    cr_assert(memcmp(&a->rate, &b->rate, sizeof a->rate) == 0, "%a is %a in %s", a->rate, b->rate,
               json);
+    cr_assert(memcmp(&a->part, &b->part, sizeof a->part) == 0, "%a is %a in %s", a->part, b->part,
+              json);
+    cr_assert(memcmp(&a->real, &b->real, sizeof a->real) == 0, "%a is %a in %s", (double)a->real,
+              (double)b->real, json);
     cr_assert_eq(a->time, b->time, "%s", json);
     cr_assert_eq(a->choice, b->choice, "%s", json);
     cr_assert_str_eq(a->text, b->text, "%s", json);
 }
 
-/* Rates that no unit gives back are none that a default has: the largest doubles overflow where they are multiplied. */
+/* Rates that no unit gives back are none that a default has: the largest doubles overflow where
+ * they are multiplied. */
 static bool
 is_rate(double rate)
 {
@@ -224,8 +233,8 @@ Test(config_whole, numbers_that_are_given_read_back_to_the_bit)
         uint64_t count = any_bits(&rng);
         any_values(&rng, &fallback);
         snprintf(number, sizeof number, formats[exo_rng_below(&rng, 5)], value);
-        snprintf(text, sizeof text, "options: {number: %s, count: %s%" PRIu64 "}", number, round % 2 ? "+" : "000",
-                 count);
+        snprintf(text, sizeof text, "options: {number: %s, count: %s%" PRIu64 "}", number,
+                 round % 2 ? "+" : "000", count);
         exo_config_doc *doc = parse(text);
         read_all(doc, &fallback, &given);
         cr_assert(memcmp(&given.number, &value, sizeof value) == 0);
@@ -234,7 +243,8 @@ Test(config_whole, numbers_that_are_given_read_back_to_the_bit)
         char *json = json_of(whole);
         exo_config_doc *second = parse(json);
         read_all(second, &fallback, &again);
-        cr_assert(memcmp(&again.number, &value, sizeof value) == 0, "%a is %a: %s", value, again.number, json);
+        cr_assert(memcmp(&again.number, &value, sizeof value) == 0, "%a is %a: %s", value,
+                  again.number, json);
         cr_assert_eq(again.count, count, "%s", json);
         cr_expect_not(differ(doc, whole), "%s and %s", text, json);
         cr_expect_not(differ(second, whole), "%s and %s", text, json);
@@ -245,14 +255,15 @@ Test(config_whole, numbers_that_are_given_read_back_to_the_bit)
     }
 }
 
-/* --- What cannot be written -------------------------------------------------------------------------------------------------- */
+/* --- What cannot be written ------------------------------------------------------------------- */
 
 static void
 expect_whole(exo_config_doc *doc, const char *expected)
 {
     exo_config_doc *whole = whole_of(doc);
     char *text = NULL;
-    cr_assert_eq(exo_config_text(exo_config_get(exo_config_root(whole), "options"), &text, NULL), EXO_OK);
+    cr_assert_eq(exo_config_text(exo_config_get(exo_config_root(whole), "options"), &text, NULL),
+                 EXO_OK);
     cr_expect_str_eq(text, expected);
     exo_free(text);
     exo_config_free(&whole);
@@ -296,7 +307,7 @@ Test(config_whole, the_last_reader_decides)
     exo_config_free(&doc);
 }
 
-/* --- Mappings that a name or nothing stands for ------------------------------------------------------------------------------- */
+/* --- Mappings that a name or nothing stands for ----------------------------------------------- */
 
 static void
 read_rule(exo_config_doc *doc)
@@ -308,9 +319,12 @@ read_rule(exo_config_doc *doc)
     float lr;
     for (int i = 0; i < 3; i++) { /* as each node does */
         cr_assert_eq(exo_config_stand_in(map, "rule", &rule, &err), EXO_OK, "%s", err.text);
-        cr_assert_eq(exo_config_choice(rule, "name", 0, rules, &kind, &err), EXO_OK, "%s", err.text);
-        cr_assert_eq(exo_config_float(rule, "lr", kind == 0 ? 0.7f : 1e-3f, 0, 1, &lr, &err), EXO_OK);
-        cr_assert_eq(exo_config_note_numbers(rule, "betas", (double[]){0.9, 0.999}, 2, &err), EXO_OK);
+        cr_assert_eq(exo_config_choice(rule, "name", 0, rules, &kind, &err), EXO_OK, "%s",
+                     err.text);
+        cr_assert_eq(exo_config_float(rule, "lr", kind == 0 ? 0.7f : 1e-3f, 0, 1, &lr, &err),
+                     EXO_OK);
+        cr_assert_eq(exo_config_note_numbers(rule, "betas", (double[]){0.9, 0.999}, 2, &err),
+                     EXO_OK);
     }
 }
 
@@ -320,7 +334,8 @@ Test(config_whole, a_name_or_nothing_becomes_a_mapping)
         {"options: {}", "{rule: {name: \"sgd\", lr: 0.7, betas: [0.9, 0.999]}}"},
         {"options: {rule: adam}", "{rule: {name: \"adam\", lr: 0.001, betas: [0.9, 0.999]}}"},
         {"options: {rule: {lr: 5e-1}}", "{rule: {lr: 5e-1, name: \"sgd\", betas: [0.9, 0.999]}}"},
-        {"options: {rule: {name: adam, betas: [0, 0]}}", "{rule: {name: \"adam\", betas: [0, 0], lr: 0.001}}"},
+        {"options: {rule: {name: adam, betas: [0, 0]}}",
+         "{rule: {name: \"adam\", betas: [0, 0], lr: 0.001}}"},
     };
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         exo_config_doc *doc = parse(jobs[i][0]);
@@ -339,7 +354,7 @@ Test(config_whole, a_name_or_nothing_becomes_a_mapping)
     exo_config_free(&doc);
 }
 
-/* --- What means the same ------------------------------------------------------------------------------------------------------ */
+/* --- What means the same ---------------------------------------------------------------------- */
 
 Test(config_whole, the_same_is_meant_however_it_is_written)
 {
@@ -387,8 +402,8 @@ Test(config_whole, the_same_is_meant_however_it_is_written)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         exo_config_doc *a = parse(others[i][0]), *b = parse(others[i][1]);
         exo_text path = {0};
-        cr_expect(exo_config_differs(exo_config_root(a), exo_config_root(b), NULL, &path), "%s and %s", others[i][0],
-                  others[i][1]);
+        cr_expect(exo_config_differs(exo_config_root(a), exo_config_root(b), NULL, &path),
+                  "%s and %s", others[i][0], others[i][1]);
         cr_expect_str_eq(path.data, others[i][2]);
         exo_free(path.data);
         const char *const skipped[] = {others[i][2], NULL};
@@ -408,7 +423,8 @@ Test(config_whole, a_fallback_may_have_been_missing)
         bool differ;
     } cases[] = {
         {"options: {}", "options: {}", false},
-        {"options: {}", "options: {rule: sgd}", true}, /* a rule that is named may have other constants */
+        {"options: {}", "options: {rule: sgd}",
+         true}, /* a rule that is named may have other constants */
         {"options: {rule: sgd}", "options: {rule: {name: sgd}}", false},
         {"options: {rule: sgd}", "options: {rule: {name: sgd, lr: 0.7}}", false},
         {"options: {rule: sgd}", "options: {rule: {name: sgd, lr: 0.6}}", true},
@@ -422,7 +438,8 @@ Test(config_whole, a_fallback_may_have_been_missing)
         exo_config_doc *before = parse(cases[i].before), *now = parse(cases[i].now);
         read_rule(now);
         exo_config_doc *whole = whole_of(now);
-        cr_expect_eq(differ(before, whole), cases[i].differ, "%s and %s", cases[i].before, cases[i].now);
+        cr_expect_eq(differ(before, whole), cases[i].differ, "%s and %s", cases[i].before,
+                     cases[i].now);
         exo_config_free(&before);
         exo_config_free(&now);
         exo_config_free(&whole);

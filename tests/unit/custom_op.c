@@ -59,7 +59,8 @@ static const size_t shape[] = {3, 4};
 static exo_tensor *
 multiply(exo_tape *tape, const exo_custom_op *op, exo_tensor *a, exo_tensor *b, float scale)
 {
-    return exo_tape_custom(tape, op, (exo_tensor *[]){a, b}, 2, 2, shape, COUNT, &(struct product_args){scale});
+    return exo_tape_custom(tape, op, (exo_tensor *[]){a, b}, 2, 2, shape, COUNT,
+                           &(struct product_args){scale});
 }
 
 struct rig {
@@ -92,7 +93,8 @@ rig_release(struct rig *r)
     free(r->b);
 }
 
-/* Two calls with other arguments, one tensor twice in a call, and operations of the library between them. */
+/* Two calls with other arguments, one tensor twice in a call, and operations of the library between
+ * them. */
 Test(custom_op, has_the_gradients_of_what_it_computes)
 {
     struct rig r;
@@ -108,8 +110,10 @@ Test(custom_op, has_the_gradients_of_what_it_computes)
     exo_tensor_grad(r.y, dy);
     for (size_t i = 0; i < COUNT; i++) {
         double x = (double)r.a[i], y = (double)r.b[i];
-        cr_expect_float_eq((double)dx[i], 4 * x * y * y + 1, 1e-4 * (1 + fabs(4 * x * y * y)), "[%zu]", i);
-        cr_expect_float_eq((double)dy[i], 4 * x * x * y, 1e-4 * (1 + fabs(4 * x * x * y)), "[%zu]", i);
+        cr_expect_float_eq((double)dx[i], 4 * x * y * y + 1, 1e-4 * (1 + fabs(4 * x * y * y)),
+                           "[%zu]", i);
+        cr_expect_float_eq((double)dy[i], 4 * x * x * y, 1e-4 * (1 + fabs(4 * x * x * y)), "[%zu]",
+                           i);
     }
     rig_release(&r);
 }
@@ -135,8 +139,8 @@ Test(custom_op, sees_images_in_their_logical_order)
     rig_init(&r);
     exo_tensor *x = exo_tape_input(r.tape, EXO_F32, 4, image, r.a);
     x = exo_dropout2d(r.tape, exo_relu(r.tape, x), 1e-9f); /* which makes it channels-last */
-    exo_tensor *y =
-        exo_tape_custom(r.tape, &product, (exo_tensor *[]){x, x}, 2, 4, image, COUNT, &(struct product_args){1});
+    exo_tensor *y = exo_tape_custom(r.tape, &product, (exo_tensor *[]){x, x}, 2, 4, image, COUNT,
+                                    &(struct product_args){1});
     cr_assert_not_null(y);
     exo_tensor_read(y, got);
     for (size_t i = 0; i < COUNT; i++) {
@@ -179,8 +183,8 @@ Test(custom_op, mistakes_are_the_tapes_errors)
 
     begin(&r);
     exo_tensor *many[EXO_CUSTOM_INPUTS + 1] = {r.x, r.x, r.x, r.x, r.x};
-    cr_expect_null(
-        exo_tape_custom(r.tape, &product, many, EXO_CUSTOM_INPUTS + 1, 2, shape, 0, &(struct product_args){1}));
+    cr_expect_null(exo_tape_custom(r.tape, &product, many, EXO_CUSTOM_INPUTS + 1, 2, shape, 0,
+                                   &(struct product_args){1}));
     cr_expect_eq(exo_tape_error(r.tape, &err), EXO_INVAL);
 
     begin(&r);
@@ -205,9 +209,11 @@ Test(custom_op, without_memory_there_is_an_error)
         rig_init(&r);
         exo_memory_fail_at(n);
         exo_tensor *loss = exo_mean(r.tape, multiply(r.tape, &product, r.x, r.y, 2));
-        exo_status st = loss ? exo_tape_backward(r.tape, loss, 1, NULL) : exo_tape_error(r.tape, NULL);
+        exo_status st =
+            loss ? exo_tape_backward(r.tape, loss, 1, NULL) : exo_tape_error(r.tape, NULL);
         exo_memory_fail_at(0);
-        cr_expect(st == EXO_OK || st == EXO_NOMEM, "allocation %llu: %d", (unsigned long long)n, (int)st);
+        cr_expect(st == EXO_OK || st == EXO_NOMEM, "allocation %llu: %d", (unsigned long long)n,
+                  (int)st);
         failed += st != EXO_OK;
         rig_release(&r);
     }

@@ -1,4 +1,5 @@
-/* Devices: every kernel against the reference over one list, arrays and their ways to the host, and a device that the host cannot reach. */
+/* Devices: every kernel against the reference over one list, arrays and their ways to the host, and
+ * a device that the host cannot reach. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -18,9 +19,10 @@
 #include "support/kernel_cases.h"
 #include "support/numbers.h"
 
-static const size_t counts[] = {0, 1, 2, 31, 32, 33, 1000, (1 << 15) - 1, 1 << 15, (1 << 15) + 1, 70001};
+static const size_t counts[] = {0,    1, 2, 31, 32, 33, 1000, (1 << 15) - 1, 1 << 15, (1 << 15) + 1,
+                                70001};
 
-/* --- Kernels ------------------------------------------------------------------------------------------------------------------ */
+/* --- Kernels ---------------------------------------------------------------------------------- */
 
 static size_t
 num_cases(void)
@@ -39,12 +41,12 @@ case_at(size_t i)
 
 Test(device, every_kernel_has_a_case)
 {
-#define HAS_CASE(name)                                                                                                 \
-    {                                                                                                                  \
-        size_t found = 0;                                                                                              \
-        for (size_t i = 0; i < num_cases(); i++)                                                                       \
-            found += strcmp(case_at(i)->kernel, #name) == 0;                                                           \
-        cr_expect_gt(found, 0, "no case of the kernel " #name);                                                        \
+#define HAS_CASE(name)                                                                             \
+    {                                                                                              \
+        size_t found = 0;                                                                          \
+        for (size_t i = 0; i < num_cases(); i++)                                                   \
+            found += strcmp(case_at(i)->kernel, #name) == 0;                                       \
+        cr_expect_gt(found, 0, "no case of the kernel " #name);                                    \
     }
     EXO_KERNELS(HAS_CASE)
 #undef HAS_CASE
@@ -62,7 +64,8 @@ outcome(const kernel_case *c, exo_device *device, size_t count, double *sum)
     *sum = 0;
     cr_assert_eq(c->run(x, sum, &err), EXO_OK, "%s: %s", c->name, err.text);
     for (size_t a = 0; a < KERNEL_CASE_ARRAYS; a++)
-        cr_assert_eq(exo_array_read(x[a], all + a * count * sizeof(float), &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_array_read(x[a], all + a * count * sizeof(float), &err), EXO_OK, "%s",
+                     err.text);
     kernel_case_release(x);
     return all;
 }
@@ -74,15 +77,17 @@ expect_same(const kernel_case *c, exo_device *a, exo_device *b, size_t count, bo
     double sum[2], tolerance = to_the_bit ? 0 : c->tolerance;
     char *one = outcome(c, a, count, &sum[0]), *other = outcome(c, b, count, &sum[1]);
     if (tolerance == 0)
-        cr_expect(memcmp(one, other, KERNEL_CASE_ARRAYS * count * sizeof(float)) == 0, "%s of %zu on %s and %s",
-                  c->name, count, exo_device_name(a), exo_device_name(b));
+        cr_expect(memcmp(one, other, KERNEL_CASE_ARRAYS * count * sizeof(float)) == 0,
+                  "%s of %zu on %s and %s", c->name, count, exo_device_name(a), exo_device_name(b));
     else /* of the last array the integers' bits are tiny numbers */
-        cr_expect(numbers_distance((float *)(void *)one, (float *)(void *)other, KERNEL_CASE_ARRAYS * count) <=
-                      tolerance,
+        cr_expect(numbers_distance((float *)(void *)one, (float *)(void *)other,
+                                   KERNEL_CASE_ARRAYS * count) <= tolerance,
                   "%s of %zu: off by %g", c->name, count,
-                  numbers_distance((float *)(void *)one, (float *)(void *)other, KERNEL_CASE_ARRAYS * count));
-    cr_expect(fabs(sum[0] - sum[1]) <= tolerance * (double)count, "%s of %zu: %.17g on %s, %.17g on %s", c->name, count,
-              sum[0], exo_device_name(a), sum[1], exo_device_name(b));
+                  numbers_distance((float *)(void *)one, (float *)(void *)other,
+                                   KERNEL_CASE_ARRAYS * count));
+    cr_expect(fabs(sum[0] - sum[1]) <= tolerance * (double)count,
+              "%s of %zu: %.17g on %s, %.17g on %s", c->name, count, sum[0], exo_device_name(a),
+              sum[1], exo_device_name(b));
     exo_free(one);
     exo_free(other);
 }
@@ -102,8 +107,9 @@ Test(device, any_number_of_threads_gives_the_same_bits)
         char *one = outcome(case_at(i), exo_device_cpu(), 170003, &sum[0]);
         exo_set_num_threads(3);
         char *three = outcome(case_at(i), exo_device_cpu(), 170003, &sum[1]);
-        cr_expect(memcmp(one, three, KERNEL_CASE_ARRAYS * 170003 * sizeof(float)) == 0 && sum[0] == sum[1], "%s",
-                  case_at(i)->name);
+        cr_expect(memcmp(one, three, KERNEL_CASE_ARRAYS * 170003 * sizeof(float)) == 0 &&
+                      sum[0] == sum[1],
+                  "%s", case_at(i)->name);
         exo_free(one);
         exo_free(three);
     }
@@ -126,7 +132,8 @@ Test(device, corners)
     exo_vec_sign(exo_host_array(EXO_F32, y, 6), exo_host_array(EXO_F32, x, 6));
     cr_expect_arr_eq(y, signs, sizeof y);
 
-    float tie[2] = {1.00390625f, 1.01171875f}; /* halfway between two bf16, of which the even one is taken */
+    float tie[2] = {1.00390625f,
+                    1.01171875f}; /* halfway between two bf16, of which the even one is taken */
     uint16_t half[2];
     exo_vec_cast(exo_host_array(EXO_BF16, half, 2), exo_host_array(EXO_F32, tie, 2));
     cr_expect_eq(half[0], 0x3F80);
@@ -138,7 +145,7 @@ Test(device, corners)
     cr_expect_eq(most[0], -2);
 }
 
-/* --- Arrays --------------------------------------------------------------------------------------------------------------------- */
+/* --- Arrays ----------------------------------------------------------------------------------- */
 
 Test(device, an_array_is_zero_has_parts_and_is_the_hosts_where_it_can_be)
 {
@@ -172,7 +179,7 @@ Test(device, an_array_that_does_not_fit_is_an_error)
     exo_array_release(&array);
 }
 
-/* --- A device that the host cannot reach ------------------------------------------------------------------------------------------ */
+/* --- A device that the host cannot reach ------------------------------------------------------ */
 
 Test(device, what_is_asked_is_done_later_and_in_order)
 {
@@ -210,7 +217,8 @@ Test(device, the_host_does_not_get_at_its_memory)
     }
     cr_assert_gt(child, 0);
     cr_assert_eq(waitpid(child, &how, 0), child);
-    cr_expect(WIFSIGNALED(how) ? WTERMSIG(how) == SIGSEGV : WEXITSTATUS(how) != 0, "it wrote there");
+    cr_expect(WIFSIGNALED(how) ? WTERMSIG(how) == SIGSEGV : WEXITSTATUS(how) != 0,
+              "it wrote there");
     exo_array_release(&x);
     far_device_free(&far);
 }

@@ -31,9 +31,10 @@ teardown(void)
 
 TestSuite(durable, .init = setup, .fini = teardown, .timeout = 120);
 
-/* --- Kills ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Kills ------------------------------------------------------------------------------------ */
 
-/* Changes of files until the process ends, of the child that is killed. The last write is only half done if `torn`. */
+/* Changes of files until the process ends, of the child that is killed. The last write is only half
+ * done if `torn`. */
 static int left;
 static bool torn;
 
@@ -112,12 +113,14 @@ expect_whole(int change)
 {
     exo_durable *d = NULL;
     int rows = 0;
-    cr_expect_eq(exo_durable_open(&d, path, &err), EXO_OK, "killed at change %d: %s", change, err.text);
+    cr_expect_eq(exo_durable_open(&d, path, &err), EXO_OK, "killed at change %d: %s", change,
+                 err.text);
     if (!d)
         return;
     cr_expect_eq(exo_durable_each(d, "jobs", count_row, &rows, &err), EXO_OK, "%s", err.text);
     cr_expect_leq(rows, 1);
-    cr_expect_eq(exo_durable_put(d, &row, &err), EXO_OK, "killed at change %d: %s", change, err.text);
+    cr_expect_eq(exo_durable_put(d, &row, &err), EXO_OK, "killed at change %d: %s", change,
+                 err.text);
     exo_durable_close(&d);
 }
 
@@ -152,7 +155,7 @@ Test(durable, is_whole_when_heads_are_killed_one_after_the_other)
     kill_at_each(true, false);
 }
 
-/* --- Whose it is ------------------------------------------------------------------------------------------------------------------ */
+/* --- Whose it is ------------------------------------------------------------------------------ */
 
 static void
 make(const char *sql)
@@ -165,7 +168,8 @@ make(const char *sql)
 
 Test(durable, mends_what_an_earlier_version_left_when_it_was_killed)
 {
-    make("CREATE TABLE actors (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT, info BLOB, spec BLOB);");
+    make("CREATE TABLE actors (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT, info "
+         "BLOB, spec BLOB);");
     expect_whole(0);
 }
 
@@ -184,7 +188,8 @@ mode_of(const char *file)
     return stat(file, &info) == 0 ? info.st_mode & 0777 : 0600;
 }
 
-/* What a head knows is nobody else's, whatever the umask leaves; nor are SQLite's files beside it. */
+/* What a head knows is nobody else's, whatever the umask leaves; nor are SQLite's files beside
+ * it. */
 Test(durable, is_for_its_owner_alone)
 {
     static const char *const besides[] = {"", "-wal", "-shm", "-journal"};

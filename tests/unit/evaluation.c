@@ -1,4 +1,5 @@
-/* What an evaluation of a language model is the mean of: the targets that count, however they fall into batches. */
+/* What an evaluation of a language model is the mean of: the targets that count, however they fall
+ * into batches. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -53,15 +54,17 @@ open_documents(void)
     opts.block = opts.stride = BLOCK;
     opts.end = 1;
     opts.documents = EXO_DOCUMENTS_SEPARATE;
-    cr_assert_eq(exo_dataset_text(&train, NULL, texts_path(folder, "texts"), NULL, &opts, &err), EXO_OK, "%s",
-                 err.text);
+    cr_assert_eq(exo_dataset_text(&train, NULL, texts_path(folder, "texts"), NULL, &opts, &err),
+                 EXO_OK, "%s", err.text);
     cr_assert_leq(exo_dataset_length(train), SAMPLES);
     return train;
 }
 
-/* The loss of samples [first, first + size) as one batch, and how many targets the model says that it is the mean of. */
+/* The loss of samples [first, first + size) as one batch, and how many targets the model says that
+ * it is the mean of. */
 static double
-loss_of(const exo_model *model, exo_params *params, const exo_dataset *data, size_t first, size_t size, size_t *counted)
+loss_of(const exo_model *model, exo_params *params, const exo_dataset *data, size_t first,
+        size_t size, size_t *counted)
 {
     exo_batch batch = {0};
     exo_tape *tape = NULL;
@@ -83,9 +86,11 @@ loss_of(const exo_model *model, exo_params *params, const exo_dataset *data, siz
     return loss;
 }
 
-/* Mean over the targets that count, sample by sample; *by_samples is the mean of batches of `size`, weighted by their samples. */
+/* Mean over the targets that count, sample by sample; *by_samples is the mean of batches of `size`,
+ * weighted by their samples. */
 static double
-expected_loss(const exo_model *model, exo_params *params, const exo_dataset *data, size_t size, double *by_samples)
+expected_loss(const exo_model *model, exo_params *params, const exo_dataset *data, size_t size,
+              double *by_samples)
 {
     size_t length = exo_dataset_length(data), all = 0, least = SIZE_MAX, most = 0;
     double sum = 0;
@@ -104,10 +109,12 @@ expected_loss(const exo_model *model, exo_params *params, const exo_dataset *dat
         most = counted > most ? counted : most;
     }
     cr_assert(least <= 1 && most == BLOCK,
-              "from %zu to %zu targets count: what is tested here would make no difference", least, most);
+              "from %zu to %zu targets count: what is tested here would make no difference", least,
+              most);
     for (size_t first = 0; first < length; first += size) {
         size_t count = length - first < size ? length - first : size, said = 0;
-        *by_samples += loss_of(model, params, data, first, count, &said) * (double)count / (double)length;
+        *by_samples +=
+            loss_of(model, params, data, first, count, &said) * (double)count / (double)length;
     }
     return sum / (double)all;
 }
@@ -133,15 +140,17 @@ Test(evaluation, every_target_that_counts_counts_the_same_whatever_the_minibatch
         opts.val_size = 0;
         opts.save_dir = NULL;
         cr_assert_eq(exo_trainer_new(&trainer, model, data, data, &err), EXO_OK, "%s", err.text);
-        exo_status st = exo_trainer_fit_text(trainer, "ddp", "{optimizer: {name: sgd, lr: 0}}", &opts, &result, &err);
+        exo_status st = exo_trainer_fit_text(trainer, "ddp", "{optimizer: {name: sgd, lr: 0}}",
+                                             &opts, &result, &err);
         cr_assert_eq(st, EXO_OK, "%s", err.text);
         double wanted = expected_loss(model, result.params, data, sizes[i], &by_samples);
-        cr_expect_float_eq(result.local_loss, wanted, 1e-6, "in batches of %zu: %.9f instead of %.9f", sizes[i],
-                           result.local_loss, wanted);
+        cr_expect_float_eq(result.local_loss, wanted, 1e-6,
+                           "in batches of %zu: %.9f instead of %.9f", sizes[i], result.local_loss,
+                           wanted);
         cr_expect_float_eq(result.global_loss, wanted, 1e-6, "in batches of %zu", sizes[i]);
         if (sizes[i] < 16)
-            cr_expect_gt(fabs(by_samples - wanted), 1e-5, "in batches of %zu, weighted by samples, it would be another",
-                         sizes[i]);
+            cr_expect_gt(fabs(by_samples - wanted), 1e-5,
+                         "in batches of %zu, weighted by samples, it would be another", sizes[i]);
         exo_params_free(&result.params);
         exo_trainer_free(&trainer);
     }

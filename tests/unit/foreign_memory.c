@@ -1,6 +1,6 @@
-/* Memory that another one writes at every moment while it is read: rings, messages in another process's object, and what a store's
- * processes share beside the objects' bytes. Nothing may be believed
- * twice. Under the address sanitizer a byte beyond what was allocated ends the test. */
+/* Memory that another one writes at every moment while it is read: rings, messages in another
+ * process's object, and what a store's processes share beside the objects' bytes. Nothing may be
+ * believed twice. Under the address sanitizer a byte beyond what was allocated ends the test. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -26,7 +26,7 @@
 #include "store/store.h"
 #include "support/check.h"
 
-/* --- Rings ----------------------------------------------------------------------------------------------------------------- */
+/* --- Rings ------------------------------------------------------------------------------------ */
 
 struct scribbler {
     exo_ring *ring;
@@ -52,7 +52,8 @@ scribble(void *argument)
     while (!atomic_load(&s->over)) {
         uint64_t number = draw(&state);
         volatile uint64_t *word =
-            (volatile uint64_t *)(void *)(memory + (number & 1 ? number % 3 * 64 : 4096 + number % 64 * 8));
+            (volatile uint64_t *)(void *)(memory +
+                                          (number & 1 ? number % 3 * 64 : 4096 + number % 64 * 8));
         *word = draw(&state) >> (number >> 32) % 64;
     }
     return NULL;
@@ -90,7 +91,8 @@ Test(foreign_memory, is_read_once_from_rings, .timeout = 240)
             read_exactly(reader);
             read_exactly(back_reader);
         }
-        broken += exo_ring_is_broken(reader) || exo_ring_is_broken(writer) || exo_ring_is_broken(back_reader);
+        broken += exo_ring_is_broken(reader) || exo_ring_is_broken(writer) ||
+                  exo_ring_is_broken(back_reader);
         atomic_store(&s.over, true);
         pthread_join(thread, NULL);
         exo_ring_free(&reader);
@@ -102,7 +104,7 @@ Test(foreign_memory, is_read_once_from_rings, .timeout = 240)
     cr_expect_gt(broken, 10);
 }
 
-/* --- Messages -------------------------------------------------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------------------- */
 
 enum {
     CHANGES = 100, /* that were seen while it was unpacked */
@@ -202,7 +204,7 @@ Test(foreign_memory, is_unpacked_from_a_copy, .timeout = 240)
     close(ends[1]);
 }
 
-/* --- Stores ---------------------------------------------------------------------------------------------------------------- */
+/* --- Stores ----------------------------------------------------------------------------------- */
 
 enum {
     OBJECTS = 3000,
@@ -216,7 +218,8 @@ size_of(unsigned i)
     return i % 4 == 0 ? (80 << 10) + i : i % 4 == 1 ? 200 + i % 1000 : 5000 + i % 1000;
 }
 
-/* Locks and unlocks what it can open of the owner's segments, and tries to write there: the kernel must refuse all of that. */
+/* Locks and unlocks what it can open of the owner's segments, and tries to write there: the kernel
+ * must refuse all of that. */
 static void
 tamper(pid_t owner)
 {
@@ -233,7 +236,8 @@ tamper(pid_t owner)
         }
         char path[64], target[64] = "";
         snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)owner, (int)(number % FILES));
-        if (*file < 0 && readlink(path, target, sizeof target - 1) > 0 && strncmp(target, "/memfd:exogym ", 14) == 0)
+        if (*file < 0 && readlink(path, target, sizeof target - 1) > 0 &&
+            strncmp(target, "/memfd:exogym ", 14) == 0)
             *file = open(path, O_RDWR | O_CLOEXEC);
         if (*file < 0)
             continue;
@@ -243,11 +247,15 @@ tamper(pid_t owner)
                              .l_start = (off_t)(number >> 24 & 127) << 32,
                              .l_len = (off_t)1 << 32};
         fcntl(*file, F_OFD_SETLK, &lock);
-        if (fcntl(*file, F_GET_SEALS) & F_SEAL_SEAL) { /* before, it is not a segment that anybody has heard of */
-            CHECK(pwrite(*file, &state, sizeof state, (off_t)(number >> 32 & 8191)) == -1 && errno == EPERM);
-            CHECK(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, *file, 0) == MAP_FAILED && errno == EPERM);
+        if (fcntl(*file, F_GET_SEALS) &
+            F_SEAL_SEAL) { /* before, it is not a segment that anybody has heard of */
+            CHECK(pwrite(*file, &state, sizeof state, (off_t)(number >> 32 & 8191)) == -1 &&
+                  errno == EPERM);
+            CHECK(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, *file, 0) == MAP_FAILED &&
+                  errno == EPERM);
             CHECK(ftruncate(*file, (off_t)(number >> 32 & 65535)) == -1 && errno == EPERM);
-            CHECK(fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8192) == -1 && errno == EPERM);
+            CHECK(fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8192) == -1 &&
+                  errno == EPERM);
         }
     }
 }
@@ -355,7 +363,8 @@ find_header(const void *data)
     return (volatile uint64_t *)found;
 }
 
-/* An owner that writes into its segments' headers what it likes while others read them, and tries to take their memory away. */
+/* An owner that writes into its segments' headers what it likes while others read them, and tries
+ * to take their memory away. */
 static void
 own_and_lie(int socket)
 {
@@ -373,7 +382,8 @@ own_and_lie(int socket)
         exo_object_seal(*object);
         CHECK(exo_object_export(*object, &handle, NULL) == EXO_OK);
         CHECK(ftruncate((int)handle.fd, 0) == -1 && errno == EPERM);
-        CHECK(fallocate((int)handle.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20) == -1 &&
+        CHECK(fallocate((int)handle.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20) ==
+                  -1 &&
               errno == EPERM);
         volatile uint64_t *header = find_header(exo_object_data(*object));
         CHECK(madvise((void *)(uintptr_t)header, 1 << 16, MADV_REMOVE) == -1);
@@ -381,8 +391,8 @@ own_and_lie(int socket)
             _exit(0);
         for (int k = 0; k < 1000; k++) {
             uint64_t number = draw(&state);
-            volatile uint64_t *word =
-                header + (number & 1 ? 5 + handle.slot * 2 + (number >> 1 & 1) : number >> 2 & (WORDS - 1));
+            volatile uint64_t *word = header + (number & 1 ? 5 + handle.slot * 2 + (number >> 1 & 1)
+                                                           : number >> 2 & (WORDS - 1));
             uint64_t was = *word;
             *word = number >> 8 & 1 ? draw(&state) : was ^ UINT64_C(1) << (number >> 16) % 64;
             for (volatile int wait = 0; wait < 50; wait++)
@@ -392,8 +402,8 @@ own_and_lie(int socket)
     }
 }
 
-/* Whatever its owner writes into a segment, who imports from there gets an object of the size that it was told, all of which can be read, or
- * an error. */
+/* Whatever its owner writes into a segment, who imports from there gets an object of the size that
+ * it was told, all of which can be read, or an error. */
 Test(foreign_memory, of_a_hostile_owner_harms_no_reader, .timeout = 240)
 {
     int ends[2];
@@ -415,7 +425,8 @@ Test(foreign_memory, of_a_hostile_owner_harms_no_reader, .timeout = 240)
         exo_err err = {0};
         cr_assert_eq(recv(ends[0], &handle, sizeof handle, 0), sizeof handle, "the owner died");
         exo_status st = exo_object_import(store, &handle, &object, &err);
-        cr_assert(st == EXO_OK || st == EXO_NOT_FOUND || st == EXO_INVAL, "%s: %s", exo_status_text(st), err.text);
+        cr_assert(st == EXO_OK || st == EXO_NOT_FOUND || st == EXO_INVAL, "%s: %s",
+                  exo_status_text(st), err.text);
         got += st == EXO_OK;
         refused += st != EXO_OK;
         if (st != EXO_OK)
@@ -428,7 +439,8 @@ Test(foreign_memory, of_a_hostile_owner_harms_no_reader, .timeout = 240)
         exo_payload_release(&payload);
         exo_object_drop(&object);
     }
-    cr_expect(got > ROUNDS / 10 && refused > 0, "%u were read (%lu), %u refused", got, sum, refused);
+    cr_expect(got > ROUNDS / 10 && refused > 0, "%u were read (%lu), %u refused", got, sum,
+              refused);
     exo_store_close(&store);
     kill(owner, SIGKILL);
     waitpid(owner, NULL, 0);

@@ -14,8 +14,8 @@ enum {
     ITEMS = 37
 };
 
-/* An item of a loop reads what its neighbour wrote in the loop before, and writes to the other half: one that ran twice, or too early,
- * shows. */
+/* An item of a loop reads what its neighbour wrote in the loop before, and writes to the other
+ * half: one that ran twice, or too early, shows. */
 struct work {
     exo_team *team;
     long value[2][ITEMS];
@@ -87,7 +87,8 @@ Test(generate_team, every_item_runs_once_with_any_number_of_threads)
     cr_expect_null(w.team);
 }
 
-/* Inside a piece of another loop all members of a team are one thread, one after the other: the first does everything. */
+/* Inside a piece of another loop all members of a team are one thread, one after the other: the
+ * first does everything. */
 Test(generate_team, one_thread_can_be_all_members)
 {
     struct work w = {0};
