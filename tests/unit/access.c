@@ -1,9 +1,10 @@
-/* What each role may do: every cell of the table is tried over CURVE by a raw peer with a key of
- * that role, and no method is without a row; by tcp and by ipc sockets that want keys; what becomes
- * of connections whose key is taken away, expires or gets another role; what a class may add to the
- * table, and what of the lists each driver sees.
+/* Roles and access rights. A raw peer with a key of each role tries each cell of the access table,
+ * over tcp with CURVE and over ipc sockets that require keys. Other tests: each method has a row; a
+ * connection ends when its key is removed, expires or gets another role; a class can restrict its
+ * callers; a driver sees only its own part of the lists.
  *
- * Read next: runtime/cluster/access.c, runtime/net/proof.c. */
+ * The test's thread owns the head and the worker (key_world.h). Read next:
+ * runtime/cluster/access.c, runtime/net/proof.c. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -72,7 +73,7 @@ Test(access, names_every_method)
         cr_expect_eq(exo_access_right(r->object, r->method, EXO_ACCESS_NONE), EXO_RIGHT_NO);
 }
 
-/* --- Its cells -------------------------------------------------------------------------------- */
+/* --- The cells of the table ------------------------------------------------------------------- */
 
 static exo_status
 nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
@@ -96,7 +97,7 @@ make_roles(void)
         key_world_make_keys(exo_access_name(roles[i]), &(exo_grant){.role = roles[i], .space = ""});
 }
 
-/* Calls what a row names, with arguments that nothing can be made of. */
+/* Calls the method of a row, with arguments that cannot be parsed. */
 static exo_status
 try_row(stranger *s, const exo_access_row *row, exo_ref plain, char reason[EXO_WIRE_REASON])
 {
@@ -119,7 +120,8 @@ right_of(const exo_access_row *r, exo_access role)
                                        : r->admin;
 }
 
-/* At the process of the head, or of the worker. */
+/* Tries all rows at the process of the head, or of the worker. `absent` is the system actor that
+ * the process does not have. */
 static void
 try_all_rows(exo_runtime *runtime, const char *endpoint, const char *server_key, const char *absent)
 {
@@ -137,10 +139,10 @@ try_all_rows(exo_runtime *runtime, const char *endpoint, const char *server_key,
             exo_right right = right_of(row, roles[i]);
             bool ends = strcmp(row->method, "end") == 0 && right != EXO_RIGHT_NO;
             if (strcmp(row->object, absent) == 0 || ends)
-                continue; /* it would end us: see the_end */
+                continue; /* an allowed "end" would end the test's own process: see the_end */
             cr_assert_eq(exo_spawn(runtime, &plain_class, NULL, &plain, NULL), EXO_OK);
-            if (strcmp(row->method, "$monitor") == 0 &&
-                right != EXO_RIGHT_NO) /* it tells of the death, which comes first or later */
+            /* the reply to $monitor reports the death, before or after the call */
+            if (strcmp(row->method, "$monitor") == 0 && right != EXO_RIGHT_NO)
                 exo_stop(runtime, plain, true, NULL);
             exo_status st = try_row(&s, row, plain, reason);
             bool made = strcmp(row->method, "stop") != 0 && strcmp(row->method, "$stop") != 0 &&
@@ -201,7 +203,7 @@ Test(access, each_role_may_so_also_by_ipc_with_keys)
     try_the_table(true);
 }
 
-/* Who has no key, or none of the list, is not heard there. */
+/* A peer without a key, or with a key that is not on the list, gets no Welcome. */
 Test(access, nobody_comes_by_ipc_without_a_key)
 {
     char reason[EXO_WIRE_REASON];
@@ -220,7 +222,8 @@ Test(access, nobody_comes_by_ipc_without_a_key)
     key_world_close();
 }
 
-/* The cells that end a process: the others were refused above. */
+/* The cells that allow a call to end a process. The tests above have tried the cells that refuse
+ * it. */
 Test(access, the_end)
 {
     char reason[EXO_WIRE_REASON];
@@ -245,12 +248,12 @@ Test(access, the_end)
     key_world_close();
 }
 
-/* --- What is of the caller itself ------------------------------------------------------------- */
+/* --- Calls about the caller itself ------------------------------------------------------------ */
 
 static exo_status ask(stranger *s, const char *method, const ProtobufCMessage *message,
                       char reason[EXO_WIRE_REASON]);
 
-/* Calls what a row allows a node for itself, in the name of `node`. */
+/* Calls a method that a node may call only about itself, with the node id `node`. */
 static exo_status
 speak_of(stranger *s, const char *method, uint64_t node, char reason[EXO_WIRE_REASON])
 {
@@ -295,8 +298,8 @@ Test(access, a_node_speaks_of_itself_only)
             if (strcmp(row->object, "head") != 0 || (right != EXO_RIGHT_SELF && !claims) ||
                 strcmp(row->method, "log") == 0)
                 continue;
-            uint64_t other =
-                exo_cluster_node_id(key_world.worker); /* who is there, and did not say so */
+            /* a node that exists, and that is not the caller */
+            uint64_t other = exo_cluster_node_id(key_world.worker);
             exo_status st = speak_of(&s, row->method, other, reason);
             cr_expect_eq(st, EXO_DENIED, "%s: %s of another: %d: %s", exo_access_name(roles[i]),
                          row->method, (int)st, reason);
@@ -306,7 +309,7 @@ Test(access, a_node_speaks_of_itself_only)
     key_world_close();
 }
 
-/* --- What is a driver's own ------------------------------------------------------------------- */
+/* --- Actors of one driver --------------------------------------------------------------------- */
 
 static exo_status
 ask(stranger *s, const char *method, const ProtobufCMessage *message, char reason[EXO_WIRE_REASON])
@@ -327,7 +330,7 @@ spawn(stranger *s, const char *space, const char *name, const char *plugin,
     m.class_name = exo_pb_text("plain");
     m.space = exo_pb_text(space);
     m.name = exo_pb_text(name);
-    m.owner = exo_pb_text("admin"); /* a lie */
+    m.owner = exo_pb_text("admin"); /* false: the caller is not this owner */
     m.plugins = plugins;
     m.n_plugins = plugin != NULL;
     return ask(s, "spawn", &m.base, reason);
@@ -371,7 +374,7 @@ Test(access, a_driver_has_what_is_its_own)
     key_world_close();
 }
 
-/* What a node tells of actors that it had when there was another head. */
+/* Registers a node with an actor that it claims to have had under an earlier head. */
 static exo_status
 tell_of_old(stranger *s, uint64_t node, const char *kind, Exo__Cluster__Actor *actor, size_t *ended,
             char reason[EXO_WIRE_REASON])
@@ -398,8 +401,9 @@ tell_of_old(stranger *s, uint64_t node, const char *kind, Exo__Cluster__Actor *a
     return st;
 }
 
-/* A head that was restarted believes nodes that they have actors. What it would make of these
- * again, elsewhere, it does not take from drivers and workers: they could have anything made. */
+/* A restarted head adopts the actors that nodes report, if the node may have such actors. Unless the
+ * node is an admin, it ignores their restart rules, because by a restart a node could have actors
+ * made at other nodes. */
 Test(access, nobody_has_made_elsewhere_what_it_says_it_had)
 {
     static const struct {
@@ -458,7 +462,7 @@ Test(access, nobody_has_made_elsewhere_what_it_says_it_had)
     key_world_close();
 }
 
-/* Members of a group end with each other: so a driver joins only its own. */
+/* The members of a group end together, so a driver cannot join a group of another driver. */
 Test(access, a_driver_joins_no_group_of_another)
 {
     char reason[EXO_WIRE_REASON];
@@ -483,7 +487,7 @@ Test(access, a_driver_joins_no_group_of_another)
     key_world_close();
 }
 
-/* --- What a class adds ------------------------------------------------------------------------ */
+/* --- Restrictions of a class ------------------------------------------------------------------ */
 
 static const exo_method narrow_methods[] = {
     {.name = "any", .run = nothing},
@@ -509,7 +513,8 @@ static const exo_actor_class open_class = {.name = "open",
                                             .num_methods = NUM_NARROW,
                                             .callers = EXO_CALLERS_ADMINS};
 
-/* Who may call which method, in their order: d(river), w(orker), a(dmin). */
+/* The roles that may call each method, in the order of narrow_methods: d(river), w(orker),
+ * a(dmin). */
 static const struct {
     const exo_actor_class *actor_class;
     const char *may[NUM_NARROW];
@@ -558,7 +563,7 @@ Test(access, a_class_says_who_may_call_it)
     key_world_close();
 }
 
-/* Without keys there are no roles to go by. */
+/* Without keys there are no roles, and each caller of this host may call everything. */
 Test(access, a_class_is_open_to_this_host)
 {
     key_world_open(false);
@@ -586,7 +591,7 @@ Test(access, a_class_names_roles_that_there_are)
     cr_expect_eq(exo_runtime_close(&runtime, key_world_soon(), NULL), EXO_OK);
 }
 
-/* --- What a driver sees ----------------------------------------------------------------------- */
+/* --- Lists that a driver sees ----------------------------------------------------------------- */
 
 static Exo__Cluster__Listing *
 list(stranger *s)
@@ -615,7 +620,7 @@ drive(stranger *s, uint64_t node, const char *job)
     cr_assert_eq(ask(s, "register", &m.base, reason), EXO_OK, "%s", reason);
 }
 
-/* The names of nodes, jobs, actors and of who holds what, that somebody sees. */
+/* Expects the names of the nodes, jobs, actors and peers that the caller sees. */
 static void
 expect_seen(stranger *s, const char *expected)
 {
@@ -658,19 +663,19 @@ Test(access, a_driver_sees_what_is_its_own)
     stranger_enter(&watch, 104);
     stranger_enter(&boss, 105);
     cr_expect_eq(spawn(&red, "team", "a", NULL, reason), EXO_OK, "%s", reason);
-    expect_seen(&red,
-                "w1 red | red | a | red red"); /* its process, and its key, which has the actor */
+    /* the peers are its process, and its key, which has the actor */
+    expect_seen(&red, "w1 red | red | a | red red");
     expect_seen(&blue, "w1 blue | blue | a | blue");
     expect_seen(&green, "w1 | | |");
     expect_seen(&watch, "w1 red blue | red blue | a | w1 red blue red");
     expect_seen(&boss, "w1 red blue | red blue | a | w1 red blue red");
     m.space = exo_pb_text("default");
-    m.name = exo_pb_text("red"); /* a driver's node */
+    m.name = exo_pb_text("red"); /* the name of a driver's node */
     cr_expect_eq(ask(&green, "why", &m.base, reason), EXO_NOT_FOUND, "%s", reason);
     cr_expect_eq(ask(&boss, "why", &m.base, reason), EXO_OK, "%s", reason);
 
-    /* A job stays its driver's when it has ended, and another connection with the same key sees
-     * it. */
+    /* The job belongs to its driver also after its end, and another connection with the same key
+     * sees it. */
     gone.node = 101;
     gone.state = exo_pb_text("left");
     cr_expect_eq(ask(&red, "gone", &gone.base, reason), EXO_OK, "%s", reason);
@@ -687,7 +692,7 @@ Test(access, a_driver_sees_what_is_its_own)
     key_world_close();
 }
 
-/* An actor of a job. */
+/* Spawns an actor of a job. */
 static exo_status
 spawn_of(stranger *s, const char *job, const char *space, const char *name, bool detached,
          char reason[EXO_WIRE_REASON])
@@ -701,7 +706,7 @@ spawn_of(stranger *s, const char *job, const char *space, const char *name, bool
     return ask(s, "spawn", &m.base, reason);
 }
 
-/* A job's actors live in namespaces of their own, which begin with its name. */
+/* A job's actors live in their own namespaces, whose names begin with the job's name. */
 Test(access, a_driver_has_the_namespaces_of_its_jobs)
 {
     char reason[EXO_WIRE_REASON];
@@ -748,7 +753,7 @@ Test(access, a_driver_has_the_namespaces_of_its_jobs)
     cr_expect_eq(stranger_call(&blue_there, actor.id, NULL, "ping", NULL, 0, reason, NULL, NULL),
                  EXO_DENIED);
 
-    /* Another key that takes the job's name later has nothing of what is there. */
+    /* Another key that takes the job's name later gets none of the earlier job's actors. */
     gone.node = 101;
     gone.state = exo_pb_text("left");
     cr_expect_eq(ask(&red, "gone", &gone.base, reason), EXO_OK, "%s", reason);
@@ -769,7 +774,7 @@ Test(access, a_driver_has_the_namespaces_of_its_jobs)
     key_world_close();
 }
 
-/* What a worker printed and ran is other people's, too. */
+/* The lines that a worker printed and the calls that it ran can belong to other drivers. */
 Test(access, a_driver_sees_no_last_lines)
 {
     uint8_t value[EXO_WIRE_INLINE];
@@ -810,7 +815,7 @@ Test(access, a_driver_sees_no_last_lines)
 
 /* --- Keys that end ---------------------------------------------------------------------------- */
 
-/* Writes the key file of `keys` anew. */
+/* Replaces the key file of `keys`. */
 static void
 put_key(const char *name, const exo_keys *keys, const char *lines)
 {
@@ -823,7 +828,7 @@ put_key(const char *name, const exo_keys *keys, const char *lines)
 Test(access, a_key_that_ends_ends_its_connections)
 {
     const struct {
-        const char *lines, *why; /* lines: NULL: the file goes */
+        const char *lines, *why; /* lines: NULL: the file is removed */
     } cases[] = {{NULL, "is not let in any more"},
                  {"role admin\nexpires 2001-01-01\n", "has expired"},
                  {"role observer\n", "another role"},
@@ -849,7 +854,8 @@ Test(access, a_key_that_ends_ends_its_connections)
         stranger_expect(&s, EXO_WIRE_GOODBYE, reason);
         cr_expect_not_null(strstr(reason, cases[i].why), "%s", reason);
         stranger_expect(&t, EXO_WIRE_GOODBYE, reason);
-        /* By the same connection, nothing more is heard; a Hello only with what the key is now. */
+        /* The old connection gets no further replies. A new Hello is accepted only if the key still
+         * is. */
         exo_status st = stranger_call(&s, 0, "head", "list", NULL, 0, reason, NULL, NULL);
         cr_expect_eq(st, EXO_CLOSED, "%d", (int)st);
         exo_envelope hello = STRANGER_HELLO;

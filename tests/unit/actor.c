@@ -1,4 +1,8 @@
-/* Actors: names, lanes, futures, deadlines, deaths. Time stands still unless a test moves it. */
+/* Actors in one process: calls, lanes, futures, deadlines, deaths, names, memory. The clock is
+ * manual, so time passes only where a test advances it.
+ *
+ * Each test owns its runtime. The gate and the counters are shared with the methods, and therefore
+ * atomic. Read next: runtime/actor/runtime_impl.h. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
@@ -13,8 +17,7 @@
 #include "actor/future.h"
 #include "base/memory_fault.h"
 
-/* Waits in tests end far in the future of a clock that nobody moves: they end because what they
- * wait for comes. */
+/* A deadline that the manual clock never reaches: a wait with it ends by its event. */
 #define FAR (3600 * EXO_SECOND)
 
 struct room {
@@ -38,7 +41,7 @@ room_release(struct room *r)
     cr_expect_eq(exo_runtime_close(&r->runtime, INT64_MAX, &r->err), EXO_OK, "%s", r->err.text);
 }
 
-/* --- A class that records what it is told ----------------------------------------------------- */
+/* --- A class that records its calls ----------------------------------------------------------- */
 
 static atomic_int stops;
 
@@ -46,7 +49,7 @@ struct log {
     char text[256];
 };
 
-/* Gates: a method waits at one until the test opens it. */
+/* The gate: methods wait at it until the test opens it. at_gate counts them. */
 static atomic_bool gate;
 static atomic_int at_gate;
 
@@ -272,7 +275,8 @@ Test(actor, max_concurrency_is_kept)
 
 /* --- Order and fairness ----------------------------------------------------------------------- */
 
-/* An actor that sends to itself, to others, and keeps the order in which it was called. */
+/* An actor that sends messages to itself and to another actor, or checks the order of its callers'
+ * messages. */
 struct walker {
     int steps, last[2];
 };
@@ -288,7 +292,8 @@ enum {
     NUMBERED = 1000
 };
 
-/* Always has one more message for itself, until the gate opens; asks the second one on the way. */
+/* Sends itself another message until the gate opens. At step ASK_AT it also sends one to the second
+ * walker. */
 static exo_status
 walk(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -381,7 +386,7 @@ static const exo_actor_class walker_class = {.name = "walker",
 
 Test(actor, a_lane_that_always_has_work_lets_the_others_go_on)
 {
-    exo_clock_manual clock; /* it stands still: what ends a turn is the count */
+    exo_clock_manual clock; /* it stands still, so a turn ends by its count of messages */
     exo_ref first;
     exo_clock_manual_init(&clock, 0);
     cr_assert_eq(
@@ -670,7 +675,7 @@ Test(actor, a_death_is_told_to_everyone_with_its_cause)
 struct obituary {
     exo_runtime *runtime;
     exo_ref ref;
-    atomic_int found; /* what exo_cause gave, and one more */
+    atomic_int found; /* the status that exo_cause returned, plus 1; 0: not called yet */
 };
 
 static void
@@ -838,7 +843,7 @@ Test(actor, without_memory_spawn_and_call_fail_and_nothing_leaks)
         exo_memory_fail_at(0);
         if (st == EXO_OK && exo_wait(f, FAR, NULL, NULL) == EXO_OK) {
             exo_future_drop(&f);
-            break; /* there is no n-th allocation on the caller's side */
+            break; /* the calling thread made fewer than n allocations */
         }
         exo_future_drop(&f);
         cr_assert(st == EXO_OK || st == EXO_NOMEM, "allocation %u: %s", (unsigned)n, r.err.text);
@@ -852,7 +857,7 @@ Test(actor, without_memory_spawn_and_call_fail_and_nothing_leaks)
 Test(actor, a_name_without_memory_leaves_the_other_names_whole)
 {
     enum {
-        NAMES = 1000 /* the table of names grows several times on the way */
+        NAMES = 1000 /* the table of names grows several times meanwhile */
     };
     struct room r;
     exo_ref refs[NAMES], found;

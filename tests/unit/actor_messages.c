@@ -1,6 +1,8 @@
-/* Messages to the project's own actors that any process of a cluster could send: of a wrong size,
- * with a value that cannot be, before their time or twice. Each is refused with a reason, and the
- * actor works on. */
+/* Messages to built-in actors that any process of a cluster could send: with a wrong size, an
+ * impossible value, too early or twice. The actor refuses each with a reason and continues to work.
+ *
+ * The suite's `begin` and `end` own the runtime. The same for every method and field:
+ * tests/cluster/arguments.c. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -13,7 +15,8 @@
 #include "actors/checkpoint.h"
 #include "actors/node_look.h"
 #include "actors/train_node.h"
-#include "graph/host.h" /* the store has a header of that name, too */
+/* it stands before the others because the store has a header of that name, too */
+#include "graph/host.h"
 #include "support/eventually.h"
 #include "support/fit_here.h"
 #include "support/stream.h"
@@ -36,7 +39,7 @@ end(void)
 
 TestSuite(actor_messages, .init = begin, .fini = end, .timeout = 120);
 
-/* The reply is dropped unless `reply` is given. */
+/* Calls and waits. Without `reply` the reply is dropped. */
 static exo_status
 ask(exo_ref actor, const char *method, const void *data, size_t size, exo_payload *reply)
 {
@@ -58,7 +61,8 @@ expect_refused(exo_ref actor, const char *method, const void *data, size_t size)
               exo_status_text(st), err.text);
 }
 
-/* Every size up to `most` but `good`, and noise of that size if all of it is wrong. */
+/* Sends noise of each size from 0 to `most` and expects INVAL. The size `good` is left out, unless
+ * noise_too says that noise of that size is wrong, too. */
 static void
 expect_noise_refused(exo_ref actor, const char *method, size_t most, size_t good, bool noise_too)
 {
@@ -88,7 +92,7 @@ spawn_node(const char *text, exo_ref *out)
     return exo_spawn(runtime, &exo_train_node_class, &opts, out, &err);
 }
 
-/* A call with a message. */
+/* Calls with a message. */
 static exo_status
 ask_message(exo_ref actor, const char *method, const ProtobufCMessage *message, exo_payload *reply)
 {
@@ -223,7 +227,8 @@ refuse_noise_and_train_on(const char *text)
     cr_expect_eq(ask_message(node, "result", &buffers.base, NULL), EXO_OK, "%s", err.text);
     cr_expect_eq(ask_message(node, "save", &save.base, NULL), EXO_OK, "%s", err.text);
     cr_expect_eq(ask(node, "correlate", NULL, 0, NULL), EXO_OK, "%s", err.text);
-    expect_message_refused(node, "result", &first.base, "no average"); /* it is no more */
+    /* "correlate" has released the average */
+    expect_message_refused(node, "result", &first.base, "no average");
 }
 
 Test(actor_messages, a_node_refuses_noise_and_trains_on)
@@ -238,7 +243,7 @@ Test(actor_messages, a_node_of_the_trainers_process_refuses_noise_and_trains_on)
     exo_fit_drop(&fit);
 }
 
-/* The call of a collective that the node is in. */
+/* The call of a collective in which the node waits. */
 static exo_node_look
 look_at(exo_ref node, uint32_t nodes)
 {
@@ -302,9 +307,9 @@ Test(actor_messages, a_node_is_started_with_what_can_be)
     cr_expect_eq(spawn_node("", &node), EXO_INVAL);
 }
 
-/* --- Pointers are of this process only -------------------------------------------------------- */
+/* --- Pointers come only from this process ----------------------------------------------------- */
 
-/* Bytes of the right size, as a message from another process could have them. */
+/* Zeros of the right size, as a message from another process could contain them. */
 static void
 expect_start_refused(const exo_actor_class *class, size_t size)
 {
@@ -388,7 +393,7 @@ Test(actor_messages, an_actor_of_a_graph_refuses_noise_and_runs_on)
         expect_noise_refused(actors[i], "collective", 200, 200, true);
         send_change(actors[i], 1, EXO_CHANGE_INPUTS, NULL); /* without its text */
         send_change(actors[i], 1, 77, graph_text);
-        send_change(actors[i], 3, EXO_CHANGE_INPUTS, graph_text); /* not the next */
+        send_change(actors[i], 3, EXO_CHANGE_INPUTS, graph_text); /* not the next number */
     }
     for (int i = 0; i < 2; i++)
         cr_assert_eq(

@@ -1,6 +1,8 @@
-/* Attention: the blocked one against the plain one over one table of shapes, in fp32 and bf16;
- * gradients against finite differences; bits that depend neither on threads nor on the pass;
- * dropout; and shapes that are refused. */
+/* Attention. Blocked attention is compared with plain attention over one table of shapes, in fp32
+ * and bf16, and gradients with finite differences. Other tests: bits do not depend on threads or on
+ * earlier passes; dropout; memory; wrong shapes.
+ *
+ * Each test owns its tape and arrays. Read next: nn/cpu/attention_kernels.h, nn/ref/attention.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -17,7 +19,7 @@
 #include "support/numbers.h"
 #include "support/sanitized.h"
 
-/* What rounding to fp32 in another order of summation, and to 8 bits of mantissa, may cost. */
+/* Errors allowed in fp32, for another order of summation, and in bf16, for 8 bits of mantissa. */
 static const double tolerance[2] = {4e-6, 1e-2};
 
 static const float stretched[] = {1.0f, 0.5f, 0.25f, 0.125f, 1.0f, 2.0f};
@@ -80,7 +82,7 @@ tape_new(void)
 static exo_tensor *
 attend(exo_tape *tape, exo_tensor *x, const struct shape *s)
 {
-    static exo_rotary_opts rotary; /* must live as long as the tape */
+    static exo_rotary_opts rotary; /* static: the tape keeps a pointer to it */
     rotary = (exo_rotary_opts){.theta = 100.0f, .width = s->turned, .scaled = s->scaled};
     return exo_attention(tape, x,
                          &(exo_attention_opts){.sequence = s->t,
@@ -92,7 +94,7 @@ attend(exo_tape *tape, exo_tensor *x, const struct shape *s)
                                                .dropout = s->dropout});
 }
 
-/* One pass: y (R, H D) and dx for the loss sum(y * r). `dx` NULL: forward only. */
+/* Runs one pass: y (R, H D), and dx for the loss sum(y * r). dx NULL: forward only. */
 static void
 run(exo_tape *tape, const struct shape *s, bool bf16, const float *x, const float *r, float *y,
     float *dx)
@@ -122,8 +124,8 @@ run(exo_tape *tape, const struct shape *s, bool bf16, const float *x, const floa
     exo_tensor_grad(v, dx);
 }
 
-/* The weights that dropout keeps, number by number, as the engine's header has it. The conversion
- * to bf16 is operation 0. */
+/* The mask of dropout, one number at a time, as the header documents the numbers' order. In bf16
+ * the conversion of the input is operation 0, so attention is operation 1. */
 static uint8_t *
 kept_weights(const struct shape *s, uint32_t ordinal)
 {
@@ -147,7 +149,7 @@ round_to_bf16(float *numbers, size_t count)
         numbers[i] = exo_from_bf16(exo_to_bf16(numbers[i]));
 }
 
-/* The largest difference, in parts of the largest number. */
+/* The largest difference, relative to the largest number. */
 static double
 worst(const float *got, const float *want, size_t count)
 {
@@ -259,7 +261,7 @@ Test(attention, gradients_are_slopes)
         check_slopes(&small[i]);
 }
 
-/* --- The same bits ---------------------------------------------------------------------------- */
+/* --- Identical bits --------------------------------------------------------------------------- */
 
 Test(attention, bits_depend_neither_on_threads_nor_on_the_pass)
 {
@@ -294,8 +296,8 @@ Test(attention, bits_depend_neither_on_threads_nor_on_the_pass)
     }
 }
 
-/* What comes later changes nothing of what was before: the rows of a prefix are those of the
- * whole. */
+/* Later tokens do not change earlier rows: the rows of a prefix equal those of the whole
+ * sequence. */
 Test(attention, later_tokens_do_not_matter)
 {
     const struct shape whole = {"whole", 1, 150, 2, 2, 16, 0, true, 16, NULL, 0};
@@ -316,7 +318,7 @@ Test(attention, later_tokens_do_not_matter)
     free(want);
 }
 
-/* Scores far apart neither overflow nor leave a sum of 0. */
+/* Scores far apart do not overflow and do not give a sum of 0. */
 Test(attention, large_scores_are_weights)
 {
     const struct shape s = {"large", 1, 130, 1, 1, 16, 1.0f, false, 0, NULL, 0};
@@ -354,8 +356,8 @@ Test(attention, a_number_that_is_none_is_seen)
 
 /* --- Dropout ---------------------------------------------------------------------------------- */
 
-/* With values of 1 an output is the sum of weights that were kept, over the probability to be kept:
- * 1 in the mean. */
+/* With values of 1, an output is the sum of the kept weights, divided by the probability to be
+ * kept. Its mean is 1. */
 Test(attention, dropout_keeps_the_mean)
 {
     const struct shape s = {"mean", 4, 200, 4, 4, 4, 0, false, 0, NULL, 0.25f};
@@ -385,7 +387,7 @@ Test(attention, dropout_keeps_the_mean)
     free(y);
 }
 
-/* Two operations of one pass and two steps drop other weights each. */
+/* Two operations of one pass, and two steps, drop different weights. */
 Test(attention, dropout_differs_from_call_to_call)
 {
     const struct shape s = {"calls", 1, 60, 2, 2, 8, 0, false, 0, NULL, 0.5f};
@@ -413,7 +415,8 @@ Test(attention, dropout_differs_from_call_to_call)
         free(y[i]);
 }
 
-/* Masks of a block are those of single numbers, also where numbers of 2^22 blocks do not reach. */
+/* The mask of a block consists of the numbers that single draws give, also beyond the 2^22 blocks
+ * that one counter can number. */
 Test(attention, dropout_draws_single_numbers)
 {
     static uint32_t keep[EXO_ATTENTION_BLOCK * EXO_ATTENTION_BLOCK] __attribute__((aligned(64)));
@@ -429,7 +432,7 @@ Test(attention, dropout_draws_single_numbers)
     for (size_t sequence = 0; sequence < 2; sequence++) {
         exo_attention_keep(&plan, sequence, head, queries, keys, keep);
         for (size_t j = 0; j < EXO_ATTENTION_BLOCK; j++)
-            for (size_t i = 0; i < 16; i++) { /* to the last token */
+            for (size_t i = 0; i < 16; i++) { /* up to the last token */
                 uint64_t row = (sequence * plan.heads + head) * plan.tokens + queries + i;
                 uint64_t block = row * (plan.tokens / 8) + (keys + j) / 8;
                 uint32_t numbers[4];
@@ -470,8 +473,8 @@ Test(attention, a_steady_pass_allocates_nothing)
     free(dx);
 }
 
-/* Never T x T of anything, nor the same for each of many threads: twice the tokens, about twice the
- * memory. */
+/* No array is of size T x T, neither one nor one for each thread: twice the tokens take about twice
+ * the memory. */
 Test(attention, memory_grows_with_the_tokens)
 {
     size_t bytes[2];
@@ -492,7 +495,7 @@ Test(attention, memory_grows_with_the_tokens)
     cr_expect_lt(bytes[1], 5 * bytes[0] / 2, "%zu bytes, then %zu", bytes[0], bytes[1]);
 }
 
-/* Other tables, types and shapes at the same place of a pass. */
+/* A tape can change tables, types and shapes from pass to pass. */
 Test(attention, passes_of_other_shapes_follow_each_other)
 {
     exo_tape *tape = tape_new();
@@ -545,7 +548,7 @@ Test(attention, without_memory_there_is_an_error)
     cr_assert_fail("the number of allocations does not end");
 }
 
-/* --- What is refused -------------------------------------------------------------------------- */
+/* --- Refused shapes --------------------------------------------------------------------------- */
 
 static void
 expect_refused(size_t rows, size_t width, const exo_attention_opts *opts, const char *part)

@@ -1,7 +1,9 @@
-/* What a head's and a worker's audit logs have of what peers with keys do: who was let in or
- * refused, who made and ended what, what was not allowed, whose key ended; and what they have not.
+/* The audit logs of a head and a worker record what peers with keys do: admissions and refusals,
+ * actors made and ended, denied calls, and keys that are added or end. Reads and ordinary calls are
+ * not recorded.
  *
- * Read next: runtime/cluster/head_audit.c, runtime/base/audit.h, tests/unit/audit.c. */
+ * The test's thread owns the head and the worker (key_world.h). Read next:
+ * runtime/cluster/head_audit.c, runtime/base/audit.h, tests/unit/audit.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,8 +40,8 @@ static const exo_actor_class plain_class = {.name = "plain", .methods = methods,
 
 /* --- Reading a log ---------------------------------------------------------------------------- */
 
-/* The number of records in NAME.audit that have these texts, a key and a part of its value each.
- * Every line is JSON. */
+/* Counts the records in NAME.audit that match. `wanted` holds pairs of a field and a part of its
+ * value. Expects that each line is JSON. */
 static size_t
 count(const char *name, const char *const *wanted, size_t num_wanted)
 {
@@ -51,7 +53,7 @@ count(const char *name, const char *const *wanted, size_t num_wanted)
     cr_assert_not_null(file, "%s", path);
     while ((length = getline(&line, &size, file)) > 0) {
         if (line[length - 1] != '\n')
-            break; /* it is being written */
+            break; /* the line is still being written */
         json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
         cr_assert_not_null(object, "%s", line);
         bool same = true;
@@ -114,7 +116,7 @@ open_world(void)
     key_world_make_keys("watch", &(exo_grant){.role = EXO_ACCESS_OBSERVER});
 }
 
-/* --- Who is let in ---------------------------------------------------------------------------- */
+/* --- Admissions ------------------------------------------------------------------------------- */
 
 Test(audited, who_is_let_in_and_who_is_not)
 {
@@ -152,7 +154,7 @@ Test(audited, who_is_let_in_and_who_is_not)
     key_world_close();
 }
 
-/* --- Who does what ---------------------------------------------------------------------------- */
+/* --- Calls ------------------------------------------------------------------------------------ */
 
 Test(audited, who_does_what_at_the_head)
 {
@@ -204,7 +206,7 @@ Test(audited, who_does_what_at_the_head)
     RECORDED("head", "event", "job", "who", "red", "subject", "red", "detail",
              "done: its driver left");
 
-    /* Looking is not recorded. */
+    /* Lists and lookups are not recorded. */
     cr_expect_eq(ask(&red, "find", &name.base, reason), EXO_OK, "%s", reason);
     cr_expect_eq(stranger_call(&watch, 0, "head", "list", NULL, 0, reason, NULL, NULL), EXO_OK,
                  "%s", reason);
@@ -298,7 +300,7 @@ Test(audited, who_does_what_at_a_worker)
     key_world_close();
 }
 
-/* --- Whose key ends --------------------------------------------------------------------------- */
+/* --- Keys that end ---------------------------------------------------------------------------- */
 
 Test(audited, whose_key_comes_and_goes)
 {

@@ -1,8 +1,10 @@
-/* CartPole-v1 against Gymnasium's, whose steps and episodes are in golden/cartpole_golden.h.
+/* CartPole-v1 against the steps and episodes of Gymnasium's implementation, in
+ * golden/cartpole_golden.h.
  *
- * Both compute in double and in the same order, so what may differ is the last bit of a sine or
- * cosine. A step may be off by that; over an episode the controller holds the difference down, as
- * it holds the pole up. */
+ * Both compute in double and in the same order, so only the last bit of a sine or cosine may
+ * differ. One step may be off by that much. Over an episode the controller keeps the difference
+ * small, because it keeps the pole upright. The tests have no shared state. Read next:
+ * actors/cartpole.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -93,7 +95,8 @@ Test(cartpole, beginnings_are_small_uniform_and_of_the_stream)
             squares[i] += state[i] * state[i];
         }
     }
-    /* A uniform number in +-a has mean 0 and variance a^2 / 3; four standard errors. */
+    /* A uniform number in +-a has mean 0 and variance a^2 / 3. The tolerance is four standard
+     * errors. */
     for (int i = 0; i < 4; i++) {
         cr_expect_leq(fabs(sum[i] / EPISODES), 4 * 0.05 / sqrt(3.0 * EPISODES));
         cr_expect_leq(fabs(squares[i] / EPISODES / (0.05 * 0.05 / 3) - 1),

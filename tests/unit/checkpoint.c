@@ -1,5 +1,8 @@
-/* Checkpoints that are damaged: whatever happened to a file, it is found and named before a run
- * goes on from it. */
+/* Damaged checkpoints: any damage to a file is found, and the file is named, before a run continues
+ * from it.
+ *
+ * Each test owns a scene: a trainer, and a run in a temporary folder. Read next:
+ * actors/checkpoint.h. */
 #include <criterion/criterion.h>
 
 #include <dirent.h>
@@ -49,7 +52,7 @@ stop_late(void *context, const exo_progress *progress)
         *(_Atomic int *)context = 1;
 }
 
-/* A run that was stopped after step 5: checkpoints of steps 4 and 5. */
+/* A run that was stopped after step 5. It has checkpoints of steps 4 and 5. */
 static void
 scene_init(struct scene *s)
 {
@@ -108,7 +111,8 @@ get(const char *path, size_t *size)
     return bytes;
 }
 
-/* The newest checkpoint is not accepted, and the message begins with the file. */
+/* Expects that the newest checkpoint is refused and that the message begins with the file's
+ * path. */
 static void
 expect_found(struct scene *s, const char *path, const char *what)
 {
@@ -141,7 +145,7 @@ Test(checkpoint, has_the_files_that_are_tried_here)
     scene_release(&s);
 }
 
-/* The sums are those of any other program. */
+/* Other programs compute the same sums. */
 Test(checkpoint, the_manifest_is_what_sha256sum_reads)
 {
     struct scene s;
@@ -169,7 +173,7 @@ Test(checkpoint, any_byte_that_is_flipped_is_found_with_its_file, .timeout = 120
             bytes[i] ^= mask;
             put(path, bytes, size);
             expect_found(&s, path, what);
-            if (i % 997 == 0) { /* a whole run hears of it, too */
+            if (i % 997 == 0) { /* a resumed run finds the damage, too */
                 cr_expect_eq(fit(&s), EXO_INVAL, "%s: %s: the run goes on", path, what);
                 cr_expect(strstr(s.err.text, path) && strstr(s.err.text, s.older), "%s",
                           s.err.text);
@@ -199,7 +203,7 @@ Test(checkpoint, a_file_that_is_cut_longer_empty_or_gone_is_found, .timeout = 60
         }
         put(path, bytes, 0);
         expect_found(&s, path, "empty");
-        bytes[size] = '\n'; /* where its 0 was */
+        bytes[size] = '\n'; /* replaces the 0 behind the text */
         put(path, bytes, size + 1);
         expect_found(&s, path, "a byte more");
         unlink(path);
@@ -224,7 +228,7 @@ Test(checkpoint, files_in_each_others_place_and_strangers_are_found)
             snprintf(a, sizeof a, "%s/%s", s.newest, files[i]);
             snprintf(b, sizeof b, "%s/%s", k == i ? s.older : s.newest, files[k]);
             char *own = get(a, &a_size), *other = get(b, &b_size);
-            put(a, other, b_size); /* of another node, or of another step */
+            put(a, other, b_size); /* the file of another node, or of another step */
             if (a_size != b_size || memcmp(own, other, a_size) != 0) {
                 exo_err err = {0};
                 cr_expect_eq(exo_checkpoint_verify(s.newest, &err), EXO_INVAL, "%s in place of %s",
@@ -240,7 +244,8 @@ Test(checkpoint, files_in_each_others_place_and_strangers_are_found)
     expect_found(&s, a, "a stranger");
     unlink(a);
 
-    snprintf(b, sizeof b, "%s.away", s.newest); /* the older one under the newer one's name */
+    /* the older checkpoint under the newer one's name */
+    snprintf(b, sizeof b, "%s.away", s.newest);
     cr_assert_eq(rename(s.newest, b), 0);
     cr_assert_eq(rename(s.older, s.newest), 0);
     cr_expect_eq(exo_checkpoint_verify(s.newest, &s.err), EXO_INVAL);
@@ -270,7 +275,7 @@ Test(checkpoint, the_older_one_gives_the_same_end)
     cr_expect_eq(access(path, F_OK), 0, "the damaged checkpoint is gone");
     scene_release(&s);
 
-    scene_init(&s); /* where both are damaged nothing is taken */
+    scene_init(&s); /* if both are damaged, the run does not continue */
     s.opts.resume_older = true;
     snprintf(path, sizeof path, "%s/run.json", s.newest);
     cr_assert_eq(truncate(path, 0), 0);

@@ -1,5 +1,8 @@
-/* A process's part in a cluster whose head says odd things, or nothing: the head is an actor of
- * this test's, in a runtime of its own. */
+/* A process that has joined a cluster whose head sends unusual replies, or none. The head is an
+ * actor of this test in its own runtime.
+ *
+ * The suite's `setup` and `teardown` own both runtimes. The head's methods write the counters and
+ * the kept futures. Read next: runtime/cluster/cluster_impl.h. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,7 +28,7 @@ static exo_cluster *driver;
 static exo_ref idler;
 
 static atomic_int registered, looked_for;
-static exo_future *kept;            /* of the latest search that is not answered */
+static exo_future *kept;            /* the latest search that has no reply */
 static _Atomic exo_time kept_until; /* its deadline */
 static const char unended[24] = {"no 0 at the end of these"};
 
@@ -63,7 +66,7 @@ head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
     return exo_payload_copy(reply, unended, sizeof unended);
 }
 
-/* Gives `idler` under any name the first time, and no answer then. */
+/* The first search gets `idler`, whatever the name. Later searches get no reply. */
 static exo_status
 head_find(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
           exo_err *err)
@@ -106,7 +109,7 @@ nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload
 
 static exo_future *idling;
 
-/* No answer until the test is over. */
+/* Replies only in `teardown`. */
 static exo_status
 idle(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -119,7 +122,7 @@ idle(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
 }
 
 static atomic_int asked_for_nodes;
-static exo_future *asked; /* of the latest question for a node, which is not answered */
+static exo_future *asked; /* the latest question for a node, which has no reply */
 
 static exo_status
 head_node(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
@@ -193,7 +196,7 @@ teardown(void)
 
 TestSuite(cluster_life, .init = setup, .fini = teardown, .timeout = 120);
 
-/* The head's end of the connection goes; the driver comes back over another one. */
+/* Ends the connection from the head's side. The driver connects again. */
 static void
 lose_driver(void)
 {
@@ -203,7 +206,7 @@ lose_driver(void)
     exo_peer_drop(&peer);
 }
 
-/* --- What it says ----------------------------------------------------------------------------- */
+/* --- Replies ---------------------------------------------------------------------------------- */
 
 Test(cluster_life, a_name_stays_readable_when_there_is_another)
 {
@@ -283,8 +286,8 @@ refer(void *info)
     return (void *)(intptr_t)st;
 }
 
-/* Actors that begin together look for the same process at the same time: it is to see one
- * connection, and not one each. */
+/* Actors that start together look for the same process at the same time. They must share one
+ * connection. */
 Test(cluster_life, those_who_look_for_a_process_together_connect_once)
 {
     static const exo_net_handler handler = {
@@ -295,7 +298,7 @@ Test(cluster_life, those_who_look_for_a_process_together_connect_once)
                                .cluster = "test",
                                .endpoints = endpoints,
                                .num_endpoints = 1,
-                               .held = true, /* it answers when all have begun */
+                               .held = true, /* it replies once all have begun */
                                .handler = &handler};
     exo_net *other = NULL;
     exo_err err = {0};
@@ -310,7 +313,8 @@ Test(cluster_life, those_who_look_for_a_process_together_connect_once)
     for (int i = 0; i < CALLERS; i++)
         cr_assert_eq(pthread_create(&threads[i], NULL, refer, &info), 0);
     EVENTUALLY(begun == CALLERS);
-    usleep(100000); /* without it the fault is not seen; what is right is so in any case */
+    /* lets a wrong implementation open several connections; a right one passes at any speed */
+    usleep(100000);
     cr_assert_eq(exo_net_start(other, &err), EXO_OK, "%s", err.text);
     for (int i = 0; i < CALLERS; i++) {
         void *st = NULL;
@@ -323,7 +327,7 @@ Test(cluster_life, those_who_look_for_a_process_together_connect_once)
 
 /* --- Leaving ---------------------------------------------------------------------------------- */
 
-/* A call waits for its actor's next life, of which the head does not say anything. */
+/* The call waits for its actor's next life, and the head does not reply about it. */
 Test(cluster_life, leaving_waits_for_no_reply)
 {
     exo_ref ref;
@@ -334,8 +338,8 @@ Test(cluster_life, leaving_waits_for_no_reply)
                  EXO_OK);
     EVENTUALLY(idling != NULL);
     lose_driver();
-    EVENTUALLY(looked_for ==
-               2); /* its thread asks for the next life, and may wait for half a minute */
+    /* the thread that asks for the next life may wait for half a minute */
+    EVENTUALLY(looked_for == 2);
     cr_expect(!exo_future_ready(future));
     exo_cluster_leave(driver);
     cr_expect_lt(exo_now(exo_clock_real()), kept_until, "it waited until the head's time was over");
@@ -343,7 +347,7 @@ Test(cluster_life, leaving_waits_for_no_reply)
     exo_future_drop(&future);
 }
 
-/* Waits for the head, with no deadline. It may run on the thread that receives. */
+/* Waits for the head without a deadline. It may run on the receiving thread. */
 static exo_status
 import(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
        exo_err *err)
@@ -394,10 +398,10 @@ Test(cluster_life, leaving_ends_what_a_method_waits_for)
     exo_future_drop(&future);
 }
 
-/* --- What is forgotten ------------------------------------------------------------------------ */
+/* --- Bounded memory --------------------------------------------------------------------------- */
 
-/* Actors of another process are made, referred to and ended: what is kept does not grow with their
- * number. */
+/* Actors of another process are made, referred to and ended. The number of slots does not grow with
+ * their number. */
 Test(cluster_life, references_to_the_dead_are_given_back)
 {
     enum {
@@ -417,7 +421,7 @@ Test(cluster_life, references_to_the_dead_are_given_back)
             cr_assert_eq(exo_remote_actor(r, peer, local.id, &ref, &err), EXO_OK, "%s", err.text);
             cr_assert_eq(exo_kill(runtimes[0], local, "a test", &err), EXO_OK, "%s", err.text);
         }
-        /* Behind what was asked of the process before. */
+        /* The peer serves the echo after all earlier requests. */
         cr_assert_eq(
             exo_call_wait(runtimes[1], living, "echo", (exo_payload){0}, soon(), NULL, &err),
             EXO_OK, "%s", err.text);
@@ -431,7 +435,7 @@ Test(cluster_life, references_to_the_dead_are_given_back)
     exo_peer_drop(&peer);
 }
 
-/* Actors with methods that are called again at their next lives, all of them lost. */
+/* Many lost actors, with methods that would be called again in their next lives. */
 Test(cluster_life, the_lost_are_not_remembered_without_end)
 {
     char name[32];

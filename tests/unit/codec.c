@@ -1,5 +1,6 @@
-/* Codecs of values: every one against a plain reference written here, exact sizes, bounds of
- * errors, and the same bits with any threads and any compiler.
+/* Codecs of values: each is compared with a plain reference below. Other tests: exact sizes, bounds
+ * of errors, and the same bits with any number of threads and any compiler. The tests have no
+ * shared state.
  *
  * Read next: codec_selection.c, codec_bytes.c and codec_config.c beside this file. */
 #include <criterion/criterion.h>
@@ -23,8 +24,10 @@ float_of(uint32_t bits)
     return x;
 }
 
-/* --- References: in double precision, where every product and quotient of these formats is exact
- * or rounded once */
+/* --- References ------------------------------------------------------------------------------- */
+
+/* They compute in double precision, in which each product and quotient of these formats is exact or
+ * rounded once. */
 
 /* x to the nearest multiple of 2^exponent, ties to even. */
 static double
@@ -33,7 +36,7 @@ to_multiple(double x, int exponent)
     return ldexp(nearbyint(ldexp(x, -exponent)), exponent);
 }
 
-/* To `mantissa` bits with exponents from `least` on. */
+/* Rounds to `mantissa` bits, with exponents from `least` on. */
 static double
 to_float_format(double x, int mantissa, int least)
 {
@@ -124,7 +127,7 @@ e3m0_reference(float x, float scale)
     return best > 0 ? copysignf(y, x) : 0;
 }
 
-/* What a codec makes of x, by the text of its options. */
+/* The values that a codec gives for x. */
 static void
 reference(const char *name, bool e5m2, bool bf16_scale, size_t block, const float *x, float *y,
           size_t n)
@@ -195,7 +198,7 @@ Test(codec, gives_the_values_of_the_reference)
     exo_free(want);
 }
 
-/* Every sign and exponent with the mantissas at which formats round, tie and overflow. */
+/* All signs and exponents, with the mantissas at which formats round, tie and overflow. */
 Test(codec, rounds_every_kind_of_number_as_the_reference)
 {
     static const uint32_t mantissas[] = {
@@ -222,8 +225,8 @@ Test(codec, rounds_every_kind_of_number_as_the_reference)
     }
 }
 
-/* The largest of a block that is just the format's largest needs no larger scale, by which the
- * smallest would be lost. */
+/* If the largest number of a block is just the format's largest, the scale stays 1. A larger scale
+ * would round the smallest number to 0. */
 Test(codec, the_scale_of_fp8_is_no_larger_than_it_must_be)
 {
     const float x[2][2] = {{448, 0x1p-9f}, {57344, 0x1p-16f}};
@@ -265,7 +268,7 @@ Test(codec, sizes_are_the_formulas)
         for (size_t s = 0; s < CODEC_SIZES; s++) {
             size_t n = codec_sizes[s], exact = 0, size = 0, want = 0;
             size_t step = v->block ? v->block : n ? n : 1;
-            for (size_t at = 0; at < n; at += step) { /* each block by itself, whole bytes */
+            for (size_t at = 0; at < n; at += step) { /* each block by itself, in whole bytes */
                 size_t here = n - at < step ? n - at : step;
                 want += (size_t)ceil(v->size[0] * (double)here) + (size_t)v->size[1];
             }
@@ -282,7 +285,7 @@ Test(codec, sizes_are_the_formulas)
     exo_free(x);
 }
 
-/* The bounds of docs/codecs.md. */
+/* The bounds in docs/codecs.md. */
 Test(codec, errors_are_within_their_bounds)
 {
     enum {
@@ -323,7 +326,7 @@ Test(codec, what_is_not_finite_is_as_the_documentation_says)
 {
     static const struct {
         const char *text;
-        float want[4]; /* of NaN, infinity, -infinity, 1e38 in a block with 2 */
+        float want[4]; /* for NaN, infinity, -infinity, and 1e38 in a block with 2 */
     } cases[] = {
         {"raw", {NAN, INFINITY, -INFINITY, 1e38f}},
         {"fp16", {NAN, INFINITY, -INFINITY, INFINITY}},
@@ -384,8 +387,8 @@ Test(codec, the_same_bits_with_any_threads)
     exo_free(x);
 }
 
-/* Ends of a stream may be built by different compilers for different processors. lz4 and zstd are
- * not here: their bytes are those of the installed library. */
+/* The two ends of a stream may be built by different compilers for different processors. lz4 and
+ * zstd are not tested here, because their bytes depend on the installed library. */
 Test(codec, known_answers)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* The bytes of codecs: those of chains and of their lossless ends, and bytes that were cut, altered
- * or made by no encoder. */
+/* The bytes of codecs: chains, lossless compression of bytes, and bytes that were cut, altered or
+ * not made by an encoder. The tests have no shared state. Read next: runtime/codec/codec_impl.h. */
 #include <criterion/criterion.h>
 
 #include <string.h>
@@ -93,7 +93,7 @@ Test(codec_bytes, bytes_go_through_the_lossless_end)
     exo_free(back);
 }
 
-/* --- Bytes that are wrong --------------------------------------------------------------------- */
+/* --- Wrong bytes ------------------------------------------------------------------------------ */
 
 static const char *const altered[] = {
     "raw",
@@ -126,8 +126,8 @@ Test(codec_bytes, cut_lengthened_and_altered_bytes_are_refused)
         uint8_t *bytes = codec_encode(codec, NULL, x, N, &size), *longer = exo_calloc(size + 1, 1);
         memcpy(longer, bytes, size);
         for (size_t cut = 0; cut < size; cut++) {
-            uint8_t *shorter = exo_calloc(
-                cut, 1); /* of that size, so that the sanitizer sees what lies behind it */
+            /* allocated with that size, so that the sanitizer sees accesses beyond it */
+            uint8_t *shorter = exo_calloc(cut, 1);
             memcpy(shorter, bytes, cut);
             cr_assert_eq(exo_codec_decode(codec, NULL, shorter, cut, y, N, &err), EXO_INVAL,
                          "%s: %zu", altered[c], cut);
@@ -180,92 +180,58 @@ Test(codec_bytes, the_bytes_of_another_codec_are_refused)
     exo_codec_free(&receiver);
 }
 
-/* Whoever makes a right check to wrong bytes: they are refused for what they are. */
+/* Bytes that no encoder makes, with a right check: the decoder refuses them for their content. */
 Test(codec_bytes, what_no_encoder_makes_is_refused_behind_a_right_check)
 {
     static const struct {
         const char *text;
         size_t count, size;
         uint8_t bytes[24];
-        bool right; /* the same with nothing wrong, to see that the rest is what it must be */
+        bool right; /* a valid encoding, which shows that the other bytes of the cases are right */
     } cases[] = {
         {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0x3F, 1, 2, 0x81, 4}, true},
-        {"{name: int8, block: 4}",
-         4,
-         8,
-         {0, 0, 0x80, 0x3F, 1, 2, 0x80, 4},
-         false}, /* -128            */
-        {"{name: int8, block: 4}",
-         4,
-         8,
-         {0, 0, 0x80, 0xBF, 1, 2, 3, 4},
-         false}, /* a negative scale */
-        {"{name: int8, block: 4}",
-         4,
-         8,
-         {0, 0, 0xC0, 0x7F, 1, 2, 3, 4},
-         false}, /* NaN             */
-        {"{name: int8, block: 4}",
-         4,
-         8,
-         {0, 0, 0x80, 0x7F, 1, 2, 3, 4},
-         false},                                                           /* infinity        */
-        {"{name: int8, block: 4}", 4, 8, {1, 0, 0, 0, 1, 2, 3, 4}, false}, /* subnormal       */
+        /* -128 */
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0x3F, 1, 2, 0x80, 4}, false},
+        /* a negative scale */
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0xBF, 1, 2, 3, 4}, false},
+        /* the scale is NaN */
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0xC0, 0x7F, 1, 2, 3, 4}, false},
+        /* the scale is infinite */
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0x7F, 1, 2, 3, 4}, false},
+        /* the scale is subnormal */
+        {"{name: int8, block: 4}", 4, 8, {1, 0, 0, 0, 1, 2, 3, 4}, false},
         {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x71, 0x0F}, true},
-        {"{name: int4, block: 3}",
-         3,
-         4,
-         {0x80, 0x3F, 0x81, 0x0F},
-         false}, /* -8                       */
-        {"{name: int4, block: 3}",
-         3,
-         4,
-         {0x80, 0x3F, 0x71, 0x08},
-         false}, /* the same in the last     */
-        {"{name: int4, block: 3}",
-         3,
-         4,
-         {0x80, 0x3F, 0x71, 0x1F},
-         false}, /* what fills the last byte */
+        /* -8 */
+        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x81, 0x0F}, false},
+        /* -8 in the last byte */
+        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x71, 0x08}, false},
+        /* the unused half of the last byte is not 0 */
+        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x71, 0x1F}, false},
         {"{name: e3m0, block: 3}", 3, 4, {0x80, 0x3F, 0xF1, 0x0F}, true},
-        {"{name: e3m0, block: 3}",
-         3,
-         4,
-         {0x80, 0x3F, 0x18, 0x0F},
-         false}, /* -0                       */
+        /* -0 */
+        {"{name: e3m0, block: 3}", 3, 4, {0x80, 0x3F, 0x18, 0x0F}, false},
         {"{name: e3m0, block: 3}", 3, 4, {0x80, 0x3F, 0xF1, 0x2F}, false},
         {"fp8", 2, 3, {247, 1, 2}, true},
         {"fp8", 2, 3, {248, 1, 2}, false}, /* a scale beyond the largest float */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x31, 1, 2}, true},  /* 1, 3   */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x33, 1, 2}, false}, /* 3, 3   */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x13, 1, 2}, false}, /* 3, 1   */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0xA3, 1, 2}, false}, /* 3, 10  */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]",
-         5,
-         3,
-         {0x11, 1, 2},
-         true}, /* bits 0 and 4 of 5 */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x31, 1, 2}, false}, /* beyond */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x13, 1, 2}, false}, /* three  */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x10, 1, 2}, false}, /* one    */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x31, 1, 2}, true},  /* 1, 3 */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x33, 1, 2}, false}, /* 3, 3 */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x13, 1, 2}, false}, /* 3, 1 */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0xA3, 1, 2}, false}, /* 3, 10 */
+        /* bits 0 and 4 of 5 */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x11, 1, 2}, true},
+        /* a bit beyond 5 */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x31, 1, 2}, false},
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x13, 1, 2}, false}, /* three bits */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x10, 1, 2}, false}, /* one bit */
         {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x40, 1, 2, 3, 4}, true},
-        {"lz4",
-         1,
-         17,
-         {5, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x40, 1, 2, 3, 4},
-         false}, /* another size before */
+        /* another size before compression */
+        {"lz4", 1, 17, {5, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x40, 1, 2, 3, 4}, false},
         {"lz4", 1, 17, {3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x40, 1, 2, 3, 4}, false},
-        {"lz4",
-         1,
-         17,
-         {4, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0x40, 1, 2, 3, 4},
-         false}, /* another length */
+        /* another compressed length */
+        {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0x40, 1, 2, 3, 4}, false},
         {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0x40, 1, 2, 3, 4}, false},
-        {"lz4",
-         1,
-         17,
-         {4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x30, 1, 2, 3, 4},
-         false}, /* not lz4        */
+        /* not lz4 */
+        {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x30, 1, 2, 3, 4}, false},
         {"lz4", 1, 7, {4, 0, 0, 0, 0, 0, 0}, false},
         {"lz4", 1, 11, {4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0}, false},
     };
@@ -287,7 +253,7 @@ Test(codec_bytes, what_no_encoder_makes_is_refused_behind_a_right_check)
     }
 }
 
-/* The check's promise, over lengths with every kind of rest, and over several pieces. */
+/* The guarantee of the check, for lengths with each kind of remainder, and for several pieces. */
 Test(codec_bytes, the_check_shows_every_change_within_a_word)
 {
     static const size_t lengths[] = {1, 3, 4, 63, 255, 256, 257, 1000};

@@ -1,5 +1,5 @@
-/* Codecs as configs say them: their texts, what they keep, mistakes, their list; and what is left
- * when an allocation fails. */
+/* Codecs in configs: their texts, their properties, errors, the list of codecs; and failed
+ * allocations. The tests have no shared state. Read next: exogym/codec.h. */
 #include <criterion/criterion.h>
 
 #include <string.h>
@@ -199,8 +199,8 @@ Test(codec_config, every_failed_allocation_is_an_error_and_leaks_nothing)
     exo_free(x);
 }
 
-/* An encoding that failed has not happened: the next one gives what a stream without the failure
- * gives. */
+/* A failed encoding changes no state: the next encoding gives the bytes of a stream without the
+ * failure. */
 Test(codec_config, a_failed_encoding_changes_nothing)
 {
     enum {

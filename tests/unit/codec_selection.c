@@ -1,5 +1,6 @@
-/* Codecs that select: topk against a plain reference, what its error feedback keeps, and sparse,
- * which sends what a selector says. */
+/* Codecs that select elements: topk against a plain reference, the error feedback of topk, and
+ * sparse with each selector. The tests have no shared state. Read next:
+ * runtime/codec/codec_impl.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -29,7 +30,7 @@ by_rank(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* y: the k largest of each block of x, the others 0. */
+/* Writes the k largest of each block of x to y, and 0 elsewhere. */
 static void
 topk_reference(const float *x, float *y, size_t n, size_t block, double ratio, size_t k)
 {
@@ -89,8 +90,8 @@ Test(codec_selection, topk_keeps_the_largest_of_each_block)
     exo_free(y);
 }
 
-/* Equal magnitudes, a sample that tells nothing, values that are not finite: the rank is exact all
- * the same. */
+/* Equal magnitudes, arrays whose samples mislead, and values that are not finite: topk is exact for
+ * them, too. */
 Test(codec_selection, topk_is_exact_for_arrays_that_are_unlike_gradients)
 {
     float *x = exo_calloc(CODEC_LARGE, sizeof *x), *want = exo_calloc(CODEC_LARGE, sizeof *want);
@@ -155,8 +156,8 @@ Test(codec_selection, topk_sizes_are_the_formula)
     }
 }
 
-/* With small integers nothing is rounded: what came in is what was sent and what is left, to the
- * bit. */
+/* Small integers are not rounded, so the sum of the inputs equals the sum of what was sent and what
+ * is left, to the bit. */
 Test(codec_selection, error_feedback_loses_nothing)
 {
     enum {
@@ -175,8 +176,8 @@ Test(codec_selection, error_feedback_loses_nothing)
         cr_expect_not(exo_codec_is_stateless(sender));
         for (uint64_t round = 0; round < ROUNDS + 200; round++) {
             const exo_codec_place place = {.slot = (uint32_t)(round % 2) * 15, .round = round};
-            for (size_t i = 0; i < N;
-                 i++) { /* in the end zeros, so that all that was left is sent */
+            /* zeros at the end, so that everything that was left is sent */
+            for (size_t i = 0; i < N; i++) {
                 x[i] = round < ROUNDS ? (float)(int)exo_rng_below(&rng, 201) - 100 : 0.0f;
                 in[round % 2][i] += (double)x[i];
             }
@@ -286,9 +287,9 @@ Test(codec_selection, sparse_of_another_round_or_seed_is_refused)
                           seed = {.round = 5, .seed = 2};
     size_t size = 0, exact = 0;
     uint8_t *bytes = codec_encode(codec, &place, x, 1000, &size);
-    cr_expect(exo_codec_size(codec, 1000, &exact) &&
-              exact == 400 + CODEC_CHECK);              /* 10 parts of 100 */
-    cr_expect_not(exo_codec_size(codec, 1001, &exact)); /* one round has 101 */
+    /* 10 parts of 100 */
+    cr_expect(exo_codec_size(codec, 1000, &exact) && exact == 400 + CODEC_CHECK);
+    cr_expect_not(exo_codec_size(codec, 1001, &exact)); /* one of the parts has 101 */
     cr_expect_eq(exo_codec_decode(codec, &round, bytes, size, y, 1000, NULL), EXO_INVAL);
     cr_expect_eq(exo_codec_decode(codec, &seed, bytes, size, y, 1000, NULL), EXO_INVAL);
     cr_expect_eq(exo_codec_decode(codec, &place, bytes, size, y, 1000, NULL), EXO_OK);

@@ -1,5 +1,8 @@
-/* Collectives: results against plain loops to the bit, bytes against closed forms, and every way in
- * which a call can end. */
+/* Collectives: results are compared with plain loops to the bit, and bytes with closed forms.
+ * Further tests end a call in each possible way.
+ *
+ * Each test owns a team; each member's thread owns its `struct member`. Read next: exogym/comm.h,
+ * comm_far.c. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -20,7 +23,7 @@ enum {
     MAX_MEMBERS = 7
 };
 
-/* What each member's thread does; `x` is its own buffer of `count` elements. */
+/* A member and its thread's work. `x` is its own array of `count` elements. */
 struct member {
     exo_group *group;
     uint32_t rank;
@@ -70,7 +73,7 @@ team_init(struct team *t, uint32_t size, size_t count)
         cr_assert_eq(exo_group_open(&t->m[r].group, t->comm, r, name, NULL), EXO_OK);
         for (size_t i = 0; i < count; i++)
             t->m[r].x[i] = element(r, i);
-        t->m[r].x[count] = 77; /* behind the end */
+        t->m[r].x[count] = 77; /* beyond the end */
     }
 }
 
@@ -305,9 +308,10 @@ Test(comm, counted_bytes_are_the_closed_forms)
     }
 }
 
-/* --- Groups of some --------------------------------------------------------------------------- */
+/* --- Groups of some members ------------------------------------------------------------------- */
 
-/* Members 0, 2 and 5 meet, and 1, 3, 4 and 6; each as often as m->arg says, and then all. */
+/* Members 0, 2 and 5 form one group, and 1, 3, 4 and 6 another. Each group sums m->arg times;
+ * act_islands_and_all then sums over all members. */
 static const uint32_t three[] = {0, 2, 5}, four[] = {1, 3, 4, 6};
 
 static const uint32_t *
@@ -345,7 +349,8 @@ Test(comm, some_members_meet_while_others_meet_elsewhere, .timeout = 60)
         size_t count = counts[c];
         team_init(&t, 7, count);
         for (uint32_t r = 0; r < 7; r++)
-            t.m[r].arg = island_of(r, &(uint32_t){0}) == three ? 1 : 2; /* not equally often */
+            /* one group sums more often */
+            t.m[r].arg = island_of(r, &(uint32_t){0}) == three ? 1 : 2;
         team_run(&t, act_islands_and_all);
         expect_ok(&t, count);
         for (size_t i = 0; i < count; i += 1 + count / 50) {
@@ -372,7 +377,7 @@ Test(comm, those_who_meet_do_not_wait_for_others, .timeout = 30)
         pthread_join(t.threads[three[i]], NULL);
         cr_expect_eq(t.m[three[i]].status, EXO_OK, "%s", t.m[three[i]].err.text);
     }
-    exo_group_close(&t.m[5].group); /* of no concern to the others, but for calls of all */
+    exo_group_close(&t.m[5].group); /* closing it affects only calls of all members */
     for (uint32_t i = 0; i < 4; i++) {
         t.m[four[i]].arg = 1;
         team_start(&t, four[i], act_islands);
@@ -421,7 +426,7 @@ Test(comm, who_is_missing_among_some_is_named, .timeout = 30)
     team_start(&t, 5, act_islands);
     for (uint32_t r = 0; r < 6; r += 5)
         while (pthread_tryjoin_np(t.threads[r], NULL) != 0) {
-            usleep(20000); /* both have come to the call long before the first deadline */
+            usleep(20000); /* both reach the call long before the first deadline */
             exo_clock_manual_advance(&t.clock, EXO_SECOND);
         }
     for (uint32_t r = 0; r < 6; r += 5) {
@@ -464,10 +469,10 @@ Test(comm, a_group_of_some_has_places_of_its_own)
     team_release(&t);
 }
 
-/* --- Ends ------------------------------------------------------------------------------------- */
+/* --- Ends of calls ---------------------------------------------------------------------------- */
 
-/* Until the given members wait inside a call, there is nothing to see from outside; a short pause
- * makes it likely, and the tests hold either way. */
+/* From outside nothing shows that a member waits inside a call. This short pause makes it likely,
+ * and the tests pass either way. */
 static void
 let_them_wait(void)
 {
@@ -482,7 +487,7 @@ Test(comm, a_deadline_ends_the_call_and_names_who_is_missing, .timeout = 30)
     exo_group_set_timeout(t.m[0].group, 5 * EXO_SECOND);
     team_start(&t, 0, act_sum);
     team_start(&t, 2, act_sum);
-    for (uint32_t r = 0; r < 3; r += 2) /* time passes until both have had enough of it */
+    for (uint32_t r = 0; r < 3; r += 2) /* until both have timed out */
         while (pthread_tryjoin_np(t.threads[r], NULL) != 0) {
             exo_clock_manual_advance(&t.clock, EXO_SECOND);
             sched_yield();
@@ -568,10 +573,10 @@ Test(comm, places_are_taken_once)
     exo_group_close(&a);
 }
 
-/* --- On an edge ------------------------------------------------------------------------------- */
+/* --- Edges ------------------------------------------------------------------------------------ */
 
-/* Members of a communicator with a codec: all end with the same numbers, close to those without,
- * and what is counted is what is encoded. */
+/* With a codec all members get the same numbers, close to those without a codec. The counted bytes
+ * are the encoded ones. */
 Test(comm, a_codec_makes_the_same_numbers_everywhere_and_fewer_bytes)
 {
     static const struct {

@@ -1,5 +1,8 @@
-/* Collectives among actors give the bits of those among threads, with every codec, and count the
- * same traffic; over links they take the time of the model at least. */
+/* Collectives between actors give the same bits as collectives between threads, with each codec,
+ * and count the same traffic. Over emulated links they take at least the model's time.
+ *
+ * Each test owns its members; each member's thread owns its `struct member`. Read next:
+ * runtime/comm/far.h, comm.c. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
@@ -14,8 +17,9 @@
 
 enum {
     MAX_MEMBERS = 5,
-    OPERATIONS = 6,    /* of all members                                        */
-    ALL_OPERATIONS = 8 /* then of those with odd and even ranks, and again of all */
+    OPERATIONS = 6, /* of all members */
+    /* also one in islands of even and of odd ranks, and one more of all members */
+    ALL_OPERATIONS = 8
 };
 
 static const char *const codecs[] = {NULL,   "raw",
@@ -30,7 +34,7 @@ enum {
 
 /* --- Members ---------------------------------------------------------------------------------- */
 
-/* An actor that hands what comes to its communicator. */
+/* An actor that passes messages to its communicator. */
 struct hearer {
     exo_comm *comm;
 };
@@ -67,7 +71,7 @@ static const exo_actor_class hearer_class = {.name = "hearer",
                                              .methods = methods,
                                              .num_methods = 1};
 
-/* One run through all operations. */
+/* The parameters of one run through all operations. */
 struct what {
     uint32_t size;
     size_t count;
@@ -79,7 +83,7 @@ struct member {
     const struct what *what;
     exo_comm *comm;
     uint32_t rank;
-    float *data; /* (ALL_OPERATIONS count) what each operation leaves */
+    float *data; /* (ALL_OPERATIONS, count) the result of each operation */
     exo_traffic traffic;
     exo_time took;
     exo_status status;
@@ -95,8 +99,8 @@ fill(const struct member *m, float *data, int operation)
                   997;
 }
 
-/* Members of odd rank meet twice, those of even rank once; each passes an array on to its island's
- * last one besides. */
+/* Members of odd rank reduce twice, those of even rank once. Then the island's last member
+ * broadcasts to its island. */
 static exo_status
 meet_in_islands(struct member *m, exo_group *group, float *data)
 {
@@ -243,7 +247,7 @@ run_far(struct member members[MAX_MEMBERS], const struct what *what)
         exo_comm_drop(&members[r].comm);
 }
 
-/* --- The same --------------------------------------------------------------------------------- */
+/* --- Results ---------------------------------------------------------------------------------- */
 
 static void
 expect_same(const struct what *what, const char *codec)
@@ -254,8 +258,8 @@ expect_same(const struct what *what, const char *codec)
     for (uint32_t r = 0; r < what->size; r++) {
         const exo_traffic *a = &near[r].traffic, *b = &far[r].traffic;
         for (int operation = 0; operation < what->operations; operation++) {
-            size_t first = 0,
-                   length = what->count; /* of a reduce_scatter each has its own part only */
+            /* after a reduce_scatter each member has only its own shard */
+            size_t first = 0, length = what->count;
             if (operation == 1)
                 exo_shard(what->count, what->size, r, &first, &length);
             first += (size_t)operation * what->count;
@@ -290,7 +294,7 @@ Test(comm_far, bits_and_traffic_are_those_of_threads, .timeout = 120)
 
 /* --- Links ------------------------------------------------------------------------------------ */
 
-/* What the timing model says of all the operations, one after the other. */
+/* The time of all operations in sequence, by the timing model. */
 static exo_time
 model(const struct what *what, const char *codec)
 {
