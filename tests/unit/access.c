@@ -401,9 +401,9 @@ tell_of_old(stranger *s, uint64_t node, const char *kind, Exo__Cluster__Actor *a
     return st;
 }
 
-/* A restarted head adopts the actors that nodes report, if the node may have such actors. Unless the
- * node is an admin, it ignores their restart rules, because by a restart a node could have actors
- * made at other nodes. */
+/* A restarted head adopts the actors that nodes report, if the node may have such actors. It
+ * ignores their restart rules unless the node is an admin, because by a restart a node could have
+ * actors made at other nodes. */
 Test(access, nobody_has_made_elsewhere_what_it_says_it_had)
 {
     static const struct {

@@ -1,4 +1,5 @@
-/* Strict configuration: what is read, and that every mistake is named with its place. */
+/* Strict configuration: the values that are read, and errors that name the mistake's place. Each
+ * test owns its documents. Read next: exogym/config.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -13,7 +14,7 @@
 #include "base/config_edit.h"
 #include "base/memory_fault.h"
 
-/* Parses `text` under the name job.yaml; the test fails if it is refused. */
+/* Parses `text` as the file job.yaml. A refusal fails the test. */
 static exo_config_doc *
 parse(const char *text)
 {
@@ -23,7 +24,7 @@ parse(const char *text)
     return doc;
 }
 
-/* `text` must be refused with exactly this message. */
+/* Expects that `text` is refused with this message. */
 static void
 expect_refused(const char *text, const char *message)
 {
@@ -34,7 +35,7 @@ expect_refused(const char *text, const char *message)
     cr_expect_null(doc);
 }
 
-/* A document with one key, read by each reader in turn. */
+/* A reader of the key k. The comments state the accepted ranges. */
 enum reader {
     BOOL,
     U64,    /* 1 to 100 */
@@ -83,7 +84,7 @@ expect_error(const char *text, enum reader reader, const char *message)
     }
     cr_expect_eq(st, EXO_INVAL, "accepted: %s", text);
     cr_expect_str_eq(err.text, message);
-    /* a refused value leaves the result untouched */
+    /* a refused value leaves the result unchanged */
     cr_expect(flag && integer == 77 && number == 77 && choice == 77 && !node);
     cr_expect_str_eq(string, "77");
     exo_config_free(&doc);
@@ -127,8 +128,8 @@ Test(config, typed_values_are_read)
 Test(config, missing_keys_take_the_fallback)
 {
     exo_config_doc *doc = parse("");
-    exo_config *nodes[] = {exo_config_root(doc),
-                           NULL}; /* an empty document, and no mapping at all */
+    /* an empty document, and no mapping */
+    exo_config *nodes[] = {exo_config_root(doc), NULL};
     for (int i = 0; i < 2; i++) {
         uint64_t steps = 0;
         double p = 0;
@@ -209,7 +210,7 @@ Test(config, numbers_of_every_form)
     exo_config_free(&doc);
 }
 
-/* A reader of a mapping that knows max_steps, batch_size and H. */
+/* Expects an unknown key in a mapping whose reader knows max_steps, batch_size and H. */
 static void
 expect_unknown(const char *text, const char *message)
 {
@@ -280,7 +281,7 @@ Test(config, aliases_and_merge_keys)
 
 Test(config, a_document_cannot_grow_without_bound)
 {
-    /* "Billion laughs": each level is nine times the one before. */
+    /* "Billion laughs": each level has nine times the values of the one before. */
     char text[2048] = "a0: &a0 x\n";
     for (int i = 1; i < 12; i++) {
         size_t used = strlen(text);
@@ -297,7 +298,7 @@ Test(config, a_document_cannot_grow_without_bound)
     memset(deep + 3, '[', 300);
     cr_expect_eq(exo_config_parse(&doc, "job.yaml", deep, &err), EXO_INVAL);
 
-    /* Aliases must not nest deeper than text may. */
+    /* Aliases may not nest deeper than text. */
     char nested[600] =
         "a: &a [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n"
         "b: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[*a]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n";
@@ -466,13 +467,13 @@ Test(config, a_file_is_read_like_a_text)
     unlink(path);
 }
 
-/* A text with everything that the parser knows. */
+/* A text with all syntax that the parser supports. */
 static const char everything[] =
     "# job\nexogym: 1\nbase: &b {H: 4, lr: 3e-4, \"s\\u00e4\": 'a, ''b'}\nstrategy:\n  <<: *b\n"
     "  H: 0\n  list:\n    - a\n    - [b, {c: ~}]\n    - |\n      one\n      two\n"
     "    - >-\n      folded\n      text\nempty:\nlast: *b\n";
 
-/* Reads all of a document in every way; the results do not matter, only that nothing breaks. */
+/* Reads a whole document in each way. Only crashes and broken invariants fail the test. */
 static void
 exercise(const char *text)
 {

@@ -1,5 +1,5 @@
-/* Amounts with units: what is read, what is refused, and that what is written reads back the
- * same. */
+/* Amounts with units: accepted and refused texts, and written amounts that read back the same. The
+ * tests have no shared state. Read next: runtime/base/config_units.h. */
 #include <criterion/criterion.h>
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 enum kind {
     TIME,  /* 1 ns to 24 h */
     RATE,  /* from 1 bit/s */
-    BYTES, /* 1 to 1 TiB   */
+    BYTES, /* 1 B to 1 TiB */
     FRACTION
 };
 

@@ -1,5 +1,6 @@
-/* Whole copies: whatever a reader takes where a key is missing stands there, reads back to the bit,
- * and means the same as when it was missing. Random values, from a seed. */
+/* Whole copies of configurations: where a key is missing, the copy has the fallback that a reader
+ * took. The fallback reads back to the bit, and means the same as the missing key. Values are
+ * random, from a seed. Each test owns its documents. Read next: runtime/base/config_edit.h. */
 #include <criterion/criterion.h>
 
 #include <float.h>
@@ -28,7 +29,7 @@ parse(const char *text)
     return doc;
 }
 
-/* The whole copy of the mapping `options` of a document. */
+/* Makes the whole copy of the document's mapping `options`. */
 static exo_config_doc *
 whole_of(exo_config_doc *doc)
 {
@@ -57,7 +58,7 @@ differ(exo_config_doc *before, exo_config_doc *now)
     return found;
 }
 
-/* --- A reader of everything ------------------------------------------------------------------- */
+/* --- A reader of all types -------------------------------------------------------------------- */
 
 struct values {
     bool truth;
@@ -71,7 +72,7 @@ struct values {
 
 static const char *const choices[] = {"random", "1", "true", "null", "1e5", NULL};
 
-/* Reads `options` with these fallbacks. */
+/* Reads `options` with these fallbacks. Expects no error. */
 static void
 read_all(exo_config_doc *doc, const struct values *fallback, struct values *out)
 {
@@ -107,7 +108,7 @@ static uint64_t
 any_bits(exo_rng *rng)
 {
     uint64_t bits = ((uint64_t)exo_rng_u32(rng) << 32) | exo_rng_u32(rng);
-    return bits >> exo_rng_below(rng, 64); /* small ones, too */
+    return bits >> exo_rng_below(rng, 64); /* also small numbers */
 }
 
 static double
@@ -180,8 +181,8 @@ expect_same(const struct values *a, const struct values *b, const char *json)
     cr_assert_str_eq(a->text, b->text, "%s", json);
 }
 
-/* Rates that no unit gives back are none that a default has: the largest doubles overflow where
- * they are multiplied. */
+/* The largest doubles overflow when a unit multiplies them, so no unit can give them back. Defaults
+ * do not have such rates. */
 static bool
 is_rate(double rate)
 {
@@ -203,7 +204,7 @@ Test(config_whole, fallbacks_read_back_to_the_bit)
         exo_config_doc *whole = whole_of(sparse);
         char *json = json_of(whole);
         exo_config_doc *second = parse(json);
-        read_all(second, &other, &again); /* nothing is missing any more */
+        read_all(second, &other, &again); /* no key is missing any more */
         expect_same(&fallback, &again, json);
 
         exo_config_doc *third = whole_of(second);
@@ -220,7 +221,7 @@ Test(config_whole, fallbacks_read_back_to_the_bit)
     }
 }
 
-/* What is given stands as it was written, whatever is taken besides. */
+/* Given values stay as they were written; fallbacks are added beside them. */
 Test(config_whole, numbers_that_are_given_read_back_to_the_bit)
 {
     static const char *const formats[] = {"%.17g", "%.20e", "%+.17g", "%.25g", "%.17E"};
@@ -255,7 +256,7 @@ Test(config_whole, numbers_that_are_given_read_back_to_the_bit)
     }
 }
 
-/* --- What cannot be written ------------------------------------------------------------------- */
+/* --- Fallbacks that cannot be written --------------------------------------------------------- */
 
 static void
 expect_whole(exo_config_doc *doc, const char *expected)
@@ -290,7 +291,7 @@ Test(config_whole, fallbacks_that_could_not_be_given_are_not_there)
     exo_config_free(&doc);
 }
 
-/* Read as text, then as a number: the last reader knows. */
+/* A key that is read as text, then as a number: the last reader decides. */
 Test(config_whole, the_last_reader_decides)
 {
     exo_config_doc *doc = parse("options: {label: 5, stride: 3}");
@@ -307,7 +308,7 @@ Test(config_whole, the_last_reader_decides)
     exo_config_free(&doc);
 }
 
-/* --- Mappings that a name or nothing stands for ----------------------------------------------- */
+/* --- Names and missing keys that stand for mappings ------------------------------------------- */
 
 static void
 read_rule(exo_config_doc *doc)
@@ -354,7 +355,7 @@ Test(config_whole, a_name_or_nothing_becomes_a_mapping)
     exo_config_free(&doc);
 }
 
-/* --- What means the same ---------------------------------------------------------------------- */
+/* --- Equal meaning ---------------------------------------------------------------------------- */
 
 Test(config_whole, the_same_is_meant_however_it_is_written)
 {
@@ -372,7 +373,7 @@ Test(config_whole, the_same_is_meant_however_it_is_written)
         {"{a: True}", "{a: true}"},
         {"{a: ~}", "{}"},
         {"{}", "{a: null}"},
-        {"{a: '5'}", "{a: 5}"}, /* of a reader that takes text */
+        {"{a: '5'}", "{a: 5}"}, /* a reader that takes text reads both alike */
         {"{a: [1, {b: 2.0}]}", "{a: [1.0, {b: 2}]}"},
     };
     static const char *const others[][3] = {
@@ -415,7 +416,7 @@ Test(config_whole, the_same_is_meant_however_it_is_written)
     }
 }
 
-/* What an older exogym wrote lacks keys that a whole has by now. */
+/* A file that an older exogym wrote lacks keys that a newer whole copy has. */
 Test(config_whole, a_fallback_may_have_been_missing)
 {
     static const struct {
@@ -423,8 +424,8 @@ Test(config_whole, a_fallback_may_have_been_missing)
         bool differ;
     } cases[] = {
         {"options: {}", "options: {}", false},
-        {"options: {}", "options: {rule: sgd}",
-         true}, /* a rule that is named may have other constants */
+        /* the named rule may have other constants than the default */
+        {"options: {}", "options: {rule: sgd}", true},
         {"options: {rule: sgd}", "options: {rule: {name: sgd}}", false},
         {"options: {rule: sgd}", "options: {rule: {name: sgd, lr: 0.7}}", false},
         {"options: {rule: sgd}", "options: {rule: {name: sgd, lr: 0.6}}", true},
@@ -461,7 +462,7 @@ Test(config_whole, every_failed_allocation_is_reported)
         exo_err err = {0};
         exo_memory_fail_at(n);
         exo_status st = exo_config_parse(&whole, "whole", "{}", &err);
-        for (int i = 0; st == EXO_OK && i < 60; i++) /* more than a block of memory */
+        for (int i = 0; st == EXO_OK && i < 60; i++) /* more than one block of memory */
             st = exo_config_graft_whole(exo_config_root(whole), "options",
                                         exo_config_get(exo_config_root(doc), "options"), &err);
         exo_memory_fail_at(0);

@@ -1,5 +1,7 @@
-/* Data: IDX files and what can be wrong with them, augmentation, samplers that share out every
- * sample once, and loaders. */
+/* Data sets: IDX files and their errors, augmentation, samplers that give each sample to one node,
+ * loaders, and data sets by name.
+ *
+ * The suite's `setup` and `teardown` own the folder. Read next: exogym/data.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -150,7 +152,7 @@ enum {
     SIDE = 5
 };
 
-/* One image with a single bright pixel at (2, 1): row, column. */
+/* One image with a single bright pixel in row 2, column 1. */
 static exo_dataset *
 one_pixel(const exo_image_opts *opts)
 {
@@ -204,7 +206,7 @@ Test(data, rotation_turns_about_the_centre)
             if (image[i] == 1)
                 seen[i / SIDE][i % SIDE] = true;
     }
-    /* A pixel beside the centre goes round it, and nowhere else. */
+    /* A pixel beside the centre moves on the ring around it. */
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++)
             cr_expect_eq(seen[y][x], abs(y - 2) <= 1 && abs(x - 2) <= 1 && !(y == 2 && x == 2),

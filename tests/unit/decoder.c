@@ -1,6 +1,9 @@
-/* The class "gpt": its parameters and initial values, what a job may say of it, and what it
- * computes: logits, loss and every gradient as transformers has them, for GPT-2, OPT, BLOOM and
- * LLaMA. The expected numbers are in golden/decoders, which tools/export_golden.py wrote. */
+/* The class "gpt": its parameters and initial values, its options and their errors, and its
+ * results. Logits, loss and each gradient are compared with those of the library transformers, for
+ * GPT-2, OPT, BLOOM and LLaMA. tools/export_golden.py wrote the expected numbers to
+ * golden/decoders.
+ *
+ * Each test owns a `struct golden`. Read next: exogym/decoder.h, support/decoders.h. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +34,7 @@ Test(decoder, sizes_are_gpt2s)
     static const struct {
         const char *name;
         size_t numel;
-    } sizes[] = {/* of 50304 tokens and 1024 positions, as nanoGPT counts them */
+    } sizes[] = {/* of 50304 tokens and 1024 positions, as nanoGPT counts parameters */
                  {"small", 7363328},
                  {"base", 124475904},
                  {"xl", 1557686400}};
@@ -219,14 +222,14 @@ Test(decoder, a_jobs_mistakes_are_named)
 
 /* --- One pass --------------------------------------------------------------------------------- */
 
-/* A golden decoder and what transformers computes of it. */
+/* A golden decoder and the results of transformers. */
 struct golden {
     exo_model *model;
     exo_params *params;
     exo_tape *tape;
     exo_safetensors *file;
     const int32_t *tokens; /* (BATCH, LENGTH) */
-    int32_t *targets;      /* the tokens that follow, and none after the last */
+    int32_t *targets;      /* the next token at each position, and none at the last */
 };
 
 static const exo_safetensor *
@@ -278,8 +281,8 @@ batch_of(const int32_t *tokens, int32_t *targets, size_t size, size_t length)
         .data = {(void *)(uintptr_t)tokens, targets}};
 }
 
-/* The largest difference, relative to the largest number; where all are tiny, as the gradient of a
- * bias of keys, which is 0 but for rounding, to 0.01. */
+/* The largest difference, relative to the largest number. If all numbers are below 0.01, it is
+ * relative to 0.01: for instance the gradient of a bias of keys is 0 except for rounding. */
 static double
 distance(const float *got, const float *wanted, size_t count)
 {
@@ -321,7 +324,7 @@ run_loss(struct golden *g, const exo_model *model, const exo_pass *pass, float *
     return pass->grad ? exo_tape_backward(g->tape, t, 1.0f, err) : EXO_OK;
 }
 
-/* Every gradient, mapped to the names of transformers. */
+/* Compares each gradient under its name in transformers. */
 static void
 expect_gradients(struct golden *g, const char *name)
 {
@@ -349,7 +352,8 @@ expect_gradients(struct golden *g, const char *name)
     exo_tensor_places_release(&places);
 }
 
-/* For tools/export_golden.py --check: the directory as written here, with what is computed here. */
+/* For tools/export_golden.py --check: saves the model as exogym writes it, with the logits that
+ * exogym computes. */
 static void
 keep_for_check(struct golden *g, const char *root, const char *name, exo_dtype dtype)
 {
@@ -456,7 +460,7 @@ Test(decoder, threads_change_no_bit)
     }
 }
 
-/* Products of bf16 operands: three digits. */
+/* Products of bf16 operands have about three digits. */
 Test(decoder, autocast_is_close)
 {
     for (size_t i = 0; numbers_bf16_runs() && decoders_names[i]; i++) {
@@ -496,7 +500,7 @@ Test(decoder, dropout_is_of_training_only)
     golden_close(&g);
 }
 
-/* A token sees those before it only: what comes after changes no bit of its logits. */
+/* A token sees only the tokens before it: a later token changes no bit of its logits. */
 Test(decoder, the_future_is_not_seen)
 {
     for (size_t i = 0; decoders_names[i]; i++) {

@@ -1,5 +1,6 @@
-/* Devices: every kernel against the reference over one list, arrays and their ways to the host, and
- * a device that the host cannot reach. */
+/* Devices: each kernel against the reference, over one list of cases; arrays and their copies to
+ * and from the host; and a device whose memory the host cannot reach. Each test owns its arrays.
+ * Read next: nn/device/device_impl.h, support/kernel_cases.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -52,7 +53,7 @@ Test(device, every_kernel_has_a_case)
 #undef HAS_CASE
 }
 
-/* Runs a case on a device; gives all arrays, one after the other (the caller frees them). */
+/* Runs a case on a device. Returns all arrays, one after the other. The caller frees them. */
 static char *
 outcome(const kernel_case *c, exo_device *device, size_t count, double *sum)
 {
@@ -70,7 +71,7 @@ outcome(const kernel_case *c, exo_device *device, size_t count, double *sum)
     return all;
 }
 
-/* To the bit, or to the case's tolerance. */
+/* Expects equal results: to the bit, or within the case's tolerance. */
 static void
 expect_same(const kernel_case *c, exo_device *a, exo_device *b, size_t count, bool to_the_bit)
 {
@@ -79,7 +80,7 @@ expect_same(const kernel_case *c, exo_device *a, exo_device *b, size_t count, bo
     if (tolerance == 0)
         cr_expect(memcmp(one, other, KERNEL_CASE_ARRAYS * count * sizeof(float)) == 0,
                   "%s of %zu on %s and %s", c->name, count, exo_device_name(a), exo_device_name(b));
-    else /* of the last array the integers' bits are tiny numbers */
+    else /* the integers of the last array, read as floats, are tiny */
         cr_expect(numbers_distance((float *)(void *)one, (float *)(void *)other,
                                    KERNEL_CASE_ARRAYS * count) <= tolerance,
                   "%s of %zu: off by %g", c->name, count,
@@ -124,7 +125,7 @@ Test(device, one_out_of_reach_computes_the_same_bits)
     far_device_free(&far);
 }
 
-/* The definitions' corners: what is not finite, and ties. */
+/* Corner cases of the definitions: infinities, NaN, ties and overflow. */
 Test(device, corners)
 {
     float x[6] = {NAN, INFINITY, -INFINITY, -0.0f, 0.0f, -3.0f}, y[6];
@@ -132,8 +133,8 @@ Test(device, corners)
     exo_vec_sign(exo_host_array(EXO_F32, y, 6), exo_host_array(EXO_F32, x, 6));
     cr_expect_arr_eq(y, signs, sizeof y);
 
-    float tie[2] = {1.00390625f,
-                    1.01171875f}; /* halfway between two bf16, of which the even one is taken */
+    /* halfway between two bf16 numbers: the even one is chosen */
+    float tie[2] = {1.00390625f, 1.01171875f};
     uint16_t half[2];
     exo_vec_cast(exo_host_array(EXO_BF16, half, 2), exo_host_array(EXO_F32, tie, 2));
     cr_expect_eq(half[0], 0x3F80);
@@ -187,7 +188,7 @@ Test(device, what_is_asked_is_done_later_and_in_order)
     exo_array x;
     float host[4] = {1, 2, 3, 4}, back[4] = {0};
     cr_assert_eq(exo_array_import(&x, far, EXO_F32, host, 4, NULL), EXO_OK);
-    host[0] = 100; /* what the device has taken, it has taken */
+    host[0] = 100; /* the device has its own copy */
     exo_vec_scale(x, 2);
     exo_vec_add(x, x, x);
     cr_expect_eq(far_device_asked(far), 3);
@@ -201,7 +202,7 @@ Test(device, what_is_asked_is_done_later_and_in_order)
     far_device_free(&far);
 }
 
-/* In a process of its own, which a signal ends, or a sanitizer that reports it. */
+/* A child process writes. A signal ends it, or a sanitizer that reports the write. */
 Test(device, the_host_does_not_get_at_its_memory)
 {
     exo_device *far = far_device_new();

@@ -1,6 +1,9 @@
-/* Engines: one table of tests over those of the library, `local` among threads and `net` among
- * actors, and over the example's, `shm`, which brings no more than `advance`. Several requests
- * under way, every way in which they can end, and every type. */
+/* Engines: one table of tests for the library's engines, `local` between threads and `net` between
+ * actors, and for the example's engine `shm`, which implements only `advance`. The tests cover
+ * concurrent requests, each way in which requests end, and all types.
+ *
+ * Each test owns a world: an engine and its members. Read next: exogym/engine.h,
+ * runtime/comm/edge.h. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
@@ -25,14 +28,14 @@ enum {
 
 static const char *const engines[] = {"local", "net", "shm"};
 
-/* Whether it has codecs, and tells all members why a request ended. */
+/* The library's engines have codecs, and tell all members why a request ended. */
 static bool
 is_of_the_library(const char *engine)
 {
     return strcmp(engine, "shm") != 0;
 }
 
-/* One engine, and its members. */
+/* An engine's communicators and groups. `runtime` is used only by net. */
 struct world {
     bool far;
     exo_runtime *runtime;
@@ -110,7 +113,7 @@ open_shm(struct world *w)
     cr_assert_eq(exo_engine_find(&engine, "shm", &err), EXO_OK, "%s", err.text);
     snprintf(key, sizeof key, "test-%d-%u", getpid(), groups++);
     const exo_engine_opts opts = {.size = SIZE, .clock = exo_clock_real(), .key = key};
-    for (uint32_t r = 0; r < SIZE; r++) /* as in processes of their own */
+    for (uint32_t r = 0; r < SIZE; r++) /* one communicator each, as in separate processes */
         cr_assert_eq(exo_comm_open(&w->comms[r], engine, &opts, &err), EXO_OK, "%s", err.text);
 }
 
@@ -158,7 +161,7 @@ struct member {
     uint32_t rank;
     exo_dtype dtype;
     bool blocking;
-    void *data; /* (REQUESTS COUNT) */
+    void *data; /* (REQUESTS, COUNT) */
     exo_status status;
     exo_err err;
     exo_status (*act)(struct member *m);
@@ -195,8 +198,8 @@ part_of(const struct member *m, int k)
                           COUNT);
 }
 
-/* Two reductions, a gathering and a broadcast, under way at once and waited for from the last to
- * the first; or one after the other. */
+/* Two reductions, an all_gather and a broadcast: all at once and waited for in reverse order, or,
+ * if m->blocking, one after the other. */
 static exo_status
 act_many(struct member *m)
 {
@@ -219,8 +222,8 @@ act_many(struct member *m)
         st = exo_comm_begin_broadcast(&requests[3], m->group, part_of(m, 3), 1, &m->err);
     for (int k = REQUESTS; st == EXO_OK && k-- > 0;)
         st = exo_request_wait(&requests[k], &m->err);
-    return st == EXO_OK ? exo_barrier(m->group, &m->err)
-                        : st; /* a blocking call after them meets its like */
+    /* a blocking call after the requests matches the other members' calls */
+    return st == EXO_OK ? exo_barrier(m->group, &m->err) : st;
 }
 
 static void
@@ -313,7 +316,7 @@ Test(engine, a_test_does_not_wait, .timeout = 60)
     }
 }
 
-/* Two requests of rank 0, of which the others know nothing. */
+/* Begins two requests of rank 0 that no other member joins. */
 static void
 begin_two(const struct world *w, float x[2][8], exo_request *requests[2])
 {
@@ -406,7 +409,7 @@ Test(engine, a_group_that_closes_cancels_what_it_began, .timeout = 60)
         world_open(&w, engine, NULL);
         begin_two(&w, x, requests);
         exo_group_close(&w.groups[0]);
-        memset(x, 0, sizeof x); /* nobody looks any more */
+        memset(x, 0, sizeof x); /* the engine no longer uses the arrays */
         struct member other = {.group = w.groups[1], .rank = 1};
         cr_expect_eq(act_reduce(&other), is_of_the_library(engine) ? EXO_CANCELLED : EXO_PEER_LOST,
                      "%s: %s", engine, other.err.text);
@@ -424,9 +427,8 @@ Test(engine, no_call_makes_a_codec, .timeout = 60)
         struct member members[SIZE];
         if (!is_of_the_library(engine))
             continue;
-        uint64_t made = 0, each = strcmp(engine, "net") == 0
-                                      ? 1
-                                      : SIZE; /* of net each member has a communicator */
+        /* with net each member has its own communicator */
+        uint64_t made = 0, each = strcmp(engine, "net") == 0 ? 1 : SIZE;
         fill(members, true);
         world_open(&w, engine, "bf16");
         for (int round = 0; round < 3; round++) {
@@ -496,9 +498,9 @@ Test(engine, bytes_and_longs_wrap, .timeout = 60)
     }
 }
 
-/* bf16 by hand: 256 and 1 are exact, 257 is not; in bf16 alone 256 + 1 + 1 would stay 256. In fp32
- * it is 258, which bf16 has; 256 + 1 + 2 = 259 lies between 258 and 260, and goes to the even one,
- * 260. As a mean, 256 + 1 + 1 = 258 by 3 is 86. fp16: the same with 2048. */
+/* bf16 by hand: 256 and 1 are exact, 257 is not, so a sum in bf16 would give 256 + 1 + 1 = 256. In
+ * fp32 the sum is 258, which bf16 has. 256 + 1 + 2 = 259 lies between 258 and 260 and is rounded to
+ * the even one, 260. The mean of 256, 1 and 1 is 258 / 3 = 86. fp16: the same with 2048. */
 Test(engine, halves_are_summed_in_fp32_and_rounded_once, .timeout = 60)
 {
     static const struct {

@@ -1,5 +1,6 @@
-/* What an evaluation of a language model is the mean of: the targets that count, however they fall
- * into batches. */
+/* The evaluation of a language model: its loss is the mean over the targets that count, independent
+ * of the batches. The suite's `setup` and `teardown` own the folder. Read next:
+ * actors/replica_pass.c. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -33,7 +34,7 @@ teardown(void)
 
 TestSuite(evaluation, .init = setup, .fini = teardown);
 
-/* Short documents, among them many of one character, whose first characters are no targets. */
+/* Short documents, many of them with one character. A document's first character is no target. */
 static exo_dataset *
 open_documents(void)
 {
@@ -60,8 +61,8 @@ open_documents(void)
     return train;
 }
 
-/* The loss of samples [first, first + size) as one batch, and how many targets the model says that
- * it is the mean of. */
+/* The loss of the samples [first, first + size) as one batch. *counted receives the number of
+ * targets over which the model reports the mean. */
 static double
 loss_of(const exo_model *model, exo_params *params, const exo_dataset *data, size_t first,
         size_t size, size_t *counted)
@@ -86,8 +87,8 @@ loss_of(const exo_model *model, exo_params *params, const exo_dataset *data, siz
     return loss;
 }
 
-/* Mean over the targets that count, sample by sample; *by_samples is the mean of batches of `size`,
- * weighted by their samples. */
+/* The mean over all targets that count, from one pass for each sample. *by_samples receives a wrong
+ * mean: the losses of batches of `size`, weighted by their samples. */
 static double
 expected_loss(const exo_model *model, exo_params *params, const exo_dataset *data, size_t size,
               double *by_samples)
@@ -119,7 +120,7 @@ expected_loss(const exo_model *model, exo_params *params, const exo_dataset *dat
     return sum / (double)all;
 }
 
-/* Batches of one, of several sizes with a smaller last one, and of everything. */
+/* Batches of one sample, of several sizes with a smaller last batch, and of all samples. */
 Test(evaluation, every_target_that_counts_counts_the_same_whatever_the_minibatch)
 {
     exo_dataset *data = open_documents();

@@ -1,5 +1,6 @@
-/* Fetching: whole, resumed, refused when damaged, and clear when there is nothing to be had. From
- * file:// addresses: no network. */
+/* Fetching files: whole, resumed, refused if damaged, and with a clear message if no source works.
+ * The addresses are file://, so the tests need no network. The suite's `setup` and `teardown` own
+ * the folder. Read next: nn/fetch.h. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -87,7 +88,7 @@ Test(fetch, what_was_cut_is_resumed)
     const struct exo_data_file file = {"thing", {url}, sha, SIZE};
     exo_err err = {0};
     cr_assert_eq(exo_file_write_atomic(part, bytes, SIZE / 3, NULL), EXO_OK);
-    memset(bytes, 'x', SIZE / 3); /* the source's beginning is not read again */
+    memset(bytes, 'x', SIZE / 3); /* a resumed fetch does not read the source's beginning */
     cr_assert_eq(exo_file_write_atomic(source, bytes, SIZE, NULL), EXO_OK);
     for (int i = 0; i < SIZE / 3; i++)
         bytes[i] = (char)(i * 31 >> 2);
@@ -118,8 +119,8 @@ Test(fetch, without_a_source_the_message_says_what_to_do)
     cr_expect(strstr(err.text, "mnist"), "%s", err.text);
 }
 
-/* Bytes that come from elsewhere are appended to no file but the part: not to what a link leads to,
- * nor to a file with a second name. */
+/* Downloaded bytes are appended only to the part file: not through a symbolic link, and not to a
+ * file with a second name or to a FIFO. */
 Test(fetch, appends_to_nothing_else)
 {
     const struct exo_data_file file = {"thing", {url}, sha, SIZE};

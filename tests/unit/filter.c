@@ -1,5 +1,5 @@
-/* What a head's filter of system calls refuses, and what it leaves: each call is made by a child
- * process that has installed it. */
+/* The head's filter of system calls: the calls that it refuses, and those that it permits. A child
+ * process installs the filter and makes each call. Read next: runtime/programs/exogym-filter.h. */
 #include <criterion/criterion.h>
 
 #include <errno.h>
@@ -24,13 +24,14 @@
 
 #include "programs/exogym-filter.h"
 
-/* How a child ended. */
+/* The end of a child process. */
 struct ended {
     int status;
     char said[4096];
 };
 
-/* Lets a child install the filter and call `act`, whose result is its status. */
+/* Forks a child that installs the filter and calls `act`. The result of `act` is the exit
+ * status. */
 static struct ended
 confined(int (*act)(void))
 {
@@ -62,7 +63,7 @@ confined(int (*act)(void))
     return ended;
 }
 
-/* The process ends by SIGSYS, and its last line names the call. */
+/* Expects that SIGSYS ends the process and that its last line names the call. */
 static void
 ends_at(const char *call, int (*act)(void))
 {
@@ -83,7 +84,7 @@ returns(int expected, const char *what, int (*act)(void))
               ended.said);
 }
 
-/* --- What ends it ----------------------------------------------------------------------------- */
+/* --- Calls that end the process --------------------------------------------------------------- */
 
 static int
 start_program(void)
@@ -170,7 +171,7 @@ Test(filter, what_only_an_attacker_does_ends_the_process)
     ends_at("setuid", change_user);
 }
 
-/* libc blocks all signals meanwhile, so that there is no last line. */
+/* libc blocks all signals in posix_spawn, so no last line is written. */
 Test(filter, programs_are_not_spawned_either)
 {
     struct ended ended = confined(spawn_program);
@@ -178,7 +179,7 @@ Test(filter, programs_are_not_spawned_either)
               (unsigned)ended.status);
 }
 
-/* --- What fails ------------------------------------------------------------------------------- */
+/* --- Calls that fail -------------------------------------------------------------------------- */
 
 static int
 raw_packets(void)
@@ -245,7 +246,7 @@ Test(filter, what_is_not_listed_fails_as_if_the_kernel_had_it_not)
     returns(ENOSYS, "a call that nobody knows", unknown_call);
 }
 
-/* --- What goes on ----------------------------------------------------------------------------- */
+/* --- Calls that succeed ----------------------------------------------------------------------- */
 
 static void *
 thread_main(void *argument)
@@ -283,7 +284,7 @@ Test(filter, what_a_head_does_goes_on)
     returns(0, "work", work);
 }
 
-/* A thread that is there already is under the filter, too. */
+/* The filter also holds for threads that run already. */
 static pthread_barrier_t installed;
 
 static void *

@@ -1,5 +1,8 @@
-/* Meters of a strategy and of a model, in a run: declared in one place, they are in its tree and in
- * its files, and a resumed run goes on counting. */
+/* Meters of a strategy and of a model in a run: they are in the run's tree and in its files, and a
+ * resumed run continues their counts. Also meters in messages.
+ *
+ * The suite's `setup` and `teardown` own the trainer and the folder. Read next:
+ * actors/node_meters.h, exogym/meter.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -154,8 +157,8 @@ fit(const exo_fit_opts *opts, exo_err *err)
     return st;
 }
 
-/* A meter's value at a step in the run's meters.csv; NaN: there is no such row, or it is there
- * twice. */
+/* Returns a meter's value at a step in the run's meters.csv; NaN if there is no such row, or more
+ * than one. */
 static double
 row_of(const char *run, unsigned step, const char *meter)
 {
@@ -175,7 +178,7 @@ row_of(const char *run, unsigned step, const char *meter)
     return found == 1 ? value : (double)NAN;
 }
 
-/* The last samples that a run's progress had. */
+/* The last samples that the progress callback saw. */
 struct seen {
     exo_meter_sample steps, odd;
     double mean, global_mean;
@@ -242,7 +245,7 @@ Test(fit_meters, a_strategy_s_and_a_model_s_are_in_the_run_s_tree_and_rows)
     cr_expect(isfinite(row_of("whole", 0, "validation.local.mean_x")));
 }
 
-/* Everything but times. */
+/* Compares all rows except times. */
 static void
 expect_same_rows(const char *run)
 {
@@ -290,14 +293,14 @@ Test(fit_meters, a_resumed_run_goes_on_counting_and_has_each_row_once, .timeout 
         cr_expect_eq(seen.steps.count, STEPS);
         expect_same_rows(run);
     }
-    opts = opts_of("whole"); /* and once more, when there is nothing left to do */
+    opts = opts_of("whole"); /* once more, when no step is left to do */
     opts.resume = true;
     cr_assert_eq(fit(&opts, &err), EXO_OK, "%s", err.text);
     expect_same_rows("whole");
     cr_expect(isfinite(row_of("whole", STEPS, "node_0.strategy.steps")));
 }
 
-/* --- Over the wire ---------------------------------------------------------------------------- */
+/* --- Meters in messages ----------------------------------------------------------------------- */
 
 static exo_status
 decode(const exo_payload *payload, ProtobufCMessage **out, exo_err *err)
@@ -334,7 +337,7 @@ Test(fit_meters, a_meter_in_a_message_is_checked_like_the_message)
     meter->n_buckets++;
     exo_args_free(&message);
 
-    /* Bytes of the inner message: its help is the text "numbers of steps". */
+    /* Changes bytes of the inner message, whose help is the text "numbers of steps". */
     uint8_t *bytes = (uint8_t *)(uintptr_t)payload.data;
     uint8_t *help = memmem(bytes, payload.size, "numbers of steps", 16);
     cr_assert_not_null(help);
@@ -342,10 +345,10 @@ Test(fit_meters, a_meter_in_a_message_is_checked_like_the_message)
     cr_expect_eq(decode(&payload, &message, &err), EXO_INVAL);
     cr_expect_not_null(strstr(err.text, "help: the text is not UTF-8 (in meters)"), "%s", err.text);
     help[3] = 'b';
-    help[-2] = 9 << 3 | 2; /* a field that a meter does not have, in its place */
+    help[-2] = 9 << 3 | 2; /* a field number that a meter does not have, in place of help's */
     cr_expect_eq(decode(&payload, &message, &err), EXO_INVAL);
     cr_expect_not_null(strstr(err.text, "field 9"), "%s", err.text);
-    help[-2] = 1 << 3 | 2; /* its path, for the second time */
+    help[-2] = 1 << 3 | 2; /* the number of its path, which thus comes twice */
     cr_expect_eq(decode(&payload, &message, &err), EXO_INVAL);
     cr_expect_not_null(strstr(err.text, "path: comes twice"), "%s", err.text);
     exo_payload_release(&payload);

@@ -1,5 +1,8 @@
-/* Training over an emulated network: the same bits as without one, on either clock, and times that
- * follow from the links. */
+/* Training over an emulated network: the same bits as without one, on both clocks, and times that
+ * follow from the links.
+ *
+ * Each test owns a scene: a job and its graph. Read next: actors/fit_run.h,
+ * runtime/comm/timing.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -147,7 +150,7 @@ Test(fit_network, the_same_bits_over_links_and_on_the_virtual_clock, .timeout = 
         }
 }
 
-/* Asks to stop at a step. */
+/* Requests a stop at a step. */
 struct stop_at {
     uint64_t step;
     _Atomic int stop;
@@ -187,8 +190,9 @@ stop_and_resume(const exo_link_spec *link)
         char name[32], options[160];
         scene_init(&s, true);
         s.link.spec = *link;
-        s.hosts[1].speed = 0.5;  /* nodes of different times */
-        s.opts.val_interval = 1; /* an event after each step: there a stop is heeded */
+        s.hosts[1].speed = 0.5; /* nodes of different speeds */
+        /* a stop takes effect at an event, so there is one after each step */
+        s.opts.val_interval = 1;
         s.opts.save_dir = folder;
         snprintf(options, sizeof options, "%s", strategies[i].options);
         snprintf(name, sizeof name, "whole_%zu", i);
@@ -226,15 +230,15 @@ stop_and_resume(const exo_link_spec *link)
     temp_remove(folder);
 }
 
-/* Also times: on the virtual clock they are what they would have been. */
+/* Times are equal, too: on the virtual clock a resumed run has the times of a whole run. */
 Test(fit_network, stopped_and_resumed_counts_what_one_that_was_left_alone_counts, .timeout = 120)
 {
     stop_and_resume(&(exo_link_spec){
         .bandwidth = INFINITY, .latency = 10 * EXO_MS, .transport = EXO_LINK_IDEAL});
 }
 
-/* The links remember: windows, losses, numbers of messages that jitter is drawn for, what is on its
- * way. */
+/* Links have state: congestion windows, losses, the message numbers from which jitter is drawn, and
+ * messages under way. */
 Test(fit_network, links_go_on_where_they_were, .timeout = 120)
 {
     stop_and_resume(&(exo_link_spec){.bandwidth = INFINITY,
@@ -246,8 +250,8 @@ Test(fit_network, links_go_on_where_they_were, .timeout = 120)
         &(exo_link_spec){.bandwidth = 3e5, .latency = 40 * EXO_MS, .transport = EXO_LINK_TCP});
 }
 
-/* A run that was stopped and goes on no more has its ledger, too; one that is resumed adds to it on
- * the real clock and without links. */
+/* A stopped run has a ledger. A resumed run adds to it, also on the real clock and without
+ * links. */
 Test(fit_network, each_part_of_a_run_adds_to_its_ledger, .timeout = 60)
 {
     static char text[65536];
@@ -283,8 +287,8 @@ Test(fit_network, a_virtual_run_says_what_the_closed_form_says, .timeout = 60)
     struct scene s;
     scene_init(&s, true);
     fit(&s, "ddp", "{}", true);
-    /* A step: 50 ms, then twice 3 messages of a quarter of the gradients over 1 Mbit/s, one after
-     * the other, and a latency. */
+    /* A step takes 50 ms of computation, then twice 3 messages of a quarter of the gradients over 1
+     * Mbit/s, one after the other, and a latency. */
     double bytes =
         (double)exo_model_numel(s.model) * 4 / NODES + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
     double expected = STEPS * (0.050 + 2 * (3 * bytes * 8 / 1e6 + 0.010));
@@ -296,7 +300,7 @@ Test(fit_network, a_virtual_run_says_what_the_closed_form_says, .timeout = 60)
         fit(&s, "ddp", "{}", true);
         cr_expect_eq(s.result.seconds, first, "the same to the bit");
     }
-    /* Twice as fast hosts compute in half the time, and wait as long. */
+    /* Hosts of twice the speed compute in half the time, and wait as long. */
     for (uint32_t i = 0; i < NODES; i++)
         s.hosts[i].speed = 2;
     fit(&s, "ddp", "{}", true);
@@ -316,9 +320,9 @@ deep_mlp(void)
     return model;
 }
 
-/* Buckets of whole parameters, from the last one on, begin while backward goes on, one after the
- * other: of a step of 50 ms a third is forward of the last minibatch, and backward goes on with the
- * elements that it has yielded. */
+/* Buckets are whole parameters, from the last one on. They are reduced one after the other,
+ * beginning during backward. Of the last minibatch's share of the 50 ms a third is forward;
+ * backward takes the rest, in proportion to the elements whose gradients it has computed. */
 Test(fit_network, buckets_hide_behind_backward, .timeout = 60)
 {
     static const size_t buckets[] = {3 + 3 * 64 + 64 + 64 * 64, 64 + 64 * 64, 64 + 8 * 64},
@@ -364,8 +368,8 @@ Test(fit_network, nodes_in_islands_send_to_those_only, .timeout = 60)
     struct scene s;
     scene_init(&s, true);
     fit(&s, "fedavg", "{island_size: 2}", true);
-    /* A step: 50 ms, then twice half of the parameters to the other one over 1 Mbit/s, and a
-     * latency. */
+    /* A step takes 50 ms of computation, then twice half of the parameters to the other member over
+     * 1 Mbit/s, and a latency. */
     double bytes = (double)exo_model_numel(s.model) * 4 / 2 + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
     double expected = STEPS * (0.050 + 2 * (bytes * 8 / 1e6 + 0.010)), first = s.result.seconds;
     cr_expect_float_eq(first, expected, 0.01 * expected, "%g s, expected %g", first, expected);
@@ -375,8 +379,8 @@ Test(fit_network, nodes_in_islands_send_to_those_only, .timeout = 60)
     scene_release(&s);
 }
 
-/* The hosts of two nodes compute at half the speed: where these meet the others of their island
- * only, the other island is not held up. */
+/* The hosts of two nodes compute at half speed. If these two form an island, the other island does
+ * not wait for them. */
 Test(fit_network, an_island_does_not_wait_for_another, .timeout = 60)
 {
     struct scene s;
@@ -501,8 +505,8 @@ static struct {
     int ends;
 } end;
 
-/* What the command writes at the end is written under the folder's lock: no other run can have
- * begun there. */
+/* The command's last file is written under the folder's lock, so no other run can have begun
+ * there. */
 static exo_status
 write_last(void *context, const exo_fit_result *result, const exo_meters *meters, exo_err *err)
 {

@@ -1,5 +1,6 @@
-/* Training jobs whose nodes wait for each other end soon, with who waits for whom in which call;
- * slow ones go on. */
+/* Stalled training jobs end soon, with an error that names each waiting node, its call and the
+ * nodes that it waits for. Slow jobs continue. The tests have no shared state. Read next:
+ * actors/fit_watch.c, tests/plugins/uneven.c. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -46,7 +47,8 @@ expect_stall(const char *how, uint32_t nodes, const char *const *words)
         cr_expect_not_null(strstr(err.text, *words), "'%s' is not in '%s'", *words, err.text);
 }
 
-/* All of these end long before the deadline: the test's is shorter. */
+/* These tests' timeouts are shorter than the jobs' deadline, so a stall is found before the
+ * deadline. */
 
 Test(fit_stall, a_call_that_only_some_make, .timeout = 60)
 {

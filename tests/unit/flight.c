@@ -1,4 +1,5 @@
-/* The flight recorder: what another process can read of what threads run. */
+/* The flight recorder: another process can read which methods the threads run. Each test owns its
+ * shared memory. Read next: runtime/actor/flight.h. */
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,6 +1,9 @@
-/* Memory that another one writes at every moment while it is read: rings, messages in another
- * process's object, and what a store's processes share beside the objects' bytes. Nothing may be
- * believed twice. Under the address sanitizer a byte beyond what was allocated ends the test. */
+/* Memory that another process writes while this process reads it: rings, messages in another
+ * process's object, and the memory that processes share of a store. A value must be read only once.
+ * Under the address sanitizer an access beyond an allocation ends the test.
+ *
+ * Each test owns its rings and stores; child processes are the hostile writers. Read next:
+ * runtime/net/ring.h, runtime/store/store.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -42,7 +45,8 @@ draw(uint64_t *state)
     return *state;
 }
 
-/* Counters and lengths near what they are, so that much of it is believable for a moment. */
+/* Overwrites counters and lengths, with values of all magnitudes, so that some are plausible for a
+ * moment. */
 static void *
 scribble(void *argument)
 {
@@ -107,13 +111,14 @@ Test(foreign_memory, is_read_once_from_rings, .timeout = 240)
 /* --- Messages --------------------------------------------------------------------------------- */
 
 enum {
-    CHANGES = 100, /* that were seen while it was unpacked */
+    CHANGES = 100, /* seen while a message was unpacked */
     MORE = 40000,
     LEVELS = 60000,
-    TAG_BYTES = 6 /* of a level: the tag of Spawn.together, in 2 bytes at most, and a length */
+    TAG_BYTES = 6 /* of a level: the tag of Spawn.together, at most 2 bytes, and a length */
 };
 
-/* A Spawn in a Spawn in a Spawn: more than any stack has room for. Gives where it begins. */
+/* Writes Spawns nested deeper than any stack allows, so that they end at `end`. Returns their
+ * beginning. */
 static uint8_t *
 nest(uint8_t *end, unsigned tag)
 {
@@ -142,7 +147,7 @@ tag_of(const char *field)
     return f->id << 3 | 2;
 }
 
-/* Owns an object, and makes its first field known and unknown again and again. */
+/* Owns an object, and repeatedly makes its first field known and unknown. */
 static void
 own_and_change(int out)
 {
@@ -160,14 +165,14 @@ own_and_change(int out)
     CHECK(exo_object_create(store, size + MORE, &object, NULL) == EXO_OK);
     uint8_t *bytes = exo_object_data(object);
     memcpy(bytes, from, size);
+    /* many Spawn.get_if_exists fields, which take time between two reads of the tag */
     for (size_t i = 0; i < MORE; i += 2)
-        memcpy(bytes + size + i, (uint8_t[]){4 << 3, 1},
-               2); /* Spawn.get_if_exists: time between two looks at the tag */
+        memcpy(bytes + size + i, (uint8_t[]){4 << 3, 1}, 2);
     exo_object_seal(object);
     CHECK(exo_object_export(object, &handle, NULL) == EXO_OK);
     CHECK(write(out, &handle, sizeof handle) == sizeof handle);
     for (volatile uint8_t *tag = bytes;;) {
-        *tag ^= 8; /* the next number, which is no message; and back */
+        *tag ^= 8; /* the next field number, which is not a message, and back */
         for (volatile int i = 0; i < 1000; i++)
             ;
     }
@@ -209,7 +214,7 @@ Test(foreign_memory, is_unpacked_from_a_copy, .timeout = 240)
 enum {
     OBJECTS = 3000,
     HELD = 8,
-    FILES = 64 /* descriptors of the owner that are tried */
+    FILES = 64 /* the owner's descriptors that are tried */
 };
 
 static uint64_t
@@ -218,8 +223,8 @@ size_of(unsigned i)
     return i % 4 == 0 ? (80 << 10) + i : i % 4 == 1 ? 200 + i % 1000 : 5000 + i % 1000;
 }
 
-/* Locks and unlocks what it can open of the owner's segments, and tries to write there: the kernel
- * must refuse all of that. */
+/* Locks and unlocks the owner's segments that it can open, and tries to write to them. The kernel
+ * must refuse each write. */
 static void
 tamper(pid_t owner)
 {
@@ -231,7 +236,7 @@ tamper(pid_t owner)
         uint64_t number = draw(&state);
         int *file = &files[number % FILES];
         if (*file >= 0 && number >> 20 & 1) {
-            close(*file); /* and its locks with it */
+            close(*file); /* also releases its locks */
             *file = -1;
         }
         char path[64], target[64] = "";
@@ -247,8 +252,8 @@ tamper(pid_t owner)
                              .l_start = (off_t)(number >> 24 & 127) << 32,
                              .l_len = (off_t)1 << 32};
         fcntl(*file, F_OFD_SETLK, &lock);
-        if (fcntl(*file, F_GET_SEALS) &
-            F_SEAL_SEAL) { /* before, it is not a segment that anybody has heard of */
+        /* until it is sealed, no other process knows the segment */
+        if (fcntl(*file, F_GET_SEALS) & F_SEAL_SEAL) {
             CHECK(pwrite(*file, &state, sizeof state, (off_t)(number >> 32 & 8191)) == -1 &&
                   errno == EPERM);
             CHECK(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, *file, 0) == MAP_FAILED &&
@@ -270,7 +275,7 @@ is_all(const exo_object *object, unsigned char value)
     return true;
 }
 
-/* Holds the last few objects that it was sent, long after their owner has dropped them. */
+/* Holds the last objects that it received, long after their owner has dropped them. */
 static void
 hold_and_look(int socket)
 {
@@ -344,10 +349,10 @@ Test(foreign_memory, of_a_store_is_locks_only, .timeout = 240)
 
 enum {
     ROUNDS = 3000,
-    WORDS = 64 /* of the header that are overwritten */
+    WORDS = 64 /* of the header, which are overwritten */
 };
 
-/* Where the segment that an object lies in is mapped: its header. */
+/* Returns the header of an object's segment: the begin of its mapping. */
 static volatile uint64_t *
 find_header(const void *data)
 {
@@ -363,8 +368,8 @@ find_header(const void *data)
     return (volatile uint64_t *)found;
 }
 
-/* An owner that writes into its segments' headers what it likes while others read them, and tries
- * to take their memory away. */
+/* An owner that writes random values into its segments' headers while others read them, and tries
+ * to remove their memory. */
 static void
 own_and_lie(int socket)
 {
@@ -402,8 +407,8 @@ own_and_lie(int socket)
     }
 }
 
-/* Whatever its owner writes into a segment, who imports from there gets an object of the size that
- * it was told, all of which can be read, or an error. */
+/* Whatever an owner writes into a segment, an import gives an error, or an object of the announced
+ * size that can be read to its end. */
 Test(foreign_memory, of_a_hostile_owner_harms_no_reader, .timeout = 240)
 {
     int ends[2];

@@ -1,5 +1,6 @@
-/* Frozen parameters: nobody changes, sends or forgets them, and the others learn as beside
- * parameters that are learned. */
+/* Frozen parameters: no strategy changes or sends them, checkpoints keep them, and the other
+ * parameters learn as with a learning rate of 0 for these. The tests own their runs. Read next:
+ * exogym/model.h, exogym/trainer.h. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -44,7 +45,7 @@ frozen_count(const exo_model *model)
     return count;
 }
 
-/* The first layer of the network has 8 x 16 weights and 16 biases. */
+/* The first layer has 8 x 16 weights and 16 biases. */
 #define FIRST ", frozen: [fc1.*]"
 enum {
     FIRST_NUMEL = 8 * 16 + 16
@@ -151,8 +152,8 @@ static const struct {
     {"sparta", "{p: 0.3}"},
 };
 
-/* Seven copies of a number, added up and divided by seven, are not always that number: nobody may
- * take their mean. */
+/* The sum of seven equal numbers, divided by seven, is not always that number. So no strategy may
+ * average frozen parameters. */
 Test(frozen, stays_as_it_begins_under_every_strategy)
 {
     static const uint32_t counts[] = {1, 3, 7};
@@ -190,8 +191,8 @@ Test(frozen, is_not_sent)
     run_release(&rest);
 }
 
-/* A rate of zero for a group leaves it as it is, too: the other parameters then see the same
- * values, and learn the same. */
+/* A learning rate of 0 for a group also leaves the group unchanged. The other parameters then see
+ * the same values and learn the same. */
 Test(frozen, the_others_learn_as_beside_a_rate_of_zero)
 {
     struct run frozen, slow;
@@ -267,7 +268,7 @@ decoder(const char *options)
     return model;
 }
 
-/* Gives the tape's memory. */
+/* Returns the size of the tape's memory. */
 static size_t
 backward(exo_model *model, exo_params *params, bool autocast)
 {
@@ -329,7 +330,7 @@ Test(frozen, the_other_gradients_are_the_same_to_the_bit)
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (size_t f = 0; f < sizeof frozen / sizeof *frozen; f++) {
             if (strstr(kinds[k], "bias: false") && strstr(frozen[f], ".weight"))
-                continue; /* that is all of them */
+                continue; /* all parameters would be frozen */
             expect_same_gradients(kinds[k], frozen[f], false);
             if (numbers_bf16_runs())
                 expect_same_gradients(kinds[k], frozen[f], true);
@@ -337,8 +338,7 @@ Test(frozen, the_other_gradients_are_the_same_to_the_bit)
     expect_same_gradients("tied: false", "head.weight", false);
 }
 
-/* A checkpoint around a block without a gradient has nothing to keep: its buffers go back at
- * once. */
+/* A checkpoint around a block without gradients saves nothing: its buffers are freed at once. */
 Test(frozen, blocks_take_no_more_memory_than_learned_ones)
 {
     static const char *const kinds[] = {"layers: 6, tied: false, checkpoint: true",

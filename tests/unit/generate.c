@@ -1,5 +1,6 @@
-/* Generation: logits against plain loops, and that a sequence is the same alone, in any batch, in
- * any pieces, with any number of threads. */
+/* Generation: logits against plain loops; a sequence is the same alone and in any batch, in any
+ * pieces and with any number of threads; also ends of sequences, swapped weights, memory and
+ * errors. Each test owns its generator. Read next: exogym/generate.h, support/small_decoders.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +68,7 @@ Test(generate, logits_are_the_plain_ones)
     }
 }
 
-/* Those of training's passes: the output "logits". */
+/* The logits equal the output "logits" of a training pass. */
 Test(generate, logits_are_those_of_the_tape)
 {
     for (int kind = 0; kind < SMALL_DECODERS; kind++) {
@@ -98,8 +99,8 @@ Test(generate, logits_are_those_of_the_tape)
     }
 }
 
-/* The same logits to the bit however the text is cut into passes, in every format: with a cache and
- * without are the same. */
+/* The logits are the same to the bit however the text is cut into passes, in each format. So they
+ * are the same with and without a cache. */
 Test(generate, logits_do_not_depend_on_the_pieces)
 {
     static const size_t pieces[] = {64, 1, 7, 13, 31};
@@ -129,7 +130,7 @@ Test(generate, logits_do_not_depend_on_the_pieces)
         }
 }
 
-/* Quantized weights are near the others: for these weights int8 within 4 % of the logits' size,
+/* Quantized weights give similar logits: for these weights int8 is within 4 % of the logits' size,
  * int4 within 30 %. */
 Test(generate, quantized_logits_are_near)
 {
@@ -194,7 +195,7 @@ Test(generate, the_mean_likelihood_is_that_of_the_logits)
 
 /* --- Sequences -------------------------------------------------------------------------------- */
 
-/* What a sequence was, kept. */
+/* A copy of a finished sequence. */
 struct kept {
     uint64_t id;
     int32_t tokens[64];
@@ -217,8 +218,8 @@ enum {
     MANY = 23
 };
 
-/* Sequence `id`: prompts of 1 to 11 tokens, and samplings of every sort, that end at different
- * times. */
+/* Sequence `id`: a prompt of 1 to 11 tokens and varied samplings, so that sequences end at
+ * different times. */
 static size_t
 prompt_of(const exo_decoder_spec *spec, uint64_t id, int32_t *tokens, exo_sampling *sampling)
 {
@@ -239,7 +240,7 @@ prompt_of(const exo_decoder_spec *spec, uint64_t id, int32_t *tokens, exo_sampli
     return count;
 }
 
-/* All of MANY sequences through one generator, as there is room. */
+/* Runs all MANY sequences through one generator, each as soon as there is room. */
 static void
 run_many(const small_decoder *d, const exo_generator_opts *opts, struct kept *out)
 {
@@ -308,7 +309,7 @@ Test(generate, a_sequence_is_the_same_alone_and_in_any_batch)
     }
 }
 
-/* A sequence's tokens chosen again from logits of the whole text, computed without a cache. */
+/* A sequence's tokens are chosen again from the logits of the whole text, which need no cache. */
 Test(generate, greedy_tokens_are_those_of_the_whole_text)
 {
     const exo_decoder_spec spec = small_decoder_spec(3);
@@ -363,7 +364,7 @@ Test(generate, the_first_token_that_stops_is_the_last)
     sampling.stop_tokens = &stop;
     sampling.num_stop_tokens = 1;
     submit(g, 1, prompt, 3, &sampling);
-    stop = 0; /* they were copied */
+    stop = 0; /* the generator has copied them */
     while (!exo_generator_take(g, &s))
         cr_assert_eq(exo_generator_step(g, NULL), EXO_OK);
     size_t first = 3;
@@ -458,8 +459,8 @@ Test(generate, broken_weights_end_a_sequence_and_no_other)
     for (int format = 0; format < FORMATS; format++) {
         small_decoder d;
         small_decoder_new(&d, &spec, 23);
-        exo_params_values(d.params)[5 * spec.width + 1] =
-            NAN; /* of token 5's embedding, which is its head's too */
+        /* in token 5's embedding, which is also its row of the head */
+        exo_params_values(d.params)[5 * spec.width + 1] = NAN;
         for (size_t i = 0; i < exo_params_count(d.params); i++) {
             const exo_param_info *p = exo_params_info(d.params, i);
             if (strcmp(p->name, "blocks.1.mlp.up.weight") == 0)
@@ -482,8 +483,8 @@ Test(generate, broken_weights_end_a_sequence_and_no_other)
 
 Test(generate, memory_is_what_is_said)
 {
-    const exo_decoder_spec spec =
-        small_decoder_spec(5); /* head 18 wide, 1 key-value head, 3 layers */
+    /* heads of width 18, 1 key-value head, 3 layers */
+    const exo_decoder_spec spec = small_decoder_spec(5);
     small_decoder d;
     small_decoder_new(&d, &spec, 24);
     exo_generator *g = generator_new(&d, &(exo_generator_opts){.sequences = 7, .context = 33});
@@ -501,7 +502,7 @@ Test(generate, memory_is_what_is_said)
     small_decoder_free(&d);
 }
 
-/* Caches of terabytes: refused before a byte of them is taken. */
+/* A cache of terabytes is refused before any memory is allocated. */
 Test(generate, caches_that_do_not_fit_are_refused)
 {
     exo_decoder_spec spec = small_decoder_spec(3);
@@ -517,8 +518,8 @@ Test(generate, caches_that_do_not_fit_are_refused)
     small_decoder_free(&d);
 }
 
-/* Every allocation of making one fails in turn, and nothing is left; then submitting and steps
- * allocate nothing. */
+/* Each allocation of exo_generator_new fails in turn, and nothing leaks. After that, submitting and
+ * steps allocate nothing. */
 Test(generate, memory_that_is_missing_is_said)
 {
     const exo_decoder_spec spec = small_decoder_spec(4);
@@ -548,7 +549,7 @@ Test(generate, memory_that_is_missing_is_said)
     small_decoder_free(&d);
 }
 
-/* --- Mistakes --------------------------------------------------------------------------------- */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
 #define FAILS(call, status, word)                                                                  \
     do {                                                                                           \

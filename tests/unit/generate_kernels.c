@@ -1,5 +1,6 @@
-/* The kernels of generation, one at a time: quantization's formulas and bounds, products, attention
- * over a cache, norms. */
+/* The kernels of generation, one at a time: the formulas and bounds of quantization, products,
+ * attention over a cache, activations, norms. The tests have no shared state. Read next:
+ * nn/cpu/decode.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,8 +52,8 @@ Test(generate_kernels, weights_come_back_as_their_format_says)
                         low = fminf(low, x[i]);
                         high = fmaxf(high, x[i]);
                     }
-                    /* fp32: exact. int8: half a step. int4: a step at most of any spacing that is
-                     * tried, the ends cut. */
+                    /* fp32: exact. int8: half a step. int4: at most one step of any spacing that is
+                     * tried, with clipped ends. */
                     float bound = f == 0   ? 0
                                   : f == 1 ? largest / 127 * 0.5001f
                                            : (high - low) * (0.11f + 1 / 15.0f);
@@ -91,8 +92,8 @@ Test(generate_kernels, int8_is_its_formula)
     free(w);
 }
 
-/* The squared error of int4 is below that of sixteen equal steps from the least to the largest,
- * which is the first that is tried. */
+/* int4 tries several spacings. The first is sixteen equal steps from the least to the largest
+ * weight, so the squared error is below that of equal steps. */
 Test(generate_kernels, int4_is_better_than_equal_steps)
 {
     enum {
@@ -218,7 +219,7 @@ Test(generate_kernels, products_are_the_plain_ones)
                         size += fabs(term);
                     }
                     double got = (double)y[r * p.out_stride + o];
-                    /* int16 rows: a 32767th of the group's largest each. */
+                    /* int16 rows: each value is off by up to a 32767th of the group's largest. */
                     cr_assert(fabs(got - want) <= size * (f == 0 ? 2e-6 : 2e-4) + 1e-6,
                               "format %d, (%zu, %zu): %g, not %g", f, r, o, got, want);
                 }
@@ -229,7 +230,7 @@ Test(generate_kernels, products_are_the_plain_ones)
         }
 }
 
-/* Row 0 alone and as any row count's first, to the bit. */
+/* Row 0 is the same to the bit alone and as the first of any number of rows. */
 Test(generate_kernels, a_row_does_not_depend_on_the_others)
 {
     enum {
@@ -312,8 +313,8 @@ plain_attention(const float *q, const float *keys, const float *values, size_t w
     free(w);
 }
 
-/* Over more positions than one stretch, queries alone and together: the plain result, and the same
- * bits. */
+/* Over more positions than one stretch, with queries alone and together: the result is the plain
+ * one, and the bits are equal. */
 Test(generate_kernels, attention_is_the_plain_one)
 {
     enum {

@@ -1,5 +1,6 @@
-/* Choosing tokens: the distribution that is drawn from against transformers' definitions by plain
- * loops and a sort; draws; edges. */
+/* Sampling of tokens: the distribution is compared with the definitions of the library
+ * transformers, by plain loops and a sort. Also draws and corner cases. The scratch arrays are
+ * static; each test runs in its own process. Read next: nn/generate/sampling.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +48,7 @@ softmax(const double *x, size_t count, double *p)
         p[i] /= sum;
 }
 
-/* What transformers' processors leave of the logits: penalty, temperature, top-k, top-p; then
+/* The distribution after the processors of transformers: penalty, temperature, top-k, top-p, then
  * softmax. */
 static void
 plain_distribution(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen,
@@ -160,7 +161,7 @@ Test(generate_sampling, log_probs_of_all_draws_add_up_to_one)
     cr_expect_lt(plain, 1, "what was cut off has some of the plain one");
 }
 
-/* Pearson's statistic over 20000 draws of 16 tokens; 37.7 is the 0.1 % point of 15 degrees of
+/* Pearson's statistic over 20000 draws of 16 tokens. 37.7 is the 0.1 % point for 15 degrees of
  * freedom. */
 Test(generate_sampling, frequencies_are_the_probabilities)
 {
@@ -201,7 +202,7 @@ Test(generate_sampling, a_draw_depends_on_seed_sequence_and_position)
     cr_expect_float_eq(mean, 0.5, 0.01);
 }
 
-/* --- Edges ------------------------------------------------------------------------------------ */
+/* --- Corner cases ----------------------------------------------------------------------------- */
 
 Test(generate_sampling, temperature_0_takes_the_first_of_the_largest)
 {
@@ -234,7 +235,7 @@ Test(generate_sampling, of_equals_the_nucleus_has_the_first)
     const float logits[] = {0, 0, 0, 0, 0, 0, 0, 0};
     const uint64_t seen = 0;
     const exo_sampling s = {.temperature = 1, .top_p = 0.3f};
-    for (int d = 0; d < 3; d++) { /* 1/8 and 2/8 are less than 0.3, 3/8 are not */
+    for (int d = 0; d < 3; d++) { /* 1/8 and 2/8 are less than 0.3, 3/8 is not */
         exo_choice c = choose(&s, logits, 8, &seen, (d + 0.5) / 3);
         cr_expect_eq(c.token, d);
         cr_expect_float_eq((double)c.log_prob, -log(3), 1e-6);

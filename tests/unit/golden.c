@@ -1,10 +1,11 @@
-/* The engine against PyTorch: every operation, a small CNN with all its gradients, and a short
+/* The engine against PyTorch: each operation, a small CNN with all its gradients, and a short
  * training give the values in golden/ops_golden.h, which golden/ops.py wrote.
  *
- * The values there are PyTorch's in double precision, rounded once. Ours are fp32 sums of at most a
- * few hundred products, so an element may be off by some 1e-6 of the largest element of its tensor;
- * TOLERANCE allows 1e-5 of it.
- * */
+ * PyTorch's values are computed in double precision and rounded once. The engine's are fp32 sums of
+ * at most a few hundred products, so an element may be off by some 1e-6 of the largest element of
+ * its tensor. TOLERANCE allows 1e-5 of it.
+ *
+ * Each test owns its tape and model. Read next: exogym/tensor.h. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -88,7 +89,7 @@ open_tape(bool train)
     return tape;
 }
 
-/* A variable of the golden values; NULL where the case has none. */
+/* A variable with the golden values; NULL if the case has none. */
 static exo_tensor *
 variable(exo_tape *tape, const struct golden *golden)
 {
@@ -96,7 +97,7 @@ variable(exo_tape *tape, const struct golden *golden)
                         : NULL;
 }
 
-/* A shape mismatch or the like would otherwise be met as a NULL. */
+/* Fails here with the tape's error, instead of later with a NULL tensor. */
 static void
 expect_no_error(const exo_tape *tape, size_t index)
 {
@@ -104,8 +105,8 @@ expect_no_error(const exo_tape *tape, size_t index)
     cr_assert_eq(exo_tape_error(tape, &err), EXO_OK, "case %zu: %s", index, err.text);
 }
 
-/* Runs backward from sum(y * dy), so that dy is what arrives at y. Values have to be read before:
- * backward reuses memory. */
+/* Runs backward from sum(y * dy), so that the gradient at y is dy. Read values before: backward
+ * reuses their memory. */
 static void
 backward(exo_tape *tape, exo_tensor *y, const struct golden *dy)
 {
@@ -138,8 +139,8 @@ Test(golden, conv2d)
     }
 }
 
-/* Running statistics are buffers of a model copy, so batch-norm needs a model: two buffers, and a
- * parameter because a model has one. It has no outputs. */
+/* Running statistics are buffers of a model copy, so batch-norm needs a model. This one has two
+ * buffers, a parameter because each model has one, and no outputs. */
 struct statistics {
     exo_param mean, var;
 };
@@ -165,7 +166,7 @@ no_outputs(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs
     (void)self, (void)tape, (void)batch, (void)outputs;
 }
 
-/* Declared in this order, the buffers lie one after the other: mean, variance. */
+/* The buffers lie in the order of their declaration: mean, variance. */
 static exo_params *
 make_statistics(exo_model **model, const struct golden *mean, const struct golden *var)
 {
@@ -310,8 +311,8 @@ Test(golden, softmax_cross_entropy)
 
 /* --- Whole models ----------------------------------------------------------------------------- */
 
-/* A batch over golden values: `rows` samples from `x`, whose first dimension is left out of the
- * fields. */
+/* A batch over golden values: `rows` samples of `x`. The fields have the dimensions of `x` after
+ * dimension first_dim. */
 static exo_batch
 golden_batch(const struct golden *x, size_t first_dim, size_t rows, const float *values,
              const int32_t *labels)
@@ -422,7 +423,7 @@ Test(golden, cnn_loss_gradients_and_statistics)
     expect_close(exo_params_grads(params), &c->grads, TOLERANCE, "gradient", 0);
     expect_close(exo_params_buffers(params), &c->buffers, TOLERANCE, "statistics", 0);
 
-    /* With the statistics that the training pass left. */
+    /* Evaluation uses the statistics of the training pass. */
     exo_tape_begin(tape, params, &(exo_pass){.train = false});
     loss = exo_model_loss(model, tape, &batch);
     cr_assert_eq(exo_tape_error(tape, &err), EXO_OK, "%s", err.text);

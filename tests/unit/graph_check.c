@@ -1,4 +1,5 @@
-/* What a graph must be: every mistake is refused, with its place and what to do. */
+/* The check of graphs: each mistake is refused, with its place and a remedy. The tests have no
+ * shared state. Read next: runtime/graph/check.c. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -38,7 +39,7 @@ expect_refused(const char *text, const char *message)
 #define A "actors: {a: {class: maker, count: 2}, b: {class: learner, count: 3}}\n"
 #define E "edges: [{from: a, to: b, carries: experience}]\n"
 
-/* One more edge after E's; the message begins at column `rest` of line 2. */
+/* Expects that an edge after E's is refused. The message begins at column `rest` of line 2. */
 static void
 expect_edge(const char *edge, const char *rest)
 {
@@ -325,7 +326,7 @@ Test(graph_check, cycles_that_can_deadlock)
         "'u>s:state'); let one of the edges drop (buffer: {on_full: latest}), or end at an actor "
         "that sends before "
         "it waits");
-    /* Something breaks each of these. */
+    /* In each of these graphs something breaks the cycle. */
     expect_fine("actors: {x: {class: ping}, y: {class: pong}}\n"
                 "edges: [{from: x, to: y, carries: ping}, {from: y, to: x, carries: pong, buffer: "
                 "{on_full: latest}}]\n");

@@ -1,6 +1,8 @@
-/* Makers and trainers that send to each other over edges that block: in no interleaving do they all
- * wait for each other. The virtual clock tries the interleavings: another seed, other costs and
- * other ties. A run that deadlocks ends with an error. */
+/* Makers and trainers that send to each other over blocking edges: no interleaving deadlocks. The
+ * virtual clock tries interleavings by other seeds, costs and ties. A run that deadlocks ends with
+ * an error.
+ *
+ * The test's thread writes `setting` between runs. Read next: runtime/graph/run.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -16,17 +18,17 @@ enum {
     MAX_SIDE = 4
 };
 
-/* What one run is made of. */
+/* The parameters of one run. */
 static struct setting {
     uint32_t makers, trainers, capacity, batch;
     exo_route route;
-    bool together; /* trainers reduce their gradients together     */
+    bool together; /* trainers reduce their gradients together */
     bool waits;    /* makers wait for parameters before they begin */
-    bool no_rule;  /* no edge is a feedback edge                   */
+    bool no_rule;  /* no edge is a feedback edge */
     uint64_t seed;
 } setting;
 
-/* A cost of 0 to 9 ms, by lot. */
+/* Takes a random cost of 0 to 9 ms. */
 static void
 compute(exo_graph_actor *actor, exo_rng *rng)
 {
@@ -164,7 +166,7 @@ run_setting(void)
     return st;
 }
 
-/* How many runs there were, and how many of them stalled. */
+/* Counts the runs, and those that stalled. */
 static void
 run_all(bool together, bool no_rule, uint64_t seeds, unsigned *runs, unsigned *stuck)
 {
@@ -202,7 +204,7 @@ Test(graph_circle, trainers_that_learn_together, .timeout = 250)
     cr_expect_eq(stuck, 0);
 }
 
-/* The search would find it: without feedback edges some of the same runs stall. */
+/* The search can find deadlocks: without feedback edges some of the same runs stall. */
 Test(graph_circle, without_the_rule_some_wait_for_each_other, .timeout = 250)
 {
     unsigned runs = 0, stuck = 0;

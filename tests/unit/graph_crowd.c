@@ -1,5 +1,6 @@
-/* A crowd on the real clock: what many small items between many actors cost, counted in threads and
- * wake-ups, since tests measure no time. */
+/* Many actors on the real clock: the cost of many small items between them, counted in threads and
+ * wake-ups, because tests do not measure time. The tests have no shared state. Read next:
+ * runtime/graph/run.h, support/stream.h. */
 #include <criterion/criterion.h>
 
 #include <dirent.h>
@@ -23,8 +24,8 @@ enum {
 
 struct crowd {
     double items, digest;
-    size_t threads; /* at most */
-    long switches;  /* waits of all threads */
+    size_t threads; /* the most at one time */
+    long switches;  /* voluntary context switches of all threads */
 };
 
 static size_t
@@ -65,7 +66,7 @@ allocations_of(const char *make, const char *tick)
     return allocations;
 }
 
-/* An actor's record takes memory: it is made only where actors wait for each other. */
+/* An actor's record needs memory. It is made only while actors wait for each other. */
 Test(graph_crowd, looking_for_stalls_costs_little_however_long_the_run_is, .timeout = 300)
 {
     uint64_t quick = allocations_of("1 us", "1 us"), slow = allocations_of("20 s", "500 ms");
@@ -73,7 +74,7 @@ Test(graph_crowd, looking_for_stalls_costs_little_however_long_the_run_is, .time
                  (unsigned long long)quick, (unsigned long long)slow);
 }
 
-/* Looks again and again how many threads there are. */
+/* Counts the threads repeatedly. */
 struct counter {
     pthread_t thread;
     atomic_bool stop;

@@ -1,5 +1,6 @@
-/* Items as messages: what was written is read; what was cut or altered on the way is refused, and
- * gets no memory. */
+/* Items as messages: a written item can be read. A cut or altered message is refused, and no memory
+ * is allocated for it. Each test owns a scene: a codec, an item and its message. Read next:
+ * runtime/graph/item.h. */
 #include <criterion/criterion.h>
 
 #include <stddef.h>
@@ -28,7 +29,7 @@ enum {
     SEED = 9
 };
 
-/* What stands before each array in a message. */
+/* The header of each array in a message. */
 struct part_header {
     uint32_t dtype, reserved;
     uint64_t count, bytes;
@@ -75,7 +76,7 @@ scene_release(struct scene *s)
     exo_codec_free(&s->codec);
 }
 
-/* Reads bytes in memory of just their size. */
+/* Reads a copy of the bytes in memory of exactly their size. */
 static exo_status
 read_bytes(struct scene *s, const void *bytes, size_t size, exo_item **out)
 {
@@ -127,7 +128,7 @@ Test(graph_item, cut_at_every_byte_it_is_refused, .timeout = 60)
                          codecs[c], size);
             if (size < sizeof(exo_channel_header))
                 continue;
-            /* The same from somebody who says so. */
+            /* The same with a header that states the cut size. */
             char *lies = malloc(size);
             cr_assert_not_null(lies);
             memcpy(lies, s.message.data, size);
@@ -140,7 +141,7 @@ Test(graph_item, cut_at_every_byte_it_is_refused, .timeout = 60)
     }
 }
 
-/* How long a link takes is known only after the rest was written. */
+/* The time on the link is added after the check was computed. */
 static bool
 is_passing(size_t at)
 {
@@ -190,7 +191,7 @@ Test(graph_item, a_count_that_the_bytes_cannot_hold_gets_no_memory, .timeout = 6
     }
 }
 
-/* With a right check: from somebody who means it. */
+/* The check is right, as a hostile sender could make it. */
 Test(graph_item, no_codec_accepts_more_than_its_bytes_can_hold)
 {
     enum {
@@ -226,7 +227,7 @@ Test(graph_item, without_memory_nothing_is_written_or_read_and_nothing_leaks)
         for (uint64_t n = 1; st == EXO_NOMEM; n++) {
             exo_payload message = {0};
             uint64_t encoded = 0;
-            exo_codec_free(&s.codec); /* a fresh one has no room of its own yet */
+            exo_codec_free(&s.codec); /* a new codec has no buffers yet */
             cr_assert_eq(exo_codec_parse(&s.codec, codecs[c], NULL), EXO_OK);
             exo_memory_fail_at(n);
             st = exo_item_write(&message, &header, s.item, s.codec, SEED, &encoded, &s.err);

@@ -1,5 +1,6 @@
-/* The emulated network of a graph: each pair of hosts has its link, and a plan's closed forms are
- * the model's times where that has no schedules, slow start or TCP in it. */
+/* The emulated network of a graph: each pair of hosts has its link. A plan's closed forms equal the
+ * model's times, if the links have no schedules, slow start or TCP. Each test owns its graph and
+ * links. Read next: runtime/graph/plan.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -78,7 +79,7 @@ Test(graph_links, a_graph_that_says_nothing_takes_no_time)
     exo_graph_spec_free(&s);
 }
 
-/* Times are rounded to nanoseconds, and again for each hop. */
+/* The model rounds times to nanoseconds, once for each hop. */
 static void
 expect_near(double seconds, exo_time time)
 {

@@ -1,6 +1,8 @@
-/* Each allocation of a run failed in turn: it ends, soon, well or with NOMEM, and nothing leaks.
- * Which allocation is the n-th depends on the threads; that every one of them has its turn is for
- * many runs of this test. */
+/* Each allocation of a run fails in turn: the run ends soon, with OK or NOMEM, and nothing leaks.
+ * Which allocation is the n-th depends on the threads, so only many runs of this test fail each
+ * one.
+ *
+ * Each test owns its graph. Read next: runtime/base/memory_fault.h, runtime/graph/run.h. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -26,7 +28,7 @@ now(void)
     return exo_now(exo_clock_real());
 }
 
-/* Sanitizers are slow: there every third one in turn, from another first one each time. */
+/* Sanitizers are slow, so they fail each third allocation, with a varying first one. */
 #if defined __SANITIZE_ADDRESS__
 enum {
     STRIDE = 3
@@ -37,7 +39,7 @@ enum {
 };
 #endif
 
-/* Calls `act` with each allocation failed in turn, until there is no such one any more. */
+/* Calls `act` with each allocation failed in turn, until `act` makes fewer allocations. */
 static void
 fail_each(exo_status (*act)(void *context, exo_err *err), void *context)
 {
@@ -193,7 +195,7 @@ Test(graph_memory, a_fit_on_the_virtual_clock_ends, .timeout = 280)
     exo_model_drop(&f.model);
 }
 
-/* --- What they are made of -------------------------------------------------------------------- */
+/* --- Parts of runs ---------------------------------------------------------------------------- */
 
 static exo_status
 make_comm(void *context, exo_err *err)
