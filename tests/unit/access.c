@@ -1,8 +1,10 @@
-/* What each role may do: every cell of the table is tried over CURVE by a raw peer with a key of that role, and no method is without a row;
- * by tcp and by ipc sockets that want keys; what becomes of connections whose key is taken away, expires or gets another role; what a class may
- * add to the table, and what of the lists each driver sees.
+/* Roles and access rights. A raw peer with a key of each role tries each cell of the access table,
+ * over tcp with CURVE and over ipc sockets that require keys. Other tests: each method has a row; a
+ * connection ends when its key is removed, expires or gets another role; a class can restrict its
+ * callers; a driver sees only its own part of the lists.
  *
- * Read next: runtime/cluster/access.c, runtime/net/proof.c. */
+ * The test's thread owns the head and the worker (key_world.h). Read next:
+ * runtime/cluster/access.c, runtime/net/proof.c. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,13 +25,14 @@
 char key_folder[64];
 struct key_world key_world;
 
-static const exo_access roles[] = {EXO_ACCESS_OBSERVER, EXO_ACCESS_DRIVER, EXO_ACCESS_WORKER, EXO_ACCESS_ADMIN};
+static const exo_access roles[] = {EXO_ACCESS_OBSERVER, EXO_ACCESS_DRIVER, EXO_ACCESS_WORKER,
+                                   EXO_ACCESS_ADMIN};
 
 enum {
     NUM_ROLES = sizeof roles / sizeof *roles
 };
 
-/* --- The table --------------------------------------------------------------------------------------------------------------------- */
+/* --- The table -------------------------------------------------------------------------------- */
 
 static bool
 has_row(const char *object, const char *method)
@@ -56,23 +59,25 @@ Test(access, names_every_method)
     const exo_access_row *r;
     for (size_t c = 0; c < 2; c++)
         for (size_t i = 0; i < classes[c]->num_methods; i++)
-            cr_expect(has_row(classes[c]->name, classes[c]->methods[i].name), "nobody says who may call %s.%s",
-                      classes[c]->name, classes[c]->methods[i].name);
+            cr_expect(has_row(classes[c]->name, classes[c]->methods[i].name),
+                      "nobody says who may call %s.%s", classes[c]->name,
+                      classes[c]->methods[i].name);
     for (size_t i = 0; (r = exo_access_row_at(i)); i++) {
         bool head = strcmp(r->object, "head") == 0, worker = strcmp(r->object, "worker") == 0;
         if (head || worker)
-            cr_expect(has_method(head ? &exo_head_class : &exo_worker_class, r->method), "there is no %s.%s", r->object,
-                      r->method);
+            cr_expect(has_method(head ? &exo_head_class : &exo_worker_class, r->method),
+                      "there is no %s.%s", r->object, r->method);
     }
     cr_expect_eq(exo_access_right("head", "no such method", EXO_ACCESS_ADMIN), EXO_RIGHT_NO);
     for (size_t i = 0; (r = exo_access_row_at(i)); i++)
         cr_expect_eq(exo_access_right(r->object, r->method, EXO_ACCESS_NONE), EXO_RIGHT_NO);
 }
 
-/* --- Its cells --------------------------------------------------------------------------------------------------------------------- */
+/* --- The cells of the table ------------------------------------------------------------------- */
 
 static exo_status
-nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+        exo_err *err)
 {
     (void)call;
     (void)self;
@@ -92,7 +97,7 @@ make_roles(void)
         key_world_make_keys(exo_access_name(roles[i]), &(exo_grant){.role = roles[i], .space = ""});
 }
 
-/* Calls what a row names, with arguments that nothing can be made of. */
+/* Calls the method of a row, with arguments that cannot be parsed. */
 static exo_status
 try_row(stranger *s, const exo_access_row *row, exo_ref plain, char reason[EXO_WIRE_REASON])
 {
@@ -102,7 +107,8 @@ try_row(stranger *s, const exo_access_row *row, exo_ref plain, char reason[EXO_W
         return stranger_call(s, plain.id, NULL, method, NULL, 0, reason, NULL, NULL);
     const char *name = strcmp(row->object, "process") == 0 ? "" : row->object;
     bool bare = strcmp(method, "list") == 0 || strcmp(method, "end") == 0;
-    return stranger_call(s, 0, name, method, bare ? NULL : garbage, bare ? 0 : 3, reason, NULL, NULL);
+    return stranger_call(s, 0, name, method, bare ? NULL : garbage, bare ? 0 : 3, reason, NULL,
+                         NULL);
 }
 
 static exo_right
@@ -114,7 +120,8 @@ right_of(const exo_access_row *r, exo_access role)
                                        : r->admin;
 }
 
-/* At the process of the head, or of the worker. */
+/* Tries all rows at the process of the head, or of the worker. `absent` is the system actor that
+ * the process does not have. */
 static void
 try_all_rows(exo_runtime *runtime, const char *endpoint, const char *server_key, const char *absent)
 {
@@ -132,23 +139,24 @@ try_all_rows(exo_runtime *runtime, const char *endpoint, const char *server_key,
             exo_right right = right_of(row, roles[i]);
             bool ends = strcmp(row->method, "end") == 0 && right != EXO_RIGHT_NO;
             if (strcmp(row->object, absent) == 0 || ends)
-                continue; /* it would end us: see the_end */
+                continue; /* an allowed "end" would end the test's own process: see the_end */
             cr_assert_eq(exo_spawn(runtime, &plain_class, NULL, &plain, NULL), EXO_OK);
-            if (strcmp(row->method, "$monitor") == 0 &&
-                right != EXO_RIGHT_NO) /* it tells of the death, which comes first or later */
+            /* the reply to $monitor reports the death, before or after the call */
+            if (strcmp(row->method, "$monitor") == 0 && right != EXO_RIGHT_NO)
                 exo_stop(runtime, plain, true, NULL);
             exo_status st = try_row(&s, row, plain, reason);
             bool made = strcmp(row->method, "stop") != 0 && strcmp(row->method, "$stop") != 0 &&
                         strcmp(row->method, "$drain") != 0 && strcmp(row->method, "$kill") != 0;
             bool denied = right == EXO_RIGHT_NO || (right == EXO_RIGHT_OWN && !made);
             bool is_own = strcmp(row->object, "process") == 0 || strcmp(row->object, "actor") == 0;
-            cr_expect_neq(st, EXO_FAILED, "%s: %s.%s: nothing came", exo_access_name(roles[i]), row->object,
-                          row->method);
-            cr_expect(!is_own || st != EXO_NOT_FOUND, "there is no %s.%s: %s", row->object, row->method, reason);
-            cr_expect_eq(st == EXO_DENIED, denied, "%s: %s.%s gave %d: %s", exo_access_name(roles[i]), row->object,
-                         row->method, (int)st, reason);
-            cr_expect_neq(st, EXO_CLOSED, "%s: %s.%s ended the connection: %s", exo_access_name(roles[i]), row->object,
-                          row->method, reason);
+            cr_expect_neq(st, EXO_FAILED, "%s: %s.%s: nothing came", exo_access_name(roles[i]),
+                          row->object, row->method);
+            cr_expect(!is_own || st != EXO_NOT_FOUND, "there is no %s.%s: %s", row->object,
+                      row->method, reason);
+            cr_expect_eq(st == EXO_DENIED, denied, "%s: %s.%s gave %d: %s",
+                         exo_access_name(roles[i]), row->object, row->method, (int)st, reason);
+            cr_expect_neq(st, EXO_CLOSED, "%s: %s.%s ended the connection: %s",
+                          exo_access_name(roles[i]), row->object, row->method, reason);
             exo_stop(runtime, plain, false, NULL);
         }
         stranger_close(&s);
@@ -180,7 +188,8 @@ try_the_table(bool local)
     const char *address = exo_cluster_address(key_world.head);
     cr_assert_eq(strncmp(address, local ? "ipc:" : "tcp:", 4), 0, "%s", address);
     try_all_rows(key_world.head_runtime, address, key_world.head_public, "worker");
-    try_all_rows(key_world.runtime, exo_cluster_address(key_world.worker), worker.public_key, "head");
+    try_all_rows(key_world.runtime, exo_cluster_address(key_world.worker), worker.public_key,
+                 "head");
     key_world_close();
 }
 
@@ -194,7 +203,7 @@ Test(access, each_role_may_so_also_by_ipc_with_keys)
     try_the_table(true);
 }
 
-/* Who has no key, or none of the list, is not heard there. */
+/* A peer without a key, or with a key that is not on the list, gets no Welcome. */
 Test(access, nobody_comes_by_ipc_without_a_key)
 {
     char reason[EXO_WIRE_REASON];
@@ -203,7 +212,8 @@ Test(access, nobody_comes_by_ipc_without_a_key)
     key_world.local = true;
     key_world_open(true);
     for (int i = 0; i < 2; i++) {
-        stranger s = stranger_open(exo_cluster_address(key_world.head), i ? &unknown : NULL, key_world.head_public);
+        stranger s = stranger_open(exo_cluster_address(key_world.head), i ? &unknown : NULL,
+                                   key_world.head_public);
         stranger_say(&s, &hello);
         stranger_wait(&s, 300);
         cr_expect_not(stranger_hears(&s, EXO_WIRE_WELCOME, reason));
@@ -212,7 +222,8 @@ Test(access, nobody_comes_by_ipc_without_a_key)
     key_world_close();
 }
 
-/* The cells that end a process: the others were refused above. */
+/* The cells that allow a call to end a process. The tests above have tried the cells that refuse
+ * it. */
 Test(access, the_end)
 {
     char reason[EXO_WIRE_REASON];
@@ -221,23 +232,28 @@ Test(access, the_end)
     make_roles();
     stranger s = at_worker("admin");
     stranger_enter(&s, 1);
-    cr_expect_eq(stranger_call(&s, 0, "worker", "end", NULL, 0, reason, NULL, NULL), EXO_OK, "%s", reason);
-    cr_expect_eq(exo_cluster_wait(key_world.worker, INT64_MAX, key_world_soon(), &err), EXO_CLOSED, "%s", err.text);
+    cr_expect_eq(stranger_call(&s, 0, "worker", "end", NULL, 0, reason, NULL, NULL), EXO_OK, "%s",
+                 reason);
+    cr_expect_eq(exo_cluster_wait(key_world.worker, INT64_MAX, key_world_soon(), &err), EXO_CLOSED,
+                 "%s", err.text);
     stranger_close(&s);
     key_world_leave(&key_world.runtime, &key_world.worker);
     s = key_world_stranger("admin");
     stranger_enter(&s, 2);
-    cr_expect_eq(stranger_call(&s, 0, "head", "end", NULL, 0, reason, NULL, NULL), EXO_OK, "%s", reason);
-    cr_expect_eq(exo_cluster_wait(key_world.head, INT64_MAX, key_world_soon(), &err), EXO_CLOSED, "%s", err.text);
+    cr_expect_eq(stranger_call(&s, 0, "head", "end", NULL, 0, reason, NULL, NULL), EXO_OK, "%s",
+                 reason);
+    cr_expect_eq(exo_cluster_wait(key_world.head, INT64_MAX, key_world_soon(), &err), EXO_CLOSED,
+                 "%s", err.text);
     stranger_close(&s);
     key_world_close();
 }
 
-/* --- What is of the caller itself -------------------------------------------------------------------------------------------------- */
+/* --- Calls about the caller itself ------------------------------------------------------------ */
 
-static exo_status ask(stranger *s, const char *method, const ProtobufCMessage *message, char reason[EXO_WIRE_REASON]);
+static exo_status ask(stranger *s, const char *method, const ProtobufCMessage *message,
+                      char reason[EXO_WIRE_REASON]);
 
-/* Calls what a row allows a node for itself, in the name of `node`. */
+/* Calls a method that a node may call only about itself, with the node id `node`. */
 static exo_status
 speak_of(stranger *s, const char *method, uint64_t node, char reason[EXO_WIRE_REASON])
 {
@@ -256,8 +272,9 @@ speak_of(stranger *s, const char *method, uint64_t node, char reason[EXO_WIRE_RE
     const struct {
         const char *method;
         const ProtobufCMessage *message;
-    } calls[] = {{"register", &registers.base}, {"gone", &gone.base},     {"died", &name.base},
-                 {"claim", &name.base},         {"report", &report.base}, {"epitaph", &epitaph.base},
+    } calls[] = {{"register", &registers.base}, {"gone", &gone.base},
+                 {"died", &name.base},          {"claim", &name.base},
+                 {"report", &report.base},      {"epitaph", &epitaph.base},
                  {"log", &lines.base},          {"holds", &holds.base}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         if (strcmp(calls[i].method, method) == 0)
@@ -281,17 +298,18 @@ Test(access, a_node_speaks_of_itself_only)
             if (strcmp(row->object, "head") != 0 || (right != EXO_RIGHT_SELF && !claims) ||
                 strcmp(row->method, "log") == 0)
                 continue;
-            uint64_t other = exo_cluster_node_id(key_world.worker); /* who is there, and did not say so */
+            /* a node that exists, and that is not the caller */
+            uint64_t other = exo_cluster_node_id(key_world.worker);
             exo_status st = speak_of(&s, row->method, other, reason);
-            cr_expect_eq(st, EXO_DENIED, "%s: %s of another: %d: %s", exo_access_name(roles[i]), row->method, (int)st,
-                         reason);
+            cr_expect_eq(st, EXO_DENIED, "%s: %s of another: %d: %s", exo_access_name(roles[i]),
+                         row->method, (int)st, reason);
         }
         stranger_close(&s);
     }
     key_world_close();
 }
 
-/* --- What is a driver's own -------------------------------------------------------------------------------------------------------- */
+/* --- Actors of one driver --------------------------------------------------------------------- */
 
 static exo_status
 ask(stranger *s, const char *method, const ProtobufCMessage *message, char reason[EXO_WIRE_REASON])
@@ -304,14 +322,15 @@ ask(stranger *s, const char *method, const ProtobufCMessage *message, char reaso
 }
 
 static exo_status
-spawn(stranger *s, const char *space, const char *name, const char *plugin, char reason[EXO_WIRE_REASON])
+spawn(stranger *s, const char *space, const char *name, const char *plugin,
+      char reason[EXO_WIRE_REASON])
 {
     Exo__Cluster__Spawn m = EXO__CLUSTER__SPAWN__INIT;
     char *plugins[] = {exo_pb_text(plugin)};
     m.class_name = exo_pb_text("plain");
     m.space = exo_pb_text(space);
     m.name = exo_pb_text(name);
-    m.owner = exo_pb_text("admin"); /* a lie */
+    m.owner = exo_pb_text("admin"); /* false: the caller is not this owner */
     m.plugins = plugins;
     m.n_plugins = plugin != NULL;
     return ask(s, "spawn", &m.base, reason);
@@ -327,7 +346,8 @@ Test(access, a_driver_has_what_is_its_own)
     key_world_make_keys("red", &(exo_grant){.role = EXO_ACCESS_DRIVER, .space = "team"});
     key_world_make_keys("blue", &(exo_grant){.role = EXO_ACCESS_DRIVER, .space = "team"});
     key_world_make_keys("green", &(exo_grant){.role = EXO_ACCESS_DRIVER});
-    stranger red = key_world_stranger("red"), blue = key_world_stranger("blue"), green = key_world_stranger("green");
+    stranger red = key_world_stranger("red"), blue = key_world_stranger("blue"),
+             green = key_world_stranger("green");
     stranger_enter(&red, 101);
     stranger_enter(&blue, 102);
     stranger_enter(&green, 103);
@@ -354,7 +374,7 @@ Test(access, a_driver_has_what_is_its_own)
     key_world_close();
 }
 
-/* What a node tells of actors that it had when there was another head. */
+/* Registers a node with an actor that it claims to have had under an earlier head. */
 static exo_status
 tell_of_old(stranger *s, uint64_t node, const char *kind, Exo__Cluster__Actor *actor, size_t *ended,
             char reason[EXO_WIRE_REASON])
@@ -369,18 +389,21 @@ tell_of_old(stranger *s, uint64_t node, const char *kind, Exo__Cluster__Actor *a
     m.actors = &actor;
     m.n_actors = 1;
     cr_assert_eq(exo_message_pack(&args, &m.base), EXO_OK);
-    exo_status st = stranger_call(s, 0, "head", "register", args.data, args.size, reason, value, &size);
+    exo_status st =
+        stranger_call(s, 0, "head", "register", args.data, args.size, reason, value, &size);
     exo_payload_release(&args);
     const exo_payload reply = {.data = value, .size = size};
-    Exo__Cluster__RegisterReply *r = EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, &reply);
+    Exo__Cluster__RegisterReply *r =
+        EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, &reply);
     cr_assert(r);
     *ended = r->n_ended;
     EXO_RELEASE(r);
     return st;
 }
 
-/* A head that was restarted believes nodes that they have actors. What it would make of these again, elsewhere, it does not take from
- * drivers and workers: they could have anything made. */
+/* A restarted head adopts the actors that nodes report, if the node may have such actors. It
+ * ignores their restart rules unless the node is an admin, because by a restart a node could have
+ * actors made at other nodes. */
 Test(access, nobody_has_made_elsewhere_what_it_says_it_had)
 {
     static const struct {
@@ -421,7 +444,8 @@ Test(access, nobody_has_made_elsewhere_what_it_says_it_had)
         actor.id = m.id = 5;
         actor.incarnation = m.incarnation = 1;
         actor.spec = &spec;
-        cr_expect_eq(tell_of_old(&s, 100 + i, cases[i].kind, &actor, &ended, reason), EXO_OK, "%s", reason);
+        cr_expect_eq(tell_of_old(&s, 100 + i, cases[i].kind, &actor, &ended, reason), EXO_OK, "%s",
+                     reason);
         cr_expect_eq(ended, !cases[i].believed, "%s in %s", cases[i].kind, cases[i].space);
         m.node = 100 + i;
         m.failure = true;
@@ -430,15 +454,15 @@ Test(access, nobody_has_made_elsewhere_what_it_says_it_had)
         m.space = spec.space;
         m.name = name;
         m.at_once = true;
-        cr_expect_eq(ask(&admin, "find", &m.base, reason), EXO_NOT_FOUND, "%s of %s in %s lives again: %s", name,
-                     cases[i].kind, cases[i].space, reason);
+        cr_expect_eq(ask(&admin, "find", &m.base, reason), EXO_NOT_FOUND,
+                     "%s of %s in %s lives again: %s", name, cases[i].kind, cases[i].space, reason);
         stranger_close(&s);
     }
     stranger_close(&admin);
     key_world_close();
 }
 
-/* Members of a group end with each other: so a driver joins only its own. */
+/* The members of a group end together, so a driver cannot join a group of another driver. */
 Test(access, a_driver_joins_no_group_of_another)
 {
     char reason[EXO_WIRE_REASON];
@@ -463,7 +487,7 @@ Test(access, a_driver_joins_no_group_of_another)
     key_world_close();
 }
 
-/* --- What a class adds ------------------------------------------------------------------------------------------------------------- */
+/* --- Restrictions of a class ------------------------------------------------------------------ */
 
 static const exo_method narrow_methods[] = {
     {.name = "any", .run = nothing},
@@ -477,7 +501,9 @@ enum {
     NUM_NARROW = sizeof narrow_methods / sizeof *narrow_methods
 };
 
-static const exo_actor_class open_class = {.name = "open", .methods = narrow_methods, .num_methods = NUM_NARROW},
+static const exo_actor_class open_class = {.name = "open",
+                                           .methods = narrow_methods,
+                                           .num_methods = NUM_NARROW},
                              worker_class = {.name = "for_workers",
                                              .methods = narrow_methods,
                                              .num_methods = NUM_NARROW,
@@ -487,7 +513,8 @@ static const exo_actor_class open_class = {.name = "open", .methods = narrow_met
                                             .num_methods = NUM_NARROW,
                                             .callers = EXO_CALLERS_ADMINS};
 
-/* Who may call which method, in their order: d(river), w(orker), a(dmin). */
+/* The roles that may call each method, in the order of narrow_methods: d(river), w(orker),
+ * a(dmin). */
 static const struct {
     const exo_actor_class *actor_class;
     const char *may[NUM_NARROW];
@@ -502,19 +529,23 @@ try_narrow(stranger *s, char role, exo_runtime *runtime)
     for (size_t c = 0; c < sizeof narrow / sizeof *narrow; c++) {
         exo_ref actor = {0};
         exo_err err = {0};
-        cr_assert_eq(exo_spawn(runtime, narrow[c].actor_class, NULL, &actor, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_spawn(runtime, narrow[c].actor_class, NULL, &actor, &err), EXO_OK, "%s",
+                     err.text);
         for (size_t m = 0; m < NUM_NARROW; m++) {
             const char *name = narrow_methods[m].name;
             exo_status st = stranger_call(s, actor.id, NULL, name, NULL, 0, reason, NULL, NULL);
             bool may = strchr(narrow[c].may[m], role) != NULL;
-            cr_expect_eq(st, may ? EXO_OK : EXO_DENIED, "%c: %s.%s: %d: %s", role, narrow[c].actor_class->name, name,
-                         (int)st, reason);
-            snprintf(text, sizeof text, "may not call `%s` of the class '%s'", name, narrow[c].actor_class->name);
+            cr_expect_eq(st, may ? EXO_OK : EXO_DENIED, "%c: %s.%s: %d: %s", role,
+                         narrow[c].actor_class->name, name, (int)st, reason);
+            snprintf(text, sizeof text, "may not call `%s` of the class '%s'", name,
+                     narrow[c].actor_class->name);
             cr_expect(may || role == 'o' || strstr(reason, text), "%s", reason);
-            cr_expect_eq(exo_call_wait(runtime, actor, name, (exo_payload){0}, key_world_soon(), NULL, &err), EXO_OK,
-                         "within the process nobody is asked: %s", err.text);
+            cr_expect_eq(
+                exo_call_wait(runtime, actor, name, (exo_payload){0}, key_world_soon(), NULL, &err),
+                EXO_OK, "within the process nobody is asked: %s", err.text);
         }
-        cr_expect_eq(stranger_call(s, actor.id, NULL, "ping", NULL, 0, reason, NULL, NULL), EXO_OK, "%s", reason);
+        cr_expect_eq(stranger_call(s, actor.id, NULL, "ping", NULL, 0, reason, NULL, NULL), EXO_OK,
+                     "%s", reason);
         exo_stop(runtime, actor, false, NULL);
     }
 }
@@ -532,7 +563,7 @@ Test(access, a_class_says_who_may_call_it)
     key_world_close();
 }
 
-/* Without keys there are no roles to go by. */
+/* Without keys there are no roles, and each caller of this host may call everything. */
 Test(access, a_class_is_open_to_this_host)
 {
     key_world_open(false);
@@ -546,8 +577,9 @@ Test(access, a_class_is_open_to_this_host)
 Test(access, a_class_names_roles_that_there_are)
 {
     static const exo_method observed[] = {{.name = "look", .run = nothing, .callers = 1}};
-    static const exo_actor_class wrong[] = {{.name = "wrong", .methods = observed, .num_methods = 1},
-                                            {.name = "wrong", .callers = 128}};
+    static const exo_actor_class wrong[] = {
+        {.name = "wrong", .methods = observed, .num_methods = 1},
+        {.name = "wrong", .callers = 128}};
     exo_runtime *runtime = NULL;
     exo_ref actor;
     cr_assert_eq(exo_runtime_open(&runtime, &(exo_runtime_opts){.threads = 1}, NULL), EXO_OK);
@@ -559,7 +591,7 @@ Test(access, a_class_names_roles_that_there_are)
     cr_expect_eq(exo_runtime_close(&runtime, key_world_soon(), NULL), EXO_OK);
 }
 
-/* --- What a driver sees ------------------------------------------------------------------------------------------------------------ */
+/* --- Lists that a driver sees ----------------------------------------------------------------- */
 
 static Exo__Cluster__Listing *
 list(stranger *s)
@@ -567,9 +599,11 @@ list(stranger *s)
     static uint8_t value[EXO_WIRE_INLINE];
     char reason[EXO_WIRE_REASON];
     size_t size = 0;
-    cr_assert_eq(stranger_call(s, 0, "head", "list", NULL, 0, reason, value, &size), EXO_OK, "%s", reason);
+    cr_assert_eq(stranger_call(s, 0, "head", "list", NULL, 0, reason, value, &size), EXO_OK, "%s",
+                 reason);
     const exo_payload reply = {.data = value, .size = size};
-    Exo__Cluster__Listing *listing = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, &reply);
+    Exo__Cluster__Listing *listing =
+        EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, &reply);
     cr_assert_not_null(listing);
     return listing;
 }
@@ -586,7 +620,7 @@ drive(stranger *s, uint64_t node, const char *job)
     cr_assert_eq(ask(s, "register", &m.base, reason), EXO_OK, "%s", reason);
 }
 
-/* The names of nodes, jobs, actors and of who holds what, that somebody sees. */
+/* Expects the names of the nodes, jobs, actors and peers that the caller sees. */
 static void
 expect_seen(stranger *s, const char *expected)
 {
@@ -620,7 +654,8 @@ Test(access, a_driver_sees_what_is_its_own)
     key_world_make_keys("red", &(exo_grant){.role = EXO_ACCESS_DRIVER, .space = "team"});
     key_world_make_keys("blue", &(exo_grant){.role = EXO_ACCESS_DRIVER, .space = "team"});
     key_world_make_keys("green", &(exo_grant){.role = EXO_ACCESS_DRIVER});
-    stranger red = key_world_stranger("red"), blue = key_world_stranger("blue"), green = key_world_stranger("green");
+    stranger red = key_world_stranger("red"), blue = key_world_stranger("blue"),
+             green = key_world_stranger("green");
     stranger watch = key_world_stranger("observer"), boss = key_world_stranger("admin");
     drive(&red, 101, "red");
     drive(&blue, 102, "blue");
@@ -628,17 +663,19 @@ Test(access, a_driver_sees_what_is_its_own)
     stranger_enter(&watch, 104);
     stranger_enter(&boss, 105);
     cr_expect_eq(spawn(&red, "team", "a", NULL, reason), EXO_OK, "%s", reason);
-    expect_seen(&red, "w1 red | red | a | red red"); /* its process, and its key, which has the actor */
+    /* the peers are its process, and its key, which has the actor */
+    expect_seen(&red, "w1 red | red | a | red red");
     expect_seen(&blue, "w1 blue | blue | a | blue");
     expect_seen(&green, "w1 | | |");
     expect_seen(&watch, "w1 red blue | red blue | a | w1 red blue red");
     expect_seen(&boss, "w1 red blue | red blue | a | w1 red blue red");
     m.space = exo_pb_text("default");
-    m.name = exo_pb_text("red"); /* a driver's node */
+    m.name = exo_pb_text("red"); /* the name of a driver's node */
     cr_expect_eq(ask(&green, "why", &m.base, reason), EXO_NOT_FOUND, "%s", reason);
     cr_expect_eq(ask(&boss, "why", &m.base, reason), EXO_OK, "%s", reason);
 
-    /* A job stays its driver's when it has ended, and another connection with the same key sees it. */
+    /* The job belongs to its driver also after its end, and another connection with the same key
+     * sees it. */
     gone.node = 101;
     gone.state = exo_pb_text("left");
     cr_expect_eq(ask(&red, "gone", &gone.base, reason), EXO_OK, "%s", reason);
@@ -655,9 +692,10 @@ Test(access, a_driver_sees_what_is_its_own)
     key_world_close();
 }
 
-/* An actor of a job. */
+/* Spawns an actor of a job. */
 static exo_status
-spawn_of(stranger *s, const char *job, const char *space, const char *name, bool detached, char reason[EXO_WIRE_REASON])
+spawn_of(stranger *s, const char *job, const char *space, const char *name, bool detached,
+         char reason[EXO_WIRE_REASON])
 {
     Exo__Cluster__Spawn m = EXO__CLUSTER__SPAWN__INIT;
     m.class_name = exo_pb_text("plain");
@@ -668,7 +706,7 @@ spawn_of(stranger *s, const char *job, const char *space, const char *name, bool
     return ask(s, "spawn", &m.base, reason);
 }
 
-/* A job's actors live in namespaces of their own, which begin with its name. */
+/* A job's actors live in their own namespaces, whose names begin with the job's name. */
 Test(access, a_driver_has_the_namespaces_of_its_jobs)
 {
     char reason[EXO_WIRE_REASON];
@@ -684,11 +722,14 @@ Test(access, a_driver_has_the_namespaces_of_its_jobs)
     drive(&red, 101, "red/one");
     drive(&blue, 102, "blue");
     cr_expect_eq(spawn_of(&red, "red/one", "red/one/7", "a", false, reason), EXO_OK, "%s", reason);
-    cr_expect_eq(spawn_of(&red, "red/one", "red/one/7", "b", true, reason), EXO_DENIED, "it would stay");
+    cr_expect_eq(spawn_of(&red, "red/one", "red/one/7", "b", true, reason), EXO_DENIED,
+                 "it would stay");
     cr_expect_not_null(strstr(reason, "which end with it"), "%s", reason);
-    cr_expect_eq(spawn(&red, "red/one/7", "b", NULL, reason), EXO_DENIED, "of no job, it would stay");
+    cr_expect_eq(spawn(&red, "red/one/7", "b", NULL, reason), EXO_DENIED,
+                 "of no job, it would stay");
     cr_expect_eq(spawn(&red, "red/7", "a", NULL, reason), EXO_DENIED, "no job of that name");
-    cr_expect_eq(spawn(&red, "red", "a", NULL, reason), EXO_DENIED, "a key may have that namespace");
+    cr_expect_eq(spawn(&red, "red", "a", NULL, reason), EXO_DENIED,
+                 "a key may have that namespace");
     cr_expect_eq(spawn(&red, "blue/7", "a", NULL, reason), EXO_DENIED);
     cr_expect_eq(spawn(&blue, "red/one/7", "b", NULL, reason), EXO_DENIED);
     m.space = exo_pb_text("red/one/7");
@@ -700,25 +741,31 @@ Test(access, a_driver_has_the_namespaces_of_its_jobs)
     cr_expect_eq(ask(&blue, "give_up", &m.base, reason), EXO_DENIED);
     expect_seen(&red, "w1 red/one | red/one | a | red/one red");
     expect_seen(&blue, "w1 blue | blue | | blue");
-    cr_assert_eq(exo_get_actor(key_world.runtime, "red/one/7", "a", &actor, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_get_actor(key_world.runtime, "red/one/7", "a", &actor, &err), EXO_OK, "%s",
+                 err.text);
     stranger red_there = at_worker("red"), blue_there = at_worker("blue");
     stranger_enter(&red_there, 103);
     stranger_enter(&blue_there, 104);
-    cr_expect_eq(stranger_call(&red_there, actor.id, NULL, "nothing", NULL, 0, reason, NULL, NULL), EXO_OK, "%s",
-                 reason);
-    cr_expect_eq(stranger_call(&blue_there, actor.id, NULL, "nothing", NULL, 0, reason, NULL, NULL), EXO_DENIED);
-    cr_expect_eq(stranger_call(&blue_there, actor.id, NULL, "ping", NULL, 0, reason, NULL, NULL), EXO_DENIED);
+    cr_expect_eq(stranger_call(&red_there, actor.id, NULL, "nothing", NULL, 0, reason, NULL, NULL),
+                 EXO_OK, "%s", reason);
+    cr_expect_eq(stranger_call(&blue_there, actor.id, NULL, "nothing", NULL, 0, reason, NULL, NULL),
+                 EXO_DENIED);
+    cr_expect_eq(stranger_call(&blue_there, actor.id, NULL, "ping", NULL, 0, reason, NULL, NULL),
+                 EXO_DENIED);
 
-    /* Another key that takes the job's name later has nothing of what is there. */
+    /* Another key that takes the job's name later gets none of the earlier job's actors. */
     gone.node = 101;
     gone.state = exo_pb_text("left");
     cr_expect_eq(ask(&red, "gone", &gone.base, reason), EXO_OK, "%s", reason);
-    cr_expect_eq(spawn_of(&red, "red/one", "red/one/7", "c", false, reason), EXO_NOT_FOUND, "the job has ended");
+    cr_expect_eq(spawn_of(&red, "red/one", "red/one/7", "c", false, reason), EXO_NOT_FOUND,
+                 "the job has ended");
     stranger again = key_world_stranger("blue");
     drive(&again, 105, "red/one");
-    EVENTUALLY(stranger_call(&blue_there, actor.id, NULL, "nothing", NULL, 0, reason, NULL, NULL) == EXO_PEER_LOST);
+    EVENTUALLY(stranger_call(&blue_there, actor.id, NULL, "nothing", NULL, 0, reason, NULL, NULL) ==
+               EXO_PEER_LOST);
     m.name = exo_pb_text("a");
-    cr_expect_eq(ask(&again, "find", &m.base, reason), EXO_NOT_FOUND, "it ended with its job: %s", reason);
+    cr_expect_eq(ask(&again, "find", &m.base, reason), EXO_NOT_FOUND, "it ended with its job: %s",
+                 reason);
     stranger_close(&again);
     stranger_close(&red_there);
     stranger_close(&blue_there);
@@ -727,7 +774,7 @@ Test(access, a_driver_has_the_namespaces_of_its_jobs)
     key_world_close();
 }
 
-/* What a worker printed and ran is other people's, too. */
+/* The lines that a worker printed and the calls that it ran can belong to other drivers. */
 Test(access, a_driver_sees_no_last_lines)
 {
     uint8_t value[EXO_WIRE_INLINE];
@@ -753,8 +800,9 @@ Test(access, a_driver_sees_no_last_lines)
         stranger s = key_world_stranger(i ? "observer" : "driver");
         stranger_enter(&s, 910 + i);
         cr_assert_eq(exo_message_pack(&args, &m.base), EXO_OK);
-        cr_assert_eq(stranger_call(&s, 0, "head", "why", args.data, args.size, reason, value, &size), EXO_OK, "%s",
-                     reason);
+        cr_assert_eq(
+            stranger_call(&s, 0, "head", "why", args.data, args.size, reason, value, &size), EXO_OK,
+            "%s", reason);
         value[size] = 0;
         cr_expect_not_null(strstr((char *)value, "was killed"), "%s", (char *)value);
         cr_expect_eq(strstr((char *)value, "secret") != NULL, i == 1, "%s", (char *)value);
@@ -765,9 +813,9 @@ Test(access, a_driver_sees_no_last_lines)
     key_world_close();
 }
 
-/* --- Keys that end ----------------------------------------------------------------------------------------------------------------- */
+/* --- Keys that end ---------------------------------------------------------------------------- */
 
-/* Writes the key file of `keys` anew. */
+/* Replaces the key file of `keys`. */
 static void
 put_key(const char *name, const exo_keys *keys, const char *lines)
 {
@@ -780,7 +828,7 @@ put_key(const char *name, const exo_keys *keys, const char *lines)
 Test(access, a_key_that_ends_ends_its_connections)
 {
     const struct {
-        const char *lines, *why; /* lines: NULL: the file goes */
+        const char *lines, *why; /* lines: NULL: the file is removed */
     } cases[] = {{NULL, "is not let in any more"},
                  {"role admin\nexpires 2001-01-01\n", "has expired"},
                  {"role observer\n", "another role"},
@@ -790,11 +838,14 @@ Test(access, a_key_that_ends_ends_its_connections)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         exo_keys keys = key_pair_new();
         put_key("brief", &keys, "role admin\n");
-        stranger s = stranger_open(exo_cluster_address(key_world.head), &keys, key_world.head_public);
-        stranger t = stranger_open(exo_cluster_address(key_world.head), &keys, key_world.head_public);
+        stranger s =
+            stranger_open(exo_cluster_address(key_world.head), &keys, key_world.head_public);
+        stranger t =
+            stranger_open(exo_cluster_address(key_world.head), &keys, key_world.head_public);
         stranger_enter(&s, 200 + 2 * i);
         stranger_enter(&t, 201 + 2 * i);
-        cr_expect_eq(stranger_call(&s, 0, "head", "list", NULL, 0, reason, NULL, NULL), EXO_OK, "%s", reason);
+        cr_expect_eq(stranger_call(&s, 0, "head", "list", NULL, 0, reason, NULL, NULL), EXO_OK,
+                     "%s", reason);
         snprintf(path, sizeof path, "%s/authorized/brief.key", key_folder);
         if (cases[i].lines)
             put_key("brief", &keys, cases[i].lines);
@@ -803,7 +854,8 @@ Test(access, a_key_that_ends_ends_its_connections)
         stranger_expect(&s, EXO_WIRE_GOODBYE, reason);
         cr_expect_not_null(strstr(reason, cases[i].why), "%s", reason);
         stranger_expect(&t, EXO_WIRE_GOODBYE, reason);
-        /* By the same connection, nothing more is heard; a Hello only with what the key is now. */
+        /* The old connection gets no further replies. A new Hello is accepted only if the key still
+         * is. */
         exo_status st = stranger_call(&s, 0, "head", "list", NULL, 0, reason, NULL, NULL);
         cr_expect_eq(st, EXO_CLOSED, "%d", (int)st);
         exo_envelope hello = STRANGER_HELLO;

@@ -1,4 +1,8 @@
-/* Actors: names, lanes, futures, deadlines, deaths. Time stands still unless a test moves it. */
+/* Actors in one process: calls, lanes, futures, deadlines, deaths, names, memory. The clock is
+ * manual, so time passes only where a test advances it.
+ *
+ * Each test owns its runtime. The gate and the counters are shared with the methods, and therefore
+ * atomic. Read next: runtime/actor/runtime_impl.h. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
@@ -13,7 +17,7 @@
 #include "actor/future.h"
 #include "base/memory_fault.h"
 
-/* Waits in tests end far in the future of a clock that nobody moves: they end because what they wait for comes. */
+/* A deadline that the manual clock never reaches: a wait with it ends by its event. */
 #define FAR (3600 * EXO_SECOND)
 
 struct room {
@@ -37,7 +41,7 @@ room_release(struct room *r)
     cr_expect_eq(exo_runtime_close(&r->runtime, INT64_MAX, &r->err), EXO_OK, "%s", r->err.text);
 }
 
-/* --- A class that records what it is told --------------------------------------------------------------------------------- */
+/* --- A class that records its calls ----------------------------------------------------------- */
 
 static atomic_int stops;
 
@@ -45,7 +49,7 @@ struct log {
     char text[256];
 };
 
-/* Gates: a method waits at one until the test opens it. */
+/* The gate: methods wait at it until the test opens it. at_gate counts them. */
 static atomic_bool gate;
 static atomic_int at_gate;
 
@@ -68,7 +72,8 @@ log_stop(void *self)
 }
 
 static exo_status
-log_write(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+log_write(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     (void)call;
     (void)err;
@@ -78,7 +83,8 @@ log_write(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 }
 
 static exo_status
-log_refuse(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+log_refuse(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+           exo_err *err)
 {
     (void)call;
     (void)self;
@@ -88,7 +94,8 @@ log_refuse(exo_call_context *call, void *self, const exo_payload *args, exo_payl
 }
 
 static exo_status
-log_wait(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+log_wait(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+         exo_err *err)
 {
     (void)self;
     (void)args;
@@ -101,7 +108,8 @@ log_wait(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
 }
 
 static exo_status
-log_die(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+log_die(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+        exo_err *err)
 {
     (void)self;
     (void)args;
@@ -115,9 +123,12 @@ static const exo_lane_class lanes[] = {{.name = "paper", .capacity = 4},
                                        {.name = "desk", .blocking = true, .capacity = 4},
                                        {.name = "wide", .blocking = true, .max_concurrency = 3}};
 static const exo_method methods[] = {
-    {.name = "write", .lane = 0, .run = log_write},     {.name = "refuse", .lane = 0, .run = log_refuse},
-    {.name = "wait", .lane = 1, .run = log_wait},       {.name = "write_at_desk", .lane = 1, .run = log_write},
-    {.name = "die", .lane = 1, .run = log_die},         {.name = "wait_wide", .lane = 2, .run = log_wait},
+    {.name = "write", .lane = 0, .run = log_write},
+    {.name = "refuse", .lane = 0, .run = log_refuse},
+    {.name = "wait", .lane = 1, .run = log_wait},
+    {.name = "write_at_desk", .lane = 1, .run = log_write},
+    {.name = "die", .lane = 1, .run = log_die},
+    {.name = "wait_wide", .lane = 2, .run = log_wait},
     {.name = "wait_light", .lane = 0, .run = log_wait},
 };
 static const exo_actor_class log_class = {
@@ -136,7 +147,8 @@ spawn(struct room *r, const char *name)
 {
     exo_ref ref = {0};
     const exo_spawn_opts opts = {.name = name};
-    cr_assert_eq(exo_spawn(r->runtime, &log_class, &opts, &ref, &r->err), EXO_OK, "%s", r->err.text);
+    cr_assert_eq(exo_spawn(r->runtime, &log_class, &opts, &ref, &r->err), EXO_OK, "%s",
+                 r->err.text);
     return ref;
 }
 
@@ -145,7 +157,8 @@ call(struct room *r, exo_ref ref, const char *method, const char *text)
 {
     exo_future *f = NULL;
     exo_payload args = exo_payload_borrow(text, text ? strlen(text) + 1 : 0);
-    cr_assert_eq(exo_call(r->runtime, ref, method, args, FAR, &f, &r->err), EXO_OK, "%s: %s", method, r->err.text);
+    cr_assert_eq(exo_call(r->runtime, ref, method, args, FAR, &f, &r->err), EXO_OK, "%s: %s",
+                 method, r->err.text);
     return f;
 }
 
@@ -156,14 +169,15 @@ until_at_gate(int count)
         sched_yield();
 }
 
-/* --- Calls ------------------------------------------------------------------------------------------------------------------- */
+/* --- Calls ------------------------------------------------------------------------------------ */
 
 Test(actor, calls_are_served_in_order_and_answered)
 {
     struct room r;
     room_init(&r);
     exo_ref ref = spawn(&r, "diary");
-    exo_future *f[3] = {call(&r, ref, "write", "a"), call(&r, ref, "write", "b"), call(&r, ref, "write", "c")};
+    exo_future *f[3] = {call(&r, ref, "write", "a"), call(&r, ref, "write", "b"),
+                        call(&r, ref, "write", "c")};
     cr_assert_eq(exo_wait_all(f, 3, FAR, &r.err), EXO_OK);
     const char *want[] = {">a", ">ab", ">abc"};
     for (int i = 0; i < 3; i++) {
@@ -193,11 +207,14 @@ Test(actor, what_cannot_be_called_is_an_error_at_once)
     room_init(&r);
     exo_future *f = NULL;
     exo_ref ref = spawn(&r, NULL);
-    cr_expect_eq(exo_call(r.runtime, ref, "sing", (exo_payload){0}, FAR, &f, &r.err), EXO_NOT_FOUND);
+    cr_expect_eq(exo_call(r.runtime, ref, "sing", (exo_payload){0}, FAR, &f, &r.err),
+                 EXO_NOT_FOUND);
     cr_expect(strstr(r.err.text, "sing"));
-    cr_expect_eq(exo_call(r.runtime, (exo_ref){.id = 12345}, "write", (exo_payload){0}, FAR, &f, &r.err),
+    cr_expect_eq(
+        exo_call(r.runtime, (exo_ref){.id = 12345}, "write", (exo_payload){0}, FAR, &f, &r.err),
+        EXO_PEER_LOST);
+    cr_expect_eq(exo_call(r.runtime, (exo_ref){0}, "write", (exo_payload){0}, FAR, &f, &r.err),
                  EXO_PEER_LOST);
-    cr_expect_eq(exo_call(r.runtime, (exo_ref){0}, "write", (exo_payload){0}, FAR, &f, &r.err), EXO_PEER_LOST);
     room_release(&r);
 }
 
@@ -210,7 +227,8 @@ Test(actor, a_full_mailbox_refuses)
     until_at_gate(1);
     for (int i = 1; i <= 4; i++)
         f[i] = call(&r, ref, "write_at_desk", "x");
-    cr_expect_eq(exo_call(r.runtime, ref, "write_at_desk", (exo_payload){0}, FAR, &f[5], &r.err), EXO_FULL);
+    cr_expect_eq(exo_call(r.runtime, ref, "write_at_desk", (exo_payload){0}, FAR, &f[5], &r.err),
+                 EXO_FULL);
     cr_expect(strstr(r.err.text, "desk"), "%s", r.err.text);
     gate = true;
     cr_expect_eq(exo_wait_all(f, 5, FAR, NULL), EXO_OK);
@@ -255,9 +273,10 @@ Test(actor, max_concurrency_is_kept)
     room_release(&r);
 }
 
-/* --- Order and fairness ------------------------------------------------------------------------------------------------------ */
+/* --- Order and fairness ----------------------------------------------------------------------- */
 
-/* An actor that sends to itself, to others, and keeps the order in which it was called. */
+/* An actor that sends messages to itself and to another actor, or checks the order of its callers'
+ * messages. */
 struct walker {
     int steps, last[2];
 };
@@ -273,7 +292,8 @@ enum {
     NUMBERED = 1000
 };
 
-/* Always has one more message for itself, until the gate opens; asks the second one on the way. */
+/* Sends itself another message until the gate opens. At step ASK_AT it also sends one to the second
+ * walker. */
 static exo_status
 walk(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -287,11 +307,14 @@ walk(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
         if (st != EXO_OK)
             return st;
     }
-    return gate ? EXO_OK : exo_send(exo_call_runtime(call), exo_call_self(call), "walk", (exo_payload){0}, FAR, err);
+    return gate ? EXO_OK
+                : exo_send(exo_call_runtime(call), exo_call_self(call), "walk", (exo_payload){0},
+                           FAR, err);
 }
 
 static exo_status
-answer(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+answer(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     (void)call;
     (void)self;
@@ -308,7 +331,8 @@ struct numbered {
 };
 
 static exo_status
-keep_order(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+keep_order(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+           exo_err *err)
 {
     (void)call;
     (void)reply;
@@ -320,7 +344,8 @@ keep_order(exo_call_context *call, void *self, const exo_payload *args, exo_payl
 }
 
 static exo_status
-broad_wait(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+broad_wait(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+           exo_err *err)
 {
     int now = ++running_broad, most = most_running_broad;
     while (now > most && !atomic_compare_exchange_weak(&most_running_broad, &most, now))
@@ -337,12 +362,14 @@ start_with_a_call(exo_call_context *call, void *self, const exo_payload *args, e
     const char *method = args->data;
     exo_status st = EXO_OK;
     for (int i = 0; method && st == EXO_OK && i < 2; i++)
-        st = exo_send(exo_call_runtime(call), exo_call_self(call), method, (exo_payload){0}, FAR, err);
+        st = exo_send(exo_call_runtime(call), exo_call_self(call), method, (exo_payload){0}, FAR,
+                      err);
     return st;
 }
 
-static const exo_lane_class walker_lanes[] = {
-    {.name = "path", .capacity = 16}, {.name = "broad", .max_concurrency = 2}, {.name = "own", .blocking = true}};
+static const exo_lane_class walker_lanes[] = {{.name = "path", .capacity = 16},
+                                              {.name = "broad", .max_concurrency = 2},
+                                              {.name = "own", .blocking = true}};
 static const exo_method walker_methods[] = {{.name = "walk", .lane = 0, .run = walk},
                                             {.name = "answer", .lane = 0, .run = answer},
                                             {.name = "keep_order", .lane = 0, .run = keep_order},
@@ -359,10 +386,12 @@ static const exo_actor_class walker_class = {.name = "walker",
 
 Test(actor, a_lane_that_always_has_work_lets_the_others_go_on)
 {
-    exo_clock_manual clock; /* it stands still: what ends a turn is the count */
+    exo_clock_manual clock; /* it stands still, so a turn ends by its count of messages */
     exo_ref first;
     exo_clock_manual_init(&clock, 0);
-    cr_assert_eq(exo_runtime_open(&walkers, &(exo_runtime_opts){.clock = &clock.base, .threads = 1}, NULL), EXO_OK);
+    cr_assert_eq(
+        exo_runtime_open(&walkers, &(exo_runtime_opts){.clock = &clock.base, .threads = 1}, NULL),
+        EXO_OK);
     cr_assert_eq(exo_spawn(walkers, &walker_class, NULL, &second_walker, NULL), EXO_OK);
     cr_assert_eq(exo_spawn(walkers, &walker_class, NULL, &first, NULL), EXO_OK);
     cr_assert_eq(exo_send(walkers, first, "walk", (exo_payload){0}, FAR, NULL), EXO_OK);
@@ -381,7 +410,8 @@ send_numbers(void *argument)
         exo_payload args;
         cr_assert_eq(exo_payload_copy(&args, &n, sizeof n), EXO_OK);
         exo_status st;
-        while ((st = exo_send(walkers, second_walker, "keep_order", args, INT64_MAX, NULL)) == EXO_FULL) {
+        while ((st = exo_send(walkers, second_walker, "keep_order", args, INT64_MAX, NULL)) ==
+               EXO_FULL) {
             sched_yield();
             cr_assert_eq(exo_payload_copy(&args, &n, sizeof n), EXO_OK);
         }
@@ -472,7 +502,8 @@ Test(actor, a_stop_while_an_actor_starts_waits_for_what_has_come)
         cr_assert_eq(exo_spawn(r.runtime, &hasty, &opts, &ref, NULL), EXO_OK);
         if (kinds[i])
             until_at_gate(i == 1 ? 2 : 1);
-        cr_expect_eq(exo_cause(r.runtime, ref, cause, sizeof cause), kinds[i] ? EXO_NOT_FOUND : EXO_OK);
+        cr_expect_eq(exo_cause(r.runtime, ref, cause, sizeof cause),
+                     kinds[i] ? EXO_NOT_FOUND : EXO_OK);
         gate = true;
         while (exo_cause(r.runtime, ref, cause, sizeof cause) != EXO_OK)
             sched_yield();
@@ -493,7 +524,8 @@ Test(actor, a_light_lane_is_drained_before_its_actor_stops)
     until_at_gate(1);
     cr_assert_eq(exo_monitor(r.runtime, ref, &died, NULL), EXO_OK);
     cr_assert_eq(exo_stop(r.runtime, ref, true, NULL), EXO_OK);
-    cr_expect_eq(exo_call(r.runtime, ref, "wait_light", (exo_payload){0}, FAR, &no, &r.err), EXO_PEER_LOST);
+    cr_expect_eq(exo_call(r.runtime, ref, "wait_light", (exo_payload){0}, FAR, &no, &r.err),
+                 EXO_PEER_LOST);
     cr_expect(strstr(r.err.text, "stopping"), "%s", r.err.text);
     cr_expect_not(exo_future_ready(died));
     gate = true;
@@ -505,7 +537,7 @@ Test(actor, a_light_lane_is_drained_before_its_actor_stops)
     room_release(&r);
 }
 
-/* --- Deadlines ----------------------------------------------------------------------------------------------------------------- */
+/* --- Deadlines -------------------------------------------------------------------------------- */
 
 Test(actor, a_wait_ends_at_its_deadline_and_the_future_stays)
 {
@@ -531,7 +563,9 @@ Test(actor, a_call_that_has_not_begun_at_its_deadline_is_dropped)
     exo_ref ref = spawn(&r, NULL);
     exo_future *busy = call(&r, ref, "wait", NULL), *late = NULL, *after = NULL;
     until_at_gate(1);
-    cr_assert_eq(exo_call(r.runtime, ref, "write_at_desk", exo_payload_borrow("late", 5), 100, &late, NULL), EXO_OK);
+    cr_assert_eq(
+        exo_call(r.runtime, ref, "write_at_desk", exo_payload_borrow("late", 5), 100, &late, NULL),
+        EXO_OK);
     after = call(&r, ref, "write_at_desk", "x");
     cr_expect_not(exo_future_ready(late));
     exo_clock_manual_advance(&r.clock, 100);
@@ -547,7 +581,7 @@ Test(actor, a_call_that_has_not_begun_at_its_deadline_is_dropped)
     room_release(&r);
 }
 
-/* --- Cancelling, stopping, dying -------------------------------------------------------------------------------------------- */
+/* --- Cancelling, stopping, dying -------------------------------------------------------------- */
 
 Test(actor, cancel_drops_what_is_queued_and_flags_what_runs)
 {
@@ -577,11 +611,13 @@ Test(actor, stop_with_drain_serves_what_is_queued)
     struct room r;
     room_init(&r);
     exo_ref ref = spawn(&r, "drained");
-    exo_future *busy = call(&r, ref, "wait", NULL), *queued = call(&r, ref, "write_at_desk", "q"), *died = NULL, *no;
+    exo_future *busy = call(&r, ref, "wait", NULL), *queued = call(&r, ref, "write_at_desk", "q"),
+               *died = NULL, *no;
     until_at_gate(1);
     cr_assert_eq(exo_monitor(r.runtime, ref, &died, NULL), EXO_OK);
     cr_assert_eq(exo_stop(r.runtime, ref, true, NULL), EXO_OK);
-    cr_expect_eq(exo_call(r.runtime, ref, "write", (exo_payload){0}, FAR, &no, &r.err), EXO_PEER_LOST);
+    cr_expect_eq(exo_call(r.runtime, ref, "write", (exo_payload){0}, FAR, &no, &r.err),
+                 EXO_PEER_LOST);
     cr_expect_not(exo_future_ready(died));
     gate = true;
     cr_expect_eq(exo_wait(queued, FAR, NULL, NULL), EXO_OK);
@@ -614,7 +650,8 @@ Test(actor, a_death_is_told_to_everyone_with_its_cause)
     char cause[128];
     room_init(&r);
     exo_ref ref = spawn(&r, "victim");
-    exo_future *busy = call(&r, ref, "wait", NULL), *queued = call(&r, ref, "write_at_desk", "q"), *died = NULL;
+    exo_future *busy = call(&r, ref, "wait", NULL), *queued = call(&r, ref, "write_at_desk", "q"),
+               *died = NULL;
     until_at_gate(1);
     cr_expect_eq(exo_cause(r.runtime, ref, cause, sizeof cause), EXO_NOT_FOUND);
     cr_assert_eq(exo_monitor(r.runtime, ref, &died, NULL), EXO_OK);
@@ -638,7 +675,7 @@ Test(actor, a_death_is_told_to_everyone_with_its_cause)
 struct obituary {
     exo_runtime *runtime;
     exo_ref ref;
-    atomic_int found; /* what exo_cause gave, and one more */
+    atomic_int found; /* the status that exo_cause returned, plus 1; 0: not called yet */
 };
 
 static void
@@ -664,7 +701,8 @@ Test(actor, a_method_can_end_its_actor)
     if (exo_monitor(r.runtime, ref, &died, NULL) == EXO_OK)
         cr_expect_eq(exo_wait(died, FAR, NULL, NULL), EXO_PEER_LOST);
     cr_expect_eq(exo_wait(f, FAR, NULL, &r.err), EXO_PEER_LOST);
-    cr_expect_eq(exo_cause(r.runtime, ref, cause, sizeof cause), EXO_OK, "dead when its caller hears of it");
+    cr_expect_eq(exo_cause(r.runtime, ref, cause, sizeof cause), EXO_OK,
+                 "dead when its caller hears of it");
     cr_expect_str_eq(cause, "it was tired");
     while (!obituary.found)
         sched_yield();
@@ -691,26 +729,30 @@ Test(actor, links_carry_failures_but_not_clean_stops)
     room_release(&r);
 }
 
-/* --- Names ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Names ------------------------------------------------------------------------------------ */
 
 Test(actor, names_are_unique_among_the_living_of_a_namespace)
 {
     struct room r;
     room_init(&r);
     exo_ref first = spawn(&r, "n"), other = {0}, found = {0};
-    cr_expect_eq(exo_spawn(r.runtime, &log_class, &(exo_spawn_opts){.name = "n"}, &other, &r.err), EXO_EXISTS);
-    cr_expect_eq(exo_spawn(r.runtime, &log_class, &(exo_spawn_opts){.name = "n", .namespace_name = "m"}, &other, NULL),
+    cr_expect_eq(exo_spawn(r.runtime, &log_class, &(exo_spawn_opts){.name = "n"}, &other, &r.err),
+                 EXO_EXISTS);
+    cr_expect_eq(exo_spawn(r.runtime, &log_class,
+                           &(exo_spawn_opts){.name = "n", .namespace_name = "m"}, &other, NULL),
                  EXO_OK);
     cr_expect_eq(exo_get_actor(r.runtime, "m", "n", &found, NULL), EXO_OK);
     cr_expect_eq(found.id, other.id);
-    cr_expect_eq(exo_spawn(r.runtime, &log_class, &(exo_spawn_opts){.name = "n", .get_if_exists = true}, &found, NULL),
+    cr_expect_eq(exo_spawn(r.runtime, &log_class,
+                           &(exo_spawn_opts){.name = "n", .get_if_exists = true}, &found, NULL),
                  EXO_OK);
     cr_expect_eq(found.id, first.id);
     cr_assert_eq(exo_stop(r.runtime, first, true, NULL), EXO_OK);
     exo_ref second = spawn(&r, "n");
     cr_expect_neq(second.id, first.id, "another life");
     exo_future *f;
-    cr_expect_eq(exo_call(r.runtime, first, "write", (exo_payload){0}, FAR, &f, &r.err), EXO_PEER_LOST);
+    cr_expect_eq(exo_call(r.runtime, first, "write", (exo_payload){0}, FAR, &f, &r.err),
+                 EXO_PEER_LOST);
     room_release(&r);
 }
 
@@ -743,7 +785,7 @@ Test(actor, a_start_that_fails_leaves_nothing)
     room_release(&r);
 }
 
-/* --- The control lane ------------------------------------------------------------------------------------------------------------- */
+/* --- The control lane ------------------------------------------------------------------------- */
 
 Test(actor, control_is_served_while_every_lane_is_busy)
 {
@@ -751,7 +793,8 @@ Test(actor, control_is_served_while_every_lane_is_busy)
     char *text = NULL;
     room_init(&r);
     exo_ref ref = spawn(&r, "busy");
-    exo_future *f[3] = {call(&r, ref, "wait", NULL), call(&r, ref, "write_at_desk", "x"), call(&r, ref, "ping", NULL)};
+    exo_future *f[3] = {call(&r, ref, "wait", NULL), call(&r, ref, "write_at_desk", "x"),
+                        call(&r, ref, "ping", NULL)};
     until_at_gate(1);
     cr_expect_eq(exo_wait(f[2], 0, NULL, NULL), EXO_OK);
     exo_clock_manual_advance(&r.clock, 5 * EXO_MS);
@@ -779,7 +822,7 @@ Test(actor, close_ends_running_work_and_is_bounded)
     cr_expect_eq(stops, 1);
 }
 
-/* --- Without memory ------------------------------------------------------------------------------------------------------------- */
+/* --- Without memory --------------------------------------------------------------------------- */
 
 Test(actor, without_memory_spawn_and_call_fail_and_nothing_leaks)
 {
@@ -791,7 +834,8 @@ Test(actor, without_memory_spawn_and_call_fail_and_nothing_leaks)
         exo_payload args;
         cr_assert_eq(exo_payload_copy(&args, "x", 2), EXO_OK);
         exo_memory_fail_at(n);
-        exo_status st = exo_spawn(r.runtime, &log_class, &(exo_spawn_opts){.name = "poor"}, &ref, &r.err);
+        exo_status st =
+            exo_spawn(r.runtime, &log_class, &(exo_spawn_opts){.name = "poor"}, &ref, &r.err);
         if (st == EXO_OK)
             st = exo_call(r.runtime, ref, "write", args, FAR, &f, &r.err);
         else
@@ -799,7 +843,7 @@ Test(actor, without_memory_spawn_and_call_fail_and_nothing_leaks)
         exo_memory_fail_at(0);
         if (st == EXO_OK && exo_wait(f, FAR, NULL, NULL) == EXO_OK) {
             exo_future_drop(&f);
-            break; /* there is no n-th allocation on the caller's side */
+            break; /* the calling thread made fewer than n allocations */
         }
         exo_future_drop(&f);
         cr_assert(st == EXO_OK || st == EXO_NOMEM, "allocation %u: %s", (unsigned)n, r.err.text);
@@ -813,7 +857,7 @@ Test(actor, without_memory_spawn_and_call_fail_and_nothing_leaks)
 Test(actor, a_name_without_memory_leaves_the_other_names_whole)
 {
     enum {
-        NAMES = 1000 /* the table of names grows several times on the way */
+        NAMES = 1000 /* the table of names grows several times meanwhile */
     };
     struct room r;
     exo_ref refs[NAMES], found;
@@ -824,14 +868,16 @@ Test(actor, a_name_without_memory_leaves_the_other_names_whole)
         exo_status st = EXO_NOMEM;
         for (uint64_t n = 1; st == EXO_NOMEM; n++) {
             exo_memory_fail_at(n);
-            st = exo_spawn(r.runtime, &walker_class, &(exo_spawn_opts){.name = name}, &refs[i], &r.err);
+            st = exo_spawn(r.runtime, &walker_class, &(exo_spawn_opts){.name = name}, &refs[i],
+                           &r.err);
             exo_memory_fail_at(0);
         }
         cr_assert_eq(st, EXO_OK, "%s", r.err.text);
     }
     for (int i = 0; i < NAMES; i++) {
         snprintf(name, sizeof name, "name-%d", i);
-        cr_assert_eq(exo_get_actor(r.runtime, NULL, name, &found, &r.err), EXO_OK, "%s", r.err.text);
+        cr_assert_eq(exo_get_actor(r.runtime, NULL, name, &found, &r.err), EXO_OK, "%s",
+                     r.err.text);
         cr_assert_eq(found.id, refs[i].id);
     }
     room_release(&r);

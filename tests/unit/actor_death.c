@@ -1,4 +1,8 @@
-/* Deaths that set off others: chains of any length, by links and by `stop`, what nobody may hold meanwhile, and slots that are used up. */
+/* Deaths that cause other deaths: long chains by links and by `stop`, and the locks that are free
+ * meanwhile. Also runtimes that close within `stop`, monitors, causes, and actor slots at their
+ * last generation.
+ *
+ * The suite's `begin` and `end` own the runtime. Read next: runtime/actor/runtime_impl.h. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
@@ -12,13 +16,15 @@
 #include "support/eventually.h"
 
 enum {
-    MANY = 50000 /* nested calls, a frame each, would not fit a stack of 8 MiB */
+    /* nested calls for so many actors, one frame each, would exceed a stack of 8 MiB */
+    MANY = 50000
 };
 
 static exo_runtime *runtime;
 static exo_err err;
 
-/* One of a row: it knows the next, which it may stop with itself. */
+/* An actor of a chain. It knows the next actor and, if stops_next is set, stops it in its own
+ * stop. */
 struct link_of_chain {
     exo_ref next;
     bool stops_next;
@@ -47,7 +53,8 @@ chain_stop(void *self)
 }
 
 static exo_status
-chain_run(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *why)
+chain_run(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *why)
 {
     (void)call;
     (void)self;
@@ -58,7 +65,8 @@ chain_run(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 }
 
 static exo_status
-chain_later(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *why)
+chain_later(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+            exo_err *why)
 {
     (void)reply;
     (void)why;
@@ -68,7 +76,8 @@ chain_later(exo_call_context *call, void *self, const exo_payload *args, exo_pay
     return EXO_OK;
 }
 
-static const exo_method methods[] = {{.name = "run", .run = chain_run}, {.name = "later", .run = chain_later}};
+static const exo_method methods[] = {{.name = "run", .run = chain_run},
+                                     {.name = "later", .run = chain_later}};
 static const exo_actor_class chain_class = {.name = "chain",
                                             .state_size = sizeof(struct link_of_chain),
                                             .start = chain_start,
@@ -100,7 +109,7 @@ spawn_before(exo_ref next, bool stops_next)
     return ref;
 }
 
-/* The first of a row of MANY; *last is its other end. */
+/* Makes a chain of MANY actors and returns the first. *last is the last one. */
 static exo_ref
 make_chain(bool linked, bool stops_next, exo_ref *last)
 {
@@ -164,9 +173,10 @@ Test(actor_death, a_long_chain_drains_on_a_thread_of_the_pool)
     EVENTUALLY(stopped == MANY);
 }
 
-/* --- Runtimes within stop ------------------------------------------------------------------------------------------------------- */
+/* --- Runtimes within stop --------------------------------------------------------------------- */
 
-/* An actor that has a runtime of its own, whose actor it kills and which it closes with itself. */
+/* An actor with its own runtime. It kills that runtime's actor and closes the runtime in its
+ * stop. */
 struct owner {
     exo_runtime *own;
     exo_ref child;
@@ -204,13 +214,13 @@ Test(actor_death, a_stop_can_close_another_runtime)
     cr_expect_eq(stopped, 1);
 }
 
-/* --- Stops on other threads ----------------------------------------------------------------------------------------------------- */
+/* --- Stops on other threads ------------------------------------------------------------------- */
 
 enum {
-    LOOKS = 50 /* at the clock, by whoever closes: it waits */
+    LOOKS = 50 /* the closing thread has looked at the clock so often, so it is waiting */
 };
 
-/* Real time, and how often the thread that closes has looked at it. */
+/* Real time. `looks` counts how often the closing thread reads it. */
 static pthread_t closer;
 static atomic_bool closes;
 static atomic_int looks;
@@ -238,7 +248,7 @@ slow_stop(void *self)
 
 static const exo_actor_class slow_class = {.name = "slow", .stop = slow_stop};
 
-/* Its child is stopped when this has returned, by the same thread. */
+/* Kills the child. The same thread runs the child's stop after this function has returned. */
 static void
 parent_stop(void *self)
 {
@@ -266,7 +276,9 @@ Test(actor_death, close_waits_for_the_stops_of_other_threads)
 {
     exo_ref parent = {0};
     pthread_t killer;
-    cr_assert_eq(exo_runtime_open(&other, &(exo_runtime_opts){.clock = &counted_clock, .threads = 1}, &err), EXO_OK);
+    cr_assert_eq(
+        exo_runtime_open(&other, &(exo_runtime_opts){.clock = &counted_clock, .threads = 1}, &err),
+        EXO_OK);
     cr_assert_eq(exo_spawn(other, &parent_class, NULL, &parent, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(pthread_create(&killer, NULL, kill_parent, &parent), 0);
     EVENTUALLY(in_child_stop);
@@ -279,7 +291,7 @@ Test(actor_death, close_waits_for_the_stops_of_other_threads)
     pthread_join(killer, NULL);
 }
 
-/* --- Monitors ------------------------------------------------------------------------------------------------------------------- */
+/* --- Monitors --------------------------------------------------------------------------------- */
 
 Test(actor_death, monitors_that_are_dropped_do_not_pile_up)
 {
@@ -301,7 +313,7 @@ Test(actor_death, monitors_that_are_dropped_do_not_pile_up)
     exo_future_drop(&kept);
 }
 
-/* --- Causes --------------------------------------------------------------------------------------------------------------------- */
+/* --- Causes ----------------------------------------------------------------------------------- */
 
 Test(actor_death, a_cause_that_is_cut_says_so)
 {
@@ -314,17 +326,18 @@ Test(actor_death, a_cause_that_is_cut_says_so)
     cr_expect_str_eq(text + strlen(text) - 4, "c...");
 }
 
-/* --- Callbacks and the lock ----------------------------------------------------------------------------------------------------- */
+/* --- Callbacks and the lock ------------------------------------------------------------------- */
 
 static exo_ref watched;
 static atomic_int looked;
 
-/* Needs the actor's lock. */
+/* Dumps the watched actor, which needs the actor's lock. */
 static void
 look(void)
 {
     char *text = NULL;
-    if (runtime && exo_dump(runtime, watched, &text, NULL) == EXO_OK) /* NULL: it closes */
+    /* runtime is NULL while it closes */
+    if (runtime && exo_dump(runtime, watched, &text, NULL) == EXO_OK)
         looked++;
     exo_free(text);
 }
@@ -349,7 +362,7 @@ Test(actor_death, a_late_monitor_makes_room_and_its_hook_runs_without_the_lock)
 {
     static const exo_future_hook hook = {.done = look_when_done};
     watched = spawn_before((exo_ref){0}, false);
-    for (int i = 0; i < 20; i++) { /* more than the first lists hold */
+    for (int i = 0; i < 20; i++) { /* more than the lists hold at first */
         exo_future *f = NULL;
         exo_time late = i < 4 ? 1 : INT64_MAX;
         cr_assert_eq(exo_future_new(&f, exo_runtime_clock(runtime), late, &err), EXO_OK);
@@ -366,18 +379,21 @@ Test(actor_death, a_reply_that_nobody_wants_is_released_without_the_lock)
     watched = spawn_before((exo_ref){0}, false);
     for (int i = 0; i < 20; i++) {
         exo_future *asked = NULL, *deferred = NULL, **where = &deferred;
-        exo_payload args = {0}, reply = {.data = text, .size = sizeof text, .release = look_when_released};
+        exo_payload args = {0},
+                    reply = {.data = text, .size = sizeof text, .release = look_when_released};
         cr_assert_eq(exo_payload_copy(&args, &where, sizeof where), EXO_OK);
         cr_assert_eq(exo_call(runtime, watched, "later", args, in_ms(60000), &asked, &err), EXO_OK);
-        cr_assert_eq(exo_call_wait(runtime, watched, "run", (exo_payload){0}, in_ms(60000), NULL, &err), EXO_OK);
+        cr_assert_eq(
+            exo_call_wait(runtime, watched, "run", (exo_payload){0}, in_ms(60000), NULL, &err),
+            EXO_OK);
         cr_assert(deferred, "the first call was served before the second");
         exo_reply(&deferred, EXO_OK, NULL, &reply);
-        exo_future_drop(&asked); /* the actor's list has the last reference */
+        exo_future_drop(&asked); /* the last reference is in the actor's list */
     }
     cr_expect_geq(looked, 4, "%d", looked);
 }
 
-/* --- Generations ---------------------------------------------------------------------------------------------------------------- */
+/* --- Generations ------------------------------------------------------------------------------ */
 
 Test(actor_death, a_slot_is_left_before_its_generation_reads_as_remote)
 {
@@ -386,14 +402,16 @@ Test(actor_death, a_slot_is_left_before_its_generation_reads_as_remote)
     cr_assert(actor);
     cr_assert_eq(exo_kill(runtime, ref, NULL, &err), EXO_OK);
     uint64_t references = (uint32_t)atomic_load(&actor->slot->life);
-    atomic_store(&actor->slot->life, ((EXO_REMOTE >> 32) - 2) << 32 | references); /* after 2^31 - 2 lives */
+    /* the state after 2^31 - 2 lives */
+    atomic_store(&actor->slot->life, ((EXO_REMOTE >> 32) - 2) << 32 | references);
     exo_actor_drop(actor);
     for (int i = 0; i < 8; i++) {
         exo_ref next = spawn_before((exo_ref){0}, false);
         cr_expect_eq(next.id & EXO_REMOTE, 0, "life %d", i);
         cr_expect_neq(next.id, older.id);
-        cr_expect_eq(exo_call_wait(runtime, next, "run", (exo_payload){0}, in_ms(60000), NULL, &err), EXO_OK, "%s",
-                     err.text);
+        cr_expect_eq(
+            exo_call_wait(runtime, next, "run", (exo_payload){0}, in_ms(60000), NULL, &err), EXO_OK,
+            "%s", err.text);
         cr_assert_eq(exo_kill(runtime, next, NULL, &err), EXO_OK);
     }
 }

@@ -1,5 +1,8 @@
-/* Messages to the project's own actors that any process of a cluster could send: of a wrong size, with a value that cannot be, before their
- * time or twice. Each is refused with a reason, and the actor works on. */
+/* Messages to built-in actors that any process of a cluster could send: with a wrong size, an
+ * impossible value, too early or twice. The actor refuses each with a reason and continues to work.
+ *
+ * The suite's `begin` and `end` own the runtime. The same for every method and field:
+ * tests/cluster/arguments.c. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -12,7 +15,8 @@
 #include "actors/checkpoint.h"
 #include "actors/node_look.h"
 #include "actors/train_node.h"
-#include "graph/host.h" /* the store has a header of that name, too */
+/* it stands before the others because the store has a header of that name, too */
+#include "graph/host.h"
 #include "support/eventually.h"
 #include "support/fit_here.h"
 #include "support/stream.h"
@@ -35,7 +39,7 @@ end(void)
 
 TestSuite(actor_messages, .init = begin, .fini = end, .timeout = 120);
 
-/* The reply is dropped unless `reply` is given. */
+/* Calls and waits. Without `reply` the reply is dropped. */
 static exo_status
 ask(exo_ref actor, const char *method, const void *data, size_t size, exo_payload *reply)
 {
@@ -43,7 +47,8 @@ ask(exo_ref actor, const char *method, const void *data, size_t size, exo_payloa
     err = (exo_err){0};
     cr_assert(size == 0 || exo_payload_copy(&args, data, size) == EXO_OK);
     exo_payload unwanted = {0};
-    exo_status st = exo_call_wait(runtime, actor, method, args, in_ms(60000), reply ? reply : &unwanted, &err);
+    exo_status st =
+        exo_call_wait(runtime, actor, method, args, in_ms(60000), reply ? reply : &unwanted, &err);
     exo_payload_release(&unwanted);
     return st;
 }
@@ -52,11 +57,12 @@ static void
 expect_refused(exo_ref actor, const char *method, const void *data, size_t size)
 {
     exo_status st = ask(actor, method, data, size, NULL);
-    cr_expect(st == EXO_INVAL && err.text[0], "%s with %zu bytes: %s, '%s'", method, size, exo_status_text(st),
-              err.text);
+    cr_expect(st == EXO_INVAL && err.text[0], "%s with %zu bytes: %s, '%s'", method, size,
+              exo_status_text(st), err.text);
 }
 
-/* Every size up to `most` but `good`, and noise of that size if all of it is wrong. */
+/* Sends noise of each size from 0 to `most` and expects INVAL. The size `good` is left out, unless
+ * noise_too says that noise of that size is wrong, too. */
 static void
 expect_noise_refused(exo_ref actor, const char *method, size_t most, size_t good, bool noise_too)
 {
@@ -70,10 +76,10 @@ expect_noise_refused(exo_ref actor, const char *method, size_t most, size_t good
             expect_refused(actor, method, noise, size);
 }
 
-/* --- Nodes of a run ------------------------------------------------------------------------------------------------------------ */
+/* --- Nodes of a run --------------------------------------------------------------------------- */
 
-static const char node_text[] =
-    "{run: r, rank: 0, nodes: 1, max_steps: 4, batch_size: 8, model: mlp, data: synthetic, strategy: ddp}";
+static const char node_text[] = "{run: r, rank: 0, nodes: 1, max_steps: 4, batch_size: 8, model: "
+                                "mlp, data: synthetic, strategy: ddp}";
 
 static exo_status
 spawn_node(const char *text, exo_ref *out)
@@ -86,7 +92,7 @@ spawn_node(const char *text, exo_ref *out)
     return exo_spawn(runtime, &exo_train_node_class, &opts, out, &err);
 }
 
-/* A call with a message. */
+/* Calls with a message. */
 static exo_status
 ask_message(exo_ref actor, const char *method, const ProtobufCMessage *message, exo_payload *reply)
 {
@@ -98,11 +104,12 @@ ask_message(exo_ref actor, const char *method, const ProtobufCMessage *message, 
 }
 
 static void
-expect_message_refused(exo_ref actor, const char *method, const ProtobufCMessage *message, const char *field)
+expect_message_refused(exo_ref actor, const char *method, const ProtobufCMessage *message,
+                       const char *field)
 {
     exo_status st = ask_message(actor, method, message, NULL);
-    cr_expect(st == EXO_INVAL && strstr(err.text, method) && strstr(err.text, field), "%s: %s, '%s' without '%s'",
-              method, exo_status_text(st), err.text, field);
+    cr_expect(st == EXO_INVAL && strstr(err.text, method) && strstr(err.text, field),
+              "%s: %s, '%s' without '%s'", method, exo_status_text(st), err.text, field);
 }
 
 static Exo__Train__Train
@@ -169,7 +176,8 @@ send_noise(exo_ref node)
     const uint64_t beyond[] = {5, UINT64_MAX, UINT64_MAX / 8, UINT64_C(1) << 61};
     Exo__Train__NodeAbandon abandon = EXO__TRAIN__NODE_ABANDON__INIT;
     Exo__Train__NodeAsk ask_of = EXO__TRAIN__NODE_ASK__INIT;
-    static const char *const with_message[] = {"train", "evaluate", "result", "save", "change", "abandon", "waits"};
+    static const char *const with_message[] = {"train",  "evaluate", "result", "save",
+                                               "change", "abandon",  "waits"};
     const Exo__Train__Result no_part = result_of(1000);
     for (size_t i = 0; i < sizeof with_message / sizeof *with_message; i++)
         expect_noise_refused(node, with_message[i], 64, 64, true);
@@ -219,7 +227,8 @@ refuse_noise_and_train_on(const char *text)
     cr_expect_eq(ask_message(node, "result", &buffers.base, NULL), EXO_OK, "%s", err.text);
     cr_expect_eq(ask_message(node, "save", &save.base, NULL), EXO_OK, "%s", err.text);
     cr_expect_eq(ask(node, "correlate", NULL, 0, NULL), EXO_OK, "%s", err.text);
-    expect_message_refused(node, "result", &first.base, "no average"); /* it is no more */
+    /* "correlate" has released the average */
+    expect_message_refused(node, "result", &first.base, "no average");
 }
 
 Test(actor_messages, a_node_refuses_noise_and_trains_on)
@@ -234,7 +243,7 @@ Test(actor_messages, a_node_of_the_trainers_process_refuses_noise_and_trains_on)
     exo_fit_drop(&fit);
 }
 
-/* The call of a collective that the node is in. */
+/* The call of a collective in which the node waits. */
 static exo_node_look
 look_at(exo_ref node, uint32_t nodes)
 {
@@ -247,7 +256,8 @@ look_at(exo_ref node, uint32_t nodes)
     return look;
 }
 
-Test(actor_messages, a_node_of_the_trainers_process_says_for_whom_it_waits_and_is_told_that_it_is_over)
+Test(actor_messages,
+     a_node_of_the_trainers_process_says_for_whom_it_waits_and_is_told_that_it_is_over)
 {
     exo_fit *fit = fit_here(runtime, "here", 2, 4);
     exo_ref nodes[2] = {{0}};
@@ -256,9 +266,12 @@ Test(actor_messages, a_node_of_the_trainers_process_says_for_whom_it_waits_and_i
     Exo__Train__NodeAbandon over = EXO__TRAIN__NODE_ABANDON__INIT;
     over.rank = 1;
     over.cause = exo_args_text("the host burns");
-    cr_assert_eq(spawn_node("{run: here, rank: 0, strategy: ddp}", &nodes[0]), EXO_OK, "%s", err.text);
-    cr_assert_eq(spawn_node("{run: here, rank: 1, strategy: ddp}", &nodes[1]), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_call(runtime, nodes[0], "setup", (exo_payload){0}, in_ms(60000), &first, &err), EXO_OK);
+    cr_assert_eq(spawn_node("{run: here, rank: 0, strategy: ddp}", &nodes[0]), EXO_OK, "%s",
+                 err.text);
+    cr_assert_eq(spawn_node("{run: here, rank: 1, strategy: ddp}", &nodes[1]), EXO_OK, "%s",
+                 err.text);
+    cr_assert_eq(exo_call(runtime, nodes[0], "setup", (exo_payload){0}, in_ms(60000), &first, &err),
+                 EXO_OK);
     EVENTUALLY((look = look_at(nodes[0], 2)).waits);
     cr_expect_eq(look.of, EXO_NODE_IN_SIDE);
     cr_expect_eq(look.num_missing, 1);
@@ -277,23 +290,26 @@ Test(actor_messages, a_node_is_started_with_what_can_be)
         "[a, list]",
         "text",
         "{run: a, rank: 1, nodes: 1, model: mlp, data: synthetic, strategy: ddp}",
-        "{run: b, rank: 0, nodes: 1, batch_size: 8, minibatch_size: 3, model: mlp, data: synthetic, strategy: ddp}",
+        "{run: b, rank: 0, nodes: 1, batch_size: 8, minibatch_size: 3, model: mlp, data: "
+        "synthetic, strategy: ddp}",
         "{run: c, rank: 0, nodes: 1, plugins: [[a]], model: mlp, data: synthetic, strategy: ddp}",
-        "{run: d, rank: 0, nodes: 4, model: mlp, data: synthetic, strategy: ddp, graph: '{actors: {a: {class: "
+        "{run: d, rank: 0, nodes: 4, model: mlp, data: synthetic, strategy: ddp, graph: '{actors: "
+        "{a: {class: "
         "train_node, "
         "config: {model: mlp, data: synthetic, strategy: ddp}}}}'}",
     };
     exo_ref node = {0};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         exo_status st = spawn_node(texts[i], &node);
-        cr_expect(st == EXO_INVAL && err.text[0], "%s: %s, '%s'", texts[i], exo_status_text(st), err.text);
+        cr_expect(st == EXO_INVAL && err.text[0], "%s: %s, '%s'", texts[i], exo_status_text(st),
+                  err.text);
     }
     cr_expect_eq(spawn_node("", &node), EXO_INVAL);
 }
 
-/* --- Pointers are of this process only ----------------------------------------------------------------------------------------- */
+/* --- Pointers come only from this process ----------------------------------------------------- */
 
-/* Bytes of the right size, as a message from another process could have them. */
+/* Zeros of the right size, as a message from another process could contain them. */
 static void
 expect_start_refused(const exo_actor_class *class, size_t size)
 {
@@ -313,7 +329,8 @@ Test(actor_messages, pointers_are_taken_from_this_process_only)
     const exo_host_start start = {0};
     const exo_spawn_opts opts = {.args = exo_local_args(&start, sizeof start - 1)};
     expect_start_refused(&exo_graph_actor_class, sizeof(exo_host_start));
-    cr_expect_eq(exo_spawn(runtime, &exo_graph_actor_class, &opts, &ref, &err), EXO_INVAL, "of another size");
+    cr_expect_eq(exo_spawn(runtime, &exo_graph_actor_class, &opts, &ref, &err), EXO_INVAL,
+                 "of another size");
 }
 
 Test(actor_messages, classes_that_take_pointers_have_no_name)
@@ -326,7 +343,7 @@ Test(actor_messages, classes_that_take_pointers_have_no_name)
     cr_expect_eq(exo_actor_class_register(&exo_graph_actor_class, &err), EXO_EXISTS);
 }
 
-/* --- Actors of a graph ---------------------------------------------------------------------------------------------------------- */
+/* --- Actors of a graph ------------------------------------------------------------------------ */
 
 static const char graph_text[] = "actors:\n"
                                  "  source: {class: stream_source, config: {items: 5}}\n"
@@ -339,7 +356,8 @@ spawn_graph_actor(const char *name, uint32_t actor)
     exo_ref ref = {0};
     exo_spawn_opts opts = {.name = name, .namespace_name = "g"};
     cr_assert_eq(exo_host_start_text(&opts.args, "g", "graph", graph_text, actor, 0, &err), EXO_OK);
-    cr_assert_eq(exo_spawn(runtime, &exo_graph_far_actor_class, &opts, &ref, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_spawn(runtime, &exo_graph_far_actor_class, &opts, &ref, &err), EXO_OK, "%s",
+                 err.text);
     return ref;
 }
 
@@ -375,15 +393,18 @@ Test(actor_messages, an_actor_of_a_graph_refuses_noise_and_runs_on)
         expect_noise_refused(actors[i], "collective", 200, 200, true);
         send_change(actors[i], 1, EXO_CHANGE_INPUTS, NULL); /* without its text */
         send_change(actors[i], 1, 77, graph_text);
-        send_change(actors[i], 3, EXO_CHANGE_INPUTS, graph_text); /* not the next */
+        send_change(actors[i], 3, EXO_CHANGE_INPUTS, graph_text); /* not the next number */
     }
     for (int i = 0; i < 2; i++)
-        cr_assert_eq(exo_call(runtime, actors[i], "run", (exo_payload){0}, in_ms(60000), &runs[i], &err), EXO_OK);
+        cr_assert_eq(
+            exo_call(runtime, actors[i], "run", (exo_payload){0}, in_ms(60000), &runs[i], &err),
+            EXO_OK);
     for (int i = 0; i < 2; i++) {
         const exo_payload *reply = NULL;
         cr_expect_eq(exo_wait(runs[i], in_ms(60000), &reply, &err), EXO_OK, "%s", err.text);
-        cr_expect(i == 0 || (reply && strstr(reply->data, "\"help\":\"items that came\",\"value\":5}")), "%s",
-                  reply ? (const char *)reply->data : "");
+        cr_expect(i == 0 ||
+                      (reply && strstr(reply->data, "\"help\":\"items that came\",\"value\":5}")),
+                  "%s", reply ? (const char *)reply->data : "");
         exo_future_drop(&runs[i]);
         expect_refused(actors[i], "run", NULL, 0);
         cr_expect_eq(ask(actors[i], "report", NULL, 0, NULL), EXO_OK, "%s", err.text);

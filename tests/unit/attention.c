@@ -1,5 +1,8 @@
-/* Attention: the blocked one against the plain one over one table of shapes, in fp32 and bf16; gradients against finite differences; bits
- * that depend neither on threads nor on the pass; dropout; and shapes that are refused. */
+/* Attention. Blocked attention is compared with plain attention over one table of shapes, in fp32
+ * and bf16, and gradients with finite differences. Other tests: bits do not depend on threads or on
+ * earlier passes; dropout; memory; wrong shapes.
+ *
+ * Each test owns its tape and arrays. Read next: nn/cpu/attention_kernels.h, nn/ref/attention.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -16,7 +19,7 @@
 #include "support/numbers.h"
 #include "support/sanitized.h"
 
-/* What rounding to fp32 in another order of summation, and to 8 bits of mantissa, may cost. */
+/* Errors allowed in fp32, for another order of summation, and in bf16, for 8 bits of mantissa. */
 static const double tolerance[2] = {4e-6, 1e-2};
 
 static const float stretched[] = {1.0f, 0.5f, 0.25f, 0.125f, 1.0f, 2.0f};
@@ -79,7 +82,7 @@ tape_new(void)
 static exo_tensor *
 attend(exo_tape *tape, exo_tensor *x, const struct shape *s)
 {
-    static exo_rotary_opts rotary; /* must live as long as the tape */
+    static exo_rotary_opts rotary; /* static: the tape keeps a pointer to it */
     rotary = (exo_rotary_opts){.theta = 100.0f, .width = s->turned, .scaled = s->scaled};
     return exo_attention(tape, x,
                          &(exo_attention_opts){.sequence = s->t,
@@ -91,12 +94,17 @@ attend(exo_tape *tape, exo_tensor *x, const struct shape *s)
                                                .dropout = s->dropout});
 }
 
-/* One pass: y (R, H D) and dx for the loss sum(y * r). `dx` NULL: forward only. */
+/* Runs one pass: y (R, H D), and dx for the loss sum(y * r). dx NULL: forward only. */
 static void
-run(exo_tape *tape, const struct shape *s, bool bf16, const float *x, const float *r, float *y, float *dx)
+run(exo_tape *tape, const struct shape *s, bool bf16, const float *x, const float *r, float *y,
+    float *dx)
 {
-    const exo_pass pass = {
-        .train = true, .grad = dx != NULL, .autocast = bf16, .seed = SEED, .node = NODE, .step = STEP};
+    const exo_pass pass = {.train = true,
+                           .grad = dx != NULL,
+                           .autocast = bf16,
+                           .seed = SEED,
+                           .node = NODE,
+                           .step = STEP};
     const size_t rows = s->n * s->t, numel = rows * s->h * s->d;
     exo_err err = {0};
     exo_tape_begin(tape, NULL, &pass);
@@ -111,11 +119,13 @@ run(exo_tape *tape, const struct shape *s, bool bf16, const float *x, const floa
     exo_tensor *weights = exo_tape_input(tape, EXO_F32, 2, (size_t[]){rows, s->h * s->d}, r);
     exo_tensor *loss = exo_mean(tape, exo_mul(tape, out, weights));
     cr_assert_not_null(loss);
-    cr_assert_eq(exo_tape_backward(tape, loss, (float)numel, &err), EXO_OK, "%s: %s", s->name, err.text);
+    cr_assert_eq(exo_tape_backward(tape, loss, (float)numel, &err), EXO_OK, "%s: %s", s->name,
+                 err.text);
     exo_tensor_grad(v, dx);
 }
 
-/* The weights that dropout keeps, number by number, as the engine's header has it. The conversion to bf16 is operation 0. */
+/* The mask of dropout, one number at a time, as the header documents the numbers' order. In bf16
+ * the conversion of the input is operation 0, so attention is operation 1. */
 static uint8_t *
 kept_weights(const struct shape *s, uint32_t ordinal)
 {
@@ -139,7 +149,7 @@ round_to_bf16(float *numbers, size_t count)
         numbers[i] = exo_from_bf16(exo_to_bf16(numbers[i]));
 }
 
-/* The largest difference, in parts of the largest number. */
+/* The largest difference, relative to the largest number. */
 static double
 worst(const float *got, const float *want, size_t count)
 {
@@ -157,7 +167,8 @@ check_shape(const struct shape *s, bool bf16)
 {
     size_t nx = s->n * s->t * columns(s), ny = s->n * s->t * s->h * s->d;
     float *x = numbers_new(nx, 1), *r = numbers_new(ny, 2);
-    float *y = malloc(ny * 4), *want_y = malloc(ny * 4), *dx = malloc(nx * 4), *want_dx = malloc(nx * 4);
+    float *y = malloc(ny * 4), *want_y = malloc(ny * 4), *dx = malloc(nx * 4),
+          *want_dx = malloc(nx * 4);
     uint8_t *keep = s->dropout > 0 ? kept_weights(s, bf16) : NULL;
     if (bf16) {
         round_to_bf16(x, nx);
@@ -168,7 +179,8 @@ check_shape(const struct shape *s, bool bf16)
                                      .heads = s->h,
                                      .kv_heads = s->g,
                                      .width = s->d,
-                                     .scale = s->scale > 0 ? (double)s->scale : 1 / sqrt((double)s->d),
+                                     .scale =
+                                         s->scale > 0 ? (double)s->scale : 1 / sqrt((double)s->d),
                                      .alibi = s->alibi,
                                      .turned = s->turned,
                                      .theta = 100,
@@ -182,8 +194,8 @@ check_shape(const struct shape *s, bool bf16)
     const char *type = bf16 ? "bf16" : "fp32";
     cr_expect_leq(worst(y, want_y, ny), tolerance[bf16], "%s %s: output off by %g", type, s->name,
                   worst(y, want_y, ny));
-    cr_expect_leq(worst(dx, want_dx, nx), tolerance[bf16], "%s %s: gradient off by %g", type, s->name,
-                  worst(dx, want_dx, nx));
+    cr_expect_leq(worst(dx, want_dx, nx), tolerance[bf16], "%s %s: gradient off by %g", type,
+                  s->name, worst(dx, want_dx, nx));
     exo_tape_free(&tape);
     void *all[] = {x, r, y, want_y, dx, want_dx, keep};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -198,7 +210,7 @@ Test(attention, is_the_plain_one)
     }
 }
 
-/* --- Gradients against finite differences ------------------------------------------------------------------------------- */
+/* --- Gradients against finite differences ----------------------------------------------------- */
 
 static double
 weighted_sum(exo_tape *tape, const struct shape *s, const float *x, const float *r, float *y)
@@ -214,7 +226,8 @@ static void
 check_slopes(const struct shape *s)
 {
     size_t nx = s->n * s->t * columns(s), ny = s->n * s->t * s->h * s->d;
-    float *x = numbers_new(nx, 5), *r = numbers_new(ny, 6), *y = malloc(ny * 4), *dx = malloc(nx * 4);
+    float *x = numbers_new(nx, 5), *r = numbers_new(ny, 6), *y = malloc(ny * 4),
+          *dx = malloc(nx * 4);
     const float step = 1e-2f;
     exo_tape *tape = tape_new();
     run(tape, s, false, x, r, y, dx);
@@ -226,8 +239,8 @@ check_slopes(const struct shape *s)
         double below = weighted_sum(tape, s, x, r, y);
         x[k] = kept;
         double slope = (above - below) / (2 * (double)step);
-        cr_expect_float_eq((double)dx[k], slope, 2e-3 * (1 + fabs(slope)), "%s: element %zu: %g is not %g", s->name, k,
-                           (double)dx[k], slope);
+        cr_expect_float_eq((double)dx[k], slope, 2e-3 * (1 + fabs(slope)),
+                           "%s: element %zu: %g is not %g", s->name, k, (double)dx[k], slope);
     }
     exo_tape_free(&tape);
     free(x);
@@ -248,7 +261,7 @@ Test(attention, gradients_are_slopes)
         check_slopes(&small[i]);
 }
 
-/* --- The same bits ---------------------------------------------------------------------------------------------------------- */
+/* --- Identical bits --------------------------------------------------------------------------- */
 
 Test(attention, bits_depend_neither_on_threads_nor_on_the_pass)
 {
@@ -262,15 +275,18 @@ Test(attention, bits_depend_neither_on_threads_nor_on_the_pass)
         bool bf16 = i % 2;
         size_t nx = s->n * s->t * columns(s), ny = s->n * s->t * s->h * s->d;
         float *x = numbers_new(nx, 7), *r = numbers_new(ny, 8);
-        float *first[2] = {malloc(ny * 4), malloc(nx * 4)}, *now[2] = {malloc(ny * 4), malloc(nx * 4)};
+        float *first[2] = {malloc(ny * 4), malloc(nx * 4)},
+              *now[2] = {malloc(ny * 4), malloc(nx * 4)};
         exo_tape *tape = tape_new();
         run(tape, s, bf16, x, r, first[0], first[1]);
         for (size_t k = 0; k < sizeof threads / sizeof threads[0]; k++) {
             exo_set_num_threads(threads[k]);
             for (int repeat = 0; repeat < 2; repeat++) {
                 run(tape, s, bf16, x, r, now[0], now[1]);
-                cr_expect_eq(memcmp(first[0], now[0], ny * 4), 0, "%s: output with %u threads", s->name, threads[k]);
-                cr_expect_eq(memcmp(first[1], now[1], nx * 4), 0, "%s: gradient with %u threads", s->name, threads[k]);
+                cr_expect_eq(memcmp(first[0], now[0], ny * 4), 0, "%s: output with %u threads",
+                             s->name, threads[k]);
+                cr_expect_eq(memcmp(first[1], now[1], nx * 4), 0, "%s: gradient with %u threads",
+                             s->name, threads[k]);
             }
         }
         exo_tape_free(&tape);
@@ -280,14 +296,16 @@ Test(attention, bits_depend_neither_on_threads_nor_on_the_pass)
     }
 }
 
-/* What comes later changes nothing of what was before: the rows of a prefix are those of the whole. */
+/* Later tokens do not change earlier rows: the rows of a prefix equal those of the whole
+ * sequence. */
 Test(attention, later_tokens_do_not_matter)
 {
     const struct shape whole = {"whole", 1, 150, 2, 2, 16, 0, true, 16, NULL, 0};
     struct shape prefix = whole;
     prefix.t = 70;
     size_t ny = whole.t * whole.h * whole.d, part = prefix.t * whole.h * whole.d;
-    float *x = numbers_new(whole.t * columns(&whole), 9), *y = malloc(ny * 4), *want = malloc(ny * 4);
+    float *x = numbers_new(whole.t * columns(&whole), 9), *y = malloc(ny * 4),
+          *want = malloc(ny * 4);
     exo_tape *tape = tape_new();
     run(tape, &prefix, false, x, NULL, want, NULL);
     for (size_t i = prefix.t * columns(&whole); i < whole.t * columns(&whole); i++)
@@ -300,12 +318,13 @@ Test(attention, later_tokens_do_not_matter)
     free(want);
 }
 
-/* Scores far apart neither overflow nor leave a sum of 0. */
+/* Scores far apart do not overflow and do not give a sum of 0. */
 Test(attention, large_scores_are_weights)
 {
     const struct shape s = {"large", 1, 130, 1, 1, 16, 1.0f, false, 0, NULL, 0};
     size_t nx = s.t * columns(&s), ny = s.t * s.d;
-    float *x = numbers_new(nx, 10), *r = numbers_new(ny, 11), *y = malloc(ny * 4), *dx = malloc(nx * 4);
+    float *x = numbers_new(nx, 10), *r = numbers_new(ny, 11), *y = malloc(ny * 4),
+          *dx = malloc(nx * 4);
     exo_tape *tape = tape_new();
     for (size_t i = 0; i < nx; i++)
         x[i] *= i % columns(&s) < 2 * s.d ? 300.0f : 1.0f;
@@ -335,9 +354,10 @@ Test(attention, a_number_that_is_none_is_seen)
     free(y);
 }
 
-/* --- Dropout ------------------------------------------------------------------------------------------------------------------ */
+/* --- Dropout ---------------------------------------------------------------------------------- */
 
-/* With values of 1 an output is the sum of weights that were kept, over the probability to be kept: 1 in the mean. */
+/* With values of 1, an output is the sum of the kept weights, divided by the probability to be
+ * kept. Its mean is 1. */
 Test(attention, dropout_keeps_the_mean)
 {
     const struct shape s = {"mean", 4, 200, 4, 4, 4, 0, false, 0, NULL, 0.25f};
@@ -356,7 +376,8 @@ Test(attention, dropout_keeps_the_mean)
     cr_expect_gt(others, ny * 9 / 10, "weights are dropped");
 
     exo_tape_begin(tape, NULL, &(exo_pass){.seed = SEED}); /* not in training */
-    exo_tensor *out = attend(tape, exo_tape_variable(tape, 2, (size_t[]){s.n * s.t, columns(&s)}, x), &s);
+    exo_tensor *out =
+        attend(tape, exo_tape_variable(tape, 2, (size_t[]){s.n * s.t, columns(&s)}, x), &s);
     cr_assert_not_null(out);
     exo_tensor_read(out, y);
     for (size_t i = 0; i < ny; i++)
@@ -366,7 +387,7 @@ Test(attention, dropout_keeps_the_mean)
     free(y);
 }
 
-/* Two operations of one pass and two steps drop other weights each. */
+/* Two operations of one pass, and two steps, drop different weights. */
 Test(attention, dropout_differs_from_call_to_call)
 {
     const struct shape s = {"calls", 1, 60, 2, 2, 8, 0, false, 0, NULL, 0.5f};
@@ -394,18 +415,24 @@ Test(attention, dropout_differs_from_call_to_call)
         free(y[i]);
 }
 
-/* Masks of a block are those of single numbers, also where numbers of 2^22 blocks do not reach. */
+/* The mask of a block consists of the numbers that single draws give, also beyond the 2^22 blocks
+ * that one counter can number. */
 Test(attention, dropout_draws_single_numbers)
 {
     static uint32_t keep[EXO_ATTENTION_BLOCK * EXO_ATTENTION_BLOCK] __attribute__((aligned(64)));
-    exo_attention_plan plan = {
-        .sequences = 2, .tokens = 10000, .heads = 12, .kv_heads = 12, .width = 8, .dropped = 20000, .ordinal = 5};
+    exo_attention_plan plan = {.sequences = 2,
+                               .tokens = 10000,
+                               .heads = 12,
+                               .kv_heads = 12,
+                               .width = 8,
+                               .dropped = 20000,
+                               .ordinal = 5};
     const size_t head = 11, queries = 9984, keys = 4096;
     exo_rng_init(&plan.rng, SEED, EXO_RNG_DROPOUT, NODE, STEP);
     for (size_t sequence = 0; sequence < 2; sequence++) {
         exo_attention_keep(&plan, sequence, head, queries, keys, keep);
         for (size_t j = 0; j < EXO_ATTENTION_BLOCK; j++)
-            for (size_t i = 0; i < 16; i++) { /* to the last token */
+            for (size_t i = 0; i < 16; i++) { /* up to the last token */
                 uint64_t row = (sequence * plan.heads + head) * plan.tokens + queries + i;
                 uint64_t block = row * (plan.tokens / 8) + (keys + j) / 8;
                 uint32_t numbers[4];
@@ -413,18 +440,20 @@ Test(attention, dropout_draws_single_numbers)
                 exo_rng_init(&rng, SEED, EXO_RNG_DROPOUT, NODE, STEP ^ block >> 22 << 48);
                 exo_rng_block(&rng, plan.ordinal << 22 | (uint32_t)(block & 0x3FFFFF), numbers);
                 bool kept = (numbers[j % 8 / 2] >> (j % 2 * 16) & 0xFFFF) >= plan.dropped;
-                cr_assert_eq(keep[j * EXO_ATTENTION_BLOCK + i], kept ? UINT32_MAX : 0, "key %zu, query %zu", j, i);
+                cr_assert_eq(keep[j * EXO_ATTENTION_BLOCK + i], kept ? UINT32_MAX : 0,
+                             "key %zu, query %zu", j, i);
             }
     }
 }
 
-/* --- Memory ------------------------------------------------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
 Test(attention, a_steady_pass_allocates_nothing)
 {
     const struct shape s = {"steady", 1, 600, 4, 2, 16, 0, true, 8, stretched, 0.1f};
     size_t nx = s.t * columns(&s), ny = s.t * s.h * s.d;
-    float *x = numbers_new(nx, 15), *r = numbers_new(ny, 16), *y = malloc(ny * 4), *dx = malloc(nx * 4);
+    float *x = numbers_new(nx, 15), *r = numbers_new(ny, 16), *y = malloc(ny * 4),
+          *dx = malloc(nx * 4);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         exo_tape *tape = tape_new();
         for (int i = 0; i < 2; i++)
@@ -444,14 +473,16 @@ Test(attention, a_steady_pass_allocates_nothing)
     free(dx);
 }
 
-/* Never T x T of anything, nor the same for each of many threads: twice the tokens, about twice the memory. */
+/* No array is of size T x T, neither one nor one for each thread: twice the tokens take about twice
+ * the memory. */
 Test(attention, memory_grows_with_the_tokens)
 {
     size_t bytes[2];
     for (size_t i = 0; i < 2; i++) {
         const struct shape s = {"long", 1, i ? 4096 : 2048, 1, 1, 64, 0, false, 0, NULL, 0};
         size_t nx = s.t * columns(&s), ny = s.t * s.d;
-        float *x = numbers_new(nx, 17), *r = numbers_new(ny, 18), *y = malloc(ny * 4), *dx = malloc(nx * 4);
+        float *x = numbers_new(nx, 17), *r = numbers_new(ny, 18), *y = malloc(ny * 4),
+              *dx = malloc(nx * 4);
         exo_tape *tape = tape_new();
         run(tape, &s, false, x, r, y, dx);
         bytes[i] = exo_tape_bytes(tape);
@@ -464,7 +495,7 @@ Test(attention, memory_grows_with_the_tokens)
     cr_expect_lt(bytes[1], 5 * bytes[0] / 2, "%zu bytes, then %zu", bytes[0], bytes[1]);
 }
 
-/* Other tables, types and shapes at the same place of a pass. */
+/* A tape can change tables, types and shapes from pass to pass. */
 Test(attention, passes_of_other_shapes_follow_each_other)
 {
     exo_tape *tape = tape_new();
@@ -517,7 +548,7 @@ Test(attention, without_memory_there_is_an_error)
     cr_assert_fail("the number of allocations does not end");
 }
 
-/* --- What is refused ------------------------------------------------------------------------------------------------------------ */
+/* --- Refused shapes --------------------------------------------------------------------------- */
 
 static void
 expect_refused(size_t rows, size_t width, const exo_attention_opts *opts, const char *part)
@@ -526,7 +557,8 @@ expect_refused(size_t rows, size_t width, const exo_attention_opts *opts, const 
     exo_tape *tape = tape_new();
     exo_err err = {0};
     exo_tape_begin(tape, NULL, &(exo_pass){.train = true, .grad = true});
-    exo_tensor *y = exo_attention(tape, exo_tape_variable(tape, 2, (size_t[]){rows, width}, x), opts);
+    exo_tensor *y =
+        exo_attention(tape, exo_tape_variable(tape, 2, (size_t[]){rows, width}, x), opts);
     cr_expect_null(y, "%s", part);
     cr_expect_eq(exo_tape_error(tape, &err), EXO_INVAL);
     cr_expect(strstr(err.text, part), "'%s' does not say '%s'", err.text, part);
@@ -536,7 +568,8 @@ expect_refused(size_t rows, size_t width, const exo_attention_opts *opts, const 
 
 Test(attention, wrong_shapes_are_refused)
 {
-    const exo_rotary_opts odd = {.theta = 10, .width = 3}, wide = {.theta = 10, .width = 6}, flat = {.theta = 0};
+    const exo_rotary_opts odd = {.theta = 10, .width = 3}, wide = {.theta = 10, .width = 6},
+                          flat = {.theta = 0};
     const exo_attention_opts good = {.sequence = 5, .heads = 4, .kv_heads = 2};
     exo_attention_opts o = good;
     expect_refused(11, 32, &o, "x (11, 32): its rows are not sequences of 5 tokens");

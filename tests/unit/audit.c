@@ -1,6 +1,7 @@
-/* The audit log: lines that are always JSON, whatever names are in them; a file of one's own; rotation; a full disk; floods.
+/* The audit log: each line is JSON, whatever names it contains; the file belongs to this user and
+ * process alone; rotation, a full disk, floods.
  *
- * Read next: runtime/base/audit.h. */
+ * Each test owns its folder and log. Read next: runtime/base/audit.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -52,7 +53,8 @@ open_log(const exo_clock *clock)
     return audit;
 }
 
-/* The lines of a file as a JSON array. Each is one object, and ends. */
+/* Reads a file's lines into a JSON array. Expects that each line is one object and ends with a
+ * newline. */
 static json_t *
 read_lines(const char *name)
 {
@@ -104,7 +106,7 @@ add(exo_audit *audit, const exo_identity *who, exo_audit_event event, const char
     exo_audit_add(audit, &(exo_audit_record){.event = event, .who = who, .subject = subject});
 }
 
-/* Number of lines whose `key` is `value`, and the sum of their counts. */
+/* The number of lines whose `key` is `value`, and the sum of their counts. */
 static size_t
 count_of(const char *name, const char *key, const char *value, json_int_t *sum)
 {
@@ -121,7 +123,7 @@ count_of(const char *name, const char *key, const char *value, json_int_t *sum)
     return found;
 }
 
-/* --- Lines ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Lines ------------------------------------------------------------------------------------ */
 
 Test(audit, a_line_is_json_whatever_is_in_it, .init = setup, .fini = teardown)
 {
@@ -157,8 +159,10 @@ Test(audit, a_line_is_json_whatever_is_in_it, .init = setup, .fini = teardown)
     cr_assert_eq(json_array_size(lines), sizeof texts / sizeof *texts);
     for (size_t i = 0; i < 6; i++)
         cr_expect_str_eq(text_of(lines, i, "subject"), texts[i]);
-    cr_expect_str_eq(text_of(lines, 6, "subject"), "\xef\xbf\xbd\xef\xbf\xbd cut \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
-    cr_expect_eq(strcmp(text_of(lines, 7, "subject") + strlen(text_of(lines, 7, "subject")) - 3, "..."), 0);
+    cr_expect_str_eq(text_of(lines, 6, "subject"),
+                     "\xef\xbf\xbd\xef\xbf\xbd cut \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
+    cr_expect_eq(
+        strcmp(text_of(lines, 7, "subject") + strlen(text_of(lines, 7, "subject")) - 3, "..."), 0);
     for (size_t i = 0; i < json_array_size(lines); i++) {
         cr_expect_eq(number_of(lines, i, "seq"), (json_int_t)i + 1);
         cr_expect_str_eq(text_of(lines, i, "outcome"), "refused");
@@ -167,14 +171,15 @@ Test(audit, a_line_is_json_whatever_is_in_it, .init = setup, .fini = teardown)
         cr_expect_str_eq(text_of(lines, i, "role"), "driver");
         cr_expect_str_eq(text_of(lines, i, "node"), "0000000000000abc");
         const char *when = text_of(lines, i, "time"); /* 2026-01-31T12:00:00.123456Z */
-        cr_expect(strlen(when) == 27 && when[10] == 'T' && when[19] == '.' && when[26] == 'Z', "%s", when);
+        cr_expect(strlen(when) == 27 && when[10] == 'T' && when[19] == '.' && when[26] == 'Z', "%s",
+                  when);
     }
     json_decref(lines);
     exo_audit_close(&audit);
     exo_audit_add(NULL, &(exo_audit_record){0});
 }
 
-/* --- Whose file -------------------------------------------------------------------------------------------------------------------- */
+/* --- The file's owner ------------------------------------------------------------------------- */
 
 static void
 expect_refused(exo_status expected, const char *why)
@@ -195,7 +200,7 @@ Test(audit, the_file_is_of_this_user_alone, .init = setup, .fini = teardown)
     cr_expect_eq(info.st_mode & 07777, 0600, "%o", info.st_mode);
     expect_refused(EXO_EXISTS, "another process has it");
     exo_audit_close(&audit);
-    audit = open_log(NULL); /* it was let go */
+    audit = open_log(NULL); /* closing has released the lock */
     exo_audit_close(&audit);
 
     chmod(PATH("audit"), 0640);
@@ -222,7 +227,7 @@ Test(audit, the_file_is_of_this_user_alone, .init = setup, .fini = teardown)
     expect_refused(EXO_IO, "audit");
 }
 
-/* What a killed process left of a line goes. */
+/* A partial line, left by a killed process, is removed. */
 Test(audit, begins_after_a_whole_line, .init = setup, .fini = teardown)
 {
     const char *const before[] = {"{\"seq\":1}\n{\"seq\":2,\"tim", "{\"seq\":1}\n", "", "{\"seq\""};
@@ -240,7 +245,7 @@ Test(audit, begins_after_a_whole_line, .init = setup, .fini = teardown)
     }
 }
 
-/* --- Rotation ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Rotation --------------------------------------------------------------------------------- */
 
 Test(audit, begins_anew_when_its_file_has_another_name, .init = setup, .fini = teardown)
 {
@@ -260,14 +265,16 @@ Test(audit, begins_anew_when_its_file_has_another_name, .init = setup, .fini = t
     add(audit, NULL, EXO_AUDIT_PROCESS, "three");
     cr_expect(exo_audit_flush(audit));
     cr_expect_eq(count_of("audit", "subject", "three", &sum), 1);
-    cr_assert_eq(truncate(PATH("audit"), 0), 0); /* copied and cut: O_APPEND goes to the new end */
+    /* as with copytruncate: O_APPEND continues at the new end */
+    cr_assert_eq(truncate(PATH("audit"), 0), 0);
     add(audit, NULL, EXO_AUDIT_PROCESS, "four");
     cr_expect(exo_audit_flush(audit));
     cr_expect_eq(count_of("audit", "subject", "four", &sum), 1);
     exo_audit_close(&audit);
 }
 
-/* What stands in its place and is not to be written to is left alone, until it is right again; nothing is lost meanwhile. */
+/* A path that must not be written to is left alone until it can be used again. No record is lost
+ * meanwhile. */
 Test(audit, waits_for_a_file_that_is_right, .init = setup, .fini = teardown)
 {
     exo_audit *audit = open_log(NULL);
@@ -282,7 +289,7 @@ Test(audit, waits_for_a_file_that_is_right, .init = setup, .fini = teardown)
     exo_audit_close(&audit);
 }
 
-/* --- A full disk ------------------------------------------------------------------------------------------------------------------- */
+/* --- A full disk ------------------------------------------------------------------------------ */
 
 static void
 limit_files(rlim_t bytes)
@@ -314,7 +321,8 @@ Test(audit, counts_what_a_full_disk_costs, .init = setup, .fini = teardown)
     size_t records = json_array_size(lines);
     cr_expect_eq(count_of("audit", "event", "lost", &lost), 1);
     cr_expect_gt(lost, 0);
-    cr_expect_eq((json_int_t)records - 1 + lost, FEW + MANY, "%zu lines, %lld lost", records, (long long)lost);
+    cr_expect_eq((json_int_t)records - 1 + lost, FEW + MANY, "%zu lines, %lld lost", records,
+                 (long long)lost);
     cr_expect_str_eq(text_of(lines, records - 1, "event"), "lost");
     for (size_t i = 0; i < records; i++)
         cr_expect_eq(number_of(lines, i, "seq"), (json_int_t)i + 1);
@@ -324,7 +332,7 @@ Test(audit, counts_what_a_full_disk_costs, .init = setup, .fini = teardown)
     cr_expect_eq(count_of("audit", "subject", "after", &lost), 1);
 }
 
-/* --- Floods ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Floods ----------------------------------------------------------------------------------- */
 
 Test(audit, a_flood_is_counted, .init = setup, .fini = teardown)
 {
@@ -332,18 +340,20 @@ Test(audit, a_flood_is_counted, .init = setup, .fini = teardown)
     json_int_t sum;
     exo_clock_manual_init(&clock, EXO_SECOND);
     exo_audit *audit = open_log(&clock.base);
-    exo_identity red = somebody("red"), blue = somebody("blue"), local = {.pid = 42, .address = "local"};
+    exo_identity red = somebody("red"), blue = somebody("blue"),
+                 local = {.pid = 42, .address = "local"};
     for (int i = 0; i < 1000; i++)
         add(audit, &red, EXO_AUDIT_SPAWN, "flood");
-    add(audit, &red, EXO_AUDIT_KILL, "hidden"); /* not behind the flood */
+    add(audit, &red, EXO_AUDIT_KILL, "hidden"); /* not hidden by the flood */
     add(audit, &blue, EXO_AUDIT_SPAWN, "other");
     add(audit, &local, EXO_AUDIT_SPAWN, "local");
-    for (int i = 0; i < 1000; i++) /* each by another key */
-        exo_audit_add(audit, &(exo_audit_record){.event = EXO_AUDIT_REFUSED,
-                                                 .key = (char[]){(char)('a' + i % 26), (char)('a' + i / 26), 0},
-                                                 .address = "192.0.2.2",
-                                                 .subject = "stranger",
-                                                 .status = EXO_DENIED});
+    for (int i = 0; i < 1000; i++) /* with 1000 different keys */
+        exo_audit_add(audit, &(exo_audit_record){
+                                 .event = EXO_AUDIT_REFUSED,
+                                 .key = (char[]){(char)('a' + i % 26), (char)('a' + i / 26), 0},
+                                 .address = "192.0.2.2",
+                                 .subject = "stranger",
+                                 .status = EXO_DENIED});
     cr_expect(exo_audit_flush(audit));
     cr_expect_eq(count_of("audit", "subject", "flood", &sum), 100);
     cr_expect_eq(count_of("audit", "subject", "stranger", &sum), 100);
@@ -355,9 +365,10 @@ Test(audit, a_flood_is_counted, .init = setup, .fini = teardown)
     cr_expect_eq(count_of("audit", "of", "spawn", &sum), 1);
     cr_expect_eq(sum, 900);
     cr_expect_eq(count_of("audit", "who", "strangers", &sum), 1);
-    cr_expect_eq(count_of("audit", "key", "key of red", &sum), 102, "its records, and the one that counts the others");
+    cr_expect_eq(count_of("audit", "key", "key of red", &sum), 102,
+                 "its records, and the one that counts the others");
 
-    exo_clock_manual_advance(&clock, 3 * EXO_SECOND); /* one a second */
+    exo_clock_manual_advance(&clock, 3 * EXO_SECOND); /* one more record each second */
     for (int i = 0; i < 10; i++)
         add(audit, &red, EXO_AUDIT_SPAWN, "later");
     cr_expect(exo_audit_flush(audit));
@@ -367,7 +378,7 @@ Test(audit, a_flood_is_counted, .init = setup, .fini = teardown)
     exo_audit_close(&audit);
 }
 
-/* As many keys as a folder may have: the table of them is bounded, and what is beyond shares one quota. */
+/* More keys than the table holds: the table is bounded, and further keys share one quota. */
 Test(audit, many_keys_take_bounded_memory, .init = setup, .fini = teardown)
 {
     exo_clock_manual clock;
@@ -388,7 +399,7 @@ Test(audit, many_keys_take_bounded_memory, .init = setup, .fini = teardown)
     cr_expect_leq(recorded, 1024 + 100);
     count_of("audit", "event", "suppressed", &sum);
     cr_expect_eq((json_int_t)recorded + sum, 3000);
-    exo_clock_manual_advance(&clock, 1000 * EXO_SECOND); /* those that were quiet are forgotten */
+    exo_clock_manual_advance(&clock, 1000 * EXO_SECOND); /* quiet keys are forgotten */
     exo_identity who = somebody("late");
     add(audit, &who, EXO_AUDIT_SPAWN, "late");
     cr_expect(exo_audit_flush(audit));

@@ -1,7 +1,9 @@
-/* What a head's and a worker's audit logs have of what peers with keys do: who was let in or refused, who made and ended what, what was not
- * allowed, whose key ended; and what they have not.
+/* The audit logs of a head and a worker record what peers with keys do: admissions and refusals,
+ * actors made and ended, denied calls, and keys that are added or end. Reads and ordinary calls are
+ * not recorded.
  *
- * Read next: runtime/cluster/head_audit.c, runtime/base/audit.h, tests/unit/audit.c. */
+ * The test's thread owns the head and the worker (key_world.h). Read next:
+ * runtime/cluster/head_audit.c, runtime/base/audit.h, tests/unit/audit.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +22,8 @@ char key_folder[64];
 struct key_world key_world;
 
 static exo_status
-nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+        exo_err *err)
 {
     (void)call;
     (void)self;
@@ -30,13 +33,15 @@ nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload
     return EXO_OK;
 }
 
-static const exo_method methods[] = {{.name = "nothing", .run = nothing},
-                                     {.name = "for_workers", .run = nothing, .callers = EXO_CALLERS_WORKERS}};
+static const exo_method methods[] = {
+    {.name = "nothing", .run = nothing},
+    {.name = "for_workers", .run = nothing, .callers = EXO_CALLERS_WORKERS}};
 static const exo_actor_class plain_class = {.name = "plain", .methods = methods, .num_methods = 2};
 
-/* --- Reading a log ----------------------------------------------------------------------------------------------------------------- */
+/* --- Reading a log ---------------------------------------------------------------------------- */
 
-/* The number of records in NAME.audit that have these texts, a key and a part of its value each. Every line is JSON. */
+/* Counts the records in NAME.audit that match. `wanted` holds pairs of a field and a part of its
+ * value. Expects that each line is JSON. */
 static size_t
 count(const char *name, const char *const *wanted, size_t num_wanted)
 {
@@ -48,7 +53,7 @@ count(const char *name, const char *const *wanted, size_t num_wanted)
     cr_assert_not_null(file, "%s", path);
     while ((length = getline(&line, &size, file)) > 0) {
         if (line[length - 1] != '\n')
-            break; /* it is being written */
+            break; /* the line is still being written */
         json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
         cr_assert_not_null(object, "%s", line);
         bool same = true;
@@ -64,8 +69,9 @@ count(const char *name, const char *const *wanted, size_t num_wanted)
     return found;
 }
 
-#define COUNT(name, ...)                                                                                               \
-    count(name, (const char *const[]){__VA_ARGS__}, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
+#define COUNT(name, ...)                                                                           \
+    count(name, (const char *const[]){__VA_ARGS__},                                                \
+          sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 #define RECORDED(name, ...) EVENTUALLY(COUNT(name, __VA_ARGS__) > 0)
 
 static exo_status
@@ -110,7 +116,7 @@ open_world(void)
     key_world_make_keys("watch", &(exo_grant){.role = EXO_ACCESS_OBSERVER});
 }
 
-/* --- Who is let in ----------------------------------------------------------------------------------------------------------------- */
+/* --- Admissions ------------------------------------------------------------------------------- */
 
 Test(audited, who_is_let_in_and_who_is_not)
 {
@@ -118,34 +124,37 @@ Test(audited, who_is_let_in_and_who_is_not)
     exo_envelope hello = STRANGER_HELLO;
     open_world();
     exo_keys unknown = key_pair_new(),
-             late = key_world_make_keys("late", &(exo_grant){.role = EXO_ACCESS_ADMIN, .expires = 1});
+             late =
+                 key_world_make_keys("late", &(exo_grant){.role = EXO_ACCESS_ADMIN, .expires = 1});
     stranger s = key_world_stranger("red");
     stranger_enter(&s, 1);
-    RECORDED("head", "event", "admitted", "outcome", "allowed", "who", "red", "role", "driver", "address", "127.0.0.1",
-             "node", "0000000000000001", "subject", "stranger");
+    RECORDED("head", "event", "admitted", "outcome", "allowed", "who", "red", "role", "driver",
+             "address", "127.0.0.1", "node", "0000000000000001", "subject", "stranger");
     RECORDED("head", "event", "admitted", "who", "w1", "role", "worker");
     stranger_close(&s);
 
     s = stranger_open(exo_cluster_address(key_world.head), &unknown, key_world.head_public);
-    RECORDED("head", "event", "refused", "outcome", "refused", "key", unknown.public_key, "address", "127.0.0.1",
-             "reason", "key is not authorized");
+    RECORDED("head", "event", "refused", "outcome", "refused", "key", unknown.public_key, "address",
+             "127.0.0.1", "reason", "key is not authorized");
     stranger_close(&s);
     s = stranger_open(exo_cluster_address(key_world.head), &late, key_world.head_public);
-    RECORDED("head", "event", "refused", "who", "late", "key", late.public_key, "reason", "key has expired");
+    RECORDED("head", "event", "refused", "who", "late", "key", late.public_key, "reason",
+             "key has expired");
     stranger_close(&s);
 
     hello.who.cluster = "theirs\n\"}";
     s = key_world_stranger("red");
     stranger_say(&s, &hello);
     stranger_expect(&s, EXO_WIRE_REFUSED, reason);
-    RECORDED("head", "event", "refused", "who", "red", "address", "127.0.0.1", "reason", "not 'theirs\n\"}'");
+    RECORDED("head", "event", "refused", "who", "red", "address", "127.0.0.1", "reason",
+             "not 'theirs\n\"}'");
     stranger_close(&s);
     RECORDED("head", "event", "process", "subject", "head", "detail", "begins");
     RECORDED("w1", "event", "process", "subject", "w1", "detail", "with keys");
     key_world_close();
 }
 
-/* --- Who does what ----------------------------------------------------------------------------------------------------------------- */
+/* --- Calls ------------------------------------------------------------------------------------ */
 
 Test(audited, who_does_what_at_the_head)
 {
@@ -162,39 +171,45 @@ Test(audited, who_does_what_at_the_head)
     driver.kind = exo_pb_text("driver");
     gone.state = exo_pb_text("left");
     cr_expect_eq(ask(&red, "register", &driver.base, reason), EXO_OK, "%s", reason);
-    RECORDED("head", "event", "node", "who", "red", "method", "register", "subject", "red", "detail", "driver");
+    RECORDED("head", "event", "node", "who", "red", "method", "register", "subject", "red",
+             "detail", "driver");
     RECORDED("head", "event", "job", "who", "red", "subject", "red", "detail", "began");
 
     cr_expect_eq(spawn(&red, "team", "a\n\"b\"\x1b[2J", reason), EXO_OK, "%s", reason);
-    RECORDED("head", "event", "spawn", "outcome", "allowed", "who", "red", "subject", "team/a\n\"b\"\x1b[2J", "detail",
-             "class plain");
+    RECORDED("head", "event", "spawn", "outcome", "allowed", "who", "red", "subject",
+             "team/a\n\"b\"\x1b[2J", "detail", "class plain");
     cr_expect_eq(spawn(&red, "team", "a\n\"b\"\x1b[2J", reason), EXO_EXISTS);
-    RECORDED("head", "event", "spawn", "outcome", "failed", "who", "red", "reason", "there is an actor");
+    RECORDED("head", "event", "spawn", "outcome", "failed", "who", "red", "reason",
+             "there is an actor");
     cr_expect_eq(spawn(&red, "other", "c", reason), EXO_DENIED);
-    RECORDED("head", "event", "denied", "outcome", "refused", "who", "red", "method", "spawn", "subject", "other/c",
-             "reason", "may use the namespace 'team' only");
+    RECORDED("head", "event", "denied", "outcome", "refused", "who", "red", "method", "spawn",
+             "subject", "other/c", "reason", "may use the namespace 'team' only");
     cr_expect_eq(spawn(&watch, "team", "d", reason), EXO_DENIED);
-    RECORDED("head", "event", "denied", "who", "watch", "role", "observer", "object", "head", "method", "spawn",
-             "reason", "may not call");
+    RECORDED("head", "event", "denied", "who", "watch", "role", "observer", "object", "head",
+             "method", "spawn", "reason", "may not call");
     name.space = name.name = exo_pb_text("other");
     cr_expect_eq(ask(&red, "find", &name.base, reason), EXO_DENIED);
     RECORDED("head", "event", "denied", "who", "red", "method", "find", "subject", "other/other");
     gone.node = 3;
     cr_expect_eq(ask(&red, "gone", &gone.base, reason), EXO_DENIED);
-    RECORDED("head", "event", "denied", "who", "red", "method", "gone", "reason", "speaks of another node");
+    RECORDED("head", "event", "denied", "who", "red", "method", "gone", "reason",
+             "speaks of another node");
 
     name.space = exo_pb_text("team");
     name.name = exo_pb_text("a\n\"b\"\x1b[2J");
     cr_expect_eq(ask(&red, "give_up", &name.base, reason), EXO_OK, "%s", reason);
-    RECORDED("head", "event", "kill", "outcome", "allowed", "who", "red", "method", "give_up", "subject", "team/a\n");
+    RECORDED("head", "event", "kill", "outcome", "allowed", "who", "red", "method", "give_up",
+             "subject", "team/a\n");
     gone.node = 1;
     cr_expect_eq(ask(&red, "gone", &gone.base, reason), EXO_OK, "%s", reason);
     RECORDED("head", "event", "node", "who", "red", "method", "gone", "detail", "left");
-    RECORDED("head", "event", "job", "who", "red", "subject", "red", "detail", "done: its driver left");
+    RECORDED("head", "event", "job", "who", "red", "subject", "red", "detail",
+             "done: its driver left");
 
-    /* Looking is not recorded. */
+    /* Lists and lookups are not recorded. */
     cr_expect_eq(ask(&red, "find", &name.base, reason), EXO_OK, "%s", reason);
-    cr_expect_eq(stranger_call(&watch, 0, "head", "list", NULL, 0, reason, NULL, NULL), EXO_OK, "%s", reason);
+    cr_expect_eq(stranger_call(&watch, 0, "head", "list", NULL, 0, reason, NULL, NULL), EXO_OK,
+                 "%s", reason);
     cr_expect_eq(spawn(&watch, "team", "last", reason), EXO_DENIED);
     EVENTUALLY(COUNT("head", "event", "denied", "who", "watch") == 2);
     cr_expect_eq(COUNT("head", "method", "find"), 1, "the refused one");
@@ -223,8 +238,9 @@ Test(audited, what_is_beyond_a_quota)
     m.together = together;
     m.n_together = MANY;
     cr_expect_eq(ask(&red, "spawn", &m.base, reason), EXO_FULL);
-    RECORDED("head", "event", "quota", "outcome", "failed", "who", "red", "method", "spawn", "subject", "team/many",
-             "detail", "with 5000 more", "reason", "5001 actors are asked for together");
+    RECORDED("head", "event", "quota", "outcome", "failed", "who", "red", "method", "spawn",
+             "subject", "team/many", "detail", "with 5000 more", "reason",
+             "5001 actors are asked for together");
     exo_free(together);
     stranger_close(&red);
     key_world_close();
@@ -240,26 +256,32 @@ Test(audited, who_does_what_at_a_worker)
     stranger_enter(&red, 2);
     stranger_enter(&boss, 3);
     cr_expect_eq(spawn(&head, "team", "a", reason), EXO_OK, "%s", reason);
-    RECORDED("w1", "event", "spawn", "outcome", "allowed", "object", "worker", "method", "spawn", "subject", "team/a",
-             "detail", "class plain, for red");
+    RECORDED("w1", "event", "spawn", "outcome", "allowed", "object", "worker", "method", "spawn",
+             "subject", "team/a", "detail", "class plain, for red");
     cr_assert_eq(exo_spawn(key_world.runtime, &plain_class,
-                           &(exo_spawn_opts){.name = "other", .namespace_name = "team"}, &actor, NULL),
+                           &(exo_spawn_opts){.name = "other", .namespace_name = "team"}, &actor,
+                           NULL),
                  EXO_OK);
-    cr_expect_eq(stranger_call(&red, actor.id, NULL, "nothing", NULL, 0, reason, NULL, NULL), EXO_OK, "%s", reason);
-    cr_expect_eq(stranger_call(&red, actor.id, NULL, "for_workers", NULL, 0, reason, NULL, NULL), EXO_DENIED);
-    RECORDED("w1", "event", "denied", "who", "red", "object", "actor", "method", "for_workers", "subject", "team/other",
-             "detail", "plain", "reason", "the class says who may");
-    cr_expect_eq(stranger_call(&red, actor.id, NULL, "$kill", "why", 3, reason, NULL, NULL), EXO_DENIED);
-    RECORDED("w1", "event", "denied", "who", "red", "method", "$kill", "subject", "team/other", "reason",
-             "did not make this actor");
+    cr_expect_eq(stranger_call(&red, actor.id, NULL, "nothing", NULL, 0, reason, NULL, NULL),
+                 EXO_OK, "%s", reason);
+    cr_expect_eq(stranger_call(&red, actor.id, NULL, "for_workers", NULL, 0, reason, NULL, NULL),
+                 EXO_DENIED);
+    RECORDED("w1", "event", "denied", "who", "red", "object", "actor", "method", "for_workers",
+             "subject", "team/other", "detail", "plain", "reason", "the class says who may");
+    cr_expect_eq(stranger_call(&red, actor.id, NULL, "$kill", "why", 3, reason, NULL, NULL),
+                 EXO_DENIED);
+    RECORDED("w1", "event", "denied", "who", "red", "method", "$kill", "subject", "team/other",
+             "reason", "did not make this actor");
     cr_expect_eq(stranger_call(&red, 0, "worker", "end", NULL, 0, reason, NULL, NULL), EXO_DENIED);
     RECORDED("w1", "event", "denied", "who", "red", "object", "worker", "method", "end");
     cr_expect_eq(stranger_call(&red, 0, "", "$objects", NULL, 0, reason, NULL, NULL), EXO_DENIED);
     RECORDED("w1", "event", "denied", "who", "red", "object", "process", "method", "$objects");
-    cr_expect_eq(stranger_call(&boss, actor.id, NULL, "$kill", "why", 3, reason, NULL, NULL), EXO_OK, "%s", reason);
-    RECORDED("w1", "event", "kill", "outcome", "allowed", "who", "evil", "role", "admin", "method", "$kill", "subject",
-             "team/other");
-    cr_expect_eq(stranger_call(&boss, 0, "worker", "end", NULL, 0, reason, NULL, NULL), EXO_OK, "%s", reason);
+    cr_expect_eq(stranger_call(&boss, actor.id, NULL, "$kill", "why", 3, reason, NULL, NULL),
+                 EXO_OK, "%s", reason);
+    RECORDED("w1", "event", "kill", "outcome", "allowed", "who", "evil", "role", "admin", "method",
+             "$kill", "subject", "team/other");
+    cr_expect_eq(stranger_call(&boss, 0, "worker", "end", NULL, 0, reason, NULL, NULL), EXO_OK,
+                 "%s", reason);
     RECORDED("w1", "event", "stop", "who", "evil", "object", "worker", "method", "end");
     cr_expect_eq(COUNT("w1", "method", "nothing"), 0, "not every call");
     stranger_close(&head);
@@ -270,29 +292,31 @@ Test(audited, who_does_what_at_a_worker)
 
     head = key_world_stranger("evil");
     stranger_enter(&head, 4);
-    cr_expect_eq(stranger_call(&head, 0, "head", "end", NULL, 0, reason, NULL, NULL), EXO_OK, "%s", reason);
-    RECORDED("head", "event", "stop", "who", "evil", "object", "head", "method", "end", "subject", "test");
+    cr_expect_eq(stranger_call(&head, 0, "head", "end", NULL, 0, reason, NULL, NULL), EXO_OK, "%s",
+                 reason);
+    RECORDED("head", "event", "stop", "who", "evil", "object", "head", "method", "end", "subject",
+             "test");
     stranger_close(&head);
     key_world_close();
 }
 
-/* --- Whose key ends ---------------------------------------------------------------------------------------------------------------- */
+/* --- Keys that end ---------------------------------------------------------------------------- */
 
 Test(audited, whose_key_comes_and_goes)
 {
     char file[160], reason[EXO_WIRE_REASON], text[256];
     open_world();
     exo_keys keys = key_world_make_keys("brief", KEY_ADMIN);
-    RECORDED("head", "event", "key", "subject", "brief", "detail", "added: key", "detail", keys.public_key, "detail",
-             "role admin");
+    RECORDED("head", "event", "key", "subject", "brief", "detail", "added: key", "detail",
+             keys.public_key, "detail", "role admin");
     stranger s = key_world_stranger("brief");
     stranger_enter(&s, 1);
     snprintf(file, sizeof file, "authorized/brief.key");
     snprintf(text, sizeof text, "public %s\nrole admin\nexpires 2001-01-01\n", keys.public_key);
     key_folder_put(file, 0644, text);
     stranger_expect(&s, EXO_WIRE_GOODBYE, reason);
-    RECORDED("head", "event", "expired", "outcome", "refused", "who", "brief", "role", "admin", "reason",
-             "its key has expired");
+    RECORDED("head", "event", "expired", "outcome", "refused", "who", "brief", "role", "admin",
+             "reason", "its key has expired");
     RECORDED("head", "event", "key", "subject", "brief", "detail", "changed: key", "detail",
              "expires 2001-01-01T00:00:00Z");
     stranger_close(&s);

@@ -1,7 +1,10 @@
-/* CartPole-v1 against Gymnasium's, whose steps and episodes are in golden/cartpole_golden.h.
+/* CartPole-v1 against the steps and episodes of Gymnasium's implementation, in
+ * golden/cartpole_golden.h.
  *
- * Both compute in double and in the same order, so what may differ is the last bit of a sine or cosine. A step may be off by that;
- * over an episode the controller holds the difference down, as it holds the pole up. */
+ * Both compute in double and in the same order, so only the last bit of a sine or cosine may
+ * differ. One step may be off by that much. Over an episode the controller keeps the difference
+ * small, because it keeps the pole upright. The tests have no shared state. Read next:
+ * actors/cartpole.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -23,7 +26,8 @@ expect_state(const exo_cartpole *c, const double expected[4], double tolerance, 
 static exo_cartpole
 at(const double state[4])
 {
-    return (exo_cartpole){.x = state[0], .x_dot = state[1], .theta = state[2], .theta_dot = state[3]};
+    return (exo_cartpole){
+        .x = state[0], .x_dot = state[1], .theta = state[2], .theta_dot = state[3]};
 }
 
 Test(cartpole, a_step_is_gymnasiums)
@@ -46,7 +50,8 @@ Test(cartpole, an_episode_is_gymnasiums)
         exo_cartpole c = at(g->start);
         exo_cartpole_end end;
         do {
-            double turn = g->rule[0] * c.theta + g->rule[1] * c.theta_dot + g->rule[2] * c.x + g->rule[3] * c.x_dot;
+            double turn = g->rule[0] * c.theta + g->rule[1] * c.theta_dot + g->rule[2] * c.x +
+                          g->rule[3] * c.x_dot;
             end = exo_cartpole_step(&c, turn > 0);
         } while (end == EXO_CARTPOLE_GOES_ON);
         cr_expect_eq(c.steps, g->length, "episode %zu has %u steps, not %u", i, c.steps, g->length);
@@ -90,9 +95,11 @@ Test(cartpole, beginnings_are_small_uniform_and_of_the_stream)
             squares[i] += state[i] * state[i];
         }
     }
-    /* A uniform number in +-a has mean 0 and variance a^2 / 3; four standard errors. */
+    /* A uniform number in +-a has mean 0 and variance a^2 / 3. The tolerance is four standard
+     * errors. */
     for (int i = 0; i < 4; i++) {
         cr_expect_leq(fabs(sum[i] / EPISODES), 4 * 0.05 / sqrt(3.0 * EPISODES));
-        cr_expect_leq(fabs(squares[i] / EPISODES / (0.05 * 0.05 / 3) - 1), 4 * sqrt(0.8 / EPISODES));
+        cr_expect_leq(fabs(squares[i] / EPISODES / (0.05 * 0.05 / 3) - 1),
+                      4 * sqrt(0.8 / EPISODES));
     }
 }

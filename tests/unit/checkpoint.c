@@ -1,4 +1,8 @@
-/* Checkpoints that are damaged: whatever happened to a file, it is found and named before a run goes on from it. */
+/* Damaged checkpoints: any damage to a file is found, and the file is named, before a run continues
+ * from it.
+ *
+ * Each test owns a scene: a trainer, and a run in a temporary folder. Read next:
+ * actors/checkpoint.h. */
 #include <criterion/criterion.h>
 
 #include <dirent.h>
@@ -48,7 +52,7 @@ stop_late(void *context, const exo_progress *progress)
         *(_Atomic int *)context = 1;
 }
 
-/* A run that was stopped after step 5: checkpoints of steps 4 and 5. */
+/* A run that was stopped after step 5. It has checkpoints of steps 4 and 5. */
 static void
 scene_init(struct scene *s)
 {
@@ -107,18 +111,20 @@ get(const char *path, size_t *size)
     return bytes;
 }
 
-/* The newest checkpoint is not accepted, and the message begins with the file. */
+/* Expects that the newest checkpoint is refused and that the message begins with the file's
+ * path. */
 static void
 expect_found(struct scene *s, const char *path, const char *what)
 {
     exo_err err = {0};
     cr_expect_eq(exo_checkpoint_verify(s->newest, &err), EXO_INVAL, "%s: accepted: %s", path, what);
-    cr_expect_eq(strncmp(err.text, path, strlen(path)), 0, "%s: '%s' does not name %s", what, err.text, path);
+    cr_expect_eq(strncmp(err.text, path, strlen(path)), 0, "%s: '%s' does not name %s", what,
+                 err.text, path);
     cr_assert(strlen(err.text) > strlen(path) && err.text[strlen(path)] == ':', "%s", err.text);
 }
 
-static const char *const files[] = {"node_0.safetensors", "node_1.safetensors", "figures.json", "run.json",
-                                    "manifest.sha256"};
+static const char *const files[] = {"node_0.safetensors", "node_1.safetensors", "figures.json",
+                                    "run.json", "manifest.sha256"};
 enum {
     FILES = sizeof files / sizeof *files
 };
@@ -139,13 +145,14 @@ Test(checkpoint, has_the_files_that_are_tried_here)
     scene_release(&s);
 }
 
-/* The sums are those of any other program. */
+/* Other programs compute the same sums. */
 Test(checkpoint, the_manifest_is_what_sha256sum_reads)
 {
     struct scene s;
     char command[256];
     scene_init(&s);
-    snprintf(command, sizeof command, "cd %s && sha256sum --check --strict --quiet manifest.sha256", s.newest);
+    snprintf(command, sizeof command, "cd %s && sha256sum --check --strict --quiet manifest.sha256",
+             s.newest);
     cr_expect_eq(system(command), 0);
     scene_release(&s);
 }
@@ -166,9 +173,10 @@ Test(checkpoint, any_byte_that_is_flipped_is_found_with_its_file, .timeout = 120
             bytes[i] ^= mask;
             put(path, bytes, size);
             expect_found(&s, path, what);
-            if (i % 997 == 0) { /* a whole run hears of it, too */
+            if (i % 997 == 0) { /* a resumed run finds the damage, too */
                 cr_expect_eq(fit(&s), EXO_INVAL, "%s: %s: the run goes on", path, what);
-                cr_expect(strstr(s.err.text, path) && strstr(s.err.text, s.older), "%s", s.err.text);
+                cr_expect(strstr(s.err.text, path) && strstr(s.err.text, s.older), "%s",
+                          s.err.text);
             }
             bytes[i] ^= mask;
         }
@@ -195,7 +203,7 @@ Test(checkpoint, a_file_that_is_cut_longer_empty_or_gone_is_found, .timeout = 60
         }
         put(path, bytes, 0);
         expect_found(&s, path, "empty");
-        bytes[size] = '\n'; /* where its 0 was */
+        bytes[size] = '\n'; /* replaces the 0 behind the text */
         put(path, bytes, size + 1);
         expect_found(&s, path, "a byte more");
         unlink(path);
@@ -220,10 +228,11 @@ Test(checkpoint, files_in_each_others_place_and_strangers_are_found)
             snprintf(a, sizeof a, "%s/%s", s.newest, files[i]);
             snprintf(b, sizeof b, "%s/%s", k == i ? s.older : s.newest, files[k]);
             char *own = get(a, &a_size), *other = get(b, &b_size);
-            put(a, other, b_size); /* of another node, or of another step */
+            put(a, other, b_size); /* the file of another node, or of another step */
             if (a_size != b_size || memcmp(own, other, a_size) != 0) {
                 exo_err err = {0};
-                cr_expect_eq(exo_checkpoint_verify(s.newest, &err), EXO_INVAL, "%s in place of %s", b, a);
+                cr_expect_eq(exo_checkpoint_verify(s.newest, &err), EXO_INVAL, "%s in place of %s",
+                             b, a);
                 cr_expect(strstr(err.text, s.newest), "%s", err.text);
             }
             put(a, own, a_size);
@@ -235,7 +244,8 @@ Test(checkpoint, files_in_each_others_place_and_strangers_are_found)
     expect_found(&s, a, "a stranger");
     unlink(a);
 
-    snprintf(b, sizeof b, "%s.away", s.newest); /* the older one under the newer one's name */
+    /* the older checkpoint under the newer one's name */
+    snprintf(b, sizeof b, "%s.away", s.newest);
     cr_assert_eq(rename(s.newest, b), 0);
     cr_assert_eq(rename(s.older, s.newest), 0);
     cr_expect_eq(exo_checkpoint_verify(s.newest, &s.err), EXO_INVAL);
@@ -254,24 +264,27 @@ Test(checkpoint, the_older_one_gives_the_same_end)
     snprintf(path, sizeof path, "%s/node_1.safetensors", s.newest);
     cr_assert_eq(truncate(path, 100), 0);
     cr_expect_eq(fit(&s), EXO_INVAL);
-    cr_expect(strstr(s.err.text, path) && strstr(s.err.text, s.older) && strstr(s.err.text, "--resume=older"), "%s",
-              s.err.text);
+    cr_expect(strstr(s.err.text, path) && strstr(s.err.text, s.older) &&
+                  strstr(s.err.text, "--resume=older"),
+              "%s", s.err.text);
     s.opts.resume_older = true;
     cr_assert_eq(fit(&s), EXO_OK, "%s", s.err.text);
     cr_expect_str_eq(s.result.sha256, whole.result.sha256);
-    snprintf(path, sizeof path, "%s/run/checkpoints/damaged_step_%08d/run.json", s.folder, STEPS - 1);
+    snprintf(path, sizeof path, "%s/run/checkpoints/damaged_step_%08d/run.json", s.folder,
+             STEPS - 1);
     cr_expect_eq(access(path, F_OK), 0, "the damaged checkpoint is gone");
     scene_release(&s);
 
-    scene_init(&s); /* where both are damaged nothing is taken */
+    scene_init(&s); /* if both are damaged, the run does not continue */
     s.opts.resume_older = true;
     snprintf(path, sizeof path, "%s/run.json", s.newest);
     cr_assert_eq(truncate(path, 0), 0);
     snprintf(path, sizeof path, "%s/run.json", s.older);
     cr_assert_eq(truncate(path, 0), 0);
     cr_expect_eq(fit(&s), EXO_INVAL);
-    cr_expect(strstr(s.err.text, s.newest) && strstr(s.err.text, "no checkpoint of this run is intact"), "%s",
-              s.err.text);
+    cr_expect(strstr(s.err.text, s.newest) &&
+                  strstr(s.err.text, "no checkpoint of this run is intact"),
+              "%s", s.err.text);
     scene_release(&s);
     scene_release(&whole);
 }

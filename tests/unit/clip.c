@@ -1,4 +1,6 @@
-/* Clipping by the global norm: PyTorch's factor, PyTorch's way with what is not finite, the same bits with any threads. */
+/* Clipping by the global norm: PyTorch's factor, PyTorch's results for infinities and NaN, and the
+ * same bits with any number of threads. The tests have no shared state. Read next:
+ * exogym/optim.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -11,7 +13,8 @@ static float
 clip(float *grads, size_t count, float max_norm)
 {
     float norm = -1;
-    cr_expect_eq(exo_clip_grad_norm(exo_host_array(EXO_F32, grads, count), max_norm, &norm, NULL), EXO_OK);
+    cr_expect_eq(exo_clip_grad_norm(exo_host_array(EXO_F32, grads, count), max_norm, &norm, NULL),
+                 EXO_OK);
     return norm;
 }
 
@@ -51,7 +54,7 @@ Test(clip, nothing_has_norm_zero)
 Test(clip, large_buffers_have_their_norm_and_their_bits_with_any_threads)
 {
     enum {
-        N = 2000003 /* more than the pieces' least length times their number */
+        N = 2000003 /* more than the least length of a piece times the number of pieces */
     };
     float *a = exo_alloc_aligned(N * sizeof *a), *b = exo_alloc_aligned(N * sizeof *b);
     double squares = 0;

@@ -1,4 +1,8 @@
-/* A process's part in a cluster whose head says odd things, or nothing: the head is an actor of this test's, in a runtime of its own. */
+/* A process that has joined a cluster whose head sends unusual replies, or none. The head is an
+ * actor of this test in its own runtime.
+ *
+ * The suite's `setup` and `teardown` own both runtimes. The head's methods write the counters and
+ * the kept futures. Read next: runtime/cluster/cluster_impl.h. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,7 +28,7 @@ static exo_cluster *driver;
 static exo_ref idler;
 
 static atomic_int registered, looked_for;
-static exo_future *kept;            /* of the latest search that is not answered */
+static exo_future *kept;            /* the latest search that has no reply */
 static _Atomic exo_time kept_until; /* its deadline */
 static const char unended[24] = {"no 0 at the end of these"};
 
@@ -34,10 +38,11 @@ soon(void)
     return exo_deadline(exo_clock_real(), 20 * EXO_SECOND);
 }
 
-/* --- The head ----------------------------------------------------------------------------------------------------------------- */
+/* --- The head --------------------------------------------------------------------------------- */
 
 static exo_status
-head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+              exo_err *err)
 {
     char name[32];
     Exo__Cluster__RegisterReply m = EXO__CLUSTER__REGISTER_REPLY__INIT;
@@ -51,7 +56,8 @@ head_register(exo_call_context *call, void *self, const exo_payload *args, exo_p
 }
 
 static exo_status
-head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+         exo_err *err)
 {
     (void)call;
     (void)self;
@@ -60,9 +66,10 @@ head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
     return exo_payload_copy(reply, unended, sizeof unended);
 }
 
-/* Gives `idler` under any name the first time, and no answer then. */
+/* The first search gets `idler`, whatever the name. Later searches get no reply. */
 static exo_status
-head_find(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_find(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     exo_status st = EXO_OK;
     (void)self;
@@ -79,7 +86,8 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
         info.endpoint = endpoint;
         info.space = m->space;
         info.name = m->name;
-        info.idempotent.data = (uint8_t *)(uintptr_t)(strcmp(m->name, "odd") == 0 ? unended : "idle");
+        info.idempotent.data =
+            (uint8_t *)(uintptr_t)(strcmp(m->name, "odd") == 0 ? unended : "idle");
         info.idempotent.len = strcmp(m->name, "odd") == 0 ? sizeof unended : sizeof "idle";
         st = exo_message_pack(reply, &info.base);
     }
@@ -88,7 +96,8 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 }
 
 static exo_status
-nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+        exo_err *err)
 {
     (void)call;
     (void)self;
@@ -100,7 +109,7 @@ nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload
 
 static exo_future *idling;
 
-/* No answer until the test is over. */
+/* Replies only in `teardown`. */
 static exo_status
 idle(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -113,10 +122,11 @@ idle(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
 }
 
 static atomic_int asked_for_nodes;
-static exo_future *asked; /* of the latest question for a node, which is not answered */
+static exo_future *asked; /* the latest question for a node, which has no reply */
 
 static exo_status
-head_node(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+head_node(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     (void)self;
     (void)args;
@@ -128,20 +138,28 @@ head_node(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 }
 
 static const exo_method head_methods[] = {
-    {.name = "register", .run = head_register}, {.name = "why", .run = head_why}, {.name = "find", .run = head_find},
-    {.name = "gone", .run = nothing},           {.name = "died", .run = nothing}, {.name = "node", .run = head_node}};
-static const exo_actor_class head_class = {.name = "a head", .methods = head_methods, .num_methods = 6};
-static const exo_method idler_methods[] = {{.name = "idle", .run = idle}, {.name = "echo", .run = nothing}};
-static const exo_actor_class idler_class = {.name = "an idler", .methods = idler_methods, .num_methods = 2};
+    {.name = "register", .run = head_register}, {.name = "why", .run = head_why},
+    {.name = "find", .run = head_find},         {.name = "gone", .run = nothing},
+    {.name = "died", .run = nothing},           {.name = "node", .run = head_node}};
+static const exo_actor_class head_class = {
+    .name = "a head", .methods = head_methods, .num_methods = 6};
+static const exo_method idler_methods[] = {{.name = "idle", .run = idle},
+                                           {.name = "echo", .run = nothing}};
+static const exo_actor_class idler_class = {
+    .name = "an idler", .methods = idler_methods, .num_methods = 2};
 
 static void
 setup(void)
 {
     const char *const endpoints[] = {endpoint};
-    const exo_net_opts net = {.name = "head", .cluster = "test", .endpoints = endpoints, .num_endpoints = 1};
+    const exo_net_opts net = {
+        .name = "head", .cluster = "test", .endpoints = endpoints, .num_endpoints = 1};
     const exo_spawn_opts head = {.name = "head", .namespace_name = "exogym"};
-    const exo_cluster_opts opts = {
-        .role = EXO_ROLE_DRIVER, .name = "d", .cluster = "test", .folder = folder, .head = endpoint};
+    const exo_cluster_opts opts = {.role = EXO_ROLE_DRIVER,
+                                   .name = "d",
+                                   .cluster = "test",
+                                   .folder = folder,
+                                   .head = endpoint};
     exo_err err = {0};
     exo_ref unused;
     temp_folder(folder, sizeof folder);
@@ -150,9 +168,11 @@ setup(void)
         cr_assert_eq(exo_runtime_open(&runtimes[i], NULL, &err), EXO_OK);
     cr_assert_eq(exo_spawn(runtimes[0], &head_class, &head, &unused, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_spawn(runtimes[0], &idler_class, NULL, &idler, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_remote_open(&remote, runtimes[0], &net, NULL, NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_remote_open(&remote, runtimes[0], &net, NULL, NULL, &err), EXO_OK, "%s",
+                 err.text);
     cr_assert_eq(exo_remote_start(remote, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_cluster_join(&driver, runtimes[1], &opts, soon(), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_cluster_join(&driver, runtimes[1], &opts, soon(), &err), EXO_OK, "%s",
+                 err.text);
 }
 
 static void
@@ -176,7 +196,7 @@ teardown(void)
 
 TestSuite(cluster_life, .init = setup, .fini = teardown, .timeout = 120);
 
-/* The head's end of the connection goes; the driver comes back over another one. */
+/* Ends the connection from the head's side. The driver connects again. */
 static void
 lose_driver(void)
 {
@@ -186,7 +206,7 @@ lose_driver(void)
     exo_peer_drop(&peer);
 }
 
-/* --- What it says ------------------------------------------------------------------------------------------------------------- */
+/* --- Replies ---------------------------------------------------------------------------------- */
 
 Test(cluster_life, a_name_stays_readable_when_there_is_another)
 {
@@ -212,10 +232,11 @@ Test(cluster_life, methods_that_do_not_end_are_none)
     exo_ref ref;
     exo_err err = {0};
     cr_assert_eq(exo_get_actor(runtimes[1], NULL, "odd", &ref, &err), EXO_OK, "%s", err.text);
-    cr_expect_eq(exo_call_wait(runtimes[1], ref, "echo", (exo_payload){0}, soon(), NULL, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_call_wait(runtimes[1], ref, "echo", (exo_payload){0}, soon(), NULL, &err),
+                 EXO_OK, "%s", err.text);
 }
 
-/* --- Connecting --------------------------------------------------------------------------------------------------------------- */
+/* --- Connecting ------------------------------------------------------------------------------- */
 
 enum {
     CALLERS = 8
@@ -265,7 +286,8 @@ refer(void *info)
     return (void *)(intptr_t)st;
 }
 
-/* Actors that begin together look for the same process at the same time: it is to see one connection, and not one each. */
+/* Actors that start together look for the same process at the same time. They must share one
+ * connection. */
 Test(cluster_life, those_who_look_for_a_process_together_connect_once)
 {
     static const exo_net_handler handler = {
@@ -276,7 +298,7 @@ Test(cluster_life, those_who_look_for_a_process_together_connect_once)
                                .cluster = "test",
                                .endpoints = endpoints,
                                .num_endpoints = 1,
-                               .held = true, /* it answers when all have begun */
+                               .held = true, /* it replies once all have begun */
                                .handler = &handler};
     exo_net *other = NULL;
     exo_err err = {0};
@@ -291,7 +313,8 @@ Test(cluster_life, those_who_look_for_a_process_together_connect_once)
     for (int i = 0; i < CALLERS; i++)
         cr_assert_eq(pthread_create(&threads[i], NULL, refer, &info), 0);
     EVENTUALLY(begun == CALLERS);
-    usleep(100000); /* without it the fault is not seen; what is right is so in any case */
+    /* lets a wrong implementation open several connections; a right one passes at any speed */
+    usleep(100000);
     cr_assert_eq(exo_net_start(other, &err), EXO_OK, "%s", err.text);
     for (int i = 0; i < CALLERS; i++) {
         void *st = NULL;
@@ -302,19 +325,21 @@ Test(cluster_life, those_who_look_for_a_process_together_connect_once)
     exo_net_close(&other);
 }
 
-/* --- Leaving ------------------------------------------------------------------------------------------------------------------ */
+/* --- Leaving ---------------------------------------------------------------------------------- */
 
-/* A call waits for its actor's next life, of which the head does not say anything. */
+/* The call waits for its actor's next life, and the head does not reply about it. */
 Test(cluster_life, leaving_waits_for_no_reply)
 {
     exo_ref ref;
     exo_err err = {0};
     exo_future *future = NULL;
     cr_assert_eq(exo_get_actor(runtimes[1], NULL, "idler", &ref, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_call(runtimes[1], ref, "idle", (exo_payload){0}, INT64_MAX, &future, &err), EXO_OK);
+    cr_assert_eq(exo_call(runtimes[1], ref, "idle", (exo_payload){0}, INT64_MAX, &future, &err),
+                 EXO_OK);
     EVENTUALLY(idling != NULL);
     lose_driver();
-    EVENTUALLY(looked_for == 2); /* its thread asks for the next life, and may wait for half a minute */
+    /* the thread that asks for the next life may wait for half a minute */
+    EVENTUALLY(looked_for == 2);
     cr_expect(!exo_future_ready(future));
     exo_cluster_leave(driver);
     cr_expect_lt(exo_now(exo_clock_real()), kept_until, "it waited until the head's time was over");
@@ -322,9 +347,10 @@ Test(cluster_life, leaving_waits_for_no_reply)
     exo_future_drop(&future);
 }
 
-/* Waits for the head, with no deadline. It may run on the thread that receives. */
+/* Waits for the head without a deadline. It may run on the receiving thread. */
 static exo_status
-import(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+import(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     const exo_actor_id nowhere = {.node = 4711, .id = 1};
     exo_ref ref;
@@ -335,7 +361,8 @@ import(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
 }
 
 static const exo_method importer_methods[] = {{.name = "import", .run = import}};
-static const exo_actor_class importer_class = {.name = "an importer", .methods = importer_methods, .num_methods = 1};
+static const exo_actor_class importer_class = {
+    .name = "an importer", .methods = importer_methods, .num_methods = 1};
 
 static atomic_bool left;
 
@@ -353,13 +380,15 @@ Test(cluster_life, leaving_ends_what_a_method_waits_for)
     exo_err err = {0};
     exo_future *future = NULL;
     pthread_t thread;
-    cr_assert_eq(exo_spawn(runtimes[1], &importer_class, NULL, &importer, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_spawn(runtimes[1], &importer_class, NULL, &importer, &err), EXO_OK, "%s",
+                 err.text);
     exo_peer *peer = exo_remote_peer(remote, exo_cluster_node_id(driver));
     cr_assert(peer);
     cr_assert_eq(exo_remote_actor(remote, peer, importer.id, &there, &err), EXO_OK, "%s", err.text);
     exo_peer_drop(&peer);
     cr_assert_eq(exo_future_new(&future, exo_clock_real(), INT64_MAX, &err), EXO_OK);
-    cr_assert_eq(exo_remote_call(remote, there, "import", &(exo_payload){0}, future, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_remote_call(remote, there, "import", &(exo_payload){0}, future, &err), EXO_OK,
+                 "%s", err.text);
     EVENTUALLY(asked_for_nodes == 1);
     cr_assert_eq(pthread_create(&thread, NULL, leave, driver), 0);
     EVENTUALLY(left);
@@ -369,9 +398,10 @@ Test(cluster_life, leaving_ends_what_a_method_waits_for)
     exo_future_drop(&future);
 }
 
-/* --- What is forgotten -------------------------------------------------------------------------------------------------------- */
+/* --- Bounded memory --------------------------------------------------------------------------- */
 
-/* Actors of another process are made, referred to and ended: what is kept does not grow with their number. */
+/* Actors of another process are made, referred to and ended. The number of slots does not grow with
+ * their number. */
 Test(cluster_life, references_to_the_dead_are_given_back)
 {
     enum {
@@ -386,30 +416,34 @@ Test(cluster_life, references_to_the_dead_are_given_back)
     cr_assert_eq(exo_remote_actor(r, peer, idler.id, &living, &err), EXO_OK, "%s", err.text);
     for (int block = 0; block < BLOCKS; block++) {
         for (int i = 0; i < EACH; i++) {
-            cr_assert_eq(exo_spawn(runtimes[0], &idler_class, NULL, &local, &err), EXO_OK, "%s", err.text);
+            cr_assert_eq(exo_spawn(runtimes[0], &idler_class, NULL, &local, &err), EXO_OK, "%s",
+                         err.text);
             cr_assert_eq(exo_remote_actor(r, peer, local.id, &ref, &err), EXO_OK, "%s", err.text);
             cr_assert_eq(exo_kill(runtimes[0], local, "a test", &err), EXO_OK, "%s", err.text);
         }
-        /* Behind what was asked of the process before. */
-        cr_assert_eq(exo_call_wait(runtimes[1], living, "echo", (exo_payload){0}, soon(), NULL, &err), EXO_OK, "%s",
-                     err.text);
+        /* The peer serves the echo after all earlier requests. */
+        cr_assert_eq(
+            exo_call_wait(runtimes[1], living, "echo", (exo_payload){0}, soon(), NULL, &err),
+            EXO_OK, "%s", err.text);
     }
     pthread_mutex_lock(&r->lock);
     size_t slots = r->num_references;
     pthread_mutex_unlock(&r->lock);
     cr_expect_leq(slots, 4096, "%zu slots for %d references", slots, BLOCKS * EACH);
-    cr_expect_eq(exo_call_wait(runtimes[1], ref, "echo", (exo_payload){0}, soon(), NULL, &err), EXO_PEER_LOST);
+    cr_expect_eq(exo_call_wait(runtimes[1], ref, "echo", (exo_payload){0}, soon(), NULL, &err),
+                 EXO_PEER_LOST);
     exo_peer_drop(&peer);
 }
 
-/* Actors with methods that are called again at their next lives, all of them lost. */
+/* Many lost actors, with methods that would be called again in their next lives. */
 Test(cluster_life, the_lost_are_not_remembered_without_end)
 {
     char name[32];
     for (unsigned i = 0; i < 50000; i++) {
         snprintf(name, sizeof name, "name-%u", i);
-        exo_retrier_learn(driver->retrier, (exo_ref){.id = EXO_REMOTE | UINT64_C(1) << 32 | (1000000 + i)}, "default",
-                          name, "idle", sizeof "idle");
+        exo_retrier_learn(driver->retrier,
+                          (exo_ref){.id = EXO_REMOTE | UINT64_C(1) << 32 | (1000000 + i)},
+                          "default", name, "idle", sizeof "idle");
     }
     cr_expect_leq(exo_retrier_remembers(driver->retrier), 20001);
     cr_expect_geq(exo_retrier_remembers(driver->retrier), 10000);

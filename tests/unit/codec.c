@@ -1,5 +1,6 @@
-/* Codecs of values: every one against a plain reference written here, exact sizes, bounds of errors, and the same bits with any
- * threads and any compiler.
+/* Codecs of values: each is compared with a plain reference below. Other tests: exact sizes, bounds
+ * of errors, and the same bits with any number of threads and any compiler. The tests have no
+ * shared state.
  *
  * Read next: codec_selection.c, codec_bytes.c and codec_config.c beside this file. */
 #include <criterion/criterion.h>
@@ -23,7 +24,10 @@ float_of(uint32_t bits)
     return x;
 }
 
-/* --- References: in double precision, where every product and quotient of these formats is exact or rounded once ------------- */
+/* --- References ------------------------------------------------------------------------------- */
+
+/* They compute in double precision, in which each product and quotient of these formats is exact or
+ * rounded once. */
 
 /* x to the nearest multiple of 2^exponent, ties to even. */
 static double
@@ -32,7 +36,7 @@ to_multiple(double x, int exponent)
     return ldexp(nearbyint(ldexp(x, -exponent)), exponent);
 }
 
-/* To `mantissa` bits with exponents from `least` on. */
+/* Rounds to `mantissa` bits, with exponents from `least` on. */
 static double
 to_float_format(double x, int mantissa, int least)
 {
@@ -112,8 +116,10 @@ e3m0_reference(float x, float scale)
     if (isnan(x) || scale == 0)
         return 0;
     float u = fabsf(x / scale), best = 0;
-    for (int e = 1; e <= 7; e++) { /* the nearer of neighbours; of two equally near ones that with the even code */
-        float value = ldexpf(1.0f, e - 7), before = e > 1 ? value / 2 : 0, middle = (before + value) / 2;
+    for (int e = 1; e <= 7;
+         e++) { /* the nearer of neighbours; of two equally near ones that with the even code */
+        float value = ldexpf(1.0f, e - 7), before = e > 1 ? value / 2 : 0,
+              middle = (before + value) / 2;
         if (u > middle || (u == middle && e % 2 == 0))
             best = value;
     }
@@ -121,9 +127,10 @@ e3m0_reference(float x, float scale)
     return best > 0 ? copysignf(y, x) : 0;
 }
 
-/* What a codec makes of x, by the text of its options. */
+/* The values that a codec gives for x. */
 static void
-reference(const char *name, bool e5m2, bool bf16_scale, size_t block, const float *x, float *y, size_t n)
+reference(const char *name, bool e5m2, bool bf16_scale, size_t block, const float *x, float *y,
+          size_t n)
 {
     size_t step = block ? block : n;
     for (size_t at = 0; at < n; at += step) {
@@ -162,7 +169,8 @@ static const struct value_codec {
     {"{name: fp8, format: e5m2, block: 32}", "fp8", .e5m2 = true, .block = 32, .size = {1, 1}},
     {"{name: fp8, format: e5m2, block: 0}", "fp8", .e5m2 = true, .size = {1, 0}},
     {"int8", "int8", .block = 256, .size = {1, 4}},
-    {"{name: int8, block: 33, scale: bf16}", "int8", .block = 33, .bf16_scale = true, .size = {1, 2}},
+    {"{name: int8, block: 33, scale: bf16}", "int8", .block = 33, .bf16_scale = true,
+     .size = {1, 2}},
     {"{name: int8, block: 65536}", "int8", .block = 65536, .size = {1, 4}},
     {"int4", "int4", .block = 128, .bf16_scale = true, .size = {0.5, 2}},
     {"{name: int4, block: 7, scale: fp32}", "int4", .block = 7, .size = {0.5, 4}},
@@ -190,13 +198,14 @@ Test(codec, gives_the_values_of_the_reference)
     exo_free(want);
 }
 
-/* Every sign and exponent with the mantissas at which formats round, tie and overflow. */
+/* All signs and exponents, with the mantissas at which formats round, tie and overflow. */
 Test(codec, rounds_every_kind_of_number_as_the_reference)
 {
     static const uint32_t mantissas[] = {
-        0,        1,        0x0FFF,   0x1000,   0x1001,   0x3000,   0x7FFF,   0x8000,   0x8001,   0x18000,  0x7FFFF,
-        0x80000,  0x80001,  0xFFFFF,  0x100000, 0x100001, 0x17FFFF, 0x180000, 0x1FFFFF, 0x200000, 0x3FFFFF, 0x400000,
-        0x400001, 0x5FFFFF, 0x600000, 0x600001, 0x67FFFF, 0x680000, 0x680001, 0x7FF000, 0x7FF001, 0x7FFFFF};
+        0,        1,        0x0FFF,   0x1000,   0x1001,   0x3000,   0x7FFF,   0x8000,
+        0x8001,   0x18000,  0x7FFFF,  0x80000,  0x80001,  0xFFFFF,  0x100000, 0x100001,
+        0x17FFFF, 0x180000, 0x1FFFFF, 0x200000, 0x3FFFFF, 0x400000, 0x400001, 0x5FFFFF,
+        0x600000, 0x600001, 0x67FFFF, 0x680000, 0x680001, 0x7FF000, 0x7FF001, 0x7FFFFF};
     enum {
         MANTISSAS = sizeof mantissas / sizeof *mantissas,
         NUMBERS = 2 * 256 * MANTISSAS
@@ -216,7 +225,8 @@ Test(codec, rounds_every_kind_of_number_as_the_reference)
     }
 }
 
-/* The largest of a block that is just the format's largest needs no larger scale, by which the smallest would be lost. */
+/* If the largest number of a block is just the format's largest, the scale stays 1. A larger scale
+ * would round the smallest number to 0. */
 Test(codec, the_scale_of_fp8_is_no_larger_than_it_must_be)
 {
     const float x[2][2] = {{448, 0x1p-9f}, {57344, 0x1p-16f}};
@@ -258,12 +268,13 @@ Test(codec, sizes_are_the_formulas)
         for (size_t s = 0; s < CODEC_SIZES; s++) {
             size_t n = codec_sizes[s], exact = 0, size = 0, want = 0;
             size_t step = v->block ? v->block : n ? n : 1;
-            for (size_t at = 0; at < n; at += step) { /* each block by itself, whole bytes */
+            for (size_t at = 0; at < n; at += step) { /* each block by itself, in whole bytes */
                 size_t here = n - at < step ? n - at : step;
                 want += (size_t)ceil(v->size[0] * (double)here) + (size_t)v->size[1];
             }
             cr_assert(exo_codec_size(codec, n, &exact));
-            cr_expect_eq(exact, want + CODEC_CHECK, "%s of %zu: %zu, not %zu", v->text, n, exact, want + CODEC_CHECK);
+            cr_expect_eq(exact, want + CODEC_CHECK, "%s of %zu: %zu, not %zu", v->text, n, exact,
+                         want + CODEC_CHECK);
             cr_expect_eq(exo_codec_bound(codec, n), exact);
             uint8_t *bytes = codec_encode(codec, NULL, x, n, &size);
             cr_expect_eq(size, exact);
@@ -274,7 +285,7 @@ Test(codec, sizes_are_the_formulas)
     exo_free(x);
 }
 
-/* The bounds of docs/codecs.md. */
+/* The bounds in docs/codecs.md. */
 Test(codec, errors_are_within_their_bounds)
 {
     enum {
@@ -294,7 +305,8 @@ Test(codec, errors_are_within_their_bounds)
             else if (strcmp(v->name, "bf16") == 0)
                 bound = size * 0x1p-8;
             else if (strcmp(v->name, "fp8") == 0 && v->block)
-                bound = v->e5m2 ? fmax(size * 0x1p-3, largest * 0x1p-31) : fmax(size * 0x1p-4, largest * 0x1p-17);
+                bound = v->e5m2 ? fmax(size * 0x1p-3, largest * 0x1p-31)
+                                : fmax(size * 0x1p-4, largest * 0x1p-17);
             else if (strcmp(v->name, "fp8") == 0)
                 bound = v->e5m2 ? fmax(size * 0x1p-3, 0x1p-17) : fmax(size * 0x1p-4, 0x1p-10);
             else if (strcmp(v->name, "int8") == 0)
@@ -314,7 +326,7 @@ Test(codec, what_is_not_finite_is_as_the_documentation_says)
 {
     static const struct {
         const char *text;
-        float want[4]; /* of NaN, infinity, -infinity, 1e38 in a block with 2 */
+        float want[4]; /* for NaN, infinity, -infinity, and 1e38 in a block with 2 */
     } cases[] = {
         {"raw", {NAN, INFINITY, -INFINITY, 1e38f}},
         {"fp16", {NAN, INFINITY, -INFINITY, INFINITY}},
@@ -333,7 +345,8 @@ Test(codec, what_is_not_finite_is_as_the_documentation_says)
     for (size_t c = 0; c < 3; c++) {
         float *y = codec_through(scaled[c], z, 5);
         for (size_t i = 0; i < 5; i++)
-            cr_expect(fabsf(y[i] - want[i]) <= 0.15f, "%s: %g became %g", scaled[c], (double)z[i], (double)y[i]);
+            cr_expect(fabsf(y[i] - want[i]) <= 0.15f, "%s: %g became %g", scaled[c], (double)z[i],
+                      (double)y[i]);
         exo_free(y);
     }
 }
@@ -374,8 +387,8 @@ Test(codec, the_same_bits_with_any_threads)
     exo_free(x);
 }
 
-/* Ends of a stream may be built by different compilers for different processors. lz4 and zstd are not here: their bytes are those of
- * the installed library. */
+/* The two ends of a stream may be built by different compilers for different processors. lz4 and
+ * zstd are not tested here, because their bytes depend on the installed library. */
 Test(codec, known_answers)
 {
     static const struct {

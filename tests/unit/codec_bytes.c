@@ -1,4 +1,5 @@
-/* The bytes of codecs: those of chains and of their lossless ends, and bytes that were cut, altered or made by no encoder. */
+/* The bytes of codecs: chains, lossless compression of bytes, and bytes that were cut, altered or
+ * not made by an encoder. The tests have no shared state. Read next: runtime/codec/codec_impl.h. */
 #include <criterion/criterion.h>
 
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "codec/codec_impl.h"
 #include "support/codecs.h"
 
-/* --- Chains ----------------------------------------------------------------------------------------------------------------- */
+/* --- Chains ----------------------------------------------------------------------------------- */
 
 Test(codec_bytes, a_chain_gives_what_its_codecs_give_one_after_the_other)
 {
@@ -25,7 +26,8 @@ Test(codec_bytes, a_chain_gives_what_its_codecs_give_one_after_the_other)
             codec_decode(receiver, &place, bytes, size, y, n);
             if (exo_codec_is_lossless(sender)) {
                 cr_expect_eq(memcmp(x, y, n * sizeof *x), 0, "%s of %zu", codec_chains[c], n);
-            } else if (strstr(codec_chains[c], "topk") == NULL && strstr(codec_chains[c], "sparse") == NULL) {
+            } else if (strstr(codec_chains[c], "topk") == NULL &&
+                       strstr(codec_chains[c], "sparse") == NULL) {
                 float *z = codec_through(strstr(codec_chains[c], "int4") ? "int4" : "bf16", x, n);
                 codec_expect_same(y, z, n, codec_chains[c]);
                 exo_free(z);
@@ -68,14 +70,18 @@ Test(codec_bytes, bytes_go_through_the_lossless_end)
         for (size_t n = 0; n <= N; n = n * 7 + 1) {
             size_t size = 0;
             uint8_t *out = exo_calloc(exo_codec_bytes_bound(codec, n), 1);
-            cr_assert_eq(exo_codec_encode_bytes(codec, in, n, out, &size, &err), EXO_OK, "%s", err.text);
+            cr_assert_eq(exo_codec_encode_bytes(codec, in, n, out, &size, &err), EXO_OK, "%s",
+                         err.text);
             cr_expect_leq(size, exo_codec_bytes_bound(codec, n));
             memset(back, 0, n);
-            cr_assert_eq(exo_codec_decode_bytes(codec, out, size, back, n, &err), EXO_OK, "%s", err.text);
+            cr_assert_eq(exo_codec_decode_bytes(codec, out, size, back, n, &err), EXO_OK, "%s",
+                         err.text);
             cr_expect_eq(memcmp(in, back, n), 0);
             if (n > 0 && n < 1000) {
-                cr_expect_eq(exo_codec_decode_bytes(codec, out, size, back, n - 1, &err), EXO_INVAL);
-                cr_expect_eq(exo_codec_decode_bytes(codec, out, size, back, n + 1, &err), EXO_INVAL);
+                cr_expect_eq(exo_codec_decode_bytes(codec, out, size, back, n - 1, &err),
+                             EXO_INVAL);
+                cr_expect_eq(exo_codec_decode_bytes(codec, out, size, back, n + 1, &err),
+                             EXO_INVAL);
                 for (size_t cut = 0; cut < size; cut++)
                     cr_expect_eq(exo_codec_decode_bytes(codec, out, cut, back, n, &err), EXO_INVAL);
             }
@@ -87,7 +93,7 @@ Test(codec_bytes, bytes_go_through_the_lossless_end)
     exo_free(back);
 }
 
-/* --- Bytes that are wrong ----------------------------------------------------------------------------------------------------- */
+/* --- Wrong bytes ------------------------------------------------------------------------------ */
 
 static const char *const altered[] = {
     "raw",
@@ -120,26 +126,29 @@ Test(codec_bytes, cut_lengthened_and_altered_bytes_are_refused)
         uint8_t *bytes = codec_encode(codec, NULL, x, N, &size), *longer = exo_calloc(size + 1, 1);
         memcpy(longer, bytes, size);
         for (size_t cut = 0; cut < size; cut++) {
-            uint8_t *shorter = exo_calloc(cut, 1); /* of that size, so that the sanitizer sees what lies behind it */
+            /* allocated with that size, so that the sanitizer sees accesses beyond it */
+            uint8_t *shorter = exo_calloc(cut, 1);
             memcpy(shorter, bytes, cut);
-            cr_assert_eq(exo_codec_decode(codec, NULL, shorter, cut, y, N, &err), EXO_INVAL, "%s: %zu", altered[c],
-                         cut);
+            cr_assert_eq(exo_codec_decode(codec, NULL, shorter, cut, y, N, &err), EXO_INVAL,
+                         "%s: %zu", altered[c], cut);
             exo_free(shorter);
         }
         cr_expect_eq(exo_codec_decode(codec, NULL, longer, size + 1, y, N, &err), EXO_INVAL);
-        cr_expect_eq(exo_codec_decode(codec, NULL, bytes, size, y, N + 1, &err), EXO_INVAL, "%s", altered[c]);
-        cr_expect_eq(exo_codec_decode(codec, NULL, bytes, size, y, N - 1, &err), EXO_INVAL, "%s", altered[c]);
+        cr_expect_eq(exo_codec_decode(codec, NULL, bytes, size, y, N + 1, &err), EXO_INVAL, "%s",
+                     altered[c]);
+        cr_expect_eq(exo_codec_decode(codec, NULL, bytes, size, y, N - 1, &err), EXO_INVAL, "%s",
+                     altered[c]);
         for (size_t bit = 0; bit < 8 * size; bit++) {
             bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-            cr_assert_eq(exo_codec_decode(codec, NULL, bytes, size, y, N, &err), EXO_INVAL, "%s: bit %zu", altered[c],
-                         bit);
+            cr_assert_eq(exo_codec_decode(codec, NULL, bytes, size, y, N, &err), EXO_INVAL,
+                         "%s: bit %zu", altered[c], bit);
             bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
         }
         for (size_t at = 0; at < size; at++) {
             for (unsigned change = 1; change < 256; change++) {
                 bytes[at] ^= (uint8_t)change;
-                cr_assert_eq(exo_codec_decode(codec, NULL, bytes, size, y, N, &err), EXO_INVAL, "%s: byte %zu",
-                             altered[c], at);
+                cr_assert_eq(exo_codec_decode(codec, NULL, bytes, size, y, N, &err), EXO_INVAL,
+                             "%s: byte %zu", altered[c], at);
                 bytes[at] ^= (uint8_t)change;
             }
         }
@@ -160,8 +169,10 @@ Test(codec_bytes, the_bytes_of_another_codec_are_refused)
     size_t size = 0;
     uint8_t *bytes = codec_encode(sender, NULL, x, 10, &size);
     cr_expect_eq(exo_codec_decode(receiver, NULL, bytes, size, y, 10, &err), EXO_INVAL);
-    cr_expect_str_eq(err.text, "codec bf16: 24 bytes were altered, cut, or made by another codec or for another place: "
-                               "their check is wrong");
+    cr_expect_str_eq(
+        err.text,
+        "codec bf16: 24 bytes were altered, cut, or made by another codec or for another place: "
+        "their check is wrong");
     cr_expect_eq(exo_codec_decode(receiver, NULL, bytes, size, y, 9, &err), EXO_INVAL);
     cr_expect_str_eq(err.text, "codec bf16: 24 bytes instead of 22 for 9 elements");
     exo_free(bytes);
@@ -169,44 +180,58 @@ Test(codec_bytes, the_bytes_of_another_codec_are_refused)
     exo_codec_free(&receiver);
 }
 
-/* Whoever makes a right check to wrong bytes: they are refused for what they are. */
+/* Bytes that no encoder makes, with a right check: the decoder refuses them for their content. */
 Test(codec_bytes, what_no_encoder_makes_is_refused_behind_a_right_check)
 {
     static const struct {
         const char *text;
         size_t count, size;
         uint8_t bytes[24];
-        bool right; /* the same with nothing wrong, to see that the rest is what it must be */
+        bool right; /* a valid encoding, which shows that the other bytes of the cases are right */
     } cases[] = {
         {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0x3F, 1, 2, 0x81, 4}, true},
-        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0x3F, 1, 2, 0x80, 4}, false}, /* -128            */
-        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0xBF, 1, 2, 3, 4}, false},    /* a negative scale */
-        {"{name: int8, block: 4}", 4, 8, {0, 0, 0xC0, 0x7F, 1, 2, 3, 4}, false},    /* NaN             */
-        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0x7F, 1, 2, 3, 4}, false},    /* infinity        */
-        {"{name: int8, block: 4}", 4, 8, {1, 0, 0, 0, 1, 2, 3, 4}, false},          /* subnormal       */
+        /* -128 */
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0x3F, 1, 2, 0x80, 4}, false},
+        /* a negative scale */
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0xBF, 1, 2, 3, 4}, false},
+        /* the scale is NaN */
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0xC0, 0x7F, 1, 2, 3, 4}, false},
+        /* the scale is infinite */
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0x7F, 1, 2, 3, 4}, false},
+        /* the scale is subnormal */
+        {"{name: int8, block: 4}", 4, 8, {1, 0, 0, 0, 1, 2, 3, 4}, false},
         {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x71, 0x0F}, true},
-        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x81, 0x0F}, false}, /* -8                       */
-        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x71, 0x08}, false}, /* the same in the last     */
-        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x71, 0x1F}, false}, /* what fills the last byte */
+        /* -8 */
+        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x81, 0x0F}, false},
+        /* -8 in the last byte */
+        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x71, 0x08}, false},
+        /* the unused half of the last byte is not 0 */
+        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x71, 0x1F}, false},
         {"{name: e3m0, block: 3}", 3, 4, {0x80, 0x3F, 0xF1, 0x0F}, true},
-        {"{name: e3m0, block: 3}", 3, 4, {0x80, 0x3F, 0x18, 0x0F}, false}, /* -0                       */
+        /* -0 */
+        {"{name: e3m0, block: 3}", 3, 4, {0x80, 0x3F, 0x18, 0x0F}, false},
         {"{name: e3m0, block: 3}", 3, 4, {0x80, 0x3F, 0xF1, 0x2F}, false},
         {"fp8", 2, 3, {247, 1, 2}, true},
         {"fp8", 2, 3, {248, 1, 2}, false}, /* a scale beyond the largest float */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x31, 1, 2}, true},  /* 1, 3   */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x33, 1, 2}, false}, /* 3, 3   */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x13, 1, 2}, false}, /* 3, 1   */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0xA3, 1, 2}, false}, /* 3, 10  */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x11, 1, 2}, true},   /* bits 0 and 4 of 5 */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x31, 1, 2}, false},  /* beyond */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x13, 1, 2}, false},  /* three  */
-        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x10, 1, 2}, false},  /* one    */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x31, 1, 2}, true},  /* 1, 3 */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x33, 1, 2}, false}, /* 3, 3 */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x13, 1, 2}, false}, /* 3, 1 */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0xA3, 1, 2}, false}, /* 3, 10 */
+        /* bits 0 and 4 of 5 */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x11, 1, 2}, true},
+        /* a bit beyond 5 */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x31, 1, 2}, false},
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x13, 1, 2}, false}, /* three bits */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x10, 1, 2}, false}, /* one bit */
         {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x40, 1, 2, 3, 4}, true},
-        {"lz4", 1, 17, {5, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x40, 1, 2, 3, 4}, false}, /* another size before */
+        /* another size before compression */
+        {"lz4", 1, 17, {5, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x40, 1, 2, 3, 4}, false},
         {"lz4", 1, 17, {3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x40, 1, 2, 3, 4}, false},
-        {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0x40, 1, 2, 3, 4}, false}, /* another length */
+        /* another compressed length */
+        {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0x40, 1, 2, 3, 4}, false},
         {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0x40, 1, 2, 3, 4}, false},
-        {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x30, 1, 2, 3, 4}, false}, /* not lz4        */
+        /* not lz4 */
+        {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x30, 1, 2, 3, 4}, false},
         {"lz4", 1, 7, {4, 0, 0, 0, 0, 0, 0}, false},
         {"lz4", 1, 11, {4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0}, false},
     };
@@ -216,16 +241,19 @@ Test(codec_bytes, what_no_encoder_makes_is_refused_behind_a_right_check)
         exo_err err = {0};
         uint8_t bytes[28];
         float y[10];
-        uint32_t check = exo_codec_check(codec, &place, cases[c].count, cases[c].bytes, cases[c].size);
+        uint32_t check =
+            exo_codec_check(codec, &place, cases[c].count, cases[c].bytes, cases[c].size);
         memcpy(bytes, cases[c].bytes, cases[c].size);
         memcpy(bytes + cases[c].size, &check, CODEC_CHECK);
-        exo_status st = exo_codec_decode(codec, &place, bytes, cases[c].size + CODEC_CHECK, y, cases[c].count, &err);
-        cr_expect_eq(st, cases[c].right ? EXO_OK : EXO_INVAL, "case %zu, %s: %s", c, cases[c].text, err.text);
+        exo_status st = exo_codec_decode(codec, &place, bytes, cases[c].size + CODEC_CHECK, y,
+                                         cases[c].count, &err);
+        cr_expect_eq(st, cases[c].right ? EXO_OK : EXO_INVAL, "case %zu, %s: %s", c, cases[c].text,
+                     err.text);
         exo_codec_free(&codec);
     }
 }
 
-/* The check's promise, over lengths with every kind of rest, and over several pieces. */
+/* The guarantee of the check, for lengths with each kind of remainder, and for several pieces. */
 Test(codec_bytes, the_check_shows_every_change_within_a_word)
 {
     static const size_t lengths[] = {1, 3, 4, 63, 255, 256, 257, 1000};

@@ -1,4 +1,5 @@
-/* Codecs as configs say them: their texts, what they keep, mistakes, their list; and what is left when an allocation fails. */
+/* Codecs in configs: their texts, their properties, errors, the list of codecs; and failed
+ * allocations. The tests have no shared state. Read next: exogym/codec.h. */
 #include <criterion/criterion.h>
 
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "base/memory_fault.h"
 #include "support/codecs.h"
 
-/* --- Configs ---------------------------------------------------------------------------------------------------------------- */
+/* --- Configs ---------------------------------------------------------------------------------- */
 
 Test(codec_config, its_text_makes_the_same_codec)
 {
@@ -31,12 +32,14 @@ Test(codec_config, its_text_makes_the_same_codec)
         {"int4", "{name: int4, block: 128, scale: bf16}"},
         {"e3m0", "{name: e3m0, block: 128, scale: bf16}"},
         {"topk", "{name: topk, ratio: 0.01, block: 0, error_feedback: true, decay: 1}"},
-        {"{name: topk, k: 10, decay: 0.9}", "{name: topk, k: 10, block: 0, error_feedback: true, decay: 0.9}"},
+        {"{name: topk, k: 10, decay: 0.9}",
+         "{name: topk, k: 10, block: 0, error_feedback: true, decay: 0.9}"},
         {"{name: topk, ratio: 1e-05, error_feedback: false, block: 9}",
          "{name: topk, ratio: 1e-05, block: 9, error_feedback: false}"},
         {"sparse", "{name: sparse, p: 0.005, selector: random}"},
         {"[{name: topk, ratio: 0.01}, bf16, zstd]",
-         "[{name: topk, ratio: 0.01, block: 0, error_feedback: true, decay: 1}, bf16, {name: zstd, level: 3}]"},
+         "[{name: topk, ratio: 0.01, block: 0, error_feedback: true, decay: 1}, bf16, {name: zstd, "
+         "level: 3}]"},
         {"[{name: sparse, p: 0.1, selector: partitioned}, raw, lz4, zstd]",
          "[{name: sparse, p: 0.1, selector: partitioned}, lz4, {name: zstd, level: 3}]"},
         {"[int4, lz4]", "[{name: int4, block: 128, scale: bf16}, lz4]"},
@@ -68,7 +71,8 @@ Test(codec_config, says_what_it_keeps)
     }
 }
 
-#define ORDER "first a selection (topk, sparse), then one codec of values, then lossless ones (zstd, lz4)"
+#define ORDER                                                                                      \
+    "first a selection (topk, sparse), then one codec of values, then lossless ones (zstd, lz4)"
 
 Test(codec_config, mistakes_are_named_with_their_place)
 {
@@ -76,9 +80,9 @@ Test(codec_config, mistakes_are_named_with_their_place)
         const char *text, *want;
     } cases[] = {
         {"bf15", "codec:1:1: there is no codec 'bf15'; did you mean 'bf16'?"},
-        {"huffman",
-         "codec:1:1: there is no codec 'huffman'; known are: bf16, e3m0, fp16, fp8, int4, int8, lz4, raw, sparse, "
-         "topk, zstd"},
+        {"huffman", "codec:1:1: there is no codec 'huffman'; known are: bf16, e3m0, fp16, fp8, "
+                    "int4, int8, lz4, raw, sparse, "
+                    "topk, zstd"},
         {"{block: 3}", "codec:1:1: which codec? The key 'name' is missing"},
         {"{name: [bf16]}", "codec:1:8: name: expected a string, got a list"},
         {"[]", "codec:1:1: the list of codecs is empty"},
@@ -89,22 +93,28 @@ Test(codec_config, mistakes_are_named_with_their_place)
         {"{name: int8, block: 1048577}", "codec:1:21: block must be at most 1048576, got 1048577"},
         {"{name: int8, scale: fp16}", "codec:1:21: scale: expected one of fp32, bf16, got 'fp16'"},
         {"{name: fp8, format: e3m4}", "codec:1:21: format: expected one of e4m3, e5m2, got 'e3m4'"},
-        {"{name: fp8, scale: fp32}", "codec:1:13: unknown key 'scale'; known are: block, format, name"},
+        {"{name: fp8, scale: fp32}",
+         "codec:1:13: unknown key 'scale'; known are: block, format, name"},
         {"{name: topk, ratio: 0}", "codec:1:1: topk: ratio must be greater than 0 and at most 1"},
         {"{name: topk, ratio: 1.5}", "codec:1:21: ratio must be at most 1, got 1.5"},
         {"{name: topk, k: 0}", "codec:1:17: k must be at least 1, got 0"},
-        {"{name: topk, k: 3, ratio: 0.1}", "codec:1:1: topk: k and ratio say the same; one of them is enough"},
-        {"{name: topk, error_feedback: no}", "codec:1:30: error_feedback: expected true or false, got 'no'"},
-        {"{name: topk, error_feedback: false, decay: 1}", "codec:1:1: topk: decay needs error_feedback"},
+        {"{name: topk, k: 3, ratio: 0.1}",
+         "codec:1:1: topk: k and ratio say the same; one of them is enough"},
+        {"{name: topk, error_feedback: no}",
+         "codec:1:30: error_feedback: expected true or false, got 'no'"},
+        {"{name: topk, error_feedback: false, decay: 1}",
+         "codec:1:1: topk: decay needs error_feedback"},
         {"{name: sparse, p: 0}", "codec:1:1: sparse: p must be greater than 0 and at most 1"},
-        {"{name: sparse, selector: rand}",
-         "codec:1:26: selector: expected one of random, shuffled_sequential, partitioned, got 'rand'"},
+        {"{name: sparse, selector: rand}", "codec:1:26: selector: expected one of random, "
+                                           "shuffled_sequential, partitioned, got 'rand'"},
         {"{name: zstd, level: 20}", "codec:1:21: level must be at most 19, got 20"},
         {"{name: lz4, level: 1}", "codec:1:13: unknown key 'level'; known are: name"},
         {"[bf16, topk]", "codec:1:8: topk cannot come after bf16: " ORDER},
         {"[zstd, bf16]", "codec:1:8: bf16 cannot come after zstd: " ORDER},
-        {"[topk,\n {name: sparse}]", "codec:2:2: sparse after topk: a chain has one selection at most"},
-        {"[topk, fp16, bf16]", "codec:1:14: bf16 after fp16: a chain has one codec of values at most"},
+        {"[topk,\n {name: sparse}]",
+         "codec:2:2: sparse after topk: a chain has one selection at most"},
+        {"[topk, fp16, bf16]",
+         "codec:1:14: bf16 after fp16: a chain has one codec of values at most"},
         {"[zstd, lz4, zstd]", "codec:1:13: zstd: a chain has two lossless codecs at most"},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -147,7 +157,7 @@ Test(codec_config, all_are_listed)
     cr_expect_eq(i, 11);
 }
 
-/* --- Faults ----------------------------------------------------------------------------------------------------------------- */
+/* --- Faults ----------------------------------------------------------------------------------- */
 
 Test(codec_config, every_failed_allocation_is_an_error_and_leaks_nothing)
 {
@@ -164,7 +174,8 @@ Test(codec_config, every_failed_allocation_is_an_error_and_leaks_nothing)
             exo_memory_fail_at(n);
             st = exo_codec_parse(&codec, codec_chains[c], &err);
             exo_memory_fail_at(0);
-            cr_assert(st == EXO_OK || (st == EXO_NOMEM && !codec && err.text[0]), "%s: %s", codec_chains[c], err.text);
+            cr_assert(st == EXO_OK || (st == EXO_NOMEM && !codec && err.text[0]), "%s: %s",
+                      codec_chains[c], err.text);
             exo_codec_free(&codec);
         }
         cr_expect_gt(n, 2);
@@ -179,7 +190,8 @@ Test(codec_config, every_failed_allocation_is_an_error_and_leaks_nothing)
             if (st == EXO_OK)
                 st = exo_codec_decode(codec, NULL, bytes, size, y, N, &err);
             exo_memory_fail_at(0);
-            cr_assert(st == EXO_OK || (st == EXO_NOMEM && err.text[0]), "%s: %s", codec_chains[c], err.text);
+            cr_assert(st == EXO_OK || (st == EXO_NOMEM && err.text[0]), "%s: %s", codec_chains[c],
+                      err.text);
             exo_free(bytes);
             exo_codec_free(&codec);
         }
@@ -187,7 +199,8 @@ Test(codec_config, every_failed_allocation_is_an_error_and_leaks_nothing)
     exo_free(x);
 }
 
-/* An encoding that failed has not happened: the next one gives what a stream without the failure gives. */
+/* A failed encoding changes no state: the next encoding gives the bytes of a stream without the
+ * failure. */
 Test(codec_config, a_failed_encoding_changes_nothing)
 {
     enum {

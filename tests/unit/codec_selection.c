@@ -1,4 +1,6 @@
-/* Codecs that select: topk against a plain reference, what its error feedback keeps, and sparse, which sends what a selector says. */
+/* Codecs that select elements: topk against a plain reference, the error feedback of topk, and
+ * sparse with each selector. The tests have no shared state. Read next:
+ * runtime/codec/codec_impl.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -13,7 +15,7 @@
 
 #include "support/codecs.h"
 
-/* --- topk ------------------------------------------------------------------------------------------------------------------- */
+/* --- topk ------------------------------------------------------------------------------------- */
 
 struct ranked {
     uint32_t key, index;
@@ -28,14 +30,15 @@ by_rank(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* y: the k largest of each block of x, the others 0. */
+/* Writes the k largest of each block of x to y, and 0 elsewhere. */
 static void
 topk_reference(const float *x, float *y, size_t n, size_t block, double ratio, size_t k)
 {
     size_t step = block && block < n ? block : n;
     memset(y, 0, n * sizeof *y);
     for (size_t at = 0; at < n; at += step) {
-        size_t here = n - at < step ? n - at : step, kept = k ? k : (size_t)ceil(ratio * (double)here - 1e-9);
+        size_t here = n - at < step ? n - at : step,
+               kept = k ? k : (size_t)ceil(ratio * (double)here - 1e-9);
         kept = kept < 1 ? 1 : kept > here ? here : kept;
         struct ranked *r = exo_calloc(here, sizeof *r);
         for (size_t i = 0; i < here; i++)
@@ -87,7 +90,8 @@ Test(codec_selection, topk_keeps_the_largest_of_each_block)
     exo_free(y);
 }
 
-/* Equal magnitudes, a sample that tells nothing, values that are not finite: the rank is exact all the same. */
+/* Equal magnitudes, arrays whose samples mislead, and values that are not finite: topk is exact for
+ * them, too. */
 Test(codec_selection, topk_is_exact_for_arrays_that_are_unlike_gradients)
 {
     float *x = exo_calloc(CODEC_LARGE, sizeof *x), *want = exo_calloc(CODEC_LARGE, sizeof *want);
@@ -106,7 +110,8 @@ Test(codec_selection, topk_is_exact_for_arrays_that_are_unlike_gradients)
                 x[i] = i < CODEC_LARGE - 3000 ? 0.0f : noisy[i];
         }
         topk_reference(x, want, CODEC_LARGE, 0, 0.01, 0);
-        float *y = codec_through("{name: topk, ratio: 0.01, error_feedback: false}", x, CODEC_LARGE);
+        float *y =
+            codec_through("{name: topk, ratio: 0.01, error_feedback: false}", x, CODEC_LARGE);
         codec_expect_same(y, want, CODEC_LARGE, "topk");
         exo_free(y);
         exo_free(noisy);
@@ -130,31 +135,38 @@ Test(codec_selection, topk_sizes_are_the_formula)
         exo_codec *codec = topk_of(&topk_cases[c], true);
         for (size_t s = 0; s < CODEC_SIZES; s++) {
             size_t n = codec_sizes[s], size = 0, bits = 0, values = 0;
-            size_t step = topk_cases[c].block && topk_cases[c].block < n ? topk_cases[c].block : n ? n : 1;
+            size_t step = topk_cases[c].block && topk_cases[c].block < n ? topk_cases[c].block
+                          : n                                            ? n
+                                                                         : 1;
             for (size_t at = 0; at < n; at += step) {
                 size_t here = n - at < step ? n - at : step;
-                size_t k = topk_cases[c].k ? topk_cases[c].k : (size_t)ceil(topk_cases[c].ratio * (double)here - 1e-9);
+                size_t k = topk_cases[c].k
+                               ? topk_cases[c].k
+                               : (size_t)ceil(topk_cases[c].ratio * (double)here - 1e-9);
                 k = k < 1 ? 1 : k > here ? here : k;
                 size_t list = k * width(here);
                 bits += k == here ? 0 : list < here ? list : here;
                 values += 4 * k;
             }
             cr_assert(exo_codec_size(codec, n, &size));
-            cr_expect_eq(size, (bits + 7) / 8 + values + CODEC_CHECK, "%s of %zu: %zu", exo_codec_text(codec), n, size);
+            cr_expect_eq(size, (bits + 7) / 8 + values + CODEC_CHECK, "%s of %zu: %zu",
+                         exo_codec_text(codec), n, size);
         }
         exo_codec_free(&codec);
     }
 }
 
-/* With small integers nothing is rounded: what came in is what was sent and what is left, to the bit. */
+/* Small integers are not rounded, so the sum of the inputs equals the sum of what was sent and what
+ * is left, to the bit. */
 Test(codec_selection, error_feedback_loses_nothing)
 {
     enum {
         N = 500,
         ROUNDS = 40
     };
-    static const char *const texts[] = {"{name: topk, ratio: 0.05}", "[{name: topk, ratio: 0.1, block: 64}, zstd]",
-                                        "[{name: topk, k: 30}, int8]", "[{name: topk, ratio: 0.2}, bf16]"};
+    static const char *const texts[] = {
+        "{name: topk, ratio: 0.05}", "[{name: topk, ratio: 0.1, block: 64}, zstd]",
+        "[{name: topk, k: 30}, int8]", "[{name: topk, ratio: 0.2}, bf16]"};
     for (size_t c = 0; c < sizeof texts / sizeof *texts; c++) {
         exo_codec *sender = codec_of(texts[c]), *receiver = codec_of(texts[c]);
         double in[2][N] = {{0}}, out[2][N] = {{0}};
@@ -164,7 +176,8 @@ Test(codec_selection, error_feedback_loses_nothing)
         cr_expect_not(exo_codec_is_stateless(sender));
         for (uint64_t round = 0; round < ROUNDS + 200; round++) {
             const exo_codec_place place = {.slot = (uint32_t)(round % 2) * 15, .round = round};
-            for (size_t i = 0; i < N; i++) { /* in the end zeros, so that all that was left is sent */
+            /* zeros at the end, so that everything that was left is sent */
+            for (size_t i = 0; i < N; i++) {
                 x[i] = round < ROUNDS ? (float)(int)exo_rng_below(&rng, 201) - 100 : 0.0f;
                 in[round % 2][i] += (double)x[i];
             }
@@ -178,8 +191,8 @@ Test(codec_selection, error_feedback_loses_nothing)
         for (size_t i = 0; i < N; i++) {
             double tolerance = strstr(texts[c], "int8") ? 1 : strstr(texts[c], "bf16") ? 0.5 : 0;
             for (size_t slot = 0; slot < 2; slot++)
-                cr_assert(fabs(in[slot][i] - out[slot][i]) <= tolerance, "%s: %g came in, %g was sent", texts[c],
-                          in[slot][i], out[slot][i]);
+                cr_assert(fabs(in[slot][i] - out[slot][i]) <= tolerance,
+                          "%s: %g came in, %g was sent", texts[c], in[slot][i], out[slot][i]);
         }
         exo_codec_free(&sender);
         exo_codec_free(&receiver);
@@ -195,7 +208,8 @@ Test(codec_selection, error_feedback_decays_and_begins_anew_with_another_length)
         size_t size = 0;
         uint8_t *bytes = codec_encode(codec, NULL, x, 4, &size);
         codec_decode(codec, NULL, bytes, size, y, 4);
-        cr_expect_arr_eq(y, want[round], sizeof y, "round %zu: %g %g", round, (double)y[0], (double)y[1]);
+        cr_expect_arr_eq(y, want[round], sizeof y, "round %zu: %g %g", round, (double)y[0],
+                         (double)y[1]);
         memset(x, 0, sizeof x);
         exo_free(bytes);
     }
@@ -225,7 +239,7 @@ Test(codec_selection, error_feedback_keeps_nothing_of_what_is_not_finite)
     exo_codec_free(&codec);
 }
 
-/* --- sparse ----------------------------------------------------------------------------------------------------------------- */
+/* --- sparse ----------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -245,7 +259,8 @@ Test(codec_selection, sparse_sends_what_the_selector_says_and_no_indices)
         cr_assert_eq(exo_selector_new(&selector, selectors[k].kind, 0.1, 1003, 77, NULL), EXO_OK);
         cr_expect_not(exo_codec_is_stateless(sender));
         for (uint64_t round = 0; round < 25; round++) {
-            const exo_codec_place place = {.slot = (uint32_t)(round % 3), .round = round, .seed = 77};
+            const exo_codec_place place = {
+                .slot = (uint32_t)(round % 3), .round = round, .seed = 77};
             const uint32_t *index = NULL;
             size_t n = exo_selector_round(selector, round, &index), size = 0;
             memset(want, 0, sizeof want);
@@ -272,8 +287,9 @@ Test(codec_selection, sparse_of_another_round_or_seed_is_refused)
                           seed = {.round = 5, .seed = 2};
     size_t size = 0, exact = 0;
     uint8_t *bytes = codec_encode(codec, &place, x, 1000, &size);
-    cr_expect(exo_codec_size(codec, 1000, &exact) && exact == 400 + CODEC_CHECK); /* 10 parts of 100 */
-    cr_expect_not(exo_codec_size(codec, 1001, &exact));                           /* one round has 101 */
+    /* 10 parts of 100 */
+    cr_expect(exo_codec_size(codec, 1000, &exact) && exact == 400 + CODEC_CHECK);
+    cr_expect_not(exo_codec_size(codec, 1001, &exact)); /* one of the parts has 101 */
     cr_expect_eq(exo_codec_decode(codec, &round, bytes, size, y, 1000, NULL), EXO_INVAL);
     cr_expect_eq(exo_codec_decode(codec, &seed, bytes, size, y, 1000, NULL), EXO_INVAL);
     cr_expect_eq(exo_codec_decode(codec, &place, bytes, size, y, 1000, NULL), EXO_OK);

@@ -1,4 +1,8 @@
-/* Collectives: results against plain loops to the bit, bytes against closed forms, and every way in which a call can end. */
+/* Collectives: results are compared with plain loops to the bit, and bytes with closed forms.
+ * Further tests end a call in each possible way.
+ *
+ * Each test owns a team; each member's thread owns its `struct member`. Read next: exogym/comm.h,
+ * comm_far.c. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -19,7 +23,7 @@ enum {
     MAX_MEMBERS = 7
 };
 
-/* What each member's thread does; `x` is its own buffer of `count` elements. */
+/* A member and its thread's work. `x` is its own array of `count` elements. */
 struct member {
     exo_group *group;
     uint32_t rank;
@@ -64,11 +68,12 @@ team_init(struct team *t, uint32_t size, size_t count)
     for (uint32_t r = 0; r < size; r++) {
         char name[16];
         snprintf(name, sizeof name, "node_%u", r);
-        t->m[r] = (struct member){.rank = r, .count = count, .x = malloc((count + 1) * sizeof(float))};
+        t->m[r] =
+            (struct member){.rank = r, .count = count, .x = malloc((count + 1) * sizeof(float))};
         cr_assert_eq(exo_group_open(&t->m[r].group, t->comm, r, name, NULL), EXO_OK);
         for (size_t i = 0; i < count; i++)
             t->m[r].x[i] = element(r, i);
-        t->m[r].x[count] = 77; /* behind the end */
+        t->m[r].x[count] = 77; /* beyond the end */
     }
 }
 
@@ -147,10 +152,10 @@ plain_sum(uint32_t size, size_t i)
 static const uint32_t sizes[] = {1, 2, 3, 4, 7};
 static const size_t counts[] = {0, 1, 2, 6, 7, 1000, 4096, 100003};
 
-#define FOR_ALL(size, count)                                                                                           \
-    for (size_t si_ = 0; si_ < sizeof sizes / sizeof sizes[0]; si_++)                                                  \
-        for (size_t ci_ = 0; ci_ < sizeof counts / sizeof counts[0]; ci_++)                                            \
-            for (uint32_t size = sizes[si_], once_ = 1; once_; once_ = 0)                                              \
+#define FOR_ALL(size, count)                                                                       \
+    for (size_t si_ = 0; si_ < sizeof sizes / sizeof sizes[0]; si_++)                              \
+        for (size_t ci_ = 0; ci_ < sizeof counts / sizeof counts[0]; ci_++)                        \
+            for (uint32_t size = sizes[si_], once_ = 1; once_; once_ = 0)                          \
                 for (size_t count = counts[ci_], twice_ = 1; twice_; twice_ = 0)
 
 static void
@@ -162,7 +167,7 @@ expect_ok(const struct team *t, size_t count)
     }
 }
 
-/* --- Results ------------------------------------------------------------------------------------------------------------------ */
+/* --- Results ---------------------------------------------------------------------------------- */
 
 Test(comm, all_reduce_sums_in_rank_order_to_the_bit, .timeout = 60)
 {
@@ -174,7 +179,8 @@ Test(comm, all_reduce_sums_in_rank_order_to_the_bit, .timeout = 60)
         expect_ok(&t, count);
         for (size_t i = 0; i < count; i += count / 50 + 1)
             for (uint32_t r = 0; r < size; r++)
-                cr_assert_eq(t.m[r].x[i], plain_sum(size, i), "%u members, element %zu of %zu", size, i, count);
+                cr_assert_eq(t.m[r].x[i], plain_sum(size, i), "%u members, element %zu of %zu",
+                             size, i, count);
         team_release(&t);
     }
 }
@@ -208,7 +214,8 @@ Test(comm, reduce_scatter_and_all_gather_make_an_all_reduce, .timeout = 60)
         expect_ok(&t, count);
         for (size_t i = 0; i < count; i += count / 50 + 1)
             for (uint32_t r = 0; r < size; r++)
-                cr_assert_eq(t.m[r].x[i], plain_sum(size, i), "%u members, element %zu of %zu", size, i, count);
+                cr_assert_eq(t.m[r].x[i], plain_sum(size, i), "%u members, element %zu of %zu",
+                             size, i, count);
         team_release(&t);
     }
 }
@@ -243,8 +250,10 @@ act_integers(struct member *m)
     cr_expect_eq(x[4], 1);
     cr_expect_eq(bytes[0], 10);
     cr_expect_eq(bytes[1], 20);
-    cr_expect_eq(exo_all_reduce(m->group, exo_host_array(EXO_I32, x, 5), EXO_MEAN, &m->err), EXO_UNSUPPORTED);
-    cr_expect_eq(exo_all_reduce(m->group, exo_host_array(EXO_U8, x, 5), EXO_SUM, &m->err), EXO_UNSUPPORTED);
+    cr_expect_eq(exo_all_reduce(m->group, exo_host_array(EXO_I32, x, 5), EXO_MEAN, &m->err),
+                 EXO_UNSUPPORTED);
+    cr_expect_eq(exo_all_reduce(m->group, exo_host_array(EXO_U8, x, 5), EXO_SUM, &m->err),
+                 EXO_UNSUPPORTED);
     return st;
 }
 
@@ -280,7 +289,8 @@ Test(comm, counted_bytes_are_the_closed_forms)
         static const struct {
             exo_status (*act)(struct member *m);
             uint64_t factor;
-        } operations[] = {{act_sum, 2}, {act_scatter, 1}, {act_gather, 1}, {act_broadcast, 1}, {act_barrier, 0}};
+        } operations[] = {
+            {act_sum, 2}, {act_scatter, 1}, {act_gather, 1}, {act_broadcast, 1}, {act_barrier, 0}};
         for (size_t k = 0; k < 5; k++) {
             struct team t;
             uint64_t sum = 0;
@@ -291,16 +301,17 @@ Test(comm, counted_bytes_are_the_closed_forms)
                 sum += exo_group_stats(t.m[r].group).bytes_sent;
                 cr_expect_eq(exo_group_stats(t.m[r].group).calls, 1);
             }
-            cr_assert_eq(sum, operations[k].factor * (size - 1) * count * sizeof(float), "operation %zu of %u x %zu", k,
-                         size, count);
+            cr_assert_eq(sum, operations[k].factor * (size - 1) * count * sizeof(float),
+                         "operation %zu of %u x %zu", k, size, count);
             team_release(&t);
         }
     }
 }
 
-/* --- Groups of some ----------------------------------------------------------------------------------------------------------- */
+/* --- Groups of some members ------------------------------------------------------------------- */
 
-/* Members 0, 2 and 5 meet, and 1, 3, 4 and 6; each as often as m->arg says, and then all. */
+/* Members 0, 2 and 5 form one group, and 1, 3, 4 and 6 another. Each group sums m->arg times;
+ * act_islands_and_all then sums over all members. */
 static const uint32_t three[] = {0, 2, 5}, four[] = {1, 3, 4, 6};
 
 static const uint32_t *
@@ -338,7 +349,8 @@ Test(comm, some_members_meet_while_others_meet_elsewhere, .timeout = 60)
         size_t count = counts[c];
         team_init(&t, 7, count);
         for (uint32_t r = 0; r < 7; r++)
-            t.m[r].arg = island_of(r, &(uint32_t){0}) == three ? 1 : 2; /* not equally often */
+            /* one group sums more often */
+            t.m[r].arg = island_of(r, &(uint32_t){0}) == three ? 1 : 2;
         team_run(&t, act_islands_and_all);
         expect_ok(&t, count);
         for (size_t i = 0; i < count; i += 1 + count / 50) {
@@ -365,7 +377,7 @@ Test(comm, those_who_meet_do_not_wait_for_others, .timeout = 30)
         pthread_join(t.threads[three[i]], NULL);
         cr_expect_eq(t.m[three[i]].status, EXO_OK, "%s", t.m[three[i]].err.text);
     }
-    exo_group_close(&t.m[5].group); /* of no concern to the others, but for calls of all */
+    exo_group_close(&t.m[5].group); /* closing it affects only calls of all members */
     for (uint32_t i = 0; i < 4; i++) {
         t.m[four[i]].arg = 1;
         team_start(&t, four[i], act_islands);
@@ -391,7 +403,8 @@ Test(comm, some_count_what_so_many_would, .timeout = 60)
     team_run(&t, act_islands);
     team_run(&alone, act_sum);
     for (uint32_t i = 0; i < 4; i++) {
-        exo_traffic a = exo_group_traffic(t.m[four[i]].group), b = exo_group_traffic(alone.m[i].group);
+        exo_traffic a = exo_group_traffic(t.m[four[i]].group),
+                    b = exo_group_traffic(alone.m[i].group);
         cr_expect_eq(a.items, 1);
         cr_expect_eq(a.messages, b.messages);
         cr_expect_eq(a.payload_bytes, 2 * 1000 * sizeof(float) * 3 / 4);
@@ -413,21 +426,22 @@ Test(comm, who_is_missing_among_some_is_named, .timeout = 30)
     team_start(&t, 5, act_islands);
     for (uint32_t r = 0; r < 6; r += 5)
         while (pthread_tryjoin_np(t.threads[r], NULL) != 0) {
-            usleep(20000); /* both have come to the call long before the first deadline */
+            usleep(20000); /* both reach the call long before the first deadline */
             exo_clock_manual_advance(&t.clock, EXO_SECOND);
         }
     for (uint32_t r = 0; r < 6; r += 5) {
         cr_expect_eq(t.m[r].status, EXO_TIMEOUT);
-        cr_expect(strstr(t.m[r].err.text, "for node_2 (rank 2)") && !strstr(t.m[r].err.text, "node_1"), "%s",
-                  t.m[r].err.text);
+        cr_expect(strstr(t.m[r].err.text, "for node_2 (rank 2)") &&
+                      !strstr(t.m[r].err.text, "node_1"),
+                  "%s", t.m[r].err.text);
     }
     team_release(&t);
 }
 
 Test(comm, a_group_of_some_has_places_of_its_own)
 {
-    static const uint32_t down[] = {2, 0}, twice[] = {0, 0, 2}, far[] = {0, 9}, others[] = {1, 3}, some[] = {1, 2},
-                          all[] = {0, 1, 2, 3, 4, 5, 6};
+    static const uint32_t down[] = {2, 0}, twice[] = {0, 0, 2}, far[] = {0, 9}, others[] = {1, 3},
+                          some[] = {1, 2}, all[] = {0, 1, 2, 3, 4, 5, 6};
     struct team t;
     exo_group *g = NULL, *inner = NULL;
     exo_err err = {0};
@@ -444,7 +458,8 @@ Test(comm, a_group_of_some_has_places_of_its_own)
     cr_expect_eq(exo_group_size(g), 3);
     cr_expect_eq(exo_broadcast(g, exo_host_array(EXO_F32, t.m[5].x, 10), 3, &err), EXO_INVAL,
                  "there is no member 3 among three");
-    cr_assert_eq(exo_group_among(&inner, g, some, 2, &err), EXO_OK, "of a group of some: ranks 2 and 5");
+    cr_assert_eq(exo_group_among(&inner, g, some, 2, &err), EXO_OK,
+                 "of a group of some: ranks 2 and 5");
     cr_expect_eq(exo_group_rank(inner), 1);
     exo_group_close(&inner);
     exo_group_close(&g);
@@ -454,10 +469,10 @@ Test(comm, a_group_of_some_has_places_of_its_own)
     team_release(&t);
 }
 
-/* --- Ends ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Ends of calls ---------------------------------------------------------------------------- */
 
-/* Until the given members wait inside a call, there is nothing to see from outside; a short pause makes it likely, and the tests hold
- * either way. */
+/* From outside nothing shows that a member waits inside a call. This short pause makes it likely,
+ * and the tests pass either way. */
 static void
 let_them_wait(void)
 {
@@ -472,14 +487,15 @@ Test(comm, a_deadline_ends_the_call_and_names_who_is_missing, .timeout = 30)
     exo_group_set_timeout(t.m[0].group, 5 * EXO_SECOND);
     team_start(&t, 0, act_sum);
     team_start(&t, 2, act_sum);
-    for (uint32_t r = 0; r < 3; r += 2) /* time passes until both have had enough of it */
+    for (uint32_t r = 0; r < 3; r += 2) /* until both have timed out */
         while (pthread_tryjoin_np(t.threads[r], NULL) != 0) {
             exo_clock_manual_advance(&t.clock, EXO_SECOND);
             sched_yield();
         }
     for (uint32_t r = 0; r < 3; r += 2) {
         cr_expect_eq(t.m[r].status, EXO_TIMEOUT);
-        cr_expect(strstr(t.m[r].err.text, "node_1") && strstr(t.m[r].err.text, "all_reduce"), "%s", t.m[r].err.text);
+        cr_expect(strstr(t.m[r].err.text, "node_1") && strstr(t.m[r].err.text, "all_reduce"), "%s",
+                  t.m[r].err.text);
         cr_expect_eq(t.m[r].x[3], element(r, 3), "nobody's numbers were touched");
     }
     team_start(&t, 1, act_sum);
@@ -499,7 +515,8 @@ Test(comm, a_death_ends_the_call_and_names_the_dead, .timeout = 30)
     for (uint32_t r = 0; r < 2; r++) {
         pthread_join(t.threads[r], NULL);
         cr_expect_eq(t.m[r].status, EXO_PEER_LOST);
-        cr_expect(strstr(t.m[r].err.text, "node_2") && strstr(t.m[r].err.text, "out of memory"), "%s", t.m[r].err.text);
+        cr_expect(strstr(t.m[r].err.text, "node_2") && strstr(t.m[r].err.text, "out of memory"),
+                  "%s", t.m[r].err.text);
     }
     team_release(&t);
 }
@@ -533,7 +550,8 @@ Test(comm, members_that_disagree_are_told_so, .timeout = 30)
         for (uint32_t r = 0; r < 2; r++) {
             pthread_join(t.threads[r], NULL);
             cr_expect_eq(t.m[r].status, EXO_INVAL);
-            cr_expect(strstr(t.m[r].err.text, "disagree") && strstr(t.m[r].err.text, "node_0"), "%s", t.m[r].err.text);
+            cr_expect(strstr(t.m[r].err.text, "disagree") && strstr(t.m[r].err.text, "node_0"),
+                      "%s", t.m[r].err.text);
         }
         team_release(&t);
     }
@@ -555,9 +573,10 @@ Test(comm, places_are_taken_once)
     exo_group_close(&a);
 }
 
-/* --- On an edge -------------------------------------------------------------------------------------------------------------- */
+/* --- Edges ------------------------------------------------------------------------------------ */
 
-/* Members of a communicator with a codec: all end with the same numbers, close to those without, and what is counted is what is encoded. */
+/* With a codec all members get the same numbers, close to those without a codec. The counted bytes
+ * are the encoded ones. */
 Test(comm, a_codec_makes_the_same_numbers_everywhere_and_fewer_bytes)
 {
     static const struct {
@@ -582,15 +601,18 @@ Test(comm, a_codec_makes_the_same_numbers_everywhere_and_fewer_bytes)
                 cr_assert_eq(exo_group_open(&t.m[r].group, t.comm, r, "x", NULL), EXO_OK);
             team_run(&plain, act_mean);
             team_run(&t, act_mean);
-            exo_traffic raw = exo_group_traffic(plain.m[1].group), encoded = exo_group_traffic(t.m[1].group);
+            exo_traffic raw = exo_group_traffic(plain.m[1].group),
+                        encoded = exo_group_traffic(t.m[1].group);
             cr_expect_eq(raw.payload_bytes, encoded.payload_bytes);
             cr_expect_eq(raw.encoded_bytes, raw.payload_bytes);
             cr_expect_lt(encoded.encoded_bytes, raw.encoded_bytes * 6 / 10, "%s", codecs[c].text);
             for (uint32_t r = 0; r < size; r++)
                 for (size_t i = 0; i < COUNT; i++) {
-                    cr_assert_eq(t.m[r].x[i], t.m[0].x[i], "%s: the same on every member", codecs[c].text);
-                    cr_assert_float_eq(t.m[r].x[i], plain.m[0].x[i], codecs[c].tolerance, "%s: %g, %g", codecs[c].text,
-                                       (double)t.m[r].x[i], (double)plain.m[0].x[i]);
+                    cr_assert_eq(t.m[r].x[i], t.m[0].x[i], "%s: the same on every member",
+                                 codecs[c].text);
+                    cr_assert_float_eq(t.m[r].x[i], plain.m[0].x[i], codecs[c].tolerance,
+                                       "%s: %g, %g", codecs[c].text, (double)t.m[r].x[i],
+                                       (double)plain.m[0].x[i]);
                 }
             team_release(&plain);
             team_release(&t);

@@ -1,5 +1,8 @@
-/* Collectives among actors give the bits of those among threads, with every codec, and count the same traffic; over links they take the
- * time of the model at least. */
+/* Collectives between actors give the same bits as collectives between threads, with each codec,
+ * and count the same traffic. Over emulated links they take at least the model's time.
+ *
+ * Each test owns its members; each member's thread owns its `struct member`. Read next:
+ * runtime/comm/far.h, comm.c. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
@@ -14,21 +17,24 @@
 
 enum {
     MAX_MEMBERS = 5,
-    OPERATIONS = 6,    /* of all members                                        */
-    ALL_OPERATIONS = 8 /* then of those with odd and even ranks, and again of all */
+    OPERATIONS = 6, /* of all members */
+    /* also one in islands of even and of odd ranks, and one more of all members */
+    ALL_OPERATIONS = 8
 };
 
-static const char *const codecs[] = {
-    NULL,   "raw", "fp16", "bf16", "fp8", "{name: fp8, format: e5m2}", "int8", "{name: int8, block: 7, scale: bf16}",
-    "int4", "e3m0"};
+static const char *const codecs[] = {NULL,   "raw",
+                                     "fp16", "bf16",
+                                     "fp8",  "{name: fp8, format: e5m2}",
+                                     "int8", "{name: int8, block: 7, scale: bf16}",
+                                     "int4", "e3m0"};
 
 enum {
     CODECS = sizeof codecs / sizeof *codecs
 };
 
-/* --- Members ------------------------------------------------------------------------------------------------------------------ */
+/* --- Members ---------------------------------------------------------------------------------- */
 
-/* An actor that hands what comes to its communicator. */
+/* An actor that passes messages to its communicator. */
 struct hearer {
     exo_comm *comm;
 };
@@ -43,7 +49,8 @@ hearer_start(exo_call_context *call, void *self, const exo_payload *args, exo_er
 }
 
 static exo_status
-hearer_collective(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+hearer_collective(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                  exo_err *err)
 {
     exo_payload message = {0};
     (void)args;
@@ -64,7 +71,7 @@ static const exo_actor_class hearer_class = {.name = "hearer",
                                              .methods = methods,
                                              .num_methods = 1};
 
-/* One run through all operations. */
+/* The parameters of one run through all operations. */
 struct what {
     uint32_t size;
     size_t count;
@@ -76,7 +83,7 @@ struct member {
     const struct what *what;
     exo_comm *comm;
     uint32_t rank;
-    float *data; /* (ALL_OPERATIONS count) what each operation leaves */
+    float *data; /* (ALL_OPERATIONS, count) the result of each operation */
     exo_traffic traffic;
     exo_time took;
     exo_status status;
@@ -87,10 +94,13 @@ static void
 fill(const struct member *m, float *data, int operation)
 {
     for (size_t i = 0; i < m->what->count; i++)
-        data[i] = (float)((int)((i * 7919 + m->rank * 104729 + (unsigned)operation * 31) % 20011) - 10005) / 997;
+        data[i] = (float)((int)((i * 7919 + m->rank * 104729 + (unsigned)operation * 31) % 20011) -
+                          10005) /
+                  997;
 }
 
-/* Members of odd rank meet twice, those of even rank once; each passes an array on to its island's last one besides. */
+/* Members of odd rank reduce twice, those of even rank once. Then the island's last member
+ * broadcasts to its island. */
 static exo_status
 meet_in_islands(struct member *m, exo_group *group, float *data)
 {
@@ -100,10 +110,11 @@ meet_in_islands(struct member *m, exo_group *group, float *data)
         ranks[size++] = r;
     exo_status st = exo_group_among(&island, group, ranks, size, &m->err);
     for (uint32_t i = 0; st == EXO_OK && i <= m->rank % 2; i++)
-        st =
-            exo_all_reduce(island, exo_host_array(EXO_F32, data, m->what->count), i == 0 ? EXO_MEAN : EXO_SUM, &m->err);
+        st = exo_all_reduce(island, exo_host_array(EXO_F32, data, m->what->count),
+                            i == 0 ? EXO_MEAN : EXO_SUM, &m->err);
     if (st == EXO_OK)
-        st = exo_broadcast(island, exo_host_array(EXO_F32, data, m->what->count), size - 1, &m->err);
+        st =
+            exo_broadcast(island, exo_host_array(EXO_F32, data, m->what->count), size - 1, &m->err);
     exo_group_close(&island);
     return st;
 }
@@ -124,22 +135,26 @@ member_main(void *argument)
         fill(m, data, operation);
         switch (operation) {
         case 0:
-            m->status = exo_all_reduce(group, exo_host_array(EXO_F32, data, count), EXO_MEAN, &m->err);
+            m->status =
+                exo_all_reduce(group, exo_host_array(EXO_F32, data, count), EXO_MEAN, &m->err);
             break;
         case 1:
-            m->status = exo_reduce_scatter(group, exo_host_array(EXO_F32, data, count), EXO_SUM, &m->err);
+            m->status =
+                exo_reduce_scatter(group, exo_host_array(EXO_F32, data, count), EXO_SUM, &m->err);
             break;
         case 2:
             m->status = exo_all_gather(group, exo_host_array(EXO_F32, data, count), &m->err);
             break;
         case 3:
-            m->status = exo_broadcast(group, exo_host_array(EXO_F32, data, count), 1 % m->what->size, &m->err);
+            m->status = exo_broadcast(group, exo_host_array(EXO_F32, data, count),
+                                      1 % m->what->size, &m->err);
             break;
         case 4:
             memset(data, 0, count * sizeof *data);
             for (size_t i = 0; i < count; i++)
                 ((int32_t *)(void *)data)[i] = (int32_t)(i * (m->rank + 1));
-            m->status = exo_all_reduce(group, exo_host_array(EXO_I32, data, count), EXO_SUM, &m->err);
+            m->status =
+                exo_all_reduce(group, exo_host_array(EXO_I32, data, count), EXO_SUM, &m->err);
             break;
         case 5:
             m->status = exo_barrier(group, &m->err);
@@ -148,7 +163,8 @@ member_main(void *argument)
             m->status = meet_in_islands(m, group, data);
             break;
         case 7:
-            m->status = exo_all_reduce(group, exo_host_array(EXO_F32, data, count), EXO_SUM, &m->err);
+            m->status =
+                exo_all_reduce(group, exo_host_array(EXO_F32, data, count), EXO_SUM, &m->err);
             break;
         }
     }
@@ -175,7 +191,9 @@ init_members(struct member members[MAX_MEMBERS], const struct what *what)
 {
     for (uint32_t r = 0; r < what->size; r++)
         members[r] = (struct member){
-            .what = what, .rank = r, .data = calloc(ALL_OPERATIONS * what->count + 1, sizeof *members[r].data)};
+            .what = what,
+            .rank = r,
+            .data = calloc(ALL_OPERATIONS * what->count + 1, sizeof *members[r].data)};
 }
 
 static void
@@ -213,21 +231,23 @@ run_far(struct member members[MAX_MEMBERS], const struct what *what)
                                         .method = "collective",
                                         .edge = what->edge};
         cr_assert_eq(exo_comm_far(&members[r].comm, &opts, &err), EXO_OK, "%s", err.text);
-        const exo_spawn_opts spawn = {.args = exo_payload_borrow(&members[r].comm, sizeof(exo_comm *))};
-        cr_assert_eq(exo_spawn(runtime, &hearer_class, &spawn, &refs[r], &err), EXO_OK, "%s", err.text);
+        const exo_spawn_opts spawn = {.args =
+                                          exo_payload_borrow(&members[r].comm, sizeof(exo_comm *))};
+        cr_assert_eq(exo_spawn(runtime, &hearer_class, &spawn, &refs[r], &err), EXO_OK, "%s",
+                     err.text);
     }
     for (uint32_t r = 0; r < what->size; r++)
         cr_assert_eq(exo_comm_far_connect(members[r].comm, refs, &err), EXO_OK, "%s", err.text);
     run_members(members, what);
     for (uint32_t r = 0; r < what->size; r++)
         exo_comm_far_disconnect(members[r].comm);
-    cr_assert_eq(exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), 10 * EXO_SECOND), &err), EXO_OK, "%s",
-                 err.text);
+    cr_assert_eq(exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), 10 * EXO_SECOND), &err),
+                 EXO_OK, "%s", err.text);
     for (uint32_t r = 0; r < what->size; r++)
         exo_comm_drop(&members[r].comm);
 }
 
-/* --- The same ------------------------------------------------------------------------------------------------------------------ */
+/* --- Results ---------------------------------------------------------------------------------- */
 
 static void
 expect_same(const struct what *what, const char *codec)
@@ -238,16 +258,20 @@ expect_same(const struct what *what, const char *codec)
     for (uint32_t r = 0; r < what->size; r++) {
         const exo_traffic *a = &near[r].traffic, *b = &far[r].traffic;
         for (int operation = 0; operation < what->operations; operation++) {
-            size_t first = 0, length = what->count; /* of a reduce_scatter each has its own part only */
+            /* after a reduce_scatter each member has only its own shard */
+            size_t first = 0, length = what->count;
             if (operation == 1)
                 exo_shard(what->count, what->size, r, &first, &length);
             first += (size_t)operation * what->count;
-            cr_expect(length == 0 || memcmp(near[r].data + first, far[r].data + first, length * sizeof(float)) == 0,
-                      "%s: %u members, %zu elements, operation %d, rank %u", codec, what->size, what->count, operation,
-                      r);
+            cr_expect(length == 0 || memcmp(near[r].data + first, far[r].data + first,
+                                            length * sizeof(float)) == 0,
+                      "%s: %u members, %zu elements, operation %d, rank %u", codec, what->size,
+                      what->count, operation, r);
         }
-        cr_expect(a->messages == b->messages && a->items == b->items && a->payload_bytes == b->payload_bytes &&
-                      a->encoded_bytes == b->encoded_bytes && a->wire_bytes == b->wire_bytes && a->drops == b->drops,
+        cr_expect(a->messages == b->messages && a->items == b->items &&
+                      a->payload_bytes == b->payload_bytes &&
+                      a->encoded_bytes == b->encoded_bytes && a->wire_bytes == b->wire_bytes &&
+                      a->drops == b->drops,
                   "%s: %u members, %zu elements", codec, what->size, what->count);
         cr_expect_eq(a->items, ALL_OPERATIONS + 1 + r % 2);
     }
@@ -268,9 +292,9 @@ Test(comm_far, bits_and_traffic_are_those_of_threads, .timeout = 120)
             }
 }
 
-/* --- Links --------------------------------------------------------------------------------------------------------------------- */
+/* --- Links ------------------------------------------------------------------------------------ */
 
-/* What the timing model says of all the operations, one after the other. */
+/* The time of all operations in sequence, by the timing model. */
 static exo_time
 model(const struct what *what, const char *codec)
 {
@@ -287,7 +311,9 @@ model(const struct what *what, const char *codec)
                                           .root = i == 3 ? 1 % what->size : 0,
                                           .size = what->size,
                                           .codec = i < 3 ? encoder : NULL};
-        cr_assert_eq(exo_comm_timing(what->edge, what->size, &args, begins, ends, scratch, bytes, NULL), EXO_OK);
+        cr_assert_eq(
+            exo_comm_timing(what->edge, what->size, &args, begins, ends, scratch, bytes, NULL),
+            EXO_OK);
         memcpy(begins, ends, sizeof begins);
     }
     exo_codec_free(&encoder);
@@ -303,7 +329,8 @@ Test(comm_far, links_take_the_time_of_the_model_at_least, .timeout = 60)
     static const exo_host_spec specs[3] = {{.name = "a", .up = 20e6, .down = 20e6},
                                            {.name = "b", .up = 10e6, .down = 20e6},
                                            {.name = "c", .up = 20e6, .down = 20e6}};
-    static const exo_link_spec link = {.bandwidth = 1e9, .latency = 5 * EXO_MS, .transport = EXO_LINK_IDEAL};
+    static const exo_link_spec link = {
+        .bandwidth = 1e9, .latency = 5 * EXO_MS, .transport = EXO_LINK_IDEAL};
     static const char *const some[] = {NULL, "int8"};
     for (int c = 0; c < 2; c++)
         for (int far = 0; far < 2; far++) {
@@ -311,8 +338,10 @@ Test(comm_far, links_take_the_time_of_the_model_at_least, .timeout = 60)
             struct member members[MAX_MEMBERS];
             cr_assert_eq(exo_links_new(&links, specs, 3, &link, 1, NULL), EXO_OK);
             cr_assert_eq(exo_links_new(&model_links, specs, 3, &link, 1, NULL), EXO_OK);
-            exo_comm_edge edge = {.name = "edge", .links = model_links, .hosts = hosts, .codec = some[c]};
-            const struct what what = {.size = 3, .count = 20000, .edge = &edge, .operations = OPERATIONS};
+            exo_comm_edge edge = {
+                .name = "edge", .links = model_links, .hosts = hosts, .codec = some[c]};
+            const struct what what = {
+                .size = 3, .count = 20000, .edge = &edge, .operations = OPERATIONS};
             exo_time expected = model(&what, some[c]);
             edge.links = links;
             edge.origin = exo_now(exo_clock_real());
@@ -320,8 +349,9 @@ Test(comm_far, links_take_the_time_of_the_model_at_least, .timeout = 60)
             exo_time took = 0;
             for (uint32_t r = 0; r < 3; r++)
                 took = members[r].took > took ? members[r].took : took;
-            cr_expect_geq(took, (exo_time)(0.98 * (double)expected), "%s: took %g ms, the model says %g ms",
-                          far ? "far" : "local", (double)took * 1e-6, (double)expected * 1e-6);
+            cr_expect_geq(took, (exo_time)(0.98 * (double)expected),
+                          "%s: took %g ms, the model says %g ms", far ? "far" : "local",
+                          (double)took * 1e-6, (double)expected * 1e-6);
             release_members(members, &what);
             exo_links_free(&links);
             exo_links_free(&model_links);

@@ -1,4 +1,5 @@
-/* Strict configuration: what is read, and that every mistake is named with its place. */
+/* Strict configuration: the values that are read, and errors that name the mistake's place. Each
+ * test owns its documents. Read next: exogym/config.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -13,7 +14,7 @@
 #include "base/config_edit.h"
 #include "base/memory_fault.h"
 
-/* Parses `text` under the name job.yaml; the test fails if it is refused. */
+/* Parses `text` as the file job.yaml. A refusal fails the test. */
 static exo_config_doc *
 parse(const char *text)
 {
@@ -23,7 +24,7 @@ parse(const char *text)
     return doc;
 }
 
-/* `text` must be refused with exactly this message. */
+/* Expects that `text` is refused with this message. */
 static void
 expect_refused(const char *text, const char *message)
 {
@@ -34,7 +35,7 @@ expect_refused(const char *text, const char *message)
     cr_expect_null(doc);
 }
 
-/* A document with one key, read by each reader in turn. */
+/* A reader of the key k. The comments state the accepted ranges. */
 enum reader {
     BOOL,
     U64,    /* 1 to 100 */
@@ -83,7 +84,7 @@ expect_error(const char *text, enum reader reader, const char *message)
     }
     cr_expect_eq(st, EXO_INVAL, "accepted: %s", text);
     cr_expect_str_eq(err.text, message);
-    /* a refused value leaves the result untouched */
+    /* a refused value leaves the result unchanged */
     cr_expect(flag && integer == 77 && number == 77 && choice == 77 && !node);
     cr_expect_str_eq(string, "77");
     exo_config_free(&doc);
@@ -103,7 +104,9 @@ Test(config, typed_values_are_read)
     cr_expect_eq(exo_config_u64(root, "steps", 0, 0, UINT64_MAX, &steps, NULL), EXO_OK);
     cr_expect_eq(exo_config_double(root, "lr", 0, 0, 1, &lr, NULL), EXO_OK);
     cr_expect_eq(exo_config_string(root, "name", NULL, &name, NULL), EXO_OK);
-    cr_expect_eq(exo_config_choice(root, "kind", 0, (const char *const[]){"a", "b", NULL}, &kind, NULL), EXO_OK);
+    cr_expect_eq(
+        exo_config_choice(root, "kind", 0, (const char *const[]){"a", "b", NULL}, &kind, NULL),
+        EXO_OK);
     cr_expect_eq(exo_config_map(root, "map", &map, NULL), EXO_OK);
     cr_expect_eq(exo_config_list(root, "list", &list, NULL), EXO_OK);
     cr_expect(flag);
@@ -125,7 +128,8 @@ Test(config, typed_values_are_read)
 Test(config, missing_keys_take_the_fallback)
 {
     exo_config_doc *doc = parse("");
-    exo_config *nodes[] = {exo_config_root(doc), NULL}; /* an empty document, and no mapping at all */
+    /* an empty document, and no mapping */
+    exo_config *nodes[] = {exo_config_root(doc), NULL};
     for (int i = 0; i < 2; i++) {
         uint64_t steps = 0;
         double p = 0;
@@ -153,7 +157,8 @@ Test(config, wrong_types_are_named_with_their_place)
     expect_error("k:", U64, "job.yaml:1:1: k: expected an integer, got nothing");
     expect_error("k: ~", STRING, "job.yaml:1:4: k: expected a string, got nothing");
     expect_error("k: yes", BOOL, "job.yaml:1:4: k: expected true or false, got 'yes'");
-    expect_error("k: 'true'", BOOL, "job.yaml:1:4: k: expected true or false, got the string \"true\"");
+    expect_error("k: 'true'", BOOL,
+                 "job.yaml:1:4: k: expected true or false, got the string \"true\"");
     expect_error("k: {a: 1}", DOUBLE, "job.yaml:1:4: k: expected a number, got a mapping");
     expect_error("k: 0.5.1", DOUBLE, "job.yaml:1:4: k: expected a number, got '0.5.1'");
     expect_error("k: 1e", DOUBLE, "job.yaml:1:4: k: expected a number, got '1e'");
@@ -161,7 +166,8 @@ Test(config, wrong_types_are_named_with_their_place)
     expect_error("k: nan", DOUBLE, "job.yaml:1:4: k: expected a number, got 'nan'");
     expect_error("k: .inf", DOUBLE, "job.yaml:1:4: k: expected a number, got '.inf'");
     expect_error("k: 0x10", U64, "job.yaml:1:4: k: expected an integer, got '0x10'");
-    expect_error("k: fast", CHOICE, "job.yaml:1:4: k: expected one of random, partitioned, got 'fast'");
+    expect_error("k: fast", CHOICE,
+                 "job.yaml:1:4: k: expected one of random, partitioned, got 'fast'");
     expect_error("k: adamw", MAP, "job.yaml:1:4: k: expected a mapping, got 'adamw'");
     expect_error("k: {}", LIST, "job.yaml:1:4: k: expected a list, got a mapping");
     expect_error("[k]", U64, "job.yaml:1:1: expected a mapping, got a list");
@@ -172,8 +178,10 @@ Test(config, ranges_are_named_with_their_place)
     expect_error("k: 0", U64, "job.yaml:1:4: k must be at least 1, got 0");
     expect_error("k: -3", U64, "job.yaml:1:4: k must be at least 1, got -3");
     expect_error("k: 101", U64, "job.yaml:1:4: k must be at most 100, got 101");
-    expect_error("k: 18446744073709551617", U64, "job.yaml:1:4: k must be at most 100, got 18446744073709551617");
-    expect_error("k: -18446744073709551617", U64, "job.yaml:1:4: k must be at least 1, got -18446744073709551617");
+    expect_error("k: 18446744073709551617", U64,
+                 "job.yaml:1:4: k must be at most 100, got 18446744073709551617");
+    expect_error("k: -18446744073709551617", U64,
+                 "job.yaml:1:4: k must be at least 1, got -18446744073709551617");
     expect_error("k: 1.5", DOUBLE, "job.yaml:1:4: k must be at most 1, got 1.5");
     expect_error("k: -1e-9", DOUBLE, "job.yaml:1:4: k must be at least 0, got -1e-9");
     expect_error("k: 1e999", DOUBLE, "job.yaml:1:4: k: 1e999 is too large for a number");
@@ -190,7 +198,8 @@ Test(config, numbers_of_every_form)
         exo_config_doc *doc = parse(rows[i].text);
         exo_err err = {0};
         double value = 99;
-        cr_expect_eq(exo_config_double(exo_config_root(doc), "k", 0, -10, 10, &value, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(exo_config_double(exo_config_root(doc), "k", 0, -10, 10, &value, &err), EXO_OK,
+                     "%s", err.text);
         cr_expect_eq(value, rows[i].value, "%s gave %g", rows[i].text, value);
         exo_config_free(&doc);
     }
@@ -201,7 +210,7 @@ Test(config, numbers_of_every_form)
     exo_config_free(&doc);
 }
 
-/* A reader of a mapping that knows max_steps, batch_size and H. */
+/* Expects an unknown key in a mapping whose reader knows max_steps, batch_size and H. */
 static void
 expect_unknown(const char *text, const char *message)
 {
@@ -219,8 +228,10 @@ expect_unknown(const char *text, const char *message)
 
 Test(config, unknown_keys_are_refused_with_a_hint)
 {
-    expect_unknown("H: 1\nmax_step: 3", "job.yaml:2:1: unknown key 'max_step'; did you mean 'max_steps'?");
-    expect_unknown("{bacth_size: 3}", "job.yaml:1:2: unknown key 'bacth_size'; did you mean 'batch_size'?");
+    expect_unknown("H: 1\nmax_step: 3",
+                   "job.yaml:2:1: unknown key 'max_step'; did you mean 'max_steps'?");
+    expect_unknown("{bacth_size: 3}",
+                   "job.yaml:1:2: unknown key 'bacth_size'; did you mean 'batch_size'?");
     expect_unknown("q: 3", "job.yaml:1:1: unknown key 'q'; known are: H, batch_size, max_steps");
     exo_config_doc *doc = parse("a: 1");
     exo_err err = {0};
@@ -262,20 +273,21 @@ Test(config, aliases_and_merge_keys)
                                 "three: {<<: [{H: 1}, {H: 2, p: 3}]}");
     char *text = NULL;
     cr_assert_eq(exo_config_text(exo_config_root(doc), &text, NULL), EXO_OK);
-    cr_expect_str_eq(text,
-                     "{base: {H: 4, lr: 3e-4}, one: {H: 4, lr: 3e-4}, two: {H: 8, lr: 3e-4}, three: {H: 1, p: 3}}");
+    cr_expect_str_eq(text, "{base: {H: 4, lr: 3e-4}, one: {H: 4, lr: 3e-4}, two: {H: 8, lr: 3e-4}, "
+                           "three: {H: 1, p: 3}}");
     exo_free(text);
     exo_config_free(&doc);
 }
 
 Test(config, a_document_cannot_grow_without_bound)
 {
-    /* "Billion laughs": each level is nine times the one before. */
+    /* "Billion laughs": each level has nine times the values of the one before. */
     char text[2048] = "a0: &a0 x\n";
     for (int i = 1; i < 12; i++) {
         size_t used = strlen(text);
-        snprintf(text + used, sizeof text - used, "a%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n",
-                 i, i, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1);
+        snprintf(text + used, sizeof text - used,
+                 "a%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i, i, i - 1,
+                 i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1);
     }
     exo_config_doc *doc = NULL;
     exo_err err = {0};
@@ -286,27 +298,30 @@ Test(config, a_document_cannot_grow_without_bound)
     memset(deep + 3, '[', 300);
     cr_expect_eq(exo_config_parse(&doc, "job.yaml", deep, &err), EXO_INVAL);
 
-    /* Aliases must not nest deeper than text may. */
-    char nested[600] = "a: &a [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n"
-                       "b: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[*a]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n";
+    /* Aliases may not nest deeper than text. */
+    char nested[600] =
+        "a: &a [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n"
+        "b: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[*a]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n";
     cr_expect_eq(exo_config_parse(&doc, "job.yaml", nested, &err), EXO_INVAL);
     cr_expect(strstr(err.text, "nested deeper than 64 levels"), "%s", err.text);
 }
 
 Test(config, overrides_replace_and_make_values)
 {
-    exo_config_doc *doc =
-        parse("train: {max_steps: 150}\ndata: fashion_mnist\ncompare: [ddp, {name: diloco, H: 20}]\n");
-    static const char *const assignments[] = {"train.max_steps=10",  "data=mnist",       "compare.1.H=5",
-                                              "new.deep.key=[1, x]", "compare.2=sparta", "name=a=b"};
+    exo_config_doc *doc = parse(
+        "train: {max_steps: 150}\ndata: fashion_mnist\ncompare: [ddp, {name: diloco, H: 20}]\n");
+    static const char *const assignments[] = {"train.max_steps=10", "data=mnist",
+                                              "compare.1.H=5",      "new.deep.key=[1, x]",
+                                              "compare.2=sparta",   "name=a=b"};
     for (size_t i = 0; i < sizeof assignments / sizeof *assignments; i++) {
         exo_err err = {0};
         cr_expect_eq(exo_config_set(doc, assignments[i], &err), EXO_OK, "%s", err.text);
     }
     char *text = NULL;
     cr_assert_eq(exo_config_text(exo_config_root(doc), &text, NULL), EXO_OK);
-    cr_expect_str_eq(text, "{train: {max_steps: 10}, data: mnist, compare: [ddp, {name: diloco, H: 5}, sparta], "
-                           "new: {deep: {key: [1, x]}}, name: \"a=b\"}");
+    cr_expect_str_eq(
+        text, "{train: {max_steps: 10}, data: mnist, compare: [ddp, {name: diloco, H: 5}, sparta], "
+              "new: {deep: {key: [1, x]}}, name: \"a=b\"}");
     exo_free(text);
     exo_config_free(&doc);
 }
@@ -327,7 +342,8 @@ Test(config, messages_about_an_override_name_it)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         exo_config_doc *doc = parse("k: 1\nlist: [1, 2]");
         exo_err err = {0};
-        cr_expect_eq(exo_config_set(doc, rows[i].assignment, &err), EXO_INVAL, "accepted: %s", rows[i].assignment);
+        cr_expect_eq(exo_config_set(doc, rows[i].assignment, &err), EXO_INVAL, "accepted: %s",
+                     rows[i].assignment);
         cr_expect_str_eq(err.text, rows[i].message);
         exo_config_free(&doc);
     }
@@ -346,7 +362,8 @@ Test(config, messages_about_an_override_name_it)
 Test(config, a_value_put_elsewhere_keeps_its_place)
 {
     exo_config_doc *doc = parse("presets:\n  quick: {train.H: 0}\ntrain: {H: 5}");
-    exo_config *root = exo_config_root(doc), *presets = NULL, *quick = NULL, *value = NULL, *train = NULL;
+    exo_config *root = exo_config_root(doc), *presets = NULL, *quick = NULL, *value = NULL,
+               *train = NULL;
     uint64_t interval = 0;
     exo_err err = {0};
     exo_config_map(root, "presets", &presets, NULL);
@@ -363,7 +380,8 @@ Test(config, an_overlay_replaces_whole_entries)
 {
     exo_config_doc *doc = parse("base: {name: x, optimizer: {name: adamw, lr: 1}, max_norm: 1}\n"
                                 "top: {name: diloco, optimizer: {lr: 2}, H: 3}\nword: ddp");
-    exo_config *root = exo_config_root(doc), *base = NULL, *top = NULL, *word = NULL, *merged = NULL;
+    exo_config *root = exo_config_root(doc), *base = NULL, *top = NULL, *word = NULL,
+               *merged = NULL;
     char *text = NULL;
     exo_config_key(root, 0, &base);
     exo_config_key(root, 1, &top);
@@ -385,14 +403,16 @@ Test(config, an_overlay_replaces_whole_entries)
 
 Test(config, json_is_json)
 {
-    exo_config_doc *doc = parse("a: .5\nb: 1.\nc: +3\nd: 007\ne: -2e-3\nf: ~\ng: True\nh: 'true'\ni: x y\n"
-                                "j: \"q\\\"\\\\\\n\\t\\x01\"\nk: [1, {}]\nl: {}\nm: -.5\n");
+    exo_config_doc *doc =
+        parse("a: .5\nb: 1.\nc: +3\nd: 007\ne: -2e-3\nf: ~\ng: True\nh: 'true'\ni: x y\n"
+              "j: \"q\\\"\\\\\\n\\t\\x01\"\nk: [1, {}]\nl: {}\nm: -.5\n");
     char *json = NULL;
     cr_assert_eq(exo_config_json(exo_config_root(doc), &json, NULL), EXO_OK);
-    cr_expect_str_eq(json,
-                     "{\n  \"a\": 0.5,\n  \"b\": 1.0,\n  \"c\": 3,\n  \"d\": 7,\n  \"e\": -2e-3,\n  \"f\": null,\n"
-                     "  \"g\": true,\n  \"h\": \"true\",\n  \"i\": \"x y\",\n  \"j\": \"q\\\"\\\\\\n\\t\\u0001\",\n"
-                     "  \"k\": [\n    1,\n    {}\n  ],\n  \"l\": {},\n  \"m\": -0.5\n}");
+    cr_expect_str_eq(json, "{\n  \"a\": 0.5,\n  \"b\": 1.0,\n  \"c\": 3,\n  \"d\": 7,\n  \"e\": "
+                           "-2e-3,\n  \"f\": null,\n"
+                           "  \"g\": true,\n  \"h\": \"true\",\n  \"i\": \"x y\",\n  \"j\": "
+                           "\"q\\\"\\\\\\n\\t\\u0001\",\n"
+                           "  \"k\": [\n    1,\n    {}\n  ],\n  \"l\": {},\n  \"m\": -0.5\n}");
     exo_free(json);
     exo_config_free(&doc);
 }
@@ -447,20 +467,21 @@ Test(config, a_file_is_read_like_a_text)
     unlink(path);
 }
 
-/* A text with everything that the parser knows. */
+/* A text with all syntax that the parser supports. */
 static const char everything[] =
     "# job\nexogym: 1\nbase: &b {H: 4, lr: 3e-4, \"s\\u00e4\": 'a, ''b'}\nstrategy:\n  <<: *b\n"
     "  H: 0\n  list:\n    - a\n    - [b, {c: ~}]\n    - |\n      one\n      two\n"
     "    - >-\n      folded\n      text\nempty:\nlast: *b\n";
 
-/* Reads all of a document in every way; the results do not matter, only that nothing breaks. */
+/* Reads a whole document in each way. Only crashes and broken invariants fail the test. */
 static void
 exercise(const char *text)
 {
     exo_config_doc *doc = NULL;
     exo_err err = {0};
     if (exo_config_parse(&doc, "fuzz", text, &err) != EXO_OK) {
-        cr_assert(err.text[0] && !strchr(err.text, '\n'), "a message of one line is due, for: %s", text);
+        cr_assert(err.text[0] && !strchr(err.text, '\n'), "a message of one line is due, for: %s",
+                  text);
         cr_assert_null(doc);
         return;
     }
@@ -496,7 +517,8 @@ Test(config, mutated_nothing_breaks)
     for (int round = 0; round < 4000; round++) {
         memcpy(text, everything, sizeof everything);
         for (uint32_t edits = 1 + exo_rng_below(&rng, 4); edits > 0; edits--)
-            text[exo_rng_below(&rng, (uint32_t)strlen(everything))] = odd[exo_rng_below(&rng, sizeof odd - 1)];
+            text[exo_rng_below(&rng, (uint32_t)strlen(everything))] =
+                odd[exo_rng_below(&rng, sizeof odd - 1)];
         exercise(text);
     }
 }

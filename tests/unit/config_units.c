@@ -1,4 +1,5 @@
-/* Amounts with units: what is read, what is refused, and that what is written reads back the same. */
+/* Amounts with units: accepted and refused texts, and written amounts that read back the same. The
+ * tests have no shared state. Read next: runtime/base/config_units.h. */
 #include <criterion/criterion.h>
 
 #include <inttypes.h>
@@ -15,7 +16,7 @@
 enum kind {
     TIME,  /* 1 ns to 24 h */
     RATE,  /* from 1 bit/s */
-    BYTES, /* 1 to 1 TiB   */
+    BYTES, /* 1 B to 1 TiB */
     FRACTION
 };
 
@@ -29,10 +30,11 @@ read_as(enum kind kind, const char *text, double *out, exo_err *err)
     snprintf(yaml, sizeof yaml, "k: %s", text);
     cr_assert_eq(exo_config_parse(&doc, "j", yaml, err), EXO_OK, "%s", err->text);
     exo_config *root = exo_config_root(doc);
-    exo_status st = kind == TIME    ? exo_config_time(root, "k", 5, 1, 24 * HOUR, &time, err)
-                    : kind == RATE  ? exo_config_rate(root, "k", 5, 1, (double)INFINITY, out, err)
-                    : kind == BYTES ? exo_config_bytes(root, "k", 5, 1, UINT64_C(1) << 40, &bytes, err)
-                                    : exo_config_fraction(root, "k", 0.5, 0, 0.9, out, err);
+    exo_status st = kind == TIME   ? exo_config_time(root, "k", 5, 1, 24 * HOUR, &time, err)
+                    : kind == RATE ? exo_config_rate(root, "k", 5, 1, (double)INFINITY, out, err)
+                    : kind == BYTES
+                        ? exo_config_bytes(root, "k", 5, 1, UINT64_C(1) << 40, &bytes, err)
+                        : exo_config_fraction(root, "k", 0.5, 0, 0.9, out, err);
     if (kind == TIME)
         *out = (double)time;
     if (kind == BYTES)
@@ -126,22 +128,29 @@ Test(config_units, mistakes_are_named)
         {TIME, "0", "j:1:4: k must be at least 1 ns, got 0"},
         {TIME, "-5 ms", "j:1:4: k must be at least 1 ns, got -5 ms"},
         {TIME, "25 h", "j:1:4: k must be at most 24 h, got 25 h"},
-        {TIME, "99999999999999999999 h", "j:1:4: k must be at most 24 h, got 99999999999999999999 h"},
+        {TIME, "99999999999999999999 h",
+         "j:1:4: k must be at most 24 h, got 99999999999999999999 h"},
         {TIME, "1e999 h", "j:1:4: k must be at most 24 h, got 1e999 h"},
         {RATE, "100", "j:1:4: k: '100' has no unit; expected a rate such as 100 Mbit/s"},
-        {RATE, "1 Mb/s", "j:1:4: k: 'Mb/s' is no unit of a rate; did you mean 'Mbit/s', in bits, or 'MB/s', in bytes?"},
+        {RATE, "1 Mb/s",
+         "j:1:4: k: 'Mb/s' is no unit of a rate; did you mean 'Mbit/s', in bits, or 'MB/s', in "
+         "bytes?"},
         {RATE, "1 gB/s", "j:1:4: k: 'gB/s' is no unit of a rate; did you mean 'GB/s'?"},
         {RATE, "1 furlong/s",
-         "j:1:4: k: 'furlong/s' is no unit of a rate; expected bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, "
+         "j:1:4: k: 'furlong/s' is no unit of a rate; expected bit/s, kbit/s, Mbit/s, Gbit/s, "
+         "Tbit/s, B/s, kB/s, MB/s, "
          "GB/s, KiB/s, MiB/s or GiB/s"},
         {RATE, "1 mbit/s", "j:1:4: k: 'mbit/s' is no unit of a rate; did you mean 'Mbit/s'?"},
-        {RATE, "1 Mbps", "j:1:4: k: 'Mbps' is no unit of a rate; did you mean 'Mbit/s', in bits, or 'MB/s', in bytes?"},
+        {RATE, "1 Mbps",
+         "j:1:4: k: 'Mbps' is no unit of a rate; did you mean 'Mbit/s', in bits, or 'MB/s', in "
+         "bytes?"},
         {RATE, "0.5 bit/s", "j:1:4: k must be at least 1 bit/s, got 0.5 bit/s"},
         {RATE, "1e999 bit/s", "j:1:4: k: 1e999 bit/s is too large for a number"},
         {BYTES, "100", "j:1:4: k: '100' has no unit; expected a size such as 16 MiB"},
         {BYTES, "1.5 B", "j:1:4: k: 1.5 B is no whole number of bytes"},
         {BYTES, "2 TiB", "j:1:4: k must be at most 1024 GiB, got 2 TiB"},
-        {BYTES, "1 ms", "j:1:4: k: 'ms' is no unit of a size; expected B, kB, MB, GB, TB, KiB, MiB, GiB or TiB"},
+        {BYTES, "1 ms",
+         "j:1:4: k: 'ms' is no unit of a size; expected B, kB, MB, GB, TB, KiB, MiB, GiB or TiB"},
         {FRACTION, "95 %", "j:1:4: k must be at most 0.9, got 95 %"},
         {FRACTION, "-1 %", "j:1:4: k must be at least 0, got -1 %"},
         {FRACTION, "1 ms", "j:1:4: k: expected a part such as 0.01 or 1 %, got '1 ms'"},
@@ -150,7 +159,8 @@ Test(config_units, mistakes_are_named)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         exo_err err = {0};
         double value = 0;
-        cr_expect_eq(read_as(cases[i].kind, cases[i].text, &value, &err), EXO_INVAL, "accepted: %s", cases[i].text);
+        cr_expect_eq(read_as(cases[i].kind, cases[i].text, &value, &err), EXO_INVAL, "accepted: %s",
+                     cases[i].text);
         cr_expect_str_eq(err.text, cases[i].message);
     }
 }
@@ -190,17 +200,21 @@ Test(config_units, what_is_written_reads_back_the_same)
         char text[EXO_UNIT_TEXT];
         double value = 0;
         exo_rng_block(&rng, i, random);
-        exo_time time = (exo_time)(((uint64_t)random[0] << 32 | random[1]) % (uint64_t)(24 * HOUR)) + 1;
+        exo_time time =
+            (exo_time)(((uint64_t)random[0] << 32 | random[1]) % (uint64_t)(24 * HOUR)) + 1;
         time = time / (i % 3 == 0 ? EXO_MS : 1) * (i % 3 == 0 ? EXO_MS : 1) + (i % 3 == 0);
-        cr_expect_eq(read_as(TIME, exo_unit_time(time, text), &value, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(read_as(TIME, exo_unit_time(time, text), &value, &err), EXO_OK, "%s",
+                     err.text);
         cr_expect_eq((exo_time)value, time, "%s", text);
 
         double rate = (double)random[2] * pow(10, (double)(i % 5)) + 1 + (i % 7 == 0 ? 1.0 / 3 : 0);
-        cr_expect_eq(read_as(RATE, exo_unit_rate(rate, text), &value, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(read_as(RATE, exo_unit_rate(rate, text), &value, &err), EXO_OK, "%s",
+                     err.text);
         cr_expect_eq(value, rate, "%s", text);
 
         double bytes = (double)(random[3] % 1000000 + 1) * (i % 4 == 0 ? 1024 : 1);
-        cr_expect_eq(read_as(BYTES, exo_unit_bytes(bytes, text), &value, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(read_as(BYTES, exo_unit_bytes(bytes, text), &value, &err), EXO_OK, "%s",
+                     err.text);
         cr_expect_eq(value, bytes, "%s", text);
     }
 }

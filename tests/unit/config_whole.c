@@ -1,5 +1,6 @@
-/* Whole copies: whatever a reader takes where a key is missing stands there, reads back to the bit, and means the same as when it was
- * missing. Random values, from a seed. */
+/* Whole copies of configurations: where a key is missing, the copy has the fallback that a reader
+ * took. The fallback reads back to the bit, and means the same as the missing key. Values are
+ * random, from a seed. Each test owns its documents. Read next: runtime/base/config_edit.h. */
 #include <criterion/criterion.h>
 
 #include <float.h>
@@ -23,11 +24,12 @@ parse(const char *text)
 {
     exo_config_doc *doc = NULL;
     exo_err err = {0};
-    cr_assert_eq(exo_config_parse(&doc, "job.yaml", text, &err), EXO_OK, "%s in %s", err.text, text);
+    cr_assert_eq(exo_config_parse(&doc, "job.yaml", text, &err), EXO_OK, "%s in %s", err.text,
+                 text);
     return doc;
 }
 
-/* The whole copy of the mapping `options` of a document. */
+/* Makes the whole copy of the document's mapping `options`. */
 static exo_config_doc *
 whole_of(exo_config_doc *doc)
 {
@@ -56,7 +58,7 @@ differ(exo_config_doc *before, exo_config_doc *now)
     return found;
 }
 
-/* --- A reader of everything ------------------------------------------------------------------------------------------------- */
+/* --- A reader of all types -------------------------------------------------------------------- */
 
 struct values {
     bool truth;
@@ -70,7 +72,7 @@ struct values {
 
 static const char *const choices[] = {"random", "1", "true", "null", "1e5", NULL};
 
-/* Reads `options` with these fallbacks. */
+/* Reads `options` with these fallbacks. Expects no error. */
 static void
 read_all(exo_config_doc *doc, const struct values *fallback, struct values *out)
 {
@@ -83,7 +85,8 @@ read_all(exo_config_doc *doc, const struct values *fallback, struct values *out)
     if (st == EXO_OK)
         st = exo_config_bytes(map, "bytes", fallback->bytes, 0, UINT64_MAX, &out->bytes, &err);
     if (st == EXO_OK)
-        st = exo_config_double(map, "number", fallback->number, -DBL_MAX, DBL_MAX, &out->number, &err);
+        st = exo_config_double(map, "number", fallback->number, -DBL_MAX, DBL_MAX, &out->number,
+                               &err);
     if (st == EXO_OK)
         st = exo_config_rate(map, "rate", fallback->rate, 0, (double)INFINITY, &out->rate, &err);
     if (st == EXO_OK)
@@ -105,13 +108,14 @@ static uint64_t
 any_bits(exo_rng *rng)
 {
     uint64_t bits = ((uint64_t)exo_rng_u32(rng) << 32) | exo_rng_u32(rng);
-    return bits >> exo_rng_below(rng, 64); /* small ones, too */
+    return bits >> exo_rng_below(rng, 64); /* also small numbers */
 }
 
 static double
 any_double(exo_rng *rng)
 {
-    static const double odd[] = {0, 0.1, 1e-8, 3e-4, 1e15, 1e22, 123456789012345680.0, DBL_MIN, DBL_TRUE_MIN, DBL_MAX};
+    static const double odd[] = {
+        0, 0.1, 1e-8, 3e-4, 1e15, 1e22, 123456789012345680.0, DBL_MIN, DBL_TRUE_MIN, DBL_MAX};
     double value;
     uint64_t bits;
     if (exo_rng_below(rng, 4) == 0)
@@ -126,7 +130,8 @@ any_double(exo_rng *rng)
 static float
 any_float(exo_rng *rng)
 {
-    static const float odd[] = {0, 0.7f, 1e-3f, 0.1307f, FLT_MIN, FLT_TRUE_MIN, FLT_MAX, 16777217.0f};
+    static const float odd[] = {0,       0.7f,         1e-3f,   0.1307f,
+                                FLT_MIN, FLT_TRUE_MIN, FLT_MAX, 16777217.0f};
     float value;
     uint32_t bits;
     if (exo_rng_below(rng, 4) == 0)
@@ -141,8 +146,9 @@ any_float(exo_rng *rng)
 static void
 any_values(exo_rng *rng, struct values *v)
 {
-    static const char *const texts[] = {"",  "a b", "5",     "1e999", "true", "~",       "null",    "\"\\\n\t\x01",
-                                        "é", "-",   "20 ms", "00",    "{x}",  "${HOME}", "a: b #c", "0x1F"};
+    static const char *const texts[] = {"",     "a b",          "5",       "1e999", "true",  "~",
+                                        "null", "\"\\\n\t\x01", "é",       "-",     "20 ms", "00",
+                                        "{x}",  "${HOME}",      "a: b #c", "0x1F"};
     memset(v, 0, sizeof *v);
     v->truth = exo_rng_below(rng, 2) == 1;
     v->count = any_bits(rng);
@@ -162,17 +168,21 @@ expect_same(const struct values *a, const struct values *b, const char *json)
     cr_assert_eq(a->truth, b->truth, "%s", json);
     cr_assert_eq(a->count, b->count, "%s", json);
     cr_assert_eq(a->bytes, b->bytes, "%s", json);
-    cr_assert(memcmp(&a->number, &b->number, sizeof a->number) == 0, "%a is %a in %s", a->number, b->number, json);
-    cr_assert(memcmp(&a->rate, &b->rate, sizeof a->rate) == 0, "%a is %a in %s", a->rate, b->rate, json);
-    cr_assert(memcmp(&a->part, &b->part, sizeof a->part) == 0, "%a is %a in %s", a->part, b->part, json);
-    cr_assert(memcmp(&a->real, &b->real, sizeof a->real) == 0, "%a is %a in %s", (double)a->real, (double)b->real,
+    cr_assert(memcmp(&a->number, &b->number, sizeof a->number) == 0, "%a is %a in %s", a->number,
+              b->number, json);
+    cr_assert(memcmp(&a->rate, &b->rate, sizeof a->rate) == 0, "%a is %a in %s", a->rate, b->rate,
               json);
+    cr_assert(memcmp(&a->part, &b->part, sizeof a->part) == 0, "%a is %a in %s", a->part, b->part,
+              json);
+    cr_assert(memcmp(&a->real, &b->real, sizeof a->real) == 0, "%a is %a in %s", (double)a->real,
+              (double)b->real, json);
     cr_assert_eq(a->time, b->time, "%s", json);
     cr_assert_eq(a->choice, b->choice, "%s", json);
     cr_assert_str_eq(a->text, b->text, "%s", json);
 }
 
-/* Rates that no unit gives back are none that a default has: the largest doubles overflow where they are multiplied. */
+/* The largest doubles overflow when a unit multiplies them, so no unit can give them back. Defaults
+ * do not have such rates. */
 static bool
 is_rate(double rate)
 {
@@ -194,7 +204,7 @@ Test(config_whole, fallbacks_read_back_to_the_bit)
         exo_config_doc *whole = whole_of(sparse);
         char *json = json_of(whole);
         exo_config_doc *second = parse(json);
-        read_all(second, &other, &again); /* nothing is missing any more */
+        read_all(second, &other, &again); /* no key is missing any more */
         expect_same(&fallback, &again, json);
 
         exo_config_doc *third = whole_of(second);
@@ -211,7 +221,7 @@ Test(config_whole, fallbacks_read_back_to_the_bit)
     }
 }
 
-/* What is given stands as it was written, whatever is taken besides. */
+/* Given values stay as they were written; fallbacks are added beside them. */
 Test(config_whole, numbers_that_are_given_read_back_to_the_bit)
 {
     static const char *const formats[] = {"%.17g", "%.20e", "%+.17g", "%.25g", "%.17E"};
@@ -224,8 +234,8 @@ Test(config_whole, numbers_that_are_given_read_back_to_the_bit)
         uint64_t count = any_bits(&rng);
         any_values(&rng, &fallback);
         snprintf(number, sizeof number, formats[exo_rng_below(&rng, 5)], value);
-        snprintf(text, sizeof text, "options: {number: %s, count: %s%" PRIu64 "}", number, round % 2 ? "+" : "000",
-                 count);
+        snprintf(text, sizeof text, "options: {number: %s, count: %s%" PRIu64 "}", number,
+                 round % 2 ? "+" : "000", count);
         exo_config_doc *doc = parse(text);
         read_all(doc, &fallback, &given);
         cr_assert(memcmp(&given.number, &value, sizeof value) == 0);
@@ -234,7 +244,8 @@ Test(config_whole, numbers_that_are_given_read_back_to_the_bit)
         char *json = json_of(whole);
         exo_config_doc *second = parse(json);
         read_all(second, &fallback, &again);
-        cr_assert(memcmp(&again.number, &value, sizeof value) == 0, "%a is %a: %s", value, again.number, json);
+        cr_assert(memcmp(&again.number, &value, sizeof value) == 0, "%a is %a: %s", value,
+                  again.number, json);
         cr_assert_eq(again.count, count, "%s", json);
         cr_expect_not(differ(doc, whole), "%s and %s", text, json);
         cr_expect_not(differ(second, whole), "%s and %s", text, json);
@@ -245,14 +256,15 @@ Test(config_whole, numbers_that_are_given_read_back_to_the_bit)
     }
 }
 
-/* --- What cannot be written -------------------------------------------------------------------------------------------------- */
+/* --- Fallbacks that cannot be written --------------------------------------------------------- */
 
 static void
 expect_whole(exo_config_doc *doc, const char *expected)
 {
     exo_config_doc *whole = whole_of(doc);
     char *text = NULL;
-    cr_assert_eq(exo_config_text(exo_config_get(exo_config_root(whole), "options"), &text, NULL), EXO_OK);
+    cr_assert_eq(exo_config_text(exo_config_get(exo_config_root(whole), "options"), &text, NULL),
+                 EXO_OK);
     cr_expect_str_eq(text, expected);
     exo_free(text);
     exo_config_free(&whole);
@@ -279,7 +291,7 @@ Test(config_whole, fallbacks_that_could_not_be_given_are_not_there)
     exo_config_free(&doc);
 }
 
-/* Read as text, then as a number: the last reader knows. */
+/* A key that is read as text, then as a number: the last reader decides. */
 Test(config_whole, the_last_reader_decides)
 {
     exo_config_doc *doc = parse("options: {label: 5, stride: 3}");
@@ -296,7 +308,7 @@ Test(config_whole, the_last_reader_decides)
     exo_config_free(&doc);
 }
 
-/* --- Mappings that a name or nothing stands for ------------------------------------------------------------------------------- */
+/* --- Names and missing keys that stand for mappings ------------------------------------------- */
 
 static void
 read_rule(exo_config_doc *doc)
@@ -308,9 +320,12 @@ read_rule(exo_config_doc *doc)
     float lr;
     for (int i = 0; i < 3; i++) { /* as each node does */
         cr_assert_eq(exo_config_stand_in(map, "rule", &rule, &err), EXO_OK, "%s", err.text);
-        cr_assert_eq(exo_config_choice(rule, "name", 0, rules, &kind, &err), EXO_OK, "%s", err.text);
-        cr_assert_eq(exo_config_float(rule, "lr", kind == 0 ? 0.7f : 1e-3f, 0, 1, &lr, &err), EXO_OK);
-        cr_assert_eq(exo_config_note_numbers(rule, "betas", (double[]){0.9, 0.999}, 2, &err), EXO_OK);
+        cr_assert_eq(exo_config_choice(rule, "name", 0, rules, &kind, &err), EXO_OK, "%s",
+                     err.text);
+        cr_assert_eq(exo_config_float(rule, "lr", kind == 0 ? 0.7f : 1e-3f, 0, 1, &lr, &err),
+                     EXO_OK);
+        cr_assert_eq(exo_config_note_numbers(rule, "betas", (double[]){0.9, 0.999}, 2, &err),
+                     EXO_OK);
     }
 }
 
@@ -320,7 +335,8 @@ Test(config_whole, a_name_or_nothing_becomes_a_mapping)
         {"options: {}", "{rule: {name: \"sgd\", lr: 0.7, betas: [0.9, 0.999]}}"},
         {"options: {rule: adam}", "{rule: {name: \"adam\", lr: 0.001, betas: [0.9, 0.999]}}"},
         {"options: {rule: {lr: 5e-1}}", "{rule: {lr: 5e-1, name: \"sgd\", betas: [0.9, 0.999]}}"},
-        {"options: {rule: {name: adam, betas: [0, 0]}}", "{rule: {name: \"adam\", betas: [0, 0], lr: 0.001}}"},
+        {"options: {rule: {name: adam, betas: [0, 0]}}",
+         "{rule: {name: \"adam\", betas: [0, 0], lr: 0.001}}"},
     };
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         exo_config_doc *doc = parse(jobs[i][0]);
@@ -339,7 +355,7 @@ Test(config_whole, a_name_or_nothing_becomes_a_mapping)
     exo_config_free(&doc);
 }
 
-/* --- What means the same ------------------------------------------------------------------------------------------------------ */
+/* --- Equal meaning ---------------------------------------------------------------------------- */
 
 Test(config_whole, the_same_is_meant_however_it_is_written)
 {
@@ -357,7 +373,7 @@ Test(config_whole, the_same_is_meant_however_it_is_written)
         {"{a: True}", "{a: true}"},
         {"{a: ~}", "{}"},
         {"{}", "{a: null}"},
-        {"{a: '5'}", "{a: 5}"}, /* of a reader that takes text */
+        {"{a: '5'}", "{a: 5}"}, /* a reader that takes text reads both alike */
         {"{a: [1, {b: 2.0}]}", "{a: [1.0, {b: 2}]}"},
     };
     static const char *const others[][3] = {
@@ -387,8 +403,8 @@ Test(config_whole, the_same_is_meant_however_it_is_written)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         exo_config_doc *a = parse(others[i][0]), *b = parse(others[i][1]);
         exo_text path = {0};
-        cr_expect(exo_config_differs(exo_config_root(a), exo_config_root(b), NULL, &path), "%s and %s", others[i][0],
-                  others[i][1]);
+        cr_expect(exo_config_differs(exo_config_root(a), exo_config_root(b), NULL, &path),
+                  "%s and %s", others[i][0], others[i][1]);
         cr_expect_str_eq(path.data, others[i][2]);
         exo_free(path.data);
         const char *const skipped[] = {others[i][2], NULL};
@@ -400,7 +416,7 @@ Test(config_whole, the_same_is_meant_however_it_is_written)
     }
 }
 
-/* What an older exogym wrote lacks keys that a whole has by now. */
+/* A file that an older exogym wrote lacks keys that a newer whole copy has. */
 Test(config_whole, a_fallback_may_have_been_missing)
 {
     static const struct {
@@ -408,7 +424,8 @@ Test(config_whole, a_fallback_may_have_been_missing)
         bool differ;
     } cases[] = {
         {"options: {}", "options: {}", false},
-        {"options: {}", "options: {rule: sgd}", true}, /* a rule that is named may have other constants */
+        /* the named rule may have other constants than the default */
+        {"options: {}", "options: {rule: sgd}", true},
         {"options: {rule: sgd}", "options: {rule: {name: sgd}}", false},
         {"options: {rule: sgd}", "options: {rule: {name: sgd, lr: 0.7}}", false},
         {"options: {rule: sgd}", "options: {rule: {name: sgd, lr: 0.6}}", true},
@@ -422,7 +439,8 @@ Test(config_whole, a_fallback_may_have_been_missing)
         exo_config_doc *before = parse(cases[i].before), *now = parse(cases[i].now);
         read_rule(now);
         exo_config_doc *whole = whole_of(now);
-        cr_expect_eq(differ(before, whole), cases[i].differ, "%s and %s", cases[i].before, cases[i].now);
+        cr_expect_eq(differ(before, whole), cases[i].differ, "%s and %s", cases[i].before,
+                     cases[i].now);
         exo_config_free(&before);
         exo_config_free(&now);
         exo_config_free(&whole);
@@ -444,7 +462,7 @@ Test(config_whole, every_failed_allocation_is_reported)
         exo_err err = {0};
         exo_memory_fail_at(n);
         exo_status st = exo_config_parse(&whole, "whole", "{}", &err);
-        for (int i = 0; st == EXO_OK && i < 60; i++) /* more than a block of memory */
+        for (int i = 0; st == EXO_OK && i < 60; i++) /* more than one block of memory */
             st = exo_config_graft_whole(exo_config_root(whole), "options",
                                         exo_config_get(exo_config_root(doc), "options"), &err);
         exo_memory_fail_at(0);

@@ -1,4 +1,5 @@
-/* Operations that programs bring: values, gradients, what a tape does with them, and mistakes. */
+/* Operations that programs define: values, gradients, use of the tape's memory, and errors. Each
+ * test owns a rig: a tape and two arrays. Read next: exogym/tensor.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -9,7 +10,7 @@
 #include "base/memory_fault.h"
 #include "support/numbers.h"
 
-/* y = scale a b, which keeps b for backward as `saved`. */
+/* y = scale a b. The forward pass saves b for the backward pass. */
 struct product_args {
     float scale;
 };
@@ -59,7 +60,8 @@ static const size_t shape[] = {3, 4};
 static exo_tensor *
 multiply(exo_tape *tape, const exo_custom_op *op, exo_tensor *a, exo_tensor *b, float scale)
 {
-    return exo_tape_custom(tape, op, (exo_tensor *[]){a, b}, 2, 2, shape, COUNT, &(struct product_args){scale});
+    return exo_tape_custom(tape, op, (exo_tensor *[]){a, b}, 2, 2, shape, COUNT,
+                           &(struct product_args){scale});
 }
 
 struct rig {
@@ -92,24 +94,27 @@ rig_release(struct rig *r)
     free(r->b);
 }
 
-/* Two calls with other arguments, one tensor twice in a call, and operations of the library between them. */
+/* Two calls with different arguments, a call that gets one tensor twice, and operations of the
+ * library between them. */
 Test(custom_op, has_the_gradients_of_what_it_computes)
 {
     struct rig r;
     exo_err err = {0};
     float dx[COUNT], dy[COUNT];
     rig_init(&r);
-    exo_tensor *z = multiply(r.tape, &product, r.x, r.y, 2);      /* 2 x y       */
-    z = multiply(r.tape, &product, z, z, 0.5f);                   /* 2 x^2 y^2   */
-    exo_tensor *loss = exo_mean(r.tape, exo_add(r.tape, z, r.x)); /* + x         */
+    exo_tensor *z = multiply(r.tape, &product, r.x, r.y, 2);      /* 2 x y */
+    z = multiply(r.tape, &product, z, z, 0.5f);                   /* 2 x^2 y^2 */
+    exo_tensor *loss = exo_mean(r.tape, exo_add(r.tape, z, r.x)); /* + x */
     cr_assert_not_null(loss);
     cr_assert_eq(exo_tape_backward(r.tape, loss, COUNT, &err), EXO_OK, "%s", err.text);
     exo_tensor_grad(r.x, dx);
     exo_tensor_grad(r.y, dy);
     for (size_t i = 0; i < COUNT; i++) {
         double x = (double)r.a[i], y = (double)r.b[i];
-        cr_expect_float_eq((double)dx[i], 4 * x * y * y + 1, 1e-4 * (1 + fabs(4 * x * y * y)), "[%zu]", i);
-        cr_expect_float_eq((double)dy[i], 4 * x * x * y, 1e-4 * (1 + fabs(4 * x * x * y)), "[%zu]", i);
+        cr_expect_float_eq((double)dx[i], 4 * x * y * y + 1, 1e-4 * (1 + fabs(4 * x * y * y)),
+                           "[%zu]", i);
+        cr_expect_float_eq((double)dy[i], 4 * x * x * y, 1e-4 * (1 + fabs(4 * x * x * y)), "[%zu]",
+                           i);
     }
     rig_release(&r);
 }
@@ -126,7 +131,7 @@ Test(custom_op, gradients_end_where_there_is_no_backward)
     rig_release(&r);
 }
 
-/* Images lie channels-last on the tape, and come row-major. */
+/* The tape stores images channels-last. A custom operation sees them row-major. */
 Test(custom_op, sees_images_in_their_logical_order)
 {
     static const size_t image[] = {1, 2, 2, 3};
@@ -134,9 +139,9 @@ Test(custom_op, sees_images_in_their_logical_order)
     float *got = malloc(COUNT * sizeof *got);
     rig_init(&r);
     exo_tensor *x = exo_tape_input(r.tape, EXO_F32, 4, image, r.a);
-    x = exo_dropout2d(r.tape, exo_relu(r.tape, x), 1e-9f); /* which makes it channels-last */
-    exo_tensor *y =
-        exo_tape_custom(r.tape, &product, (exo_tensor *[]){x, x}, 2, 4, image, COUNT, &(struct product_args){1});
+    x = exo_dropout2d(r.tape, exo_relu(r.tape, x), 1e-9f); /* these make it channels-last */
+    exo_tensor *y = exo_tape_custom(r.tape, &product, (exo_tensor *[]){x, x}, 2, 4, image, COUNT,
+                                    &(struct product_args){1});
     cr_assert_not_null(y);
     exo_tensor_read(y, got);
     for (size_t i = 0; i < COUNT; i++) {
@@ -179,8 +184,8 @@ Test(custom_op, mistakes_are_the_tapes_errors)
 
     begin(&r);
     exo_tensor *many[EXO_CUSTOM_INPUTS + 1] = {r.x, r.x, r.x, r.x, r.x};
-    cr_expect_null(
-        exo_tape_custom(r.tape, &product, many, EXO_CUSTOM_INPUTS + 1, 2, shape, 0, &(struct product_args){1}));
+    cr_expect_null(exo_tape_custom(r.tape, &product, many, EXO_CUSTOM_INPUTS + 1, 2, shape, 0,
+                                   &(struct product_args){1}));
     cr_expect_eq(exo_tape_error(r.tape, &err), EXO_INVAL);
 
     begin(&r);
@@ -191,7 +196,7 @@ Test(custom_op, mistakes_are_the_tapes_errors)
     cr_expect_eq(exo_tape_backward(r.tape, loss, 1, &err), EXO_FAILED);
     cr_expect_str_eq(err.text, "product: backward: the scale is 13");
 
-    begin(&r); /* and the tape goes on */
+    begin(&r); /* the tape can be used again */
     loss = exo_mean(r.tape, multiply(r.tape, &product, r.x, r.y, 1));
     cr_expect_eq(exo_tape_backward(r.tape, loss, 1, &err), EXO_OK);
     rig_release(&r);
@@ -205,9 +210,11 @@ Test(custom_op, without_memory_there_is_an_error)
         rig_init(&r);
         exo_memory_fail_at(n);
         exo_tensor *loss = exo_mean(r.tape, multiply(r.tape, &product, r.x, r.y, 2));
-        exo_status st = loss ? exo_tape_backward(r.tape, loss, 1, NULL) : exo_tape_error(r.tape, NULL);
+        exo_status st =
+            loss ? exo_tape_backward(r.tape, loss, 1, NULL) : exo_tape_error(r.tape, NULL);
         exo_memory_fail_at(0);
-        cr_expect(st == EXO_OK || st == EXO_NOMEM, "allocation %llu: %d", (unsigned long long)n, (int)st);
+        cr_expect(st == EXO_OK || st == EXO_NOMEM, "allocation %llu: %d", (unsigned long long)n,
+                  (int)st);
         failed += st != EXO_OK;
         rig_release(&r);
     }

@@ -1,8 +1,9 @@
-/* Calls that are cut: for each method of the head and of the worker, arguments that mean something, cut at every byte, by a raw peer that may do
- * everything. Each is answered, the connection stays, and both serve as before.
+/* Calls whose arguments are cut: for each method of the head and of the worker, a raw peer with an
+ * admin's key sends meaningful arguments, cut at every byte. Each call is answered, the connection
+ * stays, and the actor still answers a ping.
  *
- * The head and the worker are joined in this process (key_world.h). Read next: runtime/cluster/messages.c; tests/fuzz/roles.c goes on from
- * here. */
+ * The test's thread owns the head, the worker (key_world.h) and the messages. Read next:
+ * runtime/cluster/messages.c; tests/fuzz/roles.c continues this test. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@ enum {
     NODE = 99
 };
 
-/* One of each kind of arguments, with all that it may have. */
+/* One message of each kind, with all fields set. */
 static struct {
     Exo__Cluster__Register as_node;
     Exo__Cluster__NodeInfo node;
@@ -91,9 +92,11 @@ fill(void)
     full.actor.id = 5;
     full.actor.incarnation = 1;
     full.actor.spec = &full.together;
-    full.as_node.node = full.node.node = full.name.node = full.epitaph.node = full.report.node = NODE;
-    full.as_node.name = full.epitaph.name = full.node.name = full.lines.node_name = exo_pb_text("raw");
-    full.as_node.kind = exo_pb_text("driver"); /* else actors were placed there */
+    full.as_node.node = full.node.node = full.name.node = full.epitaph.node = full.report.node =
+        NODE;
+    full.as_node.name = full.epitaph.name = full.node.name = full.lines.node_name =
+        exo_pb_text("raw");
+    full.as_node.kind = exo_pb_text("driver"); /* a worker would get actors */
     full.as_node.resources = full.resources;
     full.as_node.n_resources = 1;
     full.as_node.actors = full.actors;
@@ -117,7 +120,7 @@ fill(void)
 
 static const struct {
     const char *object, *method;
-    const ProtobufCMessage *message; /* NULL: the kill, or any bytes */
+    const ProtobufCMessage *message; /* NULL: the arguments are `kill`, which serves as any bytes */
 } methods[] = {{"head", "register", &full.as_node.base},
                {"head", "node", &full.node.base},
                {"head", "find", &full.name.base},
@@ -145,10 +148,10 @@ is_tried(const char *object, const char *method)
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (strcmp(methods[i].object, object) == 0 && strcmp(methods[i].method, method) == 0)
             return true;
-    return strcmp(method, "end") == 0; /* has no arguments, and would */
+    return strcmp(method, "end") == 0; /* "end" has no arguments, and would end the process */
 }
 
-/* All cuts of one method's arguments. */
+/* Sends all cuts of one method's arguments. */
 static void
 cut(const char *endpoint, const char *server_key, size_t which, uint64_t node)
 {
@@ -156,10 +159,12 @@ cut(const char *endpoint, const char *server_key, size_t which, uint64_t node)
     char reason[EXO_WIRE_REASON];
     stranger s = stranger_open(endpoint, &key_world.evil, server_key);
     stranger_enter(&s, node);
-    if (strcmp(methods[which].object, "head") == 0) { /* what it says of itself, it says as a node */
+    /* a node must register before it reports about itself */
+    if (strcmp(methods[which].object, "head") == 0) {
         cr_assert_eq(exo_message_pack(&args, &full.as_node.base), EXO_OK);
-        cr_assert_eq(stranger_call(&s, 0, "head", "register", args.data, args.size, reason, NULL, NULL), EXO_OK, "%s",
-                     reason);
+        cr_assert_eq(
+            stranger_call(&s, 0, "head", "register", args.data, args.size, reason, NULL, NULL),
+            EXO_OK, "%s", reason);
         exo_payload_release(&args);
     }
     if (methods[which].message)
@@ -168,15 +173,17 @@ cut(const char *endpoint, const char *server_key, size_t which, uint64_t node)
         cr_assert_eq(exo_payload_copy(&args, &full.kill, sizeof full.kill), EXO_OK);
     for (size_t size = 0; size <= args.size; size++) {
         if (strcmp(methods[which].method, "logs") == 0 && size == sizeof(uint64_t))
-            continue; /* it waits for the next line */
-        exo_status st =
-            stranger_call(&s, 0, methods[which].object, methods[which].method, args.data, size, reason, NULL, NULL);
-        bool closed = st == EXO_CLOSED && !strstr(reason, "is not registered"); /* which is an answer: it says node 0 */
-        cr_expect(!closed && st != EXO_FAILED, "%s of %s, cut at %zu of %zu: %d, %s", methods[which].method,
-                  methods[which].object, size, args.size, (int)st, reason);
+            continue; /* a whole request waits for the next line */
+        exo_status st = stranger_call(&s, 0, methods[which].object, methods[which].method,
+                                      args.data, size, reason, NULL, NULL);
+        /* this reason is an answer, because a cut message can name node 0 */
+        bool closed = st == EXO_CLOSED && !strstr(reason, "is not registered");
+        cr_expect(!closed && st != EXO_FAILED, "%s of %s, cut at %zu of %zu: %d, %s",
+                  methods[which].method, methods[which].object, size, args.size, (int)st, reason);
     }
     exo_payload_release(&args);
-    cr_expect_neq(stranger_call(&s, 0, methods[which].object, "ping", NULL, 0, reason, NULL, NULL), EXO_CLOSED);
+    cr_expect_neq(stranger_call(&s, 0, methods[which].object, "ping", NULL, 0, reason, NULL, NULL),
+                  EXO_CLOSED);
     stranger_close(&s);
 }
 
@@ -187,8 +194,8 @@ Test(cut_calls, are_answered)
     const exo_actor_class *const classes[] = {&exo_head_class, &exo_worker_class};
     for (size_t c = 0; c < 2; c++)
         for (size_t i = 0; i < classes[c]->num_methods; i++)
-            cr_assert(is_tried(classes[c]->name, classes[c]->methods[i].name), "%s of %s is not tried",
-                      classes[c]->methods[i].name, classes[c]->name);
+            cr_assert(is_tried(classes[c]->name, classes[c]->methods[i].name),
+                      "%s of %s is not tried", classes[c]->methods[i].name, classes[c]->name);
     fill();
     key_world_open(true);
     snprintf(secret, sizeof secret, "%s/w1.secret", key_folder);

@@ -1,4 +1,7 @@
-/* Data: IDX files and what can be wrong with them, augmentation, samplers that share out every sample once, and loaders. */
+/* Data sets: IDX files and their errors, augmentation, samplers that give each sample to one node,
+ * loaders, and data sets by name.
+ *
+ * The suite's `setup` and `teardown` own the folder. Read next: exogym/data.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -33,7 +36,7 @@ teardown(void)
 
 TestSuite(data, .init = setup, .fini = teardown);
 
-/* --- IDX ----------------------------------------------------------------------------------------------------------------------- */
+/* --- IDX -------------------------------------------------------------------------------------- */
 
 static const uint8_t image_file[] = {0, 0,  8,   3,   0,   0,   0,   2,   0,   0,   0,  2,
                                      0, 0,  0,   3, /* 2 images of 2 x 3 */
@@ -68,16 +71,19 @@ Test(data, idx_files_are_read_gzipped_or_not)
         exo_field fields[EXO_MAX_FIELDS];
         const char *images = write_file(names[k][0], image_file, sizeof image_file);
         const char *labels = write_file(names[k][1], label_file, sizeof label_file);
-        cr_assert_eq(exo_dataset_idx(&d, images, labels, &(exo_image_opts){.mean = 0.5f, .deviation = 0.25f}, &err),
+        cr_assert_eq(exo_dataset_idx(&d, images, labels,
+                                     &(exo_image_opts){.mean = 0.5f, .deviation = 0.25f}, &err),
                      EXO_OK, "%s", err.text);
         cr_expect_eq(exo_dataset_length(d), 2);
         cr_expect_eq(exo_dataset_fields(d, fields), 2);
         cr_expect(fields[0].dims[0] == 1 && fields[0].dims[1] == 2 && fields[0].dims[2] == 3);
-        cr_assert_eq(exo_dataset_get(d, 1, &(exo_sample_key){0}, (void *[]){image, &label}, &err), EXO_OK);
+        cr_assert_eq(exo_dataset_get(d, 1, &(exo_sample_key){0}, (void *[]){image, &label}, &err),
+                     EXO_OK);
         cr_expect_eq(label, 9);
         cr_expect_float_eq(image[0], (1.0f - 0.5f) / 0.25f, 1e-6);
         cr_expect_float_eq(image[4], (0.2f - 0.5f) / 0.25f, 1e-6);
-        cr_expect_eq(exo_dataset_get(d, 2, &(exo_sample_key){0}, (void *[]){image, &label}, &err), EXO_INVAL);
+        cr_expect_eq(exo_dataset_get(d, 2, &(exo_sample_key){0}, (void *[]){image, &label}, &err),
+                     EXO_INVAL);
         exo_dataset_drop(&d);
     }
 }
@@ -88,13 +94,15 @@ refuse(const char *images, const char *labels, exo_status status, const char *wo
     exo_dataset *d = NULL;
     exo_err err = {0};
     cr_expect_eq(exo_dataset_idx(&d, images, labels, NULL, &err), status, "%s", err.text);
-    cr_expect(strstr(err.text, word) && strstr(err.text, folder), "'%s' does not say %s", err.text, word);
+    cr_expect(strstr(err.text, word) && strstr(err.text, folder), "'%s' does not say %s", err.text,
+              word);
     cr_expect(!strchr(err.text, '\n'));
 }
 
 Test(data, damaged_idx_files_are_named)
 {
-    uint8_t more[sizeof image_file + 1], magic[sizeof image_file], three[sizeof label_file + 1], huge[16];
+    uint8_t more[sizeof image_file + 1], magic[sizeof image_file], three[sizeof label_file + 1],
+        huge[16];
     const char *images = write_file("i", image_file, sizeof image_file);
     const char *labels = write_file("l", label_file, sizeof label_file);
     char missing[160];
@@ -138,13 +146,13 @@ Test(data, a_cut_gzip_file_is_named)
     exo_free(bytes);
 }
 
-/* --- Augmentation --------------------------------------------------------------------------------------------------------------- */
+/* --- Augmentation ----------------------------------------------------------------------------- */
 
 enum {
     SIDE = 5
 };
 
-/* One image with a single bright pixel at (2, 1): row, column. */
+/* One image with a single bright pixel in row 2, column 1. */
 static exo_dataset *
 one_pixel(const exo_image_opts *opts)
 {
@@ -159,9 +167,9 @@ static void
 read_image(const exo_dataset *d, uint64_t seed, uint64_t epoch, float *image)
 {
     int32_t label;
-    cr_assert_eq(
-        exo_dataset_get(d, 0, &(exo_sample_key){.seed = seed, .epoch = epoch}, (void *[]){image, &label}, NULL),
-        EXO_OK);
+    cr_assert_eq(exo_dataset_get(d, 0, &(exo_sample_key){.seed = seed, .epoch = epoch},
+                                 (void *[]){image, &label}, NULL),
+                 EXO_OK);
 }
 
 Test(data, translation_moves_by_whole_pixels_and_fills_with_black)
@@ -198,10 +206,11 @@ Test(data, rotation_turns_about_the_centre)
             if (image[i] == 1)
                 seen[i / SIDE][i % SIDE] = true;
     }
-    /* A pixel beside the centre goes round it, and nowhere else. */
+    /* A pixel beside the centre moves on the ring around it. */
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++)
-            cr_expect_eq(seen[y][x], abs(y - 2) <= 1 && abs(x - 2) <= 1 && !(y == 2 && x == 2), "(%d, %d)", y, x);
+            cr_expect_eq(seen[y][x], abs(y - 2) <= 1 && abs(x - 2) <= 1 && !(y == 2 && x == 2),
+                         "(%d, %d)", y, x);
     exo_dataset_drop(&d);
 }
 
@@ -227,7 +236,7 @@ Test(data, augmentation_depends_on_seed_epoch_and_sample_only)
     exo_dataset_drop(&plain);
 }
 
-/* --- Samplers and loaders -------------------------------------------------------------------------------------------------------- */
+/* --- Samplers and loaders --------------------------------------------------------------------- */
 
 Test(data, each_sample_goes_to_one_node_an_epoch)
 {
@@ -300,10 +309,12 @@ Test(data, a_loader_reports_the_data_sets_error_where_it_is)
     const exo_loader_opts opts = {.num_nodes = 1, .batch_size = 4, .threads = 2, .depth = 4};
     cr_assert_eq(exo_loader_open(&l, d, &opts, NULL), EXO_OK);
     for (int i = 0; i < 5; i++)
-        cr_assert_eq(exo_loader_next(l, 60 * EXO_SECOND, &batch, &err), EXO_OK, "batch %d is before the bad sample", i);
+        cr_assert_eq(exo_loader_next(l, 60 * EXO_SECOND, &batch, &err), EXO_OK,
+                     "batch %d is before the bad sample", i);
     for (int i = 0; i < 2; i++) {
         cr_expect_eq(exo_loader_next(l, 60 * EXO_SECOND, &batch, &err), EXO_IO);
-        cr_expect(strstr(err.text, "sample 21") && strstr(err.text, "the disk is gone"), "%s", err.text);
+        cr_expect(strstr(err.text, "sample 21") && strstr(err.text, "the disk is gone"), "%s",
+                  err.text);
     }
     exo_loader_close(&l);
     exo_dataset_drop(&d);
@@ -314,8 +325,10 @@ Test(data, a_steady_loader_allocates_nothing)
     exo_dataset *d = points_new(64, 1, SIZE_MAX);
     exo_loader *l = NULL;
     const exo_batch *batch = NULL;
-    cr_assert_eq(exo_loader_open(&l, d, &(exo_loader_opts){.num_nodes = 1, .shuffle = true, .batch_size = 8}, NULL),
-                 EXO_OK);
+    cr_assert_eq(
+        exo_loader_open(&l, d, &(exo_loader_opts){.num_nodes = 1, .shuffle = true, .batch_size = 8},
+                        NULL),
+        EXO_OK);
     cr_assert_eq(exo_loader_next(l, 60 * EXO_SECOND, &batch, NULL), EXO_OK);
     uint64_t asked = exo_memory_allocations();
     for (int i = 0; i < 50; i++)
@@ -331,9 +344,11 @@ Test(data, impossible_shares_are_refused)
     exo_loader *l = NULL;
     exo_sampler s;
     exo_err err = {0};
-    cr_expect_eq(exo_loader_open(&l, d, &(exo_loader_opts){.num_nodes = 3, .batch_size = 4}, &err), EXO_INVAL);
+    cr_expect_eq(exo_loader_open(&l, d, &(exo_loader_opts){.num_nodes = 3, .batch_size = 4}, &err),
+                 EXO_INVAL);
     cr_expect(strstr(err.text, "batch_size 4") && strstr(err.text, "3 of 10"), "%s", err.text);
-    cr_expect_eq(exo_loader_open(&l, d, &(exo_loader_opts){.num_nodes = 1, .batch_size = 0}, &err), EXO_INVAL);
+    cr_expect_eq(exo_loader_open(&l, d, &(exo_loader_opts){.num_nodes = 1, .batch_size = 0}, &err),
+                 EXO_INVAL);
     cr_expect_eq(exo_sampler_init(&s, 3, 4, 0, true, 1, &err), EXO_INVAL);
     cr_expect_eq(exo_sampler_init(&s, 3, 2, 2, true, 1, &err), EXO_INVAL);
     cr_expect_eq(exo_dataset_slice(&slice, d, 5, 6, &err), EXO_INVAL);
@@ -342,13 +357,14 @@ Test(data, impossible_shares_are_refused)
     float a[POINTS_DIM], b[POINTS_DIM];
     int32_t label;
     cr_assert_eq(exo_dataset_get(d, 7, &(exo_sample_key){0}, (void *[]){a, &label}, NULL), EXO_OK);
-    cr_assert_eq(exo_dataset_get(slice, 2, &(exo_sample_key){0}, (void *[]){b, &label}, NULL), EXO_OK);
+    cr_assert_eq(exo_dataset_get(slice, 2, &(exo_sample_key){0}, (void *[]){b, &label}, NULL),
+                 EXO_OK);
     cr_expect_arr_eq(a, b, sizeof a);
     exo_dataset_drop(&slice);
     exo_dataset_drop(&d);
 }
 
-/* --- By name ------------------------------------------------------------------------------------------------------------------------ */
+/* --- By name ---------------------------------------------------------------------------------- */
 
 Test(data, synthetic_images_are_made_from_their_seed)
 {
@@ -379,7 +395,8 @@ Test(data, missing_files_say_what_to_do)
     exo_err err = {0};
     setenv("EXOGYM_DATA", folder, 1);
     cr_expect_eq(exo_dataset_named("mnist", NULL, &train, &val, &err), EXO_NOT_FOUND);
-    cr_expect(strstr(err.text, "exogym data get mnist") && strstr(err.text, "train-images"), "%s", err.text);
+    cr_expect(strstr(err.text, "exogym data get mnist") && strstr(err.text, "train-images"), "%s",
+              err.text);
     cr_expect_eq(exo_dataset_named("no_such", NULL, &train, &val, &err), EXO_INVAL);
     cr_expect(strstr(err.text, "fashion_mnist"), "%s", err.text);
 }

@@ -1,5 +1,9 @@
-/* The class "gpt": its parameters and initial values, what a job may say of it, and what it computes: logits, loss and every gradient as
- * transformers has them, for GPT-2, OPT, BLOOM and LLaMA. The expected numbers are in golden/decoders, which tools/export_golden.py wrote. */
+/* The class "gpt": its parameters and initial values, its options and their errors, and its
+ * results. Logits, loss and each gradient are compared with those of the library transformers, for
+ * GPT-2, OPT, BLOOM and LLaMA. tools/export_golden.py wrote the expected numbers to
+ * golden/decoders.
+ *
+ * Each test owns a `struct golden`. Read next: exogym/decoder.h, support/decoders.h. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,14 +27,14 @@ enum {
     LENGTH = 24
 };
 
-/* --- Specs -------------------------------------------------------------------------------------------------------------------- */
+/* --- Specs ------------------------------------------------------------------------------------ */
 
 Test(decoder, sizes_are_gpt2s)
 {
     static const struct {
         const char *name;
         size_t numel;
-    } sizes[] = {/* of 50304 tokens and 1024 positions, as nanoGPT counts them */
+    } sizes[] = {/* of 50304 tokens and 1024 positions, as nanoGPT counts parameters */
                  {"small", 7363328},
                  {"base", 124475904},
                  {"xl", 1557686400}};
@@ -41,7 +45,8 @@ Test(decoder, sizes_are_gpt2s)
         cr_assert_eq(exo_decoder_size(&spec, sizes[i].name, &err), EXO_OK, "%s", err.text);
         cr_expect_str_eq(spec.family, "gpt2");
         cr_assert_eq(exo_decoder_new(&model, &spec, &err), EXO_OK, "%s", err.text);
-        cr_expect_eq(exo_model_numel(model), sizes[i].numel, "%s has %zu", sizes[i].name, exo_model_numel(model));
+        cr_expect_eq(exo_model_numel(model), sizes[i].numel, "%s has %zu", sizes[i].name,
+                     exo_model_numel(model));
         exo_model_drop(&model);
     }
     exo_decoder_spec spec;
@@ -71,8 +76,10 @@ Test(decoder, what_does_not_fit_together_is_refused)
     };
     exo_decoder_spec s[CASES];
     static const char *const text[CASES] = {
-        "vocabulary", "context", "layers",  "heads", "kv_heads must divide", "width",  "inner",  "head_width",
-        "norm_eps",   "dropout", "dropout", "even",  "rope_theta",           "factor", "rotary", "position_offset"};
+        "vocabulary",     "context", "layers",     "heads",    "kv_heads must divide",
+        "width",          "inner",   "head_width", "norm_eps", "dropout",
+        "dropout",        "even",    "rope_theta", "factor",   "rotary",
+        "position_offset"};
     for (size_t i = 0; i < CASES; i++)
         s[i] = tiny();
     s[0].vocabulary = 0;
@@ -104,7 +111,7 @@ Test(decoder, what_does_not_fit_together_is_refused)
     }
 }
 
-/* --- Parameters ----------------------------------------------------------------------------------------------------------------- */
+/* --- Parameters ------------------------------------------------------------------------------- */
 
 static exo_status
 build(const char *options, exo_model **model, exo_err *err)
@@ -136,17 +143,20 @@ expect_names(const char *options, const char *const *names)
 Test(decoder, parameters_are_in_the_order_of_the_header)
 {
     expect_names("{layers: 1, width: 16, heads: 2, vocabulary: 9, context: 8}",
-                 (const char *[]){"embedding.weight", "position.weight", "blocks.0.norm1.weight", "blocks.0.norm1.bias",
-                                  "blocks.0.attention.qkv.weight", "blocks.0.attention.qkv.bias",
-                                  "blocks.0.attention.out.weight", "blocks.0.attention.out.bias",
-                                  "blocks.0.norm2.weight", "blocks.0.norm2.bias", "blocks.0.mlp.up.weight",
-                                  "blocks.0.mlp.up.bias", "blocks.0.mlp.down.weight", "blocks.0.mlp.down.bias",
-                                  "norm.weight", "norm.bias", NULL});
-    expect_names("{layers: 1, width: 16, heads: 2, vocabulary: 9, context: 8, position: alibi, norm: rms, bias: false, "
+                 (const char *[]){"embedding.weight", "position.weight", "blocks.0.norm1.weight",
+                                  "blocks.0.norm1.bias", "blocks.0.attention.qkv.weight",
+                                  "blocks.0.attention.qkv.bias", "blocks.0.attention.out.weight",
+                                  "blocks.0.attention.out.bias", "blocks.0.norm2.weight",
+                                  "blocks.0.norm2.bias", "blocks.0.mlp.up.weight",
+                                  "blocks.0.mlp.up.bias", "blocks.0.mlp.down.weight",
+                                  "blocks.0.mlp.down.bias", "norm.weight", "norm.bias", NULL});
+    expect_names("{layers: 1, width: 16, heads: 2, vocabulary: 9, context: 8, position: alibi, "
+                 "norm: rms, bias: false, "
                  "tied: false, gated: true, embedding_norm: true}",
-                 (const char *[]){"embedding.weight", "embedding_norm.weight", "blocks.0.norm1.weight",
-                                  "blocks.0.attention.qkv.weight", "blocks.0.attention.out.weight",
-                                  "blocks.0.norm2.weight", "blocks.0.mlp.up.weight", "blocks.0.mlp.down.weight",
+                 (const char *[]){"embedding.weight", "embedding_norm.weight",
+                                  "blocks.0.norm1.weight", "blocks.0.attention.qkv.weight",
+                                  "blocks.0.attention.out.weight", "blocks.0.norm2.weight",
+                                  "blocks.0.mlp.up.weight", "blocks.0.mlp.down.weight",
                                   "norm.weight", "head.weight", NULL});
 }
 
@@ -167,7 +177,8 @@ Test(decoder, initial_values_are_gpt2s)
     exo_model *model = NULL;
     exo_params *params = NULL;
     exo_err err = {0};
-    cr_assert_eq(build("{size: small, vocabulary: 500, context: 64}", &model, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(build("{size: small, vocabulary: 500, context: 64}", &model, &err), EXO_OK, "%s",
+                 err.text);
     cr_assert_eq(exo_model_params(model, 3, &params, &err), EXO_OK, "%s", err.text);
     for (size_t i = 0; i < exo_params_count(params); i++) {
         const exo_param_info *info = exo_params_info(params, i);
@@ -176,8 +187,8 @@ Test(decoder, initial_values_are_gpt2s)
         bool end = strstr(info->name, "out.weight") || strstr(info->name, "down.weight");
         double mean = 0, expected = bias || norm ? 0.0 : end ? 0.02 / sqrt(8.0) : 0.02;
         double found = deviation(values, info->numel, &mean);
-        cr_expect(fabs(found - expected) < 0.03 * expected + 1e-9, "%s: deviation %g, expected %g", info->name, found,
-                  expected);
+        cr_expect(fabs(found - expected) < 0.03 * expected + 1e-9, "%s: deviation %g, expected %g",
+                  info->name, found, expected);
         cr_expect(fabs(mean - (norm && !bias ? 1.0 : 0.0)) < 1e-3, "%s: mean %g", info->name, mean);
     }
     exo_params_free(&params);
@@ -189,7 +200,8 @@ Test(decoder, a_jobs_mistakes_are_named)
     static const struct {
         const char *options, *text;
     } cases[] = {
-        {"{size: huge}", "there is no GPT-2 of size 'huge'; there are: small, sbase, base, medium, large, xl"},
+        {"{size: huge}",
+         "there is no GPT-2 of size 'huge'; there are: small, sbase, base, medium, large, xl"},
         {"{width: 30}", "heads 4 do not divide the width 30"},
         {"{layer: 2}", "unknown key 'layer'; did you mean 'layers'?"},
         {"{heads: 4, kv_heads: 3}", "kv_heads must divide its heads"},
@@ -203,21 +215,21 @@ Test(decoder, a_jobs_mistakes_are_named)
         exo_model *model = NULL;
         exo_err err = {0};
         cr_expect_eq(build(cases[i].options, &model, &err), EXO_INVAL, "%s", cases[i].options);
-        cr_expect(strstr(err.text, cases[i].text) && strncmp(err.text, "job:", 4) == 0, "%s: %s", cases[i].options,
-                  err.text);
+        cr_expect(strstr(err.text, cases[i].text) && strncmp(err.text, "job:", 4) == 0, "%s: %s",
+                  cases[i].options, err.text);
     }
 }
 
-/* --- One pass -------------------------------------------------------------------------------------------------------------------- */
+/* --- One pass --------------------------------------------------------------------------------- */
 
-/* A golden decoder and what transformers computes of it. */
+/* A golden decoder and the results of transformers. */
 struct golden {
     exo_model *model;
     exo_params *params;
     exo_tape *tape;
     exo_safetensors *file;
     const int32_t *tokens; /* (BATCH, LENGTH) */
-    int32_t *targets;      /* the tokens that follow, and none after the last */
+    int32_t *targets;      /* the next token at each position, and none at the last */
 };
 
 static const exo_safetensor *
@@ -236,10 +248,12 @@ golden_open(struct golden *g, const char *name)
     exo_err err = {0};
     *g = (struct golden){0};
     decoders_load(decoders_path(name, path), &g->model, &g->params);
-    cr_assert_eq(exo_safetensors_open(&g->file, strcat(path, "/expected.safetensors"), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_safetensors_open(&g->file, strcat(path, "/expected.safetensors"), &err),
+                 EXO_OK, "%s", err.text);
     cr_assert_eq(exo_tape_new(&g->tape, &err), EXO_OK);
     const exo_safetensor *tokens = expected(g, "tokens");
-    cr_assert(tokens && tokens->numel == (size_t)BATCH * LENGTH && (uintptr_t)tokens->data % 4 == 0);
+    cr_assert(tokens && tokens->numel == (size_t)BATCH * LENGTH &&
+              (uintptr_t)tokens->data % 4 == 0);
     g->tokens = tokens->data;
     g->targets = calloc((size_t)BATCH * LENGTH, sizeof *g->targets);
     for (size_t i = 0; i < (size_t)BATCH * LENGTH; i++)
@@ -259,15 +273,16 @@ golden_close(struct golden *g)
 static exo_batch
 batch_of(const int32_t *tokens, int32_t *targets, size_t size, size_t length)
 {
-    return (exo_batch){.size = size,
-                       .num_fields = 2,
-                       .fields = {{.name = "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {length}},
-                                  {.name = "targets", .dtype = EXO_I32, .num_dims = 1, .dims = {length}}},
-                       .data = {(void *)(uintptr_t)tokens, targets}};
+    return (exo_batch){
+        .size = size,
+        .num_fields = 2,
+        .fields = {{.name = "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {length}},
+                   {.name = "targets", .dtype = EXO_I32, .num_dims = 1, .dims = {length}}},
+        .data = {(void *)(uintptr_t)tokens, targets}};
 }
 
-/* The largest difference, relative to the largest number; where all are tiny, as the gradient of a bias of keys, which is 0 but for rounding,
- * to 0.01. */
+/* The largest difference, relative to the largest number. If all numbers are below 0.01, it is
+ * relative to 0.01: for instance the gradient of a bias of keys is 0 except for rounding. */
 static double
 distance(const float *got, const float *wanted, size_t count)
 {
@@ -309,7 +324,7 @@ run_loss(struct golden *g, const exo_model *model, const exo_pass *pass, float *
     return pass->grad ? exo_tape_backward(g->tape, t, 1.0f, err) : EXO_OK;
 }
 
-/* Every gradient, mapped to the names of transformers. */
+/* Compares each gradient under its name in transformers. */
 static void
 expect_gradients(struct golden *g, const char *name)
 {
@@ -327,7 +342,8 @@ expect_gradients(struct golden *g, const char *name)
         for (size_t k = 0; k < exo_params_count(g->params); k++) {
             const exo_param_info *info = exo_params_info(g->params, k);
             if (strcmp(info->name, p->param) == 0)
-                exo_tensor_place_write(p, exo_params_grads(g->params) + info->offset + p->first, got);
+                exo_tensor_place_write(p, exo_params_grads(g->params) + info->offset + p->first,
+                                       got);
         }
         double off = distance(got, wanted->data, wanted->numel);
         cr_expect_lt(off, TOLERANCE, "%s: %s is off by %g", name, key, off);
@@ -336,7 +352,8 @@ expect_gradients(struct golden *g, const char *name)
     exo_tensor_places_release(&places);
 }
 
-/* For tools/export_golden.py --check: the directory as written here, with what is computed here. */
+/* For tools/export_golden.py --check: saves the model as exogym writes it, with the logits that
+ * exogym computes. */
 static void
 keep_for_check(struct golden *g, const char *root, const char *name, exo_dtype dtype)
 {
@@ -348,15 +365,18 @@ keep_for_check(struct golden *g, const char *root, const char *name, exo_dtype d
     float *logits = calloc((size_t)BATCH * LENGTH * VOCABULARY, sizeof *logits);
     snprintf(folder, sizeof folder, "%s/%s%s", root, name, dtype == EXO_BF16 ? "-bf16" : "");
     snprintf(path, sizeof path, "%s/exogym.safetensors", folder);
-    cr_assert_eq(exo_decoder_save(folder, g->model, g->params, dtype, 40000, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_decoder_save(folder, g->model, g->params, dtype, 40000, &err), EXO_OK, "%s",
+                 err.text);
     decoders_load(folder, &model, &params);
     exo_tape_begin(g->tape, params, &(exo_pass){.train = false});
     exo_tensor *t = decoders_output(model, g->tape, "logits", g->tokens, BATCH, LENGTH);
     cr_assert_not_null(t);
     exo_tensor_read(t, logits);
     cr_assert_eq(exo_state_new(&state, NULL), EXO_OK);
-    exo_state_add_shaped(state, "tokens", EXO_I32, (void *)(uintptr_t)g->tokens, 2, (size_t[]){BATCH, LENGTH});
-    exo_state_add_shaped(state, "logits", EXO_F32, logits, 3, (size_t[]){BATCH, LENGTH, VOCABULARY});
+    exo_state_add_shaped(state, "tokens", EXO_I32, (void *)(uintptr_t)g->tokens, 2,
+                         (size_t[]){BATCH, LENGTH});
+    exo_state_add_shaped(state, "logits", EXO_F32, logits, 3,
+                         (size_t[]){BATCH, LENGTH, VOCABULARY});
     cr_assert_eq(exo_state_save(state, path, &err), EXO_OK, "%s", err.text);
     exo_state_free(&state);
     exo_params_free(&params);
@@ -373,7 +393,8 @@ Test(decoder, logits_loss_and_gradients_are_those_of_transformers)
         golden_open(&g, decoders_names[i]);
         expect_logits(&g, decoders_names[i]);
         exo_pass pass = {.train = true, .grad = true};
-        cr_assert_eq(run_loss(&g, g.model, &pass, &loss, &err), EXO_OK, "%s: %s", decoders_names[i], err.text);
+        cr_assert_eq(run_loss(&g, g.model, &pass, &loss, &err), EXO_OK, "%s: %s", decoders_names[i],
+                     err.text);
         double off = distance(&loss, expected(&g, "loss")->data, 1);
         cr_expect_lt(off, TOLERANCE, "%s: the loss is off by %g", decoders_names[i], off);
         expect_gradients(&g, decoders_names[i]);
@@ -406,8 +427,8 @@ Test(decoder, checkpoints_change_no_bit)
         spec.checkpoint = true;
         cr_assert_eq(exo_decoder_new(&model, &spec, &err), EXO_OK, "%s", err.text);
         cr_assert_eq(run_loss(&g, model, &pass, &again, &err), EXO_OK, "%s", err.text);
-        cr_expect_eq(memcmp(&loss, &again, sizeof loss), 0, "%s: %a and %a", decoders_names[i], (double)loss,
-                     (double)again);
+        cr_expect_eq(memcmp(&loss, &again, sizeof loss), 0, "%s: %a and %a", decoders_names[i],
+                     (double)loss, (double)again);
         cr_expect_eq(memcmp(grads, exo_params_grads(g.params), bytes), 0, "%s", decoders_names[i]);
         free(grads);
         exo_model_drop(&model);
@@ -426,8 +447,9 @@ Test(decoder, threads_change_no_bit)
         float *grads = malloc(bytes);
         for (unsigned k = 0; k < 2; k++) {
             exo_set_num_threads(k ? 3 : 1);
-            cr_assert_eq(run_loss(&g, g.model, &(exo_pass){.train = true, .grad = true}, &loss[k], &err), EXO_OK, "%s",
-                         err.text);
+            cr_assert_eq(
+                run_loss(&g, g.model, &(exo_pass){.train = true, .grad = true}, &loss[k], &err),
+                EXO_OK, "%s", err.text);
             if (k == 0)
                 memcpy(grads, exo_params_grads(g.params), bytes);
         }
@@ -438,7 +460,7 @@ Test(decoder, threads_change_no_bit)
     }
 }
 
-/* Products of bf16 operands: three digits. */
+/* Products of bf16 operands have about three digits. */
 Test(decoder, autocast_is_close)
 {
     for (size_t i = 0; numbers_bf16_runs() && decoders_names[i]; i++) {
@@ -447,7 +469,8 @@ Test(decoder, autocast_is_close)
         float loss = 0;
         golden_open(&g, decoders_names[i]);
         exo_pass pass = {.train = true, .grad = true, .autocast = true};
-        cr_assert_eq(run_loss(&g, g.model, &pass, &loss, &err), EXO_OK, "%s: %s", decoders_names[i], err.text);
+        cr_assert_eq(run_loss(&g, g.model, &pass, &loss, &err), EXO_OK, "%s: %s", decoders_names[i],
+                     err.text);
         double off = distance(&loss, expected(&g, "loss")->data, 1);
         cr_expect_lt(off, 5e-3, "%s: the loss is off by %g", decoders_names[i], off);
         golden_close(&g);
@@ -477,7 +500,7 @@ Test(decoder, dropout_is_of_training_only)
     golden_close(&g);
 }
 
-/* A token sees those before it only: what comes after changes no bit of its logits. */
+/* A token sees only the tokens before it: a later token changes no bit of its logits. */
 Test(decoder, the_future_is_not_seen)
 {
     for (size_t i = 0; decoders_names[i]; i++) {
@@ -493,8 +516,11 @@ Test(decoder, the_future_is_not_seen)
             exo_tensor_read(logits, pass ? changed : whole);
             tokens[10] = (tokens[10] + 1) % VOCABULARY;
         }
-        cr_expect_eq(memcmp(whole, changed, sizeof(float) * 10 * VOCABULARY), 0, "%s", decoders_names[i]);
-        cr_expect_neq(memcmp(whole + 10 * VOCABULARY, changed + 10 * VOCABULARY, sizeof(float) * VOCABULARY), 0);
+        cr_expect_eq(memcmp(whole, changed, sizeof(float) * 10 * VOCABULARY), 0, "%s",
+                     decoders_names[i]);
+        cr_expect_neq(
+            memcmp(whole + 10 * VOCABULARY, changed + 10 * VOCABULARY, sizeof(float) * VOCABULARY),
+            0);
         golden_close(&g);
     }
 }
@@ -522,7 +548,8 @@ Test(decoder, wrong_batches_are_refused)
     exo_tape_begin(g.tape, g.params, &(exo_pass){.train = false});
     cr_expect_null(exo_model_loss(g.model, g.tape, &batch));
     cr_expect_neq(exo_tape_error(g.tape, &err), EXO_OK);
-    cr_expect_eq(run_loss(&g, g.model, &(exo_pass){.train = true, .grad = true}, &loss, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(run_loss(&g, g.model, &(exo_pass){.train = true, .grad = true}, &loss, &err),
+                 EXO_OK, "%s", err.text);
     golden_close(&g);
 }
 

@@ -1,4 +1,6 @@
-/* Devices: every kernel against the reference over one list, arrays and their ways to the host, and a device that the host cannot reach. */
+/* Devices: each kernel against the reference, over one list of cases; arrays and their copies to
+ * and from the host; and a device whose memory the host cannot reach. Each test owns its arrays.
+ * Read next: nn/device/device_impl.h, support/kernel_cases.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -18,9 +20,10 @@
 #include "support/kernel_cases.h"
 #include "support/numbers.h"
 
-static const size_t counts[] = {0, 1, 2, 31, 32, 33, 1000, (1 << 15) - 1, 1 << 15, (1 << 15) + 1, 70001};
+static const size_t counts[] = {0,    1, 2, 31, 32, 33, 1000, (1 << 15) - 1, 1 << 15, (1 << 15) + 1,
+                                70001};
 
-/* --- Kernels ------------------------------------------------------------------------------------------------------------------ */
+/* --- Kernels ---------------------------------------------------------------------------------- */
 
 static size_t
 num_cases(void)
@@ -39,18 +42,18 @@ case_at(size_t i)
 
 Test(device, every_kernel_has_a_case)
 {
-#define HAS_CASE(name)                                                                                                 \
-    {                                                                                                                  \
-        size_t found = 0;                                                                                              \
-        for (size_t i = 0; i < num_cases(); i++)                                                                       \
-            found += strcmp(case_at(i)->kernel, #name) == 0;                                                           \
-        cr_expect_gt(found, 0, "no case of the kernel " #name);                                                        \
+#define HAS_CASE(name)                                                                             \
+    {                                                                                              \
+        size_t found = 0;                                                                          \
+        for (size_t i = 0; i < num_cases(); i++)                                                   \
+            found += strcmp(case_at(i)->kernel, #name) == 0;                                       \
+        cr_expect_gt(found, 0, "no case of the kernel " #name);                                    \
     }
     EXO_KERNELS(HAS_CASE)
 #undef HAS_CASE
 }
 
-/* Runs a case on a device; gives all arrays, one after the other (the caller frees them). */
+/* Runs a case on a device. Returns all arrays, one after the other. The caller frees them. */
 static char *
 outcome(const kernel_case *c, exo_device *device, size_t count, double *sum)
 {
@@ -62,27 +65,30 @@ outcome(const kernel_case *c, exo_device *device, size_t count, double *sum)
     *sum = 0;
     cr_assert_eq(c->run(x, sum, &err), EXO_OK, "%s: %s", c->name, err.text);
     for (size_t a = 0; a < KERNEL_CASE_ARRAYS; a++)
-        cr_assert_eq(exo_array_read(x[a], all + a * count * sizeof(float), &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_array_read(x[a], all + a * count * sizeof(float), &err), EXO_OK, "%s",
+                     err.text);
     kernel_case_release(x);
     return all;
 }
 
-/* To the bit, or to the case's tolerance. */
+/* Expects equal results: to the bit, or within the case's tolerance. */
 static void
 expect_same(const kernel_case *c, exo_device *a, exo_device *b, size_t count, bool to_the_bit)
 {
     double sum[2], tolerance = to_the_bit ? 0 : c->tolerance;
     char *one = outcome(c, a, count, &sum[0]), *other = outcome(c, b, count, &sum[1]);
     if (tolerance == 0)
-        cr_expect(memcmp(one, other, KERNEL_CASE_ARRAYS * count * sizeof(float)) == 0, "%s of %zu on %s and %s",
-                  c->name, count, exo_device_name(a), exo_device_name(b));
-    else /* of the last array the integers' bits are tiny numbers */
-        cr_expect(numbers_distance((float *)(void *)one, (float *)(void *)other, KERNEL_CASE_ARRAYS * count) <=
-                      tolerance,
+        cr_expect(memcmp(one, other, KERNEL_CASE_ARRAYS * count * sizeof(float)) == 0,
+                  "%s of %zu on %s and %s", c->name, count, exo_device_name(a), exo_device_name(b));
+    else /* the integers of the last array, read as floats, are tiny */
+        cr_expect(numbers_distance((float *)(void *)one, (float *)(void *)other,
+                                   KERNEL_CASE_ARRAYS * count) <= tolerance,
                   "%s of %zu: off by %g", c->name, count,
-                  numbers_distance((float *)(void *)one, (float *)(void *)other, KERNEL_CASE_ARRAYS * count));
-    cr_expect(fabs(sum[0] - sum[1]) <= tolerance * (double)count, "%s of %zu: %.17g on %s, %.17g on %s", c->name, count,
-              sum[0], exo_device_name(a), sum[1], exo_device_name(b));
+                  numbers_distance((float *)(void *)one, (float *)(void *)other,
+                                   KERNEL_CASE_ARRAYS * count));
+    cr_expect(fabs(sum[0] - sum[1]) <= tolerance * (double)count,
+              "%s of %zu: %.17g on %s, %.17g on %s", c->name, count, sum[0], exo_device_name(a),
+              sum[1], exo_device_name(b));
     exo_free(one);
     exo_free(other);
 }
@@ -102,8 +108,9 @@ Test(device, any_number_of_threads_gives_the_same_bits)
         char *one = outcome(case_at(i), exo_device_cpu(), 170003, &sum[0]);
         exo_set_num_threads(3);
         char *three = outcome(case_at(i), exo_device_cpu(), 170003, &sum[1]);
-        cr_expect(memcmp(one, three, KERNEL_CASE_ARRAYS * 170003 * sizeof(float)) == 0 && sum[0] == sum[1], "%s",
-                  case_at(i)->name);
+        cr_expect(memcmp(one, three, KERNEL_CASE_ARRAYS * 170003 * sizeof(float)) == 0 &&
+                      sum[0] == sum[1],
+                  "%s", case_at(i)->name);
         exo_free(one);
         exo_free(three);
     }
@@ -118,7 +125,7 @@ Test(device, one_out_of_reach_computes_the_same_bits)
     far_device_free(&far);
 }
 
-/* The definitions' corners: what is not finite, and ties. */
+/* Corner cases of the definitions: infinities, NaN, ties and overflow. */
 Test(device, corners)
 {
     float x[6] = {NAN, INFINITY, -INFINITY, -0.0f, 0.0f, -3.0f}, y[6];
@@ -126,7 +133,8 @@ Test(device, corners)
     exo_vec_sign(exo_host_array(EXO_F32, y, 6), exo_host_array(EXO_F32, x, 6));
     cr_expect_arr_eq(y, signs, sizeof y);
 
-    float tie[2] = {1.00390625f, 1.01171875f}; /* halfway between two bf16, of which the even one is taken */
+    /* halfway between two bf16 numbers: the even one is chosen */
+    float tie[2] = {1.00390625f, 1.01171875f};
     uint16_t half[2];
     exo_vec_cast(exo_host_array(EXO_BF16, half, 2), exo_host_array(EXO_F32, tie, 2));
     cr_expect_eq(half[0], 0x3F80);
@@ -138,7 +146,7 @@ Test(device, corners)
     cr_expect_eq(most[0], -2);
 }
 
-/* --- Arrays --------------------------------------------------------------------------------------------------------------------- */
+/* --- Arrays ----------------------------------------------------------------------------------- */
 
 Test(device, an_array_is_zero_has_parts_and_is_the_hosts_where_it_can_be)
 {
@@ -172,7 +180,7 @@ Test(device, an_array_that_does_not_fit_is_an_error)
     exo_array_release(&array);
 }
 
-/* --- A device that the host cannot reach ------------------------------------------------------------------------------------------ */
+/* --- A device that the host cannot reach ------------------------------------------------------ */
 
 Test(device, what_is_asked_is_done_later_and_in_order)
 {
@@ -180,7 +188,7 @@ Test(device, what_is_asked_is_done_later_and_in_order)
     exo_array x;
     float host[4] = {1, 2, 3, 4}, back[4] = {0};
     cr_assert_eq(exo_array_import(&x, far, EXO_F32, host, 4, NULL), EXO_OK);
-    host[0] = 100; /* what the device has taken, it has taken */
+    host[0] = 100; /* the device has its own copy */
     exo_vec_scale(x, 2);
     exo_vec_add(x, x, x);
     cr_expect_eq(far_device_asked(far), 3);
@@ -194,7 +202,7 @@ Test(device, what_is_asked_is_done_later_and_in_order)
     far_device_free(&far);
 }
 
-/* In a process of its own, which a signal ends, or a sanitizer that reports it. */
+/* A child process writes. A signal ends it, or a sanitizer that reports the write. */
 Test(device, the_host_does_not_get_at_its_memory)
 {
     exo_device *far = far_device_new();
@@ -210,7 +218,8 @@ Test(device, the_host_does_not_get_at_its_memory)
     }
     cr_assert_gt(child, 0);
     cr_assert_eq(waitpid(child, &how, 0), child);
-    cr_expect(WIFSIGNALED(how) ? WTERMSIG(how) == SIGSEGV : WEXITSTATUS(how) != 0, "it wrote there");
+    cr_expect(WIFSIGNALED(how) ? WTERMSIG(how) == SIGSEGV : WEXITSTATUS(how) != 0,
+              "it wrote there");
     exo_array_release(&x);
     far_device_free(&far);
 }

@@ -1,4 +1,6 @@
-/* The head's file: whole after a kill at any moment, and no other program's. */
+/* The head's file: it is whole after a kill at any moment, and files of other programs stay
+ * unchanged. The suite's `setup` and `teardown` own the folder. Read next:
+ * runtime/cluster/durable.h. */
 #include "cluster/durable.h"
 
 #include <stdio.h>
@@ -31,9 +33,10 @@ teardown(void)
 
 TestSuite(durable, .init = setup, .fini = teardown, .timeout = 120);
 
-/* --- Kills ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Kills ------------------------------------------------------------------------------------ */
 
-/* Changes of files until the process ends, of the child that is killed. The last write is only half done if `torn`. */
+/* In a child process: the number of changes to files until the process exits. With `torn`, half of
+ * the last write is done. */
 static int left;
 static bool torn;
 
@@ -75,7 +78,8 @@ hook(const char *name, sqlite3_syscall_ptr function)
 static const exo_durable_row row = {
     .table = "jobs", .key = 7, .name = "job", .state = "running", .info = "info", .info_size = 4};
 
-/* In a child process: opens the file, puts a row into it and closes it, until it is killed. */
+/* A child process opens the file, puts a row into it and closes it. It exits at the given change;
+ * the result is its exit status, 1 for such an exit. */
 static int
 be_killed(int change, bool in_the_middle)
 {
@@ -112,16 +116,19 @@ expect_whole(int change)
 {
     exo_durable *d = NULL;
     int rows = 0;
-    cr_expect_eq(exo_durable_open(&d, path, &err), EXO_OK, "killed at change %d: %s", change, err.text);
+    cr_expect_eq(exo_durable_open(&d, path, &err), EXO_OK, "killed at change %d: %s", change,
+                 err.text);
     if (!d)
         return;
     cr_expect_eq(exo_durable_each(d, "jobs", count_row, &rows, &err), EXO_OK, "%s", err.text);
     cr_expect_leq(rows, 1);
-    cr_expect_eq(exo_durable_put(d, &row, &err), EXO_OK, "killed at change %d: %s", change, err.text);
+    cr_expect_eq(exo_durable_put(d, &row, &err), EXO_OK, "killed at change %d: %s", change,
+                 err.text);
     exo_durable_close(&d);
 }
 
-/* What earlier kills left is not removed: a head that is killed again and again goes on, too. */
+/* Kills a child at each change. Unless new_each_time is set, the files of earlier kills remain, so
+ * the head is killed repeatedly with one file. */
 static void
 kill_at_each(bool in_the_middle, bool new_each_time)
 {
@@ -152,7 +159,7 @@ Test(durable, is_whole_when_heads_are_killed_one_after_the_other)
     kill_at_each(true, false);
 }
 
-/* --- Whose it is ------------------------------------------------------------------------------------------------------------------ */
+/* --- The file's owner ------------------------------------------------------------------------- */
 
 static void
 make(const char *sql)
@@ -165,7 +172,8 @@ make(const char *sql)
 
 Test(durable, mends_what_an_earlier_version_left_when_it_was_killed)
 {
-    make("CREATE TABLE actors (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT, info BLOB, spec BLOB);");
+    make("CREATE TABLE actors (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT, info "
+         "BLOB, spec BLOB);");
     expect_whole(0);
 }
 
@@ -184,7 +192,8 @@ mode_of(const char *file)
     return stat(file, &info) == 0 ? info.st_mode & 0777 : 0600;
 }
 
-/* What a head knows is nobody else's, whatever the umask leaves; nor are SQLite's files beside it. */
+/* Other users may read neither the head's file nor SQLite's files beside it, whatever the umask
+ * permits. */
 Test(durable, is_for_its_owner_alone)
 {
     static const char *const besides[] = {"", "-wal", "-shm", "-journal"};

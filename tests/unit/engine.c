@@ -1,5 +1,9 @@
-/* Engines: one table of tests over those of the library, `local` among threads and `net` among actors, and over the example's, `shm`, which
- * brings no more than `advance`. Several requests under way, every way in which they can end, and every type. */
+/* Engines: one table of tests for the library's engines, `local` between threads and `net` between
+ * actors, and for the example's engine `shm`, which implements only `advance`. The tests cover
+ * concurrent requests, each way in which requests end, and all types.
+ *
+ * Each test owns a world: an engine and its members. Read next: exogym/engine.h,
+ * runtime/comm/edge.h. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
@@ -24,14 +28,14 @@ enum {
 
 static const char *const engines[] = {"local", "net", "shm"};
 
-/* Whether it has codecs, and tells all members why a request ended. */
+/* The library's engines have codecs, and tell all members why a request ended. */
 static bool
 is_of_the_library(const char *engine)
 {
     return strcmp(engine, "shm") != 0;
 }
 
-/* One engine, and its members. */
+/* An engine's communicators and groups. `runtime` is used only by net. */
 struct world {
     bool far;
     exo_runtime *runtime;
@@ -53,7 +57,8 @@ hearer_start(exo_call_context *call, void *self, const exo_payload *args, exo_er
 }
 
 static exo_status
-hearer_collective(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+hearer_collective(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                  exo_err *err)
 {
     exo_payload message = {0};
     (void)args;
@@ -81,11 +86,16 @@ open_far(struct world *w, const exo_comm_edge *edge)
     exo_err err = {0};
     cr_assert_eq(exo_runtime_open(&w->runtime, NULL, &err), EXO_OK, "%s", err.text);
     for (uint32_t r = 0; r < SIZE; r++) {
-        const exo_comm_far_opts opts = {
-            .runtime = w->runtime, .size = SIZE, .rank = r, .channel = 3, .method = "collective", .edge = edge};
+        const exo_comm_far_opts opts = {.runtime = w->runtime,
+                                        .size = SIZE,
+                                        .rank = r,
+                                        .channel = 3,
+                                        .method = "collective",
+                                        .edge = edge};
         cr_assert_eq(exo_comm_far(&w->comms[r], &opts, &err), EXO_OK, "%s", err.text);
         const exo_spawn_opts spawn = {.args = exo_payload_borrow(&w->comms[r], sizeof(exo_comm *))};
-        cr_assert_eq(exo_spawn(w->runtime, &hearer_class, &spawn, &refs[r], &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_spawn(w->runtime, &hearer_class, &spawn, &refs[r], &err), EXO_OK, "%s",
+                     err.text);
     }
     for (uint32_t r = 0; r < SIZE; r++)
         cr_assert_eq(exo_comm_far_connect(w->comms[r], refs, &err), EXO_OK, "%s", err.text);
@@ -103,7 +113,7 @@ open_shm(struct world *w)
     cr_assert_eq(exo_engine_find(&engine, "shm", &err), EXO_OK, "%s", err.text);
     snprintf(key, sizeof key, "test-%d-%u", getpid(), groups++);
     const exo_engine_opts opts = {.size = SIZE, .clock = exo_clock_real(), .key = key};
-    for (uint32_t r = 0; r < SIZE; r++) /* as in processes of their own */
+    for (uint32_t r = 0; r < SIZE; r++) /* one communicator each, as in separate processes */
         cr_assert_eq(exo_comm_open(&w->comms[r], engine, &opts, &err), EXO_OK, "%s", err.text);
 }
 
@@ -137,19 +147,21 @@ world_close(struct world *w)
     for (uint32_t r = 0; w->far && r < SIZE; r++)
         exo_comm_far_disconnect(w->comms[r]);
     if (w->far)
-        cr_assert_eq(exo_runtime_close(&w->runtime, exo_deadline(exo_clock_real(), 10 * EXO_SECOND), NULL), EXO_OK);
+        cr_assert_eq(
+            exo_runtime_close(&w->runtime, exo_deadline(exo_clock_real(), 10 * EXO_SECOND), NULL),
+            EXO_OK);
     for (uint32_t r = 0; r < SIZE; r++)
         exo_comm_drop(&w->comms[r]);
 }
 
-/* --- Members on threads -------------------------------------------------------------------------------------------------------- */
+/* --- Members on threads ----------------------------------------------------------------------- */
 
 struct member {
     exo_group *group;
     uint32_t rank;
     exo_dtype dtype;
     bool blocking;
-    void *data; /* (REQUESTS COUNT) */
+    void *data; /* (REQUESTS, COUNT) */
     exo_status status;
     exo_err err;
     exo_status (*act)(struct member *m);
@@ -182,10 +194,12 @@ members_run(struct member members[SIZE], const struct world *w, exo_status (*act
 static exo_array
 part_of(const struct member *m, int k)
 {
-    return exo_host_array(m->dtype, (char *)m->data + (size_t)k * COUNT * exo_dtype_size(m->dtype), COUNT);
+    return exo_host_array(m->dtype, (char *)m->data + (size_t)k * COUNT * exo_dtype_size(m->dtype),
+                          COUNT);
 }
 
-/* Two reductions, a gathering and a broadcast, under way at once and waited for from the last to the first; or one after the other. */
+/* Two reductions, an all_gather and a broadcast: all at once and waited for in reverse order, or,
+ * if m->blocking, one after the other. */
 static exo_status
 act_many(struct member *m)
 {
@@ -208,7 +222,8 @@ act_many(struct member *m)
         st = exo_comm_begin_broadcast(&requests[3], m->group, part_of(m, 3), 1, &m->err);
     for (int k = REQUESTS; st == EXO_OK && k-- > 0;)
         st = exo_request_wait(&requests[k], &m->err);
-    return st == EXO_OK ? exo_barrier(m->group, &m->err) : st; /* a blocking call after them meets its like */
+    /* a blocking call after the requests matches the other members' calls */
+    return st == EXO_OK ? exo_barrier(m->group, &m->err) : st;
 }
 
 static void
@@ -239,7 +254,8 @@ many_give_the_same(const char *engine, const char *codec)
     members_run(many, &w, act_many);
     for (uint32_t r = 0; r < SIZE; r++) {
         const exo_traffic t = exo_group_traffic(w.groups[r]);
-        cr_expect_eq(memcmp(one[r].data, many[r].data, REQUESTS * COUNT * sizeof(float)), 0, "%s, rank %u", engine, r);
+        cr_expect_eq(memcmp(one[r].data, many[r].data, REQUESTS * COUNT * sizeof(float)), 0,
+                     "%s, rank %u", engine, r);
         cr_expect_eq(t.payload_bytes, before[r].payload_bytes, "%s, rank %u", engine, r);
         cr_expect_eq(t.items, before[r].items + 1);
         free(one[r].data);
@@ -248,8 +264,8 @@ many_give_the_same(const char *engine, const char *codec)
     world_close(&w);
 }
 
-#define FOR_EACH_ENGINE(engine)                                                                                        \
-    for (size_t e_ = 0; e_ < sizeof engines / sizeof *engines; e_++)                                                   \
+#define FOR_EACH_ENGINE(engine)                                                                    \
+    for (size_t e_ = 0; e_ < sizeof engines / sizeof *engines; e_++)                               \
         for (const char *engine = engines[e_]; engine; engine = NULL)
 
 Test(engine, several_requests_at_once_give_the_bits_of_one_after_the_other, .timeout = 120)
@@ -262,7 +278,7 @@ Test(engine, several_requests_at_once_give_the_bits_of_one_after_the_other, .tim
     }
 }
 
-/* --- Ends ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Ends ------------------------------------------------------------------------------------- */
 
 static exo_status
 act_reduce(struct member *m)
@@ -281,13 +297,14 @@ Test(engine, a_test_does_not_wait, .timeout = 60)
         bool done = true;
         world_open(&w, engine, NULL);
         for (uint32_t r = 0; r + 1 < SIZE; r++)
-            cr_assert_eq(
-                exo_comm_begin_all_reduce(&requests[r], w.groups[r], exo_host_array(EXO_F32, x[r], 8), EXO_SUM, NULL),
-                EXO_OK);
+            cr_assert_eq(exo_comm_begin_all_reduce(&requests[r], w.groups[r],
+                                                   exo_host_array(EXO_F32, x[r], 8), EXO_SUM, NULL),
+                         EXO_OK);
         cr_expect_eq(exo_request_test(&requests[0], &done, NULL), EXO_OK);
         cr_expect(!done && requests[0], "%s: it cannot be over without the last member", engine);
         cr_assert_eq(exo_comm_begin_all_reduce(&requests[SIZE - 1], w.groups[SIZE - 1],
-                                               exo_host_array(EXO_F32, x[SIZE - 1], 8), EXO_SUM, NULL),
+                                               exo_host_array(EXO_F32, x[SIZE - 1], 8), EXO_SUM,
+                                               NULL),
                      EXO_OK);
         for (uint32_t r = 0; r < SIZE; r++) { /* bounded by the deadline of the requests */
             for (done = false; !done; sched_yield())
@@ -299,14 +316,14 @@ Test(engine, a_test_does_not_wait, .timeout = 60)
     }
 }
 
-/* Two requests of rank 0, of which the others know nothing. */
+/* Begins two requests of rank 0 that no other member joins. */
 static void
 begin_two(const struct world *w, float x[2][8], exo_request *requests[2])
 {
     for (int k = 0; k < 2; k++)
-        cr_assert_eq(
-            exo_comm_begin_all_reduce(&requests[k], w->groups[0], exo_host_array(EXO_F32, x[k], 8), EXO_SUM, NULL),
-            EXO_OK);
+        cr_assert_eq(exo_comm_begin_all_reduce(&requests[k], w->groups[0],
+                                               exo_host_array(EXO_F32, x[k], 8), EXO_SUM, NULL),
+                     EXO_OK);
 }
 
 Test(engine, a_death_ends_all_requests_with_its_cause, .timeout = 60)
@@ -322,8 +339,9 @@ Test(engine, a_death_ends_all_requests_with_its_cause, .timeout = 60)
         exo_comm_fail(w.comms[0], 2, "killed by signal 9");
         for (int k = 0; k < 2; k++) {
             cr_expect_eq(exo_request_wait(&requests[k], &err), EXO_PEER_LOST, "%s", engine);
-            cr_expect_str_eq(err.text, is_of_the_library(engine) ? "node_2 (rank 2) died: killed by signal 9"
-                                                                 : "rank 2 failed or left");
+            cr_expect_str_eq(err.text, is_of_the_library(engine)
+                                           ? "node_2 (rank 2) died: killed by signal 9"
+                                           : "rank 2 failed or left");
             cr_expect_null(requests[k]);
         }
         cr_expect_eq(exo_comm_begin_barrier(&requests[0], w.groups[0], &err), EXO_PEER_LOST);
@@ -344,11 +362,14 @@ Test(engine, a_cancelled_request_ends_the_others_and_everybodys_next_call, .time
         begin_two(&w, x, requests);
         exo_request_cancel(&requests[0]);
         cr_expect_null(requests[0]);
-        cr_expect_eq(exo_request_wait(&requests[1], &err), EXO_CANCELLED, "%s: %s", engine, err.text);
+        cr_expect_eq(exo_request_wait(&requests[1], &err), EXO_CANCELLED, "%s: %s", engine,
+                     err.text);
         struct member other = {.group = w.groups[1], .rank = 1};
         bool tells = is_of_the_library(engine);
-        cr_expect_eq(act_reduce(&other), tells ? EXO_CANCELLED : EXO_PEER_LOST, "%s: %s", engine, other.err.text);
-        cr_expect_str_eq(other.err.text, tells ? "node_0 (rank 0) cancelled its all_reduce" : "rank 0 failed or left");
+        cr_expect_eq(act_reduce(&other), tells ? EXO_CANCELLED : EXO_PEER_LOST, "%s: %s", engine,
+                     other.err.text);
+        cr_expect_str_eq(other.err.text, tells ? "node_0 (rank 0) cancelled its all_reduce"
+                                               : "rank 0 failed or left");
         world_close(&w);
     }
 }
@@ -365,8 +386,9 @@ Test(engine, a_deadline_ends_requests_and_names_who_is_missing, .timeout = 60)
         exo_group_set_timeout(w.groups[0], 20 * EXO_MS);
         begin_two(&w, x, requests);
         cr_expect_eq(exo_request_wait(&requests[1], &err), EXO_TIMEOUT, "%s: %s", engine, err.text);
-        cr_expect(strstr(err.text, is_of_the_library(engine) ? "node_1" : "all_reduce: deadline passed"), "%s",
-                  err.text);
+        cr_expect(
+            strstr(err.text, is_of_the_library(engine) ? "node_1" : "all_reduce: deadline passed"),
+            "%s", err.text);
         bool done = false;
         exo_status st = EXO_OK;
         while (st == EXO_OK && !done)
@@ -387,15 +409,15 @@ Test(engine, a_group_that_closes_cancels_what_it_began, .timeout = 60)
         world_open(&w, engine, NULL);
         begin_two(&w, x, requests);
         exo_group_close(&w.groups[0]);
-        memset(x, 0, sizeof x); /* nobody looks any more */
+        memset(x, 0, sizeof x); /* the engine no longer uses the arrays */
         struct member other = {.group = w.groups[1], .rank = 1};
-        cr_expect_eq(act_reduce(&other), is_of_the_library(engine) ? EXO_CANCELLED : EXO_PEER_LOST, "%s: %s", engine,
-                     other.err.text);
+        cr_expect_eq(act_reduce(&other), is_of_the_library(engine) ? EXO_CANCELLED : EXO_PEER_LOST,
+                     "%s: %s", engine, other.err.text);
         world_close(&w);
     }
 }
 
-/* --- Codecs ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Codecs ----------------------------------------------------------------------------------- */
 
 Test(engine, no_call_makes_a_codec, .timeout = 60)
 {
@@ -405,13 +427,15 @@ Test(engine, no_call_makes_a_codec, .timeout = 60)
         struct member members[SIZE];
         if (!is_of_the_library(engine))
             continue;
-        uint64_t made = 0, each = strcmp(engine, "net") == 0 ? 1 : SIZE; /* of net each member has a communicator */
+        /* with net each member has its own communicator */
+        uint64_t made = 0, each = strcmp(engine, "net") == 0 ? 1 : SIZE;
         fill(members, true);
         world_open(&w, engine, "bf16");
         for (int round = 0; round < 3; round++) {
             members_run(members, &w, act_many);
             made = exo_comm_codecs_made(w.comms[0]);
-            cr_expect_eq(made, each, "%s: %llu codecs after round %d", engine, (unsigned long long)made, round);
+            cr_expect_eq(made, each, "%s: %llu codecs after round %d", engine,
+                         (unsigned long long)made, round);
         }
         for (uint32_t r = 0; r < SIZE; r++)
             free(members[r].data);
@@ -419,7 +443,7 @@ Test(engine, no_call_makes_a_codec, .timeout = 60)
     }
 }
 
-/* --- Types ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Types ------------------------------------------------------------------------------------ */
 
 static exo_status
 act_sum(struct member *m)
@@ -434,7 +458,8 @@ act_mean(struct member *m)
 }
 
 static void
-reduce(const char *engine, exo_dtype dtype, struct member members[SIZE], exo_status (*act)(struct member *m))
+reduce(const char *engine, exo_dtype dtype, struct member members[SIZE],
+       exo_status (*act)(struct member *m))
 {
     struct world w;
     for (uint32_t r = 0; r < SIZE; r++)
@@ -473,8 +498,9 @@ Test(engine, bytes_and_longs_wrap, .timeout = 60)
     }
 }
 
-/* bf16 by hand: 256 and 1 are exact, 257 is not; in bf16 alone 256 + 1 + 1 would stay 256. In fp32 it is 258, which bf16 has; 256 + 1 + 2 =
- * 259 lies between 258 and 260, and goes to the even one, 260. As a mean, 256 + 1 + 1 = 258 by 3 is 86. fp16: the same with 2048. */
+/* bf16 by hand: 256 and 1 are exact, 257 is not, so a sum in bf16 would give 256 + 1 + 1 = 256. In
+ * fp32 the sum is 258, which bf16 has. 256 + 1 + 2 = 259 lies between 258 and 260 and is rounded to
+ * the even one, 260. The mean of 256, 1 and 1 is 258 / 3 = 86. fp16: the same with 2048. */
 Test(engine, halves_are_summed_in_fp32_and_rounded_once, .timeout = 60)
 {
     static const struct {
@@ -482,7 +508,10 @@ Test(engine, halves_are_summed_in_fp32_and_rounded_once, .timeout = 60)
         uint16_t in[SIZE][2];
         uint16_t sum[2], mean;
     } cases[] = {
-        {EXO_BF16, {{0x4380, 0x4380}, {0x3F80, 0x3F80}, {0x3F80, 0x4000}}, {0x4381, 0x4382}, 0x42AC},
+        {EXO_BF16,
+         {{0x4380, 0x4380}, {0x3F80, 0x3F80}, {0x3F80, 0x4000}},
+         {0x4381, 0x4382},
+         0x42AC},
         {EXO_F16, {{0x6800, 0x6800}, {0x3C00, 0x3C00}, {0x3C00, 0x4000}}, {0x6801, 0x6802}, 0x6157},
     };
     FOR_EACH_ENGINE(engine)
@@ -500,8 +529,8 @@ Test(engine, halves_are_summed_in_fp32_and_rounded_once, .timeout = 60)
                 for (size_t i = 0; i < COUNT; i++)
                     if (!mean || i % 2 == 0)
                         cr_assert_eq(halves[1][i], mean ? cases[c].mean : cases[c].sum[i % 2],
-                                     "%s, %s, element %zu: %04x", engine, exo_dtype_name(cases[c].dtype), i,
-                                     halves[1][i]);
+                                     "%s, %s, element %zu: %04x", engine,
+                                     exo_dtype_name(cases[c].dtype), i, halves[1][i]);
             }
         }
     }
@@ -513,13 +542,15 @@ Test(engine, what_cannot_be_reduced_is_refused)
     exo_err err = {0};
     int8_t x[4] = {0};
     world_open(&w, "local", NULL);
-    cr_expect_eq(exo_all_reduce(w.groups[0], exo_host_array(EXO_I8, x, 4), EXO_MEAN, &err), EXO_UNSUPPORTED);
-    cr_expect_eq(exo_all_reduce(w.groups[0], exo_host_array(EXO_U8, x, 4), EXO_SUM, &err), EXO_UNSUPPORTED);
+    cr_expect_eq(exo_all_reduce(w.groups[0], exo_host_array(EXO_I8, x, 4), EXO_MEAN, &err),
+                 EXO_UNSUPPORTED);
+    cr_expect_eq(exo_all_reduce(w.groups[0], exo_host_array(EXO_U8, x, 4), EXO_SUM, &err),
+                 EXO_UNSUPPORTED);
     cr_expect(strstr(err.text, "not uint8"), "%s", err.text);
     world_close(&w);
 }
 
-/* --- By name --------------------------------------------------------------------------------------------------------------------- */
+/* --- By name ---------------------------------------------------------------------------------- */
 
 Test(engine, engines_are_found_by_name)
 {

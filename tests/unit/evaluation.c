@@ -1,4 +1,6 @@
-/* What an evaluation of a language model is the mean of: the targets that count, however they fall into batches. */
+/* The evaluation of a language model: its loss is the mean over the targets that count, independent
+ * of the batches. The suite's `setup` and `teardown` own the folder. Read next:
+ * actors/replica_pass.c. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -32,7 +34,7 @@ teardown(void)
 
 TestSuite(evaluation, .init = setup, .fini = teardown);
 
-/* Short documents, among them many of one character, whose first characters are no targets. */
+/* Short documents, many of them with one character. A document's first character is no target. */
 static exo_dataset *
 open_documents(void)
 {
@@ -53,15 +55,17 @@ open_documents(void)
     opts.block = opts.stride = BLOCK;
     opts.end = 1;
     opts.documents = EXO_DOCUMENTS_SEPARATE;
-    cr_assert_eq(exo_dataset_text(&train, NULL, texts_path(folder, "texts"), NULL, &opts, &err), EXO_OK, "%s",
-                 err.text);
+    cr_assert_eq(exo_dataset_text(&train, NULL, texts_path(folder, "texts"), NULL, &opts, &err),
+                 EXO_OK, "%s", err.text);
     cr_assert_leq(exo_dataset_length(train), SAMPLES);
     return train;
 }
 
-/* The loss of samples [first, first + size) as one batch, and how many targets the model says that it is the mean of. */
+/* The loss of the samples [first, first + size) as one batch. *counted receives the number of
+ * targets over which the model reports the mean. */
 static double
-loss_of(const exo_model *model, exo_params *params, const exo_dataset *data, size_t first, size_t size, size_t *counted)
+loss_of(const exo_model *model, exo_params *params, const exo_dataset *data, size_t first,
+        size_t size, size_t *counted)
 {
     exo_batch batch = {0};
     exo_tape *tape = NULL;
@@ -83,9 +87,11 @@ loss_of(const exo_model *model, exo_params *params, const exo_dataset *data, siz
     return loss;
 }
 
-/* Mean over the targets that count, sample by sample; *by_samples is the mean of batches of `size`, weighted by their samples. */
+/* The mean over all targets that count, from one pass for each sample. *by_samples receives a wrong
+ * mean: the losses of batches of `size`, weighted by their samples. */
 static double
-expected_loss(const exo_model *model, exo_params *params, const exo_dataset *data, size_t size, double *by_samples)
+expected_loss(const exo_model *model, exo_params *params, const exo_dataset *data, size_t size,
+              double *by_samples)
 {
     size_t length = exo_dataset_length(data), all = 0, least = SIZE_MAX, most = 0;
     double sum = 0;
@@ -104,15 +110,17 @@ expected_loss(const exo_model *model, exo_params *params, const exo_dataset *dat
         most = counted > most ? counted : most;
     }
     cr_assert(least <= 1 && most == BLOCK,
-              "from %zu to %zu targets count: what is tested here would make no difference", least, most);
+              "from %zu to %zu targets count: what is tested here would make no difference", least,
+              most);
     for (size_t first = 0; first < length; first += size) {
         size_t count = length - first < size ? length - first : size, said = 0;
-        *by_samples += loss_of(model, params, data, first, count, &said) * (double)count / (double)length;
+        *by_samples +=
+            loss_of(model, params, data, first, count, &said) * (double)count / (double)length;
     }
     return sum / (double)all;
 }
 
-/* Batches of one, of several sizes with a smaller last one, and of everything. */
+/* Batches of one sample, of several sizes with a smaller last batch, and of all samples. */
 Test(evaluation, every_target_that_counts_counts_the_same_whatever_the_minibatch)
 {
     exo_dataset *data = open_documents();
@@ -133,15 +141,17 @@ Test(evaluation, every_target_that_counts_counts_the_same_whatever_the_minibatch
         opts.val_size = 0;
         opts.save_dir = NULL;
         cr_assert_eq(exo_trainer_new(&trainer, model, data, data, &err), EXO_OK, "%s", err.text);
-        exo_status st = exo_trainer_fit_text(trainer, "ddp", "{optimizer: {name: sgd, lr: 0}}", &opts, &result, &err);
+        exo_status st = exo_trainer_fit_text(trainer, "ddp", "{optimizer: {name: sgd, lr: 0}}",
+                                             &opts, &result, &err);
         cr_assert_eq(st, EXO_OK, "%s", err.text);
         double wanted = expected_loss(model, result.params, data, sizes[i], &by_samples);
-        cr_expect_float_eq(result.local_loss, wanted, 1e-6, "in batches of %zu: %.9f instead of %.9f", sizes[i],
-                           result.local_loss, wanted);
+        cr_expect_float_eq(result.local_loss, wanted, 1e-6,
+                           "in batches of %zu: %.9f instead of %.9f", sizes[i], result.local_loss,
+                           wanted);
         cr_expect_float_eq(result.global_loss, wanted, 1e-6, "in batches of %zu", sizes[i]);
         if (sizes[i] < 16)
-            cr_expect_gt(fabs(by_samples - wanted), 1e-5, "in batches of %zu, weighted by samples, it would be another",
-                         sizes[i]);
+            cr_expect_gt(fabs(by_samples - wanted), 1e-5,
+                         "in batches of %zu, weighted by samples, it would be another", sizes[i]);
         exo_params_free(&result.params);
         exo_trainer_free(&trainer);
     }

@@ -1,4 +1,6 @@
-/* Fetching: whole, resumed, refused when damaged, and clear when there is nothing to be had. From file:// addresses: no network. */
+/* Fetching files: whole, resumed, refused if damaged, and with a clear message if no source works.
+ * The addresses are file://, so the tests need no network. The suite's `setup` and `teardown` own
+ * the folder. Read next: nn/fetch.h. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -77,7 +79,8 @@ Test(fetch, a_file_is_fetched_once)
     expect_whole();
     cr_expect_eq(reported, SIZE);
     unlink(source);
-    cr_expect_eq(exo_fetch_file(&file, folder, NULL, NULL, &err), EXO_OK, "it is there: nothing is fetched");
+    cr_expect_eq(exo_fetch_file(&file, folder, NULL, NULL, &err), EXO_OK,
+                 "it is there: nothing is fetched");
 }
 
 Test(fetch, what_was_cut_is_resumed)
@@ -85,7 +88,7 @@ Test(fetch, what_was_cut_is_resumed)
     const struct exo_data_file file = {"thing", {url}, sha, SIZE};
     exo_err err = {0};
     cr_assert_eq(exo_file_write_atomic(part, bytes, SIZE / 3, NULL), EXO_OK);
-    memset(bytes, 'x', SIZE / 3); /* the source's beginning is not read again */
+    memset(bytes, 'x', SIZE / 3); /* a resumed fetch does not read the source's beginning */
     cr_assert_eq(exo_file_write_atomic(source, bytes, SIZE, NULL), EXO_OK);
     for (int i = 0; i < SIZE / 3; i++)
         bytes[i] = (char)(i * 31 >> 2);
@@ -110,12 +113,14 @@ Test(fetch, without_a_source_the_message_says_what_to_do)
     const struct exo_data_file file = {"thing", {bad_url}, sha, SIZE};
     exo_err err = {0};
     cr_expect_eq(exo_fetch_file(&file, folder, NULL, NULL, &err), EXO_IO);
-    cr_expect(strstr(err.text, bad_url) && strstr(err.text, folder) && strstr(err.text, "by hand"), "%s", err.text);
+    cr_expect(strstr(err.text, bad_url) && strstr(err.text, folder) && strstr(err.text, "by hand"),
+              "%s", err.text);
     cr_expect_eq(exo_data_fetch("no_such", NULL, NULL, &err), EXO_NOT_FOUND);
     cr_expect(strstr(err.text, "mnist"), "%s", err.text);
 }
 
-/* Bytes that come from elsewhere are appended to no file but the part: not to what a link leads to, nor to a file with a second name. */
+/* Downloaded bytes are appended only to the part file: not through a symbolic link, and not to a
+ * file with a second name or to a FIFO. */
 Test(fetch, appends_to_nothing_else)
 {
     const struct exo_data_file file = {"thing", {url}, sha, SIZE};
@@ -125,7 +130,10 @@ Test(fetch, appends_to_nothing_else)
     snprintf(other, sizeof other, "%s/other", folder);
     cr_assert_eq(exo_file_write_atomic(other, "mine", 4, NULL), EXO_OK);
     for (int how = 0; how < 3; how++) {
-        cr_assert_eq(how == 0 ? symlink(other, part) : how == 1 ? link(other, part) : mkfifo(part, 0600), 0);
+        cr_assert_eq(how == 0   ? symlink(other, part)
+                     : how == 1 ? link(other, part)
+                                : mkfifo(part, 0600),
+                     0);
         cr_expect_eq(exo_fetch_file(&file, folder, NULL, NULL, &err), EXO_IO);
         cr_expect(strstr(err.text, part) && strstr(err.text, "remove it"), "%s", err.text);
         cr_expect(stat(other, &info) == 0 && info.st_size == 4);

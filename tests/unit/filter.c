@@ -1,4 +1,5 @@
-/* What a head's filter of system calls refuses, and what it leaves: each call is made by a child process that has installed it. */
+/* The head's filter of system calls: the calls that it refuses, and those that it permits. A child
+ * process installs the filter and makes each call. Read next: runtime/programs/exogym-filter.h. */
 #include <criterion/criterion.h>
 
 #include <errno.h>
@@ -23,13 +24,14 @@
 
 #include "programs/exogym-filter.h"
 
-/* How a child ended. */
+/* The end of a child process. */
 struct ended {
     int status;
     char said[4096];
 };
 
-/* Lets a child install the filter and call `act`, whose result is its status. */
+/* Forks a child that installs the filter and calls `act`. The result of `act` is the exit
+ * status. */
 static struct ended
 confined(int (*act)(void))
 {
@@ -53,22 +55,22 @@ confined(int (*act)(void))
         _exit(act());
     }
     close(ends[1]);
-    for (ssize_t n;
-         size < sizeof ended.said - 1 && (n = read(ends[0], ended.said + size, sizeof ended.said - 1 - size)) > 0;)
+    for (ssize_t n; size < sizeof ended.said - 1 &&
+                    (n = read(ends[0], ended.said + size, sizeof ended.said - 1 - size)) > 0;)
         size += (size_t)n;
     close(ends[0]);
     cr_assert_eq(waitpid(child, &ended.status, 0), child);
     return ended;
 }
 
-/* The process ends by SIGSYS, and its last line names the call. */
+/* Expects that SIGSYS ends the process and that its last line names the call. */
 static void
 ends_at(const char *call, int (*act)(void))
 {
     char expected[64];
     struct ended ended = confined(act);
-    cr_expect(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGSYS, "%s: status %x, said '%s'", call,
-              (unsigned)ended.status, ended.said);
+    cr_expect(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGSYS,
+              "%s: status %x, said '%s'", call, (unsigned)ended.status, ended.said);
     snprintf(expected, sizeof expected, " event=forbidden_call call=%s number=", call);
     cr_expect(strstr(ended.said, expected), "%s: said '%s'", call, ended.said);
 }
@@ -78,10 +80,11 @@ returns(int expected, const char *what, int (*act)(void))
 {
     struct ended ended = confined(act);
     cr_expect(WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == expected,
-              "%s: status %x instead of %d, said '%s'", what, (unsigned)ended.status, expected, ended.said);
+              "%s: status %x instead of %d, said '%s'", what, (unsigned)ended.status, expected,
+              ended.said);
 }
 
-/* --- What ends it --------------------------------------------------------------------------------------------------------------- */
+/* --- Calls that end the process --------------------------------------------------------------- */
 
 static int
 start_program(void)
@@ -168,14 +171,15 @@ Test(filter, what_only_an_attacker_does_ends_the_process)
     ends_at("setuid", change_user);
 }
 
-/* libc blocks all signals meanwhile, so that there is no last line. */
+/* libc blocks all signals in posix_spawn, so no last line is written. */
 Test(filter, programs_are_not_spawned_either)
 {
     struct ended ended = confined(spawn_program);
-    cr_expect(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGSYS, "status %x", (unsigned)ended.status);
+    cr_expect(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGSYS, "status %x",
+              (unsigned)ended.status);
 }
 
-/* --- What fails ----------------------------------------------------------------------------------------------------------------- */
+/* --- Calls that fail -------------------------------------------------------------------------- */
 
 static int
 raw_packets(void)
@@ -198,7 +202,10 @@ audit(void)
 static int
 written_code(void)
 {
-    return mmap(NULL, 4096, PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? errno : 0;
+    return mmap(NULL, 4096, PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+                   MAP_FAILED
+               ? errno
+               : 0;
 }
 
 static int
@@ -239,7 +246,7 @@ Test(filter, what_is_not_listed_fails_as_if_the_kernel_had_it_not)
     returns(ENOSYS, "a call that nobody knows", unknown_call);
 }
 
-/* --- What goes on --------------------------------------------------------------------------------------------------------------- */
+/* --- Calls that succeed ----------------------------------------------------------------------- */
 
 static void *
 thread_main(void *argument)
@@ -260,7 +267,8 @@ work(void)
             return 1;
         close(fd);
     }
-    if (pthread_create(&thread, NULL, thread_main, &ran) != 0 || pthread_join(thread, NULL) != 0 || !ran)
+    if (pthread_create(&thread, NULL, thread_main, &ran) != 0 || pthread_join(thread, NULL) != 0 ||
+        !ran)
         return 2;
     FILE *file = fopen("/proc/self/stat", "re");
     if (!file || fgetc(file) == EOF || fclose(file) != 0)
@@ -276,7 +284,7 @@ Test(filter, what_a_head_does_goes_on)
     returns(0, "work", work);
 }
 
-/* A thread that is there already is under the filter, too. */
+/* The filter also holds for threads that run already. */
 static pthread_barrier_t installed;
 
 static void *
@@ -299,12 +307,14 @@ Test(filter, holds_for_threads_that_run_already)
         pthread_t thread;
         prctl(PR_SET_DUMPABLE, 0);
         pthread_barrier_init(&installed, NULL, 2);
-        if (pthread_create(&thread, NULL, late_main, NULL) != 0 || exo_filter_install(NULL) != EXO_OK)
+        if (pthread_create(&thread, NULL, late_main, NULL) != 0 ||
+            exo_filter_install(NULL) != EXO_OK)
             _exit(100);
         pthread_barrier_wait(&installed);
         pthread_join(thread, NULL);
         _exit(0);
     }
     cr_assert_eq(waitpid(child, &ended.status, 0), child);
-    cr_expect(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGSYS, "status %x", (unsigned)ended.status);
+    cr_expect(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGSYS, "status %x",
+              (unsigned)ended.status);
 }

@@ -1,5 +1,8 @@
-/* Meters of a strategy and of a model, in a run: declared in one place, they are in its tree and in its files, and a resumed run goes on
- * counting. */
+/* Meters of a strategy and of a model in a run: they are in the run's tree and in its files, and a
+ * resumed run continues their counts. Also meters in messages.
+ *
+ * The suite's `setup` and `teardown` own the trainer and the folder. Read next:
+ * actors/node_meters.h, exogym/meter.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -20,9 +23,10 @@ enum {
     NODES = 3
 };
 
-/* --- A strategy and a model with meters -------------------------------------------------------------------------------------- */
+/* --- A strategy and a model with meters ------------------------------------------------------- */
 
-static const exo_meter_class steps_class = {.name = "steps", .unit = "steps", .help = "steps that were counted"};
+static const exo_meter_class steps_class = {
+    .name = "steps", .unit = "steps", .help = "steps that were counted"};
 static const exo_meter_class rank_class = {
     .name = "rank", .unit = "1", .help = "set once, at the first step", .kind = EXO_GAUGE};
 static const exo_meter_class odd_class = {.name = "odd",
@@ -57,8 +61,10 @@ counting_step(void *self, exo_node *node, exo_err *err)
     return exo_node_inner_step(node, err);
 }
 
-static const exo_strategy_class counting = {
-    .name = "counting", .state_size = sizeof(struct counting), .start = counting_start, .step = counting_step};
+static const exo_strategy_class counting = {.name = "counting",
+                                            .state_size = sizeof(struct counting),
+                                            .start = counting_start,
+                                            .step = counting_step};
 
 static const exo_meter_class mean_class = {
     .name = "mean_x", .unit = "1", .help = "mean of the first coordinate", .kind = EXO_GAUGE};
@@ -72,7 +78,8 @@ watched_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
 {
     struct watched *w = self;
     (void)config;
-    w->weight = exo_build_param(b, "weight", 2, (size_t[]){POINTS_CLASSES, POINTS_DIM}, exo_init_uniform(0.3f));
+    w->weight = exo_build_param(b, "weight", 2, (size_t[]){POINTS_CLASSES, POINTS_DIM},
+                                exo_init_uniform(0.3f));
     w->bias = exo_build_param(b, "bias", 1, (size_t[]){POINTS_CLASSES}, exo_init_constant(0));
     return exo_build_status(b, err);
 }
@@ -97,7 +104,7 @@ static const exo_model_class watched = {.name = "watched",
                                         .forward = watched_forward,
                                         .objective = &exo_classification};
 
-/* --- Runs ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Runs ------------------------------------------------------------------------------------- */
 
 static char folder[64];
 static exo_model *model;
@@ -150,7 +157,8 @@ fit(const exo_fit_opts *opts, exo_err *err)
     return st;
 }
 
-/* A meter's value at a step in the run's meters.csv; NaN: there is no such row, or it is there twice. */
+/* Returns a meter's value at a step in the run's meters.csv; NaN if there is no such row, or more
+ * than one. */
 static double
 row_of(const char *run, unsigned step, const char *meter)
 {
@@ -170,7 +178,7 @@ row_of(const char *run, unsigned step, const char *meter)
     return found == 1 ? value : (double)NAN;
 }
 
-/* The last samples that a run's progress had. */
+/* The last samples that the progress callback saw. */
 struct seen {
     exo_meter_sample steps, odd;
     double mean, global_mean;
@@ -188,7 +196,8 @@ look(void *context, const exo_progress *p)
     if (exo_meters_get(p->meters, "node_2.strategy.odd", &s))
         seen->odd = s;
     seen->mean = exo_meters_get(p->meters, "node_1.model.mean_x", &s) ? s.value : (double)NAN;
-    seen->global_mean = exo_meters_get(p->meters, "validation.global.mean_x", &s) ? s.value : (double)NAN;
+    seen->global_mean =
+        exo_meters_get(p->meters, "validation.global.mean_x", &s) ? s.value : (double)NAN;
     if (seen->stop_at && p->step >= seen->stop_at)
         seen->stop = 1;
 }
@@ -221,7 +230,8 @@ Test(fit_meters, a_strategy_s_and_a_model_s_are_in_the_run_s_tree_and_rows)
     cr_expect_eq(seen.odd.buckets[0], 4, "steps 0 to 3");
     cr_expect_eq(seen.odd.buckets[1], 3);
     cr_expect(isfinite(seen.mean));
-    cr_expect_float_eq(seen.global_mean, mean_of_val(), 1e-5, "over batches of different sizes, too");
+    cr_expect_float_eq(seen.global_mean, mean_of_val(), 1e-5,
+                       "over batches of different sizes, too");
     for (unsigned step = 2; step <= STEPS; step += 2)
         for (unsigned rank = 0; rank < NODES; rank++) {
             char meter[64];
@@ -235,7 +245,7 @@ Test(fit_meters, a_strategy_s_and_a_model_s_are_in_the_run_s_tree_and_rows)
     cr_expect(isfinite(row_of("whole", 0, "validation.local.mean_x")));
 }
 
-/* Everything but times. */
+/* Compares all rows except times. */
 static void
 expect_same_rows(const char *run)
 {
@@ -259,8 +269,8 @@ expect_same_rows(const char *run)
     for (unsigned step = 2; step <= STEPS; step += 2)
         for (size_t i = 0; i < sizeof meters / sizeof *meters; i++)
             cr_expect_eq(row_of(run, step, meters[i]), row_of("whole", step, meters[i]),
-                         "%s at %u in %s: %g and not %g", meters[i], step, run, row_of(run, step, meters[i]),
-                         row_of("whole", step, meters[i]));
+                         "%s at %u in %s: %g and not %g", meters[i], step, run,
+                         row_of(run, step, meters[i]), row_of("whole", step, meters[i]));
 }
 
 Test(fit_meters, a_resumed_run_goes_on_counting_and_has_each_row_once, .timeout = 60)
@@ -283,14 +293,14 @@ Test(fit_meters, a_resumed_run_goes_on_counting_and_has_each_row_once, .timeout 
         cr_expect_eq(seen.steps.count, STEPS);
         expect_same_rows(run);
     }
-    opts = opts_of("whole"); /* and once more, when there is nothing left to do */
+    opts = opts_of("whole"); /* once more, when no step is left to do */
     opts.resume = true;
     cr_assert_eq(fit(&opts, &err), EXO_OK, "%s", err.text);
     expect_same_rows("whole");
     cr_expect(isfinite(row_of("whole", STEPS, "node_0.strategy.steps")));
 }
 
-/* --- Over the wire ---------------------------------------------------------------------------------------------------------------- */
+/* --- Meters in messages ----------------------------------------------------------------------- */
 
 static exo_status
 decode(const exo_payload *payload, ProtobufCMessage **out, exo_err *err)
@@ -327,7 +337,7 @@ Test(fit_meters, a_meter_in_a_message_is_checked_like_the_message)
     meter->n_buckets++;
     exo_args_free(&message);
 
-    /* Bytes of the inner message: its help is the text "numbers of steps". */
+    /* Changes bytes of the inner message, whose help is the text "numbers of steps". */
     uint8_t *bytes = (uint8_t *)(uintptr_t)payload.data;
     uint8_t *help = memmem(bytes, payload.size, "numbers of steps", 16);
     cr_assert_not_null(help);
@@ -335,10 +345,10 @@ Test(fit_meters, a_meter_in_a_message_is_checked_like_the_message)
     cr_expect_eq(decode(&payload, &message, &err), EXO_INVAL);
     cr_expect_not_null(strstr(err.text, "help: the text is not UTF-8 (in meters)"), "%s", err.text);
     help[3] = 'b';
-    help[-2] = 9 << 3 | 2; /* a field that a meter does not have, in its place */
+    help[-2] = 9 << 3 | 2; /* a field number that a meter does not have, in place of help's */
     cr_expect_eq(decode(&payload, &message, &err), EXO_INVAL);
     cr_expect_not_null(strstr(err.text, "field 9"), "%s", err.text);
-    help[-2] = 1 << 3 | 2; /* its path, for the second time */
+    help[-2] = 1 << 3 | 2; /* the number of its path, which thus comes twice */
     cr_expect_eq(decode(&payload, &message, &err), EXO_INVAL);
     cr_expect_not_null(strstr(err.text, "path: it is given twice"), "%s", err.text);
     exo_payload_release(&payload);

@@ -1,4 +1,8 @@
-/* Training over an emulated network: the same bits as without one, on either clock, and times that follow from the links. */
+/* Training over an emulated network: the same bits as without one, on both clocks, and times that
+ * follow from the links.
+ *
+ * Each test owns a scene: a job and its graph. Read next: actors/fit_run.h,
+ * runtime/comm/timing.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -51,21 +55,23 @@ scene_init(struct scene *s, bool virtual_clock)
     s->opts.val_interval = 5;
     s->opts.save_dir = NULL;
     s->step = (exo_compute_spec){.phase = "step", .cost = 50 * EXO_MS};
-    s->actor =
-        (exo_actor_spec){.name = "node", .count = NODES, .hosts = s->placed, .compute = &s->step, .num_compute = 1};
+    s->actor = (exo_actor_spec){
+        .name = "node", .count = NODES, .hosts = s->placed, .compute = &s->step, .num_compute = 1};
     s->edge = (exo_edge_spec){.name = "node>node:gradients",
                               .carries = "gradients",
                               .route = EXO_ROUTE_ALL_REDUCE,
                               .codec_text = "raw",
                               .link = -1};
-    s->link = (exo_named_link){.name = "default",
-                               .is_default = true,
-                               .from = -1,
-                               .to = -1,
-                               .spec = {.bandwidth = INFINITY, .latency = 10 * EXO_MS, .transport = EXO_LINK_IDEAL}};
+    s->link = (exo_named_link){
+        .name = "default",
+        .is_default = true,
+        .from = -1,
+        .to = -1,
+        .spec = {.bandwidth = INFINITY, .latency = 10 * EXO_MS, .transport = EXO_LINK_IDEAL}};
     for (uint32_t i = 0; i < NODES; i++) {
         s->placed[i] = i;
-        s->hosts[i] = (exo_emulated_host){.spec = {.name = names[i], .up = 1e6, .down = 1e6}, .speed = 1};
+        s->hosts[i] =
+            (exo_emulated_host){.spec = {.name = names[i], .up = 1e6, .down = 1e6}, .speed = 1};
     }
     s->graph = (exo_graph_spec){.source = "test",
                                 .name = "test",
@@ -97,8 +103,9 @@ try_fit(struct scene *s, const char *strategy, const char *options, bool emulate
     exo_config_doc *doc = NULL;
     exo_params_free(&s->result.params);
     cr_assert_eq(exo_config_parse(&doc, "options", options, NULL), EXO_OK);
-    exo_status st = exo_fit_run(s->model, s->train, s->val, strategy, exo_config_root(doc), &s->opts, NULL,
-                                emulated ? &s->graph : NULL, s->live, &s->result, &s->err);
+    exo_status st =
+        exo_fit_run(s->model, s->train, s->val, strategy, exo_config_root(doc), &s->opts, NULL,
+                    emulated ? &s->graph : NULL, s->live, &s->result, &s->err);
     exo_config_free(&doc);
     return st;
 }
@@ -143,7 +150,7 @@ Test(fit_network, the_same_bits_over_links_and_on_the_virtual_clock, .timeout = 
         }
 }
 
-/* Asks to stop at a step. */
+/* Requests a stop at a step. */
 struct stop_at {
     uint64_t step;
     _Atomic int stop;
@@ -174,7 +181,8 @@ static void
 stop_and_resume(const exo_link_spec *link)
 {
     static char whole[1 << 20], resumed[1 << 20];
-    static const char *const files[] = {"ledger.csv", "metrics.csv", "network.json", "timeline.json"};
+    static const char *const files[] = {"ledger.csv", "metrics.csv", "network.json",
+                                        "timeline.json"};
     char folder[64];
     temp_folder(folder, sizeof folder);
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
@@ -182,8 +190,9 @@ stop_and_resume(const exo_link_spec *link)
         char name[32], options[160];
         scene_init(&s, true);
         s.link.spec = *link;
-        s.hosts[1].speed = 0.5;  /* nodes of different times */
-        s.opts.val_interval = 1; /* an event after each step: there a stop is heeded */
+        s.hosts[1].speed = 0.5; /* nodes of different speeds */
+        /* a stop takes effect at an event, so there is one after each step */
+        s.opts.val_interval = 1;
         s.opts.save_dir = folder;
         snprintf(options, sizeof options, "%s", strategies[i].options);
         snprintf(name, sizeof name, "whole_%zu", i);
@@ -198,7 +207,8 @@ stop_and_resume(const exo_link_spec *link)
             s.opts.progress = stop_at_step;
             s.opts.context = &at;
             s.opts.stop = &at.stop;
-            cr_assert_eq(try_fit(&s, strategies[i].name, options, true), EXO_CANCELLED, "%s", s.err.text);
+            cr_assert_eq(try_fit(&s, strategies[i].name, options, true), EXO_CANCELLED, "%s",
+                         s.err.text);
             s.opts.stop = NULL;
             s.opts.progress = NULL;
             s.opts.resume = true;
@@ -207,8 +217,8 @@ stop_and_resume(const exo_link_spec *link)
             for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
                 read_file(folder, name, files[f], whole, sizeof whole);
                 read_file(folder, run, files[f], resumed, sizeof resumed);
-                cr_expect_str_eq(resumed, whole, "%s of %s, stopped at %u", files[f], strategies[i].name,
-                                 (unsigned)step);
+                cr_expect_str_eq(resumed, whole, "%s of %s, stopped at %u", files[f],
+                                 strategies[i].name, (unsigned)step);
             }
             cr_expect_eq(memcmp(&s.result.traffic, &alone.traffic, sizeof alone.traffic), 0);
             cr_expect_eq(s.result.seconds, alone.seconds);
@@ -220,21 +230,28 @@ stop_and_resume(const exo_link_spec *link)
     temp_remove(folder);
 }
 
-/* Also times: on the virtual clock they are what they would have been. */
+/* Times are equal, too: on the virtual clock a resumed run has the times of a whole run. */
 Test(fit_network, stopped_and_resumed_counts_what_one_that_was_left_alone_counts, .timeout = 120)
 {
-    stop_and_resume(&(exo_link_spec){.bandwidth = INFINITY, .latency = 10 * EXO_MS, .transport = EXO_LINK_IDEAL});
+    stop_and_resume(&(exo_link_spec){
+        .bandwidth = INFINITY, .latency = 10 * EXO_MS, .transport = EXO_LINK_IDEAL});
 }
 
-/* The links remember: windows, losses, numbers of messages that jitter is drawn for, what is on its way. */
+/* Links have state: congestion windows, losses, the message numbers from which jitter is drawn, and
+ * messages under way. */
 Test(fit_network, links_go_on_where_they_were, .timeout = 120)
 {
-    stop_and_resume(&(exo_link_spec){
-        .bandwidth = INFINITY, .latency = 10 * EXO_MS, .jitter = 3 * EXO_MS, .loss = 0.02, .transport = EXO_LINK_TCP});
-    stop_and_resume(&(exo_link_spec){.bandwidth = 3e5, .latency = 40 * EXO_MS, .transport = EXO_LINK_TCP});
+    stop_and_resume(&(exo_link_spec){.bandwidth = INFINITY,
+                                     .latency = 10 * EXO_MS,
+                                     .jitter = 3 * EXO_MS,
+                                     .loss = 0.02,
+                                     .transport = EXO_LINK_TCP});
+    stop_and_resume(
+        &(exo_link_spec){.bandwidth = 3e5, .latency = 40 * EXO_MS, .transport = EXO_LINK_TCP});
 }
 
-/* A run that was stopped and goes on no more has its ledger, too; one that is resumed adds to it on the real clock and without links. */
+/* A stopped run has a ledger. A resumed run adds to it, also on the real clock and without
+ * links. */
 Test(fit_network, each_part_of_a_run_adds_to_its_ledger, .timeout = 60)
 {
     static char text[65536];
@@ -254,10 +271,12 @@ Test(fit_network, each_part_of_a_run_adds_to_its_ledger, .timeout = 60)
         s.opts.context = &at;
         s.opts.stop = &at.stop;
         s.opts.resume = step > 3;
-        cr_expect_eq(try_fit(&s, "ddp", "{}", true), step < STEPS ? EXO_CANCELLED : EXO_OK, "%s", s.err.text);
+        cr_expect_eq(try_fit(&s, "ddp", "{}", true), step < STEPS ? EXO_CANCELLED : EXO_OK, "%s",
+                     s.err.text);
         snprintf(row, sizeof row, ",node_2,home_2,%u,%u,", (unsigned)step * 6, (unsigned)step);
         read_file(folder, "parts", "ledger.csv", text, sizeof text);
-        cr_expect_not_null(strstr(text, row), "after step %u: no %s in\n%s", (unsigned)step, row, text);
+        cr_expect_not_null(strstr(text, row), "after step %u: no %s in\n%s", (unsigned)step, row,
+                           text);
     }
     scene_release(&s);
     temp_remove(folder);
@@ -268,17 +287,20 @@ Test(fit_network, a_virtual_run_says_what_the_closed_form_says, .timeout = 60)
     struct scene s;
     scene_init(&s, true);
     fit(&s, "ddp", "{}", true);
-    /* A step: 50 ms, then twice 3 messages of a quarter of the gradients over 1 Mbit/s, one after the other, and a latency. */
-    double bytes = (double)exo_model_numel(s.model) * 4 / NODES + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
+    /* A step takes 50 ms of computation, then twice 3 messages of a quarter of the gradients over 1
+     * Mbit/s, one after the other, and a latency. */
+    double bytes =
+        (double)exo_model_numel(s.model) * 4 / NODES + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
     double expected = STEPS * (0.050 + 2 * (3 * bytes * 8 / 1e6 + 0.010));
-    cr_expect_float_eq(s.result.seconds, expected, 0.01 * expected, "%g s, expected %g", s.result.seconds, expected);
+    cr_expect_float_eq(s.result.seconds, expected, 0.01 * expected, "%g s, expected %g",
+                       s.result.seconds, expected);
     cr_expect_lt(s.result.wall_seconds, 5.0);
     double first = s.result.seconds;
     for (int again = 0; again < 3; again++) {
         fit(&s, "ddp", "{}", true);
         cr_expect_eq(s.result.seconds, first, "the same to the bit");
     }
-    /* Twice as fast hosts compute in half the time, and wait as long. */
+    /* Hosts of twice the speed compute in half the time, and wait as long. */
     for (uint32_t i = 0; i < NODES; i++)
         s.hosts[i].speed = 2;
     fit(&s, "ddp", "{}", true);
@@ -291,17 +313,20 @@ deep_mlp(void)
 {
     exo_config_doc *doc = NULL;
     exo_model *model = NULL;
-    cr_assert_eq(exo_config_parse(&doc, "deep", "{in: 8, hidden: [64, 64, 64], out: 3}", NULL), EXO_OK);
+    cr_assert_eq(exo_config_parse(&doc, "deep", "{in: 8, hidden: [64, 64, 64], out: 3}", NULL),
+                 EXO_OK);
     cr_assert_eq(exo_model_new_named(&model, "mlp", exo_config_root(doc), NULL), EXO_OK);
     exo_config_free(&doc);
     return model;
 }
 
-/* Buckets of whole parameters, from the last one on, begin while backward goes on, one after the other: of a step of 50 ms a third is
- * forward of the last minibatch, and backward goes on with the elements that it has yielded. */
+/* Buckets are whole parameters, from the last one on. They are reduced one after the other,
+ * beginning during backward. Of the last minibatch's share of the 50 ms a third is forward;
+ * backward takes the rest, in proportion to the elements whose gradients it has computed. */
 Test(fit_network, buckets_hide_behind_backward, .timeout = 60)
 {
-    static const size_t buckets[] = {3 + 3 * 64 + 64 + 64 * 64, 64 + 64 * 64, 64 + 8 * 64}, minibatches[] = {1, 2, 4};
+    static const size_t buckets[] = {3 + 3 * 64 + 64 + 64 * 64, 64 + 64 * 64, 64 + 8 * 64},
+                        minibatches[] = {1, 2, 4};
     enum {
         RATE = 10000000
     };
@@ -317,7 +342,8 @@ Test(fit_network, buckets_hide_behind_backward, .timeout = 60)
         s.opts.minibatch_size = BATCH / minibatches[i];
         fit(&s, "ddp", "{max_norm: 0.5, optimizer: {name: adamw, lr: 0.01}}", true);
         memcpy(plain, s.result.sha256, sizeof plain);
-        double whole = s.result.seconds, step = 0, yielded = 0, share = 1.0 / (double)minibatches[i];
+        double whole = s.result.seconds, step = 0, yielded = 0,
+               share = 1.0 / (double)minibatches[i];
         uint64_t bytes = s.result.bytes_sent;
         for (size_t b = 0; b < sizeof buckets / sizeof *buckets; b++) {
             double message = (double)buckets[b] * 4 / NODES + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
@@ -326,11 +352,12 @@ Test(fit_network, buckets_hide_behind_backward, .timeout = 60)
             step += 2 * (3 * message * 8 / RATE + 0.0001);
         }
         cr_expect_float_eq(yielded, 1, 1e-9);
-        fit(&s, "ddp", "{max_norm: 0.5, bucket_size: 4 KiB, optimizer: {name: adamw, lr: 0.01}}", true);
+        fit(&s, "ddp", "{max_norm: 0.5, bucket_size: 4 KiB, optimizer: {name: adamw, lr: 0.01}}",
+            true);
         cr_expect_str_eq(s.result.sha256, plain);
         cr_expect_eq(s.result.bytes_sent, bytes);
-        cr_expect_float_eq(s.result.seconds, STEPS * step, 0.01 * STEPS * step, "%g s, expected %g", s.result.seconds,
-                           STEPS * step);
+        cr_expect_float_eq(s.result.seconds, STEPS * step, 0.01 * STEPS * step, "%g s, expected %g",
+                           s.result.seconds, STEPS * step);
         cr_expect_lt(s.result.seconds, whole, "%g s, without buckets %g", s.result.seconds, whole);
         scene_release(&s);
     }
@@ -341,7 +368,8 @@ Test(fit_network, nodes_in_islands_send_to_those_only, .timeout = 60)
     struct scene s;
     scene_init(&s, true);
     fit(&s, "fedavg", "{island_size: 2}", true);
-    /* A step: 50 ms, then twice half of the parameters to the other one over 1 Mbit/s, and a latency. */
+    /* A step takes 50 ms of computation, then twice half of the parameters to the other member over
+     * 1 Mbit/s, and a latency. */
     double bytes = (double)exo_model_numel(s.model) * 4 / 2 + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
     double expected = STEPS * (0.050 + 2 * (bytes * 8 / 1e6 + 0.010)), first = s.result.seconds;
     cr_expect_float_eq(first, expected, 0.01 * expected, "%g s, expected %g", first, expected);
@@ -351,7 +379,8 @@ Test(fit_network, nodes_in_islands_send_to_those_only, .timeout = 60)
     scene_release(&s);
 }
 
-/* The hosts of two nodes compute at half the speed: where these meet the others of their island only, the other island is not held up. */
+/* The hosts of two nodes compute at half speed. If these two form an island, the other island does
+ * not wait for them. */
 Test(fit_network, an_island_does_not_wait_for_another, .timeout = 60)
 {
     struct scene s;
@@ -377,7 +406,8 @@ Test(fit_network, the_real_clock_takes_as_long_as_the_virtual_one_says, .timeout
     double predicted = s.result.seconds;
     s.graph.virtual_clock = false;
     fit(&s, "ddp", "{}", true);
-    cr_expect_geq(s.result.train_seconds, 0.98 * predicted, "%g s, predicted %g", s.result.train_seconds, predicted);
+    cr_expect_geq(s.result.train_seconds, 0.98 * predicted, "%g s, predicted %g",
+                  s.result.train_seconds, predicted);
     scene_release(&s);
 }
 
@@ -405,7 +435,7 @@ Test(fit_network, many_virtual_hosts, .timeout = 120)
     scene_release(&s);
 }
 
-/* --- Changes ------------------------------------------------------------------------------------------------------------------ */
+/* --- Changes ---------------------------------------------------------------------------------- */
 
 static struct {
     struct scene next;
@@ -414,7 +444,8 @@ static struct {
 } change;
 
 static bool
-next_graph(void *context, uint64_t step, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+next_graph(void *context, uint64_t step, const exo_graph_spec *now, const exo_graph_spec **graph,
+           const char **text)
 {
     exo_err err = {0};
     (void)context;
@@ -460,21 +491,22 @@ Test(fit_network, links_and_codec_change_between_two_steps, .timeout = 60)
     fit(&s, "ddp", "{}", true);
     cr_expect_eq(change.status, EXO_OK);
     cr_expect_str_neq(s.result.sha256, before, "a codec changes the numbers");
-    cr_expect_lt(s.result.traffic.encoded_bytes, s.result.traffic.payload_bytes * 6 / 10, "%llu of %llu",
-                 (unsigned long long)s.result.traffic.encoded_bytes,
+    cr_expect_lt(s.result.traffic.encoded_bytes, s.result.traffic.payload_bytes * 6 / 10,
+                 "%llu of %llu", (unsigned long long)s.result.traffic.encoded_bytes,
                  (unsigned long long)s.result.traffic.payload_bytes);
     scene_release(&change.next);
     scene_release(&s);
 }
 
-/* --- The end ------------------------------------------------------------------------------------------------------------------ */
+/* --- The end ---------------------------------------------------------------------------------- */
 
 static struct {
     char folder[64], run[128];
     int ends;
 } end;
 
-/* What the command writes at the end is written under the folder's lock: no other run can have begun there. */
+/* The command's last file is written under the folder's lock, so no other run can have begun
+ * there. */
 static exo_status
 write_last(void *context, const exo_fit_result *result, const exo_meters *meters, exo_err *err)
 {
@@ -488,7 +520,8 @@ write_last(void *context, const exo_fit_result *result, const exo_meters *meters
 
 Test(fit_network, what_is_written_last_is_written_under_the_lock, .timeout = 60)
 {
-    static const exo_fit_live live = {.next = next_graph, .changed = graph_changed, .finished = write_last};
+    static const exo_fit_live live = {
+        .next = next_graph, .changed = graph_changed, .finished = write_last};
     struct scene s;
     int lock = -1;
     scene_init(&s, true);

@@ -1,4 +1,6 @@
-/* Training jobs whose nodes wait for each other end soon, with who waits for whom in which call; slow ones go on. */
+/* Stalled training jobs end soon, with an error that names each waiting node, its call and the
+ * nodes that it waits for. Slow jobs continue. The tests have no shared state. Read next:
+ * actors/fit_watch.c, tests/plugins/uneven.c. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -45,21 +47,25 @@ expect_stall(const char *how, uint32_t nodes, const char *const *words)
         cr_expect_not_null(strstr(err.text, *words), "'%s' is not in '%s'", *words, err.text);
 }
 
-/* All of these end long before the deadline: the test's is shorter. */
+/* These tests' timeouts are shorter than the jobs' deadline, so a stall is found before the
+ * deadline. */
 
 Test(fit_stall, a_call_that_only_some_make, .timeout = 60)
 {
     expect_stall("some", 3,
-                 (const char *const[]){"node_0 waits in all_reduce, call 4 of the strategy, for node_1 since ",
-                                       " s, node_1 has done its part and waits for the others", NULL});
+                 (const char *const[]){
+                     "node_0 waits in all_reduce, call 4 of the strategy, for node_1 since ",
+                     " s, node_1 has done its part and waits for the others", NULL});
 }
 
 Test(fit_stall, calls_among_some_in_a_ring, .timeout = 60)
 {
     expect_stall("ring", 3,
-                 (const char *const[]){"node_0 waits in all_reduce, call 4 of the strategy, for node_1 since ",
-                                       "node_1 waits in all_reduce, call 4 of the strategy, for node_2 since ",
-                                       "node_2 waits in all_reduce, call 4 of the strategy, for node_0 since ", NULL});
+                 (const char *const[]){
+                     "node_0 waits in all_reduce, call 4 of the strategy, for node_1 since ",
+                     "node_1 waits in all_reduce, call 4 of the strategy, for node_2 since ",
+                     "node_2 waits in all_reduce, call 4 of the strategy, for node_0 since ",
+                     NULL});
 }
 
 Test(fit_stall, calls_in_another_order_are_named_at_once, .timeout = 60)
@@ -79,6 +85,8 @@ Test(fit_stall, a_wait_ends_at_its_deadline_and_says_for_whom, .timeout = 60)
 {
     exo_err err = {0};
     cr_assert_eq(fit("late", 2, 8, 300 * EXO_MS, &err), EXO_TIMEOUT, "%s", err.text);
-    cr_expect_not_null(strstr(err.text, "all_reduce: deadline passed after 0.3 s while waiting for node_1 (rank 1)"),
-                       "%s", err.text);
+    cr_expect_not_null(
+        strstr(err.text,
+               "all_reduce: deadline passed after 0.3 s while waiting for node_1 (rank 1)"),
+        "%s", err.text);
 }

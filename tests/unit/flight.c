@@ -1,4 +1,5 @@
-/* The flight recorder: what another process can read of what threads run. */
+/* The flight recorder: another process can read which methods the threads run. Each test owns its
+ * shared memory. Read next: runtime/actor/flight.h. */
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,7 +13,8 @@
 static void *
 shared(void)
 {
-    void *memory = mmap(NULL, EXO_FLIGHT_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *memory =
+        mmap(NULL, EXO_FLIGHT_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     cr_assert_neq(memory, MAP_FAILED);
     return memory;
 }
@@ -52,7 +54,8 @@ Test(flight, long_names_are_cut)
         exo_flight_end();
         exo_flight_begin("a", name);
         exo_flight_read(memory, text, sizeof text);
-        cr_expect(strncmp(text, "a.x", 3) == 0 && strlen(text) < EXO_FLIGHT_SLOT, "%zu: %s", length, text);
+        cr_expect(strncmp(text, "a.x", 3) == 0 && strlen(text) < EXO_FLIGHT_SLOT, "%zu: %s", length,
+                  text);
         exo_flight_end();
     }
     exo_flight_begin(name, name);

@@ -1,6 +1,9 @@
-/* Memory that another one writes at every moment while it is read: rings, messages in another process's object, and what a store's
- * processes share beside the objects' bytes. Nothing may be believed
- * twice. Under the address sanitizer a byte beyond what was allocated ends the test. */
+/* Memory that another process writes while this process reads it: rings, messages in another
+ * process's object, and the memory that processes share of a store. A value must be read only once.
+ * Under the address sanitizer an access beyond an allocation ends the test.
+ *
+ * Each test owns its rings and stores; child processes are the hostile writers. Read next:
+ * runtime/net/ring.h, runtime/store/store.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -26,7 +29,7 @@
 #include "store/store.h"
 #include "support/check.h"
 
-/* --- Rings ----------------------------------------------------------------------------------------------------------------- */
+/* --- Rings ------------------------------------------------------------------------------------ */
 
 struct scribbler {
     exo_ring *ring;
@@ -42,7 +45,8 @@ draw(uint64_t *state)
     return *state;
 }
 
-/* Counters and lengths near what they are, so that much of it is believable for a moment. */
+/* Overwrites counters and lengths, with values of all magnitudes, so that some are plausible for a
+ * moment. */
 static void *
 scribble(void *argument)
 {
@@ -52,7 +56,8 @@ scribble(void *argument)
     while (!atomic_load(&s->over)) {
         uint64_t number = draw(&state);
         volatile uint64_t *word =
-            (volatile uint64_t *)(void *)(memory + (number & 1 ? number % 3 * 64 : 4096 + number % 64 * 8));
+            (volatile uint64_t *)(void *)(memory +
+                                          (number & 1 ? number % 3 * 64 : 4096 + number % 64 * 8));
         *word = draw(&state) >> (number >> 32) % 64;
     }
     return NULL;
@@ -90,7 +95,8 @@ Test(foreign_memory, is_read_once_from_rings, .timeout = 240)
             read_exactly(reader);
             read_exactly(back_reader);
         }
-        broken += exo_ring_is_broken(reader) || exo_ring_is_broken(writer) || exo_ring_is_broken(back_reader);
+        broken += exo_ring_is_broken(reader) || exo_ring_is_broken(writer) ||
+                  exo_ring_is_broken(back_reader);
         atomic_store(&s.over, true);
         pthread_join(thread, NULL);
         exo_ring_free(&reader);
@@ -102,16 +108,17 @@ Test(foreign_memory, is_read_once_from_rings, .timeout = 240)
     cr_expect_gt(broken, 10);
 }
 
-/* --- Messages -------------------------------------------------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------------------- */
 
 enum {
-    CHANGES = 100, /* that were seen while it was unpacked */
+    CHANGES = 100, /* seen while a message was unpacked */
     MORE = 40000,
     LEVELS = 60000,
-    TAG_BYTES = 6 /* of a level: the tag of Spawn.together, in 2 bytes at most, and a length */
+    TAG_BYTES = 6 /* of a level: the tag of Spawn.together, at most 2 bytes, and a length */
 };
 
-/* A Spawn in a Spawn in a Spawn: more than any stack has room for. Gives where it begins. */
+/* Writes Spawns nested deeper than any stack allows, so that they end at `end`. Returns their
+ * beginning. */
 static uint8_t *
 nest(uint8_t *end, unsigned tag)
 {
@@ -140,7 +147,7 @@ tag_of(const char *field)
     return f->id << 3 | 2;
 }
 
-/* Owns an object, and makes its first field known and unknown again and again. */
+/* Owns an object, and repeatedly makes its first field known and unknown. */
 static void
 own_and_change(int out)
 {
@@ -158,14 +165,14 @@ own_and_change(int out)
     CHECK(exo_object_create(store, size + MORE, &object, NULL) == EXO_OK);
     uint8_t *bytes = exo_object_data(object);
     memcpy(bytes, from, size);
+    /* many Spawn.get_if_exists fields, which take time between two reads of the tag */
     for (size_t i = 0; i < MORE; i += 2)
-        memcpy(bytes + size + i, (uint8_t[]){4 << 3, 1},
-               2); /* Spawn.get_if_exists: time between two looks at the tag */
+        memcpy(bytes + size + i, (uint8_t[]){4 << 3, 1}, 2);
     exo_object_seal(object);
     CHECK(exo_object_export(object, &handle, NULL) == EXO_OK);
     CHECK(write(out, &handle, sizeof handle) == sizeof handle);
     for (volatile uint8_t *tag = bytes;;) {
-        *tag ^= 8; /* the next number, which is no message; and back */
+        *tag ^= 8; /* the next field number, which is not a message, and back */
         for (volatile int i = 0; i < 1000; i++)
             ;
     }
@@ -202,12 +209,12 @@ Test(foreign_memory, is_unpacked_from_a_copy, .timeout = 240)
     close(ends[1]);
 }
 
-/* --- Stores ---------------------------------------------------------------------------------------------------------------- */
+/* --- Stores ----------------------------------------------------------------------------------- */
 
 enum {
     OBJECTS = 3000,
     HELD = 8,
-    FILES = 64 /* descriptors of the owner that are tried */
+    FILES = 64 /* the owner's descriptors that are tried */
 };
 
 static uint64_t
@@ -216,7 +223,8 @@ size_of(unsigned i)
     return i % 4 == 0 ? (80 << 10) + i : i % 4 == 1 ? 200 + i % 1000 : 5000 + i % 1000;
 }
 
-/* Locks and unlocks what it can open of the owner's segments, and tries to write there: the kernel must refuse all of that. */
+/* Locks and unlocks the owner's segments that it can open, and tries to write to them. The kernel
+ * must refuse each write. */
 static void
 tamper(pid_t owner)
 {
@@ -228,12 +236,13 @@ tamper(pid_t owner)
         uint64_t number = draw(&state);
         int *file = &files[number % FILES];
         if (*file >= 0 && number >> 20 & 1) {
-            close(*file); /* and its locks with it */
+            close(*file); /* also releases its locks */
             *file = -1;
         }
         char path[64], target[64] = "";
         snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)owner, (int)(number % FILES));
-        if (*file < 0 && readlink(path, target, sizeof target - 1) > 0 && strncmp(target, "/memfd:exogym ", 14) == 0)
+        if (*file < 0 && readlink(path, target, sizeof target - 1) > 0 &&
+            strncmp(target, "/memfd:exogym ", 14) == 0)
             *file = open(path, O_RDWR | O_CLOEXEC);
         if (*file < 0)
             continue;
@@ -243,11 +252,15 @@ tamper(pid_t owner)
                              .l_start = (off_t)(number >> 24 & 127) << 32,
                              .l_len = (off_t)1 << 32};
         fcntl(*file, F_OFD_SETLK, &lock);
-        if (fcntl(*file, F_GET_SEALS) & F_SEAL_SEAL) { /* before, it is not a segment that anybody has heard of */
-            CHECK(pwrite(*file, &state, sizeof state, (off_t)(number >> 32 & 8191)) == -1 && errno == EPERM);
-            CHECK(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, *file, 0) == MAP_FAILED && errno == EPERM);
+        /* until it is sealed, no other process knows the segment */
+        if (fcntl(*file, F_GET_SEALS) & F_SEAL_SEAL) {
+            CHECK(pwrite(*file, &state, sizeof state, (off_t)(number >> 32 & 8191)) == -1 &&
+                  errno == EPERM);
+            CHECK(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, *file, 0) == MAP_FAILED &&
+                  errno == EPERM);
             CHECK(ftruncate(*file, (off_t)(number >> 32 & 65535)) == -1 && errno == EPERM);
-            CHECK(fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8192) == -1 && errno == EPERM);
+            CHECK(fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8192) == -1 &&
+                  errno == EPERM);
         }
     }
 }
@@ -262,7 +275,7 @@ is_all(const exo_object *object, unsigned char value)
     return true;
 }
 
-/* Holds the last few objects that it was sent, long after their owner has dropped them. */
+/* Holds the last objects that it received, long after their owner has dropped them. */
 static void
 hold_and_look(int socket)
 {
@@ -336,10 +349,10 @@ Test(foreign_memory, of_a_store_is_locks_only, .timeout = 240)
 
 enum {
     ROUNDS = 3000,
-    WORDS = 64 /* of the header that are overwritten */
+    WORDS = 64 /* of the header, which are overwritten */
 };
 
-/* Where the segment that an object lies in is mapped: its header. */
+/* Returns the header of an object's segment: the begin of its mapping. */
 static volatile uint64_t *
 find_header(const void *data)
 {
@@ -355,7 +368,8 @@ find_header(const void *data)
     return (volatile uint64_t *)found;
 }
 
-/* An owner that writes into its segments' headers what it likes while others read them, and tries to take their memory away. */
+/* An owner that writes random values into its segments' headers while others read them, and tries
+ * to remove their memory. */
 static void
 own_and_lie(int socket)
 {
@@ -373,7 +387,8 @@ own_and_lie(int socket)
         exo_object_seal(*object);
         CHECK(exo_object_export(*object, &handle, NULL) == EXO_OK);
         CHECK(ftruncate((int)handle.fd, 0) == -1 && errno == EPERM);
-        CHECK(fallocate((int)handle.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20) == -1 &&
+        CHECK(fallocate((int)handle.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20) ==
+                  -1 &&
               errno == EPERM);
         volatile uint64_t *header = find_header(exo_object_data(*object));
         CHECK(madvise((void *)(uintptr_t)header, 1 << 16, MADV_REMOVE) == -1);
@@ -381,8 +396,8 @@ own_and_lie(int socket)
             _exit(0);
         for (int k = 0; k < 1000; k++) {
             uint64_t number = draw(&state);
-            volatile uint64_t *word =
-                header + (number & 1 ? 5 + handle.slot * 2 + (number >> 1 & 1) : number >> 2 & (WORDS - 1));
+            volatile uint64_t *word = header + (number & 1 ? 5 + handle.slot * 2 + (number >> 1 & 1)
+                                                           : number >> 2 & (WORDS - 1));
             uint64_t was = *word;
             *word = number >> 8 & 1 ? draw(&state) : was ^ UINT64_C(1) << (number >> 16) % 64;
             for (volatile int wait = 0; wait < 50; wait++)
@@ -392,8 +407,8 @@ own_and_lie(int socket)
     }
 }
 
-/* Whatever its owner writes into a segment, who imports from there gets an object of the size that it was told, all of which can be read, or
- * an error. */
+/* Whatever an owner writes into a segment, an import gives an error, or an object of the announced
+ * size that can be read to its end. */
 Test(foreign_memory, of_a_hostile_owner_harms_no_reader, .timeout = 240)
 {
     int ends[2];
@@ -415,7 +430,8 @@ Test(foreign_memory, of_a_hostile_owner_harms_no_reader, .timeout = 240)
         exo_err err = {0};
         cr_assert_eq(recv(ends[0], &handle, sizeof handle, 0), sizeof handle, "the owner died");
         exo_status st = exo_object_import(store, &handle, &object, &err);
-        cr_assert(st == EXO_OK || st == EXO_NOT_FOUND || st == EXO_INVAL, "%s: %s", exo_status_text(st), err.text);
+        cr_assert(st == EXO_OK || st == EXO_NOT_FOUND || st == EXO_INVAL, "%s: %s",
+                  exo_status_text(st), err.text);
         got += st == EXO_OK;
         refused += st != EXO_OK;
         if (st != EXO_OK)
@@ -428,7 +444,8 @@ Test(foreign_memory, of_a_hostile_owner_harms_no_reader, .timeout = 240)
         exo_payload_release(&payload);
         exo_object_drop(&object);
     }
-    cr_expect(got > ROUNDS / 10 && refused > 0, "%u were read (%lu), %u refused", got, sum, refused);
+    cr_expect(got > ROUNDS / 10 && refused > 0, "%u were read (%lu), %u refused", got, sum,
+              refused);
     exo_store_close(&store);
     kill(owner, SIGKILL);
     waitpid(owner, NULL, 0);

@@ -1,4 +1,6 @@
-/* Frozen parameters: nobody changes, sends or forgets them, and the others learn as beside parameters that are learned. */
+/* Frozen parameters: no strategy changes or sends them, checkpoints keep them, and the other
+ * parameters learn as with a learning rate of 0 for these. The tests own their runs. Read next:
+ * exogym/model.h, exogym/trainer.h. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -16,7 +18,8 @@ mlp(const char *options, exo_model **out, exo_err *err)
 {
     char text[256];
     exo_config_doc *doc = NULL;
-    snprintf(text, sizeof text, "{in: %d, out: %d, hidden: [16, 12]%s}", POINTS_DIM, POINTS_CLASSES, options);
+    snprintf(text, sizeof text, "{in: %d, out: %d, hidden: [16, 12]%s}", POINTS_DIM, POINTS_CLASSES,
+             options);
     exo_status st = exo_config_parse(&doc, "job.yaml", text, err);
     if (st == EXO_OK)
         st = exo_model_new_named(out, "mlp", exo_config_root(doc), err);
@@ -42,7 +45,7 @@ frozen_count(const exo_model *model)
     return count;
 }
 
-/* The first layer of the network has 8 x 16 weights and 16 biases. */
+/* The first layer has 8 x 16 weights and 16 biases. */
 #define FIRST ", frozen: [fc1.*]"
 enum {
     FIRST_NUMEL = 8 * 16 + 16
@@ -62,7 +65,8 @@ Test(frozen, what_matches_is_no_parameter_of_the_flat_buffer)
     cr_assert_eq(exo_model_params(rest, 7, &b, NULL), EXO_OK);
     cr_expect_eq(exo_params_frozen_numel(b), FIRST_NUMEL);
     for (size_t i = 0; i < exo_params_count(a); i++)
-        cr_expect_arr_eq(exo_params_at(a, i), exo_params_at(b, i), exo_params_info(a, i)->numel * sizeof(float),
+        cr_expect_arr_eq(exo_params_at(a, i), exo_params_at(b, i),
+                         exo_params_info(a, i)->numel * sizeof(float),
                          "%s begins as it does without freezing", exo_params_info(a, i)->name);
     exo_params_free(&a);
     exo_params_free(&b);
@@ -86,12 +90,13 @@ Test(frozen, mistakes_are_named_with_their_place)
         exo_model *model = NULL;
         exo_err err = {0};
         cr_expect_eq(mlp(cases[i].options, &model, &err), EXO_INVAL, "%s", cases[i].options);
-        cr_expect_not_null(strstr(err.text, cases[i].reason), "'%s' gave '%s'", cases[i].options, err.text);
+        cr_expect_not_null(strstr(err.text, cases[i].reason), "'%s' gave '%s'", cases[i].options,
+                           err.text);
         cr_expect_not_null(strstr(err.text, "job.yaml:1:"), "%s", err.text);
     }
 }
 
-/* --- Training --------------------------------------------------------------------------------------------------------------------- */
+/* --- Training --------------------------------------------------------------------------------- */
 
 struct run {
     exo_model *model;
@@ -109,7 +114,8 @@ run_init(struct run *r, const char *options, uint32_t nodes)
                       .train = points_new(200, 1, SIZE_MAX),
                       .val = points_new(64, 2, SIZE_MAX),
                       .opts = exo_fit_opts_init()};
-    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, r->val, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, r->val, &err), EXO_OK, "%s",
+                 err.text);
     r->opts.num_nodes = nodes;
     r->opts.batch_size = 4;
     r->opts.max_steps = 6;
@@ -132,8 +138,8 @@ fit(struct run *r, const char *strategy, const char *options)
 {
     exo_err err = {0};
     exo_params_free(&r->result.params);
-    cr_assert_eq(exo_trainer_fit_text(r->trainer, strategy, options, &r->opts, &r->result, &err), EXO_OK, "%s: %s",
-                 strategy, err.text);
+    cr_assert_eq(exo_trainer_fit_text(r->trainer, strategy, options, &r->opts, &r->result, &err),
+                 EXO_OK, "%s: %s", strategy, err.text);
 }
 
 static const struct {
@@ -146,7 +152,8 @@ static const struct {
     {"sparta", "{p: 0.3}"},
 };
 
-/* Seven copies of a number, added up and divided by seven, are not always that number: nobody may take their mean. */
+/* The sum of seven equal numbers, divided by seven, is not always that number. So no strategy may
+ * average frozen parameters. */
 Test(frozen, stays_as_it_begins_under_every_strategy)
 {
     static const uint32_t counts[] = {1, 3, 7};
@@ -161,7 +168,8 @@ Test(frozen, stays_as_it_begins_under_every_strategy)
                 const exo_param_info *info = exo_params_info(initial, i);
                 bool same = memcmp(exo_params_at(initial, i), exo_params_at(r.result.params, i),
                                    info->numel * sizeof(float)) == 0;
-                cr_expect_eq(same, info->frozen, "%s, %u nodes: %s", strategies[s].name, counts[c], info->name);
+                cr_expect_eq(same, info->frozen, "%s, %u nodes: %s", strategies[s].name, counts[c],
+                             info->name);
             }
             exo_params_free(&initial);
             run_release(&r);
@@ -183,18 +191,21 @@ Test(frozen, is_not_sent)
     run_release(&rest);
 }
 
-/* A rate of zero for a group leaves it as it is, too: the other parameters then see the same values, and learn the same. */
+/* A learning rate of 0 for a group also leaves the group unchanged. The other parameters then see
+ * the same values and learn the same. */
 Test(frozen, the_others_learn_as_beside_a_rate_of_zero)
 {
     struct run frozen, slow;
     run_init(&frozen, FIRST, 2);
     run_init(&slow, "", 2);
     fit(&frozen, "ddp", "{optimizer: {name: adamw, lr: 0.01, weight_decay: 0.1}}");
-    fit(&slow, "ddp", "{optimizer: {name: adamw, lr: 0.01, weight_decay: 0.1, groups: [{match: fc1.*, lr: 0}]}}");
+    fit(&slow, "ddp",
+        "{optimizer: {name: adamw, lr: 0.01, weight_decay: 0.1, groups: [{match: fc1.*, lr: 0}]}}");
     for (size_t i = 0; i < exo_params_count(frozen.result.params); i++) {
         const exo_param_info *info = exo_params_info(frozen.result.params, i);
-        cr_expect_arr_eq(exo_params_at(frozen.result.params, i), exo_params_at(slow.result.params, i),
-                         info->numel * sizeof(float), "%s", info->name);
+        cr_expect_arr_eq(exo_params_at(frozen.result.params, i),
+                         exo_params_at(slow.result.params, i), info->numel * sizeof(float), "%s",
+                         info->name);
     }
     run_release(&frozen);
     run_release(&slow);
@@ -227,14 +238,15 @@ Test(frozen, a_group_that_takes_only_what_is_frozen_is_a_mistake)
     struct run r;
     exo_err err = {0};
     run_init(&r, FIRST, 2);
-    cr_expect_eq(exo_trainer_fit_text(r.trainer, "ddp", "{optimizer: {groups: [{match: fc1.*, weight_decay: 0}]}}",
+    cr_expect_eq(exo_trainer_fit_text(r.trainer, "ddp",
+                                      "{optimizer: {groups: [{match: fc1.*, weight_decay: 0}]}}",
                                       &r.opts, &r.result, &err),
                  EXO_INVAL);
     cr_expect_not_null(strstr(err.text, "fc1.*"), "%s", err.text);
     run_release(&r);
 }
 
-/* --- Gradients ------------------------------------------------------------------------------------------------------------------- */
+/* --- Gradients -------------------------------------------------------------------------------- */
 
 enum {
     LENGTH = 6
@@ -250,21 +262,23 @@ decoder(const char *options)
     snprintf(text, sizeof text, "{%sheads: 2, width: 16, vocabulary: 11, context: 8, %s}",
              strstr(options, "layers") ? "" : "layers: 2, ", options);
     cr_assert_eq(exo_config_parse(&doc, "job.yaml", text, &err), EXO_OK);
-    cr_assert_eq(exo_model_new_named(&model, "gpt", exo_config_root(doc), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_model_new_named(&model, "gpt", exo_config_root(doc), &err), EXO_OK, "%s",
+                 err.text);
     exo_config_free(&doc);
     return model;
 }
 
-/* Gives the tape's memory. */
+/* Returns the size of the tape's memory. */
 static size_t
 backward(exo_model *model, exo_params *params, bool autocast)
 {
     static int32_t tokens[] = {1, 2, 3, 4, 5, 6}, targets[] = {2, 3, 4, 5, 6, 7};
-    const exo_batch batch = {.size = 1,
-                             .num_fields = 2,
-                             .fields = {{.name = "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {LENGTH}},
-                                        {.name = "targets", .dtype = EXO_I32, .num_dims = 1, .dims = {LENGTH}}},
-                             .data = {tokens, targets}};
+    const exo_batch batch = {
+        .size = 1,
+        .num_fields = 2,
+        .fields = {{.name = "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {LENGTH}},
+                   {.name = "targets", .dtype = EXO_I32, .num_dims = 1, .dims = {LENGTH}}},
+        .data = {tokens, targets}};
     exo_tape *tape = NULL;
     exo_err err = {0};
     cr_assert_eq(exo_tape_new(&tape, &err), EXO_OK);
@@ -294,8 +308,9 @@ expect_same_gradients(const char *kind, const char *frozen, bool autocast)
         const exo_param_info *learned = exo_params_info(b, i);
         if (learned->frozen)
             continue;
-        cr_expect_arr_eq(exo_params_grads(a) + exo_params_info(a, i)->offset, exo_params_grads(b) + learned->offset,
-                         learned->numel * sizeof(float), "%s, %s: %s", kind, frozen, learned->name);
+        cr_expect_arr_eq(exo_params_grads(a) + exo_params_info(a, i)->offset,
+                         exo_params_grads(b) + learned->offset, learned->numel * sizeof(float),
+                         "%s, %s: %s", kind, frozen, learned->name);
         compared++;
     }
     cr_expect(compared > 0 && compared < exo_params_count(a));
@@ -309,12 +324,13 @@ Test(frozen, the_other_gradients_are_the_same_to_the_bit)
 {
     static const char *const kinds[] = {"tied: true", "tied: false", "checkpoint: true",
                                         "norm: rms, gated: true, bias: false"};
-    static const char *const frozen[] = {"embedding.*", "blocks.0.*",    "'*.weight'",          "'*norm*'",
-                                         "blocks.*",    "'*attention*'", "'*mlp.down*', norm.*"};
+    static const char *const frozen[] = {
+        "embedding.*", "blocks.0.*",    "'*.weight'",          "'*norm*'",
+        "blocks.*",    "'*attention*'", "'*mlp.down*', norm.*"};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (size_t f = 0; f < sizeof frozen / sizeof *frozen; f++) {
             if (strstr(kinds[k], "bias: false") && strstr(frozen[f], ".weight"))
-                continue; /* that is all of them */
+                continue; /* all parameters would be frozen */
             expect_same_gradients(kinds[k], frozen[f], false);
             if (numbers_bf16_runs())
                 expect_same_gradients(kinds[k], frozen[f], true);
@@ -322,12 +338,12 @@ Test(frozen, the_other_gradients_are_the_same_to_the_bit)
     expect_same_gradients("tied: false", "head.weight", false);
 }
 
-/* A checkpoint around a block without a gradient has nothing to keep: its buffers go back at once. */
+/* A checkpoint around a block without gradients saves nothing: its buffers are freed at once. */
 Test(frozen, blocks_take_no_more_memory_than_learned_ones)
 {
-    static const char *const kinds[] = {
-        "layers: 6, tied: false, checkpoint: true",
-        "layers: 6, tied: false, checkpoint: true, frozen: [embedding.*, position.*, 'blocks.[0-4].*']"};
+    static const char *const kinds[] = {"layers: 6, tied: false, checkpoint: true",
+                                        "layers: 6, tied: false, checkpoint: true, frozen: "
+                                        "[embedding.*, position.*, 'blocks.[0-4].*']"};
     size_t bytes[2];
     for (int k = 0; k < 2; k++) {
         exo_model *model = decoder(kinds[k]);

@@ -1,5 +1,6 @@
-/* Generation: logits against plain loops, and that a sequence is the same alone, in any batch, in any pieces, with any number of
- * threads. */
+/* Generation: logits against plain loops; a sequence is the same alone and in any batch, in any
+ * pieces and with any number of threads; also ends of sequences, swapped weights, memory and
+ * errors. Each test owns its generator. Read next: exogym/generate.h, support/small_decoders.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,8 @@ enum {
     FORMATS = 3
 };
 
-static const exo_weight_format formats[FORMATS] = {EXO_WEIGHTS_F32, EXO_WEIGHTS_INT8, EXO_WEIGHTS_INT4};
+static const exo_weight_format formats[FORMATS] = {EXO_WEIGHTS_F32, EXO_WEIGHTS_INT8,
+                                                   EXO_WEIGHTS_INT4};
 
 static exo_generator *
 generator_new(const small_decoder *d, const exo_generator_opts *opts)
@@ -30,13 +32,15 @@ generator_new(const small_decoder *d, const exo_generator_opts *opts)
 }
 
 static void
-submit(exo_generator *g, uint64_t id, const int32_t *prompt, size_t count, const exo_sampling *sampling)
+submit(exo_generator *g, uint64_t id, const int32_t *prompt, size_t count,
+       const exo_sampling *sampling)
 {
     exo_err err = {0};
-    cr_assert_eq(exo_generator_submit(g, id, prompt, count, sampling, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_generator_submit(g, id, prompt, count, sampling, &err), EXO_OK, "%s",
+                 err.text);
 }
 
-/* --- Logits -------------------------------------------------------------------------------------------------------------------- */
+/* --- Logits ----------------------------------------------------------------------------------- */
 
 Test(generate, logits_are_the_plain_ones)
 {
@@ -52,7 +56,8 @@ Test(generate, logits_are_the_plain_ones)
         cr_assert_eq(exo_generator_logits(g, tokens, TOKENS, got, NULL), EXO_OK);
         for (size_t i = 0; i < TOKENS * spec.vocabulary; i++) {
             largest = fmax(largest, fabs(want[i]));
-            cr_assert_float_eq((double)got[i], want[i], 1e-4, "kind %d, token %zu, logit %zu: %g, not %g", kind,
+            cr_assert_float_eq((double)got[i], want[i], 1e-4,
+                               "kind %d, token %zu, logit %zu: %g, not %g", kind,
                                i / spec.vocabulary, i % spec.vocabulary, (double)got[i], want[i]);
         }
         cr_expect_gt(largest, 2, "kind %d: logits are of a size that tells", kind);
@@ -63,7 +68,7 @@ Test(generate, logits_are_the_plain_ones)
     }
 }
 
-/* Those of training's passes: the output "logits". */
+/* The logits equal the output "logits" of a training pass. */
 Test(generate, logits_are_those_of_the_tape)
 {
     for (int kind = 0; kind < SMALL_DECODERS; kind++) {
@@ -84,7 +89,8 @@ Test(generate, logits_are_those_of_the_tape)
         exo_generator *g = generator_new(&d, NULL);
         cr_assert_eq(exo_generator_logits(g, tokens, TOKENS, got, NULL), EXO_OK);
         for (size_t i = 0; i < count; i++)
-            cr_assert_float_eq((double)got[i], (double)want[i], 1e-4, "kind %d, logit %zu", kind, i);
+            cr_assert_float_eq((double)got[i], (double)want[i], 1e-4, "kind %d, logit %zu", kind,
+                               i);
         exo_tape_free(&tape);
         exo_generator_free(&g);
         small_decoder_free(&d);
@@ -93,7 +99,8 @@ Test(generate, logits_are_those_of_the_tape)
     }
 }
 
-/* The same logits to the bit however the text is cut into passes, in every format: with a cache and without are the same. */
+/* The logits are the same to the bit however the text is cut into passes, in each format. So they
+ * are the same with and without a cache. */
 Test(generate, logits_do_not_depend_on_the_pieces)
 {
     static const size_t pieces[] = {64, 1, 7, 13, 31};
@@ -108,10 +115,13 @@ Test(generate, logits_do_not_depend_on_the_pieces)
             float *want = malloc(bytes), *got = malloc(bytes);
             for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
                 exo_generator *g =
-                    generator_new(&d, &(exo_generator_opts){.weights = formats[format], .step_tokens = pieces[i]});
-                cr_assert_eq(exo_generator_logits(g, tokens, TOKENS, i == 0 ? want : got, NULL), EXO_OK);
+                    generator_new(&d, &(exo_generator_opts){.weights = formats[format],
+                                                            .step_tokens = pieces[i]});
+                cr_assert_eq(exo_generator_logits(g, tokens, TOKENS, i == 0 ? want : got, NULL),
+                             EXO_OK);
                 if (i > 0)
-                    cr_assert_arr_eq(got, want, bytes, "kind %d, format %d, pieces of %zu", kind, format, pieces[i]);
+                    cr_assert_arr_eq(got, want, bytes, "kind %d, format %d, pieces of %zu", kind,
+                                     format, pieces[i]);
                 exo_generator_free(&g);
             }
             small_decoder_free(&d);
@@ -120,7 +130,8 @@ Test(generate, logits_do_not_depend_on_the_pieces)
         }
 }
 
-/* Quantized weights are near the others: for these weights int8 within 4 % of the logits' size, int4 within 30 %. */
+/* Quantized weights give similar logits: for these weights int8 is within 4 % of the logits' size,
+ * int4 within 30 %. */
 Test(generate, quantized_logits_are_near)
 {
     for (int kind = 0; kind < SMALL_DECODERS; kind++) {
@@ -182,9 +193,9 @@ Test(generate, the_mean_likelihood_is_that_of_the_logits)
     small_decoder_free(&d);
 }
 
-/* --- Sequences ------------------------------------------------------------------------------------------------------------------ */
+/* --- Sequences -------------------------------------------------------------------------------- */
 
-/* What a sequence was, kept. */
+/* A copy of a finished sequence. */
 struct kept {
     uint64_t id;
     int32_t tokens[64];
@@ -207,11 +218,13 @@ enum {
     MANY = 23
 };
 
-/* Sequence `id`: prompts of 1 to 11 tokens, and samplings of every sort, that end at different times. */
+/* Sequence `id`: a prompt of 1 to 11 tokens and varied samplings, so that sequences end at
+ * different times. */
 static size_t
 prompt_of(const exo_decoder_spec *spec, uint64_t id, int32_t *tokens, exo_sampling *sampling)
 {
-    static const int32_t stop[] = {3, 7, 17, 21, 40, 53, 61, 76, 89, 94, 108, 117, 122, 139, 144, 158};
+    static const int32_t stop[] = {3,  7,  17,  21,  40,  53,  61,  76,
+                                   89, 94, 108, 117, 122, 139, 144, 158};
     size_t count = 1 + id * 7 % 11;
     small_decoder_tokens(spec, 100 + id, count, tokens);
     *sampling = (exo_sampling){
@@ -227,7 +240,7 @@ prompt_of(const exo_decoder_spec *spec, uint64_t id, int32_t *tokens, exo_sampli
     return count;
 }
 
-/* All of MANY sequences through one generator, as there is room. */
+/* Runs all MANY sequences through one generator, each as soon as there is room. */
 static void
 run_many(const small_decoder *d, const exo_generator_opts *opts, struct kept *out)
 {
@@ -255,7 +268,8 @@ static void
 expect_same(const struct kept *got, const struct kept *want, const char *what)
 {
     for (size_t i = 0; i < MANY; i++)
-        cr_expect_eq(memcmp(&got[i], &want[i], sizeof *got), 0, "%s: sequence %zu is another", what, i);
+        cr_expect_eq(memcmp(&got[i], &want[i], sizeof *got), 0, "%s: sequence %zu is another", what,
+                     i);
 }
 
 Test(generate, a_sequence_is_the_same_alone_and_in_any_batch)
@@ -289,13 +303,13 @@ Test(generate, a_sequence_is_the_same_alone_and_in_any_batch)
             stops += alone[i].finish == EXO_FINISH_STOP;
             contexts += alone[i].finish == EXO_FINISH_CONTEXT;
         }
-        cr_expect(lengths > 0 && stops > 0 && contexts > 0, "they end for every reason: %zu, %zu, %zu", lengths, stops,
-                  contexts);
+        cr_expect(lengths > 0 && stops > 0 && contexts > 0,
+                  "they end for every reason: %zu, %zu, %zu", lengths, stops, contexts);
         small_decoder_free(&d);
     }
 }
 
-/* A sequence's tokens chosen again from logits of the whole text, computed without a cache. */
+/* A sequence's tokens are chosen again from the logits of the whole text, which need no cache. */
 Test(generate, greedy_tokens_are_those_of_the_whole_text)
 {
     const exo_decoder_spec spec = small_decoder_spec(3);
@@ -350,7 +364,7 @@ Test(generate, the_first_token_that_stops_is_the_last)
     sampling.stop_tokens = &stop;
     sampling.num_stop_tokens = 1;
     submit(g, 1, prompt, 3, &sampling);
-    stop = 0; /* they were copied */
+    stop = 0; /* the generator has copied them */
     while (!exo_generator_take(g, &s))
         cr_assert_eq(exo_generator_step(g, NULL), EXO_OK);
     size_t first = 3;
@@ -445,7 +459,8 @@ Test(generate, broken_weights_end_a_sequence_and_no_other)
     for (int format = 0; format < FORMATS; format++) {
         small_decoder d;
         small_decoder_new(&d, &spec, 23);
-        exo_params_values(d.params)[5 * spec.width + 1] = NAN; /* of token 5's embedding, which is its head's too */
+        /* in token 5's embedding, which is also its row of the head */
+        exo_params_values(d.params)[5 * spec.width + 1] = NAN;
         for (size_t i = 0; i < exo_params_count(d.params); i++) {
             const exo_param_info *p = exo_params_info(d.params, i);
             if (strcmp(p->name, "blocks.1.mlp.up.weight") == 0)
@@ -468,7 +483,8 @@ Test(generate, broken_weights_end_a_sequence_and_no_other)
 
 Test(generate, memory_is_what_is_said)
 {
-    const exo_decoder_spec spec = small_decoder_spec(5); /* head 18 wide, 1 key-value head, 3 layers */
+    /* heads of width 18, 1 key-value head, 3 layers */
+    const exo_decoder_spec spec = small_decoder_spec(5);
     small_decoder d;
     small_decoder_new(&d, &spec, 24);
     exo_generator *g = generator_new(&d, &(exo_generator_opts){.sequences = 7, .context = 33});
@@ -486,7 +502,7 @@ Test(generate, memory_is_what_is_said)
     small_decoder_free(&d);
 }
 
-/* Caches of terabytes: refused before a byte of them is taken. */
+/* A cache of terabytes is refused before any memory is allocated. */
 Test(generate, caches_that_do_not_fit_are_refused)
 {
     exo_decoder_spec spec = small_decoder_spec(3);
@@ -502,7 +518,8 @@ Test(generate, caches_that_do_not_fit_are_refused)
     small_decoder_free(&d);
 }
 
-/* Every allocation of making one fails in turn, and nothing is left; then submitting and steps allocate nothing. */
+/* Each allocation of exo_generator_new fails in turn, and nothing leaks. After that, submitting and
+ * steps allocate nothing. */
 Test(generate, memory_that_is_missing_is_said)
 {
     const exo_decoder_spec spec = small_decoder_spec(4);
@@ -532,13 +549,13 @@ Test(generate, memory_that_is_missing_is_said)
     small_decoder_free(&d);
 }
 
-/* --- Mistakes -------------------------------------------------------------------------------------------------------------------- */
+/* --- Errors ----------------------------------------------------------------------------------- */
 
-#define FAILS(call, status, word)                                                                                      \
-    do {                                                                                                               \
-        err = (exo_err){0};                                                                                            \
-        cr_expect_eq(call, status, "%s", #call);                                                                       \
-        cr_expect(strstr(err.text, word), "%s: '%s' does not say %s", #call, err.text, word);                          \
+#define FAILS(call, status, word)                                                                  \
+    do {                                                                                           \
+        err = (exo_err){0};                                                                        \
+        cr_expect_eq(call, status, "%s", #call);                                                   \
+        cr_expect(strstr(err.text, word), "%s: '%s' does not say %s", #call, err.text, word);      \
     } while (0)
 
 Test(generate, mistakes_are_named)
@@ -551,9 +568,12 @@ Test(generate, mistakes_are_named)
     small_decoder_new(&other, &wide, 25);
     exo_generator *g = NULL;
     FAILS(exo_generator_new(&g, &wide, d.params, NULL, &err), EXO_INVAL, "blocks.0.mlp.up.weight");
-    FAILS(exo_generator_new(&g, &spec, d.params, &(exo_generator_opts){.context = 49}, &err), EXO_INVAL, "49");
-    FAILS(exo_generator_new(&g, &spec, d.params, &(exo_generator_opts){.sequences = 70000}, &err), EXO_INVAL, "70000");
-    FAILS(exo_generator_new(&g, &spec, d.params, &(exo_generator_opts){.sequences = 9, .step_tokens = 8}, &err),
+    FAILS(exo_generator_new(&g, &spec, d.params, &(exo_generator_opts){.context = 49}, &err),
+          EXO_INVAL, "49");
+    FAILS(exo_generator_new(&g, &spec, d.params, &(exo_generator_opts){.sequences = 70000}, &err),
+          EXO_INVAL, "70000");
+    FAILS(exo_generator_new(&g, &spec, d.params,
+                            &(exo_generator_opts){.sequences = 9, .step_tokens = 8}, &err),
           EXO_INVAL, "8 tokens a step");
     wide = spec;
     wide.head_width = 600;

@@ -1,4 +1,6 @@
-/* The kernels of generation, one at a time: quantization's formulas and bounds, products, attention over a cache, norms. */
+/* The kernels of generation, one at a time: the formulas and bounds of quantization, products,
+ * attention over a cache, activations, norms. The tests have no shared state. Read next:
+ * nn/cpu/decode.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,19 +16,21 @@ enum {
     FORMATS = 3
 };
 
-static const exo_decode_format formats[FORMATS] = {EXO_DECODE_F32, EXO_DECODE_INT8, EXO_DECODE_INT4};
+static const exo_decode_format formats[FORMATS] = {EXO_DECODE_F32, EXO_DECODE_INT8,
+                                                   EXO_DECODE_INT4};
 
 static void
 pack(exo_decode_matrix *m, exo_decode_format format, size_t outputs, size_t inputs, const float *w)
 {
     exo_err err = {0};
     *m = (exo_decode_matrix){0};
-    cr_assert_eq(exo_decode_matrix_init(m, format, outputs, inputs, "w", &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_decode_matrix_init(m, format, outputs, inputs, "w", &err), EXO_OK, "%s",
+                 err.text);
     for (size_t p = 0; p < m->panels; p++)
         exo_decode_pack(m, w, p);
 }
 
-/* --- Weights -------------------------------------------------------------------------------------------------------------------- */
+/* --- Weights ---------------------------------------------------------------------------------- */
 
 Test(generate_kernels, weights_come_back_as_their_format_says)
 {
@@ -48,11 +52,15 @@ Test(generate_kernels, weights_come_back_as_their_format_says)
                         low = fminf(low, x[i]);
                         high = fmaxf(high, x[i]);
                     }
-                    /* fp32: exact. int8: half a step. int4: a step at most of any spacing that is tried, the ends cut. */
-                    float bound = f == 0 ? 0 : f == 1 ? largest / 127 * 0.5001f : (high - low) * (0.11f + 1 / 15.0f);
+                    /* fp32: exact. int8: half a step. int4: at most one step of any spacing that is
+                     * tried, with clipped ends. */
+                    float bound = f == 0   ? 0
+                                  : f == 1 ? largest / 127 * 0.5001f
+                                           : (high - low) * (0.11f + 1 / 15.0f);
                     for (size_t i = 0; i < count; i++)
-                        cr_assert(fabsf(back[first + i] - x[i]) <= bound, "format %d, (%zu, %zu): %g became %g", f, o,
-                                  first + i, (double)x[i], (double)back[first + i]);
+                        cr_assert(fabsf(back[first + i] - x[i]) <= bound,
+                                  "format %d, (%zu, %zu): %g became %g", f, o, first + i,
+                                  (double)x[i], (double)back[first + i]);
                 }
             }
             exo_decode_matrix_release(&m);
@@ -84,7 +92,8 @@ Test(generate_kernels, int8_is_its_formula)
     free(w);
 }
 
-/* The squared error of int4 is below that of sixteen equal steps from the least to the largest, which is the first that is tried. */
+/* int4 tries several spacings. The first is sixteen equal steps from the least to the largest
+ * weight, so the squared error is below that of equal steps. */
 Test(generate_kernels, int4_is_better_than_equal_steps)
 {
     enum {
@@ -116,15 +125,19 @@ Test(generate_kernels, int4_is_better_than_equal_steps)
 
 Test(generate_kernels, equal_tiny_and_broken_weights)
 {
-    float w[4][4] = {{0.3f, 0.3f, 0.3f, 0.3f}, {0, 0, 0, 0}, {1e-44f, -1e-44f, 0, 0}, {1, NAN, 2, 3}}, back[4];
+    float w[4][4] = {{0.3f, 0.3f, 0.3f, 0.3f},
+                     {0, 0, 0, 0},
+                     {1e-44f, -1e-44f, 0, 0},
+                     {1, NAN, 2, 3}},
+          back[4];
     for (int f = 1; f < FORMATS; f++) {
         exo_decode_matrix m;
         pack(&m, formats[f], 4, 4, &w[0][0]);
         for (size_t o = 0; o < 3; o++) {
             exo_decode_unpack(&m, o, back);
             for (size_t i = 0; i < 4; i++)
-                cr_expect_float_eq((double)back[i], (double)w[o][i], 1e-7, "format %d, output %zu: %g", f, o,
-                                   (double)back[i]);
+                cr_expect_float_eq((double)back[i], (double)w[o][i], 1e-7,
+                                   "format %d, output %zu: %g", f, o, (double)back[i]);
         }
         exo_decode_unpack(&m, 3, back);
         cr_expect(isnan(back[0]), "format %d: what is broken shows", f);
@@ -132,7 +145,7 @@ Test(generate_kernels, equal_tiny_and_broken_weights)
     }
 }
 
-/* --- Products -------------------------------------------------------------------------------------------------------------------- */
+/* --- Products --------------------------------------------------------------------------------- */
 
 struct product {
     exo_decode_matrix m;
@@ -186,13 +199,15 @@ run(const struct product *p, size_t rows, const exo_decode_end *end, float *y)
 
 Test(generate_kernels, products_are_the_plain_ones)
 {
-    static const size_t shapes[][3] = {{1, 1, 1}, {32, 128, 1}, {70, 129, 13}, {96, 300, 30}, {33, 37, 5}};
+    static const size_t shapes[][3] = {
+        {1, 1, 1}, {32, 128, 1}, {70, 129, 13}, {96, 300, 30}, {33, 37, 5}};
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
         for (int f = 0; f < FORMATS; f++) {
             size_t outputs = shapes[k][0], inputs = shapes[k][1], rows = shapes[k][2];
             struct product p;
             product_new(&p, formats[f], outputs, inputs, rows);
-            float *y = exo_alloc_aligned(rows * p.out_stride * sizeof *y), *w = malloc(inputs * sizeof *w);
+            float *y = exo_alloc_aligned(rows * p.out_stride * sizeof *y),
+                  *w = malloc(inputs * sizeof *w);
             run(&p, rows, &(exo_decode_end){.bias = p.bias}, y);
             for (size_t o = 0; o < outputs; o++) {
                 exo_decode_unpack(&p.m, o, w);
@@ -204,7 +219,7 @@ Test(generate_kernels, products_are_the_plain_ones)
                         size += fabs(term);
                     }
                     double got = (double)y[r * p.out_stride + o];
-                    /* int16 rows: a 32767th of the group's largest each. */
+                    /* int16 rows: each value is off by up to a 32767th of the group's largest. */
                     cr_assert(fabs(got - want) <= size * (f == 0 ? 2e-6 : 2e-4) + 1e-6,
                               "format %d, (%zu, %zu): %g, not %g", f, r, o, got, want);
                 }
@@ -215,7 +230,7 @@ Test(generate_kernels, products_are_the_plain_ones)
         }
 }
 
-/* Row 0 alone and as any row count's first, to the bit. */
+/* Row 0 is the same to the bit alone and as the first of any number of rows. */
 Test(generate_kernels, a_row_does_not_depend_on_the_others)
 {
     enum {
@@ -230,7 +245,8 @@ Test(generate_kernels, a_row_does_not_depend_on_the_others)
         run(&p, ROWS, &end, want);
         for (size_t rows = 1; rows < ROWS; rows++) {
             run(&p, rows, &end, y);
-            cr_assert_arr_eq(y, want, rows * p.out_stride * sizeof *y, "format %d, %zu rows", f, rows);
+            cr_assert_arr_eq(y, want, rows * p.out_stride * sizeof *y, "format %d, %zu rows", f,
+                             rows);
         }
         exo_free(want);
         exo_free(y);
@@ -267,17 +283,18 @@ Test(generate_kernels, a_row_with_what_is_no_number_gives_none)
         exo_decode_quantize_row(&p.rows, 0, 40);
         float *y = exo_alloc_aligned(2 * 32 * 4);
         run(&p, 2, &(exo_decode_end){0}, y);
-        cr_expect(isnan(y[0]) && isfinite(y[32]), "format %d: %g, %g", f, (double)y[0], (double)y[32]);
+        cr_expect(isnan(y[0]) && isfinite(y[32]), "format %d: %g, %g", f, (double)y[0],
+                  (double)y[32]);
         exo_free(y);
         product_free(&p);
     }
 }
 
-/* --- Attention -------------------------------------------------------------------------------------------------------------------- */
+/* --- Attention -------------------------------------------------------------------------------- */
 
 static void
-plain_attention(const float *q, const float *keys, const float *values, size_t width, size_t position, double scale,
-                double slope, double *out)
+plain_attention(const float *q, const float *keys, const float *values, size_t width,
+                size_t position, double scale, double slope, double *out)
 {
     double sum = 0, *w = malloc((position + 1) * sizeof *w), largest = -INFINITY;
     for (size_t j = 0; j <= position; j++) {
@@ -296,7 +313,8 @@ plain_attention(const float *q, const float *keys, const float *values, size_t w
     free(w);
 }
 
-/* Over more positions than one stretch, queries alone and together: the plain result, and the same bits. */
+/* Over more positions than one stretch, with queries alone and together: the result is the plain
+ * one, and the bits are equal. */
 Test(generate_kernels, attention_is_the_plain_one)
 {
     enum {
@@ -323,10 +341,11 @@ Test(generate_kernels, attention_is_the_plain_one)
                 a.position[0] = at[i];
                 a.slope[0] = alibi ? 0.02f * (float)(i + 1) : 0;
                 exo_decode_attend(&a);
-                plain_attention(q + i * width, key, value, width, at[i], (double)scale, (double)a.slope[0], want);
+                plain_attention(q + i * width, key, value, width, at[i], (double)scale,
+                                (double)a.slope[0], want);
                 for (size_t d = 0; d < width; d++)
-                    cr_assert_float_eq((double)alone[i][d], want[d], 2e-5, "width %zu, position %zu, %zu", width, at[i],
-                                       d);
+                    cr_assert_float_eq((double)alone[i][d], want[d], 2e-5,
+                                       "width %zu, position %zu, %zu", width, at[i], d);
             }
             for (size_t first = 0; first + 7 <= 10; first++) {
                 a.queries = 7;
@@ -338,8 +357,8 @@ Test(generate_kernels, attention_is_the_plain_one)
                 }
                 exo_decode_attend(&a);
                 for (size_t i = first; i < first + 7; i++)
-                    cr_assert_arr_eq(together[i], alone[i], width * sizeof(float), "width %zu, position %zu", width,
-                                     at[i]);
+                    cr_assert_arr_eq(together[i], alone[i], width * sizeof(float),
+                                     "width %zu, position %zu", width, at[i]);
             }
         }
         float *all[] = {q, key, value};
@@ -350,19 +369,20 @@ Test(generate_kernels, attention_is_the_plain_one)
     }
 }
 
-/* --- Rows --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Rows ------------------------------------------------------------------------------------- */
 
 Test(generate_kernels, activations_are_their_formulas)
 {
     for (float x = -30; x < 30; x += 0.037f) {
         double v = (double)x,
                want[5] = {v, fmax(v, 0), 0.5 * v * erfc(-v / sqrt(2)),
-                          0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))), v / (1 + exp(-v))};
+                          0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))),
+                          v / (1 + exp(-v))};
         for (int a = EXO_LINEAR; a <= EXO_SILU; a++) {
             float got = x;
             exo_decode_activate((exo_activation)a, &got, 1);
-            cr_assert_float_eq((double)got, want[a], 2e-6 * (1 + fabs(v)), "activation %d of %g: %g, not %g", a, v,
-                               (double)got, want[a]);
+            cr_assert_float_eq((double)got, want[a], 2e-6 * (1 + fabs(v)),
+                               "activation %d of %g: %g, not %g", a, v, (double)got, want[a]);
         }
     }
 }
@@ -372,7 +392,8 @@ Test(generate_kernels, norms_are_the_plain_ones)
     static const size_t widths[] = {1, 31, 32, 100, 768};
     for (size_t k = 0; k < sizeof widths / sizeof widths[0]; k++) {
         size_t width = widths[k];
-        float *x = numbers_new(width, 1), *weight = numbers_new(width, 2), *bias = numbers_new(width, 3);
+        float *x = numbers_new(width, 1), *weight = numbers_new(width, 2),
+              *bias = numbers_new(width, 3);
         float *y = malloc(width * 4), *z = malloc(width * 4);
         double mean = 0, variance = 0, square = 0;
         for (size_t i = 0; i < width; i++) {
@@ -385,7 +406,8 @@ Test(generate_kernels, norms_are_the_plain_ones)
         exo_decode_layer_norm(x, width, weight, bias, 1e-5f, y);
         exo_decode_rms_norm(x, width, weight, 1e-5f, z);
         for (size_t i = 0; i < width; i++) {
-            double want = ((double)x[i] - mean) / sqrt(variance + 1e-5) * (double)weight[i] + (double)bias[i];
+            double want =
+                ((double)x[i] - mean) / sqrt(variance + 1e-5) * (double)weight[i] + (double)bias[i];
             cr_assert_float_eq((double)y[i], want, 1e-4 * (1 + fabs(want)), "width %zu", width);
             want = (double)x[i] / sqrt(square + 1e-5) * (double)weight[i];
             cr_assert_float_eq((double)z[i], want, 1e-5 * (1 + fabs(want)), "width %zu", width);

@@ -1,4 +1,6 @@
-/* Choosing tokens: the distribution that is drawn from against transformers' definitions by plain loops and a sort; draws; edges. */
+/* Sampling of tokens: the distribution is compared with the definitions of the library
+ * transformers, by plain loops and a sort. Also draws and corner cases. The scratch arrays are
+ * static; each test runs in its own process. Read next: nn/generate/sampling.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,7 @@ choose(const exo_sampling *s, const float *logits, size_t count, const uint64_t 
     return c;
 }
 
-/* --- The distribution by definition --------------------------------------------------------------------------------------------- */
+/* --- The distribution by definition ----------------------------------------------------------- */
 
 static const double *sorted_by;
 
@@ -46,9 +48,11 @@ softmax(const double *x, size_t count, double *p)
         p[i] /= sum;
 }
 
-/* What transformers' processors leave of the logits: penalty, temperature, top-k, top-p; then softmax. */
+/* The distribution after the processors of transformers: penalty, temperature, top-k, top-p, then
+ * softmax. */
 static void
-plain_distribution(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen, double *p)
+plain_distribution(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen,
+                   double *p)
 {
     double *x = malloc(count * sizeof *x);
     size_t *rank = malloc(count * sizeof *rank);
@@ -117,15 +121,21 @@ Test(generate_sampling, draws_are_from_the_defined_distribution)
             make_logits(count, 10 * c + k, 3, logits, seen);
             plain_distribution(&settings[k], logits, count, seen, p);
             for (int d = 0; d < 50; d++) {
-                double draw = d == 0 ? 0 : d == 1 ? 1 - 0x1p-53 : exo_sampling_draw(k, c, (size_t)d), below = 0;
+                double draw = d == 0   ? 0
+                              : d == 1 ? 1 - 0x1p-53
+                                       : exo_sampling_draw(k, c, (size_t)d),
+                       below = 0;
                 exo_choice got = choose(&settings[k], logits, count, seen, draw);
                 for (int32_t i = 0; i < got.token; i++)
                     below += p[i];
                 double share = p[got.token];
-                cr_assert_gt(share, 0, "count %zu, setting %zu: token %d cannot be drawn", count, k, got.token);
+                cr_assert_gt(share, 0, "count %zu, setting %zu: token %d cannot be drawn", count, k,
+                             got.token);
                 cr_assert(draw >= below - 1e-5 && draw <= below + share + 1e-5,
-                          "count %zu, setting %zu: %g is not in the share of token %d", count, k, draw, got.token);
-                cr_assert_float_eq((double)got.log_prob, log(share), 2e-5, "count %zu, setting %zu", count, k);
+                          "count %zu, setting %zu: %g is not in the share of token %d", count, k,
+                          draw, got.token);
+                cr_assert_float_eq((double)got.log_prob, log(share), 2e-5, "count %zu, setting %zu",
+                                   count, k);
             }
         }
 }
@@ -135,7 +145,8 @@ Test(generate_sampling, log_probs_of_all_draws_add_up_to_one)
     float logits[12];
     uint64_t seen[1];
     make_logits(12, 3, 2, logits, seen);
-    const exo_sampling s = {.temperature = 0.9f, .top_k = 9, .top_p = 0.97f, .repetition_penalty = 1.1f};
+    const exo_sampling s = {
+        .temperature = 0.9f, .top_k = 9, .top_p = 0.97f, .repetition_penalty = 1.1f};
     double sum = 0, plain = 0;
     bool met[12] = {false};
     for (int d = 0; d < 4000; d++) {
@@ -150,7 +161,8 @@ Test(generate_sampling, log_probs_of_all_draws_add_up_to_one)
     cr_expect_lt(plain, 1, "what was cut off has some of the plain one");
 }
 
-/* Pearson's statistic over 20000 draws of 16 tokens; 37.7 is the 0.1 % point of 15 degrees of freedom. */
+/* Pearson's statistic over 20000 draws of 16 tokens. 37.7 is the 0.1 % point for 15 degrees of
+ * freedom. */
 Test(generate_sampling, frequencies_are_the_probabilities)
 {
     enum {
@@ -178,7 +190,8 @@ Test(generate_sampling, a_draw_depends_on_seed_sequence_and_position)
     cr_expect_neq(exo_sampling_draw(2, 2, 3), first);
     cr_expect_neq(exo_sampling_draw(1, 3, 3), first);
     cr_expect_neq(exo_sampling_draw(1, 2, 4), first);
-    cr_expect_neq(exo_sampling_draw(1, 2 + (UINT64_C(1) << 24), 3), first, "the upper bits of an id count");
+    cr_expect_neq(exo_sampling_draw(1, 2 + (UINT64_C(1) << 24), 3), first,
+                  "the upper bits of an id count");
     cr_expect_neq(exo_sampling_draw(1, 2 + (UINT64_C(1) << 55), 3), first);
     double mean = 0;
     for (size_t i = 0; i < 10000; i++) {
@@ -189,7 +202,7 @@ Test(generate_sampling, a_draw_depends_on_seed_sequence_and_position)
     cr_expect_float_eq(mean, 0.5, 0.01);
 }
 
-/* --- Edges ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Corner cases ----------------------------------------------------------------------------- */
 
 Test(generate_sampling, temperature_0_takes_the_first_of_the_largest)
 {
@@ -222,7 +235,7 @@ Test(generate_sampling, of_equals_the_nucleus_has_the_first)
     const float logits[] = {0, 0, 0, 0, 0, 0, 0, 0};
     const uint64_t seen = 0;
     const exo_sampling s = {.temperature = 1, .top_p = 0.3f};
-    for (int d = 0; d < 3; d++) { /* 1/8 and 2/8 are less than 0.3, 3/8 are not */
+    for (int d = 0; d < 3; d++) { /* 1/8 and 2/8 are less than 0.3, 3/8 is not */
         exo_choice c = choose(&s, logits, 8, &seen, (d + 0.5) / 3);
         cr_expect_eq(c.token, d);
         cr_expect_float_eq((double)c.log_prob, -log(3), 1e-6);
@@ -236,7 +249,8 @@ Test(generate_sampling, tokens_of_the_padding_are_not_chosen)
     exo_sampling s = {.vocabulary = 3, .repetition_penalty = 1.1f};
     exo_choice c = choose(&s, logits, 5, &seen, 0);
     cr_expect_eq(c.token, 1);
-    cr_expect_float_eq((double)c.plain_log_prob, 2 - log(exp(1) + exp(2) + 1 + exp(9) + exp(8)), 1e-5);
+    cr_expect_float_eq((double)c.plain_log_prob, 2 - log(exp(1) + exp(2) + 1 + exp(9) + exp(8)),
+                       1e-5);
     s.temperature = 1;
     for (int d = 0; d < 100; d++)
         cr_assert_lt(choose(&s, logits, 5, &seen, d / 100.0).token, 3);
@@ -258,8 +272,10 @@ Test(generate_sampling, what_is_no_number_is_refused)
     const uint64_t seen = 0;
     exo_choice c;
     for (size_t i = 0; i < 3; i++) {
-        cr_expect_not(exo_sampling_choose(&(exo_sampling){0}, broken[i], 3, &seen, 0, &scratch, &c));
-        cr_expect_not(exo_sampling_choose(&(exo_sampling){.temperature = 1}, broken[i], 3, &seen, 0, &scratch, &c));
+        cr_expect_not(
+            exo_sampling_choose(&(exo_sampling){0}, broken[i], 3, &seen, 0, &scratch, &c));
+        cr_expect_not(exo_sampling_choose(&(exo_sampling){.temperature = 1}, broken[i], 3, &seen, 0,
+                                          &scratch, &c));
         cr_expect(isnan(exo_sampling_nll(broken[i], 3, 0)));
     }
 }

@@ -1,4 +1,5 @@
-/* Teams: every item of every loop once, whoever comes, and results in order of the loops. */
+/* Teams of threads: each item of each loop runs once, whichever members arrive, and the loops'
+ * results keep their order. Each test owns its team. Read next: nn/generate/team.h. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -14,8 +15,8 @@ enum {
     ITEMS = 37
 };
 
-/* An item of a loop reads what its neighbour wrote in the loop before, and writes to the other half: one that ran twice, or too early,
- * shows. */
+/* An item of a loop reads the value that its neighbour wrote in the loop before, and writes to the
+ * other half. An item that runs twice or too early gives a wrong value. */
 struct work {
     exo_team *team;
     long value[2][ITEMS];
@@ -87,7 +88,8 @@ Test(generate_team, every_item_runs_once_with_any_number_of_threads)
     cr_expect_null(w.team);
 }
 
-/* Inside a piece of another loop all members of a team are one thread, one after the other: the first does everything. */
+/* Inside a piece of another loop, one thread runs all members of a team in turn: the first member
+ * does all the work. */
 Test(generate_team, one_thread_can_be_all_members)
 {
     struct work w = {0};

@@ -1,9 +1,11 @@
-/* The engine against PyTorch: every operation, a small CNN with all its gradients, and a short training give the values in
- * golden/ops_golden.h, which golden/ops.py wrote.
+/* The engine against PyTorch: each operation, a small CNN with all its gradients, and a short
+ * training give the values in golden/ops_golden.h, which golden/ops.py wrote.
  *
- * The values there are PyTorch's in double precision, rounded once. Ours are fp32 sums of at most a few hundred products, so
- * an element may be off by some 1e-6 of the largest element of its tensor; TOLERANCE allows 1e-5 of it.
- */
+ * PyTorch's values are computed in double precision and rounded once. The engine's are fp32 sums of
+ * at most a few hundred products, so an element may be off by some 1e-6 of the largest element of
+ * its tensor. TOLERANCE allows 1e-5 of it.
+ *
+ * Each test owns its tape and model. Read next: exogym/tensor.h. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +19,7 @@
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define TOLERANCE    1e-5f
 
-/* --- Reading and comparing -------------------------------------------------------------------------------------------- */
+/* --- Reading and comparing -------------------------------------------------------------------- */
 
 enum {
     MAX_NUMEL = 1024
@@ -33,15 +35,17 @@ golden_numel(const struct golden *golden)
 }
 
 static void
-expect_close(const float *got, const struct golden *expected, float tolerance, const char *what, size_t index)
+expect_close(const float *got, const struct golden *expected, float tolerance, const char *what,
+             size_t index)
 {
     size_t numel = golden_numel(expected);
     float largest = 1.0f;
     for (size_t i = 0; i < numel; i++)
         largest = fmaxf(largest, fabsf(expected->data[i]));
     for (size_t i = 0; i < numel; i++)
-        cr_expect(fabsf(got[i] - expected->data[i]) <= tolerance * largest, "case %zu: %s[%zu] is %.9g, PyTorch's %.9g",
-                  index, what, i, (double)got[i], (double)expected->data[i]);
+        cr_expect(fabsf(got[i] - expected->data[i]) <= tolerance * largest,
+                  "case %zu: %s[%zu] is %.9g, PyTorch's %.9g", index, what, i, (double)got[i],
+                  (double)expected->data[i]);
 }
 
 static void
@@ -54,7 +58,8 @@ expect_shape(const exo_tensor *tensor, const struct golden *expected, size_t ind
 }
 
 static void
-expect_value(const exo_tensor *tensor, const struct golden *expected, const char *what, size_t index)
+expect_value(const exo_tensor *tensor, const struct golden *expected, const char *what,
+             size_t index)
 {
     static float got[MAX_NUMEL];
     cr_assert_leq(golden_numel(expected), (size_t)MAX_NUMEL);
@@ -73,7 +78,7 @@ expect_grad(const exo_tensor *tensor, const struct golden *expected, const char 
     expect_close(got, expected, TOLERANCE, what, index);
 }
 
-/* --- One operation ---------------------------------------------------------------------------------------------------- */
+/* --- One operation ---------------------------------------------------------------------------- */
 
 static exo_tape *
 open_tape(bool train)
@@ -84,14 +89,15 @@ open_tape(bool train)
     return tape;
 }
 
-/* A variable of the golden values; NULL where the case has none. */
+/* A variable with the golden values; NULL if the case has none. */
 static exo_tensor *
 variable(exo_tape *tape, const struct golden *golden)
 {
-    return golden->data ? exo_tape_variable(tape, golden->num_dims, golden->dims, golden->data) : NULL;
+    return golden->data ? exo_tape_variable(tape, golden->num_dims, golden->dims, golden->data)
+                        : NULL;
 }
 
-/* A shape mismatch or the like would otherwise be met as a NULL. */
+/* Fails here with the tape's error, instead of later with a NULL tensor. */
 static void
 expect_no_error(const exo_tape *tape, size_t index)
 {
@@ -99,7 +105,8 @@ expect_no_error(const exo_tape *tape, size_t index)
     cr_assert_eq(exo_tape_error(tape, &err), EXO_OK, "case %zu: %s", index, err.text);
 }
 
-/* Runs backward from sum(y * dy), so that dy is what arrives at y. Values have to be read before: backward reuses memory. */
+/* Runs backward from sum(y * dy), so that the gradient at y is dy. Read values before: backward
+ * reuses their memory. */
 static void
 backward(exo_tape *tape, exo_tensor *y, const struct golden *dy)
 {
@@ -107,7 +114,8 @@ backward(exo_tape *tape, exo_tensor *y, const struct golden *dy)
     exo_tensor *weights = exo_tape_input(tape, EXO_F32, dy->num_dims, dy->dims, dy->data);
     exo_tensor *loss = exo_mean(tape, exo_mul(tape, y, weights));
     cr_assert_eq(exo_tape_error(tape, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_tape_backward(tape, loss, (float)golden_numel(dy), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_tape_backward(tape, loss, (float)golden_numel(dy), &err), EXO_OK, "%s",
+                 err.text);
 }
 
 Test(golden, conv2d)
@@ -131,8 +139,8 @@ Test(golden, conv2d)
     }
 }
 
-/* Running statistics are buffers of a model copy, so batch-norm needs a model: two buffers, and a parameter because a model
- * has one. It has no outputs. */
+/* Running statistics are buffers of a model copy, so batch-norm needs a model. This one has two
+ * buffers, a parameter because each model has one, and no outputs. */
 struct statistics {
     exo_param mean, var;
 };
@@ -158,7 +166,7 @@ no_outputs(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs
     (void)self, (void)tape, (void)batch, (void)outputs;
 }
 
-/* Declared in this order, the buffers lie one after the other: mean, variance. */
+/* The buffers lie in the order of their declaration: mean, variance. */
 static exo_params *
 make_statistics(exo_model **model, const struct golden *mean, const struct golden *var)
 {
@@ -175,7 +183,8 @@ make_statistics(exo_model **model, const struct golden *mean, const struct golde
     exo_params *params = NULL;
     exo_err err = {0};
     cr_assert_eq(exo_config_parse(&doc, "test", text, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_model_new(model, &statistics_class, exo_config_root(doc), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_model_new(model, &statistics_class, exo_config_root(doc), &err), EXO_OK, "%s",
+                 err.text);
     cr_assert_eq(exo_model_params(*model, 0, &params, &err), EXO_OK, "%s", err.text);
     exo_config_free(&doc);
     cr_assert_eq(exo_params_buffer_numel(params), 2 * channels);
@@ -209,7 +218,8 @@ Test(golden, batch_norm)
         expect_grad(weight, &c->dweight, "dweight", i);
         expect_grad(bias, &c->dbias, "dbias", i);
         expect_close(exo_params_buffers(params), &c->mean_after, TOLERANCE, "running_mean", i);
-        expect_close(exo_params_buffers(params) + channels, &c->var_after, TOLERANCE, "running_var", i);
+        expect_close(exo_params_buffers(params) + channels, &c->var_after, TOLERANCE, "running_var",
+                     i);
 
         exo_tape_free(&tape);
         exo_params_free(&params);
@@ -219,7 +229,8 @@ Test(golden, batch_norm)
 
 static void
 check_unary(exo_tensor *(*operation)(exo_tape *tape, exo_tensor *x), const struct golden *x_values,
-            const struct golden *y_values, const struct golden *dy, const struct golden *dx, size_t index)
+            const struct golden *y_values, const struct golden *dy, const struct golden *dx,
+            size_t index)
 {
     exo_tape *tape = open_tape(true);
     exo_tensor *x = variable(tape, x_values);
@@ -298,14 +309,17 @@ Test(golden, softmax_cross_entropy)
     }
 }
 
-/* --- Whole models ----------------------------------------------------------------------------------------------------- */
+/* --- Whole models ----------------------------------------------------------------------------- */
 
-/* A batch over golden values: `rows` samples from `x`, whose first dimension is left out of the fields. */
+/* A batch over golden values: `rows` samples of `x`. The fields have the dimensions of `x` after
+ * dimension first_dim. */
 static exo_batch
-golden_batch(const struct golden *x, size_t first_dim, size_t rows, const float *values, const int32_t *labels)
+golden_batch(const struct golden *x, size_t first_dim, size_t rows, const float *values,
+             const int32_t *labels)
 {
     exo_batch batch = {.size = rows, .num_fields = 2};
-    batch.fields[0] = (exo_field){.name = "x", .dtype = EXO_F32, .num_dims = x->num_dims - first_dim - 1};
+    batch.fields[0] =
+        (exo_field){.name = "x", .dtype = EXO_F32, .num_dims = x->num_dims - first_dim - 1};
     for (size_t i = 0; i < batch.fields[0].num_dims; i++)
         batch.fields[0].dims[i] = x->dims[first_dim + 1 + i];
     batch.fields[1] = (exo_field){.name = "label", .dtype = EXO_I32};
@@ -349,7 +363,8 @@ small_cnn_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     for (size_t i = 0; i < 2; i++) {
         struct conv_block *block = &m->block[i];
         size_t out[] = {channels[i + 1]};
-        block->weight = exo_build_param(b, names[i][0], 4, (size_t[]){out[0], channels[i], 3, 3}, any);
+        block->weight =
+            exo_build_param(b, names[i][0], 4, (size_t[]){out[0], channels[i], 3, 3}, any);
         block->bias = exo_build_param(b, names[i][1], 1, out, any);
         block->scale = exo_build_param(b, names[i][2], 1, out, any);
         block->shift = exo_build_param(b, names[i][3], 1, out, any);
@@ -408,7 +423,7 @@ Test(golden, cnn_loss_gradients_and_statistics)
     expect_close(exo_params_grads(params), &c->grads, TOLERANCE, "gradient", 0);
     expect_close(exo_params_buffers(params), &c->buffers, TOLERANCE, "statistics", 0);
 
-    /* With the statistics that the training pass left. */
+    /* Evaluation uses the statistics of the training pass. */
     exo_tape_begin(tape, params, &(exo_pass){.train = false});
     loss = exo_model_loss(model, tape, &batch);
     cr_assert_eq(exo_tape_error(tape, &err), EXO_OK, "%s", err.text);
@@ -419,7 +434,8 @@ Test(golden, cnn_loss_gradients_and_statistics)
     exo_model_drop(&model);
 }
 
-/* bf16 has 8 bits of mantissa: products are off by up to 2^-8 each, the loss by far less than 2 percent. */
+/* bf16 has 8 bits of mantissa: products are off by up to 2^-8 each, the loss by far less than 2
+ * percent. */
 Test(golden, cnn_loss_with_autocast)
 {
     const struct golden_cnn *c = &golden_cnn[0];
@@ -487,21 +503,25 @@ Test(golden, first_steps_with_adamw)
     spec.weight_decay = c->weight_decay;
     exo_optim *optim = NULL;
     exo_tape *tape = NULL;
-    cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), exo_params_numel(params), NULL), EXO_OK);
+    cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), exo_params_numel(params), NULL),
+                 EXO_OK);
     cr_assert_eq(exo_tape_new(&tape, NULL), EXO_OK);
 
     for (size_t step = 0; step < steps; step++) {
-        exo_batch batch = golden_batch(&c->x, 1, rows, c->x.data + step * rows * features, c->labels + step * rows);
+        exo_batch batch = golden_batch(&c->x, 1, rows, c->x.data + step * rows * features,
+                                       c->labels + step * rows);
         exo_err err = {0};
         exo_params_zero_grads(params);
         exo_tape_begin(tape, params, &(exo_pass){.train = true, .grad = true, .step = step});
         exo_tensor *loss = exo_model_loss(model, tape, &batch);
         cr_assert_eq(exo_tape_error(tape, &err), EXO_OK, "%s", err.text);
-        cr_expect_float_eq(exo_tensor_item(loss), c->losses.data[step], TOLERANCE, "step %zu: %.9g, PyTorch's %.9g",
-                           step, (double)exo_tensor_item(loss), (double)c->losses.data[step]);
+        cr_expect_float_eq(exo_tensor_item(loss), c->losses.data[step], TOLERANCE,
+                           "step %zu: %.9g, PyTorch's %.9g", step, (double)exo_tensor_item(loss),
+                           (double)c->losses.data[step]);
         cr_assert_eq(exo_tape_backward(tape, loss, 1, &err), EXO_OK, "%s", err.text);
-        exo_optim_step(optim, exo_host_array(EXO_F32, exo_params_values(params), exo_params_numel(params)),
-                       exo_host_array(EXO_F32, exo_params_grads(params), exo_params_numel(params)), spec.lr);
+        exo_optim_step(
+            optim, exo_host_array(EXO_F32, exo_params_values(params), exo_params_numel(params)),
+            exo_host_array(EXO_F32, exo_params_grads(params), exo_params_numel(params)), spec.lr);
     }
     expect_close(exo_params_values(params), &c->params_after, TOLERANCE, "parameter", 0);
 

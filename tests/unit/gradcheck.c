@@ -1,4 +1,5 @@
-/* Gradients of every operation against central finite differences, through the tape as a model uses it. */
+/* Gradients of each operation against central finite differences, through the tape as a model uses
+ * it. Each check owns its tape. Read next: exogym/tensor.h, exogym/loss.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -13,7 +14,7 @@ enum {
     MAX_VARIABLES = 4
 };
 
-/* One operation as a function of a few variables. */
+/* An operation as a function of a few variables. */
 struct check {
     const char *name;
     size_t count;
@@ -30,7 +31,7 @@ run_conv(exo_tape *t, exo_tensor **v)
     return exo_conv2d(t, v[0], v[1], v[2], &(exo_conv2d_opts){.stride = 2, .padding = 1});
 }
 
-/* Statistics stay out of it: the buffers are new in every pass. */
+/* The buffers of the statistics are reset in each pass, so they do not affect the slope. */
 static float mean_buffer[8], var_buffer[8];
 
 static exo_tensor *
@@ -43,7 +44,8 @@ run_norm(exo_tape *t, exo_tensor **v, bool relu)
         var_buffer[i] = 1.5f;
     }
     return exo_batch_norm(t, v[0], v[1], v[2], exo_tape_input(t, EXO_F32, 1, &dims[1], mean_buffer),
-                          exo_tape_input(t, EXO_F32, 1, &dims[1], var_buffer), &(exo_batch_norm_opts){.relu = relu});
+                          exo_tape_input(t, EXO_F32, 1, &dims[1], var_buffer),
+                          &(exo_batch_norm_opts){.relu = relu});
 }
 
 static exo_tensor *
@@ -131,7 +133,7 @@ run_cross_entropy(exo_tape *t, exo_tensor **v)
     return exo_softmax_cross_entropy(t, v[0], exo_tape_input(t, EXO_I32, 1, (size_t[]){5}, labels));
 }
 
-/* A tensor that is used three times: its gradients must add up, whichever operation comes first. */
+/* A tensor that is used three times. Its gradients must add up in any order of the operations. */
 static exo_tensor *
 run_shared(exo_tape *t, exo_tensor **v)
 {
@@ -139,7 +141,7 @@ run_shared(exo_tape *t, exo_tensor **v)
     return exo_add(t, exo_mul(t, exo_tanh(t, y), exo_relu(t, y)), exo_scale(t, y, 0.5f));
 }
 
-/* The same for images, through operations that work in place on gradients. */
+/* The same with images, through operations that change gradients in place. */
 static exo_tensor *
 run_shared_images(exo_tape *t, exo_tensor **v)
 {
@@ -155,8 +157,9 @@ static exo_tensor *
 run_embedding(exo_tape *t, exo_tensor **v)
 {
     static const int32_t some[6] = {2, 0, 3, 2, 2, 1};
-    return exo_add_positions(t, exo_embedding(t, exo_tape_input(t, EXO_I32, 2, (size_t[]){2, 3}, some), v[0]), v[1], 3,
-                             1);
+    return exo_add_positions(
+        t, exo_embedding(t, exo_tape_input(t, EXO_I32, 2, (size_t[]){2, 3}, some), v[0]), v[1], 3,
+        1);
 }
 
 static exo_tensor *
@@ -205,20 +208,23 @@ run_rms_norm(exo_tape *t, exo_tensor **v)
 static exo_tensor *
 run_linear_cross_entropy(exo_tape *t, exo_tensor **v)
 {
-    return exo_linear_cross_entropy(t, v[0], v[1], exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens));
+    return exo_linear_cross_entropy(t, v[0], v[1],
+                                    exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens));
 }
 
 static exo_tensor *
 run_log_probs(exo_tape *t, exo_tensor **v)
 {
-    return exo_linear_log_probs(t, v[0], v[1], exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens), 0.7f);
+    return exo_linear_log_probs(t, v[0], v[1], exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens),
+                                0.7f);
 }
 
-/* Whole logits, and a product with a weight. */
+/* Logits as a tensor, and logits as a product with a weight. */
 static exo_tensor *
 run_rows(exo_tape *t, exo_logits logits)
 {
-    exo_tensor *log_probs = exo_log_probs(t, logits, exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens), 0.7f);
+    exo_tensor *log_probs =
+        exo_log_probs(t, logits, exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens), 0.7f);
     return exo_add(t, log_probs, exo_scale(t, exo_entropy(t, logits, 1.3f), 2));
 }
 
@@ -237,10 +243,11 @@ run_product_rows(exo_tape *t, exo_tensor **v)
 static exo_tensor *
 run_ignoring_cross_entropy(exo_tape *t, exo_tensor **v)
 {
-    return exo_cross_entropy(t, (exo_logits){.x = v[0]}, exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens));
+    return exo_cross_entropy(t, (exo_logits){.x = v[0]},
+                             exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens));
 }
 
-/* Ratios and values stay away from the bounds of the clips, where there is no slope to compare. */
+/* Ratios and values stay away from the bounds of the clips, where the slope is not defined. */
 static const float masks[6] = {1, 0, 0.5f, 2, 1, 1}, by[6] = {1, 9, -2, 0.5f, -1, 2};
 
 static exo_tensor *
@@ -284,7 +291,7 @@ checkpointed(void *context, exo_tape *t, exo_tensor *x)
     return exo_add(t, exo_dropout(t, y, 0.3f), exo_scale(t, x, 0.5f));
 }
 
-/* What goes in is used outside too. */
+/* The input is also used outside the checkpoint. */
 static exo_tensor *
 run_checkpoint(exo_tape *t, exo_tensor **v)
 {
@@ -331,7 +338,7 @@ static const struct check checks[] = {
     {"images used three times", 2, {{4, {2, 3, 3, 3}}, {4, {3, 3, 3, 3}}}, run_shared_images},
 };
 
-/* sum(f(v) * r) as a loss; r is fixed. NULL variables' gradients are not read. */
+/* Computes sum(f(v) * r) for a fixed r. v NULL: without gradients. */
 static double
 evaluate(exo_tape *tape, const struct check *c, float *const *values, bool train, exo_tensor **v)
 {
@@ -342,7 +349,8 @@ evaluate(exo_tape *tape, const struct check *c, float *const *values, bool train
     exo_err err = {0};
     exo_tape_begin(tape, NULL, &pass);
     for (size_t i = 0; i < c->count; i++)
-        variable[i] = exo_tape_variable(tape, c->variable[i].num_dims, c->variable[i].dims, values[i]);
+        variable[i] =
+            exo_tape_variable(tape, c->variable[i].num_dims, c->variable[i].dims, values[i]);
     exo_tensor *y = c->run(tape, variable);
     cr_assert_not_null(y, "%s: %s", c->name, (exo_tape_error(tape, &err), err.text));
     size_t dims[4], n = exo_tensor_dims(y, dims), numel = exo_tensor_numel(y);
@@ -351,7 +359,7 @@ evaluate(exo_tape *tape, const struct check *c, float *const *values, bool train
     memcpy(r, numbers, numel * sizeof *r);
     free(numbers);
 
-    /* Summed here in double: a mean in fp32 would drown the differences. */
+    /* The sum is in double, because the rounding of an fp32 mean would hide the differences. */
     float *value = malloc(numel * sizeof *value);
     double sum = 0;
     exo_tensor_read(y, value);
@@ -359,9 +367,11 @@ evaluate(exo_tape *tape, const struct check *c, float *const *values, bool train
         sum += (double)value[i] * (double)r[i];
     free(value);
     if (v) {
-        exo_tensor *loss = exo_mean(tape, exo_mul(tape, y, exo_tape_input(tape, EXO_F32, n, dims, r)));
+        exo_tensor *loss =
+            exo_mean(tape, exo_mul(tape, y, exo_tape_input(tape, EXO_F32, n, dims, r)));
         cr_assert_not_null(loss);
-        cr_assert_eq(exo_tape_backward(tape, loss, (float)numel, &err), EXO_OK, "%s: %s", c->name, err.text);
+        cr_assert_eq(exo_tape_backward(tape, loss, (float)numel, &err), EXO_OK, "%s: %s", c->name,
+                     err.text);
     }
     return sum;
 }
@@ -402,9 +412,10 @@ check_gradients(const struct check *c, bool train)
         }
         free(grads[i]);
     }
-    /* A step may cross a kink of ReLU or of a maximum: there the slope is between two. Elsewhere every element must agree. */
-    bool kinks = strstr(c->name, "relu") || strstr(c->name, "max_pool") || strstr(c->name, "three times") ||
-                 strstr(c->name, "flatten");
+    /* A step may cross a kink of ReLU or of a maximum, where the slope lies between two values.
+     * Elsewhere each element must agree. */
+    bool kinks = strstr(c->name, "relu") || strstr(c->name, "max_pool") ||
+                 strstr(c->name, "three times") || strstr(c->name, "flatten");
     cr_expect_leq(wrong, kinks ? all / 12 : 0, "%s%s: %zu of %zu gradients are wrong", c->name,
                   train ? "" : " outside training", wrong, all);
     for (size_t i = 0; i < c->count; i++)

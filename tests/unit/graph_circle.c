@@ -1,5 +1,8 @@
-/* Makers and trainers that send to each other over edges that block: in no interleaving do they all wait for each other. The virtual clock
- * tries the interleavings: another seed, other costs and other ties. A run that deadlocks ends with an error. */
+/* Makers and trainers that send to each other over blocking edges: no interleaving deadlocks. The
+ * virtual clock tries interleavings by other seeds, costs and ties. A run that deadlocks ends with
+ * an error.
+ *
+ * The test's thread writes `setting` between runs. Read next: runtime/graph/run.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -15,21 +18,22 @@ enum {
     MAX_SIDE = 4
 };
 
-/* What one run is made of. */
+/* The parameters of one run. */
 static struct setting {
     uint32_t makers, trainers, capacity, batch;
     exo_route route;
-    bool together; /* trainers reduce their gradients together     */
+    bool together; /* trainers reduce their gradients together */
     bool waits;    /* makers wait for parameters before they begin */
-    bool no_rule;  /* no edge is a feedback edge                   */
+    bool no_rule;  /* no edge is a feedback edge */
     uint64_t seed;
 } setting;
 
-/* A cost of 0 to 9 ms, by lot. */
+/* Takes a random cost of 0 to 9 ms. */
 static void
 compute(exo_graph_actor *actor, exo_rng *rng)
 {
-    static const char *const phases[] = {"p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9"};
+    static const char *const phases[] = {"p0", "p1", "p2", "p3", "p4",
+                                         "p5", "p6", "p7", "p8", "p9"};
     exo_graph_phase(actor, phases[exo_rng_below(rng, 10)]);
     exo_graph_phase(actor, NULL);
 }
@@ -46,11 +50,13 @@ static exo_status
 maker_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     (void)self;
-    exo_port *experience = exo_graph_output(actor, "experience"), *parameters = exo_graph_input(actor, "parameters");
+    exo_port *experience = exo_graph_output(actor, "experience"),
+             *parameters = exo_graph_input(actor, "parameters");
     exo_rng rng;
     exo_rng_init(&rng, setting.seed, EXO_RNG_USER, exo_graph_index(actor), 0);
     exo_item *item = NULL;
-    exo_status st = setting.waits ? exo_port_receive(parameters, EXO_PORT_TIMEOUT, &item, err) : EXO_OK;
+    exo_status st =
+        setting.waits ? exo_port_receive(parameters, EXO_PORT_TIMEOUT, &item, err) : EXO_OK;
     exo_item_drop(&item);
     while (st == EXO_OK) {
         while (exo_port_receive(parameters, 0, &item, NULL) == EXO_OK)
@@ -65,7 +71,8 @@ static exo_status
 trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     (void)self;
-    exo_port *experience = exo_graph_input(actor, "experience"), *parameters = exo_graph_output(actor, "parameters");
+    exo_port *experience = exo_graph_input(actor, "experience"),
+             *parameters = exo_graph_output(actor, "parameters");
     exo_group *group = exo_graph_group(actor, "gradients");
     exo_rng rng;
     float gradients[8] = {1};
@@ -95,8 +102,10 @@ static const exo_graph_port trainer_ports[] = {
     {.name = "parameters", .type = "p", .direction = EXO_PORT_OUTPUT, .initial = true},
     {.name = "gradients", .type = "g", .direction = EXO_PORT_COLLECTIVE},
 };
-static const exo_graph_class maker = {.name = "maker", .ports = maker_ports, .num_ports = 2, .run = maker_run};
-static const exo_graph_class trainer = {.name = "trainer", .ports = trainer_ports, .num_ports = 3, .run = trainer_run};
+static const exo_graph_class maker = {
+    .name = "maker", .ports = maker_ports, .num_ports = 2, .run = maker_run};
+static const exo_graph_class trainer = {
+    .name = "trainer", .ports = trainer_ports, .num_ports = 3, .run = trainer_run};
 
 static exo_status
 run_setting(void)
@@ -108,7 +117,8 @@ run_setting(void)
     for (int i = 0; i < 10; i++)
         costs[i] = (exo_compute_spec){.phase = names[i], .cost = i * EXO_MS};
     for (int i = 0; i < 2 * MAX_SIDE; i++)
-        hosts[i] = (exo_emulated_host){.spec = {.name = "host", .up = INFINITY, .down = INFINITY}, .speed = 1};
+        hosts[i] = (exo_emulated_host){.spec = {.name = "host", .up = INFINITY, .down = INFINITY},
+                                       .speed = 1};
     exo_actor_spec actors[] = {
         {.name = "maker", .class = &maker, .count = setting.makers, .hosts = maker_hosts},
         {.name = "trainer", .class = &trainer, .count = setting.trainers, .hosts = trainer_hosts},
@@ -117,10 +127,14 @@ run_setting(void)
         actors[i].compute = costs;
         actors[i].num_compute = 10;
     }
-    const exo_edge_spec common = {
-        .codec_text = "raw", .capacity = setting.capacity, .every = 1, .deadline = 10 * EXO_SECOND, .link = -1};
+    const exo_edge_spec common = {.codec_text = "raw",
+                                  .capacity = setting.capacity,
+                                  .every = 1,
+                                  .deadline = 10 * EXO_SECOND,
+                                  .link = -1};
     exo_edge_spec edges[3] = {common, common, common};
-    edges[0].name = "experience", edges[0].carries = "experience", edges[0].to = 1, edges[0].route = setting.route;
+    edges[0].name = "experience", edges[0].carries = "experience", edges[0].to = 1,
+    edges[0].route = setting.route;
     edges[1].name = "parameters", edges[1].carries = "parameters", edges[1].from = 1,
     edges[1].route = EXO_ROUTE_BROADCAST;
     edges[2].name = "gradients", edges[2].carries = "gradients", edges[2].from = edges[2].to = 1,
@@ -145,19 +159,19 @@ run_setting(void)
     exo_err err = {0};
     exo_status st = exo_graph_run(&spec, &opts, &result, &err);
     cr_expect(st == EXO_OK || (setting.no_rule && st == EXO_FAILED),
-              "%u makers, %u trainers, capacity %u, batch %u, route %d, %s, seed %llu: %s", setting.makers,
-              setting.trainers, setting.capacity, setting.batch, (int)setting.route,
+              "%u makers, %u trainers, capacity %u, batch %u, route %d, %s, seed %llu: %s",
+              setting.makers, setting.trainers, setting.capacity, setting.batch, (int)setting.route,
               setting.together ? "together" : "alone", (unsigned long long)setting.seed, err.text);
     exo_graph_result_release(&result);
     return st;
 }
 
-/* How many runs there were, and how many of them stalled. */
+/* Counts the runs, and those that stalled. */
 static void
 run_all(bool together, bool no_rule, uint64_t seeds, unsigned *runs, unsigned *stuck)
 {
-    static const exo_route routes[] = {EXO_ROUTE_ROUND_ROBIN, EXO_ROUTE_MODULO, EXO_ROUTE_LEAST_LOADED,
-                                       EXO_ROUTE_BROADCAST};
+    static const exo_route routes[] = {EXO_ROUTE_ROUND_ROBIN, EXO_ROUTE_MODULO,
+                                       EXO_ROUTE_LEAST_LOADED, EXO_ROUTE_BROADCAST};
     for (uint32_t makers = 1; makers <= MAX_SIDE; makers++)
         for (uint32_t trainers = 1; trainers <= MAX_SIDE; trainers++)
             for (uint64_t seed = 0; seed < seeds; seed++) {
@@ -190,7 +204,7 @@ Test(graph_circle, trainers_that_learn_together, .timeout = 250)
     cr_expect_eq(stuck, 0);
 }
 
-/* The search would find it: without feedback edges some of the same runs stall. */
+/* The search can find deadlocks: without feedback edges some of the same runs stall. */
 Test(graph_circle, without_the_rule_some_wait_for_each_other, .timeout = 250)
 {
     unsigned runs = 0, stuck = 0;

@@ -1,4 +1,6 @@
-/* A crowd on the real clock: what many small items between many actors cost, counted in threads and wake-ups, since tests measure no time. */
+/* Many actors on the real clock: the cost of many small items between them, counted in threads and
+ * wake-ups, because tests do not measure time. The tests have no shared state. Read next:
+ * runtime/graph/run.h, support/stream.h. */
 #include <criterion/criterion.h>
 
 #include <dirent.h>
@@ -22,8 +24,8 @@ enum {
 
 struct crowd {
     double items, digest;
-    size_t threads; /* at most */
-    long switches;  /* waits of all threads */
+    size_t threads; /* the most at one time */
+    long switches;  /* voluntary context switches of all threads */
 };
 
 static size_t
@@ -44,17 +46,18 @@ allocations_of(const char *make, const char *tick)
     exo_err err = {0};
     exo_graph_result result = {0};
     const exo_graph_run_opts opts = {.space = "crowd"};
-    exo_graph_spec *spec =
-        stream_graph("clock: virtual\n"
-                     "actors:\n"
-                     "  source: {class: stream_source, count: %d, config: {items: %d, size: 8}, compute: {make: %s}}\n"
-                     "  sink: {class: stream_sink, count: %d}\n"
-                     "  clock: {class: stream_source, config: {items: 400, size: 8}, compute: {make: %s}}\n"
-                     "  hand: {class: stream_sink}\n"
-                     "edges:\n"
-                     "  - {from: source, to: sink, carries: items, route: broadcast, deadline: 60 s}\n"
-                     "  - {from: clock, to: hand, carries: items}\n",
-                     SOURCES, ITEMS, make, SINKS, tick);
+    exo_graph_spec *spec = stream_graph(
+        "clock: virtual\n"
+        "actors:\n"
+        "  source: {class: stream_source, count: %d, config: {items: %d, size: 8}, compute: {make: "
+        "%s}}\n"
+        "  sink: {class: stream_sink, count: %d}\n"
+        "  clock: {class: stream_source, config: {items: 400, size: 8}, compute: {make: %s}}\n"
+        "  hand: {class: stream_sink}\n"
+        "edges:\n"
+        "  - {from: source, to: sink, carries: items, route: broadcast, deadline: 60 s}\n"
+        "  - {from: clock, to: hand, carries: items}\n",
+        SOURCES, ITEMS, make, SINKS, tick);
     uint64_t before = exo_memory_allocations();
     cr_assert_eq(exo_graph_run(spec, &opts, &result, &err), EXO_OK, "%s", err.text);
     uint64_t allocations = exo_memory_allocations() - before;
@@ -63,15 +66,15 @@ allocations_of(const char *make, const char *tick)
     return allocations;
 }
 
-/* An actor's record takes memory: it is made only where actors wait for each other. */
+/* An actor's record needs memory. It is made only while actors wait for each other. */
 Test(graph_crowd, looking_for_stalls_costs_little_however_long_the_run_is, .timeout = 300)
 {
     uint64_t quick = allocations_of("1 us", "1 us"), slow = allocations_of("20 s", "500 ms");
-    cr_expect_lt(slow, quick + quick / 20, "%llu allocations, and %llu in 200 s", (unsigned long long)quick,
-                 (unsigned long long)slow);
+    cr_expect_lt(slow, quick + quick / 20, "%llu allocations, and %llu in 200 s",
+                 (unsigned long long)quick, (unsigned long long)slow);
 }
 
-/* Looks again and again how many threads there are. */
+/* Counts the threads repeatedly. */
 struct counter {
     pthread_t thread;
     atomic_bool stop;
@@ -114,13 +117,13 @@ run(const char *clock)
     struct crowd crowd = {0};
     exo_err err = {0};
     exo_graph_result result = {0};
-    exo_graph_spec *spec =
-        stream_graph("clock: %s\n"
-                     "actors:\n"
-                     "  source: {class: stream_source, count: %d, config: {items: %d, size: 8}}\n"
-                     "  sink: {class: stream_sink, count: %d}\n"
-                     "edges: [{from: source, to: sink, carries: items, route: broadcast, deadline: 60 s}]\n",
-                     clock, SOURCES, ITEMS, SINKS);
+    exo_graph_spec *spec = stream_graph(
+        "clock: %s\n"
+        "actors:\n"
+        "  source: {class: stream_source, count: %d, config: {items: %d, size: 8}}\n"
+        "  sink: {class: stream_sink, count: %d}\n"
+        "edges: [{from: source, to: sink, carries: items, route: broadcast, deadline: 60 s}]\n",
+        clock, SOURCES, ITEMS, SINKS);
     const exo_graph_run_opts opts = {.space = "crowd"};
     struct counter counter = {0};
     cr_assert_eq(pthread_create(&counter.thread, NULL, counter_main, &counter), 0);
@@ -142,6 +145,7 @@ Test(graph_crowd, small_items_need_no_thread_for_each_pair_and_wake_few, .timeou
     cr_expect_eq(real.items, ARRIVALS);
     cr_expect_eq(virtual.items, ARRIVALS);
     cr_expect_eq(real.digest, virtual.digest, "the same items");
-    cr_expect_lt(real.threads, 2 * (SOURCES + SINKS), "%zu threads for %d actors", real.threads, SOURCES + SINKS);
+    cr_expect_lt(real.threads, 2 * (SOURCES + SINKS), "%zu threads for %d actors", real.threads,
+                 SOURCES + SINKS);
     cr_expect_lt(real.switches, 6 * ARRIVALS, "%ld waits for %d arrivals", real.switches, ARRIVALS);
 }

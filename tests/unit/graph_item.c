@@ -1,4 +1,6 @@
-/* Items as messages: what was written is read; what was cut or altered on the way is refused, and gets no memory. */
+/* Items as messages: a written item can be read. A cut or altered message is refused, and no memory
+ * is allocated for it. Each test owns a scene: a codec, an item and its message. Read next:
+ * runtime/graph/item.h. */
 #include <criterion/criterion.h>
 
 #include <stddef.h>
@@ -27,7 +29,7 @@ enum {
     SEED = 9
 };
 
-/* What stands before each array in a message. */
+/* The header of each array in a message. */
 struct part_header {
     uint32_t dtype, reserved;
     uint64_t count, bytes;
@@ -43,10 +45,17 @@ struct scene {
 static void
 scene_init(struct scene *s, const char *codec)
 {
-    const exo_item_part parts[] = {
-        {.dtype = EXO_F32, .count = 150}, {.dtype = EXO_I32, .count = 7}, {.dtype = EXO_U8, .count = 0}};
-    const exo_channel_header header = {
-        .kind = EXO_CHANNEL_DATA, .edge = 1, .from = 2, .to = 3, .number = 4, .version = 5, .key = 6, .sent = 7};
+    const exo_item_part parts[] = {{.dtype = EXO_F32, .count = 150},
+                                   {.dtype = EXO_I32, .count = 7},
+                                   {.dtype = EXO_U8, .count = 0}};
+    const exo_channel_header header = {.kind = EXO_CHANNEL_DATA,
+                                       .edge = 1,
+                                       .from = 2,
+                                       .to = 3,
+                                       .number = 4,
+                                       .version = 5,
+                                       .key = 6,
+                                       .sent = 7};
     uint64_t encoded = 0;
     *s = (struct scene){0};
     cr_assert_eq(exo_codec_parse(&s->codec, codec, &s->err), EXO_OK, "%s", s->err.text);
@@ -55,7 +64,8 @@ scene_init(struct scene *s, const char *codec)
         ((float *)s->item->parts[0].data)[i] = (float)((i * 37) % 100) - 50;
     for (int i = 0; i < 7; i++)
         ((int32_t *)s->item->parts[1].data)[i] = i;
-    cr_assert_eq(exo_item_write(&s->message, &header, s->item, s->codec, SEED, &encoded, &s->err), EXO_OK);
+    cr_assert_eq(exo_item_write(&s->message, &header, s->item, s->codec, SEED, &encoded, &s->err),
+                 EXO_OK);
 }
 
 static void
@@ -66,7 +76,7 @@ scene_release(struct scene *s)
     exo_codec_free(&s->codec);
 }
 
-/* Reads bytes in memory of just their size. */
+/* Reads a copy of the bytes in memory of exactly their size. */
 static exo_status
 read_bytes(struct scene *s, const void *bytes, size_t size, exo_item **out)
 {
@@ -91,14 +101,17 @@ Test(graph_item, what_was_written_is_read)
         struct scene s;
         exo_item *item = NULL;
         scene_init(&s, codecs[c]);
-        cr_assert_eq(read_bytes(&s, s.message.data, s.message.size, &item), EXO_OK, "%s", s.err.text);
+        cr_assert_eq(read_bytes(&s, s.message.data, s.message.size, &item), EXO_OK, "%s",
+                     s.err.text);
         cr_expect_eq(item->num_parts, 3);
         cr_expect_eq(item->parts[0].count, 150);
         cr_expect_eq(item->parts[2].count, 0);
         cr_expect_eq(memcmp(item->parts[1].data, s.item->parts[1].data, 7 * sizeof(int32_t)), 0);
         if (exo_codec_is_lossless(s.codec))
-            cr_expect_eq(memcmp(item->parts[0].data, s.item->parts[0].data, 150 * sizeof(float)), 0);
-        cr_expect(item->number == 4 && item->version == 5 && item->key == 6 && item->sent == 7 && item->from == 2);
+            cr_expect_eq(memcmp(item->parts[0].data, s.item->parts[0].data, 150 * sizeof(float)),
+                         0);
+        cr_expect(item->number == 4 && item->version == 5 && item->key == 6 && item->sent == 7 &&
+                  item->from == 2);
         exo_item_drop(&item);
         scene_release(&s);
     }
@@ -111,26 +124,29 @@ Test(graph_item, cut_at_every_byte_it_is_refused, .timeout = 60)
         exo_item *item = NULL;
         scene_init(&s, codecs[c]);
         for (size_t size = 0; size < s.message.size; size++) {
-            cr_expect_eq(read_bytes(&s, s.message.data, size, &item), EXO_INVAL, "%s: %zu bytes", codecs[c], size);
+            cr_expect_eq(read_bytes(&s, s.message.data, size, &item), EXO_INVAL, "%s: %zu bytes",
+                         codecs[c], size);
             if (size < sizeof(exo_channel_header))
                 continue;
-            /* The same from somebody who says so. */
+            /* The same with a header that states the cut size. */
             char *lies = malloc(size);
             cr_assert_not_null(lies);
             memcpy(lies, s.message.data, size);
             ((exo_channel_header *)(void *)lies)->bytes = size - sizeof(exo_channel_header);
-            cr_expect_eq(read_bytes(&s, lies, size, &item), EXO_INVAL, "%s: %zu bytes", codecs[c], size);
+            cr_expect_eq(read_bytes(&s, lies, size, &item), EXO_INVAL, "%s: %zu bytes", codecs[c],
+                         size);
             free(lies);
         }
         scene_release(&s);
     }
 }
 
-/* How long a link takes is known only after the rest was written. */
+/* The time on the link is added after the check was computed. */
 static bool
 is_passing(size_t at)
 {
-    return at >= offsetof(exo_channel_header, passing) && at < offsetof(exo_channel_header, passing) + sizeof(exo_time);
+    return at >= offsetof(exo_channel_header, passing) &&
+           at < offsetof(exo_channel_header, passing) + sizeof(exo_time);
 }
 
 Test(graph_item, altered_at_any_byte_it_is_refused, .timeout = 60)
@@ -166,7 +182,8 @@ Test(graph_item, a_count_that_the_bytes_cannot_hold_gets_no_memory, .timeout = 6
                 heads[part].count = count | UINT64_C(1) << bit;
                 uint64_t before = exo_memory_allocations();
                 cr_expect_eq(read_bytes(&s, s.message.data, s.message.size, &item), EXO_INVAL);
-                cr_expect_eq(exo_memory_allocations(), before, "%s: part %d, bit %d", codecs[c], part, bit);
+                cr_expect_eq(exo_memory_allocations(), before, "%s: part %d, bit %d", codecs[c],
+                             part, bit);
             }
             heads[part].count = count;
         }
@@ -174,7 +191,7 @@ Test(graph_item, a_count_that_the_bytes_cannot_hold_gets_no_memory, .timeout = 6
     }
 }
 
-/* With a right check: from somebody who means it. */
+/* The check is right, as a hostile sender could make it. */
 Test(graph_item, no_codec_accepts_more_than_its_bytes_can_hold)
 {
     enum {
@@ -189,10 +206,12 @@ Test(graph_item, no_codec_accepts_more_than_its_bytes_can_hold)
             size_t count = (size_t)1 << bit;
             uint32_t check = exo_codec_check(codec, &place, count, bytes, BODY);
             memcpy(bytes + BODY, &check, sizeof check);
-            cr_expect(!exo_codec_accepts(codec, &place, bytes, sizeof bytes, count), "%s: 2^%d", codecs[c], bit);
+            cr_expect(!exo_codec_accepts(codec, &place, bytes, sizeof bytes, count), "%s: 2^%d",
+                      codecs[c], bit);
             check = exo_codec_check(codec, &(exo_codec_place){0}, ~count, bytes, BODY);
             memcpy(bytes + BODY, &check, sizeof check);
-            cr_expect(!exo_codec_accepts_bytes(codec, bytes, sizeof bytes, count), "%s: 2^%d bytes", codecs[c], bit);
+            cr_expect(!exo_codec_accepts_bytes(codec, bytes, sizeof bytes, count), "%s: 2^%d bytes",
+                      codecs[c], bit);
         }
         exo_codec_free(&codec);
     }
@@ -208,7 +227,7 @@ Test(graph_item, without_memory_nothing_is_written_or_read_and_nothing_leaks)
         for (uint64_t n = 1; st == EXO_NOMEM; n++) {
             exo_payload message = {0};
             uint64_t encoded = 0;
-            exo_codec_free(&s.codec); /* a fresh one has no room of its own yet */
+            exo_codec_free(&s.codec); /* a new codec has no buffers yet */
             cr_assert_eq(exo_codec_parse(&s.codec, codecs[c], NULL), EXO_OK);
             exo_memory_fail_at(n);
             st = exo_item_write(&message, &header, s.item, s.codec, SEED, &encoded, &s.err);

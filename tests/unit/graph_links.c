@@ -1,5 +1,6 @@
-/* The emulated network of a graph: each pair of hosts has its link, and a plan's closed forms are the model's times where that has no
- * schedules, slow start or TCP in it. */
+/* The emulated network of a graph: each pair of hosts has its link. A plan's closed forms equal the
+ * model's times, if the links have no schedules, slow start or TCP. Each test owns its graph and
+ * links. Read next: runtime/graph/plan.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -16,7 +17,8 @@ parse(const char *text)
     exo_graph_spec *spec = NULL;
     exo_err err = {0};
     graph_classes_register();
-    cr_assert_eq(exo_graph_parse(&spec, "g.yaml", text, NULL, &err), EXO_OK, "%s\n%s", err.text, text);
+    cr_assert_eq(exo_graph_parse(&spec, "g.yaml", text, NULL, &err), EXO_OK, "%s\n%s", err.text,
+                 text);
     return spec;
 }
 
@@ -37,14 +39,15 @@ arrival(exo_links *links, uint32_t from, uint32_t to, uint64_t bytes)
     return transit.arrives;
 }
 
-static const char network[] = "hosts: {home: {count: 2}, dc: {count: 2}, far: {}}\n"
-                              "actors: {t: {class: talker, host: home}}\n"
-                              "links:\n"
-                              "  default: {latency: 1 ms, transport: ideal}\n"
-                              "  wan: {from: home, to: dc, latency: 20 ms, transport: ideal}\n"
-                              "  up: {from: home, to: far, latency: 300 ms, transport: ideal, one_way: true}\n"
-                              "  lan: {from: home, to: home, latency: 100 us, transport: ideal}\n"
-                              "  unused: {latency: 9 s}\n";
+static const char network[] =
+    "hosts: {home: {count: 2}, dc: {count: 2}, far: {}}\n"
+    "actors: {t: {class: talker, host: home}}\n"
+    "links:\n"
+    "  default: {latency: 1 ms, transport: ideal}\n"
+    "  wan: {from: home, to: dc, latency: 20 ms, transport: ideal}\n"
+    "  up: {from: home, to: far, latency: 300 ms, transport: ideal, one_way: true}\n"
+    "  lan: {from: home, to: home, latency: 100 us, transport: ideal}\n"
+    "  unused: {latency: 9 s}\n";
 
 Test(graph_links, each_pair_of_hosts_has_its_link)
 {
@@ -61,8 +64,8 @@ Test(graph_links, each_pair_of_hosts_has_its_link)
     for (uint32_t from = 0; from < 5; from++)
         for (uint32_t to = 0; to < 5; to++)
             if (from != to)
-                cr_expect_eq(exo_graph_link_between(s, from, to)->latency, arrival(links, from, to, 1), "%u %u", from,
-                             to);
+                cr_expect_eq(exo_graph_link_between(s, from, to)->latency,
+                             arrival(links, from, to, 1), "%u %u", from, to);
     exo_links_free(&links);
     exo_graph_spec_free(&s);
 }
@@ -76,20 +79,21 @@ Test(graph_links, a_graph_that_says_nothing_takes_no_time)
     exo_graph_spec_free(&s);
 }
 
-/* Times are rounded to nanoseconds, and again for each hop. */
+/* The model rounds times to nanoseconds, once for each hop. */
 static void
 expect_near(double seconds, exo_time time)
 {
-    cr_expect_float_eq(seconds, (double)time * 1e-9, 1e-6 + 1e-6 * seconds, "planned %.9g s, the model says %.9g s",
-                       seconds, (double)time * 1e-9);
+    cr_expect_float_eq(seconds, (double)time * 1e-9, 1e-6 + 1e-6 * seconds,
+                       "planned %.9g s, the model says %.9g s", seconds, (double)time * 1e-9);
 }
 
 Test(graph_links, a_planned_message_takes_the_models_time)
 {
-    exo_graph_spec *s = parse("hosts: {h: {up: 8 Mbit/s, latency: 3 ms}, g: {down: 16 Mbit/s, latency: 4 ms}}\n"
-                              "actors: {a: {class: maker, host: h}, b: {class: learner, host: g}}\n"
-                              "edges: [{from: a, to: b, carries: experience, item: 1 MB}]\n"
-                              "links: {default: {bandwidth: 100 Mbit/s, latency: 20 ms, transport: ideal}}\n");
+    exo_graph_spec *s =
+        parse("hosts: {h: {up: 8 Mbit/s, latency: 3 ms}, g: {down: 16 Mbit/s, latency: 4 ms}}\n"
+              "actors: {a: {class: maker, host: h}, b: {class: learner, host: g}}\n"
+              "edges: [{from: a, to: b, carries: experience, item: 1 MB}]\n"
+              "links: {default: {bandwidth: 100 Mbit/s, latency: 20 ms, transport: ideal}}\n");
     exo_links *links = make(s);
     exo_plan_edge plan[1];
     cr_assert_eq(exo_graph_plan(s, plan, NULL), EXO_OK);
@@ -107,7 +111,8 @@ Test(graph_links, a_planned_all_reduce_takes_the_models_time)
     exo_graph_spec *s =
         parse("hosts: {h: {count: 8, up: 20 Mbit/s, down: 40 Mbit/s, latency: 1 ms}}\n"
               "actors: {b: {class: learner, count: 8}, a: {class: maker, host: h_0}}\n"
-              "edges: [{from: b, to: b, carries: gradients, item: 4 MB}, {from: a, to: b, carries: experience}]\n"
+              "edges: [{from: b, to: b, carries: gradients, item: 4 MB}, {from: a, to: b, carries: "
+              "experience}]\n"
               "links: {default: {latency: 20 ms, transport: ideal}}\n");
     exo_links *links = make(s);
     exo_plan_edge plan[2];
@@ -116,12 +121,12 @@ Test(graph_links, a_planned_all_reduce_takes_the_models_time)
     for (int i = 0; i < N; i++)
         bytes[i] = BYTES / N;
     cr_assert_eq(exo_graph_plan(s, plan, NULL), EXO_OK);
-    cr_assert_eq(
-        exo_links_exchange(links, EXO_EXCHANGE_SCATTER, N, s->actors[0].hosts, 0, bytes, begins, middle, NULL, NULL),
-        EXO_OK);
-    cr_assert_eq(
-        exo_links_exchange(links, EXO_EXCHANGE_GATHER, N, s->actors[0].hosts, 0, bytes, middle, ends, NULL, NULL),
-        EXO_OK);
+    cr_assert_eq(exo_links_exchange(links, EXO_EXCHANGE_SCATTER, N, s->actors[0].hosts, 0, bytes,
+                                    begins, middle, NULL, NULL),
+                 EXO_OK);
+    cr_assert_eq(exo_links_exchange(links, EXO_EXCHANGE_GATHER, N, s->actors[0].hosts, 0, bytes,
+                                    middle, ends, NULL, NULL),
+                 EXO_OK);
     for (int i = 0; i < N; i++)
         last = ends[i] > last ? ends[i] : last;
     expect_near(plan[0].seconds, last);

@@ -1,5 +1,8 @@
-/* Each allocation of a run failed in turn: it ends, soon, well or with NOMEM, and nothing leaks. Which allocation is the n-th depends on
- * the threads; that every one of them has its turn is for many runs of this test. */
+/* Each allocation of a run fails in turn: the run ends soon, with OK or NOMEM, and nothing leaks.
+ * Which allocation is the n-th depends on the threads, so only many runs of this test fail each
+ * one.
+ *
+ * Each test owns its graph. Read next: runtime/base/memory_fault.h, runtime/graph/run.h. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -25,7 +28,7 @@ now(void)
     return exo_now(exo_clock_real());
 }
 
-/* Sanitizers are slow: there every third one in turn, from another first one each time. */
+/* Sanitizers are slow, so they fail each third allocation, with a varying first one. */
 #if defined __SANITIZE_ADDRESS__
 enum {
     STRIDE = 3
@@ -36,7 +39,7 @@ enum {
 };
 #endif
 
-/* Calls `act` with each allocation failed in turn, until there is no such one any more. */
+/* Calls `act` with each allocation failed in turn, until `act` makes fewer allocations. */
 static void
 fail_each(exo_status (*act)(void *context, exo_err *err), void *context)
 {
@@ -47,7 +50,8 @@ fail_each(exo_status (*act)(void *context, exo_err *err), void *context)
         exo_memory_fail_at(n);
         exo_status st = act(context, &err);
         exo_memory_fail_at(0);
-        cr_assert(st == EXO_OK || st == EXO_NOMEM, "allocation %u: %s: %s", (unsigned)n, exo_status_text(st), err.text);
+        cr_assert(st == EXO_OK || st == EXO_NOMEM, "allocation %u: %s: %s", (unsigned)n,
+                  exo_status_text(st), err.text);
         cr_assert_lt(now() - began, SOON, "allocation %u: %s", (unsigned)n, err.text);
         if (exo_memory_allocations() - before < n) {
             cr_assert_eq(st, EXO_OK, "%s", err.text);
@@ -56,7 +60,7 @@ fail_each(exo_status (*act)(void *context, exo_err *err), void *context)
     }
 }
 
-/* --- Graphs ------------------------------------------------------------------------------------------------------------------- */
+/* --- Graphs ----------------------------------------------------------------------------------- */
 
 static exo_status
 run_graph(void *context, exo_err *err)
@@ -71,19 +75,19 @@ run_graph(void *context, exo_err *err)
 static void
 fail_graph(const char *clock)
 {
-    exo_graph_spec *spec =
-        stream_graph("exogym: 1\n"
-                     "name: poor\n"
-                     "clock: %s\n"
-                     "actors:\n"
-                     "  source: {class: stream_source, count: 2, config: {items: 6, size: 100}}\n"
-                     "  sink: {class: stream_sink, count: 2, config: {rounds: 2}}\n"
-                     "edges:\n"
-                     "  - {from: source, to: sink, carries: items, route: round_robin, buffer: {capacity: 2}, "
-                     "codec: [int8, zstd], deadline: 5 s}\n"
-                     "  - {from: sink, to: sink, carries: sums, codec: bf16, deadline: 5 s}\n"
-                     "links: {default: {bandwidth: 1 Gbit/s, latency: 100 us}}\n",
-                     clock);
+    exo_graph_spec *spec = stream_graph(
+        "exogym: 1\n"
+        "name: poor\n"
+        "clock: %s\n"
+        "actors:\n"
+        "  source: {class: stream_source, count: 2, config: {items: 6, size: 100}}\n"
+        "  sink: {class: stream_sink, count: 2, config: {rounds: 2}}\n"
+        "edges:\n"
+        "  - {from: source, to: sink, carries: items, route: round_robin, buffer: {capacity: 2}, "
+        "codec: [int8, zstd], deadline: 5 s}\n"
+        "  - {from: sink, to: sink, carries: sums, codec: bf16, deadline: 5 s}\n"
+        "links: {default: {bandwidth: 1 Gbit/s, latency: 100 us}}\n",
+        clock);
     fail_each(run_graph, spec);
     exo_graph_spec_free(&spec);
     unlink("/tmp/exogym-poor.json");
@@ -108,7 +112,8 @@ Test(graph_memory, collectives_beside_the_computation_end, .timeout = 280)
             "name: poor\n"
             "clock: %s\n"
             "actors:\n"
-            "  worker: {class: stand_in, count: 3, config: {steps: 3, layers: 4, forward: 1 ms, backward: 2 ms}}\n"
+            "  worker: {class: stand_in, count: 3, config: {steps: 3, layers: 4, forward: 1 ms, "
+            "backward: 2 ms}}\n"
             "edges:\n"
             "  - {from: worker, to: worker, carries: gradients, codec: int8, deadline: 5 s}\n"
             "links: {default: {bandwidth: 10 Gbit/s, latency: 100 us}}\n",
@@ -118,7 +123,7 @@ Test(graph_memory, collectives_beside_the_computation_end, .timeout = 280)
     }
 }
 
-/* --- A fit on the virtual clock ------------------------------------------------------------------------------------------------ */
+/* --- A fit on the virtual clock --------------------------------------------------------------- */
 
 struct fit {
     exo_model *model;
@@ -133,8 +138,8 @@ run_fit(void *context, exo_err *err)
 {
     struct fit *f = context;
     exo_fit_result result = {0};
-    exo_status st = exo_fit_run(f->model, f->train, f->val, "ddp", exo_config_root(f->doc), &f->opts, NULL, f->graph,
-                                NULL, &result, err);
+    exo_status st = exo_fit_run(f->model, f->train, f->val, "ddp", exo_config_root(f->doc),
+                                &f->opts, NULL, f->graph, NULL, &result, err);
     exo_params_free(&result.params);
     return st;
 }
@@ -144,19 +149,22 @@ Test(graph_memory, a_fit_on_the_virtual_clock_ends, .timeout = 280)
     static uint32_t placed[2] = {0, 1};
     exo_emulated_host hosts[2];
     exo_compute_spec step = {.phase = "step", .cost = EXO_MS};
-    exo_actor_spec actor = {.name = "node", .count = 2, .hosts = placed, .compute = &step, .num_compute = 1};
+    exo_actor_spec actor = {
+        .name = "node", .count = 2, .hosts = placed, .compute = &step, .num_compute = 1};
     exo_edge_spec edge = {.name = "node>node:gradients",
                           .carries = "gradients",
                           .route = EXO_ROUTE_ALL_REDUCE,
                           .codec_text = "raw",
                           .link = -1};
-    exo_named_link link = {.name = "default",
-                           .is_default = true,
-                           .from = -1,
-                           .to = -1,
-                           .spec = {.bandwidth = 1e9, .latency = EXO_MS, .transport = EXO_LINK_IDEAL}};
+    exo_named_link link = {
+        .name = "default",
+        .is_default = true,
+        .from = -1,
+        .to = -1,
+        .spec = {.bandwidth = 1e9, .latency = EXO_MS, .transport = EXO_LINK_IDEAL}};
     for (int h = 0; h < 2; h++)
-        hosts[h] = (exo_emulated_host){.spec = {.name = h ? "b" : "a", .up = 1e9, .down = 1e9}, .speed = 1};
+        hosts[h] = (exo_emulated_host){.spec = {.name = h ? "b" : "a", .up = 1e9, .down = 1e9},
+                                       .speed = 1};
     exo_graph_spec graph = {.source = "test",
                             .name = "poor",
                             .virtual_clock = true,
@@ -187,7 +195,7 @@ Test(graph_memory, a_fit_on_the_virtual_clock_ends, .timeout = 280)
     exo_model_drop(&f.model);
 }
 
-/* --- What they are made of ------------------------------------------------------------------------------------------------------ */
+/* --- Parts of runs ---------------------------------------------------------------------------- */
 
 static exo_status
 make_comm(void *context, exo_err *err)

@@ -1,4 +1,5 @@
-/* Graphs written out, drawn and planned: what is expanded is the same graph, bytes and times are those of the closed forms. */
+/* Graphs written out, drawn and planned: what is expanded is the same graph, bytes and times are
+ * those of the closed forms. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -18,7 +19,8 @@ parse(const char *text)
     exo_graph_spec *spec = NULL;
     exo_err err = {0};
     graph_classes_register();
-    cr_assert_eq(exo_graph_parse(&spec, "g.yaml", text, NULL, &err), EXO_OK, "%s\n%s", err.text, text);
+    cr_assert_eq(exo_graph_parse(&spec, "g.yaml", text, NULL, &err), EXO_OK, "%s\n%s", err.text,
+                 text);
     return spec;
 }
 
@@ -31,7 +33,7 @@ expand(const exo_graph_spec *spec)
     return text;
 }
 
-/* --- Expanding ------------------------------------------------------------------------------------------------------------------ */
+/* --- Expanding -------------------------------------------------------------------------------- */
 
 Test(graph_plan, every_default_is_written_out)
 {
@@ -79,23 +81,28 @@ static const char bare[] = "actors: {t: {class: talker}}\n";
 static const char everything[] =
     "name: 'true'\nseed: 7\nclock: virtual\nuntil: 90 s\n"
     "hosts:\n"
-    "  home: {count: 3, up: 20 Mbit/s, latency: 2 ms, speed: 0.3, resources: {cpus: 4, memory: 2 GiB, x.y: 0.25},\n"
+    "  home: {count: 3, up: 20 Mbit/s, latency: 2 ms, speed: 0.3, resources: {cpus: 4, memory: 2 "
+    "GiB, x.y: 0.25},\n"
     "         schedule: [{at: 10 s, for: 5 s, every: 1 h, factor: 0.1}, {factor: 2}]}\n"
     "  dc: {}\n"
     "actors:\n"
     "  'null': {class: maker, count: 4, host: home, resources: {cpus: 1.5, memory: 3 B},\n"
-    "           restart: {when: always, max: 3, within: 60 s}, compute: {act: 1 us}, config: {name: '$${n} \"x\" "
+    "           restart: {when: always, max: 3, within: 60 s}, compute: {act: 1 us}, config: "
+    "{name: '$${n} \"x\" "
     "$${'}}\n"
     "  '12': {class: learner, count: 2, host: [dc, home_1]}\n"
     "edges:\n"
-    "  - {from: 'null', to: '12', carries: experience, route: modulo, idle_senders: true, link: slow,\n"
+    "  - {from: 'null', to: '12', carries: experience, route: modulo, idle_senders: true, link: "
+    "slow,\n"
     "     codec: [bf16, zstd], buffer: {capacity: 2, on_full: fail}, name: x}\n"
-    "  - {from: '12', to: 'null', carries: parameters, route: broadcast, every: 3, delay: 1500 ms, deadline: 5 s,\n"
+    "  - {from: '12', to: 'null', carries: parameters, route: broadcast, every: 3, delay: 1500 ms, "
+    "deadline: 5 s,\n"
     "     codec: {name: int8, block: 64}, item: 0.3 B, interval: 9, buffer: {on_full: latest}}\n"
     "  - {from: '12', to: '12', carries: gradients, codec: bf16, interval: 2, members: 1}\n"
     "links:\n"
     "  slow: {bandwidth: 1.25 Mbit/s, loss: 0.1 %}\n"
-    "  wan: {from: home, to: dc, one_way: true, latency: 3 us, jitter: 7 ns, transport: ideal, schedule: [{factor: "
+    "  wan: {from: home, to: dc, one_way: true, latency: 3 us, jitter: 7 ns, transport: ideal, "
+    "schedule: [{factor: "
     "0}]}\n"
     "  default: {}\n";
 static const char in_turn[] =
@@ -147,39 +154,41 @@ Test(graph_plan, variables_are_gone_and_their_signs_stay)
     exo_graph_spec_free(&second);
 }
 
-/* --- Drawing -------------------------------------------------------------------------------------------------------------------- */
+/* --- Drawing ---------------------------------------------------------------------------------- */
 
 Test(graph_plan, hosts_are_drawn_around_their_actors)
 {
-    exo_graph_spec *s = parse("hosts: {h: {count: 2, up: 20 Mbit/s}, dc: {}}\n"
-                              "actors: {a: {class: maker, count: 2, host: h}, b: {class: learner, host: dc},\n"
-                              "  c: {class: talker, count: 3, host: [h, dc]}}\n"
-                              "edges: [{from: a, to: b, carries: experience, codec: bf16, buffer: {on_full: latest}}]\n"
-                              "links: {default: {bandwidth: 1 Gbit/s, latency: 20 ms}}\n");
+    exo_graph_spec *s = parse(
+        "hosts: {h: {count: 2, up: 20 Mbit/s}, dc: {}}\n"
+        "actors: {a: {class: maker, count: 2, host: h}, b: {class: learner, host: dc},\n"
+        "  c: {class: talker, count: 3, host: [h, dc]}}\n"
+        "edges: [{from: a, to: b, carries: experience, codec: bf16, buffer: {on_full: latest}}]\n"
+        "links: {default: {bandwidth: 1 Gbit/s, latency: 20 ms}}\n");
     char *text = NULL;
     cr_assert_eq(exo_graph_dot(s, &text, NULL), EXO_OK);
-    cr_expect_str_eq(text, "digraph \"g\" {\n"
-                           "  rankdir=LR;\n"
-                           "  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n"
-                           "  edge [fontname=\"sans-serif\", fontsize=10];\n"
-                           "  subgraph \"cluster_0\" {\n"
-                           "    label=\"h x 2\\n20 Mbit/s up, unlimited down\";\n"
-                           "    style=rounded; color=gray;\n"
-                           "    \"a\" [label=\"a x 2\\nmaker\"];\n"
-                           "  }\n"
-                           "  subgraph \"cluster_1\" {\n"
-                           "    label=\"dc\";\n"
-                           "    style=rounded; color=gray;\n"
-                           "    \"b\" [label=\"b\\nlearner\"];\n"
-                           "  }\n"
-                           "    \"c\" [label=\"c x 3\\ntalker\"];\n"
-                           "  \"a\" -> \"b\" [label=\"experience\\none, latest\\nbf16\\n1 Gbit/s, 20 ms\"];\n"
-                           "}\n");
+    cr_expect_str_eq(
+        text, "digraph \"g\" {\n"
+              "  rankdir=LR;\n"
+              "  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n"
+              "  edge [fontname=\"sans-serif\", fontsize=10];\n"
+              "  subgraph \"cluster_0\" {\n"
+              "    label=\"h x 2\\n20 Mbit/s up, unlimited down\";\n"
+              "    style=rounded; color=gray;\n"
+              "    \"a\" [label=\"a x 2\\nmaker\"];\n"
+              "  }\n"
+              "  subgraph \"cluster_1\" {\n"
+              "    label=\"dc\";\n"
+              "    style=rounded; color=gray;\n"
+              "    \"b\" [label=\"b\\nlearner\"];\n"
+              "  }\n"
+              "    \"c\" [label=\"c x 3\\ntalker\"];\n"
+              "  \"a\" -> \"b\" [label=\"experience\\none, latest\\nbf16\\n1 Gbit/s, 20 ms\"];\n"
+              "}\n");
     exo_free(text);
     exo_graph_spec_free(&s);
 }
 
-/* --- Planning ------------------------------------------------------------------------------------------------------------------- */
+/* --- Planning --------------------------------------------------------------------------------- */
 
 static exo_plan_edge
 plan_first(const char *text)
@@ -193,7 +202,8 @@ plan_first(const char *text)
     return plan[0];
 }
 
-#define NEAR(a, b) cr_expect_float_eq(a, b, 1e-9 * fabs((double)(b)), "%.12g, not %.12g", a, (double)(b))
+#define NEAR(a, b)                                                                                 \
+    cr_expect_float_eq(a, b, 1e-9 * fabs((double)(b)), "%.12g, not %.12g", a, (double)(b))
 
 Test(graph_plan, an_item_that_nobody_declares_is_not_known)
 {
@@ -208,7 +218,8 @@ Test(graph_plan, an_item_takes_the_time_of_its_link)
 {
     exo_plan_edge p =
         plan_first("actors: {a: {class: maker, count: 3}, b: {class: learner}}\n"
-                   "edges: [{from: a, to: b, carries: experience, item: 1 MB, codec: bf16, interval: 2, every: 5}]\n"
+                   "edges: [{from: a, to: b, carries: experience, item: 1 MB, codec: bf16, "
+                   "interval: 2, every: 5}]\n"
                    "links: {default: {bandwidth: 8 Mbit/s, latency: 20 ms, transport: ideal}}\n");
     cr_expect_eq(p.encoded, 500004, "with its checksum");
     cr_expect_eq(p.sent, 500004);
@@ -229,12 +240,12 @@ Test(graph_plan, tcp_has_headers_and_loss_costs)
 Test(graph_plan, hosts_share_their_rates)
 {
     /* Two makers on a host send to four each; 3 MB/s up. */
-    exo_plan_edge p =
-        plan_first("hosts: {h: {up: 24 Mbit/s}, g: {count: 2}}\n"
-                   "actors: {b: {class: learner, count: 2, host: h}, a: {class: maker, count: 4, host: g}}\n"
-                   "edges: [{from: b, to: a, carries: parameters, route: broadcast, item: 3 MB}, "
-                   "{from: a, to: b, carries: experience}]\n"
-                   "links: {default: {transport: ideal}}\n");
+    exo_plan_edge p = plan_first(
+        "hosts: {h: {up: 24 Mbit/s}, g: {count: 2}}\n"
+        "actors: {b: {class: learner, count: 2, host: h}, a: {class: maker, count: 4, host: g}}\n"
+        "edges: [{from: b, to: a, carries: parameters, route: broadcast, item: 3 MB}, "
+        "{from: a, to: b, carries: experience}]\n"
+        "links: {default: {transport: ideal}}\n");
     cr_expect_eq(p.targets, 4);
     cr_expect_eq(p.sent, 12e6);
     cr_expect_eq(p.per_step, 24e6);
@@ -248,44 +259,48 @@ Test(graph_plan, hosts_share_their_rates)
 
 Test(graph_plan, a_link_of_its_own_counts)
 {
-    exo_plan_edge p = plan_first("actors: {a: {class: maker}, b: {class: learner}}\n"
-                                 "edges: [{from: a, to: b, carries: experience, item: 1 MB, link: slow, delay: 1 s}]\n"
-                                 "links: {default: {latency: 9 s}, slow: {bandwidth: 1 MB/s, transport: ideal}}\n");
+    exo_plan_edge p = plan_first(
+        "actors: {a: {class: maker}, b: {class: learner}}\n"
+        "edges: [{from: a, to: b, carries: experience, item: 1 MB, link: slow, delay: 1 s}]\n"
+        "links: {default: {latency: 9 s}, slow: {bandwidth: 1 MB/s, transport: ideal}}\n");
     NEAR(p.seconds, 2.0);
 }
 
 Test(graph_plan, an_all_reduce_is_an_exchange_of_shards)
 {
-    /* Ten elements among four: shards of 3, 3, 2, 2; each member sends 2 * 3 shards, 15 elements on average. */
-    exo_plan_edge p =
-        plan_first("actors: {b: {class: learner, count: 4}, a: {class: maker}}\n"
-                   "edges: [{from: b, to: b, carries: gradients, item: 40 B, interval: 4}, {from: a, to: b, "
-                   "carries: experience}]\n"
-                   "links: {default: {bandwidth: 96 bit/s, latency: 10 s, transport: ideal}}\n");
+    /* Ten elements among four: shards of 3, 3, 2, 2; each member sends 2 * 3 shards, 15 elements on
+     * average. */
+    exo_plan_edge p = plan_first(
+        "actors: {b: {class: learner, count: 4}, a: {class: maker}}\n"
+        "edges: [{from: b, to: b, carries: gradients, item: 40 B, interval: 4}, {from: a, to: b, "
+        "carries: experience}]\n"
+        "links: {default: {bandwidth: 96 bit/s, latency: 10 s, transport: ideal}}\n");
     cr_expect_eq(p.targets, 4);
     cr_expect_eq(p.encoded, 40);
     cr_expect_eq(p.sent, 60);
     cr_expect_eq(p.per_step, 60);
     NEAR(p.seconds, 22.0);
     NEAR(p.seconds_per_step, 5.5);
-    p = plan_first(
-        "actors: {b: {class: learner, count: 4}, a: {class: maker}}\n"
-        "edges: [{from: b, to: b, carries: gradients, item: 4.4 B}, {from: a, to: b, carries: experience}]\n");
+    p = plan_first("actors: {b: {class: learner, count: 4}, a: {class: maker}}\n"
+                   "edges: [{from: b, to: b, carries: gradients, item: 4.4 B}, {from: a, to: b, "
+                   "carries: experience}]\n");
     NEAR(p.sent, 6.6); /* an expected number */
-    p = plan_first(
-        "actors: {b: {class: learner, count: 1}, a: {class: maker}}\n"
-        "edges: [{from: b, to: b, carries: gradients, item: 40 B}, {from: a, to: b, carries: experience}]\n");
+    p = plan_first("actors: {b: {class: learner, count: 1}, a: {class: maker}}\n"
+                   "edges: [{from: b, to: b, carries: gradients, item: 40 B}, {from: a, to: b, "
+                   "carries: experience}]\n");
     cr_expect_eq(p.sent, 0);
     cr_expect_eq(p.seconds, 0);
 }
 
 Test(graph_plan, an_all_reduce_among_some_is_several_at_once)
 {
-    /* Ten elements; of five, two pairs send 2 * 5 elements each, and one sends nothing. A shard of 5 elements takes 20 s. */
-    exo_plan_edge p = plan_first(
-        "actors: {b: {class: learner, count: 5}, a: {class: maker}}\n"
-        "edges: [{from: b, to: b, carries: gradients, item: 40 B, members: 2}, {from: a, to: b, carries: experience}]\n"
-        "links: {default: {bandwidth: 8 bit/s, latency: 10 s, transport: ideal}}\n");
+    /* Ten elements; of five, two pairs send 2 * 5 elements each, and one sends nothing. A shard of
+     * 5 elements takes 20 s. */
+    exo_plan_edge p =
+        plan_first("actors: {b: {class: learner, count: 5}, a: {class: maker}}\n"
+                   "edges: [{from: b, to: b, carries: gradients, item: 40 B, members: 2}, {from: "
+                   "a, to: b, carries: experience}]\n"
+                   "links: {default: {bandwidth: 8 bit/s, latency: 10 s, transport: ideal}}\n");
     cr_expect_eq(p.targets, 2);
     cr_expect_eq(p.senders, 5);
     cr_expect_eq(p.encoded, 40);
@@ -293,10 +308,10 @@ Test(graph_plan, an_all_reduce_among_some_is_several_at_once)
     cr_expect_eq(p.sent, 32);
     NEAR(p.seconds, 60.0);
     /* Three and, left over, two, whose shards are larger. */
-    p = plan_first(
-        "actors: {b: {class: learner, count: 5}, a: {class: maker}}\n"
-        "edges: [{from: b, to: b, carries: gradients, item: 40 B, members: 3}, {from: a, to: b, carries: experience}]\n"
-        "links: {default: {bandwidth: 8 bit/s, latency: 10 s, transport: ideal}}\n");
+    p = plan_first("actors: {b: {class: learner, count: 5}, a: {class: maker}}\n"
+                   "edges: [{from: b, to: b, carries: gradients, item: 40 B, members: 3}, {from: "
+                   "a, to: b, carries: experience}]\n"
+                   "links: {default: {bandwidth: 8 bit/s, latency: 10 s, transport: ideal}}\n");
     cr_expect_eq(p.per_step, 2 * 2 * 40 + 2 * 40);
     NEAR(p.seconds, 60.0);
 }
@@ -304,8 +319,9 @@ Test(graph_plan, an_all_reduce_among_some_is_several_at_once)
 Test(graph_plan, a_size_that_depends_on_values_is_a_bound)
 {
     exo_codec *codec = NULL;
-    exo_plan_edge p = plan_first("actors: {a: {class: maker}, b: {class: learner}}\n"
-                                 "edges: [{from: a, to: b, carries: experience, item: 4 MB, codec: zstd}]\n");
+    exo_plan_edge p =
+        plan_first("actors: {a: {class: maker}, b: {class: learner}}\n"
+                   "edges: [{from: a, to: b, carries: experience, item: 4 MB, codec: zstd}]\n");
     cr_assert_eq(exo_codec_parse(&codec, "zstd", NULL), EXO_OK);
     cr_expect(p.at_most);
     cr_expect_eq(p.encoded, (double)exo_codec_bound(codec, 1000000));
@@ -314,17 +330,17 @@ Test(graph_plan, a_size_that_depends_on_values_is_a_bound)
 
 Test(graph_plan, declared_phases_are_summed_and_slow_hosts_are_slower)
 {
-    exo_graph_spec *s =
-        parse("hosts: {h: {speed: 0.5}, g: {speed: 2}}\n"
-              "actors: {a: {class: maker, count: 2, host: [h, g], compute: {act: 10 ms, learn: 20 ms}},\n"
-              "  b: {class: learner, host: g}}\n"
-              "edges: [{from: a, to: b, carries: experience}]\n");
+    exo_graph_spec *s = parse(
+        "hosts: {h: {speed: 0.5}, g: {speed: 2}}\n"
+        "actors: {a: {class: maker, count: 2, host: [h, g], compute: {act: 10 ms, learn: 20 ms}},\n"
+        "  b: {class: learner, host: g}}\n"
+        "edges: [{from: a, to: b, carries: experience}]\n");
     NEAR(exo_plan_compute(s, &s->actors[0]), 0.06);
     cr_expect(isnan(exo_plan_compute(s, &s->actors[1])), "none is declared");
     exo_graph_spec_free(&s);
 }
 
-/* --- Allocation ----------------------------------------------------------------------------------------------------------------- */
+/* --- Allocation ------------------------------------------------------------------------------- */
 
 Test(graph_plan, every_failed_allocation_is_an_error)
 {

@@ -1,4 +1,5 @@
-/* What the check of graphs proves of the order in which classes use their ports, and what it warns of. */
+/* What the check of graphs proves of the order in which classes use their ports, and what it warns
+ * of. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -43,12 +44,15 @@ expect(exo_verdict wanted, const char *text, const char *words)
     cr_expect_not_null(strstr(said, words), "'%s' is not said", words);
 }
 
-#define XY(first, second, capacity)                                                                                    \
-    "actors: {p: {class: scripted, config: {script: '" first "'}}, q: {class: scripted, config: {script: '" second     \
-    "'}}}\nedges: [{from: p, to: q, carries: p0, buffer: {capacity: " capacity "}}, {from: p, to: q, carries: p1}]\n"
+#define XY(first, second, capacity)                                                                \
+    "actors: {p: {class: scripted, config: {script: '" first                                       \
+    "'}}, q: {class: scripted, config: {script: '" second                                          \
+    "'}}}\nedges: [{from: p, to: q, carries: p0, buffer: {capacity: " capacity                     \
+    "}}, {from: p, to: q, carries: p1}]\n"
 
-#define CIRCLE(first, second)                                                                                          \
-    "actors: {p: {class: scripted, config: {script: '" first "'}}, q: {class: scripted, config: {script: '" second     \
+#define CIRCLE(first, second)                                                                      \
+    "actors: {p: {class: scripted, config: {script: '" first                                       \
+    "'}}, q: {class: scripted, config: {script: '" second                                          \
     "'}}}\nedges: [{from: p, to: q, carries: p0}, {from: q, to: p, carries: p1}]\n"
 
 Test(graph_prove, two_edges_in_another_order)
@@ -56,8 +60,10 @@ Test(graph_prove, two_edges_in_another_order)
     expect(EXO_SOUND, XY("*(send p0; send p1)", "*(receive p1; receive p0)", "1"), "");
     expect(EXO_SOUND, XY("*(5 send p0; send p1)", "*(receive p1; 5 receive p0)", "4"), "");
     expect(EXO_STALLS, XY("*(6 send p0; send p1)", "*(receive p1; 6 receive p0)", "4"),
-           "g:2:9: this graph stalls: p_0 waits to send on 'p>q:p0' to q_0, q_0 waits to receive on 'p>q:p1' from p_0");
-    expect(EXO_STALLS, XY("1000 send p0; send p1", "receive p1; 1000 receive p0", "1"), "p_0 waits to send on");
+           "g:2:9: this graph stalls: p_0 waits to send on 'p>q:p0' to q_0, q_0 waits to receive "
+           "on 'p>q:p1' from p_0");
+    expect(EXO_STALLS, XY("1000 send p0; send p1", "receive p1; 1000 receive p0", "1"),
+           "p_0 waits to send on");
     expect(EXO_SOUND, XY("1000 send p0; send p1", "*(receive p0 | receive p1)", "1"), "");
     expect(EXO_SOUND, XY("1000 send p0; send p1", "1000 receive p0; receive p1", "1"), "");
 }
@@ -68,10 +74,11 @@ Test(graph_prove, an_order_that_is_not_declared)
            "actors: {a: {class: maker, count: 2}, b: {class: learner, count: 3}}\n"
            "edges: [{from: a, to: b, carries: experience}, {from: b, to: b, carries: gradients}]\n",
            "does not declare the order in which it uses its ports (edges ");
-    expect(EXO_SOUND,
-           "actors: {a: {class: maker, count: 2}, b: {class: learner}}\n"
-           "edges: [{from: a, to: b, carries: experience}, {from: b, to: a, carries: parameters}]\n",
-           "");
+    expect(
+        EXO_SOUND,
+        "actors: {a: {class: maker, count: 2}, b: {class: learner}}\n"
+        "edges: [{from: a, to: b, carries: experience}, {from: b, to: a, carries: parameters}]\n",
+        "");
 }
 
 /* What depends on the order of steps is neither proven nor certain. */
@@ -79,27 +86,33 @@ Test(graph_prove, orders_that_leave_a_choice)
 {
     expect(EXO_CAN_STALL, XY("6 send p0; send p1", "poll p0; receive p1; *receive p0", "1"),
            "p_0 waits to send on 'p>q:p0' to q_0, q_0 waits to receive on 'p>q:p1' from p_0");
-    expect(EXO_CAN_STALL, XY("3 send p0; send p1", "poll p0; receive p1; *receive p0", "1"), "p_0 waits to send on");
+    expect(EXO_CAN_STALL, XY("3 send p0; send p1", "poll p0; receive p1; *receive p0", "1"),
+           "p_0 waits to send on");
     expect(EXO_CAN_STALL,
-           XY("send p0; send p1; 9 send p0; send p1", "(receive p0 | receive p1); receive p1; *receive p0", "1"),
+           XY("send p0; send p1; 9 send p0; send p1",
+              "(receive p0 | receive p1); receive p1; *receive p0", "1"),
            "p_0 waits to send on 'p>q:p0' to q_0");
     expect(EXO_NOT_PROVEN, CIRCLE("*(receive p1; send p0)", "*(receive p0 | send p1)"),
-           "class 'scripted' of actor 'q' chooses between sending and something else, which is not tried (edges ");
+           "class 'scripted' of actor 'q' chooses between sending and something else, which is not "
+           "tried (edges ");
     expect(EXO_NOT_PROVEN,
-           CIRCLE("receive p1; *(send p0; receive p1)", "(send p1 | receive p0); *(receive p0; send p1)"),
+           CIRCLE("receive p1; *(send p0; receive p1)",
+                  "(send p1 | receive p0); *(receive p0; send p1)"),
            "chooses between sending and something else");
-    expect(EXO_CAN_STALL,
-           "actors: {m: {class: scripted, config: {script: '*send p0'}},\n"
-           "  t: {class: scripted, count: 2, config: {script: '*(poll p0; receive p0; reduce g0)'}}}\n"
-           "edges: [{from: m, to: t, carries: p0, route: round_robin, buffer: {capacity: 1}},\n"
-           "  {from: t, to: t, carries: g0}]\n",
-           "waits to send on 'm>t:p0' to t_");
+    expect(
+        EXO_CAN_STALL,
+        "actors: {m: {class: scripted, config: {script: '*send p0'}},\n"
+        "  t: {class: scripted, count: 2, config: {script: '*(poll p0; receive p0; reduce g0)'}}}\n"
+        "edges: [{from: m, to: t, carries: p0, route: round_robin, buffer: {capacity: 1}},\n"
+        "  {from: t, to: t, carries: g0}]\n",
+        "waits to send on 'm>t:p0' to t_");
 }
 
-#define TEAM(route, members, capacity)                                                                                 \
-    "actors: {m: {class: scripted, count: 2, config: {script: '*send p0'}},\n"                                         \
-    "  t: {class: scripted, count: " members ", config: {script: '*(4 receive p0; reduce g0)'}}}\n"                    \
-    "edges: [{from: m, to: t, carries: p0, route: " route ", buffer: {capacity: " capacity "}},\n"                     \
+#define TEAM(route, members, capacity)                                                             \
+    "actors: {m: {class: scripted, count: 2, config: {script: '*send p0'}},\n"                     \
+    "  t: {class: scripted, count: " members                                                       \
+    ", config: {script: '*(4 receive p0; reduce g0)'}}}\n"                                         \
+    "edges: [{from: m, to: t, carries: p0, route: " route ", buffer: {capacity: " capacity "}},\n" \
     "  {from: t, to: t, carries: g0}]\n"
 
 Test(graph_prove, routes_before_a_collective)
@@ -110,7 +123,8 @@ Test(graph_prove, routes_before_a_collective)
     expect(EXO_CAN_STALL, TEAM("hash", "2", "1"), "in 't>t:g0' for t_");
     expect(EXO_CAN_STALL, TEAM("gossip", "2", "1"), "waits to send on 'm>t:p0' to t_");
     expect(EXO_NOT_PROVEN, TEAM("hash", "1000", "4"),
-           "edge 'm>t:p0' chooses its targets by route hash, whichever of them waits for items, and its 1002 actors are too many "
+           "edge 'm>t:p0' chooses its targets by route hash, whoever waits for items, and its 1002 "
+           "actors are too many "
            "to try every order of steps (edges ");
     expect(EXO_SOUND, TEAM("hash", "1", "4"), "");
 }
@@ -118,34 +132,42 @@ Test(graph_prove, routes_before_a_collective)
 /* Whether c has ended when b sends to it depends on times: b ends then, or waits for a. */
 Test(graph_prove, an_end_that_a_send_may_meet)
 {
-    expect(EXO_CAN_STALL,
-           "actors: {a: {class: scripted, config: {script: '2 (receive p1; 3 send p2)'}},\n"
-           "  b: {class: scripted, config: {script: '2 send p0; receive p2'}},\n"
-           "  c: {class: scripted, count: 2, config: {script: '2 reduce g0'}}}\n"
-           "edges: [{from: b, to: c, carries: p0, route: modulo, every: 2, buffer: {capacity: 2}},\n"
-           "  {from: b, to: a, carries: p1, buffer: {capacity: 2}}, {from: a, to: b, carries: p2, buffer: {capacity: "
-           "2}},\n"
-           "  {from: c, to: c, carries: g0}]\n",
-           "a_0 waits to receive on 'b>a:p1' from b_0");
+    expect(
+        EXO_CAN_STALL,
+        "actors: {a: {class: scripted, config: {script: '2 (receive p1; 3 send p2)'}},\n"
+        "  b: {class: scripted, config: {script: '2 send p0; receive p2'}},\n"
+        "  c: {class: scripted, count: 2, config: {script: '2 reduce g0'}}}\n"
+        "edges: [{from: b, to: c, carries: p0, route: modulo, every: 2, buffer: {capacity: 2}},\n"
+        "  {from: b, to: a, carries: p1, buffer: {capacity: 2}}, {from: a, to: b, carries: p2, "
+        "buffer: {capacity: "
+        "2}},\n"
+        "  {from: c, to: c, carries: g0}]\n",
+        "a_0 waits to receive on 'b>a:p1' from b_0");
 }
 
-/* What fills a buffer may still be on its way: a poll finds nothing, and the next wait is one for ever. */
+/* What fills a buffer may still be on its way: a poll finds nothing, and the next wait is one for
+ * ever. */
 Test(graph_prove, a_poll_that_comes_too_early)
 {
     expect(EXO_CAN_STALL, XY("*(send p0; send p1)", "*(poll p0; receive p1)", "1"),
            "p_0 waits to send on 'p>q:p0' to q_0, q_0 waits to receive on 'p>q:p1' from p_0");
 }
 
-/* What is done at ports without an edge takes no time and changes nothing, however often it is done. */
+/* What is done at ports without an edge takes no time and changes nothing, however often it is
+ * done. */
 Test(graph_prove, steps_at_ports_without_an_edge)
 {
     expect(EXO_STALLS, XY("1000 send p5; 6 send p0; send p1", "*(receive p1; 6 receive p0)", "4"),
            "p_0 waits to send on 'p>q:p0' to q_0, q_0 waits to receive on 'p>q:p1' from p_0");
-    expect(EXO_STALLS, XY("3 (7 (100 send p5; 0 send p0)); 6 send p0; send p1", "*(receive p1; 6 receive p0)", "4"),
+    expect(EXO_STALLS,
+           XY("3 (7 (100 send p5; 0 send p0)); 6 send p0; send p1", "*(receive p1; 6 receive p0)",
+              "4"),
            "p_0 waits to send on");
-    expect(EXO_STALLS, XY("6 send p0; send p1", "(receive p1 | receive p5); 9 poll p7; *receive p0", "4"),
+    expect(EXO_STALLS,
+           XY("6 send p0; send p1", "(receive p1 | receive p5); 9 poll p7; *receive p0", "4"),
            "q_0 waits to receive on 'p>q:p1' from p_0");
-    expect(EXO_SOUND, XY("*(9 send p5; send p0; send p1)", "*(9 poll p6; receive p1; receive p0)", "1"), "");
+    expect(EXO_SOUND,
+           XY("*(9 send p5; send p0; send p1)", "*(9 poll p6; receive p1; receive p0)", "1"), "");
     /* Who goes on for ever without its ports is waited for, and no stall. */
     expect(EXO_SOUND, XY("4 send p0; *send p5; send p1", "receive p1; *receive p0", "4"), "");
     expect(EXO_SOUND, CIRCLE("receive p1; send p0; *poll p9", "2 (send p1; receive p0)"), "");
@@ -153,28 +175,33 @@ Test(graph_prove, steps_at_ports_without_an_edge)
 
 Test(graph_prove, the_reason_of_no_proof_is_the_true_one)
 {
-    expect(EXO_NOT_PROVEN, XY("5000000000 send p0; send p1", "5000000000 receive p0; poll p0; receive p1", "1000000"),
-           "states of the graph were tried and none stalls, and there are more (edges ");
+    expect(
+        EXO_NOT_PROVEN,
+        XY("5000000000 send p0; send p1", "5000000000 receive p0; poll p0; receive p1", "1000000"),
+        "states of the graph were tried and none stalls, and there are more (edges ");
     expect(EXO_NOT_PROVEN,
            "actors: {p: {class: scripted, config: {script: '2 send p0; send p1'}},\n"
-           "  q: {class: scripted, config: {script: 'receive p1; 2 receive p0'}}, r: {class: maker}, s: {class: "
+           "  q: {class: scripted, config: {script: 'receive p1; 2 receive p0'}}, r: {class: "
+           "maker}, s: {class: "
            "learner}}\n"
-           "edges: [{from: p, to: q, carries: p0, buffer: {capacity: 1}}, {from: p, to: q, carries: p1},\n"
+           "edges: [{from: p, to: q, carries: p0, buffer: {capacity: 1}}, {from: p, to: q, "
+           "carries: p1},\n"
            "  {from: r, to: s, carries: experience}]\n",
            "does not declare the order in which it uses its ports (edges ");
     expect(EXO_NOT_PROVEN, TEAM("gossip", "63", "4"), "its 65 actors are too many");
 }
 
-#define LOOP(maker, trainer, count)                                                                                    \
-    "actors: {m: {class: scripted, count: " count ", config: {script: '" maker "'}},\n"                                \
-    "  t: {class: scripted, config: {script: '" trainer "'}}}\n"                                                       \
-    "edges: [{from: m, to: t, carries: p0, buffer: {capacity: 1}},\n"                                                  \
+#define LOOP(maker, trainer, count)                                                                \
+    "actors: {m: {class: scripted, count: " count ", config: {script: '" maker "'}},\n"            \
+    "  t: {class: scripted, config: {script: '" trainer "'}}}\n"                                   \
+    "edges: [{from: m, to: t, carries: p0, buffer: {capacity: 1}},\n"                              \
     "  {from: t, to: m, carries: p1, route: broadcast, buffer: {capacity: 1}}]\n"
 
 Test(graph_prove, makers_and_trainers)
 {
     expect(EXO_SOUND, LOOP("*(poll p1; send p0)", "send p1; *(4 receive p0; send p1)", "100"), "");
-    expect(EXO_SOUND, LOOP("receive p1; *(poll p1; send p0)", "send p1; *(receive p0; send p1)", "1"), "");
+    expect(EXO_SOUND,
+           LOOP("receive p1; *(poll p1; send p0)", "send p1; *(receive p0; send p1)", "1"), "");
     /* Each item needs parameters, and a batch more items than there are makers. */
     expect(EXO_SOUND, LOOP("*(receive p1; send p0)", "send p1; *(2 receive p0; send p1)", "2"), "");
     expect(EXO_STALLS, LOOP("*(receive p1; send p0)", "send p1; *(2 receive p0; send p1)", "1"),
@@ -198,9 +225,11 @@ refused(const char *order, const char *words)
 Test(graph_prove, orders_are_read_or_refused)
 {
     exo_order *read = exo_calloc(1, sizeof *read);
-    cr_assert_eq(exo_order_read(read, "send a; *(3 receive b ; (poll b | send a))", &shape, NULL), EXO_OK);
-    const exo_order_kind kinds[] = {EXO_ORDER_SEND, EXO_ORDER_LOOP, EXO_ORDER_LOOP, EXO_ORDER_RECEIVE,
-                                    EXO_ORDER_END,  EXO_ORDER_POLL, EXO_ORDER_SEND, EXO_ORDER_END};
+    cr_assert_eq(exo_order_read(read, "send a; *(3 receive b ; (poll b | send a))", &shape, NULL),
+                 EXO_OK);
+    const exo_order_kind kinds[] = {EXO_ORDER_SEND,    EXO_ORDER_LOOP, EXO_ORDER_LOOP,
+                                    EXO_ORDER_RECEIVE, EXO_ORDER_END,  EXO_ORDER_POLL,
+                                    EXO_ORDER_SEND,    EXO_ORDER_END};
     cr_assert_eq(read->length, sizeof kinds / sizeof *kinds);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         cr_expect_eq(read->steps[i].kind, kinds[i], "step %zu", i);

@@ -1,5 +1,5 @@
-/* Running graphs: what is sent arrives once and in order over every route, on either clock; buffers are bounded; time is what the links
- * make of it; ends and errors reach everybody. */
+/* Running graphs: what is sent arrives once and in order over every route, on either clock; buffers
+ * are bounded; time is what the links make of it; ends and errors reach everybody. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -15,7 +15,7 @@
 #include "graph/run.h"
 #include "graph/site.h"
 
-/* --- A source that sends numbers, and a sink that writes down what comes ---------------------------------------------------------- */
+/* --- A source that sends numbers, and a sink that writes down what comes ---------------------- */
 
 enum {
     MAX_SEEN = 4096
@@ -47,7 +47,8 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
     exo_status st = EXO_OK;
     for (uint32_t i = 0; st == EXO_OK && i < world.items; i++) {
         exo_item *item = NULL;
-        const exo_item_part parts[] = {{.dtype = EXO_F32, .count = world.size}, {.dtype = EXO_I32, .count = 1}};
+        const exo_item_part parts[] = {{.dtype = EXO_F32, .count = world.size},
+                                       {.dtype = EXO_I32, .count = 1}};
         exo_graph_phase(actor, "make");
         if (world.slow)
             nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
@@ -103,13 +104,16 @@ sink_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
-static const exo_graph_port source_ports[] = {{.name = "numbers", .type = "numbers", .direction = EXO_PORT_OUTPUT}};
+static const exo_graph_port source_ports[] = {
+    {.name = "numbers", .type = "numbers", .direction = EXO_PORT_OUTPUT}};
 static const exo_graph_port sink_ports[] = {
     {.name = "numbers", .type = "numbers", .direction = EXO_PORT_INPUT, .blocking = true}};
-static const exo_graph_class source = {.name = "source", .ports = source_ports, .num_ports = 1, .run = source_run};
-static const exo_graph_class sink = {.name = "sink", .ports = sink_ports, .num_ports = 1, .run = sink_run};
+static const exo_graph_class source = {
+    .name = "source", .ports = source_ports, .num_ports = 1, .run = source_run};
+static const exo_graph_class sink = {
+    .name = "sink", .ports = sink_ports, .num_ports = 1, .run = sink_run};
 
-/* --- Graphs, made by hand ------------------------------------------------------------------------------------------------------------ */
+/* --- Graphs, made by hand --------------------------------------------------------------------- */
 
 enum {
     MAX_HOSTS = 32
@@ -143,8 +147,12 @@ graph_init(struct graph *g, uint32_t sources, uint32_t sinks, exo_route route, b
                                     .hosts = g->hosts[0],
                                     .compute = &g->make,
                                     .num_compute = 1};
-    g->actors[1] = (exo_actor_spec){
-        .name = "sink", .class = &sink, .count = sinks, .hosts = g->hosts[1], .compute = &g->use, .num_compute = 1};
+    g->actors[1] = (exo_actor_spec){.name = "sink",
+                                    .class = &sink,
+                                    .count = sinks,
+                                    .hosts = g->hosts[1],
+                                    .compute = &g->use,
+                                    .num_compute = 1};
     g->edges[0] = (exo_edge_spec){.name = "source>sink:numbers",
                                   .from = 0,
                                   .to = 1,
@@ -157,8 +165,8 @@ graph_init(struct graph *g, uint32_t sources, uint32_t sinks, exo_route route, b
                                   .link = -1};
     for (uint32_t h = 0; h < sources + sinks; h++) {
         snprintf(g->names[h], sizeof g->names[h], "host_%u", h);
-        g->emulated[h] =
-            (exo_emulated_host){.spec = {.name = g->names[h], .up = INFINITY, .down = INFINITY}, .speed = 1};
+        g->emulated[h] = (exo_emulated_host){
+            .spec = {.name = g->names[h], .up = INFINITY, .down = INFINITY}, .speed = 1};
         if (h < sources)
             g->hosts[0][h] = h;
         else
@@ -225,8 +233,9 @@ static const bool clocks[] = {false, true};
 
 Test(graph_run, every_item_arrives_once_and_in_order, .timeout = 60)
 {
-    static const exo_route routes[] = {EXO_ROUTE_ROUND_ROBIN, EXO_ROUTE_BROADCAST,    EXO_ROUTE_HASH,
-                                       EXO_ROUTE_MODULO,      EXO_ROUTE_LEAST_LOADED, EXO_ROUTE_GOSSIP};
+    static const exo_route routes[] = {EXO_ROUTE_ROUND_ROBIN,  EXO_ROUTE_BROADCAST,
+                                       EXO_ROUTE_HASH,         EXO_ROUTE_MODULO,
+                                       EXO_ROUTE_LEAST_LOADED, EXO_ROUTE_GOSSIP};
     for (size_t c = 0; c < 2; c++)
         for (size_t r = 0; r < sizeof routes / sizeof *routes; r++)
             for (uint32_t sources = 1; sources <= 3; sources++)
@@ -247,7 +256,8 @@ Test(graph_run, round_robin_goes_in_turn_and_modulo_by_the_rule, .timeout = 60)
     for (uint32_t i = 0; i < world.length; i++)
         cr_expect_eq(world.seen[i].sink, (world.seen[i].from + world.seen[i].value) % 3);
     exo_graph_result_release(&g.result);
-    graph_init(&g, 2, 3, EXO_ROUTE_MODULO, true); /* s = 2 <= r = 3: sender i to {j : j mod 2 = i} */
+    graph_init(&g, 2, 3, EXO_ROUTE_MODULO,
+               true); /* s = 2 <= r = 3: sender i to {j : j mod 2 = i} */
     cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
     for (uint32_t i = 0; i < world.length; i++)
         cr_expect_eq(world.seen[i].sink % 2, world.seen[i].from);
@@ -269,7 +279,8 @@ Test(graph_run, the_virtual_clock_says_how_long_a_link_takes, .timeout = 60)
     struct graph g;
     graph_init(&g, 1, 1, EXO_ROUTE_ONE, true);
     set_link(&g);
-    /* A hundred times as slow, so that no machine is too slow to be faster than the virtual clock. */
+    /* A hundred times as slow, so that no machine is too slow to be faster than the virtual
+     * clock. */
     g.links[0].spec.bandwidth = 1e6;
     g.links[0].spec.latency = 1 * EXO_SECOND;
     g.edges[0].deadline = 1000 * EXO_SECOND;
@@ -277,10 +288,11 @@ Test(graph_run, the_virtual_clock_says_how_long_a_link_takes, .timeout = 60)
     g.use.cost = 2 * EXO_SECOND;
     cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
     check_all_came(&g, 1, 1);
-    /* The link is the narrowest: 3 s, then 20 items of 8 s, then latency and the use of the last. */
+    /* The link is the narrowest: 3 s, then 20 items of 8 s, then latency and the use of the
+     * last. */
     double expected = 3 + 20 * 8 + 1 + 2;
-    cr_expect_float_eq((double)g.result.time * 1e-9, expected, 0.002 * expected, "%g s, expected %g",
-                       (double)g.result.time * 1e-9, expected);
+    cr_expect_float_eq((double)g.result.time * 1e-9, expected, 0.002 * expected,
+                       "%g s, expected %g", (double)g.result.time * 1e-9, expected);
     cr_expect_lt(g.result.seconds, 40.0, "no time really passes");
     exo_graph_result_release(&g.result);
 }
@@ -334,7 +346,8 @@ Test(graph_run, a_full_buffer_holds_the_sender_up, .timeout = 60)
         g.use.cost = 10 * EXO_MS;
         cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
         check_all_came(&g, 1, 1);
-        /* 20 items, of which 4 are buffered, 1 in the outbox and 1 under way when the last one is put. */
+        /* 20 items, of which 4 are buffered, 1 in the outbox and 1 under way when the last one is
+         * put. */
         cr_expect_geq(world.source_ended, 13 * 10 * EXO_MS);
         cr_expect_gt(row_of(&g, "source_0")->send_blocked, clocks[c] ? 100 * EXO_MS : 0);
         exo_graph_result_release(&g.result);
@@ -343,7 +356,8 @@ Test(graph_run, a_full_buffer_holds_the_sender_up, .timeout = 60)
 
 Test(graph_run, edges_that_drop_never_hold_the_sender_up, .timeout = 60)
 {
-    static const exo_on_full rules[] = {EXO_FULL_DROP_OLDEST, EXO_FULL_DROP_NEWEST, EXO_FULL_LATEST};
+    static const exo_on_full rules[] = {EXO_FULL_DROP_OLDEST, EXO_FULL_DROP_NEWEST,
+                                        EXO_FULL_LATEST};
     for (size_t c = 0; c < 2; c++)
         for (size_t r = 0; r < 3; r++) {
             struct graph g;
@@ -356,8 +370,8 @@ Test(graph_run, edges_that_drop_never_hold_the_sender_up, .timeout = 60)
             cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
             exo_traffic sum = exo_ledger_sum(&g.result.ledger, NULL);
             cr_expect_eq(sum.items, 20);
-            cr_expect_eq(sum.drops + world.length, 20, "%llu dropped, %u came", (unsigned long long)sum.drops,
-                         world.length);
+            cr_expect_eq(sum.drops + world.length, 20, "%llu dropped, %u came",
+                         (unsigned long long)sum.drops, world.length);
             cr_expect_eq(sum.send_blocked, 0);
             cr_expect_lt(world.source_ended, 40 * EXO_SECOND);
             bool last_came = world.seen[world.length - 1].value == 19;
@@ -382,7 +396,8 @@ Test(graph_run, on_full_fail_says_who_is_full, .timeout = 60)
     g.make.cost = 1 * EXO_MS;
     g.use.cost = 50 * EXO_MS;
     cr_assert_eq(graph_run(&g, 0), EXO_FULL);
-    cr_expect_str_eq(g.err.text, "source_0: edge source>sink:numbers: the buffer of sink_0 is full");
+    cr_expect_str_eq(g.err.text,
+                     "source_0: edge source>sink:numbers: the buffer of sink_0 is full");
     exo_graph_result_release(&g.result);
 }
 
@@ -407,7 +422,8 @@ Test(graph_run, a_sink_that_takes_nothing_is_named_at_the_deadline, .timeout = 6
     g.use.cost = 1000 * EXO_SECOND;
     g.edges[0].deadline = 300 * EXO_SECOND;
     cr_assert_eq(graph_run(&g, 0), EXO_TIMEOUT);
-    cr_expect_str_eq(g.err.text, "source_0: edge source>sink:numbers: sink_0 takes nothing from source_0");
+    cr_expect_str_eq(g.err.text,
+                     "source_0: edge source>sink:numbers: sink_0 takes nothing from source_0");
     cr_expect_lt(g.result.seconds, 40.0);
     exo_graph_result_release(&g.result);
 }
@@ -446,7 +462,8 @@ Test(graph_run, the_ledger_counts_every_byte, .timeout = 60)
         const exo_traffic *t = row_of(&g, "source_1");
         cr_expect_eq(t->items, 60);
         cr_expect_eq(t->payload_bytes, 60 * (10 * 4 + 4));
-        cr_expect_eq(t->encoded_bytes, 60 * (10 * 4 + 4 + 8), "got %llu", (unsigned long long)t->encoded_bytes);
+        cr_expect_eq(t->encoded_bytes, 60 * (10 * 4 + 4 + 8), "got %llu",
+                     (unsigned long long)t->encoded_bytes);
         cr_expect_eq(t->messages, 60 + 3, "and three ends");
         exo_graph_result_release(&g.result);
     }
@@ -501,19 +518,22 @@ Test(graph_run, an_error_is_named_though_others_do_not_end, .timeout = 60)
     world.lingers = 500 * EXO_MS;
     world.sink_error = EXO_FAILED;
     cr_assert_eq(exo_graph_run(&g.spec, &opts, &g.result, &g.err), EXO_FAILED, "%s", g.err.text);
-    cr_expect_str_eq(g.err.text, "sink_0: on purpose; source_0 and 2 others have not ended since, for 0.001 s");
+    cr_expect_str_eq(g.err.text,
+                     "sink_0: on purpose; source_0 and 2 others have not ended since, for 0.001 s");
     cr_expect_eq(g.result.end, EXO_GRAPH_FAILED);
     /* The sink failed on an item of one of them; the others may not have begun by then. */
-    cr_expect_geq(row_of(&g, "source_0")->items + row_of(&g, "source_1")->items + row_of(&g, "source_2")->items, 1);
+    cr_expect_geq(row_of(&g, "source_0")->items + row_of(&g, "source_1")->items +
+                      row_of(&g, "source_2")->items,
+                  1);
     exo_graph_result_release(&g.result);
 }
 
 static void
 give_report(void *context, uint32_t i, exo_graph_report *out)
 {
-    static const char good[] =
-        "{\"meters\": {\"sent\": {\"kind\": \"counter\", \"unit\": \"1\", \"help\": \"h\", \"value\": 1}}, "
-        "\"edges\": [{\"edge\": \"e\", \"traffic\": [0, 7]}]}",
+    static const char good[] = "{\"meters\": {\"sent\": {\"kind\": \"counter\", \"unit\": \"1\", "
+                               "\"help\": \"h\", \"value\": 1}}, "
+                               "\"edges\": [{\"edge\": \"e\", \"traffic\": [0, 7]}]}",
                       bad[] = "{cut";
     static exo_payload replies[2];
     (void)context;
@@ -542,7 +562,7 @@ Test(graph_run, a_report_that_cannot_be_read_hides_no_other)
     exo_graph_result_release(&result);
 }
 
-/* --- Changes while it runs -------------------------------------------------------------------------------------------------------- */
+/* --- Changes while it runs -------------------------------------------------------------------- */
 
 enum {
     CHANGES = 6
@@ -557,7 +577,8 @@ static struct changes {
 } changes;
 
 static bool
-next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph,
+           const char **text)
 {
     exo_err err = {0};
     (void)context;
@@ -594,8 +615,9 @@ graph_again(struct graph *g, uint32_t sources, uint32_t sinks, exo_route route, 
 
 Test(graph_run, a_graph_changes_while_it_runs_and_loses_nothing, .timeout = 120)
 {
-    static const exo_route routes[CHANGES] = {EXO_ROUTE_ROUND_ROBIN, EXO_ROUTE_LEAST_LOADED, EXO_ROUTE_HASH,
-                                              EXO_ROUTE_ROUND_ROBIN, EXO_ROUTE_MODULO,       EXO_ROUTE_ROUND_ROBIN};
+    static const exo_route routes[CHANGES] = {EXO_ROUTE_ROUND_ROBIN, EXO_ROUTE_LEAST_LOADED,
+                                              EXO_ROUTE_HASH,        EXO_ROUTE_ROUND_ROBIN,
+                                              EXO_ROUTE_MODULO,      EXO_ROUTE_ROUND_ROBIN};
     for (size_t c = 0; c < 2; c++) {
         struct graph g;
         memset(&changes, 0, sizeof changes);
@@ -609,7 +631,8 @@ Test(graph_run, a_graph_changes_while_it_runs_and_loses_nothing, .timeout = 120)
             next->edges[0].codec_text = i % 2 ? "zstd" : "raw";
             next->edges[0].every = 1;
         }
-        const exo_graph_run_opts opts = {.space = "test", .next = next_graph, .changed = graph_changed};
+        const exo_graph_run_opts opts = {
+            .space = "test", .next = next_graph, .changed = graph_changed};
         cr_assert_eq(exo_graph_run(&g.spec, &opts, &g.result, &g.err), EXO_OK, "%s", g.err.text);
         cr_expect_eq(changes.status, EXO_OK, "%s", changes.reason);
         cr_expect_geq(changes.made, 4, "%zu changes were made", changes.made);
@@ -620,7 +643,8 @@ Test(graph_run, a_graph_changes_while_it_runs_and_loses_nothing, .timeout = 120)
             count[world.seen[i].from][world.seen[i].value]++;
         for (int f = 0; f < 3; f++)
             for (int v = 0; v < 1200; v++)
-                cr_assert_eq(count[f][v], 1, "item %d of source %d came %u times", v, f, count[f][v]);
+                cr_assert_eq(count[f][v], 1, "item %d of source %d came %u times", v, f,
+                             count[f][v]);
         exo_traffic sum = exo_ledger_sum(&g.result.ledger, NULL);
         cr_expect_eq(sum.items, 3 * 1200);
         cr_expect_eq(sum.drops, 0);
@@ -643,7 +667,8 @@ Test(graph_run, a_change_after_a_receiver_has_ended_holds_nobody_up, .timeout = 
         world.slow = true;
         world.take = 3;
         world.only_first = true;
-        const exo_graph_run_opts opts = {.space = "test", .next = next_graph, .changed = graph_changed};
+        const exo_graph_run_opts opts = {
+            .space = "test", .next = next_graph, .changed = graph_changed};
         cr_assert_eq(exo_graph_run(&g.spec, &opts, &g.result, &g.err), EXO_OK, "%s", g.err.text);
         cr_expect_geq(changes.made, 3);
         cr_expect_eq(changes.status, EXO_OK, "%s", changes.reason);
@@ -659,7 +684,9 @@ Test(graph_run, what_cannot_change_is_named)
     graph_init(&g, 2, 2, EXO_ROUTE_ROUND_ROBIN, false);
     graph_init(&next, 2, 2, EXO_ROUTE_ROUND_ROBIN, true);
     cr_expect_eq(exo_graph_check_change(&g.spec, &next.spec, &err), EXO_INVAL);
-    cr_expect_str_eq(err.text, "test: clock: virtual; the run has the real one, which cannot change while it goes on");
+    cr_expect_str_eq(
+        err.text,
+        "test: clock: virtual; the run has the real one, which cannot change while it goes on");
     graph_init(&next, 2, 2, EXO_ROUTE_ROUND_ROBIN, false);
     next.spec.num_actors = 1;
     cr_expect_eq(exo_graph_check_change(&g.spec, &next.spec, &err), EXO_INVAL);

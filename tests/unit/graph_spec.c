@@ -1,4 +1,5 @@
-/* Graphs in YAML: what is read, with every default; files that include others, presets, overrides, variables. */
+/* Graphs in YAML: what is read, with every default; files that include others, presets, overrides,
+ * variables. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -36,7 +37,8 @@ expect_refused(const char *text, const exo_graph_opts *opts, const char *message
     exo_graph_spec *spec = NULL;
     exo_err err = {0};
     graph_classes_register();
-    cr_expect_eq(exo_graph_parse(&spec, "graph.yaml", text, opts, &err), EXO_INVAL, "accepted: %s", text);
+    cr_expect_eq(exo_graph_parse(&spec, "graph.yaml", text, opts, &err), EXO_INVAL, "accepted: %s",
+                 text);
     cr_expect_str_eq(err.text, message);
     cr_expect_null(spec);
 }
@@ -140,7 +142,8 @@ Test(graph_spec, everything_is_read)
     cr_expect(exo_config_is_map(s->actors[1].config), "never NULL");
 
     cr_assert_eq(s->num_edges, 3);
-    const exo_edge_spec *experience = &s->edges[0], *weights = &s->edges[1], *gradients = &s->edges[2];
+    const exo_edge_spec *experience = &s->edges[0], *weights = &s->edges[1],
+                        *gradients = &s->edges[2];
     cr_expect_str_eq(experience->name, "maker>trainer:experience");
     cr_expect_eq(experience->route, EXO_ROUTE_ROUND_ROBIN);
     cr_expect_eq(experience->capacity, 16);
@@ -212,9 +215,10 @@ Test(graph_spec, hosts_of_their_own_can_be_linked_too)
 
 Test(graph_spec, one_group_of_hosts_is_everybodys)
 {
-    exo_graph_spec *s = parse("hosts: {h: {count: 2}}\n"
-                              "actors: {a: {class: maker, count: 3}, b: {class: learner, host: h_1}}\n"
-                              "edges: [{from: a, to: b, carries: experience}]\n");
+    exo_graph_spec *s =
+        parse("hosts: {h: {count: 2}}\n"
+              "actors: {a: {class: maker, count: 3}, b: {class: learner, host: h_1}}\n"
+              "edges: [{from: a, to: b, carries: experience}]\n");
     const uint32_t hosts[] = {0, 1, 0};
     cr_expect_arr_eq(s->actors[0].hosts, hosts, sizeof hosts);
     cr_expect_eq(s->actors[1].hosts[0], 1);
@@ -227,7 +231,8 @@ Test(graph_spec, presets_and_overrides_change_it)
                                "edges: [{from: a, to: b, carries: experience}]\n"
                                "presets: {many: {actors.a.count: 8, seed: 3}}\n";
     const char *const sets[] = {"seed=5", "edges.0.buffer={capacity: 2}"};
-    exo_graph_spec *s = parse_with(text, &(exo_graph_opts){.preset = "many", .sets = sets, .num_sets = 2, .name = "x"});
+    exo_graph_spec *s = parse_with(
+        text, &(exo_graph_opts){.preset = "many", .sets = sets, .num_sets = 2, .name = "x"});
     cr_expect_eq(s->actors[0].count, 8);
     cr_expect_eq(s->seed, 5);
     cr_expect_eq(s->edges[0].capacity, 2);
@@ -242,17 +247,18 @@ Test(graph_spec, presets_and_overrides_change_it)
 
 Test(graph_spec, variables_stand_for_their_values)
 {
-    static const char text[] = "variables: {n: 2, who: maker, deep: 'm${tail}', tail: aker, rate: 20, price: '$${n}'}\n"
-                               "actors:\n"
-                               "  a: {class: '${who}', count: '${n}', config: {name: '${price} ${n}'}}\n"
-                               "  b: {class: learner}\n"
-                               "  c:\n"
-                               "    class: ${deep}\n"
-                               "    count: ${n}${n}\n"
-                               "edges:\n"
-                               "  - {from: a, to: b, carries: experience}\n"
-                               "  - {from: c, to: b, carries: experience}\n"
-                               "links: {default: {latency: '${rate} ms'}}\n";
+    static const char text[] =
+        "variables: {n: 2, who: maker, deep: 'm${tail}', tail: aker, rate: 20, price: '$${n}'}\n"
+        "actors:\n"
+        "  a: {class: '${who}', count: '${n}', config: {name: '${price} ${n}'}}\n"
+        "  b: {class: learner}\n"
+        "  c:\n"
+        "    class: ${deep}\n"
+        "    count: ${n}${n}\n"
+        "edges:\n"
+        "  - {from: a, to: b, carries: experience}\n"
+        "  - {from: c, to: b, carries: experience}\n"
+        "links: {default: {latency: '${rate} ms'}}\n";
     exo_graph_spec *s = parse(text);
     const char *name = NULL;
     cr_expect_eq(s->actors[0].count, 2);
@@ -269,19 +275,24 @@ Test(graph_spec, variables_stand_for_their_values)
 
 Test(graph_spec, mistakes_with_variables_are_named)
 {
-    expect_refused("variables: {count: 2}\nactors:\n  a:\n    class: maker\n    count: ${cuont}\n", NULL,
-                   "graph.yaml:5:12: there is no variable 'cuont'; did you mean 'count'?");
+    expect_refused("variables: {count: 2}\nactors:\n  a:\n    class: maker\n    count: ${cuont}\n",
+                   NULL, "graph.yaml:5:12: there is no variable 'cuont'; did you mean 'count'?");
     expect_refused("variables: {a: 2, b: 3}\nname: ${x}\n", NULL,
                    "graph.yaml:2:7: there is no variable 'x'; there are: a, b");
-    expect_refused("name: ${x}\n", NULL, "graph.yaml:1:7: there is no variable 'x'; there are none");
-    expect_refused("variables: {a: '${b}', b: '${a}'}\n", NULL, "graph.yaml:1:27: the variable 'a' is made of itself");
-    expect_refused("variables: {a: [1]}\n", NULL, "graph.yaml:1:16: a: expected one value, got a list");
+    expect_refused("name: ${x}\n", NULL,
+                   "graph.yaml:1:7: there is no variable 'x'; there are none");
+    expect_refused("variables: {a: '${b}', b: '${a}'}\n", NULL,
+                   "graph.yaml:1:27: the variable 'a' is made of itself");
+    expect_refused("variables: {a: [1]}\n", NULL,
+                   "graph.yaml:1:16: a: expected one value, got a list");
     expect_refused("variables: {'a b': 1}\n", NULL,
                    "graph.yaml:1:13: variable 'a b': expected a name of letters, digits and '_'");
-    expect_refused("name: a${b\n", NULL, "graph.yaml:1:7: '${b': expected ${NAME}, or $${ for the signs themselves");
-    expect_refused("variables: {a: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx,\n"
-                   "  b: '${a}${a}${a}${a}${a}${a}${a}${a}', c: '${b}${b}${b}${b}${b}${b}${b}${b}'}\n",
-                   NULL, "graph.yaml:2:45: longer than 4096 bytes with its variables");
+    expect_refused("name: a${b\n", NULL,
+                   "graph.yaml:1:7: '${b': expected ${NAME}, or $${ for the signs themselves");
+    expect_refused(
+        "variables: {a: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx,\n"
+        "  b: '${a}${a}${a}${a}${a}${a}${a}${a}', c: '${b}${b}${b}${b}${b}${b}${b}${b}'}\n",
+        NULL, "graph.yaml:2:45: longer than 4096 bytes with its variables");
 }
 
 /* variables: {v0: ${v1}, v1: ${v2}, ...}, `count` of them. */
@@ -290,7 +301,8 @@ write_chain(char *text, size_t size, int count)
 {
     size_t used = (size_t)snprintf(text, size, "variables:\n");
     for (int i = 0; i < count; i++)
-        used += (size_t)snprintf(text + used, size - used, i + 1 < count ? "  v%d: ${v%d}\n" : "  v%d: 3\n", i, i + 1);
+        used += (size_t)snprintf(text + used, size - used,
+                                 i + 1 < count ? "  v%d: ${v%d}\n" : "  v%d: 3\n", i, i + 1);
     snprintf(text + used, size - used,
              "actors: {a: {class: maker, count: '${v0}'}, b: {class: learner}}\n"
              "edges: [{from: a, to: b, carries: experience}]\n");
@@ -303,26 +315,32 @@ Test(graph_spec, a_chain_of_variables_has_an_end)
     exo_graph_spec *s = parse(text);
     cr_expect_eq(s->actors[0].count, 3);
     exo_graph_spec_free(&s);
-    write_chain(text, sizeof text, 100); /* of 40,000, each on the stack above the one before, none came back */
-    expect_refused(text, NULL, "graph.yaml:65:8: the variable 'v64' is more than 64 variables deep");
+    write_chain(text, sizeof text,
+                100); /* of 40,000, each on the stack above the one before, none came back */
+    expect_refused(text, NULL,
+                   "graph.yaml:65:8: the variable 'v64' is more than 64 variables deep");
 }
 
 Test(graph_spec, files_include_others)
 {
     go_to_folder();
     cr_assert_eq(mkdir("parts", 0700), 0);
-    write_file("parts/actors.yaml", "exogym: 1\ninclude: [more.yaml]\nactors: {a: {class: maker, count: '${n}'}}\n"
-                                    "variables: {n: 2}\n");
-    write_file("parts/more.yaml", "actors: {b: {class: learner}}\nedges: [{from: a, to: b, carries: experience}]\n");
-    write_file("main.yaml", "include: [parts/actors.yaml, parts/more.yaml, parts/empty.yaml]\n"
-                            "actors: {c: {class: maker}}\nedges:\n  - {from: c, to: b, carries: experience}\n");
+    write_file("parts/actors.yaml",
+               "exogym: 1\ninclude: [more.yaml]\nactors: {a: {class: maker, count: '${n}'}}\n"
+               "variables: {n: 2}\n");
+    write_file("parts/more.yaml",
+               "actors: {b: {class: learner}}\nedges: [{from: a, to: b, carries: experience}]\n");
+    write_file("main.yaml",
+               "include: [parts/actors.yaml, parts/more.yaml, parts/empty.yaml]\n"
+               "actors: {c: {class: maker}}\nedges:\n  - {from: c, to: b, carries: experience}\n");
     write_file("parts/empty.yaml", "");
     exo_graph_spec *s = NULL;
     exo_err err = {0};
     const char *const sets[] = {"variables.n=5"};
     graph_classes_register();
-    cr_assert_eq(exo_graph_load(&s, "main.yaml", &(exo_graph_opts){.sets = sets, .num_sets = 1}, &err), EXO_OK, "%s",
-                 err.text);
+    cr_assert_eq(
+        exo_graph_load(&s, "main.yaml", &(exo_graph_opts){.sets = sets, .num_sets = 1}, &err),
+        EXO_OK, "%s", err.text);
     cr_assert_eq(s->num_actors, 3);
     cr_expect_str_eq(s->actors[0].name, "b", "in the order of the files, this one last");
     cr_expect_str_eq(s->actors[2].name, "c");
@@ -349,32 +367,39 @@ Test(graph_spec, mistakes_in_included_files_name_their_file)
     go_to_folder();
     write_file("ring.yaml", "include: [ring2.yaml]\n");
     write_file("ring2.yaml", "include: [./ring.yaml]\n");
-    expect_load_refused("ring.yaml", EXO_INVAL,
-                        "ring2.yaml:1:11: include: './ring.yaml' includes itself, or a file that does");
+    expect_load_refused(
+        "ring.yaml", EXO_INVAL,
+        "ring2.yaml:1:11: include: './ring.yaml' includes itself, or a file that does");
     write_file("a.yaml", "actors:\n  a: {class: maker}\n");
     write_file("twice.yaml", "include: [a.yaml]\nactors:\n  a: {class: learner}\n");
-    expect_load_refused("twice.yaml", EXO_INVAL, "twice.yaml:3:3: duplicate actor 'a', first in a.yaml:2:3");
+    expect_load_refused("twice.yaml", EXO_INVAL,
+                        "twice.yaml:3:3: duplicate actor 'a', first in a.yaml:2:3");
     write_file("main.yaml", "include: [b.yaml]\n");
-    expect_load_refused("main.yaml", EXO_INVAL, "main.yaml:1:11: cannot read 'b.yaml': there is no such file");
+    expect_load_refused("main.yaml", EXO_INVAL,
+                        "main.yaml:1:11: cannot read 'b.yaml': there is no such file");
     write_file("b.yaml", "seed: 3\n");
-    expect_load_refused(
-        "main.yaml", EXO_INVAL,
-        "b.yaml:1:1: unknown key 'seed'; known are: links, edges, actors, hosts, plugins, variables, include, "
-        "exogym");
+    expect_load_refused("main.yaml", EXO_INVAL,
+                        "b.yaml:1:1: unknown key 'seed'; known are: links, edges, actors, hosts, "
+                        "plugins, variables, include, "
+                        "exogym");
     write_file("b.yaml", "actors: []\n");
-    expect_load_refused("main.yaml", EXO_INVAL, "b.yaml:1:9: actors: expected a mapping, got a list");
+    expect_load_refused("main.yaml", EXO_INVAL,
+                        "b.yaml:1:9: actors: expected a mapping, got a list");
     write_file("b.yaml", "actors: {a: {class: maker, count: 0}}\n");
     expect_load_refused("main.yaml", EXO_INVAL, "b.yaml:1:35: count must be at least 1, got 0");
     write_file("b.yaml", "actors: {a: {class: maker\n");
     expect_load_refused("main.yaml", EXO_INVAL, "b.yaml:2:1: missing comma in flow mapping");
     write_file("b.yaml", "plugins: [nothing.so]\nactors: {a: {class: maker}}\n");
-    expect_load_refused("main.yaml", EXO_NOT_FOUND, "b.yaml:1:11: plugin 'nothing.so': No such file or directory");
+    expect_load_refused("main.yaml", EXO_NOT_FOUND,
+                        "b.yaml:1:11: plugin 'nothing.so': No such file or directory");
     write_file("main.yaml", "include: [3.yaml, {a: 1}]\n");
     write_file("3.yaml", "- 1\n");
-    expect_load_refused("main.yaml", EXO_INVAL,
-                        "3.yaml:1:1: an included file is a mapping: actors, edges, hosts, links, variables");
+    expect_load_refused(
+        "main.yaml", EXO_INVAL,
+        "3.yaml:1:1: an included file is a mapping: actors, edges, hosts, links, variables");
     write_file("3.yaml", "{}\n");
-    expect_load_refused("main.yaml", EXO_INVAL, "main.yaml:1:19: include: expected the path of a file");
+    expect_load_refused("main.yaml", EXO_INVAL,
+                        "main.yaml:1:19: include: expected the path of a file");
     expect_load_refused("none.yaml", EXO_IO, "cannot read 'none.yaml': No such file or directory");
     leave_folder();
 }
@@ -384,7 +409,8 @@ Test(graph_spec, a_closed_graph_reads_no_files)
     const exo_graph_opts closed = {.closed = true};
     expect_refused("include: [/etc/passwd]\nactors: {}\n", &closed,
                    "graph.yaml:1:10: include: this graph may read no other file");
-    expect_refused("plugins: [/lib/x.so]\n", &closed, "graph.yaml:1:10: plugins: this graph may read no other file");
+    expect_refused("plugins: [/lib/x.so]\n", &closed,
+                   "graph.yaml:1:10: plugins: this graph may read no other file");
     const char *const sets[] = {"include=[x.yaml]"};
     expect_refused("actors: {}\n", &(exo_graph_opts){.closed = true, .sets = sets, .num_sets = 1},
                    "--set include: include: this graph may read no other file");
@@ -412,7 +438,7 @@ Test(graph_spec, is_told_from_a_job)
     }
 }
 
-/* --- Targets -------------------------------------------------------------------------------------------------------------------- */
+/* --- Targets ---------------------------------------------------------------------------------- */
 
 /* "0>1,2 1>3": whom each sender reaches. */
 static void
@@ -449,15 +475,16 @@ Test(graph_spec, routes_have_their_targets)
     expect_targets(2, 5, "route: modulo, idle_senders: true", "0>0,2,4 1>1,3");
 
     uint32_t out[4];
-    exo_graph_spec *s = parse("actors: {a: {class: talker, count: 3}}\n"
-                              "edges: [{from: a, to: a, carries: state, route: gossip, buffer: {on_full: latest}}]\n");
+    exo_graph_spec *s = parse(
+        "actors: {a: {class: talker, count: 3}}\n"
+        "edges: [{from: a, to: a, carries: state, route: gossip, buffer: {on_full: latest}}]\n");
     cr_assert_eq(exo_edge_targets(s, &s->edges[0], 1, out), 2, "never itself");
     cr_expect(out[0] == 0 && out[1] == 2);
     cr_expect_eq(s->edges[0].capacity, 1);
     exo_graph_spec_free(&s);
 }
 
-/* --- Allocation ----------------------------------------------------------------------------------------------------------------- */
+/* --- Allocation ------------------------------------------------------------------------------- */
 
 Test(graph_spec, every_failed_allocation_is_an_error)
 {
@@ -466,15 +493,16 @@ Test(graph_spec, every_failed_allocation_is_an_error)
     graph_classes_register();
     go_to_folder();
     write_file("main.yaml", "include: [part.yaml]\nvariables: {n: 4}\nseed: ${n}\n");
-    write_file("part.yaml", whole + strlen("exogym: 1\nname: both\nseed: 7\nclock: virtual\nuntil: 90 s\n"));
+    write_file("part.yaml",
+               whole + strlen("exogym: 1\nname: both\nseed: 7\nclock: virtual\nuntil: 90 s\n"));
     for (; st != EXO_OK; n++) {
         exo_graph_spec *s = NULL;
         exo_err err = {0};
         exo_memory_fail_at(n);
         st = exo_graph_load(&s, "main.yaml", NULL, &err);
         exo_memory_fail_at(0);
-        cr_assert(st == EXO_OK ? s != NULL : st == EXO_NOMEM && !s && err.text[0], "at allocation %d: %s", (int)n,
-                  err.text);
+        cr_assert(st == EXO_OK ? s != NULL : st == EXO_NOMEM && !s && err.text[0],
+                  "at allocation %d: %s", (int)n, err.text);
         exo_graph_spec_free(&s);
     }
     cr_expect_gt(n, 10);

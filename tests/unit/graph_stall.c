@@ -1,5 +1,5 @@
-/* Stalls are found where they are, with the whole cycle of waits, and nowhere else: graphs are drawn by lot, with a cycle planted in half of
- * them. */
+/* Stalls are found where they are, with the whole cycle of waits, and nowhere else: graphs are
+ * drawn by lot, with a cycle planted in half of them. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "support/planted.h"
 #include "support/script.h"
 
-/* --- Running ------------------------------------------------------------------------------------------------------------------- */
+/* --- Running ---------------------------------------------------------------------------------- */
 
 struct seen {
     exo_stall_wait ring[2 * PLANTED_ACTORS];
@@ -44,7 +44,8 @@ run_plan(planted_graph *p, uint64_t seed, struct seen *seen, exo_err *err)
 {
     exo_graph_spec *spec = NULL;
     exo_graph_result result;
-    const exo_graph_run_opts opts = {.space = "stall", .tie_seed = seed + 1, .stalled = on_stall, .context = seen};
+    const exo_graph_run_opts opts = {
+        .space = "stall", .tie_seed = seed + 1, .stalled = on_stall, .context = seen};
     script_register();
     planted_write(p, "script");
     *seen = (struct seen){0};
@@ -57,7 +58,7 @@ run_plan(planted_graph *p, uint64_t seed, struct seen *seen, exo_err *err)
     return st;
 }
 
-/* --- Planted ------------------------------------------------------------------------------------------------------------------ */
+/* --- Planted ---------------------------------------------------------------------------------- */
 
 static void
 expect_planted(uint64_t seed, planted_place place)
@@ -93,24 +94,27 @@ Test(graph_stall, a_stall_is_named_though_its_actors_do_not_end, .timeout = 60)
     exo_graph_result result;
     struct seen seen = {0};
     exo_err err = {0};
-    const exo_graph_run_opts opts = {.space = "stall", .stalled = on_stall, .context = &seen, .grace = EXO_MS};
+    const exo_graph_run_opts opts = {
+        .space = "stall", .stalled = on_stall, .context = &seen, .grace = EXO_MS};
     script_register();
     cr_assert_eq(
-        exo_graph_parse(&spec, "stall.yaml",
-                        "actors: {a: {class: script, config: {script: '9 send p0; send p1'}},\n"
-                        "  b: {class: script, config: {script: 'receive p1; 9 receive p0', lingers: 500 ms}}}\n"
-                        "edges: [{from: a, to: b, carries: p0}, {from: a, to: b, carries: p1}]\n",
-                        NULL, &err),
+        exo_graph_parse(
+            &spec, "stall.yaml",
+            "actors: {a: {class: script, config: {script: '9 send p0; send p1'}},\n"
+            "  b: {class: script, config: {script: 'receive p1; 9 receive p0', lingers: 500 ms}}}\n"
+            "edges: [{from: a, to: b, carries: p0}, {from: a, to: b, carries: p1}]\n",
+            NULL, &err),
         EXO_OK, "%s", err.text);
     cr_assert_eq(exo_graph_run(spec, &opts, &result, &err), EXO_FAILED, "%s", err.text);
     cr_expect_eq(seen.stalls, 1);
-    cr_expect(strncmp(err.text, "the graph stalls: a_0 waits to send on 'a>b:p0' to b_0", 54) == 0, "%s", err.text);
+    cr_expect(strncmp(err.text, "the graph stalls: a_0 waits to send on 'a>b:p0' to b_0", 54) == 0,
+              "%s", err.text);
     cr_expect_not_null(strstr(err.text, "; b_0 has not ended since, for 0.001 s"), "%s", err.text);
     exo_graph_result_release(&result);
     exo_graph_spec_free(&spec);
 }
 
-/* --- Sound -------------------------------------------------------------------------------------------------------------------- */
+/* --- Sound ------------------------------------------------------------------------------------ */
 
 static void
 expect_sound(uint64_t seed, planted_place place)
@@ -137,7 +141,7 @@ Test(graph_stall, nothing_is_said_of_sound_graphs_on_the_real_clock, .timeout = 
         expect_sound(seed, PLANTED_REAL);
 }
 
-/* --- Long waits --------------------------------------------------------------------------------------------------------------- */
+/* --- Long waits ------------------------------------------------------------------------------- */
 
 /* A record with one end. */
 struct small_record {
@@ -145,10 +149,11 @@ struct small_record {
     exo_wait_end end;
 };
 
-static const char two_hosts[] = "hosts: {x: {up: 20 Mbit/s}, y: {}}\n"
-                                "actors: {a: {class: script, host: x, config: {script: 'send p0'}},\n"
-                                "  b: {class: script, host: y, config: {script: 'receive p0'}}}\n"
-                                "edges: [{from: a, to: b, carries: p0}]\n";
+static const char two_hosts[] =
+    "hosts: {x: {up: 20 Mbit/s}, y: {}}\n"
+    "actors: {a: {class: script, host: x, config: {script: 'send p0'}},\n"
+    "  b: {class: script, host: y, config: {script: 'receive p0'}}}\n"
+    "edges: [{from: a, to: b, carries: p0}]\n";
 
 /* What b waits for, on an edge of that name, if a's end and b's own are like this. */
 static exo_slow_wait
@@ -157,12 +162,14 @@ wait_of_b(const char *edge, exo_wait_end out, exo_wait_end in)
     exo_graph_spec *spec = NULL;
     exo_slow_wait wait = {0};
     struct small_record a = {.record = {.num_ends = 1}, .end = out};
-    struct small_record b = {.record = {.kind = EXO_WAIT_RECEIVE, .waited = 7 * EXO_SECOND, .num_ends = 1}, .end = in};
+    struct small_record b = {
+        .record = {.kind = EXO_WAIT_RECEIVE, .waited = 7 * EXO_SECOND, .num_ends = 1}, .end = in};
     a.end.peer = 1;
     a.end.output = true;
     b.end.awaited = true;
     snprintf(b.record.edge_name, sizeof b.record.edge_name, "%s", edge);
-    const exo_payload records[] = {exo_payload_borrow(&a, sizeof a), exo_payload_borrow(&b, sizeof b)};
+    const exo_payload records[] = {exo_payload_borrow(&a, sizeof a),
+                                   exo_payload_borrow(&b, sizeof b)};
     script_register();
     cr_assert_eq(exo_graph_parse(&spec, "two", two_hosts, NULL, NULL), EXO_OK);
     cr_assert_eq(exo_stall_slow(spec, records, 2, EXO_SECOND, &wait, 1), 1);
@@ -172,10 +179,12 @@ wait_of_b(const char *edge, exo_wait_end out, exo_wait_end in)
 
 Test(graph_stall, only_what_is_on_a_link_is_a_wait_for_a_link)
 {
-    exo_slow_wait w = wait_of_b("a>b:p0", (exo_wait_end){.busy = true, .passing = true}, (exo_wait_end){0});
+    exo_slow_wait w =
+        wait_of_b("a>b:p0", (exo_wait_end){.busy = true, .passing = true}, (exo_wait_end){0});
     cr_expect(w.link);
     cr_expect_str_eq(w.on, "x -> y (20 Mbit/s)");
-    w = wait_of_b("a>b:p0", (exo_wait_end){.number = 1}, (exo_wait_end){.number = 1, .passing = true});
+    w = wait_of_b("a>b:p0", (exo_wait_end){.number = 1},
+                  (exo_wait_end){.number = 1, .passing = true});
     cr_expect(w.link, "its latency");
     w = wait_of_b("a>b:p0", (exo_wait_end){.busy = true}, (exo_wait_end){0});
     cr_expect(!w.link, "it is being encoded");
@@ -187,7 +196,7 @@ Test(graph_stall, only_what_is_on_a_link_is_a_wait_for_a_link)
     cr_expect_str_eq(w.on, "x -> y");
 }
 
-/* --- The check ---------------------------------------------------------------------------------------------------------------- */
+/* --- The check -------------------------------------------------------------------------------- */
 
 /* What the check says of the same graph whose actors declare what they do. */
 static exo_verdict
@@ -228,7 +237,8 @@ Test(graph_stall, the_check_knows_what_the_run_would_find, .timeout = 250)
         planted_sound(&p, seed, PLANTED_VIRTUAL);
         exo_verdict verdict = check_plan(&p);
         tell_if(verdict == EXO_STALLS || verdict == EXO_CAN_STALL, &p, &(exo_err){0});
-        cr_expect(verdict == EXO_SOUND || verdict == EXO_NOT_PROVEN, "seed %llu is sound", (unsigned long long)seed);
+        cr_expect(verdict == EXO_SOUND || verdict == EXO_NOT_PROVEN, "seed %llu is sound",
+                  (unsigned long long)seed);
         sound += verdict == EXO_SOUND;
     }
     cr_expect_gt(sound, 100, "%u of 200 are proven", sound);

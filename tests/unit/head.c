@@ -40,8 +40,9 @@ setup(void)
     const exo_head_env env = {.worker_of = worker_of, .cluster = "test", .wake = wake, .due = &due};
     exo_err err = {0};
     cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK);
-    cr_assert_eq(exo_spawn(runtime, &exo_head_class, &(exo_spawn_opts){.args = exo_payload_borrow(&env, sizeof env)},
-                           &head, &err),
+    cr_assert_eq(exo_spawn(runtime, &exo_head_class,
+                           &(exo_spawn_opts){.args = exo_payload_borrow(&env, sizeof env)}, &head,
+                           &err),
                  EXO_OK, "%s", err.text);
 }
 
@@ -61,7 +62,8 @@ ask(const char *method, const void *data, size_t size)
     exo_payload args = {0};
     exo_err err = {0};
     cr_assert_eq(exo_payload_copy(&args, data, size), EXO_OK);
-    cr_assert_eq(exo_call(runtime, head, method, args, soon(), &future, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_call(runtime, head, method, args, soon(), &future, &err), EXO_OK, "%s",
+                 err.text);
     exo_status st = exo_wait(future, soon(), NULL, &err);
     cr_expect(st == EXO_OK || err.text[0], "%s says nothing", method);
     exo_future_drop(&future);
@@ -124,8 +126,9 @@ Test(head, is_not_nested_to_death)
 
 Test(head, survives_bytes_that_are_no_arguments)
 {
-    static const char *const methods[] = {"register", "gone", "spawn", "started", "find", "claim",   "died",  "epitaph",
-                                          "list",     "why",  "log",   "logs",    "tick", "give_up", "report"};
+    static const char *const methods[] = {"register", "gone", "spawn",   "started", "find",
+                                          "claim",    "died", "epitaph", "list",    "why",
+                                          "log",      "logs", "tick",    "give_up", "report"};
     uint8_t bytes[700];
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         for (size_t size = 0; size < sizeof bytes; size = size * 2 + 1) {
@@ -142,7 +145,8 @@ Test(head, survives_bytes_that_are_no_arguments)
 }
 
 /* A Register of the driver `node` of the job "job". */
-static const uint8_t driver[] = {0x08, 9, 0x3a, 6, 'd', 'r', 'i', 'v', 'e', 'r', 0x52, 3, 'j', 'o', 'b'};
+static const uint8_t driver[] = {0x08, 9,   0x3a, 6, 'd', 'r', 'i', 'v',
+                                 'e',  'r', 0x52, 3, 'j', 'o', 'b'};
 
 /* A Report of `size` characters by `node`; the caller frees it. */
 static uint8_t *

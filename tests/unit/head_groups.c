@@ -1,4 +1,5 @@
-/* Actors that are made together: one answer, when all of them live at the same time, or none of them is to live. */
+/* Actors that are made together: one answer, when all of them live at the same time, or none of
+ * them is to live. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +35,8 @@ expect_all_alive(exo_future *made, const uint64_t *ids, size_t count)
     exo_err err = {0};
     cr_assert(exo_future_ready(made), "the group is not answered");
     cr_assert_eq(exo_wait(made, 0, &reply, &err), EXO_OK, "%s", err.text);
-    Exo__Cluster__SpawnReply *m = EXO_UNPACK(Exo__Cluster__SpawnReply, exo__cluster__spawn_reply, reply);
+    Exo__Cluster__SpawnReply *m =
+        EXO_UNPACK(Exo__Cluster__SpawnReply, exo__cluster__spawn_reply, reply);
     cr_assert(m && m->n_actors == count);
     for (size_t i = 0; i < count; i++) {
         cr_expect_eq(m->actors[i]->id, ids[i], "%s: a reference to actor %llu", names[i],
@@ -92,7 +94,8 @@ Test(head_groups, wait_for_a_member_that_lives_again)
     exo_future *made = world_begin_spawn(&w, members, 2);
     world_answer(&w, 0, EXO_OK, NULL);
     world_dies(&w, 0, "an accident");
-    world_answer(&w, 1, EXO_OK, NULL); /* while the first one waits for its next life, or starts it */
+    world_answer(&w, 1, EXO_OK,
+                 NULL); /* while the first one waits for its next life, or starts it */
     cr_expect(!exo_future_ready(made), "the first one does not live");
     world_tick(&w, EXO_SECOND);
     cr_assert_eq(w.num_spawns, 3);

@@ -38,7 +38,7 @@ claim(uint64_t node, const char *name, exo_err *err)
     return world_ask(&w, "claim", &m.base, err);
 }
 
-/* --- Claims ----------------------------------------------------------------------------------------------------------------- */
+/* --- Claims ----------------------------------------------------------------------------------- */
 
 Test(head_names, are_not_given_to_a_node_that_is_gone)
 {
@@ -71,7 +71,7 @@ Test(head_names, lead_to_no_node_that_was_forgotten)
     EXO_RELEASE(listing);
 }
 
-/* --- Namespaces ------------------------------------------------------------------------------------------------------------- */
+/* --- Namespaces ------------------------------------------------------------------------------- */
 
 static exo_status
 find_in(const char *space, const char *name)
@@ -114,7 +114,7 @@ Test(head_names, have_every_length_that_they_may)
     cr_expect_eq(world_ask(&w, "spawn", &m.spec.base, &err), EXO_EXISTS);
 }
 
-/* --- What is forgotten ------------------------------------------------------------------------------------------------------ */
+/* --- What is forgotten ------------------------------------------------------------------------ */
 
 static bool
 lists_job(const Exo__Cluster__Listing *listing, const char *name)
@@ -160,7 +160,8 @@ Test(head_names, of_jobs_that_ended_long_ago_are_forgotten)
     temp_remove(folder);
 }
 
-/* Its driver may come back to a head that was restarted: nobody else takes it meanwhile, and so ends what runs for it. */
+/* Its driver may come back to a head that was restarted: nobody else takes it meanwhile, and so
+ * ends what runs for it. */
 Test(head_names, of_jobs_wait_for_their_drivers_keys)
 {
     char path[128];
@@ -223,7 +224,8 @@ Test(head_names, of_the_dead_are_forgotten)
     world_close(&w);
     world_open(&w, path);
     cr_expect_str_empty(world_why(&w, "name-0-0"));
-    cr_expect_str_empty(world_why(&w, "name-1-1999"), "more than 10,000 of the dead are remembered");
+    cr_expect_str_empty(world_why(&w, "name-1-1999"),
+                        "more than 10,000 of the dead are remembered");
     cr_expect(world_is(&w, "name-1-2000", "dead", 1), "%s", world_why(&w, "name-1-2000"));
     cr_expect(world_is(&w, "name-1-11999", "dead", 1), "%s", world_why(&w, "name-1-11999"));
     temp_remove(folder);

@@ -64,7 +64,8 @@ is_ended(struct returned *r)
     m.n_actors = 1;
     exo_future *future = world_begin(&w, w.head, "register", &m.base, INT64_MAX);
     cr_assert_eq(exo_wait(future, INT64_MAX, &reply, &err), EXO_OK, "%s", err.text);
-    Exo__Cluster__RegisterReply *answer = EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply);
+    Exo__Cluster__RegisterReply *answer =
+        EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply);
     cr_assert(answer && answer->n_ended <= 1);
     bool ended = answer->n_ended == 1 && answer->ended[0] == r->info.id;
     EXO_RELEASE(answer);

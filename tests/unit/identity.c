@@ -1,8 +1,9 @@
-/* Who somebody is was proven when its connection was made: what an admitted peer says of others, in others' names, is refused, by a head
- * that goes on as before.
+/* Who somebody is was proven when its connection was made: what an admitted peer says of others, in
+ * others' names, is refused, by a head that goes on as before.
  *
- * The head and an honest worker are joined in this process; forgers are raw peers with a key of their own (stranger.h), or another process
- * without. Read next: runtime/net/proof.c, runtime/cluster/head_identity.c. */
+ * The head and an honest worker are joined in this process; forgers are raw peers with a key of
+ * their own (stranger.h), or another process without. Read next: runtime/net/proof.c,
+ * runtime/cluster/head_identity.c. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,12 +45,13 @@ is_alive(const char *name)
     cr_assert_eq(exo_cluster_list(key_world.head, key_world_soon(), &json, NULL), EXO_OK);
     snprintf(wanted, sizeof wanted, "\"name\": \"%s\"", name);
     const char *at = strstr(json, wanted);
-    bool alive = at && strstr(at, "\"state\": \"alive\"") && strstr(at, "\"state\": \"alive\"") < at + 400;
+    bool alive =
+        at && strstr(at, "\"state\": \"alive\"") && strstr(at, "\"state\": \"alive\"") < at + 400;
     exo_free(json);
     return alive;
 }
 
-/* --- Forgeries of those who were let in ------------------------------------------------------------------------------------------ */
+/* --- Forgeries of those who were let in ------------------------------------------------------- */
 
 Test(identity, nobody_is_a_node_that_lives)
 {
@@ -150,7 +152,9 @@ Test(identity, nobody_is_the_head)
     stranger s = key_world_stranger("evil");
     stranger_enter(&s, 99);
     for (size_t i = 0; i < 2; i++)
-        cr_expect_eq(stranger_call(&s, 0, "head", methods[i], args, sizeof args, reason, NULL, NULL), EXO_DENIED);
+        cr_expect_eq(
+            stranger_call(&s, 0, "head", methods[i], args, sizeof args, reason, NULL, NULL),
+            EXO_DENIED);
     stranger_close(&s);
     key_world_close();
 }
@@ -171,7 +175,8 @@ Test(identity, a_second_hello_changes_nothing)
     key_world_close();
 }
 
-/* A node that is lost is nobody else's either; its watcher, which has its key, says why it ended. */
+/* A node that is lost is nobody else's either; its watcher, which has its key, says why it
+ * ended. */
 Test(identity, what_was_a_node_is_not_another)
 {
     char reason[EXO_WIRE_REASON];
@@ -195,7 +200,8 @@ Test(identity, what_was_a_node_is_not_another)
 /* Actors are placed by the names of workers: a key's name is for its own, there or not. */
 Test(identity, a_name_is_its_keys)
 {
-    static const char *const names[] = {"w1", "w3"}; /* one that was there, and one that never was */
+    static const char *const names[] = {"w1",
+                                        "w3"}; /* one that was there, and one that never was */
     char reason[EXO_WIRE_REASON];
     key_world_open(true);
     key_world_make_keys("w2", &(exo_grant){.role = EXO_ACCESS_WORKER});
@@ -262,7 +268,8 @@ Test(identity, a_routing_id_is_no_identity)
         m.node = 77;
         s.next = next; /* it goes on where the other one ended */
         cr_assert_eq(exo_message_pack(&args, &m.base), EXO_OK);
-        exo_status st = stranger_call(&s, 0, "head", "gone", args.data, args.size, reason, NULL, NULL);
+        exo_status st =
+            stranger_call(&s, 0, "head", "gone", args.data, args.size, reason, NULL, NULL);
         cr_expect(st == EXO_CLOSED || st == EXO_FAILED, "it is heard as another: %d", (int)st);
         refused = st == EXO_CLOSED;
         exo_payload_release(&args);
@@ -272,9 +279,10 @@ Test(identity, a_routing_id_is_no_identity)
     key_world_close();
 }
 
-/* --- Another process of the same user ---------------------------------------------------------------------------------------------- */
+/* --- Another process of the same user --------------------------------------------------------- */
 
-/* Says Hello by ipc as process `pid`, of this host, and node `node`. Exits with 0 if it is refused. */
+/* Says Hello by ipc as process `pid`, of this host, and node `node`. Exits with 0 if it is
+ * refused. */
 static void
 pretend(const char *endpoint, uint32_t pid, uint64_t node)
 {
@@ -334,21 +342,24 @@ Test(identity, a_process_is_what_the_kernel_says)
     key_world_close();
 }
 
-/* --- What a process is made of ------------------------------------------------------------------------------------------------------ */
+/* --- What a process is made of ---------------------------------------------------------------- */
 
 Test(identity, system_actors_take_no_orders)
 {
-    static const char *const orders[] = {"$kill", "$stop", "$drain", "$monitor", "$methods", "stop"};
+    static const char *const orders[] = {"$kill",    "$stop",    "$drain",
+                                         "$monitor", "$methods", "stop"};
     char reason[EXO_WIRE_REASON];
     exo_ref head;
     key_world_open(true);
-    cr_assert_eq(exo_runtime_find_name(key_world.head_runtime, "exogym", "head", &head, NULL), EXO_OK);
+    cr_assert_eq(exo_runtime_find_name(key_world.head_runtime, "exogym", "head", &head, NULL),
+                 EXO_OK);
     stranger s = key_world_stranger("evil");
     stranger_enter(&s, 99);
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
-        cr_expect_eq(stranger_call(&s, 0, "head", orders[i], NULL, 0, reason, NULL, NULL), EXO_DENIED, "%s", orders[i]);
-        cr_expect_eq(stranger_call(&s, head.id, NULL, orders[i], NULL, 0, reason, NULL, NULL), EXO_DENIED,
-                     "%s by number", orders[i]);
+        cr_expect_eq(stranger_call(&s, 0, "head", orders[i], NULL, 0, reason, NULL, NULL),
+                     EXO_DENIED, "%s", orders[i]);
+        cr_expect_eq(stranger_call(&s, head.id, NULL, orders[i], NULL, 0, reason, NULL, NULL),
+                     EXO_DENIED, "%s by number", orders[i]);
     }
     cr_expect(is_alive("w1"));
     stranger_close(&s);
@@ -361,15 +372,19 @@ Test(identity, a_process_without_its_head_or_worker_ends)
         const char *name;
         exo_runtime **runtime;
         exo_cluster **cluster;
-    } cases[] = {{"worker", &key_world.runtime, &key_world.worker}, {"head", &key_world.head_runtime, &key_world.head}};
+    } cases[] = {{"worker", &key_world.runtime, &key_world.worker},
+                 {"head", &key_world.head_runtime, &key_world.head}};
     key_world_open(false);
     for (size_t i = 0; i < 2; i++) {
         exo_ref actor;
         exo_err err = {0};
         cr_expect_eq(exo_cluster_wait(*cases[i].cluster, INT64_MAX, 0, &err), EXO_TIMEOUT);
-        cr_assert_eq(exo_runtime_find_name(*cases[i].runtime, "exogym", cases[i].name, &actor, NULL), EXO_OK);
+        cr_assert_eq(
+            exo_runtime_find_name(*cases[i].runtime, "exogym", cases[i].name, &actor, NULL),
+            EXO_OK);
         cr_assert_eq(exo_kill(*cases[i].runtime, actor, "a fault of its own", NULL), EXO_OK);
-        cr_expect_eq(exo_cluster_wait(*cases[i].cluster, INT64_MAX, key_world_soon(), &err), EXO_FAILED);
+        cr_expect_eq(exo_cluster_wait(*cases[i].cluster, INT64_MAX, key_world_soon(), &err),
+                     EXO_FAILED);
         cr_expect_not_null(strstr(err.text, "a fault of its own"), "%s", err.text);
         cr_expect_not_null(strstr(err.text, cases[i].name), "%s", err.text);
     }

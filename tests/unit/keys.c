@@ -1,6 +1,7 @@
 /* Keys: their files, the list of those that are accepted, and sockets that are given them.
  *
- * Each test owns the folder of key_folder.h. Read next: runtime/net/auth.c; zap.c beside this file, for who gets in with them. */
+ * Each test owns the folder of key_folder.h. Read next: runtime/net/auth.c; zap.c beside this file,
+ * for who gets in with them. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +28,7 @@ mode_of(const char *path)
     return info.st_mode & 07777;
 }
 
-/* --- Key files -------------------------------------------------------------------------------------------------------- */
+/* --- Key files -------------------------------------------------------------------------------- */
 
 TestSuite(keys, .init = key_folder_setup, .fini = key_folder_teardown);
 
@@ -147,7 +148,8 @@ Test(keys, of_bad_files_are_refused)
     snprintf(text, sizeof text, "secret %s\n", a.secret_key);
     key_folder_put("n1.secret", 0600, text);
     expect_bad_secret(EXO_INVAL, "no line `public KEY`");
-    snprintf(text, sizeof text, "public %s\npublic %s\nsecret %s\n", a.public_key, a.public_key, a.secret_key);
+    snprintf(text, sizeof text, "public %s\npublic %s\nsecret %s\n", a.public_key, a.public_key,
+             a.secret_key);
     key_folder_put("n1.secret", 0600, text);
     expect_bad_secret(EXO_INVAL, "n1.secret:2: a second public key");
     snprintf(text, sizeof text, "%s\n%s\n", a.public_key, a.secret_key);
@@ -192,17 +194,19 @@ Test(keys, cut_at_every_byte_are_refused)
     size_t size = 0;
     cr_assert_eq(exo_keys_save(&keys, KEY_ADMIN, key_folder, "n1", NULL), EXO_OK);
     cr_assert_eq(exo_file_read(key_folder_path("n1.secret"), 4096, &text, &size, NULL), EXO_OK);
-    for (size_t length = 0; length < size - 1; length++) { /* without the last newline it is whole */
+    for (size_t length = 0; length < size - 1;
+         length++) { /* without the last newline it is whole */
         cr_assert_eq(truncate(key_folder_path("n1.secret"), 0), 0);
         int fd = open(key_folder_path("n1.secret"), O_WRONLY);
         cr_assert_eq(write(fd, text, length), (ssize_t)length);
         close(fd);
-        cr_expect_eq(exo_keys_load(key_folder_path("n1.secret"), &back, NULL), EXO_INVAL, "cut at %zu", length);
+        cr_expect_eq(exo_keys_load(key_folder_path("n1.secret"), &back, NULL), EXO_INVAL,
+                     "cut at %zu", length);
     }
     exo_free(text);
 }
 
-/* --- Allow-list ------------------------------------------------------------------------------------------------------- */
+/* --- Allow-list ------------------------------------------------------------------------------- */
 
 TestSuite(allow_list, .init = key_folder_setup, .fini = key_folder_teardown);
 
@@ -269,7 +273,8 @@ Test(allow_list, is_read_again_on_demand)
     key_folder_authorize("b", &b);
     key_folder_put("c.key", 0644, "public short\n");
     cr_expect_eq(exo_allow_list_reload(list, &err), EXO_INVAL);
-    cr_expect_not_null(strstr(err.text, "c.key:1: the public key has 5 characters instead of 40"), "%s", err.text);
+    cr_expect_not_null(strstr(err.text, "c.key:1: the public key has 5 characters instead of 40"),
+                       "%s", err.text);
     cr_expect(contains(list, &a, NULL));
     cr_expect_not(contains(list, &b, NULL));
     cr_assert_eq(unlink(key_folder_path("c.key")), 0);
@@ -351,7 +356,7 @@ Test(allow_list, survives_every_failed_allocation)
     exo_allow_list_free(&list);
 }
 
-/* --- Sockets ---------------------------------------------------------------------------------------------------------- */
+/* --- Sockets ---------------------------------------------------------------------------------- */
 
 Test(sockets, take_no_bad_keys)
 {

@@ -1,4 +1,5 @@
-/* Emulated networks against closed forms: messages, TCP, jitter, and what must hold whatever is sent. */
+/* Emulated networks against closed forms: messages, TCP, jitter, and what must hold whatever is
+ * sent. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,11 +10,12 @@
 
 #define SEGMENT 1514.0 /* bytes on the wire that carry 1,448 */
 
-/* --- One message, and several ------------------------------------------------------------------------------------------------------ */
+/* --- One message, and several ----------------------------------------------------------------- */
 
 Test(link, takes_latency_and_size_over_the_smallest_rate)
 {
-    static const double rates[][3] = {{10, 100, 1000}, {100, 10, 1000}, {1000, 100, 10}, {10, 10, 10}};
+    static const double rates[][3] = {
+        {10, 100, 1000}, {100, 10, 1000}, {1000, 100, 10}, {10, 10, 10}};
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
         exo_link_spec link = wire;
         link.bandwidth = rates[i][1] * MBIT;
@@ -22,7 +24,9 @@ Test(link, takes_latency_and_size_over_the_smallest_rate)
         exo_transit t = sends(l, 0, 1, 1000000, 5 * EXO_MS);
         cr_expect_eq(t.starts, 5 * EXO_MS);
         cr_expect_eq(t.arrives, 25 * EXO_MS + takes(1e6, 10 * MBIT));
-        cr_expect_eq(t.sent, 5 * EXO_MS + takes(1e6, (rates[i][0] < rates[i][1] ? rates[i][0] : rates[i][1]) * MBIT));
+        cr_expect_eq(
+            t.sent, 5 * EXO_MS +
+                        takes(1e6, (rates[i][0] < rates[i][1] ? rates[i][0] : rates[i][1]) * MBIT));
         exo_links_free(&l);
     }
 }
@@ -122,9 +126,11 @@ Test(link, what_waits_at_an_uplink_takes_nothing_from_the_downlink_yet)
 {
     exo_links *l = network(3, 10 * MBIT, 10 * MBIT, &wire);
     for (int k = 0; k < 100; k++)
-        sends(l, 0, 2, 125000, 0);                                       /* they come until 10 s */
-    NEAR(arrival(l, 1, 2, 1250, 50 * EXO_MS), 103 * EXO_MS, 3 * EXO_MS); /* after the first, beside the next */
-    NEAR(arrival(l, 0, 2, 125000, 60 * EXO_MS), 10101 * EXO_MS, 200);    /* and the one that overtook is paid for */
+        sends(l, 0, 2, 125000, 0); /* they come until 10 s */
+    NEAR(arrival(l, 1, 2, 1250, 50 * EXO_MS), 103 * EXO_MS,
+         3 * EXO_MS); /* after the first, beside the next */
+    NEAR(arrival(l, 0, 2, 125000, 60 * EXO_MS), 10101 * EXO_MS,
+         200); /* and the one that overtook is paid for */
     exo_links_free(&l);
 }
 
@@ -173,7 +179,8 @@ Test(link, a_pair_can_have_a_link_of_its_own)
     cr_expect_eq(arrival(l, 0, 2, 1000, 0), EXO_SECOND);
     cr_expect_eq(arrival(l, 2, 0, 1000, 0), 0);
     slow.latency = EXO_MS;
-    cr_assert_eq(exo_links_between(l, 0, 2, &slow, NULL), EXO_OK); /* replaced: the order is kept all the same */
+    cr_assert_eq(exo_links_between(l, 0, 2, &slow, NULL),
+                 EXO_OK); /* replaced: the order is kept all the same */
     cr_expect_eq(arrival(l, 0, 2, 1000, 0), EXO_SECOND);
     cr_expect_eq(arrival(l, 0, 2, 1000, 2 * EXO_SECOND), 2 * EXO_SECOND + EXO_MS);
     slow.latency = 7 * EXO_MS;
@@ -182,12 +189,13 @@ Test(link, a_pair_can_have_a_link_of_its_own)
     exo_links_free(&l);
 }
 
-/* --- TCP --------------------------------------------------------------------------------------------------------------------------- */
+/* --- TCP -------------------------------------------------------------------------------------- */
 
 static exo_links *
 tcp_network(double rate, exo_time latency, double loss)
 {
-    const exo_link_spec link = {.bandwidth = INFINITY, .latency = latency, .loss = loss, .transport = EXO_LINK_TCP};
+    const exo_link_spec link = {
+        .bandwidth = INFINITY, .latency = latency, .loss = loss, .transport = EXO_LINK_TCP};
     return network(2, rate, rate, &link);
 }
 
@@ -195,19 +203,23 @@ Test(link, slow_start_doubles_ten_segments_every_round_trip)
 {
     const exo_time latency = 50 * EXO_MS;
     for (int rounds = 0; rounds < 6; rounds++) {
-        uint64_t segments = 10 * ((UINT64_C(1) << (rounds + 1)) - 1); /* 10, 30, 70, ... fit in so many windows */
+        uint64_t segments =
+            10 * ((UINT64_C(1) << (rounds + 1)) - 1); /* 10, 30, 70, ... fit in so many windows */
         exo_links *l = tcp_network(INFINITY, latency, 0);
-        cr_expect_eq(arrival(l, 0, 1, 1448 * segments, 0), 2 * latency * rounds + latency, "%d", rounds);
+        cr_expect_eq(arrival(l, 0, 1, 1448 * segments, 0), 2 * latency * rounds + latency, "%d",
+                     rounds);
         exo_links_free(&l);
         l = tcp_network(INFINITY, latency, 0);
-        cr_expect_eq(arrival(l, 0, 1, 1448 * segments + 1, 0), 2 * latency * (rounds + 1) + latency, "%d", rounds);
+        cr_expect_eq(arrival(l, 0, 1, 1448 * segments + 1, 0), 2 * latency * (rounds + 1) + latency,
+                     "%d", rounds);
         exo_links_free(&l);
     }
 }
 
 Test(link, slow_start_ends_when_the_rate_is_reached)
 {
-    exo_links *l = tcp_network(100 * MBIT, 10 * EXO_MS, 0); /* 250 kB are under way: windows of 15, 30, 61, 121, 242 */
+    exo_links *l = tcp_network(100 * MBIT, 10 * EXO_MS,
+                               0); /* 250 kB are under way: windows of 15, 30, 61, 121, 242 */
     exo_time first = arrival(l, 0, 1, 10000000, 0), bits = takes(10e6 * SEGMENT / 1448, 100 * MBIT);
     cr_expect_gt(first, bits + 10 * EXO_MS + 40 * EXO_MS);
     cr_expect_lt(first, bits + 10 * EXO_MS + 100 * EXO_MS);
@@ -229,8 +241,10 @@ Test(link, acknowledgements_take_their_share_of_the_way_back)
     const exo_host_spec home = {.up = 10 * MBIT, .down = 100 * MBIT};
     cr_assert_eq(exo_links_set_host(l, 0, &home, NULL), EXO_OK);
     exo_time end = sends(l, 1, 0, 10000000, 0).sent; /* 100 Mbit/s need 2.18 for acknowledgements */
-    NEAR(arrival(l, 0, 1, 250000, 0), takes(250000 * SEGMENT / 1448, (10 - 2.18) * MBIT), 5 * EXO_MS);
-    NEAR(arrival(l, 0, 1, 1448, end), end + takes(SEGMENT, 10 * MBIT), EXO_MS); /* they have passed, too */
+    NEAR(arrival(l, 0, 1, 250000, 0), takes(250000 * SEGMENT / 1448, (10 - 2.18) * MBIT),
+         5 * EXO_MS);
+    NEAR(arrival(l, 0, 1, 1448, end), end + takes(SEGMENT, 10 * MBIT),
+         EXO_MS); /* they have passed, too */
     exo_links_free(&l);
 }
 
@@ -264,7 +278,8 @@ Test(link, a_window_halves_for_each_timeout_of_idleness)
 Test(link, connections_that_start_together_fill_what_the_others_leave)
 {
     const exo_time latency = 50 * EXO_MS;
-    const exo_link_spec link = {.bandwidth = INFINITY, .latency = latency, .transport = EXO_LINK_TCP};
+    const exo_link_spec link = {
+        .bandwidth = INFINITY, .latency = latency, .transport = EXO_LINK_TCP};
     exo_links *l = network(9, 100 * MBIT, INFINITY, &link);
     exo_time alone = arrival(l, 0, 1, 1250000, 0), last = 0;
     for (uint32_t to = 1; to < 9; to++)
@@ -290,9 +305,10 @@ Test(link, loss_limits_long_transfers_as_mathis_says)
     const double p = 0.001, rtt = 0.1;
     exo_links *l = tcp_network(INFINITY, 50 * EXO_MS, p);
     exo_time took = arrival(l, 0, 1, 100000000, 0);
-    double rate = SEGMENT * 8 / rtt * sqrt(1.5 / p), expected = 100e6 * SEGMENT / 1448 / (1 - p) * 8 / rate;
-    cr_expect_float_eq((double)took / 1e9, expected, 0.15 * expected, "%g s, expected %g s", (double)took / 1e9,
-                       expected);
+    double rate = SEGMENT * 8 / rtt * sqrt(1.5 / p),
+           expected = 100e6 * SEGMENT / 1448 / (1 - p) * 8 / rate;
+    cr_expect_float_eq((double)took / 1e9, expected, 0.15 * expected, "%g s, expected %g s",
+                       (double)took / 1e9, expected);
     exo_links_free(&l);
     l = tcp_network(MBIT, 50 * EXO_MS, p); /* a slow link is the limit itself */
     took = arrival(l, 0, 1, 1000000, 0);
@@ -302,13 +318,14 @@ Test(link, loss_limits_long_transfers_as_mathis_says)
 
 Test(link, before_the_first_loss_nothing_is_limited)
 {
-    exo_links *lossy = tcp_network(100 * MBIT, 50 * EXO_MS, 0.001), *clean = tcp_network(100 * MBIT, 50 * EXO_MS, 0);
+    exo_links *lossy = tcp_network(100 * MBIT, 50 * EXO_MS, 0.001),
+              *clean = tcp_network(100 * MBIT, 50 * EXO_MS, 0);
     NEAR(arrival(lossy, 0, 1, 500000, 0), arrival(clean, 0, 1, 500000, 0), EXO_MS);
     exo_links_free(&lossy);
     exo_links_free(&clean);
 }
 
-/* --- Jitter ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Jitter ----------------------------------------------------------------------------------- */
 
 Test(link, jitter_is_uniform_and_seeded)
 {
@@ -318,7 +335,8 @@ Test(link, jitter_is_uniform_and_seeded)
     exo_link_spec link = wire;
     link.latency = 10 * EXO_MS;
     link.jitter = 4 * EXO_MS;
-    exo_links *l = network(3, INFINITY, INFINITY, &link), *same = network(3, INFINITY, INFINITY, &link);
+    exo_links *l = network(3, INFINITY, INFINITY, &link),
+              *same = network(3, INFINITY, INFINITY, &link);
     exo_time least = NEVER, most = 0, other = 0;
     double sum = 0;
     for (int i = 0; i < N; i++) {
@@ -353,7 +371,7 @@ Test(link, jitter_keeps_the_order_of_a_connection)
     exo_links_free(&l);
 }
 
-/* --- What must hold whatever is sent ----------------------------------------------------------------------------------------------- */
+/* --- What must hold whatever is sent ---------------------------------------------------------- */
 
 Test(link, no_rate_is_passed)
 {
@@ -393,7 +411,8 @@ Test(link, no_rate_is_passed)
             cr_expect_geq(s_up.busy, takes(up[h], 100 * MBIT));
             cr_expect_leq(s_up.busy, last_sent[h]);
             cr_expect_geq(last_sent[h], takes(up[h], 100 * MBIT));
-            /* Less what messages that overtook others took from them: some at a time, not more and more. */
+            /* Less what messages that overtook others took from them: some at a time, not more and
+             * more. */
             cr_expect_geq(last[h], takes(0.98 * down[h], 90 * MBIT));
         }
         exo_links_free(&l);
@@ -402,7 +421,8 @@ Test(link, no_rate_is_passed)
 
 Test(link, the_same_questions_get_the_same_answers)
 {
-    const exo_link_change change = {.at = EXO_MS, .length = 3 * EXO_MS, .period = 10 * EXO_MS, .factor = 0.3};
+    const exo_link_change change = {
+        .at = EXO_MS, .length = 3 * EXO_MS, .period = 10 * EXO_MS, .factor = 0.3};
     const exo_link_spec link = {.bandwidth = 70 * MBIT,
                                 .latency = 3 * EXO_MS,
                                 .jitter = EXO_MS,
@@ -411,22 +431,25 @@ Test(link, the_same_questions_get_the_same_answers)
                                 .changes = &change,
                                 .num_changes = 1};
     uint64_t sum = 0;
-    exo_links *l[2] = {network(4, 100 * MBIT, 100 * MBIT, &link), network(4, 100 * MBIT, 100 * MBIT, &link)};
+    exo_links *l[2] = {network(4, 100 * MBIT, 100 * MBIT, &link),
+                       network(4, 100 * MBIT, 100 * MBIT, &link)};
     exo_rng rng;
     exo_rng_init(&rng, 3, EXO_RNG_USER, 0, 0);
     for (int i = 0; i < 1000; i++) {
-        uint32_t from = exo_rng_below(&rng, 4), to = exo_rng_below(&rng, 4), bytes = exo_rng_below(&rng, 100000);
-        exo_transit a = sends(l[0], from, to, bytes, i * EXO_MS), b = sends(l[1], from, to, bytes, i * EXO_MS);
+        uint32_t from = exo_rng_below(&rng, 4), to = exo_rng_below(&rng, 4),
+                 bytes = exo_rng_below(&rng, 100000);
+        exo_transit a = sends(l[0], from, to, bytes, i * EXO_MS),
+                    b = sends(l[1], from, to, bytes, i * EXO_MS);
         cr_assert(a.starts == b.starts && a.sent == b.sent && a.arrives == b.arrives);
         sum = (sum ^ (uint64_t)a.arrives) * UINT64_C(0x100000001B3);
     }
-    cr_expect_eq(sum, UINT64_C(0x74137383843fadb1), "%llx: other compilers and machines have the same",
-                 (unsigned long long)sum);
+    cr_expect_eq(sum, UINT64_C(0x74137383843fadb1),
+                 "%llx: other compilers and machines have the same", (unsigned long long)sum);
     exo_links_free(&l[0]);
     exo_links_free(&l[1]);
 }
 
-/* --- Mistakes, and no memory ------------------------------------------------------------------------------------------------------- */
+/* --- Mistakes, and no memory ------------------------------------------------------------------ */
 
 Test(link, wrong_specs_are_refused_with_a_reason)
 {
@@ -501,9 +524,11 @@ static exo_status
 use_all(exo_err *err)
 {
     const exo_link_change change = {.at = EXO_SECOND, .factor = 0.5};
-    const exo_host_spec host = {.up = 100 * MBIT, .down = 100 * MBIT, .changes = &change, .num_changes = 1};
+    const exo_host_spec host = {
+        .up = 100 * MBIT, .down = 100 * MBIT, .changes = &change, .num_changes = 1};
     exo_host_spec hosts[] = {host, host, host};
-    exo_link_spec link = {.bandwidth = 50 * MBIT, .transport = EXO_LINK_TCP, .changes = &change, .num_changes = 1};
+    exo_link_spec link = {
+        .bandwidth = 50 * MBIT, .transport = EXO_LINK_TCP, .changes = &change, .num_changes = 1};
     const bool side[] = {true, false, false};
     exo_links *l = NULL;
     exo_status st = exo_links_new(&l, hosts, 3, &link, 1, err);

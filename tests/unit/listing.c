@@ -28,16 +28,21 @@ pair_join(struct pair *p, const char *driver, const char *job)
     exo_err err = {0};
     *p = (struct pair){0};
     temp_folder(p->folder, sizeof p->folder);
-    exo_cluster_opts opts = {
-        .role = EXO_ROLE_HEAD, .name = "head", .cluster = "test", .folder = p->folder, .state = "none"};
+    exo_cluster_opts opts = {.role = EXO_ROLE_HEAD,
+                             .name = "head",
+                             .cluster = "test",
+                             .folder = p->folder,
+                             .state = "none"};
     cr_assert_eq(exo_runtime_open(&p->runtimes[0], NULL, &err), EXO_OK);
     cr_assert_eq(exo_runtime_open(&p->runtimes[1], NULL, &err), EXO_OK);
-    cr_assert_eq(exo_cluster_join(&p->head, p->runtimes[0], &opts, soon(), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_cluster_join(&p->head, p->runtimes[0], &opts, soon(), &err), EXO_OK, "%s",
+                 err.text);
     opts.role = EXO_ROLE_DRIVER;
     opts.name = driver;
     opts.job = job;
     opts.head = exo_cluster_address(p->head);
-    cr_assert_eq(exo_cluster_join(&p->driver, p->runtimes[1], &opts, soon(), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_cluster_join(&p->driver, p->runtimes[1], &opts, soon(), &err), EXO_OK, "%s",
+                 err.text);
 }
 
 static void
@@ -94,8 +99,10 @@ Test(listing, has_the_latest_report_of_a_job_that_runs)
     cr_expect_null(strstr(json, "\"report\""), "%s", json);
     exo_free(json);
 
-    cr_expect_eq(exo_cluster_report(p.driver, "{\"first\": 1}", soon(), &err), EXO_OK, "%s", err.text);
-    cr_expect_eq(exo_cluster_report(p.driver, "{\"second\": 2}", soon(), &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_cluster_report(p.driver, "{\"first\": 1}", soon(), &err), EXO_OK, "%s",
+                 err.text);
+    cr_expect_eq(exo_cluster_report(p.driver, "{\"second\": 2}", soon(), &err), EXO_OK, "%s",
+                 err.text);
     json = list(p.head);
     cr_expect(strstr(json, "\"second\": 2") && !strstr(json, "first"), "%s", json);
     exo_free(json);

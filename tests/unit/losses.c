@@ -1,5 +1,6 @@
-/* Losses (exogym/loss.h): against other sums of the same formulas (tests/golden/losses.py), logits that are a product against whole ones, masks,
- * and what is refused. Gradients by differences: gradcheck.c. */
+/* Losses (exogym/loss.h): against other sums of the same formulas (tests/golden/losses.py), logits
+ * that are a product against whole ones, masks, and what is refused. Gradients by differences:
+ * gradcheck.c. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -29,7 +30,8 @@ expect_close(const float *got, const float *want, size_t count, const char *what
 {
     for (size_t k = 0; k < count; k++)
         cr_expect_float_eq((double)got[k], (double)want[k], tolerance * (1 + fabs((double)want[k])),
-                           "%s of case %zu, element %zu: %.9g, not %.9g", what, i, k, (double)got[k], (double)want[k]);
+                           "%s of case %zu, element %zu: %.9g, not %.9g", what, i, k,
+                           (double)got[k], (double)want[k]);
 }
 
 static exo_tensor *
@@ -44,7 +46,7 @@ labels(exo_tape *tape, size_t count, const int32_t *values)
     return exo_tape_input(tape, EXO_I32, 1, &count, values);
 }
 
-/* --- Against the golden numbers ---------------------------------------------------------------------------------------------------------- */
+/* --- Against the golden numbers --------------------------------------------------------------- */
 
 /* x as whole logits, or as a product with the identity, which is exact. */
 static exo_logits
@@ -55,7 +57,9 @@ logits_of(exo_tape *tape, exo_tensor *x, size_t columns, bool product)
     for (size_t i = 0; i < columns; i++)
         identity[i * columns + i] = 1;
     return (exo_logits){
-        .x = x, .weight = product ? exo_tape_input(tape, EXO_F32, 2, (size_t[]){columns, columns}, identity) : NULL};
+        .x = x,
+        .weight = product ? exo_tape_input(tape, EXO_F32, 2, (size_t[]){columns, columns}, identity)
+                          : NULL};
 }
 
 static void
@@ -73,7 +77,8 @@ expect_rows(const struct golden_rows *c, bool product, size_t i)
         float y[MAX_NUMBERS], dx[MAX_NUMBERS];
         exo_tape *tape = passes_tape();
         passes_begin(tape, true, false);
-        exo_tensor *x = exo_tape_variable(tape, 2, (size_t[]){c->rows, c->columns}, c->x), *out = NULL;
+        exo_tensor *x = exo_tape_variable(tape, 2, (size_t[]){c->rows, c->columns}, c->x),
+                   *out = NULL;
         exo_logits logits = logits_of(tape, x, c->columns, product);
         exo_tensor *targets = labels(tape, c->rows, c->targets);
         if (k == 0)
@@ -104,8 +109,8 @@ Test(losses, a_product_is_the_same)
 
 /* The loss and its gradient by x, which is `count` numbers. */
 static void
-expect_loss(exo_tape *tape, exo_tensor *x, exo_tensor *loss, size_t count, float want, const float *dx,
-            const char *name, size_t i)
+expect_loss(exo_tape *tape, exo_tensor *x, exo_tensor *loss, size_t count, float want,
+            const float *dx, const char *name, size_t i)
 {
     float got[MAX_NUMBERS];
     exo_err err = {0};
@@ -123,8 +128,9 @@ Test(losses, policy_loss_is_the_formula)
         exo_tape *tape = passes_tape();
         passes_begin(tape, true, false);
         exo_tensor *x = exo_tape_variable(tape, 1, &c->count, c->x);
-        exo_tensor *loss = exo_policy_loss(tape, x, input(tape, c->count, c->old), input(tape, c->count, c->with),
-                                           input(tape, c->count, c->mask), c->clip);
+        exo_tensor *loss =
+            exo_policy_loss(tape, x, input(tape, c->count, c->old), input(tape, c->count, c->with),
+                            input(tape, c->count, c->mask), c->clip);
         expect_loss(tape, x, loss, c->count, c->loss, c->dx, "policy_loss", i);
         exo_tape_free(&tape);
     }
@@ -136,10 +142,11 @@ Test(losses, value_loss_is_the_formula)
         const struct golden_value *c = &golden_value[i];
         exo_tape *tape = passes_tape();
         passes_begin(tape, true, false);
-        exo_tensor *x =
-            exo_tape_variable(tape, 2, (size_t[]){c->count, 1}, c->x); /* as a head of one output gives it */
-        exo_tensor *loss = exo_value_loss(tape, x, c->clip > 0 ? input(tape, c->count, c->old) : NULL,
-                                          input(tape, c->count, c->with), input(tape, c->count, c->mask), c->clip);
+        exo_tensor *x = exo_tape_variable(tape, 2, (size_t[]){c->count, 1},
+                                          c->x); /* as a head of one output gives it */
+        exo_tensor *loss =
+            exo_value_loss(tape, x, c->clip > 0 ? input(tape, c->count, c->old) : NULL,
+                           input(tape, c->count, c->with), input(tape, c->count, c->mask), c->clip);
         expect_loss(tape, x, loss, c->count, c->loss, c->dx, "value_loss", i);
         exo_tape_free(&tape);
     }
@@ -152,18 +159,21 @@ Test(losses, ranking_loss_is_the_formula)
         exo_tape *tape = passes_tape();
         passes_begin(tape, true, false);
         exo_tensor *x = exo_tape_variable(tape, 1, &c->count, c->x);
-        expect_loss(tape, x, exo_ranking_loss(tape, x), c->count, c->loss, c->dx, "ranking_loss", i);
+        expect_loss(tape, x, exo_ranking_loss(tape, x), c->count, c->loss, c->dx, "ranking_loss",
+                    i);
         exo_tape_free(&tape);
     }
 }
 
-/* --- Products over several blocks of a vocabulary ----------------------------------------------------------------------------------------- */
+/* --- Products over several blocks of a vocabulary --------------------------------------------- */
 
 /* sum(dy y) of log-probabilities and entropies, and the gradients of x and the weights. */
 static double
-run_large(exo_tape *tape, size_t rows, size_t width, size_t vocabulary, bool whole, bool bf16, float *dx, float *dw)
+run_large(exo_tape *tape, size_t rows, size_t width, size_t vocabulary, bool whole, bool bf16,
+          float *dx, float *dw)
 {
-    float *x = numbers_new(rows * width, 41), *w = numbers_new(vocabulary * width, 42), *dy = numbers_new(rows, 43);
+    float *x = numbers_new(rows * width, 41), *w = numbers_new(vocabulary * width, 42),
+          *dy = numbers_new(rows, 43);
     int32_t *targets = calloc(rows, sizeof *targets);
     float *value = calloc(rows, sizeof *value);
     for (size_t r = 0; r < rows; r++)
@@ -175,7 +185,8 @@ run_large(exo_tape *tape, size_t rows, size_t width, size_t vocabulary, bool who
     if (whole)
         logits = (exo_logits){.x = exo_logits_tensor(tape, logits)};
     exo_tensor *t = labels(tape, rows, targets);
-    exo_tensor *y = exo_add(tape, exo_log_probs(tape, logits, t, 0.8f), exo_entropy(tape, logits, 0.8f));
+    exo_tensor *y =
+        exo_add(tape, exo_log_probs(tape, logits, t, 0.8f), exo_entropy(tape, logits, 0.8f));
     passes_backward(tape, y, dy, value);
     exo_tensor_grad(tx, dx);
     exo_tensor_grad(tw, dw);
@@ -222,7 +233,8 @@ Test(losses, a_product_of_many_blocks_with_autocast)
     check_large(true);
 }
 
-/* Logits of a size that exp does not know: what is certain has no entropy, and nothing becomes NaN. */
+/* Logits of a size that exp does not know: what is certain has no entropy, and nothing becomes
+ * NaN. */
 Test(losses, large_logits_overflow_nothing)
 {
     static const float x[] = {1e4f, 0, -1e4f, 500, 500, 500};
@@ -233,7 +245,8 @@ Test(losses, large_logits_overflow_nothing)
         passes_begin(tape, true, false);
         exo_tensor *t = exo_tape_variable(tape, 2, (size_t[]){2, 3}, x);
         exo_logits logits = logits_of(tape, t, 3, product);
-        exo_tensor *p = exo_log_probs(tape, logits, labels(tape, 2, target), 1), *e = exo_entropy(tape, logits, 1);
+        exo_tensor *p = exo_log_probs(tape, logits, labels(tape, 2, target), 1),
+                   *e = exo_entropy(tape, logits, 1);
         exo_tensor_read(p, log_probs);
         exo_tensor_read(e, entropy);
         cr_assert_eq(exo_tape_backward(tape, exo_mean(tape, exo_add(tape, p, e)), 1, NULL), EXO_OK);
@@ -248,12 +261,13 @@ Test(losses, large_logits_overflow_nothing)
     }
 }
 
-/* --- What counts ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- What counts ------------------------------------------------------------------------------ */
 
 /* Padding may hold anything. */
 Test(losses, masked_rows_are_not_looked_at)
 {
-    static const float mask[] = {1, 0, 2, 0}, x[] = {-1, NAN, -2, 900}, old[] = {-1.1f, 3, -2.2f, -900};
+    static const float mask[] = {1, 0, 2, 0}, x[] = {-1, NAN, -2, 900},
+                       old[] = {-1.1f, 3, -2.2f, -900};
     static const float with[] = {1, INFINITY, -1, 2};
     float dx[2][4];
     for (int i = 0; i < 2; i++) {
@@ -261,7 +275,8 @@ Test(losses, masked_rows_are_not_looked_at)
         passes_begin(tape, true, false);
         exo_tensor *v = exo_tape_variable(tape, 1, (size_t[]){4}, x);
         exo_tensor *o = input(tape, 4, old), *w = input(tape, 4, with), *m = input(tape, 4, mask);
-        exo_tensor *loss = i ? exo_value_loss(tape, v, o, w, m, 0.2f) : exo_policy_loss(tape, v, o, w, m, 0.2f);
+        exo_tensor *loss =
+            i ? exo_value_loss(tape, v, o, w, m, 0.2f) : exo_policy_loss(tape, v, o, w, m, 0.2f);
         cr_assert_not_null(loss);
         cr_expect(isfinite(exo_tensor_item(loss)));
         cr_assert_eq(exo_tape_backward(tape, loss, 1, NULL), EXO_OK);
@@ -279,9 +294,10 @@ Test(losses, nothing_that_counts_is_a_loss_of_zero)
     static const int32_t target[] = {-1, -1};
     exo_tape *tape = passes_tape();
     passes_begin(tape, true, false);
-    exo_tensor *logits = exo_tape_variable(tape, 2, (size_t[]){2, 2}, x), *t = labels(tape, 2, target);
-    exo_tensor *mean =
-        exo_masked_mean(tape, exo_log_probs(tape, (exo_logits){.x = logits}, t, 1), input(tape, 2, none));
+    exo_tensor *logits = exo_tape_variable(tape, 2, (size_t[]){2, 2}, x),
+               *t = labels(tape, 2, target);
+    exo_tensor *mean = exo_masked_mean(tape, exo_log_probs(tape, (exo_logits){.x = logits}, t, 1),
+                                       input(tape, 2, none));
     exo_tensor *loss = exo_add(tape, exo_cross_entropy(tape, (exo_logits){.x = logits}, t), mean);
     float dx[4];
     cr_assert_not_null(loss);
@@ -300,19 +316,20 @@ Test(losses, accuracy_is_of_rows_with_a_label)
     static const int32_t target[] = {0, -1, 1, 1};
     exo_tape *tape = passes_tape();
     passes_begin(tape, false, false);
-    cr_expect_float_eq(exo_accuracy(exo_tape_input(tape, EXO_F32, 2, (size_t[]){4, 2}, x), labels(tape, 4, target)),
+    cr_expect_float_eq(exo_accuracy(exo_tape_input(tape, EXO_F32, 2, (size_t[]){4, 2}, x),
+                                    labels(tape, 4, target)),
                        2.0 / 3, 1e-12);
     exo_tape_free(&tape);
 }
 
-/* --- Memory -------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
 /* A pass with every loss: `product`, logits are one. */
 static exo_status
 run_all(exo_tape *tape, bool product, exo_err *err)
 {
-    static const float x[] = {0.1f, 2, -1, 0.5f, 1, 0.3f, -0.2f, 0.4f}, w[] = {1, 0.5f, -0.5f, 2, 1, -1},
-                       numbers[4] = {1};
+    static const float x[] = {0.1f, 2, -1, 0.5f, 1, 0.3f, -0.2f, 0.4f},
+                       w[] = {1, 0.5f, -0.5f, 2, 1, -1}, numbers[4] = {1};
     static const int32_t target[] = {0, 1, -1, 2};
     passes_begin(tape, true, false);
     exo_tensor *hidden = exo_tape_variable(tape, 2, (size_t[]){4, 2}, x);
@@ -321,7 +338,8 @@ run_all(exo_tape *tape, bool product, exo_err *err)
         logits = (exo_logits){.x = exo_logits_tensor(tape, logits)};
     exo_tensor *t = labels(tape, 4, target), *row = input(tape, 4, numbers);
     exo_tensor *log_probs = exo_log_probs(tape, logits, t, 1);
-    exo_tensor *loss = exo_add(tape, exo_cross_entropy(tape, logits, t), exo_ranking_loss(tape, hidden));
+    exo_tensor *loss =
+        exo_add(tape, exo_cross_entropy(tape, logits, t), exo_ranking_loss(tape, hidden));
     loss = exo_add(tape, loss, exo_policy_loss(tape, log_probs, row, row, row, 0.2f));
     loss = exo_add(tape, loss, exo_value_loss(tape, log_probs, row, row, row, 0.2f));
     loss = exo_add(tape, loss, exo_masked_mean(tape, exo_entropy(tape, logits, 1), row));
@@ -341,7 +359,8 @@ Test(losses, without_memory_a_pass_ends)
             st = run_all(tape, product, &err);
             exo_memory_fail_at(0);
             failed += st == EXO_NOMEM;
-            cr_expect(st == EXO_OK || st == EXO_NOMEM, "allocation %llu: %s", (unsigned long long)n, err.text);
+            cr_expect(st == EXO_OK || st == EXO_NOMEM, "allocation %llu: %s", (unsigned long long)n,
+                      err.text);
             exo_tape_free(&tape);
         }
         cr_expect_eq(st, EXO_OK);
@@ -349,15 +368,16 @@ Test(losses, without_memory_a_pass_ends)
     }
 }
 
-/* --- What is refused ------------------------------------------------------------------------------------------------------------------------- */
+/* --- What is refused -------------------------------------------------------------------------- */
 
-#define REFUSED(expression, word)                                                                                      \
-    do {                                                                                                               \
-        exo_err err_ = {0};                                                                                            \
-        passes_begin(tape, true, false);                                                                               \
-        cr_expect_null(expression);                                                                                    \
-        cr_expect_eq(exo_tape_error(tape, &err_), EXO_INVAL, "%s", #expression);                                       \
-        cr_expect(strstr(err_.text, word), "%s: '%s' does not say %s", #expression, err_.text, word);                  \
+#define REFUSED(expression, word)                                                                  \
+    do {                                                                                           \
+        exo_err err_ = {0};                                                                        \
+        passes_begin(tape, true, false);                                                           \
+        cr_expect_null(expression);                                                                \
+        cr_expect_eq(exo_tape_error(tape, &err_), EXO_INVAL, "%s", #expression);                   \
+        cr_expect(strstr(err_.text, word), "%s: '%s' does not say %s", #expression, err_.text,     \
+                  word);                                                                           \
     } while (0)
 
 Test(losses, wrong_shapes_and_numbers_are_refused)
@@ -365,12 +385,15 @@ Test(losses, wrong_shapes_and_numbers_are_refused)
     static const float x[64] = {0};
     static const int32_t target[] = {0, 3, 1};
     exo_tape *tape = passes_tape();
-#define IN(...)                                                                                                        \
-    exo_tape_input(tape, EXO_F32, sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t), (size_t[]){__VA_ARGS__}, x)
+#define IN(...)                                                                                    \
+    exo_tape_input(tape, EXO_F32, sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t),                \
+                   (size_t[]){__VA_ARGS__}, x)
 #define ROWS(...)        ((exo_logits){.x = IN(__VA_ARGS__)})
 #define PRODUCT(r, w, v) ((exo_logits){.x = IN(r, w), .weight = IN(v, w)})
-    REFUSED(exo_cross_entropy(tape, ROWS(3, 2), labels(tape, 3, target)), "target 3 of row 1 is not in [0, 2)");
-    REFUSED(exo_cross_entropy(tape, PRODUCT(3, 4, 3), labels(tape, 3, target)), "target 3 of row 1 is not in [0, 3)");
+    REFUSED(exo_cross_entropy(tape, ROWS(3, 2), labels(tape, 3, target)),
+            "target 3 of row 1 is not in [0, 2)");
+    REFUSED(exo_cross_entropy(tape, PRODUCT(3, 4, 3), labels(tape, 3, target)),
+            "target 3 of row 1 is not in [0, 3)");
     REFUSED(exo_log_probs(tape, ROWS(3, 2), labels(tape, 3, target), 1), "target 3 of row 1");
     REFUSED(exo_log_probs(tape, ROWS(2, 4), labels(tape, 3, target), 1), "(2, 4)");
     REFUSED(exo_log_probs(tape, ROWS(3, 4), labels(tape, 3, target), -1), "temperature -1");
@@ -380,7 +403,8 @@ Test(losses, wrong_shapes_and_numbers_are_refused)
     REFUSED(exo_entropy(tape, ((exo_logits){.x = IN(3, 4), .weight = IN(5, 3)}), 1), "(5, 3)");
     REFUSED(exo_masked_mean(tape, IN(4), IN(3)), "the mask (3)");
     REFUSED(exo_policy_loss(tape, IN(4), IN(3), IN(4), NULL, 0.2f), "old_log_probs (3)");
-    REFUSED(exo_policy_loss(tape, IN(4), IN(4), labels(tape, 3, target), NULL, 0.2f), "advantages (3) int32");
+    REFUSED(exo_policy_loss(tape, IN(4), IN(4), labels(tape, 3, target), NULL, 0.2f),
+            "advantages (3) int32");
     REFUSED(exo_policy_loss(tape, IN(4), IN(4), IN(4), IN(5), 0.2f), "the mask (5)");
     REFUSED(exo_policy_loss(tape, IN(4), IN(4), IN(4), NULL, -0.2f), "clip -0.2");
     REFUSED(exo_value_loss(tape, IN(4), NULL, IN(4), NULL, 0.2f), "needs old_values");

@@ -1,4 +1,5 @@
-/* The graph classes cartpole_maker and cartpole_trainer, in graphs on the virtual clock with declared costs: so every run is the same. */
+/* The graph classes cartpole_maker and cartpole_trainer, in graphs on the virtual clock with
+ * declared costs: so every run is the same. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -14,7 +15,7 @@
 #include "graph/run.h"
 #include "support/temp.h"
 
-/* --- Graphs -------------------------------------------------------------------------------------------------------- */
+/* --- Graphs ----------------------------------------------------------------------------------- */
 
 struct graph {
     const char *maker, *trainer; /* configs, "{...}"; NULL: defaults */
@@ -43,21 +44,28 @@ run_graph(const struct graph *g, struct outcome *out)
              "clock: virtual\n"
              "actors:\n"
              "  maker: {class: %s, count: %u, config: %s, compute: {play: %s}}\n"
-             "  trainer: {class: cartpole_trainer, count: %u, config: %s, compute: {learn: 2 ms, apply: 20 us}}\n"
+             "  trainer: {class: cartpole_trainer, count: %u, config: %s, compute: {learn: 2 ms, "
+             "apply: 20 us}}\n"
              "edges:\n"
-             "  - {from: maker, to: trainer, carries: experience, route: round_robin, buffer: {capacity: 4}}\n"
-             "  - {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: {on_full: latest}}\n"
+             "  - {from: maker, to: trainer, carries: experience, route: round_robin, buffer: "
+             "{capacity: 4}}\n"
+             "  - {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: "
+             "{on_full: latest}}\n"
              "%s",
-             g->maker_class ? g->maker_class : "cartpole_maker", g->makers ? g->makers : 1, g->maker ? g->maker : "{}",
-             g->play ? g->play : "8 ms", trainers, g->trainer ? g->trainer : "{}",
-             trainers > 1 && !g->apart ? "  - {from: trainer, to: trainer, carries: gradients, route: all_reduce}\n"
-                                       : "");
+             g->maker_class ? g->maker_class : "cartpole_maker", g->makers ? g->makers : 1,
+             g->maker ? g->maker : "{}", g->play ? g->play : "8 ms", trainers,
+             g->trainer ? g->trainer : "{}",
+             trainers > 1 && !g->apart
+                 ? "  - {from: trainer, to: trainer, carries: gradients, route: all_reduce}\n"
+                 : "");
     *out = (struct outcome){0};
     temp_folder(out->folder, sizeof out->folder);
-    out->status = exo_graph_parse(&spec, "test.yaml", text, &(exo_graph_opts){.name = "test"}, &out->err);
+    out->status =
+        exo_graph_parse(&spec, "test.yaml", text, &(exo_graph_opts){.name = "test"}, &out->err);
     if (out->status == EXO_OK)
         out->status =
-            exo_graph_run(spec, &(exo_graph_run_opts){.space = "test", .folder = out->folder}, &out->result, &out->err);
+            exo_graph_run(spec, &(exo_graph_run_opts){.space = "test", .folder = out->folder},
+                          &out->result, &out->err);
     exo_graph_spec_free(&spec);
 }
 
@@ -93,9 +101,10 @@ read_hash(const struct outcome *out, const char *actor, char hash[65])
     exo_free(text);
 }
 
-/* --- What must hold -------------------------------------------------------------------------------------------------- */
+/* --- What must hold --------------------------------------------------------------------------- */
 
-Test(maker_trainer, trainers_that_add_up_gradients_are_one_and_a_run_is_the_same_again, .timeout = 120)
+Test(maker_trainer, trainers_that_add_up_gradients_are_one_and_a_run_is_the_same_again,
+     .timeout = 120)
 {
     char first[65] = "", hash[65];
     for (int round = 0; round < 2; round++) {
@@ -121,7 +130,8 @@ Test(maker_trainer, trainers_apart_learn_apart, .timeout = 120)
 {
     char first[65], second[65];
     struct outcome out;
-    run_graph(&(struct graph){.makers = 2, .trainers = 2, .apart = true, .trainer = "{updates: 2}"}, &out);
+    run_graph(&(struct graph){.makers = 2, .trainers = 2, .apart = true, .trainer = "{updates: 2}"},
+              &out);
     cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
     read_hash(&out, "trainer_0", first);
     read_hash(&out, "trainer_1", second);
@@ -132,7 +142,10 @@ Test(maker_trainer, trainers_apart_learn_apart, .timeout = 120)
 Test(maker_trainer, ends_with_the_makers_items, .timeout = 120)
 {
     struct outcome out;
-    run_graph(&(struct graph){.maker = "{total: 10, environments: 2, steps: 64, wait_for_parameters: true}"}, &out);
+    run_graph(
+        &(struct graph){.maker =
+                            "{total: 10, environments: 2, steps: 64, wait_for_parameters: true}"},
+        &out);
     cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
     cr_expect_eq(figure(&out, "maker_0", "items"), 10);
     cr_expect_eq(figure(&out, "trainer_0", "updates"), 2, "two whole batches of four");
@@ -153,13 +166,15 @@ Test(maker_trainer, ends_at_the_target, .timeout = 120)
     cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
     cr_expect_geq(figure(&out, "trainer_0", "return_mean"), 20);
     cr_expect_lt(figure(&out, "trainer_0", "updates"), 20);
-    cr_expect_eq(figure(&out, "trainer_0", "return_mean"), figure(&out, "trainer_1", "return_mean"));
+    cr_expect_eq(figure(&out, "trainer_0", "return_mean"),
+                 figure(&out, "trainer_1", "return_mean"));
     outcome_release(&out);
 }
 
 Test(maker_trainer, too_stale_items_are_dropped_and_counted, .timeout = 120)
 {
-    /* A maker that is far faster than the trainer fills the buffer: without a bound, what is learnt from is up to two versions old. */
+    /* A maker that is far faster than the trainer fills the buffer: without a bound, what is learnt
+     * from is up to two versions old. */
     struct outcome out;
     run_graph(&(struct graph){.trainer = "{updates: 6}"}, &out);
     cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
@@ -174,8 +189,11 @@ Test(maker_trainer, too_stale_items_are_dropped_and_counted, .timeout = 120)
     cr_expect_eq(figure(&out, "trainer_0", "items"), 6 * 4, "others took their places");
     outcome_release(&out);
 
-    /* Of several that learn as one each receives equally many: nobody waits for items that cannot come. */
-    run_graph(&(struct graph){.makers = 3, .trainers = 2, .trainer = "{updates: 6, max_staleness: 1}"}, &out);
+    /* Of several that learn as one each receives equally many: nobody waits for items that cannot
+     * come. */
+    run_graph(
+        &(struct graph){.makers = 3, .trainers = 2, .trainer = "{updates: 6, max_staleness: 1}"},
+        &out);
     cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
     for (int t = 0; t < 2; t++) {
         const char *name = t ? "trainer_1" : "trainer_0";
@@ -190,13 +208,14 @@ Test(maker_trainer, a_slow_maker_plays_with_the_newest_parameters, .timeout = 12
     struct outcome out;
     run_graph(&(struct graph){.play = "10 s", .trainer = "{updates: 4, batch: 1}"}, &out);
     cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
-    /* It plays one while the trainer learns from the last: each but the first is one version old. */
+    /* It plays one while the trainer learns from the last: each but the first is one version
+     * old. */
     cr_expect_eq(figure(&out, "trainer_0", "staleness_mean"), 0.75);
     cr_expect_eq(figure(&out, "maker_0", "version"), 2, "of the fourth item");
     outcome_release(&out);
 }
 
-/* --- Mistakes ----------------------------------------------------------------------------------------------------------- */
+/* --- Mistakes --------------------------------------------------------------------------------- */
 
 /* Sends one rollout that is whole, then one whose values are too few. */
 static exo_status
@@ -224,14 +243,19 @@ Test(maker_trainer, an_item_that_does_not_fit_names_its_sender, .timeout = 120)
         {.name = "parameters", .type = "cartpole parameters", .direction = EXO_PORT_INPUT},
     };
     static const char *const phases[] = {"play", NULL};
-    static const exo_graph_class broken = {
-        .name = "broken_maker", .ports = ports, .num_ports = 2, .phases = phases, .state_size = 1, .run = broken_run};
+    static const exo_graph_class broken = {.name = "broken_maker",
+                                           .ports = ports,
+                                           .num_ports = 2,
+                                           .phases = phases,
+                                           .state_size = 1,
+                                           .run = broken_run};
     struct outcome out;
     cr_assert_eq(exo_graph_class_register(&broken, NULL), EXO_OK);
     run_graph(&(struct graph){.maker_class = "broken_maker"}, &out);
     cr_expect_eq(out.status, EXO_INVAL);
-    cr_expect(strstr(out.err.text, "experience from sender 0, item 1: values: 15 of fp32, not 16 of fp32"), "%s",
-              out.err.text);
+    cr_expect(strstr(out.err.text,
+                     "experience from sender 0, item 1: values: 15 of fp32, not 16 of fp32"),
+              "%s", out.err.text);
     outcome_release(&out);
 }
 

@@ -7,8 +7,10 @@
 #include "base/memory_fault.h"
 #include "base/meter.h"
 
-static const exo_meter_class rounds = {.name = "rounds", .unit = "1", .help = "rounds that were made"};
-static const exo_meter_class loss = {.name = "loss", .unit = "nats", .help = "the latest loss", .kind = EXO_GAUGE};
+static const exo_meter_class rounds = {
+    .name = "rounds", .unit = "1", .help = "rounds that were made"};
+static const exo_meter_class loss = {
+    .name = "loss", .unit = "nats", .help = "the latest loss", .kind = EXO_GAUGE};
 static const exo_meter_class waits = {.name = "waits",
                                       .unit = "s",
                                       .help = "how long calls took",
@@ -31,7 +33,8 @@ write_line(void *context, const exo_meter_sample *s)
     char *text = context;
     size_t used = strlen(text);
     if (s->meter_class->kind == EXO_COUNTER)
-        sprintf(text + used, "%s=%llu %s\n", s->path, (unsigned long long)s->count, s->meter_class->unit);
+        sprintf(text + used, "%s=%llu %s\n", s->path, (unsigned long long)s->count,
+                s->meter_class->unit);
     else
         sprintf(text + used, "%s=%g %s\n", s->path, s->value, s->meter_class->unit);
 }
@@ -54,7 +57,8 @@ Test(meter, a_sink_sees_what_was_declared_in_order)
     cr_expect_str_eq(text, "node_0.strategy.rounds=5 1\nnode_0.loss=0.5 nats\nrounds=7 1\n");
     text[0] = '\0';
     cr_assert_eq(exo_meters_walk(node, write_line, text, NULL), EXO_OK);
-    cr_expect_str_eq(text, "strategy.rounds=5 1\nloss=0.5 nats\n", "paths begin where the walk does");
+    cr_expect_str_eq(text, "strategy.rounds=5 1\nloss=0.5 nats\n",
+                     "paths begin where the walk does");
     exo_meters_free(&tree);
     cr_expect_null(tree);
     exo_meters_free(&tree);
@@ -119,9 +123,13 @@ Test(meter, the_same_again_is_the_same_and_another_is_refused)
 Test(meter, classes_and_names_are_checked)
 {
     static const double falling[] = {2, 1};
-    static const exo_meter_class nameless = {.unit = "1", .help = "x"}, helpless = {.name = "x", .unit = "1"},
+    static const exo_meter_class nameless = {.unit = "1", .help = "x"},
+                                 helpless = {.name = "x", .unit = "1"},
                                  dotted = {.name = "a.b", .unit = "1", .help = "x"},
-                                 unbound = {.name = "x", .unit = "1", .help = "x", .kind = EXO_HISTOGRAM},
+                                 unbound = {.name = "x",
+                                            .unit = "1",
+                                            .help = "x",
+                                            .kind = EXO_HISTOGRAM},
                                  down = {.name = "x",
                                          .unit = "1",
                                          .help = "x",
@@ -223,13 +231,21 @@ Test(meter, what_does_not_fit_is_refused)
     exo_meter *m = NULL;
     exo_err err = {0};
     cr_assert_eq(exo_meter_declare(&m, tree, &rounds, NULL), EXO_OK);
-    cr_expect_eq(exo_meters_put(tree, &(exo_meter_sample){.path = "rounds", .meter_class = &bytes}, &err), EXO_EXISTS);
-    cr_expect_eq(exo_meters_put(tree, &(exo_meter_sample){.path = "rounds.x", .meter_class = &bytes}, &err),
-                 EXO_EXISTS);
-    cr_expect_eq(exo_meters_put(tree, &(exo_meter_sample){.path = "a..x", .meter_class = &bytes}, &err), EXO_INVAL);
-    cr_expect_eq(exo_meters_put(tree, &(exo_meter_sample){.path = "", .meter_class = &bytes}, &err), EXO_INVAL);
-    cr_expect_eq(exo_meters_put(tree, &(exo_meter_sample){.path = "rounds", .meter_class = &rounds, .count = 3}, &err),
-                 EXO_OK, "%s", err.text);
+    cr_expect_eq(
+        exo_meters_put(tree, &(exo_meter_sample){.path = "rounds", .meter_class = &bytes}, &err),
+        EXO_EXISTS);
+    cr_expect_eq(
+        exo_meters_put(tree, &(exo_meter_sample){.path = "rounds.x", .meter_class = &bytes}, &err),
+        EXO_EXISTS);
+    cr_expect_eq(
+        exo_meters_put(tree, &(exo_meter_sample){.path = "a..x", .meter_class = &bytes}, &err),
+        EXO_INVAL);
+    cr_expect_eq(exo_meters_put(tree, &(exo_meter_sample){.path = "", .meter_class = &bytes}, &err),
+                 EXO_INVAL);
+    cr_expect_eq(
+        exo_meters_put(
+            tree, &(exo_meter_sample){.path = "rounds", .meter_class = &rounds, .count = 3}, &err),
+        EXO_OK, "%s", err.text);
     cr_expect_eq(exo_meter_declare(&m, tree, &comma, NULL), EXO_INVAL);
     cr_expect_eq(exo_meter_declare(&m, tree, &lines, NULL), EXO_INVAL);
     cr_expect_eq(exo_meter_declare(&m, tree, &latin, NULL), EXO_INVAL);
@@ -238,14 +254,17 @@ Test(meter, what_does_not_fit_is_refused)
 
 Test(meter, samples_add_up_over_a_resume)
 {
-    exo_meter_sample since = {.meter_class = &waits, .count = 2, .value = 1, .buckets = {1, 1, 0, 0}};
-    exo_meter_sample before = {.meter_class = &waits, .count = 3, .value = 30, .buckets = {0, 1, 1, 1}};
+    exo_meter_sample since = {
+        .meter_class = &waits, .count = 2, .value = 1, .buckets = {1, 1, 0, 0}};
+    exo_meter_sample before = {
+        .meter_class = &waits, .count = 3, .value = 30, .buckets = {0, 1, 1, 1}};
     exo_meter_sample_add(&since, &before);
     cr_expect_eq(since.count, 5);
     cr_expect_eq(since.value, 31);
     cr_expect_eq(since.buckets[1], 2);
     cr_expect_eq(since.buckets[3], 1);
-    exo_meter_sample unset = {.meter_class = &loss, .value = (double)NAN}, set = {.meter_class = &loss, .value = 4};
+    exo_meter_sample unset = {.meter_class = &loss, .value = (double)NAN},
+                     set = {.meter_class = &loss, .value = 4};
     exo_meter_sample_add(&unset, &set);
     cr_expect_eq(unset.value, 4);
     exo_meter_sample_add(&set, &(exo_meter_sample){.meter_class = &loss, .value = 7});

@@ -1,5 +1,5 @@
-/* The files of a run: exact CSV, the same after a resume, whole rows only, and event files that a decoder written from the
- * formats' documents reads back. */
+/* The files of a run: exact CSV, the same after a resume, whole rows only, and event files that a
+ * decoder written from the formats' documents reads back. */
 #include <criterion/criterion.h>
 
 #include <dirent.h>
@@ -108,11 +108,15 @@ Test(metrics, rows_have_the_columns_of_exo_gym)
     cr_expect_eq(exo_metrics_train(m, 1, 1024, 0.5, 3e-4, NULL), EXO_OK);
     exo_eval_row row = {0, 1.25, 123456789012, 1, 0, NAN, 0.125};
     cr_expect_eq(exo_metrics_validation(m, &row, NULL), EXO_OK);
-    expect_file("train.csv", "step,examples_trained,train_loss,train_perplexity,lr\n1,1024,0.5,1.64872127,0.0003\n");
-    expect_file("validation.csv",
-                "step,local_loss,local_perplexity,global_loss,global_perplexity\n0,1,2.71828183,0,1\n");
-    expect_file("metrics.csv", "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy\n"
-                               "0,1.250,123456789012,1,0,nan,0.125\n");
+    expect_file(
+        "train.csv",
+        "step,examples_trained,train_loss,train_perplexity,lr\n1,1024,0.5,1.64872127,0.0003\n");
+    expect_file(
+        "validation.csv",
+        "step,local_loss,local_perplexity,global_loss,global_perplexity\n0,1,2.71828183,0,1\n");
+    expect_file("metrics.csv",
+                "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy\n"
+                "0,1.250,123456789012,1,0,nan,0.125\n");
     cr_expect_neq(access(in_folder("correlation.csv"), F_OK), 0, "not asked for");
     cr_expect_eq(exo_metrics_correlation(m, 7, 0.5, NULL), EXO_OK);
     expect_file("correlation.csv", "step,avg_correlation\n7,0.5\n");
@@ -147,7 +151,8 @@ Test(metrics, a_fresh_run_replaces_an_old_one)
 
 Test(metrics, a_resumed_run_ends_with_the_same_files)
 {
-    static const char *const names[] = {"train.csv", "validation.csv", "metrics.csv", "correlation.csv"};
+    static const char *const names[] = {"train.csv", "validation.csv", "metrics.csv",
+                                        "correlation.csv"};
     char whole[4][4096];
     exo_metrics *m = open_metrics(false, 0);
     log_steps(m, 0, 20);
@@ -155,7 +160,8 @@ Test(metrics, a_resumed_run_ends_with_the_same_files)
     for (int i = 0; i < 4; i++)
         cr_assert_gt(read_file(names[i], whole[i], sizeof whole[i]), 0);
 
-    /* Killed at each step since the checkpoint of step 8; resumed with that step's own figures computed again. */
+    /* Killed at each step since the checkpoint of step 8; resumed with that step's own figures
+     * computed again. */
     for (uint64_t killed = 8; killed <= 20; killed++) {
         m = open_metrics(false, 0);
         log_steps(m, 0, killed);
@@ -200,14 +206,17 @@ Test(metrics, rows_that_are_lost_are_told_of)
     } cases[] = {
         {"train.csv", NULL, "rows after step 0, up to step 4, are lost"},
         {"train.csv", "", "rows after step 0, up to step 4, are lost"},
-        {"train.csv", "1,1024,1,3,3e-4\n2,2048,1,3,3e-4\n", "rows after step 2, up to step 4, are lost"},
+        {"train.csv", "1,1024,1,3,3e-4\n2,2048,1,3,3e-4\n",
+         "rows after step 2, up to step 4, are lost"},
         {"train.csv", "1,1024,1,3,3e-4\nx,2048,1,3,3e-4\n3,9,1,3,1\n4,9,1,3,1\n",
          "rows after step 1, up to step 4, are lost"},
         {"train.csv", "1,1024,1,3,3e-4\n1,1024,1,3,3e-4\n3,9,1,3,1\n4,9,1,3,1\n",
          "rows after step 1, up to step 4, are lost"},
         {"validation.csv", NULL, "rows after step 0, up to step 4, are lost"},
-        {"validation.csv", "0,1,1,1,1\n2;1,1,1,1\n4,1,1,1,1\n", "rows after step 0, up to step 4, are lost"},
-        {"metrics.csv", "0,1,1,1,1\n2,1,1,1,1\n\n4,1,1,1,1\n", "rows after step 2, up to step 4, are lost"},
+        {"validation.csv", "0,1,1,1,1\n2;1,1,1,1\n4,1,1,1,1\n",
+         "rows after step 0, up to step 4, are lost"},
+        {"metrics.csv", "0,1,1,1,1\n2,1,1,1,1\n\n4,1,1,1,1\n",
+         "rows after step 2, up to step 4, are lost"},
         {"validation.csv", "0,1,1,1,1\n", NULL}, /* as other intervals leave it */
         {"validation.csv", "0,1,1,1,1\n2,1,", "rows after step 0, up to step 4, are lost"},
         {"validation.csv", "0,1,1,1,1\n5,1,", NULL}, /* a kill */
@@ -235,7 +244,8 @@ Test(metrics, rows_that_are_lost_are_told_of)
         exo_metrics_close(&m);
         logged_end();
         if (cases[i].said)
-            cr_expect(logged_has(cases[i].said) && logged_has(cases[i].file), "case %zu: '%s'", i, logged_text());
+            cr_expect(logged_has(cases[i].said) && logged_has(cases[i].file), "case %zu: '%s'", i,
+                      logged_text());
         else
             cr_expect_eq(logged_text()[0], 0, "case %zu: '%s'", i, logged_text());
     }
@@ -247,7 +257,8 @@ Test(metrics, a_foreign_file_is_left_alone)
     exo_metrics *m = NULL;
     exo_err err = {0};
     cr_expect_eq(exo_metrics_open(&m, folder, true, 3, &err), EXO_INVAL);
-    cr_expect(strstr(err.text, "train.csv: the first line should be 'step,examples_trained,"), "%s", err.text);
+    cr_expect(strstr(err.text, "train.csv: the first line should be 'step,examples_trained,"), "%s",
+              err.text);
     cr_expect_null(m);
     expect_file("train.csv", "epoch,loss\n1,2\n");
 }
@@ -289,7 +300,7 @@ Test(metrics, a_full_disk_leaves_whole_rows)
     exo_metrics_close(&m);
 }
 
-/* --- A decoder of event files, from TensorFlow's record_writer.h, event.proto and summary.proto ------------------------- */
+/* --- A decoder of event files, from TensorFlow's record_writer.h, event.proto and summary.proto */
 
 struct decoded {
     double time;
@@ -468,7 +479,8 @@ read_events(struct decoded *out, size_t room)
         uint64_t length = little_endian(p, 8);
         cr_assert_eq(unmask((uint32_t)little_endian(p + 8, 4)), exo_crc32c(p, 8));
         cr_assert_leq(length, (uint64_t)(end - p) - 16);
-        cr_assert_eq(unmask((uint32_t)little_endian(p + 12 + length, 4)), exo_crc32c(p + 12, length));
+        cr_assert_eq(unmask((uint32_t)little_endian(p + 12 + length, 4)),
+                     exo_crc32c(p + 12, length));
         cr_assert_lt(count, room);
         decode_event(p + 12, p + 12 + length, &out[count]);
         p += 16 + length;
@@ -490,7 +502,8 @@ Test(metrics, event_files_hold_the_scalars)
 {
     struct decoded events[16];
     exo_metrics *m = open_metrics(false, 0);
-    exo_eval_row row = {300, 1, 2000, 1.5, 1.25, 0.5, 0.75}, no_accuracy = {400, 1, 2000, 1.5, 1.25, NAN, NAN};
+    exo_eval_row row = {300, 1, 2000, 1.5, 1.25, 0.5, 0.75},
+                 no_accuracy = {400, 1, 2000, 1.5, 1.25, NAN, NAN};
     cr_expect_eq(exo_metrics_train(m, 200, 1024, 0.5, 3e-4, NULL), EXO_OK);
     cr_expect_eq(exo_metrics_validation(m, &row, NULL), EXO_OK);
     cr_expect_eq(exo_metrics_validation(m, &no_accuracy, NULL), EXO_OK);
@@ -506,8 +519,9 @@ Test(metrics, event_files_hold_the_scalars)
     cr_expect_eq(events[1].scalars[0].value, 0.5f);
     cr_expect_str_eq(events[1].scalars[1].tag, "train/lr");
     cr_expect_eq(events[1].scalars[1].value, 3e-4f);
-    static const char *const tags[] = {"validation/local_loss", "validation/global_loss", "communication/bytes_sent",
-                                       "validation/local_accuracy", "validation/global_accuracy"};
+    static const char *const tags[] = {"validation/local_loss", "validation/global_loss",
+                                       "communication/bytes_sent", "validation/local_accuracy",
+                                       "validation/global_accuracy"};
     static const float values[] = {1.5f, 1.25f, 2000, 0.5f, 0.75f};
     cr_expect_eq(events[2].step, 300);
     cr_assert_eq(events[2].num_scalars, 5);
@@ -535,10 +549,12 @@ Test(metrics, a_resumed_run_voids_later_events)
     cr_expect_eq(events[1].step, 9);
 }
 
-/* Nobody reads a pipe that lies in the place of a table: after some thousand rows the run would wait for ever. */
+/* Nobody reads a pipe that lies in the place of a table: after some thousand rows the run would
+ * wait for ever. */
 Test(metrics, a_pipe_is_no_table)
 {
-    static const char *const files[] = {"train.csv", "validation.csv", "metrics.csv", "correlation.csv"};
+    static const char *const files[] = {"train.csv", "validation.csv", "metrics.csv",
+                                        "correlation.csv"};
     for (size_t i = 0; i < 4; i++) {
         exo_metrics *m = open_metrics(false, 0);
         exo_err err = {0};
@@ -547,15 +563,17 @@ Test(metrics, a_pipe_is_no_table)
         unlink(in_folder(files[i]));
         cr_assert_eq(mkfifo(in_folder(files[i]), 0600), 0);
         cr_expect_eq(exo_metrics_open(&m, folder, true, 2, &err), EXO_INVAL);
-        cr_expect(strstr(err.text, "is no plain file; once it is removed, the run goes on"), "%s", err.text);
+        cr_expect(strstr(err.text, "is no plain file; once it is removed, the run goes on"), "%s",
+                  err.text);
         unlink(in_folder(files[i]));
     }
 }
 
-/* --- Meters ------------------------------------------------------------------------------------------------------------------ */
+/* --- Meters ----------------------------------------------------------------------------------- */
 
 static const exo_meter_class rounds = {.name = "rounds", .unit = "rounds", .help = "outer steps"};
-static const exo_meter_class noise = {.name = "noise", .unit = "1", .help = "a gauge", .kind = EXO_GAUGE};
+static const exo_meter_class noise = {
+    .name = "noise", .unit = "1", .help = "a gauge", .kind = EXO_GAUGE};
 static const exo_meter_class norm = {.name = "norm",
                                      .unit = "1",
                                      .help = "a histogram",
@@ -571,7 +589,8 @@ struct tree {
 static struct tree
 new_tree(void)
 {
-    static const exo_meter_class loss = {.name = "loss", .unit = "1", .help = "has its own tag", .kind = EXO_GAUGE};
+    static const exo_meter_class loss = {
+        .name = "loss", .unit = "1", .help = "has its own tag", .kind = EXO_GAUGE};
     struct tree t = {0};
     exo_meters *node = NULL, *train = NULL;
     cr_assert_eq(exo_meters_new(&t.tree, NULL), EXO_OK);
@@ -606,9 +625,10 @@ Test(metrics, meters_are_rows_and_events)
     exo_metrics *m = open_metrics(false, 0);
     expect_file("meters.csv", "step,meter,value,unit\n");
     log_meters(m, &t, 0, 1);
-    expect_file("meters.csv", "step,meter,value,unit\n0,train.loss,0.25,1\n0,node_0.rounds,0,rounds\n"
-                              "0,node_0.norm.count,0,1\n0,node_0.norm.sum,0,1\n0,node_0.norm.le_0.5,0,1\n"
-                              "0,node_0.norm.le_2,0,1\n");
+    expect_file("meters.csv",
+                "step,meter,value,unit\n0,train.loss,0.25,1\n0,node_0.rounds,0,rounds\n"
+                "0,node_0.norm.count,0,1\n0,node_0.norm.sum,0,1\n0,node_0.norm.le_0.5,0,1\n"
+                "0,node_0.norm.le_2,0,1\n");
     exo_meter_observe(t.norm, 0.25);
     exo_meter_observe(t.norm, 1);
     exo_meter_observe(t.norm, 3);
@@ -617,9 +637,10 @@ Test(metrics, meters_are_rows_and_events)
     exo_metrics_close(&m);
     char got[4096] = "";
     read_file("meters.csv", got, sizeof got);
-    cr_expect_str_eq(strstr(got, "\n2,"), "\n2,train.loss,0.25,1\n2,node_0.rounds,2,rounds\n2,node_0.noise,0.5,1\n"
-                                          "2,node_0.norm.count,3,1\n2,node_0.norm.sum,4.25,1\n"
-                                          "2,node_0.norm.le_0.5,1,1\n2,node_0.norm.le_2,2,1\n");
+    cr_expect_str_eq(strstr(got, "\n2,"),
+                     "\n2,train.loss,0.25,1\n2,node_0.rounds,2,rounds\n2,node_0.noise,0.5,1\n"
+                     "2,node_0.norm.count,3,1\n2,node_0.norm.sum,4.25,1\n"
+                     "2,node_0.norm.le_0.5,1,1\n2,node_0.norm.le_2,2,1\n");
 
     cr_assert_eq(read_events(events, 16), 1 + 2 + 3, "the loss has a tag of its own already");
     cr_expect_str_eq(events[3].scalars[0].tag, "node_0/rounds");
@@ -645,8 +666,9 @@ Test(metrics, a_resumed_run_has_the_meters_of_each_step_once)
     log_meters(m, &t, 0, 8);
     exo_metrics_close(&m);
     size_t size = read_file("meters.csv", whole, sizeof whole);
-    logged_begin();                               /* there is no train.csv, and what is cut is told of */
-    for (size_t kept = 0; kept <= size; kept++) { /* killed while it wrote; the checkpoint is of step 4 */
+    logged_begin(); /* there is no train.csv, and what is cut is told of */
+    for (size_t kept = 0; kept <= size;
+         kept++) { /* killed while it wrote; the checkpoint is of step 4 */
         memcpy(cut, whole, kept);
         cut[kept] = '\0';
         write_file("meters.csv", cut);
@@ -671,18 +693,21 @@ Test(metrics, meters_of_a_graph_have_times)
     exo_err err = {0};
     exo_meters *sink = NULL;
     exo_meter *items = NULL;
-    static const exo_meter_class items_class = {.name = "items", .unit = "items", .help = "items that came"};
+    static const exo_meter_class items_class = {
+        .name = "items", .unit = "items", .help = "items that came"};
     cr_assert_eq(exo_meters_scope(&sink, t.tree, "sink_0", NULL), EXO_OK);
     cr_assert_eq(exo_meter_declare(&items, sink, &items_class, NULL), EXO_OK);
     write_file("meters.csv", "of a run before\n");
     cr_assert_eq(exo_metrics_open_graph(&m, folder, &err), EXO_OK, "%s", err.text);
     for (uint64_t i = 0; i < 3; i++) {
         exo_meter_count(items, i);
-        cr_assert_eq(exo_metrics_meters_at(m, i < 2 ? 1500000999 : 2 * EXO_SECOND, sink, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_metrics_meters_at(m, i < 2 ? 1500000999 : 2 * EXO_SECOND, sink, &err),
+                     EXO_OK, "%s", err.text);
     }
     exo_metrics_close(&m);
-    expect_file("meters.csv", "seconds,meter,value,unit\n1.500000,items,0,items\n1.500001,items,1,items\n"
-                              "2.000000,items,2,items\n");
+    expect_file("meters.csv",
+                "seconds,meter,value,unit\n1.500000,items,0,items\n1.500001,items,1,items\n"
+                "2.000000,items,2,items\n");
     cr_assert_eq(read_events(events, 16), 1 + 3);
     cr_expect_eq(events[1].step, 1500);
     cr_expect_eq(events[3].step, 2000);
@@ -703,14 +728,19 @@ Test(metrics, meters_come_back_from_json)
     json_t *json = exo_meters_json(t.tree);
     cr_assert_eq(json_object_set_new(json, "odd", json_integer(3)), 0);
     cr_assert_eq(json_object_set_new(json, "kindless", json_pack("{s:s}", "unit", "1")), 0);
-    cr_assert_eq(json_object_set_new(json, "unitless", json_pack("{s:s, s:s}", "kind", "counter", "help", "h")), 0);
-    cr_assert_eq(json_object_set_new(json, "a..b", json_deep_copy(json_object_get(json, "node_0.rounds"))), 0);
+    cr_assert_eq(json_object_set_new(json, "unitless",
+                                     json_pack("{s:s, s:s}", "kind", "counter", "help", "h")),
+                 0);
+    cr_assert_eq(
+        json_object_set_new(json, "a..b", json_deep_copy(json_object_get(json, "node_0.rounds"))),
+        0);
     cr_assert_eq(exo_meters_new(&back, NULL), EXO_OK);
     exo_meters_of_json(back, json);
     json_t *again = exo_meters_json(back);
     cr_expect(exo_meters_get(back, "node_0.rounds", &s) && s.count == 12);
     cr_expect(exo_meters_get(back, "node_0.noise", &s) && isnan(s.value));
-    cr_expect(exo_meters_get(back, "node_0.norm", &s) && s.buckets[1] == 1 && s.meter_class->bounds[1] == 2);
+    cr_expect(exo_meters_get(back, "node_0.norm", &s) && s.buckets[1] == 1 &&
+              s.meter_class->bounds[1] == 2);
     json_object_del(json, "odd");
     json_object_del(json, "kindless");
     json_object_del(json, "unitless");

@@ -1,4 +1,5 @@
-/* Units of a model: what models declare, copies of which a part is there, and what a pass says about where it is. */
+/* Units of a model: what models declare, copies of which a part is there, and what a pass says
+ * about where it is. */
 #include <criterion/criterion.h>
 
 #include <signal.h>
@@ -29,7 +30,8 @@ model_of(const char *name, const char *options)
     exo_config_doc *doc = NULL;
     exo_model *model = NULL;
     cr_assert_eq(exo_config_parse(&doc, "model", options, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_model_new_named(&model, name, exo_config_root(doc), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_model_new_named(&model, name, exo_config_root(doc), &err), EXO_OK, "%s",
+                 err.text);
     exo_config_free(&doc);
     return model;
 }
@@ -38,8 +40,9 @@ static exo_model *
 small_gpt(const char *more)
 {
     char options[256];
-    snprintf(options, sizeof options, "{vocabulary: %d, context: %d, width: %d, heads: 2, layers: 2%s}", VOCABULARY,
-             BLOCK, WIDTH, more);
+    snprintf(options, sizeof options,
+             "{vocabulary: %d, context: %d, width: %d, heads: 2, layers: 2%s}", VOCABULARY, BLOCK,
+             WIDTH, more);
     return model_of("gpt", options);
 }
 
@@ -62,25 +65,28 @@ expect_units(exo_model *model, const char *const *names, size_t count)
         if (info->is_buffer)
             continue;
         const exo_unit_info *unit = &units[info->unit];
-        cr_expect(info->offset >= unit->first && info->offset + info->numel <= unit->first + unit->count, "%s",
-                  info->name);
+        cr_expect(info->offset >= unit->first &&
+                      info->offset + info->numel <= unit->first + unit->count,
+                  "%s", info->name);
     }
     exo_model_drop(&model);
 }
 
-/* --- What models declare ------------------------------------------------------------------------------------------------- */
+/* --- What models declare ---------------------------------------------------------------------- */
 
 Test(model_units, the_library_s_models_have_theirs)
 {
     expect_units(points_mlp(), (const char *const[]){"fc1", "fc2"}, 2);
-    expect_units(small_gpt(""), (const char *const[]){"embedding", "block.0", "block.1", "head"}, 4);
-    expect_units(model_of("mnist_cnn", "{}"), (const char *const[]){"conv1", "conv2", "conv3", "conv4", "fc1", "fc2"},
-                 6);
+    expect_units(small_gpt(""), (const char *const[]){"embedding", "block.0", "block.1", "head"},
+                 4);
+    expect_units(model_of("mnist_cnn", "{}"),
+                 (const char *const[]){"conv1", "conv2", "conv3", "conv4", "fc1", "fc2"}, 6);
 }
 
 Test(model_units, what_is_frozen_is_in_none)
 {
-    expect_units(small_gpt(", frozen: [blocks.0.*, norm.*]"), (const char *const[]){"embedding", "block.1"}, 2);
+    expect_units(small_gpt(", frozen: [blocks.0.*, norm.*]"),
+                 (const char *const[]){"embedding", "block.1"}, 2);
 }
 
 static exo_status
@@ -92,7 +98,8 @@ build(void *self, exo_builder *b, exo_config *config, exo_err *reason)
     for (size_t i = 0; st == EXO_OK && text[i]; i++) {
         char name[2] = {text[i]};
         if (text[i] == '.') /* a parameter */
-            exo_build_param(b, (char[]){'p', (char)('0' + i), '\0'}, 1, (size_t[]){3}, exo_init_constant(1));
+            exo_build_param(b, (char[]){'p', (char)('0' + i), '\0'}, 1, (size_t[]){3},
+                            exo_init_constant(1));
         else
             exo_build_unit(b, name);
     }
@@ -142,7 +149,7 @@ Test(model_units, names_are_unique)
     cr_expect_not_null(strstr(err.text, "two units 'a'"), "%s", err.text);
 }
 
-/* --- Copies of which a part is there ----------------------------------------------------------------------------------------- */
+/* --- Copies of which a part is there ---------------------------------------------------------- */
 
 static size_t
 resident_pages(void *memory, size_t bytes)
@@ -210,7 +217,8 @@ Test(model_units, drawn_one_by_one_they_are_the_model)
         exo_array values, expected;
         cr_assert_eq(exo_unit_open(params, u, &values, &err), EXO_OK, "%s", err.text);
         cr_assert_eq(exo_unit_open(flat, u, &expected, &err), EXO_OK, "%s", err.text);
-        cr_expect_eq(expected.data, (void *)(exo_params_values(flat) + exo_model_units(model)[u].first));
+        cr_expect_eq(expected.data,
+                     (void *)(exo_params_values(flat) + exo_model_units(model)[u].first));
         cr_assert_eq(exo_unit_draw(model, params, u, SEED, &err), EXO_OK, "%s", err.text);
         cr_expect_arr_eq(values.data, expected.data, values.count * sizeof(float));
         exo_unit_close(params, u);
@@ -243,7 +251,7 @@ Test(model_units, every_allocation_of_a_copy_may_fail)
     exo_model_drop(&model);
 }
 
-/* --- Passes --------------------------------------------------------------------------------------------------------------------- */
+/* --- Passes ----------------------------------------------------------------------------------- */
 
 /* A node of its own: what it is told, and a copy of everything to fill units from. */
 struct walk {
@@ -296,7 +304,8 @@ walk_init(struct walk *w, exo_model *model, exo_dataset *data)
     cr_assert_eq(exo_model_by_units(model, SEED, &w->params, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_tape_new(&w->tape, &err), EXO_OK);
     cr_assert_eq(exo_batch_init(&w->batch, data, BATCH, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_batch_read(&w->batch, data, indices, BATCH, &(exo_sample_key){0}, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_batch_read(&w->batch, data, indices, BATCH, &(exo_sample_key){0}, &err),
+                 EXO_OK, "%s", err.text);
     exo_dataset_drop(&data);
 }
 
@@ -314,7 +323,8 @@ static exo_status
 pass(struct walk *w, bool by_units, bool grad, float *loss)
 {
     const exo_unit_hooks hooks = {.before = before, .after = after, .context = w};
-    const exo_pass how = {.train = grad, .grad = grad, .seed = SEED, .units = by_units ? &hooks : NULL};
+    const exo_pass how = {
+        .train = grad, .grad = grad, .seed = SEED, .units = by_units ? &hooks : NULL};
     err = (exo_err){0};
     w->told[0] = '\0';
     w->calls = 0;
@@ -356,11 +366,13 @@ Test(model_units, a_pass_goes_through_them_and_back)
     expect_walk(&w, true, "+0 -0 +1 -1 +0 -0");
     expect_walk(&w, false, "+0 -0 +1 -1");
     expect_walk(&w, true, "+0 -0 +1 -1 +0 -0");
-    cr_expect_leq(exo_params_most_open_bytes(w.params), 4 * exo_model_numel(w.model) * sizeof(float));
+    cr_expect_leq(exo_params_most_open_bytes(w.params),
+                  4 * exo_model_numel(w.model) * sizeof(float));
     walk_release(&w);
 }
 
-/* The embedding is the head, too: it comes last in forward and first in backward, where the tables' own operations read nothing of it. */
+/* The embedding is the head, too: it comes last in forward and first in backward, where the tables'
+ * own operations read nothing of it. */
 Test(model_units, a_decoder_s_tied_embedding_is_come_to_twice)
 {
     struct walk w;
@@ -373,7 +385,8 @@ Test(model_units, a_decoder_s_tied_embedding_is_come_to_twice)
 Test(model_units, a_checkpoint_comes_to_its_unit_once_in_backward)
 {
     struct walk w;
-    walk_init(&w, small_gpt(", tied: false, checkpoint: true"), token_rows_new(BATCH, BLOCK, VOCABULARY));
+    walk_init(&w, small_gpt(", tied: false, checkpoint: true"),
+              token_rows_new(BATCH, BLOCK, VOCABULARY));
     expect_walk(&w, true, "+0 -0 +1 -1 +2 -2 +3 -3 +2 -2 +1 -1");
     walk_release(&w);
 }
@@ -383,7 +396,9 @@ Test(model_units, a_batch_norm_reads_its_statistics_and_its_unit)
     struct walk w;
     exo_dataset *images = NULL;
     static const uint8_t pixels[BATCH * 28 * 28] = {1, 2, 3}, labels[BATCH] = {0, 1, 2, 3};
-    cr_assert_eq(exo_dataset_images(&images, BATCH, 28, 28, pixels, labels, &(exo_image_opts){0}, &err), EXO_OK);
+    cr_assert_eq(
+        exo_dataset_images(&images, BATCH, 28, 28, pixels, labels, &(exo_image_opts){0}, &err),
+        EXO_OK);
     walk_init(&w, model_of("mnist_cnn", "{}"), images);
     expect_walk(&w, false, "+0 -0 +1 -1 +2 -2 +3 -3 +4 -4 +5 -5");
     walk_release(&w);
