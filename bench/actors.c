@@ -137,7 +137,8 @@ futex_trips(exo_time *trips)
 /* --- The actor: it does nothing, so that what is measured is the runtime ------------------------------------------------------ */
 
 static exo_status
-nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+        exo_err *err)
 {
     (void)call;
     (void)args;
@@ -164,7 +165,8 @@ static exo_ref
 spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const char *name)
 {
     exo_ref ref;
-    must(exo_spawn(runtime, actor_class, &(exo_spawn_opts){.name = name}, &ref, NULL) == EXO_OK, "a spawn");
+    must(exo_spawn(runtime, actor_class, &(exo_spawn_opts){.name = name}, &ref, NULL) == EXO_OK,
+         "a spawn");
     return ref;
 }
 
@@ -190,7 +192,8 @@ call_trips(exo_time *trips, const char *method, bool with_deadline)
     for (int i = 0; i < TRIPS; i++) {
         exo_future *f;
         exo_time before = now(), deadline = with_deadline ? before + 60 * EXO_SECOND : INT64_MAX;
-        must(exo_call(runtime, ref, method, (exo_payload){0}, deadline, &f, NULL) == EXO_OK, "a call");
+        must(exo_call(runtime, ref, method, (exo_payload){0}, deadline, &f, NULL) == EXO_OK,
+             "a call");
         must(exo_wait(f, deadline, NULL, NULL) == EXO_OK, "a wait");
         exo_future_drop(&f);
         trips[i] = now() - before;
@@ -218,7 +221,9 @@ call_in_a_window(const struct caller *c)
             must(exo_wait(*f, INT64_MAX, NULL, NULL) == EXO_OK, "a wait");
         exo_future_drop(f);
         if (i < c->count)
-            must(exo_call(c->runtime, c->to, "light", (exo_payload){0}, INT64_MAX, f, NULL) == EXO_OK, "a call");
+            must(exo_call(c->runtime, c->to, "light", (exo_payload){0}, INT64_MAX, f, NULL) ==
+                     EXO_OK,
+                 "a call");
     }
 }
 
@@ -229,11 +234,13 @@ send_all(const struct caller *c)
     exo_future *last;
     exo_status st;
     for (size_t i = 0; i < c->count; i++)
-        while ((st = exo_send(c->runtime, c->to, "light", (exo_payload){0}, INT64_MAX, NULL)) != EXO_OK) {
+        while ((st = exo_send(c->runtime, c->to, "light", (exo_payload){0}, INT64_MAX, NULL)) !=
+               EXO_OK) {
             must(st == EXO_FULL, "a send");
             sched_yield();
         }
-    while ((st = exo_call(c->runtime, c->to, "light", (exo_payload){0}, INT64_MAX, &last, NULL)) == EXO_FULL)
+    while ((st = exo_call(c->runtime, c->to, "light", (exo_payload){0}, INT64_MAX, &last, NULL)) ==
+           EXO_FULL)
         sched_yield();
     must(st == EXO_OK && exo_wait(last, INT64_MAX, NULL, NULL) == EXO_OK, "the last call");
     exo_future_drop(&last);
@@ -261,8 +268,10 @@ message_rate(size_t callers, size_t actors, bool futures)
         refs[i] = spawn(runtime, &idler, NULL);
     exo_time before = now();
     for (size_t i = 0; i < callers; i++) {
-        who[i] = (struct caller){
-            .runtime = runtime, .to = refs[i % actors], .futures = futures, .count = MESSAGES / callers};
+        who[i] = (struct caller){.runtime = runtime,
+                                 .to = refs[i % actors],
+                                 .futures = futures,
+                                 .count = MESSAGES / callers};
         must(pthread_create(&threads[i], NULL, caller_main, &who[i]) == 0, "a thread");
     }
     for (size_t i = 0; i < callers; i++)
@@ -339,13 +348,15 @@ main(int argc, char **argv)
     static const struct {
         size_t callers, actors;
         bool futures;
-    } loads[] = {{1, 1, true}, {2, 2, true}, {4, 4, true}, {4, 1, true}, {1, 1, false}, {2, 2, false}, {4, 1, false}};
+    } loads[] = {{1, 1, true},  {2, 2, true},  {4, 4, true}, {4, 1, true},
+                 {1, 1, false}, {2, 2, false}, {4, 1, false}};
     for (size_t k = 0; k < sizeof loads / sizeof loads[0]; k++) {
         char what[64];
         for (int r = 0; r < repeats; r++)
             values[r] = message_rate(loads[k].callers, loads[k].actors, loads[k].futures) * 1e-6;
-        snprintf(what, sizeof what, "%zu caller%s, %zu actor%s, %s", loads[k].callers, loads[k].callers > 1 ? "s" : "",
-                 loads[k].actors, loads[k].actors > 1 ? "s" : "", loads[k].futures ? "futures" : "sends");
+        snprintf(what, sizeof what, "%zu caller%s, %zu actor%s, %s", loads[k].callers,
+                 loads[k].callers > 1 ? "s" : "", loads[k].actors, loads[k].actors > 1 ? "s" : "",
+                 loads[k].futures ? "futures" : "sends");
         printf("%-34s %9.2f\n", what, median(values, repeats));
     }
 

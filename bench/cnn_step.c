@@ -33,7 +33,8 @@ fill(exo_batch *batch, size_t size)
         .num_fields = 2,
         .fields = {{.name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, 28, 28}},
                    {.name = "label", .dtype = EXO_I32}},
-        .data = {exo_alloc_aligned(size * 784 * sizeof(float)), exo_alloc_aligned(size * sizeof(int32_t))},
+        .data = {exo_alloc_aligned(size * 784 * sizeof(float)),
+                 exo_alloc_aligned(size * sizeof(int32_t))},
     };
     if (!batch->data[0] || !batch->data[1])
         exit(EXIT_FAILURE);
@@ -57,8 +58,8 @@ run(const struct setting *s, exo_err *err)
     if (st == EXO_OK)
         st = bench_training_run(&training, &batch, WARM_UP, s->steps, &seconds, err);
     if (st == EXO_OK)
-        printf("exogym dtype=%s batch=%zu threads=%u images_per_second=%.1f tape_MiB=%.0f\n", s->bf16 ? "bf16" : "fp32",
-               s->batch, exo_num_threads(), (double)s->batch / seconds,
+        printf("exogym dtype=%s batch=%zu threads=%u images_per_second=%.1f tape_MiB=%.0f\n",
+               s->bf16 ? "bf16" : "fp32", s->batch, exo_num_threads(), (double)s->batch / seconds,
                (double)exo_tape_bytes(training.tape) / (1 << 20));
     bench_training_release(&training);
     exo_free(batch.data[0]);

@@ -105,7 +105,8 @@ main(int argc, char **argv)
             struct figures *f = &all[c];
             const exo_codec_place place = {.round = r, .seed = 1};
             start = bench_now();
-            exo_status st = exo_codec_encode(f->codec, &place, values, count, bytes, &f->size, &err);
+            exo_status st =
+                exo_codec_encode(f->codec, &place, values, count, bytes, &f->size, &err);
             f->encode[at] = rate(start);
             start = bench_now();
             if (st == EXO_OK)
@@ -119,14 +120,16 @@ main(int argc, char **argv)
             }
         }
     }
-    printf("%zu elements, %u threads, medians of %zu rounds; GB/s of the array, and of memcpy's in the same round\n",
+    printf("%zu elements, %u threads, medians of %zu rounds; GB/s of the array, and of memcpy's in "
+           "the same round\n",
            count, exo_num_threads(), rounds);
     printf("%-56s %8s %15s %15s\n", "", "size", "encode", "decode");
     printf("%-56s %8s %8.2f\n", "memcpy", "1", bench_median(copies, rounds));
     for (size_t c = 0; c < CHAINS; c++) {
         struct figures *f = &all[c];
-        printf("%-56s %8.4f %8.2f %6.2f %8.2f %6.2f\n", chains[c], (double)f->size / (double)(count * sizeof(float)),
-               bench_median(f->encode, rounds), bench_median(f->encode_ratio, rounds), bench_median(f->decode, rounds),
+        printf("%-56s %8.4f %8.2f %6.2f %8.2f %6.2f\n", chains[c],
+               (double)f->size / (double)(count * sizeof(float)), bench_median(f->encode, rounds),
+               bench_median(f->encode_ratio, rounds), bench_median(f->decode, rounds),
                bench_median(f->decode_ratio, rounds));
         exo_codec_free(&f->codec);
     }

@@ -35,7 +35,8 @@ member_main(void *argument)
         m->status = exo_barrier(group, NULL);
         exo_time before = exo_now(exo_clock_real());
         if (m->status == EXO_OK)
-            m->status = exo_all_reduce(group, exo_host_array(EXO_F32, m->data, m->count), EXO_MEAN, NULL);
+            m->status =
+                exo_all_reduce(group, exo_host_array(EXO_F32, m->data, m->count), EXO_MEAN, NULL);
         m->times[i] = exo_now(exo_clock_real()) - before;
     }
     exo_group_close(&group);

@@ -36,7 +36,8 @@ receiver_run(void *self, exo_graph_actor *actor, exo_err *err)
     (void)self;
     exo_item *item = NULL;
     exo_status st = EXO_OK;
-    while ((st = exo_port_receive(exo_graph_input(actor, "items"), EXO_PORT_TIMEOUT, &item, err)) == EXO_OK)
+    while ((st = exo_port_receive(exo_graph_input(actor, "items"), EXO_PORT_TIMEOUT, &item, err)) ==
+           EXO_OK)
         exo_item_drop(&item);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
@@ -55,7 +56,8 @@ ticker_run(void *self, exo_graph_actor *actor, exo_err *err)
     return EXO_OK;
 }
 
-static const exo_graph_port sender_ports[] = {{.name = "items", .type = "items", .direction = EXO_PORT_OUTPUT}};
+static const exo_graph_port sender_ports[] = {
+    {.name = "items", .type = "items", .direction = EXO_PORT_OUTPUT}};
 static const exo_graph_port receiver_ports[] = {
     {.name = "items", .type = "items", .direction = EXO_PORT_INPUT, .blocking = true}};
 static const char *const phases[] = {"make", NULL};
@@ -77,7 +79,8 @@ usage(void)
 {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return (struct cost){.kernel = (double)u.ru_stime.tv_sec + (double)u.ru_stime.tv_usec * 1e-6, .waits = u.ru_nvcsw};
+    return (struct cost){.kernel = (double)u.ru_stime.tv_sec + (double)u.ru_stime.tv_usec * 1e-6,
+                         .waits = u.ru_nvcsw};
 }
 
 static struct cost
@@ -88,7 +91,8 @@ measure(const char *clock, const char *cost_of_item)
     exo_graph_spec *spec = NULL;
     exo_graph_result result = {0};
     snprintf(text, sizeof text,
-             "{name: crowd, clock: %s, actors: {sender: {class: sender, count: %lu, compute: {make: %s}}, receiver: "
+             "{name: crowd, clock: %s, actors: {sender: {class: sender, count: %lu, compute: "
+             "{make: %s}}, receiver: "
              "{class: receiver, count: "
              "%lu}}, edges: [{from: sender, to: receiver, carries: items, route: broadcast}]}",
              clock, actors, cost_of_item, actors);
@@ -98,8 +102,9 @@ measure(const char *clock, const char *cost_of_item)
     if (st == EXO_OK)
         st = exo_graph_run(spec, &opts, &result, &err);
     const struct cost after = usage();
-    const struct cost cost = {
-        .seconds = result.seconds, .kernel = after.kernel - before.kernel, .waits = after.waits - before.waits};
+    const struct cost cost = {.seconds = result.seconds,
+                              .kernel = after.kernel - before.kernel,
+                              .waits = after.waits - before.waits};
     exo_graph_result_release(&result);
     exo_graph_spec_free(&spec);
     if (st != EXO_OK) {
@@ -112,7 +117,8 @@ measure(const char *clock, const char *cost_of_item)
 int
 main(int argc, char **argv)
 {
-    static const char *const clocks[] = {"virtual", "real", "virtual"}, *const costs[] = {"0 s", "0 s", "50 s"};
+    static const char *const clocks[] = {"virtual", "real", "virtual"}, *const costs[] = {
+                                                                            "0 s", "0 s", "50 s"};
     double seconds[3];
     exo_err err = {0};
     if (argc > 1)
@@ -120,20 +126,24 @@ main(int argc, char **argv)
     if (argc > 2)
         items = strtoul(argv[2], NULL, 10);
     if (actors < 1 || items < 1 || exo_graph_class_register(&sender, &err) != EXO_OK ||
-        exo_graph_class_register(&receiver, &err) != EXO_OK || exo_graph_class_register(&ticker, &err) != EXO_OK) {
+        exo_graph_class_register(&receiver, &err) != EXO_OK ||
+        exo_graph_class_register(&ticker, &err) != EXO_OK) {
         fprintf(stderr, "usage: bench_crowd [ACTORS [ITEMS]], from 1\n");
         return 2;
     }
     double arrivals = (double)actors * (double)actors * (double)items;
-    printf("%lu senders, %lu receivers, %lu items of 32 B each: %.0f arrivals\n", actors, actors, items, arrivals);
-    printf("%8s  %8s  %12s  %14s  %14s\n", "clock", "seconds", "an arrival", "in the kernel", "waits each");
+    printf("%lu senders, %lu receivers, %lu items of 32 B each: %.0f arrivals\n", actors, actors,
+           items, arrivals);
+    printf("%8s  %8s  %12s  %14s  %14s\n", "clock", "seconds", "an arrival", "in the kernel",
+           "waits each");
     for (int i = 0; i < 3; i++) {
         const struct cost c = measure(clocks[i], costs[i]);
         seconds[i] = c.seconds;
-        printf("%8s  %8.2f  %9.2f us  %11.2f us  %14.2f\n", clocks[i], c.seconds, c.seconds / arrivals * 1e6,
-               c.kernel / arrivals * 1e6, (double)c.waits / arrivals);
+        printf("%8s  %8.2f  %9.2f us  %11.2f us  %14.2f\n", clocks[i], c.seconds,
+               c.seconds / arrivals * 1e6, c.kernel / arrivals * 1e6, (double)c.waits / arrivals);
     }
-    printf("the real clock takes %.2f of the time of the virtual one, %.0f s of virtual time %.2f\n",
-           seconds[1] / seconds[0], 50.0 * (double)items, seconds[2] / seconds[0]);
+    printf(
+        "the real clock takes %.2f of the time of the virtual one, %.0f s of virtual time %.2f\n",
+        seconds[1] / seconds[0], 50.0 * (double)items, seconds[2] / seconds[0]);
     return 0;
 }

@@ -32,7 +32,8 @@ read_some(exo_dataset *train, exo_loader **loaders, uint32_t nodes, exo_err *err
 {
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < nodes; r++) {
-        const exo_loader_opts opts = {.num_nodes = nodes, .rank = r, .shuffle = true, .batch_size = BATCH};
+        const exo_loader_opts opts = {
+            .num_nodes = nodes, .rank = r, .shuffle = true, .batch_size = BATCH};
         st = exo_loader_open(&loaders[r], train, &opts, err);
     }
     for (int b = 0; st == EXO_OK && b < BATCHES; b++) {
@@ -57,7 +58,8 @@ main(int argc, char **argv)
     for (uint32_t nodes = 1; st == EXO_OK && nodes <= NODES; nodes *= 4) {
         exo_loader *loaders[NODES] = {NULL};
         st = read_some(train, loaders, nodes, &err);
-        printf("and the loaders of %u node%s   %8.1f MiB\n", nodes, nodes == 1 ? " " : "s", resident_mib() - before);
+        printf("and the loaders of %u node%s   %8.1f MiB\n", nodes, nodes == 1 ? " " : "s",
+               resident_mib() - before);
         for (uint32_t r = 0; r < nodes; r++)
             exo_loader_close(&loaders[r]);
     }

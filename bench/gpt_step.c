@@ -35,8 +35,8 @@ fill(exo_batch *batch, const struct setting *s)
     exo_rng_init(&rng, 1, EXO_RNG_USER, 0, 0);
     *batch = (exo_batch){.size = s->batch, .num_fields = 2};
     for (int f = 0; f < 2; f++) {
-        batch->fields[f] =
-            (exo_field){.name = f ? "targets" : "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {s->block}};
+        batch->fields[f] = (exo_field){
+            .name = f ? "targets" : "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {s->block}};
         int32_t *tokens = batch->data[f] = exo_alloc_aligned(s->batch * s->block * sizeof(int32_t));
         if (!tokens)
             exit(EXIT_FAILURE);
@@ -78,10 +78,12 @@ run(const struct setting *s, exo_err *err)
         struct rusage usage;
         getrusage(RUSAGE_SELF, &usage);
         double rate = operations(&spec, s) / seconds * 1e-9, limit = bench_peak_fp32();
-        printf("{\"tokens_per_second\": %.1f, \"step_ms\": %.2f, \"peak_mib\": %.1f, \"loss\": %.4f, \"gflops\": %.1f, "
+        printf("{\"tokens_per_second\": %.1f, \"step_ms\": %.2f, \"peak_mib\": %.1f, \"loss\": "
+               "%.4f, \"gflops\": %.1f, "
                "\"fp32_peak_gflops\": %.1f, \"of_peak\": %.3f, \"tape_mib\": %.1f}\n",
-               (double)(s->batch * s->block) / seconds, seconds * 1e3, (double)usage.ru_maxrss / 1024,
-               (double)training.loss, rate, limit, rate / limit, (double)exo_tape_bytes(training.tape) / (1 << 20));
+               (double)(s->batch * s->block) / seconds, seconds * 1e3,
+               (double)usage.ru_maxrss / 1024, (double)training.loss, rate, limit, rate / limit,
+               (double)exo_tape_bytes(training.tape) / (1 << 20));
     }
     bench_training_release(&training);
     exo_free(batch.data[0]);

@@ -58,8 +58,8 @@ main(int argc, char **argv)
         if (kernel_case_arrays(x[d], devices[d], count, NULL) != EXO_OK ||
             kernel_case_arrays(start[d], devices[d], count, NULL) != EXO_OK)
             return 1;
-    printf("%u threads, %zu elements\n%-28s %10s %10s %12s\n", exo_num_threads(), count, "", "cpu, ms", "ref, ms",
-           "of a copy");
+    printf("%u threads, %zu elements\n%-28s %10s %10s %12s\n", exo_num_threads(), count, "",
+           "cpu, ms", "ref, ms", "of a copy");
     for (size_t i = 0; i <= num_kernel_cases + num_op_cases + num_layer_cases; i++) {
         const kernel_case *c = case_at(i);
         for (size_t d = 0; d < 2; d++)

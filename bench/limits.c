@@ -30,7 +30,8 @@ enum {
     DEADLINE_MS = 10000, /* of every wait of the measuring side */
     CHECK_MS = 1000,     /* how often the echoing side looks whether it is still wanted */
     COPY_BATCH =
-        256 << 10 /* bytes: smaller copies are timed several at once, since reading the clock takes tens of ns */
+        256
+        << 10 /* bytes: smaller copies are timed several at once, since reading the clock takes tens of ns */
 };
 
 int64_t
@@ -117,9 +118,9 @@ bench_stats_median(const bench_stats *repeats, size_t count)
     bench_stats out;
     double values[BENCH_MAX_REPEATS];
     size_t n = count < BENCH_MAX_REPEATS ? count : BENCH_MAX_REPEATS;
-#define MEDIAN_OF(field)                                                                                               \
-    for (size_t i = 0; i < n; i++)                                                                                     \
-        values[i] = repeats[i].field;                                                                                  \
+#define MEDIAN_OF(field)                                                                           \
+    for (size_t i = 0; i < n; i++)                                                                 \
+        values[i] = repeats[i].field;                                                              \
     out.field = bench_median(values, n)
     MEDIAN_OF(p50);
     MEDIAN_OF(p99);
@@ -144,7 +145,8 @@ wait_for_turn(struct ping_pong *p, uint32_t self)
 {
     const struct timespec deadline = {.tv_sec = DEADLINE_MS / 1000};
     while (atomic_load_explicit(&p->turn, memory_order_acquire) != self) {
-        if (syscall(SYS_futex, &p->turn, FUTEX_WAIT_PRIVATE, 1 - self, &deadline, NULL, 0) < 0 && errno == ETIMEDOUT)
+        if (syscall(SYS_futex, &p->turn, FUTEX_WAIT_PRIVATE, 1 - self, &deadline, NULL, 0) < 0 &&
+            errno == ETIMEDOUT)
             return false;
     }
     return true;
@@ -200,7 +202,8 @@ bench_futex_round_trips(bench_placement placement, size_t count, bench_stats *ou
 
     sched_getaffinity(0, sizeof all, &all);
     if (placement != BENCH_ANYWHERE) {
-        if (!nth_core(&all, 0, &here) || !nth_core(&all, placement == BENCH_TWO_CORES ? 1 : 0, &there)) {
+        if (!nth_core(&all, 0, &here) ||
+            !nth_core(&all, placement == BENCH_TWO_CORES ? 1 : 0, &there)) {
             bench_recorder_release(&recorder);
             return exo_fail(err, EXO_UNSUPPORTED, "two threads on two cores need two cores");
         }
@@ -327,7 +330,8 @@ bind_router(const bench_echo *echo, void *context, char endpoint[ENDPOINT_TEXT])
         zmq_setsockopt(router, ZMQ_CURVE_SERVER, &yes, sizeof yes);
         zmq_setsockopt(router, ZMQ_CURVE_SECRETKEY, echo->secret_key, KEY_TEXT - 1);
     }
-    if (zmq_bind(router, endpoint) != 0 || zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, endpoint, &size) != 0) {
+    if (zmq_bind(router, endpoint) != 0 ||
+        zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, endpoint, &size) != 0) {
         int error = errno;
         zmq_close(router);
         errno = error;
@@ -394,9 +398,12 @@ start_child(bench_echo *echo, exo_err *err)
         echo->child = child;
         struct pollfd ready = {.fd = ends[0], .events = POLLIN};
         if (poll(&ready, 1, DEADLINE_MS) <= 0)
-            st = exo_fail(err, EXO_TIMEOUT, "the process that echoes did not start in %d ms", DEADLINE_MS);
-        else if (read(ends[0], echo->endpoint, sizeof echo->endpoint) != (ssize_t)sizeof echo->endpoint)
-            st = exo_fail(err, EXO_IO, "the process that echoes could not bind to %s", echo->endpoint);
+            st = exo_fail(err, EXO_TIMEOUT, "the process that echoes did not start in %d ms",
+                          DEADLINE_MS);
+        else if (read(ends[0], echo->endpoint, sizeof echo->endpoint) !=
+                 (ssize_t)sizeof echo->endpoint)
+            st = exo_fail(err, EXO_IO, "the process that echoes could not bind to %s",
+                          echo->endpoint);
     }
     close(ends[0]);
     return st;
@@ -412,8 +419,10 @@ prepare(bench_echo *echo, exo_err *err)
         return EXO_OK;
     case BENCH_IPC: {
         const char *temporary = getenv("TMPDIR");
-        char folder[ENDPOINT_TEXT / 2]; /* so that the endpoint fits; a socket's path has only 108 bytes anyway */
-        snprintf(folder, sizeof folder, "%s/bench.XXXXXX", temporary && *temporary ? temporary : "/tmp");
+        char folder[ENDPOINT_TEXT /
+                    2]; /* so that the endpoint fits; a socket's path has only 108 bytes anyway */
+        snprintf(folder, sizeof folder, "%s/bench.XXXXXX",
+                 temporary && *temporary ? temporary : "/tmp");
         if (!mkdtemp(folder)) /* mode 0700 */
             return exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
         snprintf(echo->folder, sizeof echo->folder, "%s", folder);
@@ -549,17 +558,20 @@ receive_one(void *dealer, char *message, size_t bytes)
 }
 
 exo_status
-bench_echo_run(bench_echo *echo, size_t bytes, size_t window, size_t count, bench_stats *out, exo_err *err)
+bench_echo_run(bench_echo *echo, size_t bytes, size_t window, size_t count, bench_stats *out,
+               exo_err *err)
 {
     bench_recorder recorder = {0};
-    int64_t *sent_at = exo_calloc(window, sizeof *sent_at); /* a ring: answers come in the order of the messages */
+    int64_t *sent_at =
+        exo_calloc(window, sizeof *sent_at); /* a ring: answers come in the order of the messages */
     char *outgoing = exo_calloc(1, bytes + 1), *incoming = exo_calloc(1, bytes + 1);
     size_t warm = count / 10, total = warm + count, sent = 0;
     int64_t begin = 0, now = 0;
     int error = 0;
     exo_status st = EXO_OK;
     if (window == 0 || count == 0 || bytes > INT_MAX)
-        st = exo_fail(err, EXO_INVAL, "%zu messages of %zu bytes, %zu under way", count, bytes, window);
+        st = exo_fail(err, EXO_INVAL, "%zu messages of %zu bytes, %zu under way", count, bytes,
+                      window);
     else if (!sent_at || !outgoing || !incoming)
         st = exo_fail(err, EXO_NOMEM, "no memory for messages of %zu bytes", bytes);
     if (st == EXO_OK)
@@ -586,8 +598,8 @@ bench_echo_run(bench_echo *echo, size_t bytes, size_t window, size_t count, benc
             bench_record(&recorder, now - sent_at[received % window]);
     }
     if (error) {
-        st = exo_fail(err, error == EAGAIN ? EXO_TIMEOUT : EXO_IO, "%s after %zu messages: %s", echo->endpoint, sent,
-                      error == EAGAIN ? "no answer" : zmq_strerror(error));
+        st = exo_fail(err, error == EAGAIN ? EXO_TIMEOUT : EXO_IO, "%s after %zu messages: %s",
+                      echo->endpoint, sent, error == EAGAIN ? "no answer" : zmq_strerror(error));
     } else {
         *out = bench_recorder_take(&recorder, count, now - begin);
     }

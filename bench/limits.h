@@ -64,7 +64,8 @@ typedef enum bench_placement {
 /* `count` round trips between two threads of this process: SYS_futex wait and wake, nothing else, no spinning. What no
  * hand-over to a sleeping thread and back can beat. Starts a thread and joins it; the caller's placement is as before
  * afterwards. Errors: NOMEM, IO, TIMEOUT; UNSUPPORTED if there are too few cores. Blocks: for the measurement. */
-exo_status bench_futex_round_trips(bench_placement placement, size_t count, bench_stats *out, exo_err *err);
+exo_status bench_futex_round_trips(bench_placement placement, size_t count, bench_stats *out,
+                                   exo_err *err);
 
 /* memcpy of `bytes` from warm memory to warm memory, one thread: the stats are of one copy, rate is copies per second.
  * Small copies are timed in batches, so their percentiles are of batch means. Errors: NOMEM. */
@@ -99,6 +100,7 @@ void bench_echo_close(bench_echo **echo);
 /* `count` messages of `bytes`, of which `window` are under way at any time: 1 is a plain round trip. The stats are of
  * the time from sending to receiving and of messages per second. A tenth as many are sent before, unmeasured. Errors:
  * INVAL: window or count is 0; NOMEM, IO, TIMEOUT. Blocks: for the measurement. */
-exo_status bench_echo_run(bench_echo *echo, size_t bytes, size_t window, size_t count, bench_stats *out, exo_err *err);
+exo_status bench_echo_run(bench_echo *echo, size_t bytes, size_t window, size_t count,
+                          bench_stats *out, exo_err *err);
 
 #endif

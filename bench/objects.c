@@ -111,7 +111,8 @@ static void
 read_objects(int socket, uint64_t keep)
 {
     exo_store *store = open_store(keep);
-    char *private = exo_alloc_aligned(sizes[NUM_SIZES - 1]), *other = exo_alloc_aligned(sizes[NUM_SIZES - 1]);
+    char *private = exo_alloc_aligned(sizes[NUM_SIZES - 1]),
+         *other = exo_alloc_aligned(sizes[NUM_SIZES - 1]);
     need(private && other, "no memory");
     memset(other, 1, sizes[NUM_SIZES - 1]);
     struct question q;
@@ -180,7 +181,8 @@ is_huge(const void *address)
     FILE *maps = fopen("/proc/self/smaps", "re");
     while (maps && fgets(line, sizeof line, maps)) {
         if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
-            inside = from <= (unsigned long)(uintptr_t)address && (unsigned long)(uintptr_t)address < to;
+            inside =
+                from <= (unsigned long)(uintptr_t)address && (unsigned long)(uintptr_t)address < to;
         else if (inside && sscanf(line, "ShmemPmdMapped: %lu", &kib) == 1)
             break;
     }
@@ -192,7 +194,8 @@ is_huge(const void *address)
 static void
 measure(exo_store *store, int socket, uint64_t size, char *a, char *b)
 {
-    exo_time plain[ROUNDS], kept[ROUNDS], hand_over[ROUNDS], import[ROUNDS], copy_out[ROUNDS], beside[ROUNDS];
+    exo_time plain[ROUNDS], kept[ROUNDS], hand_over[ROUNDS], import[ROUNDS], copy_out[ROUNDS],
+        beside[ROUNDS];
     bool huge = false;
     /* In turn, so that whatever else the machine does meets all of them. */
     for (int i = 0; i < ROUNDS; i++) {
@@ -208,9 +211,9 @@ measure(exo_store *store, int socket, uint64_t size, char *a, char *b)
         exo_object_drop(&object);
     }
     double base = median_us(plain);
-    printf("%9.3f %5s %10.1f %10.1f %9.2f %10.1f %9.2f %9.1f %9.1f\n", (double)size / (1 << 20), huge ? "yes" : "no",
-           base, median_us(copy_out), median_us(beside) / median_us(copy_out), median_us(kept), base / median_us(kept),
-           median_us(hand_over), median_us(import));
+    printf("%9.3f %5s %10.1f %10.1f %9.2f %10.1f %9.2f %9.1f %9.1f\n", (double)size / (1 << 20),
+           huge ? "yes" : "no", base, median_us(copy_out), median_us(beside) / median_us(copy_out),
+           median_us(kept), base / median_us(kept), median_us(hand_over), median_us(import));
 }
 
 /* Creating where nothing is kept. */
@@ -228,7 +231,8 @@ measure_new(const char *a, char *b)
             exo_object_drop(&object);
         }
         double base = median_us(plain);
-        printf("%9.3f %10.1f %10.2f\n", (double)sizes[s] / (1 << 20), median_us(fresh), base / median_us(fresh));
+        printf("%9.3f %10.1f %10.2f\n", (double)sizes[s] / (1 << 20), median_us(fresh),
+               base / median_us(fresh));
     }
     exo_store_close(&store);
 }
@@ -249,8 +253,9 @@ measure_small(exo_store *store, int socket)
     }
     exo_time create = (now() - before) / SMALL_ROUNDS;
     struct answer a = ask(socket, stays, false);
-    printf("1 KiB: create, seal, export, drop %lld ns; import and drop in another process %lld ns\n", (long long)create,
-           (long long)a.small);
+    printf(
+        "1 KiB: create, seal, export, drop %lld ns; import and drop in another process %lld ns\n",
+        (long long)create, (long long)a.small);
     exo_object_drop(&stays);
 }
 
@@ -270,8 +275,10 @@ measure_pair(uint64_t keep, char *a, char *b)
     }
     close(ends[1]);
     exo_store *store = open_store((uint64_t)512 << 20);
-    printf("the reader %s\n", keep ? "has the segment mapped from the object before" : "maps each object anew");
-    printf("      MiB  huge  memcpy us   copy out  of memcpy   put kept  of memcpy  hand-over  of it import\n");
+    printf("the reader %s\n",
+           keep ? "has the segment mapped from the object before" : "maps each object anew");
+    printf("      MiB  huge  memcpy us   copy out  of memcpy   put kept  of memcpy  hand-over  of "
+           "it import\n");
     for (int s = 0; s < NUM_SIZES; s++)
         measure(store, ends[0], sizes[s], a, b);
     if (keep)
@@ -289,7 +296,8 @@ main(void)
     char *a = exo_alloc_aligned(sizes[NUM_SIZES - 1]), *b = exo_alloc_aligned(sizes[NUM_SIZES - 1]);
     need(a && b, "no memory");
     memset(a, 1, sizes[NUM_SIZES - 1]);
-    printf("medians of %d rounds, in us; \"of memcpy\": memcpy's time as a share of this one's\n\n", ROUNDS);
+    printf("medians of %d rounds, in us; \"of memcpy\": memcpy's time as a share of this one's\n\n",
+           ROUNDS);
     measure_pair(0, a, b);
     measure_pair((uint64_t)512 << 20, a, b);
     measure_new(a, b);

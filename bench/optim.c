@@ -49,7 +49,8 @@ copy(void *context)
 static void
 sweep(void *optim)
 {
-    exo_optim_step(optim, exo_host_array(EXO_F32, params, NUMEL), exo_host_array(EXO_F32, grads, NUMEL), 1e-6f);
+    exo_optim_step(optim, exo_host_array(EXO_F32, params, NUMEL),
+                   exo_host_array(EXO_F32, grads, NUMEL), 1e-6f);
 }
 
 static void
@@ -57,7 +58,8 @@ clip(void *unused)
 {
     float norm = 0;
     (void)unused;
-    exo_clip_grad_norm(exo_host_array(EXO_F32, grads, NUMEL), 1e30f, &norm, NULL); /* the norm only */
+    exo_clip_grad_norm(exo_host_array(EXO_F32, grads, NUMEL), 1e30f, &norm,
+                       NULL); /* the norm only */
 }
 
 struct selection {
@@ -82,8 +84,9 @@ main(void)
         double momentum;
         int streams; /* floats read and written for each parameter */
     } rules[] = {
-        {"adamw", EXO_ADAMW, 0, 7},     {"sgd", EXO_SGD, 0, 3},         {"sgd, momentum", EXO_SGD, 0.9, 5},
-        {"rmsprop", EXO_RMSPROP, 0, 5}, {"adagrad", EXO_ADAGRAD, 0, 5},
+        {"adamw", EXO_ADAMW, 0, 7},         {"sgd", EXO_SGD, 0, 3},
+        {"sgd, momentum", EXO_SGD, 0.9, 5}, {"rmsprop", EXO_RMSPROP, 0, 5},
+        {"adagrad", EXO_ADAGRAD, 0, 5},
     };
     float **const buffers[] = {&params, &grads, &spare[0], &spare[1]};
     exo_err err = {0};
@@ -107,8 +110,8 @@ main(void)
         if (exo_optim_new(&optim, &spec, exo_device_cpu(), NUMEL, &err) != EXO_OK)
             return 1;
         double ms = milliseconds(sweep, optim);
-        printf("%-24s %7.3f ms  %6.1f GB/s  %.2f of memcpy\n", rules[r].name, ms, rules[r].streams * bytes / ms / 1e6,
-               rules[r].streams / ms / (2 / copy_ms));
+        printf("%-24s %7.3f ms  %6.1f GB/s  %.2f of memcpy\n", rules[r].name, ms,
+               rules[r].streams * bytes / ms / 1e6, rules[r].streams / ms / (2 / copy_ms));
         exo_optim_free(&optim);
     }
     double clip_ms = milliseconds(clip, NULL);

@@ -40,16 +40,22 @@ consumer_run(void *self, exo_graph_actor *actor, exo_err *err)
     (void)self;
     exo_item *item = NULL;
     exo_status st = EXO_OK;
-    while ((st = exo_port_receive(exo_graph_input(actor, "items"), EXO_PORT_TIMEOUT, &item, err)) == EXO_OK)
+    while ((st = exo_port_receive(exo_graph_input(actor, "items"), EXO_PORT_TIMEOUT, &item, err)) ==
+           EXO_OK)
         exo_item_drop(&item);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
-static const exo_graph_port producer_ports[] = {{.name = "items", .type = "items", .direction = EXO_PORT_OUTPUT}};
-static const exo_graph_port consumer_ports[] = {{.name = "items", .type = "items", .direction = EXO_PORT_INPUT}};
+static const exo_graph_port producer_ports[] = {
+    {.name = "items", .type = "items", .direction = EXO_PORT_OUTPUT}};
+static const exo_graph_port consumer_ports[] = {
+    {.name = "items", .type = "items", .direction = EXO_PORT_INPUT}};
 static const char *const phases[] = {"compute", NULL};
-static const exo_graph_class producer = {
-    .name = "producer", .ports = producer_ports, .num_ports = 1, .phases = phases, .run = producer_run};
+static const exo_graph_class producer = {.name = "producer",
+                                         .ports = producer_ports,
+                                         .num_ports = 1,
+                                         .phases = phases,
+                                         .run = producer_run};
 static const exo_graph_class consumer = {
     .name = "consumer", .ports = consumer_ports, .num_ports = 1, .run = consumer_run};
 
@@ -57,10 +63,11 @@ static const exo_graph_class consumer = {
 static double
 measure(double compute_ms, bool virtual_clock)
 {
-    static const char format[] =
-        "{name: overlap, clock: %s, actors: {producer: {class: producer, compute: {compute: %.3f ms}}, "
-        "consumer: {class: consumer}}, edges: [{from: producer, to: consumer, carries: items, buffer: {capacity: 4}}], "
-        "links: {default: {bandwidth: 160 Mbit/s, transport: ideal}}}";
+    static const char format[] = "{name: overlap, clock: %s, actors: {producer: {class: producer, "
+                                 "compute: {compute: %.3f ms}}, "
+                                 "consumer: {class: consumer}}, edges: [{from: producer, to: "
+                                 "consumer, carries: items, buffer: {capacity: 4}}], "
+                                 "links: {default: {bandwidth: 160 Mbit/s, transport: ideal}}}";
     char text[1024];
     exo_err err = {0};
     exo_graph_spec *spec = NULL;
@@ -93,14 +100,17 @@ main(int argc, char **argv)
         return 2;
     }
     printf("%u items, %.1f ms each on the link\n", items, transmit_ms);
-    printf("%10s  %12s  %12s  %14s  %14s\n", "compute", "a step", "virtual", "to the larger", "to the sum");
+    printf("%10s  %12s  %12s  %14s  %14s\n", "compute", "a step", "virtual", "to the larger",
+           "to the sum");
     for (double share = 0.5; share <= 2.0; share *= 2) {
         double compute_ms = transmit_ms * share, larger = share > 1 ? compute_ms : transmit_ms;
         /* The first item's computation and the last one's transmission have nothing to hide behind. */
-        double step = (measure(compute_ms, false) * 1e3 - (share > 1 ? transmit_ms : compute_ms)) / items;
-        double predicted = (measure(compute_ms, true) * 1e3 - (share > 1 ? transmit_ms : compute_ms)) / items;
-        printf("%7.1f ms  %9.2f ms  %9.2f ms  %14.3f  %14.3f\n", compute_ms, step, predicted, step / larger,
-               step / (compute_ms + transmit_ms));
+        double step =
+            (measure(compute_ms, false) * 1e3 - (share > 1 ? transmit_ms : compute_ms)) / items;
+        double predicted =
+            (measure(compute_ms, true) * 1e3 - (share > 1 ? transmit_ms : compute_ms)) / items;
+        printf("%7.1f ms  %9.2f ms  %9.2f ms  %14.3f  %14.3f\n", compute_ms, step, predicted,
+               step / larger, step / (compute_ms + transmit_ms));
     }
     return 0;
 }

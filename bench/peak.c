@@ -46,7 +46,8 @@ bench_peak_fp32(void)
     for (int i = 0; i < 3; i++) {
         exo_time before = exo_now(exo_clock_real());
         exo_parallel_for(PIECES, multiply, &sums);
-        double rate = 2.0 * PIECES * CHAINS * LANES * ROUNDS / (double)(exo_now(exo_clock_real()) - before);
+        double rate =
+            2.0 * PIECES * CHAINS * LANES * ROUNDS / (double)(exo_now(exo_clock_real()) - before);
         best = rate > best ? rate : best;
     }
     return best;

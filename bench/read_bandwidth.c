@@ -62,7 +62,8 @@ main(int argc, char **argv)
         fprintf(stderr, "bench_read_bandwidth: MiB 1 to 65536\n");
         return 2;
     }
-    struct reading r = {.words = exo_alloc_aligned(mib << 20), .sums = exo_calloc(mib, sizeof *r.sums)};
+    struct reading r = {.words = exo_alloc_aligned(mib << 20),
+                        .sums = exo_calloc(mib, sizeof *r.sums)};
     if (!r.words || !r.sums) {
         fprintf(stderr, "bench_read_bandwidth: no memory for %zu MiB\n", mib);
         return EXIT_FAILURE;

@@ -50,15 +50,19 @@ take(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     return exo_payload_copy(reply, &now, sizeof now);
 }
 
-static exo_status call_many(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
-                            exo_err *err);
+static exo_status call_many(exo_call_context *call, void *self, const exo_payload *args,
+                            exo_payload *reply, exo_err *err);
 
 static const exo_lane_class lanes[] = {{.name = "main", .capacity = 65536}};
 static const exo_lane_class caller_lanes[] = {{.name = "main", .capacity = 16, .blocking = true}};
 static const exo_method methods[] = {{.name = "echo", .run = echo}, {.name = "take", .run = take}};
 static const exo_method caller_methods[] = {{.name = "call", .run = call_many}};
-static const exo_actor_class echo_class = {
-    .name = "echo", .state_size = 8, .lanes = lanes, .num_lanes = 1, .methods = methods, .num_methods = 2};
+static const exo_actor_class echo_class = {.name = "echo",
+                                           .state_size = 8,
+                                           .lanes = lanes,
+                                           .num_lanes = 1,
+                                           .methods = methods,
+                                           .num_methods = 2};
 static const exo_actor_class caller_class = {.name = "caller",
                                              .state_size = 8,
                                              .lanes = caller_lanes,
@@ -82,8 +86,8 @@ must(exo_status st, const exo_err *err)
 }
 
 static void
-join(exo_cluster_role role, const char *name, const char *folder, const char *head, bool tcp, exo_runtime **runtime,
-     exo_cluster **cluster)
+join(exo_cluster_role role, const char *name, const char *folder, const char *head, bool tcp,
+     exo_runtime **runtime, exo_cluster **cluster)
 {
     static const char *const any[] = {"tcp://127.0.0.1:0"};
     exo_err err = {0};
@@ -133,9 +137,10 @@ spawn_on(exo_runtime *runtime, const char *class_name, const char *name, unsigne
     char node[16];
     snprintf(node, sizeof node, "w%u", worker);
     do
-        st = exo_spawn_class(runtime, class_name,
-                             &(exo_spawn_opts){.name = name, .placement = EXO_PLACE_STRICT, .node = node}, soon(), &ref,
-                             &err);
+        st = exo_spawn_class(
+            runtime, class_name,
+            &(exo_spawn_opts){.name = name, .placement = EXO_PLACE_STRICT, .node = node}, soon(),
+            &ref, &err);
     while (st == EXO_FULL || st == EXO_NOT_FOUND);
     must(st, &err);
     return ref;
@@ -147,7 +152,8 @@ begin(exo_runtime *runtime, exo_ref ref)
     static const char bytes[BYTES];
     exo_future *future = NULL;
     exo_err err = {0};
-    must(exo_call(runtime, ref, "echo", exo_payload_borrow(bytes, BYTES), soon(), &future, &err), &err);
+    must(exo_call(runtime, ref, "echo", exo_payload_borrow(bytes, BYTES), soon(), &future, &err),
+         &err);
     return future;
 }
 
@@ -202,7 +208,8 @@ pipelined(exo_runtime *runtime, exo_ref ref, size_t count)
 
 /* The n of n:n; args: how many calls. */
 static exo_status
-call_many(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+call_many(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     exo_runtime *runtime = exo_call_runtime(call);
     exo_ref refs[PAIRS];
@@ -228,7 +235,8 @@ all_to_all(exo_runtime *runtime, const exo_ref callers[PAIRS], size_t count)
     exo_err err = {0};
     int64_t began = bench_now();
     for (unsigned i = 0; i < PAIRS; i++)
-        must(exo_call(runtime, callers[i], "call", exo_payload_borrow(&count, sizeof count), soon(), &futures[i], &err),
+        must(exo_call(runtime, callers[i], "call", exo_payload_borrow(&count, sizeof count), soon(),
+                      &futures[i], &err),
              &err);
     for (unsigned i = 0; i < PAIRS; i++)
         end(&futures[i]);
@@ -267,7 +275,8 @@ objects(exo_runtime *runtime, exo_ref ref, size_t count, bench_stats *handed, be
         memset(exo_object_data(object), (int)i, OBJECT);
         exo_object_seal(object);
         int64_t at = bench_now();
-        must(exo_call_wait(runtime, ref, "take", exo_object_payload(object), soon(), &reply, &err), &err);
+        must(exo_call_wait(runtime, ref, "take", exo_object_payload(object), soon(), &reply, &err),
+             &err);
         bench_record(&back, bench_now() - at);
         memcpy(&had, reply.data, sizeof had);
         bench_record(&there, had - at);
@@ -335,20 +344,26 @@ print_rate(const char *what, double rate)
 static void
 print(const struct options *o, struct figures *f)
 {
-    bench_stats raw = bench_stats_median(f->raw, o->rounds), ours = bench_stats_median(f->ours, o->rounds),
+    bench_stats raw = bench_stats_median(f->raw, o->rounds),
+                ours = bench_stats_median(f->ours, o->rounds),
                 raw_many = bench_stats_median(f->raw_many, o->rounds),
-                handed = bench_stats_median(f->handed, o->rounds), replied = bench_stats_median(f->replied, o->rounds);
+                handed = bench_stats_median(f->handed, o->rounds),
+                replied = bench_stats_median(f->replied, o->rounds);
     double many = bench_median(f->many, o->rounds), all = bench_median(f->all, o->rounds),
            starts_rate = bench_median(f->starts, o->rounds);
     if (o->values) {
-        printf("libzmq_sync_64_bytes_p50_us=%.1f\nsync_calls_per_s=%.0f\nsync_64_bytes_p50_us=%.1f\n"
-               "sync_64_bytes_p99_us=%.1f\nsync_64_bytes_p999_us=%.1f\n",
-               raw.p50 / 1e3, ours.rate, ours.p50 / 1e3, ours.p99 / 1e3, ours.p999 / 1e3);
-        printf("libzmq_async_per_s=%.0f\nasync_calls_per_s=%.0f\nn_n_2x2_calls_per_s=%.0f\n", raw_many.rate, many, all);
-        printf("actors_started_per_s=%.0f\nhand_over_64_mib_us=%.1f\n", starts_rate, handed.p50 / 1e3);
+        printf(
+            "libzmq_sync_64_bytes_p50_us=%.1f\nsync_calls_per_s=%.0f\nsync_64_bytes_p50_us=%.1f\n"
+            "sync_64_bytes_p99_us=%.1f\nsync_64_bytes_p999_us=%.1f\n",
+            raw.p50 / 1e3, ours.rate, ours.p50 / 1e3, ours.p99 / 1e3, ours.p999 / 1e3);
+        printf("libzmq_async_per_s=%.0f\nasync_calls_per_s=%.0f\nn_n_2x2_calls_per_s=%.0f\n",
+               raw_many.rate, many, all);
+        printf("actors_started_per_s=%.0f\nhand_over_64_mib_us=%.1f\n", starts_rate,
+               handed.p50 / 1e3);
         return;
     }
-    printf("%-34s %9s %9s %9s %12s\n", o->tcp ? "tcp, 64 B" : "ipc, 64 B", "p50 us", "p99", "p99.9", "per second");
+    printf("%-34s %9s %9s %9s %12s\n", o->tcp ? "tcp, 64 B" : "ipc, 64 B", "p50 us", "p99", "p99.9",
+           "per second");
     print_row("libzmq DEALER-ROUTER", raw);
     print_row("call and reply", ours);
     print_row("libzmq, 1000 under way", raw_many);
@@ -357,7 +372,8 @@ print(const struct options *o, struct figures *f)
     print_rate("actors started, one after another", starts_rate);
     print_row("64 MiB object, until it is there", handed);
     print_row("64 MiB object, call and reply", replied);
-    printf("round trip %.2f times libzmq's; pipelined %.2f of libzmq's\n", ours.p50 / raw.p50, many / raw_many.rate);
+    printf("round trip %.2f times libzmq's; pipelined %.2f of libzmq's\n", ours.p50 / raw.p50,
+           many / raw_many.rate);
 }
 
 /* --- The program -------------------------------------------------------------------------------------------------------------------- */
@@ -372,7 +388,8 @@ read_options(int argc, char **argv, struct options *o)
             o->values = true;
             continue;
         }
-        if (strcmp(argv[i], "--transport") == 0 && (strcmp(value, "tcp") == 0 || strcmp(value, "ipc") == 0))
+        if (strcmp(argv[i], "--transport") == 0 &&
+            (strcmp(value, "tcp") == 0 || strcmp(value, "ipc") == 0))
             o->tcp = strcmp(value, "tcp") == 0;
         else if (strcmp(argv[i], "--rounds") == 0)
             o->rounds = strtoul(value, NULL, 10);
@@ -393,8 +410,10 @@ main(int argc, char **argv)
     struct options o;
     exo_err err = {0};
     if (!read_options(argc, argv, &o)) {
-        fprintf(stderr, "usage: bench_runtime [--transport ipc|tcp] [--rounds 1..%d] [--calls N] [--values]\n",
-                (int)BENCH_MAX_REPEATS);
+        fprintf(
+            stderr,
+            "usage: bench_runtime [--transport ipc|tcp] [--rounds 1..%d] [--calls N] [--values]\n",
+            (int)BENCH_MAX_REPEATS);
         return 2;
     }
     if (!mkdtemp(folder))

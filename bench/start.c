@@ -67,7 +67,8 @@ start(char *const words[], int *out)
         give_up("no pipe");
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0); /* what actors print */
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY,
+                                     0); /* what actors print */
     if (posix_spawnp(&pid, words[0], &actions, NULL, words, environ) != 0)
         give_up("a program cannot be started; was it built?");
     posix_spawn_file_actions_destroy(&actions);
@@ -102,7 +103,8 @@ private_memory(pid_t pid)
     snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
     FILE *file = fopen(path, "re");
     while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "Private_Clean: %lf", &value) == 1 || sscanf(line, "Private_Dirty: %lf", &value) == 1)
+        if (sscanf(line, "Private_Clean: %lf", &value) == 1 ||
+            sscanf(line, "Private_Dirty: %lf", &value) == 1)
             kib += value;
     if (file)
         fclose(file);
@@ -181,7 +183,9 @@ run(struct figures *f, size_t round)
     f->head[round] = ms_since(began);
     for (unsigned i = 0; i < WORKERS; i++) {
         snprintf(names[i], sizeof names[i], "w%u", i);
-        pids[i] = start((char *[]){worker, "--folder", folder, "--name", names[i], "--plugin", plugin, NULL}, &outs[i]);
+        pids[i] = start(
+            (char *[]){worker, "--folder", folder, "--name", names[i], "--plugin", plugin, NULL},
+            &outs[i]);
     }
     for (unsigned i = 0; i < WORKERS; i++)
         await_line(outs[i]);
@@ -229,14 +233,18 @@ main(int argc, char **argv)
         give_up("no folder in /tmp");
     for (size_t i = 0; i < rounds; i++)
         run(&f, i);
-    printf(values ? "process_ms=%.1f\nhead_ready_ms=%.1f\nworkers_ready_ms=%.1f\nfirst_calls_s=%.4f\n"
-                    "idle_actor_private_mib=%.2f\nwatcher_private_mib=%.2f\nhead_private_mib=%.2f\n"
-                  : "a process that does nothing          %7.1f ms\nexogym-head is ready after           %7.1f ms\n"
-                    "with four workers                    %7.1f ms\nwith a first call to each of them    %7.1f ms\n"
-                    "private memory: worker %.2f MiB, its watcher %.2f MiB, head %.2f MiB\n",
-           bench_median(f.process, rounds), bench_median(f.head, rounds), bench_median(f.workers, rounds),
-           bench_median(f.called, rounds) / (values ? 1e3 : 1), bench_median(f.worker_memory, rounds),
-           bench_median(f.watcher_memory, rounds), bench_median(f.head_memory, rounds));
+    printf(values
+               ? "process_ms=%.1f\nhead_ready_ms=%.1f\nworkers_ready_ms=%.1f\nfirst_calls_s=%.4f\n"
+                 "idle_actor_private_mib=%.2f\nwatcher_private_mib=%.2f\nhead_private_mib=%.2f\n"
+               : "a process that does nothing          %7.1f ms\nexogym-head is ready after        "
+                 "   %7.1f ms\n"
+                 "with four workers                    %7.1f ms\nwith a first call to each of them "
+                 "   %7.1f ms\n"
+                 "private memory: worker %.2f MiB, its watcher %.2f MiB, head %.2f MiB\n",
+           bench_median(f.process, rounds), bench_median(f.head, rounds),
+           bench_median(f.workers, rounds), bench_median(f.called, rounds) / (values ? 1e3 : 1),
+           bench_median(f.worker_memory, rounds), bench_median(f.watcher_memory, rounds),
+           bench_median(f.head_memory, rounds));
     char command[64];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command) != 0;

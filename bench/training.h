@@ -18,10 +18,11 @@ typedef struct bench_training {
 } bench_training;
 
 /* Takes over the model, also after an error; AdamW. */
-exo_status bench_training_init(bench_training *training, exo_model *model, bool bf16, float lr, exo_err *err);
+exo_status bench_training_init(bench_training *training, exo_model *model, bool bf16, float lr,
+                               exo_err *err);
 void bench_training_release(bench_training *training);
 /* `warm_up` steps, and then `steps` (1 to 1,000) of which *seconds is the median. */
-exo_status bench_training_run(bench_training *training, const exo_batch *batch, int warm_up, int steps, double *seconds,
-                              exo_err *err);
+exo_status bench_training_run(bench_training *training, const exo_batch *batch, int warm_up,
+                              int steps, double *seconds, exo_err *err);
 
 #endif

@@ -69,7 +69,8 @@ open_device(const char *name)
     struct ifreq request = {.ifr_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR};
     int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
     snprintf(request.ifr_name, sizeof request.ifr_name, "%s", name);
-    if (fd < 0 || ioctl(fd, TUNSETIFF, &request) < 0 || ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4) < 0) {
+    if (fd < 0 || ioctl(fd, TUNSETIFF, &request) < 0 ||
+        ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4) < 0) {
         fprintf(stderr, "delay: %s: %s\n", name, strerror(errno));
         return -1;
     }
@@ -136,7 +137,8 @@ main(int argc, char **argv)
     struct packet *p;
     exo_rng rng;
     exo_rng_init(&rng, argc > 4 ? strtoull(argv[4], NULL, 10) : 1, EXO_RNG_USER, 0, 0);
-    ring.room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ring.room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     int fd = open_device(argv[1]);
     if (fd < 0 || ring.room == MAP_FAILED)
         return 1;

@@ -104,7 +104,8 @@ wait_for(int fd, uint32_t events)
 {
     struct epoll_event e = {.events = events};
     int epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) != 0 || epoll_wait(epoll, &e, 1, 20000) != 1)
+    if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) != 0 ||
+        epoll_wait(epoll, &e, 1, 20000) != 1)
         fail("connecting");
     close(epoll);
 }
@@ -121,11 +122,13 @@ accept_way(int listener, uint32_t to)
     struct sockaddr_in peer;
     socklen_t size = sizeof peer;
     wait_for(listener, EPOLLIN);
-    int fd = accept4(listener, (struct sockaddr *)(void *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd =
+        accept4(listener, (struct sockaddr *)(void *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
         fail("accept");
     for (uint32_t i = 0; i < run.num_ways; i++)
-        if (run.ways[i].to == to && address(run.ways[i].from).sin_addr.s_addr == peer.sin_addr.s_addr)
+        if (run.ways[i].to == to &&
+            address(run.ways[i].from).sin_addr.s_addr == peer.sin_addr.s_addr)
             run.ways[i].in = fd;
 }
 
@@ -146,7 +149,8 @@ connect_all(void)
     }
     for (uint32_t i = 0; i < run.num_ways; i++) {
         struct sockaddr_in a = address(run.ways[i].to);
-        if (connect(run.ways[i].out, (struct sockaddr *)(void *)&a, sizeof a) != 0 && errno != EINPROGRESS)
+        if (connect(run.ways[i].out, (struct sockaddr *)(void *)&a, sizeof a) != 0 &&
+            errno != EINPROGRESS)
             fail("connect");
     }
     for (uint32_t i = 0; i < run.num_ways; i++)
@@ -333,7 +337,9 @@ int
 main(int argc, char **argv)
 {
     if (argc != 10) {
-        fprintf(stderr, "usage: messages PREFIX N UP_BITS DOWN_BITS LATENCY_MS LOSS REPEATS PATTERN BYTES\n");
+        fprintf(
+            stderr,
+            "usage: messages PREFIX N UP_BITS DOWN_BITS LATENCY_MS LOSS REPEATS PATTERN BYTES\n");
         return 2;
     }
     double measured[EVENTS][BENCH_MAX_REPEATS], predicted[EVENTS][BENCH_MAX_REPEATS];
@@ -358,16 +364,20 @@ main(int argc, char **argv)
             sleep_for(event == 0 ? 0 : event == 1 ? PAUSE + 2 * run.latency : SILENCE);
             exo_time start = bench_now();
             measured[event][repeat] = (double)(measure() - start) / 1e6;
-            predicted[event][repeat] = (double)(predict(l, start - origin) - (start - origin)) / 1e6;
+            predicted[event][repeat] =
+                (double)(predict(l, start - origin) - (start - origin)) / 1e6;
         }
         disconnect_all();
         exo_links_free(&l);
     }
     for (int event = 0; event < EVENTS; event++) {
-        double m = bench_median(measured[event], repeats), p = bench_median(predicted[event], repeats);
-        printf("%-4s %2u %6.0f %6.0f %6.1f %7.4f %9llu %-5s %10.2f %10.2f %+8.1f %%   %.2f .. %.2f\n", run.pattern,
-               run.n, run.up / 1e6, run.down / 1e6, (double)run.latency / 1e6, run.loss, (unsigned long long)run.bytes,
-               event_names[event], m, p, (p / m - 1) * 100, measured[event][0], measured[event][repeats - 1]);
+        double m = bench_median(measured[event], repeats),
+               p = bench_median(predicted[event], repeats);
+        printf(
+            "%-4s %2u %6.0f %6.0f %6.1f %7.4f %9llu %-5s %10.2f %10.2f %+8.1f %%   %.2f .. %.2f\n",
+            run.pattern, run.n, run.up / 1e6, run.down / 1e6, (double)run.latency / 1e6, run.loss,
+            (unsigned long long)run.bytes, event_names[event], m, p, (p / m - 1) * 100,
+            measured[event][0], measured[event][repeats - 1]);
     }
     return 0;
 }

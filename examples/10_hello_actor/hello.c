@@ -39,8 +39,8 @@ visit(exo_runtime *runtime, const char *who, exo_err *err)
     exo_time deadline = exo_deadline(exo_runtime_clock(runtime), EXO_SECOND);
     exo_status st = exo_get_actor(runtime, NULL, "front", &ref, err);
     if (st == EXO_OK)
-        st =
-            exo_call(runtime, ref, "greet", exo_payload_borrow(who, who ? strlen(who) + 1 : 0), deadline, &future, err);
+        st = exo_call(runtime, ref, "greet", exo_payload_borrow(who, who ? strlen(who) + 1 : 0),
+                      deadline, &future, err);
     if (st == EXO_OK)
         st = exo_wait(future, deadline, &reply, err);
     if (st == EXO_OK)
@@ -72,6 +72,7 @@ main(void)
     exo_kill(runtime, ref, "somebody slammed it", &err);
     visit(runtime, "Edsger", &err);
     printf("and a death has a cause: %s\n", err.text);
-    return exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), EXO_SECOND), &err) == EXO_OK ? EXIT_SUCCESS
-                                                                                                   : EXIT_FAILURE;
+    return exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), EXO_SECOND), &err) == EXO_OK
+               ? EXIT_SUCCESS
+               : EXIT_FAILURE;
 }

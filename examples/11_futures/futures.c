@@ -19,26 +19,30 @@ struct throws {
 };
 
 static exo_status
-throw_darts(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+throw_darts(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+            exo_err *err)
 {
     (void)self; /* stateless: with four calls at once, state would need a lock or atomics */
     struct throws t;
     exo_rng rng;
     uint64_t hits = 0;
     if (args->size != sizeof t)
-        return exo_fail(err, EXO_INVAL, "throw: %zu bytes of arguments instead of %zu", args->size, sizeof t);
+        return exo_fail(err, EXO_INVAL, "throw: %zu bytes of arguments instead of %zu", args->size,
+                        sizeof t);
     memcpy(&t, args->data, sizeof t);
     exo_rng_init(&rng, 1, EXO_RNG_USER, t.player, 0);
     for (uint64_t i = 0; i < t.darts; i++) {
         float x = exo_rng_uniform(&rng), y = exo_rng_uniform(&rng);
         hits += x * x + y * y < 1;
-        if (i % 4096 == 0 && exo_call_cancelled(call)) /* whoever computes for long asks now and then */
+        if (i % 4096 == 0 &&
+            exo_call_cancelled(call)) /* whoever computes for long asks now and then */
             return exo_fail(err, EXO_CANCELLED, "stopped after %" PRIu64 " darts", i);
     }
     return exo_payload_copy(reply, &hits, sizeof hits);
 }
 
-static const exo_lane_class lanes[] = {{.name = "throwing", .blocking = true, .max_concurrency = 4}};
+static const exo_lane_class lanes[] = {
+    {.name = "throwing", .blocking = true, .max_concurrency = 4}};
 static const exo_method methods[] = {{.name = "throw", .run = throw_darts}};
 static const exo_actor_class darts = {
     .name = "example.darts", .lanes = lanes, .num_lanes = 1, .methods = methods, .num_methods = 1};
@@ -62,11 +66,12 @@ in(exo_time time)
 }
 
 static exo_status
-begin(exo_runtime *runtime, exo_ref actor, uint32_t player, uint64_t count, exo_time deadline, exo_future **out,
-      exo_err *err)
+begin(exo_runtime *runtime, exo_ref actor, uint32_t player, uint64_t count, exo_time deadline,
+      exo_future **out, exo_err *err)
 {
     exo_payload args; /* a copy: a call may outlive this function's variables */
-    exo_status st = exo_payload_copy(&args, &(struct throws){.player = player, .darts = count}, sizeof(struct throws));
+    exo_status st = exo_payload_copy(&args, &(struct throws){.player = player, .darts = count},
+                                     sizeof(struct throws));
     return st == EXO_OK ? exo_call(runtime, actor, "throw", args, deadline, out, err) : st;
 }
 
@@ -87,7 +92,8 @@ side_by_side(exo_runtime *runtime, exo_ref actor, exo_err *err)
     while (left > 0 && st == EXO_OK) {
         st = exo_wait_any(futures, left, in(60 * EXO_SECOND), &i, err);
         if (st == EXO_OK)
-            st = exo_wait(futures[i], in(0), &reply, err); /* it is complete: this gives its status and its reply */
+            st = exo_wait(futures[i], in(0), &reply,
+                          err); /* it is complete: this gives its status and its reply */
         if (st != EXO_OK)
             break;
         memcpy(&hits, reply->data, sizeof hits);
@@ -138,17 +144,20 @@ int
 main(int argc, char **argv)
 {
     static const char *const plugins[] = {PLUGIN};
-    const char *head = argc == 3 && strcmp(argv[1], "--head") == 0 ? argv[2] : getenv("EXOGYM_HEAD");
+    const char *head =
+        argc == 3 && strcmp(argv[1], "--head") == 0 ? argv[2] : getenv("EXOGYM_HEAD");
     exo_runtime *runtime = NULL;
     exo_cluster *cluster = NULL; /* none: all of it is in this process */
     exo_ref actor;
     exo_err err = {0};
     exo_status st = exo_runtime_open(&runtime, NULL, &err);
     if (st == EXO_OK && head)
-        st = exo_cluster_join(&cluster, runtime, &(exo_cluster_opts){.role = EXO_ROLE_DRIVER, .head = head},
+        st = exo_cluster_join(&cluster, runtime,
+                              &(exo_cluster_opts){.role = EXO_ROLE_DRIVER, .head = head},
                               in(10 * EXO_SECOND), &err);
     if (st == EXO_OK)
-        st = exo_spawn_class(runtime, "example.darts", &(exo_spawn_opts){.plugins = plugins, .num_plugins = 1},
+        st = exo_spawn_class(runtime, "example.darts",
+                             &(exo_spawn_opts){.plugins = plugins, .num_plugins = 1},
                              in(10 * EXO_SECOND), &actor, &err);
     if (st == EXO_OK)
         st = side_by_side(runtime, actor, &err);

@@ -23,7 +23,8 @@ struct holder {
 
 /* Makes an object and keeps it: as long as its maker has it, others can get it. */
 static exo_status
-produce(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+produce(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+        exo_err *err)
 {
     (void)args;
     struct holder *h = self;
@@ -55,7 +56,8 @@ keep(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
 }
 
 static exo_status
-add_up(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+add_up(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+       exo_err *err)
 {
     (void)call, (void)args;
     const struct holder *h = self;
@@ -76,8 +78,9 @@ stop(void *self)
 }
 
 static const exo_lane_class lanes[] = {{.name = "work", .blocking = true}};
-static const exo_method methods[] = {
-    {.name = "produce", .run = produce}, {.name = "keep", .run = keep}, {.name = "add_up", .run = add_up}};
+static const exo_method methods[] = {{.name = "produce", .run = produce},
+                                     {.name = "keep", .run = keep},
+                                     {.name = "add_up", .run = add_up}};
 static const exo_actor_class holder = {.name = "example.holder",
                                        .state_size = sizeof(struct holder),
                                        .stop = stop,
@@ -103,22 +106,26 @@ static exo_status
 run(exo_runtime *runtime, exo_err *err)
 {
     static const char *const plugins[] = {PLUGIN};
-    const exo_spawn_opts opts = {.plugins = plugins, .num_plugins = 1, .placement = EXO_PLACE_SPREAD};
+    const exo_spawn_opts opts = {
+        .plugins = plugins, .num_plugins = 1, .placement = EXO_PLACE_SPREAD};
     exo_ref actors[3]; /* the first one makes the object */
     exo_future *made = NULL, *calls[2] = {NULL, NULL};
     const exo_payload *reply;
     exo_status st = EXO_OK;
     for (size_t i = 0; i < 3 && st == EXO_OK; i++)
-        st = exo_spawn_class(runtime, "example.holder", &opts, in(20 * EXO_SECOND), &actors[i], err);
+        st =
+            exo_spawn_class(runtime, "example.holder", &opts, in(20 * EXO_SECOND), &actors[i], err);
     if (st == EXO_OK)
-        st = exo_call(runtime, actors[0], "produce", (exo_payload){0}, in(60 * EXO_SECOND), &made, err);
+        st = exo_call(runtime, actors[0], "produce", (exo_payload){0}, in(60 * EXO_SECOND), &made,
+                      err);
     if (st == EXO_OK)
         st = exo_wait(made, in(60 * EXO_SECOND), &reply, err);
     for (size_t i = 0; i < 2 && st == EXO_OK; i++) {
         exo_payload name;
         st = exo_payload_copy(&name, reply->data, reply->size);
         if (st == EXO_OK)
-            st = exo_call(runtime, actors[1 + i], "keep", name, in(60 * EXO_SECOND), &calls[i], err);
+            st =
+                exo_call(runtime, actors[1 + i], "keep", name, in(60 * EXO_SECOND), &calls[i], err);
     }
     if (st == EXO_OK)
         st = exo_wait_all(calls, 2, in(60 * EXO_SECOND), err);
@@ -130,12 +137,13 @@ run(exo_runtime *runtime, exo_err *err)
     if (st == EXO_OK)
         st = exo_kill(runtime, actors[0], "no longer needed", err);
     for (size_t i = 0; i < 2 && st == EXO_OK; i++)
-        st = exo_call(runtime, actors[1 + i], "add_up", (exo_payload){0}, in(60 * EXO_SECOND), &calls[i], err);
+        st = exo_call(runtime, actors[1 + i], "add_up", (exo_payload){0}, in(60 * EXO_SECOND),
+                      &calls[i], err);
     for (size_t i = 0; i < 2 && st == EXO_OK; i++) {
         st = exo_wait(calls[i], in(60 * EXO_SECOND), &reply, err);
         if (st == EXO_OK)
-            printf("reader %zu: the sum of %zu MiB is %" PRIu64 "\n", i, COUNT * sizeof(uint64_t) >> 20,
-                   *(const uint64_t *)reply->data);
+            printf("reader %zu: the sum of %zu MiB is %" PRIu64 "\n", i,
+                   COUNT * sizeof(uint64_t) >> 20, *(const uint64_t *)reply->data);
     }
     for (size_t i = 0; i < 2; i++)
         exo_future_drop(&calls[i]);
@@ -145,13 +153,15 @@ run(exo_runtime *runtime, exo_err *err)
 int
 main(int argc, char **argv)
 {
-    const char *head = argc == 3 && strcmp(argv[1], "--head") == 0 ? argv[2] : getenv("EXOGYM_HEAD");
+    const char *head =
+        argc == 3 && strcmp(argv[1], "--head") == 0 ? argv[2] : getenv("EXOGYM_HEAD");
     exo_runtime *runtime = NULL;
     exo_cluster *cluster = NULL; /* none: all of it is in this process */
     exo_err err = {0};
     exo_status st = exo_runtime_open(&runtime, NULL, &err);
     if (st == EXO_OK && head)
-        st = exo_cluster_join(&cluster, runtime, &(exo_cluster_opts){.role = EXO_ROLE_DRIVER, .head = head},
+        st = exo_cluster_join(&cluster, runtime,
+                              &(exo_cluster_opts){.role = EXO_ROLE_DRIVER, .head = head},
                               in(10 * EXO_SECOND), &err);
     if (st == EXO_OK)
         st = run(runtime, &err);

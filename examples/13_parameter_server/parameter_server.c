@@ -56,8 +56,8 @@ loss(const float w[D], uint32_t rank, uint64_t first, float *g)
 
 /* Calls, waits, and copies the reply to `out`. */
 static exo_status
-ask(exo_runtime *runtime, exo_ref actor, const char *method, const void *args, size_t size, exo_time deadline,
-    void *out, size_t out_size, exo_err *err)
+ask(exo_runtime *runtime, exo_ref actor, const char *method, const void *args, size_t size,
+    exo_time deadline, void *out, size_t out_size, exo_err *err)
 {
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
@@ -89,16 +89,20 @@ push(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     struct weights *s = self;
     const float *g = args->data;
     if (args->size != sizeof s->w)
-        return exo_fail(err, EXO_INVAL, "push: %zu bytes are no gradient of %d numbers", args->size, D);
+        return exo_fail(err, EXO_INVAL, "push: %zu bytes are no gradient of %d numbers", args->size,
+                        D);
     for (int k = 0; k < D; k++)
         s->w[k] -= 0.02f * g[k];
     s->updates++;
     return exo_payload_copy(reply, &s->updates, sizeof s->updates);
 }
 
-static const exo_method server_methods[] = {{.name = "pull", .run = pull}, {.name = "push", .run = push}};
-static const exo_actor_class server = {
-    .name = "example.server", .state_size = sizeof(struct weights), .methods = server_methods, .num_methods = 2};
+static const exo_method server_methods[] = {{.name = "pull", .run = pull},
+                                            {.name = "push", .run = push}};
+static const exo_actor_class server = {.name = "example.server",
+                                       .state_size = sizeof(struct weights),
+                                       .methods = server_methods,
+                                       .num_methods = 2};
 
 /* --- A worker: waits for the server, so its lane is a blocking one. -------------------------------------------------------------- */
 
@@ -118,14 +122,15 @@ start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
 }
 
 static exo_status
-gradient(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+gradient(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+         exo_err *err)
 {
     (void)args;
     struct worker *w = self;
     struct weights now;
     float g[D];
-    exo_status st =
-        ask(exo_call_runtime(call), w->server, "pull", NULL, 0, exo_call_deadline(call), &now, sizeof now, err);
+    exo_status st = ask(exo_call_runtime(call), w->server, "pull", NULL, 0, exo_call_deadline(call),
+                        &now, sizeof now, err);
     if (st != EXO_OK)
         return st;
     loss(now.w, w->rank, w->seen, g);
@@ -143,15 +148,16 @@ train(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
         exo_payload g = {0};
         st = gradient(call, self, args, &g, err);
         if (st == EXO_OK)
-            st = ask(exo_call_runtime(call), w->server, "push", g.data, g.size, exo_call_deadline(call), &updates,
-                     sizeof updates, err);
+            st = ask(exo_call_runtime(call), w->server, "push", g.data, g.size,
+                     exo_call_deadline(call), &updates, sizeof updates, err);
         exo_payload_release(&g);
     }
     return st == EXO_OK ? exo_payload_copy(reply, &updates, sizeof updates) : st;
 }
 
 static const exo_lane_class worker_lanes[] = {{.name = "work", .blocking = true}};
-static const exo_method worker_methods[] = {{.name = "gradient", .run = gradient}, {.name = "train", .run = train}};
+static const exo_method worker_methods[] = {{.name = "gradient", .run = gradient},
+                                            {.name = "train", .run = train}};
 static const exo_actor_class worker = {.name = "example.worker",
                                        .state_size = sizeof(struct worker),
                                        .start = start,
@@ -170,7 +176,8 @@ EXO_PLUGIN
 
 /* One call of `method` to every worker, side by side. With a `target`, their replies go there, in the order of the workers. */
 static exo_status
-all(exo_runtime *runtime, const exo_ref *workers, const char *method, const exo_ref *target, exo_err *err)
+all(exo_runtime *runtime, const exo_ref *workers, const char *method, const exo_ref *target,
+    exo_err *err)
 {
     exo_future *futures[WORKERS] = {0};
     exo_time deadline = exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
@@ -179,13 +186,15 @@ all(exo_runtime *runtime, const exo_ref *workers, const char *method, const exo_
     size_t called = 0;
     exo_status st = EXO_OK;
     for (; called < WORKERS && st == EXO_OK; called += st == EXO_OK)
-        st = exo_call(runtime, workers[called], method, (exo_payload){0}, deadline, &futures[called], err);
+        st = exo_call(runtime, workers[called], method, (exo_payload){0}, deadline,
+                      &futures[called], err);
     if (st == EXO_OK)
         st = exo_wait_all(futures, WORKERS, deadline, err);
     for (size_t i = 0; i < WORKERS && target && st == EXO_OK; i++) {
         st = exo_wait(futures[i], deadline, &reply, err);
         if (st == EXO_OK)
-            st = ask(runtime, *target, "push", reply->data, reply->size, deadline, &updates, sizeof updates, err);
+            st = ask(runtime, *target, "push", reply->data, reply->size, deadline, &updates,
+                     sizeof updates, err);
     }
     for (size_t i = 0; i < WORKERS; i++)
         exo_future_drop(&futures[i]);
@@ -196,7 +205,8 @@ static exo_status
 run(exo_runtime *runtime, bool sync, exo_err *err)
 {
     static const char *const plugins[] = {PLUGIN};
-    exo_spawn_opts opts = {.name = "server", .namespace_name = "example", .plugins = plugins, .num_plugins = 1};
+    exo_spawn_opts opts = {
+        .name = "server", .namespace_name = "example", .plugins = plugins, .num_plugins = 1};
     exo_time soon = exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
     exo_ref parameters, workers[WORKERS];
     struct weights now = {0};
@@ -224,15 +234,17 @@ int
 main(int argc, char **argv)
 {
     bool sync = argc > 1 && strcmp(argv[1], "--sync") == 0;
-    const char *head = argc > 2 && strcmp(argv[argc - 2], "--head") == 0 ? argv[argc - 1] : getenv("EXOGYM_HEAD");
+    const char *head =
+        argc > 2 && strcmp(argv[argc - 2], "--head") == 0 ? argv[argc - 1] : getenv("EXOGYM_HEAD");
     exo_time soon = exo_deadline(exo_clock_real(), 10 * EXO_SECOND);
     exo_runtime *runtime = NULL;
     exo_cluster *cluster = NULL; /* none: all of it is in this process */
     exo_err err = {0};
     exo_status st = exo_runtime_open(&runtime, NULL, &err);
     if (st == EXO_OK && head)
-        st =
-            exo_cluster_join(&cluster, runtime, &(exo_cluster_opts){.role = EXO_ROLE_DRIVER, .head = head}, soon, &err);
+        st = exo_cluster_join(&cluster, runtime,
+                              &(exo_cluster_opts){.role = EXO_ROLE_DRIVER, .head = head}, soon,
+                              &err);
     if (st == EXO_OK)
         st = run(runtime, sync, &err);
     if (st != EXO_OK) {

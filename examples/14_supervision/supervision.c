@@ -37,9 +37,12 @@ crash(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return EXO_OK;
 }
 
-static const exo_method counter_methods[] = {{.name = "count", .run = count}, {.name = "crash", .run = crash}};
-static const exo_actor_class counter = {
-    .name = "example.counter", .state_size = sizeof(struct counter), .methods = counter_methods, .num_methods = 2};
+static const exo_method counter_methods[] = {{.name = "count", .run = count},
+                                             {.name = "crash", .run = crash}};
+static const exo_actor_class counter = {.name = "example.counter",
+                                        .state_size = sizeof(struct counter),
+                                        .methods = counter_methods,
+                                        .num_methods = 2};
 
 /* Makes a child beside itself, linked: if either fails, both end. */
 struct parent {
@@ -67,11 +70,13 @@ parent_stop(void *self)
 }
 
 static exo_status
-crash_child(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+crash_child(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+            exo_err *err)
 {
     (void)args, (void)reply;
     const struct parent *p = self;
-    return exo_send(exo_call_runtime(call), p->child, "crash", (exo_payload){0}, exo_call_deadline(call), err);
+    return exo_send(exo_call_runtime(call), p->child, "crash", (exo_payload){0},
+                    exo_call_deadline(call), err);
 }
 
 static const exo_method parent_methods[] = {{.name = "count", .run = count},
@@ -98,8 +103,8 @@ in(exo_time time)
 }
 
 static void
-make(exo_runtime *runtime, const char *class_name, const char *name, exo_restart_rule rule, const char *group,
-     exo_group_rule group_rule)
+make(exo_runtime *runtime, const char *class_name, const char *name, exo_restart_rule rule,
+     const char *group, exo_group_rule group_rule)
 {
     static const char *const plugins[] = {PLUGIN};
     const exo_spawn_opts opts = {.name = name,
@@ -123,11 +128,13 @@ static exo_status
 ask(exo_runtime *runtime, const char *name, exo_err *err)
 {
     exo_status st = EXO_PEER_LOST;
-    for (exo_time deadline = in(20 * EXO_SECOND); st == EXO_PEER_LOST && exo_now(exo_clock_real()) < deadline;) {
+    for (exo_time deadline = in(20 * EXO_SECOND);
+         st == EXO_PEER_LOST && exo_now(exo_clock_real()) < deadline;) {
         exo_ref ref;
         exo_future *future = NULL;
         const exo_payload *reply = NULL;
-        st = exo_get_actor(runtime, "example", name, &ref, err); /* waits while it is being restarted */
+        st = exo_get_actor(runtime, "example", name, &ref,
+                           err); /* waits while it is being restarted */
         if (st == EXO_OK)
             st = exo_call(runtime, ref, "count", (exo_payload){0}, deadline, &future, err);
         if (st == EXO_OK)
@@ -141,7 +148,8 @@ ask(exo_runtime *runtime, const char *name, exo_err *err)
 
 /* Calls `method` of the victim, which ends all of these actors, and prints why each of them died. */
 static void
-strike(exo_runtime *runtime, const char *victim, const char *method, const char *const *names, size_t num_names)
+strike(exo_runtime *runtime, const char *victim, const char *method, const char *const *names,
+       size_t num_names)
 {
     exo_future *monitors[3] = {0};
     exo_ref ref, target = {0};
@@ -154,7 +162,8 @@ strike(exo_runtime *runtime, const char *victim, const char *method, const char 
     }
     exo_send(runtime, target, method, (exo_payload){0}, in(20 * EXO_SECOND), &err);
     for (size_t i = 0; i < num_names; i++) {
-        exo_status st = monitors[i] ? exo_wait(monitors[i], in(20 * EXO_SECOND), NULL, &err) : EXO_NOT_FOUND;
+        exo_status st =
+            monitors[i] ? exo_wait(monitors[i], in(20 * EXO_SECOND), NULL, &err) : EXO_NOT_FOUND;
         printf("  %s\n", st == EXO_OK ? "it was stopped" : err.text);
         exo_future_drop(&monitors[i]);
     }
@@ -164,12 +173,15 @@ static exo_status
 demonstrate(exo_runtime *runtime, exo_err *err)
 {
     static const char *const flaky = "flaky", *const family = "parent";
-    static const char *const names[2][3] = {{"reader", "parser", "writer"}, {"first", "second", "third"}};
+    static const char *const names[2][3] = {{"reader", "parser", "writer"},
+                                            {"first", "second", "third"}};
     static const char *const headings[] = {"all_for_one", "rest_for_one"};
     static const exo_group_rule rules[] = {EXO_ALL_FOR_ONE, EXO_REST_FOR_ONE};
     /* After a failure, 10 ms later, then 20, ...; with the third death within a minute it stays dead. */
-    exo_restart_rule rule = {
-        .when = EXO_RESTART_ON_FAILURE, .max = 2, .within = 60 * EXO_SECOND, .backoff = 10 * EXO_MS};
+    exo_restart_rule rule = {.when = EXO_RESTART_ON_FAILURE,
+                             .max = 2,
+                             .within = 60 * EXO_SECOND,
+                             .backoff = 10 * EXO_MS};
 
     printf("a restart rule\n");
     make(runtime, "example.counter", "flaky", rule, NULL, EXO_ONE_FOR_ONE);
@@ -191,7 +203,8 @@ demonstrate(exo_runtime *runtime, exo_err *err)
             make(runtime, "example.counter", names[g][i], rule, headings[g], rules[g]);
         for (size_t i = 0; i < 3 && st == EXO_OK; i++)
             st = ask(runtime, names[g][i], err);
-        strike(runtime, names[g][1], "crash", &names[g][g], 3 - (size_t)g); /* rest_for_one spares the first */
+        strike(runtime, names[g][1], "crash", &names[g][g],
+               3 - (size_t)g); /* rest_for_one spares the first */
         for (size_t i = 0; i < 3 && st == EXO_OK; i++)
             st = ask(runtime, names[g][i], err);
     }
@@ -217,7 +230,8 @@ join(struct node *node, exo_cluster_role role, const char *head, const char *fol
     const exo_cluster_opts opts = {.role = role, .head = head, .folder = folder, .state = "none"};
     exo_err err = {0};
     if (exo_runtime_open(&node->runtime, NULL, &err) != EXO_OK ||
-        exo_cluster_join(&node->cluster, node->runtime, &opts, in(10 * EXO_SECOND), &err) != EXO_OK) {
+        exo_cluster_join(&node->cluster, node->runtime, &opts, in(10 * EXO_SECOND), &err) !=
+            EXO_OK) {
         fprintf(stderr, "supervision: %s\n", err.text);
         exit(EXIT_FAILURE);
     }
@@ -235,7 +249,8 @@ int
 main(int argc, char **argv)
 {
     char folder[] = "/tmp/supervision-XXXXXX", inside[64];
-    const char *address = argc == 3 && strcmp(argv[1], "--head") == 0 ? argv[2] : getenv("EXOGYM_HEAD");
+    const char *address =
+        argc == 3 && strcmp(argv[1], "--head") == 0 ? argv[2] : getenv("EXOGYM_HEAD");
     bool alone = !address;
     struct node head = {0}, worker = {0}, driver = {0};
     exo_err err = {0};

@@ -30,9 +30,11 @@ static exo_status
 give_work(exo_runtime *runtime, struct job *job, size_t i, exo_err *err)
 {
     exo_payload args;
-    exo_status st = exo_payload_copy(&args, &(struct range){job->next, job->next + RANGE}, sizeof(struct range));
+    exo_status st = exo_payload_copy(&args, &(struct range){job->next, job->next + RANGE},
+                                     sizeof(struct range));
     if (st == EXO_OK)
-        st = exo_call(runtime, job->actors[i], "count", args, in(60 * EXO_SECOND), &job->futures[i], err);
+        st = exo_call(runtime, job->actors[i], "count", args, in(60 * EXO_SECOND), &job->futures[i],
+                      err);
     job->next += RANGE;
     return st;
 }
@@ -49,7 +51,8 @@ run(exo_runtime *runtime, struct job *job, exo_err *err)
                                  .num_resources = 1};
     exo_status st = EXO_OK;
     for (size_t i = 0; i < ACTORS && st == EXO_OK; i++) {
-        st = exo_spawn_class(runtime, "example.primes", &opts, in(20 * EXO_SECOND), &job->actors[i], err);
+        st = exo_spawn_class(runtime, "example.primes", &opts, in(20 * EXO_SECOND), &job->actors[i],
+                             err);
         if (st == EXO_OK)
             st = give_work(runtime, job, i, err);
     }
@@ -84,24 +87,26 @@ run(exo_runtime *runtime, struct job *job, exo_err *err)
 int
 main(int argc, char **argv)
 {
-    const char *head = argc == 3 && strcmp(argv[1], "--head") == 0 ? argv[2] : getenv("EXOGYM_HEAD");
+    const char *head =
+        argc == 3 && strcmp(argv[1], "--head") == 0 ? argv[2] : getenv("EXOGYM_HEAD");
     struct job job = {0};
     exo_runtime *runtime = NULL;
     exo_cluster *cluster = NULL;
     exo_err err = {0};
     exo_status st = exo_runtime_open(&runtime, NULL, &err);
     if (st == EXO_OK && head)
-        st = exo_cluster_join(&cluster, runtime,
-                              &(exo_cluster_opts){.role = EXO_ROLE_DRIVER, .head = head, .job = "primes"},
-                              in(10 * EXO_SECOND), &err);
+        st = exo_cluster_join(
+            &cluster, runtime,
+            &(exo_cluster_opts){.role = EXO_ROLE_DRIVER, .head = head, .job = "primes"},
+            in(10 * EXO_SECOND), &err);
     if (st == EXO_OK)
         st = run(runtime, &job, &err);
     if (st != EXO_OK) {
         fprintf(stderr, "driver: %s\n", err.text);
         return EXIT_FAILURE;
     }
-    printf("%u primes below %u, counted by %u actors in %u calls\n", job.primes, (unsigned)LAST, (unsigned)ACTORS,
-           job.ranges);
+    printf("%u primes below %u, counted by %u actors in %u calls\n", job.primes, (unsigned)LAST,
+           (unsigned)ACTORS, job.ranges);
     exo_cluster_leave(cluster); /* the job ends, and its actors with it */
     st = exo_runtime_close(&runtime, in(10 * EXO_SECOND), &err);
     exo_cluster_free(&cluster);

@@ -22,7 +22,8 @@ read_number(const exo_payload *args, long long *out, exo_err *err)
         memcpy(text, args->data, args->size);
     text[args->size] = '\0';
     *out = strtoll(text, &end, 10);
-    return end != text && *end == '\0' ? EXO_OK : exo_fail(err, EXO_INVAL, "'%s' is no number", text);
+    return end != text && *end == '\0' ? EXO_OK
+                                       : exo_fail(err, EXO_INVAL, "'%s' is no number", text);
 }
 
 /* The argument of `exogym spawn counter 100` is what it begins with; without one it begins at 0. */

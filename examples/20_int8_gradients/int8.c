@@ -35,7 +35,9 @@ start(void *self, exo_node *node, exo_err *err)
     s->chunks = (node->numel + s->chunk - 1) / s->chunk;
     s->scales = exo_calloc(node->num_nodes * s->chunks, sizeof *s->scales);
     s->quantized = exo_calloc(node->num_nodes, node->numel);
-    return s->scales && s->quantized ? EXO_OK : exo_fail(err, EXO_NOMEM, "int8_ddp: no memory for quantized gradients");
+    return s->scales && s->quantized
+               ? EXO_OK
+               : exo_fail(err, EXO_NOMEM, "int8_ddp: no memory for quantized gradients");
 }
 
 /* What is not a number counts as infinite: it must end in the parameters, as under ddp, and not be rounded away unseen. */
@@ -58,7 +60,8 @@ step(void *self, exo_node *node, exo_err *err)
         own_scales[c] = 0;
     for (size_t i = 0; i < numel; i++)
         own_scales[i / s->chunk] = fmaxf(own_scales[i / s->chunk], magnitude(grads[i]));
-    exo_status st = exo_all_gather(node->group, exo_host_array(EXO_F32, s->scales, N * s->chunks), err);
+    exo_status st =
+        exo_all_gather(node->group, exo_host_array(EXO_F32, s->scales, N * s->chunks), err);
     if (st != EXO_OK)
         return st;
     for (size_t c = 0; c < N * s->chunks; c++)

@@ -26,9 +26,11 @@ spiral_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     struct spiral_net *m = self;
     m->w1 = exo_build_param(b, "fc1.weight", 2, (size_t[]){WIDTH, 2}, exo_init_kaiming_uniform(2));
     m->b1 = exo_build_param(b, "fc1.bias", 1, (size_t[]){WIDTH}, exo_init_kaiming_uniform(2));
-    m->w2 = exo_build_param(b, "fc2.weight", 2, (size_t[]){WIDTH, WIDTH}, exo_init_kaiming_uniform(WIDTH));
+    m->w2 = exo_build_param(b, "fc2.weight", 2, (size_t[]){WIDTH, WIDTH},
+                            exo_init_kaiming_uniform(WIDTH));
     m->b2 = exo_build_param(b, "fc2.bias", 1, (size_t[]){WIDTH}, exo_init_kaiming_uniform(WIDTH));
-    m->w3 = exo_build_param(b, "fc3.weight", 2, (size_t[]){2, WIDTH}, exo_init_kaiming_uniform(WIDTH));
+    m->w3 =
+        exo_build_param(b, "fc3.weight", 2, (size_t[]){2, WIDTH}, exo_init_kaiming_uniform(WIDTH));
     m->b3 = exo_build_param(b, "fc3.bias", 1, (size_t[]){2}, exo_init_kaiming_uniform(WIDTH));
     return exo_build_status(b, err);
 }
@@ -77,7 +79,8 @@ spirals_fields(const void *self, exo_field *out)
 }
 
 static exo_status
-spirals_get(const void *self, size_t index, const exo_sample_key *key, void *const *out, exo_err *err)
+spirals_get(const void *self, size_t index, const exo_sample_key *key, void *const *out,
+            exo_err *err)
 {
     (void)key;
     (void)err;
@@ -104,7 +107,8 @@ static const exo_dataset_class spirals_class = {
 
 /* Called once for every node's training data, and once for the validation data. */
 static exo_status
-make_spirals(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out, exo_err *err)
+make_spirals(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out,
+             exo_err *err)
 {
     (void)context;
     (void)num_nodes;
@@ -135,11 +139,13 @@ compare(exo_trainer *trainer, exo_err *err)
 
     for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
         exo_fit_result result;
-        exo_status st = exo_trainer_fit_text(trainer, strategies[i][0], strategies[i][1], &opts, &result, err);
+        exo_status st =
+            exo_trainer_fit_text(trainer, strategies[i][0], strategies[i][1], &opts, &result, err);
         if (st != EXO_OK)
             return st;
-        printf("%-8s loss %.4f accuracy %.3f, %8.1f kB sent by each node, sha256 %.16s\n", strategies[i][0],
-               result.global_loss, result.global_accuracy, (double)result.bytes_sent / 1000, result.sha256);
+        printf("%-8s loss %.4f accuracy %.3f, %8.1f kB sent by each node, sha256 %.16s\n",
+               strategies[i][0], result.global_loss, result.global_accuracy,
+               (double)result.bytes_sent / 1000, result.sha256);
         exo_params_free(&result.params);
     }
     return EXO_OK;

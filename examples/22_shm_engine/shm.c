@@ -13,9 +13,10 @@
 
 struct segment {
     _Atomic uint64_t put[MEMBERS], taken[MEMBERS];
-    _Atomic uint32_t size, gone; /* gone: the rank of the first member that failed or left, from 1 */
-    char name[80];               /* which all write alike */
-    char slots[MEMBERS][CHUNK];  /* memory only where members write */
+    _Atomic uint32_t size,
+        gone;                   /* gone: the rank of the first member that failed or left, from 1 */
+    char name[80];              /* which all write alike */
+    char slots[MEMBERS][CHUNK]; /* memory only where members write */
 };
 
 static bool
@@ -43,7 +44,8 @@ advance(void *group, uint32_t rank, exo_engine_request *r, bool *done, exo_err *
             s->put[rank]++;
         }
         if (s->put[rank] == s->taken[rank] || !all_at(s, s->put, s->put[rank]))
-            return s->gone ? exo_fail(err, EXO_PEER_LOST, "rank %u failed or left", s->gone - 1) : EXO_OK;
+            return s->gone ? exo_fail(err, EXO_PEER_LOST, "rank %u failed or left", s->gone - 1)
+                           : EXO_OK;
         exo_collective_take(&r->args, r->number, n, slots);
         if (s->taken[rank]++ == 0)
             shm_unlink(s->name); /* all have it: it goes with the last of them */
@@ -74,10 +76,12 @@ open_group(void **group, const exo_engine_opts *opts, exo_err *err)
     snprintf(name, sizeof name, "/shm_engine.%s", opts->key);
     int fd = opts->size <= MEMBERS ? shm_open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0600) : -1;
     bool sized = fd >= 0 && ftruncate(fd, sizeof(struct segment)) == 0; /* zero at first */
-    struct segment *s = sized ? mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    struct segment *s =
+        sized ? mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     if (s == MAP_FAILED)
-        return exo_fail(err, EXO_IO, "%s: no shared memory, or more than %d members", name, MEMBERS);
+        return exo_fail(err, EXO_IO, "%s: no shared memory, or more than %d members", name,
+                        MEMBERS);
     memcpy(s->name, name, sizeof name);
     s->size = opts->size;
     *group = s;

@@ -17,7 +17,8 @@ forward(const exo_custom_call *call, exo_err *err)
     float *y = exo_array_host(call->output);
     size_t features = call->inputs[1].count;
     if (!x || !a || !y)
-        return exo_fail(err, EXO_UNSUPPORTED, "computes on the CPU, not on %s", exo_device_name(call->output.device));
+        return exo_fail(err, EXO_UNSUPPORTED, "computes on the CPU, not on %s",
+                        exo_device_name(call->output.device));
     for (size_t i = 0; i < call->output.count; i++) {
         float f = a[i % features], s = sinf(f * x[i]);
         y[i] = x[i] + s * s / f;
@@ -60,10 +61,12 @@ build(void *self, exo_builder *builder, exo_config *config, exo_err *err)
     if (st != EXO_OK)
         return st;
     size_t hidden = (size_t)m->hidden;
-    m->in = exo_build_param(builder, "in.weight", 2, (size_t[]){hidden, 784}, exo_init_uniform(0.05f));
+    m->in =
+        exo_build_param(builder, "in.weight", 2, (size_t[]){hidden, 784}, exo_init_uniform(0.05f));
     m->in_bias = exo_build_param(builder, "in.bias", 1, &hidden, exo_init_constant(0));
     m->frequency = exo_build_param(builder, "frequency", 1, &hidden, exo_init_constant(0.5f));
-    m->out = exo_build_param(builder, "out.weight", 2, (size_t[]){10, hidden}, exo_init_uniform(0.1f));
+    m->out =
+        exo_build_param(builder, "out.weight", 2, (size_t[]){10, hidden}, exo_init_uniform(0.1f));
     m->out_bias = exo_build_param(builder, "out.bias", 1, (size_t[]){10}, exo_init_constant(0));
     return exo_build_status(builder, err);
 }
@@ -75,8 +78,10 @@ model_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs
     size_t hidden[] = {batch->size, (size_t)m->hidden};
     exo_tensor *x = exo_tape_input(t, EXO_F32, 2, (size_t[]){batch->size, 784}, batch->data[0]);
     x = exo_linear(t, x, exo_tape_param(t, m->in), exo_tape_param(t, m->in_bias));
-    x = exo_tape_custom(t, &snake, (exo_tensor *[]){x, exo_tape_param(t, m->frequency)}, 2, 2, hidden, 0, NULL);
-    exo_outputs_give(outputs, "logits", exo_linear(t, x, exo_tape_param(t, m->out), exo_tape_param(t, m->out_bias)));
+    x = exo_tape_custom(t, &snake, (exo_tensor *[]){x, exo_tape_param(t, m->frequency)}, 2, 2,
+                        hidden, 0, NULL);
+    exo_outputs_give(outputs, "logits",
+                     exo_linear(t, x, exo_tape_param(t, m->out), exo_tape_param(t, m->out_bias)));
 }
 
 static const exo_model_class snake_mlp = {.name = "snake_mlp",

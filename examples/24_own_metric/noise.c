@@ -11,18 +11,22 @@
 
 #include <math.h>
 
-static const exo_meter_class noise_scale = {.name = "noise_scale",
-                                            .unit = "batches",
-                                            .help = "batches in a step beyond which more of them help less",
-                                            .kind = EXO_GAUGE};
+static const exo_meter_class noise_scale = {
+    .name = "noise_scale",
+    .unit = "batches",
+    .help = "batches in a step beyond which more of them help less",
+    .kind = EXO_GAUGE};
 static const exo_meter_class gradient_norm = {.name = "gradient_norm",
                                               .unit = "1",
-                                              .help = "norms of this node's gradients, before the mean",
+                                              .help =
+                                                  "norms of this node's gradients, before the mean",
                                               .kind = EXO_HISTOGRAM,
                                               .bounds = (const double[]){0.01, 0.1, 1, 10, 100},
                                               .num_bounds = 5};
 static const exo_meter_class agreements = {
-    .name = "agreements", .unit = "steps", .help = "steps whose mean kept more than half of this node's squared norm"};
+    .name = "agreements",
+    .unit = "steps",
+    .help = "steps whose mean kept more than half of this node's squared norm"};
 
 struct ddp_noise {
     exo_meter *scale, *norms, *agreements;
@@ -63,8 +67,10 @@ step(void *self, exo_node *node, exo_err *err)
     exo_meter_observe(n->norms, sqrt(own));
     exo_meter_add(n->agreements, mean > own / 2);
     if (node->num_nodes > 1) {
-        n->means[0] += (float)((1 - n->smoothing) * ((N * mean - own) / (N - 1) - (double)n->means[0]));
-        n->means[1] += (float)((1 - n->smoothing) * ((own - mean) * N / (N - 1) - (double)n->means[1]));
+        n->means[0] +=
+            (float)((1 - n->smoothing) * ((N * mean - own) / (N - 1) - (double)n->means[0]));
+        n->means[1] +=
+            (float)((1 - n->smoothing) * ((own - mean) * N / (N - 1) - (double)n->means[1]));
         exo_meter_set(n->scale, n->means[0] > 0 ? (double)(n->means[1] / n->means[0]) : NAN);
     }
     return exo_node_inner_step(node, err);
