@@ -1,8 +1,12 @@
-/* Supervision: actors that crash on purpose. A restart rule gives an actor another life, with nothing of its state; an intensity ends
- * that when it crashes too often; a group restarts together; a link takes others along.
+/* Supervision: actors that crash on purpose. A restart rule gives an actor a new life, with none of
+ * its state, until the actor has crashed too often. A group restarts together. A link ends one
+ * actor when another one fails.
  *
- * Restarts are the head's business, so without a cluster this program makes a small one of its own: a head, a worker and a driver, three
- * runtimes of one process. Built twice, as the program and as the plugin with its classes (CMakeLists.txt).
+ * The head of a cluster decides about restarts. Without a cluster this program makes its own: a
+ * head, a worker and a driver, which are three runtimes of one process.
+ *
+ * CMakeLists.txt builds this file twice: as the program, and as a plugin, from which the workers of
+ * a cluster load the actors' classes.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <inttypes.h>
@@ -13,9 +17,9 @@
 
 #include <exogym/exogym.h>
 
-/* --- Actors -------------------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
-/* Counts, and crashes when it is told to. */
+/* Counts its calls, and crashes on demand. */
 struct counter {
     uint64_t count;
 };
@@ -44,9 +48,9 @@ static const exo_actor_class counter = {.name = "example.counter",
                                         .methods = counter_methods,
                                         .num_methods = 2};
 
-/* Makes a child beside itself, linked: if either fails, both end. */
+/* Spawns a child and links itself to it: if either fails, both end. */
 struct parent {
-    uint64_t count; /* first, as in a counter: `count` serves both */
+    uint64_t count; /* the first member, as in struct counter: `count` serves both */
     exo_runtime *runtime;
     exo_ref child;
 };
@@ -61,7 +65,7 @@ parent_start(exo_call_context *call, void *self, const exo_payload *args, exo_er
     return st == EXO_OK ? exo_link(p->runtime, exo_call_self(call), p->child, err) : st;
 }
 
-/* A link is for failures: after a clean stop the child would live on. */
+/* Stops the child, too: a link is for failures, so after a clean stop the child would live on. */
 static void
 parent_stop(void *self)
 {
@@ -94,7 +98,7 @@ EXO_PLUGIN
     return st == EXO_OK ? exo_actor_class_register(&parent, err) : st;
 }
 
-/* --- The driver ------------------------------------------------------------------------------------------------------------------ */
+/* --- The driver ------------------------------------------------------------------------------- */
 
 static exo_time
 in(exo_time time)
@@ -122,8 +126,9 @@ make(exo_runtime *runtime, const char *class_name, const char *name, exo_restart
     }
 }
 
-/* Counts with whatever life the name has now. That a life has ended may not have come to the head yet, so PEER_LOST is a reason to look
- * again; only the caller knows that counting once too often does no harm. */
+/* Calls `count` of the actor's current life. The head may not have learnt yet that a life has
+ * ended, so PEER_LOST is a reason to look up the name again. Only the caller can decide this: here
+ * an extra count does no harm. */
 static exo_status
 ask(exo_runtime *runtime, const char *name, exo_err *err)
 {
@@ -133,8 +138,7 @@ ask(exo_runtime *runtime, const char *name, exo_err *err)
         exo_ref ref;
         exo_future *future = NULL;
         const exo_payload *reply = NULL;
-        st = exo_get_actor(runtime, "example", name, &ref,
-                           err); /* waits while it is being restarted */
+        st = exo_get_actor(runtime, "example", name, &ref, err); /* waits for a restart */
         if (st == EXO_OK)
             st = exo_call(runtime, ref, "count", (exo_payload){0}, deadline, &future, err);
         if (st == EXO_OK)
@@ -146,7 +150,8 @@ ask(exo_runtime *runtime, const char *name, exo_err *err)
     return st;
 }
 
-/* Calls `method` of the victim, which ends all of these actors, and prints why each of them died. */
+/* Sends `method` to the victim, which ends all actors of `names`. Prints the cause of each one's
+ * death. */
 static void
 strike(exo_runtime *runtime, const char *victim, const char *method, const char *const *names,
        size_t num_names)
@@ -177,7 +182,8 @@ demonstrate(exo_runtime *runtime, exo_err *err)
                                             {"first", "second", "third"}};
     static const char *const headings[] = {"all_for_one", "rest_for_one"};
     static const exo_group_rule rules[] = {EXO_ALL_FOR_ONE, EXO_REST_FOR_ONE};
-    /* After a failure, 10 ms later, then 20, ...; with the third death within a minute it stays dead. */
+    /* The first restart comes 10 ms after a failure, the second after 20 ms. The third death within
+     * a minute is final. */
     exo_restart_rule rule = {.when = EXO_RESTART_ON_FAILURE,
                              .max = 2,
                              .within = 60 * EXO_SECOND,
@@ -203,8 +209,8 @@ demonstrate(exo_runtime *runtime, exo_err *err)
             make(runtime, "example.counter", names[g][i], rule, headings[g], rules[g]);
         for (size_t i = 0; i < 3 && st == EXO_OK; i++)
             st = ask(runtime, names[g][i], err);
-        strike(runtime, names[g][1], "crash", &names[g][g],
-               3 - (size_t)g); /* rest_for_one spares the first */
+        /* rest_for_one spares the first actor, which was made before the victim */
+        strike(runtime, names[g][1], "crash", &names[g][g], 3 - (size_t)g);
         for (size_t i = 0; i < 3 && st == EXO_OK; i++)
             st = ask(runtime, names[g][i], err);
     }
@@ -217,7 +223,7 @@ demonstrate(exo_runtime *runtime, exo_err *err)
     return st == EXO_OK ? ask(runtime, "parent", err) : st;
 }
 
-/* --- Processes ------------------------------------------------------------------------------------------------------------------- */
+/* --- Processes -------------------------------------------------------------------------------- */
 
 struct node {
     exo_runtime *runtime;

@@ -1,7 +1,8 @@
-/* Training from C, against the public headers only: a model of one's own, data of one's own, three strategies.
+/* Training from C against the public headers alone, with its own model and its own data.
  *
- * The problem: which of two interleaved spirals does a point belong to? Each node makes its own points (the data set
- * factory form); the model is a small network written here; DDP, DiLoCo and SPARTA train it with four nodes each.
+ * The model learns to which of two interleaved spirals a point belongs. It is a small network,
+ * which is defined here. A data set factory gives each node its own points. DDP, DiLoCo and SPARTA
+ * train it with four nodes each.
  */
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 
 #include <exogym/exogym.h>
 
-/* --- A model: which parameters there are, and how a batch becomes outputs. ------------------------------------------- */
+/* --- A model: its parameters, and the function from a batch to outputs ------------------------ */
 
 enum {
     WIDTH = 32
@@ -56,7 +57,7 @@ static const exo_model_class spiral_net = {
     .objective = &exo_classification, /* cross-entropy with the batch's second field */
 };
 
-/* --- Data: points are computed when they are read. --------------------------------------------------------------------- */
+/* --- Data: each point is computed when it is read --------------------------------------------- */
 
 struct spirals {
     size_t count;
@@ -88,7 +89,7 @@ spirals_get(const void *self, size_t index, const exo_sample_key *key, void *con
     exo_rng rng;
     exo_rng_init(&rng, s->seed, EXO_RNG_USER, 0, index);
     int32_t label = (int32_t)(index % 2);
-    float turn = 0.2f + 0.8f * exo_rng_uniform(&rng); /* how far out, of one and a half turns */
+    float turn = 0.2f + 0.8f * exo_rng_uniform(&rng); /* the part of the spiral's 1.5 turns */
     float angle = turn * 9.42f + (label ? 3.1416f : 0.0f);
     float *point = out[0];
     point[0] = 2 * turn * cosf(angle) + 0.05f * exo_rng_normal(&rng);
@@ -105,7 +106,7 @@ static const exo_dataset_class spirals_class = {
     .free = exo_free,
 };
 
-/* Called once for every node's training data, and once for the validation data. */
+/* The library calls this once for the training data of each node, and once for validation. */
 static exo_status
 make_spirals(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out,
              exo_err *err)
@@ -119,7 +120,7 @@ make_spirals(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_d
     return exo_dataset_new(out, &spirals_class, s, err);
 }
 
-/* --- Training ------------------------------------------------------------------------------------------------------------ */
+/* --- Training --------------------------------------------------------------------------------- */
 
 static exo_status
 compare(exo_trainer *trainer, exo_err *err)
@@ -133,7 +134,7 @@ compare(exo_trainer *trainer, exo_err *err)
     opts.num_nodes = 4;
     opts.batch_size = 64;
     opts.max_steps = 400;
-    opts.val_size = 0; /* the whole set */
+    opts.val_size = 0; /* validates on the whole set */
     opts.save_dir = NULL;
     opts.factory.make = make_spirals;
 

@@ -1,15 +1,15 @@
-/* An operation of your own on the tape, and a model that uses it: a plugin, built outside exogym against its public headers alone.
+/* An operation of your own on the tape, and a model that uses it: a plugin, built outside exogym
+ * against the public headers alone. Snake (Liu, Hartwig and Ueda, 2020) can learn periodic
+ * functions and extrapolate them, unlike ReLU and tanh. It has a learned frequency `a` for each
+ * feature:
  *
- * Snake (Liu, Hartwig and Ueda, 2020) learns functions that repeat, which ReLU and tanh cannot continue:
- *
- *     y = x + sin^2(a x) / a        dy/dx = 1 + sin(2 a x)        dy/da = x sin(2 a x) / a - sin^2(a x) / a^2
- *
- * with one learned frequency `a` for each feature. */
+ *     y = x + sin^2(a x) / a
+ *     dy/dx = 1 + sin(2 a x)        dy/da = x sin(2 a x) / a - sin^2(a x) / a^2 */
 #include <exogym/exogym.h>
 
 #include <math.h>
 
-/* y (N, D) of x (N, D) and a (D). */
+/* Computes y (N, D) from x (N, D) and a (D). */
 static exo_status
 forward(const exo_custom_call *call, exo_err *err)
 {
@@ -31,8 +31,8 @@ backward(const exo_custom_call *call, exo_err *err)
 {
     const float *x = exo_array_host(call->inputs[0]), *a = exo_array_host(call->inputs[1]);
     const float *dy = exo_array_host(call->output_grad);
-    float *dx = exo_array_host(call->input_grads[0]),
-          *da = exo_array_host(call->input_grads[1]); /* NULL: not asked for */
+    /* NULL: no gradient of that input is needed */
+    float *dx = exo_array_host(call->input_grads[0]), *da = exo_array_host(call->input_grads[1]);
     size_t features = call->inputs[1].count;
     (void)err;
     for (size_t i = 0; i < call->output.count; i++) {
@@ -47,7 +47,7 @@ backward(const exo_custom_call *call, exo_err *err)
 
 static const exo_custom_op snake = {.name = "snake", .forward = forward, .backward = backward};
 
-/* Pixels -> hidden, snake -> ten classes. */
+/* pixels -> hidden features with snake -> ten classes */
 struct snake_mlp {
     exo_param in, in_bias, frequency, out, out_bias;
     uint64_t hidden;

@@ -1,12 +1,13 @@
-/* Metrics of your own: a plugin, built outside exogym against its public headers alone. It is DDP that says how large a batch is worth while.
- *
- * The gradient noise scale (McCandlish et al., 2018, arXiv:1812.06162, appendix A.1) compares the squared norm of one node's gradient, g1, with
- * that of the mean over N nodes, gN. In batches of a node, where S is the gradient's noise and G2 the squared norm of the true one:
+/* Metrics of your own: a plugin, built outside exogym against the public headers alone. It is DDP
+ * that measures the gradient noise scale (McCandlish et al., 2018, arXiv:1812.06162, appendix A.1).
+ * Let g1 be the squared norm of one node's gradient, gN that of the mean over N nodes, G2 that of
+ * the true gradient, and S the noise, in units of a node's batch:
  *
  *     G2 = (N gN - g1) / (N - 1)        S = (g1 - gN) N / (N - 1)        scale = S / G2
  *
- * Both are smoothed over steps, each by itself. With much less than `scale` batches in a step, twice as many nodes need about half as many
- * steps; with much more, hardly fewer. */
+ * S and G2 are smoothed over steps, each by itself. While a step has far fewer than `scale`
+ * batches, twice as many nodes need about half as many steps. With far more batches the gain is
+ * small. */
 #include <exogym/exogym.h>
 
 #include <math.h>
@@ -30,7 +31,7 @@ static const exo_meter_class agreements = {
 
 struct ddp_noise {
     exo_meter *scale, *norms, *agreements;
-    float means[2]; /* of G2 and S, smoothed */
+    float means[2]; /* the smoothed G2 and S */
     double smoothing;
 };
 
