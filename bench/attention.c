@@ -1,6 +1,7 @@
-/* Attention alone, at the shapes of models that are trained on two cores: milliseconds and GFLOP/s of forward and of backward, in fp32 and
- * bf16. Counted are the products on and below the diagonal: 2 of them forward, 5 backward (the scores again). Median of 51 rounds of a
- * forward and a backward; bench/peers/attention.py measures the same of PyTorch.
+/* Causal attention alone, at the shapes of models that are trained on two cores: milliseconds and
+ * GFLOP/s of forward and of backward, in fp32 and bf16. The count has the products on and below the
+ * diagonal: 2 in forward, and 5 in backward, which computes the scores again. Median of 51 rounds
+ * of a forward and a backward. bench/peers/attention.py measures the same of PyTorch.
  *
  *     bench_attention
  */
@@ -81,7 +82,7 @@ backward(struct run *r)
     loop(r, exo_attention_gather_pieces(&r->plan), gather_piece);
 }
 
-/* Standard normal numbers of the plan's type. */
+/* `count` standard normal numbers of type `type`; NULL: no memory. */
 static void *
 numbers(exo_dtype type, size_t count, uint64_t seed)
 {

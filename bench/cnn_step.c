@@ -1,8 +1,10 @@
-/* The training step of the MNIST CNN: forward, backward, AdamW. Prints images a second.
+/* The training step of the MNIST CNN: forward, backward, AdamW. Prints one line with images a
+ * second.
  *
  *     bench_cnn_step [--dtype fp32|bf16] [--batch N] [--steps N] [--threads N]
  *
- * bench/peers/cnn_step.py prints the same line for PyTorch; bench/cnn_step.sh runs both in turn and prints ratios.
+ * bench/peers/cnn_step.py prints such a line for PyTorch. bench/cnn_step.sh runs both in turn and
+ * prints ratios.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,14 @@
-/* What does a small item cost between many actors? Every sender broadcasts tiny items to every receiver, on the real clock and on the virtual
- * one, in this process, without an emulated network. The real clock has a thread for each actor, the virtual one runs them one after the
- * other: so the second is what the work itself costs, and the first should not be far above it. Prints time, waits of threads and time in the
- * kernel for each arrival. A third run, on the virtual clock with 50 s of its time for each item and something that happens every half second, shows what it costs to look for stalls
- * meanwhile. Usage: bench_crowd [ACTORS [ITEMS]]: as many senders as receivers. */
+/* The cost of a small item between many actors.
+ *
+ *     bench_crowd [ACTORS [ITEMS]]
+ *
+ * ACTORS senders (default: 100) each broadcast ITEMS items of 32 bytes (3) to as many receivers, in
+ * this process, without an emulated network. The first run is on the virtual clock, which runs one
+ * actor at a time: its time is the cost of the work itself. The second run is on the real clock,
+ * with a thread for each actor, and should not take much longer. The third run is on the virtual
+ * clock, with 50 s of virtual time for each item, and shows the cost of the passing of virtual
+ * time, with its looks for stalls. Prints the time of each run, and for each arrival of an item the
+ * time, the time in the kernel, and the waits of threads. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -42,7 +48,7 @@ receiver_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
-/* Beside the others; as long as they take. */
+/* Takes part in no run: the graph of `measure` has no such actor. */
 static exo_status
 ticker_run(void *self, exo_graph_actor *actor, exo_err *err)
 {

@@ -1,5 +1,6 @@
-/* The data of four nodes takes the memory of one: resident memory before a data set is loaded, after, and with the loaders of
- * one and of four nodes reading from it.
+/* The memory that training data takes, with one node and with four: prints the resident memory of
+ * the loaded data set, and with the loaders of one and of four nodes that read from it. All nodes
+ * share one data set, so the loaders of four nodes should add little.
  *
  *     bench_data_memory [fashion_mnist]
  */

@@ -1,8 +1,11 @@
-/* Generation with a GPT-2 of random weights: prompts of one length, as many new tokens for each. Prints tokens a second.
+/* Generation with a GPT-2 of random weights. All prompts have the same length, and all sequences as
+ * many new tokens. Prints one line with tokens a second.
  *
- *     bench_generate [--size base] [--weights fp32|int8|int4] [--batch N] [--prompt N] [--new N] [--rounds N] [--threads N]
+ *     bench_generate [--size base] [--weights fp32|int8|int4] [--batch N] [--prompt N] [--new N]
+ *                    [--rounds N] [--threads N]
  *
- * bench/peers/generate.py prints the same line for transformers; bench/generate.sh runs both in turn and prints ratios. */
+ * bench/peers/generate.py prints such a line for transformers, generate_llama.py for llama.cpp.
+ * bench/generate.sh runs exogym and a peer in turn and prints ratios. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +31,7 @@ compare_times(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* All sequences from the prompt to the last token; *prefill is the time of the first step or steps. */
+/* Generates all sequences. *prefill is the time until each sequence has its first new token. */
 static exo_status
 generate(exo_generator *g, const struct setting *s, size_t round, const int32_t *prompts,
          exo_time *prefill, exo_err *err)

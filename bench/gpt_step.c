@@ -1,10 +1,11 @@
-/* The training step of a GPT-2: forward, backward, AdamW. Prints one line of JSON: tokens a second, the share of the machine's fp32 peak, the
- * peak memory.
+/* The training step of a GPT-2: forward, backward, AdamW. Prints one line of JSON with tokens a
+ * second, the share of the machine's fp32 peak, and the peak memory.
  *
- *     bench_gpt_step [--size small|base|...] [--vocabulary N] [--block N] [--batch N] [--dtype fp32|bf16] [--steps N] [--threads N]
- *                    [--checkpoint 0|1]
+ *     bench_gpt_step [--size small|base|...] [--vocabulary N] [--block N] [--batch N]
+ *                    [--dtype fp32|bf16] [--steps N] [--threads N] [--checkpoint 0|1]
  *
- * bench/peers/gpt_step.py prints the same for PyTorch; bench/gpt_step.py runs both in turn and prints ratios.
+ * bench/peers/gpt_step.py prints a line with the same keys for PyTorch. bench/gpt_step.py runs both
+ * in turn and prints ratios.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,8 +46,9 @@ fill(exo_batch *batch, const struct setting *s)
     }
 }
 
-/* Multiplications and additions of a step, by 6 of each parameter in a product and token, and 6 T W of each layer and token for causal
- * attention, half of what the whole square would be (Kaplan et al., 2020). */
+/* The multiplications and additions of a step (after Kaplan et al., 2020, arXiv:2001.08361). For
+ * each token these are 6 for each parameter of a matrix product, and 6 T W for each layer's causal
+ * attention, half of what attention without a mask takes. */
 static double
 operations(const exo_decoder_spec *d, const struct setting *s)
 {

@@ -1,4 +1,5 @@
-/* The machine's and libzmq's limits as a table: medians over rounds, everything in alternation. Read limits.h first.
+/* Prints a table of the limits of the machine and of libzmq. Each round measures everything once;
+ * the figures are medians over the rounds. Read limits.h first.
  *
  *     bench_limits [ROUNDS]
  */
@@ -30,7 +31,7 @@ enum {
     COPIES = sizeof copies / sizeof copies[0]
 };
 
-/* Everything of all rounds. */
+/* All measurements of all rounds. */
 struct table {
     bench_stats futex[FUTEXES][BENCH_MAX_REPEATS];
     bool has_futex[FUTEXES];

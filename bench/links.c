@@ -1,5 +1,6 @@
-/* What the model of a network costs: messages per second, and the time of an exchange. No limit of hardware is near; to compare, a memcpy
- * of a message's bytes is the least that a run does with it. Medians of 5.
+/* The cost of the model of links: messages per second, and the time of an exchange. To compare, it
+ * prints the rate of memcpy of a message's bytes, the least work that a run does with a message.
+ * Medians of 5.
  *
  *     bench_links
  */
@@ -70,7 +71,7 @@ exchange(const char *name, uint32_t n, bool mixed, const exo_link_spec *link)
     if (!l || !hosts || !bytes || !begins || !ends) {
         fprintf(stderr, "no memory\n");
     } else {
-        if (mixed) /* hosts that do not take part */
+        if (mixed) /* a link of its own, between two hosts outside the exchange */
             exo_links_between(l, n, n + 1, link, NULL);
         for (uint32_t i = 0; i < n; i++) {
             hosts[i] = i;

@@ -1,4 +1,5 @@
-/* The processor's fp32 peak: see limits.h. Compiled for this machine, with its fused multiplication and addition. */
+/* The fp32 peak of the processor (limits.h). This file is compiled for the machine at hand, with
+ * its fused multiply-add. */
 #include <exogym/clock.h>
 
 #include "base/parallel.h"
@@ -8,14 +9,15 @@ enum {
     LANES = 16,
     CHAINS = 12,
     ROUNDS = 1 << 17,
-    PIECES = 96 /* as many as most numbers of threads divide */
+    PIECES = 96 /* a multiple of most numbers of threads */
 };
 
 struct sums {
     float of[PIECES][LANES];
 };
 
-/* As many chains as the units' latency needs, each a register. */
+/* The chains are independent, so that they hide the latency of the units. Each chain is a
+ * register. */
 static void
 multiply(void *context, size_t piece)
 {

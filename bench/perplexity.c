@@ -1,8 +1,10 @@
-/* What quantized weights cost in quality: the perplexity of a text under fp32, int8 and int4 weights.
+/* The cost of quantized weights in quality: the perplexity of a text under fp32, int8 and int4
+ * weights.
  *
  *     bench_perplexity --model DIR --text FILE [--skip BYTES] [--bytes N] [--window N]
  *
- * DIR is a Hugging Face directory with its tokenizer (exogym export writes one). Of the text N bytes are taken after the first BYTES. */
+ * DIR is a Hugging Face directory with its tokenizer; `exogym export` writes one. The text is the N
+ * bytes of FILE (default: all) that follow the first BYTES. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,13 @@
-/* Calls between processes, beside raw libzmq in the same run:
+/* Calls between processes, beside plain libzmq in the same run:
  *
  *     bench_runtime [--transport ipc|tcp] [--rounds N] [--calls N] [--values]
  *
- * Child processes are workers, the first one the head, too; this one is the driver. Round trips of 64 B, and calls with 1000 under
- * way; two callers that are actors, and two actors that they call in turn, each in a process of its own; objects and starts of actors.
- * libzmq is a DEALER here and a ROUTER that echoes in another process. Rounds alternate; medians. --values prints NAME=VALUE lines, with
- * the names of peers/ray_calls.py. */
+ * This process is the driver. Its child processes are workers, and the first one is also the head.
+ * Measured are round trips of 64 bytes; calls with 1,000 in flight; two actors that call two other
+ * actors in turn, each in its own process; starts of actors; and objects of 64 MiB. libzmq is a
+ * DEALER in this process and a ROUTER that echoes in another one. Each round measures everything
+ * once; the figures are medians over the rounds. --values prints NAME=VALUE lines, with the names
+ * of peers/ray_calls.py. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +27,7 @@ enum {
     WINDOW = 1000,
     STARTS = 2000,
     WORKERS = 4,
-    PAIRS = 2, /* of a caller and an actor */
+    PAIRS = 2, /* pairs of a caller and an actor */
     OBJECT = 64 << 20
 };
 
@@ -38,7 +40,7 @@ echo(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     return exo_payload_copy(reply, args->data, args->size);
 }
 
-/* Takes an object, and lets it go; says when it had it. */
+/* Receives an object. Replies with the time at which it had it. */
 static exo_status
 take(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -105,7 +107,7 @@ join(exo_cluster_role role, const char *name, const char *folder, const char *he
     must(exo_cluster_join(cluster, *runtime, &opts, soon(), &err), &err);
 }
 
-/* A worker, the first with the head, until the parent ends. */
+/* Forks a worker, number 0 with the head in the same process. It lives until the parent ends. */
 static pid_t
 start_worker(unsigned number, const char *folder, const char *address, bool tcp)
 {
@@ -127,7 +129,7 @@ start_worker(unsigned number, const char *folder, const char *address, bool tcp)
         pause();
 }
 
-/* An actor on that worker, which may be there later than we are. */
+/* Spawns an actor on a worker, and tries again until that worker has registered. */
 static exo_ref
 spawn_on(exo_runtime *runtime, const char *class_name, const char *name, unsigned worker)
 {
@@ -183,7 +185,7 @@ round_trips(exo_runtime *runtime, exo_ref ref, size_t count)
     return stats;
 }
 
-/* Calls with WINDOW under way, to the actors in turn. */
+/* Calls the actors in turn, with WINDOW calls in flight. */
 static void
 call_in_turn(exo_runtime *runtime, const exo_ref *refs, size_t num_refs, size_t count)
 {
@@ -206,7 +208,7 @@ pipelined(exo_runtime *runtime, exo_ref ref, size_t count)
     return (double)count / ((double)(bench_now() - began) * 1e-9);
 }
 
-/* The n of n:n; args: how many calls. */
+/* The method of a caller in all_to_all. args: the number of calls, a size_t. */
 static exo_status
 call_many(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
           exo_err *err)
@@ -243,7 +245,7 @@ all_to_all(exo_runtime *runtime, const exo_ref callers[PAIRS], size_t count)
     return PAIRS * (double)count / ((double)(bench_now() - began) * 1e-9);
 }
 
-/* Actors a second, made one after the other from here, on a worker elsewhere. */
+/* Actors per second that this process spawns on the workers, one after another. */
 static double
 starts(exo_runtime *runtime, size_t count)
 {
@@ -259,7 +261,8 @@ starts(exo_runtime *runtime, size_t count)
     return rate;
 }
 
-/* A call with an object of 64 MiB: until its method has it, and until the reply is here. */
+/* Calls with an object of 64 MiB. *handed has the times until the method has the object, *replied
+ * those until the reply has arrived. */
 static void
 objects(exo_runtime *runtime, exo_ref ref, size_t count, bench_stats *handed, bench_stats *replied)
 {
@@ -289,14 +292,14 @@ objects(exo_runtime *runtime, exo_ref ref, size_t count, bench_stats *handed, be
     bench_recorder_release(&back);
 }
 
-/* --- What is measured --------------------------------------------------------------------------------------------------------------- */
+/* --- Measuring -------------------------------------------------------------------------------- */
 
 struct options {
     bool tcp, values;
     size_t rounds, calls;
 };
 
-/* A field a figure, a value a round; then their medians. */
+/* Each figure has a value for each round. */
 struct figures {
     bench_stats raw[BENCH_MAX_REPEATS], ours[BENCH_MAX_REPEATS], raw_many[BENCH_MAX_REPEATS];
     bench_stats handed[BENCH_MAX_REPEATS], replied[BENCH_MAX_REPEATS];
@@ -376,7 +379,7 @@ print(const struct options *o, struct figures *f)
            many / raw_many.rate);
 }
 
-/* --- The program -------------------------------------------------------------------------------------------------------------------- */
+/* --- The program ------------------------------------------------------------------------------ */
 
 static bool
 read_options(int argc, char **argv, struct options *o)
@@ -434,7 +437,7 @@ main(int argc, char **argv)
     exo_cluster_leave(cluster);
     exo_runtime_close(&runtime, soon(), &err);
     exo_cluster_free(&cluster);
-    for (unsigned i = WORKERS; i-- > 0;) { /* the head's last */
+    for (unsigned i = WORKERS; i-- > 0;) { /* the head ends last */
         kill(children[i], SIGKILL);
         waitpid(children[i], NULL, 0);
     }

@@ -1,10 +1,12 @@
-/* How long a cluster takes to be there, and what it takes of the machine:
+/* The start of a cluster, and its memory:
  *
  *     bench_start [--rounds N] [--values]
  *
- * Starts exogym-head and four exogym-workers of the same build, as a user's script would, and calls an actor on each: until the head
- * says that it is ready, until all workers do, until the last of the calls has its reply. Then the private memory of a worker and of its
- * watcher; the actor is a counter of tests/plugins. Beside it, what the machine needs to start a process that does nothing. */
+ * Starts exogym-head and four exogym-workers of the same build, as a user's script would, and calls
+ * an actor on each worker (the counter of tests/plugins). Prints the times from the start until the
+ * head says that it is ready, until all workers do, and until all calls have their replies. Also
+ * the private memory of a worker, of its watcher and of the head, and to compare, the time to run a
+ * process that does nothing. --values prints NAME=VALUE lines. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -26,7 +28,7 @@ enum {
     PATH = 512
 };
 
-/* The build's folder, and a folder of this run. */
+/* The folder of the build, and a folder for the cluster's sockets. */
 static char build[PATH], folder[] = "/tmp/exo-bench-XXXXXX";
 
 struct figures {
@@ -56,7 +58,7 @@ soon(void)
     return exo_deadline(exo_clock_real(), 30 * EXO_SECOND);
 }
 
-/* Starts a program; its output can be read from *out. */
+/* Starts a program. Its standard output can be read from *out; what actors print is dropped. */
 static pid_t
 start(char *const words[], int *out)
 {
@@ -67,8 +69,7 @@ start(char *const words[], int *out)
         give_up("no pipe");
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY,
-                                     0); /* what actors print */
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     if (posix_spawnp(&pid, words[0], &actions, NULL, words, environ) != 0)
         give_up("a program cannot be started; was it built?");
     posix_spawn_file_actions_destroy(&actions);
@@ -77,7 +78,7 @@ start(char *const words[], int *out)
     return pid;
 }
 
-/* Until it has said a line, or has ended without. */
+/* Waits until the program has written or has ended. */
 static void
 await_line(int fd)
 {
@@ -94,7 +95,7 @@ ms_since(int64_t began)
     return (double)(bench_now() - began) / 1e6;
 }
 
-/* MiB that no other process has. */
+/* The private memory of a process, in MiB. */
 static double
 private_memory(pid_t pid)
 {
@@ -124,7 +125,7 @@ child_of(pid_t pid)
     return child;
 }
 
-/* An actor on each worker, and a call to each. */
+/* Spawns an actor on each worker, calls each of them, and waits for the replies. */
 static void
 call_each(exo_runtime *runtime)
 {
@@ -223,7 +224,7 @@ main(int argc, char **argv)
     if (rounds == 0 || rounds > BENCH_MAX_REPEATS)
         give_up("usage: bench_start [--rounds 1..64] [--values]");
     ssize_t length = readlink("/proc/self/exe", build, sizeof build - 1);
-    for (int i = 0; i < 2; i++) { /* beside the folder of this program */
+    for (int i = 0; i < 2; i++) { /* the parent of the folder of this program */
         char *slash = length > 0 ? strrchr(build, '/') : NULL;
         if (!slash)
             give_up("where is this program?");

@@ -1,4 +1,4 @@
-/* Training steps of benchmarks: see training.h. */
+/* The training steps of benchmarks. Contracts: training.h. */
 #include "training.h"
 
 #include "limits.h"
