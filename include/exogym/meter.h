@@ -60,8 +60,10 @@ typedef struct exo_meter_class {
     size_t num_bounds;    /* of a histogram 1 to EXO_METER_BOUNDS, else 0 */
 } exo_meter_class;
 
-typedef struct exo_meter exo_meter;   /* one that is counted                 */
-typedef struct exo_meters exo_meters; /* a scope; the outermost is the tree  */
+/* A meter of a scope. */
+typedef struct exo_meter exo_meter;
+/* A scope. The outermost scope is the tree. */
+typedef struct exo_meters exo_meters;
 
 /* Makes a tree without meters. The caller frees it when no thread counts any more. NOMEM. */
 EXO_API exo_status exo_meters_new(exo_meters **out, exo_err *err);
