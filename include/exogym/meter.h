@@ -101,7 +101,7 @@ typedef struct exo_meter_sample {
     /* such as "node_0.strategy.rounds": the scopes below the walked one, and the name; valid during
      * the call */
     const char *path;
-    const exo_meter_class *meter_class;
+    const exo_meter_class *meter_class; /* its description */
     uint64_t count; /* the value of a counter, or the number of observations of a histogram */
     double value;   /* the value of a gauge, or the sum of a histogram */
     /* (num_bounds + 1) the observations in (bounds[i - 1], bounds[i]]; the last: all others */

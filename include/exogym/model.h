@@ -59,8 +59,8 @@ typedef enum exo_init_kind {
 
 /* The initial values of a parameter. The functions below make it. */
 typedef struct exo_init {
-    exo_init_kind kind;
-    float a; /* the constant, the bound or the deviation */
+    exo_init_kind kind; /* the rule */
+    float a;            /* the constant, the bound or the deviation */
 } exo_init;
 
 /* All equal to `value`; uniform in [-bound, bound); normal with mean 0. */
