@@ -1,5 +1,6 @@
-/* Actors in one process, beside what the machine can do: a call and its reply next to a bare futex round trip between two threads,
- * messages a second, actors started a second, and the memory of actors without work. Every figure is the median of its repeats.
+/* Actors in one process: a call and its reply beside a bare futex round trip between two threads,
+ * messages a second, actors started a second, and the memory of idle actors. Times and rates are
+ * medians of the repeats (default: 5).
  *
  *     bench_actors [REPEATS]
  */
@@ -39,7 +40,7 @@ now(void)
     return exo_now(exo_clock_real());
 }
 
-/* --- Figures ------------------------------------------------------------------------------------------------------------- */
+/* --- Figures ---------------------------------------------------------------------------------- */
 
 static int
 compare_times(const void *a, const void *b)
@@ -55,7 +56,7 @@ compare_rates(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Percentiles of the trips of each repeat, and of each percentile the median over the repeats. */
+/* Percentiles of the round trips of each repeat, in us. */
 struct latency {
     double p50[MAX_REPEATS], p99[MAX_REPEATS], p999[MAX_REPEATS];
 };
@@ -76,7 +77,8 @@ median(double *values, int count)
     return values[count / 2];
 }
 
-/* Prints one line; `limit` is the p50 to compare with, 0: none. Gives this p50. */
+/* Prints the medians over the repeats; with a `limit` also the p50 as a multiple of it. Returns the
+ * p50. */
 static double
 latency_print(struct latency *l, int repeats, const char *what, double limit)
 {
@@ -88,7 +90,7 @@ latency_print(struct latency *l, int repeats, const char *what, double limit)
     return p50;
 }
 
-/* --- The limit: two threads that wake each other ---------------------------------------------------------------------------- */
+/* --- The limit: two threads that wake each other ---------------------------------------------- */
 
 struct pair {
     atomic_uint ping, pong;
@@ -134,10 +136,11 @@ futex_trips(exo_time *trips)
     pthread_join(thread, NULL);
 }
 
-/* --- The actor: it does nothing, so that what is measured is the runtime ------------------------------------------------------ */
+/* --- The actor: its methods do nothing, so the figures are those of the runtime --------------- */
 
 static exo_status
-nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+        exo_err *err)
 {
     (void)call;
     (void)args;
@@ -164,7 +167,8 @@ static exo_ref
 spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const char *name)
 {
     exo_ref ref;
-    must(exo_spawn(runtime, actor_class, &(exo_spawn_opts){.name = name}, &ref, NULL) == EXO_OK, "a spawn");
+    must(exo_spawn(runtime, actor_class, &(exo_spawn_opts){.name = name}, &ref, NULL) == EXO_OK,
+         "a spawn");
     return ref;
 }
 
@@ -190,7 +194,8 @@ call_trips(exo_time *trips, const char *method, bool with_deadline)
     for (int i = 0; i < TRIPS; i++) {
         exo_future *f;
         exo_time before = now(), deadline = with_deadline ? before + 60 * EXO_SECOND : INT64_MAX;
-        must(exo_call(runtime, ref, method, (exo_payload){0}, deadline, &f, NULL) == EXO_OK, "a call");
+        must(exo_call(runtime, ref, method, (exo_payload){0}, deadline, &f, NULL) == EXO_OK,
+             "a call");
         must(exo_wait(f, deadline, NULL, NULL) == EXO_OK, "a wait");
         exo_future_drop(&f);
         trips[i] = now() - before;
@@ -198,7 +203,7 @@ call_trips(exo_time *trips, const char *method, bool with_deadline)
     close_runtime(runtime);
 }
 
-/* --- Messages a second ---------------------------------------------------------------------------------------------------------- */
+/* --- Messages a second ------------------------------------------------------------------------ */
 
 struct caller {
     exo_runtime *runtime;
@@ -207,7 +212,7 @@ struct caller {
     size_t count;
 };
 
-/* Keeps WINDOW calls in flight; waits for the oldest. */
+/* Keeps WINDOW calls in flight, and waits for the oldest one. */
 static void
 call_in_a_window(const struct caller *c)
 {
@@ -218,22 +223,26 @@ call_in_a_window(const struct caller *c)
             must(exo_wait(*f, INT64_MAX, NULL, NULL) == EXO_OK, "a wait");
         exo_future_drop(f);
         if (i < c->count)
-            must(exo_call(c->runtime, c->to, "light", (exo_payload){0}, INT64_MAX, f, NULL) == EXO_OK, "a call");
+            must(exo_call(c->runtime, c->to, "light", (exo_payload){0}, INT64_MAX, f, NULL) ==
+                     EXO_OK,
+                 "a call");
     }
 }
 
-/* Sends as fast as the mailbox takes. A call at the end is served last: then all are. */
+/* Sends as fast as the mailbox accepts. The reply to a last call says that all have been served. */
 static void
 send_all(const struct caller *c)
 {
     exo_future *last;
     exo_status st;
     for (size_t i = 0; i < c->count; i++)
-        while ((st = exo_send(c->runtime, c->to, "light", (exo_payload){0}, INT64_MAX, NULL)) != EXO_OK) {
+        while ((st = exo_send(c->runtime, c->to, "light", (exo_payload){0}, INT64_MAX, NULL)) !=
+               EXO_OK) {
             must(st == EXO_FULL, "a send");
             sched_yield();
         }
-    while ((st = exo_call(c->runtime, c->to, "light", (exo_payload){0}, INT64_MAX, &last, NULL)) == EXO_FULL)
+    while ((st = exo_call(c->runtime, c->to, "light", (exo_payload){0}, INT64_MAX, &last, NULL)) ==
+           EXO_FULL)
         sched_yield();
     must(st == EXO_OK && exo_wait(last, INT64_MAX, NULL, NULL) == EXO_OK, "the last call");
     exo_future_drop(&last);
@@ -261,8 +270,10 @@ message_rate(size_t callers, size_t actors, bool futures)
         refs[i] = spawn(runtime, &idler, NULL);
     exo_time before = now();
     for (size_t i = 0; i < callers; i++) {
-        who[i] = (struct caller){
-            .runtime = runtime, .to = refs[i % actors], .futures = futures, .count = MESSAGES / callers};
+        who[i] = (struct caller){.runtime = runtime,
+                                 .to = refs[i % actors],
+                                 .futures = futures,
+                                 .count = MESSAGES / callers};
         must(pthread_create(&threads[i], NULL, caller_main, &who[i]) == 0, "a thread");
     }
     for (size_t i = 0; i < callers; i++)
@@ -272,7 +283,7 @@ message_rate(size_t callers, size_t actors, bool futures)
     return MESSAGES / seconds;
 }
 
-/* --- Actors a second, and their memory ------------------------------------------------------------------------------------------ */
+/* --- Actors a second, and their memory -------------------------------------------------------- */
 
 static double
 resident_mib(void)
@@ -284,7 +295,7 @@ resident_mib(void)
     return (double)pages * (double)sysconf(_SC_PAGESIZE) / (1 << 20);
 }
 
-/* Gives the rate; *mib is how much the memory of this process has grown. */
+/* Returns actors started per second. *mib is the growth of this process's resident memory. */
 static double
 spawn_rate(bool named, double *mib)
 {
@@ -312,7 +323,7 @@ main(int argc, char **argv)
     int repeats = argc > 1 ? atoi(argv[1]) : 5;
     repeats = repeats < 1 ? 1 : repeats > MAX_REPEATS ? MAX_REPEATS : repeats;
 
-    /* Memory first: later the allocator has room of its own to give. */
+    /* The memory is measured first, before the allocator has free memory of its own to reuse. */
     spawn_rate(false, &first_mib);
 
     printf("%-34s %9s %9s %9s %9s\n", "round trip, us", "p50", "p99", "p99.9", "of futex");
@@ -339,13 +350,15 @@ main(int argc, char **argv)
     static const struct {
         size_t callers, actors;
         bool futures;
-    } loads[] = {{1, 1, true}, {2, 2, true}, {4, 4, true}, {4, 1, true}, {1, 1, false}, {2, 2, false}, {4, 1, false}};
+    } loads[] = {{1, 1, true},  {2, 2, true},  {4, 4, true}, {4, 1, true},
+                 {1, 1, false}, {2, 2, false}, {4, 1, false}};
     for (size_t k = 0; k < sizeof loads / sizeof loads[0]; k++) {
         char what[64];
         for (int r = 0; r < repeats; r++)
             values[r] = message_rate(loads[k].callers, loads[k].actors, loads[k].futures) * 1e-6;
-        snprintf(what, sizeof what, "%zu caller%s, %zu actor%s, %s", loads[k].callers, loads[k].callers > 1 ? "s" : "",
-                 loads[k].actors, loads[k].actors > 1 ? "s" : "", loads[k].futures ? "futures" : "sends");
+        snprintf(what, sizeof what, "%zu caller%s, %zu actor%s, %s", loads[k].callers,
+                 loads[k].callers > 1 ? "s" : "", loads[k].actors, loads[k].actors > 1 ? "s" : "",
+                 loads[k].futures ? "futures" : "sends");
         printf("%-34s %9.2f\n", what, median(values, repeats));
     }
 

@@ -1,6 +1,7 @@
-/* Attention alone, at the shapes of models that are trained on two cores: milliseconds and GFLOP/s of forward and of backward, in fp32 and
- * bf16. Counted are the products on and below the diagonal: 2 of them forward, 5 backward (the scores again). Median of 51 rounds of a
- * forward and a backward; bench/peers/attention.py measures the same of PyTorch.
+/* Causal attention alone, at the shapes of models that are trained on two cores: milliseconds and
+ * GFLOP/s of forward and of backward, in fp32 and bf16. The count has the products on and below the
+ * diagonal: 2 in forward, and 5 in backward, which computes the scores again. Median of 51 rounds
+ * of a forward and a backward. bench/peers/attention.py measures the same of PyTorch.
  *
  *     bench_attention
  */
@@ -81,7 +82,7 @@ backward(struct run *r)
     loop(r, exo_attention_gather_pieces(&r->plan), gather_piece);
 }
 
-/* Standard normal numbers of the plan's type. */
+/* `count` standard normal numbers of type `type`; NULL: no memory. */
 static void *
 numbers(exo_dtype type, size_t count, uint64_t seed)
 {
@@ -122,7 +123,8 @@ run_shape(const char *name, exo_attention_plan plan)
 {
     size_t rows = plan.sequences * plan.tokens, in = (plan.heads + 2 * plan.kv_heads) * plan.width;
     size_t out = plan.heads * plan.width, partials = exo_attention_partials(&plan);
-    size_t one = exo_attention_forward_scratch(&plan), other = exo_attention_backward_scratch(&plan);
+    size_t one = exo_attention_forward_scratch(&plan),
+           other = exo_attention_backward_scratch(&plan);
     struct run r = {.plan = plan, .scratch_size = one > other ? one : other};
     double ms[2], flops = (double)(rows * (plan.tokens + 1) / 2 * plan.heads * plan.width) * 2;
     r.plan.scale = 1.0f / sqrtf((float)plan.width);
@@ -134,12 +136,14 @@ run_shape(const char *name, exo_attention_plan plan)
     r.grads = (exo_attention_grads){.x = r.x, .out = r.out, .dout = r.dout, .lse = r.lse};
     r.grads.dx = numbers(plan.dtype, rows * in, 4);
     r.grads.partials = partials ? exo_alloc_aligned(partials) : NULL;
-    bool ok = r.x && r.dout && r.out && r.lse && r.scratch && r.grads.dx && (!partials || r.grads.partials);
+    bool ok = r.x && r.dout && r.out && r.lse && r.scratch && r.grads.dx &&
+              (!partials || r.grads.partials);
     if (ok) {
         measure(&r, &ms[0], &ms[1]);
-        printf("%-28s %s  forward %7.3f ms %6.1f GFLOP/s  backward %7.3f ms %6.1f GFLOP/s  both %7.3f ms\n", name,
-               exo_dtype_name(plan.dtype), ms[0], 2 * flops / ms[0] / 1e6, ms[1], 5 * flops / ms[1] / 1e6,
-               ms[0] + ms[1]);
+        printf("%-28s %s  forward %7.3f ms %6.1f GFLOP/s  backward %7.3f ms %6.1f GFLOP/s  both "
+               "%7.3f ms\n",
+               name, exo_dtype_name(plan.dtype), ms[0], 2 * flops / ms[0] / 1e6, ms[1],
+               5 * flops / ms[1] / 1e6, ms[0] + ms[1]);
     }
     void *all[] = {r.x, r.dout, r.out, r.lse, r.scratch, r.grads.dx, r.grads.partials};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -154,12 +158,21 @@ main(void)
         const char *name;
         exo_attention_plan plan;
     } shapes[] = {
-        {"4 heads of 32, T 256, N 16", {.sequences = 16, .tokens = 256, .heads = 4, .kv_heads = 4, .width = 32}},
-        {"4 heads of 32, T 1024, N 1", {.sequences = 1, .tokens = 1024, .heads = 4, .kv_heads = 4, .width = 32}},
-        {"12 heads of 64, T 1024, N 1", {.sequences = 1, .tokens = 1024, .heads = 12, .kv_heads = 12, .width = 64}},
+        {"4 heads of 32, T 256, N 16",
+         {.sequences = 16, .tokens = 256, .heads = 4, .kv_heads = 4, .width = 32}},
+        {"4 heads of 32, T 1024, N 1",
+         {.sequences = 1, .tokens = 1024, .heads = 4, .kv_heads = 4, .width = 32}},
+        {"12 heads of 64, T 1024, N 1",
+         {.sequences = 1, .tokens = 1024, .heads = 12, .kv_heads = 12, .width = 64}},
         {"the same with dropout",
-         {.sequences = 1, .tokens = 1024, .heads = 12, .kv_heads = 12, .width = 64, .dropped = 6554}},
-        {"12 of 64 on 4, T 1024, N 1", {.sequences = 1, .tokens = 1024, .heads = 12, .kv_heads = 4, .width = 64}},
+         {.sequences = 1,
+          .tokens = 1024,
+          .heads = 12,
+          .kv_heads = 12,
+          .width = 64,
+          .dropped = 6554}},
+        {"12 of 64 on 4, T 1024, N 1",
+         {.sequences = 1, .tokens = 1024, .heads = 12, .kv_heads = 4, .width = 64}},
     };
     printf("%u threads\n", exo_num_threads());
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {

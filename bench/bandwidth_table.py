@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
-"""The bandwidth that data-parallel training and DiLoCo need for a given utilization of their processors, by simulation, beside the published
-table (Streaming DiLoCo, arXiv:2501.18512, 1B parameters, 0.1 s a step): bench/bandwidth_table.py [BUILD]
+"""Simulates the bandwidth that data-parallel training and DiLoCo need for a given utilization of
+their processors, and prints it beside the published table (Streaming DiLoCo, arXiv:2501.18512: 1B
+parameters, 0.1 s a step).
 
-Every point is a run of bench/graphs/replicas.yaml on the virtual clock. The grid of bandwidths is the paper's: 50 points from 0.1 to 1000
-Gbit/s, evenly spaced by their logarithm. Ends with 1 if a row is off by more than one step of the grid."""
+    bench/bandwidth_table.py [BUILD]
+
+Each point is a run of bench/graphs/replicas.yaml on the virtual clock. The grid of bandwidths is
+the paper's: 50 points from 0.1 to 1000 Gbit/s, evenly spaced by their logarithm. The exit status is
+1 if a value is off by more than one step of the grid.
+"""
 import json
 import subprocess
 import sys
@@ -38,7 +43,8 @@ with tempfile.TemporaryDirectory() as folder:
     for name, (every, steps, published) in ROWS.items():
         cells = []
         for target, expected in zip(TARGETS, published):
-            low, high = 0, len(GRID) - 1  # the first point of the grid that is enough; more is never worse
+            # Bisection for the first point that suffices: more bandwidth never lowers utilization.
+            low, high = 0, len(GRID) - 1
             while low < high:
                 middle = (low + high) // 2
                 if utilization(GRID[middle], every, steps, folder) >= target:

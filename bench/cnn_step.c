@@ -1,8 +1,10 @@
-/* The training step of the MNIST CNN: forward, backward, AdamW. Prints images a second.
+/* The training step of the MNIST CNN: forward, backward, AdamW. Prints one line with images a
+ * second.
  *
  *     bench_cnn_step [--dtype fp32|bf16] [--batch N] [--steps N] [--threads N]
  *
- * bench/peers/cnn_step.py prints the same line for PyTorch; bench/cnn_step.sh runs both in turn and prints ratios.
+ * bench/peers/cnn_step.py prints such a line for PyTorch. bench/cnn_step.sh runs both in turn and
+ * prints ratios.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +35,8 @@ fill(exo_batch *batch, size_t size)
         .num_fields = 2,
         .fields = {{.name = "image", .dtype = EXO_F32, .num_dims = 3, .dims = {1, 28, 28}},
                    {.name = "label", .dtype = EXO_I32}},
-        .data = {exo_alloc_aligned(size * 784 * sizeof(float)), exo_alloc_aligned(size * sizeof(int32_t))},
+        .data = {exo_alloc_aligned(size * 784 * sizeof(float)),
+                 exo_alloc_aligned(size * sizeof(int32_t))},
     };
     if (!batch->data[0] || !batch->data[1])
         exit(EXIT_FAILURE);
@@ -57,8 +60,8 @@ run(const struct setting *s, exo_err *err)
     if (st == EXO_OK)
         st = bench_training_run(&training, &batch, WARM_UP, s->steps, &seconds, err);
     if (st == EXO_OK)
-        printf("exogym dtype=%s batch=%zu threads=%u images_per_second=%.1f tape_MiB=%.0f\n", s->bf16 ? "bf16" : "fp32",
-               s->batch, exo_num_threads(), (double)s->batch / seconds,
+        printf("exogym dtype=%s batch=%zu threads=%u images_per_second=%.1f tape_MiB=%.0f\n",
+               s->bf16 ? "bf16" : "fp32", s->batch, exo_num_threads(), (double)s->batch / seconds,
                (double)exo_tape_bytes(training.tape) / (1 << 20));
     bench_training_release(&training);
     exo_free(batch.data[0]);

@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# The CNN's training step beside PyTorch's, in alternation: medians over the rounds, and ratios to PyTorch as it comes (default
-# layout and allocator) and to the best that it reaches (channels-last, and an allocator that keeps freed memory).
+# Compares the CNN's training step with PyTorch's, in alternation. Prints medians over the rounds,
+# and ratios to PyTorch with its default layout and allocator, and to the fastest of four settings:
+# default or channels-last layout, default allocator or one that keeps freed memory.
+#
 #     bench/cnn_step.sh [ROUNDS] [BUILD_FOLDER]
-# Needs a build (preset release) and bench/peers/setup.sh. THREADS (2) and PYTHON (/usr/bin/python3) can be set.
+#
+# Needs a build (preset release) and bench/peers/setup.sh torch. Environment: THREADS (default: 2),
+# PYTHON (default: /usr/bin/python3).
 set -eu
 cd "$(dirname "$0")/.."
 rounds=${1:-3}

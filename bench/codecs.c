@@ -1,6 +1,7 @@
-/* Codecs on an array like a gradient: bytes of the array per second, in and out, beside memcpy of the same array. Each round times
- * memcpy, then every encode and decode, so that all see the same machine; ratios are of one round, and all figures medians over the
- * rounds. Both sides have the process's threads (EXOGYM_THREADS).
+/* The speed of codecs on an array that resembles a gradient: bytes of the array per second, for
+ * encode and decode, beside memcpy of the same array. Each round times memcpy and then every codec,
+ * so that all see the machine in the same state. Ratios are within one round; all figures are
+ * medians over the rounds. Codecs and memcpy use all threads of the process (EXOGYM_THREADS).
  *
  *     bench_codecs [ELEMENTS [ROUNDS]]
  */
@@ -51,7 +52,7 @@ copy_piece(void *unused, size_t index)
     memcpy(copied + first, values + first, (end - first) * sizeof *values);
 }
 
-/* Gigabytes of the array per second. */
+/* Gigabytes of the array per second since `start`. */
 static double
 rate(int64_t start)
 {
@@ -70,7 +71,7 @@ main(int argc, char **argv)
 {
     static struct figures all[CHAINS];
     static double copies[BENCH_MAX_REPEATS];
-    count = argc > 1 ? strtoull(argv[1], NULL, 10) : 1868234; /* the CNN of the examples */
+    count = argc > 1 ? strtoull(argv[1], NULL, 10) : 1868234; /* parameters of the examples' CNN */
     size_t rounds = argc > 2 ? strtoull(argv[2], NULL, 10) : 15;
     exo_err err = {0};
     size_t room = 0;
@@ -96,7 +97,8 @@ main(int argc, char **argv)
     for (size_t i = 0; i < count; i++)
         values[i] = 1e-3f * exo_rng_normal(&rng);
 
-    for (size_t r = 0; r <= rounds; r++) { /* the first is not counted: it finds its memory */
+    for (size_t r = 0; r <= rounds;
+         r++) { /* the first round faults the memory in, and is not counted */
         size_t at = r > 0 ? r - 1 : 0;
         int64_t start = bench_now();
         exo_parallel_for(PIECES, copy_piece, NULL);
@@ -105,7 +107,8 @@ main(int argc, char **argv)
             struct figures *f = &all[c];
             const exo_codec_place place = {.round = r, .seed = 1};
             start = bench_now();
-            exo_status st = exo_codec_encode(f->codec, &place, values, count, bytes, &f->size, &err);
+            exo_status st =
+                exo_codec_encode(f->codec, &place, values, count, bytes, &f->size, &err);
             f->encode[at] = rate(start);
             start = bench_now();
             if (st == EXO_OK)
@@ -119,14 +122,16 @@ main(int argc, char **argv)
             }
         }
     }
-    printf("%zu elements, %u threads, medians of %zu rounds; GB/s of the array, and of memcpy's in the same round\n",
+    printf("%zu elements, %u threads, medians of %zu rounds; GB/s of the array, and of memcpy's in "
+           "the same round\n",
            count, exo_num_threads(), rounds);
     printf("%-56s %8s %15s %15s\n", "", "size", "encode", "decode");
     printf("%-56s %8s %8.2f\n", "memcpy", "1", bench_median(copies, rounds));
     for (size_t c = 0; c < CHAINS; c++) {
         struct figures *f = &all[c];
-        printf("%-56s %8.4f %8.2f %6.2f %8.2f %6.2f\n", chains[c], (double)f->size / (double)(count * sizeof(float)),
-               bench_median(f->encode, rounds), bench_median(f->encode_ratio, rounds), bench_median(f->decode, rounds),
+        printf("%-56s %8.4f %8.2f %6.2f %8.2f %6.2f\n", chains[c],
+               (double)f->size / (double)(count * sizeof(float)), bench_median(f->encode, rounds),
+               bench_median(f->encode_ratio, rounds), bench_median(f->decode, rounds),
                bench_median(f->decode_ratio, rounds));
         exo_codec_free(&f->codec);
     }

@@ -1,5 +1,6 @@
-/* All-reduce in place among the threads of one process, beside the machine's memory: time a call, and the bytes that it must at
- * least read and write (every buffer once each way) as a share of what memcpy moves in the same run.
+/* All-reduce in place among the threads of one process: the time of a call, and its rate beside
+ * memcpy's in the same run. The rate counts the bytes that a call must at least move: it reads and
+ * writes every buffer once.
  *
  *     bench_collectives
  */
@@ -35,7 +36,8 @@ member_main(void *argument)
         m->status = exo_barrier(group, NULL);
         exo_time before = exo_now(exo_clock_real());
         if (m->status == EXO_OK)
-            m->status = exo_all_reduce(group, exo_host_array(EXO_F32, m->data, m->count), EXO_MEAN, NULL);
+            m->status =
+                exo_all_reduce(group, exo_host_array(EXO_F32, m->data, m->count), EXO_MEAN, NULL);
         m->times[i] = exo_now(exo_clock_real()) - before;
     }
     exo_group_close(&group);
@@ -49,7 +51,7 @@ compare_times(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Seconds of the median call; negative: it failed. */
+/* The median time of a call, in seconds; negative: a call failed. */
 static double
 measure(uint32_t size, size_t count)
 {
@@ -75,7 +77,7 @@ measure(uint32_t size, size_t count)
     return good ? (double)members[0].times[ROUNDS / 2] * 1e-9 : -1;
 }
 
-/* Bytes a second that memcpy reads and writes, one thread. */
+/* Bytes per second that memcpy reads and writes on one thread. */
 static double
 memory_rate(void)
 {

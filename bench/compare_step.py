@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""Seconds a step of the whole comparison: exogym against four PyTorch processes with gloo, in alternation.
+"""Compares the time of a training step of four nodes: exogym against four PyTorch processes with
+gloo, in alternation.
 
-    bench/compare_step.py [--strategy ddp|diloco|sparta|all] [--rounds 2] [--steps 20] [--dtype fp32|bf16] [--layout ...]
+    bench/compare_step.py [--strategy ddp|diloco|sparta|all] [--rounds 2] [--steps 20]
+                          [--dtype fp32|bf16] [--layout ...]
 
-Each round runs ours, then the peer (bench/peers/mnist_gloo.py), with the same network, data, batch and number of steps. A step
-is all nodes' steps. Ours counts from the first step on, the peer's first two steps are left out. Prints the medians over the
-rounds, and their ratio.
+Each round runs exogym, then the peer (bench/peers/mnist_gloo.py), with the same network, data,
+batch and number of steps. A step is the steps of all nodes. exogym's time includes all steps; the
+peer's leaves out the first two. Prints the medians over the rounds, and their ratio.
 """
 import argparse
 import json

@@ -1,8 +1,14 @@
-/* What does a small item cost between many actors? Every sender broadcasts tiny items to every receiver, on the real clock and on the virtual
- * one, in this process, without an emulated network. The real clock has a thread for each actor, the virtual one runs them one after the
- * other: so the second is what the work itself costs, and the first should not be far above it. Prints time, waits of threads and time in the
- * kernel for each arrival. A third run, on the virtual clock with 50 s of its time for each item and something that happens every half second, shows what it costs to look for stalls
- * meanwhile. Usage: bench_crowd [ACTORS [ITEMS]]: as many senders as receivers. */
+/* The cost of a small item between many actors.
+ *
+ *     bench_crowd [ACTORS [ITEMS]]
+ *
+ * ACTORS senders (default: 100) each broadcast ITEMS items of 32 bytes (3) to as many receivers, in
+ * this process, without an emulated network. The first run is on the virtual clock, which runs one
+ * actor at a time: its time is the cost of the work itself. The second run is on the real clock,
+ * with a thread for each actor, and should not take much longer. The third run is on the virtual
+ * clock, with 50 s of virtual time for each item, and shows the cost of the passing of virtual
+ * time, with its looks for stalls. Prints the time of each run, and for each arrival of an item the
+ * time, the time in the kernel, and the waits of threads. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -36,12 +42,13 @@ receiver_run(void *self, exo_graph_actor *actor, exo_err *err)
     (void)self;
     exo_item *item = NULL;
     exo_status st = EXO_OK;
-    while ((st = exo_port_receive(exo_graph_input(actor, "items"), EXO_PORT_TIMEOUT, &item, err)) == EXO_OK)
+    while ((st = exo_port_receive(exo_graph_input(actor, "items"), EXO_PORT_TIMEOUT, &item, err)) ==
+           EXO_OK)
         exo_item_drop(&item);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
-/* Beside the others; as long as they take. */
+/* Takes part in no run: the graph of `measure` has no such actor. */
 static exo_status
 ticker_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
@@ -55,7 +62,8 @@ ticker_run(void *self, exo_graph_actor *actor, exo_err *err)
     return EXO_OK;
 }
 
-static const exo_graph_port sender_ports[] = {{.name = "items", .type = "items", .direction = EXO_PORT_OUTPUT}};
+static const exo_graph_port sender_ports[] = {
+    {.name = "items", .type = "items", .direction = EXO_PORT_OUTPUT}};
 static const exo_graph_port receiver_ports[] = {
     {.name = "items", .type = "items", .direction = EXO_PORT_INPUT, .blocking = true}};
 static const char *const phases[] = {"make", NULL};
@@ -77,7 +85,8 @@ usage(void)
 {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return (struct cost){.kernel = (double)u.ru_stime.tv_sec + (double)u.ru_stime.tv_usec * 1e-6, .waits = u.ru_nvcsw};
+    return (struct cost){.kernel = (double)u.ru_stime.tv_sec + (double)u.ru_stime.tv_usec * 1e-6,
+                         .waits = u.ru_nvcsw};
 }
 
 static struct cost
@@ -88,7 +97,8 @@ measure(const char *clock, const char *cost_of_item)
     exo_graph_spec *spec = NULL;
     exo_graph_result result = {0};
     snprintf(text, sizeof text,
-             "{name: crowd, clock: %s, actors: {sender: {class: sender, count: %lu, compute: {make: %s}}, receiver: "
+             "{name: crowd, clock: %s, actors: {sender: {class: sender, count: %lu, compute: "
+             "{make: %s}}, receiver: "
              "{class: receiver, count: "
              "%lu}}, edges: [{from: sender, to: receiver, carries: items, route: broadcast}]}",
              clock, actors, cost_of_item, actors);
@@ -98,8 +108,9 @@ measure(const char *clock, const char *cost_of_item)
     if (st == EXO_OK)
         st = exo_graph_run(spec, &opts, &result, &err);
     const struct cost after = usage();
-    const struct cost cost = {
-        .seconds = result.seconds, .kernel = after.kernel - before.kernel, .waits = after.waits - before.waits};
+    const struct cost cost = {.seconds = result.seconds,
+                              .kernel = after.kernel - before.kernel,
+                              .waits = after.waits - before.waits};
     exo_graph_result_release(&result);
     exo_graph_spec_free(&spec);
     if (st != EXO_OK) {
@@ -112,7 +123,8 @@ measure(const char *clock, const char *cost_of_item)
 int
 main(int argc, char **argv)
 {
-    static const char *const clocks[] = {"virtual", "real", "virtual"}, *const costs[] = {"0 s", "0 s", "50 s"};
+    static const char *const clocks[] = {"virtual", "real", "virtual"}, *const costs[] = {
+                                                                            "0 s", "0 s", "50 s"};
     double seconds[3];
     exo_err err = {0};
     if (argc > 1)
@@ -120,20 +132,24 @@ main(int argc, char **argv)
     if (argc > 2)
         items = strtoul(argv[2], NULL, 10);
     if (actors < 1 || items < 1 || exo_graph_class_register(&sender, &err) != EXO_OK ||
-        exo_graph_class_register(&receiver, &err) != EXO_OK || exo_graph_class_register(&ticker, &err) != EXO_OK) {
+        exo_graph_class_register(&receiver, &err) != EXO_OK ||
+        exo_graph_class_register(&ticker, &err) != EXO_OK) {
         fprintf(stderr, "usage: bench_crowd [ACTORS [ITEMS]], from 1\n");
         return 2;
     }
     double arrivals = (double)actors * (double)actors * (double)items;
-    printf("%lu senders, %lu receivers, %lu items of 32 B each: %.0f arrivals\n", actors, actors, items, arrivals);
-    printf("%8s  %8s  %12s  %14s  %14s\n", "clock", "seconds", "an arrival", "in the kernel", "waits each");
+    printf("%lu senders, %lu receivers, %lu items of 32 B each: %.0f arrivals\n", actors, actors,
+           items, arrivals);
+    printf("%8s  %8s  %12s  %14s  %14s\n", "clock", "seconds", "an arrival", "in the kernel",
+           "waits each");
     for (int i = 0; i < 3; i++) {
         const struct cost c = measure(clocks[i], costs[i]);
         seconds[i] = c.seconds;
-        printf("%8s  %8.2f  %9.2f us  %11.2f us  %14.2f\n", clocks[i], c.seconds, c.seconds / arrivals * 1e6,
-               c.kernel / arrivals * 1e6, (double)c.waits / arrivals);
+        printf("%8s  %8.2f  %9.2f us  %11.2f us  %14.2f\n", clocks[i], c.seconds,
+               c.seconds / arrivals * 1e6, c.kernel / arrivals * 1e6, (double)c.waits / arrivals);
     }
-    printf("the real clock takes %.2f of the time of the virtual one, %.0f s of virtual time %.2f\n",
-           seconds[1] / seconds[0], 50.0 * (double)items, seconds[2] / seconds[0]);
+    printf(
+        "the real clock takes %.2f of the time of the virtual one, %.0f s of virtual time %.2f\n",
+        seconds[1] / seconds[0], 50.0 * (double)items, seconds[2] / seconds[0]);
     return 0;
 }

@@ -1,5 +1,6 @@
-/* The data of four nodes takes the memory of one: resident memory before a data set is loaded, after, and with the loaders of
- * one and of four nodes reading from it.
+/* The memory that training data takes, with one node and with four: prints the resident memory of
+ * the loaded data set, and with the loaders of one and of four nodes that read from it. All nodes
+ * share one data set, so the loaders of four nodes should add little.
  *
  *     bench_data_memory [fashion_mnist]
  */
@@ -32,7 +33,8 @@ read_some(exo_dataset *train, exo_loader **loaders, uint32_t nodes, exo_err *err
 {
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < nodes; r++) {
-        const exo_loader_opts opts = {.num_nodes = nodes, .rank = r, .shuffle = true, .batch_size = BATCH};
+        const exo_loader_opts opts = {
+            .num_nodes = nodes, .rank = r, .shuffle = true, .batch_size = BATCH};
         st = exo_loader_open(&loaders[r], train, &opts, err);
     }
     for (int b = 0; st == EXO_OK && b < BATCHES; b++) {
@@ -57,7 +59,8 @@ main(int argc, char **argv)
     for (uint32_t nodes = 1; st == EXO_OK && nodes <= NODES; nodes *= 4) {
         exo_loader *loaders[NODES] = {NULL};
         st = read_some(train, loaders, nodes, &err);
-        printf("and the loaders of %u node%s   %8.1f MiB\n", nodes, nodes == 1 ? " " : "s", resident_mib() - before);
+        printf("and the loaders of %u node%s   %8.1f MiB\n", nodes, nodes == 1 ? " " : "s",
+               resident_mib() - before);
         for (uint32_t r = 0; r < nodes; r++)
             exo_loader_close(&loaders[r]);
     }

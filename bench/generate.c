@@ -1,8 +1,11 @@
-/* Generation with a GPT-2 of random weights: prompts of one length, as many new tokens for each. Prints tokens a second.
+/* Generation with a GPT-2 of random weights. All prompts have the same length, and all sequences as
+ * many new tokens. Prints one line with tokens a second.
  *
- *     bench_generate [--size base] [--weights fp32|int8|int4] [--batch N] [--prompt N] [--new N] [--rounds N] [--threads N]
+ *     bench_generate [--size base] [--weights fp32|int8|int4] [--batch N] [--prompt N] [--new N]
+ *                    [--rounds N] [--threads N]
  *
- * bench/peers/generate.py prints the same line for transformers; bench/generate.sh runs both in turn and prints ratios. */
+ * bench/peers/generate.py prints such a line for transformers, generate_llama.py for llama.cpp.
+ * bench/generate.sh runs exogym and a peer in turn and prints ratios. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,12 +31,13 @@ compare_times(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* All sequences from the prompt to the last token; *prefill is the time of the first step or steps. */
+/* Generates all sequences. *prefill is the time until each sequence has its first new token. */
 static exo_status
-generate(exo_generator *g, const struct setting *s, size_t round, const int32_t *prompts, exo_time *prefill,
-         exo_err *err)
+generate(exo_generator *g, const struct setting *s, size_t round, const int32_t *prompts,
+         exo_time *prefill, exo_err *err)
 {
-    const exo_sampling sampling = {.temperature = 1, .top_k = 50, .max_new_tokens = s->new_tokens, .seed = round};
+    const exo_sampling sampling = {
+        .temperature = 1, .top_k = 50, .max_new_tokens = s->new_tokens, .seed = round};
     exo_status st = EXO_OK;
     exo_generated done;
     exo_time before = exo_now(exo_clock_real());
@@ -58,9 +62,11 @@ report(const exo_generator *g, const struct setting *s, exo_time *total, exo_tim
 {
     qsort(total, s->rounds, sizeof *total, compare_times);
     qsort(prefill, s->rounds, sizeof *prefill, compare_times);
-    double seconds = (double)total[s->rounds / 2] * 1e-9, first = (double)prefill[s->rounds / 2] * 1e-9;
+    double seconds = (double)total[s->rounds / 2] * 1e-9,
+           first = (double)prefill[s->rounds / 2] * 1e-9;
     double tokens = (double)(s->batch * s->new_tokens), steps = (double)(s->new_tokens - 1);
-    printf("exogym size=%s weights=%s batch=%zu threads=%u tokens_per_second=%.1f prefill_ms=%.1f step_ms=%.2f "
+    printf("exogym size=%s weights=%s batch=%zu threads=%u tokens_per_second=%.1f prefill_ms=%.1f "
+           "step_ms=%.2f "
            "weights_MiB=%.0f cache_MiB=%.0f weights_GB_per_second=%.1f\n",
            s->size, s->weights, s->batch, exo_num_threads(), tokens / seconds, first * 1e3,
            (seconds - first) / steps * 1e3, (double)exo_generator_weight_bytes(g) / (1 << 20),
@@ -78,7 +84,8 @@ run(const struct setting *s, exo_err *err)
     exo_generator_opts opts = {.sequences = s->batch, .context = s->prompt + s->new_tokens};
     static exo_time total[MAX_ROUNDS], prefill[MAX_ROUNDS];
     int32_t *prompts = exo_calloc(s->batch * s->prompt, sizeof *prompts);
-    exo_status st = prompts ? exo_decoder_size(&spec, s->size, err) : exo_fail(err, EXO_NOMEM, "no memory");
+    exo_status st =
+        prompts ? exo_decoder_size(&spec, s->size, err) : exo_fail(err, EXO_NOMEM, "no memory");
     if (st == EXO_OK)
         st = exo_weight_format_named(s->weights, &opts.weights, err);
     if (st == EXO_OK)
@@ -111,7 +118,12 @@ run(const struct setting *s, exo_err *err)
 int
 main(int argc, char **argv)
 {
-    struct setting s = {.size = "base", .weights = "fp32", .batch = 1, .prompt = 32, .new_tokens = 128, .rounds = 5};
+    struct setting s = {.size = "base",
+                        .weights = "fp32",
+                        .batch = 1,
+                        .prompt = 32,
+                        .new_tokens = 128,
+                        .rounds = 5};
     for (int i = 1; i + 1 < argc; i += 2) {
         const char *value = argv[i + 1];
         if (strcmp(argv[i], "--size") == 0)
@@ -129,10 +141,12 @@ main(int argc, char **argv)
         else if (strcmp(argv[i], "--threads") == 0)
             exo_set_num_threads((unsigned)atoi(value));
     }
-    if (s.batch < 1 || s.batch > 4096 || s.prompt < 1 || s.prompt > 1023 || s.new_tokens < 2 || s.new_tokens > 1023 ||
-        s.rounds < 1 || s.rounds > MAX_ROUNDS) {
-        fprintf(stderr, "bench_generate: batch 1 to 4096, prompt 1 to 1023, new 2 to 1023, rounds 1 to %d\n",
-                MAX_ROUNDS);
+    if (s.batch < 1 || s.batch > 4096 || s.prompt < 1 || s.prompt > 1023 || s.new_tokens < 2 ||
+        s.new_tokens > 1023 || s.rounds < 1 || s.rounds > MAX_ROUNDS) {
+        fprintf(
+            stderr,
+            "bench_generate: batch 1 to 4096, prompt 1 to 1023, new 2 to 1023, rounds 1 to %d\n",
+            MAX_ROUNDS);
         return 2;
     }
     exo_err err = {0};

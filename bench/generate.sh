@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Generation beside llama.cpp's with as many bits a weight, in alternation: medians over the rounds in tokens a second, the ratio, and how much of
-# the machine's read bandwidth each side's weights take. A minute or two a round.
+# Compares generation with llama.cpp's at the same number of bits per weight, in alternation. Prints
+# medians over the rounds: tokens a second, their ratio, and the share of the machine's read
+# bandwidth with which each side reads its weights. A round takes a minute or two.
+#
 #     bench/generate.sh [ROUNDS] [BUILD_FOLDER]
-# Needs a build (preset release) and bench/peers/setup.sh llama. THREADS (2), SIZE (base), BATCHES ("1 16") and PYTHON
-# (build/peers/llama/bin/python) can be set. PEER=transformers is the other peer, in fp32 against all three formats: it needs
-# bench/peers/setup.sh gpt, and COMPILE=1 gives it its static cache and torch.compile.
+#
+# Needs a build (preset release) and bench/peers/setup.sh llama. Environment: THREADS (default: 2),
+# SIZE (base), BATCHES ("1 16"), PYTHON (build/peers/llama/bin/python). PEER=transformers selects
+# the other peer, which generates in fp32, and is compared with all three formats. It needs
+# bench/peers/setup.sh gpt. COMPILE=1 gives it a static cache and torch.compile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-3}
@@ -33,7 +37,8 @@ command -v "$python" >/dev/null || {
 
 lines=$(mktemp)
 trap 'rm -f "$lines"' EXIT
-# measure SIDE WEIGHTS COMMAND...: a line "batch weights side rate GB/s MiB" of what the command prints.
+# measure SIDE WEIGHTS COMMAND...: runs the command and adds a line "batch weights side rate GB/s
+# MiB".
 measure() {
     local side=$1 weights=$2 said
     shift 2
@@ -41,7 +46,8 @@ measure() {
     field() { sed -n "s/.* $1=\([0-9.]*\).*/\1/p" <<<"$said"; }
     echo "$batch $weights $side $(field tokens_per_second) $(field weights_GB_per_second) $(field weights_MiB)" >>"$lines"
 }
-# What an array of as many bytes as our weights can be read with, by the same threads.
+# measure_limit WEIGHTS: adds the rate at which the same threads read an array as large as exogym's
+# weights.
 measure_limit() {
     local mib
     mib=$(awk -v b="$batch" -v w="$1" '$1 == b && $2 == w && $3 == "exogym" {m = $6} END {print m}' "$lines")
@@ -49,7 +55,7 @@ measure_limit() {
         sed -n 's/.* GB_per_second=\([0-9.]*\).*/\1/p') $mib" >>"$lines"
 }
 
-if [ "$peer" = llama.cpp ]; then # the first time makes its files
+if [ "$peer" = llama.cpp ]; then # makes the model files, if they are missing
     for weights in fp32 int8 int4; do
         "$python" bench/peers/generate_llama.py --size "$size" --weights $weights --new 2 --rounds 1 >/dev/null
     done

@@ -1,10 +1,11 @@
-/* The training step of a GPT-2: forward, backward, AdamW. Prints one line of JSON: tokens a second, the share of the machine's fp32 peak, the
- * peak memory.
+/* The training step of a GPT-2: forward, backward, AdamW. Prints one line of JSON with tokens a
+ * second, the share of the machine's fp32 peak, and the peak memory.
  *
- *     bench_gpt_step [--size small|base|...] [--vocabulary N] [--block N] [--batch N] [--dtype fp32|bf16] [--steps N] [--threads N]
- *                    [--checkpoint 0|1]
+ *     bench_gpt_step [--size small|base|...] [--vocabulary N] [--block N] [--batch N]
+ *                    [--dtype fp32|bf16] [--steps N] [--threads N] [--checkpoint 0|1]
  *
- * bench/peers/gpt_step.py prints the same for PyTorch; bench/gpt_step.py runs both in turn and prints ratios.
+ * bench/peers/gpt_step.py prints a line with the same keys for PyTorch. bench/gpt_step.py runs both
+ * in turn and prints ratios.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +36,8 @@ fill(exo_batch *batch, const struct setting *s)
     exo_rng_init(&rng, 1, EXO_RNG_USER, 0, 0);
     *batch = (exo_batch){.size = s->batch, .num_fields = 2};
     for (int f = 0; f < 2; f++) {
-        batch->fields[f] =
-            (exo_field){.name = f ? "targets" : "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {s->block}};
+        batch->fields[f] = (exo_field){
+            .name = f ? "targets" : "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {s->block}};
         int32_t *tokens = batch->data[f] = exo_alloc_aligned(s->batch * s->block * sizeof(int32_t));
         if (!tokens)
             exit(EXIT_FAILURE);
@@ -45,8 +46,9 @@ fill(exo_batch *batch, const struct setting *s)
     }
 }
 
-/* Multiplications and additions of a step, by 6 of each parameter in a product and token, and 6 T W of each layer and token for causal
- * attention, half of what the whole square would be (Kaplan et al., 2020). */
+/* The multiplications and additions of a step (after Kaplan et al., 2020, arXiv:2001.08361). For
+ * each token these are 6 for each parameter of a matrix product, and 6 T W for each layer's causal
+ * attention, half of what attention without a mask takes. */
 static double
 operations(const exo_decoder_spec *d, const struct setting *s)
 {
@@ -78,10 +80,12 @@ run(const struct setting *s, exo_err *err)
         struct rusage usage;
         getrusage(RUSAGE_SELF, &usage);
         double rate = operations(&spec, s) / seconds * 1e-9, limit = bench_peak_fp32();
-        printf("{\"tokens_per_second\": %.1f, \"step_ms\": %.2f, \"peak_mib\": %.1f, \"loss\": %.4f, \"gflops\": %.1f, "
+        printf("{\"tokens_per_second\": %.1f, \"step_ms\": %.2f, \"peak_mib\": %.1f, \"loss\": "
+               "%.4f, \"gflops\": %.1f, "
                "\"fp32_peak_gflops\": %.1f, \"of_peak\": %.3f, \"tape_mib\": %.1f}\n",
-               (double)(s->batch * s->block) / seconds, seconds * 1e3, (double)usage.ru_maxrss / 1024,
-               (double)training.loss, rate, limit, rate / limit, (double)exo_tape_bytes(training.tape) / (1 << 20));
+               (double)(s->batch * s->block) / seconds, seconds * 1e3,
+               (double)usage.ru_maxrss / 1024, (double)training.loss, rate, limit, rate / limit,
+               (double)exo_tape_bytes(training.tape) / (1 << 20));
     }
     bench_training_release(&training);
     exo_free(batch.data[0]);

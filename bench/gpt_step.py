@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""GPT-2's training step beside PyTorch's, in alternation: medians over the rounds, and ratios.
+"""Compares GPT-2's training step with PyTorch's, in alternation. Prints medians over the rounds,
+and ratios.
 
-    bench/gpt_step.py [--rounds 3] [--steps 5] [--build build/release] [--python build/peers/gpt/bin/python] [--base] [--keep] [--compile]
+    bench/gpt_step.py [--rounds 3] [--steps 5] [--threads 2] [--build build/release]
+                      [--python build/peers/gpt/bin/python] [--base] [--keep] [--compile]
 
-The settings: small (4 layers, 4 heads, width 128) with a vocabulary of 66 and of 50,304, 16 sequences of 256 tokens and one of 1,024; with --base
-also GPT-2's own size (12, 12, 768), one sequence of 1,024, with activation checkpoints unless --keep is given. A step is forward, backward and
-AdamW; exogym takes it within backward. bench/peers/setup.sh gpt installs the newest
-PyTorch.
+The settings are the small size (4 layers, 4 heads, width 128) with a vocabulary of 66 and of
+50,304, with 16 sequences of 256 tokens and with one of 1,024. --base adds GPT-2's own size (12
+layers, 12 heads, width 768) with one sequence of 1,024, with activation checkpoints unless --keep
+is given. A step is forward, backward and AdamW; exogym updates parameters during backward.
+bench/peers/setup.sh gpt installs the newest PyTorch.
 """
 import argparse
 import json

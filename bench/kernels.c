@@ -1,7 +1,10 @@
-/* Times every case of the kernels' list (tests/support/kernel_cases.h) on the CPU and, for its worth, on the reference, beside a copy of as many
- * bytes in the same run. Best of 5.
+/* Times every case of tests/support/kernel_cases.h on the CPU and on the reference device. The last
+ * column compares the CPU's rate with that of a copy in the same run. Best of 5.
  *
- *     bench_kernels [COUNT]      elements of an array, 1,868,234 unless given: the CNN's parameters
+ *     bench_kernels [COUNT]
+ *
+ * COUNT is the number of elements of an array; the default, 1,868,234, is that of the CNN's
+ * parameters.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +18,8 @@ enum {
     REPEATS = 5
 };
 
-/* `x` becomes `start` before the first time; later ones go on from there. */
+/* The best time of case `c` (NULL: a copy) in ms. `x` is set to `start` once, before the first
+ * repeat. */
 static double
 best_of(const kernel_case *c, const exo_array *x, const exo_array *start)
 {
@@ -34,7 +38,7 @@ best_of(const kernel_case *c, const exo_array *x, const exo_array *start)
     return best;
 }
 
-/* The i-th case, from 1; 0: a copy. */
+/* The i-th case, from 1; NULL for 0, which is the copy. */
 static const kernel_case *
 case_at(size_t i)
 {
@@ -58,8 +62,8 @@ main(int argc, char **argv)
         if (kernel_case_arrays(x[d], devices[d], count, NULL) != EXO_OK ||
             kernel_case_arrays(start[d], devices[d], count, NULL) != EXO_OK)
             return 1;
-    printf("%u threads, %zu elements\n%-28s %10s %10s %12s\n", exo_num_threads(), count, "", "cpu, ms", "ref, ms",
-           "of a copy");
+    printf("%u threads, %zu elements\n%-28s %10s %10s %12s\n", exo_num_threads(), count, "",
+           "cpu, ms", "ref, ms", "of a copy");
     for (size_t i = 0; i <= num_kernel_cases + num_op_cases + num_layer_cases; i++) {
         const kernel_case *c = case_at(i);
         for (size_t d = 0; d < 2; d++)

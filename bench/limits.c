@@ -1,7 +1,9 @@
-/* Limits of the machine and of libzmq. See limits.h for what each is, limits_main.c for how they are used.
+/* Limits of the machine and of libzmq. limits.h has the contracts, limits_main.c uses them all.
  *
- * Threads: the caller's, plus for inproc and futex one that this file starts and joins. Processes: one child for each echo of
- * another transport, which shares nothing with its parent and is killed at the end. Sockets belong to the thread that made them.
+ * Threads: besides the caller's, one for inproc and one for futex, which this file starts and
+ * joins. Processes: one child for each echo of another transport; the child shares nothing with its
+ * parent, which kills it at the end. A socket belongs to the thread that made it; the router of
+ * inproc belongs to the thread that echoes.
  */
 #include "limits.h"
 
@@ -27,10 +29,10 @@
 #include <exogym/memory.h>
 
 enum {
-    DEADLINE_MS = 10000, /* of every wait of the measuring side */
-    CHECK_MS = 1000,     /* how often the echoing side looks whether it is still wanted */
-    COPY_BATCH =
-        256 << 10 /* bytes: smaller copies are timed several at once, since reading the clock takes tens of ns */
+    DEADLINE_MS = 10000, /* deadline of every wait of the measuring side */
+    CHECK_MS = 1000,     /* period at which the echoing side checks that its parent lives */
+    /* Bytes. Smaller copies are timed in batches, because reading the clock takes tens of ns. */
+    COPY_BATCH = 256 << 10
 };
 
 int64_t
@@ -41,7 +43,7 @@ bench_now(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* --- Samples -------------------------------------------------------------------------------------------------------- */
+/* --- Samples ---------------------------------------------------------------------------------- */
 
 exo_status
 bench_recorder_init(bench_recorder *recorder, size_t capacity, exo_err *err)
@@ -74,7 +76,7 @@ compare_times(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The smallest sample that at least `thousandths` of all do not exceed. */
+/* The smallest sample that at least `thousandths` of all samples do not exceed (nearest rank). */
 static double
 percentile(const bench_recorder *sorted, size_t thousandths)
 {
@@ -117,9 +119,9 @@ bench_stats_median(const bench_stats *repeats, size_t count)
     bench_stats out;
     double values[BENCH_MAX_REPEATS];
     size_t n = count < BENCH_MAX_REPEATS ? count : BENCH_MAX_REPEATS;
-#define MEDIAN_OF(field)                                                                                               \
-    for (size_t i = 0; i < n; i++)                                                                                     \
-        values[i] = repeats[i].field;                                                                                  \
+#define MEDIAN_OF(field)                                                                           \
+    for (size_t i = 0; i < n; i++)                                                                 \
+        values[i] = repeats[i].field;                                                              \
     out.field = bench_median(values, n)
     MEDIAN_OF(p50);
     MEDIAN_OF(p99);
@@ -129,13 +131,13 @@ bench_stats_median(const bench_stats *repeats, size_t count)
     return out;
 }
 
-/* --- The machine ---------------------------------------------------------------------------------------------------- */
+/* --- The machine ------------------------------------------------------------------------------ */
 
-/* Two threads hand `turn` to each other: whoever's number it holds may go on. */
+/* Two threads, 0 and 1, hand `turn` to each other: the thread whose number it holds may proceed. */
 struct ping_pong {
     _Atomic uint32_t turn;
     size_t count;          /* round trips; constant */
-    const cpu_set_t *core; /* of the thread that answers; NULL: any */
+    const cpu_set_t *core; /* the core of the thread that answers; NULL: any */
     bool answered;         /* owner: the thread that answers, until it is joined */
 };
 
@@ -144,7 +146,8 @@ wait_for_turn(struct ping_pong *p, uint32_t self)
 {
     const struct timespec deadline = {.tv_sec = DEADLINE_MS / 1000};
     while (atomic_load_explicit(&p->turn, memory_order_acquire) != self) {
-        if (syscall(SYS_futex, &p->turn, FUTEX_WAIT_PRIVATE, 1 - self, &deadline, NULL, 0) < 0 && errno == ETIMEDOUT)
+        if (syscall(SYS_futex, &p->turn, FUTEX_WAIT_PRIVATE, 1 - self, &deadline, NULL, 0) < 0 &&
+            errno == ETIMEDOUT)
             return false;
     }
     return true;
@@ -172,7 +175,7 @@ answer_turns(void *argument)
     return NULL;
 }
 
-/* The nth core of `all` alone; false: there are too few. */
+/* Sets *out to the nth core of `all` alone; false: there are too few. */
 static bool
 nth_core(const cpu_set_t *all, size_t n, cpu_set_t *out)
 {
@@ -200,7 +203,8 @@ bench_futex_round_trips(bench_placement placement, size_t count, bench_stats *ou
 
     sched_getaffinity(0, sizeof all, &all);
     if (placement != BENCH_ANYWHERE) {
-        if (!nth_core(&all, 0, &here) || !nth_core(&all, placement == BENCH_TWO_CORES ? 1 : 0, &there)) {
+        if (!nth_core(&all, 0, &here) ||
+            !nth_core(&all, placement == BENCH_TWO_CORES ? 1 : 0, &there)) {
             bench_recorder_release(&recorder);
             return exo_fail(err, EXO_UNSUPPORTED, "two threads on two cores need two cores");
         }
@@ -224,7 +228,7 @@ bench_futex_round_trips(bench_placement placement, size_t count, bench_stats *ou
             bench_record(&recorder, after - before);
         before = after;
     }
-    pthread_join(thread, NULL); /* waits no longer than its own deadline */
+    pthread_join(thread, NULL); /* ends by its own deadline */
     if (st == EXO_OK && !p.answered)
         st = exo_fail(err, EXO_TIMEOUT, "a futex was not woken for %d ms", DEADLINE_MS);
     if (st == EXO_OK)
@@ -252,7 +256,7 @@ bench_memcpy(size_t bytes, size_t rounds, bench_stats *out, exo_err *err)
             int64_t before = bench_now();
             for (size_t j = 0; j < batch; j++) {
                 memcpy(to, from, bytes);
-                __asm__ volatile("" : : "r"(to), "r"(from) : "memory"); /* each copy is wanted */
+                __asm__ volatile("" : : "r"(to), "r"(from) : "memory"); /* keeps each copy */
             }
             int64_t taken = bench_now() - before;
             if (i > 0) { /* the first one warms up */
@@ -271,21 +275,21 @@ bench_memcpy(size_t bytes, size_t rounds, bench_stats *out, exo_err *err)
     return st;
 }
 
-/* --- libzmq --------------------------------------------------------------------------------------------------------- */
+/* --- libzmq ----------------------------------------------------------------------------------- */
 
 enum {
     ENDPOINT_TEXT = 256,
-    KEY_TEXT = 41 /* Z85 of 32 bytes, and the end */
+    KEY_TEXT = 41 /* Z85 of 32 bytes, and the NUL */
 };
 
 struct bench_echo {
     bench_transport transport;
     char endpoint[ENDPOINT_TEXT]; /* where the ROUTER is bound */
-    char folder[ENDPOINT_TEXT];   /* of the ipc socket; "": none */
+    char folder[ENDPOINT_TEXT];   /* folder of the ipc socket; "": none */
     char public_key[KEY_TEXT], secret_key[KEY_TEXT];
     pid_t child; /* 0: none */
 
-    /* From the first measurement on. */
+    /* The fields below are set by the first measurement. */
     void *context, *dealer;
     pthread_t thread; /* inproc only */
     bool has_thread;
@@ -298,7 +302,8 @@ bench_transport_name(bench_transport transport)
     return transport < BENCH_TRANSPORTS ? names[transport] : "?";
 }
 
-/* A socket with what both sides have in common: no limits, which would make a ROUTER drop messages, and a deadline. */
+/* A socket with the options of both sides: a deadline, and no high-water mark, which would make a
+ * ROUTER drop messages. */
 static void *
 open_socket(void *context, int type, int timeout_ms)
 {
@@ -314,7 +319,8 @@ open_socket(void *context, int type, int timeout_ms)
     return socket;
 }
 
-/* The ROUTER's side: bound to `endpoint`, whose final form is left there. NULL: errno says why. */
+/* Makes the ROUTER, binds it to `endpoint`, and writes the resolved endpoint there. NULL: errno has
+ * the cause. */
 static void *
 bind_router(const bench_echo *echo, void *context, char endpoint[ENDPOINT_TEXT])
 {
@@ -327,7 +333,8 @@ bind_router(const bench_echo *echo, void *context, char endpoint[ENDPOINT_TEXT])
         zmq_setsockopt(router, ZMQ_CURVE_SERVER, &yes, sizeof yes);
         zmq_setsockopt(router, ZMQ_CURVE_SECRETKEY, echo->secret_key, KEY_TEXT - 1);
     }
-    if (zmq_bind(router, endpoint) != 0 || zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, endpoint, &size) != 0) {
+    if (zmq_bind(router, endpoint) != 0 ||
+        zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, endpoint, &size) != 0) {
         int error = errno;
         zmq_close(router);
         errno = error;
@@ -336,7 +343,8 @@ bind_router(const bench_echo *echo, void *context, char endpoint[ENDPOINT_TEXT])
     return router;
 }
 
-/* Sends every message back to where it came from, until the context ends or `parent` (0: none) is gone. */
+/* Sends each message back to its sender, until the context ends or the process `parent` (0: none)
+ * has died. */
 static void
 echo_messages(void *router, pid_t parent)
 {
@@ -348,21 +356,21 @@ echo_messages(void *router, pid_t parent)
                 continue;
             break;
         }
-        /* The sender's identity and the payload alike go back as they are. */
+        /* The sender's identity and the payload are both sent back unchanged. */
         if (zmq_msg_send(&part, router, zmq_msg_more(&part) ? ZMQ_SNDMORE : 0) < 0)
             break;
     }
     zmq_msg_close(&part);
 }
 
-/* The child. Tells its endpoint through `ready`, or closes that without a word. */
+/* The child. Writes its endpoint to `ready`, or closes `ready` without writing. */
 static _Noreturn void
 child_main(const bench_echo *echo, pid_t parent, int ready)
 {
     char endpoint[ENDPOINT_TEXT];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(EXIT_FAILURE); /* it died before it could tell */
+        _exit(EXIT_FAILURE); /* the parent died before prctl */
     memcpy(endpoint, echo->endpoint, sizeof endpoint);
     void *context = zmq_ctx_new();
     void *router = context ? bind_router(echo, context, endpoint) : NULL;
@@ -380,7 +388,7 @@ start_child(bench_echo *echo, exo_err *err)
     pid_t parent = getpid();
     if (pipe(ends) != 0)
         return exo_fail(err, EXO_IO, "pipe: %s", strerror(errno));
-    fflush(NULL); /* what is buffered is the parent's to write */
+    fflush(NULL); /* else the child would write the buffered output again */
     pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
@@ -394,15 +402,18 @@ start_child(bench_echo *echo, exo_err *err)
         echo->child = child;
         struct pollfd ready = {.fd = ends[0], .events = POLLIN};
         if (poll(&ready, 1, DEADLINE_MS) <= 0)
-            st = exo_fail(err, EXO_TIMEOUT, "the process that echoes did not start in %d ms", DEADLINE_MS);
-        else if (read(ends[0], echo->endpoint, sizeof echo->endpoint) != (ssize_t)sizeof echo->endpoint)
-            st = exo_fail(err, EXO_IO, "the process that echoes could not bind to %s", echo->endpoint);
+            st = exo_fail(err, EXO_TIMEOUT, "the process that echoes did not start in %d ms",
+                          DEADLINE_MS);
+        else if (read(ends[0], echo->endpoint, sizeof echo->endpoint) !=
+                 (ssize_t)sizeof echo->endpoint)
+            st = exo_fail(err, EXO_IO, "the process that echoes could not bind to %s",
+                          echo->endpoint);
     }
     close(ends[0]);
     return st;
 }
 
-/* Where to bind, and what has to be there for it. */
+/* Chooses the endpoint, and makes what it needs: a folder for ipc, keys for CURVE. */
 static exo_status
 prepare(bench_echo *echo, exo_err *err)
 {
@@ -412,8 +423,10 @@ prepare(bench_echo *echo, exo_err *err)
         return EXO_OK;
     case BENCH_IPC: {
         const char *temporary = getenv("TMPDIR");
-        char folder[ENDPOINT_TEXT / 2]; /* so that the endpoint fits; a socket's path has only 108 bytes anyway */
-        snprintf(folder, sizeof folder, "%s/bench.XXXXXX", temporary && *temporary ? temporary : "/tmp");
+        /* Half as long, so that the endpoint fits; a socket's path has at most 108 bytes anyway. */
+        char folder[ENDPOINT_TEXT / 2];
+        snprintf(folder, sizeof folder, "%s/bench.XXXXXX",
+                 temporary && *temporary ? temporary : "/tmp");
         if (!mkdtemp(folder)) /* mode 0700 */
             return exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
         snprintf(echo->folder, sizeof echo->folder, "%s", folder);
@@ -460,7 +473,7 @@ inproc_main(void *router)
     return NULL;
 }
 
-/* Context, socket and, for inproc, the other thread; what there is already stays. */
+/* Makes the context, the socket and, for inproc, the thread that echoes, unless they exist. */
 static exo_status
 connect_dealer(bench_echo *echo, exo_err *err)
 {
@@ -470,8 +483,8 @@ connect_dealer(bench_echo *echo, exo_err *err)
         void *router = bind_router(echo, echo->context, echo->endpoint);
         if (!router)
             return exo_fail(err, EXO_IO, "%s: %s", echo->endpoint, zmq_strerror(errno));
-        if (pthread_create(&echo->thread, NULL, inproc_main, router) !=
-            0) { /* which is the barrier that moves the socket */
+        /* pthread_create is the memory barrier that a socket needs when it changes its thread. */
+        if (pthread_create(&echo->thread, NULL, inproc_main, router) != 0) {
             zmq_close(router);
             return exo_fail(err, EXO_IO, "no thread could be started");
         }
@@ -509,7 +522,7 @@ bench_echo_close(bench_echo **pointer)
     if (echo->dealer)
         zmq_close(echo->dealer);
     if (echo->context)
-        zmq_ctx_shutdown(echo->context); /* ends the thread's wait */
+        zmq_ctx_shutdown(echo->context); /* ends the wait of the echoing thread */
     if (echo->has_thread)
         pthread_join(echo->thread, NULL);
     if (echo->context)
@@ -526,7 +539,7 @@ bench_echo_close(bench_echo **pointer)
     exo_free(echo);
 }
 
-/* 0, or the errno of the send or receive. */
+/* Both return 0 or the errno of the failure. */
 static int
 send_one(void *dealer, const char *message, size_t bytes)
 {
@@ -549,17 +562,20 @@ receive_one(void *dealer, char *message, size_t bytes)
 }
 
 exo_status
-bench_echo_run(bench_echo *echo, size_t bytes, size_t window, size_t count, bench_stats *out, exo_err *err)
+bench_echo_run(bench_echo *echo, size_t bytes, size_t window, size_t count, bench_stats *out,
+               exo_err *err)
 {
     bench_recorder recorder = {0};
-    int64_t *sent_at = exo_calloc(window, sizeof *sent_at); /* a ring: answers come in the order of the messages */
+    /* A ring of `window` entries, because answers come in the order of the messages. */
+    int64_t *sent_at = exo_calloc(window, sizeof *sent_at);
     char *outgoing = exo_calloc(1, bytes + 1), *incoming = exo_calloc(1, bytes + 1);
     size_t warm = count / 10, total = warm + count, sent = 0;
     int64_t begin = 0, now = 0;
     int error = 0;
     exo_status st = EXO_OK;
     if (window == 0 || count == 0 || bytes > INT_MAX)
-        st = exo_fail(err, EXO_INVAL, "%zu messages of %zu bytes, %zu under way", count, bytes, window);
+        st = exo_fail(err, EXO_INVAL, "%zu messages of %zu bytes, %zu under way", count, bytes,
+                      window);
     else if (!sent_at || !outgoing || !incoming)
         st = exo_fail(err, EXO_NOMEM, "no memory for messages of %zu bytes", bytes);
     if (st == EXO_OK)
@@ -586,8 +602,8 @@ bench_echo_run(bench_echo *echo, size_t bytes, size_t window, size_t count, benc
             bench_record(&recorder, now - sent_at[received % window]);
     }
     if (error) {
-        st = exo_fail(err, error == EAGAIN ? EXO_TIMEOUT : EXO_IO, "%s after %zu messages: %s", echo->endpoint, sent,
-                      error == EAGAIN ? "no answer" : zmq_strerror(error));
+        st = exo_fail(err, error == EAGAIN ? EXO_TIMEOUT : EXO_IO, "%s after %zu messages: %s",
+                      echo->endpoint, sent, error == EAGAIN ? "no answer" : zmq_strerror(error));
     } else {
         *out = bench_recorder_take(&recorder, count, now - begin);
     }

@@ -1,4 +1,5 @@
-/* The machine's and libzmq's limits as a table: medians over rounds, everything in alternation. Read limits.h first.
+/* Prints a table of the limits of the machine and of libzmq. Each round measures everything once;
+ * the figures are medians over the rounds. Read limits.h first.
  *
  *     bench_limits [ROUNDS]
  */
@@ -30,11 +31,12 @@ enum {
     COPIES = sizeof copies / sizeof copies[0]
 };
 
-/* Everything of all rounds. */
+/* All measurements of all rounds. */
 struct table {
     bench_stats futex[FUTEXES][BENCH_MAX_REPEATS];
     bool has_futex[FUTEXES];
-    bench_stats round_trip[BENCH_TRANSPORTS][BENCH_MAX_REPEATS], pipelined[BENCH_TRANSPORTS][BENCH_MAX_REPEATS];
+    bench_stats round_trip[BENCH_TRANSPORTS][BENCH_MAX_REPEATS],
+        pipelined[BENCH_TRANSPORTS][BENCH_MAX_REPEATS];
     bench_stats copy[COPIES][BENCH_MAX_REPEATS];
 };
 
@@ -65,7 +67,8 @@ static void
 print_latency(const char *name, const bench_stats *repeats, size_t rounds)
 {
     bench_stats m = bench_stats_median(repeats, rounds);
-    printf("%-34s %9.2f %9.2f %9.2f %12.0f\n", name, m.p50 * 1e-3, m.p99 * 1e-3, m.p999 * 1e-3, m.rate);
+    printf("%-34s %9.2f %9.2f %9.2f %12.0f\n", name, m.p50 * 1e-3, m.p99 * 1e-3, m.p999 * 1e-3,
+           m.rate);
 }
 
 static void
@@ -83,18 +86,21 @@ print_table(const struct table *t, bench_echo *const *echoes, size_t rounds)
             print_latency(name, t->round_trip[i], rounds);
     }
     for (int i = 0; i < BENCH_TRANSPORTS; i++) {
-        snprintf(name, sizeof name, "libzmq %s, %d under way", bench_transport_name((bench_transport)i), WINDOW);
+        snprintf(name, sizeof name, "libzmq %s, %d under way",
+                 bench_transport_name((bench_transport)i), WINDOW);
         if (echoes[i])
             print_latency(name, t->pipelined[i], rounds);
     }
-    printf("\n%-34s %9s %9s %9s %12s\n", "memcpy, bytes", "p50 ns", "p99 ns", "p99.9 ns", "GB/s copied");
+    printf("\n%-34s %9s %9s %9s %12s\n", "memcpy, bytes", "p50 ns", "p99 ns", "p99.9 ns",
+           "GB/s copied");
     for (size_t i = 0; i < COPIES; i++) {
         bench_stats m = bench_stats_median(t->copy[i], rounds);
         printf("%-34zu %9.1f %9.1f %9.1f %12.1f\n", copies[i].bytes, m.p50, m.p99, m.p999,
                (double)copies[i].bytes / m.p50);
     }
-    printf("\nround trips between two threads (futex, inproc) or processes, %d bytes; medians of %zu rounds\n", BYTES,
-           rounds);
+    printf("\nround trips between two threads (futex, inproc) or processes, %d bytes; medians of "
+           "%zu rounds\n",
+           BYTES, rounds);
 }
 
 int
@@ -107,7 +113,8 @@ main(int argc, char **argv)
     exo_err err = {0};
     exo_status st = EXO_OK;
     if (getloadavg(&load, 1) == 1 && load > 0.5)
-        fprintf(stderr, "bench_limits: something else may be running here (load average %.2f)\n", load);
+        fprintf(stderr, "bench_limits: something else may be running here (load average %.2f)\n",
+                load);
     if (rounds < 1 || rounds > BENCH_MAX_REPEATS) {
         fprintf(stderr, "bench_limits: rounds are 1 to %d\n", BENCH_MAX_REPEATS);
         return EXIT_FAILURE;

@@ -1,5 +1,6 @@
-/* What the model of a network costs: messages per second, and the time of an exchange. No limit of hardware is near; to compare, a memcpy
- * of a message's bytes is the least that a run does with it. Medians of 5.
+/* The cost of the model of links: messages per second, and the time of an exchange. To compare, it
+ * prints the rate of memcpy of a message's bytes, the least work that a run does with a message.
+ * Medians of 5.
  *
  *     bench_links
  */
@@ -49,11 +50,13 @@ send_messages(const char *name, uint32_t n, const exo_link_spec *link)
         exo_rng_init(&rng, 1, EXO_RNG_USER, 0, 0);
         int64_t start = bench_now();
         for (int i = 0; l && i < MESSAGES; i++)
-            exo_links_send(l, exo_rng_below(&rng, n), exo_rng_below(&rng, n), 0, 10000, i * EXO_MS, &t);
+            exo_links_send(l, exo_rng_below(&rng, n), exo_rng_below(&rng, n), 0, 10000, i * EXO_MS,
+                           &t);
         rates[repeat] = MESSAGES / seconds_of(start);
         exo_links_free(&l);
     }
-    printf("%-44s %5u hosts  %8.2f million messages/s\n", name, n, bench_median(rates, REPEATS) / 1e6);
+    printf("%-44s %5u hosts  %8.2f million messages/s\n", name, n,
+           bench_median(rates, REPEATS) / 1e6);
 }
 
 static void
@@ -68,7 +71,7 @@ exchange(const char *name, uint32_t n, bool mixed, const exo_link_spec *link)
     if (!l || !hosts || !bytes || !begins || !ends) {
         fprintf(stderr, "no memory\n");
     } else {
-        if (mixed) /* hosts that do not take part */
+        if (mixed) /* a link of its own, between two hosts outside the exchange */
             exo_links_between(l, n, n + 1, link, NULL);
         for (uint32_t i = 0; i < n; i++) {
             hosts[i] = i;
@@ -78,7 +81,8 @@ exchange(const char *name, uint32_t n, bool mixed, const exo_link_spec *link)
             for (uint32_t i = 0; i < n; i++)
                 begins[i] = repeat * 3600 * EXO_SECOND + i * EXO_US;
             int64_t start = bench_now();
-            exo_status st = exo_links_exchange(l, EXO_EXCHANGE_SCATTER, n, hosts, 0, bytes, begins, ends, NULL, &err);
+            exo_status st = exo_links_exchange(l, EXO_EXCHANGE_SCATTER, n, hosts, 0, bytes, begins,
+                                               ends, NULL, &err);
             times[repeat] = seconds_of(start) * 1e3;
             if (st != EXO_OK)
                 fprintf(stderr, "%s\n", err.text);
@@ -96,7 +100,8 @@ int
 main(void)
 {
     static const uint32_t sizes[] = {8, 32, 100, 1000, 10000};
-    const exo_link_spec ideal = {.bandwidth = INFINITY, .latency = 20 * EXO_MS, .transport = EXO_LINK_IDEAL};
+    const exo_link_spec ideal = {
+        .bandwidth = INFINITY, .latency = 20 * EXO_MS, .transport = EXO_LINK_IDEAL};
     exo_link_spec tcp = ideal, pairs = ideal, jitter = ideal;
     bench_stats copy;
     exo_err err = {0};

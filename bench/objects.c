@@ -1,16 +1,20 @@
 /* Objects in shared memory, beside memcpy of the same size between private buffers in the same run:
  *
- *   hand-over  from before the export in the owner to after the import in another process, the handle's way through a socket
- *              included; and the part of it that is the import
- *   copy out   the reader copies the object into a private buffer, right after the import; beside memcpy in the reader
- *   put        the owner creates an object and copies into it: in memory that was kept, and in new memory
- *   small      objects of 1 KiB: create, seal, export and drop in the owner; import and drop in the reader
+ *   hand-over  from before the export in the owner to after the import in another process, with
+ *              the message that has the handle; and the import alone
+ *   copy out   the reader copies the object into a private buffer after the import; beside memcpy
+ *              in the reader
+ *   put        the owner creates an object and copies data into it, in kept and in new memory
+ *   small      objects of 1 KiB: create, seal, export and drop in the owner; import and drop in the
+ *              reader
  *
- * A reader that copies out of small pages takes a page fault for each 16 of them, and has less than half of memcpy's rate; to
- * populate the mapping first (MADV_POPULATE_READ, MAP_POPULATE) takes as long as the faults, and MADV_HUGEPAGE in the reader does
- * nothing where the machine's setting for shared memory is "never", the default. What holds is that the owner puts the segment on
- * huge pages when it makes it (MADV_COLLAPSE, from Linux 6.1 on): then 64 MiB are 32 faults. "huge" says whether the kernel did.
- * Below 2 MiB there is none, and what helps is that the reader keeps the mapping.
+ * With small pages, a reader that copies takes a page fault for each 16 pages, and reaches less
+ * than half of memcpy's rate. Populating the mapping first (MADV_POPULATE_READ, MAP_POPULATE) takes
+ * as long as the faults. MADV_HUGEPAGE in the reader does nothing where the machine's setting for
+ * shared memory is "never", the default. So the owner puts the segment on huge pages when it makes
+ * it (MADV_COLLAPSE, Linux 6.1 or newer); 64 MiB are then 32 faults. The column "huge" shows
+ * whether the kernel did. Objects below 2 MiB have no huge pages; there it helps that the reader
+ * keeps the mapping.
  *
  *     bench_objects
  */
@@ -37,7 +41,7 @@ enum {
     NUM_SIZES = sizeof sizes / sizeof sizes[0]
 };
 
-/* What the owner sends, and what the reader answers. Both processes read the same clock. */
+/* The messages of the owner and of the reader. Both processes read the same clock. */
 struct question {
     exo_object_handle handle;
     exo_time sent;
@@ -94,9 +98,10 @@ copy(char *to, const char *from, uint64_t size)
     return now() - before;
 }
 
-/* --- The reader ------------------------------------------------------------------------------------------------------------ */
+/* --- The reader ------------------------------------------------------------------------------- */
 
-/* Spins: how long a sleeping process takes to wake is the scheduler's figure and not the store's. False at the end. */
+/* Receives the next question; false: the owner has closed its end. Spins, because the time to wake
+ * a sleeping process belongs to the scheduler and not to the store. */
 static bool
 hear(int socket, struct question *q)
 {
@@ -111,7 +116,8 @@ static void
 read_objects(int socket, uint64_t keep)
 {
     exo_store *store = open_store(keep);
-    char *private = exo_alloc_aligned(sizes[NUM_SIZES - 1]), *other = exo_alloc_aligned(sizes[NUM_SIZES - 1]);
+    char *private = exo_alloc_aligned(sizes[NUM_SIZES - 1]),
+         *other = exo_alloc_aligned(sizes[NUM_SIZES - 1]);
     need(private && other, "no memory");
     memset(other, 1, sizes[NUM_SIZES - 1]);
     struct question q;
@@ -146,7 +152,7 @@ read_objects(int socket, uint64_t keep)
     exo_store_close(&store);
 }
 
-/* --- The owner ------------------------------------------------------------------------------------------------------------- */
+/* --- The owner -------------------------------------------------------------------------------- */
 
 static struct answer
 ask(int socket, const exo_object *object, bool copy)
@@ -170,7 +176,7 @@ put(exo_store *store, const char *private, uint64_t size, exo_object **out)
     return now() - before;
 }
 
-/* Is the page of an address mapped as a huge one? */
+/* Whether the mapping of an address has huge pages. */
 static bool
 is_huge(const void *address)
 {
@@ -180,7 +186,8 @@ is_huge(const void *address)
     FILE *maps = fopen("/proc/self/smaps", "re");
     while (maps && fgets(line, sizeof line, maps)) {
         if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
-            inside = from <= (unsigned long)(uintptr_t)address && (unsigned long)(uintptr_t)address < to;
+            inside =
+                from <= (unsigned long)(uintptr_t)address && (unsigned long)(uintptr_t)address < to;
         else if (inside && sscanf(line, "ShmemPmdMapped: %lu", &kib) == 1)
             break;
     }
@@ -192,9 +199,10 @@ is_huge(const void *address)
 static void
 measure(exo_store *store, int socket, uint64_t size, char *a, char *b)
 {
-    exo_time plain[ROUNDS], kept[ROUNDS], hand_over[ROUNDS], import[ROUNDS], copy_out[ROUNDS], beside[ROUNDS];
+    exo_time plain[ROUNDS], kept[ROUNDS], hand_over[ROUNDS], import[ROUNDS], copy_out[ROUNDS],
+        beside[ROUNDS];
     bool huge = false;
-    /* In turn, so that whatever else the machine does meets all of them. */
+    /* The measurements alternate, so that other load on the machine affects all of them. */
     for (int i = 0; i < ROUNDS; i++) {
         exo_object *object = NULL;
         plain[i] = copy(b, a, size);
@@ -208,12 +216,12 @@ measure(exo_store *store, int socket, uint64_t size, char *a, char *b)
         exo_object_drop(&object);
     }
     double base = median_us(plain);
-    printf("%9.3f %5s %10.1f %10.1f %9.2f %10.1f %9.2f %9.1f %9.1f\n", (double)size / (1 << 20), huge ? "yes" : "no",
-           base, median_us(copy_out), median_us(beside) / median_us(copy_out), median_us(kept), base / median_us(kept),
-           median_us(hand_over), median_us(import));
+    printf("%9.3f %5s %10.1f %10.1f %9.2f %10.1f %9.2f %9.1f %9.1f\n", (double)size / (1 << 20),
+           huge ? "yes" : "no", base, median_us(copy_out), median_us(beside) / median_us(copy_out),
+           median_us(kept), base / median_us(kept), median_us(hand_over), median_us(import));
 }
 
-/* Creating where nothing is kept. */
+/* Measures `put` in a store that keeps no memory. */
 static void
 measure_new(const char *a, char *b)
 {
@@ -228,7 +236,8 @@ measure_new(const char *a, char *b)
             exo_object_drop(&object);
         }
         double base = median_us(plain);
-        printf("%9.3f %10.1f %10.2f\n", (double)sizes[s] / (1 << 20), median_us(fresh), base / median_us(fresh));
+        printf("%9.3f %10.1f %10.2f\n", (double)sizes[s] / (1 << 20), median_us(fresh),
+               base / median_us(fresh));
     }
     exo_store_close(&store);
 }
@@ -249,12 +258,14 @@ measure_small(exo_store *store, int socket)
     }
     exo_time create = (now() - before) / SMALL_ROUNDS;
     struct answer a = ask(socket, stays, false);
-    printf("1 KiB: create, seal, export, drop %lld ns; import and drop in another process %lld ns\n", (long long)create,
-           (long long)a.small);
+    printf(
+        "1 KiB: create, seal, export, drop %lld ns; import and drop in another process %lld ns\n",
+        (long long)create, (long long)a.small);
     exo_object_drop(&stays);
 }
 
-/* A reader that keeps `keep` bytes mapped, and an owner that keeps what it needs. */
+/* Measures with a reader that keeps up to `keep` bytes mapped, and an owner that keeps all of its
+ * memory. */
 static void
 measure_pair(uint64_t keep, char *a, char *b)
 {
@@ -270,8 +281,10 @@ measure_pair(uint64_t keep, char *a, char *b)
     }
     close(ends[1]);
     exo_store *store = open_store((uint64_t)512 << 20);
-    printf("the reader %s\n", keep ? "has the segment mapped from the object before" : "maps each object anew");
-    printf("      MiB  huge  memcpy us   copy out  of memcpy   put kept  of memcpy  hand-over  of it import\n");
+    printf("the reader %s\n",
+           keep ? "has the segment mapped from the object before" : "maps each object anew");
+    printf("      MiB  huge  memcpy us   copy out  of memcpy   put kept  of memcpy  hand-over  of "
+           "it import\n");
     for (int s = 0; s < NUM_SIZES; s++)
         measure(store, ends[0], sizes[s], a, b);
     if (keep)
@@ -289,7 +302,8 @@ main(void)
     char *a = exo_alloc_aligned(sizes[NUM_SIZES - 1]), *b = exo_alloc_aligned(sizes[NUM_SIZES - 1]);
     need(a && b, "no memory");
     memset(a, 1, sizes[NUM_SIZES - 1]);
-    printf("medians of %d rounds, in us; \"of memcpy\": memcpy's time as a share of this one's\n\n", ROUNDS);
+    printf("medians of %d rounds, in us; \"of memcpy\": memcpy's time as a share of this one's\n\n",
+           ROUNDS);
     measure_pair(0, a, b);
     measure_pair((uint64_t)512 << 20, a, b);
     measure_new(a, b);

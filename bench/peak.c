@@ -1,4 +1,5 @@
-/* The processor's fp32 peak: see limits.h. Compiled for this machine, with its fused multiplication and addition. */
+/* The fp32 peak of the processor (limits.h). This file is compiled for the machine at hand, with
+ * its fused multiply-add. */
 #include <exogym/clock.h>
 
 #include "base/parallel.h"
@@ -8,14 +9,15 @@ enum {
     LANES = 16,
     CHAINS = 12,
     ROUNDS = 1 << 17,
-    PIECES = 96 /* as many as most numbers of threads divide */
+    PIECES = 96 /* a multiple of most numbers of threads */
 };
 
 struct sums {
     float of[PIECES][LANES];
 };
 
-/* As many chains as the units' latency needs, each a register. */
+/* The chains are independent, so that they hide the latency of the units. Each chain is a
+ * register. */
 static void
 multiply(void *context, size_t piece)
 {
@@ -46,7 +48,8 @@ bench_peak_fp32(void)
     for (int i = 0; i < 3; i++) {
         exo_time before = exo_now(exo_clock_real());
         exo_parallel_for(PIECES, multiply, &sums);
-        double rate = 2.0 * PIECES * CHAINS * LANES * ROUNDS / (double)(exo_now(exo_clock_real()) - before);
+        double rate =
+            2.0 * PIECES * CHAINS * LANES * ROUNDS / (double)(exo_now(exo_clock_real()) - before);
         best = rate > best ? rate : best;
     }
     return best;

@@ -1,8 +1,10 @@
-/* What quantized weights cost in quality: the perplexity of a text under fp32, int8 and int4 weights.
+/* The cost of quantized weights in quality: the perplexity of a text under fp32, int8 and int4
+ * weights.
  *
  *     bench_perplexity --model DIR --text FILE [--skip BYTES] [--bytes N] [--window N]
  *
- * DIR is a Hugging Face directory with its tokenizer (exogym export writes one). Of the text N bytes are taken after the first BYTES. */
+ * DIR is a Hugging Face directory with its tokenizer; `exogym export` writes one. The text is the N
+ * bytes of FILE (default: all) that follow the first BYTES. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,8 +35,9 @@ read_tokens(const struct setting *s, int32_t **tokens, size_t *count, exo_err *e
         st = exo_tokenizer_load(&tokenizer, s->model, err);
     if (st == EXO_OK) {
         size_t left = size - s->skip;
-        st = exo_tokenizer_encode(tokenizer, text + s->skip, s->bytes && s->bytes < left ? s->bytes : left, false,
-                                  tokens, count, err);
+        st = exo_tokenizer_encode(tokenizer, text + s->skip,
+                                  s->bytes && s->bytes < left ? s->bytes : left, false, tokens,
+                                  count, err);
     }
     exo_tokenizer_drop(&tokenizer);
     exo_free(text);
@@ -42,8 +45,8 @@ read_tokens(const struct setting *s, int32_t **tokens, size_t *count, exo_err *e
 }
 
 static exo_status
-measure(const struct setting *s, exo_model *model, exo_params *params, const int32_t *tokens, size_t count,
-        exo_err *err)
+measure(const struct setting *s, exo_model *model, exo_params *params, const int32_t *tokens,
+        size_t count, exo_err *err)
 {
     static const char *const names[] = {"fp32", "int8", "int4"};
     double first = 0;
@@ -57,8 +60,9 @@ measure(const struct setting *s, exo_model *model, exo_params *params, const int
             st = exo_generator_nll(g, tokens, count, s->window, &mean, err);
         if (st == EXO_OK) {
             first = i == 0 ? mean : first;
-            printf("weights=%s tokens=%zu nll=%.5f perplexity=%.4f over_fp32=%+.3f%% weights_MiB=%.1f\n", names[i],
-                   count, mean, exp(mean), (exp(mean - first) - 1) * 100,
+            printf("weights=%s tokens=%zu nll=%.5f perplexity=%.4f over_fp32=%+.3f%% "
+                   "weights_MiB=%.1f\n",
+                   names[i], count, mean, exp(mean), (exp(mean - first) - 1) * 100,
                    (double)exo_generator_weight_bytes(g) / (1 << 20));
             fflush(stdout);
         }
@@ -84,7 +88,8 @@ main(int argc, char **argv)
             s.window = strtoul(argv[i + 1], NULL, 10);
     }
     if (!s.model || !s.text) {
-        fprintf(stderr, "usage: bench_perplexity --model DIR --text FILE [--skip BYTES] [--bytes N] [--window N]\n");
+        fprintf(stderr, "usage: bench_perplexity --model DIR --text FILE [--skip BYTES] [--bytes "
+                        "N] [--window N]\n");
         return 2;
     }
     exo_err err = {0};

@@ -1,9 +1,11 @@
-/* How fast all threads together read memory: the limit of whatever reads its weights once for each token.
+/* The speed at which all threads together read memory. It limits generation, which reads all
+ * weights once for each token.
  *
  *     bench_read_bandwidth [--MiB N] [--threads N]
  *
- * Reads an array of so many MiB (1,024) again and again for half a second and prints the fastest pass. An array that the last cache holds is
- * read from there, as weights of its size are. Compiled for this machine, with its widest loads. */
+ * Reads an array of N MiB (default: 1,024) for at least half a second and 10 passes, and prints the
+ * fastest pass. An array that fits into the last-level cache is read from there, as weights of that
+ * size are. The file is compiled for this machine, with its widest loads. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,13 +19,13 @@
 
 enum {
     PIECE = 1 << 17, /* words that one thread reads at once: 1 MiB */
-    LANES = 32,      /* of sums, four registers of 512 bits        */
-    PASSES = 10      /* at least                                   */
+    LANES = 32,      /* partial sums: four registers of 512 bits */
+    PASSES = 10      /* at least */
 };
 
 struct reading {
-    uint64_t *words; /* (pieces PIECE)                               */
-    uint64_t *sums;  /* (pieces), so that nothing is optimized away */
+    uint64_t *words; /* (pieces, PIECE) */
+    uint64_t *sums;  /* (pieces); printed, so that no read is optimized away */
 };
 
 static void
@@ -62,7 +64,8 @@ main(int argc, char **argv)
         fprintf(stderr, "bench_read_bandwidth: MiB 1 to 65536\n");
         return 2;
     }
-    struct reading r = {.words = exo_alloc_aligned(mib << 20), .sums = exo_calloc(mib, sizeof *r.sums)};
+    struct reading r = {.words = exo_alloc_aligned(mib << 20),
+                        .sums = exo_calloc(mib, sizeof *r.sums)};
     if (!r.words || !r.sums) {
         fprintf(stderr, "bench_read_bandwidth: no memory for %zu MiB\n", mib);
         return EXIT_FAILURE;

@@ -1,11 +1,13 @@
-/* Calls between processes, beside raw libzmq in the same run:
+/* Calls between processes, beside plain libzmq in the same run:
  *
  *     bench_runtime [--transport ipc|tcp] [--rounds N] [--calls N] [--values]
  *
- * Child processes are workers, the first one the head, too; this one is the driver. Round trips of 64 B, and calls with 1000 under
- * way; two callers that are actors, and two actors that they call in turn, each in a process of its own; objects and starts of actors.
- * libzmq is a DEALER here and a ROUTER that echoes in another process. Rounds alternate; medians. --values prints NAME=VALUE lines, with
- * the names of peers/ray_calls.py. */
+ * This process is the driver. Its child processes are workers, and the first one is also the head.
+ * Measured are round trips of 64 bytes; calls with 1,000 in flight; two actors that call two other
+ * actors in turn, each in its own process; starts of actors; and objects of 64 MiB. libzmq is a
+ * DEALER in this process and a ROUTER that echoes in another one. Each round measures everything
+ * once; the figures are medians over the rounds. --values prints NAME=VALUE lines, with the names
+ * of peers/ray_calls.py. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +27,7 @@ enum {
     WINDOW = 1000,
     STARTS = 2000,
     WORKERS = 4,
-    PAIRS = 2, /* of a caller and an actor */
+    PAIRS = 2, /* pairs of a caller and an actor */
     OBJECT = 64 << 20
 };
 
@@ -38,7 +40,7 @@ echo(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     return exo_payload_copy(reply, args->data, args->size);
 }
 
-/* Takes an object, and lets it go; says when it had it. */
+/* Receives an object. Replies with the time at which it had it. */
 static exo_status
 take(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -50,15 +52,19 @@ take(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     return exo_payload_copy(reply, &now, sizeof now);
 }
 
-static exo_status call_many(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
-                            exo_err *err);
+static exo_status call_many(exo_call_context *call, void *self, const exo_payload *args,
+                            exo_payload *reply, exo_err *err);
 
 static const exo_lane_class lanes[] = {{.name = "main", .capacity = 65536}};
 static const exo_lane_class caller_lanes[] = {{.name = "main", .capacity = 16, .blocking = true}};
 static const exo_method methods[] = {{.name = "echo", .run = echo}, {.name = "take", .run = take}};
 static const exo_method caller_methods[] = {{.name = "call", .run = call_many}};
-static const exo_actor_class echo_class = {
-    .name = "echo", .state_size = 8, .lanes = lanes, .num_lanes = 1, .methods = methods, .num_methods = 2};
+static const exo_actor_class echo_class = {.name = "echo",
+                                           .state_size = 8,
+                                           .lanes = lanes,
+                                           .num_lanes = 1,
+                                           .methods = methods,
+                                           .num_methods = 2};
 static const exo_actor_class caller_class = {.name = "caller",
                                              .state_size = 8,
                                              .lanes = caller_lanes,
@@ -82,8 +88,8 @@ must(exo_status st, const exo_err *err)
 }
 
 static void
-join(exo_cluster_role role, const char *name, const char *folder, const char *head, bool tcp, exo_runtime **runtime,
-     exo_cluster **cluster)
+join(exo_cluster_role role, const char *name, const char *folder, const char *head, bool tcp,
+     exo_runtime **runtime, exo_cluster **cluster)
 {
     static const char *const any[] = {"tcp://127.0.0.1:0"};
     exo_err err = {0};
@@ -101,7 +107,7 @@ join(exo_cluster_role role, const char *name, const char *folder, const char *he
     must(exo_cluster_join(cluster, *runtime, &opts, soon(), &err), &err);
 }
 
-/* A worker, the first with the head, until the parent ends. */
+/* Forks a worker, number 0 with the head in the same process. It lives until the parent ends. */
 static pid_t
 start_worker(unsigned number, const char *folder, const char *address, bool tcp)
 {
@@ -123,7 +129,7 @@ start_worker(unsigned number, const char *folder, const char *address, bool tcp)
         pause();
 }
 
-/* An actor on that worker, which may be there later than we are. */
+/* Spawns an actor on a worker, and tries again until that worker has registered. */
 static exo_ref
 spawn_on(exo_runtime *runtime, const char *class_name, const char *name, unsigned worker)
 {
@@ -133,9 +139,10 @@ spawn_on(exo_runtime *runtime, const char *class_name, const char *name, unsigne
     char node[16];
     snprintf(node, sizeof node, "w%u", worker);
     do
-        st = exo_spawn_class(runtime, class_name,
-                             &(exo_spawn_opts){.name = name, .placement = EXO_PLACE_STRICT, .node = node}, soon(), &ref,
-                             &err);
+        st = exo_spawn_class(
+            runtime, class_name,
+            &(exo_spawn_opts){.name = name, .placement = EXO_PLACE_STRICT, .node = node}, soon(),
+            &ref, &err);
     while (st == EXO_FULL || st == EXO_NOT_FOUND);
     must(st, &err);
     return ref;
@@ -147,7 +154,8 @@ begin(exo_runtime *runtime, exo_ref ref)
     static const char bytes[BYTES];
     exo_future *future = NULL;
     exo_err err = {0};
-    must(exo_call(runtime, ref, "echo", exo_payload_borrow(bytes, BYTES), soon(), &future, &err), &err);
+    must(exo_call(runtime, ref, "echo", exo_payload_borrow(bytes, BYTES), soon(), &future, &err),
+         &err);
     return future;
 }
 
@@ -177,7 +185,7 @@ round_trips(exo_runtime *runtime, exo_ref ref, size_t count)
     return stats;
 }
 
-/* Calls with WINDOW under way, to the actors in turn. */
+/* Calls the actors in turn, with WINDOW calls in flight. */
 static void
 call_in_turn(exo_runtime *runtime, const exo_ref *refs, size_t num_refs, size_t count)
 {
@@ -200,9 +208,10 @@ pipelined(exo_runtime *runtime, exo_ref ref, size_t count)
     return (double)count / ((double)(bench_now() - began) * 1e-9);
 }
 
-/* The n of n:n; args: how many calls. */
+/* The method of a caller in all_to_all. args: the number of calls, a size_t. */
 static exo_status
-call_many(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+call_many(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+          exo_err *err)
 {
     exo_runtime *runtime = exo_call_runtime(call);
     exo_ref refs[PAIRS];
@@ -228,14 +237,15 @@ all_to_all(exo_runtime *runtime, const exo_ref callers[PAIRS], size_t count)
     exo_err err = {0};
     int64_t began = bench_now();
     for (unsigned i = 0; i < PAIRS; i++)
-        must(exo_call(runtime, callers[i], "call", exo_payload_borrow(&count, sizeof count), soon(), &futures[i], &err),
+        must(exo_call(runtime, callers[i], "call", exo_payload_borrow(&count, sizeof count), soon(),
+                      &futures[i], &err),
              &err);
     for (unsigned i = 0; i < PAIRS; i++)
         end(&futures[i]);
     return PAIRS * (double)count / ((double)(bench_now() - began) * 1e-9);
 }
 
-/* Actors a second, made one after the other from here, on a worker elsewhere. */
+/* Actors per second that this process spawns on the workers, one after another. */
 static double
 starts(exo_runtime *runtime, size_t count)
 {
@@ -251,7 +261,8 @@ starts(exo_runtime *runtime, size_t count)
     return rate;
 }
 
-/* A call with an object of 64 MiB: until its method has it, and until the reply is here. */
+/* Calls with an object of 64 MiB. *handed has the times until the method has the object, *replied
+ * those until the reply has arrived. */
 static void
 objects(exo_runtime *runtime, exo_ref ref, size_t count, bench_stats *handed, bench_stats *replied)
 {
@@ -267,7 +278,8 @@ objects(exo_runtime *runtime, exo_ref ref, size_t count, bench_stats *handed, be
         memset(exo_object_data(object), (int)i, OBJECT);
         exo_object_seal(object);
         int64_t at = bench_now();
-        must(exo_call_wait(runtime, ref, "take", exo_object_payload(object), soon(), &reply, &err), &err);
+        must(exo_call_wait(runtime, ref, "take", exo_object_payload(object), soon(), &reply, &err),
+             &err);
         bench_record(&back, bench_now() - at);
         memcpy(&had, reply.data, sizeof had);
         bench_record(&there, had - at);
@@ -280,14 +292,14 @@ objects(exo_runtime *runtime, exo_ref ref, size_t count, bench_stats *handed, be
     bench_recorder_release(&back);
 }
 
-/* --- What is measured --------------------------------------------------------------------------------------------------------------- */
+/* --- Measuring -------------------------------------------------------------------------------- */
 
 struct options {
     bool tcp, values;
     size_t rounds, calls;
 };
 
-/* A field a figure, a value a round; then their medians. */
+/* Each figure has a value for each round. */
 struct figures {
     bench_stats raw[BENCH_MAX_REPEATS], ours[BENCH_MAX_REPEATS], raw_many[BENCH_MAX_REPEATS];
     bench_stats handed[BENCH_MAX_REPEATS], replied[BENCH_MAX_REPEATS];
@@ -335,20 +347,26 @@ print_rate(const char *what, double rate)
 static void
 print(const struct options *o, struct figures *f)
 {
-    bench_stats raw = bench_stats_median(f->raw, o->rounds), ours = bench_stats_median(f->ours, o->rounds),
+    bench_stats raw = bench_stats_median(f->raw, o->rounds),
+                ours = bench_stats_median(f->ours, o->rounds),
                 raw_many = bench_stats_median(f->raw_many, o->rounds),
-                handed = bench_stats_median(f->handed, o->rounds), replied = bench_stats_median(f->replied, o->rounds);
+                handed = bench_stats_median(f->handed, o->rounds),
+                replied = bench_stats_median(f->replied, o->rounds);
     double many = bench_median(f->many, o->rounds), all = bench_median(f->all, o->rounds),
            starts_rate = bench_median(f->starts, o->rounds);
     if (o->values) {
-        printf("libzmq_sync_64_bytes_p50_us=%.1f\nsync_calls_per_s=%.0f\nsync_64_bytes_p50_us=%.1f\n"
-               "sync_64_bytes_p99_us=%.1f\nsync_64_bytes_p999_us=%.1f\n",
-               raw.p50 / 1e3, ours.rate, ours.p50 / 1e3, ours.p99 / 1e3, ours.p999 / 1e3);
-        printf("libzmq_async_per_s=%.0f\nasync_calls_per_s=%.0f\nn_n_2x2_calls_per_s=%.0f\n", raw_many.rate, many, all);
-        printf("actors_started_per_s=%.0f\nhand_over_64_mib_us=%.1f\n", starts_rate, handed.p50 / 1e3);
+        printf(
+            "libzmq_sync_64_bytes_p50_us=%.1f\nsync_calls_per_s=%.0f\nsync_64_bytes_p50_us=%.1f\n"
+            "sync_64_bytes_p99_us=%.1f\nsync_64_bytes_p999_us=%.1f\n",
+            raw.p50 / 1e3, ours.rate, ours.p50 / 1e3, ours.p99 / 1e3, ours.p999 / 1e3);
+        printf("libzmq_async_per_s=%.0f\nasync_calls_per_s=%.0f\nn_n_2x2_calls_per_s=%.0f\n",
+               raw_many.rate, many, all);
+        printf("actors_started_per_s=%.0f\nhand_over_64_mib_us=%.1f\n", starts_rate,
+               handed.p50 / 1e3);
         return;
     }
-    printf("%-34s %9s %9s %9s %12s\n", o->tcp ? "tcp, 64 B" : "ipc, 64 B", "p50 us", "p99", "p99.9", "per second");
+    printf("%-34s %9s %9s %9s %12s\n", o->tcp ? "tcp, 64 B" : "ipc, 64 B", "p50 us", "p99", "p99.9",
+           "per second");
     print_row("libzmq DEALER-ROUTER", raw);
     print_row("call and reply", ours);
     print_row("libzmq, 1000 under way", raw_many);
@@ -357,10 +375,11 @@ print(const struct options *o, struct figures *f)
     print_rate("actors started, one after another", starts_rate);
     print_row("64 MiB object, until it is there", handed);
     print_row("64 MiB object, call and reply", replied);
-    printf("round trip %.2f times libzmq's; pipelined %.2f of libzmq's\n", ours.p50 / raw.p50, many / raw_many.rate);
+    printf("round trip %.2f times libzmq's; pipelined %.2f of libzmq's\n", ours.p50 / raw.p50,
+           many / raw_many.rate);
 }
 
-/* --- The program -------------------------------------------------------------------------------------------------------------------- */
+/* --- The program ------------------------------------------------------------------------------ */
 
 static bool
 read_options(int argc, char **argv, struct options *o)
@@ -372,7 +391,8 @@ read_options(int argc, char **argv, struct options *o)
             o->values = true;
             continue;
         }
-        if (strcmp(argv[i], "--transport") == 0 && (strcmp(value, "tcp") == 0 || strcmp(value, "ipc") == 0))
+        if (strcmp(argv[i], "--transport") == 0 &&
+            (strcmp(value, "tcp") == 0 || strcmp(value, "ipc") == 0))
             o->tcp = strcmp(value, "tcp") == 0;
         else if (strcmp(argv[i], "--rounds") == 0)
             o->rounds = strtoul(value, NULL, 10);
@@ -393,8 +413,10 @@ main(int argc, char **argv)
     struct options o;
     exo_err err = {0};
     if (!read_options(argc, argv, &o)) {
-        fprintf(stderr, "usage: bench_runtime [--transport ipc|tcp] [--rounds 1..%d] [--calls N] [--values]\n",
-                (int)BENCH_MAX_REPEATS);
+        fprintf(
+            stderr,
+            "usage: bench_runtime [--transport ipc|tcp] [--rounds 1..%d] [--calls N] [--values]\n",
+            (int)BENCH_MAX_REPEATS);
         return 2;
     }
     if (!mkdtemp(folder))
@@ -415,7 +437,7 @@ main(int argc, char **argv)
     exo_cluster_leave(cluster);
     exo_runtime_close(&runtime, soon(), &err);
     exo_cluster_free(&cluster);
-    for (unsigned i = WORKERS; i-- > 0;) { /* the head's last */
+    for (unsigned i = WORKERS; i-- > 0;) { /* the head ends last */
         kill(children[i], SIGKILL);
         waitpid(children[i], NULL, 0);
     }

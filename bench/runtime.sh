@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# The runtime beside Ray, in alternation: medians over the rounds, and ratios. The limits of the machine and of libzmq are printed by
-# bench_actors, bench_runtime, bench_objects and bench_start themselves.
+# Compares the runtime with Ray, in alternation. Prints medians over the rounds, and ratios.
+# bench_actors, bench_runtime, bench_objects and bench_start print the limits of the machine and of
+# libzmq themselves.
+#
 #     bench/runtime.sh [ROUNDS] [BUILD_FOLDER]
+#
 # Needs a build (preset release) and bench/peers/setup.sh ray.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,20 +18,20 @@ ray=build/peers/ray/bin/python
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-# Every round adds its NAME=VALUE lines.
+# Each round adds its NAME=VALUE lines.
 for _ in $(seq "$rounds"); do
     "$build/bench/bench_runtime" --rounds 1 --values >>"$folder/ours"
     "$build/bench/bench_start" --rounds 3 --values >>"$folder/ours"
     "$ray" bench/peers/ray_calls.py --repeats 1 --seconds 2 2>/dev/null >>"$folder/ray"
 done
 
-# median FILE NAME
+# median FILE NAME: the median of the values of NAME.
 median() {
     sed -n "s/^$2=//p" "$folder/$1" | sort -g |
         awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
 }
 
-# row TITLE OURS [RAY] [less]: less is better where the last word says so
+# row TITLE OURS RAY [less]: both medians and their ratio. With `less`, a smaller value is better.
 row() {
     awk -v title="$1" -v a="$(median ours "$2")" -v b="$(median ray "$3")" -v less="${4:-}" 'BEGIN {
         ratio = less ? b / a : a / b

@@ -1,10 +1,12 @@
-/* How long a cluster takes to be there, and what it takes of the machine:
+/* The start of a cluster, and its memory:
  *
  *     bench_start [--rounds N] [--values]
  *
- * Starts exogym-head and four exogym-workers of the same build, as a user's script would, and calls an actor on each: until the head
- * says that it is ready, until all workers do, until the last of the calls has its reply. Then the private memory of a worker and of its
- * watcher; the actor is a counter of tests/plugins. Beside it, what the machine needs to start a process that does nothing. */
+ * Starts exogym-head and four exogym-workers of the same build, as a user's script would, and calls
+ * an actor on each worker (the counter of tests/plugins). Prints the times from the start until the
+ * head says that it is ready, until all workers do, and until all calls have their replies. Also
+ * the private memory of a worker, of its watcher and of the head, and to compare, the time to run a
+ * process that does nothing. --values prints NAME=VALUE lines. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -26,7 +28,7 @@ enum {
     PATH = 512
 };
 
-/* The build's folder, and a folder of this run. */
+/* The folder of the build, and a folder for the cluster's sockets. */
 static char build[PATH], folder[] = "/tmp/exo-bench-XXXXXX";
 
 struct figures {
@@ -56,7 +58,7 @@ soon(void)
     return exo_deadline(exo_clock_real(), 30 * EXO_SECOND);
 }
 
-/* Starts a program; its output can be read from *out. */
+/* Starts a program. Its standard output can be read from *out; what actors print is dropped. */
 static pid_t
 start(char *const words[], int *out)
 {
@@ -67,7 +69,7 @@ start(char *const words[], int *out)
         give_up("no pipe");
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0); /* what actors print */
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     if (posix_spawnp(&pid, words[0], &actions, NULL, words, environ) != 0)
         give_up("a program cannot be started; was it built?");
     posix_spawn_file_actions_destroy(&actions);
@@ -76,7 +78,7 @@ start(char *const words[], int *out)
     return pid;
 }
 
-/* Until it has said a line, or has ended without. */
+/* Waits until the program has written or has ended. */
 static void
 await_line(int fd)
 {
@@ -93,7 +95,7 @@ ms_since(int64_t began)
     return (double)(bench_now() - began) / 1e6;
 }
 
-/* MiB that no other process has. */
+/* The private memory of a process, in MiB. */
 static double
 private_memory(pid_t pid)
 {
@@ -102,7 +104,8 @@ private_memory(pid_t pid)
     snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
     FILE *file = fopen(path, "re");
     while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "Private_Clean: %lf", &value) == 1 || sscanf(line, "Private_Dirty: %lf", &value) == 1)
+        if (sscanf(line, "Private_Clean: %lf", &value) == 1 ||
+            sscanf(line, "Private_Dirty: %lf", &value) == 1)
             kib += value;
     if (file)
         fclose(file);
@@ -122,7 +125,7 @@ child_of(pid_t pid)
     return child;
 }
 
-/* An actor on each worker, and a call to each. */
+/* Spawns an actor on each worker, calls each of them, and waits for the replies. */
 static void
 call_each(exo_runtime *runtime)
 {
@@ -181,7 +184,9 @@ run(struct figures *f, size_t round)
     f->head[round] = ms_since(began);
     for (unsigned i = 0; i < WORKERS; i++) {
         snprintf(names[i], sizeof names[i], "w%u", i);
-        pids[i] = start((char *[]){worker, "--folder", folder, "--name", names[i], "--plugin", plugin, NULL}, &outs[i]);
+        pids[i] = start(
+            (char *[]){worker, "--folder", folder, "--name", names[i], "--plugin", plugin, NULL},
+            &outs[i]);
     }
     for (unsigned i = 0; i < WORKERS; i++)
         await_line(outs[i]);
@@ -219,7 +224,7 @@ main(int argc, char **argv)
     if (rounds == 0 || rounds > BENCH_MAX_REPEATS)
         give_up("usage: bench_start [--rounds 1..64] [--values]");
     ssize_t length = readlink("/proc/self/exe", build, sizeof build - 1);
-    for (int i = 0; i < 2; i++) { /* beside the folder of this program */
+    for (int i = 0; i < 2; i++) { /* the parent of the folder of this program */
         char *slash = length > 0 ? strrchr(build, '/') : NULL;
         if (!slash)
             give_up("where is this program?");
@@ -229,14 +234,18 @@ main(int argc, char **argv)
         give_up("no folder in /tmp");
     for (size_t i = 0; i < rounds; i++)
         run(&f, i);
-    printf(values ? "process_ms=%.1f\nhead_ready_ms=%.1f\nworkers_ready_ms=%.1f\nfirst_calls_s=%.4f\n"
-                    "idle_actor_private_mib=%.2f\nwatcher_private_mib=%.2f\nhead_private_mib=%.2f\n"
-                  : "a process that does nothing          %7.1f ms\nexogym-head is ready after           %7.1f ms\n"
-                    "with four workers                    %7.1f ms\nwith a first call to each of them    %7.1f ms\n"
-                    "private memory: worker %.2f MiB, its watcher %.2f MiB, head %.2f MiB\n",
-           bench_median(f.process, rounds), bench_median(f.head, rounds), bench_median(f.workers, rounds),
-           bench_median(f.called, rounds) / (values ? 1e3 : 1), bench_median(f.worker_memory, rounds),
-           bench_median(f.watcher_memory, rounds), bench_median(f.head_memory, rounds));
+    printf(values
+               ? "process_ms=%.1f\nhead_ready_ms=%.1f\nworkers_ready_ms=%.1f\nfirst_calls_s=%.4f\n"
+                 "idle_actor_private_mib=%.2f\nwatcher_private_mib=%.2f\nhead_private_mib=%.2f\n"
+               : "a process that does nothing          %7.1f ms\nexogym-head is ready after        "
+                 "   %7.1f ms\n"
+                 "with four workers                    %7.1f ms\nwith a first call to each of them "
+                 "   %7.1f ms\n"
+                 "private memory: worker %.2f MiB, its watcher %.2f MiB, head %.2f MiB\n",
+           bench_median(f.process, rounds), bench_median(f.head, rounds),
+           bench_median(f.workers, rounds), bench_median(f.called, rounds) / (values ? 1e3 : 1),
+           bench_median(f.worker_memory, rounds), bench_median(f.watcher_memory, rounds),
+           bench_median(f.head_memory, rounds));
     char command[64];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command) != 0;

@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""Time and memory of a DiLoCo run on the virtual clock, by the number of emulated hosts: bench/thousand_hosts.py [BUILD]
+"""Prints time and memory of a DiLoCo run on the virtual clock, by the number of emulated hosts.
 
-bench/graphs/thousand.yaml: a small model, 40 steps, homes with 20 Mbit/s up. Each run is a process of its own; medians of three."""
+    bench/thousand_hosts.py [BUILD]
+
+The job is bench/graphs/thousand.yaml: a small model, 40 steps, homes with 20 Mbit/s up. Each run is
+its own process; figures are medians of three runs.
+"""
 import json
 import os
 import statistics

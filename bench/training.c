@@ -1,4 +1,4 @@
-/* Training steps of benchmarks: see training.h. */
+/* The training steps of benchmarks. Contracts: training.h. */
 #include "training.h"
 
 #include "limits.h"
@@ -15,7 +15,9 @@ bench_training_init(bench_training *t, exo_model *model, bool bf16, float lr, ex
     exo_status st = exo_model_values(model, 1, &t->params, err);
     if (st == EXO_OK)
         st = exo_tape_new(&t->tape, err);
-    return st == EXO_OK ? exo_optim_new(&t->optim, &rule, exo_device_cpu(), exo_params_numel(t->params), err) : st;
+    return st == EXO_OK
+               ? exo_optim_new(&t->optim, &rule, exo_device_cpu(), exo_params_numel(t->params), err)
+               : st;
 }
 
 void
@@ -32,7 +34,8 @@ step(bench_training *t, const exo_batch *batch, uint64_t index, exo_err *err)
 {
     exo_pass pass = {.train = true, .grad = true, .autocast = t->bf16, .seed = 1, .step = index};
     const exo_grad_sink sink = exo_optim_sink(
-        t->optim, exo_host_array(EXO_F32, exo_params_values(t->params), exo_params_numel(t->params)), t->lr);
+        t->optim,
+        exo_host_array(EXO_F32, exo_params_values(t->params), exo_params_numel(t->params)), t->lr);
     pass.sink = &sink;
     exo_tape_begin(t->tape, t->params, &pass);
     exo_tensor *loss = exo_model_loss(t->model, t->tape, batch);
@@ -43,7 +46,8 @@ step(bench_training *t, const exo_batch *batch, uint64_t index, exo_err *err)
 }
 
 exo_status
-bench_training_run(bench_training *t, const exo_batch *batch, int warm_up, int steps, double *seconds, exo_err *err)
+bench_training_run(bench_training *t, const exo_batch *batch, int warm_up, int steps,
+                   double *seconds, exo_err *err)
 {
     static double times[MAX_STEPS];
     if (steps < 1 || steps > MAX_STEPS)

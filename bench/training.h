@@ -1,4 +1,4 @@
-/* What benchmarks of training steps share: one step, and medians of their times. */
+/* Training steps, and the median of their times, for the benchmarks of training. */
 #ifndef BENCH_TRAINING_H
 #define BENCH_TRAINING_H
 
@@ -14,14 +14,17 @@ typedef struct bench_training {
     exo_optim *optim;
     bool bf16;
     float lr;
-    float loss; /* of the last step */
+    float loss; /* of the latest step */
 } bench_training;
 
-/* Takes over the model, also after an error; AdamW. */
-exo_status bench_training_init(bench_training *training, exo_model *model, bool bf16, float lr, exo_err *err);
+/* Prepares training with AdamW. Takes over the model, also after an error. The caller calls
+ * bench_training_release in either case. */
+exo_status bench_training_init(bench_training *training, exo_model *model, bool bf16, float lr,
+                               exo_err *err);
 void bench_training_release(bench_training *training);
-/* `warm_up` steps, and then `steps` (1 to 1,000) of which *seconds is the median. */
-exo_status bench_training_run(bench_training *training, const exo_batch *batch, int warm_up, int steps, double *seconds,
-                              exo_err *err);
+/* Runs `warm_up` steps, and then `steps` (1 to 1,000) timed ones. *seconds is the median time of a
+ * timed step. INVAL: `steps`. Blocks for the measurement. */
+exo_status bench_training_run(bench_training *training, const exo_batch *batch, int warm_up,
+                              int steps, double *seconds, exo_err *err);
 
 #endif

@@ -1,27 +1,30 @@
-/* DDP, distributed data parallelism: the mean of all nodes' gradients, then the same step everywhere. Parameters that start
- * equal stay equal to the bit. EXO Gym calls it SimpleReduce.
+/* DDP, distributed data parallelism: all nodes take the mean of their gradients, and then the same
+ * step. Parameters that are equal at the start stay equal to the bit. EXO Gym calls it
+ * SimpleReduce.
  *
- * With `bucket_size` the gradients are cut into buckets of whole parameters, from the last parameter to the first, as backward
- * comes to them, and the mean of a bucket is begun as soon as backward has its gradients (Li et al., 2020, arXiv:2006.15704).
- * Buckets begin in one order on all nodes, whatever the order in which gradients come. The sums are those of one all-reduce.
+ * With `bucket_size` the gradients are cut into buckets of whole parameters, from the last
+ * parameter to the first, which is the order of backward. The all-reduce of a bucket begins when
+ * its gradients are final (Li et al., 2020, arXiv:2006.15704). Buckets begin in the same order on
+ * all nodes, even if gradients do not become final in that order. The sums are those of a single
+ * all-reduce.
  *
- * Traffic of a node and step: 2 Psi (N - 1) / N elements.
+ * Traffic of a node in a step: 2 Psi (N - 1) / N elements.
  */
 #include "strategies/builtin.h"
 
 #include <exogym/memory.h>
 
 struct bucket {
-    size_t first, count; /* elements of the gradients             */
-    size_t left;         /* of them, those that backward still has */
+    size_t first, count; /* elements of the gradients */
+    size_t left;         /* those of them that are not final yet */
     exo_request *request;
 };
 
 struct ddp {
-    uint64_t bucket_size;   /* bytes; 0: one all-reduce after backward           */
+    uint64_t bucket_size;   /* bytes; 0: one all-reduce after backward */
     struct bucket *buckets; /* (num_buckets) in the order in which they begin; owned */
     size_t num_buckets;
-    size_t begun; /* in this step */
+    size_t begun; /* buckets that have begun in this step */
     exo_meter *early, *late;
 };
 
@@ -41,7 +44,8 @@ ddp_init(void *self, exo_config *config, exo_err *err)
     return exo_config_bytes(config, "bucket_size", 0, 0, UINT64_MAX, &d->bucket_size, err);
 }
 
-/* The buckets, from the end of the flat gradients to their beginning; counts them, and writes them where there is room. */
+/* Cuts the flat gradients into buckets, from the end to the beginning. Returns their number, and
+ * writes them to `out` unless it is NULL. */
 static size_t
 cut_buckets(const struct ddp *d, const exo_node *node, struct bucket *out)
 {
@@ -96,7 +100,7 @@ ddp_gradient_ready(void *self, exo_node *node, size_t first, size_t count, exo_e
     return st;
 }
 
-/* Begins what has not begun, and waits for all. */
+/* Begins the remaining buckets, and waits for all. */
 static exo_status
 end_buckets(struct ddp *d, exo_node *node, exo_err *err)
 {
@@ -129,7 +133,8 @@ static void
 ddp_release(void *self)
 {
     struct ddp *d = self;
-    exo_free(d->buckets); /* requests that an error left are the group's, which is closed before */
+    exo_free(
+        d->buckets); /* an error may leave requests; the group, closed before, has freed them */
 }
 
 static bool

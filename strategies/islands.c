@@ -1,15 +1,17 @@
-/* Islands: one strategy among the nodes of an island, another among all nodes, as where links are fast inside a place and slow between places.
- * The nodes are cut into islands of `island_size` consecutive ranks, the last of which has what remains. A step is
+/* Islands: one strategy inside islands of nodes and another across all nodes, for links that are
+ * fast inside a place and slow between places. An island is `island_size` consecutive ranks; the
+ * remainder forms a smaller island. A step is
  *
- *     1. the step of `inside` (ddp) in the node's island, which ends with the inner step
- *     2. the step of `across` (diloco) among all nodes, without its inner step, which was 1.
+ *     1. the step of `inside` (default: ddp) in the node's island, with the inner step
+ *     2. the step of `across` (default: diloco) among all nodes, without an inner step
  *
- * With ddp inside, the nodes of an island stay equal to the bit, and act as one node with a larger batch. What crosses takes a mean over nodes: an
- * island counts by its size.
+ * With ddp inside, the nodes of an island stay equal to the bit, and act as one node with a larger
+ * batch. `across` takes means over nodes, so an island counts by its size.
  *
- * `inside` calls through node->inside, where the host has a communicator for it, else through node->group, as `across` does.
+ * `inside` communicates through node->inside if the host has such a group, else through
+ * node->group. `across` communicates through node->group.
  *
- * Traffic of a node: that of `inside` among n nodes, and that of `across` among N.
+ * Traffic of a node: that of `inside` among n nodes, plus that of `across` among N.
  */
 #include "strategies/builtin.h"
 
@@ -21,26 +23,26 @@
 
 struct part {
     const exo_strategy_class *strategy;
-    void *self; /* its state; owned */
+    void *self; /* the state of the strategy; owned */
 };
 
 struct islands {
     uint64_t size;
     struct part inside, across;
-    char *place;          /* of island_size in the config, for check; owned    */
-    uint32_t rank, count; /* of this node in its island; the island's nodes    */
-    exo_group *island;    /* NULL until start                                  */
-    exo_meters *meters;   /* the scope of `inside`                             */
+    char *place;          /* the place of island_size in the config, for check; owned */
+    uint32_t rank, count; /* the rank in this node's island; the nodes of the island */
+    exo_group *island;    /* NULL until start */
+    exo_meters *meters;   /* the scope of `inside` */
 };
 
-/* What a node is to the other part, while `inside` runs. */
+/* The members of the node that `inside` sees changed, as they are for `across`. */
 struct seat {
     uint32_t rank, num_nodes;
     exo_group *group, *inside;
     exo_meters *meters;
 };
 
-/* --- Options ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Options ---------------------------------------------------------------------------------- */
 
 static exo_status
 read_part(struct part *part, exo_config *config, const char *key, const char *fallback,
@@ -59,7 +61,7 @@ read_part(struct part *part, exo_config *config, const char *key, const char *fa
     if (!part->strategy) {
         exo_registry_unknown(&exo_strategy_registry, name, err);
         if (err)
-            err->code = EXO_INVAL; /* the name is wrong */
+            err->code = EXO_INVAL; /* a wrong option, like any other */
         return exo_config_add_place(node, err);
     }
     part->self = exo_calloc(1, part->strategy->state_size + 1);
@@ -77,7 +79,8 @@ edges_of(const struct part *part, size_t numel, uint32_t num_nodes,
     return part->strategy->edges ? part->strategy->edges(part->self, numel, num_nodes, out) : 0;
 }
 
-/* The two take the node's step in turn, over edges that are told apart by what they carry. */
+/* Refuses parts that cannot share a step: `across` must begin with an inner step of its own, which
+ * is left out, and the two edges must carry different things, by which they are told apart. */
 static exo_status
 check_parts(const struct islands *s, exo_config *config, exo_err *err)
 {
@@ -142,7 +145,7 @@ islands_check(const void *self, uint32_t num_nodes, exo_err *err)
     return st == EXO_OK ? check_part(&s->across, num_nodes, err) : st;
 }
 
-/* --- A node's island --------------------------------------------------------------------------------------------------------------- */
+/* --- A node's island -------------------------------------------------------------------------- */
 
 static struct seat
 sit_inside(const struct islands *s, exo_node *node)
@@ -230,7 +233,7 @@ islands_gradient_ready(void *self, exo_node *node, size_t first, size_t count, e
     return st;
 }
 
-/* --- The rest ---------------------------------------------------------------------------------------------------------------------- */
+/* --- State, end and edges --------------------------------------------------------------------- */
 
 static void
 islands_state(void *self, exo_state *state)

@@ -1,6 +1,6 @@
-"""What bench_attention measures, by PyTorch: scaled_dot_product_attention with is_causal, its flash kernel for CPUs.
-
-The same shapes, medians of as many rounds, and queries, keys and values as views of one projection, which is how models hold them.
+"""Measures what bench_attention measures, in PyTorch: scaled_dot_product_attention with is_causal,
+by its flash kernel for CPUs. It has the first three shapes, and medians of as many rounds. Queries,
+keys and values are views of one projection, as in models.
 
     python attention.py [threads]
 """

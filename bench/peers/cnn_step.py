@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""The training step of the MNIST CNN in PyTorch: forward, backward, AdamW. Prints images a second, as bench_cnn_step does.
+"""The training step of the MNIST CNN in PyTorch: forward, backward, AdamW. Prints images a second,
+as bench_cnn_step does.
 
-    bench/peers/cnn_step.py [--dtype fp32|bf16] [--layout default|channels_last] [--batch 256] [--steps 5] [--threads 2]
-                            [--allocator default|keep]
+    bench/peers/cnn_step.py [--dtype fp32|bf16] [--layout default|channels_last] [--batch 256]
+                            [--steps 5] [--threads 2] [--allocator default|keep]
 
-The allocator: as it comes, or told to keep what is freed (glibc gives large blocks back to the system at once, and a step then
-spends part of its time on fresh pages).
+`--allocator keep` tells the allocator to keep freed memory. By default glibc returns large blocks
+to the system at once, and a step then spends part of its time on fresh pages.
 """
 import argparse
 import ctypes

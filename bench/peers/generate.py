@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""Generation by transformers: a GPT-2 of random weights, prompts of one length, as many new tokens for each. Prints tokens a second, as
-bench_generate does.
+"""Generation by transformers with a GPT-2 of random weights. All prompts have the same length, and
+all sequences as many new tokens. Prints tokens a second, as bench_generate does.
 
-    bench/peers/generate.py [--size base] [--batch 1] [--prompt 32] [--new 128] [--rounds 5] [--threads 2] [--compile]
+    bench/peers/generate.py [--size base] [--batch 1] [--prompt 32] [--new 128] [--rounds 5]
+                            [--threads 2] [--compile]
 
---compile: the static cache and torch.compile, which is what transformers documents for speed; compiling is not timed.
+--compile uses the static cache and torch.compile, as the documentation of transformers recommends
+for speed. The time of compilation does not count.
 """
 import argparse
 import statistics

@@ -1,11 +1,14 @@
 #!/usr/bin/python3
-"""Generation by llama.cpp: a GPT-2 of random weights, prompts of one length, as many new tokens for each. Prints what bench_generate does.
+"""Generation by llama.cpp with a GPT-2 of random weights. All prompts have the same length, and all
+sequences as many new tokens. Prints the same line as bench_generate.
 
-    bench/peers/generate_llama.py [--size base] [--weights fp32|int8|int4] [--batch 1] [--prompt 32] [--new 128] [--rounds 5] [--threads 2]
+    bench/peers/generate_llama.py [--size base] [--weights fp32|int8|int4] [--batch 1] [--prompt 32]
+                                  [--new 128] [--rounds 5] [--threads 2]
 
-int8 is Q8_0 and int4 is Q4_0, as llama.cpp's own quantizer makes them of the fp32 file, which gguf writes. All sequences go through one batched
-decode a step, with a cache of its own for each; tokens are drawn by llama.cpp's sampler, by the same rule as bench_generate's. Files are made
-once, in build/peers/llama/models.
+gguf writes the fp32 file; llama.cpp's own quantizer makes int8 (Q8_0) and int4 (Q4_0) of it. Each
+step is one batched decode of all sequences, and each sequence has its own cache. llama.cpp's
+sampler draws tokens by the same rule as bench_generate. The script makes model files once, in
+build/peers/llama/models.
 """
 import argparse
 import ctypes
@@ -53,7 +56,7 @@ def write_fp32(path, size):
         out.add_tensor(name + ".weight", np.ones(width, np.float32))
         out.add_tensor(name + ".bias", np.zeros(width, np.float32))
 
-    matrix("token_embd", VOCABULARY, width)  # and the head: without an "output" it is the embedding
+    matrix("token_embd", VOCABULARY, width)  # also the output head, since there is no "output"
     matrix("position_embd", CONTEXT, width)
     for i in range(layers):
         norm(f"blk.{i}.attn_norm")
@@ -88,7 +91,7 @@ def find_file(size, weights):
 
 def open_model(args):
     params = llama.llama_model_default_params()
-    params.use_mmap = False  # weights are laid out for this processor as they are loaded
+    params.use_mmap = False  # lets llama.cpp convert weights to the layout of this processor
     model = llama.llama_model_load_from_file(find_file(args.size, args.weights).encode(), params)
     if not model:
         raise SystemExit("generate_llama.py: llama.cpp could not load the model")
@@ -97,7 +100,7 @@ def open_model(args):
     params.n_batch = params.n_ubatch = max(512, args.batch * args.prompt)
     params.n_seq_max = args.batch
     params.n_threads = params.n_threads_batch = args.threads
-    params.kv_unified = False  # prompts share nothing
+    params.kv_unified = False  # sequences share no cache
     context = llama.llama_init_from_model(model, params)
     if not context:
         raise SystemExit("generate_llama.py: llama.cpp could not make a context")
@@ -121,7 +124,7 @@ def decode(context, batch):
 
 
 def generate(context, batch, prompts, new, samplers):
-    """All sequences from the prompt to the last token: seconds of all, and of the first step."""
+    """Generates all sequences. Returns the seconds of all steps and of the first."""
     count, length = prompts.shape
     llama.llama_memory_clear(llama.llama_get_memory(context), True)
     before = time.perf_counter()
@@ -158,7 +161,7 @@ def main():
     llama.llama_log_set(quiet, None)
     llama.llama_backend_init()
     model, context = open_model(args)
-    # Positions are looked up, not read.
+    # Without the position embeddings, of which a step looks up few rows.
     weights = llama.llama_model_size(model) - 4 * CONTEXT * SIZES[args.size][2]
     batch = llama.llama_batch_init(args.batch * args.prompt, 0, 1)
     prompts = np.random.default_rng(1).integers(0, VOCABULARY, (args.batch, args.prompt))

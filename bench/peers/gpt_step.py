@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The training step of a GPT-2 in PyTorch: forward, backward, AdamW. Prints tokens a second and the peak memory, as bench_gpt_step does.
+"""The training step of a GPT-2 in PyTorch: forward, backward, AdamW. Prints tokens a second and the
+peak memory, as bench_gpt_step does.
 
-    bench/peers/gpt_step.py [--size small|base] [--vocabulary 66] [--block 256] [--batch 16] [--dtype fp32|bf16] [--steps 5]
-                            [--threads 2] [--compile]
+    bench/peers/gpt_step.py [--size small|base] [--vocabulary 66] [--block 256] [--batch 16]
+                            [--dtype fp32|bf16] [--steps 5] [--threads 2] [--compile]
 
-nanoGPT's model with the attention that is fastest here, scaled_dot_product_attention; weights tied, no dropout.
+The model is nanoGPT's with PyTorch's fastest attention for CPUs, scaled_dot_product_attention. Its
+weights are tied, and it has no dropout.
 """
 import argparse
 import json

@@ -1,11 +1,14 @@
 #!/usr/bin/python3
-"""The comparison of examples/01_compare as one would write it in PyTorch: N processes with gloo on the loopback interface.
+"""The comparison of examples/01_compare, written in PyTorch: N processes with gloo on the loopback
+interface.
 
-    bench/peers/mnist_gloo.py [--strategy ddp|diloco|sparta|all] [--nodes 4] [--batch 256] [--steps 20] ...
+    bench/peers/mnist_gloo.py [--strategy ddp|diloco|sparta|all] [--nodes 4] [--batch 256]
+                              [--steps 20] ...
 
-Each process has a copy of the CNN, its own share of Fashion-MNIST in shared memory, the same augmentation, and AdamW. What is
-exchanged goes as one flat tensor, which is the fastest way with gloo. Prints for each strategy the seconds a step: the mean
-over the measured steps (wall-clock between two barriers), and the median of rank 0's single steps. There is no evaluation.
+Each process has a copy of the CNN, its own share of Fashion-MNIST in shared memory, the same
+augmentation, and AdamW. Each exchange is one flat tensor, which is the fastest way with gloo.
+Prints for each strategy the seconds of a step: the mean over the measured steps (wall-clock time
+between two barriers), and the median of rank 0's steps. There is no evaluation.
 """
 import argparse
 import gzip
@@ -52,7 +55,7 @@ def mnist_cnn():
 
 
 def augment(images):
-    """Rotation and translation of each image, nearest neighbour, filled with the pixel 0; then normalization."""
+    """Rotates and translates each image (nearest neighbour, zeros outside), then normalizes it."""
     n, size = images.shape[0], images.shape[-1]
     angle = (torch.rand(n) * 2 - 1) * math.radians(ROTATE)
     shift = ((torch.rand(n, 2) * 2 - 1) * TRANSLATE * size).round() * 2 / size
@@ -64,7 +67,7 @@ def augment(images):
 
 
 class Batches:
-    """The rank's share of each epoch's permutation, batch by batch."""
+    """Yields the batches of the rank's share of each epoch's permutation."""
 
     def __init__(self, images, labels, rank, nodes, batch, seed=42):
         self.images, self.labels, self.rank, self.nodes, self.batch, self.seed = images, labels, rank, nodes, batch, seed
@@ -81,7 +84,7 @@ class Batches:
         return augment(self.images[chosen]), self.labels[chosen]
 
 
-# --- Strategies -------------------------------------------------------------------------------------------------------
+# --- Strategies -----------------------------------------------------------------------------------
 
 
 class Ddp:
@@ -125,7 +128,7 @@ class Sparta:
         self.optim.step()
         params = [p.detach() for p in self.params]
         flat = _flatten_dense_tensors(params)
-        generator = torch.Generator().manual_seed(t)  # the same on every node: nothing to send
+        generator = torch.Generator().manual_seed(t)  # the same on every node: no indices are sent
         chosen = torch.nonzero(torch.rand(flat.numel(), generator=generator) < self.p).squeeze(1)
         values = flat[chosen]
         dist.all_reduce(values)
@@ -136,14 +139,14 @@ class Sparta:
 
 STRATEGIES = {"ddp": Ddp, "diloco": Diloco, "sparta": Sparta}
 
-# --- A node -----------------------------------------------------------------------------------------------------------
+# --- A node ---------------------------------------------------------------------------------------
 
 
 def node(rank, name, args, port, images, labels, results):
     torch.set_num_threads(args.threads)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method="tcp://127.0.0.1:%d" % port, rank=rank, world_size=args.nodes)
-    torch.manual_seed(42)  # equal parameters at the start
+    torch.manual_seed(42)  # all nodes begin with equal parameters
     model = mnist_cnn().train()
     torch.manual_seed(1000 + rank)
     params = list(model.parameters())
@@ -210,7 +213,9 @@ def main():
     parser.add_argument("--json", action="store_true", help="one JSON object a strategy, a line each")
     args = parser.parse_args()
 
-    # Read by the nodes' processes when they start. Activations are larger than what malloc keeps by itself.
+    # The nodes' processes read these when they start. By default malloc would not keep blocks as
+    # large
+        # as activations.
     if args.allocator == "keep":
         os.environ["GLIBC_TUNABLES"] = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592"
 
@@ -234,6 +239,6 @@ def main():
 
 
 if __name__ == "__main__":
-    # Before any child imports torch: OpenMP reads it once.
+    # Set before any child imports torch, because OpenMP reads it once.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

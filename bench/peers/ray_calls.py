@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Ray's actors on one machine: what `ray microbenchmark` measures of them, with the same bodies and batches, and what it does not:
-latencies, starting actors, their memory, and large objects. Prints key=value lines; a figure is the median of its repeats, which
-follow in NAME_repeats.
+"""Measures Ray's actors on one machine: what `ray microbenchmark` measures of them, with the same
+bodies and batches, and also latencies, starts and memory of actors, and large objects. Prints
+key=value lines. Each figure is the median of its repeats, whose values are in NAME_repeats.
 
-    build/peers/ray/bin/python bench/peers/ray_calls.py [--repeats N] [--seconds S] [--only WORD,...] [--default]
+    build/peers/ray/bin/python bench/peers/ray_calls.py [--repeats N] [--seconds S]
+                                                        [--only WORD,...] [--default]
 
-Ray is set up to be fast: no dashboard, no log forwarding, no task events, and for large objects a store whose memory is touched
-beforehand (--default: without the last two). Its files are in a folder of its own in /tmp, which goes at the end. While it runs it listens on this machine's address: not for a machine that strangers reach.
+Ray is configured for speed: no dashboard, no log forwarding, no task events, and for large objects
+a store whose memory is touched beforehand. --default leaves out the last two. Ray's files are in
+its own folder in /tmp, which the script removes at its end. While it runs, Ray listens on the
+machine's address: do not run it on a machine that strangers can reach.
 """
 import argparse
 import os
@@ -16,7 +19,8 @@ import statistics
 import tempfile
 import time
 
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # before Ray is imported: it would report to its makers
+# Set before the import of Ray, which would otherwise send usage statistics.
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 begin = time.perf_counter()
 import ray  # noqa: E402
@@ -24,8 +28,8 @@ import ray  # noqa: E402
 IMPORT_SECONDS = time.perf_counter() - begin
 import numpy as np  # noqa: E402
 
-DEADLINE = 120  # seconds, of every wait
-BATCH = 1000  # calls under way in the pipelined cases, as in Ray's
+DEADLINE = 120  # seconds, for every wait
+BATCH = 1000  # calls in flight in the pipelined cases, as in Ray's benchmark
 LARGE = 64 << 20
 
 
@@ -52,7 +56,7 @@ class AsyncActor:
 
 @ray.remote(num_cpus=0)
 class Caller:
-    """The n of n:n: calls the actors in turn."""
+    """A caller of the n:n case: calls the actors in turn."""
 
     def call(self, actors, count):
         ray.get([actors[i % len(actors)].small_value.remote() for i in range(count)], timeout=DEADLINE)
@@ -77,7 +81,7 @@ def get(refs):
 
 
 def rates(run, operations):
-    """Operations per second, a value a repeat; one unmeasured repeat before, of half the length."""
+    """Operations per second of each repeat, after an unmeasured repeat of half the length."""
     values = []
     for repeat in range(-1, options.repeats):
         seconds = options.seconds if repeat >= 0 else options.seconds / 2
@@ -91,7 +95,7 @@ def rates(run, operations):
 
 
 def free(actors):
-    """Ends them and waits until their processes are gone."""
+    """Ends actors and waits until their processes have ended."""
     pids = get([a.pid.remote() for a in actors])
     for actor in actors:
         ray.kill(actor)
@@ -104,11 +108,11 @@ def wait_gone(pids):
         time.sleep(0.01)
 
 
-# --- What is measured -------------------------------------------------------------------------------------------------
+# --- Measuring ------------------------------------------------------------------------------------
 
 
 def init():
-    """ray.init until the first answer of an actor; then Ray is down again. The first repeat finds nothing in the page cache."""
+    """From ray.init to an actor's first answer. The first repeat has a cold page cache."""
     started, answered = [], []
     for _ in range(options.repeats):
         start = time.perf_counter()
@@ -143,7 +147,7 @@ def sync():
 
 
 def pipelined():
-    """1:1, 1000 calls under way; Ray's three kinds of actors."""
+    """1:1, 1,000 calls in flight, for Ray's three kinds of actors."""
     for name, actor in [
         ("async_calls_per_s", Actor.remote()),
         ("async_concurrent_calls_per_s", Actor.options(max_concurrency=16).remote()),
@@ -154,7 +158,7 @@ def pipelined():
 
 
 def many():
-    """n:n. Two callers, actors themselves, and two actors; then Ray's own way: half as many actors as cores, four tasks."""
+    """n:n: two actors call two actors; then, as Ray does, four tasks call cores / 2 actors."""
     actors = [Actor.remote() for _ in range(2)]
     callers = [Caller.remote() for _ in range(2)]
     say("n_n_2x2_calls_per_s", rates(lambda: get([c.call.remote(actors, BATCH) for c in callers]), 2 * BATCH))
@@ -167,7 +171,7 @@ def many():
 
 
 def start():
-    """Actors created at once until each has answered; and one after another. Ended between the repeats, which is not measured."""
+    """Starts actors, at once and one after another, until each has answered."""
     together, one_by_one, created = [], [], 16
     for repeat in range(-1, options.repeats):
         begin_ = time.perf_counter()
@@ -189,7 +193,7 @@ def start():
 
 
 def memory():
-    """Proportional and private set size of an idle actor's process, and of everything that Ray runs without actors."""
+    """Proportional and private set sizes: of an idle actor's process, and of Ray without actors."""
     count, repeats = 4, {"pss": [], "private": [], "without": []}
     for _ in range(options.repeats):
         time.sleep(1)
@@ -207,7 +211,7 @@ def memory():
 
 
 def large():
-    """64 MiB: into the object store, out of it here and in an actor. Out of it is no copy: what is read is the store's memory."""
+    """64 MiB into the object store, and out of it here and in an actor, without a copy."""
     array, actor, count = np.ones(LARGE, dtype=np.uint8), Actor.remote(), 10
     put, local, remote, through = [], [], [], []
     for repeat in range(-1, options.repeats):
@@ -238,11 +242,11 @@ def large():
     ray.kill(actor)
 
 
-# --- Processes --------------------------------------------------------------------------------------------------------
+# --- Processes ------------------------------------------------------------------------------------
 
 
 def set_size(pid):
-    """MiB: proportional, private. Zero if it is gone or not ours to read."""
+    """Proportional and private MiB of a process; zero if it has ended or may not be read."""
     fields = {}
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
@@ -300,9 +304,9 @@ if __name__ == "__main__":
     parts = options.only.split(",")
     if options.repeats < 1 or not set(parts) <= set(PARTS):
         parser.error(f"--only takes some of {','.join(PARTS)}; --repeats at least 1")
-    signal.alarm(1800)  # whatever hangs, ends
-    folder = tempfile.mkdtemp(prefix="ray.", dir="/tmp")  # sockets live there, and their paths must be short
-    results = os.fdopen(os.dup(1), "w")  # nothing else goes there: Ray prints warnings to where stdout was
+    signal.alarm(1800)  # ends the script if it hangs
+    folder = tempfile.mkdtemp(prefix="ray.", dir="/tmp")  # paths of sockets must be short
+    results = os.fdopen(os.dup(1), "w")  # results only: Ray prints warnings to fd 1
     os.dup2(2, 1)
     tell(f"ray_version={ray.__version__}\ncores={os.cpu_count()}\nload_before={os.getloadavg()[0]:.2f}\nimport_s={IMPORT_SECONDS:.3f}")
     try:
@@ -310,7 +314,8 @@ if __name__ == "__main__":
             if part not in parts:
                 continue
             if part == "large" and not options.default:
-                # Otherwise a put now and then writes to memory of the store that nobody has touched, at a thirtieth of the speed.
+                # Otherwise some puts write to untouched memory of the store, at a thirtieth of the
+                # speed.
                 ray.shutdown()
                 start_ray({"preallocate_plasma_memory": True}, object_store_memory=1 << 30)
             elif part != "init" and not ray.is_initialized():

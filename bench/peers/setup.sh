@@ -1,19 +1,24 @@
 #!/usr/bin/env bash
-# Installs the peers. What is there already is left as it is, so it can be run again and again.
+# Installs the peers of the benchmarks. It can be repeated: it leaves installed peers as they are.
+#
 #     bench/peers/setup.sh [torch|gpt|llama|ray|all]
+#
 #   torch  Debian's PyTorch and Fashion-MNIST, for /usr/bin/python3
 #   gpt    the newest PyTorch and transformers from PyPI: build/peers/gpt/bin/python (6 GB)
-#   llama  llama.cpp, built for this machine by its Python binding: build/peers/llama/bin/python (a quarter of an hour on two cores)
-#   ray    Ray from PyPI, in a virtual environment of its own: build/peers/ray/bin/python
+#   llama  llama.cpp, which its Python binding builds for this machine (a quarter of an hour on two
+#          cores): build/peers/llama/bin/python
+#   ray    Ray from PyPI, in its own virtual environment: build/peers/ray/bin/python
 #   all    all of them (the default)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-# Versions are named, so that a ratio can be measured again; but of PyTorch beside GPT-2 the newest is the peer. RAY_VERSION=... takes another one.
+# Versions are fixed, so that a ratio can be measured again, except those of PyTorch and
+# transformers for gpt, where the newest is the peer. RAY_VERSION and LLAMA_VERSION select other
+# ones.
 ray_version=${RAY_VERSION:-2.60.0}
 numpy_version=2.3.5
 ray_folder=build/peers/ray
-llama_version=${LLAMA_VERSION:-0.3.36} # of llama-cpp-python, which names the llama.cpp that it brings
+llama_version=${LLAMA_VERSION:-0.3.36} # of llama-cpp-python, which contains llama.cpp
 llama_folder=build/peers/llama
 
 fail() {
@@ -21,7 +26,7 @@ fail() {
     exit 1
 }
 
-# packages NAME...: Debian packages, those that are missing.
+# packages NAME...: installs the Debian packages that are missing.
 packages() {
     local package missing=() as_root=()
     command -v apt-get >/dev/null || fail "there is no apt-get here; install by other means: $*"
@@ -55,7 +60,7 @@ PY
 setup_ray() {
     if ! ray_is_there; then
         packages python3 python3-venv
-        # An environment that is broken or half made is made anew; nothing else lives in this folder.
+        # Replaces a broken or incomplete environment; the folder has nothing else.
         "$ray_folder/bin/python" -m pip --version >/dev/null 2>&1 || /usr/bin/python3 -m venv --clear "$ray_folder" ||
             fail "no virtual environment could be made in $ray_folder"
         "$ray_folder/bin/python" -m pip install --quiet --disable-pip-version-check \
@@ -91,7 +96,7 @@ setup_llama() {
         packages python3 python3-venv g++
         "$llama_folder/bin/python" -m pip --version >/dev/null 2>&1 || /usr/bin/python3 -m venv --clear "$llama_folder" ||
             fail "no virtual environment could be made in $llama_folder"
-        # From source, so that it uses all that this processor has.
+        # Builds from source, so that it uses all instructions of this processor.
         CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)} \
             "$llama_folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-binary llama-cpp-python \
             "llama-cpp-python==$llama_version" gguf "numpy==$numpy_version" ||

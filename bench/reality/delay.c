@@ -1,10 +1,13 @@
-/* A router that hands packets on after a latency: for kernels without netem. It reads IP packets from a tun device and writes each back
- * to it when its time has come, in the order in which they came; the kernel's routes bring them there and on (namespaces.sh).
+/* A router that forwards packets after a latency, for kernels without netem. It reads IP packets
+ * from a tun device and writes each one back when it is due, in the order of their arrival. The
+ * kernel's routes lead packets to the device and onward (namespaces.sh).
  *
  *     delay DEVICE LATENCY_US [LOSS [SEED]]
  *
- * makes the device, prints `ready`, and runs until it is killed. LOSS of packets in [0, 1). When it is told to end (SIGTERM) it prints how
- * many packets it has handed on, and how many were lost because it had no room, or by LOSS. One thread, no locks.
+ * It makes the device, prints `ready`, and runs until SIGTERM. LOSS is the share of packets that it
+ * drops, in [0, 1). At its end it prints the numbers of packets that it forwarded, that it dropped
+ * by LOSS, and that it lost because it had no room or could not write. The exit status is 1 if
+ * there are any of the last kind. One thread, no locks.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,23 +29,23 @@
 #include <exogym/rng.h>
 
 enum {
-    ROOM = 1 << 28,                 /* bytes under way: a second of 2 Gbit/s       */
+    ROOM = 1 << 28,                 /* bytes in flight: a second at 2 Gbit/s */
     MAX_PACKET = 65536 + 64 + 1500, /* several segments at once, and their headers */
     ALIGNMENT = 16,
-    AT_ONCE = 64 /* read before others are written */
+    AT_ONCE = 64 /* packets to read before some are written */
 };
 
-/* A packet that is under way; what the device gave follows. */
+/* A packet in flight. The bytes that the device gave follow it. */
 struct packet {
     int64_t due;
-    uint32_t size; /* 0: the next one is at the beginning of the room */
+    uint32_t size; /* 0: the next packet is at the beginning of the room */
     uint32_t reserved;
 };
 
-/* Packets in the order in which they came, one after another in a ring. */
+/* The packets in order of arrival, in a ring of ROOM bytes. */
 static struct {
     char *room;
-    size_t first, last; /* the next to go, and where the next to come is put */
+    size_t first, last; /* offsets of the next packet to write, and of the next one to read */
 } ring;
 
 static volatile sig_atomic_t ended;
@@ -65,18 +68,19 @@ now(void)
 static int
 open_device(const char *name)
 {
-    /* With the kernel's own headers, segments may stay together and checksums be left out. */
+    /* With IFF_VNET_HDR the kernel may keep segments together and leave checksums to others. */
     struct ifreq request = {.ifr_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR};
     int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
     snprintf(request.ifr_name, sizeof request.ifr_name, "%s", name);
-    if (fd < 0 || ioctl(fd, TUNSETIFF, &request) < 0 || ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4) < 0) {
+    if (fd < 0 || ioctl(fd, TUNSETIFF, &request) < 0 ||
+        ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4) < 0) {
         fprintf(stderr, "delay: %s: %s\n", name, strerror(errno));
         return -1;
     }
     return fd;
 }
 
-/* Where a packet of any size may be put; NULL: there is no room. */
+/* The place for the next packet, of any size; NULL: there is no room. */
 static struct packet *
 ring_end(void)
 {
@@ -98,7 +102,7 @@ length_of(const struct packet *p)
     return (sizeof *p + p->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* The next to go, or NULL. */
+/* The next packet to write, or NULL. */
 static struct packet *
 ring_first(void)
 {
@@ -136,7 +140,8 @@ main(int argc, char **argv)
     struct packet *p;
     exo_rng rng;
     exo_rng_init(&rng, argc > 4 ? strtoull(argv[4], NULL, 10) : 1, EXO_RNG_USER, 0, 0);
-    ring.room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ring.room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     int fd = open_device(argv[1]);
     if (fd < 0 || ring.room == MAP_FAILED)
         return 1;

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Holds predictions of training jobs against reality: each configuration is run on the virtual clock, on the real clock with emulated links
-# in one process, and for real, by workers in network namespaces with limited rates (namespaces.sh) over TCP. Prints the seconds that the
-# steps take, the errors of the prediction, and whether the strategies come in the same order. Root only; a quarter of an hour.
+# Compares predictions of training jobs with reality. Each configuration runs on the virtual clock,
+# on the real clock with emulated links in one process ("filter"), and on a real network: workers in
+# network namespaces with limited rates (namespaces.sh), over TCP. Prints the seconds that the steps
+# take, the errors of the prediction, and whether the order of the strategies is the same. Needs
+# root; takes a quarter of an hour.
 #
 #     bench/reality/jobs.sh [--build FOLDER] [--steps N] [--repeats N] [CONFIGURATION...]
 #
-# A CONFIGURATION is N:UP:DOWN:LATENCY_MS, in Mbit/s, such as 4:20:100:20; each is run with ddp, diloco (H 5) and sparta (p 0.05). A step
-# computes for 60 ms by declaration, on every clock, so that all nodes can share this machine's cores.
+# A CONFIGURATION is N:UP:DOWN:LATENCY_MS, with rates in Mbit/s, such as 4:20:100:20. Each runs with
+# ddp, diloco (H 5) and sparta (p 0.05). On every clock a step computes for a declared 60 ms, so
+# that all nodes can share this machine's cores.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 
@@ -37,7 +40,7 @@ trap 'net_down; rm -rf "$scratch"' EXIT
 
 labels=(ddp diloco sparta)
 
-# job CLOCK N UP DOWN LATENCY: the job file; without links if CLOCK is none.
+# job CLOCK N UP DOWN LATENCY: prints the job file. If CLOCK is none, the job has no links.
 job() {
     cat <<END
 exogym: 1
@@ -56,14 +59,16 @@ links: {default: {latency: $5 ms}}
 END
 }
 
-# seconds FILE...: of the steps, a line for each strategy: the median over the files.
+# seconds FILE...: prints for each strategy the seconds that its steps take, the median over the
+# files.
 seconds() {
     for file in "$@"; do
         sed -n 's/^ *"train_seconds": \([0-9.e+-]*\),$/\1/p' "$file" | awk '{ print NR, $1 }'
     done | sort -k1n -k2n | awk '{ if ($1 != last) { if (n) print v[int((n + 1) / 2)]; n = 0; last = $1 } v[++n] = $2 } END { print v[int((n + 1) / 2)] }'
 }
 
-# for_real N: head and driver in the hub, where nothing is slow; a worker in each host.
+# for_real N: runs the job with a worker in each host, and head and driver in the hub, whose rate is
+# not limited.
 for_real() {
     local n=$1 hub=${net_name}_hub i head
     ip netns exec "$hub" ip link set lo up
@@ -107,14 +112,15 @@ for configuration in "${configurations[@]}"; do
         awk -v c="$configuration" -v l="${labels[*]}" 'BEGIN { split(l, label, " ") }
             { printf "%-18s %-7s %9.2fs %9.2fs %9.2fs %+8.1f%% %+8.1f%%\n", c, label[NR], $1, $2, $3, 100 * ($1 / $3 - 1), 100 * ($1 / $2 - 1) }' | tee -a "$rows"
 done
-# summary WHAT COLUMN
+# summary WHAT COLUMN: prints the median and the worst error of a column.
 summary() {
     awk -v column="$2" '{ e = $column + 0; print e < 0 ? -e : e }' "$rows" | sort -n |
         awk -v what="$1" '{ e[NR] = $1 } END { printf "%s: %d runs, error of the prediction: median %.1f %%, worst %.1f %%\n", what, NR, e[int((NR + 1) / 2)], e[NR] }'
 }
 summary 'against reality' 6
 summary 'against the filter on the real clock' 7
-# Do the strategies of a configuration come in the same order? Those that are within 5 % of each other have none.
+# Is the order of a configuration's strategies as predicted? Pairs within 5 % of each other do not
+# count.
 awk '{ c = $1; v[c, ++n[c]] = $3 + 0; r[c, n[c]] = $5 + 0 }
     END {
         for (c in n) for (i = 1; i <= n[c]; i++) for (k = 1; k < i; k++) {

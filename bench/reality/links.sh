@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Holds the model of links against the kernel: messages over TCP between network namespaces with limited rates (namespaces.sh), measured and
-# predicted. Prints a line for each message, and the median and the worst of the errors. Root only; takes a quarter of an hour.
+# Compares the model of links with the kernel: messages over TCP between network namespaces with
+# limited rates (namespaces.sh), measured and predicted. Prints the lines of messages.c, and the
+# median and the worst of the errors. Needs root; takes a quarter of an hour.
 #
 #     bench/reality/links.sh [--build FOLDER] [--repeats N] [CONFIGURATION...]
 #
-# A CONFIGURATION is N:UP:DOWN:LATENCY_MS:LOSS:PATTERN:BYTES[,PATTERN:BYTES...], such as 2:100mbit:100mbit:10:0:one:1000000,one:10000; without
-# one, those below. LOSS other than 0 is counted apart: the model has its mean, a message has its luck.
+# A CONFIGURATION is N:UP:DOWN:LATENCY_MS:LOSS:PATTERN:BYTES[,PATTERN:BYTES...], such as
+# 2:100mbit:100mbit:10:0:one:1000000,one:10000. The default is the list below. Messages with a LOSS
+# other than 0 have their own summary: the model predicts a mean, and single messages scatter.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 
@@ -76,7 +78,7 @@ for configuration in "${configurations[@]}"; do
     net_down
 done
 
-# summary WHAT CONDITION
+# summary WHAT CONDITION: prints the errors of the rows for which an awk condition holds.
 summary() {
     awk "$2"' { e = $11 < 0 ? -$11 : $11 + 0; print e }' "$rows" | sort -n | awk -v what="$1" '
         { e[NR] = $1 }

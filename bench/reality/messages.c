@@ -1,16 +1,22 @@
-/* Sends messages over TCP between hosts in network namespaces, and holds the times against what the model of links says (link.h).
+/* Sends messages over TCP between hosts in network namespaces, and compares the times with the
+ * predictions of the model of links (link.h).
  *
  *     messages PREFIX N UP_BITS DOWN_BITS LATENCY_MS LOSS REPEATS PATTERN BYTES
  *
- * PREFIX_0 .. PREFIX_(N-1) are the namespaces, made by namespaces.sh: their host I has the address 10.78.I.2. PATTERN:
+ * namespaces.sh makes the namespaces PREFIX_0 .. PREFIX_(N-1); host I has the address 10.78.I.2.
+ * PATTERN is one of
  *
- *     one   host 0 sends host 1 a message        out   host 0 sends each of the others one
- *     in    each of the others sends host 0 one  all   an all_reduce of so many bytes as far.c does it: everyone sends each of the others a
- *                                                      part of 1/N, and who has got all of them sends each of the others one again
+ *     one   host 0 sends a message to host 1
+ *     out   host 0 sends a message to each other host
+ *     in    each other host sends a message to host 0
+ *     all   an all_reduce of BYTES, as in far.c: each host sends 1/N of the bytes to each other
+ *           host; a host that has the parts of all others then sends 1/N to each of them again
  *
- * Three times each: on fresh connections (`cold`), soon after (`warm`), and after 3 s of silence (`idle`). Prints, for each, a line with
- * the median of measured times until the last byte is there, of predicted ones, and the error. One thread has all sockets, so that one clock
- * tells all times.
+ * The pattern runs three times in each repeat: on fresh connections (`cold`), soon after (`warm`),
+ * and after 3 s of silence (`idle`). Each of the three gives a line with the medians of the
+ * measured and of the predicted time until the last byte has arrived, the error of the prediction,
+ * and the least and the largest measured time. One thread has all sockets, so one clock gives all
+ * times.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -37,7 +43,7 @@ enum {
     CHUNK = 1 << 20
 };
 
-#define OUTGOING (UINT32_C(1) << 31) /* a way's socket that sends, in an epoll event */
+#define OUTGOING (UINT32_C(1) << 31) /* in an epoll event: the sending socket of a way */
 #define DEADLINE (60 * EXO_SECOND)
 #define PAUSE    (60 * EXO_MS)
 #define SILENCE  (3 * EXO_SECOND)
@@ -45,7 +51,7 @@ enum {
 struct way {
     uint32_t from, to;
     int out, in;
-    uint64_t to_send, received; /* bytes of this event */
+    uint64_t to_send, received; /* bytes left to send, and received in this event */
 };
 
 static struct {
@@ -68,7 +74,7 @@ fail(const char *what)
     exit(1);
 }
 
-/* --- Connections ------------------------------------------------------------------------------------------------------------------- */
+/* --- Connections ------------------------------------------------------------------------------ */
 
 static void
 enter(uint32_t host)
@@ -104,7 +110,8 @@ wait_for(int fd, uint32_t events)
 {
     struct epoll_event e = {.events = events};
     int epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) != 0 || epoll_wait(epoll, &e, 1, 20000) != 1)
+    if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) != 0 ||
+        epoll_wait(epoll, &e, 1, 20000) != 1)
         fail("connecting");
     close(epoll);
 }
@@ -121,11 +128,13 @@ accept_way(int listener, uint32_t to)
     struct sockaddr_in peer;
     socklen_t size = sizeof peer;
     wait_for(listener, EPOLLIN);
-    int fd = accept4(listener, (struct sockaddr *)(void *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd =
+        accept4(listener, (struct sockaddr *)(void *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
         fail("accept");
     for (uint32_t i = 0; i < run.num_ways; i++)
-        if (run.ways[i].to == to && address(run.ways[i].from).sin_addr.s_addr == peer.sin_addr.s_addr)
+        if (run.ways[i].to == to &&
+            address(run.ways[i].from).sin_addr.s_addr == peer.sin_addr.s_addr)
             run.ways[i].in = fd;
 }
 
@@ -146,7 +155,8 @@ connect_all(void)
     }
     for (uint32_t i = 0; i < run.num_ways; i++) {
         struct sockaddr_in a = address(run.ways[i].to);
-        if (connect(run.ways[i].out, (struct sockaddr *)(void *)&a, sizeof a) != 0 && errno != EINPROGRESS)
+        if (connect(run.ways[i].out, (struct sockaddr *)(void *)&a, sizeof a) != 0 &&
+            errno != EINPROGRESS)
             fail("connect");
     }
     for (uint32_t i = 0; i < run.num_ways; i++)
@@ -178,7 +188,7 @@ disconnect_all(void)
     close(run.epoll);
 }
 
-/* --- Measuring --------------------------------------------------------------------------------------------------------------------- */
+/* --- Measuring -------------------------------------------------------------------------------- */
 
 static void
 push(struct way *w)
@@ -198,7 +208,7 @@ static void
 pull(struct way *w)
 {
     for (;;) {
-        ssize_t got = recv(w->in, NULL, CHUNK, MSG_TRUNC); /* thrown away in the kernel */
+        ssize_t got = recv(w->in, NULL, CHUNK, MSG_TRUNC); /* the kernel discards the data */
         if (got < 0 && errno == EAGAIN)
             return;
         if (got <= 0)
@@ -214,7 +224,7 @@ start_way(struct way *w, uint64_t bytes)
     push(w);
 }
 
-/* An all_reduce: a member that has got a part of everyone's goes on. */
+/* The second half of an all_reduce, for a member that has the parts of all others. */
 static void
 second_phase(uint32_t member, uint64_t bytes)
 {
@@ -223,7 +233,7 @@ second_phase(uint32_t member, uint64_t bytes)
             start_way(&run.ways[i], bytes);
 }
 
-/* Sends what the pattern says; gives when all of it has arrived. */
+/* Sends the messages of the pattern. Returns the time at which the last byte has arrived. */
 static exo_time
 measure(void)
 {
@@ -266,7 +276,7 @@ sleep_for(exo_time time)
     nanosleep(&t, NULL);
 }
 
-/* --- Predicting -------------------------------------------------------------------------------------------------------------------- */
+/* --- Predicting ------------------------------------------------------------------------------- */
 
 static exo_links *
 network(void)
@@ -311,7 +321,7 @@ predict(exo_links *l, exo_time now)
     return last;
 }
 
-/* --- All of it --------------------------------------------------------------------------------------------------------------------- */
+/* --- The program ------------------------------------------------------------------------------ */
 
 static void
 make_ways(void)
@@ -326,14 +336,17 @@ make_ways(void)
     }
     for (uint32_t k = 1; k < run.n; k++)
         for (uint32_t i = 0; strcmp(run.pattern, "all") == 0 && i < run.n; i++)
-            add_way(i, (i + k) % run.n); /* as far.c: not all to the same one first */
+            add_way(i,
+                    (i + k) % run.n); /* as in far.c: hosts do not all send to the same one first */
 }
 
 int
 main(int argc, char **argv)
 {
     if (argc != 10) {
-        fprintf(stderr, "usage: messages PREFIX N UP_BITS DOWN_BITS LATENCY_MS LOSS REPEATS PATTERN BYTES\n");
+        fprintf(
+            stderr,
+            "usage: messages PREFIX N UP_BITS DOWN_BITS LATENCY_MS LOSS REPEATS PATTERN BYTES\n");
         return 2;
     }
     double measured[EVENTS][BENCH_MAX_REPEATS], predicted[EVENTS][BENCH_MAX_REPEATS];
@@ -358,16 +371,20 @@ main(int argc, char **argv)
             sleep_for(event == 0 ? 0 : event == 1 ? PAUSE + 2 * run.latency : SILENCE);
             exo_time start = bench_now();
             measured[event][repeat] = (double)(measure() - start) / 1e6;
-            predicted[event][repeat] = (double)(predict(l, start - origin) - (start - origin)) / 1e6;
+            predicted[event][repeat] =
+                (double)(predict(l, start - origin) - (start - origin)) / 1e6;
         }
         disconnect_all();
         exo_links_free(&l);
     }
     for (int event = 0; event < EVENTS; event++) {
-        double m = bench_median(measured[event], repeats), p = bench_median(predicted[event], repeats);
-        printf("%-4s %2u %6.0f %6.0f %6.1f %7.4f %9llu %-5s %10.2f %10.2f %+8.1f %%   %.2f .. %.2f\n", run.pattern,
-               run.n, run.up / 1e6, run.down / 1e6, (double)run.latency / 1e6, run.loss, (unsigned long long)run.bytes,
-               event_names[event], m, p, (p / m - 1) * 100, measured[event][0], measured[event][repeats - 1]);
+        double m = bench_median(measured[event], repeats),
+               p = bench_median(predicted[event], repeats);
+        printf(
+            "%-4s %2u %6.0f %6.0f %6.1f %7.4f %9llu %-5s %10.2f %10.2f %+8.1f %%   %.2f .. %.2f\n",
+            run.pattern, run.n, run.up / 1e6, run.down / 1e6, (double)run.latency / 1e6, run.loss,
+            (unsigned long long)run.bytes, event_names[event], m, p, (p / m - 1) * 100,
+            measured[event][0], measured[event][repeats - 1]);
     }
     return 0;
 }

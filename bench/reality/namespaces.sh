@@ -1,25 +1,32 @@
 # shellcheck shell=bash
-# Hosts in network namespaces, joined by a hub: to be read by bash scripts (. namespaces.sh), which must be root.
+# Hosts in network namespaces, joined by a hub. Bash scripts source this file (. namespaces.sh);
+# they need root.
 #
-#   net_up N UP DOWN LATENCY   hosts 0 .. N-1; rates as tc has them (20mbit), or a list of one for each (20mbit,5mbit); LATENCY one way,
-#                              in ms, between any two. LOSS=0.001 before it: of packets
-#   in_host I COMMAND...       runs it there
-#   host_ip I                  its address
-#   host_netns I               the name of its namespace
-#   net_down                   ends what still runs there, and removes everything. Also happens at the script's end, however that comes
+#   net_up N UP DOWN LATENCY   makes hosts 0 .. N-1. UP and DOWN are rates in tc's notation
+#                              (20mbit), or lists with one for each host (20mbit,5mbit). LATENCY is
+#                              one way, in ms, between any two hosts. The variable LOSS (0.001) is
+#                              the share of lost packets
+#   in_host I COMMAND...       runs a command in host I
+#   host_ip I                  the address of host I
+#   host_netns I               the name of the namespace of host I
+#   net_down                   ends all processes in the hosts, and removes the hosts. It also runs
+#                              when the script ends, by itself or by a signal
 #
-#        host I                          hub
-#   program - eth0 (tbf UP) ---- hI (tbf DOWN)  <-- routes -- delay (tun) <-- routes -- hJ ---- eth0 (tbf UP) host J
+#        host I                                hub                                host J
+#   program - eth0 (tbf UP) -- hI (tbf DOWN) <- routes - delay (tun) <- routes - hJ -- eth0 (tbf UP)
 #
-# A packet waits for its host's rate up, then for the latency, then for the receiver's rate down. tbf is a token bucket: after a pause a
-# burst of BURST bytes passes at once, so it is small: two packets and 0.25 ms. From 150 Mbit/s on it is 70,000 bytes, so that TCP's segments
-# stay together in pieces of up to 64 kB: one by one they are too many for a small machine. What waits for the rate down is at most QUEUE_MS long: then packets are dropped, as a
-# home router does. CONGESTION is TCP's congestion control (cubic: what most machines have).
+# A packet waits for the sender's rate up, then for the latency, then for the receiver's rate down.
+# tbf is a token bucket: after a pause, a burst of BURST bytes passes at once. So BURST is small:
+# two packets and 0.25 ms of the rate. From 150 Mbit/s on it is 70,000 bytes, so that TCP's segments
+# stay together in pieces of up to 64 kB; a small machine cannot handle them one by one. The queue
+# of each rate holds QUEUE_MS of data (at least 30,000 bytes) and drops further packets, as a home
+# router does. CONGESTION is TCP's congestion control (default: cubic, as on most machines).
 #
-# The router and what is timed should not wait for other programs of the machine: REALTIME (chrt -f 10, if that is allowed; empty: not) is
-# put before them.
+# REALTIME is a prefix of the commands of the router and of timed programs, so that they do not wait
+# for other programs of the machine. The default is `chrt -f 10` if that is allowed, else empty.
 #
-# Latency comes from bench_reality_delay (DELAY=path, or DELAY=netem where the kernel has it: then the queue of the rate down has no limit).
+# DELAY is what delays packets: the path of bench_reality_delay, or netem where the kernel has it.
+# With netem the queue of the rate down has no limit.
 
 : "${CONGESTION:=cubic}" "${QUEUE_MS:=100}" "${LOSS:=0}" "${DELAY:=$PWD/build/release/bench/bench_reality_delay}"
 
@@ -38,19 +45,19 @@ in_host() {
     ip netns exec "$(host_netns "$host")" "$@"
 }
 
-# The I-th of a list; of a shorter one, its last.
+# net_item LIST I: the I-th element of a list; of a shorter list, its last one.
 net_item() {
     local list
     IFS=, read -r -a list <<<"$1"
     printf '%s\n' "${list[$2]:-${list[-1]}}"
 }
 
-# Bits a second of tc's 20mbit, 1.5gbit, 800kbit.
+# net_bits RATE: a rate in tc's notation (20mbit, 1.5gbit, 800kbit) in bits per second.
 net_bits() {
     awk -v r="${1,,}" 'BEGIN { f = r ~ /gbit/ ? 1e9 : r ~ /mbit/ ? 1e6 : r ~ /kbit/ ? 1e3 : 1; printf "%d\n", r * f }'
 }
 
-# net_limit NAMESPACE DEVICE RATE
+# net_limit NAMESPACE DEVICE RATE: limits the rate at which a device sends.
 net_limit() {
     local bits burst limit
     bits=$(net_bits "$3")
@@ -59,7 +66,8 @@ net_limit() {
     tc -n "$1" qdisc replace dev "$2" root handle 1: tbf rate "$bits" burst "$burst" limit "$limit"
 }
 
-# A namespace may have a congestion control that is allowed to everyone only: for a moment, this one is.
+# A namespace can only use a congestion control that is allowed to all users, so CONGESTION is
+# allowed for a moment.
 net_settings() {
     local allowed st
     allowed=$(sysctl -n net.ipv4.tcp_allowed_congestion_control)
@@ -72,7 +80,7 @@ net_settings() {
     return $st
 }
 
-# net_remove NAME: ends what runs in a namespace, and removes it.
+# net_remove NAME: ends all processes in a namespace, and removes it.
 net_remove() {
     local pids
     [ -e "/run/netns/$1" ] || return 0
@@ -82,7 +90,7 @@ net_remove() {
     ip netns del "$1"
 }
 
-# What a script left that was killed without a chance to clean up.
+# Removes the namespaces of scripts that were killed before they could clean up.
 net_sweep() {
     local path name pid
     for path in /run/netns/exo[0-9]*_*; do
@@ -116,7 +124,7 @@ net_up() {
 
 net_latency() {
     local hub=$1 latency=$2 i line
-    if [ "$LOSS" != 0 ]; then # of segments, not of several that stay together
+    if [ "$LOSS" != 0 ]; then # so that single segments are lost, not several at once
         for ((i = 0; i < net_hosts; i++)); do
             ip -n "$(host_netns "$i")" link set eth0 gso_max_segs 1 || return
         done
@@ -132,7 +140,7 @@ net_latency() {
         mkdir -p /dev/net && mknod /dev/net/tun c 10 200 || return
     fi
     coproc net_router { exec $REALTIME ip netns exec "$hub" "$DELAY" delay0 "$(awk -v l="$latency" 'BEGIN { print 1000 * l }')" "$LOSS"; }
-    net_delay=$! # of the coprocess
+    net_delay=$! # the coprocess
     read -r -t 10 -u "${net_router[0]}" line && [ "$line" = ready ] || return
     ip -n "$hub" link set delay0 txqueuelen 10000 up && ip -n "$hub" route add default dev delay0 table 100 &&
         for ((i = 0; i < net_hosts; i++)); do

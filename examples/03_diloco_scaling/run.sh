@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# DiLoCo with K = 1, 2, 4, ... nodes against ddp (K = 0): the same global batch, the same number of steps, so the same tokens. Prints a table and
-# draws a picture.
+# Compares DiLoCo on K = 1, 2, 4, ... nodes with ddp on one node (K = 0). All runs have the same
+# global batch and number of steps, and therefore the same tokens. Prints a table, and draws
+# DIR/scaling.png.
 #
-#     examples/03_diloco_scaling/run.sh [--ks "0 1 2 4 8"] [--h 30] [--steps 300] [--batch 64] [--save-dir DIR] [KEY=VALUE...]
+#     examples/03_diloco_scaling/run.sh [--ks "0 1 2 4 8"] [--h 30] [--steps 300] [--batch 64]
+#                                       [--save-dir DIR] [KEY=VALUE...]
 #
-# KEY=VALUE changes the job, as --set of `exogym run` does. EXOGYM names the program (exogym).
+# KEY=VALUE changes the job, as --set of `exogym run` does. The environment variable EXOGYM is the
+# path of the program; the default is `exogym` in PATH.
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")
 

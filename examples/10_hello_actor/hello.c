@@ -1,4 +1,5 @@
-/* A first actor: named state that is reached by messages only, a future, a deadline, and a death with a cause. */
+/* A first actor: it has a name and state that only messages reach. The caller uses a future and a
+ * deadline, receives a method's error, and prints the cause of the actor's death. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,10 +7,10 @@
 
 #include <exogym/exogym.h>
 
-/* --- The actor: counts visits. ------------------------------------------------------------------------------------- */
+/* --- The actor, which counts visits ----------------------------------------------------------- */
 
 struct visits {
-    uint64_t count; /* its lane runs one message at a time: no lock */
+    uint64_t count; /* needs no lock: the actor's lane runs one message at a time */
 };
 
 static exo_status
@@ -28,7 +29,7 @@ static const exo_method methods[] = {{.name = "greet", .run = greet}};
 static const exo_actor_class door = {
     .name = "door", .state_size = sizeof(struct visits), .methods = methods, .num_methods = 1};
 
-/* --- Who calls it. -------------------------------------------------------------------------------------------------- */
+/* --- The caller ------------------------------------------------------------------------------- */
 
 static exo_status
 visit(exo_runtime *runtime, const char *who, exo_err *err)
@@ -39,8 +40,8 @@ visit(exo_runtime *runtime, const char *who, exo_err *err)
     exo_time deadline = exo_deadline(exo_runtime_clock(runtime), EXO_SECOND);
     exo_status st = exo_get_actor(runtime, NULL, "front", &ref, err);
     if (st == EXO_OK)
-        st =
-            exo_call(runtime, ref, "greet", exo_payload_borrow(who, who ? strlen(who) + 1 : 0), deadline, &future, err);
+        st = exo_call(runtime, ref, "greet", exo_payload_borrow(who, who ? strlen(who) + 1 : 0),
+                      deadline, &future, err);
     if (st == EXO_OK)
         st = exo_wait(future, deadline, &reply, err);
     if (st == EXO_OK)
@@ -72,6 +73,7 @@ main(void)
     exo_kill(runtime, ref, "somebody slammed it", &err);
     visit(runtime, "Edsger", &err);
     printf("and a death has a cause: %s\n", err.text);
-    return exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), EXO_SECOND), &err) == EXO_OK ? EXIT_SUCCESS
-                                                                                                   : EXIT_FAILURE;
+    return exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), EXO_SECOND), &err) == EXO_OK
+               ? EXIT_SUCCESS
+               : EXIT_FAILURE;
 }

@@ -1,8 +1,10 @@
-/* Futures: calls that run side by side, whichever comes first, deadlines, and cancelling.
+/* Futures: concurrent calls, waiting for the first of several, deadlines, and cancellation.
  *
- * The actor throws darts at a square and counts those that hit the circle in it, which gives pi. Its lane is a blocking one with four
- * threads, so four calls run at once. This file is built twice: as the program, and as a plugin that brings the class to the workers of
- * a cluster, which have never heard of it (CMakeLists.txt).
+ * The actor estimates pi: it throws darts at a square and counts those that hit the inscribed
+ * circle. It has a blocking lane with four threads, so four calls run at once.
+ *
+ * CMakeLists.txt builds this file twice: as the program, and as a plugin, from which the workers of
+ * a cluster load the actor's class.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,34 +13,37 @@
 
 #include <exogym/exogym.h>
 
-/* --- The actor --------------------------------------------------------------------------------------------------------------- */
+/* --- The actor -------------------------------------------------------------------------------- */
 
 struct throws {
-    uint32_t player; /* each has random numbers of its own: the sum is the same in any order */
+    uint32_t player; /* each player has its own random numbers: the sum is the same in any order */
     uint64_t darts;
 };
 
 static exo_status
-throw_darts(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+throw_darts(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+            exo_err *err)
 {
-    (void)self; /* stateless: with four calls at once, state would need a lock or atomics */
+    (void)self; /* no state: with four calls at once it would need a lock or atomics */
     struct throws t;
     exo_rng rng;
     uint64_t hits = 0;
     if (args->size != sizeof t)
-        return exo_fail(err, EXO_INVAL, "throw: %zu bytes of arguments instead of %zu", args->size, sizeof t);
+        return exo_fail(err, EXO_INVAL, "throw: %zu bytes of arguments instead of %zu", args->size,
+                        sizeof t);
     memcpy(&t, args->data, sizeof t);
     exo_rng_init(&rng, 1, EXO_RNG_USER, t.player, 0);
     for (uint64_t i = 0; i < t.darts; i++) {
         float x = exo_rng_uniform(&rng), y = exo_rng_uniform(&rng);
         hits += x * x + y * y < 1;
-        if (i % 4096 == 0 && exo_call_cancelled(call)) /* whoever computes for long asks now and then */
+        if (i % 4096 == 0 && exo_call_cancelled(call)) /* a long method asks now and then */
             return exo_fail(err, EXO_CANCELLED, "stopped after %" PRIu64 " darts", i);
     }
     return exo_payload_copy(reply, &hits, sizeof hits);
 }
 
-static const exo_lane_class lanes[] = {{.name = "throwing", .blocking = true, .max_concurrency = 4}};
+static const exo_lane_class lanes[] = {
+    {.name = "throwing", .blocking = true, .max_concurrency = 4}};
 static const exo_method methods[] = {{.name = "throw", .run = throw_darts}};
 static const exo_actor_class darts = {
     .name = "example.darts", .lanes = lanes, .num_lanes = 1, .methods = methods, .num_methods = 1};
@@ -48,7 +53,7 @@ EXO_PLUGIN
     return exo_actor_class_register(&darts, err);
 }
 
-/* --- Who calls it -------------------------------------------------------------------------------------------------------------- */
+/* --- The caller ------------------------------------------------------------------------------- */
 
 enum {
     PLAYERS = 4,
@@ -62,15 +67,16 @@ in(exo_time time)
 }
 
 static exo_status
-begin(exo_runtime *runtime, exo_ref actor, uint32_t player, uint64_t count, exo_time deadline, exo_future **out,
-      exo_err *err)
+begin(exo_runtime *runtime, exo_ref actor, uint32_t player, uint64_t count, exo_time deadline,
+      exo_future **out, exo_err *err)
 {
-    exo_payload args; /* a copy: a call may outlive this function's variables */
-    exo_status st = exo_payload_copy(&args, &(struct throws){.player = player, .darts = count}, sizeof(struct throws));
+    exo_payload args; /* a copy, since the call may outlive this function's variables */
+    exo_status st = exo_payload_copy(&args, &(struct throws){.player = player, .darts = count},
+                                     sizeof(struct throws));
     return st == EXO_OK ? exo_call(runtime, actor, "throw", args, deadline, out, err) : st;
 }
 
-/* Four calls at once; each result as soon as it is there, in the order in which they come. */
+/* Makes four calls at once, and takes each result as it arrives. */
 static exo_status
 side_by_side(exo_runtime *runtime, exo_ref actor, exo_err *err)
 {
@@ -87,14 +93,14 @@ side_by_side(exo_runtime *runtime, exo_ref actor, exo_err *err)
     while (left > 0 && st == EXO_OK) {
         st = exo_wait_any(futures, left, in(60 * EXO_SECOND), &i, err);
         if (st == EXO_OK)
-            st = exo_wait(futures[i], in(0), &reply, err); /* it is complete: this gives its status and its reply */
+            st = exo_wait(futures[i], in(0), &reply, err); /* complete: does not wait */
         if (st != EXO_OK)
             break;
         memcpy(&hits, reply->data, sizeof hits);
         printf("player %" PRIu32 " hit %" PRIu64 " times\n", player[i], hits);
         sum += hits;
-        exo_future_drop(&futures[i]); /* the reply goes with it */
-        futures[i] = futures[--left]; /* the last one takes its place */
+        exo_future_drop(&futures[i]); /* frees the reply, too */
+        futures[i] = futures[--left]; /* the last future takes its place */
         player[i] = player[left];
     }
     while (left > 0)
@@ -104,7 +110,8 @@ side_by_side(exo_runtime *runtime, exo_ref actor, exo_err *err)
     return st;
 }
 
-/* Calls that would take years keep all four threads busy. */
+/* Four calls that would take years keep all four threads busy. A fifth one misses its deadline, and
+ * the four are cancelled. */
 static exo_status
 patience(exo_runtime *runtime, exo_ref actor, exo_err *err)
 {
@@ -116,13 +123,14 @@ patience(exo_runtime *runtime, exo_ref actor, exo_err *err)
         st = begin(runtime, actor, 0, DARTS, in(50 * EXO_MS), &late, err);
     if (st == EXO_OK) {
         exo_err reason = {0};
-        /* A wait's own deadline ends the wait; the call goes on, and may be waited for again. */
+        /* The deadline of a wait ends the wait only: the call continues. */
         exo_status waited = exo_wait(endless[0], in(10 * EXO_MS), NULL, &reason);
         printf("waiting: %s\n", exo_status_text(waited));
-        /* A call's deadline drops it if it has not begun by then. */
+        /* The deadline of a call drops the call if it has not begun by then. */
         waited = exo_wait(late, in(60 * EXO_SECOND), NULL, &reason);
         printf("the fifth call: %s\n", exo_status_text(waited));
-        /* Cancelling completes the future at once and flags the method, which gives up when it looks. */
+        /* A cancellation completes the future at once and sets a flag. The method ends when it next
+         * asks for that flag. */
         for (size_t i = 0; i < PLAYERS; i++)
             exo_cancel(endless[i]);
         waited = exo_wait(endless[0], in(60 * EXO_SECOND), NULL, &reason);
@@ -138,17 +146,20 @@ int
 main(int argc, char **argv)
 {
     static const char *const plugins[] = {PLUGIN};
-    const char *head = argc == 3 && strcmp(argv[1], "--head") == 0 ? argv[2] : getenv("EXOGYM_HEAD");
+    const char *head =
+        argc == 3 && strcmp(argv[1], "--head") == 0 ? argv[2] : getenv("EXOGYM_HEAD");
     exo_runtime *runtime = NULL;
-    exo_cluster *cluster = NULL; /* none: all of it is in this process */
+    exo_cluster *cluster = NULL; /* stays NULL without --head: all actors live in this process */
     exo_ref actor;
     exo_err err = {0};
     exo_status st = exo_runtime_open(&runtime, NULL, &err);
     if (st == EXO_OK && head)
-        st = exo_cluster_join(&cluster, runtime, &(exo_cluster_opts){.role = EXO_ROLE_DRIVER, .head = head},
+        st = exo_cluster_join(&cluster, runtime,
+                              &(exo_cluster_opts){.role = EXO_ROLE_DRIVER, .head = head},
                               in(10 * EXO_SECOND), &err);
     if (st == EXO_OK)
-        st = exo_spawn_class(runtime, "example.darts", &(exo_spawn_opts){.plugins = plugins, .num_plugins = 1},
+        st = exo_spawn_class(runtime, "example.darts",
+                             &(exo_spawn_opts){.plugins = plugins, .num_plugins = 1},
                              in(10 * EXO_SECOND), &actor, &err);
     if (st == EXO_OK)
         st = side_by_side(runtime, actor, &err);

@@ -1,8 +1,11 @@
-/* A parameter server (Li et al., 2014): one actor has the weights of a linear regression; workers pull them, compute a gradient on data
- * of their own, and push it. Asynchronous: nobody waits for anybody, so gradients may belong to weights that are a few updates old. With
- * --sync the driver gathers all gradients of a step and applies them in the order of the workers: the same numbers at every run.
+/* A parameter server (Li et al., 2014): one actor holds the weights of a linear regression. Workers
+ * pull the weights, compute a gradient on their own data, and push it. Training is asynchronous: no
+ * worker waits for another, so gradients may belong to weights that are a few updates old. With
+ * --sync the driver gathers all gradients of a step and pushes them in the order of the workers, so
+ * every run gives the same numbers.
  *
- * Built twice, as the program and as the plugin that brings the classes to a cluster's workers (CMakeLists.txt).
+ * CMakeLists.txt builds this file twice: as the program, and as a plugin, from which the workers of
+ * a cluster load the actors' classes.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +18,7 @@ enum {
     D = 8,
     WORKERS = 4,
     BATCH = 32,
-    STEPS = 50, /* of each worker, between two lines of output */
+    STEPS = 50, /* steps of each worker between two lines of output */
     ROUNDS = 4
 };
 
@@ -24,7 +27,7 @@ struct weights {
     uint64_t updates;
 };
 
-/* y = 1 x0 + 2 x1 + ... + 8 x7 + noise; sample `index` of worker `rank`. */
+/* Sample `index` of worker `rank`: fills x (D) and returns y = 1 x0 + 2 x1 + ... + 8 x7 + noise. */
 static float
 sample(uint32_t rank, uint64_t index, float x[D])
 {
@@ -36,7 +39,8 @@ sample(uint32_t rank, uint64_t index, float x[D])
     return y;
 }
 
-/* Half the mean squared error of BATCH samples from `first` on; its gradient into g (D), unless NULL. */
+/* Returns half the mean squared error over BATCH samples from `first` on, and writes its gradient
+ * to g (D), unless g is NULL. */
 static float
 loss(const float w[D], uint32_t rank, uint64_t first, float *g)
 {
@@ -54,10 +58,10 @@ loss(const float w[D], uint32_t rank, uint64_t first, float *g)
     return sum;
 }
 
-/* Calls, waits, and copies the reply to `out`. */
+/* Calls a method, waits for its reply, and copies the reply to `out`. */
 static exo_status
-ask(exo_runtime *runtime, exo_ref actor, const char *method, const void *args, size_t size, exo_time deadline,
-    void *out, size_t out_size, exo_err *err)
+ask(exo_runtime *runtime, exo_ref actor, const char *method, const void *args, size_t size,
+    exo_time deadline, void *out, size_t out_size, exo_err *err)
 {
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
@@ -73,7 +77,7 @@ ask(exo_runtime *runtime, exo_ref actor, const char *method, const void *args, s
     return st;
 }
 
-/* --- The server: one light lane, so pulls and pushes come one after the other, and nothing needs a lock. ----------------------- */
+/* --- The server: its one light lane runs pulls and pushes in turn, so it needs no lock -------- */
 
 static exo_status
 pull(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
@@ -89,22 +93,26 @@ push(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     struct weights *s = self;
     const float *g = args->data;
     if (args->size != sizeof s->w)
-        return exo_fail(err, EXO_INVAL, "push: %zu bytes are no gradient of %d numbers", args->size, D);
+        return exo_fail(err, EXO_INVAL, "push: %zu bytes are no gradient of %d numbers", args->size,
+                        D);
     for (int k = 0; k < D; k++)
         s->w[k] -= 0.02f * g[k];
     s->updates++;
     return exo_payload_copy(reply, &s->updates, sizeof s->updates);
 }
 
-static const exo_method server_methods[] = {{.name = "pull", .run = pull}, {.name = "push", .run = push}};
-static const exo_actor_class server = {
-    .name = "example.server", .state_size = sizeof(struct weights), .methods = server_methods, .num_methods = 2};
+static const exo_method server_methods[] = {{.name = "pull", .run = pull},
+                                            {.name = "push", .run = push}};
+static const exo_actor_class server = {.name = "example.server",
+                                       .state_size = sizeof(struct weights),
+                                       .methods = server_methods,
+                                       .num_methods = 2};
 
-/* --- A worker: waits for the server, so its lane is a blocking one. -------------------------------------------------------------- */
+/* --- A worker: its methods wait for the server, so its lane is a blocking one ----------------- */
 
 struct worker {
     uint32_t rank;
-    uint64_t seen; /* samples */
+    uint64_t seen; /* samples that it has used */
     exo_ref server;
 };
 
@@ -113,19 +121,20 @@ start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
 {
     struct worker *w = self;
     memcpy(&w->rank, args->data, sizeof w->rank);
-    /* By its name: a reference means something in its own process only. */
+    /* Finds the server by its name, because a reference is valid in one process only. */
     return exo_get_actor(exo_call_runtime(call), "example", "server", &w->server, err);
 }
 
 static exo_status
-gradient(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+gradient(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+         exo_err *err)
 {
     (void)args;
     struct worker *w = self;
     struct weights now;
     float g[D];
-    exo_status st =
-        ask(exo_call_runtime(call), w->server, "pull", NULL, 0, exo_call_deadline(call), &now, sizeof now, err);
+    exo_status st = ask(exo_call_runtime(call), w->server, "pull", NULL, 0, exo_call_deadline(call),
+                        &now, sizeof now, err);
     if (st != EXO_OK)
         return st;
     loss(now.w, w->rank, w->seen, g);
@@ -143,15 +152,16 @@ train(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
         exo_payload g = {0};
         st = gradient(call, self, args, &g, err);
         if (st == EXO_OK)
-            st = ask(exo_call_runtime(call), w->server, "push", g.data, g.size, exo_call_deadline(call), &updates,
-                     sizeof updates, err);
+            st = ask(exo_call_runtime(call), w->server, "push", g.data, g.size,
+                     exo_call_deadline(call), &updates, sizeof updates, err);
         exo_payload_release(&g);
     }
     return st == EXO_OK ? exo_payload_copy(reply, &updates, sizeof updates) : st;
 }
 
 static const exo_lane_class worker_lanes[] = {{.name = "work", .blocking = true}};
-static const exo_method worker_methods[] = {{.name = "gradient", .run = gradient}, {.name = "train", .run = train}};
+static const exo_method worker_methods[] = {{.name = "gradient", .run = gradient},
+                                            {.name = "train", .run = train}};
 static const exo_actor_class worker = {.name = "example.worker",
                                        .state_size = sizeof(struct worker),
                                        .start = start,
@@ -166,11 +176,13 @@ EXO_PLUGIN
     return st == EXO_OK ? exo_actor_class_register(&worker, err) : st;
 }
 
-/* --- The driver ------------------------------------------------------------------------------------------------------------------ */
+/* --- The driver ------------------------------------------------------------------------------- */
 
-/* One call of `method` to every worker, side by side. With a `target`, their replies go there, in the order of the workers. */
+/* Calls `method` of all workers at once and waits for them. With a `target`, pushes their replies
+ * to it, in the order of the workers. */
 static exo_status
-all(exo_runtime *runtime, const exo_ref *workers, const char *method, const exo_ref *target, exo_err *err)
+all(exo_runtime *runtime, const exo_ref *workers, const char *method, const exo_ref *target,
+    exo_err *err)
 {
     exo_future *futures[WORKERS] = {0};
     exo_time deadline = exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
@@ -179,13 +191,15 @@ all(exo_runtime *runtime, const exo_ref *workers, const char *method, const exo_
     size_t called = 0;
     exo_status st = EXO_OK;
     for (; called < WORKERS && st == EXO_OK; called += st == EXO_OK)
-        st = exo_call(runtime, workers[called], method, (exo_payload){0}, deadline, &futures[called], err);
+        st = exo_call(runtime, workers[called], method, (exo_payload){0}, deadline,
+                      &futures[called], err);
     if (st == EXO_OK)
         st = exo_wait_all(futures, WORKERS, deadline, err);
     for (size_t i = 0; i < WORKERS && target && st == EXO_OK; i++) {
         st = exo_wait(futures[i], deadline, &reply, err);
         if (st == EXO_OK)
-            st = ask(runtime, *target, "push", reply->data, reply->size, deadline, &updates, sizeof updates, err);
+            st = ask(runtime, *target, "push", reply->data, reply->size, deadline, &updates,
+                     sizeof updates, err);
     }
     for (size_t i = 0; i < WORKERS; i++)
         exo_future_drop(&futures[i]);
@@ -196,7 +210,8 @@ static exo_status
 run(exo_runtime *runtime, bool sync, exo_err *err)
 {
     static const char *const plugins[] = {PLUGIN};
-    exo_spawn_opts opts = {.name = "server", .namespace_name = "example", .plugins = plugins, .num_plugins = 1};
+    exo_spawn_opts opts = {
+        .name = "server", .namespace_name = "example", .plugins = plugins, .num_plugins = 1};
     exo_time soon = exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
     exo_ref parameters, workers[WORKERS];
     struct weights now = {0};
@@ -215,7 +230,7 @@ run(exo_runtime *runtime, bool sync, exo_err *err)
             st = ask(runtime, parameters, "pull", NULL, 0, soon, &now, sizeof now, err);
         if (st == EXO_OK)
             printf("updates %4" PRIu64 "  loss %.6f\n", now.updates,
-                   loss(now.w, WORKERS, 0, NULL)); /* data of nobody's */
+                   loss(now.w, WORKERS, 0, NULL)); /* on data that no worker has */
     }
     return st;
 }
@@ -224,15 +239,17 @@ int
 main(int argc, char **argv)
 {
     bool sync = argc > 1 && strcmp(argv[1], "--sync") == 0;
-    const char *head = argc > 2 && strcmp(argv[argc - 2], "--head") == 0 ? argv[argc - 1] : getenv("EXOGYM_HEAD");
+    const char *head =
+        argc > 2 && strcmp(argv[argc - 2], "--head") == 0 ? argv[argc - 1] : getenv("EXOGYM_HEAD");
     exo_time soon = exo_deadline(exo_clock_real(), 10 * EXO_SECOND);
     exo_runtime *runtime = NULL;
-    exo_cluster *cluster = NULL; /* none: all of it is in this process */
+    exo_cluster *cluster = NULL; /* stays NULL without --head: all actors live in this process */
     exo_err err = {0};
     exo_status st = exo_runtime_open(&runtime, NULL, &err);
     if (st == EXO_OK && head)
-        st =
-            exo_cluster_join(&cluster, runtime, &(exo_cluster_opts){.role = EXO_ROLE_DRIVER, .head = head}, soon, &err);
+        st = exo_cluster_join(&cluster, runtime,
+                              &(exo_cluster_opts){.role = EXO_ROLE_DRIVER, .head = head}, soon,
+                              &err);
     if (st == EXO_OK)
         st = run(runtime, sync, &err);
     if (st != EXO_OK) {

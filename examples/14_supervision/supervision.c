@@ -1,8 +1,12 @@
-/* Supervision: actors that crash on purpose. A restart rule gives an actor another life, with nothing of its state; an intensity ends
- * that when it crashes too often; a group restarts together; a link takes others along.
+/* Supervision: actors that crash on purpose. A restart rule gives an actor a new life, with none of
+ * its state, until the actor has crashed too often. A group restarts together. A link ends one
+ * actor when another one fails.
  *
- * Restarts are the head's business, so without a cluster this program makes a small one of its own: a head, a worker and a driver, three
- * runtimes of one process. Built twice, as the program and as the plugin with its classes (CMakeLists.txt).
+ * The head of a cluster decides about restarts. Without a cluster this program makes its own: a
+ * head, a worker and a driver, which are three runtimes of one process.
+ *
+ * CMakeLists.txt builds this file twice: as the program, and as a plugin, from which the workers of
+ * a cluster load the actors' classes.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <inttypes.h>
@@ -13,9 +17,9 @@
 
 #include <exogym/exogym.h>
 
-/* --- Actors -------------------------------------------------------------------------------------------------------------------- */
+/* --- Actors ----------------------------------------------------------------------------------- */
 
-/* Counts, and crashes when it is told to. */
+/* Counts its calls, and crashes on demand. */
 struct counter {
     uint64_t count;
 };
@@ -37,13 +41,16 @@ crash(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return EXO_OK;
 }
 
-static const exo_method counter_methods[] = {{.name = "count", .run = count}, {.name = "crash", .run = crash}};
-static const exo_actor_class counter = {
-    .name = "example.counter", .state_size = sizeof(struct counter), .methods = counter_methods, .num_methods = 2};
+static const exo_method counter_methods[] = {{.name = "count", .run = count},
+                                             {.name = "crash", .run = crash}};
+static const exo_actor_class counter = {.name = "example.counter",
+                                        .state_size = sizeof(struct counter),
+                                        .methods = counter_methods,
+                                        .num_methods = 2};
 
-/* Makes a child beside itself, linked: if either fails, both end. */
+/* Spawns a child and links itself to it: if either fails, both end. */
 struct parent {
-    uint64_t count; /* first, as in a counter: `count` serves both */
+    uint64_t count; /* the first member, as in struct counter: `count` serves both */
     exo_runtime *runtime;
     exo_ref child;
 };
@@ -58,7 +65,7 @@ parent_start(exo_call_context *call, void *self, const exo_payload *args, exo_er
     return st == EXO_OK ? exo_link(p->runtime, exo_call_self(call), p->child, err) : st;
 }
 
-/* A link is for failures: after a clean stop the child would live on. */
+/* Stops the child, too: a link is for failures, so after a clean stop the child would live on. */
 static void
 parent_stop(void *self)
 {
@@ -67,11 +74,13 @@ parent_stop(void *self)
 }
 
 static exo_status
-crash_child(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+crash_child(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+            exo_err *err)
 {
     (void)args, (void)reply;
     const struct parent *p = self;
-    return exo_send(exo_call_runtime(call), p->child, "crash", (exo_payload){0}, exo_call_deadline(call), err);
+    return exo_send(exo_call_runtime(call), p->child, "crash", (exo_payload){0},
+                    exo_call_deadline(call), err);
 }
 
 static const exo_method parent_methods[] = {{.name = "count", .run = count},
@@ -89,7 +98,7 @@ EXO_PLUGIN
     return st == EXO_OK ? exo_actor_class_register(&parent, err) : st;
 }
 
-/* --- The driver ------------------------------------------------------------------------------------------------------------------ */
+/* --- The driver ------------------------------------------------------------------------------- */
 
 static exo_time
 in(exo_time time)
@@ -98,8 +107,8 @@ in(exo_time time)
 }
 
 static void
-make(exo_runtime *runtime, const char *class_name, const char *name, exo_restart_rule rule, const char *group,
-     exo_group_rule group_rule)
+make(exo_runtime *runtime, const char *class_name, const char *name, exo_restart_rule rule,
+     const char *group, exo_group_rule group_rule)
 {
     static const char *const plugins[] = {PLUGIN};
     const exo_spawn_opts opts = {.name = name,
@@ -117,17 +126,19 @@ make(exo_runtime *runtime, const char *class_name, const char *name, exo_restart
     }
 }
 
-/* Counts with whatever life the name has now. That a life has ended may not have come to the head yet, so PEER_LOST is a reason to look
- * again; only the caller knows that counting once too often does no harm. */
+/* Calls `count` of the actor's current life. The head may not have learnt yet that a life has
+ * ended, so PEER_LOST is a reason to look up the name again. Only the caller can decide this: here
+ * an extra count does no harm. */
 static exo_status
 ask(exo_runtime *runtime, const char *name, exo_err *err)
 {
     exo_status st = EXO_PEER_LOST;
-    for (exo_time deadline = in(20 * EXO_SECOND); st == EXO_PEER_LOST && exo_now(exo_clock_real()) < deadline;) {
+    for (exo_time deadline = in(20 * EXO_SECOND);
+         st == EXO_PEER_LOST && exo_now(exo_clock_real()) < deadline;) {
         exo_ref ref;
         exo_future *future = NULL;
         const exo_payload *reply = NULL;
-        st = exo_get_actor(runtime, "example", name, &ref, err); /* waits while it is being restarted */
+        st = exo_get_actor(runtime, "example", name, &ref, err); /* waits for a restart */
         if (st == EXO_OK)
             st = exo_call(runtime, ref, "count", (exo_payload){0}, deadline, &future, err);
         if (st == EXO_OK)
@@ -139,9 +150,11 @@ ask(exo_runtime *runtime, const char *name, exo_err *err)
     return st;
 }
 
-/* Calls `method` of the victim, which ends all of these actors, and prints why each of them died. */
+/* Sends `method` to the victim, which ends all actors of `names`. Prints the cause of each one's
+ * death. */
 static void
-strike(exo_runtime *runtime, const char *victim, const char *method, const char *const *names, size_t num_names)
+strike(exo_runtime *runtime, const char *victim, const char *method, const char *const *names,
+       size_t num_names)
 {
     exo_future *monitors[3] = {0};
     exo_ref ref, target = {0};
@@ -154,7 +167,8 @@ strike(exo_runtime *runtime, const char *victim, const char *method, const char 
     }
     exo_send(runtime, target, method, (exo_payload){0}, in(20 * EXO_SECOND), &err);
     for (size_t i = 0; i < num_names; i++) {
-        exo_status st = monitors[i] ? exo_wait(monitors[i], in(20 * EXO_SECOND), NULL, &err) : EXO_NOT_FOUND;
+        exo_status st =
+            monitors[i] ? exo_wait(monitors[i], in(20 * EXO_SECOND), NULL, &err) : EXO_NOT_FOUND;
         printf("  %s\n", st == EXO_OK ? "it was stopped" : err.text);
         exo_future_drop(&monitors[i]);
     }
@@ -164,12 +178,16 @@ static exo_status
 demonstrate(exo_runtime *runtime, exo_err *err)
 {
     static const char *const flaky = "flaky", *const family = "parent";
-    static const char *const names[2][3] = {{"reader", "parser", "writer"}, {"first", "second", "third"}};
+    static const char *const names[2][3] = {{"reader", "parser", "writer"},
+                                            {"first", "second", "third"}};
     static const char *const headings[] = {"all_for_one", "rest_for_one"};
     static const exo_group_rule rules[] = {EXO_ALL_FOR_ONE, EXO_REST_FOR_ONE};
-    /* After a failure, 10 ms later, then 20, ...; with the third death within a minute it stays dead. */
-    exo_restart_rule rule = {
-        .when = EXO_RESTART_ON_FAILURE, .max = 2, .within = 60 * EXO_SECOND, .backoff = 10 * EXO_MS};
+    /* The first restart comes 10 ms after a failure, the second after 20 ms. The third death within
+     * a minute is final. */
+    exo_restart_rule rule = {.when = EXO_RESTART_ON_FAILURE,
+                             .max = 2,
+                             .within = 60 * EXO_SECOND,
+                             .backoff = 10 * EXO_MS};
 
     printf("a restart rule\n");
     make(runtime, "example.counter", "flaky", rule, NULL, EXO_ONE_FOR_ONE);
@@ -191,7 +209,8 @@ demonstrate(exo_runtime *runtime, exo_err *err)
             make(runtime, "example.counter", names[g][i], rule, headings[g], rules[g]);
         for (size_t i = 0; i < 3 && st == EXO_OK; i++)
             st = ask(runtime, names[g][i], err);
-        strike(runtime, names[g][1], "crash", &names[g][g], 3 - (size_t)g); /* rest_for_one spares the first */
+        /* rest_for_one spares the first actor, which was made before the victim */
+        strike(runtime, names[g][1], "crash", &names[g][g], 3 - (size_t)g);
         for (size_t i = 0; i < 3 && st == EXO_OK; i++)
             st = ask(runtime, names[g][i], err);
     }
@@ -204,7 +223,7 @@ demonstrate(exo_runtime *runtime, exo_err *err)
     return st == EXO_OK ? ask(runtime, "parent", err) : st;
 }
 
-/* --- Processes ------------------------------------------------------------------------------------------------------------------- */
+/* --- Processes -------------------------------------------------------------------------------- */
 
 struct node {
     exo_runtime *runtime;
@@ -217,7 +236,8 @@ join(struct node *node, exo_cluster_role role, const char *head, const char *fol
     const exo_cluster_opts opts = {.role = role, .head = head, .folder = folder, .state = "none"};
     exo_err err = {0};
     if (exo_runtime_open(&node->runtime, NULL, &err) != EXO_OK ||
-        exo_cluster_join(&node->cluster, node->runtime, &opts, in(10 * EXO_SECOND), &err) != EXO_OK) {
+        exo_cluster_join(&node->cluster, node->runtime, &opts, in(10 * EXO_SECOND), &err) !=
+            EXO_OK) {
         fprintf(stderr, "supervision: %s\n", err.text);
         exit(EXIT_FAILURE);
     }
@@ -235,7 +255,8 @@ int
 main(int argc, char **argv)
 {
     char folder[] = "/tmp/supervision-XXXXXX", inside[64];
-    const char *address = argc == 3 && strcmp(argv[1], "--head") == 0 ? argv[2] : getenv("EXOGYM_HEAD");
+    const char *address =
+        argc == 3 && strcmp(argv[1], "--head") == 0 ? argv[2] : getenv("EXOGYM_HEAD");
     bool alone = !address;
     struct node head = {0}, worker = {0}, driver = {0};
     exo_err err = {0};

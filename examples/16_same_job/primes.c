@@ -1,5 +1,6 @@
-/* The actor class "primes", in a plugin: built outside exogym, against its public headers alone, and loaded by whichever process makes
- * such an actor. It links nothing; the program that loads it brings the functions. */
+/* The actor class `example.primes`, as a plugin. It is built outside exogym, against the public
+ * headers alone. Each process that hosts such an actor loads it. It links no library: the program
+ * that loads it has the functions. */
 #include <string.h>
 
 #include <exogym/exogym.h>
@@ -26,7 +27,7 @@ count(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return exo_payload_copy(reply, &primes, sizeof primes);
 }
 
-/* A blocking lane: it computes for long, and must not keep a thread of the pool from others. */
+/* A blocking lane has its own thread: a long computation must not hold a thread of the pool. */
 static const exo_lane_class lanes[] = {{.name = "compute", .blocking = true}};
 static const exo_method methods[] = {{.name = "count", .run = count}};
 static const exo_actor_class primes = {

@@ -1,4 +1,5 @@
-/* What driver and actors say to each other. Both are on machines of the same kind: numbers go as they are. */
+/* The argument of the method `count`, which driver.c sends and primes.c receives. Numbers are sent
+ * as they lie in memory, so both must be machines of the same kind. */
 #ifndef PRIMES_H
 #define PRIMES_H
 

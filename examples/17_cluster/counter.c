@@ -1,5 +1,5 @@
-/* An actor class as a plugin, to play with from the shell: `counter` adds up numbers, which come and go as text. README.md shows it on a
- * cluster. */
+/* An actor class as a plugin, for use from the shell: `counter` adds up numbers. Arguments and
+ * replies are text. README.md shows it on a cluster. */
 #include <exogym/actor.h>
 #include <exogym/plugin.h>
 
@@ -11,7 +11,7 @@ struct counter {
     long long count;
 };
 
-/* An argument is bytes; strtoll wants a text that ends. */
+/* Arguments are bytes without a final NUL, which strtoll needs: so they are copied. */
 static exo_status
 read_number(const exo_payload *args, long long *out, exo_err *err)
 {
@@ -22,10 +22,11 @@ read_number(const exo_payload *args, long long *out, exo_err *err)
         memcpy(text, args->data, args->size);
     text[args->size] = '\0';
     *out = strtoll(text, &end, 10);
-    return end != text && *end == '\0' ? EXO_OK : exo_fail(err, EXO_INVAL, "'%s' is no number", text);
+    return end != text && *end == '\0' ? EXO_OK
+                                       : exo_fail(err, EXO_INVAL, "'%s' is no number", text);
 }
 
-/* The argument of `exogym spawn counter 100` is what it begins with; without one it begins at 0. */
+/* Begins with the argument, as in `exogym spawn counter 100`; without one, at 0. */
 static exo_status
 start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
 {

@@ -1,21 +1,23 @@
-/* int8_ddp: DDP that sends its gradients in 8 bits. A plugin: built outside exogym, against its public headers alone.
+/* int8_ddp: DDP that sends its gradients in 8 bits. This is a plugin, built outside exogym against
+ * the public headers alone.
  *
- * Gradients are cut into chunks. The nodes agree on one scale for each chunk, its largest magnitude on any node, and round
- * their values to -127..127 of it; so the integers of all nodes mean the same and are summed in 32 bits without a further
- * error, whatever their number. The mean goes back to floats, and the inner optimizer does the rest.
+ * Gradients are cut into chunks. The scale of a chunk is its largest magnitude on any node. Each
+ * node rounds its gradients to integers in -127..127 of the scale. All nodes have the same scales,
+ * so they can sum the integers, in 32 bits and without a further error. The mean, as floats, is the
+ * gradient of the inner optimizer. Rounding errors are not sent later (no error feedback).
  *
- * Traffic of a node and step: (N - 1) (Psi + 4 Psi / chunk) bytes. ddp sends 8 Psi (N - 1) / N: with two nodes this is a
- * quarter of it, with four half, with eight the same. What one node rounds away is not sent later (no error feedback).
+ * Traffic of each node in a step: (N - 1) (Psi + 4 Psi / chunk) bytes. ddp sends 8 Psi (N - 1) / N
+ * bytes: int8_ddp sends a quarter of that with two nodes, half with four, the same with eight.
  */
 #include <exogym/exogym.h>
 
 #include <math.h>
 
 struct int8_ddp {
-    uint64_t chunk;    /* gradients that share a scale                       */
-    size_t chunks;     /* of them in the model                               */
-    float *scales;     /* (num_nodes, chunks) largest magnitudes, all nodes' */
-    int8_t *quantized; /* (num_nodes, numel) the gradients of all nodes      */
+    uint64_t chunk;    /* gradients that share a scale */
+    size_t chunks;     /* chunks of the model */
+    float *scales;     /* (num_nodes, chunks) the largest magnitudes on each node */
+    int8_t *quantized; /* (num_nodes, numel) the gradients of all nodes */
 };
 
 static exo_status
@@ -29,16 +31,19 @@ static exo_status
 start(void *self, exo_node *node, exo_err *err)
 {
     struct int8_ddp *s = self;
-    if (!exo_array_host(node->grads)) /* its loops are the host's */
+    if (!exo_array_host(node->grads)) /* the loops below need host memory */
         return exo_fail(err, EXO_UNSUPPORTED, "int8_ddp: trains on the CPU, not on %s",
                         exo_device_name(node->grads.device));
     s->chunks = (node->numel + s->chunk - 1) / s->chunk;
     s->scales = exo_calloc(node->num_nodes * s->chunks, sizeof *s->scales);
     s->quantized = exo_calloc(node->num_nodes, node->numel);
-    return s->scales && s->quantized ? EXO_OK : exo_fail(err, EXO_NOMEM, "int8_ddp: no memory for quantized gradients");
+    return s->scales && s->quantized
+               ? EXO_OK
+               : exo_fail(err, EXO_NOMEM, "int8_ddp: no memory for quantized gradients");
 }
 
-/* What is not a number counts as infinite: it must end in the parameters, as under ddp, and not be rounded away unseen. */
+/* NaN counts as infinite: it must reach the parameters, as under ddp, and must not be rounded away
+ * unseen. */
 static float
 magnitude(float gradient)
 {
@@ -58,7 +63,8 @@ step(void *self, exo_node *node, exo_err *err)
         own_scales[c] = 0;
     for (size_t i = 0; i < numel; i++)
         own_scales[i / s->chunk] = fmaxf(own_scales[i / s->chunk], magnitude(grads[i]));
-    exo_status st = exo_all_gather(node->group, exo_host_array(EXO_F32, s->scales, N * s->chunks), err);
+    exo_status st =
+        exo_all_gather(node->group, exo_host_array(EXO_F32, s->scales, N * s->chunks), err);
     if (st != EXO_OK)
         return st;
     for (size_t c = 0; c < N * s->chunks; c++)

@@ -1,7 +1,8 @@
-/* Training from C, against the public headers only: a model of one's own, data of one's own, three strategies.
+/* Training from C against the public headers alone, with its own model and its own data.
  *
- * The problem: which of two interleaved spirals does a point belong to? Each node makes its own points (the data set
- * factory form); the model is a small network written here; DDP, DiLoCo and SPARTA train it with four nodes each.
+ * The model learns to which of two interleaved spirals a point belongs. It is a small network,
+ * which is defined here. A data set factory gives each node its own points. DDP, DiLoCo and SPARTA
+ * train it with four nodes each.
  */
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 
 #include <exogym/exogym.h>
 
-/* --- A model: which parameters there are, and how a batch becomes outputs. ------------------------------------------- */
+/* --- A model: its parameters, and the function from a batch to outputs ------------------------ */
 
 enum {
     WIDTH = 32
@@ -26,9 +27,11 @@ spiral_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     struct spiral_net *m = self;
     m->w1 = exo_build_param(b, "fc1.weight", 2, (size_t[]){WIDTH, 2}, exo_init_kaiming_uniform(2));
     m->b1 = exo_build_param(b, "fc1.bias", 1, (size_t[]){WIDTH}, exo_init_kaiming_uniform(2));
-    m->w2 = exo_build_param(b, "fc2.weight", 2, (size_t[]){WIDTH, WIDTH}, exo_init_kaiming_uniform(WIDTH));
+    m->w2 = exo_build_param(b, "fc2.weight", 2, (size_t[]){WIDTH, WIDTH},
+                            exo_init_kaiming_uniform(WIDTH));
     m->b2 = exo_build_param(b, "fc2.bias", 1, (size_t[]){WIDTH}, exo_init_kaiming_uniform(WIDTH));
-    m->w3 = exo_build_param(b, "fc3.weight", 2, (size_t[]){2, WIDTH}, exo_init_kaiming_uniform(WIDTH));
+    m->w3 =
+        exo_build_param(b, "fc3.weight", 2, (size_t[]){2, WIDTH}, exo_init_kaiming_uniform(WIDTH));
     m->b3 = exo_build_param(b, "fc3.bias", 1, (size_t[]){2}, exo_init_kaiming_uniform(WIDTH));
     return exo_build_status(b, err);
 }
@@ -54,7 +57,7 @@ static const exo_model_class spiral_net = {
     .objective = &exo_classification, /* cross-entropy with the batch's second field */
 };
 
-/* --- Data: points are computed when they are read. --------------------------------------------------------------------- */
+/* --- Data: each point is computed when it is read --------------------------------------------- */
 
 struct spirals {
     size_t count;
@@ -77,7 +80,8 @@ spirals_fields(const void *self, exo_field *out)
 }
 
 static exo_status
-spirals_get(const void *self, size_t index, const exo_sample_key *key, void *const *out, exo_err *err)
+spirals_get(const void *self, size_t index, const exo_sample_key *key, void *const *out,
+            exo_err *err)
 {
     (void)key;
     (void)err;
@@ -85,7 +89,7 @@ spirals_get(const void *self, size_t index, const exo_sample_key *key, void *con
     exo_rng rng;
     exo_rng_init(&rng, s->seed, EXO_RNG_USER, 0, index);
     int32_t label = (int32_t)(index % 2);
-    float turn = 0.2f + 0.8f * exo_rng_uniform(&rng); /* how far out, of one and a half turns */
+    float turn = 0.2f + 0.8f * exo_rng_uniform(&rng); /* the part of the spiral's 1.5 turns */
     float angle = turn * 9.42f + (label ? 3.1416f : 0.0f);
     float *point = out[0];
     point[0] = 2 * turn * cosf(angle) + 0.05f * exo_rng_normal(&rng);
@@ -102,9 +106,10 @@ static const exo_dataset_class spirals_class = {
     .free = exo_free,
 };
 
-/* Called once for every node's training data, and once for the validation data. */
+/* The library calls this once for the training data of each node, and once for validation. */
 static exo_status
-make_spirals(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out, exo_err *err)
+make_spirals(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out,
+             exo_err *err)
 {
     (void)context;
     (void)num_nodes;
@@ -115,7 +120,7 @@ make_spirals(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_d
     return exo_dataset_new(out, &spirals_class, s, err);
 }
 
-/* --- Training ------------------------------------------------------------------------------------------------------------ */
+/* --- Training --------------------------------------------------------------------------------- */
 
 static exo_status
 compare(exo_trainer *trainer, exo_err *err)
@@ -129,17 +134,19 @@ compare(exo_trainer *trainer, exo_err *err)
     opts.num_nodes = 4;
     opts.batch_size = 64;
     opts.max_steps = 400;
-    opts.val_size = 0; /* the whole set */
+    opts.val_size = 0; /* validates on the whole set */
     opts.save_dir = NULL;
     opts.factory.make = make_spirals;
 
     for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
         exo_fit_result result;
-        exo_status st = exo_trainer_fit_text(trainer, strategies[i][0], strategies[i][1], &opts, &result, err);
+        exo_status st =
+            exo_trainer_fit_text(trainer, strategies[i][0], strategies[i][1], &opts, &result, err);
         if (st != EXO_OK)
             return st;
-        printf("%-8s loss %.4f accuracy %.3f, %8.1f kB sent by each node, sha256 %.16s\n", strategies[i][0],
-               result.global_loss, result.global_accuracy, (double)result.bytes_sent / 1000, result.sha256);
+        printf("%-8s loss %.4f accuracy %.3f, %8.1f kB sent by each node, sha256 %.16s\n",
+               strategies[i][0], result.global_loss, result.global_accuracy,
+               (double)result.bytes_sent / 1000, result.sha256);
         exo_params_free(&result.params);
     }
     return EXO_OK;

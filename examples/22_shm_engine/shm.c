@@ -1,5 +1,5 @@
-/* An engine over POSIX shared memory: README.md. Each member has a slot in a segment that all map, and counts the chunks that it has
- * put into it and taken from all. It puts one when all have taken the last, and takes one when all have put theirs. */
+/* An engine over POSIX shared memory (README.md). A member puts a chunk into its slot once all
+ * members have taken the last one, and takes from all slots once all have put theirs. */
 #include <exogym/exogym.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -7,15 +7,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
 #define CHUNK   (1 << 18)
 #define MEMBERS 64
-
 struct segment {
-    _Atomic uint64_t put[MEMBERS], taken[MEMBERS];
-    _Atomic uint32_t size, gone; /* gone: the rank of the first member that failed or left, from 1 */
-    char name[80];               /* which all write alike */
-    char slots[MEMBERS][CHUNK];  /* memory only where members write */
+    _Atomic uint64_t put[MEMBERS], taken[MEMBERS]; /* chunks that each member has put and taken */
+    _Atomic uint32_t size, gone; /* gone: 1 + the first rank that failed or left; 0: none has */
+    char name[80];               /* every member writes the same */
+    char slots[MEMBERS][CHUNK];  /* pages exist only where members write */
 };
 
 static bool
@@ -34,7 +32,7 @@ advance(void *group, uint32_t rank, exo_engine_request *r, bool *done, exo_err *
     void *slots[MEMBERS];
     for (uint32_t q = 0; q < s->size; q++)
         slots[q] = s->slots[q];
-    while (!*done) { /* r->number elements are there */
+    while (!*done) { /* r->number elements are done */
         const size_t size = exo_dtype_size(r->args.dtype), left = r->args.count - r->number;
         const size_t n = left < CHUNK / size ? left : CHUNK / size;
         if (s->put[rank] == s->taken[rank] && all_at(s, s->taken, s->taken[rank])) {
@@ -43,10 +41,11 @@ advance(void *group, uint32_t rank, exo_engine_request *r, bool *done, exo_err *
             s->put[rank]++;
         }
         if (s->put[rank] == s->taken[rank] || !all_at(s, s->put, s->put[rank]))
-            return s->gone ? exo_fail(err, EXO_PEER_LOST, "rank %u failed or left", s->gone - 1) : EXO_OK;
+            return s->gone ? exo_fail(err, EXO_PEER_LOST, "rank %u failed or left", s->gone - 1)
+                           : EXO_OK;
         exo_collective_take(&r->args, r->number, n, slots);
         if (s->taken[rank]++ == 0)
-            shm_unlink(s->name); /* all have it: it goes with the last of them */
+            shm_unlink(s->name); /* all have mapped it: it ends with the last of them */
         *done = (r->number += n) == r->args.count;
     }
     return EXO_OK;
@@ -63,7 +62,7 @@ fail(void *group, uint32_t rank, const char *cause)
 static void
 close_group(void *group)
 {
-    shm_unlink(((struct segment *)group)->name); /* where no collective came to be */
+    shm_unlink(((struct segment *)group)->name); /* if no collective did */
     munmap(group, sizeof(struct segment));
 }
 
@@ -73,11 +72,13 @@ open_group(void **group, const exo_engine_opts *opts, exo_err *err)
     char name[80];
     snprintf(name, sizeof name, "/shm_engine.%s", opts->key);
     int fd = opts->size <= MEMBERS ? shm_open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0600) : -1;
-    bool sized = fd >= 0 && ftruncate(fd, sizeof(struct segment)) == 0; /* zero at first */
-    struct segment *s = sized ? mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    bool sized = fd >= 0 && ftruncate(fd, sizeof(struct segment)) == 0; /* zeros at first */
+    struct segment *s =
+        sized ? mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     if (s == MAP_FAILED)
-        return exo_fail(err, EXO_IO, "%s: no shared memory, or more than %d members", name, MEMBERS);
+        return exo_fail(err, EXO_IO, "%s: no shared memory, or more than %d members", name,
+                        MEMBERS);
     memcpy(s->name, name, sizeof name);
     s->size = opts->size;
     *group = s;

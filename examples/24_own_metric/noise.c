@@ -1,32 +1,37 @@
-/* Metrics of your own: a plugin, built outside exogym against its public headers alone. It is DDP that says how large a batch is worth while.
- *
- * The gradient noise scale (McCandlish et al., 2018, arXiv:1812.06162, appendix A.1) compares the squared norm of one node's gradient, g1, with
- * that of the mean over N nodes, gN. In batches of a node, where S is the gradient's noise and G2 the squared norm of the true one:
+/* Metrics of your own: a plugin, built outside exogym against the public headers alone. It is DDP
+ * that measures the gradient noise scale (McCandlish et al., 2018, arXiv:1812.06162, appendix A.1).
+ * Let g1 be the squared norm of one node's gradient, gN that of the mean over N nodes, G2 that of
+ * the true gradient, and S the noise, in units of a node's batch:
  *
  *     G2 = (N gN - g1) / (N - 1)        S = (g1 - gN) N / (N - 1)        scale = S / G2
  *
- * Both are smoothed over steps, each by itself. With much less than `scale` batches in a step, twice as many nodes need about half as many
- * steps; with much more, hardly fewer. */
+ * S and G2 are smoothed over steps, each by itself. While a step has far fewer than `scale`
+ * batches, twice as many nodes need about half as many steps. With far more batches the gain is
+ * small. */
 #include <exogym/exogym.h>
 
 #include <math.h>
 
-static const exo_meter_class noise_scale = {.name = "noise_scale",
-                                            .unit = "batches",
-                                            .help = "batches in a step beyond which more of them help less",
-                                            .kind = EXO_GAUGE};
+static const exo_meter_class noise_scale = {
+    .name = "noise_scale",
+    .unit = "batches",
+    .help = "batches in a step beyond which more of them help less",
+    .kind = EXO_GAUGE};
 static const exo_meter_class gradient_norm = {.name = "gradient_norm",
                                               .unit = "1",
-                                              .help = "norms of this node's gradients, before the mean",
+                                              .help =
+                                                  "norms of this node's gradients, before the mean",
                                               .kind = EXO_HISTOGRAM,
                                               .bounds = (const double[]){0.01, 0.1, 1, 10, 100},
                                               .num_bounds = 5};
 static const exo_meter_class agreements = {
-    .name = "agreements", .unit = "steps", .help = "steps whose mean kept more than half of this node's squared norm"};
+    .name = "agreements",
+    .unit = "steps",
+    .help = "steps whose mean kept more than half of this node's squared norm"};
 
 struct ddp_noise {
     exo_meter *scale, *norms, *agreements;
-    float means[2]; /* of G2 and S, smoothed */
+    float means[2]; /* the smoothed G2 and S */
     double smoothing;
 };
 
@@ -63,8 +68,10 @@ step(void *self, exo_node *node, exo_err *err)
     exo_meter_observe(n->norms, sqrt(own));
     exo_meter_add(n->agreements, mean > own / 2);
     if (node->num_nodes > 1) {
-        n->means[0] += (float)((1 - n->smoothing) * ((N * mean - own) / (N - 1) - (double)n->means[0]));
-        n->means[1] += (float)((1 - n->smoothing) * ((own - mean) * N / (N - 1) - (double)n->means[1]));
+        n->means[0] +=
+            (float)((1 - n->smoothing) * ((N * mean - own) / (N - 1) - (double)n->means[0]));
+        n->means[1] +=
+            (float)((1 - n->smoothing) * ((own - mean) * N / (N - 1) - (double)n->means[1]));
         exo_meter_set(n->scale, n->means[0] > 0 ? (double)(n->means[1] / n->means[0]) : NAN);
     }
     return exo_node_inner_step(node, err);

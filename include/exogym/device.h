@@ -38,13 +38,14 @@ typedef struct exo_device exo_device;
 
 /* The CPU of this host and its memory. Lives as long as the process. */
 EXO_API exo_device *exo_device_cpu(void);
-/* Gives the device of that name: "cpu", the one above, or a new one of a kind that this build has. The
- * caller closes it. Errors: NOT_FOUND names those that there are; NOMEM, or the device's. */
+/* Opens the device of a name: "cpu" gives exo_device_cpu(), any other kind that this build has
+ * gives a new device. The caller closes it. Errors: NOT_FOUND (the text names the kinds of this
+ * build), NOMEM, or the device's. */
 EXO_API exo_status exo_device_open(exo_device **out, const char *name, exo_err *err);
-/* Closes it, after all that is on it has been released. Accepts NULL in *device, and sets it to
- * NULL. */
+/* Closes a device and sets *device to NULL; accepts NULL in it. The caller has released everything
+ * on the device before. */
 EXO_API void exo_device_close(exo_device **device);
-/* Whether exo_device_open knows the name: OK, or NOT_FOUND. */
+/* Returns OK if exo_device_open knows the name, else NOT_FOUND. */
 EXO_API exo_status exo_device_check(const char *name, exo_err *err);
 /* The name, such as "cpu": a literal. */
 EXO_API const char *exo_device_name(const exo_device *device);

@@ -1,34 +1,39 @@
-/* Models: a thing that takes a batch and gives outputs by name, of which losses are made.
+/* Models: a model computes the outputs of a batch, and losses are computed from the outputs.
  *
- * A model class says which parameters there are (build), which outputs a batch has (forward), and which loss of them a job trains it for (its
- * objective). The class's own state is read-only after build and shared by all copies of the model; what differs from copy to copy is the
- * exo_params, one flat buffer each of parameters, gradients and buffers, with named views.
+ * A model class declares the parameters (build), computes outputs (forward), and names the loss for
+ * which jobs train it (its objective). The state of the class is read-only after build, and all
+ * copies of the model share it. The numbers of a copy are an exo_params: a flat array each of
+ * parameters, gradients and buffers, with names for its parts.
  *
  *     struct mlp { exo_param w1, b1, w2, b2; };
  *
  *     static exo_status build(void *self, exo_builder *b, exo_config *config, exo_err *err) {
  *         struct mlp *m = self;
- *         m->w1 = exo_build_param(b, "fc1.weight", 2, (size_t[]){128, 784}, exo_init_kaiming_uniform(784));
+ *         m->w1 = exo_build_param(b, "fc1.weight", 2, (size_t[]){128, 784},
+ *                                 exo_init_kaiming_uniform(784));
  *         ...
  *         return exo_build_status(b, err);
  *     }
- *     static void forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs) {
+ *     static void forward(const void *self, exo_tape *t, const exo_batch *batch,
+ *                         exo_outputs *outputs) {
+ *         const struct mlp *m = self;
  *         exo_tensor *x = exo_flatten(t, exo_batch_tensor(t, batch, 0));
  *         x = exo_relu(t, exo_linear(t, x, exo_tape_param(t, m->w1), exo_tape_param(t, m->b1)));
  *         ...
  *         exo_outputs_give(outputs, "logits", x);
  *     }
- *     static const exo_model_class mlp = {..., .outputs = (const char *const[]){"logits", NULL}, .forward = forward,
- *                                         .objective = &exo_classification};
+ *     static const exo_model_class mlp = {..., .outputs = (const char *const[]){"logits", NULL},
+ *                                         .forward = forward, .objective = &exo_classification};
  *
- * Who trains a model for something else asks for outputs and makes the loss, on the same tape:
+ * To train a model for another loss, ask for outputs and compute the loss on the same tape:
  *
  *     exo_outputs out = exo_outputs_init((const char *const[]){"logits", "values", NULL});
  *     if (!exo_model_forward(model, tape, batch, &out))
  *         return exo_tape_error(tape, err);
  *     exo_tensor *log_probs = exo_log_probs(tape, exo_outputs_logits(&out, "logits"), actions, 1);
  *     exo_tensor *loss = exo_policy_loss(tape, log_probs, old_log_probs, advantages, mask, 0.2f);
- *     loss = exo_add(tape, loss, exo_value_loss(tape, exo_outputs_get(&out, "values"), NULL, returns, mask, 0));
+ *     loss = exo_add(tape, loss, exo_value_loss(tape, exo_outputs_get(&out, "values"), NULL,
+ *                                               returns, mask, 0));
  */
 #ifndef EXOGYM_MODEL_H
 #define EXOGYM_MODEL_H
@@ -40,210 +45,236 @@
 
 EXO_DECLS_BEGIN
 
-/* --- Building ------------------------------------------------------------------------------------------------------- */
+/* --- Building --------------------------------------------------------------------------------- */
 
-/* A model that is being built; lives as long as the call of `build`. */
+/* A model that is being built. It lives as long as the call of `build`. */
 typedef struct exo_builder exo_builder;
 
-/* Which initial values. */
+/* The kinds of initial values. */
 typedef enum exo_init_kind {
     EXO_INIT_CONSTANT,
     EXO_INIT_UNIFORM, /* [-a, a) */
     EXO_INIT_NORMAL,  /* mean 0, deviation a */
 } exo_init_kind;
 
-/* How a parameter begins: made by the functions below. */
+/* The initial values of a parameter. The functions below make it. */
 typedef struct exo_init {
-    exo_init_kind kind; /* of values                          */
-    float a;            /* the constant, bound or deviation */
+    exo_init_kind kind; /* the rule */
+    float a;            /* the constant, the bound or the deviation */
 } exo_init;
 
-/* All `value`; uniform in [-bound, bound); normal around 0. */
+/* All equal to `value`; uniform in [-bound, bound); normal with mean 0. */
 EXO_API exo_init exo_init_constant(float value);
 EXO_API exo_init exo_init_uniform(float bound);
 EXO_API exo_init exo_init_normal(float deviation);
 
-/* Uniform in +-1/sqrt(fan_in): PyTorch's default for the weights and biases of linear and convolution layers. */
+/* Uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)): PyTorch's default for the weights and biases of
+ * linear and convolution layers. */
 EXO_API exo_init exo_init_kaiming_uniform(size_t fan_in);
 
-/* exo_build_param declares a parameter (learned, has a gradient), exo_build_buffer a buffer (a statistic that is kept but not learned). Names are unique;
- * `name` is copied. Initial values are drawn from (seed, INIT, 0, index), so they do not depend on other parameters'
- * sizes. Errors stick in the builder. */
+/* exo_build_param declares a parameter, which is learned and has a gradient. exo_build_buffer
+ * declares a buffer, a statistic that is kept but not learned. Names are unique in the model;
+ * `name` is copied. Initial values are drawn from (seed, INIT, 0, index), so they do not depend on
+ * the sizes of other parameters. Errors stick in the builder. */
 EXO_API exo_param exo_build_param(exo_builder *builder, const char *name, size_t num_dims,
                                   const size_t *dims, exo_init init);
 EXO_API exo_param exo_build_buffer(exo_builder *builder, const char *name, size_t num_dims,
                                    const size_t *dims, exo_init init);
 
-/* Parameters that are declared from here on belong to the unit `name`, until the next one begins. A
- * unit is what is sent, gathered and freed at once where no node has all parameters (units.h): a
- * block of layers that are used together. Names are unique; `name` is copied. Parameters before the
- * first unit belong to one called "model". Buffers and frozen parameters belong to none. */
+/* Begins a unit: the parameters that are declared after it belong to the unit `name`, until the
+ * next unit begins. A unit is a block of layers that are used together. Where no node has all
+ * parameters, a whole unit is gathered and freed at a time (units.h). Names are unique in the
+ * model; `name` is copied. Parameters before the first unit belong to a unit called "model".
+ * Buffers and frozen parameters belong to no unit. */
 EXO_API void exo_build_unit(exo_builder *builder, const char *name);
 
-/* The first error of the builder, for the end of `build`. */
+/* The first error of the builder. `build` ends with it. */
 EXO_API exo_status exo_build_status(const exo_builder *builder, exo_err *err);
 
-/* --- Outputs ---------------------------------------------------------------------------------------------------------
+/* --- Outputs -------------------------------------------------------------------------------------
  *
- * Names that mean the same in every model, R rows (samples, or tokens of all sequences):
- *   logits (R, V)    before the softmax over classes, actions or a vocabulary; a product where they are many (exo_logits)
- *   hidden (R, W)    what a head is applied to
- *   values (R)       of a critic, or the score of a reward model
- * A model may have others.
+ * These names mean the same in every model. R is the number of rows: samples, or tokens of all
+ * sequences.
+ *   logits (R, V)    before the softmax over classes, actions or a vocabulary; with a large
+ *                    vocabulary an uncomputed product (exo_logits)
+ *   hidden (R, W)    the input of the heads
+ *   values (R)       the values of a critic, or the scores of a reward model
+ * A model may have other outputs.
  */
 
-/* The most outputs that are asked for at once. */
+/* The most outputs that a pass can be asked for. */
 enum {
     EXO_MAX_OUTPUTS = 8
 };
 
-/* One of them: what was asked for, and what forward gave. */
+/* One output: the name that was asked for, and the tensor that forward gave. */
 typedef struct exo_output {
-    const char *name; /* as it was asked for */
-    exo_logits made;  /* x NULL: nothing yet */
+    const char *name; /* the caller's */
+    exo_logits made;  /* `x` is NULL until forward gives the output */
 } exo_output;
 
-/* The outputs of one pass: made by exo_outputs_init, filled by exo_model_forward. The caller's plain data, with nothing to free. Names must
- * outlive the pass; tensors are valid until the next exo_tape_begin. One thread at a time, as the tape. */
+/* The outputs of one pass. exo_outputs_init makes them, exo_model_forward fills them. They are
+ * plain data of the caller, with nothing to free. Names must outlive the pass; tensors are valid
+ * until the next exo_tape_begin. One thread at a time, as the tape. */
 typedef struct exo_outputs {
-    exo_tape *tape; /* of the pass; NULL before forward */
-    size_t count;   /* beyond EXO_MAX_OUTPUTS: too many names, which forward refuses */
+    exo_tape *tape; /* the tape of the pass; NULL before forward */
+    size_t count;   /* above EXO_MAX_OUTPUTS: too many names, which forward refuses */
     exo_output items[EXO_MAX_OUTPUTS]; /* (count) */
 } exo_outputs;
 
-/* Asks for the outputs of these names, a list that ends with NULL. A model makes what was asked for and no more. */
+/* Asks for the outputs of these names, a list that ends with NULL. A model computes only these
+ * outputs. */
 EXO_API exo_outputs exo_outputs_init(const char *const *names);
 
-/* For `forward`: whether the output was asked for. What costs nothing beside what else was asked for may be given unasked. */
+/* For `forward`: whether the output was asked for. An output that takes no extra computation may be
+ * given without this question. */
 EXO_API bool exo_outputs_wants(const exo_outputs *outputs, const char *name);
-/* For `forward`: gives an output. Nothing happens if it was not asked for, or if it is NULL. */
+/* For `forward`: gives an output. Does nothing if the output was not asked for or is NULL. */
 EXO_API void exo_outputs_give(exo_outputs *outputs, const char *name, exo_tensor *output);
-/* The same of an output x weight^T that is not computed: losses compute a piece of it at a time. x (R, W), weight (V, W). */
+/* For `forward`: gives the output x weight^T, which is not computed; losses compute it piece by
+ * piece. x (R, W), weight (V, W). */
 EXO_API void exo_outputs_give_product(exo_outputs *outputs, const char *name, exo_tensor *x,
                                       exo_tensor *weight);
 
-/* An output as one tensor; of a product, this computes it, once. NULL, with INVAL in the tape: it was not asked for. */
+/* Returns an output as one tensor. A product is computed by the first such call. NULL, with INVAL
+ * in the tape, if the output was not asked for. */
 EXO_API exo_tensor *exo_outputs_get(exo_outputs *outputs, const char *name);
-/* An output as losses take logits: a product stays one. x NULL, with INVAL in the tape: it was not asked for. */
+/* Returns an output in the form in which losses take logits: a product stays a product. `x` is
+ * NULL, with INVAL in the tape, if the output was not asked for. */
 EXO_API exo_logits exo_outputs_logits(const exo_outputs *outputs, const char *name);
 
-/* What a model is trained for: a loss that is made of some outputs. */
+/* The objective of training: a loss computed from some outputs. */
 typedef struct exo_objective {
-    const char *name;           /* for messages                            */
-    const char *const *outputs; /* names of those that it takes, then NULL */
-    /* The mean loss over the batch, one element, and figures beside it (exo_tape_metric). `self` is the model's state, for an objective that belongs
-     * to one class. Runs on any thread, on several at once. NULL: see exo_tape_error. */
+    const char *name;           /* for messages */
+    const char *const *outputs; /* the names of the outputs that it takes, then NULL */
+    /* Returns the mean loss over the batch, one element, and may record metrics (exo_tape_metric).
+     * `self` is the state of the model, for an objective of one class. Runs on any thread, and on
+     * several at once. NULL: exo_tape_error has the cause. */
     exo_tensor *(*loss)(const void *self, exo_tape *tape, exo_outputs *outputs,
                         const exo_batch *batch);
 } exo_objective;
 
-/* Cross-entropy of "logits" (N, K) with the batch's second field, int32 labels (N) in [0, K), or negative for none; and the accuracy. */
+/* Cross-entropy of "logits" (N, K) with the second field of the batch: int32 labels (N) in [0, K),
+ * negative for samples without a label. Also records the accuracy. */
 EXO_API extern const exo_objective exo_classification;
-/* Cross-entropy of "logits" (N T, V) with the batch's field "targets", int32 (N, T), negative ones for none. Logits that are a product are never
- * whole. */
+/* Cross-entropy of "logits" (N T, V) with the batch's field "targets": int32 (N, T), negative for
+ * positions without a target. Logits that are a product are never computed as a whole. */
 EXO_API extern const exo_objective exo_next_token;
 
-/* --- Classes --------------------------------------------------------------------------------------------------------- */
+/* --- Classes ---------------------------------------------------------------------------------- */
 
-/* A kind of model. Functions get the state, `self`, which is read-only after build. */
+/* A class of models. Its functions get the state `self`, which is read-only after build. */
 typedef struct exo_model_class {
-    const char *name;  /* what a job names under `model`   */
+    const char *name;  /* the name in a job, under `model` */
     const char *help;  /* one line, for `exogym list models` */
-    size_t state_size; /* bytes of the zeroed state that the functions below get as `self` */
-    /* Reads its options (and only these: unknown keys are refused by the caller) and declares parameters. */
+    size_t state_size; /* bytes of `self`, which begins zeroed */
+    /* Reads the options, and declares the parameters. The caller refuses keys that were not
+     * read. */
     exo_status (*build)(void *self, exo_builder *builder, exo_config *config, exo_err *err);
-    const char *const *outputs; /* names of all outputs that it can give, then NULL */
-    /* Computes the outputs that were asked for, all of which are among the class's. Runs on any thread, on several at once. Errors stick in the
-     * tape. */
+    const char *const *outputs; /* the names of all outputs that it can give, then NULL */
+    /* Computes the outputs that were asked for; all of them are among the class's. Runs on any
+     * thread, and on several at once. Errors stick in the tape. */
     void (*forward)(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs);
-    /* What jobs train it for; its outputs are among the class's. NULL: jobs do not, and whoever trains it makes the loss. */
+    /* The objective for which jobs train the model; its outputs are among the class's. NULL: jobs
+     * cannot train it. */
     const exo_objective *objective;
-    /* Frees what build allocated inside the state. May be NULL. */
+    /* Frees the memory that build allocated in the state. May be NULL. */
     void (*release)(void *self);
-    /* Fills a new copy's values from elsewhere, after the initial ones are drawn: from files, say.
-     * Parameters may be frozen: exo_params_at says where each is, and is NULL for those of a unit
-     * that is absent: they are left out. A copy by units is filled unit by unit, with a call for
-     * each, and one for what belongs to none. May be NULL. */
+    /* Replaces the initial values of a new copy, for instance with those of a file. exo_params_at
+     * gives the place of each parameter, frozen ones included. It gives NULL for the parameters of
+     * an absent unit, which this call leaves out: for a copy by units there is a call for each
+     * unit, and one for the parameters of no unit. May be NULL. */
     exo_status (*fill)(const void *self, exo_params *params, exo_err *err);
-    /* It has an option `vocabulary`, and a job that does not give it gives that of its data. */
+    /* The model has an option `vocabulary`, whose default in a job is the vocabulary of the
+     * data. */
     bool takes_vocabulary;
 } exo_model_class;
 
-/* --- Parameters: one copy of a model's numbers ----------------------------------------------------------------------- */
+/* --- Parameters: the numbers of one copy of a model ------------------------------------------- */
 
-/* What a parameter or buffer is, the same in every copy of its model. */
+/* A parameter or buffer of a model, the same in every copy. */
 typedef struct exo_param_info {
-    const char *name;          /* unique in the model; lives as long as it */
-    size_t num_dims;           /* at most EXO_MAX_DIMS                     */
-    size_t dims[EXO_MAX_DIMS]; /* (num_dims), row-major                    */
-    size_t numel;              /* the product of dims                      */
-    size_t offset;  /* in elements, in the flat values (and gradients), or in the flat buffers */
-    bool is_buffer; /* a statistic, which is not learned */
-    /* a parameter that is not learned: it lies among the buffers, after the statistics */
+    const char *name;          /* unique in the model; lives as long as the model */
+    size_t num_dims;           /* at most EXO_MAX_DIMS */
+    size_t dims[EXO_MAX_DIMS]; /* (num_dims), row-major */
+    size_t numel;              /* the product of dims */
+    size_t offset;  /* elements, in the flat values and gradients, or in the flat buffers */
+    bool is_buffer; /* true: in the flat buffers */
+    /* a parameter that is not learned; it lies in the flat buffers, after the statistics */
     bool frozen;
-    uint32_t unit; /* the index of its unit; EXO_NO_UNIT: of a buffer, or frozen */
+    uint32_t unit; /* the index of its unit; EXO_NO_UNIT for buffers and frozen parameters */
 } exo_param_info;
 
-/* In place of a unit's index. */
+/* The unit of buffers and frozen parameters: none. */
 #define EXO_NO_UNIT UINT32_MAX
 
-/* A unit of a model: a range of the flat parameters, which holds whole ones. Units lie one after
- * the other, without gaps, and have all of them. */
+/* A unit of a model: a range of the flat parameters with one or more whole parameters. The units
+ * follow each other without gaps, and cover all parameters. */
 typedef struct exo_unit_info {
-    const char *name;    /* unique in the model; lives as long as it     */
-    size_t first, count; /* elements of the flat parameters; count from 1 */
+    const char *name;    /* unique in the model; lives as long as the model */
+    size_t first, count; /* elements of the flat parameters; count is at least 1 */
 } exo_unit_info;
 
-EXO_API size_t exo_params_count(const exo_params *params); /* parameters and buffers */
-/* The index-th of them, in the order of declaration; lives as long as the model. */
+/* The number of parameters and buffers. */
+EXO_API size_t exo_params_count(const exo_params *params);
+/* The index-th of them, in the order of declaration. It lives as long as the model. */
 EXO_API const exo_param_info *exo_params_info(const exo_params *params, size_t index);
 
-/* Elements of the flat parameter buffer, Psi, of the flat buffer of statistics and frozen parameters, and how many elements at its end are
- * frozen: the same on every copy, for ever. Views lie one after the other in the
- * order of declaration without gaps, so that a count of elements is a count of parameters. */
+/* The numbers of elements of the flat parameters (Psi), of the flat buffers (statistics and then
+ * frozen parameters), and of the frozen parameters at the end of the flat buffers. They are
+ * constant and the same for every copy. Parameters follow each other in the order of declaration,
+ * without gaps. */
 EXO_API size_t exo_params_numel(const exo_params *params);
 EXO_API size_t exo_params_buffer_numel(const exo_params *params);
 EXO_API size_t exo_params_frozen_numel(const exo_params *params);
 
-/* Where the values of the index-th parameter or buffer are: (infos[index].numel). NULL: its unit is
- * absent (units.h). */
+/* The values of the index-th parameter or buffer: (infos[index].numel). NULL: its unit is absent
+ * (units.h). */
 EXO_API float *exo_params_at(exo_params *params, size_t index);
-EXO_API float *exo_params_values(exo_params *params); /* (numel); NULL: a copy by units */
-/* (numel); NULL: a copy without room for them, or by units. */
+/* The flat values, (numel). NULL: a copy by units. */
+EXO_API float *exo_params_values(exo_params *params);
+/* The flat gradients, (numel). NULL: a copy without gradients, or by units. */
 EXO_API float *exo_params_grads(exo_params *params);
-EXO_API float *exo_params_buffers(exo_params *params); /* (buffer_numel) */
-/* The same as arrays of the copy's device. The gradients of a copy without room for them are no
- * elements, and neither are values and gradients of a copy by units. */
+/* The flat buffers, (buffer_numel). */
+EXO_API float *exo_params_buffers(exo_params *params);
+/* The same as arrays on the copy's device. An array that the copy does not have as a flat one has
+ * no elements: the gradients of a copy without gradients, and values and gradients of a copy by
+ * units. */
 EXO_API exo_array exo_params_values_array(const exo_params *params);  /* (numel) */
 EXO_API exo_array exo_params_grads_array(const exo_params *params);   /* (numel) */
 EXO_API exo_array exo_params_buffers_array(const exo_params *params); /* (buffer_numel) */
-/* Where the numbers are: the CPU, unless exo_params_to made the copy. Elsewhere the host may not follow the pointers above. */
+/* The device that has the numbers: the CPU, unless exo_params_to made the copy. The host may use
+ * the pointers above only if it reaches that device's memory (exo_device_is_host). */
 EXO_API exo_device *exo_params_device(const exo_params *params);
-/* A new copy on a device, of a flat copy on the host: of its values and statistics, with gradients
- * where it has room for them. The caller frees it, before the device. Errors: NOMEM, UNSUPPORTED (a
- * copy by units), or the device's. Blocks: for the device. */
+/* Copies values and buffers of a flat copy on the host to a new copy on `device`. The new copy has
+ * gradients if `params` has them. The caller frees it before it closes the device. Errors: NOMEM,
+ * UNSUPPORTED (a copy by units), or the device's. Blocks for the device. */
 EXO_API exo_status exo_params_to(exo_params **out, const exo_params *params, exo_device *device,
                                  exo_err *err);
-EXO_API void exo_params_zero_grads(exo_params *params); /* of a copy that has them */
-/* SHA-256 in hexadecimal of the flat values and then the buffers, of a copy that is not by units.
- * Errors: NOMEM, FAILED (libcrypto). */
+/* Sets the gradients to zero. A copy by units gives the memory of its gradients back. */
+EXO_API void exo_params_zero_grads(exo_params *params);
+/* Writes the SHA-256 of the flat values and then the buffers, in hexadecimal. Not for copies by
+ * units. Errors: NOMEM, FAILED (libcrypto). */
 EXO_API exo_status exo_params_sha256(exo_params *params, char out[65], exo_err *err);
-/* Frees it and sets *params to NULL; accepts NULL in it. */
+/* Frees the copy and sets *params to NULL; accepts NULL in it. */
 EXO_API void exo_params_free(exo_params **params);
 
-/* --- Models ----------------------------------------------------------------------------------------------------------- */
+/* --- Models ----------------------------------------------------------------------------------- */
 
-/* A built model: class, shared state, and the initial values. Counted references; any thread. */
+/* A built model: its class, the shared state, and the rules of the initial values. References are
+ * counted. Any thread. */
 typedef struct exo_model exo_model;
 
-/* Builds a model of `model_class` with options in `config` (NULL: all defaults). INVAL: the class lacks build, forward or outputs, or its objective
- * takes others. Every model takes the option `frozen`, a shell pattern of
- * parameter names, glob(7), or a list of such: these are kept as they begin. Backward computes no gradients of them, optimizers keep no state,
- * and strategies neither see nor send them. INVAL: a pattern that matches none, or all are frozen. */
+/* Builds a model of `model_class` with the options in `config` (NULL: all defaults). The caller
+ * drops it. Every model takes the option `frozen`, a shell pattern of parameter names (glob(7)) or
+ * a list of patterns. Frozen parameters keep their initial values: backward computes no gradients
+ * of them, optimizers keep no state for them, and strategies neither see nor send them. Errors:
+ * INVAL (the class lacks build, forward or outputs; its objective takes an output that the class
+ * lacks; a pattern matches no parameter; all parameters are frozen), those of build. */
 EXO_API exo_status exo_model_new(exo_model **out, const exo_model_class *model_class,
                                  exo_config *config, exo_err *err);
-/* The same by name ("mnist_cnn", "mlp", ... or what a plugin registered). NOT_FOUND names the nearest one,
- * or all. */
+/* The same for a registered class: one of the library ("mnist_cnn", "mlp", ...) or of a plugin.
+ * NOT_FOUND names the nearest class, or all. */
 EXO_API exo_status exo_model_new_named(exo_model **out, const char *name, exo_config *config,
                                        exo_err *err);
 /* Counts one more reference and returns `model`. */
@@ -251,52 +282,56 @@ EXO_API exo_model *exo_model_hold(exo_model *model);
 /* Gives a reference back and sets *model to NULL; accepts NULL in it. */
 EXO_API void exo_model_drop(exo_model **model);
 
-/* The name of its class; elements of its flat parameters; elements of its flat buffers, as
- * exo_params_numel and exo_params_buffer_numel have them. */
+/* The name of the class, and the elements of the flat parameters and of the flat buffers, as in
+ * exo_params_numel and exo_params_buffer_numel. */
 EXO_API const char *exo_model_name(const exo_model *model);
 EXO_API size_t exo_model_numel(const exo_model *model);
 EXO_API size_t exo_model_buffer_numel(const exo_model *model);
 
-/* What exo_params_info gives of every copy: (num_infos), the model's. */
+/* The parameters and buffers, (num_infos), as exo_params_info gives them for every copy. They live
+ * as long as the model. */
 EXO_API const exo_param_info *exo_model_infos(const exo_model *model);
 EXO_API size_t exo_model_num_infos(const exo_model *model);
 
-/* (num_units), in the order of the flat parameters; live as long as the model. */
+/* The units, (num_units), in the order of the flat parameters. They live as long as the model. */
 EXO_API const exo_unit_info *exo_model_units(const exo_model *model);
 EXO_API size_t exo_model_num_units(const exo_model *model);
 
-/* A new copy of the numbers, initialized from `seed`. The caller frees it, before the model is dropped for the last time. */
+/* Makes a copy of the numbers with gradients, initialized from `seed`. The caller frees it before
+ * the model is dropped for the last time. NOMEM, or the errors of the class's `fill`. */
 EXO_API exo_status exo_model_params(exo_model *model, uint64_t seed, exo_params **out,
                                     exo_err *err);
-/* The same without room for gradients: to be evaluated, or for passes that hand them to a sink. */
+/* The same without gradients: for evaluation, or for passes that hand gradients to a sink. */
 EXO_API exo_status exo_model_values(exo_model *model, uint64_t seed, exo_params **out,
                                     exo_err *err);
-/* A new copy without gradients, all zero: for values from elsewhere, to be evaluated. Freed likewise. */
+/* Makes a copy without gradients, all zero, to be filled by the caller. The caller frees it, as
+ * above. NOMEM. */
 EXO_API exo_status exo_model_copy(exo_model *model, exo_params **out, exo_err *err);
-/* What a pass takes, in bytes. */
+/* The memory of a pass, in bytes. */
 typedef struct exo_pass_memory {
-    size_t tape;  /* activations, gradients of them, and what operations keep for backward */
-    size_t plans; /* of operations, kept with the tape                                     */
+    size_t tape;  /* activations, their gradients, and what operations keep for backward */
+    size_t plans; /* plans and primitives of operations, which the tape keeps */
 } exo_pass_memory;
-/* What the tape of a pass over `size` samples of such fields (data.h) takes, and what plans and
- * primitives take beside it. Computes nothing and takes next to no memory: so a model can be
- * asked that would not fit. Errors: the model's own, NOMEM. */
+/* Computes the memory of a pass over `size` samples with the fields of `data` (data.h). It runs no
+ * computation and needs little memory itself, so it works for a model that would not fit. Errors:
+ * the model's own, NOMEM. */
 EXO_API exo_status exo_model_pass_memory(const exo_model *model, const exo_pass *pass,
                                          const exo_dataset *data, size_t size, exo_pass_memory *out,
                                          exo_err *err);
-/* The outputs of the batch that were asked for, on the tape. False: exo_tape_error says why; NOT_FOUND: the model has no output of such a
- * name. */
+/* Computes the outputs of the batch that were asked for, on the tape. False: exo_tape_error has the
+ * cause; NOT_FOUND: the model has no output of that name. */
 EXO_API bool exo_model_forward(const exo_model *model, exo_tape *tape, const exo_batch *batch,
                                exo_outputs *outputs);
-/* What jobs train it for; NULL: they do not. */
+/* The objective of the model's class; NULL: none. */
 EXO_API const exo_objective *exo_model_objective(const exo_model *model);
-/* The objective's loss of the batch: forward with the outputs that it takes. NULL: exo_tape_error says why; UNSUPPORTED: there is no
- * objective. */
+/* Computes the objective's loss of the batch: forward with the outputs that the objective takes,
+ * then the loss. NULL: exo_tape_error has the cause; UNSUPPORTED: the model has no objective. */
 EXO_API exo_tensor *exo_model_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch);
 
-/* Registers a class under its name, which must be new; the class must live as long as the process. Any thread. Errors: EXISTS, INVAL (no name), FULL (1024 of them). */
+/* Registers a class under its name, which must be new. The class must live as long as the process.
+ * Any thread. Errors: EXISTS, INVAL (no name), FULL (1024 classes). */
 EXO_API exo_status exo_model_register(const exo_model_class *model_class, exo_err *err);
-/* The i-th class in the order of names, or NULL after the last. Any thread. */
+/* The index-th class in the order of names; NULL after the last. Any thread. */
 EXO_API const exo_model_class *exo_model_class_at(size_t index);
 
 EXO_DECLS_END

@@ -1,8 +1,8 @@
-/* Shards: one member's part of every unit of a model (units.h), which is exo_shard of each, one
- * after the other in one array.
+/* Shards: one member's part of every unit of a model (units.h), in one array. The part of a unit is
+ * that of exo_shard (comm.h), so all members together have each element once.
  *
- * Together the members have each element once. What fully sharded strategies keep of parameters,
- * and in the same shape of gradients. One thread at a time.
+ * A fully sharded strategy keeps shards of the parameters, and in the same shape shards of the
+ * gradients. One thread at a time.
  */
 #ifndef EXOGYM_SHARDS_H
 #define EXOGYM_SHARDS_H
@@ -14,26 +14,27 @@ EXO_DECLS_BEGIN
 
 /* One member's part of every unit. */
 typedef struct exo_shards {
-    exo_array all;              /* (the sum of the shards) owned */
-    const exo_unit_info *units; /* (num_units) of the model */
+    exo_array all;              /* the shards, one after another; fp32, owned */
+    const exo_unit_info *units; /* (num_units) the model's units */
     size_t num_units;
-    uint32_t size, rank; /* of how many members whose this is */
-    size_t *at;          /* (num_units): where each shard begins in `all`; owned */
+    uint32_t size, rank; /* the number of members; the member of this struct */
+    size_t *at;          /* (num_units) where each shard begins in `all`; owned */
 } exo_shards;
 
-/* Zeros, for member `rank` of `size`; the caller releases it. `units` must outlive it. NOMEM. */
+/* Makes the shards of member `rank` of `size`, all zero, on `device`. The caller releases them.
+ * `units` must outlive them. NOMEM, or the device's errors. */
 EXO_API exo_status exo_shards_init(exo_shards *out, const exo_unit_info *units, size_t num_units,
                                    uint32_t size, uint32_t rank, exo_device *device, exo_err *err);
-/* Frees it; accepts one that is all zero. */
+/* Frees the shards; accepts a struct that is all zero. */
 EXO_API void exo_shards_release(exo_shards *shards);
-/* The shard of a unit in `all`. */
+/* The shard of a unit: a part of `all`. */
 EXO_API exo_array exo_shards_of(const exo_shards *shards, size_t unit);
-/* Where that begins in the flat parameters. */
+/* The index in the flat parameters at which the shard of a unit begins. */
 EXO_API size_t exo_shards_first(const exo_shards *shards, size_t unit);
-/* Copies this member's shard out of the whole unit. */
+/* Copies this member's shard from the whole unit, `whole` (count of the unit). */
 EXO_API void exo_shards_keep(exo_shards *shards, size_t unit, exo_array whole);
-/* Everybody's shard into the whole unit: an all-gather among the members of `group`, which are
- * `size`. Errors: the collective's. */
+/* Fills the whole unit, `whole` (count of the unit), with the shards of all members: an all-gather
+ * among the `size` members of `group`. Blocks as the collective does. Errors: the collective's. */
 EXO_API exo_status exo_shards_gather(const exo_shards *shards, size_t unit, exo_array whole,
                                      exo_group *group, exo_err *err);
 

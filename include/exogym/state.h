@@ -30,8 +30,8 @@ EXO_API void exo_state_add(exo_state *state, const char *name, exo_dtype dtype, 
 EXO_API void exo_state_add_shaped(exo_state *state, const char *name, exo_dtype dtype, void *data,
                                   size_t num_dims, const size_t *dims);
 
-/* Adds an array of any device, with the shape (count) or `dims`. The array is not copied and must
- * outlive the state. */
+/* Adds an array of any device, with the shape (count), or (dims) in exo_state_add_shaped_array. The
+ * array is not copied and must outlive the state. */
 EXO_API void exo_state_add_array(exo_state *state, const char *name, exo_array array);
 EXO_API void exo_state_add_shaped_array(exo_state *state, const char *name, exo_array array,
                                         size_t num_dims, const size_t *dims);

@@ -1,8 +1,8 @@
-/* Strategies: how the nodes of a training run use their gradients and what they tell each other.
+/* Strategies: how the nodes of a training run use their gradients, and what they exchange.
  *
- * A strategy is a class with one necessary function, step: gradients of this node's batch are in
- * node->grads; afterwards node->params hold the parameters for the next step. All of it runs on the
- * node's own compute lane. DDP is:
+ * A strategy is a class with one required function, step. Before it, node->grads has the gradients
+ * of this node's batch; after it, node->params has the parameters for the next step. All functions
+ * run on the node's compute lane. DDP is:
  *
  *     static exo_status ddp_step(void *self, exo_node *node, exo_err *err) {
  *         exo_status st = exo_all_reduce(node->group, node->grads, EXO_MEAN, err);
@@ -10,22 +10,23 @@
  *     }
  *     const exo_strategy_class ddp = {.name = "ddp", .step = ddp_step};
  *
- * Options that every strategy has are read before the class sees the config, under the same
- * mapping:
- *     optimizer (adamw), lr_scheduler (constant) with warmup_steps and what else it takes, max_norm (0: no clip).
+ * Every strategy has these options, which are read from the same mapping before the class sees it:
+ * optimizer (adamw), lr_scheduler (constant) with warmup_steps and the scheduler's own options, and
+ * max_norm (0: no clipping).
  *
- * A step may use node->grads, where they are, as scratch once the inner step is done. Statistics in
- * node->buffers are each node's own under every strategy, as in PyTorch without synchronized
- * batch-norm; they are averaged for evaluation and the result only.
+ * After the inner step, step may use node->grads as scratch memory. The statistics in node->buffers
+ * are each node's own under every strategy, as in PyTorch without synchronized batch-norm. They are
+ * averaged for evaluation and for the result only.
  *
  * A strategy whose nodes do not have all parameters has four more functions, and works on units
  * (units.h) in place of the two arrays:
  *
- *     at set-up                   keep            take this node's part of a whole unit
- *     whenever a unit is read     before_use      make it whole: gather
- *     when a pass has left it     after_use       it may go: close it
- *     in backward                 gradient_ready  of all of a unit: reduce and close gradients
- *     at the end of a step        step            the optimizer on this node's part
+ *     at set-up                       keep            copy this node's part of a whole unit
+ *     before a unit is read           before_use      gather the unit
+ *     when a pass has left a unit     after_use       close the unit
+ *     in backward                     gradient_ready  when a unit has all gradients: reduce them,
+ *                                                     and close them
+ *     at the end of a step            step            the optimizer on this node's part
  */
 #ifndef EXOGYM_STRATEGY_H
 #define EXOGYM_STRATEGY_H
@@ -35,206 +36,230 @@
 #include <exogym/meter.h>
 #include <exogym/model.h>
 #include <exogym/optim.h>
-#include <exogym/select.h> /* a piece that strategies share */
+#include <exogym/select.h> /* for strategies of plugins */
 #include <exogym/shards.h>
 #include <exogym/units.h>
 
 EXO_DECLS_BEGIN
 
-/* What a strategy sees of its node. Owner: the node's compute lane. Read-only but for the buffers. */
+/* A strategy's view of its node. Owner: the node's compute lane. The strategy changes only the
+ * elements of the arrays. */
 typedef struct exo_node {
     uint32_t rank, num_nodes; /* of this node; of all */
-    uint64_t step;            /* local steps done before this one: t, from 0 */
-    uint64_t max_steps;       /* of the whole run */
-    uint64_t seed;            /* the run's */
+    uint64_t step;            /* t, from 0: the local steps before this one */
+    uint64_t max_steps;       /* local steps of the whole run */
+    uint64_t seed;            /* the run's seed */
     size_t numel;             /* Psi */
-    /* (numel) theta; its device is the node's. Data NULL for a strategy that keeps units. */
+    /* (numel) theta, on the node's device. `data` is NULL for a strategy with `keep`. */
     exo_array params;
-    /* (numel) the mean over this node's batch; data NULL likewise, and where the inner step is
-     * taken within backward */
+    /* (numel) the mean gradient over this node's batch. `data` is NULL for a strategy with `keep`,
+     * and when backward takes the inner step */
     exo_array grads;
     exo_array buffers; /* (buffer_numel) statistics, such as batch-norm's */
     size_t buffer_numel;
-    /* The same numbers with names and shapes, by units where these are kept; may be NULL */
+    /* The copy of the model that has these numbers; a copy by units for a strategy with `keep`. May
+     * be NULL */
     exo_params *model;
-    /* (num_infos) those names and shapes; NULL: unknown, and there are no parameter groups. Frozen
-     * parameters are among them: they lie in model's buffers beyond buffer_numel, and no strategy
-     * touches them. */
+    /* (num_infos) names and shapes of the model. NULL: unknown; there are then no parameter groups.
+     * Frozen parameters are among them. They lie in the model's flat buffers after buffer_numel,
+     * and no strategy touches them. */
     const exo_param_info *infos;
     size_t num_infos;
-    /* (num_units) of the model: ranges of params and grads; NULL: unknown */
+    /* (num_units) the model's units: ranges of params and grads; NULL: unknown */
     const exo_unit_info *units;
     size_t num_units;
-    exo_group *group;     /* all nodes of the run; what it sends is counted */
-    exo_optim *optim;     /* the inner optimizer; made by exo_strategy_start, the node's to free */
-    exo_optim_spec inner; /* its constants; its groups are the strategy's */
+    exo_group *group; /* all nodes of the run; its traffic is counted */
+    /* The inner optimizer. exo_strategy_start makes it, the owner of the node frees it. NULL for a
+     * strategy with `keep`. */
+    exo_optim *optim;
+    exo_optim_spec inner; /* constants of the inner optimizer; the strategy owns its groups */
     const exo_schedule *schedule; /* the strategy's; NULL: constant */
-    float max_norm;               /* 0: no clip */
-    float lr;                     /* written by exo_node_inner_step: the rate it used */
-    float grad_norm;              /* likewise: the norm before clipping, if it clips */
-    bool stepped; /* within backward: the next exo_node_inner_step does nothing more */
-    /* The scope for the strategy's meters (meter.h), from start on; not to be counted in release.
-     * NULL: nobody looks. */
+    float max_norm;               /* 0: no clipping */
+    float lr;        /* the rate of the step; exo_node_inner_step and exo_node_rate write it */
+    float grad_norm; /* the norm before clipping, if it clips; exo_node_inner_step writes it */
+    bool stepped;    /* the step has been taken: the next exo_node_inner_step does nothing */
+    /* The scope for the strategy's meters (meter.h), from start until release. NULL: nothing is
+     * counted. */
     exo_meters *meters;
-    /* All nodes, too, over the first of the two edges that a strategy declares; `group` is over the
-     * second. NULL: `group` is over both. */
+    /* Also all nodes, over the first of the two edges that a strategy declares; `group` is then
+     * over the second. NULL: `group` is over both. */
     exo_group *inside;
 } exo_node;
 
-/* Clips if max_norm is set, then one step of the inner optimizer at the scheduled rate. */
+/* Clips the gradients if max_norm is set, then takes one step of the inner optimizer at the
+ * scheduled rate. Does nothing if node->stepped, which it resets. Errors: the device's. */
 EXO_API exo_status exo_node_inner_step(exo_node *node, exo_err *err);
-/* Begins the same step for a pass whose gradients it takes as they come (exo_pass): in place of gradients that lie in node->grads. For hosts of
- * strategies that exo_strategy_steps_alone. */
+/* Begins the same step within backward: the sink (exo_pass) takes each gradient when it is final,
+ * in place of node->grads. For hosts of strategies for which exo_strategy_steps_alone is true. */
 EXO_API exo_grad_sink exo_node_inner_sink(exo_node *node);
 
-/* The scheduled rate of this step, which node->lr becomes: for strategies that keep units, whose
- * optimizers are their own. */
+/* Returns the scheduled rate of this step, and writes it to node->lr. For strategies with `keep`,
+ * which have their own optimizers. */
 EXO_API float exo_node_rate(exo_node *node);
 
-/* What the nodes of a run exchange, round by round: for plans, predictions and the graph that a job stands for. */
+/* One kind of exchange among the nodes of a run, for plans, predictions and the graph of a job. */
 typedef struct exo_strategy_edge {
     const char *carries; /* "gradients" or "parameters"; a literal, as all texts here */
-    /* How it is exchanged (docs/graph.md): "all_reduce", also as reduce_scatter and all_gather. */
+    /* The route (docs/graph.md): "all_reduce", also for a reduce_scatter with an all_gather. */
     const char *route;
-    /* fp32 values in a round, exactly; where they are drawn, the expected number */
+    /* fp32 values in a round: the exact number, or the expected one if they are drawn */
     double elements;
     uint64_t every;    /* steps from one round to the next */
     const char *codec; /* NULL: raw */
-    /* Of an all_reduce: how many nodes meet in one, the remainder in a smaller one; 0: all. */
+    /* The nodes in one all_reduce; the remainder forms a smaller one. 0: all nodes. */
     uint32_t members;
 } exo_strategy_edge;
 
-/* The most edges that a strategy can say it has. */
+/* The most edges of a strategy. */
 enum {
     EXO_STRATEGY_MAX_EDGES = 4
 };
 
-/* A strategy: read-only, and alive as long as the process. */
+/* A class of strategies. Read-only; it must live as long as the process. */
 typedef struct exo_strategy_class {
-    const char *name;  /* what a job names under `strategy` */
-    const char *help;  /* one line */
-    size_t state_size; /* bytes of the zeroed state of each node, `self` below */
-    /* Reads options; their strings live as long as the call. Unknown keys are refused by the caller. Called once a node, and
-     * once on no node to check a config before a run. May be NULL: no options. */
+    const char *name;  /* the name in a job, under `strategy` */
+    const char *help;  /* one line, for `exogym list strategies` */
+    size_t state_size; /* bytes of `self`, a state for each node, which begins zeroed */
+    /* Reads options; their strings live as long as the call. The caller refuses keys that were not
+     * read. Called once for each node, and once without a node to check a config before a run.
+     * NULL: no options. */
     exo_status (*init)(void *self, exo_config *config, exo_err *err);
-    /* Allocates what depends on the model, when parameters are equal on all nodes. Not called at a mere check. May be NULL. */
+    /* Allocates what depends on the model. Parameters are then equal on all nodes. Not called when
+     * a config is only checked. May be NULL. */
     exo_status (*start)(void *self, exo_node *node, exo_err *err);
-    /* One step: see the top of this file. Errors of collectives are given back; the run then
-     * ends. */
+    /* One step, as at the top of this file. Returns the errors of its collectives, which end the
+     * run. */
     exo_status (*step)(void *self, exo_node *node, exo_err *err);
-    /* Elements [first, first + count) of node->grads, a whole parameter, are this batch's: nothing more of the step adds to them. Called
-     * within backward, between start and step, for each parameter once a step, in the order in which backward comes to them, which is the
-     * same on all nodes for models of the library, but need not be for one of a plugin. For collectives that step waits for. An error ends
-     * the run. May be NULL: step does it all. */
+    /* Notice that the elements [first, first + count) of node->grads, a whole parameter, are final
+     * for this step. Called within backward, before step, once in a step for each parameter. The
+     * order is that of backward: it is the same on all nodes for the library's models, but perhaps
+     * not for a plugin's. The function may begin collectives for which step waits. An error ends
+     * the run. May be NULL, except with `keep`. */
     exo_status (*gradient_ready)(void *self, exo_node *node, size_t first, size_t count,
                                  exo_err *err);
-    /* The node's parameters are in units of which it does not have all: node->model is a copy by
-     * units, node->params and node->grads have no data, and node->optim is NULL. Called at set-up
-     * after start, once for each unit, which is whole and equal on all nodes: keeps this node's
-     * part. The caller closes the unit. NULL: every node always has all parameters in
+    /* Copies this node's part of a unit. A class with this function has nodes that do not have all
+     * parameters: node->model is a copy by units, node->params and node->grads have no data, and
+     * node->optim is NULL. Called at set-up after start, once for each unit. The unit is then open,
+     * and equal on all nodes; the caller closes it. NULL: every node always has all parameters in
      * node->params. */
     exo_status (*keep)(void *self, exo_node *node, size_t unit, exo_err *err);
-    /* The unit's values are about to be read on all nodes: by forward or backward (exo_unit_hooks),
-     * by an evaluation, or for the mean of all copies. When it returns, they are in
-     * exo_unit_values(node->model, unit), whole. Collectives are called on `group`: node->group
-     * within a step; elsewhere one of the same members, on which nothing is counted as the
-     * strategy's. A strategy with all parameters may wait here for what it has begun. An error ends
-     * the run. May be NULL, except with `keep`. */
+    /* Makes a unit whole before all nodes read its values: in forward or backward (exo_unit_hooks),
+     * in an evaluation, or for the mean of all copies. When it returns, the values are in
+     * exo_unit_values(node->model, unit). It calls collectives on `group`, which is node->group
+     * within a step; elsewhere it is a group of the same members whose traffic does not count as
+     * the strategy's. A strategy without `keep` may wait here for collectives that it has begun. An
+     * error ends the run. May be NULL, except with `keep`. */
     exo_status (*before_use)(void *self, exo_node *node, size_t unit, exo_group *group,
                              exo_err *err);
-    /* The values are not read for now: exo_unit_close is possible. Changes since before_use, which
-     * only the strategy makes, are the strategy's to keep. May be NULL, except with `keep`. */
+    /* Notice that the values of a unit are not read until the next before_use; the strategy may
+     * close the unit. Only the strategy changes values, and it must have kept its changes before it
+     * closes. An error ends the run. May be NULL, except with `keep`. */
     exo_status (*after_use)(void *self, exo_node *node, size_t unit, exo_group *group,
                             exo_err *err);
-    /* Adds what must survive a restart, this node's parts of units included, besides the inner
-     * optimizer ("optim."). After start. May be NULL: nothing. */
+    /* Adds the state that a checkpoint must have besides the inner optimizer ("optim."), including
+     * this node's parts of units. Called after start. NULL: there is none. */
     void (*state)(void *self, exo_state *state);
-    /* Frees what init and start allocated; once, also after their failure. May be NULL. */
+    /* Frees the memory of init and start. Called once, also after their failure. May be NULL. */
     void (*release)(void *self);
-    /* Whether step, among so many nodes, begins with exo_node_inner_step and has no other use for node->grads: the step may then have been
-     * taken within backward, and node->grads is no array. After init. May be NULL: no. */
+    /* Whether step, among `num_nodes` nodes, begins with exo_node_inner_step and does not use
+     * node->grads otherwise. Backward may then take the inner step, and node->grads has no data.
+     * Called after init. NULL: no. */
     bool (*steps_alone)(const void *self, uint32_t num_nodes);
-    /* What `num_nodes` nodes of a model of `numel` parameters exchange; gives how many edges it wrote, no two of which carry the same.
-     * After init, perhaps without start. May be NULL: it is not known. */
+    /* Writes the exchanges of `num_nodes` nodes with a model of `numel` parameters, and returns
+     * their number. No two edges carry the same. Called after init, with or without start. NULL:
+     * unknown. */
     size_t (*edges)(const void *self, size_t numel, uint32_t num_nodes,
                     exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES]);
-    /* Whether so many nodes can train by these options; INVAL says why not. After init, before start. May be NULL: any number can. */
+    /* Checks whether `num_nodes` nodes can train with these options. INVAL: they cannot. Called
+     * after init and before start. NULL: any number can. */
     exo_status (*check)(const void *self, uint32_t num_nodes, exo_err *err);
-    /* Closes the groups that start made of node->group or node->inside, which are closed next. After a start, also one that failed. May be NULL:
-     * it made none, or has closed them. */
+    /* Closes the groups that start made from node->group or node->inside, before the host closes
+     * these. Called after start, also after a failed one. NULL: there are none, or they are closed
+     * already. */
     void (*leave)(void *self);
 } exo_strategy_class;
 
-/* One node's strategy. */
+/* The strategy of one node. One thread at a time. */
 typedef struct exo_strategy exo_strategy;
 
-/* Reads a strategy by name with its options from `config` (a mapping that may hold the key `name`; NULL: all defaults).
- * Strict. Keeps nothing of the config. Errors: NOT_FOUND names the nearest one, or all; INVAL with place. */
+/* Makes the strategy of a name with the options in `config`, a mapping that may have the key `name`
+ * (NULL: all defaults). Refuses unknown keys. Keeps nothing of the config. The caller frees it.
+ * Errors: NOT_FOUND (names the nearest strategy, or all), INVAL (with the place in the config),
+ * NOMEM. */
 EXO_API exo_status exo_strategy_new(exo_strategy **out, const char *name, exo_config *config,
                                     exo_err *err);
-/* The same with options as YAML text: exo_strategy_parse(&s, "diloco", "{H: 20, optimizer: {name: adamw, lr: 3e-4}}", err). */
+/* The same with the options as YAML text, such as "{H: 20, optimizer: {name: adamw, lr: 3e-4}}". */
 EXO_API exo_status exo_strategy_parse(exo_strategy **out, const char *name, const char *options,
                                       exo_err *err);
-/* Frees it and sets *strategy to NULL; accepts NULL in it. */
+/* Frees a strategy and sets *strategy to NULL; accepts NULL in it. */
 EXO_API void exo_strategy_free(exo_strategy **strategy);
-/* The name of its class. Static. */
+/* The name of the class; static. */
 EXO_API const char *exo_strategy_name(const exo_strategy *strategy);
-/* Whether `num_nodes` nodes can train so: a mistake that is found before a run. exo_strategy_start checks it too. INVAL, with the place of
- * the option. */
+/* Checks whether `num_nodes` nodes can train with this strategy. exo_strategy_start checks it, too.
+ * INVAL, with the place of the option. */
 EXO_API exo_status exo_strategy_check(const exo_strategy *strategy, uint32_t num_nodes,
                                       exo_err *err);
-/* Whether its options fit the model: each parameter group of the optimizer takes some of its parameters. INVAL. */
+/* Checks whether the options fit the model: each parameter group of the optimizer must match some
+ * of its parameters. INVAL. */
 EXO_API exo_status exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model,
                                             exo_err *err);
 
-/* Makes the inner optimizer and the strategy's own state for `node`, whose rank to group the caller has filled in; sets
- * optim (which whoever owns the node frees; NULL after an error) to grad_norm. Once. */
+/* Makes the inner optimizer and the strategy's own state for `node`. The caller has filled in the
+ * members from rank to group, and sets meters and inside if there are such; this function sets
+ * those from optim to grad_norm. The owner of the node frees node->optim (NULL after an error).
+ * Once for each strategy. */
 EXO_API exo_status exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err);
-/* Whether it wants to be told of gradients while backward goes on. */
+/* Whether the class has gradient_ready. */
 EXO_API bool exo_strategy_awaits_gradients(const exo_strategy *strategy);
-/* Tells it: see gradient_ready of its class. Not for a node whose inner step is taken within backward. Hosts that never call it have the
- * same results. */
+/* Calls gradient_ready of the class; does nothing if the class lacks it. Not for a node whose inner
+ * step backward takes. For a strategy without `keep`, a host that never calls it gets the same
+ * results. */
 EXO_API exo_status exo_strategy_gradient_ready(exo_strategy *strategy, exo_node *node, size_t first,
                                                size_t count, exo_err *err);
-/* Whether its nodes have less than all parameters: its class has `keep`. The host then gives a copy
- * by units. */
+/* Whether the class has `keep`, so that nodes do not have all parameters. The host then gives the
+ * node a copy by units. */
 EXO_API bool exo_strategy_keeps_units(const exo_strategy *strategy);
-/* Whether it is told when a unit is used: its class has before_use or after_use. All nodes then
- * evaluate together, because these calls are collectives. */
+/* Whether the class has before_use or after_use. All nodes then evaluate together, because these
+ * functions may call collectives. */
 EXO_API bool exo_strategy_awaits_units(const exo_strategy *strategy);
-/* Calls `keep` of its class; nothing if the class lacks it. */
+/* Calls `keep` of the class; does nothing if the class lacks it. */
 EXO_API exo_status exo_strategy_keep(exo_strategy *strategy, exo_node *node, size_t unit,
                                      exo_err *err);
-/* The same of before_use. */
+/* Calls before_use of the class; does nothing if the class lacks it. */
 EXO_API exo_status exo_strategy_before_use(exo_strategy *strategy, exo_node *node, size_t unit,
                                            exo_group *group, exo_err *err);
-/* The same of after_use. */
+/* Calls after_use of the class; does nothing if the class lacks it. */
 EXO_API exo_status exo_strategy_after_use(exo_strategy *strategy, exo_node *node, size_t unit,
                                           exo_group *group, exo_err *err);
-/* One local step with the gradients in node->grads, or after a backward that has taken it (exo_node_inner_sink); the caller then counts
- * node->step up. Errors: those of the collectives; the parameters are then undefined. */
+/* Takes one local step with the gradients in node->grads, or after a backward that has taken the
+ * inner step (exo_node_inner_sink). The caller then increments node->step. Blocks as its
+ * collectives do. Errors: those of the collectives; the parameters are then undefined. */
 EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err);
-/* Whether the inner step needs no more than this node's gradients, one after the other: the class says so, and they are not clipped. */
+/* Whether backward may take the inner step: steps_alone of the class is true, the class lacks
+ * `keep`, and gradients are not clipped. */
 EXO_API bool exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes);
-/* What it exchanges; false: the class does not say. */
+/* Writes the exchanges (out, *count) as `edges` of the class. False: the class lacks it. */
 EXO_API bool exo_strategy_edges(const exo_strategy *strategy, size_t numel, uint32_t num_nodes,
                                 exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES], size_t *count);
-/* It will not communicate any more: before the groups of its node are closed. Strategies that were not started may leave, too. */
+/* Ends the strategy's communication. The host calls it before it closes the groups of the node.
+ * Allowed for strategies that were not started, too. */
 EXO_API void exo_strategy_leave(exo_strategy *strategy);
-/* Adds the inner optimizer's and the strategy's state to a checkpoint. */
+/* Adds the state of the inner optimizer and of the strategy to a checkpoint. */
 EXO_API void exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_state *state);
 
-/* Who meets in a round: the ranks 0..num_nodes-1 are shuffled, for each round anew, and cut into islands of `island_size` (from 1), the last
- * of which has what remains. Writes the ranks of the island that `rank` is in to `out`, ascending, and gives how many; `out` (num_nodes) is
- * room to work in. A function of its arguments alone, the same on every node: nothing is sent. For exo_group_among. */
+/* Random islands: shuffles the ranks 0..num_nodes-1 anew for each round, and cuts them into islands
+ * of `island_size` (at least 1); the remainder forms a smaller island. Writes the ranks of the
+ * island of `rank` to `out`, ascending, and returns their number. `out` (num_nodes) is also work
+ * space. The result depends on the arguments alone, so all nodes agree without communication. For
+ * exo_group_among. */
 EXO_API uint32_t exo_island(uint64_t seed, uint64_t round, uint32_t num_nodes, uint32_t island_size,
                             uint32_t rank, uint32_t *out);
 
-/* Registers a class under its name, which must be new; it must live as long as the process. Any
- * thread. Errors: EXISTS, INVAL (no name, no step, or keep without before_use, after_use and
- * gradient_ready), FULL (1024 of them). */
+/* Registers a class under its name, which must be new. The class must live as long as the process.
+ * Any thread. Errors: EXISTS, INVAL (no name, no step, or `keep` without before_use, after_use and
+ * gradient_ready), FULL (1024 classes). */
 EXO_API exo_status exo_strategy_register(const exo_strategy_class *strategy_class, exo_err *err);
-/* The i-th class in the order of names, or NULL after the last. Any thread. */
+/* The index-th class in the order of names; NULL after the last. Any thread. */
 EXO_API const exo_strategy_class *exo_strategy_class_at(size_t index);
 
 EXO_DECLS_END

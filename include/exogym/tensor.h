@@ -71,19 +71,21 @@ typedef struct exo_grad_ready {
     void *context;
 } exo_grad_ready;
 
-/* Tells when a pass comes to a unit of the parameters (exo_model_units), and when it has left it.
- * exo_strategy_before_use() passes this on to a strategy, which then gathers absent values. A pass
- * is in the units that its last operation with parameters has read: `before` is called when an
- * operation, in forward or in backward, reads a unit that the pass is not in, and `after` for the
- * units that it thereby leaves. Backward begins in the units in which forward ended, ends with
- * `after`, and skips tables whose values it does not read. Called on the pass's thread; an error
- * ends the pass. The order is equal on all nodes, if the model's operations are. */
+/* A receiver of notices that a pass enters or leaves a unit of the parameters (exo_model_units).
+ * exo_strategy_before_use() passes them on to a strategy, which then gathers absent values.
+ *
+ * A pass is in the units that its latest operation with parameters reads. When an operation, in
+ * forward or in backward, reads a unit that the pass is not in, `before` is called for that unit,
+ * and `after` for the units that the pass leaves. Backward begins in the units in which forward
+ * ended, and ends by leaving its last ones. It does not enter a unit for a table whose values it
+ * does not read. Both functions run on the thread of the pass; an error ends the pass. The order of
+ * the calls is the same on all nodes if the order of the model's operations is. */
 typedef struct exo_unit_hooks {
-    /* Values of the unit are about to be read: they are whole when this returns. */
+    /* The pass is about to read the unit's values. They are whole when this returns. */
     exo_status (*before)(void *context, size_t unit, exo_err *err);
-    /* They are not read for now, and may go. */
+    /* The pass has left the unit. Its memory may be given back until the next `before`. */
     exo_status (*after)(void *context, size_t unit, exo_err *err);
-    void *context; /* what both get */
+    void *context; /* the first argument of both */
 } exo_unit_hooks;
 
 /* Options of a pass. */
@@ -98,14 +100,15 @@ typedef struct exo_pass {
     uint64_t step;               /* number of the pass: differs for the minibatches of a step */
     const exo_grad_sink *sink;   /* NULL: backward adds to exo_params_grads */
     const exo_grad_ready *ready; /* NULL: none. Only without a sink */
-    const exo_unit_hooks *units; /* NULL: all units are there, and no hook is called */
+    const exo_unit_hooks *units; /* NULL: all units have memory, and no hook is called */
 } exo_pass;
 
 /* exo_tape_new makes an empty tape, which the caller frees; NOMEM. exo_tape_free sets *tape to NULL
  * and accepts NULL in it. */
 EXO_API exo_status exo_tape_new(exo_tape **out, exo_err *err);
-/* The same on a device, which outlives it: its buffers are there, and passes are over copies that are there (exo_params_to). Inputs are copied to
- * it, and what is read of a tensor is waited for: a failure is recorded in the tape. */
+/* Makes a tape on a device, which must outlive it. The tape's buffers are on the device, and
+ * `params` of its passes must be, too (exo_params_to). Inputs are copied to the device. A read of a
+ * tensor's values waits for the device, and records a failure of the device in the tape. */
 EXO_API exo_status exo_tape_new_on(exo_tape **out, exo_device *device, exo_err *err);
 EXO_API void exo_tape_free(exo_tape **tape);
 
@@ -115,8 +118,8 @@ EXO_API void exo_tape_free(exo_tape **tape);
 EXO_API void exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass);
 EXO_API const exo_pass *exo_tape_pass(const exo_tape *tape);
 
-/* Leaves the units that a pass without backward is in (exo_unit_hooks); without hooks nothing
- * happens. Errors: those of `after`. */
+/* Ends a pass without backward: calls `after` for the units that the pass is in. Does nothing
+ * without hooks. Errors: those of `after`. */
 EXO_API exo_status exo_tape_leave_units(exo_tape *tape, exo_err *err);
 
 /* Adds d(scale * loss)/d(parameter) to every parameter's gradient, or hands it to the pass's sink.

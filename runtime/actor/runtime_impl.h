@@ -65,8 +65,8 @@ typedef enum exo_actor_state {
     EXO_ACTOR_DEAD,
 } exo_actor_state;
 
-/* Futures, each held, that the actor's death completes. NULL: one that was over; there are `empty` of
- * these. */
+/* The futures that the actor's death completes; the list holds each of them. NULL: a future that
+ * was over; there are `empty` of these. */
 struct exo_tied {
     exo_future **futures;
     size_t count, cap, empty;

@@ -40,10 +40,10 @@ grow(void **array, size_t *cap, size_t size)
 
 /* --- Futures ---------------------------------------------------------------------------------- */
 
-/* Futures that are over or dropped make room in a list. Each new future looks at the next few of the
- * list, in a circle, so no single call pays for many. Futures that are over are completed, if they are
- * late, and dropped after the unlock, because a completion runs hooks, and the last reference to a
- * future releases its reply. */
+/* Futures that are over or dropped make room in a list. Each new future looks at the next few
+ * futures of the list, in a circle, so no single call pays for many. Futures that are over are
+ * dropped after the unlock, late ones after their completion, because a completion runs hooks, and
+ * the last reference to a future releases its reply. */
 enum {
     LOOKED_AT = 4 /* a circle is complete after a quarter of the list's length in new futures */
 };
@@ -63,8 +63,8 @@ is_over(const struct over *over, const exo_future *future)
            (!over->deferred && exo_future_is_forsaken(future, 0));
 }
 
-/* Moves those of the list's next futures that are over into `over`. A future whose only reference is the
- * list's cannot be held again meanwhile. */
+/* Moves those of the list's next futures that are over into `over`. A future whose only reference
+ * is the list's cannot be held again meanwhile. */
 static void
 take_over_locked(struct exo_tied *list, struct over *over)
 {

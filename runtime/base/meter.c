@@ -1,5 +1,5 @@
-/* Meters: see exogym/meter.h. A scope's children are a list in the order of declaration, which only grows; one lock of the tree guards all
- * lists. */
+/* Meters (exogym/meter.h). The children of a scope are a list in the order of declaration, which
+ * only grows. One lock of the tree guards all lists. */
 #include "base/meter.h"
 
 #include <math.h>
@@ -15,23 +15,23 @@
 
 struct exo_meter {
     const exo_meter_class *meter_class;
-    void *copy; /* of the class, with its texts and bounds; NULL: it is somebody's static one */
+    void *copy; /* a copy of the class, with its texts and bounds; NULL: the class is static */
     _Atomic uint64_t count;
-    _Atomic uint64_t bits; /* of the value, a double: a loop of compare-and-swap adds to it */
+    _Atomic uint64_t bits; /* the value, a double; a loop of compare-and-swap adds to it */
     _Atomic uint64_t buckets[];
 };
 
 /* A scope, or a leaf that is a meter. */
 struct exo_meters {
     struct tree *tree;
-    exo_meters *next;         /* of the same scope; guarded by tree->lock, as are the two below */
-    exo_meters *first, *last; /* in it */
+    exo_meters *next;         /* the next child of the same scope; guarded by tree->lock */
+    exo_meters *first, *last; /* the children; guarded by tree->lock */
     exo_meter *meter;         /* NULL: a scope */
     char name[EXO_METER_NAME];
 };
 
 struct tree {
-    exo_meters root; /* first: the tree is its outermost scope */
+    exo_meters root; /* the first member: the tree is its outermost scope */
     pthread_mutex_t lock;
     size_t count; /* guarded by lock */
 };
@@ -52,7 +52,7 @@ value_of(uint64_t bits)
     return value;
 }
 
-/* --- The tree ----------------------------------------------------------------------------------------------------------- */
+/* --- The tree --------------------------------------------------------------------------------- */
 
 exo_status
 exo_meters_new(exo_meters **out, exo_err *err)
@@ -74,7 +74,8 @@ free_meter(exo_meter *meter)
     exo_free(meter);
 }
 
-/* The nodes below one, each after what is in it. Depth is the depth of scopes. */
+/* Frees the nodes below a scope, each after its children. The recursion is as deep as the
+ * scopes. */
 static void
 free_below(exo_meters *scope)
 {
@@ -107,7 +108,7 @@ is_name(const char *name)
                length;
 }
 
-/* Under the lock: the child of that name, or NULL. */
+/* Returns the child of a name, or NULL. Needs the lock. */
 static exo_meters *
 find(const exo_meters *scope, const char *name)
 {
@@ -117,7 +118,7 @@ find(const exo_meters *scope, const char *name)
     return node;
 }
 
-/* Under the lock: adds a node, which belongs to the tree then. */
+/* Adds a node, which then belongs to the tree. Needs the lock. */
 static exo_status
 append(exo_meters *scope, exo_meters *node)
 {
@@ -181,7 +182,7 @@ exo_meters_scope(exo_meters **out, exo_meters *parent, const char *name, exo_err
     return EXO_OK;
 }
 
-/* What a column of a CSV file can have without quotes. */
+/* Whether a CSV file can have the text without quotes. */
 static bool
 is_unit(const char *unit)
 {
@@ -264,7 +265,7 @@ copy_class(const exo_meter_class *c)
     return &copy->meter_class;
 }
 
-/* A node with a new meter in it, of the class or of a copy of it. NULL: no memory. */
+/* Makes a node with a new meter, of the class or of a copy of the class. NULL: no memory. */
 static exo_meters *
 new_leaf(const exo_meters *scope, const exo_meter_class *c, bool copied)
 {
@@ -280,7 +281,8 @@ new_leaf(const exo_meters *scope, const exo_meter_class *c, bool copied)
     return node;
 }
 
-/* Under the lock: whether what has the meter's name is that meter. */
+/* Whether a node is the meter of a class. `copied`: its class need only be equal. Needs the
+ * lock. */
 static bool
 is_that(const exo_meters *node, const exo_meter_class *c, bool copied)
 {
@@ -288,7 +290,7 @@ is_that(const exo_meters *node, const exo_meter_class *c, bool copied)
                                   : !node->meter->copy && node->meter->meter_class == c);
 }
 
-/* The meter of a class that is right, made if it is new. */
+/* Gives the meter of a checked class, and makes it if it is new. */
 static exo_status
 declare(exo_meter **out, exo_meters *scope, const exo_meter_class *c, bool copied, exo_err *err)
 {
@@ -332,7 +334,7 @@ exo_meter_declare_all(exo_meter **out, exo_meters *scope, const exo_meter_class 
     return st;
 }
 
-/* --- Counting -------------------------------------------------------------------------------------------------------------- */
+/* --- Counting --------------------------------------------------------------------------------- */
 
 void
 exo_meter_add(exo_meter *meter, uint64_t amount)
@@ -375,7 +377,7 @@ exo_meter_observe(exo_meter *meter, double value)
         ;
 }
 
-/* --- Walking --------------------------------------------------------------------------------------------------------------- */
+/* --- Walking ---------------------------------------------------------------------------------- */
 
 struct walk {
     void (*each)(void *context, const exo_meter_sample *sample);
@@ -396,7 +398,7 @@ sample_of(const exo_meter *m, const char *path)
     return s;
 }
 
-/* Nodes are never taken away, so the lock is needed for the links only, not while a meter is shown. */
+/* Nodes are never removed, so the lock is needed to read a link, but not while `each` runs. */
 static exo_meters *
 next_of(const exo_meters *scope, const exo_meters *node)
 {
@@ -436,9 +438,10 @@ exo_meters_walk(const exo_meters *scope,
                           w.path);
 }
 
-/* --- What was counted elsewhere ----------------------------------------------------------------------------------------------- */
+/* --- Counts of other processes and of files --------------------------------------------------- */
 
-/* The scope of a path's last name, made if it is new, and that name. */
+/* Gives the scope that has the last name of a path, and makes it if it is new; gives that name,
+ * too. */
 static exo_status
 scope_of(exo_meters *scope, const char *path, exo_meters **out, const char **name, exo_err *err)
 {

@@ -1,5 +1,5 @@
-/* Meters (exogym/meter.h) as those who show them use them: taking over what was counted elsewhere, and looking one up by its path.
- * docs/decisions/0021-meters.md has the reasons. */
+/* Meters (exogym/meter.h) for code that shows them: taking over the counts of another process or of
+ * a file, and finding a meter by its path. docs/decisions/0021-meters.md has the reasons. */
 #ifndef EXO_BASE_METER_H
 #define EXO_BASE_METER_H
 
@@ -7,14 +7,15 @@
 
 #include <exogym/meter.h>
 
-/* Makes the meter at the sample's path below a scope what the sample says: one that another process counts, or that a file had. Scopes and
- * meter are made if they are new; the class is copied then, and must be of equal kind, unit and bounds afterwards. Errors: INVAL (path or
- * class), EXISTS (the path has something else), FULL, NOMEM. */
+/* Sets the meter at the sample's path below `scope` to the values of the sample, which come from
+ * another process or from a file. Makes scopes and meter if they are new, and then copies the
+ * class. Later samples of the path must have a class of equal kind, unit and bounds. Errors: INVAL
+ * (path or class), EXISTS (the path has something else), FULL, NOMEM. */
 exo_status exo_meters_put(exo_meters *scope, const exo_meter_sample *sample, exo_err *err);
-/* The meter at that path below a scope, whose `path` is then the one given; false: there is none. */
+/* Reads the meter at `path` below `scope`; out->path is then `path`. False: there is none. */
 bool exo_meters_get(const exo_meters *scope, const char *path, exo_meter_sample *out);
-/* Adds what a sample of the same meter counted before to what it has counted since: counters and histograms add up, a gauge keeps the later
- * value if it has one. Nothing, where kind or bounds differ. */
+/* Adds the counts of an earlier sample of the same meter to `since`: counters and histograms add
+ * up, and a gauge keeps the later value if it has one. Does nothing if kind or bounds differ. */
 void exo_meter_sample_add(exo_meter_sample *since, const exo_meter_sample *before);
 
 #endif

@@ -1,19 +1,19 @@
-/* Memory at an address that stays while the memory comes and goes. Any thread; an address belongs to one at a time. Counted with the allocations
- * of memory.c, so that tests fail it. */
+/* Memory that comes and goes at a fixed address. Any thread; one thread at a time for each address.
+ * memory.c counts these calls as allocations, so that tests can make them fail. */
 #ifndef EXO_BASE_PAGES_H
 #define EXO_BASE_PAGES_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Addresses for `bytes`, without memory: who reads or writes there is ended. Aligned to a page, or from 2 MiB on advised as huge pages. NULL: no
- * addresses. */
+/* Reserves addresses for `bytes`, without memory: an access raises SIGSEGV. They are aligned to a
+ * page; from 2 MiB on they are advised to be huge pages. NULL: no addresses. */
 void *exo_pages_reserve(size_t bytes);
-/* Puts memory there: zeros. False: there is none. */
+/* Gives the addresses memory, all zero. False: there is no memory. */
 bool exo_pages_open(void *pages, size_t bytes);
-/* Takes it away. */
+/* Gives the memory back to the system. */
 void exo_pages_close(void *pages, size_t bytes);
-/* Gives the addresses back; accepts NULL. */
+/* Frees the addresses; accepts NULL. */
 void exo_pages_free(void *pages, size_t bytes);
 
 #endif

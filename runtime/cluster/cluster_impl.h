@@ -19,7 +19,7 @@
 #include "cluster/retry.h"
 #include "net/process.h"
 
-/* deadline of what has none of its own: exo_get_actor, claims, the keeper's registrations */
+/* the deadline of requests that have none: exo_get_actor, claims, the keeper's registrations */
 #define LOOKUP_TIMEOUT  (30 * EXO_SECOND)
 #define CONNECT_TIMEOUT (5 * EXO_SECOND)
 /* For connecting to a process of this host. Such a process is not given up for its silence: it may

@@ -86,7 +86,7 @@ connect_once(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline,
                    : exo_fail(err, EXO_TIMEOUT, "%s does not answer", info->endpoint);
     if (first) {
         if (st == EXO_OK)
-            exo_remote_know(c->remote, *out); /* before the others look for it */
+            exo_remote_know(c->remote, *out); /* before the waiting threads look for it */
         pthread_mutex_lock(&c->lock);
         *attempt_at_locked(c, info->node) = mine.next;
         pthread_cond_broadcast(&c->changed);

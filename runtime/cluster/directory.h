@@ -59,7 +59,7 @@ typedef struct exo_cluster_node {
     /* process number of the parent, if the process is on this host */
     uint32_t watcher;
     char *cause, *running, *log; /* of its end; may be NULL */
-    /* what others hold of it, by its latest report; NULL: nothing */
+    /* holdings of other processes at this one, by its latest report; NULL: none */
     Exo__Cluster__Holdings *held;
     exo_amount *amounts;
     size_t num_amounts;

@@ -310,7 +310,7 @@ exo_status exo_head_why(exo_call_context *call, void *self, const exo_payload *a
                         exo_payload *reply, exo_err *err);
 exo_status exo_head_list(exo_call_context *call, void *self, const exo_payload *args,
                          exo_payload *reply, exo_err *err);
-/* A node reports what others hold of it. */
+/* A node reports the holdings of other processes at it. */
 exo_status exo_head_holds(exo_call_context *call, void *self, const exo_payload *args,
                           exo_payload *reply, exo_err *err);
 exo_status exo_head_log(exo_call_context *call, void *self, const exo_payload *args,

@@ -269,7 +269,7 @@ exo_head_end_lost_jobs(struct head *h)
     exo_head_do_work(h, &w);
 }
 
-/* Ends for good an actor that is not alive at the moment. */
+/* Gives up an actor that is not alive at the moment: it gets no further life. */
 static void
 give_up(struct head *h, exo_entry *a, const char *why)
 {

@@ -45,8 +45,8 @@ void exo_remote_close(exo_remote *remote);
 void exo_remote_free(exo_remote **remote);
 exo_net *exo_remote_net(exo_remote *remote);
 
-/* Makes a reference to the actor whose reference at the peer is `id`. An actor has one reference
- * here as long as that is known. Errors: PEER_LOST, FULL, NOMEM. */
+/* Makes a reference to the actor whose reference at the peer is `id`. An actor has the
+ * same reference here for as long as that reference is known. Errors: PEER_LOST, FULL, NOMEM. */
 exo_status exo_remote_actor(exo_remote *remote, exo_peer *peer, uint64_t id, exo_ref *out,
                             exo_err *err);
 /* The same for the peer's actor `name` of the namespace "exogym", its head or worker; "": the

@@ -83,7 +83,7 @@ struct exo_remote {
     exo_net *net;
     const exo_remote_events *events;
     void *context;
-    /* of calls that are refused, and of those that end an actor; NULL: none */
+    /* has records of refused calls and of calls that end an actor; NULL: none */
     exo_audit *audit;
     pthread_mutex_t lock;
     /* guarded by lock, like all below; owner, up to sweep_at: remote_refs.c */

@@ -69,8 +69,8 @@ hash_route(const exo_socket *socket, const zmq_msg_t *route)
     return h ? h : 1;
 }
 
-/* Remembers a route. True: it was remembered before. A refused connection may go on sending, and
- * need not read: so each is answered once. */
+/* Remembers a route. True: it was remembered before. A refused peer may continue to send and need
+ * not read, so each route is answered only once. */
 static bool
 was_refused_locked(exo_net *net, const exo_socket *socket, const zmq_msg_t *route)
 {

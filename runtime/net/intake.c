@@ -330,8 +330,8 @@ enter(int fd, struct account *listener, const struct sockaddr_storage *from)
     return a != NULL;
 }
 
-/* Another thread can take the number of the spare descriptor while turn_away has closed it. Then
- * the next descriptor that becomes free is the spare one, before any connection gets it. */
+/* Opens the spare descriptor, if it is missing. Another thread can take its number while turn_away
+ * has closed it; the next descriptor that becomes free is then kept as the spare one. */
 static void
 keep_spare_locked(void)
 {
@@ -410,8 +410,8 @@ listen(int fd, int backlog)
         lock();
         open_locked(fd, LISTENER, listens_for);
         unlock();
-        /* ZeroMQ leaves it blocking. Then accept4, which goes on after a connection that it ends
-         * itself, would stop ZeroMQ's thread until another one comes. */
+        /* ZeroMQ leaves a listener blocking. accept4 below tries again after a connection that it
+         * has ended itself, and would then block ZeroMQ's thread until the next connection. */
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     }
     return next_of.listen ? next_of.listen(fd, backlog) : (int)syscall(SYS_listen, fd, backlog);

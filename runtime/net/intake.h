@@ -36,7 +36,7 @@ exo_intake_ticket exo_intake_admit(int fd);
 /* The connection is a stranger's again, and is ended in time unless it ends by itself. One that
  * this process made stays as it is. */
 void exo_intake_dismiss(exo_intake_ticket ticket);
-/* `bytes` of what the connection sent were taken from ZeroMQ. */
+/* The net has taken `bytes` of the connection from ZeroMQ. */
 void exo_intake_took(exo_intake_ticket ticket, size_t bytes);
 /* Whether a descriptor with that number leaves the reserve free. If not, a caller that can do
  * without the descriptor closes it. */

@@ -205,7 +205,7 @@ bool exo_attempt_is_silent(const exo_socket *socket);
 const char *exo_proof_of_frame(const exo_socket *socket, const zmq_msg_t *frame);
 /* What is known of the frame's sender, whether a peer or not; without a role. */
 void exo_proof_describe(const exo_socket *socket, const zmq_msg_t *frame, exo_identity *out);
-/* Gives a peer its identity after its Hello or Welcome. False: it is not what it says. */
+/* Gives a peer its identity after its Hello or Welcome. False: the proof contradicts its claims. */
 bool exo_proof_bind_locked(exo_net *net, exo_peer *peer, const zmq_msg_t *frame, exo_err *err);
 /* The reason for which an admitted peer is not admitted any more: its key was removed, has expired
  * (EXO_PROOF_EXPIRED), or has another meaning. NULL: none. */

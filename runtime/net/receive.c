@@ -32,7 +32,7 @@ enum {
 /* A message with its frames. */
 struct inbox {
     zmq_msg_t route;     /* of a ROUTER's message */
-    size_t count, taken; /* number of frames; of those that were given away */
+    size_t count, taken; /* number of frames; number of frames that were given away */
     bool routed, overlong;
     bool told;  /* the intake was told that the message has left ZeroMQ */
     bool begun; /* A part was handed over. The rest begins at `at` and has `left` envelopes. */

@@ -330,7 +330,7 @@ exo_peer_pump_locked(exo_net *net, exo_peer *peer)
         exo_free(p->frames);
         exo_free(p);
     }
-    flush_peer_locked(net, peer); /* what has gathered behind the parcels */
+    flush_peer_locked(net, peer); /* the messages that gathered behind the parcels */
     exo_peer_judge_window_locked(net, peer);
 }
 

@@ -60,7 +60,7 @@ take(void *context, size_t size)
     return out;
 }
 
-/* Parts go with their message. */
+/* The parts of a message are freed with the message. */
 static void
 leave(void *context, void *part)
 {
@@ -77,7 +77,8 @@ free_blocks(struct block *newest)
     }
 }
 
-/* A text of n bytes takes n + 2 packed, and less than n + 1 + UNIT here; so do small messages and numbers, about. */
+/* Estimates the memory of a message from its packed size. A text of n bytes takes n + 2 bytes
+ * packed, and less than n + 1 + UNIT here. Small messages and numbers need about as much. */
 static size_t
 guess(const ProtobufCMessageDescriptor *descriptor, size_t size)
 {

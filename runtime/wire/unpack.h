@@ -13,8 +13,9 @@
 
 #include <exogym/status.h>
 
-/* Gives the message in data[0..size), which the caller releases with exo_message_release. Nothing else may
- * change `data` meanwhile. Any thread. Errors (*out is NULL): INVAL (there is none of that type), NOMEM. */
+/* Unpacks the message in data[0..size). The caller releases it with exo_message_release. `data`
+ * must not change during the call. Any thread. Errors (*out is NULL): INVAL (the data is no message
+ * of that type), NOMEM. */
 exo_status exo_message_unpack_bytes(void **out, const ProtobufCMessageDescriptor *descriptor,
                                     size_t size, const uint8_t *data);
 
