@@ -128,6 +128,18 @@ post_locked(exo_peer *peer, const exo_wire_writer *message, zmq_msg_t *frames, s
     return sent;
 }
 
+/* Loses a peer to which nothing can be sent. A ROUTER knows at once that the other end has gone. A
+ * DEALER has no connection left if another service answered before the Hello was sent. */
+static void
+lose_unsent_locked(exo_net *net, exo_peer *peer)
+{
+    const char *refusal = NULL;
+    if (atomic_load(&peer->state) == EXO_PEER_GREETING && !peer->route_size)
+        refusal = exo_attempt_hear_locked(peer->socket, peer->socket->with_keys);
+    peer->refused = peer->refused || refusal;
+    exo_peer_lose_locked(net, peer, refusal ? refusal : "the connection is closed");
+}
+
 /* Sends a message and empties it. Messages that take different ways are ordered by their numbers.
  * False: the peer is lost, and the frames remain. */
 static bool
@@ -145,8 +157,8 @@ transmit_locked(exo_net *net, exo_peer *peer, exo_wire_writer *message, zmq_msg_
     bool put = !by_socket && *num_frames == 0 && put_locked(peer, message);
     bool sent = put || post_locked(peer, message, frames, num_frames);
     exo_wire_clear(message);
-    if (!sent) /* a ROUTER knows at once that the other end has gone */
-        exo_peer_lose_locked(net, peer, "the connection is closed");
+    if (!sent)
+        lose_unsent_locked(net, peer);
     if (!put && (sent || shared))
         exo_socket_look_locked(net, shared ? shared : peer->socket);
     return sent;

@@ -3,6 +3,7 @@
  *
  * Each test owns its end and a plain listener. Read next: runtime/net/attempt.c. */
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,6 +21,20 @@ char net_end_ipc[128];
 struct logged logged = LOGGED_NONE;
 
 TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
+
+/* How long zmq_connect takes: another service may answer, and ZeroMQ give the connection up, before
+ * anything is sent. */
+static useconds_t connect_us;
+
+int
+zmq_connect(void *socket, const char *endpoint)
+{
+    int (*next)(void *, const char *);
+    *(void **)&next = dlsym(RTLD_NEXT, "zmq_connect");
+    int result = next(socket, endpoint);
+    usleep(connect_us);
+    return result;
+}
 
 /* A listener that accepts connections on a port. */
 struct service {
@@ -96,7 +111,8 @@ meet(const char *answer, exo_time deadline, exo_err *err)
     return st;
 }
 
-Test(net, another_service_is_found_at_once)
+static void
+expect_another_service(void)
 {
     static const char *const answers[] = {"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
                                           "SSH-2.0-OpenSSH_9.2\r\n", "220 mail ESMTP\r\n", "\n"};
@@ -105,6 +121,17 @@ Test(net, another_service_is_found_at_once)
         cr_expect_eq(meet(answers[i], in_ms(60000), &err), EXO_UNSUPPORTED, "%s", err.text);
         cr_expect_not_null(strstr(err.text, "is no process of exogym"), "%s", err.text);
     }
+}
+
+Test(net, another_service_is_found_at_once)
+{
+    expect_another_service();
+}
+
+Test(net, another_service_is_found_before_anything_is_sent)
+{
+    connect_us = 300000;
+    expect_another_service();
 }
 
 Test(net, what_says_nothing_is_named_at_the_deadline)
