@@ -123,9 +123,8 @@ Test(graph_prove, routes_before_a_collective)
     expect(EXO_CAN_STALL, TEAM("hash", "2", "1"), "in 't>t:g0' for t_");
     expect(EXO_CAN_STALL, TEAM("gossip", "2", "1"), "waits to send on 'm>t:p0' to t_");
     expect(EXO_NOT_PROVEN, TEAM("hash", "1000", "4"),
-           "edge 'm>t:p0' chooses its targets by route hash, whoever waits for items, and its 1002 "
-           "actors are too many "
-           "to try every order of steps (edges ");
+           "edge 'm>t:p0' chooses its targets by route hash, whichever of them waits for items, "
+           "and its 1002 actors are too many to try every order of steps (edges ");
     expect(EXO_SOUND, TEAM("hash", "1", "4"), "");
 }
 
