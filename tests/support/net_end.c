@@ -110,6 +110,8 @@ net_end_open(net_end *e, const char *endpoint, const exo_net_opts *more)
     opts.num_endpoints = endpoint ? 1 : 0;
     opts.handler = &net_end_handler;
     opts.context = e;
+    /* a process that a busy machine stops for a time is not lost by its silence */
+    opts.peer_timeout = opts.peer_timeout ? opts.peer_timeout : 600 * EXO_SECOND;
     cr_assert_eq(exo_net_open(&e->net, &opts, &err), EXO_OK, "%s", err.text);
 }
 
@@ -130,7 +132,7 @@ net_end_connect(net_end *from, net_end *to)
     exo_peer *peer = NULL;
     exo_err err = {0};
     cr_assert_eq(
-        exo_net_connect(from->net, exo_net_endpoint(to->net, 0), NULL, in_ms(20000), &peer, &err),
+        exo_net_connect(from->net, exo_net_endpoint(to->net, 0), NULL, in_ms(60000), &peer, &err),
         EXO_OK, "%s", err.text);
     return peer;
 }

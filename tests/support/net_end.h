@@ -34,7 +34,8 @@ void net_end_teardown(void);
 
 /* 0: net_end_ipc; 1: tcp with any port. */
 const char *net_end_endpoint(int i);
-/* endpoint: NULL: the end does not listen. `more` may be NULL. */
+/* endpoint: NULL: the end does not listen. `more` may be NULL; the peer timeout is ten minutes
+ * unless given. */
 void net_end_open(net_end *e, const char *endpoint, const exo_net_opts *more);
 /* Stops the net and closes it. Fails the test if anything arrived after the stop, or damaged
  * before. */

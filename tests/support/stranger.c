@@ -10,7 +10,7 @@
 #include <zmq.h>
 
 enum {
-    WAIT_MS = 20000
+    WAIT_MS = 60000
 };
 
 stranger
@@ -146,7 +146,7 @@ stranger_call(stranger *s, uint64_t actor, const char *name, const char *method,
         .actor = actor,
         .text = name,
         .method = method,
-        .timeout = 10 * EXO_SECOND,
+        .timeout = WAIT_MS * EXO_MS,
         .payload = {.place = size ? EXO_WIRE_BYTES : EXO_WIRE_NONE, .data = args, .size = size}};
     stranger_say(s, &call);
     if (!hear(s, 1u << EXO_WIRE_REPLY | 1u << EXO_WIRE_GOODBYE | 1u << EXO_WIRE_REFUSED, s->calls,

@@ -59,6 +59,10 @@ serve(void *argument)
         } else if (*s->answer) {
             ssize_t got = recv(fd, data, sizeof data, 0);
             got = got > 0 ? send(fd, s->answer, strlen(s->answer), MSG_NOSIGNAL) : got;
+            /* With unread bytes, close would reset the connection, which is no answer. */
+            shutdown(fd, SHUT_WR);
+            while (got > 0)
+                got = recv(fd, data, sizeof data, 0);
         } else if (count < 64) {
             silent[count++] = fd;
             continue;
@@ -136,9 +140,13 @@ Test(net, another_service_is_found_before_anything_is_sent)
 
 Test(net, what_says_nothing_is_named_at_the_deadline)
 {
-    exo_err err = {0};
-    cr_expect_eq(meet("", in_ms(300), &err), EXO_TIMEOUT);
-    cr_expect_not_null(strstr(err.text, "nothing is said"), "%s", err.text);
+    bool named = false;
+    for (int ms = 300; !named && ms < 60000; ms *= 2) { /* connecting may take most of the time */
+        exo_err err = {0};
+        cr_assert_eq(meet("", in_ms(ms), &err), EXO_TIMEOUT, "%s", err.text);
+        named = strstr(err.text, "nothing is said") != NULL;
+    }
+    cr_expect(named);
 }
 
 /* A crowded listener also resets connections, and may have room later. */

@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,6 +34,23 @@ open_doorstep(struct doorstep *d)
     cr_assert_eq(getsockname(d->listener, (struct sockaddr *)&d->at, &size), 0);
 }
 
+/* Waits until one of the events has come, or a minute. The kernel may deliver them late, even
+ * within one process. */
+static void
+await_event(int fd, short events)
+{
+    struct pollfd waits = {.fd = fd, .events = events};
+    cr_assert_eq(poll(&waits, 1, 60000), 1);
+}
+
+/* The listener does not block. */
+static int
+accept_next(const struct doorstep *d)
+{
+    await_event(d->listener, POLLIN);
+    return accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
+}
+
 /* Connects and accepts a connection, and closes both ends. Returns the connection's port; *accepted
  * is the descriptor that accept4 gave. */
 static in_port_t
@@ -43,7 +61,7 @@ come_and_go(const struct doorstep *d, int *accepted)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_eq(connect(fd, (const struct sockaddr *)&d->at, sizeof d->at), 0);
     cr_assert_eq(getsockname(fd, (struct sockaddr *)&own, &size), 0);
-    *accepted = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
+    *accepted = accept_next(d);
     cr_assert_geq(*accepted, 0);
     /* frees the port at once */
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
@@ -117,9 +135,11 @@ Test(intake, a_reset_that_send_heard_of_is_one_for_recv)
     open_doorstep(&d);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_eq(connect(fd, (struct sockaddr *)&d.at, sizeof d.at), 0);
-    int other = accept4(d.listener, NULL, NULL, SOCK_CLOEXEC);
+    int other = accept_next(&d);
+    cr_assert_geq(other, 0);
     setsockopt(other, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
     close(other);
+    await_event(fd, POLLHUP);
     cr_assert_eq(send(fd, &byte, 1, MSG_NOSIGNAL), -1);
     cr_assert_eq(errno, ECONNRESET);
     for (int i = 0; i < 2; i++) {
@@ -131,7 +151,7 @@ Test(intake, a_reset_that_send_heard_of_is_one_for_recv)
     int next = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_eq(next, fd);
     cr_assert_eq(connect(next, (struct sockaddr *)&d.at, sizeof d.at), 0);
-    close(accept4(d.listener, NULL, NULL, SOCK_CLOEXEC));
+    close(accept_next(&d));
     cr_expect_eq(recv(next, &byte, 1, 0), 0);
     close(next);
     close(d.listener);

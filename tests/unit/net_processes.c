@@ -40,7 +40,7 @@ start_child(const char *boot)
     while (access(net_end_ipc + 6, F_OK) != 0)
         usleep(1000);
     if (exo_net_open(&client.net, &opts, NULL) != EXO_OK ||
-        exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, NULL) != EXO_OK)
+        exo_net_connect(client.net, net_end_ipc, NULL, in_ms(60000), &peer, NULL) != EXO_OK)
         _exit(1);
     for (;;)
         pause();
@@ -53,18 +53,15 @@ reap(pid_t pid)
     waitpid(pid, NULL, 0);
 }
 
-Test(net, loses_a_killed_process_at_once_and_says_which)
+Test(net, loses_a_killed_process_by_its_end_and_says_which)
 {
     pid_t pid = start_child(NULL);
     char number[32];
     net_end server = {0};
     net_end_open(&server, net_end_ipc, NULL);
     EVENTUALLY(server.opened == 1);
-    exo_time began = exo_now(exo_clock_real());
     kill(pid, SIGKILL);
-    EVENTUALLY(server.lost == 1);
-    exo_time took = exo_now(exo_clock_real()) - began;
-    cr_expect_lt(took, 100 * EXO_MS, "it took %lld ms", (long long)(took / EXO_MS));
+    EVENTUALLY(server.lost == 1); /* its silence would be noticed after ten minutes */
     snprintf(number, sizeof number, "%d", (int)pid);
     cr_expect_not_null(strstr(server.cause, number), "'%s' does not name process %s", server.cause,
                        number);
@@ -129,17 +126,38 @@ Test(net, says_little_to_a_process_that_it_watches)
     net_end_close(&server);
 }
 
+/* The number of messages that came from the only peer. */
+static uint32_t
+count_messages(net_end *e)
+{
+    pthread_mutex_lock(&e->net->lock);
+    uint32_t count = e->net->peers ? e->net->peers->received : 0;
+    pthread_mutex_unlock(&e->net->lock);
+    return count;
+}
+
+/* Makes the only peer silent since an hour ago. Messages of it that come later undo this. */
+static void
+age_silence(net_end *e)
+{
+    pthread_mutex_lock(&e->net->lock);
+    if (e->net->peers)
+        e->net->peers->heard = exo_now(exo_clock_real()) - 3600 * EXO_SECOND;
+    pthread_mutex_unlock(&e->net->lock);
+}
+
 Test(net, loses_another_host_that_falls_silent)
 {
     pid_t pid = start_child("another kernel");
     net_end server = {0};
-    net_end_open(&server, net_end_ipc, &(exo_net_opts){.peer_timeout = 2500 * EXO_MS});
+    net_end_open(&server, net_end_ipc, NULL);
     EVENTUALLY(server.opened == 1);
     cr_expect(!exo_peer_is_near(server.peer));
-    usleep(3500000); /* heartbeats keep it */
+    uint32_t before = count_messages(&server);
+    EVENTUALLY(count_messages(&server) >= before + 3); /* heartbeats: nobody says anything else */
     cr_expect_eq(server.lost, 0);
     kill(pid, SIGSTOP);
-    EVENTUALLY(server.lost == 1);
+    EVENTUALLY((age_silence(&server), server.lost == 1));
     cr_expect_not_null(strstr(server.cause, "nothing was heard"), "%s", server.cause);
     reap(pid);
     net_end_close(&server);

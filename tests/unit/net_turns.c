@@ -76,6 +76,7 @@ open_server(struct record *r)
     const exo_net_opts opts = {.name = "server",
                                .endpoints = &endpoint,
                                .num_endpoints = 1,
+                               .peer_timeout = 600 * EXO_SECOND,
                                .handler = &handler,
                                .context = r};
     cr_assert_eq(exo_net_open(&net, &opts, &err), EXO_OK, "%s", err.text);
@@ -89,7 +90,7 @@ come(net_end *client, exo_net *server)
     exo_err err = {0};
     net_end_open(client, NULL, NULL);
     cr_assert_eq(
-        exo_net_connect(client->net, exo_net_endpoint(server, 0), NULL, in_ms(20000), &peer, &err),
+        exo_net_connect(client->net, exo_net_endpoint(server, 0), NULL, in_ms(60000), &peer, &err),
         EXO_OK, "%s", err.text);
     return peer;
 }

@@ -65,7 +65,7 @@ setup(void)
         cr_assert_eq(exo_remote_start(remotes[i], &err), EXO_OK, "%s", err.text);
     }
     cr_assert_eq(exo_net_connect(exo_remote_net(remotes[HERE]), endpoints[THERE], NULL,
-                                 in_ms(20000), &peer, &err),
+                                 in_ms(60000), &peer, &err),
                  EXO_OK, "%s", err.text);
 }
 
@@ -76,7 +76,7 @@ teardown(void)
     for (int i = 0; i < 2; i++)
         exo_remote_close(remotes[i]);
     for (int i = 0; i < 2; i++) {
-        cr_expect_eq(exo_runtime_close(&runtimes[i], in_ms(20000), &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(exo_runtime_close(&runtimes[i], in_ms(60000), &err), EXO_OK, "%s", err.text);
         exo_remote_free(&remotes[i]);
     }
     temp_remove(folder);
@@ -115,7 +115,7 @@ call_and_wait(exo_ref actor)
 {
     exo_payload none = {0};
     exo_future *future = call(actor, &none);
-    exo_status st = exo_wait(future, in_ms(20000), NULL, &err);
+    exo_status st = exo_wait(future, in_ms(60000), NULL, &err);
     exo_future_drop(&future);
     return st;
 }
@@ -139,7 +139,7 @@ Test(remote_pair, monitors_that_are_dropped_keep_no_call_from_its_place)
     }
     cr_expect_eq(call_and_wait(here), EXO_OK, "%s", err.text);
     exo_kill(runtimes[THERE], there, "it is enough", NULL);
-    cr_expect_eq(exo_wait(kept, in_ms(20000), NULL, &err), EXO_PEER_LOST);
+    cr_expect_eq(exo_wait(kept, in_ms(60000), NULL, &err), EXO_PEER_LOST);
     exo_future_drop(&kept);
 }
 
@@ -153,7 +153,7 @@ Test(remote_pair, a_reference_keeps_the_cause_of_its_death)
         there[i] = make(&here[i]);
     exo_future *death = monitor(here[0]);
     exo_kill(runtimes[THERE], there[0], "it was watched", NULL);
-    cr_expect_eq(exo_wait(death, in_ms(20000), NULL, NULL), EXO_PEER_LOST);
+    cr_expect_eq(exo_wait(death, in_ms(60000), NULL, NULL), EXO_PEER_LOST);
     exo_future_drop(&death);
     exo_kill(runtimes[THERE], there[1], "nobody saw it", NULL);
     cr_expect_eq(exo_remote_cause(remotes[HERE], here[0], text, sizeof text), EXO_OK);
@@ -228,7 +228,7 @@ Test(remote_pair, few_calls_of_a_process_are_in_the_mailbox_of_the_head)
     exo_free(text);
     gate = true;
     for (int i = 0; i < CALLS; i++) {
-        cr_expect_eq(exo_wait(calls[i], in_ms(20000), NULL, &err), EXO_OK, "call %d: %s", i,
+        cr_expect_eq(exo_wait(calls[i], in_ms(60000), NULL, &err), EXO_OK, "call %d: %s", i,
                      err.text);
         exo_future_drop(&calls[i]);
     }
@@ -251,7 +251,7 @@ Test(remote_pair, calls_that_wait_are_bounded_and_end_with_their_process)
         calls[count] = call(here, &args);
     }
     for (size_t i = 1 + 32; i < count; i++) {
-        refused += exo_wait(calls[i], in_ms(20000), NULL, &err) == EXO_FULL;
+        refused += exo_wait(calls[i], in_ms(60000), NULL, &err) == EXO_FULL;
         cr_expect(strstr(err.text, "'waiting_bytes'"), "%s", err.text);
     }
     cr_expect_eq(refused, 64 - 1 - 32);
@@ -274,7 +274,7 @@ Test(remote_pair, a_system_actor_takes_no_large_arguments)
     make_system(&here);
     exo_payload args = {.data = exo_calloc(1, size), .size = size, .release = exo_free};
     exo_future *f = call(here, &args);
-    cr_expect_eq(exo_wait(f, in_ms(20000), NULL, &err), EXO_INVAL);
+    cr_expect_eq(exo_wait(f, in_ms(60000), NULL, &err), EXO_INVAL);
     cr_expect(strstr(err.text, "1048576 bytes"), "%s", err.text);
     exo_future_drop(&f);
     cr_expect_eq(at_gate, 0);
@@ -290,7 +290,7 @@ gets_an_object(exo_ref actor, uint32_t unacknowledged)
         c->num_lent = unacknowledged;
     pthread_mutex_unlock(&remotes[THERE]->lock);
     exo_future *f = call(actor, &args);
-    cr_assert_eq(exo_wait(f, in_ms(20000), &reply, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_wait(f, in_ms(60000), &reply, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(reply->size, 512 << 10);
     bool object = exo_object_of_payload(reply) != NULL;
     exo_future_drop(&f);
@@ -334,7 +334,7 @@ Test(remote_pair, a_reply_that_cannot_wait_is_refused)
         if (i > 0)
             let_replies_wait(i == 1 ? 256 << 20 : 0);
         exo_future *f = call(here, &args);
-        cr_expect_eq(exo_wait(f, in_ms(20000), NULL, &err), i == 1 ? EXO_FULL : EXO_OK,
+        cr_expect_eq(exo_wait(f, in_ms(60000), NULL, &err), i == 1 ? EXO_FULL : EXO_OK,
                      "call %d: %s", i, err.text);
         cr_expect(i != 1 || strstr(err.text, "ask for fewer"), "%s", err.text);
         exo_future_drop(&f);
@@ -419,7 +419,7 @@ Test(remote_pair, whoever_the_head_asks_for_has_turns_at_a_worker)
             spawns[count++] = begin_spawn(worker, askers[i], 0);
     EVENTUALLY(count_waiting() == count - EXO_QUOTA_ASKED_TURNS);
     exo_future *kill = call_method(worker, "kill", &none);
-    cr_expect_eq(exo_wait(kill, in_ms(20000), NULL, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_wait(kill, in_ms(60000), NULL, &err), EXO_OK, "%s", err.text);
     exo_future_drop(&kill);
     gate = true;
     for (size_t i = 0; i < count; i++) {
@@ -458,7 +458,7 @@ Test(remote_pair, whoever_the_head_asks_for_has_room_at_a_worker)
             spawns[asker][i] = begin_spawn(worker, (char)('a' + asker), BYTES);
     for (size_t asker = 0; asker < 3; asker++) {
         size_t last = counts[asker] - 1;
-        cr_expect_eq(exo_wait(spawns[asker][last], in_ms(20000), NULL, &err), EXO_FULL);
+        cr_expect_eq(exo_wait(spawns[asker][last], in_ms(60000), NULL, &err), EXO_FULL);
         cr_expect(strstr(err.text, asker < 2 ? "'waiting_bytes'" : "that others have asked for"),
                   "%s", err.text);
         for (size_t i = 0; i < last; i++)
