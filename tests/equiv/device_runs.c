@@ -561,16 +561,20 @@ fail_run_in_turn(size_t strategy, uint64_t runs, bool memory)
     r.opts.max_steps = 3;
     plan_failure(0, 0, 0);
     cr_assert_eq(fit(&r, strategy), EXO_OK, "%s", r.err.text);
-    uint64_t asked = atomic_load(&far.asked) / 3, stride = memory ? 5 : asked / runs + 1;
-    for (uint64_t at = 1; at < 4 * asked; at += stride) {
+    uint64_t asked = atomic_load(&far.asked) / 3, stride = memory ? 5 : asked / runs + 1,
+             failed = 0;
+    exo_status st = EXO_FAILED;
+    for (uint64_t at = 1; st != EXO_OK && at < 4 * asked; at += stride) {
         plan_failure(2, memory ? 0 : at, memory ? at : 0);
-        exo_status st = fit(&r, strategy);
+        st = fit(&r, strategy);
+        failed += st != EXO_OK;
         cr_expect_eq(atomic_load(&far.opened), atomic_load(&far.closed));
-        if (st == EXO_OK)
-            break;
-        cr_expect(strstr(r.err.text, "on schedule"), "%s at %zu: '%s'", strategies[strategy].name,
-                  (size_t)at, r.err.text);
+        cr_expect(st == EXO_OK || strstr(r.err.text, "on schedule"), "%s at %zu: '%s'",
+                  strategies[strategy].name, (size_t)at, r.err.text);
     }
+    cr_expect_eq(st, EXO_OK, "%s: the last failure is not reached", strategies[strategy].name);
+    cr_expect_geq(failed, memory ? 1 : runs / 2, "%s: %zu failures", strategies[strategy].name,
+                  (size_t)failed);
     plan_failure(0, 0, 0);
     run_release(&r);
 }

@@ -213,16 +213,18 @@ call(struct peer *p, uint64_t actor, const char *name, const char *method, exo_w
                       .timeout = INT64_MAX,
                       .payload = {.place = place, .data = args->data, .size = args->size}};
     exo_payload payload = place == EXO_WIRE_OBJECT ? (exo_payload){0} : *args;
+    pthread_mutex_lock(&lock);
     now.object = actor ? "an actor" : name[0] ? name : "the process";
     now.method = method;
     now.peer = p;
     now.id = calls;
     now.came = false;
+    pthread_mutex_unlock(&lock);
     remote->net->opts.handler->received(remote, p->peer, &e, &payload);
     remote->net->opts.handler->settle(remote, EXO_DRIVER_HOME);
     settle();
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 20;
+    until.tv_sec += 60;
     pthread_mutex_lock(&lock);
     bool waits = strcmp(name, "head") == 0 || strcmp(method, METHOD_MONITOR) == 0;
     while (!now.came && !waits)
@@ -663,7 +665,9 @@ call_head_or_worker(struct peer *p)
     const char *method = args_text(methods, sizeof methods / sizeof *methods);
     if (strcmp(method, "end") == 0 && ROLE == EXO_ACCESS_ADMIN)
         return; /* the admin may, and the cluster would end */
+    pthread_mutex_lock(&lock);
     now.peer = p;
+    pthread_mutex_unlock(&lock);
     args_build(as_seen_by(p), method, &args);
     uint64_t actor = args_byte() % 16 == 0 ? (name[0] == 'h' ? head_ref.id : worker_ref.id) : 0;
     bool own = strcmp(method, "started") == 0 || strcmp(method, "tick") == 0 ||
@@ -737,7 +741,9 @@ step(exo_time *grace)
 {
     uint8_t what = args_byte();
     struct peer *p = &peers[what / 32 % ATTACKERS];
+    pthread_mutex_lock(&lock);
     now.object = now.method = "nothing";
+    pthread_mutex_unlock(&lock);
     if (what % 32 == 0) {
         leave(p);
     } else if (what % 32 == 1) {

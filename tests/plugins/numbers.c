@@ -28,7 +28,8 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
     exo_status st = EXO_OK;
     for (uint64_t i = 0; st == EXO_OK && i < s->items && !exo_graph_cancelled(actor); i++) {
         exo_item *item = NULL;
-        const struct timespec pause = {.tv_nsec = (long)(s->pause_us * 1000)};
+        const struct timespec pause = {.tv_sec = (time_t)(s->pause_us / 1000000),
+                                       .tv_nsec = (long)(s->pause_us % 1000000 * 1000)};
         nanosleep(&pause, NULL);
         exo_graph_phase(actor, "make");
         st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = 256}, 1, err);

@@ -68,14 +68,13 @@ spin(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
 static const exo_lane_class lanes[] = {{.name = "light", .capacity = 1 << 16},
                                        {.name = "heavy", .blocking = true, .max_concurrency = 2}};
 static const exo_method methods[] = {{.name = "add", .lane = 0, .run = add},
-                                     {.name = "heavy_add", .lane = 1, .run = spin},
                                      {.name = "spin", .lane = 1, .run = spin}};
 static const exo_actor_class counter_class = {.name = "counter",
                                               .state_size = sizeof(struct counter),
                                               .lanes = lanes,
                                               .num_lanes = 2,
                                               .methods = methods,
-                                              .num_methods = 3};
+                                              .num_methods = 2};
 
 struct scene {
     exo_runtime *runtime;

@@ -14,6 +14,10 @@
 #include "support/check.h"
 #include "support/stream.h"
 
+enum {
+    ITEMS = 40 /* of each source; see `form` */
+};
+
 static const char *const clocks[] = {"real", "virtual"};
 
 /* {clock, more of the document, count of sources, large items, costs of a source, count of sinks,
@@ -35,7 +39,17 @@ struct what {
     const char *more, *edge, *sink, *source_costs, *sink_costs;
     exo_status expected;
     exo_time stop_after; /* 0: no stop */
+    bool cut;            /* not all items come */
 };
+
+/* The items that all sinks took, by their meters. */
+static void
+add_items(void *context, const exo_meter_sample *s)
+{
+    uint64_t *items = context;
+    if (strcmp(s->meter_class->name, "items") == 0)
+        *items += (uint64_t)s->count;
+}
 
 struct stopper {
     exo_time after;
@@ -68,6 +82,7 @@ run(const char *clock, const struct what *w, int sources, int sinks, int large)
     struct stopper stopper = {.after = w->stop_after};
     pthread_t thread;
     size_t looks = 0;
+    uint64_t items = 0;
     exo_graph_spec *spec = stream_graph(
         form, clock, w->more ? w->more : "", sources, large, w->source_costs ? w->source_costs : "",
         sinks, w->sink ? w->sink : "", w->sink_costs ? w->sink_costs : "", w->edge);
@@ -81,6 +96,14 @@ run(const char *clock, const struct what *w, int sources, int sinks, int large)
     if (st != w->expected)
         fprintf(stderr, "%s clock, %s, %s: %s\n", clock, w->edge, w->sink ? w->sink : "", err.text);
     CHECK(st == w->expected);
+    if (st == EXO_OK)
+        CHECK(exo_meters_walk(result.meters, add_items, &items, &err) == EXO_OK);
+    uint64_t all = (uint64_t)(ITEMS * sources * (strstr(w->edge, "broadcast") ? sinks : 1));
+    if (st == EXO_OK && (w->cut ? items == 0 || items > all : items != all)) {
+        fprintf(stderr, "%s clock, %s, %s: %llu items of %llu\n", clock, w->edge,
+                w->sink ? w->sink : "", (unsigned long long)items, (unsigned long long)all);
+        abort();
+    }
     exo_graph_result_release(&result);
     exo_graph_spec_free(&spec);
 }
@@ -96,14 +119,17 @@ main(void)
         {.edge = "route: least_loaded", .more = links, .sink = "rounds: 5"},
         {.edge = "route: gossip, codec: [int8, zstd]", .more = links},
         {.edge = "route: round_robin, buffer: {capacity: 2, on_full: drop_oldest}",
-         .sink_costs = ", compute: {use: 1 ms}"},
+         .sink_costs = ", compute: {use: 1 ms}",
+         .cut = true},
         {.edge = "route: round_robin, buffer: {capacity: 2, on_full: drop_newest}",
-         .sink_costs = ", compute: {use: 1 ms}"},
+         .sink_costs = ", compute: {use: 1 ms}",
+         .cut = true},
         {.edge = "route: broadcast, buffer: {capacity: 1, on_full: latest}",
-         .sink_costs = ", compute: {use: 1 ms}"},
+         .sink_costs = ", compute: {use: 1 ms}",
+         .cut = true},
         /* the sinks leave, and are passed over */
-        {.edge = "route: round_robin", .sink = "take: 5"},
-        {.edge = "route: broadcast", .sink = "take: 5", .more = links},
+        {.edge = "route: round_robin", .sink = "take: 5", .cut = true},
+        {.edge = "route: broadcast", .sink = "take: 5", .more = links, .cut = true},
         {.edge = "route: round_robin", .sink = "fail_at: 7, rounds: 3", .expected = EXO_FAILED},
         {.edge = "route: broadcast, buffer: {capacity: 1}",
          .sink = "fail_at: 20",
@@ -112,7 +138,8 @@ main(void)
         {.edge = "route: round_robin",
          .more = "until: 30 ms\n",
          .sink = "rounds: 2",
-         .source_costs = ", compute: {make: 2 ms}"},
+         .source_costs = ", compute: {make: 2 ms}",
+         .cut = true},
         {.edge = "route: round_robin",
          .sink = "rounds: 100000",
          .stop_after = 60 * EXO_MS,

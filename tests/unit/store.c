@@ -583,27 +583,65 @@ Test(store, imports_leave_descriptors_to_others)
     peer_finish(&peer);
 }
 
+/* Fails each allocation of `act` in turn, until `act` makes fewer. At least one must be reached. */
+static void
+fail_each(exo_status (*act)(void *context), void *context)
+{
+    unsigned failed = 0;
+    for (bool reached = true; reached; failed += reached) {
+        uint64_t n = failed + 1, before = exo_memory_allocations();
+        exo_memory_fail_at(n);
+        exo_status st = act(context);
+        reached = exo_memory_allocations() - before >= n;
+        exo_memory_fail_at(0);
+        cr_expect_eq(st, reached ? EXO_NOMEM : EXO_OK, "allocation %llu: %d", (unsigned long long)n,
+                     (int)st);
+        exo_store_stats stats = store ? exo_store_get_stats(store) : (exo_store_stats){0};
+        cr_expect(stats.bytes_used == 0 && stats.bytes_imported == 0 && stats.objects == 0 &&
+                  stats.imports == 0);
+    }
+    cr_expect_gt(failed, 0);
+}
+
+static exo_status
+open_and_close(void *context)
+{
+    (void)context;
+    exo_status st = exo_store_open(&store, NULL, &err);
+    exo_store_close(&store);
+    return st;
+}
+
+static exo_status
+create_and_drop(void *context)
+{
+    exo_object *object = NULL;
+    (void)context;
+    exo_status st = exo_object_create(store, MiB, &object, &err);
+    cr_expect_eq(object != NULL, st == EXO_OK);
+    exo_object_drop(&object);
+    return st;
+}
+
+static exo_status
+import_and_drop(void *context)
+{
+    exo_object *object = NULL;
+    exo_status st = exo_object_import(store, context, &object, &err);
+    cr_expect_eq(object != NULL, st == EXO_OK);
+    exo_object_drop(&object);
+    return st;
+}
+
 Test(store, every_allocation_may_fail)
 {
     struct peer peer = peer_start(peer_owner);
-    for (uint64_t n = 1; n <= 2; n++) {
-        exo_memory_fail_at(1);
-        cr_expect_eq(exo_store_open(&store, NULL, &err), EXO_NOMEM);
-    }
+    fail_each(open_and_close, NULL);
     open_store(64 * MiB, 0);
     exo_object_handle handle = peer_order(&peer, 3 * MiB);
-    exo_object *object = NULL;
-    for (uint64_t n = 1; n <= 2; n++) {
-        exo_memory_fail_at(n);
-        cr_expect_eq(exo_object_create(store, MiB, &object, &err), EXO_NOMEM);
-        exo_memory_fail_at(n);
-        cr_expect_eq(exo_object_import(store, &handle, &object, &err), EXO_NOMEM);
-        cr_expect_null(object);
-    }
-    exo_store_stats stats = exo_store_get_stats(store);
-    cr_expect(stats.bytes_used == 0 && stats.bytes_imported == 0 && stats.objects == 0 &&
-              stats.imports == 0);
-    object = put(10, 1);
+    fail_each(create_and_drop, NULL);
+    fail_each(import_and_drop, &handle);
+    exo_object *object = put(10, 1);
     exo_memory_fail_at(1);
     cr_expect_eq(exo_store_each(store, count_visit, &(exo_object_info){0}), EXO_NOMEM);
     exo_memory_fail_at(0);
