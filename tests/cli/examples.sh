@@ -47,7 +47,7 @@ readme() {
 start() {
     "$folder/prefix/bin/$2" --name "$1" "${@:3}" >"$folder/$1.out" 2>&1 &
     programs+=($!)
-    for _ in $(seq 600); do
+    for _ in $(seq 1200); do
         ! grep -q "is ready at" "$folder/$1.out" || return 0
         sleep 0.05
     done

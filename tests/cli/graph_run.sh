@@ -107,7 +107,7 @@ for signal in INT TERM; do
     # shellcheck disable=SC2086
     "$EXOGYM" run plain.yaml $again --set variables.items=1000000 >cut.out 2>cut.err &
     cut=$!
-    for try in $(seq 400); do # until something has come
+    for try in $(seq 1200); do # until something has come
         grep -q 'sink x3: count' cut.err && break
         sleep 0.05
     done
@@ -125,7 +125,7 @@ done
 # Every line of progress fits 80 columns, also of 200 actors, who are one there, and of figures that do not all fit.
 "$EXOGYM" run plain.yaml --name crowd --set variables.items=1000000 --set variables.pause=10000 --set actors.sink.count=200 >cut.out 2>cut.err &
 cut=$!
-for try in $(seq 400); do
+for try in $(seq 1200); do
     grep -q 'sink x200: count' cut.err && break
     sleep 0.05
 done
@@ -142,7 +142,7 @@ expect 2 'exogym: graph: apply it to which run? --to runs/NAME is missing (see `
 "$EXOGYM" run plain.yaml --set variables.items=4000 --set variables.pause=1000 --set actors.source.compute.make='0 ms' >live.out 2>live.err &
 live=$!
 changed=(--set variables.items=4000 --set variables.pause=1000 --set actors.source.compute.make='0 ms')
-for try in $(seq 100); do # until it runs
+for try in $(seq 1200); do # until it runs
     "$EXOGYM" graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges.0.codec=bf16 >out 2>err && break
     sleep 0.05
 done
@@ -194,7 +194,7 @@ for way in '' '--workers 2'; do
     # shellcheck disable=SC2086
     "$EXOGYM" run job.yaml $way --overwrite --set train.max_steps=60 --set strategy.name=ddp --set compare=[ddp] --no-plot >live.out 2>live.err &
     live=$!
-    for try in $(seq 200); do # until it runs
+    for try in $(seq 1200); do # until it runs
         "$EXOGYM" graph apply job.yaml --to runs/small/ddp --set train.max_steps=61 --set compare=[ddp] >out 2>err
         [ $? = 2 ] && break
         sleep 0.05
@@ -203,7 +203,7 @@ for way in '' '--workers 2'; do
     "$EXOGYM" graph apply job.yaml --to runs/small/ddp --set train.max_steps=60 --set compare=[ddp] \
         --set strategy.optimizer.lr=0.5 >out 2>err
     has err '--set strategy.optimizer.lr: strategy.optimizer.lr: 0.5; the run has 1e-3, which cannot change while it goes on'
-    for try in $(seq 200); do
+    for try in $(seq 1200); do
         "$EXOGYM" graph apply job.yaml --to runs/small/ddp --set train.max_steps=60 --set compare=[ddp] \
             --set hosts.home.up='1 Gbit/s' --set hosts.home.down='1 Gbit/s' \
             --set 'edges=[{carries: gradients, codec: bf16}]' >out 2>err && break

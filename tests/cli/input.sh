@@ -56,7 +56,7 @@ within 60 "$EXOGYM" graph check fifo && fail 'a pipe without a writer'
 
 # Data and models are gone back and forth in: no pipe will do, and none is waited for.
 refuses() {
-    within 20 "${@:2}"
+    within 60 "${@:2}"
     [ $? = 1 ] || fail "a pipe gives another status than 1: ${*:2}"
     has err "$1: is a pipe; a file is expected"
 }

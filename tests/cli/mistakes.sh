@@ -112,7 +112,7 @@ environment() {
     local got program
     for program in "$EXOGYM --version" "$EXOGYM run job.yaml" "$EXO_BUILD/exogym-head --version" "$EXO_BUILD/exogym-worker --version"; do
         # shellcheck disable=SC2086
-        env "$1=$2" timeout 20 $program >out 2>err </dev/null
+        env "$1=$2" timeout 60 $program >out 2>err </dev/null
         got=$?
         [ "$got" = 2 ] || fail "$1=$2 $program: ended with $got instead of 2: $(tail -1 err)"
         [ "$(sed 's/^[a-z-]*: //' err)" = "$3" ] || fail "$1=$2 $program: said '$(cat err)' instead of '$3'"

@@ -28,7 +28,7 @@ newest() {
 await() {
     local what=$1
     shift
-    for try in $(seq 600); do
+    for try in $(seq 3000); do
         "$@" && return
         sleep 0.02
     done

@@ -85,7 +85,7 @@ for signal in INT TERM KILL; do
         timeout -s "$signal" "$after" "$EXOGYM" run job.yaml --json --no-plot --save-dir stopped --workers 2 >out 2>err
     done
 done
-for ((i = 0; i < 150 && $(left | wc -l) > 0; i++)); do
+for ((i = 0; i < 600 && $(left | wc -l) > 0; i++)); do
     sleep 0.1
 done
 [ -z "$(left)" ] || fail "left behind: $(left)"

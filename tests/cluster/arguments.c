@@ -30,7 +30,7 @@ enum {
     HEADER = 72 /* of raw messages, in bytes: words of four bytes each */
 };
 
-#define PATIENCE (20 * EXO_SECOND) /* for any call: no call may wait for anything */
+#define PATIENCE (60 * EXO_SECOND) /* for any call: no call may wait for anything */
 
 static processes all;
 static exo_runtime *runtime;

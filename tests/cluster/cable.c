@@ -29,14 +29,15 @@
 
 enum {
     SKIPPED = 77,
-    WAITERS = 4
+    WAITERS = 4,
+    TRIES = 10 /* of a round that the machine is too busy for */
 };
 
 #define HEAD_ADDRESS "tcp://10.77.0.1:7070"
 #define TIMEOUT      (3 * EXO_SECOND) /* after which a peer is lost */
 /* of a cut: well below TIMEOUT, even with a heartbeat interval and TCP's retransmissions */
 #define SHORT    (400 * EXO_MS)
-#define GENEROUS (10 * EXO_SECOND)
+#define GENEROUS (20 * EXO_SECOND)
 
 static processes all;
 static pid_t far_worker, near_worker;
@@ -327,7 +328,7 @@ interrupt(exo_ref ref, uint64_t life, bool cable)
     return !busy;
 }
 
-/* Waits until the far worker accepts actors again. */
+/* Waits until the far worker accepts actors. */
 static void
 await_far(exo_time since)
 {
@@ -360,23 +361,28 @@ check_fenced(const exo_actor_id *id)
     EXPECT(strstr(err.text, "taken for dead"), "the cause of its end: %s", err.text);
 }
 
-static void
-one_round(void)
+/* False: the machine was too busy for the short interruptions, and the rest was not tried. */
+static bool
+one_round(unsigned try)
 {
     exo_ref ref;
     exo_err err = {0};
     exo_actor_id id = {0};
     struct waiter waiters[WAITERS] = {0};
     uint64_t first = 0, second;
-    char name[32];
-    snprintf(name, sizeof name, "phoenix-%llu", (unsigned long long)round_number);
+    char name[48];
+    snprintf(name, sizeof name, "phoenix-%llu-%u", (unsigned long long)round_number, try);
     exo_status st = spawn(name, NULL, EXO_PLACE_SPREAD, &ref, &err);
     if (st == EXO_OK)
         st = poke(ref, GENEROUS, &first, &err);
     EXPECT(st == EXO_OK, "%d %s", (int)st, err.text);
     EXPECT(life_from_far(name) == first, "the name leads elsewhere");
-    if (all.failed || !interrupt(ref, first, true) || !interrupt(ref, first, false))
-        return;
+    if (all.failed)
+        return true;
+    if (!interrupt(ref, first, true) || !interrupt(ref, first, false)) {
+        await_far(processes_now());
+        return false;
+    }
     CHECK(exo_ref_export(runtime, ref, &id, &err) == EXO_OK);
     begin_waiting(ref, waiters);
 
@@ -396,6 +402,7 @@ one_round(void)
     for (int i = 0; i < 20; i++)
         EXPECT(life_of(name) == second, "the name leads to another life");
     EXPECT(life_from_far(name) == second, "the name leads to another life on the other host");
+    return true;
 }
 
 int
@@ -418,12 +425,18 @@ main(int argc, char **argv)
     exo_err err = {0};
     exo_status st = spawn("keeper", "near", EXO_PLACE_STRICT, &ref, &err);
     EXPECT(st == EXO_OK, "%d %s", (int)st, err.text);
-    for (round_number = 0; round_number < rounds && !all.failed; round_number++)
-        one_round();
+    bool whole = true;
+    for (round_number = 0; round_number < rounds && whole && !all.failed; round_number += whole) {
+        whole = false;
+        for (unsigned try = 0; try < TRIES && !whole; try++)
+            whole = one_round(try);
+    }
     processes_leave(&cluster, &runtime);
     all.workers[0] = near_worker;
     all.workers[1] = far_worker;
     bool good = processes_close(&all);
     printf("%llu rounds: %s\n", (unsigned long long)round_number, good ? "good" : "failed");
-    return good ? 0 : 1;
+    if (good && !whole)
+        printf("skipped: the machine is too busy to cut the cable for a short time only\n");
+    return !good ? 1 : whole ? 0 : SKIPPED;
 }

@@ -52,9 +52,9 @@ static const int within_ms[WITHIN] = {1, 5, 20, 100, 1000, 0};
 
 /* The allowance for news of a death, and for the end of a call after its deadline. The usual delay
  * is 1 ms. */
-#define SOON      (2 * EXO_SECOND)
+#define SOON      (20 * EXO_SECOND)
 #define PAUSE     (4 * EXO_MS) /* a longer pause of a driver itself is subtracted from its delays */
-#define REPLY_MAX (20 * EXO_SECOND)
+#define REPLY_MAX (60 * EXO_SECOND)
 
 /* The memory that the test and its drivers share. */
 struct board {
@@ -471,7 +471,7 @@ static void
 check_calm(struct thread *t)
 {
     for (int i = 0; i < NAMES; i++) {
-        exo_time patience = processes_now() + 20 * EXO_SECOND;
+        exo_time patience = processes_now() + 60 * EXO_SECOND;
         struct slot *s = &t->slots[i];
         for (bool good = false; !good && processes_now() < patience;) {
             struct call c = {.nonce = new_nonce(t),
@@ -720,7 +720,7 @@ check_nothing_held(void)
     char text[4096];
     const char *const words[] = {"exogym", "list",     "objects",  "--json", "--cluster",
                                  "t",      "--folder", all.folder, NULL};
-    exo_time patience = processes_now() + 20 * EXO_SECOND;
+    exo_time patience = processes_now() + 60 * EXO_SECOND;
     bool none = false;
     while (!none && processes_now() < patience)
         none = processes_output(&all, NULL, words, text, sizeof text) && strcmp(text, "[]\n") == 0;

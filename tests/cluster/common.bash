@@ -37,9 +37,10 @@ now_ms() {
     echo $((${EPOCHREALTIME/./} / 1000))
 }
 
-# until_true SECONDS COMMAND...: tries it again and again until it succeeds; false after that time.
+# until_true SECONDS COMMAND...: tries it again and again until it succeeds; false after that time, which is a minute at least: other
+# programs may keep the machine busy.
 until_true() {
-    local end=$(($(now_ms) + $1 * 1000 * slower))
+    local end=$(($(now_ms) + ($1 < 60 ? 60 : $1) * 1000 * slower))
     shift
     until "$@" >/dev/null 2>&1; do
         [ "$(now_ms)" -lt "$end" ] || return 1

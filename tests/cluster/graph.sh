@@ -51,7 +51,7 @@ sed -e 's/items: 60, size: 2000/items: 1000000, size: 100, pause: 1 ms/' graph.y
 
 # patiently SECONDS COMMAND...: as until_true, for what takes seconds.
 patiently() {
-    local tries=$(($1 * 20 * slower))
+    local tries=$((($1 < 60 ? 60 : $1) * 20 * slower))
     shift
     until "$@" >/dev/null 2>&1; do
         [ $((tries--)) -gt 0 ] || return 1

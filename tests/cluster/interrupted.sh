@@ -176,7 +176,8 @@ for command in 'call k add 1' 'dump k' 'kill k'; do
     took=$(($(now_ms) - since))
     echo "$command: $took ms: $(cat err)"
     [ "$status" = 1 ] || fail "$command: ended with $status"
-    [ "$took" -lt $((4000 * slower)) ] || fail "$command --timeout 1s took $took ms"
+    # It would wait half a minute for the first word of a worker of this host.
+    [ "$took" -lt $((20000 * slower)) ] || fail "$command --timeout 1s took $took ms"
 done
 # A process of this host that lives is not lost by silence: whoever calls it first waits half a minute for its first word, and not the few
 # seconds that another host gets. (The calls above have connected to nobody: each was a process of its own.)

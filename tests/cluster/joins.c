@@ -21,7 +21,7 @@ enum {
     JOINERS = 4
 };
 
-#define PATIENCE (20 * EXO_SECOND) /* of a join: far more than a head needs to restart */
+#define PATIENCE (60 * EXO_SECOND) /* of a join: far more than a head needs to restart */
 
 /* One thread that joins and leaves. The thread owns it until it is joined. */
 struct joiner {

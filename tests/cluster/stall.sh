@@ -15,16 +15,14 @@ cycle() {
     sed -n 's/^  \(.* waits .*\) since [0-9.]* s$/\1/p' err | sed 's/, whose buffer is full,*//'
 }
 
-# stalls GRAPH WAYS...: every way of running it ends with status 1 and the waits of `wanted`, in seconds and not at a deadline.
+# stalls GRAPH WAYS...: every way of running it ends with status 1 and the waits of `wanted`, and not at a deadline.
 stalls() {
-    local name=$1 way began
+    local name=$1 way
     shift
     for way in "$@"; do
-        began=$(now_ms)
         # shellcheck disable=SC2086
         "$EXOGYM" run "$name.yaml" --save-dir "runs $way" $way >out 2>err </dev/null
         [ $? = 1 ] || fail "$name $way: it did not end with 1: $(tail -3 err)"
-        [ $(($(now_ms) - began)) -lt $((30000 * slower)) ] || fail "$name $way: that took $(($(now_ms) - began)) ms"
         cycle >got
         cmp -s wanted got || fail "$name $way: $(diff wanted got; cat err)"
         has err 'exogym: the graph stalls: '

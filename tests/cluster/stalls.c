@@ -1,5 +1,6 @@
-/* Stalls of graphs on workers: random graphs run on two workers, and later on three. The run names
- * a planted cycle of waits exactly, and reports no stall of a sound graph, even a slow one.
+/* Stalls of graphs on workers: random graphs run on two workers, later on three, then on four. The
+ * run names a planted cycle of waits exactly, and reports no stall of a sound graph, even a slow
+ * one.
  *
  * EXO_CHAOS_ROUNDS: number of graphs of each kind (10). EXO_CHAOS_SEED: seed of the first graph;
  * the others follow. The main thread owns all state. Read next: tests/support/planted.h;
@@ -84,8 +85,7 @@ main(void)
     CHECK(processes_start_head(&all));
     cluster = processes_join(&all, "stalls", &runtime);
     for (; done < rounds && !all.failed; done++) {
-        /* two, then three in the second half of the rounds */
-        while (workers < 2 + 2 * done / rounds)
+        while (workers < 2 + 3 * done / rounds) /* two, three and four, each for a third */
             CHECK(processes_start_worker(&all, workers++, true));
         planted_stall(&p, first + done, PLANTED_FAR);
         run_one(true, first + done);

@@ -36,7 +36,7 @@ until_true 10 test -s talks.out -a -s ends.out || fail 'no strangers'
 told() {
     local message=$1 got
     shift
-    timeout $((30 * slower)) "$EXOGYM" "$@" --folder "$clusters" --timeout 30m >out 2>err </dev/null
+    timeout $((60 * slower)) "$EXOGYM" "$@" --folder "$clusters" --timeout 30m >out 2>err </dev/null
     got=$?
     [ $got = 1 ] || fail "exogym $*: ended with $got instead of 1: $(cat err)"
     has err "$message"
@@ -52,11 +52,11 @@ told 'no message of exogym' status --head "tcp://127.0.0.1:$(cat talks.out)"
 told 'no process of exogym' status --head "tcp://127.0.0.1:$(cat ends.out)" "${right[@]}"
 
 # A worker and a job are told, too, and end.
-timeout $((30 * slower)) "$EXO_BUILD/exogym-worker" --folder "$clusters" --no-ipc --listen tcp://127.0.0.1:0 --head "$address" --head-key keys/other.key \
+timeout $((60 * slower)) "$EXO_BUILD/exogym-worker" --folder "$clusters" --no-ipc --listen tcp://127.0.0.1:0 --head "$address" --head-key keys/other.key \
     --keys keys/w1.secret --grace 30m >out 2>err </dev/null
 [ $? = 1 ] || fail "the worker did not end with 1: $(cat err)"
 has err 'another key than the one that was given'
-timeout $((30 * slower)) "$EXOGYM" run job.yaml --head "$address" --head-key keys/head.key --keys keys/stranger.secret >out 2>err </dev/null
+timeout $((60 * slower)) "$EXOGYM" run job.yaml --head "$address" --head-key keys/head.key --keys keys/stranger.secret >out 2>err </dev/null
 [ $? = 1 ] || fail "the job did not end with 1: $(cat err)"
 has err "does not accept this process's key"
 
@@ -64,7 +64,7 @@ has err "does not accept this process's key"
 for role in exogym-worker exogym-head; do
     [ $role = exogym-worker ] && where=(--head "$plain") || where=(--listen tcp://127.0.0.1:0)
     [ $role = exogym-worker ] && with=(--keys keys/w1.secret) || with=()
-    timeout $((30 * slower)) "$EXO_BUILD/$role" --folder "$clusters" --cluster alone --no-ipc --listen tcp://127.0.0.1:0 "${where[@]}" "${with[@]}" >out 2>err </dev/null
+    timeout $((60 * slower)) "$EXO_BUILD/$role" --folder "$clusters" --cluster alone --no-ipc --listen tcp://127.0.0.1:0 "${where[@]}" "${with[@]}" >out 2>err </dev/null
     [ $? = 2 ] || fail "$role: it did not end with 2: $(cat err)"
     [ $role = exogym-worker ] && has err "whoever answers at '$plain' could pretend to be the head: say --head-key" || has err 'can be reached by every user of this host'
 done

@@ -23,7 +23,7 @@
 
 extern char **environ;
 
-#define READY_TIMEOUT (30 * EXO_SECOND)
+#define READY_TIMEOUT (60 * EXO_SECOND)
 
 exo_time
 processes_now(void)
@@ -310,7 +310,7 @@ processes_close(processes *p)
     }
     good = end(&p->head, "head") && good;
     /* for processes whose watcher was killed */
-    exo_time deadline = processes_now() + 5 * EXO_SECOND;
+    exo_time deadline = processes_now() + READY_TIMEOUT;
     pid_t pid;
     while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0 && processes_now() < deadline)
         usleep(pid == 0 ? 2000 : 0);

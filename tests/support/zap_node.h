@@ -12,7 +12,7 @@
 #include "net/auth.h"
 
 enum {
-    ZAP_NODE_WAIT_MS = 10000 /* for messages that must come */
+    ZAP_NODE_WAIT_MS = 60000 /* for messages that must come */
 };
 
 /* The program defines it, and also `key_folder` of key_folder.h and `logged` of logged.h. */

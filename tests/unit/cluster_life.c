@@ -35,7 +35,7 @@ static const char unended[24] = {"no 0 at the end of these"};
 static exo_time
 soon(void)
 {
-    return exo_deadline(exo_clock_real(), 20 * EXO_SECOND);
+    return exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
 }
 
 /* --- The head --------------------------------------------------------------------------------- */

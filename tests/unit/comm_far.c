@@ -129,7 +129,7 @@ member_main(void *argument)
     m->status = exo_group_open(&group, m->comm, m->rank, "member", &m->err);
     if (m->status != EXO_OK)
         return NULL;
-    exo_group_set_timeout(group, 20 * EXO_SECOND);
+    exo_group_set_timeout(group, 60 * EXO_SECOND);
     for (int operation = 0; operation < m->what->operations && m->status == EXO_OK; operation++) {
         float *data = m->data + (size_t)operation * count;
         fill(m, data, operation);
@@ -241,7 +241,7 @@ run_far(struct member members[MAX_MEMBERS], const struct what *what)
     run_members(members, what);
     for (uint32_t r = 0; r < what->size; r++)
         exo_comm_far_disconnect(members[r].comm);
-    cr_assert_eq(exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), 10 * EXO_SECOND), &err),
+    cr_assert_eq(exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), &err),
                  EXO_OK, "%s", err.text);
     for (uint32_t r = 0; r < what->size; r++)
         exo_comm_drop(&members[r].comm);

@@ -148,7 +148,7 @@ world_close(struct world *w)
         exo_comm_far_disconnect(w->comms[r]);
     if (w->far)
         cr_assert_eq(
-            exo_runtime_close(&w->runtime, exo_deadline(exo_clock_real(), 10 * EXO_SECOND), NULL),
+            exo_runtime_close(&w->runtime, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), NULL),
             EXO_OK);
     for (uint32_t r = 0; r < SIZE; r++)
         exo_comm_drop(&w->comms[r]);
