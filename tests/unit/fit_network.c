@@ -294,7 +294,6 @@ Test(fit_network, a_virtual_run_says_what_the_closed_form_says, .timeout = 60)
     double expected = STEPS * (0.050 + 2 * (3 * bytes * 8 / 1e6 + 0.010));
     cr_expect_float_eq(s.result.seconds, expected, 0.01 * expected, "%g s, expected %g",
                        s.result.seconds, expected);
-    cr_expect_lt(s.result.wall_seconds, 5.0);
     double first = s.result.seconds;
     for (int again = 0; again < 3; again++) {
         fit(&s, "ddp", "{}", true);

@@ -20,14 +20,6 @@
 #include "support/points.h"
 #include "support/stream.h"
 
-#define SOON (10 * EXO_SECOND)
-
-static exo_time
-now(void)
-{
-    return exo_now(exo_clock_real());
-}
-
 /* Sanitizers are slow, so they fail each third allocation, with a varying first one. */
 #if defined __SANITIZE_ADDRESS__
 enum {
@@ -39,20 +31,19 @@ enum {
 };
 #endif
 
-/* Calls `act` with each allocation failed in turn, until `act` makes fewer allocations. */
+/* Calls `act` with each allocation failed in turn, until `act` makes fewer allocations. A run that
+ * waits until a deadline, of a minute, ends with TIMEOUT. */
 static void
 fail_each(exo_status (*act)(void *context, exo_err *err), void *context)
 {
     for (uint64_t n = 1 + (uint64_t)getpid() % STRIDE;; n += STRIDE) {
         exo_err err = {0};
         uint64_t before = exo_memory_allocations();
-        exo_time began = now();
         exo_memory_fail_at(n);
         exo_status st = act(context, &err);
         exo_memory_fail_at(0);
         cr_assert(st == EXO_OK || st == EXO_NOMEM, "allocation %u: %s: %s", (unsigned)n,
                   exo_status_text(st), err.text);
-        cr_assert_lt(now() - began, SOON, "allocation %u: %s", (unsigned)n, err.text);
         if (exo_memory_allocations() - before < n) {
             cr_assert_eq(st, EXO_OK, "%s", err.text);
             return;
@@ -84,8 +75,8 @@ fail_graph(const char *clock)
         "  sink: {class: stream_sink, count: 2, config: {rounds: 2}}\n"
         "edges:\n"
         "  - {from: source, to: sink, carries: items, route: round_robin, buffer: {capacity: 2}, "
-        "codec: [int8, zstd], deadline: 5 s}\n"
-        "  - {from: sink, to: sink, carries: sums, codec: bf16, deadline: 5 s}\n"
+        "codec: [int8, zstd], deadline: 60 s}\n"
+        "  - {from: sink, to: sink, carries: sums, codec: bf16, deadline: 60 s}\n"
         "links: {default: {bandwidth: 1 Gbit/s, latency: 100 us}}\n",
         clock);
     fail_each(run_graph, spec);
@@ -115,7 +106,7 @@ Test(graph_memory, collectives_beside_the_computation_end, .timeout = 280)
             "  worker: {class: stand_in, count: 3, config: {steps: 3, layers: 4, forward: 1 ms, "
             "backward: 2 ms}}\n"
             "edges:\n"
-            "  - {from: worker, to: worker, carries: gradients, codec: int8, deadline: 5 s}\n"
+            "  - {from: worker, to: worker, carries: gradients, codec: int8, deadline: 60 s}\n"
             "links: {default: {bandwidth: 10 Gbit/s, latency: 100 us}}\n",
             clocks[c]);
         fail_each(run_graph, spec);
@@ -186,7 +177,7 @@ Test(graph_memory, a_fit_on_the_virtual_clock_ends, .timeout = 280)
     f.opts.batch_size = 2;
     f.opts.max_steps = 2;
     f.opts.save_dir = NULL;
-    f.opts.timeout = 5 * EXO_SECOND;
+    f.opts.timeout = 60 * EXO_SECOND;
     cr_assert_eq(exo_config_parse(&f.doc, "options", "{}", NULL), EXO_OK);
     fail_each(run_fit, &f);
     exo_config_free(&f.doc);

@@ -181,7 +181,7 @@ Test(remote, answers_calls_that_cannot_be)
                         .id = 21,
                         .actor = actor.id,
                         .method = "echo",
-                        .timeout = 5 * EXO_SECOND},
+                        .timeout = 120 * EXO_SECOND},
         1);
     cr_expect_eq(reply_to(21, NULL), EXO_OK);
 }

@@ -77,7 +77,7 @@ spend_by_index(struct actor *a)
     }
 }
 
-Test(sim, lanes_run_in_the_order_of_their_times, .timeout = 20)
+Test(sim, lanes_run_in_the_order_of_their_times, .timeout = 120)
 {
     run_lanes(0, 3, spend_by_index, NULL);
     cr_assert_str_eq(world.log, "0@10 0@20 1@20 0@30 2@30 1@40 1@60 2@60 2@90 ");
@@ -89,7 +89,7 @@ double_speed(uint32_t index)
     return index == 1 ? 2 : 1;
 }
 
-Test(sim, speed_divides_costs, .timeout = 20)
+Test(sim, speed_divides_costs, .timeout = 120)
 {
     run_lanes(0, 2, spend_by_index, double_speed);
     cr_assert_str_eq(world.log, "0@10 1@10 0@20 1@20 0@30 1@30 ");
@@ -111,7 +111,7 @@ wait_for_first(struct actor *a)
     note(a);
 }
 
-Test(sim, a_wait_ends_when_it_is_woken_or_at_its_deadline, .timeout = 20)
+Test(sim, a_wait_ends_when_it_is_woken_or_at_its_deadline, .timeout = 120)
 {
     run_lanes(0, 4, wait_for_first, NULL);
     cr_assert_str_eq(world.log, "0@100 3@120 1@150 2@200 ");
@@ -143,7 +143,7 @@ wake_twice_late(struct actor *a)
     wake_twice(a);
 }
 
-Test(sim, of_two_wakes_the_earlier_counts, .timeout = 20)
+Test(sim, of_two_wakes_the_earlier_counts, .timeout = 120)
 {
     run_lanes(0, 3, wake_twice_late, NULL);
     cr_assert_str_eq(world.log, "1@300 2@800 ");
@@ -168,13 +168,13 @@ wait_for_events(struct actor *a)
     }
 }
 
-Test(sim, events_are_called_at_their_time, .timeout = 20)
+Test(sim, events_are_called_at_their_time, .timeout = 120)
 {
     run_lanes(0, 1, wait_for_events, NULL);
     cr_assert_str_eq(world.log, "event@7 0@7 event@14 0@14 ");
 }
 
-Test(sim, an_event_before_everything_wakes_who_sleeps_without_lanes_that_run, .timeout = 20)
+Test(sim, an_event_before_everything_wakes_who_sleeps_without_lanes_that_run, .timeout = 120)
 {
     run_lanes(0, 3, wait_for_events, NULL);
     cr_assert_str_eq(
@@ -231,7 +231,7 @@ measure(struct actor *a)
     cr_expect_eq(exo_sim_time(a->lane), took);
 }
 
-Test(sim, what_is_measured_costs_what_it_takes, .timeout = 20)
+Test(sim, what_is_measured_costs_what_it_takes, .timeout = 120)
 {
     run_lanes(0, 2, measure, double_speed);
 }
@@ -247,7 +247,7 @@ total_of(const exo_pace *pace, const char *name)
     return -1;
 }
 
-Test(pace, declared_phases_and_waits_on_the_virtual_clock, .timeout = 20)
+Test(pace, declared_phases_and_waits_on_the_virtual_clock, .timeout = 120)
 {
     exo_sim *sim = NULL;
     exo_pace pace;
@@ -273,7 +273,7 @@ Test(pace, declared_phases_and_waits_on_the_virtual_clock, .timeout = 20)
     exo_sim_free(&sim);
 }
 
-Test(pace, a_declared_cost_is_waited_out_on_the_real_clock, .timeout = 20)
+Test(pace, a_declared_cost_is_waited_out_on_the_real_clock, .timeout = 120)
 {
     exo_pace pace;
     exo_time before = exo_now(exo_clock_real());

@@ -54,7 +54,7 @@ every_envelope(exo_envelope out[32])
                                   .actor = 2,
                                   .method = "add",
                                   .text = "head",
-                                  .timeout = 5,
+                                  .timeout = 120,
                                   .payload = small[i]};
     for (size_t i = 0; i < 4; i++)
         out[n++] = (exo_envelope){.kind = EXO_WIRE_REPLY,
