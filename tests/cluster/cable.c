@@ -240,6 +240,25 @@ life_of(const char *name)
     return life;
 }
 
+/* Waits until the name leads to a life that answers. The head may hear of a cut later than this
+ * process does. */
+static uint64_t
+await_life(const char *name)
+{
+    exo_ref ref;
+    exo_err err = {0};
+    uint64_t life = 0;
+    exo_status st;
+    exo_time end = within(3 * GENEROUS);
+    do {
+        st = exo_get_actor(runtime, NULL, name, &ref, &err);
+        if (st == EXO_OK)
+            st = poke(ref, GENEROUS, &life, &err);
+    } while (st != EXO_OK && processes_now() < end);
+    EXPECT(st == EXO_OK, "%s: %d %s", name, (int)st, err.text);
+    return life;
+}
+
 /* The life that the name leads to on the other host. */
 static uint64_t
 life_from_far(const char *name)
@@ -328,6 +347,21 @@ interrupt(exo_ref ref, uint64_t life, bool cable)
     return !busy;
 }
 
+/* Ends an actor, and waits until it has ended: the next one is then placed as it was. */
+static void
+end_actor(exo_ref ref)
+{
+    exo_err err = {0};
+    exo_future *death = NULL;
+    exo_status st = exo_monitor(runtime, ref, &death, &err);
+    if (st == EXO_OK)
+        st = exo_stop(runtime, ref, false, &err);
+    if (st == EXO_OK)
+        st = exo_wait(death, within(GENEROUS), NULL, &err);
+    exo_future_drop(&death);
+    EXPECT(st == EXO_OK, "%d %s", (int)st, err.text);
+}
+
 /* Waits until the far worker accepts actors. */
 static void
 await_far(exo_time since)
@@ -340,7 +374,7 @@ await_far(exo_time since)
     while (st != EXO_OK && processes_now() < since + 3 * GENEROUS);
     EXPECT(st == EXO_OK, "the other host does not come back: %d %s", (int)st, err.text);
     printf("the worker was back %d ms after the cable was mended\n", milliseconds(since));
-    exo_stop(runtime, ref, false, NULL);
+    end_actor(ref);
 }
 
 /* The life that was declared dead ends on its host too. */
@@ -381,6 +415,10 @@ one_round(unsigned try)
         return true;
     if (!interrupt(ref, first, true) || !interrupt(ref, first, false)) {
         await_far(processes_now());
+        await_life(name);
+        st = exo_get_actor(runtime, NULL, name, &ref, &err);
+        EXPECT(st == EXO_OK, "%d %s", (int)st, err.text);
+        end_actor(ref);
         return false;
     }
     CHECK(exo_ref_export(runtime, ref, &id, &err) == EXO_OK);
@@ -392,7 +430,7 @@ one_round(unsigned try)
     end_waiting(waiters, since);
     printf("who waited heard of the cut after %d ms, with a timeout of %d ms\n",
            milliseconds(since), (int)(TIMEOUT / EXO_MS));
-    second = life_of(name);
+    second = await_life(name);
     printf("it lived again %d ms after the cut\n", milliseconds(since));
     EXPECT(second != first, "the life on the other side answers");
     usleep((useconds_t)(processes_random(&seed) % 500000));

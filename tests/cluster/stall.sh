@@ -57,20 +57,27 @@ TEXT
 stalls hashed '' '--workers 2' '--workers 3 --transport tcp --insecure'
 
 # A link that takes seconds is none.
-graph slow '  p: {class: steps, host: home, config: {steps: sa sb rc, size: 20000}}
-  q: {class: steps, host: dc, config: {steps: ra rb sc, size: 20000}}' '  - {from: p, to: q, carries: a}
+graph slow '  p: {class: steps, host: home, config: {steps: sa sb rc, times: 1000000, size: 20000}}
+  q: {class: steps, host: dc, config: {steps: ra rb sc, times: 1000000, size: 20000}}' '  - {from: p, to: q, carries: a}
   - {from: p, to: q, carries: b}
   - {from: q, to: p, carries: c}' 'hosts: {home: {up: 320 kbit/s}, dc: {}}'
+# status_says FOLDER PATTERN: of the run in the folder.
+status_says() {
+    "$EXOGYM" status --run "$1" >out2
+    grep -q "$2" out2
+}
+
 for way in '' '--workers 2'; do
     # shellcheck disable=SC2086
     "$EXOGYM" run slow.yaml --save-dir "runs $way" $way >out 2>err </dev/null &
     run_pid=$!
     until_true 20 grep -q '"link": "home -> dc (0.32 Mbit/s)"' "runs $way/slow/progress.json" ||
         fail "slow $way: nobody says what it waits for: $(cat "runs $way/slow/progress.json")"
-    "$EXOGYM" status --run "runs $way/slow" >out2
-    grep -q "^  q_0 has waited .* to receive on 'p>q:[ab]', for what is on home -> dc (0.32 Mbit/s)" out2 ||
+    until_true 20 status_says "runs $way/slow" "^  q_0 has waited .* to receive on 'p>q:[ab]', for what is on home -> dc (0.32 Mbit/s)" ||
         fail "slow $way: status does not say it: $(cat out2)"
-    ended 30 "$run_pid" 0
+    sleep 1
+    kill -INT "$run_pid"
+    ended 30 "$run_pid" 130
     ! grep -q stalls err || fail "slow $way: $(cat err)"
 done
 
