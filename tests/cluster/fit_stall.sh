@@ -42,7 +42,7 @@ run_pid=$!
 started+=($!)
 until_true 20 grep -q 'node_0 waits in all_reduce, call [45] of the strategy, for node_1 since .*; it does not answer' err ||
     fail "stops: nobody says that node_1 does not answer: $(cat err)"
-ended 40 "$run_pid" 1
+ended 120 "$run_pid" 1 # it waits for the worker that is stopped before it kills it
 has err 'all_reduce: deadline passed after'
 has err 'while waiting for node_1 (rank 1); node_1 does not answer'
 
