@@ -6,6 +6,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -202,16 +203,15 @@ run_graphviz(const char *text, const char *format, const char *out, exo_err *err
     exo_status st = exo_file_create(&file, out, err);
     if (st != EXO_OK)
         return st;
-    if (pipe(ends) != 0) {
-        st = exo_fail(err, EXO_IO, "cannot make a pipe: %s", strerror(errno));
+    /* unlike a pipe, it can be written to without SIGPIPE */
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        st = exo_fail(err, EXO_IO, "cannot make a socket for dot: %s", strerror(errno));
         exo_file_abort(&file);
         return st;
     }
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, fileno(file.stream), STDOUT_FILENO);
-    posix_spawn_file_actions_addclose(&actions, ends[0]);
-    posix_spawn_file_actions_addclose(&actions, ends[1]);
     int failure = posix_spawnp(&child, argv[0], &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[0]);
@@ -224,8 +224,8 @@ run_graphviz(const char *text, const char *format, const char *out, exo_err *err
         st = exo_fail(err, EXO_FAILED, "cannot start dot: %s", strerror(failure));
     }
     size_t left = st == EXO_OK ? strlen(text) : 0;
-    while (left > 0) { /* if dot ends early, its exit status tells that it failed */
-        ssize_t wrote = write(ends[1], text, left);
+    while (left > 0) { /* bytes are left over if dot ends early */
+        ssize_t wrote = send(ends[1], text, left, MSG_NOSIGNAL);
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote < 0)
@@ -236,7 +236,7 @@ run_graphviz(const char *text, const char *format, const char *out, exo_err *err
     close(ends[1]);
     while (st == EXO_OK && waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
-    if (st == EXO_OK && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
+    if (st == EXO_OK && (left > 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0))
         st = exo_fail(err, EXO_FAILED, "graphviz's dot could not draw the graph");
     if (st == EXO_OK)
         return exo_file_commit(&file, err);

@@ -77,6 +77,16 @@ mkdir empty
 [ "$(cat status)" = 1 ] || fail "without graphviz: ended with $(cat status)"
 has err "exogym: a picture needs graphviz's program dot, which is not installed (Debian: apt install graphviz); without it, write to a file that ends with .dot"
 [ ! -e none.svg ] || fail 'without graphviz: left a file'
+# A dot that ends before it has read a graph, which no pipe takes whole.
+{
+    printf '%s\n' "$head" 'actors:'
+    seq -f "  an_actor_with_a_name_that_is_as_long_as_names_may_be_in_a_graph_that_has_very_many_actors_%04.0f: {class: talker}" 1000
+} >large.yaml
+mkdir early
+printf '#!/bin/sh\nexit 3\n' >early/dot
+chmod +x early/dot
+PATH=$PWD/early:$PATH expect 1 "exogym: graphviz's dot could not draw the graph" graph dot --load-plugins large.yaml -o none.svg
+[ ! -e none.svg ] || fail 'dot that ends early: left a file'
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------
 
