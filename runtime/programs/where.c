@@ -48,8 +48,6 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
                               ? visit->deadline
                               : exo_deadline(exo_clock_real(), HERE_TIMEOUT),
                           err);
-    if (st != EXO_OK)
-        visit->runtime = NULL; /* the runtime stays open: the command ends after a failed join */
     const char *key = where->head_key ? where->head_key : exo_environment("EXOGYM_HEAD_KEY");
     if ((st == EXO_TIMEOUT || st == EXO_UNSUPPORTED) && far && !key) {
         exo_err reason = *err;
@@ -74,13 +72,14 @@ exo_visit_do(const exo_command_line *line, const struct exo_where *where,
     exo_visit visit = {0};
     exo_err err = {0};
     exo_status st = exo_visit_open(&visit, where, NULL, &err);
-    if (st == EXO_INVAL)
-        return exo_report_usage(line->command, &err);
+    bool usage = st == EXO_INVAL;
     if (st == EXO_OK)
         st = run(&visit, line->args, &err);
     exo_visit_close(&visit);
     if (st == EXO_OK)
         return EXO_EXIT_OK;
+    if (usage)
+        return exo_report_usage(line->command, &err);
     exo_report(&err);
     /* even for EXO_INVAL: it came from an actor, not from the command line */
     return EXO_EXIT_FAILURE;

@@ -59,7 +59,8 @@ typedef struct exo_visit {
 } exo_visit;
 
 /* Joins the cluster as a guest. `job`: the owner of what the visit creates, or NULL. Errors: INVAL
- * (a wrong option), TIMEOUT (no head answers). */
+ * (a wrong option), TIMEOUT (no head answers). The caller closes the visit, also after an
+ * error. */
 exo_status exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
                           exo_err *err);
 void exo_visit_close(exo_visit *visit);
