@@ -42,17 +42,18 @@ static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a word in shared memory has no lock 
 
 /* --- Processes -------------------------------------------------------------------------------- */
 
-/* Reads the start time from "stat" in a process's open folder of /proc. 0: the process has ended,
- * even if its parent has not yet waited for it. */
+/* Reads the start time from "stat" in a process's open folder of /proc. 0: with errno ESRCH, the
+ * process has ended, even if its parent has not yet waited for it; else it cannot be read now. */
 static uint64_t
 start_time(int folder)
 {
     char text[1024];
     int fd = openat(folder, "stat", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t length = read(fd, text, sizeof text - 1);
-    close(fd);
+    ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    int number = length >= 0 || errno == ENOENT ? ESRCH : errno;
+    if (fd >= 0)
+        close(fd);
+    errno = number;
     if (length <= 0)
         return 0;
     text[length] = '\0';
@@ -105,6 +106,16 @@ cannot_look(const exo_process *owner, int number, exo_err *err)
                     (int)owner->id, strerror(number));
 }
 
+/* Checks that the folder is that of the owner, which lives. */
+static exo_status
+check_lives(const exo_process *owner, int folder, exo_err *err)
+{
+    uint64_t start = start_time(folder);
+    if (start && start == owner->start)
+        return EXO_OK;
+    return start || errno == ESRCH ? owner_gone(owner, err) : cannot_look(owner, errno, err);
+}
+
 exo_status
 exo_process_open(const exo_process *process, int *out, exo_err *err)
 {
@@ -112,12 +123,12 @@ exo_process_open(const exo_process *process, int *out, exo_err *err)
     if (folder < 0)
         return errno == ENOENT || errno == ESRCH ? owner_gone(process, err)
                                                  : cannot_look(process, errno, err);
-    if (start_time(folder) != process->start) {
+    exo_status st = check_lives(process, folder, err);
+    if (st == EXO_OK)
+        *out = folder;
+    else
         close(folder);
-        return owner_gone(process, err);
-    }
-    *out = folder;
-    return EXO_OK;
+    return st;
 }
 
 /* --- Mappings --------------------------------------------------------------------------------- */
@@ -288,8 +299,9 @@ open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
     int peek = openat(folder, path, O_PATH | O_CLOEXEC);
     if (peek < 0) {
         int number = errno;
-        if (start_time(folder) != owner->start)
-            return owner_gone(owner, err);
+        st = check_lives(owner, folder, err);
+        if (st != EXO_OK)
+            return st;
         return number == ENOENT ? stale(owner, err) : cannot_look(owner, number, err);
     }
     if (fstat(peek, &info) != 0 || info.st_dev != device || !S_ISREG(info.st_mode)) {

@@ -583,6 +583,34 @@ Test(store, imports_leave_descriptors_to_others)
     peer_finish(&peer);
 }
 
+/* Whichever descriptor is the first that an import lacks, nobody takes its owner for ended. */
+Test(store, imports_without_a_descriptor_are_told)
+{
+    struct peer peer = peer_start(peer_owner);
+    struct rlimit few = {.rlim_cur = 64, .rlim_max = 64};
+    int fds[64];
+    size_t count = 0, refused = 0;
+    exo_object *object = NULL;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    open_store(256 * MiB, 64 * MiB);
+    exo_object_handle handle = peer_order(&peer, MiB);
+    while (count < 64 && (fds[count] = dup(0)) >= 0)
+        count++;
+    cr_assert(count > 8 && count < 64);
+    while (exo_object_import(store, &handle, &object, &err) != EXO_OK && count > 0) {
+        cr_expect_eq(err.code, EXO_FULL, "%s", err.text);
+        cr_expect_not_null(strstr(err.text, "descriptor"), "%s", err.text);
+        refused++;
+        close(fds[--count]);
+    }
+    cr_expect_geq(refused, 2);
+    cr_assert_not_null(object);
+    exo_object_drop(&object);
+    while (count > 0)
+        close(fds[--count]);
+    peer_finish(&peer);
+}
+
 /* Fails each allocation of `act` in turn, until `act` makes fewer. At least one must be reached. */
 static void
 fail_each(exo_status (*act)(void *context), void *context)
