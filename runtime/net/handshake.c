@@ -44,7 +44,7 @@ identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, cons
     if (peer->process_fd < 0) {
         /* It has ended already, or may not be watched: then silence decides, as with another
          * host. */
-        peer->near = exo_process_start(who->pid) == who->start;
+        peer->near = !exo_process_has_ended(who->pid, who->start);
         if (!peer->near)
             exo_fail(err, EXO_PEER_LOST, "its process %u has ended, or is not what it says",
                      peer->pid);

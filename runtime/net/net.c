@@ -506,7 +506,8 @@ open_endpoints(exo_net *net, exo_err *err)
     return st;
 }
 
-/* Chooses this process's identity. Errors: INVAL (it does not fit into a Hello), NOMEM. */
+/* Chooses this process's identity. Errors: INVAL (it does not fit into a Hello), NOMEM, FAILED (no
+ * descriptor is left to read its start time). */
 static exo_status
 identify_self(exo_net *net, exo_err *err)
 {
@@ -520,7 +521,10 @@ identify_self(exo_net *net, exo_err *err)
     else
         exo_boot_id(net->boot);
     net->self.pid = (uint32_t)getpid();
-    net->self.start = exo_process_start(net->self.pid);
+    /* peers would take this process for another one */
+    if (!exo_process_look(net->self.pid, &net->self.start))
+        return exo_fail(err, EXO_FAILED, "/proc/%u/stat: it cannot be read: %s", net->self.pid,
+                        strerror(errno));
     net->self.boot = net->boot;
     net->self.name = net->name;
     net->self.cluster = net->cluster;

@@ -329,7 +329,7 @@ static bool
 is_watched(const exo_peer *p)
 {
     return p->near && p->socket->ipc &&
-           (p->process_fd >= 0 || exo_process_start(p->pid) == p->start);
+           (p->process_fd >= 0 || !exo_process_has_ended(p->pid, p->start));
 }
 
 void

@@ -1,6 +1,7 @@
 /* Processes of this host; process.h has the contracts. */
 #include "net/process.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,34 +36,58 @@ exo_boot_id(char out[EXO_BOOT_ID])
     snprintf(out, EXO_BOOT_ID, "%.36s/%" PRIx64, kernel, (uint64_t)space.st_ino);
 }
 
-/* Reads a field of /proc/PID/stat; 0: there is no such process. */
-static uint64_t
-stat_field(uint32_t pid, int wanted)
+/* Reads a field of /proc/PID/stat; *out is 0 if there is no such process. False: the file cannot be
+ * read now, for example because no descriptor is left. */
+static bool
+read_field(uint32_t pid, int wanted, uint64_t *out)
 {
     char path[32], line[1024];
+    *out = 0;
     snprintf(path, sizeof path, "/proc/%u/stat", pid);
     FILE *file = fopen(path, "re");
-    if (!file)
-        return 0;
-    char *got = fgets(line, sizeof line, file);
-    fclose(file);
+    const char *got = file ? fgets(line, sizeof line, file) : NULL;
+    int number = !file || ferror(file) ? errno : ESRCH;
+    if (file)
+        fclose(file);
+    if (!got) {
+        errno = number;
+        return number == ENOENT || number == ESRCH;
+    }
     /* Field 2 is the program's name in brackets, which may contain anything. */
-    char *at = got ? strrchr(line, ')') : NULL;
+    char *at = strrchr(line, ')');
     for (int field = 2; at && field < wanted; field++)
         at = strchr(at + 1, ' ');
-    return at ? strtoull(at + 1, NULL, 10) : 0;
+    *out = at ? strtoull(at + 1, NULL, 10) : 0;
+    return true;
+}
+
+bool
+exo_process_look(uint32_t pid, uint64_t *start)
+{
+    return read_field(pid, 22, start);
 }
 
 uint64_t
 exo_process_start(uint32_t pid)
 {
-    return stat_field(pid, 22);
+    uint64_t start;
+    exo_process_look(pid, &start);
+    return start;
+}
+
+bool
+exo_process_has_ended(uint32_t pid, uint64_t start)
+{
+    uint64_t now;
+    return exo_process_look(pid, &now) && now != start;
 }
 
 uint32_t
 exo_process_parent(uint32_t pid)
 {
-    return (uint32_t)stat_field(pid, 4);
+    uint64_t parent;
+    read_field(pid, 4, &parent);
+    return (uint32_t)parent;
 }
 
 int

@@ -19,6 +19,7 @@
 
 #include "net/net_impl.h"
 #include "net/net_limits.h"
+#include "net/process.h"
 #include "support/eventually.h"
 #include "support/logged.h"
 #include "support/net_end.h"
@@ -170,6 +171,37 @@ Test(net, survives_without_a_descriptor)
         net_end_close(&client);
         net_end_close(&server);
     }
+}
+
+/* Without a descriptor a process cannot look whether another one lives: that is no sign of its
+ * end. */
+Test(net, does_not_take_a_living_process_for_ended)
+{
+    net_end server = {0}, client = {0};
+    uint32_t self = (uint32_t)getpid();
+    uint64_t start = exo_process_start(self);
+    struct rlimit limit;
+    net_end_open(&server, net_end_ipc, &(exo_net_opts){.peer_timeout = 100 * EXO_MS});
+    net_end_open(&client, NULL, NULL);
+    exo_peer *peer = net_end_connect(&client, &server);
+    expect_heard(&server, &client, peer);
+    cr_expect(!exo_process_has_ended(self, start));
+    cr_expect(exo_process_has_ended(self, start + 1), "the number is another process's");
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    pthread_mutex_lock(&server.net->lock);
+    exo_net_unwatch_locked(server.net, server.peer->process_fd);
+    close(server.peer->process_fd);
+    server.peer->process_fd = -1; /* as if it could not be watched */
+    have_few(3, limit.rlim_max);
+    cr_expect(!exo_process_look(self, &start) && errno == EMFILE);
+    cr_expect(!exo_process_has_ended(self, start + 1));
+    exo_net_tick_locked(server.net, server.peer->heard + EXO_SECOND);
+    have_few(limit.rlim_cur, limit.rlim_max);
+    cr_expect_eq(atomic_load(&server.peer->state), EXO_PEER_OPEN);
+    pthread_mutex_unlock(&server.net->lock);
+    exo_peer_drop(&peer);
+    net_end_close(&client);
+    net_end_close(&server);
 }
 
 /* The last descriptors are reserved. A connection that gets one of them is ended, and the thread
