@@ -1,6 +1,7 @@
 /* The head's state file: see durable.h. */
 #include "cluster/durable.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -35,6 +36,14 @@ fail(exo_durable *d, const char *what, exo_err *err)
 {
     return exo_fail(err, EXO_IO, "%s: %s: %s", sqlite3_db_filename(d->db, "main"), what,
                     sqlite3_errmsg(d->db));
+}
+
+/* Ends a transaction that failed, unless SQLite has ended it already. */
+static void
+roll_back(exo_durable *d)
+{
+    if (!sqlite3_get_autocommit(d->db))
+        sqlite3_exec(d->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
 static int
@@ -87,8 +96,7 @@ make_tables(exo_durable *d, exo_err *err)
     if (sqlite3_exec(d->db, sql, NULL, NULL, NULL) == SQLITE_OK)
         return EXO_OK;
     exo_status st = fail(d, "cannot be written", err);
-    if (!sqlite3_get_autocommit(d->db))
-        sqlite3_exec(d->db, "ROLLBACK", NULL, NULL, NULL);
+    roll_back(d);
     return st;
 }
 
@@ -166,11 +174,38 @@ exo_durable_begin(exo_durable *durable)
         sqlite3_exec(durable->db, "BEGIN", NULL, NULL, NULL);
 }
 
-void
-exo_durable_commit(exo_durable *durable)
+exo_status
+exo_durable_commit(exo_durable *durable, exo_err *err)
 {
-    if (durable && --durable->depth == 0)
-        sqlite3_exec(durable->db, "COMMIT", NULL, NULL, NULL);
+    if (!durable || --durable->depth > 0 ||
+        sqlite3_exec(durable->db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK)
+        return EXO_OK;
+    exo_status st = fail(durable, "changes were not written", err);
+    roll_back(durable);
+    return st;
+}
+
+void
+exo_durable_cancel(exo_durable *durable)
+{
+    durable->depth--;
+    assert(durable->depth == 0);
+    roll_back(durable);
+}
+
+exo_status
+exo_durable_clear(exo_durable *durable, exo_err *err)
+{
+    char sql[64];
+    /* if no transaction has begun, a kill before the rows are written again would lose them */
+    if (sqlite3_get_autocommit(durable->db))
+        return fail(durable, "no transaction has begun", err);
+    for (int t = 0; t < TABLES; t++) {
+        snprintf(sql, sizeof sql, "DELETE FROM %s", table_names[t]);
+        if (sqlite3_exec(durable->db, sql, NULL, NULL, NULL) != SQLITE_OK)
+            return fail(durable, "rows were not removed", err);
+    }
+    return EXO_OK;
 }
 
 exo_status

@@ -33,9 +33,13 @@ exo_status exo_durable_put(exo_durable *durable, const exo_durable_row *row, exo
 /* Removes the row with that key, if there is one. IO. */
 exo_status exo_durable_remove(exo_durable *durable, const char *table, uint64_t key, exo_err *err);
 /* Changes between a begin and its commit are written together, as one change. Pairs may be nested.
- * NULL is allowed. Failures are not returned here; a later change reports them. */
+ * NULL is allowed. IO, of the outermost commit: not all of the changes were written. */
 void exo_durable_begin(exo_durable *durable);
-void exo_durable_commit(exo_durable *durable);
+exo_status exo_durable_commit(exo_durable *durable, exo_err *err);
+/* Instead of the outermost commit: undoes the changes. */
+void exo_durable_cancel(exo_durable *durable);
+/* Removes all rows, between a begin and its commit. IO. */
+exo_status exo_durable_clear(exo_durable *durable, exo_err *err);
 /* Calls `visit` with every row of a table, in the order of keys. The row is valid during the
  * call. */
 exo_status exo_durable_each(exo_durable *durable, const char *table,

@@ -265,7 +265,7 @@ restart_due(struct head *h, exo_time at)
         }
         soon = a->restart_at < soon ? a->restart_at : soon;
     }
-    exo_durable_commit(h->durable);
+    exo_head_commit(h);
     return soon;
 }
 
@@ -304,6 +304,7 @@ head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
         end_grace(h);
     if (h->ends_at > at)
         exo_head_want_tick(h, h->ends_at);
+    exo_head_mend_file(h);
     exo_head_maybe_end(h);
     look_around(h);
     return EXO_OK;

@@ -53,6 +53,9 @@ struct head {
     exo_ref self;
     exo_directory directory;
     exo_durable *durable;
+    /* a change was not written to the file, which is written as a whole at `mend_at` */
+    bool file_lacks;
+    exo_time mend_at;
     /* keys of new actors and jobs; keys below first_key come from earlier heads */
     uint64_t next_key, first_key;
     /* end of the time in which nodes of an earlier head may come back; 0: it is over */
@@ -175,10 +178,16 @@ exo_status exo_head_serve(exo_call_context *call, struct head *h, exo_audit_even
 
 /* --- The state file (head_records.c) ---------------------------------------------------------- */
 
-/* Write an entry to the state file, if there is one and a next head needs the entry. Failures are
- * logged. */
+/* Write an entry to the state file, if there is one and a next head needs the entry. If that fails,
+ * the failure is logged, the head goes on, and the file gets all entries again a second later. */
 void exo_head_keep_actor(struct head *h, const exo_entry *a);
 void exo_head_keep_job(struct head *h, const exo_job_entry *j);
+/* Removes an entry from the state file, if there is one. Failures as above. */
+void exo_head_forget_row(struct head *h, const char *table, uint64_t key);
+/* Ends what exo_durable_begin began. Failures as above. */
+void exo_head_commit(struct head *h);
+/* If the file lacks changes, writes all entries to it when that is due. */
+void exo_head_mend_file(struct head *h);
 /* Forgets the oldest dead actors, `at_once` at most, and the oldest ended jobs, if there are too
  * many, here and in the file. The caller neither iterates over the tables nor holds a dead
  * entry. */

@@ -94,7 +94,7 @@ restart_group(struct head *h, const exo_entry *failed, exo_time wait)
         exo_entry_unplace(a);
         exo_head_schedule(h, a, wait);
     }
-    exo_durable_commit(h->durable);
+    exo_head_commit(h);
 }
 
 void
@@ -129,8 +129,8 @@ exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failur
     exo_head_fulfil(h, &a->spawn_wishes, EXO_PEER_LOST, a->cause, NULL);
     exo_head_fulfil(h, &a->find_wishes, EXO_NOT_FOUND, a->cause, NULL);
     if (!a->spec->name[0]) { /* without a name, nobody can ask for it */
-        if (h->durable && a->spec->detached)
-            exo_durable_remove(h->durable, "actors", a->key, NULL);
+        if (a->spec->detached)
+            exo_head_forget_row(h, "actors", a->key);
         exo_directory_remove(&h->directory, a);
     }
 }

@@ -165,7 +165,7 @@ compare_actors(struct head *h, const exo_call_context *call, exo_cluster_node *n
         else if (!adopt(h, call, node, m->actors[i]))
             ended[(*count)++] = m->actors[i]->id;
     }
-    exo_durable_commit(h->durable);
+    exo_head_commit(h);
     return m->more ? EXO_OK : end_unlisted(h, node, err);
 }
 

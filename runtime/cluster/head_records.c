@@ -12,29 +12,94 @@
 #include "cluster/place.h"
 #include "net/process.h"
 
+#define MEND_AFTER EXO_SECOND /* time from a failure to the next attempt to write all entries */
+
+/* A change was not written: the file lacks it until exo_head_mend_file. */
+static void
+file_failed(struct head *h, const exo_err *err)
+{
+    EXO_LOG(ERROR, HEAD, "%s", err->text);
+    if (h->file_lacks)
+        return;
+    h->file_lacks = true;
+    h->mend_at = exo_head_now(h) + MEND_AFTER;
+    exo_head_want_tick(h, h->mend_at);
+}
+
+/* fits: whether the row's messages could be packed. */
+static void
+put_row(struct head *h, bool fits, const exo_durable_row *row)
+{
+    exo_err err = {0};
+    exo_status st = fits ? exo_durable_put(h->durable, row, &err)
+                         : exo_fail(&err, EXO_NOMEM, "the head has no memory for its file");
+    if (st != EXO_OK)
+        file_failed(h, &err);
+}
+
+void
+exo_head_forget_row(struct head *h, const char *table, uint64_t key)
+{
+    exo_err err = {0};
+    if (h->durable && exo_durable_remove(h->durable, table, key, &err) != EXO_OK)
+        file_failed(h, &err);
+}
+
+void
+exo_head_commit(struct head *h)
+{
+    exo_err err = {0};
+    if (exo_durable_commit(h->durable, &err) != EXO_OK)
+        file_failed(h, &err);
+}
+
+void
+exo_head_mend_file(struct head *h)
+{
+    exo_err err = {0};
+    if (!h->file_lacks)
+        return;
+    if (exo_head_now(h) < h->mend_at) {
+        exo_head_want_tick(h, h->mend_at);
+        return;
+    }
+    h->file_lacks = false;
+    exo_durable_begin(h->durable);
+    if (exo_durable_clear(h->durable, &err) != EXO_OK)
+        file_failed(h, &err);
+    for (const exo_entry *a = h->directory.actors; a && !h->file_lacks; a = a->by_key.next)
+        exo_head_keep_actor(h, a);
+    for (const exo_job_entry *j = h->directory.jobs; j && !h->file_lacks; j = j->hh.next)
+        exo_head_keep_job(h, j);
+    if (h->file_lacks) {
+        exo_durable_cancel(h->durable); /* older rows are better than none */
+        return;
+    }
+    exo_head_commit(h);
+    if (!h->file_lacks)
+        EXO_LOG(WARN, HEAD, "the head's file has all changes again");
+}
+
 void
 exo_head_keep_actor(struct head *h, const exo_entry *a)
 {
     Exo__Cluster__Actor info;
     exo_payload packed = {0}, spec = {0};
-    exo_err err = {0};
     if (!h->durable || (!a->spec->name[0] && !a->spec->detached))
         return; /* an anonymous actor of a job cannot be asked for, and ends with its job */
     exo_head_describe(a, &info);
-    if (exo_message_pack(&packed, &info.base) == EXO_OK &&
-        exo_message_pack(&spec, &a->spec->base) == EXO_OK) {
-        const exo_durable_row row = {.table = "actors",
-                                     .key = a->key,
-                                     .name = a->spec->name,
-                                     .state = exo_entry_state_text(a->state),
-                                     .detail = a->cause ? a->cause : a->spec->class_name,
-                                     .info = packed.data,
-                                     .info_size = packed.size,
-                                     .spec = spec.data,
-                                     .spec_size = spec.size};
-        if (exo_durable_put(h->durable, &row, &err) != EXO_OK)
-            EXO_LOG(ERROR, HEAD, "%s", err.text);
-    }
+    bool fits = exo_message_pack(&packed, &info.base) == EXO_OK &&
+                exo_message_pack(&spec, &a->spec->base) == EXO_OK;
+    const exo_durable_row row = {.table = "actors",
+                                 .key = a->key,
+                                 .name = a->spec->name,
+                                 .state = exo_entry_state_text(a->state),
+                                 .detail = a->cause ? a->cause : a->spec->class_name,
+                                 .info = packed.data,
+                                 .info_size = packed.size,
+                                 .spec = spec.data,
+                                 .spec_size = spec.size};
+    put_row(h, fits, &row);
     exo_payload_release(&packed);
     exo_payload_release(&spec);
 }
@@ -44,13 +109,11 @@ exo_head_keep_job(struct head *h, const exo_job_entry *j)
 {
     Exo__Cluster__Job info;
     exo_payload packed = {0};
-    exo_err err = {0};
     if (!h->durable)
         return;
     exo_job_describe(j, &info);
     info.report = exo_pb_text(NULL); /* a restarted head gets the next report */
-    if (exo_message_pack(&packed, &info.base) != EXO_OK)
-        return;
+    bool fits = exo_message_pack(&packed, &info.base) == EXO_OK;
     const exo_durable_row row = {.table = "jobs",
                                  .key = j->key,
                                  .name = j->name,
@@ -58,8 +121,7 @@ exo_head_keep_job(struct head *h, const exo_job_entry *j)
                                  .detail = j->cause,
                                  .info = packed.data,
                                  .info_size = packed.size};
-    if (exo_durable_put(h->durable, &row, &err) != EXO_OK)
-        EXO_LOG(ERROR, HEAD, "%s", err.text);
+    put_row(h, fits, &row);
     exo_payload_release(&packed);
 }
 
@@ -86,17 +148,13 @@ exo_head_give_job(struct head *h, exo_job_entry *job)
 static void
 forget_actor(void *context, uint64_t key)
 {
-    const struct head *h = context;
-    if (h->durable)
-        exo_durable_remove(h->durable, "actors", key, NULL);
+    exo_head_forget_row(context, "actors", key);
 }
 
 static void
 forget_job(void *context, uint64_t key)
 {
-    const struct head *h = context;
-    if (h->durable)
-        exo_durable_remove(h->durable, "jobs", key, NULL);
+    exo_head_forget_row(context, "jobs", key);
 }
 
 void
@@ -109,7 +167,7 @@ exo_head_trim(struct head *h, size_t at_once)
     exo_durable_begin(h->durable);
     exo_directory_trim(&h->directory, REMEMBERED, at_once, forget_actor, h);
     exo_directory_trim_jobs(&h->directory, REMEMBERED_JOBS, forget_job, h);
-    exo_durable_commit(h->durable);
+    exo_head_commit(h);
 }
 
 void

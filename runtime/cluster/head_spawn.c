@@ -131,8 +131,7 @@ exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Clust
                         spec->space, old->node ? old->node->name : "no node for now");
     uint64_t incarnation = old ? old->incarnation : 0; /* counting of the name's lives goes on */
     if (old) {
-        if (h->durable)
-            exo_durable_remove(h->durable, "actors", old->key, NULL);
+        exo_head_forget_row(h, "actors", old->key);
         exo_directory_remove(&h->directory, old);
     }
     exo_entry *a = exo_directory_add(&h->directory, key ? key : h->next_key, spec);
@@ -153,8 +152,7 @@ static void
 discard(struct head *h, exo_entry *a)
 {
     exo_entry_unplace(a);
-    if (h->durable)
-        exo_durable_remove(h->durable, "actors", a->key, NULL);
+    exo_head_forget_row(h, "actors", a->key);
     exo_directory_remove(&h->directory, a);
 }
 
@@ -217,7 +215,7 @@ exo_head_fail_batch(struct head *h, exo_spawn_batch *b, exo_status status, const
         /* one that is starting is ended when its start is reported */
         exo_head_set_state(h, a, EXO_ENTRY_DEAD);
     }
-    exo_durable_commit(h->durable);
+    exo_head_commit(h);
     exo_reply(&b->future, status, reason, NULL);
     exo_free(b);
 }
@@ -349,7 +347,7 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
             (st = exo_entry_take(&h->directory, all[made], peer, EXO_QUOTA_SPAWNS, err)) != EXO_OK)
             exo_directory_remove(&h->directory, all[made]);
     }
-    exo_durable_commit(h->durable);
+    exo_head_commit(h);
     if (st == EXO_OK)
         st = place_all(h, all, count, err);
     if (st == EXO_OK)

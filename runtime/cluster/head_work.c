@@ -47,7 +47,7 @@ do_slice(struct head *h, struct work *w)
         if (a)
             w->each(h, a, w);
     }
-    exo_durable_commit(h->durable);
+    exo_head_commit(h);
 }
 
 /* Has the head call itself, or, if its mailbox is full, does all work at once. */

@@ -1,8 +1,10 @@
-/* The head's file: it is whole after a kill at any moment, and files of other programs stay
- * unchanged. The suite's `setup` and `teardown` own the folder. Read next:
+/* The head's file: it is whole after a kill at any moment, it catches up after a full disk, and
+ * files of other programs stay unchanged. The suite's `setup` and `teardown` own the folder. Read next:
  * runtime/cluster/durable.h. */
 #include "cluster/durable.h"
 
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +15,7 @@
 
 #include <sqlite3.h>
 
+#include "support/head_world.h"
 #include "support/temp.h"
 
 static char folder[64], path[128];
@@ -157,6 +160,97 @@ Test(durable, is_whole_wherever_a_write_was_torn)
 Test(durable, is_whole_when_heads_are_killed_one_after_the_other)
 {
     kill_at_each(true, false);
+}
+
+/* --- A full disk ------------------------------------------------------------------------------ */
+
+static atomic_bool full;
+
+static ssize_t
+full_pwrite(int file, const void *data, size_t size, off_t at)
+{
+    if (!full)
+        return pwrite(file, data, size, at);
+    errno = ENOSPC;
+    return -1;
+}
+
+/* From now on the disk is full whenever `full` is true. */
+static void
+hook_full(void)
+{
+    sqlite3_initialize();
+    hook("pwrite64", (sqlite3_syscall_ptr)(void (*)(void))full_pwrite);
+    hook("pwrite", (sqlite3_syscall_ptr)(void (*)(void))full_pwrite);
+}
+
+static int
+count_rows(exo_durable *d)
+{
+    int rows = 0;
+    cr_expect_eq(exo_durable_each(d, "jobs", count_row, &rows, &err), EXO_OK, "%s", err.text);
+    return rows;
+}
+
+Test(durable, says_that_changes_were_not_written)
+{
+    exo_durable *d = NULL;
+    hook_full();
+    cr_assert_eq(exo_durable_open(&d, path, &err), EXO_OK, "%s", err.text);
+    for (int i = 0; i < 2; i++) {
+        full = i == 0;
+        exo_durable_begin(d);
+        exo_durable_begin(d);
+        cr_expect_eq(exo_durable_put(d, &row, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(exo_durable_commit(d, &err), EXO_OK, "it is not the outermost one");
+        cr_expect_eq(exo_durable_commit(d, &err), full ? EXO_IO : EXO_OK);
+        cr_expect(!full || strstr(err.text, "not written"), "%s", err.text);
+        full = false;
+        cr_expect_eq(count_rows(d), i);
+    }
+    exo_durable_close(&d);
+}
+
+Test(durable, is_cleared_with_other_changes_or_not_at_all)
+{
+    exo_durable *d = NULL;
+    cr_assert_eq(exo_durable_open(&d, path, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_durable_put(d, &row, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_durable_clear(d, &err), EXO_IO);
+    cr_expect_eq(count_rows(d), 1);
+    for (int i = 0; i < 2; i++) {
+        exo_durable_begin(d);
+        cr_expect_eq(exo_durable_clear(d, &err), EXO_OK, "%s", err.text);
+        if (i == 0)
+            exo_durable_cancel(d);
+        else
+            cr_expect_eq(exo_durable_commit(d, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(count_rows(d), 1 - i);
+    }
+    exo_durable_close(&d);
+}
+
+/* A head goes on while the disk is full. A second after there is room, the file has all changes. */
+Test(durable, catches_up_after_a_full_disk)
+{
+    static head_world w;
+    hook_full();
+    world_open(&w, path);
+    world_spawn_one(&w, "early", 0);
+    full = true;
+    world_spawn_one(&w, "late", 0);
+    world_register(&w, 50, "driver", "d", "job");
+    world_tick(&w, 2 * EXO_SECOND); /* still full: the head tries again later */
+    full = false;
+    world_tick(&w, 2 * EXO_SECOND);
+    world_close(&w);
+    world_open(&w, path);
+    cr_expect(world_is(&w, "early", "restarting", 1), "%s", w.text);
+    cr_expect(world_is(&w, "late", "restarting", 1), "%s", w.text);
+    Exo__Cluster__Listing *listing = world_list(&w);
+    cr_expect_eq(listing->n_jobs, 1);
+    EXO_RELEASE(listing);
+    world_close(&w);
 }
 
 /* --- The file's owner ------------------------------------------------------------------------- */
