@@ -98,14 +98,20 @@ images_get(const void *self, size_t index, const exo_sample_key *key, void *cons
 }
 
 static void
+drop_pixels(struct pixels *shared)
+{
+    if (atomic_fetch_sub(&shared->references, 1) > 1)
+        return;
+    exo_free(shared->pixels);
+    exo_free(shared->labels);
+    exo_free(shared);
+}
+
+static void
 images_free(void *self)
 {
     struct images *s = self;
-    if (s->shared && atomic_fetch_sub(&s->shared->references, 1) == 1) {
-        exo_free(s->shared->pixels);
-        exo_free(s->shared->labels);
-        exo_free(s->shared);
-    }
+    drop_pixels(s->shared);
     exo_free(s);
 }
 
@@ -147,13 +153,9 @@ exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, size_t colu
         exo_free(labels);
         return st;
     }
-    *shared = (struct pixels){.pixels = pixels, .labels = labels};
+    *shared = (struct pixels){.references = 1, .pixels = pixels, .labels = labels};
     exo_status st = make_view(out, shared, count, rows, columns, opts, err);
-    if (st != EXO_OK && atomic_load(&shared->references) == 0) { /* no view holds it */
-        exo_free(pixels);
-        exo_free(labels);
-        exo_free(shared);
-    }
+    drop_pixels(shared); /* a view has its own reference */
     return st;
 }
 

@@ -236,6 +236,39 @@ Test(data, augmentation_depends_on_seed_epoch_and_sample_only)
     exo_dataset_drop(&plain);
 }
 
+/* The n-th allocation of the images, or of a view of them, fails. */
+static uint64_t
+failed_allocations(exo_dataset *images)
+{
+    static const uint8_t pixels[2 * SIDE * SIDE], labels[2];
+    exo_status st = EXO_NOMEM;
+    uint64_t n = 0;
+    while (st == EXO_NOMEM) {
+        exo_dataset *d = NULL;
+        exo_err err = {0};
+        exo_memory_fail_at(++n);
+        st = images ? exo_dataset_images_view(&d, images, NULL, &err)
+                    : exo_dataset_images(&d, 2, SIDE, SIDE, pixels, labels, NULL, &err);
+        exo_memory_fail_at(0);
+        cr_assert(st == EXO_OK || (st == EXO_NOMEM && !d && err.text[0]), "%s", err.text);
+        exo_dataset_drop(&d);
+    }
+    return n - 1;
+}
+
+/* The address sanitizer finds pixels that are freed twice, read when they are freed, or left. */
+Test(data, every_failed_allocation_of_images_is_an_error_and_leaks_nothing)
+{
+    float image[SIDE * SIDE];
+    exo_dataset *d = one_pixel(NULL);
+    cr_expect_eq(failed_allocations(NULL), 5,
+                 "pixels, labels, what views share, a view, and its data set");
+    cr_expect_eq(failed_allocations(d), 2, "a view and its data set");
+    read_image(d, 1, 0, image);
+    cr_expect_eq(image[2 * SIDE + 1], 1, "the pixels stay after a view that failed");
+    exo_dataset_drop(&d);
+}
+
 /* --- Samplers and loaders --------------------------------------------------------------------- */
 
 Test(data, each_sample_goes_to_one_node_an_epoch)
