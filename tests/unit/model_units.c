@@ -247,6 +247,9 @@ Test(model_units, every_allocation_of_a_copy_may_fail)
     cr_expect_not_null(strstr(err.text, "'fc1'"), "%s", err.text);
     cr_expect_eq(values.data, NULL);
     cr_expect_eq(exo_params_open_bytes(params), 0);
+    char hash[65];
+    cr_expect_eq(exo_params_sha256(params, hash, &err), EXO_UNSUPPORTED,
+                 "its values are not there");
     exo_params_free(&params);
     exo_model_drop(&model);
 }
