@@ -275,6 +275,20 @@ Test(device, clipping_and_optimizers_run_there)
     }
 }
 
+Test(device, an_optimizer_that_does_not_fit_gives_the_device_s_reason)
+{
+    exo_device *far = far_device_new();
+    exo_optim *optim = NULL;
+    exo_optim_spec spec = exo_optim_spec_init(EXO_ADAM);
+    exo_err err = {0};
+    far_device_no_memory_at(far, 2);
+    cr_expect_eq(exo_optim_new(&optim, &spec, far, 10, &err), EXO_NOMEM);
+    cr_expect_str_eq(err.text, "the optimizer's state of 10 parameters: no memory on the device, "
+                               "on schedule");
+    cr_expect_null(optim);
+    far_device_free(&far);
+}
+
 /* The model has buffers, and more numbers than are copied from a device at a time. */
 Test(device, a_copy_there_has_the_hash_of_the_host_s)
 {
