@@ -339,6 +339,17 @@ close_reader(struct reader *r)
     json_decref(r->header);
 }
 
+/* Reads the next bytes of the file. Errors: IO, also if the file ends before. */
+static exo_status
+read_bytes(void *context, void *bytes, size_t size, exo_err *err)
+{
+    const struct reader *r = context;
+    if (fread(bytes, 1, size, r->stream) == size)
+        return EXO_OK;
+    return exo_fail(err, EXO_IO, "%s: %s", r->path,
+                    ferror(r->stream) ? strerror(errno) : "became shorter while it was read");
+}
+
 static exo_status
 open_reader(struct reader *r, const char *path, exo_err *err)
 {
@@ -365,10 +376,13 @@ open_reader(struct reader *r, const char *path, exo_err *err)
     char *text = exo_calloc(length + 1, 1);
     if (!text)
         return exo_fail(err, EXO_NOMEM, "%s: no memory for its header", path);
-    size_t got = fread(text, 1, length, r->stream);
+    st = read_bytes(r, text, length, err);
     json_error_t reason;
-    r->header = json_loadb(text, got, JSON_REJECT_DUPLICATES, &reason);
+    if (st == EXO_OK)
+        r->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, &reason);
     exo_free(text);
+    if (st != EXO_OK)
+        return st;
     if (!json_is_object(r->header))
         return exo_fail(err, EXO_INVAL, "%s: its header is no JSON object: %s", path, reason.text);
     r->data_at = sizeof size + length;
@@ -432,15 +446,6 @@ check_header(const struct reader *r, const exo_state *s, exo_err *err)
         return exo_fail(err, EXO_INVAL, "%s: has %llu bytes of data, %llu are expected", r->path,
                         (unsigned long long)r->data_bytes, (unsigned long long)all);
     return st;
-}
-
-static exo_status
-read_bytes(void *context, void *bytes, size_t size, exo_err *err)
-{
-    const struct reader *r = context;
-    if (fread(bytes, 1, size, r->stream) == size)
-        return EXO_OK;
-    return exo_fail(err, EXO_IO, "%s: %s", r->path, strerror(errno));
 }
 
 exo_status
