@@ -144,10 +144,11 @@ exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, size_t colu
 {
     struct pixels *shared = exo_calloc(1, sizeof *shared);
     if (!shared || count == 0 || rows == 0 || columns == 0 || rows > 4096 || columns > 4096) {
-        exo_status st =
-            shared ? exo_fail(err, EXO_INVAL, "%zu images of %zu x %zu pixels are no data set",
-                              count, rows, columns)
-                   : exo_fail(err, EXO_NOMEM, "no memory for %zu images", count);
+        exo_status st = shared ? exo_fail(err, EXO_INVAL,
+                                          "a data set needs 1 image or more, of 1 x 1 to 4096 x "
+                                          "4096 pixels: got %zu of %zu x %zu",
+                                          count, rows, columns)
+                               : exo_fail(err, EXO_NOMEM, "no memory for %zu images", count);
         exo_free(shared);
         exo_free(pixels);
         exo_free(labels);

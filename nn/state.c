@@ -364,15 +364,15 @@ open_reader(struct reader *r, const char *path, exo_err *err)
     uint64_t total = (uint64_t)ftello(r->stream);
     rewind(r->stream);
     if (fread(size, 1, sizeof size, r->stream) != sizeof size)
-        return exo_fail(err, EXO_INVAL, "%s: is cut: it has %llu bytes", path,
+        return exo_fail(err, EXO_INVAL, "%s: is truncated: it has %llu bytes", path,
                         (unsigned long long)total);
     for (int i = 0; i < 8; i++)
         length |= (uint64_t)size[i] << (8 * i);
     if (length > MAX_HEADER || length > total - sizeof size)
         return exo_fail(
             err, EXO_INVAL,
-            "%s: is cut or no safetensors file: a header of %llu bytes in a file of %llu", path,
-            (unsigned long long)length, (unsigned long long)total);
+            "%s: is truncated or not a safetensors file: a header of %llu bytes in a file of %llu",
+            path, (unsigned long long)length, (unsigned long long)total);
     char *text = exo_calloc(length + 1, 1);
     if (!text)
         return exo_fail(err, EXO_NOMEM, "%s: no memory for its header", path);
@@ -384,7 +384,8 @@ open_reader(struct reader *r, const char *path, exo_err *err)
     if (st != EXO_OK)
         return st;
     if (!json_is_object(r->header))
-        return exo_fail(err, EXO_INVAL, "%s: its header is no JSON object: %s", path, reason.text);
+        return exo_fail(err, EXO_INVAL, "%s: its header is not a JSON object: %s", path,
+                        reason.text);
     r->data_at = sizeof size + length;
     r->data_bytes = total - r->data_at;
     return EXO_OK;
@@ -423,8 +424,8 @@ find_entry(const struct reader *r, const struct entry *e, uint64_t *first, exo_e
     if (json_array_size(offsets) != 2 || from < 0 || to < from ||
         (uint64_t)(to - from) != e->bytes || (uint64_t)to > r->data_bytes)
         return exo_fail(err, EXO_INVAL,
-                        "%s: is cut or damaged: its entry '%s' lies outside the file", r->path,
-                        e->name);
+                        "%s: is truncated or damaged: its entry '%s' lies outside the file",
+                        r->path, e->name);
     *first = r->data_at + (uint64_t)from;
     return EXO_OK;
 }

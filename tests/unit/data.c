@@ -109,14 +109,14 @@ Test(data, damaged_idx_files_are_named)
     snprintf(missing, sizeof missing, "%s/none", folder);
     refuse(missing, labels, EXO_NOT_FOUND, "none");
     for (size_t cut = 0; cut < sizeof image_file; cut += 3)
-        refuse(write_file("cut", image_file, cut), labels, EXO_DAMAGED, "cut");
+        refuse(write_file("cut", image_file, cut), labels, EXO_DAMAGED, "truncated");
     memcpy(more, image_file, sizeof image_file);
     more[sizeof image_file] = 1;
     refuse(write_file("more", more, sizeof more), labels, EXO_DAMAGED, "more bytes");
     memcpy(magic, image_file, sizeof magic);
     magic[2] = 13;
-    refuse(write_file("magic", magic, sizeof magic), labels, EXO_DAMAGED, "no IDX");
-    refuse(labels, images, EXO_DAMAGED, "no IDX");
+    refuse(write_file("magic", magic, sizeof magic), labels, EXO_DAMAGED, "not an IDX");
+    refuse(labels, images, EXO_DAMAGED, "not an IDX");
     memcpy(three, label_file, sizeof label_file);
     three[7] = 3;
     three[sizeof label_file] = 1;
