@@ -31,7 +31,7 @@ exo_dataset_new(exo_dataset **out, const exo_dataset_class *dataset_class, void 
     d->length = dataset_class->length(self);
     d->num_fields = dataset_class->fields(self, d->fields);
     if (d->num_fields < 1 || d->num_fields > EXO_MAX_FIELDS) {
-        st = exo_fail(err, EXO_INVAL, "the data set '%s' has %zu fields: 1 to %d are possible",
+        st = exo_fail(err, EXO_INVAL, "the data set '%s' has %zu fields; expected 1 to %d",
                       dataset_class->name, d->num_fields, EXO_MAX_FIELDS);
         goto done;
     }
@@ -134,7 +134,7 @@ exo_dataset_split(exo_dataset **out, exo_dataset *dataset, uint32_t rank, uint32
     size_t first = exo_split_point(dataset->length, rank, num_parts),
            end = exo_split_point(dataset->length, rank + 1, num_parts);
     if (first == end)
-        return exo_fail(err, EXO_INVAL, "a data set of %zu samples has no %u parts",
+        return exo_fail(err, EXO_INVAL, "a data set of %zu samples cannot be split into %u parts",
                         dataset->length, num_parts);
     return exo_dataset_slice(out, dataset, first, end - first, err);
 }

@@ -100,13 +100,13 @@ check_sizes(const exo_decoder_spec *s, exo_err *err)
     if (s->heads * s->head_width > MAX_WIDTH)
         return exo_fail(
             err, EXO_INVAL,
-            "a decoder's heads are %zu of %zu elements, at most %d together are possible", s->heads,
-            s->head_width, MAX_WIDTH);
+            "a decoder has %zu heads of %zu elements; expected at most %d elements in all",
+            s->heads, s->head_width, MAX_WIDTH);
     if (s->position_offset > MAX_WIDTH ||
         (s->position_offset > 0 && s->position != EXO_POSITION_LEARNED))
         return exo_fail(
             err, EXO_INVAL,
-            "a decoder's position_offset is of learned positions, and at most %d: not %zu",
+            "a decoder's position_offset needs learned positions and is at most %d, not %zu",
             MAX_WIDTH, s->position_offset);
     return EXO_OK;
 }
@@ -117,7 +117,7 @@ check_rope(const exo_decoder_spec *s, exo_err *err)
     const exo_rope_scaling *r = &s->rope_scaling;
     if (s->position != EXO_POSITION_ROTARY)
         return r->factor == 0.0f ? EXO_OK
-                                 : exo_fail(err, EXO_INVAL, "rope_scaling is of rotary positions");
+                                 : exo_fail(err, EXO_INVAL, "rope_scaling needs rotary positions");
     if (s->head_width % 2 != 0)
         return exo_fail(err, EXO_INVAL, "rotary positions need an even head_width, not %zu",
                         s->head_width);
@@ -149,10 +149,9 @@ exo_decoder_check(const exo_decoder_spec *spec, exo_err *err)
                         sizeof spec->family - 1);
     if (spec->position > EXO_POSITION_ALIBI || spec->norm > EXO_NORM_RMS ||
         spec->activation > EXO_SILU)
-        return exo_fail(
-            err, EXO_INVAL,
-            "a decoder's position, norm or activation is none that there is: %d, %d, %d",
-            (int)spec->position, (int)spec->norm, (int)spec->activation);
+        return exo_fail(err, EXO_INVAL,
+                        "a decoder's position, norm or activation is unknown: %d, %d, %d",
+                        (int)spec->position, (int)spec->norm, (int)spec->activation);
     exo_status st = check_sizes(spec, err);
     if (st != EXO_OK)
         return st;

@@ -123,10 +123,10 @@ open_part(const char *part, uint64_t *already, char *reason, size_t size)
     int fd = exo_dir_open(part, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (fd < 0 || fstat(fd, &info) != 0)
         snprintf(reason, size, "%s: %s", part,
-                 errno == ELOOP || errno == ENXIO ? "is no file: remove it"
+                 errno == ELOOP || errno == ENXIO ? "is not a file: remove it"
                                                   : exo_dir_reason(errno));
     else if (!S_ISREG(info.st_mode) || info.st_nlink != 1)
-        snprintf(reason, size, "%s: is no file of its own: remove it", part);
+        snprintf(reason, size, "%s: is not a file with a single name: remove it", part);
     FILE *stream = fd >= 0 && S_ISREG(info.st_mode) && info.st_nlink == 1 ? fdopen(fd, "ab") : NULL;
     if (!stream && fd >= 0)
         close(fd);

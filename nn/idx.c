@@ -44,7 +44,8 @@ read_exactly(gzFile file, const char *path, void *out, size_t size, exo_err *err
                             number == Z_ERRNO ? strerror(errno) : text);
         }
         if (n == 0)
-            return exo_fail(err, EXO_DAMAGED, "%s: is cut: it ends %zu bytes early", path, left);
+            return exo_fail(err, EXO_DAMAGED, "%s: is truncated: it ends %zu bytes early", path,
+                            left);
         got += (size_t)n;
     }
     return EXO_OK;
@@ -60,7 +61,7 @@ read_header(gzFile file, const char *path, size_t num_dims, struct idx *out, exo
     if (magic[0] != 0 || magic[1] != 0 || magic[2] != 8 || magic[3] != num_dims)
         return exo_fail(
             err, EXO_DAMAGED,
-            "%s: is no IDX file of bytes with %zu dimensions: it begins with %02x%02x%02x%02x",
+            "%s: is not an IDX file of bytes with %zu dimensions: it begins with %02x%02x%02x%02x",
             path, num_dims, magic[0], magic[1], magic[2], magic[3]);
     out->bytes = 1;
     for (size_t d = 0; d < num_dims; d++) {
@@ -71,7 +72,7 @@ read_header(gzFile file, const char *path, size_t num_dims, struct idx *out, exo
             (size_t)number[0] << 24 | (size_t)number[1] << 16 | (size_t)number[2] << 8 | number[3];
         if (__builtin_mul_overflow(out->bytes, out->dims[d], &out->bytes) ||
             out->bytes > MAX_IDX_BYTES)
-            return exo_fail(err, EXO_DAMAGED, "%s: its header speaks of more than %zu bytes", path,
+            return exo_fail(err, EXO_DAMAGED, "%s: its header announces more than %zu bytes", path,
                             MAX_IDX_BYTES);
     }
     return EXO_OK;
@@ -87,7 +88,7 @@ check_claim(int fd, const char *path, size_t bytes, exo_err *err)
         return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
     if (bytes > LITTLE && bytes / MAX_RATIO > (size_t)info.st_size)
         return exo_fail(err, EXO_DAMAGED,
-                        "%s: its header speaks of %zu bytes, more than %d times those of the file: "
+                        "%s: its header announces %zu bytes, more than %d times the file's size: "
                         "is it damaged?",
                         path, bytes, MAX_RATIO);
     return exo_memory_expect(bytes, path, err);

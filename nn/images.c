@@ -98,14 +98,20 @@ images_get(const void *self, size_t index, const exo_sample_key *key, void *cons
 }
 
 static void
+drop_pixels(struct pixels *shared)
+{
+    if (atomic_fetch_sub(&shared->references, 1) > 1)
+        return;
+    exo_free(shared->pixels);
+    exo_free(shared->labels);
+    exo_free(shared);
+}
+
+static void
 images_free(void *self)
 {
     struct images *s = self;
-    if (s->shared && atomic_fetch_sub(&s->shared->references, 1) == 1) {
-        exo_free(s->shared->pixels);
-        exo_free(s->shared->labels);
-        exo_free(s->shared);
-    }
+    drop_pixels(s->shared);
     exo_free(s);
 }
 
@@ -138,22 +144,19 @@ exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, size_t colu
 {
     struct pixels *shared = exo_calloc(1, sizeof *shared);
     if (!shared || count == 0 || rows == 0 || columns == 0 || rows > 4096 || columns > 4096) {
-        exo_status st =
-            shared ? exo_fail(err, EXO_INVAL, "%zu images of %zu x %zu pixels are no data set",
-                              count, rows, columns)
-                   : exo_fail(err, EXO_NOMEM, "no memory for %zu images", count);
+        exo_status st = shared ? exo_fail(err, EXO_INVAL,
+                                          "a data set needs 1 image or more, of 1 x 1 to 4096 x "
+                                          "4096 pixels: got %zu of %zu x %zu",
+                                          count, rows, columns)
+                               : exo_fail(err, EXO_NOMEM, "no memory for %zu images", count);
         exo_free(shared);
         exo_free(pixels);
         exo_free(labels);
         return st;
     }
-    *shared = (struct pixels){.pixels = pixels, .labels = labels};
+    *shared = (struct pixels){.references = 1, .pixels = pixels, .labels = labels};
     exo_status st = make_view(out, shared, count, rows, columns, opts, err);
-    if (st != EXO_OK && atomic_load(&shared->references) == 0) { /* no view holds it */
-        exo_free(pixels);
-        exo_free(labels);
-        exo_free(shared);
-    }
+    drop_pixels(shared); /* a view has its own reference */
     return st;
 }
 

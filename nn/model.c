@@ -237,7 +237,8 @@ freeze(exo_builder *b, exo_config *config, exo_err *err)
     lay_out(b);
     return b->numel > 0 || learned == 0
                ? EXO_OK
-               : exo_config_fail(config, err, "frozen: all of the model's parameters are");
+               : exo_config_fail(config, err,
+                                 "frozen: the patterns match all of the model's parameters");
 }
 
 static void
@@ -423,7 +424,7 @@ check_outputs(const exo_model *model, exo_tape *tape, const exo_outputs *outputs
 {
     const exo_model_class *c = model->model_class;
     if (outputs->count > EXO_MAX_OUTPUTS) {
-        exo_tape_fail(tape, EXO_INVAL, "more than %d outputs of '%s' are asked for",
+        exo_tape_fail(tape, EXO_INVAL, "a pass asks for more than %d outputs of '%s'",
                       EXO_MAX_OUTPUTS, c->name);
         return false;
     }
@@ -469,7 +470,7 @@ exo_model_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch)
     const exo_objective *objective = model->model_class->objective;
     if (!objective)
         return exo_tape_fail(tape, EXO_UNSUPPORTED,
-                             "the model '%s' has no objective: whoever trains it makes the loss",
+                             "the model '%s' has no objective: its trainer computes the loss",
                              model->model_class->name);
     exo_outputs outputs = exo_outputs_init(objective->outputs);
     return exo_model_forward(model, tape, batch, &outputs)

@@ -147,13 +147,15 @@ buffer_of(const exo_optim *optim, size_t index)
 }
 
 static exo_status
-make_buffers(exo_optim *optim)
+make_buffers(exo_optim *optim, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t b = 0; st == EXO_OK && b < MAX_BUFFERS; b++)
         if (buffer_of(optim, b))
-            st = exo_array_init(&optim->buffers[b], optim->device, EXO_F32, optim->numel, NULL);
-    return st;
+            st = exo_array_init(&optim->buffers[b], optim->device, EXO_F32, optim->numel, err);
+    return st == EXO_OK
+               ? EXO_OK
+               : exo_fail_in(err, st, "the optimizer's state of %zu parameters", optim->numel);
 }
 
 /* Sets the initial values of Adagrad's sums; other buffers start at 0. */
@@ -192,14 +194,14 @@ exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_par
     }
     if (st == EXO_OK)
         st = find_ranges(optim, spec, infos, num_infos, first);
-    if (st == EXO_OK)
-        st = make_buffers(optim);
+    if (st != EXO_OK)
+        exo_fail(err, st, "no memory for an optimizer of %zu parameters", numel);
+    else
+        st = make_buffers(optim, err);
     if (st == EXO_OK) {
         fill_buffers(optim);
         *out = optim;
         optim = NULL; /* moved to the caller */
-    } else {
-        exo_fail(err, st, "no memory for the optimizer's state of %zu parameters", numel);
     }
     exo_optim_free(&optim);
     return st;

@@ -30,9 +30,9 @@ exo_optim_groups_check(const exo_optim_spec *spec, const exo_param_info *infos, 
         if (taken == 0)
             return exo_fail(
                 err, EXO_INVAL,
-                "optimizer: group %zu of %zu (match: %.60s, %zu to %zu dimensions) takes no "
-                "parameter that "
-                "is learned and in no group before it; the model's first one is called %s",
+                "optimizer: group %zu of %zu (match: %.60s, %zu to %zu dimensions) matches no "
+                "trainable parameter outside the groups before it; the model's first parameter is "
+                "%s",
                 g + 1, spec->num_groups, group->match, group->min_dims, group->max_dims,
                 num_infos ? infos[0].name : "nothing");
     }

@@ -42,7 +42,7 @@ exo_status
 exo_optim_spec_check(const exo_optim_spec *spec, exo_err *err)
 {
     if ((unsigned)spec->kind > EXO_ADAGRAD)
-        return exo_fail(err, EXO_INVAL, "optimizer: there is no rule number %d", (int)spec->kind);
+        return exo_fail(err, EXO_INVAL, "optimizer: unknown rule %d", (int)spec->kind);
     const struct {
         const char *name;
         double value, below;

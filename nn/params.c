@@ -12,6 +12,10 @@
 #include "nn/params_impl.h"
 #include "nn/phantom.h"
 
+enum {
+    HASH_PIECE = 1 << 18 /* numbers copied from a device at a time */
+};
+
 static void
 draw_initial(float *out, size_t numel, exo_init init, uint64_t seed, uint64_t index)
 {
@@ -302,15 +306,40 @@ exo_params_zero_grads(exo_params *params)
     exo_vec_fill(exo_params_grads_array(params), 0.0f);
 }
 
+/* Adds fp32 numbers to a hash; those of a device are copied to the host, piece by piece. */
+static exo_status
+hash_array(exo_hash *hash, exo_array array, exo_err *err)
+{
+    const float *here = exo_array_host(array);
+    if (here)
+        exo_hash_add(hash, here, array.count * sizeof *here);
+    if (here || array.count == 0)
+        return EXO_OK;
+    float *piece = exo_calloc(HASH_PIECE, sizeof *piece);
+    exo_status st = piece ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to copy parameters");
+    for (size_t at = 0; st == EXO_OK && at < array.count; at += HASH_PIECE) {
+        size_t count = array.count - at < HASH_PIECE ? array.count - at : HASH_PIECE;
+        st = exo_array_read(exo_array_part(array, at, count), piece, err);
+        if (st == EXO_OK)
+            exo_hash_add(hash, piece, count * sizeof *piece);
+    }
+    exo_free(piece);
+    return st;
+}
+
 exo_status
 exo_params_sha256(exo_params *params, char out[65], exo_err *err)
 {
+    if (params->pages)
+        return exo_fail(err, EXO_UNSUPPORTED, "a copy by units has no SHA-256: take a flat copy");
     exo_hash hash = {0};
     exo_status st = exo_hash_init(&hash, err);
-    if (st != EXO_OK)
-        return st;
-    exo_hash_add(&hash, params->values, params->numel * sizeof *params->values);
-    exo_hash_add(&hash, params->buffers, params->buffer_numel * sizeof *params->buffers);
-    return exo_hash_end(&hash, out) ? EXO_OK
-                                    : exo_fail(err, EXO_FAILED, "libcrypto gives no SHA-256");
+    if (st == EXO_OK)
+        st = hash_array(&hash, exo_params_values_array(params), err);
+    if (st == EXO_OK)
+        st = hash_array(&hash, exo_params_buffers_array(params), err);
+    if (st == EXO_OK && !exo_hash_end(&hash, out))
+        st = exo_fail(err, EXO_FAILED, "libcrypto gives no SHA-256");
+    exo_hash_release(&hash);
+    return st;
 }

@@ -26,7 +26,7 @@ exo_params_to(exo_params **out, const exo_params *params, exo_device *device, ex
 {
     if (params->pages)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "a copy by units is possible on the host alone, not on the device '%s'",
+                        "a copy by units stays on the host and cannot be copied to the device '%s'",
                         exo_device_name(device));
     exo_params *p = exo_calloc(1, sizeof *p);
     if (!p)

@@ -339,6 +339,17 @@ close_reader(struct reader *r)
     json_decref(r->header);
 }
 
+/* Reads the next bytes of the file. Errors: IO, also if the file ends before. */
+static exo_status
+read_bytes(void *context, void *bytes, size_t size, exo_err *err)
+{
+    const struct reader *r = context;
+    if (fread(bytes, 1, size, r->stream) == size)
+        return EXO_OK;
+    return exo_fail(err, EXO_IO, "%s: %s", r->path,
+                    ferror(r->stream) ? strerror(errno) : "became shorter while it was read");
+}
+
 static exo_status
 open_reader(struct reader *r, const char *path, exo_err *err)
 {
@@ -353,24 +364,28 @@ open_reader(struct reader *r, const char *path, exo_err *err)
     uint64_t total = (uint64_t)ftello(r->stream);
     rewind(r->stream);
     if (fread(size, 1, sizeof size, r->stream) != sizeof size)
-        return exo_fail(err, EXO_INVAL, "%s: is cut: it has %llu bytes", path,
+        return exo_fail(err, EXO_INVAL, "%s: is truncated: it has %llu bytes", path,
                         (unsigned long long)total);
     for (int i = 0; i < 8; i++)
         length |= (uint64_t)size[i] << (8 * i);
     if (length > MAX_HEADER || length > total - sizeof size)
         return exo_fail(
             err, EXO_INVAL,
-            "%s: is cut or no safetensors file: a header of %llu bytes in a file of %llu", path,
-            (unsigned long long)length, (unsigned long long)total);
+            "%s: is truncated or not a safetensors file: a header of %llu bytes in a file of %llu",
+            path, (unsigned long long)length, (unsigned long long)total);
     char *text = exo_calloc(length + 1, 1);
     if (!text)
         return exo_fail(err, EXO_NOMEM, "%s: no memory for its header", path);
-    size_t got = fread(text, 1, length, r->stream);
+    st = read_bytes(r, text, length, err);
     json_error_t reason;
-    r->header = json_loadb(text, got, JSON_REJECT_DUPLICATES, &reason);
+    if (st == EXO_OK)
+        r->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, &reason);
     exo_free(text);
+    if (st != EXO_OK)
+        return st;
     if (!json_is_object(r->header))
-        return exo_fail(err, EXO_INVAL, "%s: its header is no JSON object: %s", path, reason.text);
+        return exo_fail(err, EXO_INVAL, "%s: its header is not a JSON object: %s", path,
+                        reason.text);
     r->data_at = sizeof size + length;
     r->data_bytes = total - r->data_at;
     return EXO_OK;
@@ -409,8 +424,8 @@ find_entry(const struct reader *r, const struct entry *e, uint64_t *first, exo_e
     if (json_array_size(offsets) != 2 || from < 0 || to < from ||
         (uint64_t)(to - from) != e->bytes || (uint64_t)to > r->data_bytes)
         return exo_fail(err, EXO_INVAL,
-                        "%s: is cut or damaged: its entry '%s' lies outside the file", r->path,
-                        e->name);
+                        "%s: is truncated or damaged: its entry '%s' lies outside the file",
+                        r->path, e->name);
     *first = r->data_at + (uint64_t)from;
     return EXO_OK;
 }
@@ -432,15 +447,6 @@ check_header(const struct reader *r, const exo_state *s, exo_err *err)
         return exo_fail(err, EXO_INVAL, "%s: has %llu bytes of data, %llu are expected", r->path,
                         (unsigned long long)r->data_bytes, (unsigned long long)all);
     return st;
-}
-
-static exo_status
-read_bytes(void *context, void *bytes, size_t size, exo_err *err)
-{
-    const struct reader *r = context;
-    if (fread(bytes, 1, size, r->stream) == size)
-        return EXO_OK;
-    return exo_fail(err, EXO_IO, "%s: %s", r->path, strerror(errno));
 }
 
 exo_status

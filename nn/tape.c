@@ -97,8 +97,7 @@ exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
         exo_tape_fail(tape, EXO_INVAL, "the parameters are on the device %s, and the pass on %s",
                       exo_device_name(exo_params_device(params)), exo_device_name(tape->device));
     if (pass->sink && !exo_device_is_host(tape->device))
-        exo_tape_fail(tape, EXO_UNSUPPORTED,
-                      "gradients are taken within backward on the host's memory alone");
+        exo_tape_fail(tape, EXO_UNSUPPORTED, "a sink takes gradients in host memory only");
 }
 
 const exo_pass *
@@ -297,7 +296,7 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     if (!loss || loss->numel != 1 || loss->dtype != EXO_F32)
         return exo_fail(err, EXO_INVAL, "backward starts at a loss of one fp32 element");
     if (tape->walked)
-        return exo_fail(err, EXO_INVAL, "backward has run: once per pass");
+        return exo_fail(err, EXO_INVAL, "backward runs once per pass, and has run");
     tape->walked = true;
     if (!loss->needs_grad) { /* no parameter that learns led to the loss */
         exo_status left = exo_tape_leave_units(tape, err);

@@ -24,7 +24,7 @@ units_of(exo_tensor *const *in, size_t num_in, const exo_tensor *passed,
 }
 
 /* Leaves the current units that are not among `units`, then enters those of `units` that the pass
- * is not in. */
+ * is not in. An error stops it; the pass is then in the units that it has entered and not left. */
 static exo_status
 go_to(exo_tape *tape, const uint32_t *units, size_t count, exo_err *err)
 {
@@ -33,9 +33,9 @@ go_to(exo_tape *tape, const uint32_t *units, size_t count, exo_err *err)
     size_t kept = 0;
     for (size_t i = 0; i < tape->num_units; i++) {
         uint32_t unit = tape->units[i];
-        if (has(units, count, unit))
+        if (st != EXO_OK || has(units, count, unit))
             tape->units[kept++] = unit;
-        else if (st == EXO_OK)
+        else
             st = hooks->after(hooks->context, unit, err);
     }
     tape->num_units = kept;
@@ -43,7 +43,8 @@ go_to(exo_tape *tape, const uint32_t *units, size_t count, exo_err *err)
         if (has(tape->units, kept, units[i]))
             continue;
         st = hooks->before(hooks->context, units[i], err);
-        tape->units[tape->num_units++] = units[i];
+        if (st == EXO_OK)
+            tape->units[tape->num_units++] = units[i];
     }
     return st;
 }

@@ -253,8 +253,8 @@ EXO_API exo_status exo_params_to(exo_params **out, const exo_params *params, exo
                                  exo_err *err);
 /* Sets the gradients to zero. A copy by units gives the memory of its gradients back. */
 EXO_API void exo_params_zero_grads(exo_params *params);
-/* Writes the SHA-256 of the flat values and then the buffers, in hexadecimal. Not for copies by
- * units. Errors: NOMEM, FAILED (libcrypto). */
+/* Writes the SHA-256 of the flat values and then the buffers, in hexadecimal. Errors: NOMEM,
+ * UNSUPPORTED (a copy by units), FAILED (libcrypto), or the device's. Blocks for the device. */
 EXO_API exo_status exo_params_sha256(exo_params *params, char out[65], exo_err *err);
 /* Frees the copy and sets *params to NULL; accepts NULL in it. */
 EXO_API void exo_params_free(exo_params **params);

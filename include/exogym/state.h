@@ -51,7 +51,8 @@ EXO_API exo_status exo_state_save(exo_state *state, const char *path, exo_err *e
 EXO_API exo_status exo_state_save_hashed(exo_state *state, const char *path, char sha256[65],
                                          exo_err *err);
 /* Reads the entries from `path` in place. The file must hold every entry with its type and shape,
- * and no other. INVAL otherwise: names the file and the entry, and no memory has changed. */
+ * and no other. INVAL otherwise: names the file and the entry, and no memory has changed. Other
+ * errors: NOT_FOUND; NOMEM; IO, after which entries may have changed. */
 EXO_API exo_status exo_state_load(exo_state *state, const char *path, exo_err *err);
 /* Reads the value of a metadata key of a file. The caller frees *out with exo_free. NOT_FOUND:
  * there is no such key. */

@@ -78,8 +78,9 @@ typedef struct exo_grad_ready {
  * forward or in backward, reads a unit that the pass is not in, `before` is called for that unit,
  * and `after` for the units that the pass leaves. Backward begins in the units in which forward
  * ended, and ends by leaving its last ones. It does not enter a unit for a table whose values it
- * does not read. Both functions run on the thread of the pass; an error ends the pass. The order of
- * the calls is the same on all nodes if the order of the model's operations is. */
+ * does not read. Both functions run on the thread of the pass. An error ends the pass; only
+ * exo_tape_leave_units calls them afterwards. The order of the calls is the same on all nodes if
+ * the order of the model's operations is. */
 typedef struct exo_unit_hooks {
     /* The pass is about to read the unit's values. They are whole when this returns. */
     exo_status (*before)(void *context, size_t unit, exo_err *err);
@@ -118,8 +119,9 @@ EXO_API void exo_tape_free(exo_tape **tape);
 EXO_API void exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass);
 EXO_API const exo_pass *exo_tape_pass(const exo_tape *tape);
 
-/* Ends a pass without backward: calls `after` for the units that the pass is in. Does nothing
- * without hooks. Errors: those of `after`. */
+/* Ends a pass without backward: calls `after` for the units that the pass is in. After an error of
+ * the hooks these are the units that were entered and not left. Does nothing without hooks. Errors:
+ * those of `after`. */
 EXO_API exo_status exo_tape_leave_units(exo_tape *tape, exo_err *err);
 
 /* Adds d(scale * loss)/d(parameter) to every parameter's gradient, or hands it to the pass's sink.

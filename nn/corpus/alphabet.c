@@ -63,10 +63,10 @@ note_characters(void *context, size_t index, const char *text, size_t size, uint
         size_t length = read_character(in + at, size - at, &code);
         if (length == 0)
             return exo_fail(err, EXO_INVAL,
-                            "byte %zu is no UTF-8: the tokenizer 'bytes' takes anything", at);
+                            "byte %zu is not UTF-8: the tokenizer 'bytes' takes any byte", at);
         if (code == 0) /* no tokenizer.json can hold it */
             return exo_fail(err, EXO_INVAL,
-                            "byte %zu is U+0000: the tokenizer 'bytes' takes anything", at);
+                            "byte %zu is U+0000: the tokenizer 'bytes' takes any byte", at);
         if (!(a->seen[code / 8] >> code % 8 & 1)) {
             a->seen[code / 8] |= (uint8_t)(1u << code % 8);
             a->bytes += length;

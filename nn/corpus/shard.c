@@ -85,15 +85,15 @@ exo_shard_unpack(const uint8_t header[EXO_SHARD_HEADER], exo_shard_info *out, ex
     uint8_t checksum[SHA256_DIGEST_LENGTH];
     if (memcmp(header + AT_MAGIC, magic, sizeof magic) != 0)
         return exo_fail(err, EXO_DAMAGED,
-                        "is no token shard, it does not begin with EXOTOKEN; of bare numbers say "
-                        "dtype: uint16");
+                        "is not a token shard: it does not begin with EXOTOKEN; for bare "
+                        "numbers, set dtype: uint16");
     if (get_u32(header + AT_VERSION) != EXO_SHARD_VERSION)
         return exo_fail(err, EXO_DAMAGED,
-                        "byte %d: version %u of token shards is not known here, %d is", AT_VERSION,
-                        get_u32(header + AT_VERSION), EXO_SHARD_VERSION);
+                        "byte %d: token shards have the unknown version %u; expected %d",
+                        AT_VERSION, get_u32(header + AT_VERSION), EXO_SHARD_VERSION);
     SHA256(header, AT_CHECKSUM, checksum);
     if (memcmp(header + AT_CHECKSUM, checksum, sizeof checksum) != 0)
-        return exo_fail(err, EXO_DAMAGED, "byte %d: the header is damaged: its SHA-256 is another",
+        return exo_fail(err, EXO_DAMAGED, "byte %d: the header is damaged: its SHA-256 differs",
                         AT_CHECKSUM);
     *out = (exo_shard_info){.width = get_u32(header + AT_WIDTH),
                             .count = get_u64(header + AT_COUNT),
@@ -101,10 +101,10 @@ exo_shard_unpack(const uint8_t header[EXO_SHARD_HEADER], exo_shard_info *out, ex
                             .end = (int32_t)get_u32(header + AT_END)};
     memcpy(out->tokenizer, header + AT_TOKENIZER, sizeof out->tokenizer);
     if (out->width != 2 && out->width != 4)
-        return exo_fail(err, EXO_DAMAGED, "byte %d: tokens of %u bytes, 2 or 4 are possible",
+        return exo_fail(err, EXO_DAMAGED, "byte %d: a token has %u bytes; expected 2 or 4",
                         AT_WIDTH, out->width);
     if (out->count == 0)
-        return exo_fail(err, EXO_DAMAGED, "byte %d: it has no tokens", AT_COUNT);
+        return exo_fail(err, EXO_DAMAGED, "byte %d: the shard has no tokens", AT_COUNT);
     if (out->vocabulary == 0 || out->vocabulary > INT32_MAX)
         return exo_fail(err, EXO_DAMAGED, "byte %d: a vocabulary of %" PRIu64, AT_VOCABULARY,
                         out->vocabulary);
@@ -122,18 +122,19 @@ check_shard(const char *path, const uint8_t *map, size_t bytes, exo_shard_info *
 {
     if (bytes < EXO_SHARD_HEADER)
         return exo_fail(err, EXO_DAMAGED,
-                        "%s: is cut at byte %zu: a token shard has a header of %d", path, bytes,
-                        EXO_SHARD_HEADER);
+                        "%s: is truncated at byte %zu: a token shard has a header of %d", path,
+                        bytes, EXO_SHARD_HEADER);
     exo_status st = exo_shard_unpack(map, info, err);
     if (st != EXO_OK)
         return exo_fail_in(err, st, "%s", path);
     uint64_t held = (bytes - EXO_SHARD_HEADER) / info->width;
     if (held < info->count)
         return exo_fail(err, EXO_DAMAGED,
-                        "%s: is cut at byte %zu: it holds %" PRIu64 " of its %" PRIu64 " tokens",
+                        "%s: is truncated at byte %zu: it holds %" PRIu64 " of its %" PRIu64
+                        " tokens",
                         path, bytes, held, info->count);
     if (held > info->count || (bytes - EXO_SHARD_HEADER) % info->width != 0)
-        return exo_fail(err, EXO_DAMAGED, "%s: goes on after its last token, at byte %" PRIu64,
+        return exo_fail(err, EXO_DAMAGED, "%s: continues after its last token, at byte %" PRIu64,
                         path, EXO_SHARD_HEADER + info->count * info->width);
     return EXO_OK;
 }
@@ -146,8 +147,8 @@ check_bare(const char *path, size_t bytes, exo_token_files files, exo_shard_info
     info->count = bytes / info->width;
     if (bytes % info->width != 0)
         return exo_fail(err, EXO_DAMAGED,
-                        "%s: has %zu bytes: that is no number of tokens of %u bytes", path, bytes,
-                        info->width);
+                        "%s: has %zu bytes, which is not a multiple of a token's %u bytes", path,
+                        bytes, info->width);
     return EXO_OK;
 }
 

@@ -36,7 +36,7 @@ check_absent(const char *folder, exo_err *err)
     closedir(dir);
     return empty ? EXO_OK
                  : exo_fail(err, EXO_EXISTS,
-                            "%s: the folder is there and not empty: name a new one or remove it",
+                            "%s: the folder exists and is not empty: name a new one or remove it",
                             folder);
 }
 
@@ -181,9 +181,8 @@ exo_data_tokenize(const char *const *inputs, size_t num_inputs, const char *fold
     if (num_inputs == 0)
         return exo_fail(err, EXO_INVAL, "no text to tokenize");
     if (opts->documents == EXO_DOCUMENTS_SEPARATE)
-        return exo_fail(
-            err, EXO_INVAL,
-            "documents: separate is said when the tokens are read: choose end or ignore");
+        return exo_fail(err, EXO_INVAL,
+                        "documents: separate applies when tokens are read: choose end or ignore");
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < num_inputs; i++)
         st = exo_file_list_add(&files, inputs[i], ".txt", err);

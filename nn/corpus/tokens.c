@@ -35,10 +35,9 @@ find_tokenizer(const char *path, exo_tokenizer *given, const exo_shard_info *inf
     if (named)
         st = exo_tokenizer_file_hash(file, hash, err);
     if (st == EXO_OK && named && memcmp(hash, info->tokenizer, sizeof hash) != 0)
-        return exo_fail(
-            err, EXO_DAMAGED,
-            "%s: is not the tokenizer.json that %s was made with: its SHA-256 is another", file,
-            path);
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: is not the tokenizer.json that %s was made with: its SHA-256 differs",
+                        file, path);
     return st == EXO_OK ? exo_tokenizer_load(out, file, err) : st;
 }
 
@@ -54,10 +53,10 @@ check_alike(const exo_shard_info *a, const exo_shard_info *b, const char *path_a
         what = "end token";
     else if (memcmp(a->tokenizer, b->tokenizer, sizeof a->tokenizer) != 0)
         what = "tokenizer";
-    return what
-               ? exo_fail(err, EXO_DAMAGED, "%s and %s do not belong together: each has another %s",
-                          path_a, path_b, what)
-               : EXO_OK;
+    return what ? exo_fail(err, EXO_DAMAGED,
+                           "%s and %s do not belong together: each has a different %s", path_a,
+                           path_b, what)
+                : EXO_OK;
 }
 
 /* The vocabulary and the end token are those of the shards; with bare numbers, the tokenizer's. */

@@ -40,7 +40,7 @@ exo_window_opts_check(const exo_window_opts *opts, bool validated, exo_err *err)
     if (opts->stride < 1)
         return exo_fail(err, EXO_INVAL, "stride must be at least 1");
     if ((unsigned)opts->documents > EXO_DOCUMENTS_SEPARATE)
-        return exo_fail(err, EXO_INVAL, "documents: there is no choice %d", (int)opts->documents);
+        return exo_fail(err, EXO_INVAL, "documents: unknown choice %d", (int)opts->documents);
     exo_status st = check_part((const char *[]){"start_pc", "end_pc"}, opts->start, opts->end, err);
     return st == EXO_OK && validated ? check_part((const char *[]){"val_start_pc", "val_end_pc"},
                                                   opts->val_start, opts->val_end, err)
@@ -184,7 +184,7 @@ exo_dataset_check_tokens(const exo_dataset *dataset, size_t vocabulary, exo_err 
     size_t needed = exo_dataset_vocabulary(dataset);
     if (needed <= vocabulary)
         return EXO_OK;
-    return exo_fail(err, EXO_INVAL, "the data '%s' have a vocabulary of %zu, the model has %zu",
+    return exo_fail(err, EXO_INVAL, "the data set '%s' has a vocabulary of %zu, the model has %zu",
                     exo_dataset_class_of(dataset)->name, needed, vocabulary);
 }
 

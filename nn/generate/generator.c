@@ -74,7 +74,7 @@ choose_options(exo_generator_opts *out, const exo_decoder_spec *spec,
     size_t usual = out->sequences > DEFAULT_STEP_TOKENS ? out->sequences : DEFAULT_STEP_TOKENS;
     out->step_tokens = out->step_tokens ? out->step_tokens : usual;
     if ((unsigned)out->weights > EXO_WEIGHTS_INT4)
-        return exo_fail(err, EXO_INVAL, "generation: %d is no format of weights",
+        return exo_fail(err, EXO_INVAL, "generation: unknown format of weights %d",
                         (int)out->weights);
     if (out->sequences > MAX_SEQUENCES)
         return exo_fail(err, EXO_INVAL, "generation: %zu sequences at once; the most is %d",
@@ -244,7 +244,7 @@ check_prompt(const exo_generator *g, uint64_t id, const int32_t *prompt, size_t 
         return exo_fail(err, EXO_INVAL, "sequence %" PRIu64 ": an id must be below 2^56", id);
     for (size_t i = 0; i < g->used; i++)
         if (g->sequences[g->order[i]].id == id)
-            return exo_fail(err, EXO_EXISTS, "sequence %" PRIu64 " is there already", id);
+            return exo_fail(err, EXO_EXISTS, "sequence %" PRIu64 " exists already", id);
     if (exo_generator_room(g) == 0)
         return exo_fail(err, EXO_FULL, "sequence %" PRIu64 ": all %zu places are taken", id,
                         g->opts.sequences);

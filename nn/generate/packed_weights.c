@@ -242,7 +242,7 @@ check(const exo_decoder_weights *w, const exo_params *params, exo_err *err)
         if (!info || strcmp(info->name, p->name) != 0)
             return exo_fail(
                 err, EXO_INVAL,
-                "the decoder's parameter %zu is %s, and the parameters given have %s there", i,
+                "the decoder's parameter %zu is %s, but that of the given parameters is %s", i,
                 p->name, info ? info->name : "nothing");
         size_t rows = info->dims[0], cols = info->num_dims > 1 ? info->dims[1] : 0;
         if (info->num_dims != p->num_dims || rows != p->dims[0] || cols != p->dims[1])
@@ -251,7 +251,7 @@ check(const exo_decoder_weights *w, const exo_params *params, exo_err *err)
                             p->name, p->dims[0], p->dims[1], rows, cols);
     }
     if (count > w->num_places)
-        return exo_fail(err, EXO_INVAL, "%s is no parameter of the decoder",
+        return exo_fail(err, EXO_INVAL, "%s is not a parameter of the decoder",
                         exo_params_info(params, w->num_places)->name);
     return EXO_OK;
 }

@@ -10,7 +10,7 @@ exo_decoder_load_params(const char *folder, const exo_model *model, exo_params *
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(model);
     if (!spec)
-        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder,
+        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is not a decoder", folder,
                         exo_model_name(model));
     return exo_pretrained_read(folder, spec, params, err);
 }
@@ -46,7 +46,7 @@ exo_decoder_save(const char *folder, const exo_model *model, exo_params *params,
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(model);
     if (!spec)
-        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder,
+        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is not a decoder", folder,
                         exo_model_name(model));
     return exo_pretrained_write(folder, spec, params, dtype, shard_bytes, err);
 }

@@ -108,7 +108,7 @@ read_folder(exo_decoder *d, exo_config *config, const char *path, exo_err *err)
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         if (exo_config_has(config, given[i]))
             return exo_config_fail(
-                config, err, "'%s' cannot be given beside 'path': the folder's config.json says it",
+                config, err, "'%s' cannot be set beside 'path': the folder's config.json sets it",
                 given[i]);
     exo_status st = exo_decoder_load_spec(path, &d->spec, err);
     size_t vocabulary = 0; /* the vocabulary of the job's data; 0: not given */
@@ -116,7 +116,7 @@ read_folder(exo_decoder *d, exo_config *config, const char *path, exo_err *err)
         st = read_count(config, "vocabulary", INT32_MAX, &vocabulary, err);
     if (st == EXO_OK && vocabulary > d->spec.vocabulary)
         st = exo_config_fail(
-            config, err, "the vocabulary of '%s' is %zu, less than %zu: take data of its tokenizer",
+            config, err, "the vocabulary of '%s' is %zu, less than %zu: use data of its tokenizer",
             path, d->spec.vocabulary, vocabulary);
     if (st != EXO_OK)
         return st;

@@ -141,7 +141,7 @@ exo_mean(exo_tape *tape, exo_tensor *x)
     if (!x)
         return NULL;
     if (x->numel == 0)
-        return exo_tape_fail(tape, EXO_INVAL, "mean: of no elements");
+        return exo_tape_fail(tape, EXO_INVAL, "mean: x has no elements");
     exo_op *op = exo_tape_op(tape, &mean_class, &x, 1);
     exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 0, NULL) : NULL;
     if (!y)

@@ -73,8 +73,7 @@ take_inputs(exo_tape *tape, const exo_custom_op *op, exo_tensor *const *inputs, 
             exo_tensor **in)
 {
     if (!op->forward || !op->name) {
-        exo_tape_fail(tape, EXO_INVAL,
-                      "%s: an operation of your own has a name and a forward function",
+        exo_tape_fail(tape, EXO_INVAL, "%s: a custom operation needs a name and a forward function",
                       op->name ? op->name : "custom");
         return false;
     }

@@ -29,7 +29,8 @@ scale_of(exo_tape *tape, const char *name, float temperature, float *scale)
     *scale = temperature > 0.0f ? 1.0f / temperature : 1.0f;
     if (temperature >= 0.0f && !isinf(temperature))
         return true;
-    exo_tape_fail(tape, EXO_INVAL, "%s: the temperature %g is not a number from 0", name,
+    exo_tape_fail(tape, EXO_INVAL,
+                  "%s: the temperature is %g; expected a finite number of at least 0", name,
                   (double)temperature);
     return false;
 }

@@ -32,7 +32,8 @@ check_clip(exo_tape *tape, const char *name, float clip)
 {
     if (clip >= 0.0f && !isinf(clip))
         return true;
-    exo_tape_fail(tape, EXO_INVAL, "%s: the clip %g is not a number from 0", name, (double)clip);
+    exo_tape_fail(tape, EXO_INVAL, "%s: the clip is %g; expected a finite number of at least 0",
+                  name, (double)clip);
     return false;
 }
 

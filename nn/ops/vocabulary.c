@@ -368,9 +368,10 @@ exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tens
                      float temperature)
 {
     if (!(temperature >= 0.0f) || isinf(temperature))
-        return exo_tape_fail(tape, EXO_INVAL,
-                             "linear_log_probs: the temperature %g is not a number from 0",
-                             (double)temperature);
+        return exo_tape_fail(
+            tape, EXO_INVAL,
+            "linear_log_probs: the temperature is %g; expected a finite number of at least 0",
+            (double)temperature);
     exo_op *op = begin(tape, &log_probs_class, x, weight, targets, true, false);
     size_t rows = op ? op->in[INPUT]->dims[0] : 0;
     exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 1, &rows) : NULL;

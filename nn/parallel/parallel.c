@@ -163,7 +163,7 @@ exo_tape_all_gather(exo_tape *tape, exo_group *group, exo_tensor *x)
 {
     exo_err err = {0};
     if (x && x->num_dims == 0)
-        return exo_tape_fail(tape, EXO_INVAL, "all_gather: of rows, not of a single element");
+        return exo_tape_fail(tape, EXO_INVAL, "all_gather: x is a single element: expected rows");
     exo_op *op = open_op(tape, &all_gather_class, group, x);
     exo_tensor *y =
         op ? with_rows(tape, op->in[0], op->in[0]->dims[0] * exo_group_size(group)) : NULL;

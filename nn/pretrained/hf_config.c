@@ -81,8 +81,8 @@ exo_hf_config_open(exo_hf_config *config, const char *folder, exo_err *err)
         return exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", config->path, reason.line, reason.column,
                         reason.text);
     if (!json_is_object(config->root))
-        return exo_fail(err, EXO_DAMAGED, "%s: is no JSON object, as a model's description is",
-                        config->path);
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: is not a JSON object: expected a model's description", config->path);
     return EXO_OK;
 }
 
@@ -170,15 +170,15 @@ exo_hf_config_finish(exo_hf_config *config, const char *const *more, exo_err *er
     for (size_t i = 0; i < sizeof must_be_off / sizeof *must_be_off; i++) {
         const json_t *option = exo_hf_get(config, must_be_off[i]);
         if (option && !is_off(option))
-            exo_hf_refuse(config, must_be_off[i], "a decoder here has no such part");
+            exo_hf_refuse(config, must_be_off[i], "the decoder has no such part");
     }
     json_object_foreach (config->root, key, value) {
         if (json_is_null(value) || was_asked(config, key) || in_list(harmless, key) ||
             in_list(more, key))
             continue;
         exo_hf_refuse(config, key,
-                      "it is not known whether the key changes what the model computes; if it does "
-                      "not, take it out");
+                      "the key is unknown and may change what the model computes; if it does not, "
+                      "remove it");
     }
     if (config->error.code != EXO_OK && err)
         *err = config->error;
@@ -248,7 +248,7 @@ exo_hf_activation(exo_hf_config *config, const char *key, exo_activation fallbac
         if (strcmp(activations[i].name, name) == 0)
             return activations[i].activation;
     exo_hf_refuse(config, key,
-                  "there are gelu_new, gelu, relu, silu and linear, and their other names");
+                  "expected gelu_new, gelu, relu, silu, linear, or another name of these");
     return fallback;
 }
 

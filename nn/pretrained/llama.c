@@ -38,16 +38,15 @@ read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_sca
     }
     if (name && strcmp(name, "default") != 0 && strcmp(name, "linear") != 0 &&
         strcmp(name, "llama3") != 0) {
-        exo_hf_refuse_part(
-            c, key, type ? "rope_type" : "type", name,
-            "of the ways to scale rotary positions there are default, linear and llama3");
+        exo_hf_refuse_part(c, key, type ? "rope_type" : "type", name,
+                           "expected default, linear or llama3");
         return; /* an unknown type has its own keys: no error about them */
     }
     if (other_key(rope))
-        exo_hf_refuse_part(c, key, other_key(rope), NULL, "the key is not known here");
+        exo_hf_refuse_part(c, key, other_key(rope), NULL, "the key is unknown");
     const json_t *partial = json_object_get(rope, "partial_rotary_factor");
     if (partial && json_number_value(partial) != 1.0)
-        exo_hf_refuse(c, key, "only whole heads are turned: partial_rotary_factor 1");
+        exo_hf_refuse(c, key, "only whole heads are rotated: expected partial_rotary_factor 1");
     if (!name || strcmp(name, "default") == 0)
         return;
     out->linear = strcmp(name, "linear") == 0;
@@ -73,7 +72,7 @@ read_rope(exo_hf_config *c, exo_decoder_spec *s)
                  *newer = exo_hf_get(c, "rope_parameters");
     s->rope_theta = exo_hf_float(c, "rope_theta", 10000.0f);
     if (scaling && newer && !json_equal(scaling, newer))
-        exo_hf_refuse(c, "rope_scaling", "rope_parameters says something else");
+        exo_hf_refuse(c, "rope_scaling", "rope_parameters says something different");
     if (newer) {
         const json_t *theta = json_object_get(newer, "rope_theta");
         if (theta && !json_is_number(theta))
@@ -108,7 +107,7 @@ read_llama(exo_hf_config *c, exo_decoder_spec *s)
     read_rope(c, s);
     exo_hf_must(c, "rope_interleaved", false);
     if (exo_hf_float(c, "partial_rotary_factor", 1.0f) != 1.0f)
-        exo_hf_refuse(c, "partial_rotary_factor", "only whole heads are turned");
+        exo_hf_refuse(c, "partial_rotary_factor", "only whole heads are rotated: expected 1");
 }
 
 static const char *

@@ -22,7 +22,7 @@ read_spec(exo_hf_config *c, exo_decoder_spec *out, exo_err *err)
     const char *type = json_string_value(exo_hf_get(c, "model_type"));
     const exo_family *family = type ? exo_family_find(type) : NULL;
     if (!family) {
-        exo_hf_refuse(c, "model_type", "the families that are read are " EXO_FAMILIES);
+        exo_hf_refuse(c, "model_type", "the supported families are " EXO_FAMILIES);
         *err = c->error;
         return c->error.code;
     }
@@ -229,13 +229,13 @@ check_tensor(const exo_tensor_place *p, const exo_weight *w, exo_err *err)
     char found[EXO_SHAPE_TEXT], expected[EXO_SHAPE_TEXT];
     if (t->num_dims != p->num_dims || memcmp(t->dims, p->dims, p->num_dims * sizeof *p->dims) != 0)
         return exo_fail(err, EXO_DAMAGED,
-                        "%s: tensor '%s' has the shape %s, expected is %s by " EXO_CONFIG_FILE,
+                        "%s: tensor '%s' has the shape %s; expected %s by " EXO_CONFIG_FILE,
                         w->path, t->name, exo_safetensors_shape(t->num_dims, t->dims, found),
                         exo_safetensors_shape(p->num_dims, p->dims, expected));
     if (strcmp(t->dtype, "F32") != 0 && strcmp(t->dtype, "F16") != 0 &&
         strcmp(t->dtype, "BF16") != 0)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "%s: tensor '%s' is of type %s; F32, F16 and BF16 are read: take weights "
+                        "%s: tensor '%s' has the type %s; expected F32, F16 or BF16: use weights "
                         "that are not quantized",
                         w->path, t->name, t->dtype);
     return EXO_OK;

@@ -32,10 +32,10 @@ read_opt(exo_hf_config *c, exo_decoder_spec *s)
     s->rope_theta = 10000.0f;
     if (!exo_hf_bool(c, "do_layer_norm_before", true))
         exo_hf_refuse(c, "do_layer_norm_before",
-                      "norms after the branches, as in opt-350m, are not there");
+                      "the decoder has no norms after its branches, as opt-350m has");
     if (exo_hf_size(c, "word_embed_proj_dim", s->width) != s->width)
         exo_hf_refuse(c, "word_embed_proj_dim",
-                      "embeddings narrower than hidden_size, as in opt-350m, are not there");
+                      "the decoder has no embeddings narrower than hidden_size, as opt-350m has");
     exo_hf_must(c, "_remove_final_layer_norm", false);
     exo_hf_must(c, "layer_norm_elementwise_affine", true);
 }

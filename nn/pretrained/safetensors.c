@@ -114,12 +114,13 @@ parse_header(exo_safetensors *f, exo_err *err)
 {
     uint64_t length = 0;
     if (f->size < 8)
-        return exo_fail(err, EXO_DAMAGED, "%s: is cut or no safetensors file: it has %zu bytes",
-                        f->path, f->size);
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: is truncated or not a safetensors file: it has %zu bytes", f->path,
+                        f->size);
     static const char pointer[] = "version https://git-lfs.github.com/";
     if (f->size >= sizeof pointer && memcmp(f->mapped, pointer, sizeof pointer - 1) == 0)
         return exo_fail(err, EXO_DAMAGED,
-                        "%s: is not the file but Git LFS's pointer to it: fetch it with `git lfs "
+                        "%s: is a Git LFS pointer, not the file: fetch the file with `git lfs "
                         "pull` in its folder",
                         f->path);
     for (int i = 0; i < 8; i++)
@@ -127,15 +128,16 @@ parse_header(exo_safetensors *f, exo_err *err)
     if (length > MAX_HEADER || length > f->size - 8)
         return exo_fail(
             err, EXO_DAMAGED,
-            "%s: is cut or no safetensors file: a header of %llu bytes in a file of %zu", f->path,
-            (unsigned long long)length, f->size);
+            "%s: is truncated or not a safetensors file: a header of %llu bytes in a file of %zu",
+            f->path, (unsigned long long)length, f->size);
     json_error_t reason;
     f->header =
         json_loadb((const char *)f->mapped + 8, (size_t)length, JSON_REJECT_DUPLICATES, &reason);
     if (!json_is_object(f->header))
-        return exo_fail(err, EXO_DAMAGED,
-                        "%s: is damaged or no safetensors file: its header is no JSON object: %s",
-                        f->path, f->header ? "another kind of value" : reason.text);
+        return exo_fail(
+            err, EXO_DAMAGED,
+            "%s: is damaged or not a safetensors file: its header is not a JSON object: %s",
+            f->path, f->header ? "another kind of value" : reason.text);
     f->data_at = 8 + (size_t)length;
     return EXO_OK;
 }
@@ -189,7 +191,8 @@ read_tensor(const exo_safetensors *f, const char *name, const json_t *info, exo_
     json_int_t from = json_integer_value(first), to = json_integer_value(last);
     if (from < 0 || to < from || (uint64_t)to > f->size - f->data_at)
         return exo_fail(err, EXO_DAMAGED,
-                        "%s: is cut or damaged: tensor '%s' lies outside the file", f->path, name);
+                        "%s: is truncated or damaged: tensor '%s' lies outside the file", f->path,
+                        name);
     if ((uint64_t)(to - from) != t->bytes) {
         char shape[EXO_SHAPE_TEXT];
         return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' of %s %s has %lld bytes, not %zu",
@@ -223,7 +226,7 @@ check_places(const exo_safetensors *f, exo_err *err)
         end += t->bytes;
     }
     if (end != all)
-        return exo_fail(err, EXO_DAMAGED, "%s: is damaged: its last %zu bytes are no tensor's",
+        return exo_fail(err, EXO_DAMAGED, "%s: is damaged: its last %zu bytes belong to no tensor",
                         f->path, (size_t)(all - end));
     return EXO_OK;
 }

@@ -51,7 +51,7 @@ order_tensors(exo_weights *w, exo_err *err)
     for (size_t i = 1; i < w->count; i++)
         if (by_name(&w->all[i - 1], &w->all[i]) == 0)
             return exo_fail(err, EXO_DAMAGED,
-                            "%s: tensor '%s' is in %s too: each belongs into one file",
+                            "%s: tensor '%s' is in %s too: each belongs in one file",
                             w->all[i].path, w->all[i].tensor->name, w->all[i - 1].path);
     return EXO_OK;
 }

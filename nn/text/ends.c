@@ -52,7 +52,7 @@ read_end(const exo_tokenizer *t, const exo_json *root, const char *key, int32_t 
     *out = number;
     return *out >= 0 ? EXO_OK
                      : exo_json_fail(&part, err, EXO_DAMAGED,
-                                     "'%.64s' is no token of tokenizer.json", text);
+                                     "'%.64s' is not a token of tokenizer.json", text);
 }
 
 static exo_status

@@ -46,7 +46,7 @@ parse(const struct making *m, const char *file, const char *text, size_t size, j
                         error.column, error.text);
     return json_is_object(*out)
                ? EXO_OK
-               : exo_fail(m->err, EXO_DAMAGED, "%s/%s: is no JSON object", m->folder, file);
+               : exo_fail(m->err, EXO_DAMAGED, "%s/%s: is not a JSON object", m->folder, file);
 }
 
 static exo_status
@@ -247,7 +247,8 @@ read_merges(const struct making *m, json_t *out)
     size_t size = 0, line = 0;
     exo_status st = read_text(m, "merges.txt", &text, &size);
     if (st == EXO_OK && memchr(text, 0, size))
-        st = exo_fail(m->err, EXO_DAMAGED, "%s/merges.txt: is no text: it has a 0 byte", m->folder);
+        st =
+            exo_fail(m->err, EXO_DAMAGED, "%s/merges.txt: is not text: it has a 0 byte", m->folder);
     for (char *at = text, *end; st == EXO_OK && *at; at = end) {
         size_t length = strcspn(at, "\n");
         end = at + length + (at[length] == '\n');

@@ -116,7 +116,7 @@ load_processor(exo_tokenizer *t, const exo_json *part, int depth, bool *template
         return exo_json_unknown(part, "the post-processor", type, err);
     if (depth > DEPTH_MOST)
         return exo_json_fail(part, err, EXO_UNSUPPORTED,
-                             "sequences that are so deep are not supported");
+                             "sequences nested this deep are not supported");
     st = exo_json_only(part, sequence_keys, err);
     if (st == EXO_OK)
         st = exo_json_get(part, "processors", &list, err);

@@ -28,7 +28,7 @@ load_vocabulary(exo_tokenizer *t, const exo_json *part, exo_err *err)
         st = exo_json_number(&token, EXO_VOCAB_MOST - 1, &number, err);
         if (st == EXO_OK && number >= most)
             st = exo_json_fail(&token, err, EXO_DAMAGED,
-                               "the number %llu is far beyond the %zu tokens that there are",
+                               "the number %llu is far beyond the %zu tokens of the vocabulary",
                                (unsigned long long)number, json_object_size(part->value));
         if (st != EXO_OK)
             return st;

@@ -37,7 +37,7 @@ load_any(exo_steps *steps, const exo_json *part, const struct loader *loaders, c
         return st;
     if (depth > DEPTH_MOST)
         return exo_json_fail(part, err, EXO_UNSUPPORTED,
-                             "sequences that are so deep are not supported");
+                             "sequences nested this deep are not supported");
     while (loaders->type && strcmp(loaders->type, type) != 0)
         loaders++;
     if (!loaders->type)

@@ -96,7 +96,7 @@ escaped_character(struct reader *r, bool *is, uint32_t *code)
         r->at++;
         if (*r->at != '{') {
             exo_status st = hex(r, 1, 2, code);
-            return st == EXO_OK && *code > 0x7f ? refuse(r, "a byte that is no character") : st;
+            return st == EXO_OK && *code > 0x7f ? refuse(r, "a byte that is not a character") : st;
         }
         r->at++;
         exo_status st = hex(r, 1, 6, code);
@@ -286,7 +286,7 @@ class_(struct reader *r)
 {
     exo_status st = EXO_OK;
     if (++r->depth > DEPTH_MOST)
-        return refuse(r, "a class that is so deep");
+        return refuse(r, "a class nested this deep");
     if (*r->at == ']')
         return refuse(r, "a class that begins with ']'");
     while (st == EXO_OK && *r->at != ']') {
@@ -316,7 +316,7 @@ group(struct reader *r)
 {
     static const char *const kinds[] = {"?:", "?=", "?!", "?>", "?<=", "?<!", "?i:"};
     if (++r->depth > DEPTH_MOST)
-        return refuse(r, "a group that is so deep");
+        return refuse(r, "a group nested this deep");
     put(r, "(");
     if (*r->at != '?')
         return *r->at == '*' ? refuse(r, "'(*'") : EXO_OK;

@@ -155,7 +155,7 @@ exo_token_stream_put(exo_token_stream *s, int32_t token, const char **text, exo_
     const exo_spelling *spelling = exo_vocab_spelling(&s->tokenizer->bpe.vocab, token);
     *text = "";
     if (!spelling)
-        return exo_fail(err, EXO_INVAL, "the number %d is no token of this tokenizer", token);
+        return exo_fail(err, EXO_INVAL, "the number %d is not a token of this tokenizer", token);
     if (!s->special && spelling->special)
         return EXO_OK;
     s->window[s->count++] = token;

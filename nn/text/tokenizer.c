@@ -227,7 +227,7 @@ spell(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special,
     for (size_t i = 0; i < count; i++) {
         const exo_spelling *spelling = exo_vocab_spelling(&t->bpe.vocab, tokens[i]);
         if (!spelling)
-            return exo_fail(err, EXO_INVAL, "the number %d at %zu is no token of this tokenizer",
+            return exo_fail(err, EXO_INVAL, "the number %d at %zu is not a token of this tokenizer",
                             tokens[i], i);
         if (special || !spelling->special)
             exo_pieces_add(out, spelling->begin, spelling->length, -1, false);
@@ -263,7 +263,7 @@ decode_bytes(const int32_t *tokens, size_t count, exo_text *out, exo_err *err)
     exo_text_add_bytes(out, "", 0);
     for (size_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || tokens[i] > 255)
-            return exo_fail(err, EXO_INVAL, "the number %d at %zu is no token of this tokenizer",
+            return exo_fail(err, EXO_INVAL, "the number %d at %zu is not a token of this tokenizer",
                             tokens[i], i);
         char byte = (char)tokens[i];
         exo_text_add_bytes(out, &byte, 1);

@@ -98,7 +98,7 @@ exo_vocab_add(exo_vocab *vocab, const char *text, size_t length, uint64_t number
         return exo_fail(err, EXO_DAMAGED, "the number of '%.64s', %llu, is not below %d", text,
                         (unsigned long long)number, EXO_VOCAB_MOST);
     if (exo_vocab_find(vocab, text, length) >= 0)
-        return exo_fail(err, EXO_DAMAGED, "the token '%.64s' is there twice", text);
+        return exo_fail(err, EXO_DAMAGED, "the token '%.64s' occurs twice", text);
     const exo_spelling *taken = exo_vocab_spelling(vocab, (int32_t)number);
     if (taken)
         return exo_fail(err, EXO_DAMAGED, "'%.64s' and '%.64s' have the same number, %llu",

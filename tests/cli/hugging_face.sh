@@ -256,12 +256,12 @@ rm -rf model/pipe
 sed 's/path: model/path: damaged/' more.yaml >damaged.yaml
 cp -r model damaged
 head -c 1000 model/model.safetensors >damaged/model.safetensors
-damaged 'damaged/model.safetensors: is cut'
+damaged 'damaged/model.safetensors: is truncated'
 has err ': fetch it again'
 printf x | dd of=damaged/model.safetensors bs=1 seek=9 conv=notrunc status=none
 damaged 'damaged/model.safetensors: '
 printf x >>damaged/model.safetensors
-damaged "its last 1 bytes are no tensor's"
+damaged "its last 1 bytes belong to no tensor"
 printf '{' >damaged/config.json
 damaged 'damaged/config.json'
 sed -i 's/"n_layer": 2/"n_layer": 3/' damaged/config.json
@@ -272,7 +272,7 @@ printf '{' >damaged/tokenizer.json
 bad 1 'damaged/tokenizer.json' generate --model damaged --prompt x
 bad 1 'damaged/tokenizer.json' run scratch.yaml --no-plot --name damaged --set data.tokenizer=damaged
 head -c 200 shards/shard-000000.tokens >cut.tokens
-bad 1 'cut.tokens: is cut' run vocabulary.yaml --no-plot --name cut --set data='{name: tokens, path: cut.tokens, block: 8}'
+bad 1 'cut.tokens: is truncated' run vocabulary.yaml --no-plot --name cut --set data='{name: tokens, path: cut.tokens, block: 8}'
 bad 1 'nowhere' run vocabulary.yaml --no-plot --name gone --set model.path=nowhere
 
 # --- A reason is said, whatever the value ----------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ d.pop("rope_parameters", None)
 d["rope_scaling"] = {"long_factor": [1.0] * 64, "short_factor": [1.0] * 64, "type": "longrope"}
 json.dump(d, open("rope/config.json", "w"))
 END
-bad 1 '"rope_scaling.type": "longrope" is not supported: of the ways to scale rotary positions there are default, linear and llama3' export rope x
+bad 1 '"rope_scaling.type": "longrope" is not supported: expected default, linear or llama3' export rope x
 python3 - <<'END'
 import json
 d = json.load(open("rope/config.json"))
@@ -294,7 +294,7 @@ json.dump(d, open("rope/config.json", "w"))
 d["rope_scaling"] = None
 d["layer_norms"] = ["x" * 300]
 END
-bad 1 '"rope_scaling.beta" is not supported: the key is not known here' export rope x
+bad 1 '"rope_scaling.beta" is not supported: the key is unknown' export rope x
 python3 - <<'END'
 import json
 d = json.load(open("rope/config.json"))
@@ -302,6 +302,6 @@ d["rope_scaling"] = None
 d["hidden_act"] = "x" * 3000
 json.dump(d, open("rope/config.json", "w"))
 END
-bad 1 'is not supported: there are gelu_new' export rope x
+bad 1 'is not supported: expected gelu_new' export rope x
 has err '"hidden_act": "xxxxxxxxxx'
 finish

@@ -77,7 +77,7 @@ END
 python3 shard.py
 gpt='{name: gpt, layers: 1, heads: 1, width: 64, context: 16}'
 job "$gpt" '{name: tokens, path: count.tokens, block: 8}' 1
-small count.tokens 1 'count.tokens: is cut' run big.yaml --no-plot
+small count.tokens 1 'count.tokens: is truncated' run big.yaml --no-plot
 job "$gpt" '{name: tokens, path: vocabulary.tokens, block: 8}' 1
 python3 measure.py 400 "$EXOGYM" run big.yaml --no-plot >got 2>err </dev/null
 [ "$(tail -1 got)" = 1 ] || fail "a vocabulary of 2^31-1: $(tail -1 got) $(tail -1 err)"
@@ -98,7 +98,7 @@ with gzip.open("idx/train-images-idx3-ubyte.gz", "wb", 9) as f:
     f.write(struct.pack(">IIII", 0x803, 4000, 256, 256))
     for i in range(250): f.write(bytes(1 << 20))
 END
-small idx/train-images-idx3-ubyte.gz 1 'times those of the file' run big.yaml --no-plot
+small idx/train-images-idx3-ubyte.gz 1 'times the file' run big.yaml --no-plot
 
 # --- Models -----------------------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ for file in shards/*; do
     cmp -s "$file" "again/${file#shards/}" || fail "$file differs when it is made again"
 done
 
-expect 1 "exogym: shards: the folder is there and not empty: name a new one or remove it" \
+expect 1 "exogym: shards: the folder exists and is not empty: name a new one or remove it" \
     data tokenize docs --tokenizer bytes -o shards
 expect 1 "exogym: none.txt: No such file or directory" data tokenize none.txt --tokenizer bytes -o new
 expect 2 "exogym: data: tokenize what? FILE is missing (see \`exogym help data\`)" data tokenize
@@ -160,5 +160,5 @@ printf 'X' | dd of=shards/shard-000001.tokens bs=1 seek=16 conv=notrunc 2>/dev/n
 refused 1 'shards/shard-000001.tokens: byte 96: the header is damaged'
 cp again/shard-000001.tokens shards/
 truncate -s -1 shards/shard-000001.tokens
-refused 1 'shards/shard-000001.tokens: is cut at byte 4127'
+refused 1 'shards/shard-000001.tokens: is truncated at byte 4127'
 finish

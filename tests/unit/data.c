@@ -109,14 +109,14 @@ Test(data, damaged_idx_files_are_named)
     snprintf(missing, sizeof missing, "%s/none", folder);
     refuse(missing, labels, EXO_NOT_FOUND, "none");
     for (size_t cut = 0; cut < sizeof image_file; cut += 3)
-        refuse(write_file("cut", image_file, cut), labels, EXO_DAMAGED, "cut");
+        refuse(write_file("cut", image_file, cut), labels, EXO_DAMAGED, "truncated");
     memcpy(more, image_file, sizeof image_file);
     more[sizeof image_file] = 1;
     refuse(write_file("more", more, sizeof more), labels, EXO_DAMAGED, "more bytes");
     memcpy(magic, image_file, sizeof magic);
     magic[2] = 13;
-    refuse(write_file("magic", magic, sizeof magic), labels, EXO_DAMAGED, "no IDX");
-    refuse(labels, images, EXO_DAMAGED, "no IDX");
+    refuse(write_file("magic", magic, sizeof magic), labels, EXO_DAMAGED, "not an IDX");
+    refuse(labels, images, EXO_DAMAGED, "not an IDX");
     memcpy(three, label_file, sizeof label_file);
     three[7] = 3;
     three[sizeof label_file] = 1;
@@ -234,6 +234,39 @@ Test(data, augmentation_depends_on_seed_epoch_and_sample_only)
     read_image(plain, 1, 0, a);
     cr_expect_eq(a[2 * SIDE + 1], 1, "the pixels stay as long as a view does");
     exo_dataset_drop(&plain);
+}
+
+/* The n-th allocation of the images, or of a view of them, fails. */
+static uint64_t
+failed_allocations(exo_dataset *images)
+{
+    static const uint8_t pixels[2 * SIDE * SIDE], labels[2];
+    exo_status st = EXO_NOMEM;
+    uint64_t n = 0;
+    while (st == EXO_NOMEM) {
+        exo_dataset *d = NULL;
+        exo_err err = {0};
+        exo_memory_fail_at(++n);
+        st = images ? exo_dataset_images_view(&d, images, NULL, &err)
+                    : exo_dataset_images(&d, 2, SIDE, SIDE, pixels, labels, NULL, &err);
+        exo_memory_fail_at(0);
+        cr_assert(st == EXO_OK || (st == EXO_NOMEM && !d && err.text[0]), "%s", err.text);
+        exo_dataset_drop(&d);
+    }
+    return n - 1;
+}
+
+/* The address sanitizer finds pixels that are freed twice, read when they are freed, or left. */
+Test(data, every_failed_allocation_of_images_is_an_error_and_leaks_nothing)
+{
+    float image[SIDE * SIDE];
+    exo_dataset *d = one_pixel(NULL);
+    cr_expect_eq(failed_allocations(NULL), 5,
+                 "pixels, labels, what views share, a view, and its data set");
+    cr_expect_eq(failed_allocations(d), 2, "a view and its data set");
+    read_image(d, 1, 0, image);
+    cr_expect_eq(image[2 * SIDE + 1], 1, "the pixels stay after a view that failed");
+    exo_dataset_drop(&d);
 }
 
 /* --- Samplers and loaders --------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <exogym/memory.h>
+#include <exogym/model.h>
 #include <exogym/optim.h>
 #include <exogym/tensor.h>
 
@@ -272,4 +273,48 @@ Test(device, clipping_and_optimizers_run_there)
         cr_expect_eq(norms[0], norms[1]);
         far_device_free(&far);
     }
+}
+
+Test(device, an_optimizer_that_does_not_fit_gives_the_device_s_reason)
+{
+    exo_device *far = far_device_new();
+    exo_optim *optim = NULL;
+    exo_optim_spec spec = exo_optim_spec_init(EXO_ADAM);
+    exo_err err = {0};
+    far_device_no_memory_at(far, 2);
+    cr_expect_eq(exo_optim_new(&optim, &spec, far, 10, &err), EXO_NOMEM);
+    cr_expect_str_eq(err.text, "the optimizer's state of 10 parameters: no memory on the device, "
+                               "on schedule");
+    cr_expect_null(optim);
+    far_device_free(&far);
+}
+
+/* The model has buffers, and more numbers than are copied from a device at a time. */
+Test(device, a_copy_there_has_the_hash_of_the_host_s)
+{
+    exo_model *model = NULL;
+    exo_params *here = NULL, *there = NULL;
+    exo_device *far = far_device_new();
+    exo_err err = {0};
+    char expected[65], hash[65];
+    cr_assert_eq(exo_model_new_named(&model, "mnist_cnn", NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_model_params(model, 7, &here, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_params_to(&there, here, far, &err), EXO_OK, "%s", err.text);
+    cr_assert_gt(exo_params_buffer_numel(here), 0);
+    cr_assert_eq(exo_params_sha256(here, expected, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_params_sha256(there, hash, &err), EXO_OK, "%s", err.text);
+    cr_expect_str_eq(hash, expected);
+
+    for (uint64_t n = 1; n <= 2; n++) { /* memory for a piece of values, and of buffers */
+        exo_memory_fail_at(n);
+        cr_expect_eq(exo_params_sha256(there, hash, &err), EXO_NOMEM, "allocation %d", (int)n);
+        exo_memory_fail_at(0);
+    }
+    far_device_fail_at(far, 2);
+    cr_expect_eq(exo_params_sha256(there, hash, &err), EXO_FAILED);
+    cr_expect_str_eq(err.text, "the device failed on schedule");
+    exo_params_free(&here);
+    exo_params_free(&there);
+    exo_model_drop(&model);
+    far_device_free(&far);
 }

@@ -247,6 +247,9 @@ Test(model_units, every_allocation_of_a_copy_may_fail)
     cr_expect_not_null(strstr(err.text, "'fc1'"), "%s", err.text);
     cr_expect_eq(values.data, NULL);
     cr_expect_eq(exo_params_open_bytes(params), 0);
+    char hash[65];
+    cr_expect_eq(exo_params_sha256(params, hash, &err), EXO_UNSUPPORTED,
+                 "its values are not there");
     exo_params_free(&params);
     exo_model_drop(&model);
 }
@@ -446,4 +449,36 @@ Test(model_units, an_own_operation_without_backward_comes_to_them)
     cr_expect_eq(exo_tape_leave_units(w.tape, &err), EXO_OK);
     cr_expect_str_eq(w.told, "+1 -1");
     walk_release(&w);
+}
+
+/* A pass is in two units, which one operation reads. The n-th call fails; then `left` is told when
+ * the pass is asked to leave the units that it is still in. */
+static void
+expect_left(size_t n, exo_status entered, const char *left)
+{
+    static const exo_custom_op sum = {.name = "sum", .forward = sum_forward};
+    struct walk w;
+    walk_init(&w, points_mlp(), points_new(BATCH, 1, SIZE_MAX));
+    const exo_unit_hooks hooks = {.before = before, .after = after, .context = &w};
+    const exo_pass how = {.units = &hooks};
+    w.fail_at = n;
+    exo_tape_begin(w.tape, w.params, &how);
+    exo_tensor *weights[] = {exo_tape_param(w.tape, (exo_param){.index = 0}),
+                             exo_tape_param(w.tape, (exo_param){.index = 2})};
+    exo_tape_custom(w.tape, &sum, weights, 2, 1, (size_t[]){1}, 0, NULL);
+    cr_expect_eq(exo_tape_error(w.tape, &err), entered, "call %zu", n);
+    if (entered == EXO_OK)
+        cr_expect_eq(exo_tape_leave_units(w.tape, &err), EXO_IO, "call %zu", n);
+    w.told[0] = '\0';
+    cr_expect_eq(exo_tape_leave_units(w.tape, &err), EXO_OK, "call %zu", n);
+    cr_expect_str_eq(w.told, left, "call %zu", n);
+    walk_release(&w);
+}
+
+Test(model_units, after_an_error_a_pass_is_in_the_units_that_it_has_not_left)
+{
+    expect_left(1, EXO_IO, "");
+    expect_left(2, EXO_IO, "-0");
+    expect_left(3, EXO_OK, "-1");
+    expect_left(4, EXO_OK, "");
 }

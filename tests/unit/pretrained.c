@@ -488,7 +488,7 @@ Test(pretrained, a_job_may_not_say_what_the_folder_says)
     char path[256], options[512];
     snprintf(options, sizeof options, "{path: '%s', width: 64}", decoders_path("llama", path));
     cr_expect_eq(build(options, &model, &err), EXO_INVAL);
-    cr_expect(strstr(err.text, "'width' cannot be given beside 'path'"), "%s", err.text);
+    cr_expect(strstr(err.text, "'width' cannot be set beside 'path'"), "%s", err.text);
     cr_expect_eq(build("{path: /nowhere/at/all}", &model, &err), EXO_NOT_FOUND);
     cr_expect(strstr(err.text, "/nowhere/at/all/config.json"), "%s", err.text);
 }

@@ -86,7 +86,7 @@ static const struct {
      "apply_residual_connection_post_layernorm"},
     {"bloom", "\"use_cache\": true", "\"n_inner\": 20", EXO_UNSUPPORTED, "\"n_inner\": 20"},
     {"llama3", "\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\"", EXO_UNSUPPORTED,
-     "linear and llama3"},
+     "linear or llama3"},
     {"llama3", "\"factor\": 4.0", "\"attention_factor\": 2.0, \"factor\": 4.0", EXO_UNSUPPORTED,
      "attention_factor"},
     {"llama", "\"use_cache\": true", "\"partial_rotary_factor\": 0.5", EXO_UNSUPPORTED,
@@ -120,7 +120,7 @@ static const struct {
     {"gpt2", "\"n_layer\": 2", "\"n_layer\": 3", EXO_DAMAGED,
      "no tensor 'transformer.h.2.ln_1.weight'"},
     {"gpt2", "\"n_inner\": 48", "\"n_inner\": null", EXO_DAMAGED,
-     "has the shape (32, 48), expected is (32, 128)"},
+     "has the shape (32, 48); expected (32, 128)"},
     {"gpt2", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false", EXO_DAMAGED,
      "no tensor 'lm_head.weight'"},
     {"llama", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true", EXO_DAMAGED,
@@ -189,7 +189,7 @@ Test(pretrained_errors, a_folder_without_weights_says_what_to_do)
     expect_error(EXO_UNSUPPORTED, "pytorch_model.bin: is not read");
     decoders_write(folder, "model.safetensors",
                    "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", 58);
-    expect_error(EXO_DAMAGED, "model.safetensors: is not the file but Git LFS's pointer to it");
+    expect_error(EXO_DAMAGED, "model.safetensors: is a Git LFS pointer, not the file");
 }
 
 /* --- Tensors ---------------------------------------------------------------------------------- */
@@ -273,14 +273,14 @@ Test(pretrained_errors, every_tensor_has_its_place_and_every_parameter_its_tenso
          "'lm_head.weight' differs from the embedding"},
         {{.drop = "transformer.ln_f.bias", .more = {{"transformer.ln_f.bias", EXO_F32, 1, {31}}}},
          EXO_DAMAGED,
-         "'transformer.ln_f.bias' has the shape (31), expected is (32)"},
+         "'transformer.ln_f.bias' has the shape (31); expected (32)"},
         {{.drop = "transformer.ln_f.bias",
           .more = {{"transformer.ln_f.bias", EXO_F32, 2, {1, 32}}}},
          EXO_DAMAGED,
-         "has the shape (1, 32), expected is (32)"},
+         "has the shape (1, 32); expected (32)"},
         {{.drop = "transformer.ln_f.bias", .more = {{"transformer.ln_f.bias", EXO_I32, 1, {32}}}},
          EXO_UNSUPPORTED,
-         "is of type I32; F32, F16 and BF16 are read"},
+         "has the type I32; expected F32, F16 or BF16"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         decoders_copy("gpt2", folder);
@@ -370,8 +370,8 @@ Test(pretrained_errors, headers_that_do_not_fit_their_file_are_refused)
         size_t data;
         const char *text;
     } cases[] = {
-        {"[]", 0, "is no JSON object"},
-        {"{", 0, "is no JSON object"},
+        {"[]", 0, "is not a JSON object"},
+        {"{", 0, "is not a JSON object"},
         {"{\"a\": 1}", 0, "unknown type"},
         {"{\"a\": {\"dtype\": \"F31\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 4,
          "unknown type 'F31'"},
@@ -404,13 +404,13 @@ Test(pretrained_errors, headers_that_do_not_fit_their_file_are_refused)
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 8]}}", 8,
          "after a gap"},
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 8,
-         "last 4 bytes are no tensor's"},
+         "last 4 bytes belong to no tensor"},
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]},"
          " \"b\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [2, 6]}}",
          6, "overlaps another"},
         {"{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]},"
          " \"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 8]}}",
-         8, "is no JSON object"},
+         8, "is not a JSON object"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         exo_err err = {0};

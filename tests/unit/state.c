@@ -14,6 +14,7 @@
 #include <exogym/state.h>
 
 #include "base/file.h"
+#include "base/memory_fault.h"
 
 struct values {
     float a[6];
@@ -127,6 +128,38 @@ Test(state, every_cut_is_refused_and_changes_nothing)
         cr_assert_eq(memcmp(&v, &before, sizeof v), 0, "cut at %zu changed something", cut);
     }
     exo_free(bytes);
+}
+
+enum {
+    KEPT = 16 << 10,
+    NUMBERS = 4 * KEPT
+};
+
+static void
+shorten(void)
+{
+    cr_assert_eq(truncate(path, KEPT), 0);
+}
+
+/* The file is cut between the check of its sizes and the read of its header or of an entry. */
+Test(state, a_file_that_shrinks_while_it_is_read_is_named)
+{
+    static float numbers[NUMBERS];
+    static char text[2 * KEPT];
+    memset(text, 'x', sizeof text - 1);
+    for (int large_header = 0; large_header < 2; large_header++) {
+        exo_err err = {0};
+        exo_state *s = NULL;
+        cr_assert_eq(exo_state_new(&s, NULL), EXO_OK);
+        exo_state_add(s, "numbers", EXO_F32, numbers, NUMBERS);
+        if (large_header)
+            exo_state_metadata(s, "text", text);
+        cr_assert_eq(exo_state_save(s, path, &err), EXO_OK, "%s", err.text);
+        exo_memory_call_at(1, shorten); /* the memory for the header */
+        cr_expect_eq(exo_state_load(s, path, &err), EXO_IO, "%s", err.text);
+        cr_expect(strstr(err.text, path) && strstr(err.text, "became shorter"), "%s", err.text);
+        exo_state_free(&s);
+    }
 }
 
 Test(state, altered_headers_are_refused_or_harmless)

@@ -279,7 +279,7 @@ Test(text_data, what_the_tokenizer_refuses_is_named_with_its_file)
     refuse_text(texts_path(folder, "docs"), t, whole(1, 1), EXO_INVAL, "docs/b.txt: ");
     exo_tokenizer_drop(&t);
     refuse_text(texts_write(folder, "bad.txt", "ab\xC3(", 4), NULL, whole(1, 1), EXO_INVAL,
-                "bad.txt: byte 2 is no UTF-8");
+                "bad.txt: byte 2 is not UTF-8");
 }
 
 Test(text_data, any_bytes_are_text_to_the_tokenizer_of_bytes)
@@ -310,7 +310,7 @@ Test(text_data, an_alphabet_has_every_character_once)
         "a\xE2\x82"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         refuse_text(texts_write_text(folder, "w.txt", wrong[i]), NULL, whole(1, 1), EXO_INVAL,
-                    "w.txt: byte 1 is no UTF-8");
+                    "w.txt: byte 1 is not UTF-8");
     refuse_text(texts_write(folder, "z.txt", "ab\0c", 4), NULL, whole(1, 1), EXO_INVAL,
                 "z.txt: byte 2 is U+0000");
 }
@@ -538,7 +538,7 @@ Test(text_data, a_job_says_what_is_read)
     refuse_named("text", "{path: t.txt, start_pc: 0.5, end_pc: 0.2}", EXO_INVAL,
                  "start_pc must be less than end_pc");
     refuse_named("text", "{path: t.txt, tokenizer: none.json}", EXO_NOT_FOUND, "none.json");
-    refuse_named("tokens", "{path: t.txt}", EXO_DAMAGED, "t.txt: is no token shard");
+    refuse_named("tokens", "{path: t.txt}", EXO_DAMAGED, "t.txt: is not a token shard");
     refuse_named("tokens", "{path: t.txt, dtype: uint8}", EXO_INVAL,
                  "dtype: expected one of shards, uint16, uint32");
     exo_dataset *train, *val;

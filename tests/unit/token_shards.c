@@ -225,7 +225,7 @@ Test(token_shards, bare_numbers_are_read_when_that_is_said)
     refuse(bins, EXO_TOKEN_FILES_U16, separate, EXO_INVAL, "no end token");
     refuse(second, EXO_TOKEN_FILES_U32, whole(1), EXO_DAMAGED, "b.bin: has 6 bytes");
     refuse(bins, EXO_TOKEN_FILES_SHARDS, whole(1), EXO_NOT_FOUND, "there is no *.tokens");
-    refuse(second, EXO_TOKEN_FILES_SHARDS, whole(1), EXO_DAMAGED, "is cut at byte 6");
+    refuse(second, EXO_TOKEN_FILES_SHARDS, whole(1), EXO_DAMAGED, "is truncated at byte 6");
 
     /* with a tokenizer, its vocabulary and its end token apply */
     exo_tokenizer *t = texts_tokenizer(folder);
@@ -261,14 +261,14 @@ Test(token_shards, a_cut_shard_is_named_with_the_place)
     size_t size = make_shard(bytes, 10);
     char place[64];
     for (size_t cut = 0; cut < size; cut++) {
-        snprintf(place, sizeof place, cut ? "s.tokens: is cut at byte %zu" : "s.tokens: is empty",
-                 cut);
+        snprintf(place, sizeof place,
+                 cut ? "s.tokens: is truncated at byte %zu" : "s.tokens: is empty", cut);
         refuse(texts_write(folder, "s.tokens", bytes, cut), EXO_TOKEN_FILES_SHARDS, whole(3),
                EXO_DAMAGED, place);
     }
     for (size_t more = 1; more < 3; more++)
         refuse(texts_write(folder, "s.tokens", bytes, size + more), EXO_TOKEN_FILES_SHARDS,
-               whole(3), EXO_DAMAGED, "s.tokens: goes on after its last token, at byte 168");
+               whole(3), EXO_DAMAGED, "s.tokens: continues after its last token, at byte 168");
     exo_dataset *d = open_tokens(texts_write(folder, "s.tokens", bytes, size),
                                  EXO_TOKEN_FILES_SHARDS, NULL, whole(3));
     cr_expect_eq(exo_dataset_length(d), 17);
@@ -283,7 +283,7 @@ Test(token_shards, an_altered_header_is_refused)
         bytes[at] ^= 4;
         refuse(texts_write(folder, "s.tokens", bytes, size), EXO_TOKEN_FILES_SHARDS, whole(3),
                EXO_DAMAGED,
-               at < 8    ? "is no token shard"
+               at < 8    ? "is not a token shard"
                : at < 12 ? "version"
                          : "byte 96: the header is damaged");
         bytes[at] ^= 4;
@@ -296,9 +296,10 @@ Test(token_shards, a_header_that_makes_no_sense_is_refused)
         exo_shard_info info;
         const char *reason;
     } cases[] = {
-        {{.width = 3, .count = 20, .vocabulary = 10, .end = -1}, "byte 12: tokens of 3 bytes"},
-        {{.width = 2, .count = 0, .vocabulary = 10, .end = -1}, "byte 16: it has no tokens"},
-        {{.width = 2, .count = UINT64_MAX, .vocabulary = 10, .end = -1}, "is cut at byte 168"},
+        {{.width = 3, .count = 20, .vocabulary = 10, .end = -1}, "byte 12: a token has 3 bytes"},
+        {{.width = 2, .count = 0, .vocabulary = 10, .end = -1}, "byte 16: the shard has no tokens"},
+        {{.width = 2, .count = UINT64_MAX, .vocabulary = 10, .end = -1},
+         "is truncated at byte 168"},
         {{.width = 2, .count = 20, .vocabulary = 0, .end = -1}, "byte 24: a vocabulary of 0"},
         {{.width = 2, .count = 20, .vocabulary = UINT64_C(1) << 40, .end = -1},
          "byte 24: a vocabulary"},
@@ -343,18 +344,18 @@ Test(token_shards, shards_of_different_makes_do_not_mix)
     make_shard(bytes, 11);
     texts_write(folder, "mixed/b.tokens", bytes, size);
     refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
-           "each has another vocabulary");
+           "each has a different vocabulary");
     exo_shard_info info = {.width = 2, .count = 20, .vocabulary = 10, .end = 3};
     exo_shard_pack(&info, bytes);
     texts_write(folder, "mixed/b.tokens", bytes, size);
     refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
-           "each has another end token");
+           "each has a different end token");
     info.end = -1;
     info.tokenizer[31] = 1;
     exo_shard_pack(&info, bytes);
     texts_write(folder, "mixed/b.tokens", bytes, size);
     refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
-           "each has another tokenizer");
+           "each has a different tokenizer");
     info.tokenizer[31] = 0;
     info.width = 4; /* widths may differ */
     info.count = 10;
