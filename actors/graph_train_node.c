@@ -9,6 +9,7 @@
  *
  * Owner of the state: the actor's thread, and before it the reader of the config (init). Read next:
  * replica.c, strategies/islands.c. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,7 +62,7 @@ struct train_node {
     bool awaits_units;   /* the strategy awaits units */
     exo_replica *replica;
     exo_meter *meters[NUM_METERS];
-    double loss, val_loss;
+    double loss, val_loss; /* the latest; NaN: none yet */
 };
 
 /* --- The config ------------------------------------------------------------------------------- */
@@ -183,6 +184,7 @@ init(void *self, exo_config *config, exo_err *err)
 {
     struct train_node *n = self;
     exo_config *map = NULL;
+    n->loss = n->val_loss = NAN;
     exo_text_add(&n->document, "{");
     exo_status st = read_named(n, config, "model", &map, err);
     if (st == EXO_OK)
@@ -311,13 +313,24 @@ train(struct train_node *n, exo_graph_actor *actor, exo_err *err)
 
 /* --- The result ------------------------------------------------------------------------------- */
 
+/* JSON has finite numbers only: other values become null. */
+static const char *
+write_figure(char out[32], double value)
+{
+    if (isfinite(value))
+        snprintf(out, 32, "%.9g", value);
+    else
+        snprintf(out, 32, "null");
+    return out;
+}
+
 static exo_status
 write_result(const struct train_node *n, const exo_graph_actor *actor, const char *sha256,
              exo_err *err)
 {
     const exo_replica *r = n->replica;
     const char *folder = exo_graph_folder(actor), *name = exo_graph_name(actor);
-    char path[MAX_PATH], text[512];
+    char path[MAX_PATH], text[512], loss[32], val_loss[32];
     if (!folder)
         return EXO_OK;
     if (strlen(folder) > MAX_PATH - 200)
@@ -325,9 +338,10 @@ write_result(const struct train_node *n, const exo_graph_actor *actor, const cha
     snprintf(path, sizeof path, "%s/final_%s.json", folder, name);
     int size = snprintf(
         text, sizeof text,
-        "{\"steps\": %llu, \"train_loss\": %.9g, \"val_loss\": %.9g, \"bytes_sent\": %llu, "
+        "{\"steps\": %llu, \"train_loss\": %s, \"val_loss\": %s, \"bytes_sent\": %llu, "
         "\"sha256\": \"%s\"}\n",
-        (unsigned long long)r->node.step, n->loss, n->val_loss,
+        (unsigned long long)r->node.step, write_figure(loss, n->loss),
+        write_figure(val_loss, n->val_loss),
         (unsigned long long)(exo_group_stats(r->group).bytes_sent +
                              (r->inside ? exo_group_stats(r->inside).bytes_sent : 0)),
         sha256);

@@ -73,6 +73,20 @@ cp out graph.yaml
 ok run graph.yaml --name expanded
 grep -q "$(hash expanded 0)" job.json || fail "the graph has $(hash expanded 0), the job: $(cat job.json)"
 
+# A figure of a node's result that is not known, or not finite, is null.
+# result NAME KEY: a value of node 0's result, as Python writes it.
+result() {
+    python3 -c 'import json, sys
+def refuse(word):
+    raise ValueError(word + " is not JSON")
+print(json.load(open(sys.argv[1]), parse_constant=refuse)[sys.argv[2]])' "runs/$1/final_node_0.json" "$2"
+}
+ok run graph.yaml --name blind --set actors.node.config.train.val_size=none
+[ "$(result blind val_loss)" = None ] || fail "no evaluation: $(cat runs/blind/final_node_0.json)"
+[ "$(result blind train_loss)" != None ] || fail "no loss: $(cat runs/blind/final_node_0.json)"
+ok run graph.yaml --name diverged --set 'actors.node.config.strategy={name: ddp, optimizer: {name: sgd, lr: 1e30}}'
+[ "$(result diverged train_loss)" = None ] || fail "a loss that is not finite: $(cat runs/diverged/final_node_0.json)"
+
 # Mistakes.
 bad 2 'no edge from these nodes to themselves carries that' run "$graph" --name e1 --set 'edges=[{from: node, to: node, carries: gradients}]'
 bad 2 "'ddp' does not begin with a step of the node's own" run "$graph" --name e2 --set actors.node.config.strategy.across=ddp
