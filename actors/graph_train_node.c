@@ -58,7 +58,7 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
 struct train_node {
     exo_text document;   /* the part that all nodes have in common, without its end */
     exo_fit_opts train;  /* the settings of `train` */
-    const char *refused; /* a key of `train` that only a job supports; NULL: none */
+    const char *refused; /* a setting of `train` that only a job supports; NULL: none */
     bool awaits_units;   /* the strategy awaits units */
     exo_replica *replica;
     exo_meter *meters[NUM_METERS];
@@ -123,8 +123,8 @@ is_word(exo_config *map, const char *key, const char *word)
     return own && strcmp(own, word) == 0;
 }
 
-/* Reads the keys of a job as a whole. The first are refused, when the node starts; the others have
- * no effect in a graph. */
+/* Reads the keys of a job as a whole. The first are refused, when the node starts, like a
+ * minibatch_size that depends on the free memory; the others have no effect in a graph. */
 static void
 read_rest(struct train_node *n, exo_config *train)
 {
@@ -134,6 +134,8 @@ read_rest(struct train_node *n, exo_config *train)
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (exo_config_get(train, refused[i]))
             n->refused = refused[i];
+    if (is_word(train, "minibatch_size", "auto"))
+        n->refused = "minibatch_size: auto";
     for (size_t i = 0; i < sizeof of_jobs / sizeof *of_jobs; i++)
         exo_config_get(train, of_jobs[i]);
 }
