@@ -10,6 +10,7 @@
 #include <exogym/plugin.h>
 
 #include "actors/fit_engine.h"
+#include "actors/fit_opts.h"
 #include "base/config_edit.h"
 #include "graph/site.h"
 
@@ -227,7 +228,7 @@ static exo_status
 read_numbers(exo_fit *fit, exo_config *document, exo_err *err)
 {
     uint64_t nodes = 0, batch = 0, minibatch = 0, timeout = 0;
-    exo_status st = exo_config_u64(document, "nodes", 1, 1, UINT16_MAX, &nodes, err);
+    exo_status st = exo_config_u64(document, "nodes", 1, 1, EXO_FIT_MAX_NODES, &nodes, err);
     if (st == EXO_OK)
         st = exo_config_u64(document, "max_steps", 1, 1, INT64_MAX, &fit->max_steps, err);
     if (st == EXO_OK)

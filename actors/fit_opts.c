@@ -10,7 +10,6 @@
 #include <exogym/state.h>
 
 enum {
-    MAX_NODES = 65536,
     MARKED = 8, /* samples by which data sets are told apart */
     MARK = 48   /* bytes of the mark, with its NUL */
 };
@@ -43,8 +42,8 @@ is_file_name(const char *name)
 exo_status
 exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
 {
-    if (opts->num_nodes < 1 || opts->num_nodes > MAX_NODES)
-        return exo_fail(err, EXO_INVAL, "num_nodes must be 1 to %d, got %u", MAX_NODES,
+    if (opts->num_nodes < 1 || opts->num_nodes > EXO_FIT_MAX_NODES)
+        return exo_fail(err, EXO_INVAL, "num_nodes must be 1 to %d, got %u", EXO_FIT_MAX_NODES,
                         opts->num_nodes);
     if (exo_device_check(opts->device ? opts->device : "cpu", err) != EXO_OK) {
         if (err)

@@ -5,6 +5,10 @@
 #include <exogym/strategy.h>
 #include <exogym/trainer.h>
 
+enum {
+    EXO_FIT_MAX_NODES = 65536 /* the most members of a communicator in one process */
+};
+
 /* Checks the options. INVAL names the wrong option and its valid values. */
 exo_status exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err);
 

@@ -173,7 +173,8 @@ make(exo_replica *r, const char *document, exo_err *err)
     uint64_t rank = 0;
     exo_status st = exo_config_parse(&r->document, "start: document", document, err);
     if (st == EXO_OK)
-        st = exo_config_u64(exo_config_root(r->document), "rank", 0, 0, UINT16_MAX, &rank, err);
+        st = exo_config_u64(exo_config_root(r->document), "rank", 0, 0, EXO_FIT_MAX_NODES - 1,
+                            &rank, err);
     r->node.rank = (uint32_t)rank;
     if (st == EXO_OK)
         st = exo_fit_open(&r->fit, r->place.runtime, exo_config_root(r->document), err);

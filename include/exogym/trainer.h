@@ -44,7 +44,7 @@ typedef struct exo_progress {
 /* Options of a fit. A comment begins with the default (exo_fit_opts_init) if the default is not
  * zero. */
 typedef struct exo_fit_opts {
-    uint32_t num_nodes; /* 1 */
+    uint32_t num_nodes; /* 1; at most 65,536 */
     const char *device; /* "cpu"; NULL counts as "cpu" */
     /* The engine of the strategy's collectives (engine.h); NULL: "auto", the library's choice. */
     const char *engine;

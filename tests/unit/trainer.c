@@ -428,6 +428,7 @@ Test(trainer, wrong_options_are_named)
         s.opts = saved;                                                                            \
     } while (0)
     REFUSED(s.opts.num_nodes = 0, "num_nodes");
+    REFUSED(s.opts.num_nodes = 65537, "num_nodes must be 1 to 65536");
     REFUSED(s.opts.batch_size = 0, "batch_size");
     REFUSED(s.opts.batch_size = 67, "batch_size 67");
     REFUSED(s.opts.minibatch_size = 3, "minibatch_size 3");
