@@ -130,10 +130,11 @@ exo_status
 exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *args, exo_err *err)
 {
     exo_status st = EXO_OK;
-    for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++)
+    for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++) {
         st = exo_fit_ask(run, r, method, args, err);
-    if (st != EXO_OK) /* nodes with the request would wait for one without */
-        fail_collectives(run, 0, err->text);
+        if (st != EXO_OK) /* nodes with the request would wait for this one */
+            fail_collectives(run, r, err->text);
+    }
     st = exo_fit_await_all(run, st, err);
     if (st != EXO_OK)
         exo_cast_drop(&run->cast); /* nobody waits for the missing answers any more */
