@@ -238,7 +238,8 @@ read_numbers(exo_fit *fit, exo_config *document, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_u64(document, "seed", 0, 0, INT64_MAX, &fit->seed, err);
     if (st == EXO_OK)
-        st = exo_config_u64(document, "timeout_ms", 600000, 1, INT32_MAX, &timeout, err);
+        st = exo_config_u64(document, "timeout_ms", 600000, EXO_FIT_MIN_TIMEOUT / EXO_MS,
+                            EXO_FIT_MAX_TIMEOUT / EXO_MS, &timeout, err);
     if (st == EXO_OK)
         st = exo_config_bool(document, "shuffle", true, &fit->shuffle, err);
     if (st == EXO_OK)

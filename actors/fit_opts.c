@@ -59,8 +59,11 @@ exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
         (minibatch > opts->batch_size || opts->batch_size % minibatch != 0))
         return exo_fail(err, EXO_INVAL, "minibatch_size %zu does not divide batch_size %zu",
                         minibatch, opts->batch_size);
-    if (opts->timeout < 0)
-        return exo_fail(err, EXO_INVAL, "timeout must not be negative");
+    if (opts->timeout != 0 &&
+        (opts->timeout < EXO_FIT_MIN_TIMEOUT || opts->timeout > EXO_FIT_MAX_TIMEOUT))
+        return exo_fail(err, EXO_INVAL,
+                        "timeout must be 0 or from 1 ms to 1,000,000 s, got %lld ns",
+                        (long long)opts->timeout);
     if (opts->run_name && !is_file_name(opts->run_name))
         return exo_fail(err, EXO_INVAL, "run name '%s' cannot be the name of a folder",
                         opts->run_name);

@@ -429,6 +429,10 @@ Test(trainer, wrong_options_are_named)
     } while (0)
     REFUSED(s.opts.num_nodes = 0, "num_nodes");
     REFUSED(s.opts.num_nodes = 65537, "num_nodes must be 1 to 65536");
+    REFUSED(s.opts.timeout = -1, "timeout must be 0 or from 1 ms to 1,000,000 s");
+    REFUSED(s.opts.timeout = EXO_MS - 1, "timeout must be 0 or from 1 ms to 1,000,000 s");
+    REFUSED(s.opts.timeout = 1000000 * EXO_SECOND + 1, "timeout must be 0 or from 1 ms");
+    REFUSED(s.opts.timeout = INT64_MAX, "timeout must be 0 or from 1 ms to 1,000,000 s");
     REFUSED(s.opts.batch_size = 0, "batch_size");
     REFUSED(s.opts.batch_size = 67, "batch_size 67");
     REFUSED(s.opts.minibatch_size = 3, "minibatch_size 3");
