@@ -176,8 +176,8 @@ exo_fit_check_units(const exo_strategy *strategy, const char *device, exo_err *e
     if (!exo_strategy_keeps_units(strategy) || strcmp(device, "cpu") == 0)
         return EXO_OK;
     return exo_fail(err, EXO_UNSUPPORTED,
-                    "the strategy '%s' keeps units of the model, which is possible on the device "
-                    "'cpu' alone, not on '%s'",
+                    "the strategy '%s' keeps units of the model, which only the device 'cpu' "
+                    "supports: use it instead of '%s'",
                     exo_strategy_name(strategy), device);
 }
 

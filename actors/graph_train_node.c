@@ -221,12 +221,14 @@ open_replica(struct train_node *n, exo_graph_actor *actor, exo_err *err)
                                      .meters = exo_graph_meters(actor)};
     if (n->refused)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "train.%s: a node of a graph cannot do that; exogym run JOB.yaml can",
+                        "train.%s: a node of a graph does not support this setting: remove it, or "
+                        "run a job with exogym run JOB.yaml",
                         n->refused);
     if (n->awaits_units)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "strategy: units are gathered by all nodes together, and those of a graph "
-                        "evaluate alone; exogym run JOB.yaml can");
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "strategy: units are gathered by all nodes together, but each node of a graph "
+            "evaluates alone: run a job with exogym run JOB.yaml");
     if (n->train.max_steps == 0)
         return exo_fail(err, EXO_INVAL, "train.max_steps is missing: a node of a graph needs it");
     exo_text_add(&n->document,
@@ -247,7 +249,7 @@ join(exo_graph_actor *actor, const char *carries, exo_group **out, exo_err *err)
     if (!group)
         return exo_fail(
             err, EXO_INVAL,
-            "its strategy sends %s, and no edge from these nodes to themselves carries that",
+            "the strategy sends %s, but no edge from these nodes to themselves carries that",
             carries);
     uint32_t *ranks = exo_calloc(count, sizeof *ranks);
     if (!ranks)
@@ -267,7 +269,8 @@ join_all(exo_replica *r, exo_graph_actor *actor, exo_err *err)
     exo_strategy_edges(r->strategy, r->node.numel, r->node.num_nodes, edges, &count);
     if (count == 0 || count > 2)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "its strategy sends %zu things, and a node of a graph one or two", count);
+                        "the strategy uses %zu edges, but a node of a graph supports one or two",
+                        count);
     exo_status st = join(actor, edges[count - 1].carries, &r->group, err);
     if (st == EXO_OK && count == 2)
         st = join(actor, edges[0].carries, &r->inside, err);
@@ -338,15 +341,15 @@ write_result(const struct train_node *n, const exo_graph_actor *actor, const cha
     if (strlen(folder) > MAX_PATH - 200)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", folder);
     snprintf(path, sizeof path, "%s/final_%s.json", folder, name);
-    int size = snprintf(
-        text, sizeof text,
-        "{\"steps\": %llu, \"train_loss\": %s, \"val_loss\": %s, \"bytes_sent\": %llu, "
-        "\"sha256\": \"%s\"}\n",
-        (unsigned long long)r->node.step, write_figure(loss, n->loss),
-        write_figure(val_loss, n->val_loss),
-        (unsigned long long)(exo_group_stats(r->group).bytes_sent +
-                             (r->inside ? exo_group_stats(r->inside).bytes_sent : 0)),
-        sha256);
+    int size =
+        snprintf(text, sizeof text,
+                 "{\"steps\": %llu, \"train_loss\": %s, \"val_loss\": %s, \"bytes_sent\": %llu, "
+                 "\"sha256\": \"%s\"}\n",
+                 (unsigned long long)r->node.step, write_figure(loss, n->loss),
+                 write_figure(val_loss, n->val_loss),
+                 (unsigned long long)(exo_group_stats(r->group).bytes_sent +
+                                      (r->inside ? exo_group_stats(r->inside).bytes_sent : 0)),
+                 sha256);
     exo_status st = exo_file_write_atomic(path, text, (size_t)size, err);
     snprintf(path, sizeof path, "%s/model_%s.safetensors", folder, name);
     return st == EXO_OK && r->node.rank == 0

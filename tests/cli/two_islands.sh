@@ -95,9 +95,9 @@ bad 2 "'diloco' inside and 'fedavg' across both send parameters" graph check "$g
 bad 2 "no strategy 'dilco'" graph check "$graph" --set actors.node.config.strategy.across=dilco
 bad 2 'island_size must be at most 4' run "$graph" --name e3 --set actors.node.config.strategy.island_size=5
 bad 2 'train.max_steps is missing' run graph.yaml --name e4 --set 'actors.node.config.train={batch_size: 8}'
-bad 1 'train.checkpoint_interval: a node of a graph cannot do that' run graph.yaml --name e5 --set actors.node.config.train.checkpoint_interval=2
+bad 1 'train.checkpoint_interval: a node of a graph does not support this setting' run graph.yaml --name e5 --set actors.node.config.train.checkpoint_interval=2
 ok graph check graph.yaml --set actors.node.config.train.minibatch_size=auto
-bad 1 'train.minibatch_size: auto: a node of a graph cannot do that' run graph.yaml --name e6 --set actors.node.config.train.minibatch_size=auto
+bad 1 'train.minibatch_size: auto: a node of a graph does not support this setting' run graph.yaml --name e6 --set actors.node.config.train.minibatch_size=auto
 bad 2 "unknown key 'max_step'" graph check graph.yaml --set 'actors.node.config.train={max_step: 8}'
 sed 's/^nodes: 2/nodes: 4/; s/^strategy:.*/strategy: {name: islands, island_size: 2}/' job.yaml >islands.yaml
 bad 1 'sends over 2 edges, and the nodes of a job have one' run islands.yaml

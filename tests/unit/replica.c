@@ -172,11 +172,12 @@ Test(replica, messages_are_told_apart_by_channel)
     exo_fit *fit = fit_here(runtime, "here", 1, 4);
     exo_replica *here = open_in(runtime, 3, "{run: here, strategy: ddp}");
     cr_expect_eq(exo_replica_deliver(here, &payload, 0, &err), EXO_INVAL);
-    cr_expect_str_eq(err.text, "a message that is for no collective of this node");
+    cr_expect_str_eq(err.text, "the message is not for a collective of this node");
     for (words[0] = 3; words[0] < 5; words[0]++) {
         cr_expect_eq(exo_replica_deliver(here, &payload, 0, &err), EXO_INVAL);
-        cr_expect_str_eq(err.text,
-                         "a message for a collective among threads: all nodes are in this process");
+        cr_expect_str_eq(
+            err.text, "the message is for a collective among processes, but all nodes are in this "
+                      "process");
     }
     exo_replica_close(&here);
     exo_fit_drop(&fit);

@@ -480,7 +480,7 @@ Test(trainer, resume_refuses_other_settings)
     cr_expect(strstr(s.err.text, "batch_size 4"), "%s", s.err.text);
     s.opts.batch_size = BATCH;
     cr_expect_eq(fit(&s, "ddp", "{max_norm: 1}"), EXO_INVAL);
-    cr_expect(strstr(s.err.text, "other options, the first of which is max_norm"), "%s",
+    cr_expect(strstr(s.err.text, "other options, the first difference is in max_norm"), "%s",
               s.err.text);
     /* data of another length; other data of the same length */
     for (uint64_t other = 0; other < 2; other++) {
