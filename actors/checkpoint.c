@@ -142,9 +142,10 @@ exo_checkpoint_verify(const char *checkpoint, exo_err *err)
     const char *slash = strrchr(checkpoint, '/');
     exo_status st = exo_manifest_check(checkpoint, &step, err);
     if (st == EXO_OK && parse_step(slash ? slash + 1 : checkpoint, &named) && named != step)
-        st =
-            exo_fail(err, EXO_INVAL, "%s: is the checkpoint of step %" PRIu64 " under another name",
-                     checkpoint, step);
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: the folder holds the checkpoint of step %" PRIu64
+                      " under another name: rename it to step_%08" PRIu64,
+                      checkpoint, step, step);
     return st;
 }
 
@@ -182,7 +183,9 @@ exo_checkpoint_set_damaged_aside(const char *run_folder, const char *kept, exo_e
     uint64_t kept_step = 0, step = 0;
     const char *slash = strrchr(kept, '/');
     if (!parse_step(slash ? slash + 1 : kept, &kept_step))
-        return exo_fail(err, EXO_INVAL, "%s: is no checkpoint", kept);
+        return exo_fail(err, EXO_INVAL,
+                        "%s: the folder is not a checkpoint: expected a name such as step_00000100",
+                        kept);
     while (newest_below(run_folder, UINT64_MAX, &step) && step > kept_step) {
         char from[EXO_CHECKPOINT_PATH], to[EXO_CHECKPOINT_PATH];
         exo_status st = step_path(from, run_folder, step, false, err);
@@ -258,7 +261,8 @@ add_others(const char *folder, exo_manifest_line *lines, size_t *count, size_t r
         exo_manifest_line *line = &lines[*count];
         st = path_format(path, err, "%s/%s", folder, entry->d_name);
         if (st == EXO_OK && (*count == room || strlen(entry->d_name) >= sizeof line->name))
-            st = exo_fail(err, EXO_INVAL, "%s: is no file of a checkpoint", path);
+            st = exo_fail(err, EXO_INVAL, "%s: the file does not belong to a checkpoint: remove it",
+                          path);
         if (st == EXO_OK)
             st = exo_sha256_file(path, line->sha256, err);
         if (st == EXO_OK)
@@ -342,12 +346,13 @@ check_options(const char *checkpoint, const json_t *then, const exo_config *now,
     const char *text = json_string_value(then);
     exo_text path = {0};
     exo_status st = text ? exo_config_parse(&doc, checkpoint, text, err)
-                         : exo_fail(err, EXO_INVAL, "%s: " RUN_JSON " has no options", checkpoint);
+                         : exo_fail(err, EXO_INVAL, "%s/" RUN_JSON ": the key 'options' is missing",
+                                    checkpoint);
     if (st == EXO_OK && exo_config_differs(exo_config_root(doc), now, skipped, &path))
         st = exo_fail(err, EXO_INVAL,
-                      "%s: the checkpoint was written with other options, the first of which is "
-                      "%s: resume with the same settings, or start anew without resume",
-                      checkpoint, path.data ? path.data : "not known");
+                      "%s: the checkpoint was written with other options, the first difference is "
+                      "in %s: resume with the same settings, or start anew without resume",
+                      checkpoint, path.data ? path.data : "an option");
     exo_config_free(&doc);
     exo_free(path.data);
     return st;
@@ -370,7 +375,8 @@ exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_con
     then = json_loadb(text, size, 0, NULL);
     now = json_loads(settings, 0, NULL);
     if (!json_is_object(then) || !json_is_object(now)) {
-        st = exo_fail(err, EXO_INVAL, "%s: not the settings of a checkpoint", path);
+        st = exo_fail(err, EXO_INVAL, "%s: the file does not hold the settings of a checkpoint",
+                      path);
         goto done;
     }
     const char *key;
@@ -387,10 +393,11 @@ exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_con
         }
         char *was = old ? json_dumps(old, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
         char *is = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        st = exo_fail(err, EXO_INVAL,
-                      "%s: the checkpoint was written with %s %s, this run has %s: resume with the "
-                      "same settings, or start anew without resume",
-                      checkpoint, key, was ? was : "(none)", is ? is : "?");
+        st = exo_fail(
+            err, EXO_INVAL,
+            "%s: the checkpoint was written with %s %s, but this run has %s: resume with the "
+            "same settings, or start anew without resume",
+            checkpoint, key, was ? was : "(none)", is ? is : "?");
         json_free_t release;
         json_get_alloc_funcs(NULL, &release);
         release(was);
@@ -415,7 +422,7 @@ exo_checkpoint_setting(const char *checkpoint, const char *key, uint64_t *value,
     json_t *settings = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
     const json_t *found = json_object_get(settings, key);
     if (st == EXO_OK && !json_is_integer(found))
-        st = exo_fail(err, EXO_INVAL, "%s: does not say %s", path, key);
+        st = exo_fail(err, EXO_INVAL, "%s: the key '%s' is missing", path, key);
     if (st == EXO_OK)
         *value = (uint64_t)json_integer_value(found);
     json_decref(settings);
@@ -450,7 +457,8 @@ exo_checkpoint_remove_all(const char *run_folder, exo_err *err)
             break;
         remove_folder(path);
         if (access(path, F_OK) == 0 && exo_dir_rmdir(path) != 0)
-            st = exo_fail(err, EXO_IO, "%s: cannot be removed: %s", path, exo_dir_reason(errno));
+            st = exo_fail(err, EXO_IO, "%s: cannot remove the folder: %s", path,
+                          exo_dir_reason(errno));
     }
     closedir(folder);
     exo_dir_rmdir(from);

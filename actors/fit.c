@@ -10,6 +10,7 @@
 #include <exogym/plugin.h>
 
 #include "actors/fit_engine.h"
+#include "actors/fit_opts.h"
 #include "base/config_edit.h"
 #include "graph/site.h"
 
@@ -192,7 +193,8 @@ exo_fit_read_named(exo_config *document, const char *key, const char *what, cons
     exo_status st = *options ? exo_config_string(map, "name", NULL, name, err)
                              : exo_config_string(document, key, NULL, name, err);
     return st == EXO_OK && !*name
-               ? exo_fail(err, EXO_INVAL, "a node is started with the name of %s", what)
+               ? exo_config_fail(document, err,
+                                 "the key '%s' is missing: a node needs the name of %s", key, what)
                : st;
 }
 
@@ -227,7 +229,7 @@ static exo_status
 read_numbers(exo_fit *fit, exo_config *document, exo_err *err)
 {
     uint64_t nodes = 0, batch = 0, minibatch = 0, timeout = 0;
-    exo_status st = exo_config_u64(document, "nodes", 1, 1, UINT16_MAX, &nodes, err);
+    exo_status st = exo_config_u64(document, "nodes", 1, 1, EXO_FIT_MAX_NODES, &nodes, err);
     if (st == EXO_OK)
         st = exo_config_u64(document, "max_steps", 1, 1, INT64_MAX, &fit->max_steps, err);
     if (st == EXO_OK)
@@ -237,7 +239,8 @@ read_numbers(exo_fit *fit, exo_config *document, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_u64(document, "seed", 0, 0, INT64_MAX, &fit->seed, err);
     if (st == EXO_OK)
-        st = exo_config_u64(document, "timeout_ms", 600000, 1, INT32_MAX, &timeout, err);
+        st = exo_config_u64(document, "timeout_ms", 600000, EXO_FIT_MIN_TIMEOUT / EXO_MS,
+                            EXO_FIT_MAX_TIMEOUT / EXO_MS, &timeout, err);
     if (st == EXO_OK)
         st = exo_config_bool(document, "shuffle", true, &fit->shuffle, err);
     if (st == EXO_OK)
@@ -245,7 +248,8 @@ read_numbers(exo_fit *fit, exo_config *document, exo_err *err)
     if (st == EXO_OK)
         st = read_device(fit, document, err);
     if (st == EXO_OK && batch % minibatch != 0)
-        st = exo_config_fail(document, err, "batch_size %llu is no multiple of minibatch_size %llu",
+        st = exo_config_fail(document, err,
+                             "batch_size %llu is not a multiple of minibatch_size %llu",
                              (unsigned long long)batch, (unsigned long long)minibatch);
     fit->num_nodes = (uint32_t)nodes;
     fit->batch_size = batch;
@@ -260,7 +264,8 @@ read_checkpoint(exo_fit *fit, exo_config *document, exo_err *err)
     const char *path = NULL;
     exo_status st = exo_config_string(document, "resume_from", NULL, &path, err);
     if (st == EXO_OK && path && strlen(path) >= sizeof fit->resume_from)
-        st = exo_fail(err, EXO_INVAL, "resume_from: the path is too long");
+        st = exo_fail(err, EXO_INVAL, "resume_from: the path is longer than %zu bytes",
+                      sizeof fit->resume_from - 1);
     if (st == EXO_OK && path)
         snprintf(fit->resume_from, sizeof fit->resume_from, "%s", path);
     return st;
@@ -319,7 +324,7 @@ make_network(exo_fit *fit, exo_config *document, exo_err *err)
     if (st == EXO_OK &&
         (fit->graph->num_actors != 1 || fit->graph->actors[0].count != fit->num_nodes))
         st = exo_fail(err, EXO_INVAL,
-                      "graph: the graph of a job of %u nodes has one actor of that count",
+                      "graph: expected one actor with count %u, for the nodes of the job",
                       fit->num_nodes);
     return st == EXO_OK && fit->graph->emulated ? exo_graph_links(fit->graph, &fit->links, err)
                                                 : st;
@@ -360,7 +365,8 @@ exo_fit_open(exo_fit **out, exo_runtime *runtime, exo_config *document, exo_err 
     const char *run = NULL;
     exo_status st = exo_config_string(document, "run", NULL, &run, err);
     if (st == EXO_OK && !run)
-        st = exo_fail(err, EXO_INVAL, "a node is started with the namespace of its run");
+        st = exo_config_fail(document, err,
+                             "the key 'run' is missing: a node needs the name of its run");
     if (st == EXO_OK)
         st = hold(out, runtime, run, err);
     if (st != EXO_OK)

@@ -130,10 +130,11 @@ exo_status
 exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *args, exo_err *err)
 {
     exo_status st = EXO_OK;
-    for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++)
+    for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++) {
         st = exo_fit_ask(run, r, method, args, err);
-    if (st != EXO_OK) /* nodes with the request would wait for one without */
-        fail_collectives(run, 0, err->text);
+        if (st != EXO_OK) /* nodes with the request would wait for this one */
+            fail_collectives(run, r, err->text);
+    }
     st = exo_fit_await_all(run, st, err);
     if (st != EXO_OK)
         exo_cast_drop(&run->cast); /* nobody waits for the missing answers any more */
@@ -146,7 +147,7 @@ static exo_status
 reply_of(struct run *run, uint32_t rank, const exo_payload **out, exo_err *err)
 {
     exo_status st = exo_wait(run->cast.replies[rank], INT64_MAX, out, err);
-    return st == EXO_OK && !*out ? exo_fail(err, EXO_INVAL, "node_%u answers with nothing", rank)
+    return st == EXO_OK && !*out ? exo_fail(err, EXO_INVAL, "node_%u sent an empty reply", rank)
                                  : st;
 }
 
@@ -161,7 +162,7 @@ exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *
     if (st != EXO_OK)
         return st;
     st = exo_args_decode(&reply, payload, out, err);
-    return st == EXO_OK ? st : exo_fail_in(err, st, "node_%u answers what cannot be read", rank);
+    return st == EXO_OK ? st : exo_fail_in(err, st, "the reply of node_%u cannot be decoded", rank);
 }
 
 exo_status
@@ -170,10 +171,10 @@ exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const void **out,
     const exo_payload *payload = NULL;
     exo_status st = reply_of(run, rank, &payload, err);
     if (st == EXO_OK && payload->size != size)
-        st =
-            exo_fail(err, EXO_INVAL,
-                     "node_%u answers with %zu bytes, not with %zu: is its worker of this version?",
-                     rank, payload->size, size);
+        st = exo_fail(err, EXO_INVAL,
+                      "node_%u replied with %zu bytes instead of %zu: check that its worker has "
+                      "the version of this program",
+                      rank, payload->size, size);
     *out = st == EXO_OK ? payload->data : NULL;
     return st;
 }

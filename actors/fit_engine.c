@@ -18,10 +18,11 @@ exo_fit_find_engine(const exo_engine_class **out, const char *name, bool equal_b
     if (equal_bits && !(engine->promises & EXO_ENGINE_ORDERED))
         return exo_fail(
             err, EXO_INVAL,
-            "engine %s does not promise equal bits: choose one that does, or say equal_bits: false",
+            "engine %s does not promise equal bits: choose one that does, or set equal_bits: false",
             name);
     if (!(engine->dtypes & 1u << EXO_F32))
-        return exo_fail(err, EXO_UNSUPPORTED, "engine %s does not reduce fp32", name);
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "engine %s does not reduce fp32: choose another engine", name);
     *out = engine;
     return EXO_OK;
 }
@@ -34,16 +35,21 @@ exo_fit_check_engine(const exo_engine_class *e, const exo_fit_engine_use *use, e
         return EXO_OK;
     if (use->far && !(e->promises & (EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS)))
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "engine %s is for nodes in one process: without workers", e->name);
+                        "engine %s is for nodes in one process: choose another engine, or run the "
+                        "job without workers",
+                        e->name);
     if (!use->far && !e->open)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "engine %s is for nodes on workers: with --workers, --head or --cluster",
+                        "engine %s is for nodes on workers: choose another engine, or run the job "
+                        "with --workers, --head or --cluster",
                         e->name);
     if (use->emulated && exo_fit_is_foreign(e) && !(e->promises & EXO_ENGINE_LINKS))
         lacks = "emulated links and no virtual clock";
     else if (use->coded && !(e->promises & EXO_ENGINE_CODECS))
         lacks = "codecs";
-    return lacks ? exo_fail(err, EXO_UNSUPPORTED, "engine %s has no %s", e->name, lacks) : EXO_OK;
+    return lacks ? exo_fail(err, EXO_UNSUPPORTED, "engine %s has no %s: choose another engine",
+                            e->name, lacks)
+                 : EXO_OK;
 }
 
 bool

@@ -299,7 +299,8 @@ read_trained(struct run *run, uint32_t rank, size_t steps, ProtobufCMessage **ou
     if (st == EXO_OK &&
         (reply->n_loss != steps || reply->n_lr != steps || reply->n_traffic != EXO_TRAFFIC_COLUMNS))
         st = exo_fail(err, EXO_INVAL,
-                      "node_%u tells of %zu steps, not of %zu: is its worker of this version?",
+                      "node_%u reported %zu steps instead of %zu: check that its worker has the "
+                      "version of this program",
                       rank, reply->n_loss, steps);
     if (st != EXO_OK)
         return st;

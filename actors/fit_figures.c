@@ -228,15 +228,18 @@ exo_fit_load_figures(struct run *run, exo_err *err)
     st = exo_file_read(path, LARGEST, &text, &size, err);
     if (st == EXO_NOT_FOUND) {
         EXO_LOG(WARN, TRAIN,
-                "missing=%s written by an older exogym: ledger and times count from here on", path);
+                "missing=%s an older exogym wrote the checkpoint: ledger and times begin with this "
+                "resume",
+                path);
         return EXO_OK;
     }
     json_t *all = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
     exo_free(text);
     const json_t *nodes = json_object_get(all, "nodes");
     if (st == EXO_OK && json_array_size(nodes) != run->fit->num_nodes)
-        st = exo_fail(err, EXO_INVAL, "%s: these are not the figures of a checkpoint of %u nodes",
-                      path, run->fit->num_nodes);
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: the file does not hold the figures of a checkpoint of %u nodes", path,
+                      run->fit->num_nodes);
     if (st != EXO_OK) {
         json_decref(all);
         return st;

@@ -67,7 +67,7 @@ forgive(struct run *run, exo_status st, const exo_err *reason)
     if (st != EXO_FULL && st != EXO_EXISTS)
         return st;
     if (!run->meters.warned)
-        EXO_LOG(WARN, TRAIN, "reason='%s' this meter, and perhaps others, will be shown nowhere",
+        EXO_LOG(WARN, TRAIN, "reason='%s' this meter, and perhaps others, will not be shown",
                 reason->text);
     run->meters.warned = true;
     return EXO_OK;

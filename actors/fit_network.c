@@ -44,11 +44,12 @@ exo_fit_open_network(struct run *run, exo_err *err)
     if (graph && graph->num_edges > 1)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "the strategy '%s' sends over %zu edges, and the nodes of a job have one: "
-                        "run the graph that 'exogym graph expand' makes of the job",
+                        "run the graph that 'exogym graph expand' makes from the job",
                         run->strategy_name, graph->num_edges);
     if (graph && graph->virtual_clock && run->far)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "the virtual clock is for nodes in one process: without workers");
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "the virtual clock is for nodes in one process: run the job without workers");
     if (graph && graph->virtual_clock)
         st = exo_sim_new(&fit->sim, 0, err);
     if (fit->sim)

@@ -10,7 +10,6 @@
 #include <exogym/state.h>
 
 enum {
-    MAX_NODES = 65536,
     MARKED = 8, /* samples by which data sets are told apart */
     MARK = 48   /* bytes of the mark, with its NUL */
 };
@@ -43,8 +42,8 @@ is_file_name(const char *name)
 exo_status
 exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
 {
-    if (opts->num_nodes < 1 || opts->num_nodes > MAX_NODES)
-        return exo_fail(err, EXO_INVAL, "num_nodes must be 1 to %d, got %u", MAX_NODES,
+    if (opts->num_nodes < 1 || opts->num_nodes > EXO_FIT_MAX_NODES)
+        return exo_fail(err, EXO_INVAL, "num_nodes must be 1 to %d, got %u", EXO_FIT_MAX_NODES,
                         opts->num_nodes);
     if (exo_device_check(opts->device ? opts->device : "cpu", err) != EXO_OK) {
         if (err)
@@ -60,8 +59,11 @@ exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
         (minibatch > opts->batch_size || opts->batch_size % minibatch != 0))
         return exo_fail(err, EXO_INVAL, "minibatch_size %zu does not divide batch_size %zu",
                         minibatch, opts->batch_size);
-    if (opts->timeout < 0)
-        return exo_fail(err, EXO_INVAL, "timeout must not be negative");
+    if (opts->timeout != 0 &&
+        (opts->timeout < EXO_FIT_MIN_TIMEOUT || opts->timeout > EXO_FIT_MAX_TIMEOUT))
+        return exo_fail(err, EXO_INVAL,
+                        "timeout must be 0 or from 1 ms to 1,000,000 s, got %lld ns",
+                        (long long)opts->timeout);
     if (opts->run_name && !is_file_name(opts->run_name))
         return exo_fail(err, EXO_INVAL, "run name '%s' cannot be the name of a folder",
                         opts->run_name);
@@ -174,8 +176,8 @@ exo_fit_check_units(const exo_strategy *strategy, const char *device, exo_err *e
     if (!exo_strategy_keeps_units(strategy) || strcmp(device, "cpu") == 0)
         return EXO_OK;
     return exo_fail(err, EXO_UNSUPPORTED,
-                    "the strategy '%s' keeps units of the model, which is possible on the device "
-                    "'cpu' alone, not on '%s'",
+                    "the strategy '%s' keeps units of the model, which only the device 'cpu' "
+                    "supports: use it instead of '%s'",
                     exo_strategy_name(strategy), device);
 }
 

@@ -5,6 +5,14 @@
 #include <exogym/strategy.h>
 #include <exogym/trainer.h>
 
+/* The shortest and the longest timeout, in a node's document too, which has milliseconds. */
+#define EXO_FIT_MIN_TIMEOUT EXO_MS
+#define EXO_FIT_MAX_TIMEOUT (1000000 * EXO_SECOND)
+
+enum {
+    EXO_FIT_MAX_NODES = 65536 /* the most members of a communicator in one process */
+};
+
 /* Checks the options. INVAL names the wrong option and its valid values. */
 exo_status exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err);
 

@@ -122,10 +122,10 @@ make_data(struct run *run, exo_dataset *train, exo_dataset *val, exo_err *err)
             run->fit->train[r] = exo_dataset_hold(train);
         } else {
             st = exo_fail(err, EXO_INVAL,
-                          "the trainer has no training data and the fit brings no factory");
+                          "the trainer has no training data, and the options have no factory");
         }
         if (st == EXO_OK && !run->fit->train[r])
-            st = exo_fail(err, EXO_INVAL, "the factory gave no data set to node_%u", r);
+            st = exo_fail(err, EXO_INVAL, "the factory made no data set for node_%u", r);
     }
     if (st == EXO_OK && factory->make) {
         st = factory->make(factory->context, 0, run->fit->num_nodes, false, &run->fit->val, err);
@@ -164,7 +164,7 @@ plan_steps(struct run *run, exo_err *err)
         if (share < fit->batch_size)
             return exo_fail(
                 err, EXO_INVAL,
-                "batch_size %zu is greater than the data: node_%u gets %zu of %zu samples an epoch",
+                "batch_size %zu is too large: node_%u gets %zu of %zu samples in an epoch",
                 fit->batch_size, r, share, length);
         uint64_t batches = share / fit->batch_size;
         epoch = batches < epoch ? batches : epoch;
@@ -213,11 +213,12 @@ accept(const struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
     if (choice->damage.code == EXO_OK)
         return EXO_OK;
     if (!choice->intact[0])
-        return exo_fail(err, EXO_INVAL, "%s; no checkpoint of this run is intact: start it anew",
+        return exo_fail(err, EXO_INVAL,
+                        "%s; no checkpoint of this run is intact: start the run over",
                         choice->damage.text);
     if (!run->opts->resume_older)
         return exo_fail(err, EXO_INVAL,
-                        "%s; %s is older and intact: --resume=older goes on from it",
+                        "%s; %s is older and intact: --resume=older continues from it",
                         choice->damage.text, choice->intact);
     return EXO_OK;
 }
@@ -231,8 +232,8 @@ find_checkpoint(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
         st = accept(run, choice, err);
     else if (st == EXO_OK && exo_run_is_finished(run->folder))
         st = exo_fail(err, EXO_INVAL,
-                      "%s: is finished, and has no checkpoint to go on from: start it over, or "
-                      "give another name",
+                      "%s: the run is finished and has no checkpoint to continue from: start it "
+                      "over, or choose another name",
                       run->folder);
     else if (st == EXO_OK)
         EXO_LOG(WARN, TRAIN,
@@ -252,7 +253,7 @@ open_folder(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
     int length = snprintf(run->folder, sizeof run->folder, "%s/%s", opts->save_dir,
                           opts->run_name ? opts->run_name : run->strategy_name);
     if (length < 0 || (size_t)length >= sizeof run->folder - 256)
-        return exo_fail(err, EXO_INVAL, "save_dir and run name are too long together");
+        return exo_fail(err, EXO_INVAL, "the path of save_dir and the run name is too long");
     exo_status st = exo_dir_guard(run->folder, err);
     if (st == EXO_OK)
         st = exo_folder_make(run->folder, err);
@@ -401,7 +402,9 @@ set_up_nodes(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = read_ready(run, err);
     if (st == EXO_OK && run->step > run->fit->max_steps)
-        st = exo_fail(err, EXO_INVAL, "%s: is at step %" PRIu64 ", beyond max_steps %" PRIu64,
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: the checkpoint is at step %" PRIu64 ", beyond max_steps %" PRIu64
+                      ": increase max_steps",
                       run->fit->resume_from, run->step, run->fit->max_steps);
     return st;
 }

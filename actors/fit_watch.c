@@ -38,7 +38,8 @@ struct watched {
     bool answers, stuck, suspected;
     exo_time silent_since; /* 0: it answers */
     bool told;             /* there was a warning of its silence */
-    uint64_t told_of;      /* number of its last call with a warning */
+    uint64_t told_of;      /* number of its last call with a warning, and the communicator */
+    uint32_t told_in;
 };
 
 /* Owner: the trainer's thread. */
@@ -63,7 +64,8 @@ exo_fit_watch_begin(struct run *run)
     w->next = exo_now(run->clock) + EVERY + LONG_WAIT; /* most requests end earlier */
     w->suspects = false;
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
-        w->nodes[r] = (struct watched){.told_of = w->nodes[r].told_of};
+        w->nodes[r] =
+            (struct watched){.told_of = w->nodes[r].told_of, .told_in = w->nodes[r].told_in};
 }
 
 bool
@@ -268,7 +270,8 @@ warn_of_waits(struct run *run)
             uint32_t peer = n->look.missing[m];
             struct watched *p = &run->watch->nodes[peer];
             bool silent = exo_fit_is_silent(run, peer) && !p->told;
-            bool slow = p->answers && n->look.waited >= SLOW && n->told_of != n->look.number;
+            bool slow = p->answers && n->look.waited >= SLOW &&
+                        (n->told_of != n->look.number || n->told_in != n->look.of);
             if (!silent && !slow)
                 continue;
             exo_text text = {0};
@@ -281,6 +284,7 @@ warn_of_waits(struct run *run)
             exo_free(text.data);
             p->told = p->told || silent;
             n->told_of = n->look.number;
+            n->told_in = n->look.of;
         }
     }
 }

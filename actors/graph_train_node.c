@@ -9,6 +9,7 @@
  *
  * Owner of the state: the actor's thread, and before it the reader of the config (init). Read next:
  * replica.c, strategies/islands.c. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -57,11 +58,11 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
 struct train_node {
     exo_text document;   /* the part that all nodes have in common, without its end */
     exo_fit_opts train;  /* the settings of `train` */
-    const char *refused; /* a key of `train` that only a job supports; NULL: none */
+    const char *refused; /* a setting of `train` that only a job supports; NULL: none */
     bool awaits_units;   /* the strategy awaits units */
     exo_replica *replica;
     exo_meter *meters[NUM_METERS];
-    double loss, val_loss;
+    double loss, val_loss; /* the latest; NaN: none yet */
 };
 
 /* --- The config ------------------------------------------------------------------------------- */
@@ -122,8 +123,8 @@ is_word(exo_config *map, const char *key, const char *word)
     return own && strcmp(own, word) == 0;
 }
 
-/* Reads the keys of a job as a whole. The first are refused, when the node starts; the others have
- * no effect in a graph. */
+/* Reads the keys of a job as a whole. The first are refused, when the node starts, like a
+ * minibatch_size that depends on the free memory; the others have no effect in a graph. */
 static void
 read_rest(struct train_node *n, exo_config *train)
 {
@@ -133,6 +134,8 @@ read_rest(struct train_node *n, exo_config *train)
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (exo_config_get(train, refused[i]))
             n->refused = refused[i];
+    if (is_word(train, "minibatch_size", "auto"))
+        n->refused = "minibatch_size: auto";
     for (size_t i = 0; i < sizeof of_jobs / sizeof *of_jobs; i++)
         exo_config_get(train, of_jobs[i]);
 }
@@ -183,6 +186,7 @@ init(void *self, exo_config *config, exo_err *err)
 {
     struct train_node *n = self;
     exo_config *map = NULL;
+    n->loss = n->val_loss = NAN;
     exo_text_add(&n->document, "{");
     exo_status st = read_named(n, config, "model", &map, err);
     if (st == EXO_OK)
@@ -217,12 +221,14 @@ open_replica(struct train_node *n, exo_graph_actor *actor, exo_err *err)
                                      .meters = exo_graph_meters(actor)};
     if (n->refused)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "train.%s: a node of a graph cannot do that; exogym run JOB.yaml can",
+                        "train.%s: a node of a graph does not support this setting: remove it, or "
+                        "run a job with exogym run JOB.yaml",
                         n->refused);
     if (n->awaits_units)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "strategy: units are gathered by all nodes together, and those of a graph "
-                        "evaluate alone; exogym run JOB.yaml can");
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "strategy: units are gathered by all nodes together, but each node of a graph "
+            "evaluates alone: run a job with exogym run JOB.yaml");
     if (n->train.max_steps == 0)
         return exo_fail(err, EXO_INVAL, "train.max_steps is missing: a node of a graph needs it");
     exo_text_add(&n->document,
@@ -243,7 +249,7 @@ join(exo_graph_actor *actor, const char *carries, exo_group **out, exo_err *err)
     if (!group)
         return exo_fail(
             err, EXO_INVAL,
-            "its strategy sends %s, and no edge from these nodes to themselves carries that",
+            "the strategy sends %s, but no edge from these nodes to themselves carries that",
             carries);
     uint32_t *ranks = exo_calloc(count, sizeof *ranks);
     if (!ranks)
@@ -263,7 +269,8 @@ join_all(exo_replica *r, exo_graph_actor *actor, exo_err *err)
     exo_strategy_edges(r->strategy, r->node.numel, r->node.num_nodes, edges, &count);
     if (count == 0 || count > 2)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "its strategy sends %zu things, and a node of a graph one or two", count);
+                        "the strategy uses %zu edges, but a node of a graph supports one or two",
+                        count);
     exo_status st = join(actor, edges[count - 1].carries, &r->group, err);
     if (st == EXO_OK && count == 2)
         st = join(actor, edges[0].carries, &r->inside, err);
@@ -311,26 +318,38 @@ train(struct train_node *n, exo_graph_actor *actor, exo_err *err)
 
 /* --- The result ------------------------------------------------------------------------------- */
 
+/* JSON has finite numbers only: other values become null. */
+static const char *
+write_figure(char out[32], double value)
+{
+    if (isfinite(value))
+        snprintf(out, 32, "%.9g", value);
+    else
+        snprintf(out, 32, "null");
+    return out;
+}
+
 static exo_status
 write_result(const struct train_node *n, const exo_graph_actor *actor, const char *sha256,
              exo_err *err)
 {
     const exo_replica *r = n->replica;
     const char *folder = exo_graph_folder(actor), *name = exo_graph_name(actor);
-    char path[MAX_PATH], text[512];
+    char path[MAX_PATH], text[512], loss[32], val_loss[32];
     if (!folder)
         return EXO_OK;
     if (strlen(folder) > MAX_PATH - 200)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", folder);
     snprintf(path, sizeof path, "%s/final_%s.json", folder, name);
-    int size = snprintf(
-        text, sizeof text,
-        "{\"steps\": %llu, \"train_loss\": %.9g, \"val_loss\": %.9g, \"bytes_sent\": %llu, "
-        "\"sha256\": \"%s\"}\n",
-        (unsigned long long)r->node.step, n->loss, n->val_loss,
-        (unsigned long long)(exo_group_stats(r->group).bytes_sent +
-                             (r->inside ? exo_group_stats(r->inside).bytes_sent : 0)),
-        sha256);
+    int size =
+        snprintf(text, sizeof text,
+                 "{\"steps\": %llu, \"train_loss\": %s, \"val_loss\": %s, \"bytes_sent\": %llu, "
+                 "\"sha256\": \"%s\"}\n",
+                 (unsigned long long)r->node.step, write_figure(loss, n->loss),
+                 write_figure(val_loss, n->val_loss),
+                 (unsigned long long)(exo_group_stats(r->group).bytes_sent +
+                                      (r->inside ? exo_group_stats(r->inside).bytes_sent : 0)),
+                 sha256);
     exo_status st = exo_file_write_atomic(path, text, (size_t)size, err);
     snprintf(path, sizeof path, "%s/model_%s.safetensors", folder, name);
     return st == EXO_OK && r->node.rank == 0

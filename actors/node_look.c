@@ -89,7 +89,7 @@ exo_node_look_read(exo_node_look *out, const exo_payload *message, uint32_t node
         st = exo_fail(err, EXO_INVAL, "%s: missing: %zu are too many", reply.method, m->n_missing);
     for (size_t i = 0; st == EXO_OK && i < m->n_missing; i++)
         if (m->missing[i] >= nodes)
-            st = exo_fail(err, EXO_INVAL, "%s: missing: %u is no node of the run", reply.method,
+            st = exo_fail(err, EXO_INVAL, "%s: missing: %u is not a node of the run", reply.method,
                           m->missing[i]);
     if (st == EXO_OK) {
         *out = (exo_node_look){.waited = m->waited,

@@ -173,12 +173,13 @@ make(exo_replica *r, const char *document, exo_err *err)
     uint64_t rank = 0;
     exo_status st = exo_config_parse(&r->document, "start: document", document, err);
     if (st == EXO_OK)
-        st = exo_config_u64(exo_config_root(r->document), "rank", 0, 0, UINT16_MAX, &rank, err);
+        st = exo_config_u64(exo_config_root(r->document), "rank", 0, 0, EXO_FIT_MAX_NODES - 1,
+                            &rank, err);
     r->node.rank = (uint32_t)rank;
     if (st == EXO_OK)
         st = exo_fit_open(&r->fit, r->place.runtime, exo_config_root(r->document), err);
     if (st == EXO_OK && r->node.rank >= r->fit->num_nodes)
-        st = exo_fail(err, EXO_INVAL, "rank %u is none of a run of %u nodes", r->node.rank,
+        st = exo_fail(err, EXO_INVAL, "rank %u is not a node of a run of %u nodes", r->node.rank,
                       r->fit->num_nodes);
     for (size_t i = 0; st == EXO_OK && i < sizeof parts / sizeof *parts; i++)
         st = parts[i](r, err);
@@ -423,12 +424,13 @@ exo_replica_deliver(exo_replica *r, exo_payload *payload, uint64_t from, exo_err
     uint32_t channel = exo_comm_far_channel(payload);
     bool strategys = channel == r->place.channel;
     if (!strategys && channel != r->place.channel + 1)
-        return exo_fail(err, EXO_INVAL, "a message that is for no collective of this node");
+        return exo_fail(err, EXO_INVAL, "the message is not for a collective of this node");
     if (strategys ? r->fit->comm : r->fit->side)
-        return exo_fail(err, EXO_INVAL,
-                        "a message for a collective among threads: all nodes are in this process");
+        return exo_fail(
+            err, EXO_INVAL,
+            "the message is for a collective among processes, but all nodes are in this process");
     if (strategys && !strategy_is_far(r))
-        return exo_fail(err, EXO_INVAL, "a message for a collective of another engine");
+        return exo_fail(err, EXO_INVAL, "the message is for a collective of another engine");
     return exo_comm_far_deliver(strategys ? r->comm : r->side, payload, from, err);
 }
 
@@ -452,7 +454,7 @@ exo_replica_change(exo_replica *r, const char *graph, exo_err *err)
 {
     exo_graph_spec *next = NULL;
     if (!r->fit->graph)
-        return exo_fail(err, EXO_INVAL, "change: graph: the run has none to change");
+        return exo_fail(err, EXO_INVAL, "change: graph: the run has no graph");
     exo_status st = exo_graph_parse(&next, "change: graph", graph, NULL, err);
     if (st == EXO_OK)
         st = exo_graph_check_job_change(r->fit->graph, next, err);

@@ -297,7 +297,7 @@ save(exo_call_context *call, void *self, const void *args, exo_payload *reply, e
     exo_status st = get_replica(self, "save", &r, err);
     if (st == EXO_OK &&
         (path->len == 0 || path->len >= sizeof folder || memchr(path->data, 0, path->len)))
-        st = exo_fail(err, EXO_INVAL, "save: folder: it is no path");
+        st = exo_fail(err, EXO_INVAL, "save: folder: expected a path");
     if (st != EXO_OK)
         return st;
     memcpy(folder, path->data, path->len);
@@ -338,7 +338,7 @@ waits(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
     exo_node_look look;
     (void)call;
     if (ask->to >= r->fit->num_nodes)
-        return exo_fail(err, EXO_INVAL, "waits: to: %u is no node of the run", ask->to);
+        return exo_fail(err, EXO_INVAL, "waits: to: %u is not a node of the run", ask->to);
     exo_status st =
         exo_replica_look(r, &(exo_node_ask){.of = ask->comm, .to = ask->to}, &look, err);
     return st == EXO_OK ? exo_node_look_pack(reply, &look, err) : st;
@@ -352,7 +352,7 @@ abandon(exo_call_context *call, void *self, const void *args, exo_payload *reply
     (void)call;
     (void)reply;
     if (m->rank >= r->fit->num_nodes)
-        return exo_fail(err, EXO_INVAL, "abandon: rank: %u is no node of the run", m->rank);
+        return exo_fail(err, EXO_INVAL, "abandon: rank: %u is not a node of the run", m->rank);
     exo_replica_fail(r, m->rank, m->cause);
     return EXO_OK;
 }

@@ -44,7 +44,7 @@ typedef struct exo_progress {
 /* Options of a fit. A comment begins with the default (exo_fit_opts_init) if the default is not
  * zero. */
 typedef struct exo_fit_opts {
-    uint32_t num_nodes; /* 1 */
+    uint32_t num_nodes; /* 1; at most 65,536 */
     const char *device; /* "cpu"; NULL counts as "cpu" */
     /* The engine of the strategy's collectives (engine.h); NULL: "auto", the library's choice. */
     const char *engine;
@@ -71,7 +71,8 @@ typedef struct exo_fit_opts {
     /* With resume: a damaged checkpoint is skipped for the newest undamaged one, instead of
      * INVAL. */
     bool resume_older;
-    exo_time timeout;            /* wait of a node for the others; 0 counts as 10 minutes */
+    /* Wait of a node for the others, from 1 ms to 1,000,000 s; 0 counts as 10 minutes. */
+    exo_time timeout;
     exo_dataset_factory factory; /* make != NULL: used instead of the trainer's data sets */
     /* Written to config.json instead of these options; may be NULL. */
     const char *config_json;

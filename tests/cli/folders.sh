@@ -71,7 +71,7 @@ diff -r before runs/small || fail 'bf16 on another processor: the finished runs 
 rm -rf before
 # Without the final checkpoint there is nothing to go on from, and nothing is lost.
 run --name bare --set train.final_checkpoint=false
-refused 1 'exogym: ddp: runs/bare/ddp: is finished, and has no checkpoint to go on from: start it over, or give another name' \
+refused 1 'exogym: ddp: runs/bare/ddp: the run is finished and has no checkpoint to continue from: start it over, or choose another name' \
     --name bare --resume --set train.max_steps=20
 [ -s runs/bare/ddp/model.safetensors ] || fail 'the model of a run that cannot go on is gone'
 

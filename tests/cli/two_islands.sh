@@ -73,6 +73,20 @@ cp out graph.yaml
 ok run graph.yaml --name expanded
 grep -q "$(hash expanded 0)" job.json || fail "the graph has $(hash expanded 0), the job: $(cat job.json)"
 
+# A figure of a node's result that is not known, or not finite, is null.
+# result NAME KEY: a value of node 0's result, as Python writes it.
+result() {
+    python3 -c 'import json, sys
+def refuse(word):
+    raise ValueError(word + " is not JSON")
+print(json.load(open(sys.argv[1]), parse_constant=refuse)[sys.argv[2]])' "runs/$1/final_node_0.json" "$2"
+}
+ok run graph.yaml --name blind --set actors.node.config.train.val_size=none
+[ "$(result blind val_loss)" = None ] || fail "no evaluation: $(cat runs/blind/final_node_0.json)"
+[ "$(result blind train_loss)" != None ] || fail "no loss: $(cat runs/blind/final_node_0.json)"
+ok run graph.yaml --name diverged --set 'actors.node.config.strategy={name: ddp, optimizer: {name: sgd, lr: 1e30}}'
+[ "$(result diverged train_loss)" = None ] || fail "a loss that is not finite: $(cat runs/diverged/final_node_0.json)"
+
 # Mistakes.
 bad 2 'no edge from these nodes to themselves carries that' run "$graph" --name e1 --set 'edges=[{from: node, to: node, carries: gradients}]'
 bad 2 "'ddp' does not begin with a step of the node's own" run "$graph" --name e2 --set actors.node.config.strategy.across=ddp
@@ -81,7 +95,9 @@ bad 2 "'diloco' inside and 'fedavg' across both send parameters" graph check "$g
 bad 2 "no strategy 'dilco'" graph check "$graph" --set actors.node.config.strategy.across=dilco
 bad 2 'island_size must be at most 4' run "$graph" --name e3 --set actors.node.config.strategy.island_size=5
 bad 2 'train.max_steps is missing' run graph.yaml --name e4 --set 'actors.node.config.train={batch_size: 8}'
-bad 1 'train.checkpoint_interval: a node of a graph cannot do that' run graph.yaml --name e5 --set actors.node.config.train.checkpoint_interval=2
+bad 1 'train.checkpoint_interval: a node of a graph does not support this setting' run graph.yaml --name e5 --set actors.node.config.train.checkpoint_interval=2
+ok graph check graph.yaml --set actors.node.config.train.minibatch_size=auto
+bad 1 'train.minibatch_size: auto: a node of a graph does not support this setting' run graph.yaml --name e6 --set actors.node.config.train.minibatch_size=auto
 bad 2 "unknown key 'max_step'" graph check graph.yaml --set 'actors.node.config.train={max_step: 8}'
 sed 's/^nodes: 2/nodes: 4/; s/^strategy:.*/strategy: {name: islands, island_size: 2}/' job.yaml >islands.yaml
 bad 1 'sends over 2 edges, and the nodes of a job have one' run islands.yaml

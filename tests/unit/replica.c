@@ -112,6 +112,26 @@ Test(replica, a_run_that_could_not_be_made_is_made_by_the_next)
     exo_replica_close(&r);
 }
 
+Test(replica, a_run_has_as_many_nodes_as_a_graph_has_actors)
+{
+    const char format[] =
+        "{run: %s, rank: %u, nodes: %u, model: mlp, data: synthetic, strategy: ddp}";
+    char document[200];
+    exo_replica *last = NULL, *none = NULL;
+    exo_pace pace;
+    const exo_replica_place place = {.runtime = runtime, .pace = &pace}; /* a node of a graph */
+    cr_assert_eq(exo_pace_init(&pace, NULL, 0, 1, &err), EXO_OK);
+    snprintf(document, sizeof document, format, "most", 65535u, 65536u);
+    cr_assert_eq(exo_replica_open(&last, &place, document, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(last->node.rank, 65535u);
+    cr_expect_eq(last->node.num_nodes, 65536u);
+    exo_replica_close(&last);
+    snprintf(document, sizeof document, format, "too many", 0u, 65537u);
+    cr_expect_eq(exo_replica_open(&none, &place, document, &err), EXO_INVAL);
+    cr_expect_not_null(strstr(err.text, "nodes must be at most 65536"), "%s", err.text);
+    exo_pace_release(&pace);
+}
+
 /* --- Two in one actor, like an actor and a critic --------------------------------------------- */
 
 Test(replica, two_runs_in_one_actor_learn_apart)
@@ -152,11 +172,12 @@ Test(replica, messages_are_told_apart_by_channel)
     exo_fit *fit = fit_here(runtime, "here", 1, 4);
     exo_replica *here = open_in(runtime, 3, "{run: here, strategy: ddp}");
     cr_expect_eq(exo_replica_deliver(here, &payload, 0, &err), EXO_INVAL);
-    cr_expect_str_eq(err.text, "a message that is for no collective of this node");
+    cr_expect_str_eq(err.text, "the message is not for a collective of this node");
     for (words[0] = 3; words[0] < 5; words[0]++) {
         cr_expect_eq(exo_replica_deliver(here, &payload, 0, &err), EXO_INVAL);
-        cr_expect_str_eq(err.text,
-                         "a message for a collective among threads: all nodes are in this process");
+        cr_expect_str_eq(
+            err.text, "the message is for a collective among processes, but all nodes are in this "
+                      "process");
     }
     exo_replica_close(&here);
     exo_fit_drop(&fit);

@@ -428,6 +428,11 @@ Test(trainer, wrong_options_are_named)
         s.opts = saved;                                                                            \
     } while (0)
     REFUSED(s.opts.num_nodes = 0, "num_nodes");
+    REFUSED(s.opts.num_nodes = 65537, "num_nodes must be 1 to 65536");
+    REFUSED(s.opts.timeout = -1, "timeout must be 0 or from 1 ms to 1,000,000 s");
+    REFUSED(s.opts.timeout = EXO_MS - 1, "timeout must be 0 or from 1 ms to 1,000,000 s");
+    REFUSED(s.opts.timeout = 1000000 * EXO_SECOND + 1, "timeout must be 0 or from 1 ms");
+    REFUSED(s.opts.timeout = INT64_MAX, "timeout must be 0 or from 1 ms to 1,000,000 s");
     REFUSED(s.opts.batch_size = 0, "batch_size");
     REFUSED(s.opts.batch_size = 67, "batch_size 67");
     REFUSED(s.opts.minibatch_size = 3, "minibatch_size 3");
@@ -475,7 +480,7 @@ Test(trainer, resume_refuses_other_settings)
     cr_expect(strstr(s.err.text, "batch_size 4"), "%s", s.err.text);
     s.opts.batch_size = BATCH;
     cr_expect_eq(fit(&s, "ddp", "{max_norm: 1}"), EXO_INVAL);
-    cr_expect(strstr(s.err.text, "other options, the first of which is max_norm"), "%s",
+    cr_expect(strstr(s.err.text, "other options, the first difference is in max_norm"), "%s",
               s.err.text);
     /* data of another length; other data of the same length */
     for (uint64_t other = 0; other < 2; other++) {
