@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <utlist.h>
+
 #include <exogym/log.h>
 
 #include "net/net_impl.h"
@@ -132,6 +134,17 @@ exo_net_forgive_refusals_locked(exo_net *net)
     net->refusals = net->refusals > REFUSALS_A_TICK ? net->refusals - REFUSALS_A_TICK : 0;
 }
 
+/* Loses the earlier connections of the same node that have ended. Their messages answer nobody any
+ * more, and a node that comes back again and again must not hold something for each time. */
+static void
+lose_earlier_locked(exo_net *net, const exo_peer *peer)
+{
+    exo_peer *p, *next;
+    DL_FOREACH_SAFE (net->peers, p, next)
+        if (p != peer && p->node == peer->node && p->route_size && exo_intake_has_ended(p->intake))
+            exo_peer_lose_locked(net, p, "it has connected anew");
+}
+
 exo_peer *
 exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route,
                      const zmq_msg_t *frame, const exo_wire_identity *who, uint32_t number)
@@ -165,6 +178,7 @@ exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route,
         exo_net_refuse_locked(net, socket, route, err.text);
         return NULL;
     }
+    lose_earlier_locked(net, peer);
     exo_envelope welcome = {.kind = EXO_WIRE_WELCOME, .who = net->self};
     exo_peer_hold(peer);
     /* before the peer is announced: if this fails, the handler never knew it */

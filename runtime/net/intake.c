@@ -101,6 +101,8 @@ static struct {
     /* closed for a moment, to accept and end a connection when no other is left; -1: none */
     int spare;
     unsigned users; /* open nets */
+    /* ZeroMQ calls the functions of this file; not in a process that loads the library by dlopen */
+    bool effective;
     exo_intake_figures figures;
     atomic_ullong overfull;
 } intake = {.lock = PTHREAD_MUTEX_INITIALIZER, .spare = -1};
@@ -409,6 +411,7 @@ listen(int fd, int backlog)
     if (listens_for) {
         lock();
         open_locked(fd, LISTENER, listens_for);
+        intake.effective = true;
         unlock();
         /* ZeroMQ leaves a listener blocking. accept4 below tries again after a connection that it
          * has ended itself, and would then block ZeroMQ's thread until the next connection. */
@@ -489,12 +492,13 @@ exo_intake_took(exo_intake_ticket ticket, size_t bytes)
 }
 
 exo_intake_ticket
-exo_intake_admit(int fd)
+exo_intake_admit(int fd, bool accepted)
 {
-    exo_intake_ticket ticket = 0;
     lock();
     struct account *a = find(fd);
-    if (kind_of(a) == NONE)
+    bool ended = accepted && fd >= 0 && kind_of(a) == NONE && intake.effective;
+    exo_intake_ticket ticket = ended ? EXO_INTAKE_ENDED : 0;
+    if (kind_of(a) == NONE && !accepted)
         a = open_locked(fd, ADMITTED, NULL);
     if (kind_of(a) == STRANGER) {
         unlist_locked(a);
@@ -505,6 +509,15 @@ exo_intake_admit(int fd)
         ticket = a->serial << NUMBER_BITS | (uint64_t)fd;
     unlock();
     return ticket;
+}
+
+bool
+exo_intake_has_ended(exo_intake_ticket ticket)
+{
+    lock();
+    bool ended = ticket && kind_of(find_ticket(ticket)) == NONE;
+    unlock();
+    return ended;
 }
 
 void

@@ -30,9 +30,15 @@ void exo_intake_end(void);
 /* Names an account for good: a descriptor's number may be reused by another connection. 0: none. */
 typedef uint64_t exo_intake_ticket;
 
-/* The connection is not a stranger's any more. Also for a connection that this process made, which
- * then gets an account. 0: it has no account. */
-exo_intake_ticket exo_intake_admit(int fd);
+/* A connection that a listener accepted, and that ended before it was admitted. */
+#define EXO_INTAKE_ENDED UINT64_MAX
+
+/* The connection is not a stranger's any more. accepted: by a listener; a connection that this
+ * process made gets an account here. 0: it has no account. */
+exo_intake_ticket exo_intake_admit(int fd, bool accepted);
+/* Whether the connection has an account no more, because ZeroMQ has closed it. Messages of it may
+ * be left in ZeroMQ. */
+bool exo_intake_has_ended(exo_intake_ticket ticket);
 /* The connection is a stranger's again, and is ended in time unless it ends by itself. One that
  * this process made stays as it is. */
 void exo_intake_dismiss(exo_intake_ticket ticket);

@@ -25,7 +25,8 @@
 enum {
     QUIET_BYTES =
         64 << 10, /* received bytes of which the peer was not told: with more, beats are frequent */
-    SAY_EVERY = 20 /* ticks between two lines of the log about strangers */
+    SAY_EVERY = 20, /* ticks between two lines of the log about strangers */
+    HUNG_UP = 3 /* ticks without a message, after which an ended connection has no more of them */
 };
 
 exo_peer *
@@ -332,6 +333,21 @@ is_watched(const exo_peer *p)
            (p->process_fd >= 0 || !exo_process_has_ended(p->pid, p->start));
 }
 
+/* Whether the peer's connection to us has ended and nothing more of it will be read. Called once a
+ * tick. A process may live on without this connection: its Goodbye is lost if it closes a
+ * connection that is full. Messages that ZeroMQ or the ring still has are read between the ticks,
+ * which are counted, because this process may have stood still. */
+static bool
+has_hung_up(exo_peer *p)
+{
+    if (!p->route_size || !exo_intake_has_ended(p->intake))
+        return false;
+    if (p->heard != p->heard_last)
+        p->ended_ticks = 0;
+    p->heard_last = p->heard;
+    return ++p->ended_ticks > HUNG_UP;
+}
+
 void
 exo_net_tick_locked(exo_net *net, exo_time now)
 {
@@ -349,6 +365,8 @@ exo_net_tick_locked(exo_net *net, exo_time now)
             snprintf(cause, sizeof cause, "nothing was heard from it for %.1f s",
                      (double)(now - p->heard) / (double)EXO_SECOND);
             exo_peer_lose_locked(net, p, cause);
+        } else if (has_hung_up(p)) {
+            exo_peer_lose_locked(net, p, "its connection has ended, without a word");
         } else if (exo_peer_is_stuck_locked(net, p, now)) {
             snprintf(cause, sizeof cause, "it has read nothing of what was sent to it for %.1f s",
                      (double)(now - p->read_at) / (double)EXO_SECOND);

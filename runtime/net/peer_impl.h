@@ -80,11 +80,13 @@ struct exo_peer {
     uint8_t route[EXO_NET_ROUTE];
     size_t route_size; /* 0: the socket is the peer's own */
     exo_intake_ticket intake;
-    bool announced;     /* the handler knows the peer, and will be told of its loss */
-    bool mourned;       /* the handler was told; owner: the driver */
-    bool refused;       /* it refused, or sent what no net sends: no other attempt can succeed */
-    exo_source process; /* the event of its process's end; for a process of this host */
-    int process_fd;     /* the pidfd of the process that it claims to be; -1: not watched */
+    unsigned ended_ticks; /* since the last message of a connection that has ended */
+    exo_time heard_last;  /* `heard` at the last of these */
+    bool announced;       /* the handler knows the peer, and will be told of its loss */
+    bool mourned;         /* the handler was told; owner: the driver */
+    bool refused;         /* it refused, or sent what no net sends: no other attempt can succeed */
+    exo_source process;   /* the event of its process's end; for a process of this host */
+    int process_fd;       /* the pidfd of the process that it claims to be; -1: not watched */
     exo_time heard, spoke;
     /* watches: it watches this process. told_watch: it was told that we watch it. */
     bool watches, told_watch;

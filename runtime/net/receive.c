@@ -139,7 +139,7 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq
     switch (e->kind) {
     case EXO_WIRE_WELCOME:
         if (!peer->intake && !peer->route_size)
-            peer->intake = exo_intake_admit(zmq_msg_get(frame, ZMQ_SRCFD));
+            peer->intake = exo_intake_admit(zmq_msg_get(frame, ZMQ_SRCFD), false);
         exo_net_welcomed_locked(net, peer, &e->who, frame);
         return true;
     case EXO_WIRE_REFUSED:
@@ -448,7 +448,7 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
     st = exo_wire_next(&net->reader, &e, &err);
     if (st == EXO_OK && e.kind == EXO_WIRE_HELLO) {
         /* before the Welcome is sent: answers to it are a peer's */
-        exo_intake_ticket ticket = exo_intake_admit(zmq_msg_get(&in->frames[0], ZMQ_SRCFD));
+        exo_intake_ticket ticket = exo_intake_admit(zmq_msg_get(&in->frames[0], ZMQ_SRCFD), true);
         peer = exo_net_greet_locked(net, socket, &in->route, &in->frames[0], &e.who,
                                     net->reader.number);
         if (peer) {

@@ -88,6 +88,59 @@ Test(net, does_not_lose_a_stopped_process)
     net_end_close(&server);
 }
 
+/* Whether the connection of the only peer has ended, though the peer is not lost. */
+static bool
+has_ended(net_end *e)
+{
+    pthread_mutex_lock(&e->net->lock);
+    bool ended = e->net->peers && exo_intake_has_ended(e->net->peers->intake);
+    pthread_mutex_unlock(&e->net->lock);
+    return ended;
+}
+
+/* A process that closes a full connection lives on, and its Goodbye is lost. */
+Test(net, loses_a_living_process_whose_connection_has_ended)
+{
+    net_end server = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    stranger s = stranger_open(net_end_ipc, NULL, NULL);
+    stranger_enter(&s, 99);
+    EVENTUALLY(server.opened == 1);
+    pthread_mutex_lock(&server.net->lock);
+    server.net->peers->spoke = INT64_MAX; /* a beat would find the connection gone */
+    pthread_mutex_unlock(&server.net->lock);
+    stranger_close(&s);
+    EVENTUALLY(has_ended(&server) || server.lost == 1);
+    pthread_mutex_lock(&server.net->lock);
+    for (int tick = 0; tick < 4 && server.net->peers; tick++)
+        exo_net_tick_locked(server.net, exo_now(exo_clock_real()));
+    server.net->next_tick = 0;
+    pthread_mutex_unlock(&server.net->lock);
+    EVENTUALLY(server.lost == 1);
+    cr_expect_not_null(strstr(server.cause, "its connection has ended"), "%s", server.cause);
+    net_end_close(&server);
+}
+
+Test(net, keeps_one_connection_of_a_node_that_comes_again)
+{
+    net_end server = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    for (unsigned i = 0; i < 4; i++) {
+        stranger s = stranger_open(net_end_ipc, NULL, NULL);
+        stranger_enter(&s, 99);
+        EVENTUALLY(server.opened == i + 1);
+        EVENTUALLY(server.lost == i);
+        if (i > 0)
+            cr_expect_not_null(strstr(server.cause, "connected anew"), "%s", server.cause);
+        pthread_mutex_lock(&server.net->lock);
+        server.net->peers->spoke = server.net->peers->heard = INT64_MAX / 2; /* as above */
+        pthread_mutex_unlock(&server.net->lock);
+        stranger_close(&s);
+        EVENTUALLY(has_ended(&server));
+    }
+    net_end_close(&server);
+}
+
 static bool
 watch_each_other(net_end *e)
 {
