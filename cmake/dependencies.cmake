@@ -9,7 +9,8 @@ pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq>=4.3)
 pkg_check_modules(protobufc REQUIRED IMPORTED_TARGET libprotobuf-c)
 find_program(PROTOC_C protoc-c REQUIRED)
 
-# The thread sanitizer must see what ZeroMQ's threads do and order, so its builds take a ZeroMQ that was built with it.
+# The thread sanitizer must see what ZeroMQ's threads do and order, so its builds take a ZeroMQ that
+# was built with it.
 if(EXO_SANITIZE STREQUAL "thread")
   set(zmq_folder ${PROJECT_SOURCE_DIR}/build/zmq-thread)
   if(NOT EXISTS ${zmq_folder}/libzmq.so.5)
@@ -44,7 +45,8 @@ find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(dnnl UNKNOWN IMPORTED)
 set_target_properties(dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE})
 
-# oneDNN's threads are OpenMP's. exogym spreads work itself, so it tells OpenMP to use one thread; that call is all it needs.
+# oneDNN's threads are OpenMP's. exogym spreads work itself, so it tells OpenMP to use one thread;
+# that call is all it needs.
 find_library(GOMP_LIBRARY NAMES gomp libgomp.so.1 REQUIRED)
 add_library(gomp UNKNOWN IMPORTED)
 set_target_properties(gomp PROPERTIES IMPORTED_LOCATION ${GOMP_LIBRARY})

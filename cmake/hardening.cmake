@@ -1,10 +1,14 @@
-# What compiler and linker do by themselves against a fault that somebody exploits. tests/cli/hardened.sh reads it in what is installed.
+# What compiler and linker do by themselves against a fault that somebody exploits.
+# tests/cli/hardened.sh reads it in what is installed.
 #
 # stack protector        an overwritten return address ends the process
-# stack clash            a large frame touches each of its pages, so that it cannot jump over the guard page
-# CET                    on x86: indirect branches end at a mark (the processor and kernel must do so, too)
-# _FORTIFY_SOURCE=3      string and memory functions of libc check sizes that the compiler knows, or can compute. It needs optimization,
-#                        and is off under sanitizers, which check the same and intercept the plain functions
+# stack clash            a large frame touches each of its pages, so that it cannot jump over the
+#                        guard page
+# CET                    on x86: indirect branches end at a mark (the processor and kernel must do
+#                        so, too)
+# _FORTIFY_SOURCE=3      string and memory functions of libc check sizes that the compiler knows, or
+#                        can compute. It needs optimization, and is off under sanitizers, which
+#                        check the same and intercept the plain functions
 # PIE, RELRO, now        no fixed addresses; what the loader fills in is read-only before main
 # noexecstack            no memory of a process is for data and code
 #

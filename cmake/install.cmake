@@ -1,12 +1,13 @@
-# What an installation has besides the programs and their pages (runtime/programs): the library, headers, exogym.pc, and a CMake
-# package exogym::exogym.
+# What an installation has besides the programs and their pages (runtime/programs): the library,
+# headers, exogym.pc, and a CMake package exogym::exogym.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS exogym EXPORT exogym LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/exogym DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 
-# The prefix is found from where the .pc file lies, so that the tree can be installed anywhere and moved.
-# Outside /usr the loader looks into no folder of itself, nor into /usr/local/lib before the next ldconfig, so the program carries the path.
+# The prefix is found from where the .pc file lies, so that the tree can be installed anywhere and
+# moved. Outside /usr the loader looks into no folder of itself, nor into /usr/local/lib before the
+# next ldconfig, so the program carries the path.
 if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
     set(exo_rpath_flag " -Wl,-rpath,\${libdir}")
 endif()

@@ -1,14 +1,17 @@
-# Where headers are found: public ones as <exogym/NAME.h>; internal ones by their path, from runtime/ for what is there ("net/net.h"), else
-# from the root ("nn/cpu/gemm.h").
+# Where headers are found: public ones as <exogym/NAME.h>; internal ones by their path, from
+# runtime/ for what is there ("net/net.h"), else from the root ("nn/cpu/gemm.h").
 set(EXO_INCLUDES ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR})
 
-# exo_layer(name folder [USES layer...] [CALLS layer...] [LIBS target...] [PROTO file...] [READS layer...] [NATIVE])
+# exo_layer(name folder [USES layer...] [CALLS layer...] [LIBS target...] [PROTO file...] [READS
+# layer...] [NATIVE])
 #
-# An object library exo_<name> of the folder's .c files. It includes the public headers, those of its own folder and those of the layers
-# that it names under USES; CALLS names further layers whose functions of the public headers it calls. Both are declared before it.
-# tools/check_includes.py finds other includes, tools/check_links.py other calls. LIBS are third-party targets that this layer alone sees.
-# PROTO: proto/<file>.proto, whose generated code it alone sees, and layers that name it under READS. NATIVE: compiled for this machine's processor.
-# The source files are those in the folder; a new file needs no entry here.
+# An object library exo_<name> of the folder's .c files. It includes the public headers, those of
+# its own folder and those of the layers that it names under USES; CALLS names further layers whose
+# functions of the public headers it calls. Both are declared before it. tools/check_includes.py
+# finds other includes, tools/check_links.py other calls. LIBS are third-party targets that this
+# layer alone sees. PROTO: proto/<file>.proto, whose generated code it alone sees, and layers that
+# name it under READS. NATIVE: compiled for this machine's processor. The source files are those in
+# the folder; a new file needs no entry here.
 function(exo_layer name folder)
   cmake_parse_arguments(PARSE_ARGV 2 layer "NATIVE" "" "USES;CALLS;LIBS;PROTO;READS")
   set_property(GLOBAL PROPERTY EXO_FOLDER_${name} ${folder})
@@ -51,8 +54,8 @@ function(exo_layer name folder)
   set_property(GLOBAL APPEND PROPERTY EXO_LIBS ${layer_LIBS})
 endfunction()
 
-# Writes what tools/check_links.py reads: a line for each layer, lowest first, with its name, its folder, what it uses, what it calls, and
-# its objects. tools/check_includes.py reads it, too.
+# Writes what tools/check_links.py reads: a line for each layer, lowest first, with its name, its
+# folder, what it uses, what it calls, and its objects. tools/check_includes.py reads it, too.
 function(exo_layers_file path)
   get_property(layers GLOBAL PROPERTY EXO_LAYERS)
   set(rows "")
@@ -66,8 +69,8 @@ function(exo_layers_file path)
   file(GENERATE OUTPUT ${path} CONTENT "${rows}")
 endfunction()
 
-# The layers as libraries: exogym (shared, what users link), exogym_internal (static, what tests and the programs link: it
-# has the hidden symbols too).
+# The layers as libraries: exogym (shared, what users link), exogym_internal (static, what tests and
+# the programs link: it has the hidden symbols too).
 function(exo_library)
   get_property(layers GLOBAL PROPERTY EXO_LAYERS)
   get_property(libs GLOBAL PROPERTY EXO_LIBS)
@@ -86,11 +89,13 @@ function(exo_library)
   add_library(exogym_internal STATIC ${objects})
   target_include_directories(exogym_internal PUBLIC ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(exogym_internal PUBLIC ${libs} ${CMAKE_DL_LIBS} m)
-  # Nobody below calls the top layer: it is asked for here, and its constructor fills the registries.
+  # Nobody below calls the top layer: it is asked for here, and its constructor fills the
+  # registries.
   target_link_options(exogym_internal INTERFACE -Wl,-u,exo_builtins_register)
 endfunction()
 
-# exo_part(name layer...): a static library of these layers only, for a program that shall carry, and link, no more than it uses.
+# exo_part(name layer...): a static library of these layers only, for a program that shall carry,
+# and link, no more than it uses.
 function(exo_part name)
   add_library(${name} STATIC)
   target_include_directories(${name} PUBLIC ${EXO_INCLUDES})
@@ -102,8 +107,9 @@ function(exo_part name)
   target_link_libraries(${name} PUBLIC ${CMAKE_DL_LIBS} m)
 endfunction()
 
-# exo_program(name [PART part] source...): a program with every symbol of the public headers visible to the plugins that it loads.
-# PART: a program that loads no plugins; it takes what it uses out of that part (exo_part), and libraries that it then needs.
+# exo_program(name [PART part] source...): a program with every symbol of the public headers visible
+# to the plugins that it loads. PART: a program that loads no plugins; it takes what it uses out of
+# that part (exo_part), and libraries that it then needs.
 function(exo_program name)
   cmake_parse_arguments(PARSE_ARGV 1 program "" "PART" "")
   add_executable(${name} ${program_UNPARSED_ARGUMENTS})

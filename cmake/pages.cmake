@@ -1,7 +1,8 @@
 # cmake -DPROGRAM=FILE -DNAME=exogym -DFOLDER=FOLDER [-DCOMMANDS=ON] -P pages.cmake
 #
-# Writes what a program says of itself into FOLDER as it lies under an installation's share/: manual pages, and completion
-# scripts for bash, zsh and fish. COMMANDS: the program has commands, help and completion among them.
+# Writes what a program says of itself into FOLDER as it lies under an installation's share/: manual
+# pages, and completion scripts for bash, zsh and fish. COMMANDS: the program has commands, help and
+# completion among them.
 function(write file)
   execute_process(COMMAND ${PROGRAM} ${ARGN} OUTPUT_FILE ${FOLDER}/${file} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()

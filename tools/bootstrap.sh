@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# From a fresh clone to a comparison of strategies, or to a full test run, in one command. Can be run again and again, from any
-# folder: it installs only packages that are missing and builds only what has changed. `tools/bootstrap.sh help` says more.
+# From a fresh clone to a comparison of strategies, or to a full test run, in one command. Can be
+# run again and again, from any folder: it installs only packages that are missing and builds only
+# what has changed. `tools/bootstrap.sh help` says more.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -55,7 +56,8 @@ quietly() {
     }
 }
 
-# --- Packages ---------------------------------------------------------------------------------------------------------
+# --- Packages
+# ---------------------------------------------------------------------------------------------------------
 
 install_packages() {
     if [ "$install" = no ]; then
@@ -103,7 +105,8 @@ $libraries"
   $by_hand"
 }
 
-# --- Builds -----------------------------------------------------------------------------------------------------------
+# --- Builds
+# -----------------------------------------------------------------------------------------------------------
 
 build() {
     local preset=$1
@@ -129,7 +132,8 @@ run() {
     exec build/release/exogym "$@"
 }
 
-# --- Tests ------------------------------------------------------------------------------------------------------------
+# --- Tests
+# ------------------------------------------------------------------------------------------------------------
 
 passed=0
 failed=0
@@ -149,7 +153,8 @@ check() {
     fi
 }
 
-# ctest prints "N% tests passed, F tests failed out of T"; tests that skipped themselves are marked and count as passed.
+# ctest prints "N% tests passed, F tests failed out of T"; tests that skipped themselves are marked
+# and count as passed.
 tests() {
     local preset=$1 log=build/ctest-$1.log wrapper=() line
     # Sanitizers of this compiler's age cannot live with the address randomization of newer kernels.

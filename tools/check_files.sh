@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# A folder may come from elsewhere, with links and pipes where a program has files (runtime/base/dir.h, file.h). Finds what opens, makes,
-# renames or removes by a path and does not go through dir.c or file.c, unless the table below says why it may. Prints each offence and ends
-# with 1 if there is one; so does a line of the table that nothing needs any more.
-# check_files.sh [FOLDER]: another tree than the one that this file lies in.
+# A folder may come from elsewhere, with links and pipes where a program has files
+# (runtime/base/dir.h, file.h). Finds what opens, makes, renames or removes by a path and does not
+# go through dir.c or file.c, unless the table below says why it may. Prints each offence and ends
+# with 1 if there is one; so does a line of the table that nothing needs any more. check_files.sh
+# [FOLDER]: another tree than the one that this file lies in.
 set -u
 cd "${1:-"$(dirname "$0")/.."}" || exit 1
 
@@ -41,7 +42,8 @@ calls='open|open64|openat|openat2|creat|fopen|freopen|opendir|rename|renameat|re
 
 folders=()
 for folder in actors nn runtime strategies; do [ -d "$folder" ] && folders+=("$folder"); done
-# FILE:LINE:CALL, without comments, texts, and the process's own files: /dev/null, /proc/self, /proc/meminfo, /sys/fs/cgroup.
+# FILE:LINE:CALL, without comments, texts, and the process's own files: /dev/null, /proc/self,
+# /proc/meminfo, /sys/fs/cgroup.
 found=$(grep -rnE "(^|[^_a-zA-Z0-9.>\"])($calls)\(" --include='*.c' --include='*.h' "${folders[@]}" |
     grep -vE '^[^:]*:[0-9]*:[[:space:]]*(/?\*|//)|\("/(dev/null|proc/(self|meminfo|sys)|sys/fs/cgroup)' |
     sed -E "s#^([^:]*:[0-9]*):.*[^_a-zA-Z0-9.>\"]($calls)\(.*#\1:\2#; t; s#^([^:]*:[0-9]*):($calls)\(.*#\1:\2#")

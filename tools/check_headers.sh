@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# check_headers.sh: each public header compiles alone, in C17 and in C++17, without a warning; and each of its declarations has its
-# contract (check_contracts.py). CC and CXX name the compilers. Prints each offence and ends with 1 if there is one, with 77 if there is
-# no C++ compiler.
+# check_headers.sh: each public header compiles alone, in C17 and in C++17, without a warning; and
+# each of its declarations has its contract (check_contracts.py). CC and CXX name the compilers.
+# Prints each offence and ends with 1 if there is one, with 77 if there is no C++ compiler.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 

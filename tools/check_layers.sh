@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Keeps every library, raw memory, threads and packing in the folder that owns it. tools/check_includes.py and tools/check_links.py keep
-# the layers apart; this checks what they cannot see. Prints each offence and ends with 1 if there is one.
+# Keeps every library, raw memory, threads and packing in the folder that owns it.
+# tools/check_includes.py and tools/check_links.py keep the layers apart; this checks what they
+# cannot see. Prints each offence and ends with 1 if there is one.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 

@@ -138,7 +138,8 @@ def check(layers, known):
     return said
 
 
-# --- The test of the test ------------------------------------------------------------------------------------------------------
+# --- The test of the test
+# ------------------------------------------------------------------------------------------------------
 
 SOURCES = {
     "base/low": "int exo_low(void); int exo_high(void); int exo_low(void) { return exo_high(); }",

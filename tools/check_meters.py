@@ -19,7 +19,8 @@ PAGE = "docs/meters.md"
 CLASS = re.compile(r'\.name = "([^"]+)",\s*\.unit = "([^"]+)",\s*\.help =\s*((?:"[^"]*"\s*)+)(?:,\s*\.kind = EXO_(\w+))?')
 UNIT = re.compile(r'\.unit = "')
 ROW = re.compile(r"^\| `([^`]+)` \| (counter|gauge|histogram) \| ([^|]+) \| ([^|]+) \|", re.M)
-# What a model says of its loss: how nodes and evaluations weigh it. It is shown as train.loss and its like.
+# What a model says of its loss: how nodes and evaluations weigh it. It is shown as train.loss and
+# its like.
 NOT_SHOWN = {("nn/ops/objectives.c", "loss")}
 
 

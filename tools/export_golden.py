@@ -37,7 +37,8 @@ MODELS = {
     # six heads: the slopes of a number that is no power of two
     "bloom": (BloomForCausalLM, BloomConfig(vocab_size=VOCABULARY, hidden_size=24, n_layer=2, n_head=6), torch.float16, None),
     "llama": (LlamaForCausalLM, LlamaConfig(**LLAMA), torch.float32, None),
-    # heads wider than hidden_size / heads, biases, a tied head, scaled frequencies, of which some are kept and some divided
+    # heads wider than hidden_size / heads, biases, a tied head, scaled frequencies, of which some
+    # are kept and some divided
     "llama3": (LlamaForCausalLM,
                LlamaConfig(**LLAMA, head_dim=16, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
                            rope_parameters=dict(rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=1.0,

@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# Runs test programs again and again under the schedule fuzzer, each time with other seeds, beside a load.
+# Runs test programs again and again under the schedule fuzzer, each time with other seeds, beside a
+# load.
 #
-#   tools/stress.sh [OPTION...] TEST...    TEST: as ctest names it, such as cluster/chaos or race/actors
+#   tools/stress.sh [OPTION...] TEST...
+#
+#   TEST             as ctest names it, such as cluster/chaos or race/actors
 #
 #   --runs N         of each test (20)
 #   --load N         processes that keep processors busy (2)
-#   --preset NAME    the build whose programs are run (tsan: drivers of clusters with the thread sanitizer, heads and workers
-#                    of the asan build with the others)
+#   --preset NAME    the build whose programs are run (tsan: drivers of clusters with the thread
+#                    sanitizer, heads and workers of the asan build with the others)
 #   --seed N         of the first run; each next run adds 1 (a new one)
 #   --rounds N       EXO_CHAOS_ROUNDS of tests that break clusters (what each test sets)
 #   --limit SECONDS  a run that takes longer has failed (600)
 #   --until-failure  stops at the first failure
 #
-# A run's seed is EXO_SCHEDULE_SEED and EXO_CHAOS_SEED. What a failed run printed is kept in build/stress/TEST-SEED.log.
+# A run's seed is EXO_SCHEDULE_SEED and EXO_CHAOS_SEED. What a failed run printed is kept in
+# build/stress/TEST-SEED.log.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -78,7 +82,8 @@ for test in "${tests[@]}"; do
         at=$((seed + i))
         log=$logs/${test//\//-}-$at.log
         status=0
-        # The clusters' tests leave their options to the programs that they start; this one is for the test itself.
+        # The clusters' tests leave their options to the programs that they start; this one is for
+        # the test itself.
         env EXO_SCHEDULE_SEED=$at EXO_CHAOS_SEED=$at ${rounds:+EXO_CHAOS_ROUNDS=$rounds} LD_PRELOAD="$schedule" \
             ASAN_OPTIONS="verify_asan_link_order=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}" \
             ${wrapper[@]+"${wrapper[@]}"} timeout -k 10 "$limit" "$build/tests/test_${test//\//_}" >"$log" 2>&1 </dev/null &

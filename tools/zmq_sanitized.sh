@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# zmq_sanitized.sh FOLDER SANITIZER: builds FOLDER/libzmq.so.5 with -fsanitize=SANITIZER from the source package of the system's
-# ZeroMQ, so that the thread sanitizer sees what ZeroMQ's threads order and touch. The tsan preset calls it.
+# zmq_sanitized.sh FOLDER SANITIZER: builds FOLDER/libzmq.so.5 with -fsanitize=SANITIZER from the
+# source package of the system's ZeroMQ, so that the thread sanitizer sees what ZeroMQ's threads
+# order and touch. The tsan preset calls it.
 #
-# Needs apt-get with the network, dpkg-dev, g++, cmake, ninja and libsodium-dev. It needs no root, and leaves the system's own list of
-# package sources as it is. What FOLDER holds from an earlier call is used again: the source, or the whole library.
+# Needs apt-get with the network, dpkg-dev, g++, cmake, ninja and libsodium-dev. It needs no root,
+# and leaves the system's own list of package sources as it is. What FOLDER holds from an earlier
+# call is used again: the source, or the whole library.
 set -euo pipefail
 [ $# = 2 ] || {
     echo "usage: $0 FOLDER SANITIZER" >&2

@@ -1,4 +1,5 @@
-# What the scripts of this folder share. Each runs $EXOGYM as a user does, in an empty folder of its own.
+# What the scripts of this folder share. Each runs $EXOGYM as a user does, in an empty folder of its
+# own.
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -10,7 +11,8 @@ fail() {
     failures=$((failures + 1))
 }
 
-# expect STATUS MESSAGE ARGUMENTS...: exogym ends with STATUS and says MESSAGE, one line, on standard error alone.
+# expect STATUS MESSAGE ARGUMENTS...: exogym ends with STATUS and says MESSAGE, one line, on
+# standard error alone.
 expect() {
     local status=$1 message=$2 got
     shift 2

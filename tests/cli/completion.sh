@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Completion as bash does it, driven through COMP_WORDS; of zsh and fish, what is installed reads its script.
+# Completion as bash does it, driven through COMP_WORDS; of zsh and fish, what is installed reads
+# its script.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 PATH=$(dirname "$EXOGYM"):$PATH
@@ -8,7 +9,8 @@ PATH=$(dirname "$EXOGYM"):$PATH
 source ./script
 [ "$(complete -p exogym)" = 'complete -F _exogym exogym' ] || fail 'exogym is not registered'
 
-# completes EXPECTED WORD...: what the last of the words becomes, sorted. The words are as bash divides them: "=" is one.
+# completes EXPECTED WORD...: what the last of the words becomes, sorted. The words are as bash
+# divides them: "=" is one.
 completes() {
     local expected=$1 got
     shift

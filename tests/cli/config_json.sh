@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# A run's config.json has every option of its strategy, optimizers, schedule, model and data, given or not, with the value that is used; it is
-# a job that gives the same run and the same config.json; and --resume takes it for the job that it came from. Every listed name is tried, so
-# an option that is added without a default that can be written is noticed here.
+# A run's config.json has every option of its strategy, optimizers, schedule, model and data, given
+# or not, with the value that is used; it is a job that gives the same run and the same config.json;
+# and --resume takes it for the job that it came from. Every listed name is tried, so an option that
+# is added without a default that can be written is noticed here.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
-# --- Data -------------------------------------------------------------------------------------------------------------
+# --- Data
+# -------------------------------------------------------------------------------------------------------------
 
 python3 - <<'END'
 import os, random, struct
@@ -19,7 +21,8 @@ open("text.txt", "w").write("".join(random.choice("abcdefgh \n") for _ in range(
 END
 ok data tokenize text.txt --tokenizer characters --output shards
 
-# --- The table --------------------------------------------------------------------------------------------------------
+# --- The table
+# --------------------------------------------------------------------------------------------------------
 # KIND NAME | what a job says besides the name | what config.json has besides the name
 
 cat >table <<'END'
@@ -62,7 +65,8 @@ data shakespeare | "path": "text.txt", "stride": "block", "end_pc": "50 %" | "pa
 data tokens | "path": "shards", "val_start_pc": 0.5 | "path": "shards", "split_by_node": false, "block": 1024, "stride": 1, "start_pc": 0, "end_pc": 0.9, "val_start_pc": 0.5, "val_end_pc": 1, "documents": "auto", "dtype": "shards"
 END
 
-# Nothing that is listed is missing in the table. Optimizers are listed by the error that names them.
+# Nothing that is listed is missing in the table. Optimizers are listed by the error that names
+# them.
 listed() {
     case $1 in
     optimizers) "$EXOGYM" run job.yaml --set strategy.optimizer.name=nothing 2>&1 | sed 's/.*one of //; s/, got.*//; s/, /\n/g' ;;
@@ -77,7 +81,8 @@ for kind in optimizers schedules strategies models data; do
     done
 done
 
-# --- The runs ---------------------------------------------------------------------------------------------------------
+# --- The runs
+# ---------------------------------------------------------------------------------------------------------
 
 # A schedule by its name alone has its options beside it.
 cat >mix.py <<'END'
@@ -150,8 +155,9 @@ import json, sys
 read = lambda path: json.load(open(path), parse_float=str, parse_int=str)
 sys.exit(read(sys.argv[1].replace("config.json", "result.json"))["config"] != read(sys.argv[1]))
 END
-    # Each is the other for a run that goes on: also by the checkpoint alone, and with options in another order. Every third row is enough: the
-    # comparison does not know which option it compares.
+    # Each is the other for a run that goes on: also by the checkpoint alone, and with options in
+    # another order. Every third row is enough: the comparison does not know which option it
+    # compares.
     [ $((count % 3)) = 1 ] || continue
     cp "$config" whole.json
     python3 - <<'END'
@@ -168,7 +174,8 @@ END
 done <table
 [ $count -gt 30 ] || fail "only $count jobs were tried"
 
-# --- Other settings are noticed, whoever said them --------------------------------------------------------------------
+# --- Other settings are noticed, whoever said them
+# --------------------------------------------------------------------
 
 rm -rf runs
 python3 mix.py strategies diloco ''

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# What the documentation shows is true: links lead somewhere, to a heading that is there; commands name files, commands and options that exist;
-# SECURITY.md names tests that exist; the README's C compiles without a warning against the public headers alone, and its strategy trains as a
-# plugin; its table of four homes is what the example prints; the first cluster of docs/cluster.md can be typed as it stands.
+# What the documentation shows is true: links lead somewhere, to a heading that is there; commands
+# name files, commands and options that exist; SECURITY.md names tests that exist; the README's C
+# compiles without a warning against the public headers alone, and its strategy trains as a plugin;
+# its table of four homes is what the example prints; the first cluster of docs/cluster.md can be
+# typed as it stands.
 set -euo pipefail
 
 fail() {
@@ -13,7 +15,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$EXO_SOURCE"
 
-# --- Links and files --------------------------------------------------------------------------------------------------
+# --- Links and files
+# --------------------------------------------------------------------------------------------------
 
 # anchors PAGE: the headings of a page, as links name them.
 anchors() {
@@ -31,7 +34,8 @@ while read -r page; do
     done < <(grep -oE '\]\([^) ]+' "$page" | sed 's/^](//' | grep -vE '^(https?|mailto):')
 done < <(find . -name '*.md' -not -path './build/*')
 
-# --- What holds the security policy ----------------------------------------------------------------------------------
+# --- What holds the security policy
+# ----------------------------------------------------------------------------------
 
 # Every test that it names is there, under that name.
 named=$(grep -oE '`(unit|conform|equiv|race|cluster|cli|house|model|fuzz)/[a-z_0-9]+`' SECURITY.md | tr -d '`' | sort -u)
@@ -41,7 +45,8 @@ while read -r test; do
 done <<<"$named"
 
 pages=(README.md CONTRIBUTING.md docs/*.md examples/*/README.md)
-# shown: the lines of the pages' blocks of code, each after its page, with lines that go on put together.
+# shown: the lines of the pages' blocks of code, each after its page, with lines that go on put
+# together.
 shown() {
     awk 'FNR == 1 { inside = 0 } /^```/ { inside = !inside; next }
         inside { sub(/^[a-z0-9]+\$ +/, ""); if (sub(/\\$/, "")) { held = held $0; next } print FILENAME "\t" held $0; held = "" }' "${pages[@]}"
@@ -82,7 +87,8 @@ while IFS=$'\t' read -r page line; do
     done
 done < <(shown | grep -E $'\t'' *([A-Z_]+=[^ ]* )*(build/[a-z]+/)?exogym(-head|-worker)? ')
 
-# --- The README's C ---------------------------------------------------------------------------------------------------
+# --- The README's C
+# ---------------------------------------------------------------------------------------------------
 
 awk -v folder="$folder" '/^```c$/ { inside = 1; n++; next } /^```/ { inside = 0 } inside { print > (folder "/" n ".c") }' README.md
 [ -f "$folder/2.c" ] || fail "the README no longer has its two pieces of C"
@@ -103,9 +109,11 @@ YAML
 grep -q '"strategy": "local_sgd"' "$folder/result.json" || fail "the job did not run local_sgd: $(cat "$folder/result.json")"
 grep -q '"steps": 4' "$folder/result.json" || fail "the job did not do its steps: $(cat "$folder/result.json")"
 
-# --- Four homes -------------------------------------------------------------------------------------------------------
+# --- Four homes
+# -------------------------------------------------------------------------------------------------------
 
-# The times and bytes of the README's table, which do not depend on the machine; and the links and costs are those of the example.
+# The times and bytes of the README's table, which do not depend on the machine; and the links and
+# costs are those of the example.
 "$EXOGYM" run examples/05_four_homes/four_homes.yaml --save-dir "$folder/runs" --no-plot >"$folder/homes" 2>"$folder/log" || fail "$(cat "$folder/log")"
 for label in ddp diloco sparta; do
     shown=$(awk -v label=$label '/^```/ { inside = !inside } inside && $1 == label { print $4, $5, $6, $7; exit }' README.md)
@@ -119,7 +127,8 @@ while read -r line; do
         fail "examples/05_four_homes/four_homes.yaml does not have the README's line: $line"
 done < <(awk '/^```yaml/ { inside = 1; next } /^```/ { inside = 0 } inside && /^(clock|hosts|links|compute):/' README.md)
 
-# --- The first cluster --------------------------------------------------------------------------------------------------
+# --- The first cluster
+# --------------------------------------------------------------------------------------------------
 
 awk '/^```/ { if (inside) exit; inside = 1; next } inside' docs/cluster.md >"$folder/cluster.sh"
 # Who types it gives the worker the time to join.

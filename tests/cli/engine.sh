@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# An engine built outside the tree moves a job's collectives, among nodes in one process and in two, with the bits of the library's; one that
-# does not promise them, is not there, or cannot do what the job needs is one line with the place in the job.
+# An engine built outside the tree moves a job's collectives, among nodes in one process and in two,
+# with the bits of the library's; one that does not promise them, is not there, or cannot do what
+# the job needs is one line with the place in the job.
 set -euo pipefail
 
 fail() {
@@ -22,7 +23,8 @@ build_plugin() {
 }
 build_plugin
 
-# run [OPTION...]: trains the example's job on data that needs no files; the result is in $folder/result.json
+# run [OPTION...]: trains the example's job on data that needs no files; the result is in
+# $folder/result.json
 run() {
     timeout 120 "$EXOGYM" run "$example/job.yaml" --set data=synthetic --set train.max_steps=6 --set train.batch_size=8 \
         --set train.val_size=32 --save-dir "$folder/runs" --overwrite --no-plot --json "$@" >"$folder/result.json" 2>"$folder/log"
@@ -46,7 +48,8 @@ done
 leftover=$(find /dev/shm -name 'shm_engine.exogym-*' -user "$(id -u)" -newer "$folder/list" 2>/dev/null | wc -l)
 [ "$leftover" = 0 ] || fail "$leftover segments are left in /dev/shm"
 
-# refused REASON [OPTION...]: the job does not start, with one line that has the place in it and the reason.
+# refused REASON [OPTION...]: the job does not start, with one line that has the place in it and the
+# reason.
 refused() {
     local status=0
     run "${@:2}" || status=$?

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The examples that are programs: built outside the tree against an installation, as their READMEs say, and run, alone and on a cluster
-# of a head and two workers.
+# The examples that are programs: built outside the tree against an installation, as their READMEs
+# say, and run, alone and on a cluster of a head and two workers.
 set -euo pipefail
 
 if ! grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A language model that was trained becomes a Hugging Face directory with its tokenizer, and a job goes on from there.
+# A language model that was trained becomes a Hugging Face directory with its tokenizer, and a job
+# goes on from there.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 fox_text 200
@@ -34,7 +35,8 @@ ok export $run sharded --shard-size 10kB --dtype bf16
 [ -s sharded/model-00001-of-00002.safetensors ] || fail "shards: $(ls sharded)"
 has sharded/config.json '"bfloat16"'
 
-# A checkpoint is the mean of its nodes; those of ddp are alike, so the last one is the run's result.
+# A checkpoint is the mean of its nodes; those of ddp are alike, so the last one is the run's
+# result.
 ok export $run/checkpoints/step_00000006 checkpoint
 cmp model/model.safetensors checkpoint/model.safetensors || fail 'the last checkpoint is another model'
 ok export $run/checkpoints/step_00000003 earlier

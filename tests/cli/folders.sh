@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# A folder holds one run. What is finished is not replaced unasked, goes on with more steps, and is resumed whatever does not matter changes.
+# A folder holds one run. What is finished is not replaced unasked, goes on with more steps, and is
+# resumed whatever does not matter changes.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 sed -i 's/^compare:.*/compare: [ddp, {name: diloco, H: 4}]/' job.yaml
 run() { ok run job.yaml --no-plot "$@"; }
-# refused STATUS MESSAGE ARGUMENTS...: the job ends with STATUS, and MESSAGE is the last thing that it says.
+# refused STATUS MESSAGE ARGUMENTS...: the job ends with STATUS, and MESSAGE is the last thing that
+# it says.
 refused() {
     local status=$1 message=$2 got
     shift 2
@@ -20,7 +22,8 @@ run
 first=$(sha small ddp)
 cp -r runs/small kept
 
-# --- Starting over ----------------------------------------------------------------------------------------------------
+# --- Starting over
+# ----------------------------------------------------------------------------------------------------
 
 refused 1 "exogym: runs/small/ddp: holds a finished run: --overwrite starts it over, --resume keeps it or goes on with more steps, and another name leaves it alone" \
     --set seed=8
@@ -45,7 +48,8 @@ has err2 'runs/small/ddp: another run writes into this folder'
 kill -KILL $pid
 wait $pid 2>/dev/null
 
-# --- More steps -------------------------------------------------------------------------------------------------------
+# --- More steps
+# -------------------------------------------------------------------------------------------------------
 
 rm -rf runs/small
 run
@@ -75,7 +79,8 @@ refused 1 'exogym: ddp: runs/bare/ddp: the run is finished and has no checkpoint
     --name bare --resume --set train.max_steps=20
 [ -s runs/bare/ddp/model.safetensors ] || fail 'the model of a run that cannot go on is gone'
 
-# --- Other settings ---------------------------------------------------------------------------------------------------
+# --- Other settings
+# ---------------------------------------------------------------------------------------------------
 
 begin() { # a run of 20 steps, as far as step 8, in runs/part
     rm -rf runs/part
@@ -97,7 +102,8 @@ for change in seed=8 train.batch_size=8 train.shuffle=false train.val_size=32 st
     has err 'was begun with another'
 done
 
-# --- auto -------------------------------------------------------------------------------------------------------------
+# --- auto
+# -------------------------------------------------------------------------------------------------------------
 
 begin --set train.minibatch_size=auto
 chosen=$(json runs/part/ddp/config.json minibatch_size)
@@ -110,7 +116,8 @@ run --name part --set train.max_steps=20 --resume --set train.minibatch_size=aut
 run --name explicit --set train.max_steps=20 --resume --set train.minibatch_size=4
 [ "$(sha part ddp)" = "$(sha explicit ddp)" ] || fail 'auto goes on with another number'
 
-# --- Damage -----------------------------------------------------------------------------------------------------------
+# --- Damage
+# -----------------------------------------------------------------------------------------------------------
 
 for file in config.json result.json; do
     for size in 0 40; do
@@ -136,7 +143,8 @@ rm runs/damaged/ddp/{config.json,result.json,model.safetensors}
 run --name damaged --resume
 [ "$(sha damaged ddp)" = "$first" ] || fail 'a run without config.json began anew'
 
-# --- config.json is a job ---------------------------------------------------------------------------------------------
+# --- config.json is a job
+# ---------------------------------------------------------------------------------------------
 
 ok run job.yaml --name kept --no-plot --json --set 'compare=[{name: diloco, H: 3, label: mine}, {name: sparta, p: 0.1}]' \
     --set train.max_steps=6

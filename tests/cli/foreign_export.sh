@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A folder that came from elsewhere is exported into, and text made into tokens beside one: nothing outside of it changes, whichever names are
-# links, and pipes are waited for by nobody. The names are those that an export leaves.
+# A folder that came from elsewhere is exported into, and text made into tokens beside one: nothing
+# outside of it changes, whichever names are links, and pipes are waited for by nobody. The names
+# are those that an export leaves.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 printf 'abcd efgh\n%.0s' {1..200} >text.txt
@@ -20,7 +21,8 @@ printf 'tools' >whole/additional_chat_templates/tools.jinja
 printf '{}' >whole/more/inner/settings.json
 
 outside() { (cd outside && find . -printf '%P %y %s %T@ %m\n' | sort && find . -type f -exec sha256sum {} + | sort); }
-# try FROM NAMES...: an export of FROM into a folder where these names are links to what lies outside.
+# try FROM NAMES...: an export of FROM into a folder where these names are links to what lies
+# outside.
 try() {
     local from=$1 name
     shift

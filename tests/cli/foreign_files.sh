@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What files of others say reaches the terminal as one harmless line: keys, values, names of tensors, options of a job.
+# What files of others say reaches the terminal as one harmless line: keys, values, names of
+# tensors, options of a job.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 decoders=$EXO_SOURCE/tests/golden/decoders
 bad=$'w\n\e[2J\e]0;title\a\xc2\x9b'

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A run's folder that came from elsewhere, with links where a run has files and folders: nothing outside of it changes, whichever of them is a
-# link. The names are those that a real run leaves, so that a new one is covered by itself.
+# A run's folder that came from elsewhere, with links where a run has files and folders: nothing
+# outside of it changes, whichever of them is a link. The names are those that a real run leaves, so
+# that a new one is covered by itself.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # With a checkpoint of the middle and the end, a timeline and a table of the network.
@@ -60,7 +61,8 @@ for how in --overwrite --resume; do
     [ -z "$(ls outside)" ] || fail "$how made what links lead to: $(ls outside)"
 done
 
-# It is said what is wrong, and what is the user's may be a link: the folder of all runs, and that of one.
+# It is said what is wrong, and what is the user's may be a link: the folder of all runs, and that
+# of one.
 rm -rf runs outside elsewhere
 mkdir -p runs elsewhere outside
 cp -r whole runs/small

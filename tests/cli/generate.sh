@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Text from a trained language model: of a run, a checkpoint and a Hugging Face directory, the same each time.
+# Text from a trained language model: of a run, a checkpoint and a Hugging Face directory, the same
+# each time.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 fox_text 200
@@ -29,7 +30,8 @@ ok generate --model $run --prompt 'line 5' --max-new-tokens 20
 cmp out first || fail 'without the data it is another text'
 mv gone.txt text.txt
 
-# Damage is found before a word is said: in the model, in a checkpoint, in the newest of a run that has no model.
+# Damage is found before a word is said: in the model, in a checkpoint, in the newest of a run that
+# has no model.
 flip() { # FILE OFFSET: the byte there becomes another
     printf "\\$(printf %o $(($(od -An -tu1 -j "$2" -N 1 "$1") ^ 1)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }

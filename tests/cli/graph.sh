@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# exogym graph: what is right is expanded, drawn and planned; each kind of mistake is one line with its place and exit status 2.
+# exogym graph: what is right is expanded, drawn and planned; each kind of mistake is one line with
+# its place and exit status 2.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 plugin=$EXO_BUILD/tests/plugins/graphs.so
@@ -18,7 +19,8 @@ bad_edge() {
     bad "3:$1" "$actors" "edges: [{from: a, to: b, carries: experience}, {$2}]"
 }
 
-# --- What is right ----------------------------------------------------------------------------------------------------
+# --- What is right
+# ----------------------------------------------------------------------------------------------------
 
 cat >graph.yaml <<END
 exogym: 1
@@ -88,7 +90,8 @@ chmod +x early/dot
 PATH=$PWD/early:$PATH expect 1 "exogym: graphviz's dot could not draw the graph" graph dot --load-plugins large.yaml -o none.svg
 [ ! -e none.svg ] || fail 'dot that ends early: left a file'
 
-# --- Jobs -------------------------------------------------------------------------------------------------------------
+# --- Jobs
+# -------------------------------------------------------------------------------------------------------------
 
 ok graph check --load-plugins job.yaml
 [ "$(cat out)" = 'small/ddp: 2 actors, 1 edge, real clock
@@ -150,7 +153,8 @@ ok run job.yaml --set 'compare=[ddp]' --set train.max_steps=3 --no-plot --save-d
 ok run job.yaml --set 'compare=[ddp]' --set train.max_steps=3 --no-plot --save-dir far2 --json --set 'edges=[{carries: gradients, codec: bf16}]'
 [ "$(json out sha256)" != "$plain" ] || fail 'a codec changes nothing'
 
-# --- Mistakes ---------------------------------------------------------------------------------------------------------
+# --- Mistakes
+# ---------------------------------------------------------------------------------------------------------
 
 # The top level and actors
 bad "2:1: unknown key 'actor'; did you mean 'actors'?" 'actor: {}'
@@ -215,7 +219,8 @@ bad "3:49: route gossip needs at least 2 of 't' to choose from; there is 1" \
 bad "3:9: these can wait for each other for ever: x -> y -> x (edges 'x>y:ping', 'y>x:pong'); let one of the edges drop (buffer: {on_full: latest}), or end at an actor that sends before it waits" \
     'actors: {x: {class: ping}, y: {class: pong}}' 'edges: [{from: x, to: y, carries: ping}, {from: y, to: x, carries: pong}]'
 
-# --- The command line -------------------------------------------------------------------------------------------------
+# --- The command line
+# -------------------------------------------------------------------------------------------------
 
 see='(see `exogym help graph`)'
 expect 2 "exogym: graph: expected check, expand, dot, plan, apply or schema $see" graph
@@ -229,7 +234,8 @@ expect 1 "exogym: cannot read 'none.yaml': No such file or directory" graph chec
 ok list classes --plugin "$plugin"
 has out 'train_node       one of the nodes that train a model under a strategy'
 has out 'maker            makes experience'
-# --- Stalls ---------------------------------------------------------------------------------------------------------------------
+# --- Stalls
+# ---------------------------------------------------------------------------------------------------------------------
 
 cat >hashed.yaml <<'YAML'
 actors:
@@ -246,7 +252,8 @@ ok graph check --load-plugins hashed.yaml --set edges.0.route=hash
 has err "exogym: warning: hashed.yaml:5:5: this can stall: trainer_0 waits to receive on 'maker>trainer:experience' from maker_0, \
 maker_0 waits to send on 'maker>trainer:experience' to trainer_1, trainer_1 waits in 'trainer>trainer:gradients' for trainer_0"
 
-# --- A stranger's file ------------------------------------------------------------------------------------------------
+# --- A stranger's file
+# ------------------------------------------------------------------------------------------------
 
 # Who only looks runs none of its code.
 cat >evil.c <<'END'

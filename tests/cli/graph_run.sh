@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# exogym run of a graph: figures, ledger and timeline, on either clock; exogym graph apply changes it while it runs, and loses nothing.
+# exogym run of a graph: figures, ledger and timeline, on either clock; exogym graph apply changes
+# it while it runs, and loses nothing.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 cat >graph.yaml <<END
@@ -23,7 +24,8 @@ meters = json.load(open("runs/flow/result.json"))["meters"]
 print(round(sum(meter["value"] for path, meter in meters.items() if path.endswith("." + sys.argv[1]))))' "$1"
 }
 
-# --- What a run leaves ------------------------------------------------------------------------------------------------
+# --- What a run leaves
+# ------------------------------------------------------------------------------------------------
 
 ok run graph.yaml --set clock=virtual
 [ "$(total count)" = 400 ] || fail "400 items were sent, $(total count) came"
@@ -42,7 +44,8 @@ assert len(spans) >= 4 and all(e["dur"] > 0 and e["ts"] >= 0 for e in spans)
 assert {"make"} <= {e["name"] for e in spans}
 END
 
-# A folder holds one run: nothing is touched without --overwrite, or of what the run did not write; then nothing is left of it.
+# A folder holds one run: nothing is touched without --overwrite, or of what the run did not write;
+# then nothing is left of it.
 sums() {
     (cd runs && find . -type f ! -name '.*' -exec sha256sum {} + | sort)
 }
@@ -68,7 +71,8 @@ ok run plain.yaml --overwrite --set actors.source.compute.make='0 ms'
 [ "$(total count)" = 400 ] || fail "plain: $(total count) items came"
 [ "$(json runs/flow/result.json encoded_bytes)" = "$bytes" ] || fail "plain: other bytes than on the virtual clock"
 
-# --- A run that is cut leaves all of it, too --------------------------------------------------------------------------
+# --- A run that is cut leaves all of it, too
+# --------------------------------------------------------------------------
 
 # left STATE OUTPUT: result.json, ledger.csv and what was printed tell of the same items.
 left() {
@@ -122,7 +126,8 @@ for signal in INT TERM; do
     has out 'runs/flow: stopped'
 done
 
-# Every line of progress fits 80 columns, also of 200 actors, who are one there, and of figures that do not all fit.
+# Every line of progress fits 80 columns, also of 200 actors, who are one there, and of figures that
+# do not all fit.
 "$EXOGYM" run plain.yaml --name crowd --set variables.items=1000000 --set variables.pause=10000 --set actors.sink.count=200 >cut.out 2>cut.err &
 cut=$!
 for try in $(seq 1200); do
@@ -134,7 +139,8 @@ wait "$cut"
 has cut.err 'sink x200: count'
 [ -z "$(grep ' sent$' cut.err | grep -E '^.{80}')" ] || fail "a line of progress is longer than 79 columns: $(cat cut.err)"
 
-# --- apply ------------------------------------------------------------------------------------------------------------
+# --- apply
+# ------------------------------------------------------------------------------------------------------------
 
 expect 1 'exogym: runs/flow: no graph runs in this folder' graph apply graph.yaml --to runs/flow
 expect 2 'exogym: graph: apply it to which run? --to runs/NAME is missing (see `exogym help graph`)' graph apply graph.yaml
@@ -149,8 +155,8 @@ done
 has out 'runs/flow: changed'
 ok graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges.0.route=least_loaded --set edges.0.buffer.capacity=1
 ok graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges.0.codec='[int8, zstd]' --set edges.0.buffer.capacity=9
-# What cannot change is refused where it stands in the file that was given, and the run goes on as it is.
-# refused MESSAGE SED [OPTIONS...]: plain.yaml, edited so, is not what the run can become.
+# What cannot change is refused where it stands in the file that was given, and the run goes on as
+# it is. refused MESSAGE SED [OPTIONS...]: plain.yaml, edited so, is not what the run can become.
 refused() {
     local message=$1 edit=$2
     shift 2
@@ -184,7 +190,8 @@ END
 encoded=$(json runs/flow/result.json encoded_bytes)
 [ "$encoded" -lt $((8000 * 1028)) ] || fail "no codec was ever in use: $encoded bytes"
 
-# --- apply to a training job ------------------------------------------------------------------------------------------
+# --- apply to a training job
+# ------------------------------------------------------------------------------------------
 
 cat >>job.yaml <<'END'
 hosts: {home: {count: 2, up: 2 Mbit/s, down: 2 Mbit/s}}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What an installation carries into the memory of its processes: every program and the library have the protections of
-# cmake/hardening.cmake, and the head has no library that it does not use.
+# What an installation carries into the memory of its processes: every program and the library have
+# the protections of cmake/hardening.cmake, and the head has no library that it does not use.
 set -euo pipefail
 
 fail() {
@@ -13,7 +13,8 @@ trap 'rm -rf "$folder"' EXIT
 cmake --install "$EXO_BUILD" --prefix "$folder" >"$folder/install.log" || fail "$(cat "$folder/install.log")"
 head=$folder/bin/exogym-head
 
-# --- Protections ------------------------------------------------------------------------------------------------------
+# --- Protections
+# ------------------------------------------------------------------------------------------------------
 
 # cached NAME: a setting of the build.
 cached() {
@@ -52,7 +53,8 @@ protected() {
     if [ -z "$sanitize" ] && [ -n "$level" ] && [ "$level" != ' -O0' ]; then
         [ "$(grep -oE ' __[a-z]+_chk\b' <<<"$symbols" | sort -u | grep -c .)" -ge 3 ] || fail "$name: libc's functions check no sizes (_FORTIFY_SOURCE)"
     fi
-    # A file's note says that all of it is for CET only if libc's start files are, too, which Debian's are not: the code is asked.
+    # A file's note says that all of it is for CET only if libc's start files are, too, which
+    # Debian's are not: the code is asked.
     if [ "$(uname -m)" = x86_64 ]; then
         grep -q endbr64 <(objdump -d --disassemble="$(function_of "$file")" "$file" | sed -n '/>:$/{n;p;q}') || fail "$name: has no marks for indirect branches (-fcf-protection)"
     fi
@@ -66,7 +68,8 @@ if [ "$(cached EXO_HARDEN)" = ON ]; then
     done
 fi
 
-# --- The head's libraries ---------------------------------------------------------------------------------------------
+# --- The head's libraries
+# ---------------------------------------------------------------------------------------------
 
 # The head computes nothing, fetches nothing, and loads no plugins.
 linked=$(readelf -dW "$head" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p')

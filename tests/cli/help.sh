@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Help, manual pages and completion scripts come from one table, so each has every option and operand; the pages are clean
-# man(7). What a table has is read from the completion script, whose lines are the easiest to take apart.
+# Help, manual pages and completion scripts come from one table, so each has every option and
+# operand; the pages are clean man(7). What a table has is read from the completion script, whose
+# lines are the easiest to take apart.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # shellcheck disable=SC1090
@@ -14,7 +15,8 @@ options() {
     echo "${kind#words}"
 }
 
-# --- Plain text -------------------------------------------------------------------------------------------------------
+# --- Plain text
+# -------------------------------------------------------------------------------------------------------
 
 for command in '' $commands; do
     # shellcheck disable=SC2086
@@ -36,7 +38,8 @@ ok help plot
 has out 'Usage: exogym plot RUN... -o FILE [OPTIONS]'
 has out '  -o, --output FILE   The picture'
 
-# --- Manual pages -----------------------------------------------------------------------------------------------------
+# --- Manual pages
+# -----------------------------------------------------------------------------------------------------
 
 ok help --man run
 has out '.TH "EXOGYM\-RUN" 1'

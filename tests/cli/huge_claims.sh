@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A config.json of some hundred bytes can claim a model of any size: what the weights do not have gets no memory.
+# A config.json of some hundred bytes can claim a model of any size: what the weights do not have
+# gets no memory.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 if ! grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then

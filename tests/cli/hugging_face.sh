@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Files of a Hugging Face directory: what lies beside the weights is carried or named, how it wants texts generated is done, and what
-# cannot be read says what to do.
+# Files of a Hugging Face directory: what lies beside the weights is carried or named, how it wants
+# texts generated is done, and what cannot be read says what to do.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # value FILE EXPRESSION: of the JSON `d`.
@@ -18,7 +18,8 @@ END
 ok run lm.yaml --no-plot
 ok export runs/lm/ddp model
 
-# --- Everything but weights goes along ----------------------------------------------------------------------------------
+# --- Everything but weights goes along
+# ----------------------------------------------------------------------------------
 
 printf '{%% for m in messages %%}{{ m.content }}{%% endfor %%}' >model/chat_template.jinja
 printf '# A model' >model/README.md
@@ -73,7 +74,8 @@ cmp model/tokenizer_config.json named/tokenizer_config.json || fail '--tokenizer
 ok export runs/lm/ddp named
 [ ! -e named/chat_template.jinja ] || fail 'the chat template of another tokenizer stayed'
 
-# --- generation_config.json ----------------------------------------------------------------------------------------------
+# --- generation_config.json
+# ----------------------------------------------------------------------------------------------
 
 sampling() {
     value out "d['sampling']['$1']"
@@ -133,7 +135,8 @@ printf '{' >model/generation_config.json
 bad 1 'model/generation_config.json:1:' generate --model model --prompt x
 rm model/generation_config.json
 
-# --- Prompts -------------------------------------------------------------------------------------------------------------
+# --- Prompts
+# -------------------------------------------------------------------------------------------------------------
 
 printf 'line \xff5' >bytes
 cp -r model broken
@@ -145,7 +148,8 @@ printf 'line\0 5' >zero
 ok generate --model model --prompt-file zero --tokenizer bytes --max-new-tokens 3 --json
 [ "$(value out "repr(d['prompt'])")" = "'line\\x00 5'" ] || fail "a prompt with a 0 byte was cut: $(cat out)"
 
-# --- Tokenizers ----------------------------------------------------------------------------------------------------------
+# --- Tokenizers
+# ----------------------------------------------------------------------------------------------------------
 
 cp -r model other
 rm other/tokenizer.json
@@ -154,7 +158,8 @@ bad 1 'other/tokenizer.model (SentencePiece) is not read' generate --model other
 has err 'save_pretrained'
 bad 1 'other/tokenizer.model (SentencePiece) is not read' data tokenize text.txt --tokenizer other/tokenizer.model -o shards
 
-# vocab.json with merges.txt give the tokens of the tokenizer.json that they stand for, and are said to be a tokenizer when exported.
+# vocab.json with merges.txt give the tokens of the tokenizer.json that they stand for, and are said
+# to be a tokenizer when exported.
 pair() {
     mkdir -p "$2"
     python3 - "$EXO_SOURCE/tests/golden/tokenizers/$1/tokenizer.json" "$2" <<'END'
@@ -211,7 +216,8 @@ warns gpt2 '{"add_bos_token": false, "add_prefix_space": false, "tokenizer_class
 printf '{"eos_token": "a"}' >against/special_tokens_map.json
 warns gpt2 '{"eos_token": "<|endoftext|>"}' "eos_token is 'a', but tokenizer_config.json, which counts, says something else"
 
-# --- Data of a larger vocabulary than the model's are found before anything is trained -------------------------------------
+# --- Data of a larger vocabulary than the model's are found before anything is trained
+# -------------------------------------
 
 python3 - <<'END'
 import struct
@@ -243,7 +249,8 @@ bad 2 "shards/shard-000000.tokens: the token " run vocabulary.yaml --no-plot --n
 sed -i 's/name: tokens, path: shards/name: text, path: corpus.txt, tokenizer: shards/' vocabulary.yaml
 bad 2 "which is not in the model's vocabulary of 300" run vocabulary.yaml --no-plot --name text
 
-# --- Damaged files end with 1: neither the command line nor the job is wrong ------------------------------------------------
+# --- Damaged files end with 1: neither the command line nor the job is wrong
+# ------------------------------------------------
 
 damaged() {
     bad 1 "$1" generate --model damaged --prompt x
@@ -275,7 +282,8 @@ head -c 200 shards/shard-000000.tokens >cut.tokens
 bad 1 'cut.tokens: is truncated' run vocabulary.yaml --no-plot --name cut --set data='{name: tokens, path: cut.tokens, block: 8}'
 bad 1 'nowhere' run vocabulary.yaml --no-plot --name gone --set model.path=nowhere
 
-# --- A reason is said, whatever the value ----------------------------------------------------------------------------------
+# --- A reason is said, whatever the value
+# ----------------------------------------------------------------------------------
 
 cp -r "$EXO_SOURCE/tests/golden/decoders/llama" rope
 python3 - <<'END'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Jobs, graphs and prompts from pipes and standard input: read once, to the end. Files that must be files are refused when they are pipes,
-# at once.
+# Jobs, graphs and prompts from pipes and standard input: read once, to the end. Files that must be
+# files are refused when they are pipes, at once.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # within SECONDS COMMAND...: it must end well within the time, whatever it waits for.
@@ -26,7 +26,8 @@ for name in stdin pipe named; do
     [ "$(json runs/$name/ddp/result.json sha256)" = "$sha" ] || fail "$name: another result"
 done
 
-# It gives the run no name; mistakes are named by what was read; the whole of a slow writer is waited for.
+# It gives the run no name; mistakes are named by what was read; the whole of a slow writer is
+# waited for.
 grep -v '^name:' short.yaml >nameless.yaml
 within 60 "$EXOGYM" run - <nameless.yaml && fail 'a job without a name from standard input'
 [ "$(cat err)" = "exogym: standard input:1:1: a job that is read from a pipe needs a name: add the key 'name', or give --name" ] ||

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# An installation is enough to build against: a program outside the tree finds exogym through CMake and through pkg-config, with the
-# README's command, under the prefix of the build (staged) and under another one, and runs. The shared library shows no symbol but its own.
+# An installation is enough to build against: a program outside the tree finds exogym through CMake
+# and through pkg-config, with the README's command, under the prefix of the build (staged) and
+# under another one, and runs. The shared library shows no symbol but its own.
 set -euo pipefail
 
 fail() {
@@ -18,7 +19,8 @@ trap 'rm -rf "$folder"' EXIT
 prefix=$folder/prefix
 cmake --install "$EXO_BUILD" --prefix "$prefix" >"$folder/install.log" || fail "$(cat "$folder/install.log")"
 
-# --- What is there ----------------------------------------------------------------------------------------------------
+# --- What is there
+# ----------------------------------------------------------------------------------------------------
 
 library=$(find "$prefix" -name libexogym.so)
 [ -n "$library" ] || fail "no libexogym.so under the prefix"
@@ -27,7 +29,8 @@ for header in "$EXO_SOURCE"/include/exogym/*.h; do
 done
 
 exported=$(nm -D --defined-only "$library" | awk '{print $NF}' | sed 's/@.*//')
-# Five functions of the C library's are its own on purpose: ZeroMQ is to find them (docs/decisions/0014-intake.md).
+# Five functions of the C library's are its own on purpose: ZeroMQ is to find them
+# (docs/decisions/0014-intake.md).
 taken='accept4|close|listen|recv|send'
 strangers=$(grep -v '^exo_' <<<"$exported" | grep -vxE "$taken" || true)
 for name in ${taken//|/ }; do
@@ -43,7 +46,8 @@ for file in man/man1/exogym.1 man/man1/exogym-run.1 bash-completion/completions/
     [ -s "$prefix/share/$file" ] || fail "share/$file is not installed"
 done
 
-# --- A user's program -------------------------------------------------------------------------------------------------
+# --- A user's program
+# -------------------------------------------------------------------------------------------------
 
 mkdir "$folder/user"
 cat >"$folder/user/main.c" <<'C'
@@ -82,7 +86,8 @@ export CC
 printed=$("$folder/user/build/user")
 [ "$printed" = "$expected" ] || fail "found by CMake, the program printed: $printed"
 
-# by_pkg_config TREE: as the README says, and nothing else: no -rpath, no LD_LIBRARY_PATH, no ldconfig.
+# by_pkg_config TREE: as the README says, and nothing else: no -rpath, no LD_LIBRARY_PATH, no
+# ldconfig.
 grep -qF "cc main.c \$(pkg-config --cflags --libs exogym)" "$EXO_SOURCE/README.md" || fail "the README has another command"
 unset LD_LIBRARY_PATH
 by_pkg_config() {

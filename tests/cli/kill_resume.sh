@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A run that is killed with SIGKILL at random moments and resumed each time ends with the bits of one that was left alone.
+# A run that is killed with SIGKILL at random moments and resumed each time ends with the bits of
+# one that was left alone.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -55,7 +56,8 @@ for strategy in ddp diloco sparta; do
     for file in train.csv validation.csv; do
         cmp "$work/whole/killed/$strategy/$file" "$work/killed/killed/$strategy/$file"
     done
-    # The ledger counts all of the run, not what came after the last kill; so do the result's traffic and the bytes of each evaluation.
+    # The ledger counts all of the run, not what came after the last kill; so do the result's
+    # traffic and the bytes of each evaluation.
     diff <(cut -d, -f1-9 "$work/whole/killed/$strategy/ledger.csv") <(cut -d, -f1-9 "$work/killed/killed/$strategy/ledger.csv")
     diff <(cut -d, -f1,3 "$work/whole/killed/$strategy/metrics.csv") <(cut -d, -f1,3 "$work/killed/killed/$strategy/metrics.csv")
     # So do meters, each once a step; but for times.

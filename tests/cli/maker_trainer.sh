@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# examples/06_maker_trainer: every graph learns CartPole. On the virtual clock with declared costs, so that the same happens every time.
+# examples/06_maker_trainer: every graph learns CartPole. On the virtual clock with declared costs,
+# so that the same happens every time.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # A sanitizer's time is for looking at a few updates of each.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The meters of a plugin's strategy, and of a model, are in every place where figures are shown, without a line of code there: meters.csv,
-# TensorBoard's files, result.json, progress.json, status and the lines of progress; in one process and on workers; once, also after a stop.
+# The meters of a plugin's strategy, and of a model, are in every place where figures are shown,
+# without a line of code there: meters.csv, TensorBoard's files, result.json, progress.json, status
+# and the lines of progress; in one process and on workers; once, also after a stop.
 set -euo pipefail
 
 fail() {
@@ -71,7 +72,8 @@ run there --workers 2 || fail "$(cat there.log)"
 shown there
 diff <(counted here) <(counted there) || fail "on workers other figures are counted"
 
-# Goes on after its end with more steps, once here and once on workers: nothing is there twice, nothing is lost.
+# Goes on after its end with more steps, once here and once on workers: nothing is there twice,
+# nothing is lost.
 run more --set train.max_steps=40 || fail "$(cat more.log)"
 run more --resume || fail "$(cat more.log)"
 shown more

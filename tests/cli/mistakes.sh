@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# A wrong job is one line with its place and exit status 2, before anything starts; a missing thing is exit status 1.
+# A wrong job is one line with its place and exit status 2, before anything starts; a missing thing
+# is exit status 1.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
-# wrong TEXT MESSAGE: job.yaml without its line of the same key and with TEXT as its last line is refused with
-# "exogym: wrong.yaml:LINE:MESSAGE".
+# wrong TEXT MESSAGE: job.yaml without its line of the same key and with TEXT as its last line is
+# refused with "exogym: wrong.yaml:LINE:MESSAGE".
 wrong() {
     local key=${1%%:*}
     grep -v "^$key:" job.yaml >wrong.yaml

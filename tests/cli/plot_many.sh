@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Pictures of any number of runs, of losses of any size, and of seeds: every word can be read, and every curve told from the others.
+# Pictures of any number of runs, of losses of any size, and of seeds: every word can be read, and
+# every curve told from the others.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 command -v gnuplot >/dev/null || exit 77
 command -v python3 >/dev/null || exit 77
 
-# make FOLDER EXPRESSION [BYTES [COUNT]]: thirty evaluations; the loss is an expression over t, which goes from 0 to 1. With COUNT so many runs,
-# each in FOLDER with its number k, which the expression may use.
+# make FOLDER EXPRESSION [BYTES [COUNT]]: thirty evaluations; the loss is an expression over t,
+# which goes from 0 to 1. With COUNT so many runs, each in FOLDER with its number k, which the
+# expression may use.
 cat >make.py <<'END'
 import math, os, sys
 folder, loss, sent, count = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
@@ -22,7 +24,8 @@ make() {
     python3 make.py "$1" "$2" "${3:-1000000}" "${4:-0}" || fail "make $*"
 }
 
-# look FILE.svg LABEL...: no two words touch, none leaves the picture, the labels are below the axes, their lines differ.
+# look FILE.svg LABEL...: no two words touch, none leaves the picture, the labels are below the
+# axes, their lines differ.
 cat >look.py <<'END'
 import re, sys, xml.etree.ElementTree as xml
 picture, labels = sys.argv[1], sys.argv[2:]
@@ -84,7 +87,8 @@ make "runs/long/$long" '2 - t'
 ok plot runs/long -o long.svg --title "$(printf 't%.0s' $(seq 300))"
 look long.svg "${long:0:87}..."
 
-# Losses that span decades, tiny ones, 0, below 0, nearly equal, and of a run that explodes; one evaluation, nothing sent.
+# Losses that span decades, tiny ones, 0, below 0, nearly equal, and of a run that explodes; one
+# evaluation, nothing sent.
 try() {
     local name=$1
     shift
@@ -130,7 +134,8 @@ ok plot runs/nine -o nine.svg
 look nine.svg run{1..9}
 if grep -q '<text>1e-' nine.svg; then fail 'an axis down to losses that are not drawn'; fi
 
-# Names are data: whatever is in them, they are words of the legend and of the title, and nothing is run.
+# Names are data: whatever is in them, they are words of the legend and of the title, and nothing is
+# run.
 hostile=("'" "''" "a''b" "'''x'" "';system 'touch pwned';'" "a'';system \"touch pwned\" #" '`touch pwned`' '"; system "touch pwned' '@x' '$run0'
     'a\' '\n' '#' '%s' '{x}' '|touch pwned' $'a\'\nsystem "touch pwned"\n' $'\xff\xfe' $'cut \xc3' $'\u202eright' 'é 文' '<b>&amp;')
 cat >said.py <<'END'
@@ -167,7 +172,8 @@ ok plot runs/seeds -o seeds.svg
 look seeds.svg 'ddp (3 seeds)' 'diloco (3 seeds)' alone-seed7 own
 has seeds.svg 'band: the seeds, least to largest'
 
-# A mean has the steps at which all its seeds were evaluated: what only some have does not bend it, nor what a resume has replaced.
+# A mean has the steps at which all its seeds were evaluated: what only some have does not bend it,
+# nor what a resume has replaced.
 header=step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy
 line() { # STEP LOSS
     echo "$1,$1,$1,$2,$2,nan,nan"

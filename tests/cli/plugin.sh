@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A strategy built outside the tree, by CMake and by the compiler alone, runs in a job beside the built-in ones; a plugin that
-# cannot be loaded is one line that names the place in the job.
+# A strategy built outside the tree, by CMake and by the compiler alone, runs in a job beside the
+# built-in ones; a plugin that cannot be loaded is one line that names the place in the job.
 set -euo pipefail
 
 fail() {
@@ -18,13 +18,15 @@ PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name exogym.pc)")
 cp -r "$EXO_SOURCE/examples/20_int8_gradients" "$example"
 rm -rf "$example/build"
 
-# run [OPTION...]: trains the example's job on data that needs no files; the result is in $folder/result.json
+# run [OPTION...]: trains the example's job on data that needs no files; the result is in
+# $folder/result.json
 run() {
     "$EXOGYM" run "$example/job.yaml" --set data=synthetic --set train.max_steps=6 --set train.batch_size=8 \
         --set train.val_size=32 --save-dir "$folder/runs" --overwrite --no-plot --json "$@" >"$folder/result.json" 2>"$folder/log"
 }
 
-# --- Built by CMake ---------------------------------------------------------------------------------------------------
+# --- Built by CMake
+# ---------------------------------------------------------------------------------------------------
 
 {
     cmake -S "$example" -B "$example/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" &&
@@ -36,7 +38,8 @@ fi
 run || fail "$(cat "$folder/log")"
 grep -q '"strategy": "int8_ddp"' "$folder/result.json" || fail "the job did not run int8_ddp: $(cat "$folder/result.json")"
 
-# Bytes per node: ddp 2 (N - 1) / N of 4 Psi a step; int8_ddp (N - 1) (Psi + 4 chunks), chunks of 256.
+# Bytes per node: ddp 2 (N - 1) / N of 4 Psi a step; int8_ddp (N - 1) (Psi + 4 chunks), chunks of
+# 256.
 python3 - "$folder/result.json" <<'PYTHON' || fail "$(cat "$folder/result.json")"
 import json, sys
 runs = {run["strategy"]: run for run in json.load(open(sys.argv[1]))["runs"]}
@@ -47,7 +50,8 @@ expected = steps * (nodes - 1) * (psi + 4 * chunks)
 assert runs["int8_ddp"]["bytes_sent_per_node"] == expected, (psi, expected, runs["int8_ddp"]["bytes_sent_per_node"])
 PYTHON
 
-# --- Built by the compiler alone --------------------------------------------------------------------------------------
+# --- Built by the compiler alone
+# --------------------------------------------------------------------------------------
 
 rm -rf "$example/build"
 mkdir "$example/build"
@@ -56,7 +60,8 @@ read -ra flags <<<"$(pkg-config --cflags exogym)"
     -o "$example/build/libint8.so" -lm
 run || fail "$(cat "$folder/log")"
 
-# --- An operation of one's own, in a model ----------------------------------------------------------------------------
+# --- An operation of one's own, in a model
+# ----------------------------------------------------------------------------
 
 # The same bits in one process and in workers, and all parameters are learnt.
 own=$folder/own
@@ -79,9 +84,11 @@ for name in "ddp", "diloco":
     assert here[name]["global_loss"] < 2.25, here[name] # ln 10 at first
 PYTHON
 
-# --- What cannot be loaded --------------------------------------------------------------------------------------------
+# --- What cannot be loaded
+# --------------------------------------------------------------------------------------------
 
-# refused STATUS REASON: the job does not start, with one line that names the plugin's place in it and the reason.
+# refused STATUS REASON: the job does not start, with one line that names the plugin's place in it
+# and the reason.
 refused() {
     local status=0
     run || status=$?

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A program that is one command has all that its table says: parsing, help, a manual page, completion. Its texts hold what
-# troff and shells would take for their own.
+# A program that is one command has all that its table says: parsing, help, a manual page,
+# completion. Its texts hold what troff and shells would take for their own.
 exogym=$EXOGYM
 EXOGYM=$EXO_GREET
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
@@ -12,7 +12,8 @@ says() {
     [ "$(cat out)" = "$expected" ] || fail "greet $*: said '$(cat out)' instead of '$expected'"
 }
 
-# --- Parsing ----------------------------------------------------------------------------------------------------------
+# --- Parsing
+# ----------------------------------------------------------------------------------------------------------
 
 says 'hello - of 1' hello
 says 'hello! a b fancy of 6' -s fancy hello a --loud b
@@ -32,7 +33,8 @@ expect 2 "exogym-greet: --completion: expected bash, zsh or fish, got 'sh' $see"
 expect 2 "exogym-greet: --completion needs a value $see" hello --completion
 expect 1 'exogym-greet: as asked' fail
 
-# --- What is made from the table --------------------------------------------------------------------------------------
+# --- What is made from the table
+# --------------------------------------------------------------------------------------
 
 "$exogym" --version | cut -d' ' -f2 >version
 says "exogym-greet $(cat version)" --version

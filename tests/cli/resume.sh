@@ -2,7 +2,8 @@
 # Stopped by a signal, a job says how to go on, and ends as if it had never been stopped.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
-# stop SIGNAL STATUS NAME: begins a job and stops it in its second run; `steps` grows until that is slow enough to hit.
+# stop SIGNAL STATUS NAME: begins a job and stops it in its second run; `steps` grows until that is
+# slow enough to hit.
 steps=64
 stop() {
     local pid got
@@ -86,8 +87,8 @@ mkfifo 'a pipe'
 cat "a b/it's.yaml" >'a pipe' &
 pasted "$EXOGYM" run 'a pipe' "${long[@]}" 3</dev/null
 
-# Killed after its last checkpoint and before its result: what is shown of it is what was shown before. What a kill left of files that were
-# being written goes.
+# Killed after its last checkpoint and before its result: what is shown of it is what was shown
+# before. What a kill left of files that were being written goes.
 ok run job.yaml --name late --no-plot
 cp runs/late/ddp/progress.json before.json
 rm runs/late/*/result.json runs/late/*/model.safetensors

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A job whose graph was changed while it ran goes on with the graph that it had last: its end is that of the run that was left alone, to the
-# byte, whether the changes were made before its checkpoint or after it; a graph that is asked for meanwhile replaces those still to come.
+# A job whose graph was changed while it ran goes on with the graph that it had last: its end is
+# that of the run that was left alone, to the byte, whether the changes were made before its
+# checkpoint or after it; a graph that is asked for meanwhile replaces those still to come.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 cat >job.yaml <<'END'
@@ -68,7 +69,8 @@ assert a == b and set(a[1]["graph"]) == {"hosts", "links", "edges"}
 END
 }
 
-# --- One run, changed twice, and what its folder was meanwhile --------------------------------------------------------------
+# --- One run, changed twice, and what its folder was meanwhile
+# --------------------------------------------------------------
 
 job=job.yaml
 "$EXOGYM" run job.yaml --no-plot >whole.out 2>whole.err &
@@ -88,7 +90,8 @@ mv runs whole
 [ "$(newest late/live/ddp)" -lt 1500 ] || fail 'the run was over before it was stopped'
 grep -q ',' whole/live/ddp/ledger.csv || fail 'there is no ledger'
 
-# --- From a checkpoint after the changes, and from before them ----------------------------------------------------------------
+# --- From a checkpoint after the changes, and from before them
+# ----------------------------------------------------------------
 
 ok run job.yaml --no-plot --save-dir late --resume
 [ "$(grep -c 'the graph was changed again, as it was before the stop' err)" = 2 ] || fail "two changes are not made again: $(cat err)"
@@ -100,7 +103,8 @@ rm -r early/live/ddp/checkpoints # as if it had none yet: each change is made ag
 ok run job.yaml --no-plot --save-dir early --resume
 same_as_whole early
 
-# --- Another graph is asked for before they come, and more steps are wanted ---------------------------------------------------
+# --- Another graph is asked for before they come, and more steps are wanted
+# ---------------------------------------------------
 
 cat >edit.py <<'END'
 import json, sys
@@ -128,7 +132,8 @@ assert [c["step"] <= 1700 for c in config["changes"]] == [True, True], config["c
 assert '"up": "9.0 Mbit/s"' in json.dumps(config["changes"][1]["graph"]["hosts"]).replace("9 Mbit", "9.0 Mbit")
 END
 
-# --- A record of an earlier version has no graphs -----------------------------------------------------------------------------
+# --- A record of an earlier version has no graphs
+# -----------------------------------------------------------------------------
 
 python3 edit.py old/live/ddp/config.json graph
 ok run job.yaml --no-plot --save-dir old --resume

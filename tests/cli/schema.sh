@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# The schema for editors is true: it has every key that the parser knows and no other, takes every YAML of the repository, and refuses
-# what the parser refuses for its form.
+# The schema for editors is true: it has every key that the parser knows and no other, takes every
+# YAML of the repository, and refuses what the parser refuses for its form.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 ok graph schema
 cp out schema.json
 has schema.json '"$schema": "https://json-schema.org/draft/2020-12/schema"'
 
-# --- Keys -------------------------------------------------------------------------------------------------------------
+# --- Keys
+# -------------------------------------------------------------------------------------------------------------
 
 # keys_of KIND: the keys of a kind of mapping in the schema, sorted.
 keys_of() {
@@ -54,7 +55,8 @@ knows train keys.yaml
 } >keys.yaml
 knows job_edge keys.yaml
 
-# --- Files ------------------------------------------------------------------------------------------------------------
+# --- Files
+# ------------------------------------------------------------------------------------------------------------
 
 if ! python3 -c 'import jsonschema, yaml; jsonschema.Draft202012Validator' 2>/dev/null; then
     [ "$failures" = 0 ] || exit 1

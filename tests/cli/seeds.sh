@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# `seeds`: each strategy with each seed, every run as if it were the job's only one; means in table, picture and result.json.
+# `seeds`: each strategy with each seed, every run as if it were the job's only one; means in table,
+# picture and result.json.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 command -v python3 >/dev/null || exit 77
 sed -i 's/ {name: sparta, p: 0.1}/{name: sparta, p: 0.1, label: rarely}/' job.yaml

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Small files that claim much: each is refused, or read, in little memory and soon, whatever reads it. A reader that would take what they claim
-# is ended by its limits. What config.json claims of the weights is in huge_claims.sh.
+# Small files that claim much: each is refused, or read, in little memory and soon, whatever reads
+# it. A reader that would take what they claim is ended by its limits. What config.json claims of
+# the weights is in huge_claims.sh.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 if ! grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
@@ -8,7 +9,8 @@ if ! grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     exit 77
 fi
 cat >measure.py <<'END'
-# measure.py MIB PROGRAM...: runs it; says how it ended, and on standard error why. More than MIB of memory, or a minute, is an end of its own.
+# measure.py MIB PROGRAM...: runs it; says how it ended, and on standard error why. More than MIB of
+# memory, or a minute, is an end of its own.
 import os, resource, signal, sys
 most = int(sys.argv[1])
 def limit():
@@ -26,7 +28,8 @@ elif usage.ru_maxrss > most << 10:
 else:
     print(os.WEXITSTATUS(status))
 END
-# small FILE STATUS TEXT COMMAND...: the file is small, and the command ends with STATUS within 400 MiB and says TEXT.
+# small FILE STATUS TEXT COMMAND...: the file is small, and the command ends with STATUS within 400
+# MiB and says TEXT.
 small() {
     local file=$1 status=$2 text=$3 got
     shift 3
@@ -36,7 +39,8 @@ small() {
     [ "$status" = 0 ] || grep -qF -- "$text" err || fail "$file: exogym $*: $(head -c 400 err)"
 }
 
-# --- Jobs and graphs --------------------------------------------------------------------------------------------------
+# --- Jobs and graphs
+# --------------------------------------------------------------------------------------------------
 
 job() { printf 'model: %s\ndata: %s\nnodes: %s\ntrain: {max_steps: 1, batch_size: 2, val_size: 2}\nstrategy: ddp\n' "$1" "$2" "$3" >big.yaml; }
 job mlp synthetic 1000000000
@@ -63,7 +67,8 @@ for command in check plan expand dot; do
     [[ $(tail -1 said) == [012] ]] || fail "graph $command of 60,000 actors: $(tail -1 said)"
 done
 
-# --- Data -------------------------------------------------------------------------------------------------------------
+# --- Data
+# -------------------------------------------------------------------------------------------------------------
 
 cat >shard.py <<'END'
 import hashlib, struct, sys
@@ -100,7 +105,8 @@ with gzip.open("idx/train-images-idx3-ubyte.gz", "wb", 9) as f:
 END
 small idx/train-images-idx3-ubyte.gz 1 'times the file' run big.yaml --no-plot
 
-# --- Models -----------------------------------------------------------------------------------------------------------
+# --- Models
+# -----------------------------------------------------------------------------------------------------------
 
 cp -r "$EXO_SOURCE/tests/golden/decoders/llama" llama
 sed -i 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 2147483647/' llama/config.json
@@ -124,7 +130,8 @@ small gpt2/model.safetensors.index.json 1 'model.safetensors.index.json' generat
 python3 -c 'print("[" * 100000)' >gpt2/config.json
 small gpt2/config.json 1 'config.json' generate --model gpt2 --tokenizer bytes --prompt a
 
-# --- Tokenizers -------------------------------------------------------------------------------------------------------
+# --- Tokenizers
+# -------------------------------------------------------------------------------------------------------
 
 cat >tokenizers.py <<'END'
 import json
@@ -159,7 +166,8 @@ for name in regex repeat; do
     [[ $(tail -1 got) == [01] ]] || fail "$name.json: $(tail -1 got): $(tail -1 err)"
 done
 
-# --- Runs -------------------------------------------------------------------------------------------------------------
+# --- Runs
+# -------------------------------------------------------------------------------------------------------------
 
 ok run job.yaml --no-plot
 for file in result.json config.json progress.json checkpoints; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# While a run, an export or a picture is written, another process puts links in the place of files and folders and takes them away again, at
-# every moment: nothing is written or removed where they lead.
+# While a run, an export or a picture is written, another process puts links in the place of files
+# and folders and takes them away again, at every moment: nothing is written or removed where they
+# lead.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 cat >swap.c <<'END'
@@ -46,7 +47,8 @@ ok run job.yaml --no-plot
 mv runs/small whole
 outside() { (cd outside && find . -printf '%P %y %s %T@ %m\n' | sort && find . -type f -exec sha256sum {} + | sort); }
 
-# swapped WHAT LINKED COMMAND...: WHAT becomes a link to outside/LINKED and itself again while the command runs. It may fail.
+# swapped WHAT LINKED COMMAND...: WHAT becomes a link to outside/LINKED and itself again while the
+# command runs. It may fail.
 total=0
 swapped() {
     local what=$1 target=$PWD/outside/$2 pid

@@ -4,7 +4,8 @@
 
 export TMPDIR=$folder EXOGYM_DATA=$folder/data
 
-# --- Lists ------------------------------------------------------------------------------------------------------------
+# --- Lists
+# ------------------------------------------------------------------------------------------------------------
 
 ok list data
 for name in fashion_mnist mnist synthetic shakespeare text tokens; do
@@ -17,7 +18,8 @@ has out 'shakespeare '
 ok data list
 has out 'shakespeare         1.12 MB'
 
-# --- Shakespeare, which is there or is not ----------------------------------------------------------------------------
+# --- Shakespeare, which is there or is not
+# ----------------------------------------------------------------------------
 
 cat >shakespeare.yaml <<END2
 plugins: [$EXO_BUILD/tests/plugins/unigram.so]
@@ -35,7 +37,8 @@ has out "in $folder/data/shakespeare"
 ok run shakespeare.yaml --no-plot
 has err ' on shakespeare (1,003,598 samples)'
 
-# --- Tokens -----------------------------------------------------------------------------------------------------------
+# --- Tokens
+# -----------------------------------------------------------------------------------------------------------
 
 mkdir docs
 for i in 1 2 3; do
@@ -76,7 +79,8 @@ expect 2 "exogym: data: --documents: expected end or ignore, got 'keep' (see \`e
     data tokenize docs --tokenizer bytes -o new --documents keep
 [ ! -e new ] || fail 'what failed left a folder'
 
-# --- Training ---------------------------------------------------------------------------------------------------------
+# --- Training
+# ---------------------------------------------------------------------------------------------------------
 
 cat >job.yaml <<END2
 exogym: 1
@@ -125,7 +129,8 @@ refused 2 "the key 'path' is missing: data: {name: text, path: my.txt}" --set 'd
 refused 1 'none.txt: No such file or directory' --set 'data={name: text, path: none.txt}'
 refused 2 'there is no data set' --set data=imagenet
 
-# A language model gets the data's vocabulary, also on workers, and that is written down: a plugin's, too, if its class says so.
+# A language model gets the data's vocabulary, also on workers, and that is written down: a
+# plugin's, too, if its class says so.
 ok run job.yaml --json --no-plot --name unigram --set model=unigram
 [ "$(json runs/unigram/ddp/config.json vocabulary)" = "$vocabulary" ] || fail "the vocabulary of a plugin's model is not $vocabulary"
 refused 2 "vocabulary 3 is less than that of the data, $vocabulary" --set model.vocabulary=3

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# generate and export take the same tokenizer; what belongs to another one (files, numbers of tokens) is neither taken nor left behind.
+# generate and export take the same tokenizer; what belongs to another one (files, numbers of
+# tokens) is neither taken nor left behind.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 bad_line() { # STATUS TEXT ARGUMENTS...: bad, and nothing else is said
@@ -34,7 +35,8 @@ sed 's/tokenizer: model/tokenizer: bytes/' same.yaml >other.yaml
 ok run same.yaml --no-plot
 ok run other.yaml --no-plot
 
-# --- Numbers of tokens are the tokenizer's that they were written for -----------------------------------------------------
+# --- Numbers of tokens are the tokenizer's that they were written for
+# -----------------------------------------------------
 
 numbers="exogym: model/generation_config.json: bos_token_id and eos_token_id do not count: they are another tokenizer's"
 ok generate --model model --prompt line --json
@@ -60,7 +62,8 @@ printf 'x' >unread/tokenizer.model
 ok generate --model unread --prompt line --json --tokenizer laid_out
 [ "$(sampling end_tokens)" = '[5, 6]' ] || fail 'numbers of a directory without a tokenizer.json do not count'
 
-# --- One order, for both ----------------------------------------------------------------------------------------------------
+# --- One order, for both
+# ----------------------------------------------------------------------------------------------------
 
 same_text() { # MODEL OPTIONS...: the model and its export go on alike
     rm -rf copy
@@ -99,7 +102,8 @@ mv gone.txt text.txt
 bad_line 1 'nowhere' export model unwritten --tokenizer nowhere
 [ ! -e unwritten ] || fail 'something was written before the tokenizer was looked for'
 
-# --- Nothing of an earlier export stays --------------------------------------------------------------------------------------
+# --- Nothing of an earlier export stays
+# --------------------------------------------------------------------------------------
 
 for second in 'runs/other/ddp' 'runs/lm/ddp --tokenizer bytes' "$EXO_SOURCE/tests/golden/decoders/opt"; do
     rm -rf twice once
@@ -118,7 +122,8 @@ ok export twice twice
 [ ! -s err ] || fail "onto itself: $(cat err)"
 diff -r model twice || fail 'onto itself it is another'
 
-# --- generation_config.json: what does nothing, what is not done --------------------------------------------------------------
+# --- generation_config.json: what does nothing, what is not done
+# --------------------------------------------------------------
 
 says() { # JSON KEY VALUE [NOT_DONE]
     printf '%s' "$1" >model/generation_config.json
@@ -151,7 +156,8 @@ sed -i 's/"n_layer"/"min_length": 1, "no_repeat_ngram_size": 3, "n_layer"/' mode
 ok generate --model model --prompt line --json
 has err 'exogym: model/config.json: is not done here: min_length, no_repeat_ngram_size'
 
-# --- Adapters ------------------------------------------------------------------------------------------------------------------
+# --- Adapters
+# ------------------------------------------------------------------------------------------------------------------
 
 printf '{}' >model/adapter_config.json
 for command in 'generate --prompt x --model model' 'export model x' 'run same.yaml --no-plot --name adapted'; do

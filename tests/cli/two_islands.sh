@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# examples/25_two_islands: train_node as a class of a graph. The same bits in one process, on workers and on the virtual clock; what crosses an
-# edge is what the strategy's closed form says; and a graph with one level is the job that it was made of.
+# examples/25_two_islands: train_node as a class of a graph. The same bits in one process, on
+# workers and on the virtual clock; what crosses an edge is what the strategy's closed form says;
+# and a graph with one level is the job that it was made of.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 graph=$EXO_SOURCE/examples/25_two_islands/two_islands.yaml

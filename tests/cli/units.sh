@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# systemd's units for a cluster that stays: systemd takes them, finds little that they leave open, and they use options that the programs have.
+# systemd's units for a cluster that stays: systemd takes them, finds little that they leave open,
+# and they use options that the programs have.
 set -euo pipefail
 
 fail() {

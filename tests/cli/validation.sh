@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Training without validation, and a val_size beyond the set: the whole set is looked at, and that is said.
+# Training without validation, and a val_size beyond the set: the whole set is looked at, and that
+# is said.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 sed -i '/^compare:/d; /^presets:/d; s/^strategy: {/strategy: {name: ddp, /' job.yaml
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The same job in one process and in worker processes, over every transport: the same bits, the same bytes, and nothing left behind.
+# The same job in one process and in worker processes, over every transport: the same bits, the same
+# bytes, and nothing left behind.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 export TMPDIR=$folder
@@ -51,7 +52,8 @@ ok run job.yaml --json --no-plot --save-dir parts --resume $way
 what out | grep sha256 >got
 cmp -s wanted got || fail "stopped and resumed elsewhere: $(diff wanted got)"
 
-# Where the time of nodes and links goes is known where they are: of workers nothing says so, nor does what an earlier part here has left.
+# Where the time of nodes and links goes is known where they are: of workers nothing says so, nor
+# does what an earlier part here has left.
 cat >links.yaml <<'YAML'
 model: {name: mlp, hidden: 4}
 data: {name: synthetic, count: 64}
@@ -75,7 +77,8 @@ expect 2 "exogym: run: --transport tcp: every user of this host could run code a
 expect 2 "exogym: run: --insecure is for --transport tcp (see \`exogym help run\`)" run job.yaml --workers 1 --insecure
 expect 2 "exogym: run: --transport: expected ipc, tcp or curve, got 'udp' (see \`exogym help run\`)" run job.yaml --workers 1 --transport udp
 
-# However a run ends, and whenever, its processes and its folder go. (Killed before it has started anybody, it leaves that empty.)
+# However a run ends, and whenever, its processes and its folder go. (Killed before it has started
+# anybody, it leaves that empty.)
 left() {
     find "$folder" -path '*/exogym-run-*/*'
     grep -ls "$folder/exogym[-]run-" /proc/[0-9]*/cmdline # not itself

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The audit logs of programs with keys: what they have, whose file it is, rotation, a full disk, a head under its filter of system calls.
-# shellcheck disable=SC2154 # start sets variables by name
+# The audit logs of programs with keys: what they have, whose file it is, rotation, a full disk, a
+# head under its filter of system calls. shellcheck disable=SC2154 # start sets variables by name
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 mkdir -m 700 keys keys/authorized
 ok keygen head -o keys --role admin
@@ -16,7 +16,8 @@ as() {
     x "$@" --head "$address" --head-key keys/head.key --keys "keys/$key.secret" </dev/null
 }
 
-# records FILE KEY=TEXT...: a line of the file has all of these; every line is one object, and the numbers go on by one.
+# records FILE KEY=TEXT...: a line of the file has all of these; every line is one object, and the
+# numbers go on by one.
 records() {
     python3 - "$@" <<'END'
 import json, sys

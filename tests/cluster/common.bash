@@ -15,7 +15,8 @@ export ASAN_OPTIONS=handle_segv=0:abort_on_error=1:disable_coredump=0:log_path=$
 slower=1 # sanitizers are
 grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt" || slower=20
 
-# Shows core files and reports of sanitizers, and fails if there are any. What is meant to crash is removed by the test.
+# Shows core files and reports of sanitizers, and fails if there are any. What is meant to crash is
+# removed by the test.
 nothing_remains() {
     local file program any=no
     for file in "$folder"/report.* "$folder"/core "$folder"/core.*; do
@@ -37,8 +38,8 @@ now_ms() {
     echo $((${EPOCHREALTIME/./} / 1000))
 }
 
-# until_true SECONDS COMMAND...: tries it again and again until it succeeds; false after that time, which is a minute at least: other
-# programs may keep the machine busy.
+# until_true SECONDS COMMAND...: tries it again and again until it succeeds; false after that time,
+# which is a minute at least: other programs may keep the machine busy.
 until_true() {
     local end=$(($(now_ms) + ($1 < 60 ? 60 : $1) * 1000 * slower))
     shift
@@ -48,7 +49,8 @@ until_true() {
     done
 }
 
-# start NAME PROGRAM ARGUMENTS...: sets the variable NAME to its process number when it says that it is ready.
+# start NAME PROGRAM ARGUMENTS...: sets the variable NAME to its process number when it says that it
+# is ready.
 start() {
     local variable=$1 program=$2
     shift 2

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A cluster over tcp with keys, as docs/cluster.md shows it: no sockets in the folder, and nobody without a key.
+# A cluster over tcp with keys, as docs/cluster.md shows it: no sockets in the folder, and nobody
+# without a key.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 mkdir -m 700 keys

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# How long a cluster takes to be there, and what it takes of a machine: figures are printed, and must not be far off.
+# How long a cluster takes to be there, and what it takes of a machine: figures are printed, and
+# must not be far off.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 # Without the clients that say when it is ready: the line itself says so.

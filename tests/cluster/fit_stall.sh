@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A training job in workers whose nodes wait for each other ends soon, with who waits for whom in which call of which collective; one whose
-# worker is stopped says so within a second or two, and ends at its deadline with that.
+# A training job in workers whose nodes wait for each other ends soon, with who waits for whom in
+# which call of which collective; one whose worker is stopped says so within a second or two, and
+# ends at its deadline with that.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 export TMPDIR=$folder
@@ -13,7 +14,8 @@ job() {
     printf 'strategy: {name: uneven, how: %s, optimizer: {name: sgd, lr: 0.1}}\n' "$1"
 }
 
-# stalls HOW NODES WORDS...: it ends with 1 and all the words, and not at its deadline, which is longer than this test may take.
+# stalls HOW NODES WORDS...: it ends with 1 and all the words, and not at its deadline, which is
+# longer than this test may take.
 stalls() {
     local how=$1
     job "$1" "$2" 600 >"$how.yaml"

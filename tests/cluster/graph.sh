@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A graph of a plugin's classes in one process and in workers, over every transport: the same items, figures and ledger, but for times. A
-# worker is killed in the middle: the run ends at once, says who died of what, and leaves nothing behind; so does ctrl-C.
+# A graph of a plugin's classes in one process and in workers, over every transport: the same items,
+# figures and ledger, but for times. A worker is killed in the middle: the run ends at once, says
+# who died of what, and leaves nothing behind; so does ctrl-C.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 export TMPDIR=$folder
@@ -45,7 +46,8 @@ for way in '--workers 2' '--workers 3 --transport tcp --insecure' '--workers 2 -
     cmp -s wanted got || fail "$way: $(diff wanted got)"
 done
 
-# --- Somebody dies, or is stopped ------------------------------------------------------------------------------------------------
+# --- Somebody dies, or is stopped
+# ------------------------------------------------------------------------------------------------
 
 sed -e 's/items: 60, size: 2000/items: 1000000, size: 100, pause: 1 ms/' graph.yaml >long.yaml
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The head is killed and started again with the same state: actors go on meanwhile, and are found again.
+# The head is killed and started again with the same state: actors go on meanwhile, and are found
+# again.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 head

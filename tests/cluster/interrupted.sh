@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What comes from outside and is no reason to lose anything: a terminal that goes (SIGHUP), a reader that goes (`| head`), the own head of
-# a run on workers that is killed, a worker that is stopped when a command has a deadline.
+# What comes from outside and is no reason to lose anything: a terminal that goes (SIGHUP), a reader
+# that goes (`| head`), the own head of a run on workers that is killed, a worker that is stopped
+# when a command has a deadline.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 set -o pipefail
 export TMPDIR=$folder
@@ -27,7 +28,8 @@ edges:
   - {from: source, to: sink, carries: numbers}
 YAML
 
-# begin OPTIONS...: a run in the background, `run_pid`, when its report says that something was done in runs/$1.
+# begin OPTIONS...: a run in the background, `run_pid`, when its report says that something was done
+# in runs/$1.
 begin() {
     local where=$1
     shift
@@ -47,7 +49,8 @@ further() {
     [ "$(meter runs/job/ddp/progress.json step)" -gt "$1" ]
 }
 
-# --- The terminal goes --------------------------------------------------------------------------------------------------
+# --- The terminal goes
+# --------------------------------------------------------------------------------------------------
 
 begin job/ddp job.yaml
 kill -HUP "$run_pid"
@@ -80,7 +83,8 @@ worker w1
 kill -HUP "$w1_pid"
 ended 20 "$w1_pid" 0
 
-# --- The reader goes ----------------------------------------------------------------------------------------------------
+# --- The reader goes
+# ----------------------------------------------------------------------------------------------------
 
 rm -rf runs
 "$EXOGYM" run job.yaml --set train.max_steps=30 --set train.val_interval=1 --no-plot 2>&1 | command head -1 >first
@@ -102,7 +106,8 @@ for file in train validation metrics; do
     [ "$(grep -vc '^[0-9]*,[0-9.e,+-]*$' runs/job/ddp/$file.csv)" = 1 ] || fail "closed files: $file.csv has $(command head -3 runs/job/ddp/$file.csv)"
 done
 
-# --- The own head goes --------------------------------------------------------------------------------------------------
+# --- The own head goes
+# --------------------------------------------------------------------------------------------------
 
 # own PROGRAM: the processes of the run's own cluster that run it.
 own() {
@@ -136,8 +141,8 @@ grep -Eq "\"error\": \"$killed" runs/flow/result.json || fail 'head: the result 
 [ "$(grep -c '^source>sink:numbers,' runs/flow/ledger.csv)" = 3 ] || fail 'head: the ledger is not whole'
 [ -z "$(find "$folder" -maxdepth 1 -name 'exogym-run-*')" ] || fail "left behind: $(ls "$folder")"
 
-# One that goes before the workers are ready is not waited for either, nor is a worker. A worker that goes when it is ready and has no node yet
-# leaves the nodes to the other one.
+# One that goes before the workers are ready is not waited for either, nor is a worker. A worker
+# that goes when it is ready and has no node yet leaves the nodes to the other one.
 for victim in exogym-head exogym-worker; do
     rm -rf runs
     "$EXOGYM" run job.yaml --set train.max_steps=30 --no-plot --workers 2 >out 2>err </dev/null &
@@ -163,7 +168,8 @@ for victim in exogym-head exogym-worker; do
 done
 [ -z "$(find "$folder" -maxdepth 1 -name 'exogym-run-*')" ] || fail "left behind: $(ls "$folder")"
 
-# --- A deadline is the command's ------------------------------------------------------------------------------------------
+# --- A deadline is the command's
+# ------------------------------------------------------------------------------------------
 
 worker w2 --plugin "$plugin"
 x spawn counter 5 --name k >out || fail 'spawn'
@@ -179,8 +185,9 @@ for command in 'call k add 1' 'dump k' 'kill k'; do
     # It would wait half a minute for the first word of a worker of this host.
     [ "$took" -lt $((20000 * slower)) ] || fail "$command --timeout 1s took $took ms"
 done
-# A process of this host that lives is not lost by silence: whoever calls it first waits half a minute for its first word, and not the few
-# seconds that another host gets. (The calls above have connected to nobody: each was a process of its own.)
+# A process of this host that lives is not lost by silence: whoever calls it first waits half a
+# minute for its first word, and not the few seconds that another host gets. (The calls above have
+# connected to nobody: each was a process of its own.)
 x call k add 1 --timeout 60s >later 2>later.err &
 later=$!
 sleep 7

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A training job on a cluster whose head is killed again and again at random moments: it goes on, and ends with the bits of a run in one
-# process. Then a worker is killed: the run ends soon and says which node, which worker and why, and --resume ends with the same bits.
+# A training job on a cluster whose head is killed again and again at random moments: it goes on,
+# and ends with the bits of a run in one process. Then a worker is killed: the run ends soon and
+# says which node, which worker and why, and --resume ends with the same bits.
 #
 # EXO_CHAOS_SEED: of the moments. EXO_CHAOS_ROUNDS: how often all of it (1).
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
@@ -23,7 +24,8 @@ nap() {
     read -rt "$(printf '0.%03d' $((RANDOM % $1)))" <> <(:) || :
 }
 
-# train FOLDER OPTIONS...: in the background, on the cluster; $run_pid, its output in FOLDER.out and FOLDER.err.
+# train FOLDER OPTIONS...: in the background, on the cluster; $run_pid, its output in FOLDER.out and
+# FOLDER.err.
 train() {
     local name=$1
     shift
@@ -37,7 +39,8 @@ counted() {
     cut -d, -f1-9 "$1"/*/diloco/ledger.csv
 }
 
-# same FOLDER: its run's parameters are those of the run in one process, and so is what it counted, also over a resume.
+# same FOLDER: its run's parameters are those of the run in one process, and so is what it counted,
+# also over a resume.
 same() {
     [ "$(grep sha256 "$1.out")" = "$wanted" ] || fail "$1: $(grep sha256 "$1.out") instead of $wanted: $(tail -3 "$1.err")"
     diff <(counted embedded) <(counted "$1") || fail "$1: another ledger than in one process"

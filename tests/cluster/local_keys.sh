@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A cluster whose processes of the same host must show keys, too: who gets in, what each role may do, and what others are told.
-# shellcheck disable=SC2154 # start sets variables by name
+# A cluster whose processes of the same host must show keys, too: who gets in, what each role may
+# do, and what others are told. shellcheck disable=SC2154 # start sets variables by name
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 mkdir -m 700 keys keys/authorized plugins
 ok keygen head -o keys --role admin

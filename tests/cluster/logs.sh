@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A folder for logs in which somebody else has put links, a pipe and a file with a second name: a worker writes into none of them and waits for
-# none, nor does it pass on what a link leads to.
+# A folder for logs in which somebody else has put links, a pipe and a file with a second name: a
+# worker writes into none of them and waits for none, nor does it pass on what a link leads to.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 mkdir logs

@@ -13,7 +13,8 @@ refused() {
     has err "$message"
 }
 
-# --- Addresses, names ---------------------------------------------------------------------------------------------------
+# --- Addresses, names
+# ---------------------------------------------------------------------------------------------------
 
 for address in 127.0.0.1:65536 127.0.0.1:99999 127.0.0.1 127.0.0.1: 127.0.0.1:x 127.0.0.1:-1 127.0.0.1:70x :7070; do
     refused 2 "'tcp://$address': expected tcp://ADDRESS:PORT" exogym-head --state none --listen "tcp://$address"
@@ -27,7 +28,8 @@ for option in --cluster --name --folder --listen --keys; do
     refused 2 "$option: its value is empty" exogym-head --state none "$option" ''
 done
 
-# --- Files --------------------------------------------------------------------------------------------------------------
+# --- Files
+# --------------------------------------------------------------------------------------------------------------
 
 ok keygen n -o "$folder/keys" --role admin
 refused 1 "$folder/keys/authorized: No such file or directory: make it" exogym-head --state none \
@@ -40,7 +42,8 @@ if command -v sqlite3 >/dev/null; then
     [ "$(sqlite3 "$folder/other.db" .tables)" = notes ] || fail "something was written into another program's file"
 fi
 
-# --- What is not there --------------------------------------------------------------------------------------------------
+# --- What is not there
+# --------------------------------------------------------------------------------------------------
 
 head
 worker w1 --plugin "$plugin"
@@ -55,7 +58,8 @@ refused 2 '--name: its value is empty' exogym spawn counter --name ''
 refused 2 "--timeout: '0' is too short" exogym status --timeout 0
 refused 2 '--namespace: its value is empty' exogym call counter add -n ''
 
-# --- Who is not there, and not dead -------------------------------------------------------------------------------------
+# --- Who is not there, and not dead
+# -------------------------------------------------------------------------------------
 
 worker w2 --plugin "$plugin"
 says waits spawn counter --name waits --node w2 --restart on_failure --backoff 10ms
@@ -86,7 +90,8 @@ fails "the name of the host in 'tcp://no-host.invalid:7070' cannot be resolved: 
 refused 2 'wants keys, which `exogym keygen` makes, and this process has none (see `exogym help status`)' exogym status \
     --head tcp://127.0.0.1:1 --head-key 'rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7'
 
-# --- Who left is not lost ---------------------------------------------------------------------------------------------
+# --- Who left is not lost
+# ---------------------------------------------------------------------------------------------
 
 worker w3
 kill -TERM "$w3_pid"
@@ -96,7 +101,8 @@ until_true 5 tells 'nodes    1 alive, 1 lost, 1 left' status || fail "status: $(
 tells 'w3    worker  left' list nodes || fail "list nodes: $(cat told)"
 says 'node w3: left' why w3
 
-# --- Names that a terminal would obey -----------------------------------------------------------------------------------
+# --- Names that a terminal would obey
+# -----------------------------------------------------------------------------------
 
 says grüße spawn counter --name grüße
 x spawn counter --name $'one\033[31m\nline' >out || fail 'spawn'

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# What a head has in memory stays there: no other process of its user can trace it or read its memory, descriptors or environment; it leaves no core file when it crashes, unless EXOGYM_DUMPABLE=1 says so; a head whose filter of system
-# calls is off works as well; a wrong value is told.
+# What a head has in memory stays there: no other process of its user can trace it or read its
+# memory, descriptors or environment; it leaves no core file when it crashes, unless
+# EXOGYM_DUMPABLE=1 says so; a head whose filter of system calls is off works as well; a wrong value
+# is told.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 mkdir crash
@@ -27,8 +29,9 @@ rm -rf crash
 EXOGYM_DUMPABLE=yes "$EXO_BUILD/exogym-head" --state none >out 2>err && fail "a wrong EXOGYM_DUMPABLE was taken"
 has err "EXOGYM_DUMPABLE: expected 1, got 'yes'"
 
-# A process of the same user cannot look into a head, however it tries; into one with EXOGYM_DUMPABLE=1 it can, so the tries are good. Root may
-# look into everything: then head and thief are of a user without rights.
+# A process of the same user cannot look into a head, however it tries; into one with
+# EXOGYM_DUMPABLE=1 it can, so the tries are good. Root may look into everything: then head and
+# thief are of a user without rights.
 as=()
 [ "$(id -u)" != 0 ] || as=(setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all)
 cat >thief.py <<'END'

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What actors print, answer, fail with and die of reaches no terminal raw: no order for it, no second line, nothing that is not UTF-8.
+# What actors print, answer, fail with and die of reaches no terminal raw: no order for it, no
+# second line, nothing that is not UTF-8.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 # harmless FILE WHAT: no control character in it but newlines and tabs, and all of it is UTF-8.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The programs with keys of each role: what each may do, and what becomes of it when its key is taken away or has expired.
-# shellcheck disable=SC2154 # start sets variables by name
+# The programs with keys of each role: what each may do, and what becomes of it when its key is
+# taken away or has expired. shellcheck disable=SC2154 # start sets variables by name
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 mkdir -m 700 keys keys/authorized plugins
 ok keygen head -o keys --role admin

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Nodes that keep their shards of units only (tests/plugins/sharded.c), in one process and in workers: the numbers of ddp, also of a language
-# model and after a resume.
+# Nodes that keep their shards of units only (tests/plugins/sharded.c), in one process and in
+# workers: the numbers of ddp, also of a language model and after a resume.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 export TMPDIR=$folder

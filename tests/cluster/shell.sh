@@ -2,7 +2,8 @@
 # What a person does with a cluster from a shell, with what is printed.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
-# --- Nobody there -----------------------------------------------------------------------------------------------------
+# --- Nobody there
+# -----------------------------------------------------------------------------------------------------
 
 nobody="exogym: no head can be reached (there is no head at ipc://$place/head): start one with \`exogym-head\`"
 for command in status 'list nodes' 'call a b' 'spawn a' 'kill a' 'why a' 'dump a' logs stop; do
@@ -14,7 +15,8 @@ done
 has err 'no head can be reached'
 [ -z "$(ls "$place")" ] || fail "something is left: $(ls "$place")"
 
-# --- A cluster --------------------------------------------------------------------------------------------------------
+# --- A cluster
+# --------------------------------------------------------------------------------------------------------
 
 head --name boss
 has head_pid.out "exogym-head: boss is ready at ipc://$place/head"
@@ -86,7 +88,8 @@ has out 'sealed'
 x list objects --json >out
 [ "$(json out bytes)" = 5000000 ] || fail "list objects --json: $(cat out)"
 
-# --- Looking inside, logs ---------------------------------------------------------------------------------------------
+# --- Looking inside, logs
+# ---------------------------------------------------------------------------------------------
 
 x call one linger >linger.out 2>linger.err &
 linger=$!
@@ -103,7 +106,8 @@ tells '{"node":"w1","line":"a line"}' logs --json || fail "logs --json: $(cat to
 has w1_pid.err 'a line'
 has "$place/w1.log" 'a line'
 
-# --- Ends -------------------------------------------------------------------------------------------------------------
+# --- Ends
+# -------------------------------------------------------------------------------------------------------------
 
 x kill one --cause 'a whim' || fail 'kill'
 wait "$linger" && fail 'a call to a killed actor succeeded'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A graph whose actors wait for each other ends within seconds with the whole cycle of waits, in one process and in workers; what passes a
-# slow link is no stall, and whoever waits for it says so.
+# A graph whose actors wait for each other ends within seconds with the whole cycle of waits, in one
+# process and in workers; what passes a slow link is no stall, and whoever waits for it says so.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 export TMPDIR=$folder
@@ -15,7 +15,8 @@ cycle() {
     sed -n 's/^  \(.* waits .*\) since [0-9.]* s$/\1/p' err | sed 's/, whose buffer is full,*//'
 }
 
-# stalls GRAPH WAYS...: every way of running it ends with status 1 and the waits of `wanted`, and not at a deadline.
+# stalls GRAPH WAYS...: every way of running it ends with status 1 and the waits of `wanted`, and
+# not at a deadline.
 stalls() {
     local name=$1 way
     shift

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# How runs go while they go, and after: `exogym status` of a cluster, `exogym status --run` of a folder.
+# How runs go while they go, and after: `exogym status` of a cluster, `exogym status --run` of a
+# folder.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 cat >flow.yaml <<YAML
@@ -45,7 +46,8 @@ job_says() {
         python "[job for job in all['jobs'] if job['name'] == '$2' and 'report' in job for report in [job['report']] if $1]" status.json
 }
 
-# --- In one process, without a cluster --------------------------------------------------------------------------------
+# --- In one process, without a cluster
+# --------------------------------------------------------------------------------
 
 expect 1 'exogym: runs/flow: no run has said how it goes in this folder' status --run runs/flow
 
@@ -121,7 +123,8 @@ has out '  m\x1b  1 \x1b  (\x1b)'
 echo '[]' >runs/odd/progress.json
 expect 1 'exogym: runs/odd/progress.json: it is no report of a run' status --run runs/odd
 
-# --- On workers -------------------------------------------------------------------------------------------------------
+# --- On workers
+# -------------------------------------------------------------------------------------------------------
 
 head
 worker w1

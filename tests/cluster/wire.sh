@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The ledger's wire bytes against what the kernel counts, over tcp: a graph of small and of large items, a collective, and a training job.
-# In a network namespace of its own, where nobody else sends anything; what starting and stopping sends is known from a run without items.
-# Skipped where namespaces cannot be made.
+# The ledger's wire bytes against what the kernel counts, over tcp: a graph of small and of large
+# items, a collective, and a training job. In a network namespace of its own, where nobody else
+# sends anything; what starting and stopping sends is known from a run without items. Skipped where
+# namespaces cannot be made.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 unshare -n true 2>/dev/null || exit 77
@@ -36,7 +37,8 @@ strategy: {name: ddp, optimizer: {name: sgd, lr: 1e-3}}
 YAML
 }
 
-# count: runs wire.yaml, and sets ledger and kernel to the bytes that were sent. A packet on loopback has 66 bytes of Ethernet, IP and TCP.
+# count: runs wire.yaml, and sets ledger and kernel to the bytes that were sent. A packet on
+# loopback has 66 bytes of Ethernet, IP and TCP.
 count() {
     rm -rf saved
     unshare -n bash -c 'ip link set lo up && timeout 100 "$0" run wire.yaml --json --save-dir saved --workers 3 --transport tcp --insecure >out 2>err &&

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A worker is killed: who waits for it hears of it at once, it is known why, its actors live again elsewhere, nothing is left.
+# A worker is killed: who waits for it hears of it at once, it is known why, its actors live again
+# elsewhere, nothing is left.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 head

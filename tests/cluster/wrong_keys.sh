@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whoever has a wrong key, or none, is told at once which one is wrong, instead of waiting until the deadline for a head that is there.
-# shellcheck disable=SC2154 # start sets variables by name
+# Whoever has a wrong key, or none, is told at once which one is wrong, instead of waiting until the
+# deadline for a head that is there. shellcheck disable=SC2154 # start sets variables by name
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 mkdir -m 700 keys
 for name in head w1 stranger other; do
@@ -32,7 +32,8 @@ python3 stranger.py ends >ends.out &
 started+=($!)
 until_true 10 test -s talks.out -a -s ends.out || fail 'no strangers'
 
-# told MESSAGE COMMAND...: exogym fails with the message, long before its deadline, which is half an hour away.
+# told MESSAGE COMMAND...: exogym fails with the message, long before its deadline, which is half an
+# hour away.
 told() {
     local message=$1 got
     shift

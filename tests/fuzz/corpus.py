@@ -9,7 +9,8 @@ import sys
 here = pathlib.Path(__file__).parent / "corpus"
 
 
-# --- Protobuf by hand: fields are (number, value); an int is a varint, bytes and text have a length, a float has 8 bytes ---
+# --- Protobuf by hand: fields are (number, value); an int is a varint, bytes and text have a
+# length, a float has 8 bytes ---
 
 
 def varint(n):
@@ -75,7 +76,8 @@ def wire():
     yield "nothing", frame()
 
 
-# --- handshake: messages of frames. A byte says who speaks, one how many frames, then each with two bytes of length ---
+# --- handshake: messages of frames. A byte says who speaks, one how many frames, then each with two
+# bytes of length ---
 
 
 def said(*frames, who=0):

@@ -46,7 +46,8 @@ for i in range(40):
         numbers(before), action, numbers(env.unwrapped.state), end(terminated, truncated)))
 out.append("};\n")
 
-# Episodes under the rule "push right if a theta + b theta_dot + c x + d x_dot > 0": one that lasts, others that do not.
+# Episodes under the rule "push right if a theta + b theta_dot + c x + d x_dot > 0": one that lasts,
+# others that do not.
 out.append(
     "static const struct golden_episode {\n"
     "    double start[4], rule[4];\n    uint32_t length;\n    int end;\n    double last[4];\n"

@@ -179,7 +179,8 @@ TOKENIZERS = [gpt2, opt, bloom, llama2, llama3, qwen2, mistral, mixed, splits]
 
 # --- Random texts: made by the same steps in tests/unit/tokenizer_golden.c ---
 
-# Bytes that are cut anywhere can become any character, also one that is too new for one side's tables of Unicode: with this seed none does.
+# Bytes that are cut anywhere can become any character, also one that is too new for one side's
+# tables of Unicode: with this seed none does.
 SEED, RANDOM_TEXTS, BLOCK = 7, 1500, 50
 RANGES = [(0x20, 0x7e), (0xa1, 0x17f), (0x370, 0x373), (0x3b1, 0x3c9), (0x410, 0x44f), (0x300, 0x33f), (0x4e00, 0x4fff), (0xac00, 0xacff), (0x1f600, 0x1f64f)]
 PARTS = [" ", "  ", "\n", "\r\n", "\t", "'s", "'LL", "<|endoftext|>", "<s>", "</s>", "[L]", "[LR]", "[R]", "[mask]", "word", "<|eot_id|>", SPACE, "::", "<unk>", "fancy", "e", "aa", "i", "12x"]

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks the channels' protocol (channel.pml, docs/channels.md) with spin, over a table of settings. Each must hold, or must fail in the way
-# that the table says: a rule is there because something breaks without it.
+# Checks the channels' protocol (channel.pml, docs/channels.md) with spin, over a table of settings.
+# Each must hold, or must fail in the way that the table says: a rule is there because something
+# breaks without it.
 #   run.sh           what CI checks, half a minute on two cores
 #   run.sh long      larger graphs too: about an hour
 #   run.sh NAME...   the cases of these names; KEEP=1 keeps their folder, with pan.out and the trail
@@ -13,9 +14,10 @@ command -v spin >/dev/null && command -v "$cc" >/dev/null || {
     exit 77
 }
 
-# name | in which table | what must come of it: ok, deadlock, or the assertion that fails | settings.
-# `ends` is `ok` with a search for cycles too: no run goes on for ever.
-# With `bits`, states are kept as bits of a hash (supertrace) and the search ends after 10 minutes: what it finds is true, not all is seen.
+# name | in which table | what must come of it: ok, deadlock, or the assertion that fails |
+# settings. `ends` is `ok` with a search for cycles too: no run goes on for ever. With `bits`,
+# states are kept as bits of a hash (supertrace) and the search ends after 10 minutes: what it finds
+# is true, not all is seen.
 cases() {
     local apply="-DPARAMETERS=0 -DUPDATES=0 -DITEMS=2 -DNUMBERS=1 -DCOUNT -DPAR_CAPACITY=2 -DAPPLY"
     cat <<TXT

@@ -19,7 +19,8 @@ import time
 MOST = 1000  # states of a graph; larger ones are left out
 
 
-# --- Graphs -------------------------------------------------------------------------------------------------------------------------
+# --- Graphs
+# -------------------------------------------------------------------------------------------------------------------------
 
 def draw_script(rng, uses, idle):
     """Steps at the ports in `uses` [(verb, port)], mostly in their order."""
@@ -92,7 +93,8 @@ def text_of(g, plugin):
     return '\n'.join(out) + '\n'
 
 
-# --- Scripts: a list of instructions (kind, argument) ---------------------------------------------------------------------------------
+# --- Scripts: a list of instructions (kind, argument)
+# ---------------------------------------------------------------------------------
 
 def compile_script(text, used):
     """('send'|'receive'|'poll'|'reduce', port), ('loop', count, end), ('end', begin); count -1: no end. Ports that are not used: nothing."""
@@ -138,7 +140,8 @@ def compile_script(text, used):
     return code
 
 
-# --- The model ----------------------------------------------------------------------------------------------------------------------
+# --- The model
+# ----------------------------------------------------------------------------------------------------------------------
 
 class Model:
     def __init__(self, g):
@@ -185,7 +188,8 @@ class Model:
         self.inputs = [[c for c, ch in enumerate(self.channels) if ch[2] == a] for a in range(n)]
         self.turns = {key: t for t, key in enumerate(self.by)}
 
-    # A state: (actors, channels, turns). An actor: (pc, counters, send or None); a send: (edges to do, targets to do). A channel, see start().
+    # A state: (actors, channels, turns). An actor: (pc, counters, send or None); a send: (edges to
+    # do, targets to do). A channel, see start().
     def start(self):
         actors = tuple(self.settle(a, 0, {}) + (None,) for a in range(len(self.actors)))
         channels = []
@@ -193,7 +197,8 @@ class Model:
             e = self.edges[k]
             credits = e['capacity'] if e['on_full'] in ('block', 'drop_newest') else -1
             channels.append((0, credits, 0, 0, 0, 0, 0, 0, 0))
-            # outbox, credits, data on the wire, buffered, credits on the wire, END sent, END came, GONE sent, GONE came
+            # outbox, credits, data on the wire, buffered, credits on the wire, END sent, END came,
+            # GONE sent, GONE came
         return (actors, tuple(channels), tuple((0, 0) for _ in self.turns))
 
     def settle(self, a, pc, counters):
@@ -481,7 +486,8 @@ class Model:
         return verb == 'reduce' and self.actors[who][0] == self.actors[a][0]
 
 
-# --- Comparing ----------------------------------------------------------------------------------------------------------------------
+# --- Comparing
+# ----------------------------------------------------------------------------------------------------------------------
 
 def verdict_of(exogym, path):
     r = subprocess.run([exogym, 'graph', 'check', path], capture_output=True, text=True)

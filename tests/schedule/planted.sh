@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The faults of planted_driver.h and planted_worker.h are found in every run: the sanitizer ends the process, its report names the
-# place, and the test fails. EXO_PLANTED_RUNS: how many runs of each.
+# The faults of planted_driver.h and planted_worker.h are found in every run: the sanitizer ends the
+# process, its report names the place, and the test fails. EXO_PLANTED_RUNS: how many runs of each.
 set -u
 runs=${EXO_PLANTED_RUNS:-2}
 output=$(mktemp)
