@@ -396,7 +396,7 @@ Test(losses, wrong_shapes_and_numbers_are_refused)
             "target 3 of row 1 is not in [0, 3)");
     REFUSED(exo_log_probs(tape, ROWS(3, 2), labels(tape, 3, target), 1), "target 3 of row 1");
     REFUSED(exo_log_probs(tape, ROWS(2, 4), labels(tape, 3, target), 1), "(2, 4)");
-    REFUSED(exo_log_probs(tape, ROWS(3, 4), labels(tape, 3, target), -1), "temperature -1");
+    REFUSED(exo_log_probs(tape, ROWS(3, 4), labels(tape, 3, target), -1), "temperature is -1");
     REFUSED(exo_log_probs(tape, ROWS(3, 4), IN(3), 1), "int32");
     REFUSED(exo_entropy(tape, ROWS(3), 1), "(3)");
     REFUSED(exo_entropy(tape, ROWS(3, 4), NAN), "temperature");
@@ -406,7 +406,7 @@ Test(losses, wrong_shapes_and_numbers_are_refused)
     REFUSED(exo_policy_loss(tape, IN(4), IN(4), labels(tape, 3, target), NULL, 0.2f),
             "advantages (3) int32");
     REFUSED(exo_policy_loss(tape, IN(4), IN(4), IN(4), IN(5), 0.2f), "the mask (5)");
-    REFUSED(exo_policy_loss(tape, IN(4), IN(4), IN(4), NULL, -0.2f), "clip -0.2");
+    REFUSED(exo_policy_loss(tape, IN(4), IN(4), IN(4), NULL, -0.2f), "clip is -0.2");
     REFUSED(exo_value_loss(tape, IN(4), NULL, IN(4), NULL, 0.2f), "needs old_values");
     REFUSED(exo_value_loss(tape, IN(4), NULL, IN(2), NULL, 0), "returns (2)");
     REFUSED(exo_value_loss(tape, IN(4), IN(4), IN(4), NULL, NAN), "clip");
