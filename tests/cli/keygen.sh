@@ -18,14 +18,12 @@ Keep n1.secret on this machine: whoever has it can pretend to be this node.
 END
 [ ! -s err ] || fail "keygen says on standard error: $(cat err)"
 golden n1.key keys/n1.key <<'END'
-# exogym public key 'n1'. Not secret: copy it into the authorized folder of each node that should
-# accept it.
+# exogym public key 'n1'. Not secret: copy it into the authorized folder of each node that should accept it.
 public KEY
 role worker
 END
 golden n1.secret keys/n1.secret <<'END'
-# exogym secret key 'n1'. Whoever has this file is this node: keep it here, mode 0600, and send it
-# nowhere.
+# exogym secret key 'n1'. Whoever has this file is this node: keep it here, mode 0600, and send it nowhere.
 public KEY
 secret KEY
 END
@@ -78,8 +76,7 @@ XDG_CONFIG_HOME='' HOME='' expect 1 'exogym: there is no home folder for keys: s
 expect 2 "exogym: the folder's name is not UTF-8, and JSON cannot hold it" keygen n9 --role worker --json -o "$(printf 'bad\377')"
 [ -z "$(find . -name 'n9*')" ] || fail 'a failed keygen left files'
 
-# One key for the other: a public one where a secret one is wanted, a secret one in a place that
-# others see, the key instead of its file.
+# One key for the other: a public one where a secret one is wanted, a secret one in a place that others see, the key instead of its file.
 ok keygen n10 --role worker -o keys
 expect 2 'exogym: status: keys/n10.key: is a public key, and a secret one is wanted: the NAME.secret beside it (see `exogym help status`)' \
     status --head tcp://127.0.0.1:1 --head-key keys/n10.key --keys keys/n10.key --timeout 5s
@@ -102,8 +99,7 @@ expect 2 'exogym: keygen: -o needs a value (see `exogym help keygen`)' keygen a 
 # What the holder may do, for how long, and where.
 ok keygen d1 -o keys --role driver --namespace team --expires 2040-02-29
 golden d1.key keys/d1.key <<'END'
-# exogym public key 'd1'. Not secret: copy it into the authorized folder of each node that should
-# accept it.
+# exogym public key 'd1'. Not secret: copy it into the authorized folder of each node that should accept it.
 public KEY
 role driver
 namespace team
