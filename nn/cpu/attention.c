@@ -1,5 +1,5 @@
-/* Causal attention of whole batches: rotary and ALiBi tables, and the pieces of attention_kernels.h with all threads. Owner of a plan: its
- * operation. */
+/* Causal attention of whole batches: rotary and ALiBi tables, and the pieces of attention_kernels.h
+ * with all threads. Owner of a plan: its operation. */
 #include "nn/cpu/cpu_device.h"
 
 #include <math.h>
@@ -17,9 +17,10 @@ struct attention_plan {
     float *slopes;           /* (H)                */
 };
 
-/* --- Tables ------------------------------------------------------------------------------------------------------------------ */
+/* --- Tables ----------------------------------------------------------------------------------- */
 
-/* Frequencies and angles are rounded to fp32 as in the models' own code, which they were trained with. */
+/* Frequencies and angles are rounded to fp32 as in the models' own code, which they were trained
+ * with. */
 static void
 fill_turns(float *turns, const exo_attention_shape *shape)
 {
@@ -36,8 +37,8 @@ fill_turns(float *turns, const exo_attention_shape *shape)
     }
 }
 
-/* 2^(-8 (h + 1) / n) for n heads, a power of two; of other numbers, those of the power of two below, then every other one of the next
- * power's (Press et al., 2021). */
+/* 2^(-8 (h + 1) / n) for n heads, a power of two; of other numbers, those of the power of two
+ * below, then every other one of the next power's (Press et al., 2021). */
 static void
 fill_slopes(float *slopes, size_t heads)
 {
@@ -133,7 +134,7 @@ exo_cpu_attention_scratch(const exo_attention_shape *shape, exo_scratch_use use)
     return __builtin_add_overflow(all, exo_aligned_size(partials), &all) ? SIZE_MAX : all;
 }
 
-/* --- Loops ------------------------------------------------------------------------------------------------------------------- */
+/* --- Loops ------------------------------------------------------------------------------------ */
 
 struct loop {
     exo_attention_plan plan;

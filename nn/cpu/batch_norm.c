@@ -1,9 +1,14 @@
 /* Batch normalization (Ioffe & Szegedy, 2015), with ReLU in the same sweep if wanted.
  *
- * Forward in training: two sweeps, one for the statistics and one that applies them. Statistics are sums over pieces of samples,
- * taken around the first row's values so that a large mean costs no digits, and added up in double in the order of the pieces.
+ * Forward in training: two sweeps, one for the statistics and one that applies them. Statistics are
+ * sums over pieces of samples, taken around the first row's values so that a large mean costs no
+ * digits, and added up in double in the order of the pieces.
+ *
  * Backward: with x^ = (x - mean) / deviation over M values a channel,
- *     d beta = sum dy, d gamma = sum dy x^, dx = gamma / deviation * (dy - d beta / M - x^ d gamma / M);
+ *
+ *     d beta = sum dy, d gamma = sum dy x^,
+ *     dx = gamma / deviation * (dy - d beta / M - x^ d gamma / M);
+ *
  * outside training mean and deviation are constants and the two last terms fall away. */
 #include "nn/cpu/cpu_device.h"
 

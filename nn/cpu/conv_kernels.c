@@ -1,4 +1,5 @@
-/* Convolutions of whole batches: the pieces of conv.h, with all threads. Owner of a plan: its operation. */
+/* Convolutions of whole batches: the pieces of conv.h, with all threads. Owner of a plan: its
+ * operation. */
 #include "nn/cpu/cpu_device.h"
 
 #include <exogym/memory.h>

@@ -1,5 +1,5 @@
-/* Embeddings: rows of a table by token, and by position. Gradients of a table are summed in the order of the rows, a piece some columns, or
- * some positions. No state. */
+/* Embeddings: rows of a table by token, and by position. Gradients of a table are summed in the
+ * order of the rows, a piece some columns, or some positions. No state. */
 #include "nn/cpu/cpu_device.h"
 
 #include <string.h>

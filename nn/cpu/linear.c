@@ -1,5 +1,5 @@
-/* Linear layers: y = x W^T + b, then an activation, or added to a residual. A piece of rows is multiplied, activated and stored while it is in
- * the cache. Owner of a plan: its operation. */
+/* Linear layers: y = x W^T + b, then an activation, or added to a residual. A piece of rows is
+ * multiplied, activated and stored while it is in the cache. Owner of a plan: its operation. */
 #include "nn/cpu/cpu_device.h"
 
 #include <string.h>
@@ -87,7 +87,7 @@ exo_cpu_linear_plan(exo_plan **out, const exo_linear_shape *shape, exo_err *err)
     return st;
 }
 
-/* --- Products ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Products --------------------------------------------------------------------------------- */
 
 struct loop {
     exo_matmul *matmul;
@@ -163,7 +163,7 @@ exo_cpu_linear_grad_w(exo_device *device, const exo_linear_grad_w_args *k, exo_e
     return run_loop(&loop, err);
 }
 
-/* --- Sweeps ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Sweeps ----------------------------------------------------------------------------------- */
 
 static void
 sums_piece(void *context, size_t piece)

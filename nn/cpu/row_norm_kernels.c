@@ -1,4 +1,5 @@
-/* Layer norm and RMS norm of all rows, in pieces of rows. Sums for weight and bias go by those pieces, added in their order. No state. */
+/* Layer norm and RMS norm of all rows, in pieces of rows. Sums for weight and bias go by those
+ * pieces, added in their order. No state. */
 #include "nn/cpu/cpu_device.h"
 
 #include <string.h>

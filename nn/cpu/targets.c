@@ -1,5 +1,5 @@
-/* Losses of classification: cross-entropy of whole logits, hits, and what a head's kernels leave to do. Rows in their order: sums have one. No
- * state. */
+/* Losses of classification: cross-entropy of whole logits, hits, and what a head's kernels leave to
+ * do. Rows in their order: sums have one. No state. */
 #include "nn/cpu/cpu_device.h"
 
 #include <math.h>

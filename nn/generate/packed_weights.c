@@ -268,7 +268,8 @@ pack(void *context, size_t panel)
     exo_decode_pack(p->matrix, p->values, panel);
 }
 
-/* A parameter where the host can read it: *copy is freed by the caller. NULL: no memory, or the device's error. */
+/* A parameter where the host can read it: *copy is freed by the caller. NULL: no memory, or the
+ * device's error. */
 static const float *
 values_of(exo_params *params, size_t index, float **copy, exo_err *err)
 {

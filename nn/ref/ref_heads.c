@@ -1,4 +1,5 @@
-/* Kernels of attention and of losses over classes as their definitions read: sums in double. Attention itself is in attention.c. */
+/* Kernels of attention and of losses over classes as their definitions read: sums in double.
+ * Attention itself is in attention.c. */
 #include "nn/ref/ref_kernels.h"
 
 #include <math.h>
@@ -14,9 +15,10 @@
 #define KERNEL(NAME)                                                                               \
     exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)
 
-/* --- Attention ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- Attention -------------------------------------------------------------------------------- */
 
-/* Weight j of the row of a query is number j % 8, of 16 bits, of block row ceil(T / 8) + j / 8 of the operation's part of the stream. */
+/* Weight j of the row of a query is number j % 8, of 16 bits, of block row ceil(T / 8) + j / 8 of
+ * the operation's part of the stream. */
 static void
 draw(const exo_attention_shape *s, const exo_attention_drop *d, uint8_t *keep)
 {
@@ -96,7 +98,7 @@ KERNEL(attention_backward)
     return st;
 }
 
-/* --- Whole logits ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- Whole logits ----------------------------------------------------------------------------- */
 
 static double
 log_sum_of(const float *x, size_t columns)
@@ -183,7 +185,7 @@ KERNEL(picked_loss)
     return EXO_OK;
 }
 
-/* --- The head of a vocabulary -------------------------------------------------------------------------------------------------------------------- */
+/* --- The head of a vocabulary ----------------------------------------------------------------- */
 
 /* scale logits of a row. */
 static void

@@ -1,5 +1,5 @@
-/* Kernels of layers as their definitions read: one loop a dimension, sums in double, values as floats whatever their type. Attention and heads:
- * ref_heads.c. */
+/* Kernels of layers as their definitions read: one loop a dimension, sums in double, values as
+ * floats whatever their type. Attention and heads: ref_heads.c. */
 #include "nn/ref/ref_kernels.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 #define KERNEL(NAME)                                                                               \
     exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)
 
-/* --- Plans ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- Plans ------------------------------------------------------------------------------------ */
 
 exo_status
 exo_ref_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape,
@@ -53,7 +53,7 @@ exo_ref_scratch(const exo_device *device, exo_shape_kind kind, const void *shape
     return 0;
 }
 
-/* --- Embeddings ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- Embeddings ------------------------------------------------------------------------------- */
 
 KERNEL(embedding)
 {
@@ -98,7 +98,7 @@ KERNEL(positions_backward)
     return EXO_OK;
 }
 
-/* --- Norms ---------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Norms ------------------------------------------------------------------------------------ */
 
 KERNEL(row_norm)
 {
@@ -223,7 +223,7 @@ KERNEL(batch_norm_backward)
     return EXO_OK;
 }
 
-/* --- Linear layers ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- Linear layers ---------------------------------------------------------------------------- */
 
 KERNEL(linear)
 {
@@ -307,7 +307,7 @@ KERNEL(activation_backward)
     return EXO_OK;
 }
 
-/* --- Convolutions ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- Convolutions ----------------------------------------------------------------------------- */
 
 /* The pixel of x that place (r, c) of the kernel has at (h, w) of y; false: outside. */
 static bool

@@ -1,4 +1,5 @@
-/* Cases of the kernels of layers: see kernel_cases.h. Numbers are those of the arrays as they lie there; shapes follow from their length. */
+/* Cases of the kernels of layers: see kernel_cases.h. Numbers are those of the arrays as they lie
+ * there; shapes follow from their length. */
 #include "support/kernel_cases.h"
 
 #include <string.h>
@@ -42,9 +43,10 @@ wait_for(exo_device *device, exo_status st, exo_err *err)
     return st == EXO_OK ? exo_device_synchronize(device, err) : st;
 }
 
-/* --- Embeddings: a table of x's own rows ------------------------------------------------------------------------------------------------- */
+/* --- Embeddings: a table of x's own rows ------------------------------------------------------ */
 
-/* Tokens of the rows of a table of `rows`: x[4]'s first ones, which are indices of elements, made smaller on the host. */
+/* Tokens of the rows of a table of `rows`: x[4]'s first ones, which are indices of elements, made
+ * smaller on the host. */
 static exo_status
 tokens_below(const exo_array *x, size_t count, size_t below, exo_array *out, exo_err *err)
 {
@@ -112,7 +114,7 @@ CASE(positions)
     return wait_for(x->device, st, err);
 }
 
-/* --- Norms ----------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Norms ------------------------------------------------------------------------------------ */
 
 static exo_status
 row_norm_of(const exo_array *x, bool centered, bool add, exo_err *err)
@@ -204,7 +206,7 @@ CASE(batch_norm_eval)
     return batch_norm_of(x, false, true, err);
 }
 
-/* --- Linear layers ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- Linear layers ---------------------------------------------------------------------------- */
 
 static exo_status
 linear_of(const exo_array *x, exo_activation activation, bool residual, exo_err *err)
@@ -268,7 +270,7 @@ CASE(linear_gelu)
     return linear_of(x, EXO_GELU, false, err);
 }
 
-/* --- Convolutions: samples of 4 x 5 pixels, 3 channels to 4, kernels of 3 x 2 --------------------------------------------------------------------- */
+/* --- Convolutions: samples of 4 x 5 pixels, 3 channels to 4, kernels of 3 x 2 ----------------- */
 
 static exo_status
 conv_of(const exo_array *x, size_t stride, size_t padding, exo_err *err)
@@ -330,7 +332,7 @@ CASE(conv_stride)
     return conv_of(x, 2, 0, err);
 }
 
-/* --- Attention: sequences of 6 tokens, 2 query heads and 1 of keys and values, of 4 elements ---------------------------------------------------------- */
+/* --- Attention: sequences of 6 tokens, 2 query heads and 1 of keys and values, of 4 elements -- */
 
 static exo_status
 attention_of(const exo_array *x, bool rotary, bool alibi, uint32_t dropped, exo_err *err)
@@ -406,7 +408,7 @@ CASE(attention_dropout)
     return attention_of(x, true, false, 9000, err);
 }
 
-/* --- Losses over classes ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Losses over classes ---------------------------------------------------------------------- */
 
 CASE(cross_entropy)
 {
@@ -472,7 +474,7 @@ CASE(picked)
     return wait_for(x->device, st, err);
 }
 
-/* --- The head of a vocabulary of 70 words -------------------------------------------------------------------------------------------------------------- */
+/* --- The head of a vocabulary of 70 words ----------------------------------------------------- */
 
 enum {
     VOCABULARY = 70
@@ -555,7 +557,8 @@ CASE(head_entropy)
     return head_of(x, false, true, err);
 }
 
-/* A case runs several kernels where one makes what the next one reads: it is listed once for each. */
+/* A case runs several kernels where one makes what the next one reads: it is listed once for
+ * each. */
 const kernel_case layer_cases[] = {
     {"embedding", "embedding, forward and backward", 0, 5, embedding},
     {"embedding_backward", "embedding, forward and backward", 0, 5, embedding},

@@ -1,6 +1,6 @@
 /* The head's file: it is whole after a kill at any moment, it catches up after a full disk, and
- * files of other programs stay unchanged. The suite's `setup` and `teardown` own the folder. Read next:
- * runtime/cluster/durable.h. */
+ * files of other programs stay unchanged. The suite's `setup` and `teardown` own the folder. Read
+ * next: runtime/cluster/durable.h. */
 #include "cluster/durable.h"
 
 #include <errno.h>

@@ -59,8 +59,7 @@ Test(link_exchange, an_exchange_is_its_messages)
                         exchange(a, (exo_exchange)kind, n, 100000, now);
                         exo_time last = one_by_one(b, n, 100000, now);
                         exo_time took =
-                            last -
-                            now; /* acknowledgements lie elsewhere if they are asked for one by one */
+                            last - now; /* acknowledgements asked for one by one lie elsewhere */
                         for (uint32_t i = 0; i < n; i++)
                             NEAR(x.ends[i], last, transports[t] == EXO_LINK_TCP ? took / 40 : 100);
                     }
