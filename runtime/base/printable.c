@@ -37,7 +37,11 @@ end_cut(char *text, size_t room)
 const char *
 exo_cut(char *out, size_t room, const char *text)
 {
-    exo_format_cut(out, room, "%s", text);
+    size_t length = strnlen(text, room);
+    if (length < room)
+        memcpy(out, text, length + 1);
+    else
+        exo_format_cut(out, room, "%s", text);
     return out;
 }
 

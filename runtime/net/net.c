@@ -198,6 +198,7 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
     for (int i = 0; i < count; i++)
         handle_event_locked(net, events[i].data.fd);
     exo_time now = exo_now(exo_clock_real());
+    net->turn_began = now;
     if (now >= net->next_tick)
         exo_net_tick_locked(net, now);
     pthread_mutex_unlock(&net->lock);
@@ -611,6 +612,9 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
     exo_status st = make_parts(net, opts, err);
     if (st == EXO_OK)
         st = exo_wire_reader_init(&net->reader, err);
+    net->rung = exo_calloc(1, EXO_RING_MESSAGE);
+    if (st == EXO_OK && !net->rung)
+        st = exo_fail(err, EXO_NOMEM, "no memory for messages");
     if (st == EXO_OK)
         st = exo_zap_open(
             &net->zap, net->context,
@@ -694,6 +698,7 @@ exo_net_close(exo_net **handle)
     if (net->context)
         zmq_ctx_term(net->context);
     exo_wire_reader_release(&net->reader);
+    exo_free(net->rung);
     if (net->epoll >= 0)
         close(net->epoll);
     if (net->kick >= 0) {

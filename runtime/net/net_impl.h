@@ -70,6 +70,8 @@ struct exo_net {
     /* strangers that the intake has ended, as far as `untrimmed` counts them */
     uint64_t ended;
     exo_wire_reader reader; /* owner: the driver */
+    uint8_t *rung; /* (EXO_RING_MESSAGE) the message that was taken from a ring; the driver's */
+    exo_time turn_began; /* the driver's turn; of the real clock */
 };
 
 /* --- net.c ------------------------------------------------------------------------------------ */

@@ -33,6 +33,9 @@ enum {
 struct inbox {
     zmq_msg_t route;     /* of a ROUTER's message */
     size_t count, taken; /* number of frames; number of frames that were given away */
+    /* Bytes of a message that came through a ring: it lies in net->rung, and its one frame is
+     * empty. */
+    size_t rung;
     bool routed, overlong;
     bool told;  /* the intake was told that the message has left ZeroMQ */
     bool begun; /* A part was handed over. The rest begins at `at` and has `left` envelopes. */
@@ -60,7 +63,7 @@ inbox_release(struct inbox *in)
 static uint64_t
 inbox_bytes(const struct inbox *in)
 {
-    uint64_t bytes = EXO_NET_MESSAGE_BYTES;
+    uint64_t bytes = EXO_NET_MESSAGE_BYTES + in->rung;
     for (size_t i = 0; i < in->count; i++)
         bytes += zmq_msg_size(&in->frames[i]);
     return bytes;
@@ -81,7 +84,7 @@ static bool
 receive_frames_locked(exo_socket *socket, struct inbox *in)
 {
     int more = 1;
-    in->count = in->taken = 0;
+    in->count = in->taken = in->rung = 0;
     in->routed = in->overlong = in->told = in->begun = false;
     if (!socket->peer) {
         zmq_msg_init(&in->route);
@@ -132,8 +135,16 @@ take_frame(struct inbox *in, exo_payload *out, exo_err *err)
     return EXO_OK;
 }
 
-/* Handles an envelope between nets. False: it is for the handler. */
+/* Whether the envelope is one between nets. */
 static bool
+is_own(const exo_envelope *e)
+{
+    return e->kind != EXO_WIRE_CALL && e->kind != EXO_WIRE_REPLY && e->kind != EXO_WIRE_CANCEL &&
+           e->kind != EXO_WIRE_PIECE;
+}
+
+/* Handles an envelope between nets. */
+static void
 handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq_msg_t *frame)
 {
     switch (e->kind) {
@@ -141,15 +152,15 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq
         if (!peer->intake && !peer->route_size)
             peer->intake = exo_intake_admit(zmq_msg_get(frame, ZMQ_SRCFD), false);
         exo_net_welcomed_locked(net, peer, &e->who, frame);
-        return true;
+        break;
     case EXO_WIRE_REFUSED:
         exo_net_refused_locked(peer);
         exo_peer_lose_locked(net, peer,
                              e->text[0] ? e->text : "it refused us, and did not say why");
-        return true;
+        break;
     case EXO_WIRE_GOODBYE:
         exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it said goodbye");
-        return true;
+        break;
     case EXO_WIRE_BEAT:
         peer->watches = e->watches;
         if (e->read > peer->sent_bytes) {
@@ -161,20 +172,19 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq
             exo_peer_judge_window_locked(net, peer);
             exo_peer_pump_locked(net, peer);
         }
-        return true;
+        break;
     case EXO_WIRE_RING:
         if (atomic_load(&peer->state) == EXO_PEER_OPEN)
             exo_peer_accept_ring_locked(net, peer, e);
-        return true;
+        break;
     case EXO_WIRE_HELLO:
-        return true;
+        break;
     case EXO_WIRE_CALL:
     case EXO_WIRE_REPLY:
     case EXO_WIRE_CANCEL:
     case EXO_WIRE_PIECE:
         break;
     }
-    return false;
 }
 
 /* Copies a piece of a large payload into place. The first piece allocates the whole; the kernel
@@ -220,11 +230,14 @@ deliver(exo_net *net, exo_peer *peer, struct inbox *in, exo_envelope *e, exo_err
 {
     exo_payload payload = {0};
     exo_status st = EXO_OK;
-    pthread_mutex_lock(&net->lock);
-    exo_peer_state before = atomic_load(&peer->state);
-    bool own = before != EXO_PEER_LOST_ && handle_own_locked(net, peer, e, &in->frames[0]);
+    bool own = is_own(e);
+    if (own) {
+        pthread_mutex_lock(&net->lock);
+        if (atomic_load(&peer->state) != EXO_PEER_LOST_)
+            handle_own_locked(net, peer, e, &in->frames[0]);
+        pthread_mutex_unlock(&net->lock);
+    }
     exo_peer_state state = atomic_load(&peer->state);
-    pthread_mutex_unlock(&net->lock);
     if (state == EXO_PEER_LOST_)
         return EXO_CLOSED;
     if (own)
@@ -248,13 +261,22 @@ deliver(exo_net *net, exo_peer *peer, struct inbox *in, exo_envelope *e, exo_err
 
 /* --- Messages that wait for their turn -------------------------------------------------------- */
 
-/* Moves the frames into a new message. NULL: no memory. */
+/* Moves the message, which is net->rung if it came through a ring, into a new one. NULL: no
+ * memory. */
 static exo_kept *
-new_kept(struct inbox *in)
+new_kept(const exo_net *net, struct inbox *in)
 {
     exo_kept *k = exo_calloc(1, offsetof(exo_kept, in.frames) + in->count * sizeof in->frames[0]);
+    if (k && in->rung > 0 && zmq_msg_init_size(&in->frames[0], in->rung) != 0) {
+        zmq_msg_init(&in->frames[0]);
+        exo_free(k);
+        k = NULL;
+    }
     if (!k)
         return NULL;
+    if (in->rung > 0)
+        memcpy(zmq_msg_data(&in->frames[0]), net->rung, in->rung);
+    in->rung = 0;
     memcpy(&k->in, in, offsetof(struct inbox, frames));
     k->in.routed = false; /* the peer is known */
     for (size_t i = 0; i < in->count; i++) {
@@ -272,7 +294,7 @@ static void
 keep_locked(exo_net *net, exo_peer *peer, struct inbox *in)
 {
     uint64_t bytes = inbox_bytes(in);
-    exo_kept *k = peer->kept_bytes + bytes <= EXO_LIMIT_INBOUND_BYTES ? new_kept(in) : NULL;
+    exo_kept *k = peer->kept_bytes + bytes <= EXO_LIMIT_INBOUND_BYTES ? new_kept(net, in) : NULL;
     if (!k) {
         exo_peer_lose_locked(net, peer, "it has sent more than can wait for its turn");
         return;
@@ -289,7 +311,7 @@ keep_rest(exo_net *net, exo_peer *peer, struct inbox *in)
 {
     pthread_mutex_lock(&net->lock);
     uint64_t bytes = inbox_bytes(in);
-    exo_kept *k = atomic_load(&peer->state) == EXO_PEER_LOST_ ? NULL : new_kept(in);
+    exo_kept *k = atomic_load(&peer->state) == EXO_PEER_LOST_ ? NULL : new_kept(net, in);
     if (k) {
         k->in.begun = true;
         k->in.at = net->reader.at;
@@ -354,13 +376,16 @@ deliver_all(exo_net *net, exo_peer *peer, struct inbox *in)
     exo_err err = {0};
     exo_status st;
     size_t count = 0;
-    exo_time began = exo_now(exo_clock_real());
+    exo_time began = INT64_MAX; /* not read yet: most messages are short */
     while ((st = exo_wire_next(&net->reader, &e, &err)) == EXO_OK) {
         count++;
         if ((st = deliver(net, peer, in, &e, &err)) != EXO_OK)
             break;
-        if (count % LOOK_EVERY == 0 && net->reader.left > 0 &&
-            exo_now(exo_clock_real()) - began >= PIECE && keep_rest(net, peer, in))
+        if (count % LOOK_EVERY != 0 || net->reader.left == 0)
+            continue;
+        exo_time now = exo_now(exo_clock_real());
+        began = began == INT64_MAX ? now : began;
+        if (now - began >= PIECE && keep_rest(net, peer, in))
             return count;
     }
     if (st == EXO_NOT_FOUND && in->taken + 1 != in->count)
@@ -385,7 +410,7 @@ count_message_locked(exo_net *net, exo_peer *peer, const struct inbox *in)
     }
     peer->received++;
     peer->received_bytes += inbox_bytes(in);
-    peer->heard = exo_now(exo_clock_real());
+    peer->heard = net->turn_began;
     return true;
 }
 
@@ -496,16 +521,17 @@ take_from_ring_locked(exo_net *net, exo_peer *peer, struct inbox *in)
 {
     exo_err err = {0};
     size_t size = exo_ring_next(peer->in);
-    *in = (struct inbox){0};
+    zmq_msg_init(&in->frames[0]);
+    in->count = 1;
+    in->taken = 0;
+    in->rung = size;
+    in->routed = in->overlong = in->told = in->begun = false;
     exo_status st =
         size == 0 ? exo_fail(&err, EXO_INVAL, "the memory that it shares with us makes no sense")
                   : EXO_OK;
-    if (st == EXO_OK && zmq_msg_init_size(&in->frames[0], size) != 0)
-        st = exo_fail(&err, EXO_NOMEM, "no memory for a message of %zu bytes", size);
     if (st == EXO_OK) {
-        in->count = 1;
-        exo_ring_take(peer->in, zmq_msg_data(&in->frames[0]));
-        st = exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), size, &err);
+        exo_ring_take(peer->in, net->rung);
+        st = exo_wire_open(&net->reader, net->rung, size, &err);
     }
     if (st != EXO_OK) {
         exo_peer_lose_locked(net, peer, err.text);
@@ -550,13 +576,11 @@ receive_waiting_locked(exo_net *net, struct inbox *in, struct sender *sender)
 
 /* Tells the sender how much was read, for which it may be waiting. */
 static void
-acknowledge(exo_net *net, exo_peer *peer)
+acknowledge_locked(exo_net *net, exo_peer *peer)
 {
-    pthread_mutex_lock(&net->lock);
     if (atomic_load(&peer->state) == EXO_PEER_OPEN &&
         peer->received_bytes - peer->told_bytes >= READ_BYTES)
         exo_peer_say_beat_locked(net, peer);
-    pthread_mutex_unlock(&net->lock);
 }
 
 /* Hands over the envelopes of a message; gives their number. */
@@ -567,8 +591,6 @@ hand_over(exo_net *net, struct sender *sender, struct inbox *in)
     if (sender->peer && !sender->early) {
         if (sender->first && net->opts.handler->opened)
             net->opts.handler->opened(net->opts.context, sender->peer);
-        /* before anything replies: a caller that gets its reply may call again at once */
-        acknowledge(net, sender->peer);
         count = deliver_all(net, sender->peer, in);
     }
     exo_peer_drop(&sender->peer);
@@ -588,6 +610,8 @@ exo_net_receive(exo_net *net)
                (!net->waiting_first && receive_waiting_locked(net, &in, &sender));
     if (got && sender.early)
         keep_locked(net, sender.peer, &in);
+    else if (got && sender.peer) /* before anything replies: its caller may call again at once */
+        acknowledge_locked(net, sender.peer);
     pthread_mutex_unlock(&net->lock);
     return got ? 1 + hand_over(net, &sender, &in) : 0;
 }
