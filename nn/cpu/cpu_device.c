@@ -107,7 +107,8 @@ open_cpu(exo_device **out, exo_err *err)
     return EXO_OK;
 }
 
-const exo_device_kind exo_cpu_device_kind = {.name = "cpu", .open = open_cpu};
+const exo_device_kind exo_cpu_device_kind = {
+    .name = "cpu", .help = "the processor of this host, and its memory", .open = open_cpu};
 
 exo_array
 exo_host_array(exo_dtype dtype, void *data, size_t count)
