@@ -11,6 +11,8 @@ enum {
     SHARES = 64 /* a product's panels are divided into at most so many items */
 };
 
+_Static_assert((int)EXO_DECODE_PANEL == (int)EXO_DECODER_PITCH, "logits are written in panels");
+
 static size_t
 inner_stride(const exo_decoder_spec *s)
 {
