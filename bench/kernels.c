@@ -38,19 +38,6 @@ best_of(const kernel_case *c, const exo_array *x, const exo_array *start)
     return best;
 }
 
-/* The i-th case, from 1; NULL for 0, which is the copy. */
-static const kernel_case *
-case_at(size_t i)
-{
-    if (i == 0)
-        return NULL;
-    i--;
-    if (i < num_kernel_cases)
-        return &kernel_cases[i];
-    i -= num_kernel_cases;
-    return i < num_op_cases ? &op_cases[i] : &layer_cases[i - num_op_cases];
-}
-
 int
 main(int argc, char **argv)
 {
@@ -64,8 +51,8 @@ main(int argc, char **argv)
             return 1;
     printf("%u threads, %zu elements\n%-28s %10s %10s %12s\n", exo_num_threads(), count, "",
            "cpu, ms", "ref, ms", "of a copy");
-    for (size_t i = 0; i <= num_kernel_cases + num_op_cases + num_layer_cases; i++) {
-        const kernel_case *c = case_at(i);
+    for (size_t i = 0; i == 0 || kernel_case_at(i - 1); i++) {
+        const kernel_case *c = i > 0 ? kernel_case_at(i - 1) : NULL; /* NULL: the copy */
         for (size_t d = 0; d < 2; d++)
             ms[d] = best_of(c, x[d], start[d]);
         copy = c ? copy : ms[0];

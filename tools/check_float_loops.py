@@ -25,6 +25,7 @@ BELOW = ["nn/cpu/", "nn/ref/", "runtime/codec/"]
 HOST = {
     "nn/device/loss_terms.c": "terms of one row, which the CPU's kernels and passes without a tape share",
     "nn/images.c": "pictures are made on the host, by its readers",
+    "nn/generate/sampling.c": "choices from the host's copy of the logits",
     "nn/pretrained/places.c": "a file's own order",
     "nn/pretrained/load.c": "conversion of a file's values",
     "nn/pretrained/save.c": "conversion to a file's values",
@@ -35,15 +36,10 @@ HOST = {
     "runtime/programs/generate.c": "figures of a text, for people",
 }
 
-GENERATION = "generation computes on the host from packed weights: decision 19, step 7"
 CARTPOLE = "CartPole's policy of 9155 numbers computes without a tape: decision 19, step 10"
 LATER = {
     "actors/policy.c": (12, CARTPOLE),
     "actors/ppo.c": (4, CARTPOLE),
-    "nn/generate/forward.c": (3, GENERATION),
-    "nn/generate/packed_weights.c": (3, GENERATION),
-    "nn/generate/positions.c": (2, GENERATION),
-    "nn/generate/sampling.c": (10, GENERATION),
 }
 
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'", re.S)

@@ -18,8 +18,13 @@
  * there are, with any step_tokens, and with any number of threads. Logits have the bits of
  * computing the whole sequence anew (docs/generation.md).
  *
+ * A generator computes on the device of its parameters: weights, caches and logits are arrays
+ * there. Tokens are chosen on the host. If the device fails, the call that waits for it returns the
+ * device's reason; a step then leaves its sequences as they were.
+ *
  * exo_generator_new allocates the memory of all sequences; submitting and steps allocate nothing.
- * Threads: a generator belongs to one thread at a time. */
+ * Threads: a generator belongs to one thread at a time, and so does its device, unless it is the
+ * CPU. */
 #ifndef EXOGYM_GENERATE_H
 #define EXOGYM_GENERATE_H
 
@@ -55,19 +60,23 @@ typedef struct exo_generator_opts {
 /* A generator: weights for inference, and sequences with their caches. */
 typedef struct exo_generator exo_generator;
 
-/* Makes a generator. Copies `spec`, and copies `params`, in the order and with the names of
- * decoder.h, into the format. `opts` may be NULL: one sequence, fp32. The caller frees the
- * generator. Errors: INVAL (options, or parameters that do not fit the spec; names the first),
- * UNSUPPORTED (a head wider than 512), NOMEM. */
+/* Makes a generator on the device of `params`. Copies `spec`, and copies `params`, in the order and
+ * with the names of decoder.h, into the format. `opts` may be NULL: one sequence, fp32. The caller
+ * frees the generator, before it closes the device. Blocks until the device has the weights.
+ * Errors: INVAL (options, or parameters that do not fit the spec; names the first), UNSUPPORTED (a
+ * head wider than 512), NOMEM (also: the caches do not fit into the device's free memory), or the
+ * device's. */
 EXO_API exo_status exo_generator_new(exo_generator **out, const exo_decoder_spec *spec,
                                      exo_params *params, const exo_generator_opts *opts,
                                      exo_err *err);
 /* Frees *generator and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_generator_free(exo_generator **generator);
 
-/* Replaces the weights by others of the same spec, between steps. Sequences under way continue with
- * their caches, which the old weights computed. INVAL: the parameters do not fit the spec; the
- * weights are unchanged. */
+/* Replaces the weights by others of the same spec, between steps. The parameters may be on any
+ * device; those of another one than the generator's are copied through the host. Sequences under
+ * way continue with their caches, which the old weights computed. INVAL: the parameters do not fit
+ * the spec; NOMEM; after both the weights are unchanged. A device's error: the weights are not
+ * usable. */
 EXO_API exo_status exo_generator_set_weights(exo_generator *generator, exo_params *params,
                                              exo_err *err);
 
@@ -77,8 +86,8 @@ EXO_API const exo_decoder_spec *exo_generator_spec(const exo_generator *generato
 EXO_API const exo_generator_opts *exo_generator_options(const exo_generator *generator);
 
 /* exo_generator_weight_bytes: bytes of weights, scales and biases. exo_generator_cache_bytes: bytes
- * of the caches of all sequences, 4 sequences layers kv_heads (K D + context D'), with D the head's
- * width, and K and D' the context and D rounded up to 16. */
+ * of the caches of all sequences; on the CPU 4 sequences layers kv_heads (K D + context D'), with D
+ * the head's width, and K and D' the context and D rounded up to 16. */
 EXO_API size_t exo_generator_weight_bytes(const exo_generator *generator);
 EXO_API size_t exo_generator_cache_bytes(const exo_generator *generator);
 
@@ -145,7 +154,9 @@ EXO_API exo_status exo_generator_submit(exo_generator *generator, uint64_t id,
                                         const exo_sampling *sampling, exo_err *err);
 /* Computes one step. Every sequence whose prompt is processed gets one token. The rest of
  * step_tokens goes to the other prompts, the oldest first; a prompt that is completed by this gets
- * its first new token. Does nothing without sequences. Blocks while it computes. */
+ * its first new token. Does nothing without sequences. Blocks while the device computes. Errors:
+ * the device's, also in a step that only takes a part of a prompt; every sequence is then as it was
+ * before the step. */
 EXO_API exo_status exo_generator_step(exo_generator *generator, exo_err *err);
 /* The sequence of an index in the order of submission, finished or not; false after the last. *out
  * is valid until the next call that changes the generator. */
@@ -158,14 +169,16 @@ EXO_API exo_status exo_generator_cancel(exo_generator *generator, uint64_t id, e
 
 /* --- Measures --------------------------------------------------------------------------------- */
 
-/* Computes the logits (count, V) of a sequence of `count` tokens, at most the context. FULL: there
- * is no room for one more sequence. */
+/* Computes the logits (count, V) of a sequence of `count` tokens, at most the context, and copies
+ * them to the host. Errors: FULL (there is no room for one more sequence), INVAL (tokens or their
+ * number), or the device's. */
 EXO_API exo_status exo_generator_logits(exo_generator *generator, const int32_t *tokens,
                                         size_t count, float *logits, exo_err *err);
 /* The mean of -log softmax(logits)[next token] over a text of at least 2 tokens; exp of it is the
  * perplexity. The text is cut into windows of `window` inputs (0: the context) that do not overlap;
  * the targets of a window are the tokens that follow its inputs. The last window may be shorter.
- * FULL: there is no room for one more sequence. */
+ * Errors: FULL (there is no room for one more sequence), INVAL (tokens or their number), FAILED
+ * (the logits are not finite), or the device's. */
 EXO_API exo_status exo_generator_nll(exo_generator *generator, const int32_t *tokens, size_t count,
                                      size_t window, double *mean, exo_err *err);
 

@@ -6,6 +6,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/free_memory.h"
 #include "base/parallel.h"
 #include "nn/cpu/cpu_kind.h"
 #include "nn/cpu/plans.h"
@@ -64,6 +65,13 @@ cpu_synchronize(exo_device *device, exo_err *err)
     return EXO_OK;
 }
 
+static uint64_t
+cpu_free_memory(const exo_device *device)
+{
+    (void)device;
+    return exo_free_memory();
+}
+
 static const exo_kernels cpu_kernels = {
 #define CPU_KERNEL(name) .name = exo_cpu_##name,
     EXO_KERNELS(CPU_KERNEL)
@@ -81,6 +89,7 @@ static const exo_device_class cpu_class = {
     .plan_new = exo_cpu_plan_new,
     .plan_free = exo_cpu_plan_free,
     .scratch = exo_cpu_scratch,
+    .free_memory = cpu_free_memory,
 };
 
 exo_device *
@@ -98,7 +107,8 @@ open_cpu(exo_device **out, exo_err *err)
     return EXO_OK;
 }
 
-const exo_device_kind exo_cpu_device_kind = {.name = "cpu", .open = open_cpu};
+const exo_device_kind exo_cpu_device_kind = {
+    .name = "cpu", .help = "the processor of this host, and its memory", .open = open_cpu};
 
 exo_array
 exo_host_array(exo_dtype dtype, void *data, size_t count)

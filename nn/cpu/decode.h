@@ -6,7 +6,7 @@
  *
  * Rows of activations are `stride` elements apart, a multiple of EXO_DECODE_PANEL. The elements
  * beyond a row's width are zero or ignored. No state: the caller owns all memory, and any thread
- * may call. Read next: nn/generate/forward.c, which calls the kernels. */
+ * may call. Read next: decoder_pass.c, which calls the kernels. */
 #ifndef EXO_CPU_DECODE_H
 #define EXO_CPU_DECODE_H
 
@@ -45,14 +45,15 @@ typedef struct exo_decode_matrix {
     size_t panels, groups;
     void *weights;
     float *scales, *minima; /* scales of INT8 and INT4, minima of INT4; else NULL */
-    size_t bytes;           /* of all three arrays */
+    size_t bytes;           /* of all three arrays, a multiple of 64 */
 } exo_decode_matrix;
 
-/* Allocates a matrix of zeros. `out` must be zero. `name`: for errors. INVAL: the shape is empty
- * or too large. NOMEM. */
+/* Sets the shape of a matrix, without memory. `out` must be zero. `name`: for errors. INVAL: the
+ * shape is empty or too large. */
 exo_status exo_decode_matrix_init(exo_decode_matrix *out, exo_decode_format format, size_t outputs,
                                   size_t inputs, const char *name, exo_err *err);
-void exo_decode_matrix_release(exo_decode_matrix *matrix);
+/* Lays the matrix into `bytes` bytes of memory, aligned to 64. Its weights are what is there. */
+void exo_decode_matrix_place(exo_decode_matrix *matrix, const void *memory);
 /* Writes panel `panel` of w (outputs, inputs) in the matrix's format. Panels are independent. */
 void exo_decode_pack(exo_decode_matrix *matrix, const float *w, size_t panel);
 /* out (inputs): the weights of one output, with the values that products use. */

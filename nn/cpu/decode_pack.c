@@ -1,16 +1,15 @@
-/* Weights in panels: memory, packing and quantization. See decode.h. One thread packs a panel;
+/* Weights in panels: layout, packing and quantization. See decode.h. One thread packs a panel;
  * panels are independent. Read next: decode_product.c. */
 #include "nn/cpu/decode.h"
 
 #include <math.h>
 #include <string.h>
 
-#include <exogym/memory.h>
-
 #include "nn/cpu/decode_vector.h"
 
 enum {
     PANEL = EXO_DECODE_PANEL,
+    LINE = 64, /* the alignment of each array */
     GROUP = EXO_DECODE_GROUP,
     STRETCH = 16, /* inputs that are packed together */
     TRIES = 12    /* spacings that are tried for a group of int4 */
@@ -35,6 +34,19 @@ panel_bytes(exo_decode_format format, size_t inputs)
     }
 }
 
+static size_t
+weights_size(const exo_decode_matrix *m)
+{
+    size_t bytes = m->panels * panel_bytes(m->format, m->inputs);
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+static size_t
+scales_size(const exo_decode_matrix *m)
+{
+    return m->panels * m->groups * PANEL * sizeof(float);
+}
+
 exo_status
 exo_decode_matrix_init(exo_decode_matrix *m, exo_decode_format format, size_t outputs,
                        size_t inputs, const char *name, exo_err *err)
@@ -46,35 +58,19 @@ exo_decode_matrix_init(exo_decode_matrix *m, exo_decode_format format, size_t ou
     *m = (exo_decode_matrix){.format = format, .outputs = outputs, .inputs = inputs};
     m->panels = (outputs + PANEL - 1) / PANEL;
     m->groups = (inputs + GROUP - 1) / GROUP;
-    size_t weights = m->panels * panel_bytes(format, inputs);
-    size_t scales = m->panels * m->groups * PANEL * sizeof(float);
-    m->weights = exo_alloc_aligned(weights);
-    m->bytes = weights;
-    bool good = m->weights != NULL;
-    if (format != EXO_DECODE_F32) {
-        m->scales = exo_alloc_aligned(scales);
-        m->bytes += scales;
-        good = good && m->scales;
-    }
-    if (format == EXO_DECODE_INT4) {
-        m->minima = exo_alloc_aligned(scales);
-        m->bytes += scales;
-        good = good && m->minima;
-    }
-    if (good)
-        return EXO_OK;
-    size_t wanted = m->bytes;
-    exo_decode_matrix_release(m);
-    return exo_fail(err, EXO_NOMEM, "%s: no memory for %zu bytes of weights", name, wanted);
+    size_t arrays = format == EXO_DECODE_F32 ? 0 : format == EXO_DECODE_INT8 ? 1 : 2;
+    m->bytes = weights_size(m) + arrays * scales_size(m);
+    return EXO_OK;
 }
 
 void
-exo_decode_matrix_release(exo_decode_matrix *m)
+exo_decode_matrix_place(exo_decode_matrix *m, const void *memory)
 {
-    exo_free(m->weights);
-    exo_free(m->scales);
-    exo_free(m->minima);
-    *m = (exo_decode_matrix){0};
+    char *at = (char *)(uintptr_t)memory;
+    m->weights = at;
+    at += weights_size(m);
+    m->scales = m->format == EXO_DECODE_F32 ? NULL : (float *)(void *)at;
+    m->minima = m->format == EXO_DECODE_INT4 ? (float *)(void *)(at + scales_size(m)) : NULL;
 }
 
 /* --- One group of one output ------------------------------------------------------------------ */

@@ -16,6 +16,9 @@ void exo_cpu_head_plan_free(exo_plan *plan);
 size_t exo_cpu_head_scratch(const exo_head_shape *shape, exo_scratch_use use);
 size_t exo_cpu_row_norm_scratch(const exo_row_norm_shape *shape, exo_scratch_use use);
 size_t exo_cpu_batch_norm_scratch(const exo_batch_norm_shape *shape);
+exo_status exo_cpu_decoder_plan(exo_plan **out, const exo_decoder_shape *shape, exo_err *err);
+void exo_cpu_decoder_plan_free(exo_plan *plan);
+size_t exo_cpu_decoder_scratch(const exo_decoder_shape *shape, exo_scratch_use use);
 
 /* By kind: the functions of the device's class. */
 exo_status exo_cpu_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind,

@@ -119,8 +119,8 @@ exo_array_read(exo_array array, void *to, exo_err *err)
     return exo_device_synchronize(device, err);
 }
 
-exo_status
-exo_array_write(exo_array array, const void *from, exo_err *err)
+void
+exo_array_send(exo_array array, const void *from)
 {
     exo_err reason = {0};
     exo_device *device = array.device;
@@ -129,7 +129,13 @@ exo_array_write(exo_array array, const void *from, exo_err *err)
                         device->device_class->copy(device, array.data, from, bytes_of(array),
                                                    EXO_COPY_TO_DEVICE, &reason),
                         &reason);
-    return exo_device_synchronize(device, err);
+}
+
+exo_status
+exo_array_write(exo_array array, const void *from, exo_err *err)
+{
+    exo_array_send(array, from);
+    return exo_device_synchronize(array.device, err);
 }
 
 void

@@ -16,6 +16,7 @@
 
 #include <exogym/device.h>
 
+#include "nn/device/decoder_args.h"
 #include "nn/device/layer_args.h"
 #include "nn/device/op_args.h"
 
@@ -268,7 +269,10 @@ typedef struct exo_adagrad_args {
     X(head_backward)                                                                               \
     X(row_factors)                                                                                 \
     X(picked_log_probs)                                                                            \
-    X(picked_loss)
+    X(picked_loss)                                                                                 \
+    X(decoder_pack)                                                                                \
+    X(decoder_pass)                                                                                \
+    X(decoder_logits)
 
 /* The device's functions, one for each kernel. A function asks for the kernel; the caller may
  * change the arguments afterwards. Errors: a failure that is known at once. `synchronize` reports a
@@ -289,6 +293,7 @@ typedef enum exo_shape_kind { /* the shape is exo_NAME_shape */
     EXO_SHAPE_CONV,
     EXO_SHAPE_ATTENTION,
     EXO_SHAPE_HEAD,
+    EXO_SHAPE_DECODER,
 } exo_shape_kind;
 
 typedef enum exo_scratch_use {
@@ -297,6 +302,8 @@ typedef enum exo_scratch_use {
     /* Of a backward kernel that hands over rows (exo_head_args.take_rows). A scratch of 0 bytes
      * says that this device cannot do so for the shape. */
     EXO_SCRATCH_ROWS,
+    EXO_SCRATCH_WEIGHTS, /* the weights of a decoder */
+    EXO_SCRATCH_CACHE,   /* the cache of one of its sequences */
 } exo_scratch_use;
 
 /* A device's data for the kernels of one shape, such as primitives and tables. A device embeds this
@@ -306,8 +313,9 @@ struct exo_plan {
     exo_shape_kind kind;
 };
 
-/* Makes a plan of a linear layer, a convolution, an attention or a head. It serves this device's
- * kernels only, one at a time. Errors: UNSUPPORTED, NOMEM. */
+/* Makes a plan of a linear layer, a convolution, an attention, a head or a decoder. It serves this
+ * device's kernels only, one at a time. Errors: UNSUPPORTED, NOMEM, or INVAL: the sizes of a
+ * decoder cannot be counted. */
 exo_status exo_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape,
                         exo_err *err);
 /* Frees a plan, once the kernels that were asked for with it have run. Sets *plan to NULL. */
@@ -338,9 +346,12 @@ typedef struct exo_device_class {
     exo_status (*plan_new)(exo_plan **out, exo_device *device, exo_shape_kind kind,
                            const void *shape, exo_err *err);
     void (*plan_free)(exo_plan *plan);
-    /* The bytes of `scratch` that a kernel of this shape needs; 0: none. */
+    /* The bytes of `scratch` that a kernel of this shape needs; 0: none. A decoder's shape has a
+     * plan. */
     size_t (*scratch)(const exo_device *device, exo_shape_kind kind, const void *shape,
                       exo_scratch_use use);
+    /* The bytes that can still be allocated; 0: unknown. */
+    uint64_t (*free_memory)(const exo_device *device);
 } exo_device_class;
 
 /* A device. A class embeds this struct at the beginning of its own. */
@@ -353,6 +364,10 @@ struct exo_device {
      * none. */
     exo_err failed;
 };
+
+/* Asks the device to copy the host's values to all elements, and does not wait. The host may change
+ * `from` afterwards. The device remembers a failure. */
+void exo_array_send(exo_array array, const void *from);
 
 /* Records the status of a call on the device, unless an earlier call has failed. */
 void exo_device_note(exo_device *device, exo_status status, const exo_err *err);

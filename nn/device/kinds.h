@@ -8,7 +8,7 @@
 #include "base/registry.h"
 
 typedef struct exo_device_kind {
-    const char *name;
+    const char *name, *help; /* help: a line for people, or NULL */
     exo_status (*open)(exo_device **out, exo_err *err);
     void (*close)(exo_device *device); /* NULL: the device lives as long as the process */
 } exo_device_kind;

@@ -1,41 +1,31 @@
-/* Forward passes: see forward.h. Each step of a block is one loop of the team (team.h), over rows,
- * over tiles of rows, or over panels of weights. Read next: nn/cpu/decode.h, the kernels. */
+/* Forward passes: see forward.h. The device computes; the host plans, and reads logits. Read next:
+ * nn/device/decoder_args.h, the kernels. */
 #include "nn/generate/forward.h"
 
-#include <math.h>
 #include <string.h>
 
 #include <exogym/memory.h>
+#include <exogym/model.h>
 
-#include "nn/generate/positions.h"
+#include "base/parallel.h"
 
-enum {
-    PANEL = EXO_DECODE_PANEL,
-    BLOCK_LOOPS = 10, /* of each block, at most */
-    EMBEDDING_LOOPS = 1,
-    LOGIT_LOOPS = 3, /* of each EXO_LOGIT_ROWS rows of logits */
-    SHARES = 64      /* a product's panels are divided into at most so many items */
-};
-
-static size_t
-inner_stride(const exo_decoder_spec *s)
-{
-    return exo_decode_stride(s->inner);
-}
-
-static size_t
-mixed_stride(const exo_decoder_spec *s)
-{
-    return exo_decode_stride(s->heads * s->head_width);
-}
-
-static size_t
-qkv_stride(const exo_decoder_spec *s)
-{
-    return exo_decode_stride((s->heads + 2 * s->kv_heads) * s->head_width);
-}
+/* The share of the free memory that the caches may take. */
+static const double share_of_memory = 0.9;
 
 /* --- Memory ----------------------------------------------------------------------------------- */
+
+static size_t
+bytes_for(const exo_forward *f, exo_scratch_use use)
+{
+    return f->device->device_class->scratch(f->device, EXO_SHAPE_DECODER, &f->shape, use);
+}
+
+static exo_status
+take(exo_forward *f, exo_array *out, exo_dtype dtype, size_t count, const char *what, exo_err *err)
+{
+    exo_status st = exo_array_init(out, f->device, dtype, count, err);
+    return st == EXO_OK ? st : exo_fail_in(err, st, "generation: %s", what);
+}
 
 /* count * size zeroed bytes, aligned for kernels. NULL: no memory, or the product overflows. */
 static void *
@@ -45,112 +35,205 @@ aligned(size_t count, size_t size)
     return __builtin_mul_overflow(count, size, &bytes) ? NULL : exo_alloc_aligned(bytes);
 }
 
-static bool
-make_activations(exo_forward *f)
+static exo_status
+make_arrays(exo_forward *f, exo_err *err)
 {
-    const exo_decoder_spec *s = &f->weights->spec;
-    size_t rows = f->max_rows, width = exo_decode_stride(s->width), inner = inner_stride(s);
-    size_t widest = width > inner ? width : inner, mixed = mixed_stride(s),
-           vocabulary = exo_decode_stride(s->vocabulary);
-    widest = widest > mixed ? widest : mixed;
-    f->groups = (widest + EXO_DECODE_GROUP - 1) / EXO_DECODE_GROUP;
-    f->x = aligned(rows * width, sizeof *f->x);
-    f->h = aligned(rows * width, sizeof *f->h);
-    f->qkv = aligned(rows * qkv_stride(s), sizeof *f->qkv);
-    f->mixed = aligned(rows * mixed, sizeof *f->mixed);
-    f->inner = aligned(rows * inner, sizeof *f->inner);
-    f->q = aligned(rows * widest, sizeof *f->q);
-    f->scales = aligned(rows * f->groups, sizeof *f->scales);
-    f->sums = aligned(rows * f->groups, sizeof *f->sums);
-    f->logits = aligned(EXO_LOGIT_ROWS * vocabulary, sizeof *f->logits);
-    f->scratch.weights = aligned(EXO_LOGIT_ROWS * vocabulary, sizeof(float));
-    f->scratch.values = aligned(EXO_LOGIT_ROWS * vocabulary, sizeof(float));
-    f->scratch.places = aligned(EXO_LOGIT_ROWS * vocabulary, sizeof(uint32_t));
-    f->scratch.order = aligned(EXO_LOGIT_ROWS * vocabulary, sizeof(uint32_t));
-    return f->x && f->h && f->qkv && f->mixed && f->inner && f->q && f->scales && f->sums &&
-           f->logits && f->scratch.weights && f->scratch.values && f->scratch.places &&
-           f->scratch.order;
+    size_t rows = f->shape.rows;
+    exo_status st = take(f, &f->weights, EXO_U8, f->weight_bytes, "the weights", err);
+    if (st == EXO_OK)
+        st = take(f, &f->scratch, EXO_U8, bytes_for(f, EXO_SCRATCH_FORWARD), "a pass", err);
+    if (st == EXO_OK)
+        st = take(f, &f->logits, EXO_F32, EXO_LOGIT_ROWS * f->pitch, "the logits", err);
+    exo_array *numbers[] = {&f->tokens, &f->positions, &f->places, &f->which};
+    for (size_t i = 0; st == EXO_OK && i < sizeof numbers / sizeof numbers[0]; i++)
+        st = take(f, numbers[i], EXO_I32, rows, "the rows of a pass", err);
+    return st;
 }
 
-static bool
-make_plan(exo_forward *f)
+/* The host's side of the plan and of the logits. */
+static exo_status
+make_plan(exo_forward *f, exo_err *err)
 {
-    f->token = exo_calloc(f->max_rows, sizeof *f->token);
-    f->position = exo_calloc(f->max_rows, sizeof *f->position);
-    f->cache = exo_calloc(f->max_rows, sizeof *f->cache);
-    f->tile = exo_calloc(f->max_rows, sizeof *f->tile);
-    f->output = exo_calloc(f->max_rows, sizeof *f->output);
-    f->tag = exo_calloc(f->max_rows, sizeof *f->tag);
-    return f->token && f->position && f->cache && f->tile && f->output && f->tag;
-}
-
-static bool
-make_tables(exo_forward *f)
-{
-    const exo_decoder_spec *s = &f->weights->spec;
-    if (s->position == EXO_POSITION_ALIBI) {
-        f->slopes = exo_calloc(s->heads, sizeof *f->slopes);
-        if (f->slopes)
-            exo_alibi_slopes(s->heads, f->slopes);
-        return f->slopes != NULL;
-    }
-    if (s->position != EXO_POSITION_ROTARY)
-        return true;
-    f->cosine = aligned(f->context * (s->head_width / 2), sizeof *f->cosine);
-    f->sine = aligned(f->context * (s->head_width / 2), sizeof *f->sine);
-    if (f->cosine && f->sine)
-        exo_rotary_tables(s, f->context, f->cosine, f->sine);
-    return f->cosine && f->sine;
+    size_t rows = f->shape.rows, floats = EXO_LOGIT_ROWS * f->pitch;
+    exo_logits_scratch *s = &f->scratch_of_use;
+    f->token = exo_calloc(rows, sizeof *f->token);
+    f->position = exo_calloc(rows, sizeof *f->position);
+    f->place = exo_calloc(rows, sizeof *f->place);
+    f->output = exo_calloc(rows, sizeof *f->output);
+    f->tag = exo_calloc(rows, sizeof *f->tag);
+    f->read = exo_array_host(f->logits);
+    if (!f->read)
+        f->read = f->copy = aligned(floats, sizeof *f->copy);
+    s->weights = aligned(floats, sizeof(float));
+    s->values = aligned(floats, sizeof(float));
+    s->places = aligned(floats, sizeof(uint32_t));
+    s->order = aligned(floats, sizeof(uint32_t));
+    bool good = f->token && f->position && f->place && f->output && f->tag && f->read &&
+                s->weights && s->values && s->places && s->order;
+    return good ? EXO_OK
+                : exo_fail(err, EXO_NOMEM, "generation: no memory for passes of %zu tokens", rows);
 }
 
 exo_status
-exo_forward_init(exo_forward *f, const exo_decoder_weights *weights, size_t context,
-                 size_t max_rows, exo_err *err)
+exo_forward_init(exo_forward *f, const exo_decoder_shape *shape, exo_params *params, exo_err *err)
 {
-    const exo_decoder_spec *s = &weights->spec;
-    f->weights = weights;
-    f->context = context;
-    f->max_rows = max_rows;
-    size_t head = exo_decode_keys_size(context, s->head_width) +
-                  exo_decode_values_size(context, s->head_width);
-    f->cache_size = head * s->kv_heads * s->layers;
-    size_t stretches = (max_rows + EXO_LOGIT_ROWS - 1) / EXO_LOGIT_ROWS;
-    exo_status st = exo_team_new(
-        &f->team, EMBEDDING_LOOPS + s->layers * BLOCK_LOOPS + stretches * LOGIT_LOOPS, err);
-    if (st == EXO_OK && (!make_activations(f) || !make_plan(f) || !make_tables(f)))
-        st = exo_fail(err, EXO_NOMEM, "no memory for the activations of %zu tokens", max_rows);
-    return st;
+    size_t panels = (shape->spec.vocabulary + EXO_DECODER_PITCH - 1) / EXO_DECODER_PITCH;
+    f->device = exo_params_device(params);
+    f->shape = *shape;
+    f->pitch = panels * EXO_DECODER_PITCH;
+    exo_status st = exo_plan_new(&f->plan, f->device, EXO_SHAPE_DECODER, shape, err);
+    if (st != EXO_OK)
+        return st;
+    f->weight_bytes = bytes_for(f, EXO_SCRATCH_WEIGHTS);
+    f->cache_bytes = bytes_for(f, EXO_SCRATCH_CACHE);
+    st = make_arrays(f, err);
+    if (st == EXO_OK)
+        st = make_plan(f, err);
+    return st == EXO_OK ? exo_forward_pack(f, params, err) : st;
+}
+
+/* Refuses caches that do not fit into the free memory. On the host, the system would else kill the
+ * process. */
+static exo_status
+check_room(const exo_forward *f, size_t sequences, exo_err *err)
+{
+    uint64_t room = f->device->device_class->free_memory(f->device);
+    double wanted = (double)sequences * (double)f->cache_bytes;
+    if (room == 0 || wanted <= share_of_memory * (double)room)
+        return EXO_OK;
+    return exo_fail(err, EXO_NOMEM,
+                    "generation: the caches of %zu sequence%s of up to %zu tokens take %.3g GB, "
+                    "and %.3g GB are free on the device '%s': fewer at once, or a shorter context",
+                    sequences, sequences == 1 ? "" : "s", f->shape.context, wanted * 1e-9,
+                    (double)room * 1e-9, exo_device_name(f->device));
+}
+
+exo_status
+exo_forward_make_caches(exo_forward *f, size_t sequences, exo_err *err)
+{
+    size_t bytes = 0;
+    exo_status st = check_room(f, sequences, err);
+    if (st == EXO_OK && __builtin_mul_overflow(sequences, f->cache_bytes, &bytes))
+        st = exo_fail(err, EXO_NOMEM, "generation: no memory for %zu caches of %zu bytes",
+                      sequences, f->cache_bytes);
+    f->sequences = sequences;
+    return st == EXO_OK ? take(f, &f->caches, EXO_U8, bytes, "the caches", err) : st;
 }
 
 void
 exo_forward_release(exo_forward *f)
 {
-    void *all[] = {f->slopes,
-                   f->cosine,
-                   f->sine,
-                   f->token,
-                   f->position,
-                   f->cache,
-                   f->tile,
-                   f->output,
-                   f->tag,
-                   f->x,
-                   f->h,
-                   f->qkv,
-                   f->mixed,
-                   f->inner,
-                   f->q,
-                   f->scales,
-                   f->sums,
-                   f->logits,
-                   f->scratch.weights,
-                   f->scratch.values,
-                   f->scratch.places,
-                   f->scratch.order};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        exo_free(all[i]);
-    exo_team_free(&f->team);
+    exo_array *arrays[] = {&f->weights, &f->caches,    &f->scratch, &f->logits,
+                           &f->tokens,  &f->positions, &f->places,  &f->which};
+    void *host[] = {f->token,
+                    f->position,
+                    f->place,
+                    f->output,
+                    f->tag,
+                    f->copy,
+                    f->scratch_of_use.weights,
+                    f->scratch_of_use.values,
+                    f->scratch_of_use.places,
+                    f->scratch_of_use.order};
+    exo_plan_free(&f->plan);
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        exo_array_release(arrays[i]);
+    for (size_t i = 0; i < sizeof host / sizeof host[0]; i++)
+        exo_free(host[i]);
     *f = (exo_forward){0};
+}
+
+/* --- Weights ---------------------------------------------------------------------------------- */
+
+/* Checks the parameters' names and shapes. *largest: the elements of the largest one. */
+static exo_status
+check(const exo_decoder_spec *spec, const exo_params *params, size_t *largest, exo_err *err)
+{
+    size_t count = exo_params_count(params), i = 0;
+    exo_decoder_entry p;
+    *largest = 0;
+    for (; exo_decoder_entry_at(spec, i, &p); i++) {
+        const exo_param_info *info = i < count ? exo_params_info(params, i) : NULL;
+        if (!info || strcmp(info->name, p.name) != 0)
+            return exo_fail(
+                err, EXO_INVAL,
+                "the decoder's parameter %zu is %s, but that of the given parameters is %s", i,
+                p.name, info ? info->name : "nothing");
+        size_t rows = info->dims[0], cols = info->num_dims > 1 ? info->dims[1] : 0;
+        if (info->num_dims != p.num_dims || rows != p.dims[0] || cols != p.dims[1])
+            return exo_fail(err, EXO_INVAL,
+                            "%s: expected (%zu, %zu), got (%zu, %zu); 0: no such dimension", p.name,
+                            p.dims[0], p.dims[1], rows, cols);
+        *largest = info->numel > *largest ? info->numel : *largest;
+    }
+    return count > i ? exo_fail(err, EXO_INVAL, "%s is not a parameter of the decoder",
+                                exo_params_info(params, i)->name)
+                     : EXO_OK;
+}
+
+/* The way of parameters to a device that is not theirs: through the host. All zero: the kernels
+ * read them in their place. */
+struct way {
+    float *host;
+    exo_array there;
+};
+
+static exo_status
+way_init(struct way *way, const exo_forward *f, const exo_params *params, size_t largest,
+         exo_err *err)
+{
+    exo_device *from = exo_params_device(params);
+    if (from == f->device || (exo_device_is_host(from) && exo_device_is_host(f->device)))
+        return EXO_OK;
+    way->host = exo_calloc(largest, sizeof *way->host);
+    if (!way->host)
+        return exo_fail(err, EXO_NOMEM, "generation: no memory for a parameter of %zu numbers",
+                        largest);
+    return exo_array_init(&way->there, f->device, EXO_F32, largest, err);
+}
+
+static exo_array
+values_array(exo_params *params, size_t index)
+{
+    const exo_param_info *info = exo_params_info(params, index);
+    if (exo_device_is_host(exo_params_device(params)))
+        return exo_host_array(EXO_F32, exo_params_at(params, index), info->numel);
+    exo_array flat =
+        info->is_buffer ? exo_params_buffers_array(params) : exo_params_values_array(params);
+    return exo_array_part(flat, info->offset, info->numel);
+}
+
+/* Asks the device to pack a parameter. Errors: those of the parameters' own device. */
+static exo_status
+pack(exo_forward *f, exo_params *params, size_t index, const struct way *way, exo_err *err)
+{
+    exo_array values = values_array(params, index);
+    exo_status st = EXO_OK;
+    if (way->host) {
+        st = exo_array_read(values, way->host, err);
+        values = exo_array_part(way->there, 0, values.count);
+        exo_array_send(values, way->host);
+    }
+    exo_device_run(f->device, decoder_pack, .plan = f->plan, .parameter = index,
+                   .values = values.data, .weights = f->weights.data);
+    return st;
+}
+
+exo_status
+exo_forward_pack(exo_forward *f, exo_params *params, exo_err *err)
+{
+    struct way way = {0};
+    size_t largest = 0;
+    exo_status st = check(&f->shape.spec, params, &largest, err);
+    if (st == EXO_OK)
+        st = way_init(&way, f, params, largest, err);
+    for (size_t i = 0; st == EXO_OK && i < exo_params_count(params); i++)
+        st = pack(f, params, i, &way, err);
+    if (st == EXO_OK)
+        st = exo_device_synchronize(f->device, err);
+    exo_free(way.host);
+    exo_array_release(&way.there);
+    return st;
 }
 
 /* --- Plan ------------------------------------------------------------------------------------- */
@@ -158,288 +241,79 @@ exo_forward_release(exo_forward *f)
 void
 exo_pass_begin(exo_forward *f, exo_logits_use use, void *context)
 {
-    f->rows = f->outputs = f->tiles = 0;
+    f->rows = f->outputs = 0;
     f->use = use;
     f->use_context = context;
 }
 
 void
-exo_pass_add(exo_forward *f, float *cache, const int32_t *tokens, size_t count, size_t position,
+exo_pass_add(exo_forward *f, size_t place, const int32_t *tokens, size_t count, size_t position,
              size_t wanted, size_t tag)
 {
     for (size_t i = 0; i < count; i++) {
         size_t row = f->rows++;
         f->token[row] = tokens[i];
-        f->position[row] = position + i;
-        f->cache[row] = cache;
-        if (i % EXO_DECODE_QUERIES == 0)
-            f->tile[f->tiles++] = (exo_row_tile){.first = row};
-        f->tile[f->tiles - 1].count++;
+        f->position[row] = (int32_t)(position + i);
+        f->place[row] = (int32_t)place;
         if (i + wanted >= count) {
-            f->output[f->outputs] = row;
+            f->output[f->outputs] = (int32_t)row;
             f->tag[f->outputs++] = tag++;
         }
     }
 }
 
-/* --- Loops: what an item is ------------------------------------------------------------------- */
-
-/* The context of an item. Each member of the team has its own, and all have the same values. */
-struct at {
-    exo_forward *f;
-    const exo_block_weights *block;
-    size_t layer;
-    size_t first, outputs; /* the rows of logits under way: f->output[first] and those after it */
-    /* The product under way. If `gate` is set, it is computed first, and `linear` multiplies y. */
-    const exo_linear_weights *linear, *gate;
-    exo_decode_rows in;
-    size_t rows;
-    exo_decode_end end;
-    float *y;
-    size_t stride;
-};
-
-static exo_decode_rows
-rows_of(const exo_forward *f, const float *x, size_t stride)
-{
-    return (exo_decode_rows){.x = x,
-                             .stride = stride,
-                             .q = f->q,
-                             .scales = f->scales,
-                             .sums = f->sums,
-                             .groups = f->groups};
-}
+/* --- The pass --------------------------------------------------------------------------------- */
 
 static void
-apply_norm(const exo_decoder_spec *s, const exo_norm_weights *norm, const float *x, float *y)
+send(exo_array array, const int32_t *numbers, size_t count)
 {
-    if (s->norm == EXO_NORM_RMS && !norm->bias)
-        exo_decode_rms_norm(x, s->width, norm->weight, s->norm_eps, y);
-    else
-        exo_decode_layer_norm(x, s->width, norm->weight, norm->bias, s->norm_eps, y);
-}
-
-static void
-embed_row(void *context, size_t row)
-{
-    const struct at *at = context;
-    exo_forward *f = at->f;
-    const exo_decoder_weights *w = f->weights;
-    const exo_decoder_spec *s = &w->spec;
-    size_t stride = exo_decode_stride(s->width);
-    float *x = f->x + row * stride, *h = f->h + row * stride;
-    exo_decode_unpack(&w->embedding.matrix, (size_t)f->token[row], x);
-    if (w->position) {
-        const float *position = w->position + (f->position[row] + s->position_offset) * s->width;
-        for (size_t i = 0; i < s->width; i++)
-            x[i] += position[i];
-    }
-    if (s->embedding_norm) {
-        memcpy(h, x, s->width * sizeof *h);
-        apply_norm(s, &w->embedding_norm, h, x);
-    }
-}
-
-/* h[row] = norm(x[from]). Quantizes the row too if products read quantized rows. */
-static void
-norm_row(const struct at *at, const exo_norm_weights *norm, size_t from, size_t row)
-{
-    exo_forward *f = at->f;
-    const exo_decoder_spec *s = &f->weights->spec;
-    size_t stride = exo_decode_stride(s->width);
-    apply_norm(s, norm, f->x + from * stride, f->h + row * stride);
-    if (f->weights->format != EXO_WEIGHTS_F32) {
-        exo_decode_rows rows = rows_of(f, f->h, stride);
-        exo_decode_quantize_row(&rows, row, s->width);
-    }
-}
-
-static void
-norm1_row(void *context, size_t row)
-{
-    const struct at *at = context;
-    norm_row(at, &at->block->norm1, row, row);
-}
-
-static void
-norm2_row(void *context, size_t row)
-{
-    const struct at *at = context;
-    norm_row(at, &at->block->norm2, row, row);
-}
-
-static void
-last_norm_row(void *context, size_t index)
-{
-    const struct at *at = context;
-    norm_row(at, &at->f->weights->norm, at->f->output[at->first + index], index);
-}
-
-static void
-quantize_row(void *context, size_t row)
-{
-    const struct at *at = context;
-    exo_decode_quantize_row(&at->in, row, at->linear->matrix.inputs);
-}
-
-static size_t
-share_of(size_t panels)
-{
-    return (panels + SHARES - 1) / SHARES;
-}
-
-static void
-product_share(void *context, size_t index)
-{
-    const struct at *at = context;
-    const exo_decode_matrix *m = &at->linear->matrix;
-    size_t share = share_of(m->panels),
-           last = (index + 1) * share < m->panels ? (index + 1) * share : m->panels;
-    for (size_t panel = index * share; panel < last; panel++) {
-        if (at->gate) {
-            const exo_decode_end gate = {.bias = at->gate->bias,
-                                         .activation = at->f->weights->spec.activation};
-            exo_decode_product(&at->gate->matrix, &at->in, at->rows, panel, &gate, at->y,
-                               at->stride);
-        }
-        exo_decode_product(m, &at->in, at->rows, panel, &at->end, at->y, at->stride);
-    }
-}
-
-/* Writes a row's keys and values into the cache, after rotary positions have turned its queries
- * and keys. */
-static void
-remember_row(void *context, size_t row)
-{
-    const struct at *at = context;
-    exo_forward *f = at->f;
-    const exo_decoder_spec *s = &f->weights->spec;
-    size_t width = s->head_width, position = f->position[row];
-    size_t keys = exo_decode_keys_size(f->context, width),
-           values = exo_decode_values_size(f->context, width);
-    float *qkv = f->qkv + row * qkv_stride(s);
-    if (f->cosine)
-        for (size_t head = 0; head < s->heads + s->kv_heads; head++)
-            exo_decode_rotate(qkv + head * width, width, f->cosine + position * (width / 2),
-                              f->sine + position * (width / 2));
-    float *cache = f->cache[row] + at->layer * s->kv_heads * (keys + values);
-    for (size_t g = 0; g < s->kv_heads; g++, cache += keys + values) {
-        const float *key = qkv + (s->heads + g) * width;
-        exo_decode_cache_put(cache, cache + keys, width, position, key, key + s->kv_heads * width);
-    }
-}
-
-/* Attention of a tile's rows, in all query heads that share one head of keys and values. */
-static void
-attend_tile(void *context, size_t index)
-{
-    const struct at *at = context;
-    exo_forward *f = at->f;
-    const exo_decoder_spec *s = &f->weights->spec;
-    const exo_row_tile *tile = &f->tile[index / s->kv_heads];
-    size_t g = index % s->kv_heads, width = s->head_width, shared = s->heads / s->kv_heads;
-    size_t keys = exo_decode_keys_size(f->context, width),
-           values = exo_decode_values_size(f->context, width);
-    const float *cache = f->cache[tile->first] + (at->layer * s->kv_heads + g) * (keys + values);
-    exo_decode_attention a = {.keys = cache,
-                              .values = cache + keys,
-                              .head_width = width,
-                              .scale = 1.0f / sqrtf((float)width)};
-    for (size_t i = 0; i < tile->count * shared; i++) {
-        size_t row = tile->first + i / shared, head = g * shared + i % shared;
-        a.query[a.queries] = f->qkv + row * qkv_stride(s) + head * width;
-        a.out[a.queries] = f->mixed + row * mixed_stride(s) + head * width;
-        a.position[a.queries] = f->position[row];
-        a.slope[a.queries++] = f->slopes ? f->slopes[head] : 0;
-        if (a.queries == EXO_DECODE_QUERIES || i + 1 == tile->count * shared) {
-            exo_decode_attend(&a);
-            a.queries = 0;
-        }
-    }
+    exo_array_send(exo_array_part(array, 0, count), numbers);
 }
 
 static void
 use_row(void *context, size_t index)
 {
-    const struct at *at = context;
-    exo_forward *f = at->f;
-    size_t stride = exo_decode_stride(f->weights->spec.vocabulary), skip = index * stride;
-    const exo_logits_scratch scratch = {f->scratch.weights + skip, f->scratch.values + skip,
-                                        f->scratch.places + skip, f->scratch.order + skip};
-    f->use(f->use_context, f->tag[at->first + index], f->logits + skip, &scratch);
-}
-
-/* --- The pass --------------------------------------------------------------------------------- */
-
-/* v = activation(in W^T + bias), divided among the team. `put` selects one of y = v, y += v and y
- * *= v. `quantize`: no norm has quantized `in`, so a quantized product does it here. */
-static void
-product(exo_member *member, struct at *at, const exo_linear_weights *linear, const float *in,
-        size_t in_stride, float *y, size_t y_stride, exo_activation activation, exo_decode_put put,
-        bool quantize)
-{
-    at->linear = linear;
-    at->in = rows_of(at->f, in, in_stride);
-    at->end = (exo_decode_end){.bias = linear->bias, .activation = activation, .put = put};
-    at->y = y;
-    at->stride = y_stride;
-    if (quantize && linear->matrix.format != EXO_DECODE_F32)
-        exo_team_run(member, at->rows, quantize_row, at);
-    size_t share = share_of(linear->matrix.panels);
-    exo_team_run(member, (linear->matrix.panels + share - 1) / share, product_share, at);
-}
-
-static void
-run_block(exo_member *member, struct at *at, size_t layer)
-{
-    exo_forward *f = at->f;
-    const exo_decoder_spec *s = &f->weights->spec;
-    const exo_block_weights *b = &f->weights->blocks[layer];
-    size_t width = exo_decode_stride(s->width);
-    at->block = b;
-    at->layer = layer;
-    at->rows = f->rows;
-    exo_team_run(member, f->rows, norm1_row, at);
-    product(member, at, &b->qkv, f->h, width, f->qkv, qkv_stride(s), EXO_LINEAR, EXO_DECODE_SET,
-            false);
-    exo_team_run(member, f->rows, remember_row, at);
-    exo_team_run(member, f->tiles * s->kv_heads, attend_tile, at);
-    product(member, at, &b->out, f->mixed, mixed_stride(s), f->x, width, EXO_LINEAR, EXO_DECODE_ADD,
-            true);
-    exo_team_run(member, f->rows, norm2_row, at);
-    at->gate = s->gated ? &b->gate : NULL;
-    product(member, at, &b->up, f->h, width, f->inner, inner_stride(s),
-            s->gated ? EXO_LINEAR : s->activation, s->gated ? EXO_DECODE_MULTIPLY : EXO_DECODE_SET,
-            false);
-    at->gate = NULL;
-    product(member, at, &b->down, f->inner, inner_stride(s), f->x, width, EXO_LINEAR,
-            EXO_DECODE_ADD, true);
-}
-
-static void
-run_member(void *context, exo_member *member)
-{
     exo_forward *f = context;
-    const exo_decoder_spec *s = &f->weights->spec;
-    const exo_linear_weights head = {.matrix = *exo_decoder_weights_head(f->weights)};
-    struct at at = {.f = f};
-    exo_team_run(member, f->rows, embed_row, &at);
-    for (size_t layer = 0; layer < s->layers; layer++)
-        run_block(member, &at, layer);
-    for (at.first = 0; at.first < f->outputs; at.first += EXO_LOGIT_ROWS) {
-        at.outputs =
-            f->outputs - at.first < EXO_LOGIT_ROWS ? f->outputs - at.first : EXO_LOGIT_ROWS;
-        at.rows = at.outputs;
-        exo_team_run(member, at.outputs, last_norm_row, &at);
-        product(member, &at, &head, f->h, exo_decode_stride(s->width), f->logits,
-                exo_decode_stride(s->vocabulary), EXO_LINEAR, EXO_DECODE_SET, false);
-        exo_team_run(member, at.outputs, use_row, &at);
-    }
+    size_t skip = index * f->pitch;
+    const exo_logits_scratch *s = &f->scratch_of_use;
+    const exo_logits_scratch scratch = {s->weights + skip, s->values + skip, s->places + skip,
+                                        s->order + skip};
+    f->use(f->use_context, f->tag[f->first + index], f->read + skip, &scratch);
 }
 
-void
-exo_pass_run(exo_forward *f)
+/* Computes the logits of `count` rows from f->first on, reads them, and uses them. */
+static exo_status
+use_logits(exo_forward *f, size_t count, exo_err *err)
 {
-    if (f->rows > 0)
-        exo_team_go(f->team, run_member, f);
+    exo_array logits = exo_array_part(f->logits, 0, count * f->pitch);
+    exo_device_run(f->device, decoder_logits, .plan = f->plan, .rows = count,
+                   .which = (const int32_t *)f->which.data + f->first, .logits = logits.data,
+                   .weights = f->weights.data, .scratch = f->scratch.data);
+    exo_status st =
+        f->copy ? exo_array_read(logits, f->copy, err) : exo_device_synchronize(f->device, err);
+    if (st == EXO_OK)
+        exo_parallel_for(count, use_row, f);
+    return st;
+}
+
+exo_status
+exo_pass_run(exo_forward *f, exo_err *err)
+{
+    if (f->rows == 0)
+        return EXO_OK;
+    send(f->tokens, f->token, f->rows);
+    send(f->positions, f->position, f->rows);
+    send(f->places, f->place, f->rows);
+    send(f->which, f->output, f->outputs);
+    exo_device_run(f->device, decoder_pass, .plan = f->plan, .rows = f->rows,
+                   .tokens = f->tokens.data, .positions = f->positions.data,
+                   .sequences = f->places.data, .weights = f->weights.data,
+                   .caches = f->caches.data, .scratch = f->scratch.data);
+    exo_status st = EXO_OK;
+    for (f->first = 0; st == EXO_OK && f->first < f->outputs; f->first += EXO_LOGIT_ROWS)
+        st = use_logits(
+            f, f->outputs - f->first < EXO_LOGIT_ROWS ? f->outputs - f->first : EXO_LOGIT_ROWS,
+            err);
+    /* A pass that only takes prompts reads nothing. It waits, to report its own failure. */
+    return f->outputs > 0 ? st : exo_device_synchronize(f->device, err);
 }

@@ -7,8 +7,6 @@
 
 #include <exogym/memory.h>
 
-#include "base/free_memory.h"
-
 enum {
     MAX_SEQUENCES = 65536,
     MAX_STEP_TOKENS = 1 << 20,
@@ -16,9 +14,6 @@ enum {
 };
 
 #define MAX_ID (UINT64_C(1) << 56)
-
-/* The share of the free memory that the caches may take. */
-static const double share_of_memory = 0.9;
 
 static const char *const format_names[] = {"fp32", "int8", "int4"};
 
@@ -53,17 +48,6 @@ exo_finish_text(exo_finish finish)
 
 /* --- Making and freeing ----------------------------------------------------------------------- */
 
-/* exo_decoder_check, and the limits of the inference kernels, which training does not have. */
-static exo_status
-check_spec(const exo_decoder_spec *s, exo_err *err)
-{
-    exo_status st = exo_decoder_check(s, err);
-    if (st == EXO_OK && s->head_width > EXO_DECODE_MAX_HEAD)
-        st = exo_fail(err, EXO_UNSUPPORTED, "generation: a head is %zu wide; the most is %d",
-                      s->head_width, EXO_DECODE_MAX_HEAD);
-    return st;
-}
-
 static exo_status
 choose_options(exo_generator_opts *out, const exo_decoder_spec *spec,
                const exo_generator_opts *opts, exo_err *err)
@@ -93,65 +77,51 @@ choose_options(exo_generator_opts *out, const exo_decoder_spec *spec,
 }
 
 static exo_status
-make_sequence(exo_generator *g, exo_sequence *s, exo_err *err)
+make_sequence(const exo_generator *g, exo_sequence *s, exo_err *err)
 {
-    size_t context = g->opts.context, bytes = 0;
+    size_t context = g->opts.context;
     s->tokens = exo_calloc(context, sizeof *s->tokens);
     s->log_probs = exo_calloc(context, sizeof *s->log_probs);
     s->plain_log_probs = exo_calloc(context, sizeof *s->plain_log_probs);
-    s->seen = exo_calloc((g->weights.spec.vocabulary + 63) / 64, sizeof *s->seen);
-    bool counted = !__builtin_mul_overflow(g->forward.cache_size, sizeof(float), &bytes);
-    s->cache = counted ? exo_alloc_aligned(bytes) : NULL;
-    if (s->tokens && s->log_probs && s->plain_log_probs && s->seen && s->cache)
+    s->seen = exo_calloc((exo_generator_decoder(g)->vocabulary + 63) / 64, sizeof *s->seen);
+    if (s->tokens && s->log_probs && s->plain_log_probs && s->seen)
         return EXO_OK;
-    return exo_fail(err, EXO_NOMEM, "generation: no memory for %zu caches of %zu bytes",
-                    g->opts.sequences, bytes);
+    return exo_fail(err, EXO_NOMEM, "generation: no memory for %zu sequences of %zu tokens",
+                    g->opts.sequences, context);
 }
 
-/* Refuses caches that do not fit into the free memory. Without this check the system would kill
- * the process. */
 static exo_status
-check_room(const exo_generator *g, exo_err *err)
+make_sequences(exo_generator *g, exo_err *err)
 {
-    uint64_t room = exo_free_memory();
-    double wanted = (double)g->opts.sequences * (double)g->forward.cache_size * sizeof(float);
-    if (room == 0 || wanted <= share_of_memory * (double)room)
-        return EXO_OK;
-    return exo_fail(err, EXO_NOMEM,
-                    "generation: the caches of %zu sequence%s of up to %zu tokens take %.1f GB, "
-                    "and %.1f GB are free: fewer "
-                    "at once, or a shorter context",
-                    g->opts.sequences, g->opts.sequences == 1 ? "" : "s", g->opts.context,
-                    wanted * 1e-9, (double)room * 1e-9);
+    g->sequences = exo_calloc(g->opts.sequences, sizeof *g->sequences);
+    g->order = exo_calloc(g->opts.sequences, sizeof *g->order);
+    if (!g->sequences || !g->order)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu sequences", g->opts.sequences);
+    exo_status st = exo_forward_make_caches(&g->forward, g->opts.sequences, err);
+    for (size_t i = 0; st == EXO_OK && i < g->opts.sequences; i++)
+        st = make_sequence(g, &g->sequences[i], err);
+    return st;
 }
 
 exo_status
 exo_generator_new(exo_generator **out, const exo_decoder_spec *spec, exo_params *params,
                   const exo_generator_opts *opts, exo_err *err)
 {
-    exo_status st = check_spec(spec, err);
+    exo_status st = exo_decoder_check(spec, err);
     if (st != EXO_OK)
         return st;
     exo_generator *g = exo_calloc(1, sizeof *g);
     if (!g)
         return exo_fail(err, EXO_NOMEM, "no memory for a generator");
     st = choose_options(&g->opts, spec, opts, err);
+    const exo_decoder_shape shape = {.spec = *spec,
+                                     .format = g->opts.weights,
+                                     .context = g->opts.context,
+                                     .rows = g->opts.step_tokens};
     if (st == EXO_OK)
-        st = exo_decoder_weights_init(&g->weights, spec, g->opts.weights, err);
+        st = exo_forward_init(&g->forward, &shape, params, err);
     if (st == EXO_OK)
-        st = exo_decoder_weights_fill(&g->weights, params, err);
-    if (st == EXO_OK)
-        st = exo_forward_init(&g->forward, &g->weights, g->opts.context, g->opts.step_tokens, err);
-    if (st == EXO_OK) {
-        g->sequences = exo_calloc(g->opts.sequences, sizeof *g->sequences);
-        g->order = exo_calloc(g->opts.sequences, sizeof *g->order);
-        if (!g->sequences || !g->order)
-            st = exo_fail(err, EXO_NOMEM, "no memory for %zu sequences", g->opts.sequences);
-    }
-    if (st == EXO_OK)
-        st = check_room(g, err);
-    for (size_t i = 0; st == EXO_OK && i < g->opts.sequences; i++)
-        st = make_sequence(g, &g->sequences[i], err);
+        st = make_sequences(g, err);
     if (st != EXO_OK) {
         exo_generator_free(&g);
         return st;
@@ -168,14 +138,13 @@ exo_generator_free(exo_generator **generator)
         return;
     for (size_t i = 0; g->sequences && i < g->opts.sequences; i++) {
         exo_sequence *s = &g->sequences[i];
-        void *all[] = {s->tokens, s->log_probs, s->plain_log_probs, s->seen, s->cache};
+        void *all[] = {s->tokens, s->log_probs, s->plain_log_probs, s->seen};
         for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
             exo_free(all[k]);
     }
     exo_free(g->sequences);
     exo_free(g->order);
     exo_forward_release(&g->forward);
-    exo_decoder_weights_release(&g->weights);
     exo_free(g);
     *generator = NULL;
 }
@@ -183,13 +152,13 @@ exo_generator_free(exo_generator **generator)
 exo_status
 exo_generator_set_weights(exo_generator *generator, exo_params *params, exo_err *err)
 {
-    return exo_decoder_weights_fill(&generator->weights, params, err);
+    return exo_forward_pack(&generator->forward, params, err);
 }
 
 const exo_decoder_spec *
 exo_generator_spec(const exo_generator *generator)
 {
-    return &generator->weights.spec;
+    return exo_generator_decoder(generator);
 }
 
 const exo_generator_opts *
@@ -201,13 +170,13 @@ exo_generator_options(const exo_generator *generator)
 size_t
 exo_generator_weight_bytes(const exo_generator *generator)
 {
-    return generator->weights.bytes;
+    return generator->forward.weight_bytes;
 }
 
 size_t
 exo_generator_cache_bytes(const exo_generator *generator)
 {
-    return generator->opts.sequences * generator->forward.cache_size * sizeof(float);
+    return generator->opts.sequences * generator->forward.cache_bytes;
 }
 
 /* --- Sequences -------------------------------------------------------------------------------- */
@@ -239,7 +208,7 @@ exo_generator_active(const exo_generator *generator)
 static exo_status
 check_prompt(const exo_generator *g, uint64_t id, const int32_t *prompt, size_t count, exo_err *err)
 {
-    size_t vocabulary = g->weights.spec.vocabulary;
+    size_t vocabulary = exo_generator_decoder(g)->vocabulary;
     if (id >= MAX_ID)
         return exo_fail(err, EXO_INVAL, "sequence %" PRIu64 ": an id must be below 2^56", id);
     for (size_t i = 0; i < g->used; i++)
@@ -271,7 +240,7 @@ exo_status
 exo_generator_submit(exo_generator *generator, uint64_t id, const int32_t *prompt, size_t count,
                      const exo_sampling *sampling, exo_err *err)
 {
-    size_t vocabulary = generator->weights.spec.vocabulary;
+    size_t vocabulary = exo_generator_decoder(generator)->vocabulary;
     exo_status st = check_prompt(generator, id, prompt, count, err);
     if (st == EXO_OK && exo_sampling_check(sampling, vocabulary, err) != EXO_OK)
         st = exo_fail_in(err, EXO_INVAL, "sequence %" PRIu64, id);

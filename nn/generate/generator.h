@@ -16,8 +16,8 @@ typedef struct exo_sequence {
     int32_t *tokens;                    /* (context) */
     float *log_probs, *plain_log_probs; /* (context), of the new tokens */
     uint64_t *seen;                /* a bit for each token: it is in the prompt or the answer */
-    float *cache;                  /* keys and values */
     size_t prompt, length, cached; /* tokens: of the prompt, of all, of those in the cache */
+    size_t computed;               /* tokens that the step under way adds to the cache */
     exo_sampling sampling;
     int32_t stop_tokens[EXO_MAX_STOP_TOKENS];
     exo_finish finish;
@@ -27,12 +27,17 @@ typedef struct exo_sequence {
 
 struct exo_generator {
     exo_generator_opts opts;
-    exo_decoder_weights weights;
     exo_forward forward;
-    exo_sequence *sequences; /* (opts.sequences) */
+    exo_sequence *sequences; /* (opts.sequences); each has the cache of its number */
     size_t *order;           /* (used): the places in use, in order of submission */
     size_t used;
 };
+
+static inline const exo_decoder_spec *
+exo_generator_decoder(const exo_generator *generator)
+{
+    return &generator->forward.shape.spec;
+}
 
 /* The first free place, or NULL. */
 exo_sequence *exo_generator_free_place(const exo_generator *generator);

@@ -29,7 +29,7 @@ measure_row(void *context, size_t row, float *logits, const exo_logits_scratch *
 static exo_status
 check_tokens(const exo_generator *g, const int32_t *tokens, size_t count, exo_err *err)
 {
-    size_t vocabulary = g->weights.spec.vocabulary;
+    size_t vocabulary = exo_generator_decoder(g)->vocabulary;
     for (size_t i = 0; i < count; i++)
         if (tokens[i] < 0 || (size_t)tokens[i] >= vocabulary)
             return exo_fail(err, EXO_INVAL, "token %zu of the text is %d; the vocabulary is %zu", i,
@@ -50,16 +50,16 @@ exo_generator_logits(exo_generator *generator, const int32_t *tokens, size_t cou
                       generator->opts.context);
     if (st != EXO_OK)
         return st;
-    float *cache = exo_generator_free_place(generator)->cache;
-    struct measure m = {.vocabulary = generator->weights.spec.vocabulary};
-    for (size_t first = 0; first < count; first += f->max_rows) {
-        size_t rows = count - first < f->max_rows ? count - first : f->max_rows;
+    size_t place = (size_t)(exo_generator_free_place(generator) - generator->sequences);
+    struct measure m = {.vocabulary = exo_generator_decoder(generator)->vocabulary};
+    for (size_t first = 0; st == EXO_OK && first < count; first += f->shape.rows) {
+        size_t rows = count - first < f->shape.rows ? count - first : f->shape.rows;
         m.logits = logits + first * m.vocabulary;
         exo_pass_begin(f, measure_row, &m);
-        exo_pass_add(f, cache, tokens + first, rows, first, rows, 0);
-        exo_pass_run(f);
+        exo_pass_add(f, place, tokens + first, rows, first, rows, 0);
+        st = exo_pass_run(f, err);
     }
-    return EXO_OK;
+    return st;
 }
 
 exo_status
@@ -76,25 +76,28 @@ exo_generator_nll(exo_generator *generator, const int32_t *tokens, size_t count,
             window, generator->opts.context);
     if (st != EXO_OK)
         return st;
-    float *cache = exo_generator_free_place(generator)->cache;
-    struct measure m = {.vocabulary = generator->weights.spec.vocabulary};
-    m.nll = exo_calloc(f->max_rows, sizeof *m.nll);
+    size_t place = (size_t)(exo_generator_free_place(generator) - generator->sequences);
+    struct measure m = {.vocabulary = exo_generator_decoder(generator)->vocabulary};
+    m.nll = exo_calloc(f->shape.rows, sizeof *m.nll);
     if (!m.nll)
-        return exo_fail(err, EXO_NOMEM, "no memory for the likelihoods of %zu tokens", f->max_rows);
+        return exo_fail(err, EXO_NOMEM, "no memory for the likelihoods of %zu tokens",
+                        f->shape.rows);
     double sum = 0;
-    for (size_t first = 0; first + 1 < count; first += window) {
+    for (size_t first = 0; st == EXO_OK && first + 1 < count; first += window) {
         size_t inputs = count - 1 - first < window ? count - 1 - first : window;
-        for (size_t at = 0; at < inputs; at += f->max_rows) {
-            size_t rows = inputs - at < f->max_rows ? inputs - at : f->max_rows;
+        for (size_t at = 0; st == EXO_OK && at < inputs; at += f->shape.rows) {
+            size_t rows = inputs - at < f->shape.rows ? inputs - at : f->shape.rows;
             m.next = tokens + first + at + 1;
             exo_pass_begin(f, measure_row, &m);
-            exo_pass_add(f, cache, tokens + first + at, rows, at, rows, 0);
-            exo_pass_run(f);
-            for (size_t i = 0; i < rows; i++)
+            exo_pass_add(f, place, tokens + first + at, rows, at, rows, 0);
+            st = exo_pass_run(f, err);
+            for (size_t i = 0; st == EXO_OK && i < rows; i++)
                 sum += m.nll[i];
         }
     }
     exo_free(m.nll);
+    if (st != EXO_OK)
+        return st;
     *mean = sum / (double)(count - 1);
     return isfinite(*mean)
                ? EXO_OK

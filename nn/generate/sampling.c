@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "nn/cpu/decode.h"
+
 enum {
     STRIDE = 64, /* logits in a block; kth_largest begins with the blocks' maxima */
     SUM_BLOCK = EXO_DECODE_SUM_BLOCK

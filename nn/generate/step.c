@@ -1,8 +1,6 @@
 /* A generator's step: it plans the tokens to compute, runs them, appends the chosen tokens, and
  * notes which sequences have finished. The state and its owner are in generator.h. Read next:
  * forward.c, sampling.c. */
-#include <assert.h>
-
 #include "nn/generate/generator.h"
 
 static void
@@ -12,8 +10,8 @@ choose(void *context, size_t place, float *logits, const exo_logits_scratch *scr
     exo_sequence *s = &g->sequences[place];
     double draw =
         s->sampling.temperature > 0 ? exo_sampling_draw(s->sampling.seed, s->id, s->length) : 0;
-    s->finite = exo_sampling_choose(&s->sampling, logits, g->weights.spec.vocabulary, s->seen, draw,
-                                    scratch, &s->choice);
+    s->finite = exo_sampling_choose(&s->sampling, logits, exo_generator_decoder(g)->vocabulary,
+                                    s->seen, draw, scratch, &s->choice);
 }
 
 static exo_finish
@@ -42,27 +40,39 @@ append(const exo_generator *g, exo_sequence *s)
     s->finish = finish_of(g, s);
 }
 
+/* Plans the tokens to compute. First the sequences with one token to compute: step_tokens has room
+ * for all of them. Then the prompts. */
+static void
+plan(exo_generator *g)
+{
+    exo_forward *f = &g->forward;
+    for (size_t i = 0; i < g->used; i++)
+        g->sequences[g->order[i]].computed = 0;
+    for (int prompts = 0; prompts < 2; prompts++)
+        for (size_t i = 0; i < g->used && f->rows < f->shape.rows; i++) {
+            exo_sequence *s = &g->sequences[g->order[i]];
+            if (s->finish != EXO_FINISH_NONE || (s->cached + 1 == s->length) == (prompts == 1))
+                continue;
+            size_t left = s->length - s->cached, room = f->shape.rows - f->rows,
+                   count = left < room ? left : room;
+            exo_pass_add(f, g->order[i], s->tokens + s->cached, count, s->cached, count == left,
+                         g->order[i]);
+            s->computed = count;
+        }
+}
+
 exo_status
 exo_generator_step(exo_generator *generator, exo_err *err)
 {
     exo_generator *g = generator;
     exo_forward *f = &g->forward;
-    (void)err; /* nothing can fail: a step allocates nothing, and submit has checked its input */
     exo_pass_begin(f, choose, g);
-    /* First the sequences with one token to compute: step_tokens has room for all of them. Then
-     * the prompts. */
-    for (int prompts = 0; prompts < 2; prompts++)
-        for (size_t i = 0; i < g->used && f->rows < f->max_rows; i++) {
-            exo_sequence *s = &g->sequences[g->order[i]];
-            if (s->finish != EXO_FINISH_NONE || (s->cached + 1 == s->length) == (prompts == 1))
-                continue;
-            size_t left = s->length - s->cached, room = f->max_rows - f->rows,
-                   count = left < room ? left : room;
-            exo_pass_add(f, s->cache, s->tokens + s->cached, count, s->cached, count == left,
-                         g->order[i]);
-            s->cached += count;
-        }
-    exo_pass_run(f);
+    plan(g);
+    exo_status st = exo_pass_run(f, err);
+    if (st != EXO_OK)
+        return st; /* the sequences are as they were */
+    for (size_t i = 0; i < g->used; i++)
+        g->sequences[g->order[i]].cached += g->sequences[g->order[i]].computed;
     for (size_t i = 0; i < f->outputs; i++)
         append(g, &g->sequences[f->tag[i]]);
     return EXO_OK;

@@ -8,6 +8,7 @@
 #include <exogym/memory.h>
 
 #include "base/bf16.h"
+#include "base/free_memory.h"
 #include "nn/ref/ref_kernels.h"
 #include "nn/ref/ref_plans.h"
 
@@ -197,6 +198,13 @@ ref_synchronize(exo_device *device, exo_err *err)
     return EXO_OK;
 }
 
+static uint64_t
+ref_free_memory(const exo_device *device)
+{
+    (void)device;
+    return exo_free_memory();
+}
+
 exo_device *
 exo_device_ref(void)
 {
@@ -216,6 +224,7 @@ exo_device_ref(void)
         .plan_new = exo_ref_plan_new,
         .plan_free = exo_ref_plan_free,
         .scratch = exo_ref_scratch,
+        .free_memory = ref_free_memory,
     };
     static exo_device ref = {.device_class = &ref_class}; /* never written */
     return &ref;

@@ -7,6 +7,7 @@
 
 #include <exogym/memory.h>
 
+#include "nn/ref/ref_decoder.h"
 #include "nn/ref/ref_plans.h"
 #include "nn/ref/ref_sequence.h"
 #include "nn/ref/ref_values.h"
@@ -32,6 +33,8 @@ exo_ref_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const 
         p->attention = *(const exo_attention_shape *)shape;
     else if (kind == EXO_SHAPE_HEAD)
         p->head = *(const exo_head_shape *)shape;
+    else if (kind == EXO_SHAPE_DECODER)
+        p->decoder = *(const exo_decoder_shape *)shape;
     *out = &p->plan;
     return EXO_OK;
 }
@@ -47,10 +50,7 @@ exo_ref_scratch(const exo_device *device, exo_shape_kind kind, const void *shape
                 exo_scratch_use use)
 {
     (void)device;
-    (void)kind;
-    (void)shape;
-    (void)use;
-    return 0;
+    return kind == EXO_SHAPE_DECODER ? exo_ref_decoder_scratch(shape, use) : 0;
 }
 
 /* --- Embeddings ------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* The reference's plans: the shape itself, and no scratch. Private to nn/ref. */
+/* The reference's plans: the shape itself. Only a decoder has scratch. Private to nn/ref. */
 #ifndef EXO_REF_PLANS_H
 #define EXO_REF_PLANS_H
 
@@ -11,6 +11,7 @@ typedef struct exo_ref_plan {
         exo_conv_shape conv;
         exo_attention_shape attention;
         exo_head_shape head;
+        exo_decoder_shape decoder;
     };
     const float *weight; /* of the last convolution, which its backward is of */
 } exo_ref_plan;

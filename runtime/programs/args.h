@@ -24,6 +24,7 @@ typedef enum exo_word_kind {
     EXO_WORD_COMMAND,  /* a command of the program */
     EXO_WORD_STRATEGY, /* registered names */
     EXO_WORD_MODEL,
+    EXO_WORD_DEVICE,
     EXO_WORD_DATA, /* a set that `exogym data get` fetches, or a file */
 } exo_word_kind;
 

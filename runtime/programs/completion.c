@@ -28,6 +28,8 @@ registry_of(exo_word_kind kind)
         return "strategies";
     case EXO_WORD_MODEL:
         return "models";
+    case EXO_WORD_DEVICE:
+        return "devices";
     case EXO_WORD_DATA:
         return "downloads";
     default:

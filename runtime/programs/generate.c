@@ -30,7 +30,7 @@ enum {
 
 struct generate_args {
     const char *model, *tokenizer, *prompt, *prompt_file, *max_new_tokens, *temperature, *top_k,
-        *top_p, *penalty, *seed, *weights, *samples;
+        *top_p, *penalty, *seed, *weights, *device, *samples;
     exo_words stops;
     bool json;
 };
@@ -42,7 +42,8 @@ struct generation {
     exo_tokenizer *tokenizer;
     const char *folder; /* the folder with the generation_config.json that applies; NULL: none */
     bool numbers;       /* its token numbers apply, too */
-    exo_generator *generator;
+    exo_device *device;
+    exo_generator *generator; /* on the device */
     exo_weight_format weights;
     exo_sampling sampling;
     int32_t begin; /* first token of a text without a prompt, or -1 */
@@ -94,6 +95,15 @@ read_count(const char *text, const char *name, uint64_t min, uint64_t max, uint6
     return EXO_OK;
 }
 
+/* An unknown name is a mistake on the command line. */
+static exo_status
+check_device(const char *name, exo_err *err)
+{
+    exo_err reason = {0};
+    exo_status st = exo_device_check(name, &reason);
+    return st == EXO_OK ? st : exo_fail(err, EXO_INVAL, "--device: %s", reason.text);
+}
+
 static exo_status
 read_args(struct generation *g, const struct generate_args *a, exo_err *err)
 {
@@ -117,6 +127,8 @@ read_args(struct generation *g, const struct generate_args *a, exo_err *err)
         st = read_count(a->seed, "--seed", 0, UINT64_MAX, 1337, &g->sampling.seed, err);
     if (st == EXO_OK && a->weights)
         st = exo_weight_format_named(a->weights, &g->weights, err);
+    if (st == EXO_OK && a->device)
+        st = check_device(a->device, err);
     g->sampling.temperature = (float)temperature;
     g->sampling.top_p = (float)top_p;
     g->sampling.repetition_penalty = (float)penalty;
@@ -288,6 +300,27 @@ check_fit(const struct generation *g, const exo_decoder_spec *spec, exo_err *err
     return EXO_OK;
 }
 
+/* Makes the generator on the device, with a copy of the parameters there, and frees them. */
+static exo_status
+make_generator(struct generation *g, const exo_decoder_spec *spec, exo_err *err)
+{
+    const char *name = g->args->device ? g->args->device : "cpu";
+    const exo_generator_opts opts = {.weights = g->weights,
+                                     .sequences = g->samples < AT_ONCE ? g->samples : AT_ONCE,
+                                     .context = context_of(g, spec)};
+    exo_params *there = NULL;
+    exo_status st = exo_device_open(&g->device, name, err);
+    if (st == EXO_OK && g->device != exo_params_device(g->source.params)) {
+        st = exo_params_to(&there, g->source.params, g->device, err);
+        exo_params_free(&g->source.params);
+    }
+    if (st == EXO_OK)
+        st = exo_generator_new(&g->generator, spec, there ? there : g->source.params, &opts, err);
+    exo_params_free(&there);
+    exo_params_free(&g->source.params); /* the generator has its own copy */
+    return st;
+}
+
 static exo_status
 prepare(struct generation *g, exo_err *err)
 {
@@ -305,12 +338,8 @@ prepare(struct generation *g, exo_err *err)
         st = encode_prompt(g, err);
     if (st == EXO_OK)
         st = check_fit(g, spec, err);
-    const exo_generator_opts opts = {.weights = g->weights,
-                                     .sequences = g->samples < AT_ONCE ? g->samples : AT_ONCE,
-                                     .context = st == EXO_OK ? context_of(g, spec) : 0};
     if (st == EXO_OK)
-        st = exo_generator_new(&g->generator, spec, g->source.params, &opts, err);
-    exo_params_free(&g->source.params); /* the generator has its own copy */
+        st = make_generator(g, spec, err);
     g->texts = exo_calloc(g->samples, sizeof *g->texts);
     if (st == EXO_OK && !g->texts)
         st = exo_fail(err, EXO_NOMEM, "no memory for %zu samples", g->samples);
@@ -475,6 +504,7 @@ generate_command(const exo_command_line *line)
         exo_sample_text_release(&g.texts[i]);
     exo_free(g.texts);
     exo_generator_free(&g.generator);
+    exo_device_close(&g.device);
     exo_free(g.tokens);
     exo_free(g.prompt);
     exo_tokenizer_drop(&g.tokenizer);
@@ -537,6 +567,11 @@ static const exo_arg table[] = {
      .help = "How weights are kept; fp32 unless it is given.",
      .word = EXO_WORD_FIXED,
      EXO_INTO(struct generate_args, weights)},
+    {.name = "--device",
+     .value = "NAME",
+     .help = "What computes, by its name in `exogym list devices`; cpu unless it is given.",
+     .word = EXO_WORD_DEVICE,
+     EXO_INTO(struct generate_args, device)},
     {.name = "--samples",
      .value = "N",
      .help = "So many texts, each with draws of its own.",

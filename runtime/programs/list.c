@@ -13,6 +13,7 @@
 #include <exogym/strategy.h>
 
 #include "actor/hooks.h"
+#include "nn/device/kinds.h"
 #include "programs/show.h"
 #include "programs/where.h"
 
@@ -92,6 +93,14 @@ print_engines(void)
     const exo_engine_class *e = NULL;
     for (size_t i = 0; (e = exo_engine_at(i)); i++)
         print_entry(e->name, e->help);
+}
+
+static void
+print_devices(void)
+{
+    const exo_device_kind *kind = NULL;
+    for (size_t i = 0; (kind = exo_registry_at(&exo_device_registry, i)); i++)
+        print_entry(kind->name, kind->help);
 }
 
 static void
@@ -245,6 +254,8 @@ list_command(const exo_command_line *line)
         print_codecs();
     else if (strcmp(args->what, "engines") == 0)
         print_engines();
+    else if (strcmp(args->what, "devices") == 0)
+        print_devices();
     else
         print_commands();
     if (entries && exo_print_json(entries, &err) != EXO_OK)
@@ -253,13 +264,13 @@ list_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "strategies|schedules|models|data|downloads|codecs|engines|classes|commands|nodes|"
-              "actors|jobs|objects|methods",
+    {.value = "strategies|schedules|models|data|downloads|codecs|engines|devices|classes|commands|"
+              "nodes|actors|jobs|objects|methods",
      .help = "What is listed: the strategies, learning-rate schedules, models or data sets that a "
              "job can name, the "
              "sets that `exogym data get` "
              "fetches, the codecs that arrays can be sent with, the engines that move the data of "
-             "collectives, the "
+             "collectives, the devices that compute, the "
              "classes of actors that a graph can name, the "
              "commands of exogym, or the nodes, actors, jobs or "
              "shared objects of a cluster, or the methods of one of its actors.",

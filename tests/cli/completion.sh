@@ -39,6 +39,8 @@ completes '' run job.yaml j
 completes runs run --save-dir ru
 completes runs run --save-dir = ru
 completes '' run --set ''
+completes '--device' generate --d
+completes cpu generate --device c
 completes 'job.yaml jobs.txt' run --set nodes = 2 j
 completes '' run --set nodes = 2
 completes '' run -- --s
@@ -56,7 +58,7 @@ completes mnist data get mn
 completes 'job.yaml jobs.txt' data tokenize j
 completes 'job.yaml jobs.txt' data tokenize job.yaml j
 completes runs data tokenize job.yaml --output ru
-completes 'actors classes codecs commands data downloads engines jobs methods models nodes objects schedules strategies' list ''
+completes 'actors classes codecs commands data devices downloads engines jobs methods models nodes objects schedules strategies' list ''
 completes 'apply check dot expand plan schema' graph ''
 completes 'job.yaml jobs.txt' graph check j
 completes 'schedules strategies' list --plugin job.yaml s

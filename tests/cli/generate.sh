@@ -68,6 +68,13 @@ ok generate --model $run --prompt 'line 5' --max-new-tokens 5 --samples 20
 [ "$(grep -c '^--- ' out)" = 20 ] || fail "20 samples: $(cat out)"
 [ "$(sed -n '/^--- 1$/,/^--- 2$/p' out | sed '1d;$d')" = "$(head -c 11 first)" ] || fail "sample 1: $(cat out)"
 
+# The device: its name changes nothing, and another one is an error.
+ok generate --model $run --prompt 'line 5' --max-new-tokens 20 --device cpu
+cmp out first || fail 'the CPU by its name gives another text'
+bad 2 "--device: there is no device 'abacus'; known are: cpu" generate --model $run --prompt x --device abacus
+ok list devices
+has out 'cpu '
+
 # Why it ends.
 ok generate --model $run --prompt 'line 5' --max-new-tokens 100
 has err 'the context of 32 tokens is full'

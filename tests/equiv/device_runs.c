@@ -593,65 +593,129 @@ Test(device_runs, scheduled_lacks_of_memory_end_a_run_with_the_reason, .timeout 
 
 /* --- Generation ------------------------------------------------------------------------------- */
 
-/* Generates tokens and log-probabilities with the parameters of a device. */
+enum {
+    ANSWERS = 3,
+    LONGEST = 20,
+    TEXT = 11
+};
+
+/* What a generator computes: sequences, the likelihood of a text, and its logits. */
+struct answers {
+    int32_t tokens[ANSWERS][LONGEST];
+    float log_probs[ANSWERS][LONGEST];
+    size_t lengths[ANSWERS];
+    double nll;
+    float logits[TEXT * 160];
+    exo_status status;
+    exo_err err;
+    uint64_t asked; /* by the generator; 0: of the CPU */
+};
+
+/* Two sequences at a time, and 3 tokens a step: some steps take a part of a prompt and no more. */
 static exo_status
-generate(const small_decoder *d, exo_params *params, exo_weight_format format, exo_generated *out,
-         exo_generator **g, exo_err *err)
+answer(exo_generator *g, const exo_decoder_spec *spec, struct answers *out)
 {
-    const exo_generator_opts opts = {.weights = format, .sequences = 1};
-    const exo_sampling sampling = {.temperature = 1, .max_new_tokens = 12, .seed = 3};
-    int32_t prompt[5];
-    small_decoder_tokens(&d->spec, 2, 5, prompt);
-    exo_status st = exo_generator_new(g, &d->spec, params, &opts, err);
+    const exo_sampling sampling = {.temperature = 1, .max_new_tokens = 9, .seed = 3};
+    int32_t prompt[TEXT];
+    exo_status st = EXO_OK;
+    exo_generated s;
+    small_decoder_tokens(spec, 2, TEXT, prompt);
+    for (uint64_t next = 0, done = 0; st == EXO_OK && done < ANSWERS;) {
+        for (; st == EXO_OK && next < ANSWERS && exo_generator_room(g) > 0; next++)
+            st = exo_generator_submit(g, next, prompt, TEXT - 4 * next, &sampling, &out->err);
+        if (st == EXO_OK)
+            st = exo_generator_step(g, &out->err);
+        for (; st == EXO_OK && exo_generator_take(g, &s); done++) {
+            out->lengths[s.id] = s.length;
+            memcpy(out->tokens[s.id], s.tokens, s.length * sizeof *s.tokens);
+            memcpy(out->log_probs[s.id], s.log_probs, (s.length - s.prompt) * sizeof(float));
+        }
+    }
     if (st == EXO_OK)
-        st = exo_generator_submit(*g, 1, prompt, 5, &sampling, err);
-    while (st == EXO_OK && !exo_generator_take(*g, out))
-        st = exo_generator_step(*g, err);
-    return st;
+        st = exo_generator_nll(g, prompt, TEXT, 7, &out->nll, &out->err);
+    return st == EXO_OK ? exo_generator_logits(g, prompt, TEXT, out->logits, &out->err) : st;
 }
 
-Test(device_runs, generation_from_weights_on_a_device_has_the_bits_of_the_cpu)
+/* Opens a device, copies the parameters to it and generates with them. The scheduled failure counts
+ * from the copies' end. */
+static struct answers
+generate(const small_decoder *d, exo_weight_format format, const char *name, uint64_t fail_at,
+         uint64_t no_memory_at)
 {
-    for (int kind = 0; kind < SMALL_DECODERS; kind++) {
-        exo_decoder_spec spec = small_decoder_spec(kind);
-        small_decoder d;
-        exo_device *device = NULL;
-        exo_params *there = NULL;
-        exo_err err = {0};
-        small_decoder_new(&d, &spec, 1);
-        cr_assert_eq(exo_device_open(&device, "far", &err), EXO_OK);
-        cr_assert_eq(exo_params_to(&there, d.params, device, &err), EXO_OK, "%s", err.text);
-        for (int format = EXO_WEIGHTS_F32; format <= EXO_WEIGHTS_INT4; format++) {
-            exo_generated a, b;
-            exo_generator *near = NULL, *far_one = NULL;
-            cr_assert_eq(generate(&d, d.params, (exo_weight_format)format, &a, &near, &err), EXO_OK,
-                         "%s", err.text);
-            cr_assert_eq(generate(&d, there, (exo_weight_format)format, &b, &far_one, &err), EXO_OK,
-                         "%s", err.text);
-            cr_assert_eq(a.length, b.length);
-            cr_expect_arr_eq(a.tokens, b.tokens, a.length * sizeof *a.tokens);
-            cr_expect_arr_eq(a.log_probs, b.log_probs, (a.length - a.prompt) * sizeof *a.log_probs);
-            exo_generator_free(&near);
-            exo_generator_free(&far_one);
-        }
-        for (uint64_t at = 1;; at++) { /* each read of a weight fails in turn */
-            exo_generator *g = NULL;
-            exo_device *fails = NULL;
-            exo_params *copy = NULL;
-            cr_assert_eq(exo_device_open(&fails, "far", &err), EXO_OK);
-            cr_assert_eq(exo_params_to(&copy, d.params, fails, &err), EXO_OK, "%s", err.text);
-            far_device_fail_at(fails, at);
-            exo_status st = exo_generator_new(&g, &d.spec, copy, NULL, &err);
-            cr_expect(st == EXO_OK || (st == EXO_FAILED && strstr(err.text, "on schedule")), "%s",
-                      err.text);
-            exo_generator_free(&g);
-            exo_params_free(&copy);
-            exo_device_close(&fails);
-            if (st == EXO_OK)
-                break;
-        }
-        exo_params_free(&there);
-        exo_device_close(&device);
-        small_decoder_free(&d);
+    struct answers out = {0};
+    exo_device *device = NULL;
+    exo_params *there = NULL;
+    exo_generator *g = NULL;
+    const exo_generator_opts opts = {.weights = format, .sequences = 2, .step_tokens = 3};
+    cr_assert_eq(exo_device_open(&device, name, &out.err), EXO_OK, "%s", out.err.text);
+    cr_assert_eq(exo_params_to(&there, d->params, device, &out.err), EXO_OK, "%s", out.err.text);
+    bool is_far = device != exo_device_cpu();
+    uint64_t before = is_far ? far_device_asked(device) : 0;
+    if (is_far) {
+        far_device_fail_at(device, fail_at);
+        far_device_no_memory_at(device, no_memory_at);
     }
+    out.status = exo_generator_new(&g, &d->spec, there, &opts, &out.err);
+    if (out.status == EXO_OK)
+        out.status = answer(g, &d->spec, &out);
+    out.asked = is_far ? far_device_asked(device) - before : 0;
+    exo_generator_free(&g);
+    exo_params_free(&there);
+    exo_device_close(&device);
+    return out;
+}
+
+Test(device_runs, generation_has_the_bits_of_the_cpu, .timeout = 250)
+{
+    for (int kind = 0; kind < SMALL_DECODERS; kind++)
+        for (int format = EXO_WEIGHTS_F32; format <= EXO_WEIGHTS_INT4; format++) {
+            exo_decoder_spec spec = small_decoder_spec(kind);
+            small_decoder d;
+            small_decoder_new(&d, &spec, 1);
+            struct answers near = generate(&d, (exo_weight_format)format, "cpu", 0, 0),
+                           there = generate(&d, (exo_weight_format)format, "far", 0, 0);
+            cr_assert_eq(near.status, EXO_OK, "%s", near.err.text);
+            cr_assert_eq(there.status, EXO_OK, "%s", there.err.text);
+            cr_expect_gt(there.asked, exo_params_count(d.params) + 3 * ANSWERS);
+            near.asked = there.asked;
+            cr_expect(memcmp(&near, &there, sizeof near) == 0, "decoder %d, format %d", kind,
+                      format);
+            cr_expect_eq(near.lengths[0], LONGEST);
+            small_decoder_free(&d);
+        }
+}
+
+/* Every request fails in turn: packing, passes, logits and copies. */
+Test(device_runs, scheduled_failures_of_generation_end_it_cleanly, .timeout = 250)
+{
+    exo_decoder_spec spec = small_decoder_spec(4);
+    small_decoder d;
+    small_decoder_new(&d, &spec, 1);
+    struct answers whole = generate(&d, EXO_WEIGHTS_INT8, "far", 0, 0);
+    cr_assert_eq(whole.status, EXO_OK, "%s", whole.err.text);
+    for (uint64_t at = 1; at <= whole.asked; at++) {
+        struct answers out = generate(&d, EXO_WEIGHTS_INT8, "far", at, 0);
+        cr_expect_eq(out.status, EXO_FAILED, "a failure at %zu of %zu was lost", (size_t)at,
+                     (size_t)whole.asked);
+        cr_expect(strstr(out.err.text, "on schedule"), "at %zu: '%s'", (size_t)at, out.err.text);
+    }
+    small_decoder_free(&d);
+}
+
+Test(device_runs, scheduled_lacks_of_memory_end_generation_cleanly, .timeout = 250)
+{
+    exo_decoder_spec spec = small_decoder_spec(0);
+    small_decoder d;
+    uint64_t at = 1;
+    small_decoder_new(&d, &spec, 1);
+    for (;; at++) {
+        struct answers out = generate(&d, EXO_WEIGHTS_F32, "far", 0, at);
+        if (out.status == EXO_OK)
+            break;
+        cr_expect_eq(out.status, EXO_NOMEM);
+        cr_expect(strstr(out.err.text, "generation: ") && strstr(out.err.text, "on schedule"), "%s",
+                  out.err.text);
+    }
+    cr_expect_gt(at, 5, "weights, caches, a pass, logits and rows are on the device");
+    small_decoder_free(&d);
 }

@@ -45,6 +45,7 @@ struct far_device {
     struct block blocks[MAX_BLOCKS];
     size_t num_blocks; /* of them, those that were ever in use */
     uint64_t asked, done, fail_at, no_memory_at;
+    uint64_t used, memory; /* bytes in use, and of all memory; 0: not known */
     exo_err failed;
 };
 
@@ -124,6 +125,14 @@ ask(exo_device *device, work_kind kind, const void *args, size_t size)
 EXO_KERNELS(ASK_KERNEL)
 #undef ASK_KERNEL
 
+/* 1 stands for none, because 0 says that it is unknown. */
+static uint64_t
+far_free_memory(const exo_device *device)
+{
+    const struct far_device *far = (const struct far_device *)(const void *)device;
+    return far->memory == 0 ? 0 : far->memory > far->used ? far->memory - far->used : 1;
+}
+
 static exo_status
 far_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
 {
@@ -136,10 +145,13 @@ far_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
     if (block == far->blocks + MAX_BLOCKS)
         return exo_fail(err, EXO_NOMEM, "the device has %d blocks", MAX_BLOCKS);
     size_t length = bytes ? bytes : 1;
+    if (far->memory > 0 && length > far_free_memory(device))
+        return exo_fail(err, EXO_NOMEM, "the memory of the device is full");
     void *memory = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return exo_fail(err, EXO_NOMEM, "no memory on the device");
     *block = (struct block){.memory = memory, .bytes = length};
+    far->used += length;
     if ((size_t)(block - far->blocks) == far->num_blocks)
         far->num_blocks++;
     *out = memory;
@@ -156,6 +168,7 @@ far_free(exo_device *device, void *memory, size_t bytes)
         if (far->blocks[b].memory != memory)
             continue;
         munmap(memory, far->blocks[b].bytes);
+        far->used -= far->blocks[b].bytes;
         far->blocks[b] = (struct block){0};
         return;
     }
@@ -228,6 +241,7 @@ static const exo_device_class far_class = {
     .plan_new = far_plan_new,
     .plan_free = far_plan_free,
     .scratch = far_scratch,
+    .free_memory = far_free_memory,
 };
 
 exo_device *
@@ -264,6 +278,12 @@ void
 far_device_no_memory_at(exo_device *device, uint64_t n)
 {
     far_of(device)->no_memory_at = n;
+}
+
+void
+far_device_set_memory(exo_device *device, uint64_t bytes)
+{
+    far_of(device)->memory = bytes;
 }
 
 uint64_t

@@ -20,6 +20,9 @@ void far_device_free(exo_device **device);
 void far_device_fail_at(exo_device *device, uint64_t n);
 /* The n-th allocation from now on gives NOMEM, once; n counts from 1, 0: none does. */
 void far_device_no_memory_at(exo_device *device, uint64_t n);
+/* From now on the device has `bytes` of memory, those in use included, and says what is free of
+ * it; 0: as much as the host gives, and it does not know how much. */
+void far_device_set_memory(exo_device *device, uint64_t bytes);
 /* The number of kernels and copies that were queued, and that were executed. */
 uint64_t far_device_asked(const exo_device *device);
 uint64_t far_device_done(const exo_device *device);

@@ -357,6 +357,17 @@ const kernel_case kernel_cases[] = {
 
 const size_t num_kernel_cases = sizeof kernel_cases / sizeof *kernel_cases;
 
+const kernel_case *
+kernel_case_at(size_t i)
+{
+    const kernel_case *const lists[] = {kernel_cases, op_cases, layer_cases, decoder_cases};
+    const size_t counts[] = {num_kernel_cases, num_op_cases, num_layer_cases, num_decoder_cases};
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; i -= counts[k++])
+        if (i < counts[k])
+            return &lists[k][i];
+    return NULL;
+}
+
 exo_status
 kernel_case_arrays(exo_array x[KERNEL_CASE_ARRAYS], exo_device *device, size_t count, exo_err *err)
 {

@@ -31,6 +31,11 @@ extern const size_t num_op_cases;
 /* And of its layers (layer_cases.c). */
 extern const kernel_case layer_cases[];
 extern const size_t num_layer_cases;
+/* And of generation (decoder_cases.c). */
+extern const kernel_case decoder_cases[];
+extern const size_t num_decoder_cases;
+/* The index-th case of all four lists; NULL after the last. */
+const kernel_case *kernel_case_at(size_t index);
 
 /* Makes the arrays of a case on a device. Their numbers are the same on each device. The caller
  * releases them. */

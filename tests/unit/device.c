@@ -26,28 +26,13 @@ static const size_t counts[] = {0,    1, 2, 31, 32, 33, 1000, (1 << 15) - 1, 1 <
 
 /* --- Kernels ---------------------------------------------------------------------------------- */
 
-static size_t
-num_cases(void)
-{
-    return num_kernel_cases + num_op_cases + num_layer_cases;
-}
-
-static const kernel_case *
-case_at(size_t i)
-{
-    if (i < num_kernel_cases)
-        return &kernel_cases[i];
-    i -= num_kernel_cases;
-    return i < num_op_cases ? &op_cases[i] : &layer_cases[i - num_op_cases];
-}
-
 Test(device, every_kernel_has_a_case)
 {
 #define HAS_CASE(name)                                                                             \
     {                                                                                              \
         size_t found = 0;                                                                          \
-        for (size_t i = 0; i < num_cases(); i++)                                                   \
-            found += strcmp(case_at(i)->kernel, #name) == 0;                                       \
+        for (size_t i = 0; kernel_case_at(i); i++)                                                 \
+            found += strcmp(kernel_case_at(i)->kernel, #name) == 0;                                \
         cr_expect_gt(found, 0, "no case of the kernel " #name);                                    \
     }
     EXO_KERNELS(HAS_CASE)
@@ -96,22 +81,22 @@ expect_same(const kernel_case *c, exo_device *a, exo_device *b, size_t count, bo
 
 Test(device, the_cpu_computes_what_the_reference_says)
 {
-    for (size_t i = 0; i < num_cases(); i++)
+    for (size_t i = 0; kernel_case_at(i); i++)
         for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
-            expect_same(case_at(i), exo_device_ref(), exo_device_cpu(), counts[n], false);
+            expect_same(kernel_case_at(i), exo_device_ref(), exo_device_cpu(), counts[n], false);
 }
 
 Test(device, any_number_of_threads_gives_the_same_bits)
 {
-    for (size_t i = 0; i < num_cases(); i++) {
+    for (size_t i = 0; kernel_case_at(i); i++) {
         double sum[2];
         exo_set_num_threads(1);
-        char *one = outcome(case_at(i), exo_device_cpu(), 170003, &sum[0]);
+        char *one = outcome(kernel_case_at(i), exo_device_cpu(), 170003, &sum[0]);
         exo_set_num_threads(3);
-        char *three = outcome(case_at(i), exo_device_cpu(), 170003, &sum[1]);
+        char *three = outcome(kernel_case_at(i), exo_device_cpu(), 170003, &sum[1]);
         cr_expect(memcmp(one, three, KERNEL_CASE_ARRAYS * 170003 * sizeof(float)) == 0 &&
                       sum[0] == sum[1],
-                  "%s", case_at(i)->name);
+                  "%s", kernel_case_at(i)->name);
         exo_free(one);
         exo_free(three);
     }
@@ -120,9 +105,9 @@ Test(device, any_number_of_threads_gives_the_same_bits)
 Test(device, one_out_of_reach_computes_the_same_bits)
 {
     exo_device *far = far_device_new();
-    for (size_t i = 0; i < num_cases(); i++)
+    for (size_t i = 0; kernel_case_at(i); i++)
         for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
-            expect_same(case_at(i), exo_device_cpu(), far, counts[n], true);
+            expect_same(kernel_case_at(i), exo_device_cpu(), far, counts[n], true);
     far_device_free(&far);
 }
 

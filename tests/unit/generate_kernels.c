@@ -26,6 +26,9 @@ pack(exo_decode_matrix *m, exo_decode_format format, size_t outputs, size_t inpu
     *m = (exo_decode_matrix){0};
     cr_assert_eq(exo_decode_matrix_init(m, format, outputs, inputs, "w", &err), EXO_OK, "%s",
                  err.text);
+    void *memory = exo_alloc_aligned(m->bytes);
+    cr_assert_not_null(memory);
+    exo_decode_matrix_place(m, memory);
     for (size_t p = 0; p < m->panels; p++)
         exo_decode_pack(m, w, p);
 }
@@ -63,7 +66,7 @@ Test(generate_kernels, weights_come_back_as_their_format_says)
                                   (double)x[i], (double)back[first + i]);
                 }
             }
-            exo_decode_matrix_release(&m);
+            exo_free(m.weights);
         }
         free(w);
         free(back);
@@ -88,7 +91,7 @@ Test(generate_kernels, int8_is_its_formula)
         for (size_t i = first; i < last; i++)
             cr_assert_eq(back[i], largest / 127 * rintf(w[i] * (127 / largest)));
     }
-    exo_decode_matrix_release(&m);
+    exo_free(m.weights);
     free(w);
 }
 
@@ -119,7 +122,7 @@ Test(generate_kernels, int4_is_better_than_equal_steps)
         }
     }
     cr_expect_lt(error, 0.95 * plain, "%g against %g", error, plain);
-    exo_decode_matrix_release(&m);
+    exo_free(m.weights);
     free(w);
 }
 
@@ -141,7 +144,7 @@ Test(generate_kernels, equal_tiny_and_broken_weights)
         }
         exo_decode_unpack(&m, 3, back);
         cr_expect(isnan(back[0]), "format %d: what is broken shows", f);
-        exo_decode_matrix_release(&m);
+        exo_free(m.weights);
     }
 }
 
@@ -184,7 +187,7 @@ product_new(struct product *p, exo_decode_format format, size_t outputs, size_t 
 static void
 product_free(struct product *p)
 {
-    exo_decode_matrix_release(&p->m);
+    exo_free(p->m.weights);
     void *all[] = {p->x, p->bias, p->rows.q, p->rows.scales, p->rows.sums};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         exo_free(all[i]);

@@ -1,5 +1,5 @@
 /* Teams of threads: each item of each loop runs once, whichever members arrive, and the loops'
- * results keep their order. Each test owns its team. Read next: nn/generate/team.h. */
+ * results keep their order. Each test owns its team. Read next: nn/cpu/team.h. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include <exogym/tensor.h>
 
 #include "base/parallel.h"
-#include "nn/generate/team.h"
+#include "nn/cpu/team.h"
 
 enum {
     LOOPS = 50,

@@ -1,5 +1,5 @@
 /* Teams: see team.h. The counters of a loop are atomic; exo_team_go alone changes the rest. */
-#include "nn/generate/team.h"
+#include "nn/cpu/team.h"
 
 #include <assert.h>
 #include <sched.h>

@@ -1,13 +1,12 @@
-/* A decoder's weights in the layouts that inference reads.
+/* A decoder's weights in the layouts that inference reads. They are in one block of memory, whose
+ * size and layout follow from the spec and the format.
  *
- * Owner: the generator, which changes them between passes only. Read next: packed_weights.c,
- * forward.h. */
-#ifndef EXO_GENERATE_WEIGHTS_H
-#define EXO_GENERATE_WEIGHTS_H
-
-#include <exogym/generate.h>
+ * Owner: a decoder's plan (decoder_plan.h). Read next: decoder_weights.c, decode.h. */
+#ifndef EXO_CPU_DECODER_WEIGHTS_H
+#define EXO_CPU_DECODER_WEIGHTS_H
 
 #include "nn/cpu/decode.h"
+#include "nn/device/device_impl.h"
 
 /* bias is NULL if the norm has none. Vectors, here and below, are padded with zeros to a multiple
  * of EXO_DECODE_PANEL. */
@@ -27,6 +26,7 @@ typedef struct exo_block_weights {
     exo_linear_weights up, down;
 } exo_block_weights;
 
+/* All pointers to numbers point into `memory`. */
 typedef struct exo_decoder_weights {
     exo_decoder_spec spec;
     exo_weight_format format;
@@ -35,17 +35,21 @@ typedef struct exo_decoder_weights {
     exo_norm_weights embedding_norm, norm;
     exo_block_weights *blocks;       /* (layers) */
     struct exo_weight_place *places; /* of each parameter, in the parameters' order */
-    size_t num_places, cap_places;
-    size_t bytes; /* of all matrices and vectors */
+    size_t num_places;
+    size_t bytes;       /* of the memory */
+    const void *memory; /* the memory that was bound last */
 } exo_decoder_weights;
 
-/* Allocates the weights of `spec`, which exo_decoder_check accepts. `out` must be zero. The caller
- * releases it, also after an error. NOMEM, or INVAL: a matrix too large to count its bytes. */
+/* Sets the layout, without memory. `out` must be zero. The caller releases it, also after an error.
+ * NOMEM, or INVAL: a matrix too large to count its bytes. */
 exo_status exo_decoder_weights_init(exo_decoder_weights *out, const exo_decoder_spec *spec,
                                     exo_weight_format format, exo_err *err);
 void exo_decoder_weights_release(exo_decoder_weights *weights);
-/* Copies parameters into the format. INVAL: they are not the spec's; the weights are unchanged. */
-exo_status exo_decoder_weights_fill(exo_decoder_weights *weights, exo_params *params, exo_err *err);
+/* Lets all pointers point into `memory`, which is aligned to 64 bytes. */
+void exo_decoder_weights_bind(exo_decoder_weights *weights, const void *memory);
+/* Writes a parameter's values to the bound memory, in the format. The memory was zero before the
+ * first parameter. */
+void exo_decoder_weights_pack(exo_decoder_weights *weights, size_t parameter, const float *values);
 /* The matrix whose product gives the logits: the head, or the embedding if tied. */
 const exo_decode_matrix *exo_decoder_weights_head(const exo_decoder_weights *weights);
 

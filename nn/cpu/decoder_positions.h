@@ -1,7 +1,7 @@
 /* Tables of positions: rotary angles (Su et al., 2021) and ALiBi's slopes (Press et al., 2021). No
- * state. Read next: positions.c. */
-#ifndef EXO_GENERATE_POSITIONS_H
-#define EXO_GENERATE_POSITIONS_H
+ * state. Read next: decoder_positions.c. */
+#ifndef EXO_CPU_DECODER_POSITIONS_H
+#define EXO_CPU_DECODER_POSITIONS_H
 
 #include <exogym/decoder.h>
 

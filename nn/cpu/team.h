@@ -9,8 +9,8 @@
  * members.
  *
  * Owner: the thread that calls exo_team_go, one at a time. Read next: team.c. */
-#ifndef EXO_GENERATE_TEAM_H
-#define EXO_GENERATE_TEAM_H
+#ifndef EXO_CPU_TEAM_H
+#define EXO_CPU_TEAM_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
-/* Tables of positions: see positions.h. Frequencies are rounded to fp32, as in transformers;
- * angles, cosines and sines are computed in fp64. */
-#include "nn/generate/positions.h"
+/* Tables of positions: see decoder_positions.h. Frequencies are rounded to fp32, as in
+ * transformers; angles, cosines and sines are computed in fp64. */
+#include "nn/cpu/decoder_positions.h"
 
 #include <math.h>
 

@@ -1,0 +1,85 @@
+/* Arguments of the kernels of generation: a decoder's weights in the device's own layout, a pass
+ * over rows of tokens, and the logits of some of its rows.
+ *
+ * A row is one token of a sequence, at a position in it. Each sequence has a cache with the keys
+ * and values of its rows. The layouts of weights, caches and scratch are the device's own; its
+ * `scratch` gives their bytes. Only device_impl.h includes this file. No state. Read next:
+ * decoder_params.c. */
+#ifndef EXO_DECODER_ARGS_H
+#define EXO_DECODER_ARGS_H
+
+#include <exogym/generate.h>
+
+typedef struct exo_plan exo_plan; /* device_impl.h */
+
+enum {
+    EXO_DECODER_PITCH = 32 /* rows of logits begin at multiples of so many elements */
+};
+
+/* exo_decoder_check accepts the spec. */
+typedef struct exo_decoder_shape {
+    exo_decoder_spec spec;
+    exo_weight_format format;
+    size_t context; /* most tokens of a sequence, at most the spec's */
+    size_t rows;    /* most rows of a pass */
+} exo_decoder_shape;
+
+/* Writes one parameter to `weights` (EXO_SCRATCH_WEIGHTS), in the shape's format. The weights are
+ * zero before the first parameter. */
+typedef struct exo_decoder_pack_args {
+    exo_plan *plan;
+    size_t parameter;    /* its number: exo_decoder_entry_at */
+    const float *values; /* as in exogym/decoder.h */
+    void *weights;
+} exo_decoder_pack_args;
+
+/* Computes the last layer's output of each row, and keeps it in the scratch for decoder_logits.
+ * Adds the rows' keys and values to the caches. Rows of one sequence follow each other, and their
+ * positions follow those in the cache. */
+typedef struct exo_decoder_pass_args {
+    exo_plan *plan;
+    size_t rows;
+    const int32_t *tokens, *positions, *sequences; /* (rows) */
+    const void *weights;
+    void *caches;  /* (sequences), EXO_SCRATCH_CACHE each */
+    void *scratch; /* EXO_SCRATCH_FORWARD */
+} exo_decoder_pass_args;
+
+/* Logits of `rows` rows of the last pass: norm(x[which[r]]) head^T. */
+typedef struct exo_decoder_logits_args {
+    exo_plan *plan;
+    size_t rows;
+    const int32_t *which; /* (rows) */
+    float *logits; /* (rows, V rounded up to EXO_DECODER_PITCH); no meaning beyond V of a row */
+    const void *weights;
+    void *scratch;
+} exo_decoder_logits_args;
+
+/* --- Parameters ------------------------------------------------------------------------------- */
+
+typedef enum exo_decoder_role {
+    EXO_DECODER_EMBEDDING,
+    EXO_DECODER_POSITION,
+    EXO_DECODER_EMBEDDING_NORM,
+    EXO_DECODER_NORM1,
+    EXO_DECODER_QKV,
+    EXO_DECODER_OUT,
+    EXO_DECODER_NORM2,
+    EXO_DECODER_UP,
+    EXO_DECODER_DOWN,
+    EXO_DECODER_NORM,
+    EXO_DECODER_HEAD,
+} exo_decoder_role;
+
+typedef struct exo_decoder_entry {
+    char name[64]; /* "blocks.0.norm1.weight" */
+    exo_decoder_role role;
+    size_t block; /* for roles in a block */
+    bool bias;    /* the bias of its role, else the weight */
+    size_t num_dims, dims[2];
+} exo_decoder_entry;
+
+/* The parameter of that number in the order of exogym/decoder.h; false after the last. */
+bool exo_decoder_entry_at(const exo_decoder_spec *spec, size_t index, exo_decoder_entry *out);
+
+#endif

@@ -1,0 +1,92 @@
+/* The list of a decoder's parameters, for the kernels that read them: see decoder_args.h. It is
+ * that of exogym/decoder.h. No state. */
+#include "nn/device/device_impl.h"
+
+#include <stdio.h>
+
+/* A walk over the list, which ends at the parameter that is looked for. */
+struct walk {
+    size_t left; /* parameters before it */
+    exo_decoder_entry *out;
+};
+
+/* One parameter. true: it is the one. */
+static bool
+visit(struct walk *w, exo_decoder_role role, size_t block, const char *name, bool bias,
+      size_t num_dims, size_t rows, size_t columns)
+{
+    if (w->left-- > 0)
+        return false;
+    exo_decoder_entry *p = w->out;
+    *p = (exo_decoder_entry){.role = role,
+                             .block = block,
+                             .bias = bias,
+                             .num_dims = num_dims,
+                             .dims = {rows, num_dims > 1 ? columns : 0}};
+    bool in_block = role >= EXO_DECODER_NORM1 && role <= EXO_DECODER_DOWN;
+    if (in_block)
+        snprintf(p->name, sizeof p->name, "blocks.%zu.%s.%s", block, name,
+                 bias ? "bias" : "weight");
+    else
+        snprintf(p->name, sizeof p->name, "%s.%s", name, bias ? "bias" : "weight");
+    return true;
+}
+
+static bool
+visit_norm(struct walk *w, const exo_decoder_spec *s, exo_decoder_role role, size_t block,
+           const char *name)
+{
+    return visit(w, role, block, name, false, 1, s->width, 0) ||
+           (s->norm == EXO_NORM_LAYER && visit(w, role, block, name, true, 1, s->width, 0));
+}
+
+static bool
+visit_linear(struct walk *w, exo_decoder_role role, size_t block, const char *name, size_t rows,
+             size_t columns, bool bias)
+{
+    return visit(w, role, block, name, false, 2, rows, columns) ||
+           (bias && visit(w, role, block, name, true, 1, rows, 0));
+}
+
+static bool
+visit_block(struct walk *w, const exo_decoder_spec *s, size_t block)
+{
+    size_t queries = s->heads * s->head_width, all = (s->heads + 2 * s->kv_heads) * s->head_width;
+    return visit_norm(w, s, EXO_DECODER_NORM1, block, "norm1") ||
+           visit_linear(w, EXO_DECODER_QKV, block, "attention.qkv", all, s->width,
+                        s->attention_qkv_bias) ||
+           visit_linear(w, EXO_DECODER_OUT, block, "attention.out", s->width, queries,
+                        s->attention_out_bias) ||
+           visit_norm(w, s, EXO_DECODER_NORM2, block, "norm2") ||
+           visit_linear(w, EXO_DECODER_UP, block, "mlp.up", s->inner * (s->gated ? 2 : 1), s->width,
+                        s->mlp_bias) ||
+           visit_linear(w, EXO_DECODER_DOWN, block, "mlp.down", s->width, s->inner, s->mlp_bias);
+}
+
+/* The number of parameters of a block. */
+static size_t
+block_length(const exo_decoder_spec *s)
+{
+    size_t norms = s->norm == EXO_NORM_LAYER ? 4 : 2;
+    return norms + 4 + s->attention_qkv_bias + s->attention_out_bias + (s->mlp_bias ? 2 : 0);
+}
+
+bool
+exo_decoder_entry_at(const exo_decoder_spec *s, size_t index, exo_decoder_entry *out)
+{
+    struct walk w = {.left = index, .out = out};
+    if (visit(&w, EXO_DECODER_EMBEDDING, 0, "embedding", false, 2, s->vocabulary, s->width) ||
+        (s->position == EXO_POSITION_LEARNED &&
+         visit(&w, EXO_DECODER_POSITION, 0, "position", false, 2, s->context + s->position_offset,
+               s->width)) ||
+        (s->embedding_norm && visit_norm(&w, s, EXO_DECODER_EMBEDDING_NORM, 0, "embedding_norm")))
+        return true;
+    size_t length = block_length(s), block = w.left / length;
+    if (block < s->layers) {
+        w.left %= length;
+        return visit_block(&w, s, block);
+    }
+    w.left -= s->layers * length;
+    return visit_norm(&w, s, EXO_DECODER_NORM, 0, "norm") ||
+           (!s->tied && visit(&w, EXO_DECODER_HEAD, 0, "head", false, 2, s->vocabulary, s->width));
+}
