@@ -12,14 +12,12 @@
 /* Options that need no row. All commands have the first one. A program with commands also has
  * --version; a program of one command has all of them. */
 static const exo_arg everywhere[] = {
-    {.name = "--help", .brief = "-h", .help = "Shows this text.", EXO_INTO(exo_asked, help)},
-    {.name = "--version", .help = "Shows the version.", EXO_INTO(exo_asked, version)},
-    {.name = "--man", .help = "Prints the manual page, for man(1).", EXO_INTO(exo_asked, man)},
-    {.name = "--completion",
-     .value = "bash|zsh|fish",
-     .help = "Prints a script that completes the program's arguments in a shell.",
-     .word = EXO_WORD_FIXED,
-     EXO_INTO(exo_asked, completion)},
+    {"--help", NULL, "Shows this text.", EXO_INTO(exo_asked, help), .brief = "-h"},
+    {"--version", NULL, "Shows the version.", EXO_INTO(exo_asked, version)},
+    {"--man", NULL, "Prints the manual page, for man(1).", EXO_INTO(exo_asked, man)},
+    {"--completion", "bash|zsh|fish",
+     "Prints a script that completes the program's arguments in a shell.",
+     EXO_INTO(exo_asked, completion), .word = EXO_WORD_FIXED},
 };
 
 enum {

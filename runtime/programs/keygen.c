@@ -88,8 +88,7 @@ read_expiry(const char *text, int64_t *out, exo_err *err)
     if (end == text || unit == 0 || !(count > 0) || count * unit > 1e10)
         return exo_fail(err, EXO_INVAL,
                         "--expires: expected a time from now such as 90d, 12h or 30m, or a date "
-                        "such as 2030-01-31, got "
-                        "'%.40s'",
+                        "such as 2030-01-31, got '%.40s'",
                         text);
     *out = (int64_t)time(NULL) + (int64_t)(count * unit);
     return EXO_OK;
@@ -146,34 +145,21 @@ keygen_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "NAME",
-     .help = "What the key is called: 1 to 64 letters, digits, '.', '_' or '-'.",
-     .required = true,
-     EXO_INTO(struct keygen_args, name)},
-    {.name = "--output",
-     .brief = "-o",
-     .value = "DIR",
-     .help = "Where the files go; $XDG_CONFIG_HOME/exogym, else ~/.config/exogym.",
-     .word = EXO_WORD_FOLDER,
-     EXO_INTO(struct keygen_args, output)},
-    {.name = "--role",
-     .value = "ROLE",
-     .help = "What its holder may do: observer (look), driver (run jobs and actors of its own), "
-             "worker (host actors) or "
-             "admin (everything).",
+    {NULL, "NAME", "What the key is called: 1 to 64 letters, digits, '.', '_' or '-'.",
+     EXO_INTO(struct keygen_args, name), .required = true},
+    {"--output", "DIR", "Where the files go; $XDG_CONFIG_HOME/exogym, else ~/.config/exogym.",
+     EXO_INTO(struct keygen_args, output), .brief = "-o", .word = EXO_WORD_FOLDER},
+    {"--role", "ROLE",
+     "What its holder may do: observer (look), driver (run jobs and actors of its own), worker "
+     "(host actors) or admin (everything).",
      EXO_INTO(struct keygen_args, role)},
-    {.name = "--expires",
-     .value = "TIME",
-     .help = "When it ends to be of use: a time from now such as 90d or 12h, or a date such as "
-             "2030-01-31; never unless "
-             "given.",
+    {"--expires", "TIME",
+     "When it ends to be of use: a time from now such as 90d or 12h, or a date such as 2030-01-31; "
+     "never unless given.",
      EXO_INTO(struct keygen_args, expires)},
-    {.name = "--namespace",
-     .value = "NAME",
-     .help = "Of a driver: the namespace of all its actors; default unless given.",
+    {"--namespace", "NAME", "Of a driver: the namespace of all its actors; default unless given.",
      EXO_INTO(struct keygen_args, space)},
-    {.name = "--json",
-     .help = "Prints {\"public\": KEY, \"files\": [PUBLIC, SECRET]} instead of text.",
+    {"--json", NULL, "Prints {\"public\": KEY, \"files\": [PUBLIC, SECRET]} instead of text.",
      EXO_INTO(struct keygen_args, json)},
     {0},
 };

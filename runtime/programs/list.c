@@ -253,32 +253,20 @@ list_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "strategies|schedules|models|data|downloads|codecs|engines|classes|commands|nodes|"
-              "actors|jobs|objects|methods",
-     .help = "What is listed: the strategies, learning-rate schedules, models or data sets that a "
-             "job can name, the "
-             "sets that `exogym data get` "
-             "fetches, the codecs that arrays can be sent with, the engines that move the data of "
-             "collectives, the "
-             "classes of actors that a graph can name, the "
-             "commands of exogym, or the nodes, actors, jobs or "
-             "shared objects of a cluster, or the methods of one of its actors.",
-     .word = EXO_WORD_FIXED,
-     .required = true,
-     EXO_INTO(struct list_args, what)},
-    {.value = "NAME",
-     .help = "The actor whose methods are listed.",
-     EXO_INTO(struct list_args, name)},
-    {.name = "--namespace",
-     .brief = "-n",
-     .value = "NAME",
-     .help = "The actor's namespace; default unless given.",
-     EXO_INTO(struct list_args, space)},
-    {.name = "--plugin",
-     .value = "FILE.so",
-     .help = "Loads a plugin first; can be given again and again.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(struct list_args, plugins)},
+    {NULL,
+     "strategies|schedules|models|data|downloads|codecs|engines|classes|commands|nodes|"
+     "actors|jobs|objects|methods",
+     "What is listed: the strategies, learning-rate schedules, models or data sets that a job can "
+     "name, the sets that `exogym data get` fetches, the codecs that arrays can be sent with, the "
+     "engines that move the data of collectives, the classes of actors that a graph can name, the "
+     "commands of exogym, or the nodes, actors, jobs or shared objects of a cluster, or the "
+     "methods of one of its actors.",
+     EXO_INTO(struct list_args, what), .word = EXO_WORD_FIXED, .required = true},
+    {NULL, "NAME", "The actor whose methods are listed.", EXO_INTO(struct list_args, name)},
+    {"--namespace", "NAME", "The actor's namespace; default unless given.",
+     EXO_INTO(struct list_args, space), .brief = "-n"},
+    {"--plugin", "FILE.so", "Loads a plugin first; can be given again and again.",
+     EXO_INTO(struct list_args, plugins), .word = EXO_WORD_FILE},
     EXO_WHERE_ROWS(struct list_args, "Prints an array of objects instead of text."),
     {0},
 };
@@ -294,12 +282,9 @@ const exo_command exo_command_list = {
     .name = "list",
     .summary = "Lists what a job or graph can name, or what is in a cluster",
     .description = "One a line: the name, then what it is; of a method its lane, whether the lane "
-                   "is light, has "
-                   "threads of its own "
-                   "(blocking) or is always served (control), and whether a call may be made again "
-                   "(idempotent). "
-                   "--cluster and what "
-                   "follows it are for nodes, actors, jobs, objects and methods.",
+                   "is light, has threads of its own (blocking) or is always served (control), and "
+                   "whether a call may be made again (idempotent). --cluster and what follows it "
+                   "are for nodes, actors, jobs, objects and methods.",
     .args = table,
     .examples = examples,
     .args_size = sizeof(struct list_args),

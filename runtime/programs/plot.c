@@ -167,21 +167,11 @@ plot_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "RUN",
-     .help = "A run's folder (runs/compare/ddp), or one that holds several (runs/compare).",
-     .word = EXO_WORD_FOLDER,
-     .required = true,
-     EXO_INTO(struct plot_args, folders)},
-    {.name = "--output",
-     .brief = "-o",
-     .value = "FILE",
-     .help = "The picture; its ending, .png or .svg, says the format.",
-     .word = EXO_WORD_FILE,
-     .required = true,
-     EXO_INTO(struct plot_args, out)},
-    {.name = "--title",
-     .value = "TEXT",
-     .help = "Stands above it; else the folder's name if there is one.",
+    {NULL, "RUN", "A run's folder (runs/compare/ddp), or one that holds several (runs/compare).",
+     EXO_INTO(struct plot_args, folders), .word = EXO_WORD_FOLDER, .required = true},
+    {"--output", "FILE", "The picture; its ending, .png or .svg, says the format.",
+     EXO_INTO(struct plot_args, out), .brief = "-o", .word = EXO_WORD_FILE, .required = true},
+    {"--title", "TEXT", "Stands above it; else the folder's name if there is one.",
      EXO_INTO(struct plot_args, title)},
     {0},
 };
@@ -199,12 +189,9 @@ const exo_command exo_command_plot = {
     .name = "plot",
     .summary = "Draws validation loss by step, by bytes sent and by time",
     .description = "One colour a run: the global model (the average of all nodes) solid, and with "
-                   "up to eight curves "
-                   "the local one "
-                   "(node 0) dashed. Folders named LABEL-seedN are seeds of one strategy: their "
-                   "mean, with a band from "
-                   "the least to "
-                   "the largest. Works on a run that is still going.\n\n"
+                   "up to eight curves the local one (node 0) dashed. Folders named LABEL-seedN "
+                   "are seeds of one strategy: their mean, with a band from the least to the "
+                   "largest. Works on a run that is still going.\n\n"
                    "Needs gnuplot (Debian: apt install gnuplot-nox). The picture appears only when "
                    "it is whole.",
     .args = table,

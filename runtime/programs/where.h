@@ -16,39 +16,25 @@ struct exo_where {
 };
 
 #define EXO_WHERE_ROWS(type, json_help)                                                            \
-    {.name = "--cluster",                                                                          \
-     .value = "NAME",                                                                              \
-     .help = "Which cluster on this host; default unless given.",                                  \
+    {"--cluster", "NAME", "Which cluster on this host; default unless given.",                     \
      EXO_INTO(type, where.cluster)},                                                               \
-        {.name = "--head",                                                                         \
-         .value = "ADDRESS",                                                                       \
-         .help = "Where the head is: tcp://HOST:PORT or ipc://PATH; $EXOGYM_HEAD, else the "       \
-                 "cluster's head on this "                                                         \
-                 "host.",                                                                          \
+        {"--head", "ADDRESS",                                                                      \
+         "Where the head is: tcp://HOST:PORT or ipc://PATH; $EXOGYM_HEAD, else the cluster's "     \
+         "head on this host.",                                                                     \
          EXO_INTO(type, where.head)},                                                              \
-        {.name = "--head-key",                                                                     \
-         .value = "KEY",                                                                           \
-         .help =                                                                                   \
-             "The head's public key, or the path of its NAME.key; $EXOGYM_HEAD_KEY unless given.", \
-         .word = EXO_WORD_FILE,                                                                    \
-         EXO_INTO(type, where.head_key)},                                                          \
-        {.name = "--keys",                                                                         \
-         .value = "FILE.secret",                                                                   \
-         .help = "By which the head knows this user, over tcp.",                                   \
-         .word = EXO_WORD_FILE,                                                                    \
-         EXO_INTO(type, where.keys)},                                                              \
-        {.name = "--folder",                                                                       \
-         .value = "DIR",                                                                           \
-         .help = "Where the clusters of this host have their sockets; $XDG_RUNTIME_DIR/exogym, "   \
-                 "else /tmp/exogym-UID.",                                                          \
-         .word = EXO_WORD_FOLDER,                                                                  \
-         EXO_INTO(type, where.folder)},                                                            \
-        {.name = "--timeout",                                                                      \
-         .value = "TIME",                                                                          \
-         .help = "Gives up after it: 90s, 500ms or 5m; 30s unless given.",                         \
+        {"--head-key", "KEY",                                                                      \
+         "The head's public key, or the path of its NAME.key; $EXOGYM_HEAD_KEY unless given.",     \
+         EXO_INTO(type, where.head_key), .word = EXO_WORD_FILE},                                   \
+        {"--keys", "FILE.secret", "By which the head knows this user, over tcp.",                  \
+         EXO_INTO(type, where.keys), .word = EXO_WORD_FILE},                                       \
+        {"--folder", "DIR",                                                                        \
+         "Where the clusters of this host have their sockets; $XDG_RUNTIME_DIR/exogym, else "      \
+         "/tmp/exogym-UID.",                                                                       \
+         EXO_INTO(type, where.folder), .word = EXO_WORD_FOLDER},                                   \
+        {"--timeout", "TIME", "Gives up after it: 90s, 500ms or 5m; 30s unless given.",            \
          EXO_INTO(type, where.timeout)},                                                           \
     {                                                                                              \
-        .name = "--json", .help = json_help, EXO_INTO(type, where.json)                            \
+        "--json", NULL, json_help, EXO_INTO(type, where.json)                                      \
     }
 
 /* A visit to a cluster. Zero-initialize it. */
