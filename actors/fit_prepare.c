@@ -3,14 +3,11 @@
 #include "actors/fit_impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <exogym/decoder.h>
 #include <exogym/log.h>

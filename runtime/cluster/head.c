@@ -13,12 +13,9 @@
 
 #include <uthash.h>
 
-#include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "base/printable.h"
 #include "cluster/durable.h"
-#include "net/process.h"
 
 #define GRACE       (10 * EXO_SECOND) /* for nodes to come back to a restarted head */
 #define END_TIMEOUT (10 * EXO_SECOND) /* for workers that are told to end */

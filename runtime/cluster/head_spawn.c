@@ -89,8 +89,7 @@ check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Sp
     if (group && spec->group_rule != EXO_ONE_FOR_ONE && group->count >= EXO_GROUP_MEMBERS)
         return exo_fail(err, EXO_FULL,
                         "the group '%.80s' has %zu actors, and one whose actors are restarted "
-                        "together has %d at most: "
-                        "use several groups (docs/security.md)",
+                        "together has %d at most: use several groups (docs/security.md)",
                         spec->group, group->count, EXO_GROUP_MEMBERS);
     /* a new member may end others, by the group's rule */
     exo_status st = other ? exo_head_check_owner(call, other, "spawn: in its group", err) : EXO_OK;

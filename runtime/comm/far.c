@@ -4,7 +4,6 @@
 #include "comm/far.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -13,7 +13,6 @@
  * takes no time. on_departure runs when the link has passed the item and the next one may follow;
  * on_arrival delivers the item to the other end. */
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 #include <time.h>
 

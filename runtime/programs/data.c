@@ -1,6 +1,5 @@
 /* `exogym data`: lists and fetches the public data sets, and makes text into tokens
  * (data_tokenize.c). */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

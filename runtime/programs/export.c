@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include <exogym/decoder.h>
-#include <exogym/memory.h>
 
 #include "programs/commands.h"
 #include "programs/decoder_source.h"

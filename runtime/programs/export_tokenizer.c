@@ -8,7 +8,6 @@
 #include <exogym/memory.h>
 
 #include "base/file.h"
-#include "programs/text.h"
 
 enum {
     MAX_PATH = 4096

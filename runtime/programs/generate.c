@@ -2,7 +2,6 @@
  * thread. Read next: exogym/generate.h, generate_text.c. */
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,6 @@
 #include <exogym/clock.h>
 #include <exogym/memory.h>
 
-#include "base/file.h"
 #include "base/input.h"
 #include "base/utf8.h"
 #include "programs/commands.h"

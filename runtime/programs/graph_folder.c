@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -16,7 +16,6 @@
 #include "base/dir.h"
 #include "base/input.h"
 #include "nn/builtin_models.h"
-#include "programs/text.h"
 
 enum {
     MAX_NODES = 1024,

@@ -5,7 +5,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +12,6 @@
 
 #include "base/config_edit.h"
 #include "programs/plot_runs.h"
-#include "programs/text.h"
 
 static exo_status
 read_seed(exo_config *item, uint64_t *out, exo_err *err)

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,7 +17,6 @@
 #include "base/file.h"
 #include "programs/lenient_json.h"
 #include "programs/results.h"
-#include "programs/text.h"
 
 enum {
     MAX_CONFIG = 1 << 24
@@ -58,9 +56,7 @@ fail_damaged(const char *path, size_t size, const char *reason, exo_err *err)
 {
     return exo_fail(err, EXO_FAILED,
                     "%s: is damaged: %s; once it is removed, --resume goes on from the checkpoints "
-                    "that are there; "
-                    "--overwrite starts the run "
-                    "over",
+                    "that are there; --overwrite starts the run over",
                     path, size ? reason : "it is empty");
 }
 

@@ -5,7 +5,6 @@
 #include "programs/plot.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,7 +19,6 @@
 #include "base/dir.h"
 #include "programs/commands.h"
 #include "programs/plot_script.h"
-#include "programs/text.h"
 
 enum {
     MAX_LINE = 1024

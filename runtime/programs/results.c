@@ -3,11 +3,9 @@
 #include "programs/results.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <exogym/memory.h>
 
@@ -16,7 +14,6 @@
 #include "programs/changes.h"
 #include "programs/network_table.h"
 #include "programs/show.h"
-#include "programs/text.h"
 #include "report/ledger.h"
 #include "report/meter_json.h"
 #include "report/traffic_json.h"

@@ -4,7 +4,6 @@
 #include "programs/run_graph.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
