@@ -95,10 +95,9 @@ exo_head_do_work(struct head *h, struct work **work)
 }
 
 exo_status
-exo_head_go_on(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_go_on(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
                exo_err *err)
 {
-    struct head *h = self;
     struct work *w = h->works;
     (void)args;
     (void)reply;
