@@ -19,13 +19,10 @@ files_here(const exo_data_source *source, const char *folder)
 {
     size_t here = 0;
     for (size_t i = 0; i < source->num_files; i++) {
-        exo_text path = {0};
         struct stat info;
-        exo_text_add(&path, "%s/%s", folder, source->files[i].name);
-        if (!path.failed && stat(path.data, &info) == 0 &&
-            (uint64_t)info.st_size == source->files[i].bytes)
-            here++;
-        exo_free(path.data);
+        char *path = exo_text_make(NULL, "%s/%s", folder, source->files[i].name);
+        here += path && stat(path, &info) == 0 && (uint64_t)info.st_size == source->files[i].bytes;
+        exo_free(path);
     }
     return here;
 }

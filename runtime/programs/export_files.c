@@ -138,13 +138,12 @@ copy_file(struct walk *w, const char *inside, const char *name, const char *from
                   st == EXO_DAMAGED ? " (larger than 256 MiB)" : " (cannot be read)");
         return EXO_OK;
     }
-    exo_text folder = {0}; /* made only once there is a file for it */
-    exo_text_add(&folder, "%.*s", (int)(strrchr(to, '/') - to), to);
-    st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                       : exo_folder_make(folder.data, err);
+    /* made only once there is a file for it */
+    char *folder = exo_text_make(err, "%.*s", (int)(strrchr(to, '/') - to), to);
+    st = folder ? exo_folder_make(folder, err) : EXO_NOMEM;
     if (st == EXO_OK)
         st = exo_file_write_atomic(to, data, size, err);
-    exo_free(folder.data);
+    exo_free(folder);
     exo_free(data);
     return st;
 }
@@ -158,7 +157,6 @@ walk_entry(struct walk *w, const char *inside, const char *name, const char *fro
            int depth, exo_err *err)
 {
     struct stat info, link;
-    exo_text below = {0};
     if (stat(from, &info) != 0 || lstat(from, &link) != 0) {
         leave_out(w, inside, name, " (cannot be read)");
         return EXO_OK;
@@ -170,10 +168,9 @@ walk_entry(struct walk *w, const char *inside, const char *name, const char *fro
             leave_out(w, inside, name, "/");
             return EXO_OK;
         }
-        exo_text_add(&below, "%s%s/", inside, name);
-        exo_status st = below.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                                     : walk_folder(w, below.data, from, to, depth + 1, err);
-        exo_free(below.data);
+        char *below = exo_text_make(err, "%s%s/", inside, name);
+        exo_status st = below ? walk_folder(w, below, from, to, depth + 1, err) : EXO_NOMEM;
+        exo_free(below);
         return st;
     }
     if (!S_ISREG(info.st_mode))
@@ -230,15 +227,14 @@ walk_folder(struct walk *w, const char *inside, const char *from, const char *to
     exo_status st = EXO_OK;
     for (int i = 0; i < count; i++) {
         const char *name = entries[i]->d_name;
-        exo_text source = {0}, target = {0};
-        exo_text_add(&source, "%s/%s", from, name);
-        exo_text_add(&target, "%s/%s", to, name);
-        if (st == EXO_OK && (source.failed || target.failed))
-            st = exo_fail(err, EXO_NOMEM, "out of memory");
-        if (st == EXO_OK && (depth > 0 || is_wanted(w, name)))
-            st = walk_entry(w, inside, name, source.data, target.data, depth, err);
-        exo_free(source.data);
-        exo_free(target.data);
+        if (st == EXO_OK && (depth > 0 || is_wanted(w, name))) {
+            char *source = exo_text_make(err, "%s/%s", from, name),
+                 *target = exo_text_make(err, "%s/%s", to, name);
+            st = source && target ? walk_entry(w, inside, name, source, target, depth, err)
+                                  : EXO_NOMEM;
+            exo_free(source);
+            exo_free(target);
+        }
         (free)(entries[i]); /* scandir allocates with malloc */
     }
     (free)(entries);

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "programs/show.h"
+#include "report/json_text.h"
 
 enum {
     MAX_FILE = 1 << 24
@@ -24,24 +25,21 @@ enum {
 static exo_status
 read_file(const char *folder, const char *name, json_t **out, exo_err *err)
 {
-    exo_text path = {0};
-    char *text = NULL;
+    char *path = exo_text_make(err, "%s/%s", folder, name), *text = NULL;
     size_t size = 0;
     json_error_t reason;
-    exo_text_add(&path, "%s/%s", folder, name);
-    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                                : exo_file_read(path.data, MAX_FILE, &text, &size, err);
+    exo_status st = path ? exo_file_read(path, MAX_FILE, &text, &size, err) : EXO_NOMEM;
     *out = st == EXO_OK ? json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason) : NULL;
     if (st == EXO_OK && !*out)
-        st = exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", path.data, reason.line, reason.column,
+        st = exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", path, reason.line, reason.column,
                       reason.text);
     else if (st == EXO_OK && !json_is_object(*out))
-        st = exo_fail(err, EXO_DAMAGED, "%s: is no JSON object", path.data);
+        st = exo_fail(err, EXO_DAMAGED, "%s: is no JSON object", path);
     if (st != EXO_OK) {
         json_decref(*out);
         *out = NULL;
     }
-    exo_free(path.data);
+    exo_free(path);
     exo_free(text);
     return st;
 }
@@ -119,13 +117,11 @@ value_of(const struct reading *r, const char *key)
 static void
 wrong(struct reading *r, const char *key, const char *expected)
 {
-    char *value = json_dumps(value_of(r, key), JSON_COMPACT | JSON_ENCODE_ANY);
+    char *value = exo_json_dump(value_of(r, key), JSON_COMPACT | JSON_ENCODE_ANY);
     if (r->status == EXO_OK)
         r->status = exo_fail(r->err, EXO_DAMAGED, "%s/%s: \"%s\": %.100s is wrong: expected %s",
                              r->folder, r->file, key, value ? value : "?", expected);
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(value);
+    exo_free(value);
 }
 
 static bool

@@ -316,20 +316,13 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     const char *slash = strrchr(path, '/');
     const char *file = slash ? slash + 1 : path;
     const char *dot = strrchr(file, '.');
-    exo_text folder = {0};
-    exo_text_add(&folder, "%s/", job->save_dir);
-    size_t start = folder.length;
-    if (job->name)
-        exo_text_add(&folder, "%s", job->name);
-    else
-        exo_text_add(&folder, "%.*s", dot && dot != file ? (int)(dot - file) : (int)strlen(file),
-                     file);
-    if (folder.failed) {
-        exo_free(folder.data);
-        return exo_fail(err, EXO_NOMEM, "out of memory");
-    }
-    job->folder = folder.data;
-    job->name = job->folder + start;
+    job->folder =
+        job->name ? exo_text_make(err, "%s/%s", job->save_dir, job->name)
+                  : exo_text_make(err, "%s/%.*s", job->save_dir,
+                                  dot && dot != file ? (int)(dot - file) : (int)strlen(file), file);
+    if (!job->folder)
+        return EXO_NOMEM;
+    job->name = job->folder + strlen(job->save_dir) + 1;
     if (!exo_config_is_label(job->name))
         return exo_config_fail(root, err,
                                "the file's name makes no name for a run: add the key 'name'");

@@ -94,17 +94,17 @@ done:
 static exo_status
 draw(const exo_plot_data *data, const char *title, const char *out, bool svg, exo_err *err)
 {
-    exo_text script = {0}, temporary = {0};
+    exo_text script = {0};
+    char *temporary = exo_text_make(NULL, "%s.partial-XXXXXX", out);
     struct stat info;
     exo_status st = EXO_OK;
-    exo_text_add(&temporary, "%s.partial-XXXXXX", out);
-    if (!temporary.failed)
+    if (temporary)
         exo_plot_script(&script, data, title, svg);
-    if (script.failed || temporary.failed) {
+    if (script.failed || !temporary) {
         st = exo_fail(err, EXO_NOMEM, "out of memory");
         goto done;
     }
-    int picture = exo_dir_temporary(temporary.data);
+    int picture = exo_dir_temporary(temporary);
     if (picture < 0) {
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
         goto done;
@@ -112,15 +112,15 @@ draw(const exo_plot_data *data, const char *title, const char *out, bool svg, ex
     st = run_gnuplot(&script, picture, err);
     if (close(picture) != 0 && st == EXO_OK)
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
-    if (st == EXO_OK && (stat(temporary.data, &info) != 0 || info.st_size == 0))
+    if (st == EXO_OK && (stat(temporary, &info) != 0 || info.st_size == 0))
         st = exo_fail(err, EXO_IO, "gnuplot could not write '%s'", out);
-    if (st == EXO_OK && exo_dir_rename(temporary.data, out, 0) != 0)
+    if (st == EXO_OK && exo_dir_rename(temporary, out, 0) != 0)
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
     if (st != EXO_OK)
-        exo_dir_unlink(temporary.data);
+        exo_dir_unlink(temporary);
 done:
     exo_free(script.data);
-    exo_free(temporary.data);
+    exo_free(temporary);
     return st;
 }
 

@@ -67,19 +67,18 @@ static exo_status
 open_cluster(exo_local_cluster *cluster, exo_local_cluster_opts *opts, const char *folder,
              const char *name, exo_err *err)
 {
-    char *logs = NULL;
-    exo_text path = {0};
-    exo_text_add(&path, "%s%s%s", folder, name ? "/" : "", name ? name : "");
-    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : EXO_OK;
+    char *logs = NULL,
+         *path = exo_text_make(err, "%s%s%s", folder, name ? "/" : "", name ? name : "");
+    exo_status st = path ? EXO_OK : EXO_NOMEM;
     if (st == EXO_OK && opts->workers > 0)
-        st = exo_folder_make(path.data, err);
+        st = exo_folder_make(path, err);
     if (st == EXO_OK && opts->workers > 0)
-        opts->logs = logs = realpath(path.data, NULL);
+        opts->logs = logs = realpath(path, NULL);
     if (st == EXO_OK)
         st = exo_local_cluster_open(cluster, opts, err);
     (free)(logs); /* realpath allocates with malloc */
     opts->logs = NULL;
-    exo_free(path.data);
+    exo_free(path);
     return st;
 }
 
