@@ -108,7 +108,7 @@ call(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 call_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct call_args *)line->args)->where, call);
+    return exo_visit_do(line, call);
 }
 
 static const exo_arg call_table[] = {

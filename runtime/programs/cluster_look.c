@@ -67,7 +67,7 @@ kill_actor(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 kill_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct name_args *)line->args)->where, kill_actor);
+    return exo_visit_do(line, kill_actor);
 }
 
 static const exo_arg kill_table[] = {
@@ -123,7 +123,7 @@ why(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 why_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct name_args *)line->args)->where, why);
+    return exo_visit_do(line, why);
 }
 
 static const exo_arg why_table[] = {
@@ -163,7 +163,7 @@ dump(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 dump_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct name_args *)line->args)->where, dump);
+    return exo_visit_do(line, dump);
 }
 
 static const exo_arg dump_table[] = {
@@ -282,7 +282,7 @@ logs(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 logs_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct logs_args *)line->args)->where, logs);
+    return exo_visit_do(line, logs);
 }
 
 static const exo_arg logs_table[] = {
@@ -380,7 +380,7 @@ stop(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 stop_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct stop_args *)line->args)->where, stop);
+    return exo_visit_do(line, stop);
 }
 
 static const exo_arg stop_table[] = {

@@ -105,7 +105,7 @@ status(exo_visit *visit, const void *arguments, exo_err *err)
            json_array_size(jobs) - count(jobs, "running"));
     if (json_array_size(nodes) > count(nodes, "left")) {
         printf("\n");
-        exo_print_nodes(listing, false);
+        exo_print_rows("nodes", nodes, false);
     }
     print_peers(json_object_get(listing, "peers"));
     print_reports(jobs);
@@ -154,7 +154,7 @@ status_command(const exo_command_line *line)
     const struct status_args *args = line->args;
     if (args->run)
         return status_of_run(args);
-    return exo_visit_do(line, &args->where, status);
+    return exo_visit_do(line, status);
 }
 
 static const exo_arg table[] = {

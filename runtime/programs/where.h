@@ -9,7 +9,7 @@
 #include "programs/commands.h"
 #include "programs/text.h"
 
-/* A member `where` of a command's struct. EXO_WHERE_ROWS(struct) are its rows. */
+/* The first member, `where`, of a command's struct. EXO_WHERE_ROWS(struct) are its rows. */
 struct exo_where {
     const char *head, *cluster, *folder, *head_key, *keys, *timeout;
     bool json;
@@ -51,9 +51,12 @@ exo_status exo_visit_open(exo_visit *visit, const struct exo_where *where, const
                           exo_err *err);
 void exo_visit_close(exo_visit *visit);
 
-/* Opens a visit, calls `run` in it and prints errors. Returns the command's exit status. */
-int exo_visit_do(const exo_command_line *line, const struct exo_where *where,
-                 exo_status (*run)(exo_visit *visit, const void *args, exo_err *err));
+/* What a command does in a visit. */
+typedef exo_status exo_visit_run(exo_visit *visit, const void *args, exo_err *err);
+
+/* Opens a visit, calls `run` in it and prints errors. The command's arguments begin with a struct
+ * exo_where. Returns the command's exit status. */
+int exo_visit_do(const exo_command_line *line, exo_visit_run *run);
 
 /* Finds an actor by name. Waits until the visit's deadline for an actor that is still starting. */
 exo_status exo_visit_find(exo_visit *visit, const char *space, const char *name, exo_ref *out,
@@ -69,10 +72,8 @@ exo_status exo_read_argument(const char *word, exo_payload *out, exo_err *err);
 
 /* Prints JSON on standard output and drops it. NULL is NOMEM. */
 exo_status exo_print_json(json_t *json, exo_err *err);
-/* Print the tables of `exogym status` and `exogym list`. */
-void exo_print_nodes(const json_t *listing, bool with_left);
-void exo_print_actors(const json_t *listing);
-void exo_print_jobs(const json_t *listing);
-void exo_print_objects(const json_t *objects);
+/* Prints a table of `exogym status` or `exogym list`: "nodes", "actors", "jobs" or "objects".
+ * with_left: also nodes that have left. */
+void exo_print_rows(const char *table, const json_t *rows, bool with_left);
 
 #endif
