@@ -243,8 +243,6 @@ exo_head_run exo_head_go_on;
 exo_entry *exo_head_by_name(struct head *h, const char *space, const char *name);
 exo_entry *exo_head_by_key(struct head *h, uint64_t key);
 exo_entry *exo_head_by_id(struct head *h, uint64_t node, uint64_t id);
-/* The cause of death of actors whose node has ended. */
-void exo_head_tell_loss(const exo_cluster_node *node, char *out, size_t size);
 /* Ends the actors of a node that has ended. */
 void exo_head_end_entries(struct head *h, exo_cluster_node *node, bool failure);
 /* Corrects the cause of death of actors that died with the node, once the cause is known. */

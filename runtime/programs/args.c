@@ -56,6 +56,17 @@ exo_fixed_word(const char **list, const char **word)
     return length;
 }
 
+int
+exo_fixed_index(const char *list, const char *word)
+{
+    const char *known;
+    size_t length;
+    for (int i = 0; (length = exo_fixed_word(&list, &known)) > 0; i++)
+        if (strlen(word) == length && strncmp(known, word, length) == 0)
+            return i;
+    return -1;
+}
+
 static const char *
 fixed_words(const exo_arg *arg)
 {
@@ -77,17 +88,6 @@ fail_fixed(const exo_arg *arg, const char *given, exo_err *err)
                                  (int)length, word);
     return exo_fail(err, EXO_INVAL, given ? "%s%sexpected %s, got '%.60s'" : "%s%sexpected %s",
                     arg->name ? arg->name : "", arg->name ? ": " : "", known, given);
-}
-
-static bool
-is_fixed(const exo_arg *arg, const char *given)
-{
-    const char *list = fixed_words(arg), *word;
-    size_t length;
-    while ((length = exo_fixed_word(&list, &word)) > 0)
-        if (strlen(given) == length && strncmp(given, word, length) == 0)
-            return true;
-    return false;
 }
 
 /* A command line while it is read. */
@@ -115,7 +115,7 @@ take(const struct reader *r, const exo_arg *arg, const char *word, exo_err *err)
     void *target = target_of(r, arg);
     if (arg->name && !*word) /* --head "$UNSET" must not silently mean the default cluster */
         return exo_fail(err, EXO_INVAL, "%s: its value is empty", arg->name);
-    if (arg->word == EXO_WORD_FIXED && !is_fixed(arg, word))
+    if (arg->word == EXO_WORD_FIXED && exo_fixed_index(fixed_words(arg), word) < 0)
         return fail_fixed(arg, word, err);
     if (arg->kind == EXO_ARG_VALUE) {
         *(const char **)target = word;
@@ -206,7 +206,7 @@ read_word(struct reader *r, exo_err *err)
     if (!option)
         return fail_unknown(r->command, word, err);
     if (option->words) {
-        if (value && !is_fixed(option, value))
+        if (value && exo_fixed_index(fixed_words(option), value) < 0)
             return fail_fixed(option, value, err);
         *(const char **)target_of(r, option) = value ? value : "";
         return EXO_OK;

@@ -112,5 +112,7 @@ const exo_arg *exo_option_at(const exo_command *command, size_t index);
 
 /* Takes the next word from a list such as "bash|zsh|fish". Returns its length; 0 at the end. */
 size_t exo_fixed_word(const char **list, const char **word);
+/* The index of `word` in such a list; -1 if it is not there. */
+int exo_fixed_index(const char *list, const char *word);
 
 #endif

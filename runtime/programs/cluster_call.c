@@ -164,20 +164,15 @@ struct spawn_lists {
     char **plugins; /* absolute paths: workers have other working directories */
 };
 
-/* The index of `word` in `list`, "a|b|c"; 0 if `word` is NULL. The word must be in the list. */
-static int
-index_of(const char *list, const char *word)
-{
-    const char *known;
-    size_t length;
-    for (int i = 0; word && (length = exo_fixed_word(&list, &known)) > 0; i++)
-        if (strlen(word) == length && strncmp(known, word, length) == 0)
-            return i;
-    return 0;
-}
-
 #define RESTARTS    "never|on_failure|always"
 #define GROUP_RULES "one_for_one|all_for_one|rest_for_one"
+
+/* The index of an option's word in its list; 0 if it is not given. */
+static int
+chosen(const char *list, const char *word)
+{
+    return word ? exo_fixed_index(list, word) : 0;
+}
 
 static exo_status
 read_lists(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_lists *lists,
@@ -232,9 +227,9 @@ read_options(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_l
                                           : args->spread ? EXO_PLACE_SPREAD
                                                          : EXO_PLACE_PACK,
                              .node = args->node,
-                             .restart.when = (exo_restart_when)index_of(RESTARTS, args->restart),
+                             .restart.when = (exo_restart_when)chosen(RESTARTS, args->restart),
                              .group = args->group,
-                             .group_rule = (exo_group_rule)index_of(GROUP_RULES, args->group_rule)};
+                             .group_rule = (exo_group_rule)chosen(GROUP_RULES, args->group_rule)};
     exo_status st = read_number(args->max, "--max-restarts", 0, &opts->restart.max, err);
     if (st == EXO_OK)
         st = read_number(args->concurrency, "--max-concurrency", 1, &lists->lanes.max_concurrency,

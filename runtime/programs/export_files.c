@@ -13,6 +13,7 @@
 
 #include "base/dir.h"
 #include "base/file.h"
+#include "programs/args.h"
 
 enum {
     MAX_FILE = 1 << 28,
@@ -78,15 +79,6 @@ exo_carried_release(exo_carried *carried)
 }
 
 static bool
-is_one_of(const char *const *names, const char *name)
-{
-    for (; *names; names++)
-        if (strcmp(*names, name) == 0)
-            return true;
-    return false;
-}
-
-static bool
 ends_with(const char *name, const char *ending)
 {
     size_t length = strlen(name), end = strlen(ending);
@@ -111,10 +103,10 @@ is_weights(const char *name)
 static bool
 is_ours(const char *name)
 {
-    static const char *const ours[] = {"config.json", "model.safetensors",
-                                       "model.safetensors.index.json", NULL};
-    return is_one_of(ours, name) || (strncmp(name, "model-", 6) == 0 && strstr(name, "-of-") &&
-                                     ends_with(name, ".safetensors"));
+    static const char ours[] = "config.json|model.safetensors|model.safetensors.index.json";
+    return exo_fixed_index(ours, name) >= 0 ||
+           (strncmp(name, "model-", 6) == 0 && strstr(name, "-of-") &&
+            ends_with(name, ".safetensors"));
 }
 
 static void
@@ -189,8 +181,7 @@ walk_entry(struct walk *w, const char *inside, const char *name, const char *fro
 static bool
 is_wanted(struct walk *w, const char *name)
 {
-    static const char *const tokenizers[] = {"tokenizer.json", "vocab.json", "tokenizer.model",
-                                             NULL};
+    static const char tokenizers[] = "tokenizer.json|vocab.json|tokenizer.model";
     bool generation = strcmp(name, GENERATION) == 0,
          theirs = find_tokenizers_file(name) < NUM_TOKENIZERS_FILES;
     if (is_ours(name))
@@ -200,7 +191,7 @@ is_wanted(struct walk *w, const char *name)
         return false;
     }
     exo_carried_keep(w->out, name);
-    w->out->tokenizer = w->out->tokenizer || is_one_of(tokenizers, name);
+    w->out->tokenizer = w->out->tokenizer || exo_fixed_index(tokenizers, name) >= 0;
     w->out->generation = w->out->generation || generation;
     return true;
 }
