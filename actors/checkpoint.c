@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -21,6 +20,7 @@
 #include "base/config_edit.h"
 #include "base/dir.h"
 #include "base/file.h"
+#include "report/json_text.h"
 
 #define RUN_JSON "run.json"
 
@@ -391,17 +391,15 @@ exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_con
                 continue;
             goto done;
         }
-        char *was = old ? json_dumps(old, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-        char *is = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        char *was = exo_json_dump(old, JSON_ENCODE_ANY | JSON_COMPACT);
+        char *is = exo_json_dump(value, JSON_ENCODE_ANY | JSON_COMPACT);
         st = exo_fail(
             err, EXO_INVAL,
             "%s: the checkpoint was written with %s %s, but this run has %s: resume with the "
             "same settings, or start anew without resume",
             checkpoint, key, was ? was : "(none)", is ? is : "?");
-        json_free_t release;
-        json_get_alloc_funcs(NULL, &release);
-        release(was);
-        release(is);
+        exo_free(was);
+        exo_free(is);
         goto done;
     }
 done:

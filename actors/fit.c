@@ -97,20 +97,19 @@ exo_fit_new(exo_fit **out, uint32_t num_nodes, exo_err *err)
 }
 
 /* The key contains the runtime, so runs of two runtimes differ even if their names are equal. */
-static void
-write_key(exo_text *key, exo_runtime *runtime, const char *run)
+static char *
+key_of(exo_runtime *runtime, const char *run)
 {
-    exo_text_add(key, "%p %s", (void *)runtime, run);
+    return exo_text_make(NULL, "%p %s", (void *)runtime, run);
 }
 
 exo_status
 exo_fit_put(exo_fit *fit, exo_runtime *runtime, const char *run, exo_err *err)
 {
-    exo_text key = {0};
-    write_key(&key, runtime, run);
+    char *key = key_of(runtime, run);
     fit->made = true;
-    bool put = !key.failed && exo_shared_put(&fits, &fit->shared, key.data);
-    exo_free(key.data);
+    bool put = key && exo_shared_put(&fits, &fit->shared, key);
+    exo_free(key);
     return put ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a run");
 }
 
@@ -118,10 +117,9 @@ exo_fit_put(exo_fit *fit, exo_runtime *runtime, const char *run, exo_err *err)
 static exo_status
 hold(exo_fit **out, exo_runtime *runtime, const char *run, exo_err *err)
 {
-    exo_text key = {0};
-    write_key(&key, runtime, run);
-    *out = key.failed ? NULL : (exo_fit *)exo_shared_hold(&fits, key.data);
-    exo_free(key.data);
+    char *key = key_of(runtime, run);
+    *out = key ? (exo_fit *)exo_shared_hold(&fits, key) : NULL;
+    exo_free(key);
     return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a run");
 }
 

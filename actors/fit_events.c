@@ -3,7 +3,6 @@
 #include "actors/fit_impl.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -24,20 +24,13 @@
 
 #include "base/file.h"
 #include "base/grow_text.h"
+#include "report/json_text.h"
 #include "report/meter_json.h"
 #include "report/traffic_json.h"
 
 enum {
     LARGEST = 1 << 30
 };
-
-static void
-release_text(char *text)
-{
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
-}
 
 /* --- Writing ---------------------------------------------------------------------------------- */
 
@@ -141,12 +134,12 @@ exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed
                  json_object_set_new(all, "meters", exo_meters_json(run->meters.tree)) == 0 &&
                  json_array_size(nodes) == run->fit->num_nodes &&
                  (!run->fit->links || json_object_set_new(all, "links", links_json(run)) == 0);
-    char *text = whole ? json_dumps(all, JSON_COMPACT) : NULL;
+    char *text = whole ? exo_json_dump(all, JSON_COMPACT) : NULL;
     json_decref(all);
     snprintf(path, sizeof path, "%s/figures.json", folder);
     exo_status st = text ? exo_file_write_atomic(path, text, strlen(text), err)
                          : exo_fail(err, EXO_NOMEM, "no memory for the figures of a checkpoint");
-    release_text(text);
+    exo_free(text);
     return st;
 }
 

@@ -12,7 +12,6 @@
  * added to the counts that the nodes report since. */
 #include "actors/fit_impl.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -11,6 +11,7 @@
 #include "base/dir.h"
 #include "base/file.h"
 #include "comm/encode.h"
+#include "report/json_text.h"
 #include "report/timeline.h"
 
 enum {
@@ -183,14 +184,12 @@ write_report(const struct run *run, exo_err *err)
     json_t *all =
         json_pack("{s:s, s:o, s:o, s:o}", "clock", run->fit->sim ? "virtual" : "real", "time_s",
                   seconds(exo_fit_now(run)), "train_s", seconds(run->trained), "hosts", hosts);
-    char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    char *text = exo_json_dump(all, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(all);
     snprintf(path, sizeof path, "%s/network.json", run->folder);
     exo_status st = text ? exo_file_write_atomic(path, text, strlen(text), err)
                          : exo_fail(err, EXO_NOMEM, "no memory for the report of the network");
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
+    exo_free(text);
     return st;
 }
 

@@ -9,6 +9,8 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "report/json_text.h"
+
 enum {
     MARKED = 8, /* samples by which data sets are told apart */
     MARK = 48   /* bytes of the mark, with its NUL */
@@ -93,16 +95,9 @@ settings_object(const exo_fit_opts *opts, const char *strategy, const char *opti
 static exo_status
 dump(json_t *value, size_t flags, char **out, exo_err *err)
 {
-    char *text = value ? json_dumps(value, flags) : NULL;
-    char *copy = text ? exo_strdup(text) : NULL;
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
+    *out = exo_json_dump(value, flags);
     json_decref(value);
-    if (!copy)
-        return exo_fail(err, EXO_NOMEM, "no memory to write the settings down");
-    *out = copy;
-    return EXO_OK;
+    return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to write the settings down");
 }
 
 /* Writes a mark that identifies the data: the number of samples, and the SHA-256 of a few of them.

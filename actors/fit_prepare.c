@@ -3,14 +3,11 @@
 #include "actors/fit_impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <exogym/decoder.h>
 #include <exogym/log.h>
@@ -294,18 +291,14 @@ put_damaged_aside(const struct run *run, const exo_checkpoint_choice *choice, ex
 static exo_status
 keep_changes(const char *folder, const char *text, char **out, exo_err *err)
 {
-    exo_text path = {0};
-    char *was = NULL;
+    char *path = exo_text_make(NULL, "%s/config.json", folder), *was = NULL;
     size_t size = 0;
     exo_config_doc *before = NULL, *now = NULL;
-    exo_status st = EXO_OK;
+    exo_status st = path ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a path");
     *out = NULL;
-    exo_text_add(&path, "%s/config.json", folder);
-    if (path.failed)
-        st = exo_fail(err, EXO_NOMEM, "no memory for a path");
     exo_config *changes = NULL;
-    if (st == EXO_OK && exo_file_read(path.data, MAX_CONFIG, &was, &size, NULL) == EXO_OK &&
-        exo_config_parse(&before, path.data, was, NULL) == EXO_OK)
+    if (path && exo_file_read(path, MAX_CONFIG, &was, &size, NULL) == EXO_OK &&
+        exo_config_parse(&before, path, was, NULL) == EXO_OK)
         changes = exo_config_get(exo_config_root(before), "changes");
     if (st == EXO_OK && exo_config_length(changes) > 0)
         st = exo_config_parse(&now, "config.json", text, err);
@@ -316,7 +309,7 @@ keep_changes(const char *folder, const char *text, char **out, exo_err *err)
     exo_config_free(&before);
     exo_config_free(&now);
     exo_free(was);
-    exo_free(path.data);
+    exo_free(path);
     return st;
 }
 

@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 
 #include "base/grow_text.h"
+#include "report/json_text.h"
 
 #define RUN_HERE "here" /* name of the only run of its runtime */
 
@@ -46,13 +47,11 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
 {
     const exo_fit_far *far = run->far;
     exo_text document = {0};
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
     json_t *numbers = json_pack("{s:s, s:i}", "run", far ? far->run : RUN_HERE, "rank", (int)rank);
     exo_status st = numbers ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to describe a node");
     if (st == EXO_OK && far)
         st = describe_shared(run, numbers, err);
-    char *text = st == EXO_OK ? json_dumps(numbers, JSON_COMPACT) : NULL;
+    char *text = st == EXO_OK ? exo_json_dump(numbers, JSON_COMPACT) : NULL;
     json_decref(numbers);
     exo_text_add(&document, "{\"strategy\": %s, ", run->strategy_text);
     if (far)
@@ -61,7 +60,7 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
         exo_text_add(&document, "%s", text + 1);
     if (st == EXO_OK && (!text || document.failed))
         st = exo_fail(err, EXO_NOMEM, "no memory to describe a node");
-    release(text);
+    exo_free(text);
     Exo__Train__NodeStart m = EXO__TRAIN__NODE_START__INIT;
     m.document = document.data;
     if (st == EXO_OK)

@@ -5,8 +5,6 @@
  * (what it sends), learner.c (the trainer). */
 #include <stdio.h>
 
-#include <exogym/memory.h>
-
 #include "actors/builtin_classes.h"
 #include "actors/player.h"
 #include "actors/rollout.h"

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,20 +27,18 @@ exo_status
 exo_manifest_write(const char *folder, uint64_t step, const exo_manifest_line *lines, size_t count,
                    exo_err *err)
 {
-    exo_text text = {0}, path = {0};
-    char sha256[DIGITS + 1];
-    exo_text_add(&path, "%s/" EXO_MANIFEST, folder);
+    exo_text text = {0};
+    char sha256[DIGITS + 1], *path = exo_text_make(NULL, "%s/" EXO_MANIFEST, folder);
     exo_text_add(&text, "%s%" PRIu64 "\n", first_line, step);
     for (size_t i = 0; i < count; i++)
         exo_text_add(&text, "%s  %s\n", lines[i].sha256, lines[i].name);
     if (!text.failed)
         exo_sha256(text.data, text.length, sha256);
     exo_text_add(&text, "# %s\n", text.failed ? "" : sha256);
-    exo_status st = text.failed || path.failed
-                        ? exo_fail(err, EXO_NOMEM, "no memory for a manifest")
-                        : exo_file_write_atomic(path.data, text.data, text.length, err);
+    exo_status st = text.failed || !path ? exo_fail(err, EXO_NOMEM, "no memory for a manifest")
+                                         : exo_file_write_atomic(path, text.data, text.length, err);
     exo_free(text.data);
-    exo_free(path.data);
+    exo_free(path);
     return st;
 }
 
@@ -122,24 +119,23 @@ of_checkpoint(exo_status st, exo_err *err)
 static exo_status
 read_manifest(struct check *c, exo_err *err)
 {
-    exo_text path = {0};
+    char *path = exo_text_make(NULL, "%s/" EXO_MANIFEST, c->folder);
     size_t rows = 1;
-    exo_text_add(&path, "%s/" EXO_MANIFEST, c->folder);
-    if (path.failed)
+    if (!path)
         return exo_fail(err, EXO_NOMEM, "no memory for a path");
-    exo_status st = exo_file_read(path.data, MAX_BYTES, &c->text, &c->size, err);
+    exo_status st = exo_file_read(path, MAX_BYTES, &c->text, &c->size, err);
     if (st == EXO_NOT_FOUND)
         st = exo_fail(err, EXO_INVAL,
                       "%s: is missing: it was removed, or an older exogym wrote the checkpoint",
-                      path.data);
+                      path);
     st = of_checkpoint(st, err);
     for (size_t i = 0; st == EXO_OK && i < c->size; i++)
         rows += c->text[i] == '\n';
     if (st == EXO_OK && !(c->lines = exo_calloc(rows, sizeof *c->lines)))
-        st = exo_fail(err, EXO_NOMEM, "%s: no memory", path.data);
+        st = exo_fail(err, EXO_NOMEM, "%s: no memory", path);
     if (st == EXO_OK && (!is_whole(c) || !parse(c)))
-        st = exo_fail(err, EXO_INVAL, "%s: is damaged", path.data);
-    exo_free(path.data);
+        st = exo_fail(err, EXO_INVAL, "%s: is damaged", path);
+    exo_free(path);
     return st;
 }
 
@@ -174,19 +170,17 @@ check_file(void *context, size_t index)
 {
     struct check *c = context;
     struct line *line = &c->lines[index];
-    char sha256[DIGITS + 1];
-    exo_text path = {0};
-    exo_text_add(&path, "%s/%s", c->folder, line->name);
-    line->status = path.failed ? exo_fail(&line->error, EXO_NOMEM, "no memory for a path")
-                               : exo_sha256_file(path.data, sha256, &line->error);
+    char sha256[DIGITS + 1], *path = exo_text_make(NULL, "%s/%s", c->folder, line->name);
+    line->status = path ? exo_sha256_file(path, sha256, &line->error)
+                        : exo_fail(&line->error, EXO_NOMEM, "no memory for a path");
     if (line->status == EXO_NOT_FOUND)
-        line->status = exo_fail(&line->error, EXO_INVAL, "%s: is missing", path.data);
+        line->status = exo_fail(&line->error, EXO_INVAL, "%s: is missing", path);
     else if (line->status == EXO_OK && strcmp(sha256, line->sha256) != 0)
         line->status =
             exo_fail(&line->error, EXO_INVAL,
-                     "%s: is damaged: its SHA-256 is not the one in " EXO_MANIFEST, path.data);
+                     "%s: is damaged: its SHA-256 is not the one in " EXO_MANIFEST, path);
     line->status = of_checkpoint(line->status, &line->error);
-    exo_free(path.data);
+    exo_free(path);
 }
 
 exo_status

@@ -2,7 +2,6 @@
 #include "actors/node_meters.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>

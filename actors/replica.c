@@ -9,7 +9,6 @@
 
 #include "actors/fit_engine.h"
 #include "actors/fit_opts.h"
-#include "base/parallel.h"
 #include "comm/far.h"
 #include "graph/site.h"
 

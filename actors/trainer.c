@@ -7,7 +7,6 @@
 #include <exogym/memory.h>
 
 #include "actors/fit_run.h"
-#include "actors/train_node.h"
 
 struct exo_trainer {
     exo_model *model;

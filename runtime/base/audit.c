@@ -23,6 +23,7 @@
 
 #include "base/audit_line.h"
 #include "base/dir.h"
+#include "base/waiting.h"
 
 enum {
     QUEUE = 256 << 10, /* bytes of waiting lines, and as many that are being written */
@@ -399,14 +400,6 @@ exo_audit_add(exo_audit *audit, const exo_audit_record *record)
 
 /* --- The thread ------------------------------------------------------------------------------- */
 
-static void
-wait_locked(exo_audit *a, pthread_cond_t *condition, exo_time until)
-{
-    struct timespec at = {.tv_sec = (time_t)(until / EXO_SECOND),
-                          .tv_nsec = (long)(until % EXO_SECOND)};
-    pthread_cond_timedwait(condition, &a->lock, &at);
-}
-
 /* Fills `out`, which is empty, or waits for records. False: nothing is left, and the thread
  * ends. */
 static bool
@@ -429,7 +422,8 @@ fill_out_locked(exo_audit *a)
     pthread_cond_broadcast(&a->changed);
     if (a->closing)
         return false;
-    wait_locked(a, &a->wake, exo_now(exo_clock_real()) + (a->num_left_out ? RETRY : SAY_EVERY));
+    exo_condition_wait_until(&a->wake, &a->lock,
+                             exo_now(exo_clock_real()) + (a->num_left_out ? RETRY : SAY_EVERY));
     return true;
 }
 
@@ -439,7 +433,7 @@ wait_for_retry_locked(exo_audit *a)
 {
     exo_time until = exo_now(exo_clock_real()) + RETRY;
     while (!a->hurry && !a->closing && exo_now(exo_clock_real()) < until)
-        wait_locked(a, &a->wake, until);
+        exo_condition_wait_until(&a->wake, &a->lock, until);
 }
 
 static void
@@ -521,18 +515,14 @@ start_thread(exo_audit *a)
 exo_status
 exo_audit_open(exo_audit **out, const char *path, const exo_clock *clock, exo_err *err)
 {
-    pthread_condattr_t attr;
     exo_audit *a = exo_calloc(1, sizeof *a);
     if (!a)
         return exo_fail(err, EXO_NOMEM, "no memory for an audit log");
     a->fd = -1;
     a->clock = clock ? clock : exo_clock_real();
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&a->lock, NULL);
-    pthread_cond_init(&a->wake, &attr);
-    pthread_cond_init(&a->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    exo_condition_init(&a->wake);
+    exo_condition_init(&a->changed);
     a->path = exo_strdup(path);
     a->queue = exo_calloc(1, QUEUE);
     a->out = exo_calloc(1, QUEUE);
@@ -559,7 +549,7 @@ exo_audit_flush(exo_audit *a)
     a->hurry = true;
     pthread_cond_signal(&a->wake);
     while (a->served < mine && a->failures == failures && exo_now(exo_clock_real()) < until)
-        wait_locked(a, &a->changed, until);
+        exo_condition_wait_until(&a->changed, &a->lock, until);
     bool served = a->served >= mine;
     pthread_mutex_unlock(&a->lock);
     return served;
@@ -577,7 +567,7 @@ exo_audit_close(exo_audit **audit)
     a->closing = true;
     pthread_cond_signal(&a->wake);
     while (!a->ended && exo_now(exo_clock_real()) < until)
-        wait_locked(a, &a->changed, until);
+        exo_condition_wait_until(&a->changed, &a->lock, until);
     bool ended = a->ended;
     pthread_mutex_unlock(&a->lock);
     if (!ended) { /* the disk hangs, and the thread still uses the memory: it is never freed */

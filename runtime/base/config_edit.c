@@ -356,14 +356,8 @@ exo_config_relative(const exo_config *node, const char *path)
 {
     const char *source = exo_config_source(node),
                *slash = exo_input_is_unnamed(source) ? NULL : strrchr(source, '/');
-    exo_text full = {0};
-    if (*path != '/' && slash)
-        exo_text_add(&full, "%.*s/", (int)(slash - source), source);
-    exo_text_add(&full, "%s", path);
-    if (!full.failed)
-        return full.data;
-    exo_free(full.data);
-    return NULL;
+    int folder = *path != '/' && slash ? (int)(slash + 1 - source) : 0;
+    return exo_text_make(NULL, "%.*s%s", folder, folder ? source : "", path);
 }
 
 bool

@@ -4,7 +4,6 @@
 #include "base/config_tree.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -17,6 +17,9 @@ typedef struct exo_text {
     bool failed, over;
 } exo_text;
 
+/* Makes a text, which the caller frees with exo_free (make_text.c). NULL: NOMEM, in *err. */
+char *exo_text_make(exo_err *err, const char *format, ...) EXO_PRINTF(2, 3);
+
 /* Append to the text. Errors only set `failed`. */
 void exo_text_add(exo_text *text, const char *format, ...) EXO_PRINTF(2, 3);
 void exo_text_add_bytes(exo_text *text, const char *bytes, size_t length);

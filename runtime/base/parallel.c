@@ -11,7 +11,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdlib.h>
 
 #include <exogym/tensor.h>
 

@@ -333,45 +333,20 @@ exo_sim_expect_no_more(exo_sim *sim)
     pthread_mutex_unlock(&sim->lock);
 }
 
-static void
-begin_locked(exo_sim_lane *lane)
-{
-    lane->state = READY;
-    lane->measure = false;
-    lane->woken = lane->woken_before = false;
-    schedule_locked(lane, entry_of(lane, lane->time));
-}
-
-void
-exo_sim_begin(exo_sim_lane *lane)
-{
-    pthread_mutex_lock(&lane->sim->lock);
-    begin_locked(lane);
-    pthread_mutex_unlock(&lane->sim->lock);
-}
-
-void
-exo_sim_begin_cancel(exo_sim_lane *lane)
-{
-    pthread_mutex_lock(&lane->sim->lock);
-    lane->state = OUTSIDE;
-    lane->ticket++;
-    pthread_mutex_unlock(&lane->sim->lock);
-}
-
 void
 exo_sim_enter(exo_sim_lane *lane, exo_time at)
 {
     exo_sim *sim = lane->sim;
     pthread_mutex_lock(&sim->lock);
-    if (lane->state == OUTSIDE) {
-        if (at > lane->time)
-            lane->time = at;
-        begin_locked(lane);
-        if (sim->expected > 0)
-            sim->expected--;
-        dispatch_locked(sim);
-    }
+    if (at > lane->time)
+        lane->time = at;
+    lane->state = READY;
+    lane->measure = false;
+    lane->woken = lane->woken_before = false;
+    schedule_locked(lane, entry_of(lane, lane->time));
+    if (sim->expected > 0)
+        sim->expected--;
+    dispatch_locked(sim);
     await_baton_locked(lane);
     pthread_mutex_unlock(&sim->lock);
     current = lane;

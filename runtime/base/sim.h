@@ -51,12 +51,6 @@ void exo_sim_expect(exo_sim *sim, unsigned lanes);
 /* Stops waiting for expected lanes: one of them will not come. */
 void exo_sim_expect_no_more(exo_sim *sim);
 
-/* Begin gives the lane its turn for a thread that is about to enter it. The creator of such a
- * thread calls it first, and cancels it if no thread could be made. Caller: the holder of the
- * baton. */
-void exo_sim_begin(exo_sim_lane *lane);
-void exo_sim_begin_cancel(exo_sim_lane *lane);
-
 /* Enter makes the calling thread the lane's; it has the baton on return. An idle lane begins at
  * `at` if that is later than its own time. */
 void exo_sim_enter(exo_sim_lane *lane, exo_time at);

@@ -9,13 +9,13 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <utlist.h>
 
 #include <exogym/memory.h>
 
+#include "base/waiting.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/head.h"
 #include "cluster/watch.h"
@@ -30,14 +30,9 @@ exo_cluster_now(void)
 void
 exo_cluster_wait_until_locked(exo_cluster *c, exo_time until)
 {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
     exo_time left = until - exo_cluster_now();
     left = left < 0 ? 0 : left > 10 * EXO_SECOND ? 10 * EXO_SECOND : left;
-    exo_time when = (exo_time)at.tv_sec * EXO_SECOND + at.tv_nsec + left;
-    at = (struct timespec){.tv_sec = (time_t)(when / EXO_SECOND),
-                           .tv_nsec = (long)(when % EXO_SECOND)};
-    pthread_cond_timedwait(&c->changed, &c->lock, &at);
+    exo_condition_wait_for(&c->changed, &c->lock, left);
 }
 
 bool
@@ -298,12 +293,8 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
     exo_cluster *c = exo_calloc(1, sizeof *c);
     if (!c)
         return exo_fail(err, EXO_NOMEM, "no memory to join a cluster");
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    exo_condition_init(&c->changed);
     c->role = opts->role;
     c->runtime = runtime;
     c->due = INT64_MAX;

@@ -3,7 +3,6 @@
 #include "cluster/watch.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

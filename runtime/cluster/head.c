@@ -13,12 +13,9 @@
 
 #include <uthash.h>
 
-#include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "base/printable.h"
 #include "cluster/durable.h"
-#include "net/process.h"
 
 #define GRACE       (10 * EXO_SECOND) /* for nodes to come back to a restarted head */
 #define END_TIMEOUT (10 * EXO_SECOND) /* for workers that are told to end */
@@ -146,6 +143,14 @@ exo_head_describe(const exo_entry *a, Exo__Cluster__Actor *out)
 
 /* --- Time, and the end ------------------------------------------------------------------------ */
 
+exo_status
+exo_head_reply_actor(const exo_entry *a, exo_payload *reply, exo_err *err)
+{
+    Exo__Cluster__Actor info;
+    exo_head_describe(a, &info);
+    return exo_head_reply(reply, &info.base, err);
+}
+
 void
 exo_head_maybe_end(struct head *h)
 {
@@ -160,10 +165,8 @@ exo_head_maybe_end(struct head *h)
 }
 
 static exo_status
-head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
-         exo_err *err)
+head_end(struct head *h, exo_call_context *call, const void *args, exo_payload *reply, exo_err *err)
 {
-    struct head *h = self;
     (void)args;
     (void)reply;
     exo_head_note(h, h->env.cluster, "the cluster ends");
@@ -289,10 +292,9 @@ look_around(struct head *h)
 }
 
 static exo_status
-head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+head_tick(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
           exo_err *err)
 {
-    struct head *h = self;
     exo_time at = exo_head_now(h);
     (void)args;
     (void)reply;
@@ -330,29 +332,22 @@ exo_head_fail_not_there(const Exo__Cluster__Name *m, const exo_entry *a, exo_err
 }
 
 static exo_status
-head_find(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+head_find(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
           exo_err *err)
 {
-    struct head *h = self;
     char text[EXO_ERR_TEXT];
     exo_status st = EXO_OK;
-    Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
-    if (!m)
-        return exo_fail(err, EXO_INVAL, "find: the arguments cannot be read");
+    const Exo__Cluster__Name *m = args;
     exo_entry *a = exo_head_by_name(h, m->space, m->name);
     exo_head_note_actor(h, m->space, m->name, NULL);
     st = exo_head_check_space(h, call, m->space, a, "find", err);
-    if (st != EXO_OK) {
-        EXO_RELEASE(m);
+    if (st != EXO_OK)
         return st;
-    }
     if (!a || a->state == EXO_ENTRY_DEAD) {
         st = exo_head_fail_not_there(m, a, err);
     } else if (a->state == EXO_ENTRY_ALIVE &&
                !(m->id && a->id == m->id && a->node && a->node->id == m->node)) {
-        Exo__Cluster__Actor info;
-        exo_head_describe(a, &info);
-        st = exo_head_reply(reply, &info.base, err);
+        st = exo_head_reply_actor(a, reply, err);
     } else if (m->at_once) {
         exo_entry_describe(a, text, sizeof text);
         st = exo_fail(err, EXO_TIMEOUT, "%s", text);
@@ -363,23 +358,17 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
             exo_head_want_tick(h, a->find_wishes->until = tell_until(h, call));
         }
     }
-    EXO_RELEASE(m);
     return st;
 }
 
 /* Describes a process's address in the form of an actor's place. */
 static exo_status
-head_node(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+head_node(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
           exo_err *err)
 {
-    struct head *h = self;
     (void)call;
-    Exo__Cluster__NodeInfo *m =
-        EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
-    if (!m)
-        return exo_fail(err, EXO_INVAL, "node: the arguments cannot be read");
-    const exo_cluster_node *node = exo_directory_node(&h->directory, m->node);
-    EXO_RELEASE(m);
+    const exo_cluster_node *node =
+        exo_directory_node(&h->directory, ((const Exo__Cluster__NodeInfo *)args)->node);
     if (!node || !node->alive)
         return exo_fail(err, EXO_PEER_LOST, "the process %s%s", node ? node->name : "is not known",
                         node ? " is gone" : "");
@@ -393,19 +382,16 @@ head_node(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 }
 
 static exo_status
-head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+head_claim(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
            exo_err *err)
 {
-    struct head *h = self;
     exo_entry *a = NULL;
     bool claimed = false;
-    Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
-    exo_cluster_node *node = m ? exo_directory_node(&h->directory, m->node) : NULL;
-    if (m)
-        exo_head_note_actor(h, m->space, m->name, "a name is claimed");
+    const Exo__Cluster__Name *m = args;
+    exo_cluster_node *node = exo_directory_node(&h->directory, m->node);
+    exo_head_note_actor(h, m->space, m->name, "a name is claimed");
     exo_status st =
-        !m || !m->id || !m->name[0]
-            ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")
+        !m->id || !m->name[0] ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")
         : !node ? exo_fail(err, EXO_CLOSED, "this process is not registered at the head")
         : !node->alive
             ? exo_fail(err, EXO_CLOSED, "this process has left, or the head has taken it for lost")
@@ -433,13 +419,7 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
         exo_directory_index(&h->directory, a);
         exo_head_set_state(h, a, EXO_ENTRY_ALIVE);
     }
-    if (st == EXO_OK) {
-        Exo__Cluster__Actor info;
-        exo_head_describe(a, &info);
-        st = exo_head_reply(reply, &info.base, err);
-    }
-    EXO_RELEASE(m);
-    return st;
+    return st == EXO_OK ? exo_head_reply_actor(a, reply, err) : st;
 }
 
 /* --- Life ------------------------------------------------------------------------------------- */
@@ -532,41 +512,36 @@ exo_head_default_state(const char *cluster, char *out, size_t size, exo_err *err
 
 static const exo_lane_class lanes[] = {{.name = "main", .capacity = 65536}};
 
-/* The head's methods, and the event under which a call with a noted subject is recorded;
- * EXO_AUDIT_EVENTS: only refused calls are recorded. */
-static const struct {
-    exo_method method;
-    exo_audit_event event;
-} served[] = {
-    {{.name = "register", .run = exo_head_register}, EXO_AUDIT_NODE},
-    {{.name = "gone", .run = exo_head_gone}, EXO_AUDIT_NODE},
-    {{.name = "spawn", .run = exo_head_spawn}, EXO_AUDIT_SPAWN},
-    {{.name = "started", .run = exo_head_started}, EXO_AUDIT_EVENTS},
-    {{.name = "find", .run = head_find}, EXO_AUDIT_EVENTS},
-    {{.name = "claim", .run = head_claim}, EXO_AUDIT_SPAWN},
-    {{.name = "node", .run = head_node}, EXO_AUDIT_EVENTS},
-    {{.name = "died", .run = exo_head_died}, EXO_AUDIT_EVENTS},
-    {{.name = "epitaph", .run = exo_head_epitaph}, EXO_AUDIT_NODE},
-    {{.name = "list", .run = exo_head_list}, EXO_AUDIT_EVENTS},
-    {{.name = "why", .run = exo_head_why}, EXO_AUDIT_EVENTS},
-    {{.name = "log", .run = exo_head_log}, EXO_AUDIT_EVENTS},
-    {{.name = "logs", .run = exo_head_logs}, EXO_AUDIT_EVENTS},
-    {{.name = "tick", .run = head_tick}, EXO_AUDIT_EVENTS},
-    {{.name = "end", .run = head_end}, EXO_AUDIT_STOP},
-    {{.name = "give_up", .run = exo_head_give_up}, EXO_AUDIT_KILL},
-    {{.name = "report", .run = exo_head_report}, EXO_AUDIT_EVENTS},
-    {{.name = "go_on", .run = exo_head_go_on}, EXO_AUDIT_EVENTS},
-    {{.name = "holds", .run = exo_head_holds}, EXO_AUDIT_EVENTS},
+static const struct exo_head_method served[] = {
+    {"register", &exo__cluster__register__descriptor, exo_head_register, EXO_AUDIT_NODE},
+    {"gone", &exo__cluster__node_info__descriptor, exo_head_gone, EXO_AUDIT_NODE},
+    {"spawn", NULL, exo_head_spawn, EXO_AUDIT_SPAWN},
+    {"started", NULL, exo_head_started, EXO_AUDIT_EVENTS},
+    {"find", &exo__cluster__name__descriptor, head_find, EXO_AUDIT_EVENTS},
+    {"claim", &exo__cluster__name__descriptor, head_claim, EXO_AUDIT_SPAWN},
+    {"node", &exo__cluster__node_info__descriptor, head_node, EXO_AUDIT_EVENTS},
+    {"died", &exo__cluster__name__descriptor, exo_head_died, EXO_AUDIT_EVENTS},
+    {"epitaph", &exo__cluster__epitaph__descriptor, exo_head_epitaph, EXO_AUDIT_NODE},
+    {"list", &exo__cluster__name__descriptor, exo_head_list, EXO_AUDIT_EVENTS},
+    {"why", &exo__cluster__name__descriptor, exo_head_why, EXO_AUDIT_EVENTS},
+    {"log", &exo__cluster__log_lines__descriptor, exo_head_log, EXO_AUDIT_EVENTS},
+    {"logs", NULL, exo_head_logs, EXO_AUDIT_EVENTS},
+    {"tick", NULL, head_tick, EXO_AUDIT_EVENTS},
+    {"end", NULL, head_end, EXO_AUDIT_STOP},
+    {"give_up", &exo__cluster__name__descriptor, exo_head_give_up, EXO_AUDIT_KILL},
+    {"report", &exo__cluster__report__descriptor, exo_head_report, EXO_AUDIT_EVENTS},
+    {"go_on", NULL, exo_head_go_on, EXO_AUDIT_EVENTS},
+    {"holds", NULL, exo_head_holds, EXO_AUDIT_EVENTS},
 };
 
 static exo_status
 serve(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
-    const char *method = exo_call_method(call);
     size_t i = 0;
-    while (i + 1 < sizeof served / sizeof *served && strcmp(served[i].method.name, method) != 0)
+    while (i + 1 < sizeof served / sizeof *served &&
+           strcmp(served[i].name, exo_call_method(call)) != 0)
         i++;
-    return exo_head_serve(call, self, served[i].event, &served[i].method, args, reply, err);
+    return exo_head_serve(&served[i], self, call, args, reply, err);
 }
 
 static const exo_method methods[] = {

@@ -74,26 +74,40 @@ exo_head_record_job(struct head *h, const exo_job_entry *job, const exo_cluster_
                                                     .detail = detail});
 }
 
+static exo_status
+run(const struct exo_head_method *method, struct head *h, exo_call_context *call,
+    const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    if (!method->message)
+        return method->run(h, call, args, reply, err);
+    ProtobufCMessage *message = exo_message_unpack_args(method->message, args);
+    if (!message)
+        return exo_fail(err, EXO_INVAL, "%s: the arguments cannot be read", method->name);
+    exo_status st = method->run(h, call, message, reply, err);
+    exo_message_release(message);
+    return st;
+}
+
 exo_status
-exo_head_serve(exo_call_context *call, struct head *h, exo_audit_event event,
-               const exo_method *inner, const exo_payload *args, exo_payload *reply, exo_err *err)
+exo_head_serve(const struct exo_head_method *method, struct head *h, exo_call_context *call,
+               const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     exo_err reason = {0};
     if (!h->env.audit)
-        return inner->run(call, h, args, reply, err);
+        return run(method, h, call, args, reply, err);
     h->note = (struct exo_head_note){0};
-    exo_status st = inner->run(call, h, args, reply, &reason);
+    exo_status st = run(method, h, call, args, reply, &reason);
     if (err)
         *err = reason;
     bool refused = st == EXO_DENIED || st == EXO_FULL,
-         noted = event < EXO_AUDIT_EVENTS && h->note.subject[0];
+         noted = method->event < EXO_AUDIT_EVENTS && h->note.subject[0];
     if (exo_call_identity(call) && (refused || noted))
         exo_audit_add(h->env.audit, &(exo_audit_record){.event = st == EXO_DENIED ? EXO_AUDIT_DENIED
                                                                  : st == EXO_FULL ? EXO_AUDIT_QUOTA
-                                                                                  : event,
+                                                                                  : method->event,
                                                         .who = exo_call_identity(call),
                                                         .object = "head",
-                                                        .method = inner->name,
+                                                        .method = method->name,
                                                         .subject = h->note.subject,
                                                         .detail = h->note.detail,
                                                         .status = st,

@@ -5,7 +5,6 @@
  * Keeps nothing; the owners of nodes are in the directory. Read next: head.c. */
 #include "cluster/head_impl.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static exo_status

@@ -79,6 +79,20 @@ struct head {
     uint64_t salt; /* for the numbers by which accounts of keys are known */
 };
 
+/* Serves a call. `args` is the message that the method's row names, and is freed after the call; if
+ * the row names none, it is the payload itself, an exo_payload. */
+typedef exo_status exo_head_run(struct head *h, exo_call_context *call, const void *args,
+                                exo_payload *reply, exo_err *err);
+
+/* A method of the head. A call with a noted subject is recorded as `event`; EXO_AUDIT_EVENTS: only
+ * refused calls are recorded. */
+struct exo_head_method {
+    const char *name;
+    const ProtobufCMessageDescriptor *message; /* NULL: the method takes the payload */
+    exo_head_run *run;
+    exo_audit_event event;
+};
+
 /* --- Common to all ---------------------------------------------------------------------------- */
 
 /* Now, on the runtime's clock. */
@@ -89,6 +103,8 @@ int64_t exo_head_date(void);
 void exo_head_want_tick(struct head *h, exo_time at);
 /* Packs a reply. NOMEM. */
 exo_status exo_head_reply(exo_payload *reply, const ProtobufCMessage *message, exo_err *err);
+/* Replies with the description of an actor. */
+exo_status exo_head_reply_actor(const exo_entry *a, exo_payload *reply, exo_err *err);
 /* Defers the reply of a call. quota: the caller's quota that counts the call until its reply;
  * EXO_QUOTAS: none. */
 exo_status exo_head_wish(struct head *h, exo_call_context *call, struct exo_wish **list,
@@ -170,10 +186,10 @@ void exo_head_note_spawn(struct head *h, const Exo__Cluster__Spawn *spec);
 /* Records the beginning or end of a job, with its driver (NULL: not known). */
 void exo_head_record_job(struct head *h, const exo_job_entry *job, const exo_cluster_node *driver,
                          const char *detail);
-/* Serves a call by `inner`, and records it as `event` if it comes from another process and has
- * noted a subject, or was refused. */
-exo_status exo_head_serve(exo_call_context *call, struct head *h, exo_audit_event event,
-                          const exo_method *inner, const exo_payload *args, exo_payload *reply,
+/* Unpacks the arguments, serves the call, and records it if it comes from another process and has
+ * noted a subject, or was refused. Errors: INVAL if the arguments are no such message. */
+exo_status exo_head_serve(const struct exo_head_method *method, struct head *h,
+                          exo_call_context *call, const exo_payload *args, exo_payload *reply,
                           exo_err *err);
 
 /* --- The state file (head_records.c) ---------------------------------------------------------- */
@@ -201,17 +217,13 @@ void exo_head_recall_job(void *context, const exo_durable_row *row);
 exo_status exo_head_take_job(struct head *h, exo_job_entry *job, uint64_t peer, exo_err *err);
 void exo_head_give_job(struct head *h, exo_job_entry *job);
 /* The progress of a job, kept in memory until the job ends. */
-exo_status exo_head_report(exo_call_context *call, void *self, const exo_payload *args,
-                           exo_payload *reply, exo_err *err);
+exo_head_run exo_head_report;
 
 /* --- Nodes (head_nodes.c) --------------------------------------------------------------------- */
 
-exo_status exo_head_register(exo_call_context *call, void *self, const exo_payload *args,
-                             exo_payload *reply, exo_err *err);
-exo_status exo_head_gone(exo_call_context *call, void *self, const exo_payload *args,
-                         exo_payload *reply, exo_err *err);
-exo_status exo_head_epitaph(exo_call_context *call, void *self, const exo_payload *args,
-                            exo_payload *reply, exo_err *err);
+exo_head_run exo_head_register;
+exo_head_run exo_head_gone;
+exo_head_run exo_head_epitaph;
 
 /* --- Work in slices (head_work.c) ------------------------------------------------------------- */
 
@@ -225,15 +237,12 @@ void exo_head_add_work(struct work *w, const exo_entry *a);
 void exo_head_do_work(struct head *h, struct work **w);
 void exo_head_free_works(struct head *h);
 /* Does the next slice; the head calls it. */
-exo_status exo_head_go_on(exo_call_context *call, void *self, const exo_payload *args,
-                          exo_payload *reply, exo_err *err);
+exo_head_run exo_head_go_on;
 /* Look up an actor by name, key or reference. If the actor's node has ended and the actor's death
  * has not been handled, it is handled first. */
 exo_entry *exo_head_by_name(struct head *h, const char *space, const char *name);
 exo_entry *exo_head_by_key(struct head *h, uint64_t key);
 exo_entry *exo_head_by_id(struct head *h, uint64_t node, uint64_t id);
-/* The cause of death of actors whose node has ended. */
-void exo_head_tell_loss(const exo_cluster_node *node, char *out, size_t size);
 /* Ends the actors of a node that has ended. */
 void exo_head_end_entries(struct head *h, exo_cluster_node *node, bool failure);
 /* Corrects the cause of death of actors that died with the node, once the cause is known. */
@@ -279,12 +288,10 @@ void exo_head_fail_batch(struct head *h, exo_spawn_batch *b, exo_status status, 
 void exo_head_free_postponed(struct head *h, struct postponed *p);
 /* Tries postponed spawns again: a node has registered, or none will come back any more. */
 void exo_head_ask_again(struct head *h);
-exo_status exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args,
-                          exo_payload *reply, exo_err *err);
+exo_head_run exo_head_spawn;
 /* The actor is alive: answers the calls that wait for it. */
 void exo_head_announce(struct head *h, exo_entry *a);
-exo_status exo_head_started(exo_call_context *call, void *self, const exo_payload *args,
-                            exo_payload *reply, exo_err *err);
+exo_head_run exo_head_started;
 
 /* --- Death and restart (head_lives.c) --------------------------------------------------------- */
 
@@ -297,8 +304,7 @@ void exo_head_schedule(struct head *h, exo_entry *a, exo_time wait);
 /* A life has ended, or could not begin. The restart rule gives the actor another one, or the actor
  * is dead. The entry may be gone afterwards. */
 void exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failure);
-exo_status exo_head_died(exo_call_context *call, void *self, const exo_payload *args,
-                         exo_payload *reply, exo_err *err);
+exo_head_run exo_head_died;
 /* The process that drives this job now; 0: none, or not known. */
 uint64_t exo_head_driver_of(struct head *h, const char *job);
 /* Another driver took a job's name: ends the actors of the former job, unless their driver is
@@ -310,21 +316,15 @@ void exo_head_end_job(struct head *h, const exo_cluster_node *driver, const char
 /* Ends jobs whose drivers went while there was no head, and the actors of jobs that the head does
  * not know. */
 void exo_head_end_lost_jobs(struct head *h);
-exo_status exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args,
-                            exo_payload *reply, exo_err *err);
+exo_head_run exo_head_give_up;
 
 /* --- Information (head_look.c) ---------------------------------------------------------------- */
 
-exo_status exo_head_why(exo_call_context *call, void *self, const exo_payload *args,
-                        exo_payload *reply, exo_err *err);
-exo_status exo_head_list(exo_call_context *call, void *self, const exo_payload *args,
-                         exo_payload *reply, exo_err *err);
+exo_head_run exo_head_why;
+exo_head_run exo_head_list;
 /* A node reports the holdings of other processes at it. */
-exo_status exo_head_holds(exo_call_context *call, void *self, const exo_payload *args,
-                          exo_payload *reply, exo_err *err);
-exo_status exo_head_log(exo_call_context *call, void *self, const exo_payload *args,
-                        exo_payload *reply, exo_err *err);
-exo_status exo_head_logs(exo_call_context *call, void *self, const exo_payload *args,
-                         exo_payload *reply, exo_err *err);
+exo_head_run exo_head_holds;
+exo_head_run exo_head_log;
+exo_head_run exo_head_logs;
 
 #endif

@@ -136,19 +136,14 @@ exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failur
 }
 
 exo_status
-exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_died(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
               exo_err *err)
 {
-    struct head *h = self;
     (void)reply;
-    Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
-    if (!m)
-        return exo_fail(err, EXO_INVAL, "died: the arguments cannot be read");
+    const Exo__Cluster__Name *m = args;
     exo_status st = exo_head_check_self(call, m->node, "died", err);
-    if (st != EXO_OK) {
-        EXO_RELEASE(m);
+    if (st != EXO_OK)
         return st;
-    }
     exo_entry *a = m->key ? exo_head_by_key(h, m->key) : exo_head_by_id(h, m->node, m->id);
     bool same =
         a && a->node && a->node->id == m->node && (!m->key || a->incarnation == m->incarnation);
@@ -160,7 +155,6 @@ exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_p
         a->failed = m->failure;
         a->died_early = true;
     }
-    EXO_RELEASE(m);
     return EXO_OK;
 }
 
@@ -282,14 +276,10 @@ give_up(struct head *h, exo_entry *a, const char *why)
 }
 
 exo_status
-exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_give_up(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
                  exo_err *err)
 {
-    struct head *h = self;
-    (void)call;
-    Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
-    if (!m)
-        return exo_fail(err, EXO_INVAL, "give_up: the arguments cannot be read");
+    const Exo__Cluster__Name *m = args;
     exo_entry *a = exo_head_by_name(h, m->space, m->name);
     exo_head_note_actor(h, m->space, m->name, m->cause);
     exo_status st = exo_head_check_space(h, call, m->space, a, "give_up", err);
@@ -299,11 +289,5 @@ exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, ex
         st = exo_head_check_owner(call, a, "give_up", err);
     if (st == EXO_OK && a->state != EXO_ENTRY_ALIVE)
         give_up(h, a, m->cause);
-    if (st == EXO_OK) {
-        Exo__Cluster__Actor info;
-        exo_head_describe(a, &info);
-        st = exo_head_reply(reply, &info.base, err);
-    }
-    EXO_RELEASE(m);
-    return st;
+    return st == EXO_OK ? exo_head_reply_actor(a, reply, err) : st;
 }

@@ -53,21 +53,16 @@ tell_of_node(const exo_cluster_node *n, bool all, char *out, size_t size)
 }
 
 exo_status
-exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_why(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
              exo_err *err)
 {
-    struct head *h = self;
     char text[8192] = "";
-    Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
-    if (!m)
-        return exo_fail(err, EXO_INVAL, "why: the arguments cannot be read");
+    const Exo__Cluster__Name *m = args;
     exo_head_note_actor(h, m->space, m->name, NULL);
     const exo_entry *a = exo_head_by_name(h, m->space, m->name);
     exo_status allowed = exo_head_check_space(h, call, m->space, a, "why", err);
-    if (allowed != EXO_OK) {
-        EXO_RELEASE(m);
+    if (allowed != EXO_OK)
         return allowed;
-    }
     const exo_cluster_node *n = !a             ? exo_directory_node_by_name(&h->directory, m->name)
                                 : a->lost_with ? exo_directory_node(&h->directory, a->lost_with)
                                 : a->node      ? a->node
@@ -76,12 +71,9 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     size_t at = a ? tell_of_actor(a, text, sizeof text) : 0;
     if (n)
         tell_of_node(n, !exo_head_hides_logs(call), text + at, sizeof text - at);
-    exo_status st =
-        a || n ? exo_payload_copy(reply, text, strlen(text) + 1)
-               : exo_fail(err, EXO_NOT_FOUND, "nothing is known of '%s' in the namespace '%s'",
-                          m->name, m->space);
-    EXO_RELEASE(m);
-    return st;
+    return a || n ? exo_payload_copy(reply, text, strlen(text) + 1)
+                  : exo_fail(err, EXO_NOT_FOUND, "nothing is known of '%s' in the namespace '%s'",
+                             m->name, m->space);
 }
 
 /* Describes the holdings of an account: here, and in this process's connection. */
@@ -148,10 +140,9 @@ list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listin
 }
 
 exo_status
-exo_head_holds(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_holds(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
                exo_err *err)
 {
-    struct head *h = self;
     (void)reply;
     Exo__Cluster__Holdings *m =
         EXO_UNPACK_ARGS(Exo__Cluster__Holdings, exo__cluster__holdings, args);
@@ -227,17 +218,12 @@ list_actors(struct head *h, const exo_call_context *call, uint64_t after,
 }
 
 exo_status
-exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_list(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
               exo_err *err)
 {
-    struct head *h = self;
     char boot[EXO_BOOT_ID];
     Exo__Cluster__Listing listing = EXO__CLUSTER__LISTING__INIT;
-    Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
-    if (!m)
-        return exo_fail(err, EXO_INVAL, "list: the arguments cannot be read");
-    uint64_t after = m->key;
-    EXO_RELEASE(m);
+    uint64_t after = ((const Exo__Cluster__Name *)args)->key;
     listing.cluster = exo_pb_text(h->env.cluster);
     listing.version = exo_pb_text(EXO_VERSION);
     listing.began = h->began;
@@ -291,22 +277,16 @@ skip_lines(char *text)
 }
 
 exo_status
-exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_log(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
              exo_err *err)
 {
-    struct head *h = self;
     char full[1024];
     (void)reply;
-    Exo__Cluster__LogLines *m =
-        EXO_UNPACK_ARGS(Exo__Cluster__LogLines, exo__cluster__log_lines, args);
-    if (!m)
-        return exo_fail(err, EXO_INVAL, "log: the arguments cannot be read");
+    const Exo__Cluster__LogLines *m = args;
     const exo_identity *who = exo_call_identity(call);
     const exo_cluster_node *node = who ? exo_directory_node(&h->directory, who->node) : NULL;
-    if (who && !node) {
-        EXO_RELEASE(m);
+    if (who && !node)
         return exo_fail(err, EXO_DENIED, "log: this process is not registered at the head");
-    }
     for (char *line = skip_lines(m->text); *line;) {
         size_t length = strcspn(line, "\n");
         exo_format_cut(full, sizeof full, "%s: %.*s", node ? node->name : m->node_name,
@@ -319,7 +299,6 @@ exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         }
         line += length + (line[length] == '\n');
     }
-    EXO_RELEASE(m);
     for (struct exo_wish *w = h->log_wishes, *next; w; w = next) {
         exo_payload lines = {0};
         next = w->next;
@@ -337,17 +316,17 @@ exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_pa
  * that is not 0, does not wait, and its reply may have no lines. The reply: the next such number, a
  * uint64_t, then text. */
 exo_status
-exo_head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_logs(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
               exo_err *err)
 {
-    struct head *h = self;
+    const exo_payload *lines = args;
     uint64_t words[2] = {0, 1}; /* lines that the caller has; whether it does not wait */
-    if (args->size == sizeof words[0])
+    if (lines->size == sizeof words[0])
         words[1] = 0;
-    else if (args->size != 0 && args->size != sizeof words)
+    else if (lines->size != 0 && lines->size != sizeof words)
         return exo_fail(err, EXO_INVAL, "logs: expected the number of a line");
-    if (args->size > 0)
-        memcpy(words, args->data, args->size);
+    if (lines->size > 0)
+        memcpy(words, lines->data, lines->size);
     if (words[1] || words[0] < h->num_lines)
         return reply_lines(h, words[0], reply);
     exo_status st = exo_head_wish(h, call, &h->log_wishes, EXO_QUOTA_LOGS, err);

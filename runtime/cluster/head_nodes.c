@@ -254,19 +254,15 @@ add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Regis
 }
 
 exo_status
-exo_head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_register(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
                   exo_err *err)
 {
-    struct head *h = self;
     uint64_t peer = exo_head_peer(call), *ended = NULL;
     exo_cluster_node *node = NULL;
     Exo__Cluster__RegisterReply message = EXO__CLUSTER__REGISTER_REPLY__INIT;
-    Exo__Cluster__Register *m =
-        EXO_UNPACK_ARGS(Exo__Cluster__Register, exo__cluster__register, args);
-    if (!m || !m->node) {
-        EXO_RELEASE(m);
+    const Exo__Cluster__Register *m = args;
+    if (!m->node)
         return exo_fail(err, EXO_INVAL, "register: the arguments cannot be read");
-    }
     if (m->part == 0)
         exo_head_note(h, m->name, m->kind);
     exo_status st =
@@ -299,7 +295,6 @@ exo_head_register(exo_call_context *call, void *self, const exo_payload *args, e
         exo_head_ask_again(h);
     }
     exo_free(ended);
-    EXO_RELEASE(m);
     return st;
 }
 
@@ -342,15 +337,11 @@ node_gone(struct head *h, exo_cluster_node *node, const char *cause, bool clean)
 }
 
 exo_status
-exo_head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_gone(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
               exo_err *err)
 {
-    struct head *h = self;
     (void)reply;
-    Exo__Cluster__NodeInfo *m =
-        EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
-    if (!m)
-        return exo_fail(err, EXO_INVAL, "gone: the arguments cannot be read");
+    const Exo__Cluster__NodeInfo *m = args;
     exo_status st = exo_head_check_self(call, m->node, "gone", err);
     exo_cluster_node *node = st == EXO_OK ? exo_directory_node(&h->directory, m->node) : NULL;
     bool left = strcmp(m->state, "left") == 0;
@@ -360,27 +351,21 @@ exo_head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_p
         node_gone(h, node, m->cause, left);
     if (st == EXO_OK)
         forget_peer(h, m->node);
-    EXO_RELEASE(m);
     return st;
 }
 
 exo_status
-exo_head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_epitaph(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
                  exo_err *err)
 {
-    struct head *h = self;
     char cause[EXO_ERR_TEXT], why[200];
     exo_entry *a, *next;
     (void)reply;
-    Exo__Cluster__Epitaph *m = EXO_UNPACK_ARGS(Exo__Cluster__Epitaph, exo__cluster__epitaph, args);
-    if (!m)
-        return exo_fail(err, EXO_INVAL, "epitaph: the arguments cannot be read");
+    const Exo__Cluster__Epitaph *m = args;
     exo_head_note(h, m->name, m->cause);
     exo_status st = exo_head_check_epitaph(h, call, m->node, err);
-    if (st != EXO_OK) {
-        EXO_RELEASE(m);
+    if (st != EXO_OK)
         return st;
-    }
     const exo_identity *who = exo_call_identity(call);
     exo_cluster_node *node = exo_directory_node(&h->directory, m->node);
     exo_format_cut(cause, sizeof cause, "its node '%s' %s%s%s", node ? node->name : m->name,
@@ -404,6 +389,5 @@ exo_head_epitaph(exo_call_context *call, void *self, const exo_payload *args, ex
         node->log = exo_strdup(m->log);
         exo_head_explain(h, node, cause);
     }
-    EXO_RELEASE(m);
     return EXO_OK;
 }

@@ -257,14 +257,11 @@ exo_head_recall_job(void *context, const exo_durable_row *row)
 }
 
 exo_status
-exo_head_report(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_report(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
                 exo_err *err)
 {
-    struct head *h = self;
     (void)reply;
-    Exo__Cluster__Report *m = EXO_UNPACK_ARGS(Exo__Cluster__Report, exo__cluster__report, args);
-    if (!m)
-        return exo_fail(err, EXO_INVAL, "report: the arguments cannot be read");
+    const Exo__Cluster__Report *m = args;
     exo_status st = exo_head_check_self(call, m->node, "report", err);
     exo_job_entry *job = exo_directory_job(&h->directory, m->job, 0);
     char *report = NULL;
@@ -279,6 +276,5 @@ exo_head_report(exo_call_context *call, void *self, const exo_payload *args, exo
         exo_free(job->report);
         job->report = report;
     }
-    EXO_RELEASE(m);
     return st;
 }

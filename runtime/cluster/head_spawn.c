@@ -89,8 +89,7 @@ check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Sp
     if (group && spec->group_rule != EXO_ONE_FOR_ONE && group->count >= EXO_GROUP_MEMBERS)
         return exo_fail(err, EXO_FULL,
                         "the group '%.80s' has %zu actors, and one whose actors are restarted "
-                        "together has %d at most: "
-                        "use several groups (docs/security.md)",
+                        "together has %d at most: use several groups (docs/security.md)",
                         spec->group, group->count, EXO_GROUP_MEMBERS);
     /* a new member may end others, by the group's rule */
     exo_status st = other ? exo_head_check_owner(call, other, "spawn: in its group", err) : EXO_OK;
@@ -500,10 +499,9 @@ check_together(struct head *h, const exo_payload *args, exo_err *err)
 }
 
 exo_status
-exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_spawn(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
                exo_err *err)
 {
-    struct head *h = self;
     exo_status many = check_together(h, args, err);
     if (many != EXO_OK)
         return many;
@@ -513,13 +511,11 @@ exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_
     size_t count = 1 + spec->n_together;
     exo_head_note_spawn(h, spec);
     exo_status st = check_quotas(h, exo_head_holder(h, call), spec, err);
-    if (st != EXO_OK) {
-        EXO_RELEASE(spec);
-        return st;
-    }
-    st = spawn_all(h, call, spec, reply, err);
+    bool granted = st == EXO_OK;
+    if (granted)
+        st = spawn_all(h, call, spec, reply, err);
     EXO_RELEASE(spec);
-    if ((st == EXO_FULL || st == EXO_NOT_FOUND) && h->has_past && h->grace_ends)
+    if (granted && (st == EXO_FULL || st == EXO_NOT_FOUND) && h->has_past && h->grace_ends)
         return postpone(h, call, count, args, err);
     return st;
 }
@@ -572,18 +568,18 @@ try_again(struct head *h, exo_entry *a)
 }
 
 exo_status
-exo_head_started(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_started(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
                  exo_err *err)
 {
-    struct head *h = self;
+    const exo_payload *payload = args;
     struct exo_outcome outcome, *o = &outcome;
     (void)reply;
     exo_status own = exo_head_check_own(call, "started", err);
     if (own != EXO_OK)
         return own;
-    if (args->size != sizeof outcome)
+    if (payload->size != sizeof outcome)
         return exo_fail(err, EXO_INVAL, "started: the arguments cannot be read");
-    memcpy(&outcome, args->data, sizeof outcome);
+    memcpy(&outcome, payload->data, sizeof outcome);
     if (o->status == EXO_OK && !o->id)
         return exo_fail(err, EXO_INVAL, "started: it names no actor");
     outcome.reason[sizeof outcome.reason - 1] = 0;

@@ -95,10 +95,9 @@ exo_head_do_work(struct head *h, struct work **work)
 }
 
 exo_status
-exo_head_go_on(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+exo_head_go_on(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
                exo_err *err)
 {
-    struct head *h = self;
     struct work *w = h->works;
     (void)args;
     (void)reply;
@@ -126,8 +125,9 @@ exo_head_free_works(struct head *h)
 
 /* --- The end of a node ------------------------------------------------------------------------ */
 
-void
-exo_head_tell_loss(const exo_cluster_node *node, char *out, size_t size)
+/* The cause of death of actors whose node has ended. */
+static void
+tell_loss(const exo_cluster_node *node, char *out, size_t size)
 {
     exo_format_cut(out, size, "its node '%s' %s: %s", node->name, node->left ? "left" : "is lost",
                    node->cause ? node->cause : "");
@@ -142,7 +142,7 @@ settle(struct head *h, exo_entry *a)
     if (!a || !a->node || a->node->alive)
         return a;
     uint64_t key = a->key;
-    exo_head_tell_loss(a->node, reason, sizeof reason);
+    tell_loss(a->node, reason, sizeof reason);
     exo_head_entry_died(h, a, reason, !a->node->left);
     return exo_directory_by_key(&h->directory, key);
 }
@@ -182,7 +182,7 @@ exo_head_end_entries(struct head *h, exo_cluster_node *node, bool failure)
         count++;
     if (count == 0)
         return;
-    exo_head_tell_loss(node, reason, sizeof reason);
+    tell_loss(node, reason, sizeof reason);
     struct work *w = exo_head_new_work(count, die_with_node);
     exo_free(node->casualties);
     node->casualties =

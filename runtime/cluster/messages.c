@@ -1,7 +1,6 @@
 /* Protobuf messages as payloads: see messages.h. */
 #include "cluster/messages.h"
 
-#include <exogym/memory.h>
 #include <exogym/object.h>
 
 #include "cluster/quota.h"

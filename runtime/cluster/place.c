@@ -9,7 +9,6 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,8 +217,7 @@ find_endpoints(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
         if (!p->has_keys && !opts->insecure)
             return exo_fail(err, EXO_INVAL,
                             "'%s' can be reached by %s, who could run code as this user: give "
-                            "keys, which `exogym "
-                            "keygen` makes, or say --insecure",
+                            "keys, which `exogym keygen` makes, or say --insecure",
                             endpoint, is_loopback(endpoint) ? "every user of this host" : "others");
         p->endpoints[p->num_endpoints++] = endpoint;
     }
@@ -361,14 +359,12 @@ check_trust(const exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *e
     if (p->has_keys)
         return exo_fail(err, EXO_INVAL,
                         "whoever answers at '%.200s' could pretend to be the head: say --head-key "
-                        "with the head's "
-                        "NAME.key, as this process has keys",
+                        "with the head's NAME.key, as this process has keys",
                         p->head);
     if (opts->role == EXO_ROLE_WORKER && !opts->insecure)
         return exo_fail(err, EXO_INVAL,
                         "whoever answers at '%.200s' could run code here as this user: give --keys "
-                        "and --head-key, "
-                        "which `exogym keygen` makes, or say --insecure",
+                        "and --head-key, which `exogym keygen` makes, or say --insecure",
                         p->head);
     return EXO_OK;
 }

@@ -7,8 +7,6 @@
  * shared memory). */
 #include "cluster/remote.h"
 
-#include <stdio.h>
-
 #include <exogym/memory.h>
 
 #include "base/printable.h"

@@ -3,7 +3,6 @@
  *
  * A number is (generation << 32 | slot + 1) under EXO_REMOTE, so that an old one finds nothing.
  * Slots never move; the remote's lock guards all of them. Read next: remote_calls.c. */
-#include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>

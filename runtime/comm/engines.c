@@ -26,8 +26,7 @@ exo_engine_register(const exo_engine_class *e, exo_err *err)
     if (!e->close || !e->fail || !moves)
         return exo_fail(err, EXO_INVAL,
                         "engine %s: a function is missing: only open may be, and for begin, test, "
-                        "wait and cancel "
-                        "there may be advance",
+                        "wait and cancel there may be advance",
                         e->name);
     return exo_registry_add(&exo_engine_registry, e, err);
 }

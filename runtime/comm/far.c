@@ -4,14 +4,13 @@
 #include "comm/far.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <exogym/memory.h>
 
 #include "actor/future.h"
+#include "base/waiting.h"
 #include "comm/backend.h"
 #include "comm/engines.h"
 #include "comm/far_impl.h"
@@ -249,12 +248,8 @@ exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
     f->opts = *opts;
     f->clock = clock;
     f->last = &f->first;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    exo_condition_init(&f->changed);
     f->watches = exo_calloc(opts->size, sizeof *f->watches);
     f->nodes = exo_calloc(opts->size, sizeof *f->nodes);
     f->left = exo_calloc(opts->size, sizeof *f->left);

@@ -7,6 +7,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/waiting.h"
 #include "comm/backend.h"
 #include "comm/far_impl.h"
 #include "comm/timing.h"
@@ -302,12 +303,7 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
             f->passing = ready != 0;
             exo_time slice = f->clock == exo_clock_real() ? EXO_SECOND : 2 * EXO_MS;
             left = left < slice ? left : slice;
-            struct timespec until;
-            clock_gettime(CLOCK_MONOTONIC, &until);
-            exo_time at = (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + left;
-            until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND),
-                                      .tv_nsec = (long)(at % EXO_SECOND)};
-            pthread_cond_timedwait(&f->changed, &f->lock, &until);
+            exo_condition_wait_for(&f->changed, &f->lock, left);
             f->awaited = 0;
             f->passing = false;
         }

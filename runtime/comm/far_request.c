@@ -5,10 +5,10 @@
  * calls, in the order of their begins. far_impl.h has the state under the lock. The thread owns a
  * request until its state is OVER. */
 #include <stdio.h>
-#include <time.h>
 
 #include "base/pace.h"
 #include "base/parallel.h"
+#include "base/waiting.h"
 #include "comm/far_impl.h"
 
 enum {
@@ -88,16 +88,6 @@ exo_far_begin(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
     return st;
 }
 
-/* Sleeps until something changes, at most a second. */
-static void
-sleep_locked(exo_far *f)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec++;
-    pthread_cond_timedwait(&f->changed, &f->lock, &until);
-}
-
 /* Waits until the thread has made the request, which it ends at the deadline at the latest. */
 static exo_status
 await_thread(exo_far *f, const exo_engine_request *r, exo_err *err)
@@ -106,7 +96,7 @@ await_thread(exo_far *f, const exo_engine_request *r, exo_err *err)
     pthread_mutex_lock(&f->lock);
     f->asked = true;
     while (r->state != OVER)
-        sleep_locked(f);
+        exo_condition_wait_for(&f->changed, &f->lock, EXO_SECOND);
     f->asked = false;
     exo_status st = (exo_status)r->number;
     if (st != EXO_OK && err)

@@ -1,13 +1,11 @@
 /* The operations of a collective among actors, as a direct exchange: see far.h. State:
  * far_impl.h. */
-#include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 #include <exogym/object.h>
 
 #include "base/parallel.h"
-#include "comm/backend.h"
 #include "comm/far_impl.h"
 #include "comm/reduce.h"
 

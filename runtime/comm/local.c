@@ -30,6 +30,7 @@
 
 #include "base/pace.h"
 #include "base/parallel.h"
+#include "base/waiting.h"
 #include "comm/engines.h"
 #include "comm/local_call.h"
 #include "comm/reduce.h"
@@ -104,12 +105,7 @@ wait_locked(struct local *l, exo_time deadline)
         left = SLICE_MS * EXO_MS;
     if (left > 3600 * EXO_SECOND)
         left = 3600 * EXO_SECOND;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    exo_time at = (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + left;
-    until.tv_sec = (time_t)(at / EXO_SECOND);
-    until.tv_nsec = (long)(at % EXO_SECOND);
-    pthread_cond_timedwait(&l->changed, &l->lock, &until);
+    exo_condition_wait_for(&l->changed, &l->lock, left);
     return true;
 }
 
@@ -711,12 +707,8 @@ local_new(struct local **out, uint32_t size, const exo_clock *clock, const exo_c
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator");
     l->size = size;
     l->clock = clock;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    exo_condition_init(&l->changed);
     l->members = exo_calloc(size, sizeof *l->members);
     l->open = exo_calloc(size, sizeof *l->open);
     bool memory = l->members && l->open;

@@ -1,8 +1,6 @@
 /* The times of collectives: see timing.h. They are the times of the messages of far.c. No state. */
 #include "comm/timing.h"
 
-#include <string.h>
-
 size_t
 exo_comm_shard_bytes(const exo_collective_args *args, size_t count)
 {

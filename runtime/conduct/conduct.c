@@ -1,7 +1,6 @@
 /* The conductor: see conduct.h. */
 #include "conduct/conduct.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>

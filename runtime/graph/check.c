@@ -3,7 +3,6 @@
 #include "graph/spec_impl.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -154,8 +153,7 @@ check_route(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_err *err)
         edge->route == EXO_ROUTE_MODULO)
         return exo_config_fail(at, err,
                                "route %s would lead from an actor to itself; among actors of one "
-                               "name use round_robin, "
-                               "broadcast, least_loaded or gossip",
+                               "name use round_robin, broadcast, least_loaded or gossip",
                                route);
     if (to->count < 2)
         return exo_config_fail(

@@ -3,7 +3,6 @@
  * state outlives a call. */
 #include "graph/spec_impl.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>

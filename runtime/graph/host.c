@@ -13,6 +13,7 @@
 #include "actor/local_args.h"
 #include "comm/edge.h"
 #include "comm/far.h"
+#include "report/json_text.h"
 #include "report/meter_json.h"
 #include "report/traffic_json.h"
 
@@ -351,12 +352,10 @@ report(exo_place *p, bool phases, exo_payload *reply, exo_err *err)
     json_t *all = json_pack("{s:s, s:I, s:o, s:o, s:o}", "name", p->actor.name, "time_ns",
                             (json_int_t)(phases ? p->ended_at : 0), "edges", edges, "phases", times,
                             "meters", exo_meters_json(p->meters));
-    char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
+    char *text = exo_json_dump(all, JSON_COMPACT);
     json_decref(all);
     exo_status st = text ? exo_payload_copy(reply, text, strlen(text) + 1) : EXO_NOMEM;
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
+    exo_free(text);
     return st == EXO_OK ? st : exo_fail(err, EXO_NOMEM, "no memory for a report");
 }
 

@@ -2,7 +2,6 @@
  * at a time, or with the baton of the virtual clock. It decodes items before the actor asks for
  * them. */
 #include <inttypes.h>
-#include <string.h>
 
 #include <exogym/memory.h>
 

@@ -13,12 +13,11 @@
  * takes no time. on_departure runs when the link has passed the item and the next one may follow;
  * on_arrival delivers the item to the other end. */
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 #include <exogym/memory.h>
 
+#include "base/waiting.h"
 #include "graph/place.h"
 
 /* the longest wait for a light item that another thread still transmits when its outlet stops */
@@ -326,9 +325,7 @@ wait_locked(exo_outlet *o, exo_time until)
 {
     const exo_site *site = o->place->actor.site;
     exo_time at = until > INT64_MAX - site->origin ? INT64_MAX : until + site->origin;
-    const struct timespec when = {.tv_sec = (time_t)(at / EXO_SECOND),
-                                  .tv_nsec = (long)(at % EXO_SECOND)};
-    pthread_cond_timedwait(&o->changed, &o->place->lock, &when);
+    exo_condition_wait_until(&o->changed, &o->place->lock, at);
 }
 
 static void

@@ -3,9 +3,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <exogym/memory.h>
+
+#include "base/waiting.h"
 
 exo_time
 exo_place_now(const exo_place *place)
@@ -26,10 +27,8 @@ exo_place_wait_locked(exo_place *place, const void *what, exo_time until)
         place->waiting = false;
         return;
     }
-    const struct timespec when = {.tv_sec = (time_t)(at / EXO_SECOND),
-                                  .tv_nsec = (long)(at % EXO_SECOND)};
     place->awaited = what;
-    pthread_cond_timedwait(&place->changed, &place->lock, &when);
+    exo_condition_wait_until(&place->changed, &place->lock, at);
     place->awaited = NULL;
 }
 
@@ -149,16 +148,6 @@ exo_place_free(exo_place **place)
     exo_free(p);
 }
 
-static void
-init_monotonic(pthread_cond_t *condition)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 /* Makes an outlet for each receiver that this sender reaches over the edge. */
 static exo_status
 make_outlets(exo_place *p, exo_port_edge *edge, exo_err *err)
@@ -181,7 +170,7 @@ make_outlets(exo_place *p, exo_port_edge *edge, exo_err *err)
                           .credits = edge->edge->capacity,
                           .capacity = edge->edge->capacity,
                           .credit_due = exo_calloc(edge->edge->capacity, sizeof *o->credit_due)};
-        init_monotonic(&o->changed);
+        exo_condition_init(&o->changed);
         st = o->credit_due ? exo_codec_parse(&o->codec, edge->edge->codec_text, err)
                            : exo_fail(err, EXO_NOMEM, "no memory for an edge");
     }
@@ -303,7 +292,7 @@ exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t ind
     p->host = spec->hosts[index];
     p->runtime = site->sim ? NULL : runtime;
     pthread_mutex_init(&p->lock, NULL);
-    init_monotonic(&p->changed);
+    exo_condition_init(&p->changed);
     size_t ports = spec->class->num_ports;
     p->ports = exo_calloc(ports + 1, sizeof *p->ports);
     p->groups = exo_calloc(ports + 1, sizeof *p->groups);

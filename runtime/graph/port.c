@@ -1,7 +1,5 @@
 /* Ports: the functions of exogym/graph.h that an actor calls. They run on the actor's thread;
  * place.h has the state that they share with other threads. Read next: outlet.c, inlet.c. */
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>

@@ -2,7 +2,6 @@
  * members and change_err. */
 #include "graph/run.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#include <exogym/memory.h>
-
 #include "base/input.h"
 #include "graph/builtin.h"
 

@@ -192,8 +192,6 @@ bool exo_graph_is(exo_config *root);
  * (docs/channels.md, rule 2): the edges of `initial` outputs, and in a cycle without such an edge
  * all edges. Part of reading a graph. */
 void exo_graph_mark_feedback(exo_graph_spec *spec);
-/* Writes the name of the i-th actor of a name, such as "maker_1". */
-void exo_actor_instance(const exo_actor_spec *actor, uint32_t i, char *out, size_t size);
 /* The targets that sender `i` of an edge can reach, ascending; returns their number. `out` has room
  * for the actors of the target's name; NULL: only counts. */
 uint32_t exo_edge_targets(const exo_graph_spec *spec, const exo_edge_spec *edge, uint32_t i,

@@ -2,7 +2,6 @@
  * next: check.c. */
 #include "graph/spec_impl.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,8 +77,7 @@ fail_port(const exo_actor_spec *actor, const exo_edge_spec *edge, exo_port_direc
         if (d == EXO_PORT_COLLECTIVE)
             return exo_config_fail(at, err,
                                    "'%s' of class '%s' is a collective: its edge has from and to "
-                                   "the same, and the route "
-                                   "all_reduce",
+                                   "the same, and the route all_reduce",
                                    edge->carries, actor->class->name);
         return exo_config_fail(
             at, err, "'%s' of class '%s' is %s, but the edge needs %s of '%s' there", edge->carries,

@@ -50,12 +50,6 @@ exo_graph_find_actor(const exo_graph_spec *spec, const char *name)
     return -1;
 }
 
-void
-exo_actor_instance(const exo_actor_spec *actor, uint32_t i, char *out, size_t size)
-{
-    snprintf(out, size, "%s_%" PRIu32, actor->name, i);
-}
-
 exo_status
 exo_graph_read_resources(exo_graph_spec *spec, exo_config *map, exo_resource **out, size_t *count,
                          exo_err *err)

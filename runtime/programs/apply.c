@@ -27,26 +27,13 @@ enum {
     LARGEST_ANSWER = 4096
 };
 
-/* folder/file. The caller frees it. NULL: no memory. */
-static char *
-path_of(const char *folder, const char *file)
-{
-    exo_text path = {0};
-    exo_text_add(&path, "%s/%s", folder, file);
-    if (path.failed) {
-        exo_free(path.data);
-        return NULL;
-    }
-    return path.data;
-}
-
 /* --- The asker -------------------------------------------------------------------------------- */
 
 /* Does a run hold the folder's lock? */
 static bool
 is_running(const char *folder)
 {
-    char *path = path_of(folder, ".graph.lock");
+    char *path = exo_text_make(NULL, "%s/.graph.lock", folder);
     int lock = path ? exo_dir_open(path, O_RDWR, 0) : -1;
     bool running = lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0;
     if (lock >= 0)
@@ -60,7 +47,7 @@ static bool
 has_said_graph(const char *folder)
 {
     struct stat info;
-    char *path = path_of(folder, ".graph.lock");
+    char *path = exo_text_make(NULL, "%s/.graph.lock", folder);
     bool said = path && stat(path, &info) == 0 && info.st_size > 0;
     exo_free(path);
     return said;
@@ -85,7 +72,8 @@ await_graph(const char *folder, exo_time deadline, exo_err *err)
 static char *
 read_answer(const char *folder, uint64_t id)
 {
-    char *path = path_of(folder, "graph.answer"), *text = NULL, *end = NULL, *answer = NULL;
+    char *path = exo_text_make(NULL, "%s/graph.answer", folder);
+    char *text = NULL, *end = NULL, *answer = NULL;
     size_t size = 0;
     if (path && exo_file_read(path, LARGEST_ANSWER, &text, &size, NULL) == EXO_OK &&
         strtoull(text, &end, 10) == id && *end == ' ')
@@ -99,10 +87,9 @@ read_answer(const char *folder, uint64_t id)
 static exo_status
 read_now(const char *folder, exo_graph_spec **out, exo_err *err)
 {
-    char *path = path_of(folder, "graph.yaml"), *text = NULL;
+    char *path = exo_text_make(err, "%s/graph.yaml", folder), *text = NULL;
     size_t size = 0;
-    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err)
-                         : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err) : EXO_NOMEM;
     *out = NULL;
     if (st == EXO_OK)
         st = exo_graph_parse(out, path, text, NULL, err);
@@ -128,15 +115,12 @@ static exo_status
 leave(const char *path, uint64_t id, const exo_graph_spec *next, exo_err *err)
 {
     char *yaml = NULL;
-    exo_text text = {0};
     exo_status st = exo_graph_expand(next, &yaml, err);
-    if (st == EXO_OK) {
-        exo_text_add(&text, "# %" PRIu64 "\n%s", id, yaml);
-        st = text.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                         : exo_file_write_atomic(path, text.data, text.length, err);
-    }
+    char *text = st == EXO_OK ? exo_text_make(err, "# %" PRIu64 "\n%s", id, yaml) : NULL;
+    if (st == EXO_OK)
+        st = text ? exo_file_write_atomic(path, text, strlen(text), err) : EXO_NOMEM;
     exo_free(yaml);
-    exo_free(text.data);
+    exo_free(text);
     return st;
 }
 
@@ -171,9 +155,9 @@ exo_status
 exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time deadline,
               exo_err *err)
 {
-    char *path = path_of(folder, NEXT), *answer = NULL;
+    char *path = exo_text_make(err, "%s/" NEXT, folder), *answer = NULL;
     uint64_t id = (uint64_t)exo_now(exo_clock_real()) ^ ((uint64_t)getpid() << 48);
-    exo_status st = path ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st = path ? EXO_OK : EXO_NOMEM;
     if (st == EXO_OK && !is_running(folder))
         st = exo_fail(err, EXO_NOT_FOUND, "%s: no graph runs in this folder", folder);
     if (st == EXO_OK)
@@ -199,9 +183,8 @@ exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time
 static exo_status
 say_graph(const char *folder, const exo_graph_spec *graph, exo_err *err)
 {
-    char *path = path_of(folder, "graph.yaml"), *yaml = NULL;
-    exo_status st =
-        path ? exo_graph_expand(graph, &yaml, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    char *path = exo_text_make(err, "%s/graph.yaml", folder), *yaml = NULL;
+    exo_status st = path ? exo_graph_expand(graph, &yaml, err) : EXO_NOMEM;
     if (st == EXO_OK)
         st = exo_file_write_atomic(path, yaml, strlen(yaml), err);
     exo_free(yaml);
@@ -213,9 +196,10 @@ exo_status
 exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph_spec *graph,
                exo_err *err)
 {
-    char *path = path_of(folder, ".graph.lock"), *next = path_of(folder, NEXT);
+    char *path = exo_text_make(err, "%s/.graph.lock", folder),
+         *next = exo_text_make(err, "%s/" NEXT, folder);
     *box = (exo_apply_box){.folder = folder, .job = job, .lock = -1};
-    exo_status st = path && next ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st = path && next ? EXO_OK : EXO_NOMEM;
     if (st == EXO_OK && (box->lock = exo_dir_open(path, O_CREAT | O_RDWR, 0666)) < 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
     if (st == EXO_OK && !exo_file_lock(box->lock))
@@ -270,7 +254,7 @@ exo_apply_release(exo_apply_box *box)
 static void
 answer(const exo_apply_box *box, exo_status status, const char *reason)
 {
-    char text[LARGEST_ANSWER], *path = path_of(box->folder, "graph.answer");
+    char text[LARGEST_ANSWER], *path = exo_text_make(NULL, "%s/graph.answer", box->folder);
     int length =
         snprintf(text, sizeof text, "%" PRIu64 " %s", box->id, status == EXO_OK ? "ok" : reason);
     if (path)
@@ -303,7 +287,7 @@ exo_apply_answer(exo_apply_box *box, const exo_change_time *when, exo_status sta
 static char *
 take_text(exo_apply_box *box)
 {
-    char *path = path_of(box->folder, NEXT), *text = NULL;
+    char *path = exo_text_make(NULL, "%s/" NEXT, box->folder), *text = NULL;
     size_t size = 0;
     if (path && access(path, R_OK) == 0 &&
         exo_file_read(path, LARGEST, &text, &size, NULL) == EXO_OK) {

@@ -12,14 +12,12 @@
 /* Options that need no row. All commands have the first one. A program with commands also has
  * --version; a program of one command has all of them. */
 static const exo_arg everywhere[] = {
-    {.name = "--help", .brief = "-h", .help = "Shows this text.", EXO_INTO(exo_asked, help)},
-    {.name = "--version", .help = "Shows the version.", EXO_INTO(exo_asked, version)},
-    {.name = "--man", .help = "Prints the manual page, for man(1).", EXO_INTO(exo_asked, man)},
-    {.name = "--completion",
-     .value = "bash|zsh|fish",
-     .help = "Prints a script that completes the program's arguments in a shell.",
-     .word = EXO_WORD_FIXED,
-     EXO_INTO(exo_asked, completion)},
+    {"--help", NULL, "Shows this text.", EXO_INTO(exo_asked, help), .brief = "-h"},
+    {"--version", NULL, "Shows the version.", EXO_INTO(exo_asked, version)},
+    {"--man", NULL, "Prints the manual page, for man(1).", EXO_INTO(exo_asked, man)},
+    {"--completion", "bash|zsh|fish",
+     "Prints a script that completes the program's arguments in a shell.",
+     EXO_INTO(exo_asked, completion), .word = EXO_WORD_FIXED},
 };
 
 enum {
@@ -58,6 +56,17 @@ exo_fixed_word(const char **list, const char **word)
     return length;
 }
 
+int
+exo_fixed_index(const char *list, const char *word)
+{
+    const char *known;
+    size_t length;
+    for (int i = 0; (length = exo_fixed_word(&list, &known)) > 0; i++)
+        if (strlen(word) == length && strncmp(known, word, length) == 0)
+            return i;
+    return -1;
+}
+
 static const char *
 fixed_words(const exo_arg *arg)
 {
@@ -79,17 +88,6 @@ fail_fixed(const exo_arg *arg, const char *given, exo_err *err)
                                  (int)length, word);
     return exo_fail(err, EXO_INVAL, given ? "%s%sexpected %s, got '%.60s'" : "%s%sexpected %s",
                     arg->name ? arg->name : "", arg->name ? ": " : "", known, given);
-}
-
-static bool
-is_fixed(const exo_arg *arg, const char *given)
-{
-    const char *list = fixed_words(arg), *word;
-    size_t length;
-    while ((length = exo_fixed_word(&list, &word)) > 0)
-        if (strlen(given) == length && strncmp(given, word, length) == 0)
-            return true;
-    return false;
 }
 
 /* A command line while it is read. */
@@ -117,7 +115,7 @@ take(const struct reader *r, const exo_arg *arg, const char *word, exo_err *err)
     void *target = target_of(r, arg);
     if (arg->name && !*word) /* --head "$UNSET" must not silently mean the default cluster */
         return exo_fail(err, EXO_INVAL, "%s: its value is empty", arg->name);
-    if (arg->word == EXO_WORD_FIXED && !is_fixed(arg, word))
+    if (arg->word == EXO_WORD_FIXED && exo_fixed_index(fixed_words(arg), word) < 0)
         return fail_fixed(arg, word, err);
     if (arg->kind == EXO_ARG_VALUE) {
         *(const char **)target = word;
@@ -208,7 +206,7 @@ read_word(struct reader *r, exo_err *err)
     if (!option)
         return fail_unknown(r->command, word, err);
     if (option->words) {
-        if (value && !is_fixed(option, value))
+        if (value && exo_fixed_index(fixed_words(option), value) < 0)
             return fail_fixed(option, value, err);
         *(const char **)target_of(r, option) = value ? value : "";
         return EXO_OK;

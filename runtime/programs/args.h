@@ -36,16 +36,17 @@ typedef enum exo_arg_kind {
     EXO_ARG_LIST
 } exo_arg_kind;
 
-/* One option. A row without a name is an operand; operands are filled in the table's order, and
- * only the last one can be a list. */
+/* One option: {"--set", "KEY=VALUE", "Overrides a value.", EXO_INTO(struct args, sets)}. A row
+ * without a name is an operand; operands are filled in the table's order, and only the last one can
+ * be a list. */
 typedef struct exo_arg {
     const char *name;  /* "--set", or NULL: an operand */
-    const char *brief; /* "-o", or NULL */
     const char *value; /* placeholder of its value: "KEY=VALUE"; NULL: a flag */
+    const char *help;
+    const char *brief; /* "-o", or NULL */
     /* the choices of a flag that may also be given as NAME=WORD: "older", "a|b". The target is a
      * text, "" for the bare flag. */
     const char *words;
-    const char *help;
     exo_word_kind word;
     bool required;
     exo_arg_kind kind; /* EXO_INTO sets kind and offset */
@@ -112,5 +113,7 @@ const exo_arg *exo_option_at(const exo_command *command, size_t index);
 
 /* Takes the next word from a list such as "bash|zsh|fish". Returns its length; 0 at the end. */
 size_t exo_fixed_word(const char **list, const char **word);
+/* The index of `word` in such a list; -1 if it is not there. */
+int exo_fixed_index(const char *list, const char *word);
 
 #endif

@@ -18,24 +18,11 @@ enum {
     LARGEST = 16 << 20
 };
 
-static char *
-config_path(const char *folder)
-{
-    exo_text path = {0};
-    exo_text_add(&path, "%s/config.json", folder);
-    if (path.failed) {
-        exo_free(path.data);
-        return NULL;
-    }
-    return path.data;
-}
-
 static exo_status
 write_config(const char *folder, exo_config_doc *config, exo_err *err)
 {
-    char *path = config_path(folder), *text = NULL;
-    exo_status st = path ? exo_config_json(exo_config_root(config), &text, err)
-                         : exo_fail(err, EXO_NOMEM, "out of memory");
+    char *path = exo_text_make(err, "%s/config.json", folder), *text = NULL;
+    exo_status st = path ? exo_config_json(exo_config_root(config), &text, err) : EXO_NOMEM;
     if (st == EXO_OK)
         st = exo_file_write_atomic(path, text, strlen(text), err);
     exo_free(text);
@@ -46,10 +33,9 @@ write_config(const char *folder, exo_config_doc *config, exo_err *err)
 exo_status
 exo_changes_read(const char *folder, exo_config_doc **out, exo_err *err)
 {
-    char *path = config_path(folder), *text = NULL;
+    char *path = exo_text_make(err, "%s/config.json", folder), *text = NULL;
     size_t size = 0;
-    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err)
-                         : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err) : EXO_NOMEM;
     *out = NULL;
     if (st == EXO_OK)
         st = exo_config_parse(out, path, text, err);
@@ -119,13 +105,12 @@ compare_edges(struct record *r, exo_config *a, exo_config *b)
             exo_config *edge = exo_config_item(sides[side], i);
             const char *name = exo_config_scalar(exo_config_get(edge, "name"));
             exo_config *other = exo_changes_edge(sides[1 - side], name ? name : "?");
-            exo_text path = {0};
-            exo_text_add(&path, "edges.%s", name ? name : "?");
-            if (!path.failed && side == 0)
-                compare(r, path.data, edge, other);
-            else if (!path.failed && !other)
-                add_difference(r, path.data, NULL, edge);
-            exo_free(path.data);
+            char *path = exo_text_make(NULL, "edges.%s", name ? name : "?");
+            if (path && side == 0)
+                compare(r, path, edge, other);
+            else if (path && !other)
+                add_difference(r, path, NULL, edge);
+            exo_free(path);
         }
     }
 }

@@ -108,30 +108,18 @@ call(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 call_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct call_args *)line->args)->where, call);
+    return exo_visit_do(line, call);
 }
 
 static const exo_arg call_table[] = {
-    {.value = "NAME",
-     .help = "The actor's name.",
-     .required = true,
-     EXO_INTO(struct call_args, name)},
-    {.value = "METHOD",
-     .help = "Which of its methods.",
-     .required = true,
-     EXO_INTO(struct call_args, method)},
-    {.value = "ARGUMENT",
-     .help =
-         "What the method gets: these bytes, or with @FILE those of a file; nothing unless given.",
+    {NULL, "NAME", "The actor's name.", EXO_INTO(struct call_args, name), .required = true},
+    {NULL, "METHOD", "Which of its methods.", EXO_INTO(struct call_args, method), .required = true},
+    {NULL, "ARGUMENT",
+     "What the method gets: these bytes, or with @FILE those of a file; nothing unless given.",
      EXO_INTO(struct call_args, argument)},
-    {.name = "--namespace",
-     .brief = "-n",
-     .value = "NAME",
-     .help = "The actor's namespace; default unless given.",
-     EXO_INTO(struct call_args, space)},
-    {.name = "--raw",
-     .help = "Prints the reply's bytes and nothing else.",
-     EXO_INTO(struct call_args, raw)},
+    {"--namespace", "NAME", "The actor's namespace; default unless given.",
+     EXO_INTO(struct call_args, space), .brief = "-n"},
+    {"--raw", NULL, "Prints the reply's bytes and nothing else.", EXO_INTO(struct call_args, raw)},
     EXO_WHERE_ROWS(struct call_args,
                    "Prints {\"actor\", \"method\", \"size\", \"text\" or \"hex\"}."),
     {0},
@@ -147,9 +135,7 @@ const exo_command exo_command_call = {
     .name = "call",
     .summary = "Calls a method of an actor and prints its reply",
     .description = "A reply that is text is printed as it is, another one as bytes in hexadecimal. "
-                   "If the method "
-                   "fails, so does the "
-                   "command, with the method's reason.",
+                   "If the method fails, so does the command, with the method's reason.",
     .args = call_table,
     .examples = call_examples,
     .args_size = sizeof(struct call_args),
@@ -178,20 +164,15 @@ struct spawn_lists {
     char **plugins; /* absolute paths: workers have other working directories */
 };
 
-/* The index of `word` in `list`, "a|b|c"; 0 if `word` is NULL. The word must be in the list. */
-static int
-index_of(const char *list, const char *word)
-{
-    const char *known;
-    size_t length;
-    for (int i = 0; word && (length = exo_fixed_word(&list, &known)) > 0; i++)
-        if (strlen(word) == length && strncmp(known, word, length) == 0)
-            return i;
-    return 0;
-}
-
 #define RESTARTS    "never|on_failure|always"
 #define GROUP_RULES "one_for_one|all_for_one|rest_for_one"
+
+/* The index of an option's word in its list; 0 if it is not given. */
+static int
+chosen(const char *list, const char *word)
+{
+    return word ? exo_fixed_index(list, word) : 0;
+}
 
 static exo_status
 read_lists(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_lists *lists,
@@ -246,9 +227,9 @@ read_options(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_l
                                           : args->spread ? EXO_PLACE_SPREAD
                                                          : EXO_PLACE_PACK,
                              .node = args->node,
-                             .restart.when = (exo_restart_when)index_of(RESTARTS, args->restart),
+                             .restart.when = (exo_restart_when)chosen(RESTARTS, args->restart),
                              .group = args->group,
-                             .group_rule = (exo_group_rule)index_of(GROUP_RULES, args->group_rule)};
+                             .group_rule = (exo_group_rule)chosen(GROUP_RULES, args->group_rule)};
     exo_status st = read_number(args->max, "--max-restarts", 0, &opts->restart.max, err);
     if (st == EXO_OK)
         st = read_number(args->concurrency, "--max-concurrency", 1, &lists->lanes.max_concurrency,
@@ -304,84 +285,46 @@ spawn_command(const exo_command_line *line)
 }
 
 static const exo_arg spawn_table[] = {
-    {.value = "CLASS",
-     .help = "Its class, which the worker or a plugin has.",
-     .required = true,
-     EXO_INTO(struct spawn_args, class_name)},
-    {.value = "ARGUMENT",
-     .help =
-         "What it starts with: these bytes, or with @FILE those of a file; nothing unless given.",
+    {NULL, "CLASS", "Its class, which the worker or a plugin has.",
+     EXO_INTO(struct spawn_args, class_name), .required = true},
+    {NULL, "ARGUMENT",
+     "What it starts with: these bytes, or with @FILE those of a file; nothing unless given.",
      EXO_INTO(struct spawn_args, argument)},
-    {.name = "--name",
-     .value = "NAME",
-     .help = "What it is called; CLASS unless given.",
-     EXO_INTO(struct spawn_args, name)},
-    {.name = "--namespace",
-     .brief = "-n",
-     .value = "NAME",
-     .help = "Where its name belongs; default unless given.",
-     EXO_INTO(struct spawn_args, space)},
-    {.name = "--plugin",
-     .value = "FILE.so",
-     .help = "The worker loads it first; can be given again and again.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(struct spawn_args, plugins)},
-    {.name = "--restart",
-     .value = RESTARTS,
-     .help = "When it lives again after its death; never unless given.",
-     .word = EXO_WORD_FIXED,
-     EXO_INTO(struct spawn_args, restart)},
-    {.name = "--max-restarts",
-     .value = "N",
-     .help = "After more deaths than this it stays dead; any number unless given.",
+    {"--name", "NAME", "What it is called; CLASS unless given.", EXO_INTO(struct spawn_args, name)},
+    {"--namespace", "NAME", "Where its name belongs; default unless given.",
+     EXO_INTO(struct spawn_args, space), .brief = "-n"},
+    {"--plugin", "FILE.so", "The worker loads it first; can be given again and again.",
+     EXO_INTO(struct spawn_args, plugins), .word = EXO_WORD_FILE},
+    {"--restart", RESTARTS, "When it lives again after its death; never unless given.",
+     EXO_INTO(struct spawn_args, restart), .word = EXO_WORD_FIXED},
+    {"--max-restarts", "N", "After more deaths than this it stays dead; any number unless given.",
      EXO_INTO(struct spawn_args, max)},
-    {.name = "--within",
-     .value = "TIME",
-     .help = "Only deaths within this time count.",
+    {"--within", "TIME", "Only deaths within this time count.",
      EXO_INTO(struct spawn_args, within)},
-    {.name = "--backoff",
-     .value = "TIME",
-     .help = "Before the first restart; doubles while lives are shorter than 10s, up to 30s.",
+    {"--backoff", "TIME",
+     "Before the first restart; doubles while lives are shorter than 10s, up to 30s.",
      EXO_INTO(struct spawn_args, backoff)},
-    {.name = "--resource",
-     .value = "NAME=AMOUNT",
-     .help = "What it takes of its worker: cpus=1, memory=2GiB; can be given again and again.",
+    {"--resource", "NAME=AMOUNT",
+     "What it takes of its worker: cpus=1, memory=2GiB; can be given again and again.",
      EXO_INTO(struct spawn_args, resources)},
-    {.name = "--max-concurrency",
-     .value = "N",
-     .help = "Calls that each of its lanes serves at a time; as its class says unless given.",
+    {"--max-concurrency", "N",
+     "Calls that each of its lanes serves at a time; as its class says unless given.",
      EXO_INTO(struct spawn_args, concurrency)},
-    {.name = "--max-pending-calls",
-     .value = "N",
-     .help = "Calls that wait in each of its lanes at most, further ones fail; as its class says "
-             "unless given.",
+    {"--max-pending-calls", "N",
+     "Calls that wait in each of its lanes at most, further ones fail; as its class says unless "
+     "given.",
      EXO_INTO(struct spawn_args, pending)},
-    {.name = "--node",
-     .value = "NAME",
-     .help = "On that worker, or not at all.",
-     EXO_INTO(struct spawn_args, node)},
-    {.name = "--spread",
-     .help = "On the emptiest worker, instead of the fullest that has room.",
+    {"--node", "NAME", "On that worker, or not at all.", EXO_INTO(struct spawn_args, node)},
+    {"--spread", NULL, "On the emptiest worker, instead of the fullest that has room.",
      EXO_INTO(struct spawn_args, spread)},
-    {.name = "--group",
-     .value = "NAME",
-     .help = "Its supervision group.",
-     EXO_INTO(struct spawn_args, group)},
-    {.name = "--group-rule",
-     .value = GROUP_RULES,
-     .help = "Who of the group is restarted with one that failed.",
-     .word = EXO_WORD_FIXED,
-     EXO_INTO(struct spawn_args, group_rule)},
-    {.name = "--job",
-     .value = "NAME",
-     .help =
-         "The job that it belongs to, and ends with; unless given it belongs to none, and stays.",
+    {"--group", "NAME", "Its supervision group.", EXO_INTO(struct spawn_args, group)},
+    {"--group-rule", GROUP_RULES, "Who of the group is restarted with one that failed.",
+     EXO_INTO(struct spawn_args, group_rule), .word = EXO_WORD_FIXED},
+    {"--job", "NAME",
+     "The job that it belongs to, and ends with; unless given it belongs to none, and stays.",
      EXO_INTO(struct spawn_args, job)},
-    {.name = "--detached",
-     .help = "Stays when its --job ends.",
-     EXO_INTO(struct spawn_args, detached)},
-    {.name = "--get",
-     .help = "Is content with an actor of that name that is there.",
+    {"--detached", NULL, "Stays when its --job ends.", EXO_INTO(struct spawn_args, detached)},
+    {"--get", NULL, "Is content with an actor of that name that is there.",
      EXO_INTO(struct spawn_args, get)},
     EXO_WHERE_ROWS(struct spawn_args, "Prints {\"name\", \"namespace\", \"class\"}."),
     {0},

@@ -18,10 +18,10 @@ struct name_args {
 };
 
 #define NAME_ROWS(what)                                                                            \
-    {.value = "NAME", .help = what, .required = true, EXO_INTO(struct name_args, name)},           \
+    {NULL, "NAME", what, EXO_INTO(struct name_args, name), .required = true},                      \
     {                                                                                              \
-        .name = "--namespace", .brief = "-n", .value = "NAME",                                     \
-        .help = "The actor's namespace; default unless given.", EXO_INTO(struct name_args, space)  \
+        "--namespace", "NAME", "The actor's namespace; default unless given.",                     \
+            EXO_INTO(struct name_args, space), .brief = "-n"                                       \
     }
 
 /* --- kill ------------------------------------------------------------------------------------- */
@@ -67,19 +67,15 @@ kill_actor(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 kill_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct name_args *)line->args)->where, kill_actor);
+    return exo_visit_do(line, kill_actor);
 }
 
 static const exo_arg kill_table[] = {
     NAME_ROWS("The actor's name."),
-    {.name = "--cause",
-     .value = "TEXT",
-     .help = "What others are told that it died of.",
-     EXO_INTO(struct name_args, cause)},
-    {.name = "--clean",
-     .help = "Lets it do what is queued first; that is no failure, after which it would live again "
-             "or take linked "
-             "actors with it.",
+    {"--cause", "TEXT", "What others are told that it died of.", EXO_INTO(struct name_args, cause)},
+    {"--clean", NULL,
+     "Lets it do what is queued first; that is no failure, after which it would live again or take "
+     "linked actors with it.",
      EXO_INTO(struct name_args, clean)},
     EXO_WHERE_ROWS(struct name_args, "Prints {\"name\", \"cause\"}."),
     {0},
@@ -89,10 +85,8 @@ const exo_command exo_command_kill = {
     .name = "kill",
     .summary = "Ends an actor",
     .description = "Ends when the actor is dead. For those that are linked to it, and for its "
-                   "restart rule, it failed: the "
-                   "rule may give it another life. One that does not live just now, since it waits "
-                   "to be restarted, gets "
-                   "none.",
+                   "restart rule, it failed: the rule may give it another life. One that does not "
+                   "live just now, since it waits to be restarted, gets none.",
     .args = kill_table,
     .args_size = sizeof(struct name_args),
     .run = kill_command,
@@ -129,7 +123,7 @@ why(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 why_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct name_args *)line->args)->where, why);
+    return exo_visit_do(line, why);
 }
 
 static const exo_arg why_table[] = {
@@ -142,9 +136,7 @@ const exo_command exo_command_why = {
     .name = "why",
     .summary = "Tells why an actor or a node died",
     .description = "The cause of the latest death, and if a process was lost: the signal or exit "
-                   "status, the methods "
-                   "that ran, and "
-                   "the last lines of its log.",
+                   "status, the methods that ran, and the last lines of its log.",
     .args = why_table,
     .args_size = sizeof(struct name_args),
     .run = why_command,
@@ -171,7 +163,7 @@ dump(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 dump_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct name_args *)line->args)->where, dump);
+    return exo_visit_do(line, dump);
 }
 
 static const exo_arg dump_table[] = {
@@ -184,10 +176,8 @@ const exo_command exo_command_dump = {
     .name = "dump",
     .summary = "Shows what an actor does now",
     .description = "A line for each of its lanes: how much is queued, which methods run, and for "
-                   "how long. It works "
-                   "also while the actor is busy. What `exogym run` makes is in a namespace "
-                   "NAME/LABEL/PID of its own, "
-                   "which `exogym list actors` shows.",
+                   "how long. It works also while the actor is busy. What `exogym run` makes is in "
+                   "a namespace NAME/LABEL/PID of its own, which `exogym list actors` shows.",
     .args = dump_table,
     .args_size = sizeof(struct name_args),
     .run = dump_command,
@@ -292,18 +282,13 @@ logs(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 logs_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct logs_args *)line->args)->where, logs);
+    return exo_visit_do(line, logs);
 }
 
 static const exo_arg logs_table[] = {
-    {.name = "--follow",
-     .brief = "-f",
-     .help = "Goes on with what comes, until ctrl-C.",
-     EXO_INTO(struct logs_args, follow)},
-    {.name = "--node",
-     .value = "NAME",
-     .help = "Lines of this node only.",
-     EXO_INTO(struct logs_args, node)},
+    {"--follow", NULL, "Goes on with what comes, until ctrl-C.", EXO_INTO(struct logs_args, follow),
+     .brief = "-f"},
+    {"--node", "NAME", "Lines of this node only.", EXO_INTO(struct logs_args, node)},
     EXO_WHERE_ROWS(struct logs_args, "Prints an object {\"node\", \"line\"} a line."),
     {0},
 };
@@ -395,7 +380,7 @@ stop(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 stop_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct stop_args *)line->args)->where, stop);
+    return exo_visit_do(line, stop);
 }
 
 static const exo_arg stop_table[] = {
@@ -407,9 +392,7 @@ const exo_command exo_command_stop = {
     .name = "stop",
     .summary = "Ends all workers of a cluster, and its head",
     .description = "Running methods are told to stop, and have ten seconds. Ends when the "
-                   "processes have ended; of "
-                   "those on other hosts, "
-                   "when they have left.",
+                   "processes have ended; of those on other hosts, when they have left.",
     .args = stop_table,
     .args_size = sizeof(struct stop_args),
     .run = stop_command,

@@ -105,7 +105,7 @@ status(exo_visit *visit, const void *arguments, exo_err *err)
            json_array_size(jobs) - count(jobs, "running"));
     if (json_array_size(nodes) > count(nodes, "left")) {
         printf("\n");
-        exo_print_nodes(listing, false);
+        exo_print_rows("nodes", nodes, false);
     }
     print_peers(json_object_get(listing, "peers"));
     print_reports(jobs);
@@ -154,16 +154,14 @@ status_command(const exo_command_line *line)
     const struct status_args *args = line->args;
     if (args->run)
         return status_of_run(args);
-    return exo_visit_do(line, &args->where, status);
+    return exo_visit_do(line, status);
 }
 
 static const exo_arg table[] = {
-    {.name = "--run",
-     .value = "DIR",
-     .help = "How the run of this folder goes, or those of the runs in it, instead: runs/NAME. "
-             "Needs no cluster.",
-     .word = EXO_WORD_FOLDER,
-     EXO_INTO(struct status_args, run)},
+    {"--run", "DIR",
+     "How the run of this folder goes, or those of the runs in it, instead: runs/NAME. Needs no "
+     "cluster.",
+     EXO_INTO(struct status_args, run), .word = EXO_WORD_FOLDER},
     EXO_WHERE_ROWS(
         struct status_args,
         "Prints all that the head knows as one JSON object; of --run, what the run says."),
@@ -181,12 +179,11 @@ const exo_command exo_command_status = {
     .summary = "Shows what a cluster has and does",
     .description =
         "Nodes with what is free of their cpus, gpus and memory, and how many actors and jobs "
-        "there are. "
-        "Nodes that left "
-        "in good order, as drivers do, are counted only; `exogym list nodes` has them.\n\n"
+        "there are. Nodes that left in good order, as drivers do, are counted only; `exogym list "
+        "nodes` has them.\n\n"
         "Of each job that `exogym run` runs there: its time, its figures, and what went over its "
-        "edges so far "
-        "(the ledger; docs/graph.md explains its columns), as it said about a second ago.\n\n"
+        "edges so far (the ledger; docs/graph.md explains its columns), as it said about a second "
+        "ago.\n\n"
         "And what each process holds of the head: docs/security.md has the quotas.",
     .args = table,
     .examples = examples,

@@ -1,6 +1,5 @@
 /* `exogym data`: lists and fetches the public data sets, and makes text into tokens
  * (data_tokenize.c). */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,13 +19,10 @@ files_here(const exo_data_source *source, const char *folder)
 {
     size_t here = 0;
     for (size_t i = 0; i < source->num_files; i++) {
-        exo_text path = {0};
         struct stat info;
-        exo_text_add(&path, "%s/%s", folder, source->files[i].name);
-        if (!path.failed && stat(path.data, &info) == 0 &&
-            (uint64_t)info.st_size == source->files[i].bytes)
-            here++;
-        exo_free(path.data);
+        char *path = exo_text_make(NULL, "%s/%s", folder, source->files[i].name);
+        here += path && stat(path, &info) == 0 && (uint64_t)info.st_size == source->files[i].bytes;
+        exo_free(path);
     }
     return here;
 }
@@ -144,39 +140,24 @@ data_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "list|get|tokenize",
-     .help = "list: shows the public sets, their sizes, and where they are. get: fetches what is "
-             "missing of the set "
-             "NAME. tokenize: makes text files, and the *.txt of folders, into token shards for "
-             "`data: {name: tokens}`.",
-     .word = EXO_WORD_FIXED,
-     .required = true,
-     EXO_INTO(struct data_args, action)},
-    {.value = "NAME|FILE",
-     .help = "The set to get, or the files and folders to tokenize.",
-     .word = EXO_WORD_DATA,
-     EXO_INTO(struct data_args, names)},
-    {.name = "--tokenizer",
-     .value = "TOKENIZER",
-     .help = "tokenize: characters, bytes, or a tokenizer.json or the folder it is in.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(struct data_args, tokenize.tokenizer)},
-    {.name = "--output",
-     .brief = "-o",
-     .value = "FOLDER",
-     .help = "tokenize: the new folder for shards and tokenizer.json. It appears when all is done.",
-     .word = EXO_WORD_FOLDER,
-     EXO_INTO(struct data_args, tokenize.output)},
-    {.name = "--shard-size",
-     .value = "TOKENS",
-     .help = "tokenize: tokens in a file, such as 100M, which is the default.",
+    {NULL, "list|get|tokenize",
+     "list: shows the public sets, their sizes, and where they are. get: fetches what is missing "
+     "of the set NAME. tokenize: makes text files, and the *.txt of folders, into token shards for "
+     "`data: {name: tokens}`.",
+     EXO_INTO(struct data_args, action), .word = EXO_WORD_FIXED, .required = true},
+    {NULL, "NAME|FILE", "The set to get, or the files and folders to tokenize.",
+     EXO_INTO(struct data_args, names), .word = EXO_WORD_DATA},
+    {"--tokenizer", "TOKENIZER",
+     "tokenize: characters, bytes, or a tokenizer.json or the folder it is in.",
+     EXO_INTO(struct data_args, tokenize.tokenizer), .word = EXO_WORD_FILE},
+    {"--output", "FOLDER",
+     "tokenize: the new folder for shards and tokenizer.json. It appears when all is done.",
+     EXO_INTO(struct data_args, tokenize.output), .brief = "-o", .word = EXO_WORD_FOLDER},
+    {"--shard-size", "TOKENS", "tokenize: tokens in a file, such as 100M, which is the default.",
      EXO_INTO(struct data_args, tokenize.shard_size)},
-    {.name = "--documents",
-     .value = "end|ignore",
-     .help =
-         "tokenize: whether the tokenizer's end token stands between files; end, if it has one.",
-     .word = EXO_WORD_FIXED,
-     EXO_INTO(struct data_args, tokenize.documents)},
+    {"--documents", "end|ignore",
+     "tokenize: whether the tokenizer's end token stands between files; end, if it has one.",
+     EXO_INTO(struct data_args, tokenize.documents), .word = EXO_WORD_FIXED},
     {0},
 };
 
@@ -199,8 +180,7 @@ const exo_command exo_command_data = {
     .name = "data",
     .summary = "Lists and fetches public data sets, makes text into tokens",
     .description = "A download that was cut goes on where it was, and no file gets its name before "
-                   "its SHA-256 is "
-                   "right.\n\n"
+                   "its SHA-256 is right.\n\n"
                    "Fashion-MNIST also comes as the Debian package dataset-fashion-mnist.",
     .args = table,
     .examples = examples,

@@ -15,6 +15,7 @@
 #include "nn/hash.h"
 #include "nn/pretrained/safetensors.h"
 #include "programs/lenient_json.h"
+#include "report/json_text.h"
 
 enum {
     MAX_CONFIG = 1 << 24,
@@ -64,7 +65,7 @@ build_model(exo_decoder_source *s, const json_t *config, exo_err *err)
 {
     json_t *model = json_object_get(config, "model");
     const char *name = json_string_value(json_object_get(model, "name"));
-    char *text = name ? json_dumps(model, JSON_COMPACT) : NULL;
+    char *text = name ? exo_json_dump(model, JSON_COMPACT) : NULL;
     exo_config_doc *doc = NULL;
     if (!text)
         return exo_fail(err, EXO_DAMAGED, "%s: names no model", s->config);
@@ -79,9 +80,7 @@ build_model(exo_decoder_source *s, const json_t *config, exo_err *err)
         st = exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder: only 'gpt' is one",
                       s->config, name);
     exo_config_free(&doc);
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
+    exo_free(text);
     return st;
 }
 

@@ -8,6 +8,7 @@
 #include <exogym/memory.h>
 
 #include "base/grow_text.h"
+#include "report/json_text.h"
 
 /* Takes a reference to the data set's tokenizer before the data set is dropped. */
 static exo_status
@@ -27,21 +28,19 @@ of_data(const char *name, exo_config *config, exo_tokenizer **out, exo_err *err)
 static exo_status
 of_run(const char *path, const json_t *config, exo_tokenizer **out, exo_err *err)
 {
-    exo_text beside = {0};
     const char *slash = strrchr(path, '/');
-    if (slash)
-        exo_text_add_bytes(&beside, path, (size_t)(slash + 1 - path));
-    exo_text_add(&beside, "tokenizer.json");
-    if (beside.failed)
-        return exo_fail(err, EXO_NOMEM, "out of memory");
-    bool there = access(beside.data, F_OK) == 0;
-    exo_status found = there ? exo_tokenizer_load(out, beside.data, err) : EXO_OK;
-    exo_free(beside.data);
+    int before = slash ? (int)(slash + 1 - path) : 0;
+    char *beside = exo_text_make(err, "%.*stokenizer.json", before, path);
+    if (!beside)
+        return EXO_NOMEM;
+    bool there = access(beside, F_OK) == 0;
+    exo_status found = there ? exo_tokenizer_load(out, beside, err) : EXO_OK;
+    exo_free(beside);
     if (there)
         return found;
     const json_t *data = json_object_get(config, "data");
     const char *name = json_string_value(json_object_get(data, "name"));
-    char *text = name ? json_dumps(data, JSON_COMPACT) : NULL;
+    char *text = name ? exo_json_dump(data, JSON_COMPACT) : NULL;
     exo_config_doc *doc = NULL;
     *out = NULL;
     if (!text)
@@ -56,9 +55,7 @@ of_run(const char *path, const json_t *config, exo_tokenizer **out, exo_err *err
     if (st == EXO_OK)
         st = of_data(name, exo_config_root(doc), out, err);
     exo_config_free(&doc);
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
+    exo_free(text);
     return st;
 }
 

@@ -28,19 +28,16 @@ head_program(const exo_command_line *line)
 
 static const exo_arg table[] = {
     EXO_NODE_ROWS,
-    {.name = "--state",
-     .value = "FILE",
-     .help = "Where it keeps names, detached actors and jobs, for a head that is started again; "
-             "none: nowhere. "
-             "$XDG_STATE_HOME/exogym/CLUSTER.db, else ~/.local/state/exogym/CLUSTER.db.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(struct exo_node_args, state)},
-    {.name = "--temporary",
-     .help = "Removes the folder, which --folder must name, with all that is in it when it ends.",
+    {"--state", "FILE",
+     "Where it keeps names, detached actors and jobs, for a head that is started again; none: "
+     "nowhere. $XDG_STATE_HOME/exogym/CLUSTER.db, else ~/.local/state/exogym/CLUSTER.db.",
+     EXO_INTO(struct exo_node_args, state), .word = EXO_WORD_FILE},
+    {"--temporary", NULL,
+     "Removes the folder, which --folder must name, with all that is in it when it ends.",
      EXO_INTO(struct exo_node_args, temporary)},
-    {.name = "--no-seccomp",
-     .help = "Starts without the filter of system calls: for kernels that take none, and for those "
-             "who trace a head.",
+    {"--no-seccomp", NULL,
+     "Starts without the filter of system calls: for kernels that take none, and for those who "
+     "trace a head.",
      EXO_INTO(struct exo_node_args, no_seccomp)},
     {0},
 };
@@ -61,9 +58,8 @@ static const exo_command program = {
     .name = "exogym-head",
     .summary = "The head of a cluster: knows names, nodes and jobs",
     .description = "Prints a line when it is ready. SIGTERM or ctrl-C ends it; its workers and "
-                   "their actors go on, and "
-                   "wait for it to "
-                   "come back. `exogym stop` ends all of them.",
+                   "their actors go on, and wait for it to come back. `exogym stop` ends all of "
+                   "them.",
     .args = table,
     .examples = examples,
     .files = files,

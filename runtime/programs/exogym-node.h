@@ -22,73 +22,48 @@ struct exo_node_args {
 };
 
 #define EXO_NODE_ROWS                                                                              \
-    {.name = "--cluster",                                                                          \
-     .value = "NAME",                                                                              \
-     .help = "Of which cluster it is; default unless given.",                                      \
+    {"--cluster", "NAME", "Of which cluster it is; default unless given.",                         \
      EXO_INTO(struct exo_node_args, cluster)},                                                     \
-        {.name = "--name",                                                                         \
-         .value = "NAME",                                                                          \
-         .help = "What the node is called; made of the host's name and the process number unless " \
-                 "given.",                                                                         \
+        {"--name", "NAME",                                                                         \
+         "What the node is called; made of the host's name and the process number unless given.",  \
          EXO_INTO(struct exo_node_args, name)},                                                    \
-        {.name = "--listen",                                                                       \
-         .value = "ADDRESS",                                                                       \
-         .help = "Listens there too, as tcp://127.0.0.1:7070 or, with any free port, "             \
-                 "tcp://127.0.0.1:0; can be given "                                                \
-                 "again and again. It needs --keys, also on loopback.",                            \
+        {"--listen", "ADDRESS",                                                                    \
+         "Listens there too, as tcp://127.0.0.1:7070 or, with any free port, tcp://127.0.0.1:0; "  \
+         "can be given again and again. It needs --keys, also on loopback.",                       \
          EXO_INTO(struct exo_node_args, listen)},                                                  \
-        {.name = "--no-ipc",                                                                       \
-         .help = "Listens only where --listen says, and has no socket in the folder.",             \
+        {"--no-ipc", NULL, "Listens only where --listen says, and has no socket in the folder.",   \
          EXO_INTO(struct exo_node_args, no_ipc)},                                                  \
-        {.name = "--advertise",                                                                    \
-         .value = "ADDRESS",                                                                       \
-         .help = "The tcp address that others use, where it is not the one listened on.",          \
+        {"--advertise", "ADDRESS",                                                                 \
+         "The tcp address that others use, where it is not the one listened on.",                  \
          EXO_INTO(struct exo_node_args, advertise)},                                               \
-        {.name = "--keys",                                                                         \
-         .value = "FILE.secret",                                                                   \
-         .help = "This node's keys, as exogym keygen makes them.",                                 \
-         .word = EXO_WORD_FILE,                                                                    \
-         EXO_INTO(struct exo_node_args, keys)},                                                    \
-        {.name = "--authorized",                                                                   \
-         .value = "DIR",                                                                           \
-         .help =                                                                                   \
-             "Folder of the public keys that are let in; authorized beside --keys unless given.",  \
-         .word = EXO_WORD_FOLDER,                                                                  \
-         EXO_INTO(struct exo_node_args, authorized)},                                              \
-        {.name = "--keys-for-local",                                                               \
-         .help = "Processes of this host must show a key, too, and have its role; without it, "    \
-                 "they need none, as the "                                                         \
-                 "socket is this user's alone. Needs --keys.",                                     \
+        {"--keys", "FILE.secret", "This node's keys, as exogym keygen makes them.",                \
+         EXO_INTO(struct exo_node_args, keys), .word = EXO_WORD_FILE},                             \
+        {"--authorized", "DIR",                                                                    \
+         "Folder of the public keys that are let in; authorized beside --keys unless given.",      \
+         EXO_INTO(struct exo_node_args, authorized), .word = EXO_WORD_FOLDER},                     \
+        {"--keys-for-local", NULL,                                                                 \
+         "Processes of this host must show a key, too, and have its role; without it, they need "  \
+         "none, as the socket is this user's alone. Needs --keys.",                                \
          EXO_INTO(struct exo_node_args, keys_for_local)},                                          \
-        {.name = "--insecure",                                                                     \
-         .help = "Listens, and a worker connects, over tcp without keys: whoever reaches the "     \
-                 "port, each user of this "                                                        \
-                 "host among them, can run code here.",                                            \
+        {"--insecure", NULL,                                                                       \
+         "Listens, and a worker connects, over tcp without keys: whoever reaches the port, each "  \
+         "user of this host among them, can run code here.",                                       \
          EXO_INTO(struct exo_node_args, insecure)},                                                \
-        {.name = "--peer-timeout",                                                                 \
-         .value = "TIME",                                                                          \
-         .help = "Silence of another host that is taken for its death; 5s unless given.",          \
+        {"--peer-timeout", "TIME",                                                                 \
+         "Silence of another host that is taken for its death; 5s unless given.",                  \
          EXO_INTO(struct exo_node_args, peer_timeout)},                                            \
-        {.name = "--folder",                                                                       \
-         .value = "DIR",                                                                           \
-         .help = "For sockets and logs; $XDG_RUNTIME_DIR/exogym, else /tmp/exogym-UID.",           \
-         .word = EXO_WORD_FOLDER,                                                                  \
-         EXO_INTO(struct exo_node_args, folder)},                                                  \
-        {.name = "--audit",                                                                        \
-         .value = "FILE",                                                                          \
-         .help = "Records there who was let in or refused, who made and ended what, and what was " \
-                 "not allowed: a JSON "                                                            \
-                 "object a line, mode 0600. Renamed, it begins anew.",                             \
-         .word = EXO_WORD_FILE,                                                                    \
-         EXO_INTO(struct exo_node_args, audit)},                                                   \
-        {.name = "--parent",                                                                       \
-         .value = "PID",                                                                           \
-         .help = "Ends when this process, which started it, does, however that ends.",             \
+        {"--folder", "DIR",                                                                        \
+         "For sockets and logs; $XDG_RUNTIME_DIR/exogym, else /tmp/exogym-UID.",                   \
+         EXO_INTO(struct exo_node_args, folder), .word = EXO_WORD_FOLDER},                         \
+        {"--audit", "FILE",                                                                        \
+         "Records there who was let in or refused, who made and ended what, and what was not "     \
+         "allowed: a JSON object a line, mode 0600. Renamed, it begins anew.",                     \
+         EXO_INTO(struct exo_node_args, audit), .word = EXO_WORD_FILE},                            \
+        {"--parent", "PID", "Ends when this process, which started it, does, however that ends.",  \
          EXO_INTO(struct exo_node_args, parent)},                                                  \
     {                                                                                              \
-        .name = "--threads", .value = "N",                                                         \
-        .help = "Threads that actors share; one for each usable core unless given.",               \
-        EXO_INTO(struct exo_node_args, threads)                                                    \
+        "--threads", "N", "Threads that actors share; one for each usable core unless given.",     \
+            EXO_INTO(struct exo_node_args, threads)                                                \
     }
 
 /* The options, checked. Keep `resources` and their names until the node has ended. */

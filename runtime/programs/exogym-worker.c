@@ -35,41 +35,26 @@ worker_program(const exo_command_line *line)
 
 static const exo_arg table[] = {
     EXO_NODE_ROWS,
-    {.name = "--head",
-     .value = "ADDRESS",
-     .help = "Where the head is; $EXOGYM_HEAD, else the cluster's head on this host.",
+    {"--head", "ADDRESS", "Where the head is; $EXOGYM_HEAD, else the cluster's head on this host.",
      EXO_INTO(struct exo_node_args, head)},
-    {.name = "--head-key",
-     .value = "KEY",
-     .help = "The head's public key, or the path of its NAME.key; $EXOGYM_HEAD_KEY unless given.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(struct exo_node_args, head_key)},
-    {.name = "--resource",
-     .value = "NAME=AMOUNT",
-     .help = "What actors can take of it: cpus, gpus, memory (in bytes, or as 16GiB) or a name of "
-             "your own; can be "
-             "given again "
-             "and again. The first three are found unless given.",
+    {"--head-key", "KEY",
+     "The head's public key, or the path of its NAME.key; $EXOGYM_HEAD_KEY unless given.",
+     EXO_INTO(struct exo_node_args, head_key), .word = EXO_WORD_FILE},
+    {"--resource", "NAME=AMOUNT",
+     "What actors can take of it: cpus, gpus, memory (in bytes, or as 16GiB) or a name of your "
+     "own; can be given again and again. The first three are found unless given.",
      EXO_INTO(struct exo_node_args, resources)},
-    {.name = "--plugin",
-     .value = "FILE.so",
-     .help = "Loads a plugin first; can be given again and again.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(struct exo_node_args, plugins)},
-    {.name = "--plugin-dir",
-     .value = "DIR",
-     .help = "Whence drivers, by the role of their keys, may have plugins loaded; from nowhere "
-             "unless given.",
-     .word = EXO_WORD_FOLDER,
-     EXO_INTO(struct exo_node_args, plugin_dir)},
-    {.name = "--logs",
-     .value = "DIR",
-     .help = "Where its log goes, NAME.log; FOLDER/CLUSTER unless given. The folder must be there.",
-     .word = EXO_WORD_FOLDER,
-     EXO_INTO(struct exo_node_args, logs)},
-    {.name = "--grace",
-     .value = "TIME",
-     .help = "How long it waits for a head that is away before it ends; 60s unless given.",
+    {"--plugin", "FILE.so", "Loads a plugin first; can be given again and again.",
+     EXO_INTO(struct exo_node_args, plugins), .word = EXO_WORD_FILE},
+    {"--plugin-dir", "DIR",
+     "Whence drivers, by the role of their keys, may have plugins loaded; from nowhere unless "
+     "given.",
+     EXO_INTO(struct exo_node_args, plugin_dir), .word = EXO_WORD_FOLDER},
+    {"--logs", "DIR",
+     "Where its log goes, NAME.log; FOLDER/CLUSTER unless given. The folder must be there.",
+     EXO_INTO(struct exo_node_args, logs), .word = EXO_WORD_FOLDER},
+    {"--grace", "TIME",
+     "How long it waits for a head that is away before it ends; 60s unless given.",
      EXO_INTO(struct exo_node_args, grace)},
     {0},
 };
@@ -90,12 +75,9 @@ static const exo_command program = {
     .name = "exogym-worker",
     .summary = "A worker of a cluster: hosts actors",
     .description = "Prints a line when it is ready. It is two processes: one that hosts actors, "
-                   "and one that watches "
-                   "it, and tells the "
-                   "head why it ended if it did not end well. SIGTERM or ctrl-C, to either, ends "
-                   "both: running methods "
-                   "are told to stop, "
-                   "and have ten seconds.",
+                   "and one that watches it, and tells the head why it ended if it did not end "
+                   "well. SIGTERM or ctrl-C, to either, ends both: running methods are told to "
+                   "stop, and have ten seconds.",
     .args = table,
     .examples = examples,
     .files = files,

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include <exogym/decoder.h>
-#include <exogym/memory.h>
 
 #include "programs/commands.h"
 #include "programs/decoder_source.h"
@@ -177,32 +176,20 @@ export_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "RUN",
-     .help = "A run's folder (runs/texts/ddp), a checkpoint in it (.../checkpoints/step_00000100), "
-             "or a Hugging Face "
-             "directory.",
-     .word = EXO_WORD_FOLDER,
-     .required = true,
-     EXO_INTO(struct export_args, source)},
-    {.value = "FOLDER",
-     .help = "The Hugging Face directory to write; it is made.",
-     .word = EXO_WORD_FOLDER,
-     .required = true,
-     EXO_INTO(struct export_args, folder)},
-    {.name = "--dtype",
-     .value = "fp32|bf16",
-     .help = "The type of the weights; fp32 unless it is given.",
-     .word = EXO_WORD_FIXED,
-     EXO_INTO(struct export_args, dtype)},
-    {.name = "--shard-size",
-     .value = "SIZE",
-     .help = "Files of at most so many bytes, 5GB or 500MiB; one file unless it is given.",
+    {NULL, "RUN",
+     "A run's folder (runs/texts/ddp), a checkpoint in it (.../checkpoints/step_00000100), or a "
+     "Hugging Face directory.",
+     EXO_INTO(struct export_args, source), .word = EXO_WORD_FOLDER, .required = true},
+    {NULL, "FOLDER", "The Hugging Face directory to write; it is made.",
+     EXO_INTO(struct export_args, folder), .word = EXO_WORD_FOLDER, .required = true},
+    {"--dtype", "fp32|bf16", "The type of the weights; fp32 unless it is given.",
+     EXO_INTO(struct export_args, dtype), .word = EXO_WORD_FIXED},
+    {"--shard-size", "SIZE",
+     "Files of at most so many bytes, 5GB or 500MiB; one file unless it is given.",
      EXO_INTO(struct export_args, shard_size)},
-    {.name = "--tokenizer",
-     .value = "PATH",
-     .help = "A tokenizer.json or the folder it is in, or the word bytes, instead of the model's.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(struct export_args, tokenizer)},
+    {"--tokenizer", "PATH",
+     "A tokenizer.json or the folder it is in, or the word bytes, instead of the model's.",
+     EXO_INTO(struct export_args, tokenizer), .word = EXO_WORD_FILE},
     {0},
 };
 
@@ -228,22 +215,17 @@ const exo_command exo_command_export = {
     .name = "export",
     .summary = "Writes a trained decoder as a Hugging Face directory",
     .description = "Of a run that has ended it is the averaged model; of one that has not, or of a "
-                   "checkpoint, the mean of the "
-                   "nodes' parameters. Only the model 'gpt' is exported: as GPT-2, OPT, BLOOM or "
-                   "LLaMA, whichever it is. The "
-                   "tokenizer goes with it, in this order: the one that --tokenizer names; a "
-                   "Hugging Face directory's own; the "
-                   "one "
-                   "that the run trained with, from its folder or its data; that of the directory "
-                   "that it began with. So does "
-                   "whatever else lies in the directory that the model is, or began with, and is "
-                   "no weight: with the same "
-                   "tokenizer also chat templates and generation_config.json. What is left out is "
-                   "named on standard error, and "
-                   "so is what another export's tokenizer left in FOLDER and is removed.\n\n"
+                   "checkpoint, the mean of the nodes' parameters. Only the model 'gpt' is "
+                   "exported: as GPT-2, OPT, BLOOM or LLaMA, whichever it is. The tokenizer goes "
+                   "with it, in this order: the one that --tokenizer names; a Hugging Face "
+                   "directory's own; the one that the run trained with, from its folder or its "
+                   "data; that of the directory that it began with. So does whatever else lies in "
+                   "the directory that the model is, or began with, and is no weight: with the "
+                   "same tokenizer also chat templates and generation_config.json. What is left "
+                   "out is named on standard error, and so is what another export's tokenizer left "
+                   "in FOLDER and is removed.\n\n"
                    "transformers' AutoModelForCausalLM.from_pretrained opens the folder, and so "
-                   "does a job's model: {name: gpt, "
-                   "path: FOLDER}.",
+                   "does a job's model: {name: gpt, path: FOLDER}.",
     .args = table,
     .examples = examples,
     .files = files,

@@ -13,6 +13,7 @@
 
 #include "base/dir.h"
 #include "base/file.h"
+#include "programs/args.h"
 
 enum {
     MAX_FILE = 1 << 28,
@@ -78,15 +79,6 @@ exo_carried_release(exo_carried *carried)
 }
 
 static bool
-is_one_of(const char *const *names, const char *name)
-{
-    for (; *names; names++)
-        if (strcmp(*names, name) == 0)
-            return true;
-    return false;
-}
-
-static bool
 ends_with(const char *name, const char *ending)
 {
     size_t length = strlen(name), end = strlen(ending);
@@ -111,10 +103,10 @@ is_weights(const char *name)
 static bool
 is_ours(const char *name)
 {
-    static const char *const ours[] = {"config.json", "model.safetensors",
-                                       "model.safetensors.index.json", NULL};
-    return is_one_of(ours, name) || (strncmp(name, "model-", 6) == 0 && strstr(name, "-of-") &&
-                                     ends_with(name, ".safetensors"));
+    static const char ours[] = "config.json|model.safetensors|model.safetensors.index.json";
+    return exo_fixed_index(ours, name) >= 0 ||
+           (strncmp(name, "model-", 6) == 0 && strstr(name, "-of-") &&
+            ends_with(name, ".safetensors"));
 }
 
 static void
@@ -138,13 +130,12 @@ copy_file(struct walk *w, const char *inside, const char *name, const char *from
                   st == EXO_DAMAGED ? " (larger than 256 MiB)" : " (cannot be read)");
         return EXO_OK;
     }
-    exo_text folder = {0}; /* made only once there is a file for it */
-    exo_text_add(&folder, "%.*s", (int)(strrchr(to, '/') - to), to);
-    st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                       : exo_folder_make(folder.data, err);
+    /* made only once there is a file for it */
+    char *folder = exo_text_make(err, "%.*s", (int)(strrchr(to, '/') - to), to);
+    st = folder ? exo_folder_make(folder, err) : EXO_NOMEM;
     if (st == EXO_OK)
         st = exo_file_write_atomic(to, data, size, err);
-    exo_free(folder.data);
+    exo_free(folder);
     exo_free(data);
     return st;
 }
@@ -158,7 +149,6 @@ walk_entry(struct walk *w, const char *inside, const char *name, const char *fro
            int depth, exo_err *err)
 {
     struct stat info, link;
-    exo_text below = {0};
     if (stat(from, &info) != 0 || lstat(from, &link) != 0) {
         leave_out(w, inside, name, " (cannot be read)");
         return EXO_OK;
@@ -170,10 +160,9 @@ walk_entry(struct walk *w, const char *inside, const char *name, const char *fro
             leave_out(w, inside, name, "/");
             return EXO_OK;
         }
-        exo_text_add(&below, "%s%s/", inside, name);
-        exo_status st = below.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                                     : walk_folder(w, below.data, from, to, depth + 1, err);
-        exo_free(below.data);
+        char *below = exo_text_make(err, "%s%s/", inside, name);
+        exo_status st = below ? walk_folder(w, below, from, to, depth + 1, err) : EXO_NOMEM;
+        exo_free(below);
         return st;
     }
     if (!S_ISREG(info.st_mode))
@@ -192,8 +181,7 @@ walk_entry(struct walk *w, const char *inside, const char *name, const char *fro
 static bool
 is_wanted(struct walk *w, const char *name)
 {
-    static const char *const tokenizers[] = {"tokenizer.json", "vocab.json", "tokenizer.model",
-                                             NULL};
+    static const char tokenizers[] = "tokenizer.json|vocab.json|tokenizer.model";
     bool generation = strcmp(name, GENERATION) == 0,
          theirs = find_tokenizers_file(name) < NUM_TOKENIZERS_FILES;
     if (is_ours(name))
@@ -203,7 +191,7 @@ is_wanted(struct walk *w, const char *name)
         return false;
     }
     exo_carried_keep(w->out, name);
-    w->out->tokenizer = w->out->tokenizer || is_one_of(tokenizers, name);
+    w->out->tokenizer = w->out->tokenizer || exo_fixed_index(tokenizers, name) >= 0;
     w->out->generation = w->out->generation || generation;
     return true;
 }
@@ -230,15 +218,14 @@ walk_folder(struct walk *w, const char *inside, const char *from, const char *to
     exo_status st = EXO_OK;
     for (int i = 0; i < count; i++) {
         const char *name = entries[i]->d_name;
-        exo_text source = {0}, target = {0};
-        exo_text_add(&source, "%s/%s", from, name);
-        exo_text_add(&target, "%s/%s", to, name);
-        if (st == EXO_OK && (source.failed || target.failed))
-            st = exo_fail(err, EXO_NOMEM, "out of memory");
-        if (st == EXO_OK && (depth > 0 || is_wanted(w, name)))
-            st = walk_entry(w, inside, name, source.data, target.data, depth, err);
-        exo_free(source.data);
-        exo_free(target.data);
+        if (st == EXO_OK && (depth > 0 || is_wanted(w, name))) {
+            char *source = exo_text_make(err, "%s/%s", from, name),
+                 *target = exo_text_make(err, "%s/%s", to, name);
+            st = source && target ? walk_entry(w, inside, name, source, target, depth, err)
+                                  : EXO_NOMEM;
+            exo_free(source);
+            exo_free(target);
+        }
         (free)(entries[i]); /* scandir allocates with malloc */
     }
     (free)(entries);

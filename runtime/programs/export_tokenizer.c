@@ -8,7 +8,7 @@
 #include <exogym/memory.h>
 
 #include "base/file.h"
-#include "programs/text.h"
+#include "report/json_text.h"
 
 enum {
     MAX_PATH = 4096
@@ -26,14 +26,12 @@ join(char out[MAX_PATH], const char *folder, const char *file, exo_err *err)
 static exo_status
 write_json(const char *folder, const char *file, json_t *json, exo_err *err)
 {
-    char path[MAX_PATH], *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
+    char path[MAX_PATH], *text = exo_json_dump(json, JSON_INDENT(2));
     exo_status st =
         text ? join(path, folder, file, err) : exo_fail(err, EXO_NOMEM, "out of memory");
     if (st == EXO_OK)
         st = exo_file_write_atomic(path, text, strlen(text), err);
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
+    exo_free(text);
     return st;
 }
 

@@ -2,7 +2,6 @@
  * thread. Read next: exogym/generate.h, generate_text.c. */
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,6 @@
 #include <exogym/clock.h>
 #include <exogym/memory.h>
 
-#include "base/file.h"
 #include "base/input.h"
 #include "base/utf8.h"
 #include "programs/commands.h"
@@ -244,8 +242,7 @@ read_prompt(struct generation *g, exo_err *err)
     if (st == EXO_OK && a->json && valid < g->prompt_size)
         st = exo_fail(err, EXO_INVAL,
                       "%s: is not UTF-8 at byte %zu, and JSON holds nothing else: convert it "
-                      "(iconv -t utf-8), or leave "
-                      "out --json",
+                      "(iconv -t utf-8), or leave out --json",
                       a->prompt_file ? exo_input_name(a->prompt_file) : "--prompt", valid);
     return st;
 }
@@ -287,15 +284,13 @@ check_fit(const struct generation *g, const exo_decoder_spec *spec, exo_err *err
     if (g->num_tokens >= spec->context)
         return exo_fail(err, EXO_INVAL,
                         "the prompt has %zu tokens and the model's context %zu, which leaves no "
-                        "room for a new one; "
-                        "shorten the prompt",
+                        "room for a new one; shorten the prompt",
                         g->num_tokens, spec->context);
     for (size_t i = 0; i < g->num_tokens; i++)
         if (g->tokens[i] < 0 || (size_t)g->tokens[i] >= spec->vocabulary)
             return exo_fail(err, EXO_INVAL,
                             "the prompt's token %d is not in the model's vocabulary of %zu: the "
-                            "tokenizer, of %zu, is "
-                            "another model's",
+                            "tokenizer, of %zu, is another model's",
                             g->tokens[i], spec->vocabulary, exo_tokenizer_vocabulary(g->tokenizer));
     return EXO_OK;
 }
@@ -513,77 +508,49 @@ generate_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.name = "--model",
-     .value = "DIR",
-     .help = "A run's folder (runs/texts/ddp), a checkpoint in it (.../checkpoints/step_00000100), "
-             "or a Hugging Face "
-             "directory.",
-     .word = EXO_WORD_FOLDER,
-     .required = true,
-     EXO_INTO(struct generate_args, model)},
-    {.name = "--prompt",
-     .value = "TEXT",
-     .help = "What the text begins with; without it, as the tokenizer begins one, if it has a "
-             "token for that.",
+    {"--model", "DIR",
+     "A run's folder (runs/texts/ddp), a checkpoint in it (.../checkpoints/step_00000100), or a "
+     "Hugging Face directory.",
+     EXO_INTO(struct generate_args, model), .word = EXO_WORD_FOLDER, .required = true},
+    {"--prompt", "TEXT",
+     "What the text begins with; without it, as the tokenizer begins one, if it has a token for "
+     "that.",
      EXO_INTO(struct generate_args, prompt)},
-    {.name = "--prompt-file",
-     .value = "FILE",
-     .help = "The prompt from a file, all of it.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(struct generate_args, prompt_file)},
-    {.name = "--max-new-tokens",
-     .value = "N",
-     .help = "Stops after N tokens; else as the model says (max_new_tokens), or 100.",
+    {"--prompt-file", "FILE", "The prompt from a file, all of it.",
+     EXO_INTO(struct generate_args, prompt_file), .word = EXO_WORD_FILE},
+    {"--max-new-tokens", "N",
+     "Stops after N tokens; else as the model says (max_new_tokens), or 100.",
      EXO_INTO(struct generate_args, max_new_tokens)},
-    {.name = "--temperature",
-     .value = "T",
-     .help = "Divides the logits: 0 takes the most probable token each time; else as the model "
-             "says, or 0.8.",
+    {"--temperature", "T",
+     "Divides the logits: 0 takes the most probable token each time; else as the model says, or "
+     "0.8.",
      EXO_INTO(struct generate_args, temperature)},
-    {.name = "--top-k",
-     .value = "K",
-     .help = "Draws from the K most probable tokens; 0: from all; else as the model says, or 40.",
+    {"--top-k", "K",
+     "Draws from the K most probable tokens; 0: from all; else as the model says, or 40.",
      EXO_INTO(struct generate_args, top_k)},
-    {.name = "--top-p",
-     .value = "P",
-     .help = "Draws from the fewest tokens that hold P of the probability; else as the model says, "
-             "or 1: all.",
+    {"--top-p", "P",
+     "Draws from the fewest tokens that hold P of the probability; else as the model says, or 1: "
+     "all.",
      EXO_INTO(struct generate_args, top_p)},
-    {.name = "--repetition-penalty",
-     .value = "R",
-     .help =
-         "Makes tokens that are there already less probable; else as the model says, or 1: not.",
+    {"--repetition-penalty", "R",
+     "Makes tokens that are there already less probable; else as the model says, or 1: not.",
      EXO_INTO(struct generate_args, penalty)},
-    {.name = "--seed",
-     .value = "N",
-     .help = "The same seed gives the same text; 1337 unless it is given.",
+    {"--seed", "N", "The same seed gives the same text; 1337 unless it is given.",
      EXO_INTO(struct generate_args, seed)},
-    {.name = "--stop",
-     .value = "TEXT",
-     .help = "Ends the text before TEXT; can be given again and again.",
+    {"--stop", "TEXT", "Ends the text before TEXT; can be given again and again.",
      EXO_INTO(struct generate_args, stops)},
-    {.name = "--weights",
-     .value = "fp32|int8|int4",
-     .help = "How weights are kept; fp32 unless it is given.",
-     .word = EXO_WORD_FIXED,
-     EXO_INTO(struct generate_args, weights)},
-    {.name = "--device",
-     .value = "NAME",
-     .help = "What computes, by its name in `exogym list devices`; cpu unless it is given.",
-     .word = EXO_WORD_DEVICE,
-     EXO_INTO(struct generate_args, device)},
-    {.name = "--samples",
-     .value = "N",
-     .help = "So many texts, each with draws of its own.",
+    {"--weights", "fp32|int8|int4", "How weights are kept; fp32 unless it is given.",
+     EXO_INTO(struct generate_args, weights), .word = EXO_WORD_FIXED},
+    {"--device", "NAME",
+     "What computes, by its name in `exogym list devices`; cpu unless it is given.",
+     EXO_INTO(struct generate_args, device), .word = EXO_WORD_DEVICE},
+    {"--samples", "N", "So many texts, each with draws of its own.",
      EXO_INTO(struct generate_args, samples)},
-    {.name = "--tokenizer",
-     .value = "PATH",
-     .help = "A tokenizer.json or the folder it is in, or the word bytes, instead of the model's.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(struct generate_args, tokenizer)},
-    {.name = "--json",
-     .help =
-         "Prints one JSON object at the end: texts, tokens, log-probabilities, and why each ended.",
+    {"--tokenizer", "PATH",
+     "A tokenizer.json or the folder it is in, or the word bytes, instead of the model's.",
+     EXO_INTO(struct generate_args, tokenizer), .word = EXO_WORD_FILE},
+    {"--json", NULL,
+     "Prints one JSON object at the end: texts, tokens, log-probabilities, and why each ended.",
      EXO_INTO(struct generate_args, json)},
     {0},
 };
@@ -601,20 +568,15 @@ const exo_command exo_command_generate = {
     .summary = "Generates text with a trained decoder",
     .description =
         "The prompt and what follows it appear on standard output, token by token. A text ends at "
-        "an end token of "
-        "the model or its tokenizer, at a stop text, after --max-new-tokens, or where the model's "
-        "context is full.\n\n"
+        "an end token of the model or its tokenizer, at a stop text, after --max-new-tokens, or "
+        "where the model's context is full.\n\n"
         "What is not given is as generation_config.json says in the model's directory, or in the "
-        "one that a run began "
-        "with: temperature, top_k, top_p, repetition_penalty, max_new_tokens, do_sample, and which "
-        "tokens end a "
-        "text.\n\n"
+        "one that a run began with: temperature, top_k, top_p, repetition_penalty, max_new_tokens, "
+        "do_sample, and which tokens end a text.\n\n"
         "The tokenizer is the one that --tokenizer names; a Hugging Face directory's own; the one "
-        "that the run trained "
-        "with, from its folder or its data; or that of the directory that it began with. The same "
-        "arguments give the "
-        "same "
-        "text, on any number of threads, and sample I is the same however many there are.",
+        "that the run trained with, from its folder or its data; or that of the directory that it "
+        "began with. The same arguments give the same text, on any number of threads, and sample I "
+        "is the same however many there are.",
     .args = table,
     .examples = examples,
     .args_size = sizeof(struct generate_args),

@@ -4,12 +4,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <exogym/memory.h>
 
 #include "base/file.h"
+#include "programs/args.h"
 #include "programs/show.h"
+#include "report/json_text.h"
 
 enum {
     MAX_FILE = 1 << 24
@@ -25,24 +26,21 @@ enum {
 static exo_status
 read_file(const char *folder, const char *name, json_t **out, exo_err *err)
 {
-    exo_text path = {0};
-    char *text = NULL;
+    char *path = exo_text_make(err, "%s/%s", folder, name), *text = NULL;
     size_t size = 0;
     json_error_t reason;
-    exo_text_add(&path, "%s/%s", folder, name);
-    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                                : exo_file_read(path.data, MAX_FILE, &text, &size, err);
+    exo_status st = path ? exo_file_read(path, MAX_FILE, &text, &size, err) : EXO_NOMEM;
     *out = st == EXO_OK ? json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason) : NULL;
     if (st == EXO_OK && !*out)
-        st = exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", path.data, reason.line, reason.column,
+        st = exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", path, reason.line, reason.column,
                       reason.text);
     else if (st == EXO_OK && !json_is_object(*out))
-        st = exo_fail(err, EXO_DAMAGED, "%s: is no JSON object", path.data);
+        st = exo_fail(err, EXO_DAMAGED, "%s: is no JSON object", path);
     if (st != EXO_OK) {
         json_decref(*out);
         *out = NULL;
     }
-    exo_free(path.data);
+    exo_free(path);
     exo_free(text);
     return st;
 }
@@ -52,34 +50,22 @@ read_file(const char *folder, const char *name, json_t **out, exo_err *err)
 static json_t *
 of_model(const json_t *config)
 {
-    static const char *const keys[] = {"bos_token_id",
-                                       "eos_token_id",
-                                       "pad_token_id",
-                                       "do_sample",
-                                       "temperature",
-                                       "top_k",
-                                       "top_p",
-                                       "repetition_penalty",
-                                       "max_new_tokens",
-                                       "num_beams",
-                                       "num_beam_groups",
-                                       "min_length",
-                                       "no_repeat_ngram_size",
-                                       "encoder_no_repeat_ngram_size",
-                                       "typical_p",
-                                       "bad_words_ids",
-                                       "suppress_tokens",
-                                       "begin_suppress_tokens",
-                                       "forced_bos_token_id",
-                                       "forced_eos_token_id",
-                                       "exponential_decay_length_penalty"};
+    static const char keys[] =
+        "bos_token_id|eos_token_id|pad_token_id|do_sample|temperature|top_k|top_p|"
+        "repetition_penalty|max_new_tokens|num_beams|num_beam_groups|min_length|"
+        "no_repeat_ngram_size|encoder_no_repeat_ngram_size|typical_p|bad_words_ids|"
+        "suppress_tokens|begin_suppress_tokens|forced_bos_token_id|forced_eos_token_id|"
+        "exponential_decay_length_penalty";
+    char key[64];
+    const char *list = keys, *word;
     json_t *out = NULL;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        json_t *value = json_object_get(config, keys[i]);
+    for (size_t length; (length = exo_fixed_word(&list, &word)) > 0;) {
+        snprintf(key, sizeof key, "%.*s", (int)length, word);
+        json_t *value = json_object_get(config, key);
         if (!value || json_is_null(value))
             continue;
         out = out ? out : json_object();
-        json_object_set(out, keys[i], value);
+        json_object_set(out, key, value);
     }
     return out;
 }
@@ -120,13 +106,11 @@ value_of(const struct reading *r, const char *key)
 static void
 wrong(struct reading *r, const char *key, const char *expected)
 {
-    char *value = json_dumps(value_of(r, key), JSON_COMPACT | JSON_ENCODE_ANY);
+    char *value = exo_json_dump(value_of(r, key), JSON_COMPACT | JSON_ENCODE_ANY);
     if (r->status == EXO_OK)
         r->status = exo_fail(r->err, EXO_DAMAGED, "%s/%s: \"%s\": %.100s is wrong: expected %s",
                              r->folder, r->file, key, value ? value : "?", expected);
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(value);
+    exo_free(value);
 }
 
 static bool
@@ -197,56 +181,17 @@ read_tokens(struct reading *r, const char *key, int32_t *out, size_t room)
 
 /* Keys that do not change a text: names, return values, methods of computation, and the total
  * length, which --max-new-tokens replaces. */
-static const char *const harmless[] = {"_from_model_config",
-                                       "transformers_version",
-                                       "pad_token_id",
-                                       "decoder_start_token_id",
-                                       "max_length",
-                                       "use_cache",
-                                       "cache_implementation",
-                                       "cache_config",
-                                       "return_legacy_cache",
-                                       "output_attentions",
-                                       "output_hidden_states",
-                                       "output_scores",
-                                       "output_logits",
-                                       "return_dict_in_generate",
-                                       "trust_remote_code",
-                                       "low_memory",
-                                       "compile_config",
-                                       "disable_compile",
-                                       "prefill_chunk_size",
-                                       "length_penalty",
-                                       "early_stopping",
-                                       "diversity_penalty",
-                                       "num_return_sequences",
-                                       "num_assistant_tokens",
-                                       "num_assistant_tokens_schedule",
-                                       "assistant_confidence_threshold",
-                                       "prompt_lookup_num_tokens",
-                                       "max_matching_ngram_size",
-                                       "assistant_early_exit",
-                                       "assistant_lookbehind",
-                                       "target_lookbehind",
-                                       "is_assistant",
-                                       "_commit_hash",
-                                       "renormalize_logits",
-                                       "remove_invalid_values",
-                                       "chat_format",
-                                       "max_window_size",
-                                       NULL};
-static const char *const done[] = {"bos_token_id",       "eos_token_id",   "do_sample",
-                                   "temperature",        "top_k",          "top_p",
-                                   "repetition_penalty", "max_new_tokens", NULL};
-
-static bool
-is_in(const char *const *names, const char *name)
-{
-    for (; *names; names++)
-        if (strcmp(*names, name) == 0)
-            return true;
-    return false;
-}
+static const char harmless[] =
+    "_from_model_config|transformers_version|pad_token_id|decoder_start_token_id|max_length|"
+    "use_cache|cache_implementation|cache_config|return_legacy_cache|output_attentions|"
+    "output_hidden_states|output_scores|output_logits|return_dict_in_generate|trust_remote_code|"
+    "low_memory|compile_config|disable_compile|prefill_chunk_size|length_penalty|early_stopping|"
+    "diversity_penalty|num_return_sequences|num_assistant_tokens|num_assistant_tokens_schedule|"
+    "assistant_confidence_threshold|prompt_lookup_num_tokens|max_matching_ngram_size|"
+    "assistant_early_exit|assistant_lookbehind|target_lookbehind|is_assistant|_commit_hash|"
+    "renormalize_logits|remove_invalid_values|chat_format|max_window_size";
+static const char done[] =
+    "bos_token_id|eos_token_id|do_sample|temperature|top_k|top_p|repetition_penalty|max_new_tokens";
 
 /* The neutral values of options for which it is not 0. */
 static const struct {
@@ -279,7 +224,8 @@ say_what_is_not_done(const struct reading *r)
     const char *key;
     json_t *value;
     json_object_foreach ((json_t *)(uintptr_t)r->json, key, value)
-        if (!is_in(harmless, key) && !is_in(done, key) && !does_nothing(key, value))
+        if (exo_fixed_index(harmless, key) < 0 && exo_fixed_index(done, key) < 0 &&
+            !does_nothing(key, value))
             exo_text_add(&keys, "%s%s", keys.length > 0 ? ", " : "", key);
     if (keys.length > 0)
         exo_text_add(&line, "exogym: %s/%s: is not done here: %s", r->folder, r->file, keys.data);

@@ -218,8 +218,7 @@ run_graphviz(const char *text, const char *format, const char *out, exo_err *err
     if (failure == ENOENT) {
         st = exo_fail(err, EXO_NOT_FOUND,
                       "a picture needs graphviz's program dot, which is not installed (Debian: apt "
-                      "install graphviz); "
-                      "without it, write to a file that ends with .dot");
+                      "install graphviz); without it, write to a file that ends with .dot");
     } else if (failure) {
         st = exo_fail(err, EXO_FAILED, "cannot start dot: %s", strerror(failure));
     }
@@ -459,53 +458,33 @@ graph_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "check|expand|dot|plan|apply|schema",
-     .help = "check: says whether it is right. expand: prints it with every default; of a job, the "
-             "actors and edges "
-             "that it "
-             "stands for. dot: prints it for graphviz, or draws it. plan: bytes and times of each "
-             "edge. apply: changes "
-             "a run's graph to it, between two items, without losing one. schema: a JSON "
-             "schema of graphs and jobs, for editors.",
-     .word = EXO_WORD_FIXED,
-     .required = true,
-     EXO_INTO(struct graph_args, action)},
-    {.value = "FILE",
-     .help = "A graph (docs/graph.md), or a training job (docs/jobs.md). It may be a pipe; - is "
-             "standard input.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(struct graph_args, path)},
-    {.name = "--set",
-     .value = "KEY=VALUE",
-     .help = "Overrides a value of the file; can be given again and again.",
+    {NULL, "check|expand|dot|plan|apply|schema",
+     "check: says whether it is right. expand: prints it with every default; of a job, the actors "
+     "and edges that it stands for. dot: prints it for graphviz, or draws it. plan: bytes and "
+     "times of each edge. apply: changes a run's graph to it, between two items, without losing "
+     "one. schema: a JSON schema of graphs and jobs, for editors.",
+     EXO_INTO(struct graph_args, action), .word = EXO_WORD_FIXED, .required = true},
+    {NULL, "FILE",
+     "A graph (docs/graph.md), or a training job (docs/jobs.md). It may be a pipe; - is standard "
+     "input.",
+     EXO_INTO(struct graph_args, path), .word = EXO_WORD_FILE},
+    {"--set", "KEY=VALUE", "Overrides a value of the file; can be given again and again.",
      EXO_INTO(struct graph_args, sets)},
-    {.name = "--preset",
-     .value = "NAME",
-     .help = "Applies the file's preset NAME, before --set.",
+    {"--preset", "NAME", "Applies the file's preset NAME, before --set.",
      EXO_INTO(struct graph_args, preset)},
-    {.name = "--run",
-     .value = "LABEL",
-     .help = "Of a job with several strategies, this one only.",
+    {"--run", "LABEL", "Of a job with several strategies, this one only.",
      EXO_INTO(struct graph_args, run)},
-    {.name = "--output",
-     .brief = "-o",
-     .value = "FILE",
-     .help = "Where dot writes; the ending says what: .svg, .png or .dot. Standard output unless "
-             "given.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(struct graph_args, out)},
-    {.name = "--to",
-     .value = "RUN",
-     .help = "The folder of the run that apply changes: runs/NAME of a graph, runs/NAME/LABEL of a "
-             "job.",
-     .word = EXO_WORD_FOLDER,
-     EXO_INTO(struct graph_args, to)},
-    {.name = "--load-plugins",
-     .help = "Loads the file's plugins, which runs their code. Else what they add is unknown; "
-             "apply loads them as run "
-             "does.",
+    {"--output", "FILE",
+     "Where dot writes; the ending says what: .svg, .png or .dot. Standard output unless given.",
+     EXO_INTO(struct graph_args, out), .brief = "-o", .word = EXO_WORD_FILE},
+    {"--to", "RUN",
+     "The folder of the run that apply changes: runs/NAME of a graph, runs/NAME/LABEL of a job.",
+     EXO_INTO(struct graph_args, to), .word = EXO_WORD_FOLDER},
+    {"--load-plugins", NULL,
+     "Loads the file's plugins, which runs their code. Else what they add is unknown; apply loads "
+     "them as run does.",
      EXO_INTO(struct graph_args, load_plugins)},
-    {.name = "--json", .help = "Prints the plan as JSON.", EXO_INTO(struct graph_args, json)},
+    {"--json", NULL, "Prints the plan as JSON.", EXO_INTO(struct graph_args, json)},
     {0},
 };
 
@@ -533,19 +512,14 @@ const exo_command exo_command_graph = {
     .name = "graph",
     .summary = "Checks, expands, draws and plans a transmission graph, or a job as one",
     .description = "Reads the file as a run would, and starts nothing; a stranger's file runs no "
-                   "code, as its plugins are loaded "
-                   "only "
-                   "with --load-plugins. A mistake is one line with file, "
-                   "line and column.\n\n"
+                   "code, as its plugins are loaded only with --load-plugins. A mistake is one "
+                   "line with file, line and column.\n\n"
                    "apply adds, removes and re-routes edges of a graph that runs, and changes "
-                   "their codecs, buffers and links "
-                   "and the hosts' rates; of a training job, the codec of its edge, links and "
-                   "rates. Actors stay as they are.\n\n"
+                   "their codecs, buffers and links and the hosts' rates; of a training job, the "
+                   "codec of its edge, links and rates. Actors stay as they are.\n\n"
                    "A plan's bytes are exact where the codec's size is. An edge whose items are "
-                   "not known shows ?; declare "
-                   "them in the graph (item: 1 MiB). Times are closed forms: rates, latencies, "
-                   "headers and counts, without "
-                   "schedules.",
+                   "not known shows ?; declare them in the graph (item: 1 MiB). Times are closed "
+                   "forms: rates, latencies, headers and counts, without schedules.",
     .args = table,
     .examples = examples,
     .exits = exits,

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,14 +26,6 @@ static const char *const files[] = {"result.json", "ledger.csv", "timeline.json"
 #define FINAL     "final_"
 #define FINAL_END ".json"
 
-static exo_status
-path_in(exo_text *path, const char *folder, const char *name, exo_err *err)
-{
-    *path = (exo_text){0};
-    exo_text_add(path, "%s/%s", folder, name);
-    return path->failed ? exo_fail(err, EXO_NOMEM, "out of memory") : EXO_OK;
-}
-
 /* Does the result say that the run was stopped or failed? An unreadable result counts as that of a
  * finished run. */
 static bool
@@ -51,20 +42,19 @@ was_cut(const char *text, size_t size)
 exo_status
 exo_graph_folder_check_free(const char *folder, bool overwrite, exo_err *err)
 {
-    exo_text path = {0};
-    char *text = NULL;
     size_t size = 0;
     if (overwrite)
         return EXO_OK;
-    exo_status st = path_in(&path, folder, "result.json", err);
-    if (st == EXO_OK && access(path.data, F_OK) == 0 &&
-        (exo_file_read(path.data, LARGEST, &text, &size, NULL) != EXO_OK || !was_cut(text, size)))
+    char *path = exo_text_make(err, "%s/result.json", folder), *text = NULL;
+    exo_status st = path ? EXO_OK : EXO_NOMEM;
+    if (path && access(path, F_OK) == 0 &&
+        (exo_file_read(path, LARGEST, &text, &size, NULL) != EXO_OK || !was_cut(text, size)))
         st = exo_fail(err, EXO_EXISTS,
                       "%s: holds a finished run: --overwrite starts it over, and another name "
                       "leaves it alone",
                       folder);
     exo_free(text);
-    exo_free(path.data);
+    exo_free(path);
     return st;
 }
 
@@ -97,11 +87,11 @@ exo_graph_folder_start_over(const char *folder, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < sizeof files / sizeof *files; i++) {
-        exo_text path = {0};
-        st = path_in(&path, folder, files[i], err);
-        if (st == EXO_OK && exo_dir_unlink(path.data) != 0 && errno != ENOENT)
-            st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path.data, exo_dir_reason(errno));
-        exo_free(path.data);
+        char *path = exo_text_make(err, "%s/%s", folder, files[i]);
+        st = path ? EXO_OK : EXO_NOMEM;
+        if (path && exo_dir_unlink(path) != 0 && errno != ENOENT)
+            st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path, exo_dir_reason(errno));
+        exo_free(path);
     }
     return st == EXO_OK ? remove_finals(folder, err) : st;
 }

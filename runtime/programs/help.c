@@ -27,12 +27,9 @@ help_command(const exo_command_line *line)
 }
 
 static const exo_arg help_table[] = {
-    {.value = "COMMAND",
-     .help = "What help is about; the program itself if there is none.",
-     .word = EXO_WORD_COMMAND,
-     EXO_INTO(struct help_args, command)},
-    {.name = "--man",
-     .help = "Prints the manual page as man(7) source instead of plain text.",
+    {NULL, "COMMAND", "What help is about; the program itself if there is none.",
+     EXO_INTO(struct help_args, command), .word = EXO_WORD_COMMAND},
+    {"--man", NULL, "Prints the manual page as man(7) source instead of plain text.",
      EXO_INTO(struct help_args, man)},
     {0},
 };
@@ -67,11 +64,8 @@ completion_command(const exo_command_line *line)
 }
 
 static const exo_arg completion_table[] = {
-    {.value = "bash|zsh|fish",
-     .help = "The shell that will read the script.",
-     .word = EXO_WORD_FIXED,
-     .required = true,
-     EXO_INTO(struct completion_args, shell)},
+    {NULL, "bash|zsh|fish", "The shell that will read the script.",
+     EXO_INTO(struct completion_args, shell), .word = EXO_WORD_FIXED, .required = true},
     {0},
 };
 
@@ -94,8 +88,7 @@ const exo_command exo_command_completion = {
     .name = "completion",
     .summary = "Prints a script that completes arguments in a shell",
     .description = "The script completes commands, options, fixed words and files by itself. It "
-                   "asks `exogym list` for "
-                   "strategies, models and data sets.",
+                   "asks `exogym list` for strategies, models and data sets.",
     .args = completion_table,
     .examples = completion_examples,
     .files = completion_files,

@@ -16,7 +16,6 @@
 #include "base/dir.h"
 #include "base/input.h"
 #include "nn/builtin_models.h"
-#include "programs/text.h"
 
 enum {
     MAX_NODES = 1024,
@@ -30,6 +29,20 @@ value_of(exo_config *map, const char *key, exo_config *otherwise)
 {
     exo_config *value = exo_config_get(map, key);
     return value ? value : otherwise;
+}
+
+/* Checks that a mapping above the strategies' has none of their keys. */
+static exo_status
+check_no_strategy_keys(exo_config *map, exo_err *err)
+{
+    static const char *const strategy[] = {
+        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset",
+        NULL};
+    static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
+                                            "momentum", "amsgrad",      "groups", NULL};
+    exo_status st = exo_config_check_misplaced(map, strategy, "strategy.", err);
+    return st == EXO_OK ? exo_config_check_misplaced(map, optimizer, "strategy.optimizer.", err)
+                        : st;
 }
 
 /* Checks for unknown keys first, so that a misspelt key is reported as such and not as a missing
@@ -59,16 +72,9 @@ check_keys(exo_config *root, exo_err *err)
                                         "save_dir",
                                         "final_checkpoint",
                                         NULL};
-    static const char *const strategy[] = {
-        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset",
-        NULL};
-    static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
-                                            "momentum", "amsgrad",      "groups", NULL};
     exo_status st = exo_config_check_misplaced(root, train, "train.", err);
     if (st == EXO_OK)
-        st = exo_config_check_misplaced(root, strategy, "strategy.", err);
-    if (st == EXO_OK)
-        st = exo_config_check_misplaced(root, optimizer, "strategy.optimizer.", err);
+        st = check_no_strategy_keys(root, err);
     return st == EXO_OK ? exo_config_finish(root, err) : st;
 }
 
@@ -144,14 +150,7 @@ check_train_keys(exo_config *train, exo_err *err)
 {
     static const char *const job[] = {"nodes", "seed",    "seeds",  "model",      "data", "device",
                                       "name",  "plugins", "engine", "equal_bits", NULL};
-    static const char *const strategy[] = {
-        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset",
-        NULL};
-    static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
-                                            "momentum", "amsgrad",      "groups", NULL};
-    exo_status st = exo_config_check_misplaced(train, strategy, "strategy.", err);
-    if (st == EXO_OK)
-        st = exo_config_check_misplaced(train, optimizer, "strategy.optimizer.", err);
+    exo_status st = check_no_strategy_keys(train, err);
     for (size_t i = 0; st == EXO_OK && job[i]; i++)
         if (exo_config_has(train, job[i]))
             st = exo_config_fail(exo_config_get(train, job[i]), err,
@@ -263,6 +262,15 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     return read_train(root, job, err);
 }
 
+/* Adds the place of a key's wrong value to an error. */
+static exo_status
+fail_at(exo_config *root, const char *key, exo_err *err)
+{
+    if (err)
+        err->code = EXO_INVAL;
+    return exo_config_add_place(value_of(root, key, root), err);
+}
+
 /* Checks the engine. The plugins are loaded by then. Conditions that depend on the graph or the
  * workers are checked when the run begins. */
 static exo_status
@@ -276,22 +284,14 @@ check_engine(exo_config *root, const exo_job *job, exo_err *err)
     exo_status st = exo_fit_find_engine(&engine, job->opts.engine, !job->opts.any_bits, err);
     if (st == EXO_OK && exo_fit_is_foreign(engine) && use.emulated)
         st = exo_fit_check_engine(engine, &use, err);
-    if (st == EXO_OK)
-        return EXO_OK;
-    if (err)
-        err->code = EXO_INVAL;
-    return exo_config_add_place(value_of(root, "engine", root), err);
+    return st == EXO_OK ? EXO_OK : fail_at(root, "engine", err);
 }
 
 static exo_status
 check_device(exo_config *root, const exo_job *job, exo_err *err)
 {
-    exo_status st = exo_device_check(job->opts.device, err);
-    if (st == EXO_OK)
-        return EXO_OK;
-    if (err)
-        err->code = EXO_INVAL;
-    return exo_config_add_place(value_of(root, "device", root), err);
+    return exo_device_check(job->opts.device, err) == EXO_OK ? EXO_OK
+                                                             : fail_at(root, "device", err);
 }
 
 /* Determines the run's name: the given one, else the file's name without folder and ending. */
@@ -317,20 +317,13 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     const char *slash = strrchr(path, '/');
     const char *file = slash ? slash + 1 : path;
     const char *dot = strrchr(file, '.');
-    exo_text folder = {0};
-    exo_text_add(&folder, "%s/", job->save_dir);
-    size_t start = folder.length;
-    if (job->name)
-        exo_text_add(&folder, "%s", job->name);
-    else
-        exo_text_add(&folder, "%.*s", dot && dot != file ? (int)(dot - file) : (int)strlen(file),
-                     file);
-    if (folder.failed) {
-        exo_free(folder.data);
-        return exo_fail(err, EXO_NOMEM, "out of memory");
-    }
-    job->folder = folder.data;
-    job->name = job->folder + start;
+    job->folder =
+        job->name ? exo_text_make(err, "%s/%s", job->save_dir, job->name)
+                  : exo_text_make(err, "%s/%.*s", job->save_dir,
+                                  dot && dot != file ? (int)(dot - file) : (int)strlen(file), file);
+    if (!job->folder)
+        return EXO_NOMEM;
+    job->name = job->folder + strlen(job->save_dir) + 1;
     if (!exo_config_is_label(job->name))
         return exo_config_fail(root, err,
                                "the file's name makes no name for a run: add the key 'name'");

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <exogym/memory.h>
-
 #include "base/config_edit.h"
 #include "base/config_units.h"
 

@@ -5,7 +5,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +12,6 @@
 
 #include "base/config_edit.h"
 #include "programs/plot_runs.h"
-#include "programs/text.h"
 
 static exo_status
 read_seed(exo_config *item, uint64_t *out, exo_err *err)
@@ -81,12 +79,7 @@ exo_job_label_seed(const exo_job *job, exo_job_run *run, size_t index, exo_err *
     run->label = run->group;
     if (!job->has_seeds)
         return EXO_OK;
-    exo_text label = {0};
-    exo_text_add(&label, "%s" EXO_SEED_SUFFIX "%" PRIu64, run->group, run->seed);
-    if (label.failed) {
-        exo_free(label.data);
-        return exo_fail(err, EXO_NOMEM, "out of memory");
-    }
-    run->label = run->own_label = label.data;
-    return EXO_OK;
+    run->own_label = exo_text_make(err, "%s" EXO_SEED_SUFFIX "%" PRIu64, run->group, run->seed);
+    run->label = run->own_label;
+    return run->label ? EXO_OK : EXO_NOMEM;
 }

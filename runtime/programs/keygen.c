@@ -11,39 +11,33 @@
 #include "programs/commands.h"
 #include "programs/text.h"
 
-/* $XDG_CONFIG_HOME/exogym, else ~/.config/exogym. */
-static exo_status
-default_folder(exo_text *folder, exo_err *err)
+/* $XDG_CONFIG_HOME/exogym, else ~/.config/exogym. The caller frees it. NULL: an error. */
+static char *
+default_folder(exo_err *err)
 {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     /* the XDG specification: a relative path is ignored */
     if (config && config[0] == '/')
-        exo_text_add(folder, "%s/exogym", config);
-    else if (home && home[0])
-        exo_text_add(folder, "%s/.config/exogym", home);
-    else
-        return exo_fail(err, EXO_NOT_FOUND,
-                        "there is no home folder for keys: say where with -o FOLDER");
-    return EXO_OK;
+        return exo_text_make(err, "%s/exogym", config);
+    if (home && home[0])
+        return exo_text_make(err, "%s/.config/exogym", home);
+    exo_fail(err, EXO_NOT_FOUND, "there is no home folder for keys: say where with -o FOLDER");
+    return NULL;
 }
 
 static exo_status
 keygen(const char *name, const exo_grant *grant, const char *folder, bool as_json, exo_err *err)
 {
     exo_keys keys = {0};
-    exo_text public_path = {0}, secret_path = {0};
-    exo_text_add(&public_path, "%s/%s.key", folder, name);
-    exo_text_add(&secret_path, "%s/%s.secret", folder, name);
+    char *public_path = exo_text_make(NULL, "%s/%s.key", folder, name),
+         *secret_path = exo_text_make(NULL, "%s/%s.secret", folder, name);
     json_t *json = NULL;
-    exo_status st = EXO_OK;
-    if (public_path.failed || secret_path.failed)
-        st = exo_fail(err, EXO_NOMEM, "no memory for a path");
-    if (st == EXO_OK)
-        st = exo_keys_generate(&keys, err);
+    exo_status st = public_path && secret_path ? exo_keys_generate(&keys, err)
+                                               : exo_fail(err, EXO_NOMEM, "no memory for a path");
     if (st == EXO_OK && as_json) {
         /* built before any file is written: an error here leaves no files behind */
-        json = json_pack("{s:s, s:[s, s]}", "public", keys.public_key, "files", public_path.data,
-                         secret_path.data);
+        json = json_pack("{s:s, s:[s, s]}", "public", keys.public_key, "files", public_path,
+                         secret_path);
         if (!json)
             st =
                 exo_fail(err, EXO_INVAL, "the folder's name is not UTF-8, and JSON cannot hold it");
@@ -55,16 +49,16 @@ keygen(const char *name, const exo_grant *grant, const char *folder, bool as_jso
         json_dumpf(json, stdout, JSON_INDENT(2));
         putchar('\n');
     } else if (st == EXO_OK) {
-        exo_print_path(stdout, "public key  ", public_path.data, "\n");
-        exo_print_path(stdout, "secret key  ", secret_path.data, "\n");
+        exo_print_path(stdout, "public key  ", public_path, "\n");
+        exo_print_path(stdout, "secret key  ", secret_path, "\n");
         printf("Copy %s.key into the authorized folder of each node that should accept this one.\n"
                "Keep %s.secret on this machine: whoever has it can pretend to be this node.\n",
                name, name);
     }
     json_decref(json);
     exo_keys_release(&keys);
-    exo_free(public_path.data);
-    exo_free(secret_path.data);
+    exo_free(public_path);
+    exo_free(secret_path);
     return st;
 }
 
@@ -88,8 +82,7 @@ read_expiry(const char *text, int64_t *out, exo_err *err)
     if (end == text || unit == 0 || !(count > 0) || count * unit > 1e10)
         return exo_fail(err, EXO_INVAL,
                         "--expires: expected a time from now such as 90d, 12h or 30m, or a date "
-                        "such as 2030-01-31, got "
-                        "'%.40s'",
+                        "such as 2030-01-31, got '%.40s'",
                         text);
     *out = (int64_t)time(NULL) + (int64_t)(count * unit);
     return EXO_OK;
@@ -118,7 +111,6 @@ static int
 keygen_command(const exo_command_line *line)
 {
     exo_err err = {0};
-    exo_text folder = {0};
     const struct keygen_args *args = line->args;
     exo_grant grant;
     exo_status st = EXO_OK;
@@ -133,47 +125,29 @@ keygen_command(const exo_command_line *line)
         st = read_grant(args, &grant, &err);
     if (st != EXO_OK)
         return exo_report_usage(line->command, &err);
-    if (args->output)
-        exo_text_add(&folder, "%s", args->output);
-    else
-        st = default_folder(&folder, &err);
-    if (st == EXO_OK && folder.failed)
-        st = exo_fail(&err, EXO_NOMEM, "no memory for a path");
-    if (st == EXO_OK)
-        st = keygen(args->name, &grant, folder.data, args->json, &err);
-    exo_free(folder.data);
+    char *made = args->output ? NULL : default_folder(&err);
+    const char *folder = made ? made : args->output;
+    st = folder ? keygen(args->name, &grant, folder, args->json, &err) : err.code;
+    exo_free(made);
     return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
 }
 
 static const exo_arg table[] = {
-    {.value = "NAME",
-     .help = "What the key is called: 1 to 64 letters, digits, '.', '_' or '-'.",
-     .required = true,
-     EXO_INTO(struct keygen_args, name)},
-    {.name = "--output",
-     .brief = "-o",
-     .value = "DIR",
-     .help = "Where the files go; $XDG_CONFIG_HOME/exogym, else ~/.config/exogym.",
-     .word = EXO_WORD_FOLDER,
-     EXO_INTO(struct keygen_args, output)},
-    {.name = "--role",
-     .value = "ROLE",
-     .help = "What its holder may do: observer (look), driver (run jobs and actors of its own), "
-             "worker (host actors) or "
-             "admin (everything).",
+    {NULL, "NAME", "What the key is called: 1 to 64 letters, digits, '.', '_' or '-'.",
+     EXO_INTO(struct keygen_args, name), .required = true},
+    {"--output", "DIR", "Where the files go; $XDG_CONFIG_HOME/exogym, else ~/.config/exogym.",
+     EXO_INTO(struct keygen_args, output), .brief = "-o", .word = EXO_WORD_FOLDER},
+    {"--role", "ROLE",
+     "What its holder may do: observer (look), driver (run jobs and actors of its own), worker "
+     "(host actors) or admin (everything).",
      EXO_INTO(struct keygen_args, role)},
-    {.name = "--expires",
-     .value = "TIME",
-     .help = "When it ends to be of use: a time from now such as 90d or 12h, or a date such as "
-             "2030-01-31; never unless "
-             "given.",
+    {"--expires", "TIME",
+     "When it ends to be of use: a time from now such as 90d or 12h, or a date such as 2030-01-31; "
+     "never unless given.",
      EXO_INTO(struct keygen_args, expires)},
-    {.name = "--namespace",
-     .value = "NAME",
-     .help = "Of a driver: the namespace of all its actors; default unless given.",
+    {"--namespace", "NAME", "Of a driver: the namespace of all its actors; default unless given.",
      EXO_INTO(struct keygen_args, space)},
-    {.name = "--json",
-     .help = "Prints {\"public\": KEY, \"files\": [PUBLIC, SECRET]} instead of text.",
+    {"--json", NULL, "Prints {\"public\": KEY, \"files\": [PUBLIC, SECRET]} instead of text.",
      EXO_INTO(struct keygen_args, json)},
     {0},
 };

@@ -31,83 +31,42 @@ print_entry(const char *name, const char *help)
                exo_printable(line, sizeof line, help ? help : "", EXO_SHOWN_LINE));
 }
 
+/* Prints the names of a kind, `what`. */
 static void
-print_strategies(void)
-{
-    const exo_strategy_class *c = NULL;
-    for (size_t i = 0; (c = exo_strategy_class_at(i)); i++)
-        print_entry(c->name, c->help);
-}
-
-static void
-print_schedules(void)
-{
-    const exo_schedule_class *c = NULL;
-    for (size_t i = 0; (c = exo_schedule_class_at(i)); i++)
-        print_entry(c->name, c->help);
-}
-
-static void
-print_classes(void)
-{
-    const exo_graph_class *c = NULL;
-    for (size_t i = 0; (c = exo_graph_class_at(i)); i++)
-        print_entry(c->name, c->help);
-}
-
-static void
-print_models(void)
-{
-    const exo_model_class *c = NULL;
-    for (size_t i = 0; (c = exo_model_class_at(i)); i++)
-        print_entry(c->name, c->help);
-}
-
-static void
-print_data_sets(void)
+print_names(const char *what)
 {
     const char *name = NULL, *help = NULL;
-    for (size_t i = 0; (name = exo_dataset_name_at(i, &help)); i++)
-        print_entry(name, help);
-}
-
-static void
-print_downloads(void)
-{
-    const exo_data_source *source = NULL;
-    for (size_t i = 0; (source = exo_data_source_at(i)); i++)
-        print_entry(source->name, source->help);
-}
-
-static void
-print_codecs(void)
-{
-    const char *name = NULL, *help = NULL;
-    for (size_t i = 0; exo_codec_at(i, &name, &help); i++)
-        print_entry(name, help);
-}
-
-static void
-print_engines(void)
-{
-    const exo_engine_class *e = NULL;
-    for (size_t i = 0; (e = exo_engine_at(i)); i++)
-        print_entry(e->name, e->help);
-}
-
-static void
-print_devices(void)
-{
-    const exo_device_kind *kind = NULL;
-    for (size_t i = 0; (kind = exo_registry_at(&exo_device_registry, i)); i++)
-        print_entry(kind->name, kind->help);
-}
-
-static void
-print_commands(void)
-{
-    for (const exo_command *const *c = exo_program()->commands; *c; c++)
-        print_entry((*c)->name, (*c)->summary);
+    size_t i = 0;
+    if (strcmp(what, "strategies") == 0)
+        for (const exo_strategy_class *c; (c = exo_strategy_class_at(i)); i++)
+            print_entry(c->name, c->help);
+    else if (strcmp(what, "schedules") == 0)
+        for (const exo_schedule_class *c; (c = exo_schedule_class_at(i)); i++)
+            print_entry(c->name, c->help);
+    else if (strcmp(what, "classes") == 0)
+        for (const exo_graph_class *c; (c = exo_graph_class_at(i)); i++)
+            print_entry(c->name, c->help);
+    else if (strcmp(what, "models") == 0)
+        for (const exo_model_class *c; (c = exo_model_class_at(i)); i++)
+            print_entry(c->name, c->help);
+    else if (strcmp(what, "downloads") == 0)
+        for (const exo_data_source *c; (c = exo_data_source_at(i)); i++)
+            print_entry(c->name, c->help);
+    else if (strcmp(what, "engines") == 0)
+        for (const exo_engine_class *c; (c = exo_engine_at(i)); i++)
+            print_entry(c->name, c->help);
+    else if (strcmp(what, "devices") == 0)
+        for (const exo_device_kind *k; (k = exo_registry_at(&exo_device_registry, i)); i++)
+            print_entry(k->name, k->help);
+    else if (strcmp(what, "data") == 0)
+        for (; (name = exo_dataset_name_at(i, &help)); i++)
+            print_entry(name, help);
+    else if (strcmp(what, "codecs") == 0)
+        for (; exo_codec_at(i, &name, &help); i++)
+            print_entry(name, help);
+    else
+        for (const exo_command *const *c = exo_program()->commands; *c; c++)
+            print_entry((*c)->name, (*c)->summary);
 }
 
 struct list_args {
@@ -126,12 +85,8 @@ list_cluster(exo_visit *visit, const void *arguments, exo_err *err)
         return st;
     if (args->where.json)
         st = exo_print_json(json_incref(json_object_get(listing, args->what)), err);
-    else if (strcmp(args->what, "nodes") == 0)
-        exo_print_nodes(listing, true);
-    else if (strcmp(args->what, "actors") == 0)
-        exo_print_actors(listing);
     else
-        exo_print_jobs(listing);
+        exo_print_rows(args->what, json_object_get(listing, args->what), true);
     json_decref(listing);
     return st;
 }
@@ -146,7 +101,7 @@ list_objects(exo_visit *visit, const void *command_args, exo_err *err)
     exo_free(text);
     if (st != EXO_OK || args->where.json)
         return st == EXO_OK ? exo_print_json(objects, err) : st;
-    exo_print_objects(objects);
+    exo_print_rows("objects", objects, true);
     json_decref(objects);
     return EXO_OK;
 }
@@ -228,68 +183,37 @@ list_command(const exo_command_line *line)
         return exo_report_usage(line->command, &err);
     }
     if (strcmp(args->what, "methods") == 0)
-        return exo_visit_do(line, &args->where, list_methods);
+        return exo_visit_do(line, list_methods);
     if (strcmp(args->what, "nodes") == 0 || strcmp(args->what, "actors") == 0 ||
         strcmp(args->what, "jobs") == 0)
-        return exo_visit_do(line, &args->where, list_cluster);
+        return exo_visit_do(line, list_cluster);
     if (strcmp(args->what, "objects") == 0)
-        return exo_visit_do(line, &args->where, list_objects);
+        return exo_visit_do(line, list_objects);
     entries = args->where.json ? json_array() : NULL;
     for (size_t i = 0; i < args->plugins.length; i++)
         if (exo_plugin_load(args->plugins.items[i], &err) != EXO_OK)
             return exo_report_usage(line->command, &err);
-    if (strcmp(args->what, "strategies") == 0)
-        print_strategies();
-    else if (strcmp(args->what, "schedules") == 0)
-        print_schedules();
-    else if (strcmp(args->what, "classes") == 0)
-        print_classes();
-    else if (strcmp(args->what, "models") == 0)
-        print_models();
-    else if (strcmp(args->what, "data") == 0)
-        print_data_sets();
-    else if (strcmp(args->what, "downloads") == 0)
-        print_downloads();
-    else if (strcmp(args->what, "codecs") == 0)
-        print_codecs();
-    else if (strcmp(args->what, "engines") == 0)
-        print_engines();
-    else if (strcmp(args->what, "devices") == 0)
-        print_devices();
-    else
-        print_commands();
+    print_names(args->what);
     if (entries && exo_print_json(entries, &err) != EXO_OK)
         return exo_report(&err);
     return EXO_EXIT_OK;
 }
 
 static const exo_arg table[] = {
-    {.value = "strategies|schedules|models|data|downloads|codecs|engines|devices|classes|commands|"
-              "nodes|actors|jobs|objects|methods",
-     .help = "What is listed: the strategies, learning-rate schedules, models or data sets that a "
-             "job can name, the "
-             "sets that `exogym data get` "
-             "fetches, the codecs that arrays can be sent with, the engines that move the data of "
-             "collectives, the devices that compute, the "
-             "classes of actors that a graph can name, the "
-             "commands of exogym, or the nodes, actors, jobs or "
-             "shared objects of a cluster, or the methods of one of its actors.",
-     .word = EXO_WORD_FIXED,
-     .required = true,
-     EXO_INTO(struct list_args, what)},
-    {.value = "NAME",
-     .help = "The actor whose methods are listed.",
-     EXO_INTO(struct list_args, name)},
-    {.name = "--namespace",
-     .brief = "-n",
-     .value = "NAME",
-     .help = "The actor's namespace; default unless given.",
-     EXO_INTO(struct list_args, space)},
-    {.name = "--plugin",
-     .value = "FILE.so",
-     .help = "Loads a plugin first; can be given again and again.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(struct list_args, plugins)},
+    {NULL,
+     "strategies|schedules|models|data|downloads|codecs|engines|devices|classes|commands|nodes|"
+     "actors|jobs|objects|methods",
+     "What is listed: the strategies, learning-rate schedules, models or data sets that a job can "
+     "name, the sets that `exogym data get` fetches, the codecs that arrays can be sent with, the "
+     "engines that move the data of collectives, the devices that compute, the classes of actors "
+     "that a graph can name, the commands of exogym, or the nodes, actors, jobs or shared objects "
+     "of a cluster, or the methods of one of its actors.",
+     EXO_INTO(struct list_args, what), .word = EXO_WORD_FIXED, .required = true},
+    {NULL, "NAME", "The actor whose methods are listed.", EXO_INTO(struct list_args, name)},
+    {"--namespace", "NAME", "The actor's namespace; default unless given.",
+     EXO_INTO(struct list_args, space), .brief = "-n"},
+    {"--plugin", "FILE.so", "Loads a plugin first; can be given again and again.",
+     EXO_INTO(struct list_args, plugins), .word = EXO_WORD_FILE},
     EXO_WHERE_ROWS(struct list_args, "Prints an array of objects instead of text."),
     {0},
 };
@@ -305,12 +229,9 @@ const exo_command exo_command_list = {
     .name = "list",
     .summary = "Lists what a job or graph can name, or what is in a cluster",
     .description = "One a line: the name, then what it is; of a method its lane, whether the lane "
-                   "is light, has "
-                   "threads of its own "
-                   "(blocking) or is always served (control), and whether a call may be made again "
-                   "(idempotent). "
-                   "--cluster and what "
-                   "follows it are for nodes, actors, jobs, objects and methods.",
+                   "is light, has threads of its own (blocking) or is always served (control), and "
+                   "whether a call may be made again (idempotent). --cluster and what follows it "
+                   "are for nodes, actors, jobs, objects and methods.",
     .args = table,
     .examples = examples,
     .args_size = sizeof(struct list_args),

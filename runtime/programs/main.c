@@ -45,13 +45,11 @@ static const exo_command exogym = {
     .name = "exogym",
     .summary = "Trains one model on several nodes under a strategy and compares strategies",
     .description = "exogym trains one model on several nodes under a strategy (DDP, DiLoCo, "
-                   "SPARTA, ...) and shows what "
-                   "each strategy costs and gives.\n\n"
+                   "SPARTA, ...) and shows what each strategy costs and gives.\n\n"
                    "Options may stand anywhere; --name VALUE and --name=VALUE are the same; after "
-                   "-- no word is an "
-                   "option. An error is one line on standard error that begins with the program's "
-                   "name and names the "
-                   "argument, or the file with line and column.",
+                   "-- no word is an option. An error is one line on standard error that begins "
+                   "with the program's name and names the argument, or the file with line and "
+                   "column.",
     .examples = examples,
     .environment = environment,
     .exits = exo_run_exits,

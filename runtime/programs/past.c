@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,7 +17,6 @@
 #include "base/file.h"
 #include "programs/lenient_json.h"
 #include "programs/results.h"
-#include "programs/text.h"
 
 enum {
     MAX_CONFIG = 1 << 24
@@ -45,12 +43,10 @@ static const char *const free_settings[] = {
 
 /* --- Files ------------------------------------------------------------------------------------ */
 
-static exo_status
-folder_of(const exo_job *job, const exo_job_run *run, exo_text *out, exo_err *err)
+static char *
+folder_of(const exo_job *job, const exo_job_run *run, exo_err *err)
 {
-    *out = (exo_text){0};
-    exo_text_add(out, "%s/%s", job->folder, run->label);
-    return out->failed ? exo_fail(err, EXO_NOMEM, "out of memory") : EXO_OK;
+    return exo_text_make(err, "%s/%s", job->folder, run->label);
 }
 
 static exo_status
@@ -58,9 +54,7 @@ fail_damaged(const char *path, size_t size, const char *reason, exo_err *err)
 {
     return exo_fail(err, EXO_FAILED,
                     "%s: is damaged: %s; once it is removed, --resume goes on from the checkpoints "
-                    "that are there; "
-                    "--overwrite starts the run "
-                    "over",
+                    "that are there; --overwrite starts the run over",
                     path, size ? reason : "it is empty");
 }
 
@@ -99,18 +93,15 @@ take_config(const char *text, size_t size, void *out, exo_err *reason)
 static exo_status
 read_file(const char *folder, const char *file, take_text *take, void *out, exo_err *err)
 {
-    exo_text path = {0};
-    char *text = NULL;
+    char *path = exo_text_make(err, "%s/%s", folder, file), *text = NULL;
     size_t size = 0;
     exo_err reason = {0};
-    exo_text_add(&path, "%s/%s", folder, file);
-    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                                : exo_file_read(path.data, MAX_CONFIG, &text, &size, err);
+    exo_status st = path ? exo_file_read(path, MAX_CONFIG, &text, &size, err) : EXO_NOMEM;
     if (st == EXO_OK && (st = take(text, size, out, &reason)) != EXO_OK)
         st = st == EXO_NOMEM ? exo_fail(err, st, "%s", reason.text)
-                             : fail_damaged(path.data, size, reason.text, err);
+                             : fail_damaged(path, size, reason.text, err);
     exo_free(text);
-    exo_free(path.data);
+    exo_free(path);
     return st == EXO_NOT_FOUND ? EXO_OK : st;
 }
 
@@ -163,35 +154,33 @@ static exo_status
 look_to_resume(const exo_job *job, const exo_job_run *run, bool older, exo_past *past,
                exo_fit_result *result, exo_err *err)
 {
-    exo_text folder = {0};
+    char *folder = folder_of(job, run, err);
     exo_config_doc *before = NULL;
     json_t *ended = NULL;
     uint64_t steps = exo_job_steps(job), newest = 0;
-    exo_status st = folder_of(job, run, &folder, err);
+    exo_status st = folder ? read_config(folder, &before, err) : EXO_NOMEM;
     if (st == EXO_OK)
-        st = read_config(folder.data, &before, err);
-    if (st == EXO_OK)
-        st = read_result(folder.data, &ended, err);
+        st = read_result(folder, &ended, err);
     if (st == EXO_OK && before)
-        st = check_settings(folder.data, run, before, err);
+        st = check_settings(folder, run, before, err);
     if (st == EXO_OK && ended)
         exo_result_from(ended, result);
     if (st == EXO_OK && ended && result->steps > steps)
         st = exo_fail(err, EXO_INVAL,
                       "--resume: %s is finished after %" PRIu64 " steps, %" PRIu64 " are asked for",
-                      folder.data, result->steps, steps);
+                      folder, result->steps, steps);
     if (st == EXO_OK) {
         past->finished = ended && result->steps == steps;
-        past->begun = has_checkpoints(folder.data, &newest) || before;
+        past->begun = has_checkpoints(folder, &newest) || before;
     }
     /* without `older`: with it, an older checkpoint may be used */
     if (st == EXO_OK && newest > steps && !older)
         st = exo_fail(err, EXO_INVAL,
-                      "--resume: %s is at step %" PRIu64 ", %" PRIu64 " are asked for", folder.data,
+                      "--resume: %s is at step %" PRIu64 ", %" PRIu64 " are asked for", folder,
                       newest, steps);
     exo_config_free(&before);
     json_decref(ended);
-    exo_free(folder.data);
+    exo_free(folder);
     return st;
 }
 
@@ -202,29 +191,27 @@ look_to_resume(const exo_job *job, const exo_job_run *run, bool older, exo_past 
 static exo_status
 take_folder(const exo_job *job, const exo_job_run *run, bool overwrite, int *lock, exo_err *err)
 {
-    exo_text folder = {0};
+    char *folder = folder_of(job, run, err);
     *lock = -1;
-    exo_status st = folder_of(job, run, &folder, err);
-    if (st == EXO_OK && access(folder.data, F_OK) == 0) {
+    exo_status st = folder ? EXO_OK : EXO_NOMEM;
+    if (folder && access(folder, F_OK) == 0) {
         /* checked before the lock, whose file would be left in a finished run's folder */
-        st = exo_run_check_free(folder.data, overwrite, err);
+        st = exo_run_check_free(folder, overwrite, err);
         if (st == EXO_OK)
-            st = exo_run_lock(folder.data, lock, err);
+            st = exo_run_lock(folder, lock, err);
         if (st == EXO_OK)
-            st = exo_run_check_free(folder.data, overwrite, err);
+            st = exo_run_check_free(folder, overwrite, err);
     }
-    exo_free(folder.data);
+    exo_free(folder);
     return st;
 }
 
 static exo_status
 start_over(const exo_job *job, const exo_job_run *run, bool overwrite, exo_err *err)
 {
-    exo_text folder = {0};
-    exo_status st = folder_of(job, run, &folder, err);
-    if (st == EXO_OK)
-        st = exo_run_start_over(folder.data, overwrite, err);
-    exo_free(folder.data);
+    char *folder = folder_of(job, run, err);
+    exo_status st = folder ? exo_run_start_over(folder, overwrite, err) : EXO_NOMEM;
+    exo_free(folder);
     return st;
 }
 
@@ -274,18 +261,16 @@ find_minibatch(const exo_job *job, size_t *size, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && *size == 0 && i < job->num_runs; i++) {
-        exo_text folder = {0};
+        char *folder = folder_of(job, &job->runs[i], err);
         exo_config_doc *config = NULL;
         uint64_t found = 0;
-        st = folder_of(job, &job->runs[i], &folder, err);
-        if (st == EXO_OK)
-            st = read_config(folder.data, &config, err);
+        st = folder ? read_config(folder, &config, err) : EXO_NOMEM;
         exo_config *train = config ? exo_config_get(exo_config_root(config), "train") : NULL;
         if (exo_config_u64(train, "minibatch_size", 0, 1, UINT32_MAX, &found, NULL) == EXO_OK &&
             found > 0 && job->opts.batch_size % found == 0)
             *size = (size_t)found;
         exo_config_free(&config);
-        exo_free(folder.data);
+        exo_free(folder);
     }
     return st;
 }

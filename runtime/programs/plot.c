@@ -5,7 +5,6 @@
 #include "programs/plot.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,7 +19,6 @@
 #include "base/dir.h"
 #include "programs/commands.h"
 #include "programs/plot_script.h"
-#include "programs/text.h"
 
 enum {
     MAX_LINE = 1024
@@ -96,17 +94,17 @@ done:
 static exo_status
 draw(const exo_plot_data *data, const char *title, const char *out, bool svg, exo_err *err)
 {
-    exo_text script = {0}, temporary = {0};
+    exo_text script = {0};
+    char *temporary = exo_text_make(NULL, "%s.partial-XXXXXX", out);
     struct stat info;
     exo_status st = EXO_OK;
-    exo_text_add(&temporary, "%s.partial-XXXXXX", out);
-    if (!temporary.failed)
+    if (temporary)
         exo_plot_script(&script, data, title, svg);
-    if (script.failed || temporary.failed) {
+    if (script.failed || !temporary) {
         st = exo_fail(err, EXO_NOMEM, "out of memory");
         goto done;
     }
-    int picture = exo_dir_temporary(temporary.data);
+    int picture = exo_dir_temporary(temporary);
     if (picture < 0) {
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
         goto done;
@@ -114,15 +112,15 @@ draw(const exo_plot_data *data, const char *title, const char *out, bool svg, ex
     st = run_gnuplot(&script, picture, err);
     if (close(picture) != 0 && st == EXO_OK)
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
-    if (st == EXO_OK && (stat(temporary.data, &info) != 0 || info.st_size == 0))
+    if (st == EXO_OK && (stat(temporary, &info) != 0 || info.st_size == 0))
         st = exo_fail(err, EXO_IO, "gnuplot could not write '%s'", out);
-    if (st == EXO_OK && exo_dir_rename(temporary.data, out, 0) != 0)
+    if (st == EXO_OK && exo_dir_rename(temporary, out, 0) != 0)
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
     if (st != EXO_OK)
-        exo_dir_unlink(temporary.data);
+        exo_dir_unlink(temporary);
 done:
     exo_free(script.data);
-    exo_free(temporary.data);
+    exo_free(temporary);
     return st;
 }
 
@@ -167,21 +165,11 @@ plot_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "RUN",
-     .help = "A run's folder (runs/compare/ddp), or one that holds several (runs/compare).",
-     .word = EXO_WORD_FOLDER,
-     .required = true,
-     EXO_INTO(struct plot_args, folders)},
-    {.name = "--output",
-     .brief = "-o",
-     .value = "FILE",
-     .help = "The picture; its ending, .png or .svg, says the format.",
-     .word = EXO_WORD_FILE,
-     .required = true,
-     EXO_INTO(struct plot_args, out)},
-    {.name = "--title",
-     .value = "TEXT",
-     .help = "Stands above it; else the folder's name if there is one.",
+    {NULL, "RUN", "A run's folder (runs/compare/ddp), or one that holds several (runs/compare).",
+     EXO_INTO(struct plot_args, folders), .word = EXO_WORD_FOLDER, .required = true},
+    {"--output", "FILE", "The picture; its ending, .png or .svg, says the format.",
+     EXO_INTO(struct plot_args, out), .brief = "-o", .word = EXO_WORD_FILE, .required = true},
+    {"--title", "TEXT", "Stands above it; else the folder's name if there is one.",
      EXO_INTO(struct plot_args, title)},
     {0},
 };
@@ -199,12 +187,9 @@ const exo_command exo_command_plot = {
     .name = "plot",
     .summary = "Draws validation loss by step, by bytes sent and by time",
     .description = "One colour a run: the global model (the average of all nodes) solid, and with "
-                   "up to eight curves "
-                   "the local one "
-                   "(node 0) dashed. Folders named LABEL-seedN are seeds of one strategy: their "
-                   "mean, with a band from "
-                   "the least to "
-                   "the largest. Works on a run that is still going.\n\n"
+                   "up to eight curves the local one (node 0) dashed. Folders named LABEL-seedN "
+                   "are seeds of one strategy: their mean, with a band from the least to the "
+                   "largest. Works on a run that is still going.\n\n"
                    "Needs gnuplot (Debian: apt install gnuplot-nox). The picture appears only when "
                    "it is whole.",
     .args = table,

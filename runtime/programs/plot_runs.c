@@ -160,20 +160,16 @@ read_lines(exo_plot_curve *curve, const char *path, FILE *file, exo_err *err)
 static exo_status
 read_run(exo_plot_curve *curve, exo_err *err)
 {
-    exo_text path = {0};
-    exo_text_add(&path, "%s/metrics.csv", curve->folder);
-    if (path.failed)
-        return fail_nomem(err);
-    exo_status st = EXO_OK;
+    char *path = exo_text_make(err, "%s/metrics.csv", curve->folder);
     FILE *file = NULL;
-    st = exo_file_open_stream(path.data, &file, err);
+    exo_status st = path ? exo_file_open_stream(path, &file, err) : EXO_NOMEM;
     if (st == EXO_OK) {
-        st = read_lines(curve, path.data, file, err);
+        st = read_lines(curve, path, file, err);
         fclose(file);
     }
     if (st == EXO_OK && curve->count == 0)
-        st = exo_fail(err, EXO_INVAL, "%s: there is no evaluation in it yet", path.data);
-    exo_free(path.data);
+        st = exo_fail(err, EXO_INVAL, "%s: there is no evaluation in it yet", path);
+    exo_free(path);
     return st;
 }
 

@@ -369,8 +369,7 @@ add_kinds(exo_text *s, const exo_plot_data *data, double y, double height)
     if (data->has_seeds) {
         exo_text_add(s,
                      "set object rectangle from screen %.5f,%.5f to screen %.5f,%.5f fc rgb "
-                     "'#555555' fs transparent "
-                     "solid 0.25 noborder\n",
+                     "'#555555' fs transparent solid 0.25 noborder\n",
                      x / WIDTH, (y - 7) / height, (x + SAMPLE - 10) / WIDTH, (y + 7) / height);
         add_text(s, x + SAMPLE, y, height, "band: the seeds, least to largest", 1);
     }

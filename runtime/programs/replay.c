@@ -2,7 +2,6 @@
 #include "programs/replay.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #include <exogym/log.h>
 #include <exogym/memory.h>

@@ -3,11 +3,9 @@
 #include "programs/results.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <exogym/memory.h>
 
@@ -16,7 +14,7 @@
 #include "programs/changes.h"
 #include "programs/network_table.h"
 #include "programs/show.h"
-#include "programs/text.h"
+#include "report/json_text.h"
 #include "report/ledger.h"
 #include "report/meter_json.h"
 #include "report/traffic_json.h"
@@ -29,23 +27,11 @@ enum {
     LARGEST = 64 << 20 /* the largest file that is read, in bytes */
 };
 
-static exo_status
-fail_nomem(exo_err *err)
-{
-    return exo_fail(err, EXO_NOMEM, "out of memory");
-}
-
 /* folder/label/file. The caller frees it. NULL: no memory. */
 static char *
 path_of(const exo_job *job, const exo_job_run *run, const char *file)
 {
-    exo_text path = {0};
-    exo_text_add(&path, "%s/%s/%s", job->folder, run->label, file);
-    if (path.failed) {
-        exo_free(path.data);
-        return NULL;
-    }
-    return path.data;
+    return exo_text_make(NULL, "%s/%s/%s", job->folder, run->label, file);
 }
 
 /* JSON has no NaN: it becomes null. */
@@ -79,13 +65,6 @@ result_json(const exo_job_run *run, const exo_fit_result *r)
     return all;
 }
 
-static int
-add_to_text(const char *bytes, size_t size, void *text)
-{
-    exo_text_add_bytes(text, bytes, size);
-    return ((exo_text *)text)->failed ? -1 : 0;
-}
-
 /* Adds lines of text. All lines but the first get the indentation of the last line of `out`. */
 static void
 add_indented(exo_text *out, const char *text)
@@ -109,10 +88,9 @@ static exo_status
 dump(const json_t *json, const exo_job_run *runs, exo_text *out, exo_err *err)
 {
     static const char mark[] = "\"config\": \"" CONFIG "\"";
-    exo_text text = {0};
-    bool failed =
-        !json || json_dump_callback(json, add_to_text, &text, JSON_STYLE) != 0 || text.failed;
-    const char *at = text.data;
+    char *text = exo_json_dump(json, JSON_STYLE);
+    const char *at = text;
+    bool failed = !text;
     for (const char *next; !failed && (next = strstr(at, mark)); at = next + sizeof mark - 1) {
         exo_text_add_bytes(out, at, (size_t)(next - at));
         exo_text_add(out, "\"config\": ");
@@ -122,8 +100,8 @@ dump(const json_t *json, const exo_job_run *runs, exo_text *out, exo_err *err)
     }
     if (!failed)
         exo_text_add(out, "%s\n", at);
-    exo_free(text.data);
-    return failed || out->failed ? fail_nomem(err) : EXO_OK;
+    exo_free(text);
+    return failed || out->failed ? exo_fail(err, EXO_NOMEM, "out of memory") : EXO_OK;
 }
 
 exo_status
@@ -132,18 +110,16 @@ exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_resul
 {
     exo_status st = EXO_OK;
     exo_text text = {0};
-    char *path = path_of(job, run, "result.json");
-    exo_text folder = {0};
-    exo_text_add(&folder, "%s/%s", job->folder, run->label);
-    json_t *json = result_json(run, result),
-           *changes = folder.failed ? NULL : exo_changes_of(folder.data);
+    char *path = exo_text_make(err, "%s/%s/result.json", job->folder, run->label),
+         *folder = exo_text_make(NULL, "%s/%s", job->folder, run->label);
+    json_t *json = result_json(run, result), *changes = folder ? exo_changes_of(folder) : NULL;
     if (changes && json)
         json_object_set(json, "changes", changes);
     if (json)
         json_object_set_new(json, "meters", exo_meters_json(meters));
     json_decref(changes);
-    exo_free(folder.data);
-    st = path ? dump(json, run, &text, err) : fail_nomem(err);
+    exo_free(folder);
+    st = path ? dump(json, run, &text, err) : EXO_NOMEM;
     if (st == EXO_OK)
         st = exo_file_write_atomic(path, text.data, text.length, err);
     json_decref(json);
@@ -313,19 +289,6 @@ exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *resu
     return st;
 }
 
-/* folder/result.json. The caller frees it. NULL: no memory. */
-static char *
-path_of_all(const exo_job *job)
-{
-    exo_text path = {0};
-    exo_text_add(&path, "%s/result.json", job->folder);
-    if (path.failed) {
-        exo_free(path.data);
-        return NULL;
-    }
-    return path.data;
-}
-
 exo_status
 exo_results_write_seeds(const exo_job *job, const exo_fit_result *results, const char *picture,
                         exo_err *err)
@@ -333,9 +296,9 @@ exo_results_write_seeds(const exo_job *job, const exo_fit_result *results, const
     exo_text text = {0};
     if (!job->has_seeds)
         return EXO_OK;
-    char *path = path_of_all(job);
+    char *path = exo_text_make(err, "%s/result.json", job->folder);
     json_t *all = job_json(job, results, picture);
-    exo_status st = path ? dump(all, job->runs, &text, err) : fail_nomem(err);
+    exo_status st = path ? dump(all, job->runs, &text, err) : EXO_NOMEM;
     if (st == EXO_OK)
         st = exo_file_write_atomic(path, text.data, text.length, err);
     json_decref(all);
@@ -349,9 +312,9 @@ exo_results_forget_seeds(const exo_job *job, exo_err *err)
 {
     if (!job->has_seeds)
         return EXO_OK;
-    char *path = path_of_all(job);
+    char *path = exo_text_make(err, "%s/result.json", job->folder);
     if (!path)
-        return fail_nomem(err);
+        return EXO_NOMEM;
     exo_status st = EXO_OK;
     if (exo_dir_unlink(path) != 0 && errno != ENOENT && errno != ENOTDIR)
         st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path, exo_dir_reason(errno));

@@ -54,8 +54,7 @@ read_cluster_args(const exo_run_args *args, exo_local_cluster_opts *opts, exo_er
     if (tcp && !args->insecure)
         return exo_fail(err, EXO_INVAL,
                         "--transport tcp: every user of this host could run code as this user "
-                        "meanwhile: take curve, or "
-                        "say --insecure");
+                        "meanwhile: take curve, or say --insecure");
     if (args->insecure && !tcp)
         return exo_fail(err, EXO_INVAL, "--insecure is for --transport tcp");
     opts->workers = (unsigned)workers;
@@ -68,19 +67,18 @@ static exo_status
 open_cluster(exo_local_cluster *cluster, exo_local_cluster_opts *opts, const char *folder,
              const char *name, exo_err *err)
 {
-    char *logs = NULL;
-    exo_text path = {0};
-    exo_text_add(&path, "%s%s%s", folder, name ? "/" : "", name ? name : "");
-    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : EXO_OK;
+    char *logs = NULL,
+         *path = exo_text_make(err, "%s%s%s", folder, name ? "/" : "", name ? name : "");
+    exo_status st = path ? EXO_OK : EXO_NOMEM;
     if (st == EXO_OK && opts->workers > 0)
-        st = exo_folder_make(path.data, err);
+        st = exo_folder_make(path, err);
     if (st == EXO_OK && opts->workers > 0)
-        opts->logs = logs = realpath(path.data, NULL);
+        opts->logs = logs = realpath(path, NULL);
     if (st == EXO_OK)
         st = exo_local_cluster_open(cluster, opts, err);
     (free)(logs); /* realpath allocates with malloc */
     opts->logs = NULL;
-    exo_free(path.data);
+    exo_free(path);
     return st;
 }
 
@@ -196,80 +194,48 @@ run_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "JOB.yaml",
-     .help = "The job file; docs/jobs.md describes it. It may be a pipe; - is standard input.",
-     .word = EXO_WORD_FILE,
-     .required = true,
-     EXO_INTO(exo_run_args, job_path)},
-    {.name = "--set",
-     .value = "KEY=VALUE",
-     .help = "Overrides a value of the job; can be given again and again.",
+    {NULL, "JOB.yaml",
+     "The job file; docs/jobs.md describes it. It may be a pipe; - is standard input.",
+     EXO_INTO(exo_run_args, job_path), .word = EXO_WORD_FILE, .required = true},
+    {"--set", "KEY=VALUE", "Overrides a value of the job; can be given again and again.",
      EXO_INTO(exo_run_args, job.sets)},
-    {.name = "--preset",
-     .value = "NAME",
-     .help = "Applies the job's preset NAME, before --set.",
+    {"--preset", "NAME", "Applies the job's preset NAME, before --set.",
      EXO_INTO(exo_run_args, job.preset)},
-    {.name = "--resume",
-     .words = "older",
-     .help = "Goes on with what was stopped, or with more steps; runs that are finished are kept. "
-             "older: where the "
-             "newest checkpoint is "
-             "damaged, from the "
-             "newest that is not.",
-     EXO_INTO(exo_run_args, resume)},
-    {.name = "--overwrite",
-     .help = "Starts finished runs over. Without it, a folder that holds one is an error.",
+    {"--resume", NULL,
+     "Goes on with what was stopped, or with more steps; runs that are finished are kept. older: "
+     "where the newest checkpoint is damaged, from the newest that is not.",
+     EXO_INTO(exo_run_args, resume), .words = "older"},
+    {"--overwrite", NULL,
+     "Starts finished runs over. Without it, a folder that holds one is an error.",
      EXO_INTO(exo_run_args, overwrite)},
-    {.name = "--dry-run",
-     .help = "Prints what the job would take of memory, and runs nothing.",
+    {"--dry-run", NULL, "Prints what the job would take of memory, and runs nothing.",
      EXO_INTO(exo_run_args, dry_run)},
-    {.name = "--save-dir",
-     .value = "DIR",
-     .help = "Where run folders go, instead of the job's train.save_dir (runs).",
-     .word = EXO_WORD_FOLDER,
-     EXO_INTO(exo_run_args, job.save_dir)},
-    {.name = "--name",
-     .value = "NAME",
-     .help = "The run's name, instead of the job's.",
-     EXO_INTO(exo_run_args, job.name)},
-    {.name = "--json",
-     .help = "Prints the results as JSON, with bytes to the last one.",
+    {"--save-dir", "DIR", "Where run folders go, instead of the job's train.save_dir (runs).",
+     EXO_INTO(exo_run_args, job.save_dir), .word = EXO_WORD_FOLDER},
+    {"--name", "NAME", "The run's name, instead of the job's.", EXO_INTO(exo_run_args, job.name)},
+    {"--json", NULL, "Prints the results as JSON, with bytes to the last one.",
      EXO_INTO(exo_run_args, json)},
-    {.name = "--workers",
-     .value = "N",
-     .help = "Starts a head and N workers on this machine for the nodes to run in, and stops them "
-             "after.",
+    {"--workers", "N",
+     "Starts a head and N workers on this machine for the nodes to run in, and stops them after.",
      EXO_INTO(exo_run_args, workers)},
-    {.name = "--transport",
-     .value = "ipc|tcp|curve",
-     .help = "How those processes talk: local sockets (the default), TCP on loopback, or TCP "
-             "encrypted with CURVE.",
-     .word = EXO_WORD_FIXED,
-     EXO_INTO(exo_run_args, transport)},
-    {.name = "--insecure",
-     .help = "With --transport tcp: every user of this host can run code as this user while the "
-             "run goes on.",
+    {"--transport", "ipc|tcp|curve",
+     "How those processes talk: local sockets (the default), TCP on loopback, or TCP encrypted "
+     "with CURVE.",
+     EXO_INTO(exo_run_args, transport), .word = EXO_WORD_FIXED},
+    {"--insecure", NULL,
+     "With --transport tcp: every user of this host can run code as this user while the run goes "
+     "on.",
      EXO_INTO(exo_run_args, insecure)},
-    {.name = "--head",
-     .value = "ADDRESS",
-     .help = "Runs the nodes on the workers of the cluster with this head: tcp://HOST:PORT or "
-             "ipc://PATH.",
+    {"--head", "ADDRESS",
+     "Runs the nodes on the workers of the cluster with this head: tcp://HOST:PORT or ipc://PATH.",
      EXO_INTO(exo_run_args, head)},
-    {.name = "--cluster",
-     .value = "NAME",
-     .help = "The same with the cluster of that name on this machine.",
+    {"--cluster", "NAME", "The same with the cluster of that name on this machine.",
      EXO_INTO(exo_run_args, cluster)},
-    {.name = "--head-key",
-     .value = "KEY|FILE",
-     .help = "The head's public key, where it has one.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(exo_run_args, head_key)},
-    {.name = "--keys",
-     .value = "FILE.secret",
-     .help = "This machine's keys, as exogym keygen made them.",
-     .word = EXO_WORD_FILE,
-     EXO_INTO(exo_run_args, keys)},
-    {.name = "--no-plot", .help = "Draws no picture at the end.", EXO_INTO(exo_run_args, no_plot)},
+    {"--head-key", "KEY|FILE", "The head's public key, where it has one.",
+     EXO_INTO(exo_run_args, head_key), .word = EXO_WORD_FILE},
+    {"--keys", "FILE.secret", "This machine's keys, as exogym keygen made them.",
+     EXO_INTO(exo_run_args, keys), .word = EXO_WORD_FILE},
+    {"--no-plot", NULL, "Draws no picture at the end.", EXO_INTO(exo_run_args, no_plot)},
     {0},
 };
 
@@ -316,17 +282,14 @@ const exo_command exo_command_run = {
     .name = "run",
     .summary = "Trains what a job file describes and compares its strategies",
     .description = "Runs the job's strategy, or those of `compare` one after the other. Everything "
-                   "is checked before the first "
-                   "step. Progress goes to standard error, the table of results and the picture's "
-                   "path to standard output.\n\n"
+                   "is checked before the first step. Progress goes to standard error, the table "
+                   "of results and the picture's path to standard output.\n\n"
                    "Ctrl-C, SIGTERM or SIGHUP saves a checkpoint, prints the command that goes on, "
-                   "and stops; a second ctrl-C or "
-                   "SIGTERM ends the process at once. With --resume the end is the same to the bit "
-                   "as without the stop; with a "
-                   "larger train.max_steps it goes on with runs that were finished, too. A folder "
-                   "holds one run: a job whose "
-                   "folders hold finished ones needs --resume, --overwrite or another name, a "
-                   "graph --overwrite or another name.",
+                   "and stops; a second ctrl-C or SIGTERM ends the process at once. With --resume "
+                   "the end is the same to the bit as without the stop; with a larger "
+                   "train.max_steps it goes on with runs that were finished, too. A folder holds "
+                   "one run: a job whose folders hold finished ones needs --resume, --overwrite or "
+                   "another name, a graph --overwrite or another name.",
     .args = table,
     .examples = examples,
     .files = files,

@@ -4,7 +4,6 @@
 #include "programs/run_graph.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +24,7 @@
 #include "programs/run_report.h"
 #include "programs/show.h"
 #include "programs/text.h"
+#include "report/json_text.h"
 #include "report/meter_json.h"
 #include "report/metrics.h"
 
@@ -39,7 +39,7 @@ enum {
 /* One run in its folder. */
 struct show {
     const exo_run_graph_opts *opts;
-    exo_text folder, timeline, space;
+    char *folder, *timeline, *space;
     char *text; /* the graph's text, for workers; NULL: the actors are in this process */
     exo_display display;
     exo_apply_box box;
@@ -161,7 +161,7 @@ print_banner(struct show *show)
         exo_text_add(&line, "%s%u %s", i ? ", " : "", spec->actors[i].count, spec->actors[i].name);
     exo_text_add(&line, ", %zu edge%s, %s clock -> %s", spec->num_edges,
                  spec->num_edges == 1 ? "" : "s", spec->virtual_clock ? "virtual" : "real",
-                 show->folder.data);
+                 show->folder);
     if (line.data)
         exo_display_note(&show->display, "%s", line.data);
     exo_free(line.data);
@@ -232,12 +232,10 @@ result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_resu
 static exo_status
 write_json(const char *path, const json_t *json, exo_err *err)
 {
-    char *text = json ? json_dumps(json, JSON_STYLE) : NULL;
+    char *text = exo_json_dump(json, JSON_STYLE);
     exo_status st = text ? exo_file_write_atomic(path, text, strlen(text), err)
                          : exo_fail(err, EXO_NOMEM, "out of memory");
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
+    exo_free(text);
     return st;
 }
 
@@ -286,7 +284,7 @@ print_result(const struct show *show, const json_t *json)
            exo_text_seconds((double)result->time * 1e-9, figure));
     if (spec->virtual_clock)
         printf(" (simulated in %s)", exo_text_seconds(result->seconds, figure));
-    exo_print_path(stdout, "\nfiles: ", show->folder.data,
+    exo_print_path(stdout, "\nfiles: ", show->folder,
                    is_here(show) ? " (timeline.json opens in https://ui.perfetto.dev)\n" : "\n");
 }
 
@@ -294,18 +292,15 @@ print_result(const struct show *show, const json_t *json)
 static exo_status
 finish(struct show *show, const char *reason, exo_err *err)
 {
-    exo_text path = {0};
-    const char *folder = show->folder.data;
+    const char *folder = show->folder;
+    char *ledger = exo_text_make(err, "%s/ledger.csv", folder),
+         *path = exo_text_make(err, "%s/result.json", folder);
     json_t *json = result_json(show->opts->spec, folder, &show->result, reason);
     write_meters(show, show->result.time, show->result.meters, true);
-    exo_text_add(&path, "%s/ledger.csv", folder);
-    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                                : exo_ledger_write(&show->result.ledger, path.data, err);
-    path.length = 0;
-    exo_text_add(&path, "%s/result.json", folder);
+    exo_status st =
+        ledger && path ? exo_ledger_write(&show->result.ledger, ledger, err) : EXO_NOMEM;
     if (st == EXO_OK)
-        st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                         : write_json(path.data, json, err);
+        st = write_json(path, json, err);
     if (st == EXO_OK && show->opts->json) {
         json_dumpf(json, stdout, JSON_STYLE);
         printf("\n");
@@ -313,7 +308,8 @@ finish(struct show *show, const char *reason, exo_err *err)
         print_result(show, json);
     }
     json_decref(json);
-    exo_free(path.data);
+    exo_free(ledger);
+    exo_free(path);
     return st == EXO_OK && show->lost.code != EXO_OK
                ? exo_fail(err, show->lost.code, "%s", show->lost.text)
                : st;
@@ -323,20 +319,20 @@ finish(struct show *show, const char *reason, exo_err *err)
 
 /* Writes DIR/NAME to *out, which the caller frees. */
 static exo_status
-folder_of(const char *save_dir, const exo_graph_spec *spec, exo_text *out, exo_err *err)
+folder_of(const char *save_dir, const exo_graph_spec *spec, char **out, exo_err *err)
 {
-    exo_text_add(out, "%s/%s", save_dir ? save_dir : "runs", spec->name);
-    return out->failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_dir_guard(out->data, err);
+    *out = exo_text_make(err, "%s/%s", save_dir ? save_dir : "runs", spec->name);
+    return *out ? exo_dir_guard(*out, err) : EXO_NOMEM;
 }
 
 exo_status
 exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overwrite, exo_err *err)
 {
-    exo_text folder = {0};
+    char *folder;
     exo_status st = folder_of(save_dir, spec, &folder, err);
     if (st == EXO_OK)
-        st = exo_graph_folder_check_free(folder.data, overwrite, err);
-    exo_free(folder.data);
+        st = exo_graph_folder_check_free(folder, overwrite, err);
+    exo_free(folder);
     return st;
 }
 
@@ -346,15 +342,13 @@ open_folder(struct show *show, exo_err *err)
 {
     const exo_run_graph_opts *opts = show->opts;
     const exo_graph_spec *spec = opts->spec;
-    exo_text_add(&show->timeline, "%s/%s/timeline.json", opts->save_dir ? opts->save_dir : "runs",
-                 spec->name);
-    exo_text_add(&show->space, "%s/%d", spec->name, (int)getpid());
-    exo_status st = show->timeline.failed || show->space.failed
-                        ? exo_fail(err, EXO_NOMEM, "out of memory")
-                        : folder_of(opts->save_dir, spec, &show->folder, err);
-    const char *folder = show->folder.data;
-    if (st == EXO_OK)
-        st = exo_folder_make(folder, err);
+    exo_status st = folder_of(opts->save_dir, spec, &show->folder, err);
+    const char *folder = show->folder;
+    if (st != EXO_OK)
+        return st;
+    show->timeline = exo_text_make(err, "%s/timeline.json", folder);
+    show->space = exo_text_make(err, "%s/%d", spec->name, (int)getpid());
+    st = show->timeline && show->space ? exo_folder_make(folder, err) : EXO_NOMEM;
     /* checked once before the lock, whose file would be left in a finished run's folder, and once
      * more under it */
     if (st == EXO_OK)
@@ -379,9 +373,9 @@ run_graph(struct show *show, exo_err *err)
     const bool here = is_here(show);
     const exo_graph_run_opts run = {.runtime = here ? NULL : opts->cluster->runtime,
                                     .text = show->text,
-                                    .space = show->space.data,
-                                    .folder = show->folder.data,
-                                    .timeline = here ? show->timeline.data : NULL,
+                                    .space = show->space,
+                                    .folder = show->folder,
+                                    .timeline = here ? show->timeline : NULL,
                                     .progress = on_progress,
                                     .stalled = on_stall,
                                     .next = next_graph,
@@ -410,7 +404,7 @@ show_run(struct show *show, exo_err *err)
     exo_graph_result *result = &show->result;
     exo_display_init(&show->display, stderr, exo_clock_real(), 1, 0);
     print_banner(show);
-    show->report = (exo_run_report){.folder = show->folder.data,
+    show->report = (exo_run_report){.folder = show->folder,
                                     .cluster = is_here(show) ? NULL : show->opts->cluster->cluster};
     say(show, &(exo_graph_progress){0}); /* replaces the report of an earlier run */
     exo_status st = run_graph(show, err);
@@ -442,8 +436,8 @@ exo_run_graph(const exo_run_graph_opts *opts)
     exo_graph_result_release(&show.result);
     exo_apply_release(&show.box);
     exo_free(show.text);
-    exo_free(show.folder.data);
-    exo_free(show.timeline.data);
-    exo_free(show.space.data);
+    exo_free(show.folder);
+    exo_free(show.timeline);
+    exo_free(show.space);
     return status;
 }

@@ -122,14 +122,13 @@ static char *
 keep_job(const exo_job *job, const char *text)
 {
     exo_err err = {0};
-    exo_text path = {0};
     if (!text)
         return NULL;
-    exo_text_add(&path, "%s/job.json", job->folder);
-    if (!path.failed && exo_file_write_atomic(path.data, text, strlen(text), &err) == EXO_OK)
-        return path.data;
-    fprintf(stderr, "exogym: no copy of the job: %s\n", path.failed ? "out of memory" : err.text);
-    exo_free(path.data);
+    char *path = exo_text_make(&err, "%s/job.json", job->folder);
+    if (path && exo_file_write_atomic(path, text, strlen(text), &err) == EXO_OK)
+        return path;
+    fprintf(stderr, "exogym: no copy of the job: %s\n", err.text);
+    exo_free(path);
     return NULL;
 }
 
@@ -190,18 +189,15 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts,
         const exo_local_cluster *cluster, const exo_fit_live *live, exo_fit_result *result,
         exo_err *err)
 {
-    char *model = NULL, *data = NULL;
-    exo_text space = {0};
-    exo_text_add(&space, "%s/%s/%d", job->name, run->label, (int)getpid());
-    exo_status st = exo_config_text(job->model_config, &model, err);
+    char *model = NULL, *data = NULL,
+         *space = exo_text_make(err, "%s/%s/%d", job->name, run->label, (int)getpid());
+    exo_status st = space ? exo_config_text(job->model_config, &model, err) : EXO_NOMEM;
     if (st == EXO_OK)
         st = exo_config_text(job->data_config, &data, err);
-    if (st == EXO_OK && space.failed)
-        st = exo_fail(err, EXO_NOMEM, "out of memory");
     const exo_fit_far far = {.runtime = cluster->runtime,
                              .explain = exo_run_explain,
                              .context = cluster->cluster,
-                             .run = space.data,
+                             .run = space,
                              .model = model,
                              .data = data,
                              .plugins = job->plugins,
@@ -211,7 +207,7 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts,
                          run->graph, live, result, err);
     exo_free(model);
     exo_free(data);
-    exo_free(space.data);
+    exo_free(space);
     return st;
 }
 
@@ -219,15 +215,13 @@ static exo_status
 run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *cluster, bool resume,
         bool older, exo_display *display, exo_fit_result *result, exo_err *err)
 {
-    exo_text folder = {0};
-    exo_text_add(&folder, "%s/%s", job->folder, run->label);
-    struct audience audience = {
-        .job = job,
-        .run = run,
-        .display = display,
-        .report = {.folder = folder.failed ? NULL : folder.data, .cluster = cluster->cluster},
-        .virtual_clock = run->graph && run->graph->virtual_clock,
-        .box = {.lock = -1}};
+    char *folder = exo_text_make(err, "%s/%s", job->folder, run->label);
+    struct audience audience = {.job = job,
+                                .run = run,
+                                .display = display,
+                                .report = {.folder = folder, .cluster = cluster->cluster},
+                                .virtual_clock = run->graph && run->graph->virtual_clock,
+                                .box = {.lock = -1}};
     exo_fit_opts opts = job->opts;
     opts.save_dir = job->folder;
     opts.run_name = run->label;
@@ -243,10 +237,9 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
                                .due = next_due,
                                .changed = graph_changed,
                                .finished = write_result};
-    exo_status st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                                  : exo_folder_make(folder.data, err);
+    exo_status st = folder ? exo_folder_make(folder, err) : EXO_NOMEM;
     if (st == EXO_OK)
-        st = exo_apply_open(&audience.box, folder.data, true, run->graph, err);
+        st = exo_apply_open(&audience.box, folder, true, run->graph, err);
     if (st == EXO_OK && resume)
         st = exo_apply_replay(&audience.box, err);
     if (st != EXO_OK)
@@ -270,7 +263,7 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     /* clang-format on */
     exo_run_report_close(&audience.report);
     exo_apply_release(&audience.box); /* after the report: without a lock, it is taken as final */
-    exo_free(folder.data);
+    exo_free(folder);
     if (st == EXO_OK || st == EXO_CANCELLED)
         return st;
     if (lost) /* the loss of the head caused all other errors */
@@ -317,35 +310,30 @@ static char *
 draw_picture(const exo_job *job)
 {
     exo_err err = {0};
-    exo_text path = {0}, title = {0};
-    exo_text *folders = exo_calloc(job->num_runs, sizeof *folders);
-    const char **names = exo_calloc(job->num_runs, sizeof *names);
-    exo_text_add(&path, "%s/compare.png", job->folder);
-    exo_text_add(&title, "%s: %s on %s, %u node%s, batch %zu per node", job->name, job->model_name,
-                 job->data_name, job->opts.num_nodes, job->opts.num_nodes == 1 ? "" : "s",
-                 job->opts.batch_size);
-    bool failed = !folders || !names || path.failed || title.failed;
-    for (size_t i = 0; !failed && i < job->num_runs; i++) {
-        exo_text_add(&folders[i], "%s/%s", job->folder, job->runs[i].label);
-        names[i] = folders[i].data;
-        failed = folders[i].failed;
-    }
-    exo_status st = failed ? exo_fail(&err, EXO_NOMEM, "out of memory")
-                           : exo_plot(names, job->num_runs, title.data, path.data, &err);
+    char **folders = exo_calloc(job->num_runs, sizeof *folders);
+    char *path = exo_text_make(NULL, "%s/compare.png", job->folder);
+    char *title = exo_text_make(NULL, "%s: %s on %s, %u node%s, batch %zu per node", job->name,
+                                job->model_name, job->data_name, job->opts.num_nodes,
+                                job->opts.num_nodes == 1 ? "" : "s", job->opts.batch_size);
+    bool failed = !folders || !path || !title;
+    for (size_t i = 0; !failed && i < job->num_runs; i++)
+        failed = !(folders[i] = exo_text_make(NULL, "%s/%s", job->folder, job->runs[i].label));
+    exo_status st = failed
+                        ? exo_fail(&err, EXO_NOMEM, "out of memory")
+                        : exo_plot((const char *const *)folders, job->num_runs, title, path, &err);
     if (st != EXO_OK) {
         fflush(stdout);
         fprintf(stderr, "exogym: no picture: %s\n", err.text);
         if (st == EXO_NOT_FOUND)
-            fprintf(stderr, "exogym: with gnuplot: exogym plot %s -o %s\n", job->folder, path.data);
-        exo_free(path.data);
-        path.data = NULL;
+            fprintf(stderr, "exogym: with gnuplot: exogym plot %s -o %s\n", job->folder, path);
+        exo_free(path);
+        path = NULL;
     }
     for (size_t i = 0; folders && i < job->num_runs; i++)
-        exo_free(folders[i].data);
+        exo_free(folders[i]);
     exo_free(folders);
-    exo_free(names);
-    exo_free(title.data);
-    return path.data;
+    exo_free(title);
+    return path;
 }
 
 static int

@@ -17,6 +17,7 @@
 #include "programs/meter_table.h"
 #include "programs/show.h"
 #include "programs/text.h"
+#include "report/json_text.h"
 #include "report/meter_json.h"
 #include "report/traffic_json.h"
 
@@ -93,40 +94,30 @@ exo_run_report_add_wait(json_t *report, const char *actor, const char *kind, con
 
 /* --- Publishing a report ---------------------------------------------------------------------- */
 
-static void
-release_text(char *text)
-{
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
-}
-
 /* Writes progress.json. The rename is atomic, so a reader sees one whole report. It is not synced
  * to the disk: after a crash of the host the file may be empty. */
 static void
 write_file(const char *folder, const json_t *report)
 {
-    exo_text path = {0}, temporary = {0};
-    exo_text_add(&path, "%s/progress.json", folder);
-    exo_text_add(&temporary, "%s/.progress.json.part", folder);
-    bool named = !path.failed && !temporary.failed;
+    char *path = exo_text_make(NULL, "%s/progress.json", folder),
+         *temporary = exo_text_make(NULL, "%s/.progress.json.part", folder);
     int fd = -1;
-    if (named) {
-        exo_dir_unlink(temporary.data); /* left by a run that was killed */
-        fd = exo_dir_open(temporary.data, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (path && temporary) {
+        exo_dir_unlink(temporary); /* left by a run that was killed */
+        fd = exo_dir_open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
     }
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (fd >= 0 && !file)
         close(fd);
     bool written = file && json_dumpf(report, file, FILE_STYLE) == 0 && fputc('\n', file) != EOF;
     if (file && fclose(file) == 0 && written)
-        written = exo_dir_rename(temporary.data, path.data, 0) == 0;
+        written = exo_dir_rename(temporary, path, 0) == 0;
     else
         written = false;
     if (file && !written)
-        exo_dir_unlink(temporary.data);
-    exo_free(path.data);
-    exo_free(temporary.data);
+        exo_dir_unlink(temporary);
+    exo_free(path);
+    exo_free(temporary);
 }
 
 /* "sink_12.received" becomes "sink_.received". */
@@ -165,7 +156,7 @@ without_repeated_texts(const json_t *meters)
 static char *
 text_for_head(const json_t *report)
 {
-    char *text = json_dumps(report, HEAD_STYLE);
+    char *text = exo_json_dump(report, HEAD_STYLE);
     json_t *copy =
         text && strlen(text) > HEAD_TAKES ? json_copy((json_t *)(uintptr_t)report) : NULL;
     for (int i = 0; copy && text && strlen(text) > HEAD_TAKES && i < 3; i++) {
@@ -177,8 +168,8 @@ text_for_head(const json_t *report)
                                 i == 1 ? json_object() : json_array());
         if (i > 0)
             json_object_set_new(copy, "shortened", json_true());
-        release_text(text);
-        text = json_dumps(copy, HEAD_STYLE);
+        exo_free(text);
+        text = exo_json_dump(copy, HEAD_STYLE);
     }
     json_decref(copy);
     return text;
@@ -191,7 +182,7 @@ tell_head(exo_run_report *r)
     char *text = r->cluster && now >= r->quiet ? text_for_head(r->latest) : NULL;
     if (text && exo_cluster_report(r->cluster, text, now + HEAD_TIMEOUT, NULL) != EXO_OK)
         r->quiet = now + HEAD_QUIET; /* the run must not block on each report */
-    release_text(text);
+    exo_free(text);
 }
 
 bool
@@ -337,14 +328,13 @@ is_running(const char *folder)
     static const char *const names[] = {".lock", ".graph.lock"}; /* of a training job, of a graph */
     bool running = false;
     for (size_t i = 0; i < 2; i++) {
-        exo_text path = {0};
-        exo_text_add(&path, "%s/%s", folder, names[i]);
-        int lock = path.failed ? -1 : exo_dir_open(path.data, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+        char *path = exo_text_make(NULL, "%s/%s", folder, names[i]);
+        int lock = path ? exo_dir_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0) : -1;
         running =
             running || (lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK);
         if (lock >= 0)
             close(lock);
-        exo_free(path.data);
+        exo_free(path);
     }
     return running;
 }
@@ -353,22 +343,19 @@ is_running(const char *folder)
 static exo_status
 read_one(const char *folder, json_t *runs, exo_err *err)
 {
-    exo_text path = {0};
-    char *text = NULL;
+    char *path = exo_text_make(err, "%s/progress.json", folder), *text = NULL;
     size_t size = 0;
-    exo_text_add(&path, "%s/progress.json", folder);
-    if (!path.failed && access(path.data, F_OK) != 0) {
-        exo_free(path.data);
+    if (path && access(path, F_OK) != 0) {
+        exo_free(path);
         return EXO_NOT_FOUND;
     }
     /* check the lock before the file is read: a run that ends in between has already written its
      * last report */
     bool running = is_running(folder);
-    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                                : exo_file_read(path.data, LARGEST, &text, &size, err);
+    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err) : EXO_NOMEM;
     json_t *report = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
     if (st == EXO_OK && !json_is_object(report))
-        st = exo_fail(err, EXO_FAILED, "%s: it is no report of a run", path.data);
+        st = exo_fail(err, EXO_FAILED, "%s: it is no report of a run", path);
     const char *state = json_string_value(json_object_get(report, "state"));
     if (running)
         state = "running"; /* the report may be of an earlier run */
@@ -381,7 +368,7 @@ read_one(const char *folder, json_t *runs, exo_err *err)
         st = exo_fail(err, EXO_NOMEM, "no memory for JSON");
     json_decref(report);
     exo_free(text);
-    exo_free(path.data);
+    exo_free(path);
     return st;
 }
 
@@ -402,13 +389,12 @@ exo_run_report_read(const char *folder, json_t **out, exo_err *err)
     if (count > 0)
         st = EXO_OK;
     for (int i = 0; i < count; i++) {
-        exo_text path = {0};
-        exo_text_add(&path, "%s/%s", folder, entries[i]->d_name);
-        exo_status one = st != EXO_OK  ? st
-                         : path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                                       : read_one(path.data, runs, err);
-        st = one == EXO_NOT_FOUND ? st : one;
-        exo_free(path.data);
+        char *path = st == EXO_OK ? exo_text_make(err, "%s/%s", folder, entries[i]->d_name) : NULL;
+        if (st == EXO_OK) {
+            exo_status one = path ? read_one(path, runs, err) : EXO_NOMEM;
+            st = one == EXO_NOT_FOUND ? st : one;
+        }
+        exo_free(path);
         (free)(entries[i]); /* scandir allocates with malloc */
     }
     (free)(entries);

@@ -159,9 +159,7 @@ static const struct {
     {"natural", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 0}" OR_NAME},
     {"positive", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 1}" OR_NAME},
     {"seeds", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 1}, {\"type\": \"array\", "
-              "\"minItems\": 1, \"items\": "
-              "{\"type\": "
-              "\"integer\", \"minimum\": 0}}]}"},
+              "\"minItems\": 1, \"items\": {\"type\": \"integer\", \"minimum\": 0}}]}"},
     {"natural_or_none",
      "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 0}, {\"const\": \"none\"}]}"},
     {"positive_or_auto",
@@ -189,14 +187,12 @@ static const struct {
      "{\"type\": \"object\", \"properties\": {\"memory\": {\"$ref\": \"#/$defs/bytes\"}}, "
      "\"additionalProperties\": {\"$ref\": \"#/$defs/number\"}}"},
     {"names", "{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"array\", \"minItems\": 1, "
-              "\"items\": {\"type\": "
-              "\"string\"}}]}"},
+              "\"items\": {\"type\": \"string\"}}]}"},
     {"named",
      "{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"object\", \"required\": [\"name\"]}]}"},
     {"options", "{\"type\": [\"string\", \"object\"]}"},
     {"codec", "{\"anyOf\": [{\"$ref\": \"#/$defs/named\"}, {\"type\": \"array\", \"minItems\": 1, "
-              "\"items\": {\"$ref\": "
-              "\"#/$defs/named\"}}]}"},
+              "\"items\": {\"$ref\": \"#/$defs/named\"}}]}"},
 };
 
 static const struct {

@@ -66,12 +66,11 @@ exo_visit_close(exo_visit *visit)
 }
 
 int
-exo_visit_do(const exo_command_line *line, const struct exo_where *where,
-             exo_status (*run)(exo_visit *visit, const void *args, exo_err *err))
+exo_visit_do(const exo_command_line *line, exo_visit_run *run)
 {
     exo_visit visit = {0};
     exo_err err = {0};
-    exo_status st = exo_visit_open(&visit, where, NULL, &err);
+    exo_status st = exo_visit_open(&visit, line->args, NULL, &err);
     bool usage = st == EXO_INVAL;
     if (st == EXO_OK)
         st = run(&visit, line->args, &err);
@@ -221,6 +220,8 @@ print_table(json_t *cells, size_t columns)
     json_decref(cells);
 }
 
+/* --- Columns of tables ------------------------------------------------------------------------- */
+
 /* Adds a cell. Names and causes are untrusted, so they are escaped. */
 static void
 add_cell(json_t *cells, const char *text)
@@ -232,23 +233,43 @@ add_cell(json_t *cells, const char *text)
     exo_free(cell.data);
 }
 
-static const char *
-text_of(const json_t *object, const char *key)
+/* Adds the cell of a row in the column `key`. */
+typedef void add_column(json_t *cells, const json_t *row, const char *key);
+
+static void
+add_text(json_t *cells, const json_t *row, const char *key)
 {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
+    add_cell(cells, json_string_value(json_object_get(row, key)));
 }
 
 static void
-add_since(json_t *cells, const json_t *object)
+add_since(json_t *cells, const json_t *row, const char *key)
 {
     char figure[EXO_FIGURE];
-    double passed =
-        difftime(time(NULL), (time_t)json_integer_value(json_object_get(object, "since")));
+    double passed = difftime(time(NULL), (time_t)json_integer_value(json_object_get(row, key)));
     add_cell(cells, exo_text_seconds(passed < 0 ? 0 : passed, figure));
 }
 
-/* Adds a cell with the free and the total amount of a resource: "3/4", "3.2/4 GB". */
+/* "1,234". */
+static void
+add_count(json_t *cells, const json_t *row, const char *key)
+{
+    char figure[EXO_FIGURE];
+    add_cell(cells,
+             exo_text_count((uint64_t)json_integer_value(json_object_get(row, key)), figure));
+}
+
+/* "1234". */
+static void
+add_number(json_t *cells, const json_t *row, const char *key)
+{
+    char figure[EXO_FIGURE];
+    snprintf(figure, sizeof figure, "%" JSON_INTEGER_FORMAT,
+             json_integer_value(json_object_get(row, key)));
+    add_cell(cells, figure);
+}
+
+/* The free and the total amount of a node's resource: "3/4", "3.2/4 GB". */
 static void
 add_amount(json_t *cells, const json_t *node, const char *name)
 {
@@ -266,94 +287,63 @@ add_amount(json_t *cells, const json_t *node, const char *name)
     add_cell(cells, text);
 }
 
-void
-exo_print_nodes(const json_t *listing, bool with_left)
+static void
+add_object_state(json_t *cells, const json_t *object, const char *key)
 {
-    static const char *const titles[] = {"node",   "kind", "state", "since",
-                                         "actors", "cpus", "gpus",  "memory"};
-    json_t *cells = json_array(), *n;
-    char count[EXO_FIGURE];
-    size_t i;
-    for (i = 0; i < sizeof titles / sizeof titles[0]; i++)
-        add_cell(cells, titles[i]);
-    json_array_foreach (json_object_get(listing, "nodes"), i, n) {
-        if (!with_left && strcmp(text_of(n, "state"), "left") == 0)
+    (void)key;
+    add_cell(cells, json_is_true(json_object_get(object, "imported")) ? "imported"
+                    : json_is_true(json_object_get(object, "sealed")) ? "sealed"
+                                                                      : "being written");
+}
+
+/* The tables by name, column by column. */
+static const struct column {
+    const char *table, *title, *key;
+    add_column *add;
+} columns[] = {
+    {"nodes", "node", "name", add_text},
+    {"nodes", "kind", "kind", add_text},
+    {"nodes", "state", "state", add_text},
+    {"nodes", "since", "since", add_since},
+    {"nodes", "actors", "actors", add_count},
+    {"nodes", "cpus", "cpus", add_amount},
+    {"nodes", "gpus", "gpus", add_amount},
+    {"nodes", "memory", "memory", add_amount},
+    {"actors", "actor", "name", add_text},
+    {"actors", "namespace", "namespace", add_text},
+    {"actors", "class", "class", add_text},
+    {"actors", "state", "state", add_text},
+    {"actors", "since", "since", add_since},
+    {"actors", "node", "node", add_text},
+    {"actors", "life", "life", add_count},
+    {"actors", "cause", "cause", add_text},
+    {"jobs", "job", "name", add_text},
+    {"jobs", "state", "state", add_text},
+    {"jobs", "cause", "cause", add_text},
+    {"objects", "object", "id", add_text},
+    {"objects", "node", "node", add_text},
+    {"objects", "bytes", "bytes", add_number},
+    {"objects", "references", "references", add_number},
+    {"objects", "borrowers", "borrowers", add_number},
+    {"objects", "state", NULL, add_object_state},
+};
+
+void
+exo_print_rows(const char *table, const json_t *rows, bool with_left)
+{
+    json_t *cells = json_array(), *row;
+    const struct column *first = columns, *end = columns + sizeof columns / sizeof *columns;
+    size_t i, count = 0;
+    while (strcmp(first->table, table) != 0)
+        first++;
+    for (; first + count < end && strcmp(first[count].table, table) == 0; count++)
+        add_cell(cells, first[count].title);
+    json_array_foreach ((json_t *)(uintptr_t)rows, i, row) {
+        const char *state = json_string_value(json_object_get(row, "state"));
+        if (!with_left && state && strcmp(state, "left") == 0)
             continue;
-        add_cell(cells, text_of(n, "name"));
-        add_cell(cells, text_of(n, "kind"));
-        add_cell(cells, text_of(n, "state"));
-        add_since(cells, n);
-        add_cell(cells,
-                 exo_text_count((uint64_t)json_integer_value(json_object_get(n, "actors")), count));
-        add_amount(cells, n, "cpus");
-        add_amount(cells, n, "gpus");
-        add_amount(cells, n, "memory");
+        for (size_t k = 0; k < count; k++)
+            first[k].add(cells, row, first[k].key);
     }
-    print_table(cells, sizeof titles / sizeof titles[0]);
-}
-
-void
-exo_print_actors(const json_t *listing)
-{
-    static const char *const titles[] = {"actor", "namespace", "class", "state",
-                                         "since", "node",      "life",  "cause"};
-    json_t *cells = json_array(), *a;
-    char count[EXO_FIGURE];
-    size_t i;
-    for (i = 0; i < sizeof titles / sizeof titles[0]; i++)
-        add_cell(cells, titles[i]);
-    json_array_foreach (json_object_get(listing, "actors"), i, a) {
-        add_cell(cells, text_of(a, "name"));
-        add_cell(cells, text_of(a, "namespace"));
-        add_cell(cells, text_of(a, "class"));
-        add_cell(cells, text_of(a, "state"));
-        add_since(cells, a);
-        add_cell(cells, text_of(a, "node"));
-        add_cell(cells,
-                 exo_text_count((uint64_t)json_integer_value(json_object_get(a, "life")), count));
-        add_cell(cells, text_of(a, "cause"));
-    }
-    print_table(cells, sizeof titles / sizeof titles[0]);
-}
-
-void
-exo_print_jobs(const json_t *listing)
-{
-    static const char *const titles[] = {"job", "state", "cause"};
-    json_t *cells = json_array(), *j;
-    size_t i;
-    for (i = 0; i < sizeof titles / sizeof titles[0]; i++)
-        add_cell(cells, titles[i]);
-    json_array_foreach (json_object_get(listing, "jobs"), i, j) {
-        add_cell(cells, text_of(j, "name"));
-        add_cell(cells, text_of(j, "state"));
-        add_cell(cells, text_of(j, "cause"));
-    }
-    print_table(cells, sizeof titles / sizeof titles[0]);
-}
-
-void
-exo_print_objects(const json_t *objects)
-{
-    static const char *const titles[] = {"object",     "node",      "bytes",
-                                         "references", "borrowers", "state"};
-    static const char *const counts[] = {"bytes", "references", "borrowers"};
-    json_t *cells = json_array(), *o;
-    char count[EXO_FIGURE];
-    size_t i;
-    for (i = 0; i < sizeof titles / sizeof titles[0]; i++)
-        add_cell(cells, titles[i]);
-    json_array_foreach ((json_t *)(uintptr_t)objects, i, o) {
-        add_cell(cells, text_of(o, "id"));
-        add_cell(cells, text_of(o, "node"));
-        for (size_t k = 0; k < 3; k++) {
-            snprintf(count, sizeof count, "%" JSON_INTEGER_FORMAT,
-                     json_integer_value(json_object_get(o, counts[k])));
-            add_cell(cells, count);
-        }
-        add_cell(cells, json_is_true(json_object_get(o, "imported")) ? "imported"
-                        : json_is_true(json_object_get(o, "sealed")) ? "sealed"
-                                                                     : "being written");
-    }
-    print_table(cells, sizeof titles / sizeof titles[0]);
+    print_table(cells, count);
 }

@@ -9,46 +9,32 @@
 #include "programs/commands.h"
 #include "programs/text.h"
 
-/* A member `where` of a command's struct. EXO_WHERE_ROWS(struct) are its rows. */
+/* The first member, `where`, of a command's struct. EXO_WHERE_ROWS(struct) are its rows. */
 struct exo_where {
     const char *head, *cluster, *folder, *head_key, *keys, *timeout;
     bool json;
 };
 
 #define EXO_WHERE_ROWS(type, json_help)                                                            \
-    {.name = "--cluster",                                                                          \
-     .value = "NAME",                                                                              \
-     .help = "Which cluster on this host; default unless given.",                                  \
+    {"--cluster", "NAME", "Which cluster on this host; default unless given.",                     \
      EXO_INTO(type, where.cluster)},                                                               \
-        {.name = "--head",                                                                         \
-         .value = "ADDRESS",                                                                       \
-         .help = "Where the head is: tcp://HOST:PORT or ipc://PATH; $EXOGYM_HEAD, else the "       \
-                 "cluster's head on this "                                                         \
-                 "host.",                                                                          \
+        {"--head", "ADDRESS",                                                                      \
+         "Where the head is: tcp://HOST:PORT or ipc://PATH; $EXOGYM_HEAD, else the cluster's "     \
+         "head on this host.",                                                                     \
          EXO_INTO(type, where.head)},                                                              \
-        {.name = "--head-key",                                                                     \
-         .value = "KEY",                                                                           \
-         .help =                                                                                   \
-             "The head's public key, or the path of its NAME.key; $EXOGYM_HEAD_KEY unless given.", \
-         .word = EXO_WORD_FILE,                                                                    \
-         EXO_INTO(type, where.head_key)},                                                          \
-        {.name = "--keys",                                                                         \
-         .value = "FILE.secret",                                                                   \
-         .help = "By which the head knows this user, over tcp.",                                   \
-         .word = EXO_WORD_FILE,                                                                    \
-         EXO_INTO(type, where.keys)},                                                              \
-        {.name = "--folder",                                                                       \
-         .value = "DIR",                                                                           \
-         .help = "Where the clusters of this host have their sockets; $XDG_RUNTIME_DIR/exogym, "   \
-                 "else /tmp/exogym-UID.",                                                          \
-         .word = EXO_WORD_FOLDER,                                                                  \
-         EXO_INTO(type, where.folder)},                                                            \
-        {.name = "--timeout",                                                                      \
-         .value = "TIME",                                                                          \
-         .help = "Gives up after it: 90s, 500ms or 5m; 30s unless given.",                         \
+        {"--head-key", "KEY",                                                                      \
+         "The head's public key, or the path of its NAME.key; $EXOGYM_HEAD_KEY unless given.",     \
+         EXO_INTO(type, where.head_key), .word = EXO_WORD_FILE},                                   \
+        {"--keys", "FILE.secret", "By which the head knows this user, over tcp.",                  \
+         EXO_INTO(type, where.keys), .word = EXO_WORD_FILE},                                       \
+        {"--folder", "DIR",                                                                        \
+         "Where the clusters of this host have their sockets; $XDG_RUNTIME_DIR/exogym, else "      \
+         "/tmp/exogym-UID.",                                                                       \
+         EXO_INTO(type, where.folder), .word = EXO_WORD_FOLDER},                                   \
+        {"--timeout", "TIME", "Gives up after it: 90s, 500ms or 5m; 30s unless given.",            \
          EXO_INTO(type, where.timeout)},                                                           \
     {                                                                                              \
-        .name = "--json", .help = json_help, EXO_INTO(type, where.json)                            \
+        "--json", NULL, json_help, EXO_INTO(type, where.json)                                      \
     }
 
 /* A visit to a cluster. Zero-initialize it. */
@@ -65,9 +51,12 @@ exo_status exo_visit_open(exo_visit *visit, const struct exo_where *where, const
                           exo_err *err);
 void exo_visit_close(exo_visit *visit);
 
-/* Opens a visit, calls `run` in it and prints errors. Returns the command's exit status. */
-int exo_visit_do(const exo_command_line *line, const struct exo_where *where,
-                 exo_status (*run)(exo_visit *visit, const void *args, exo_err *err));
+/* What a command does in a visit. */
+typedef exo_status exo_visit_run(exo_visit *visit, const void *args, exo_err *err);
+
+/* Opens a visit, calls `run` in it and prints errors. The command's arguments begin with a struct
+ * exo_where. Returns the command's exit status. */
+int exo_visit_do(const exo_command_line *line, exo_visit_run *run);
 
 /* Finds an actor by name. Waits until the visit's deadline for an actor that is still starting. */
 exo_status exo_visit_find(exo_visit *visit, const char *space, const char *name, exo_ref *out,
@@ -83,10 +72,8 @@ exo_status exo_read_argument(const char *word, exo_payload *out, exo_err *err);
 
 /* Prints JSON on standard output and drops it. NULL is NOMEM. */
 exo_status exo_print_json(json_t *json, exo_err *err);
-/* Print the tables of `exogym status` and `exogym list`. */
-void exo_print_nodes(const json_t *listing, bool with_left);
-void exo_print_actors(const json_t *listing);
-void exo_print_jobs(const json_t *listing);
-void exo_print_objects(const json_t *objects);
+/* Prints a table of `exogym status` or `exogym list`: "nodes", "actors", "jobs" or "objects".
+ * with_left: also nodes that have left. */
+void exo_print_rows(const char *table, const json_t *rows, bool with_left);
 
 #endif

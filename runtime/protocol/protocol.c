@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include <exogym/memory.h>
 #include <exogym/object.h>
 
 #include "actor/hooks.h"

@@ -1,7 +1,6 @@
 /* Timelines: see timeline.h. No state. */
 #include "report/timeline.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

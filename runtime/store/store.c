@@ -13,7 +13,7 @@
  * freed is first moved from all lists to a list of victims. References are atomic. An object whose
  * count is 0 may still be in the table; look-ups skip it.
  *
- * Read next: segment.h. */
+ * Read next: import.c, segment.h. */
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -25,81 +25,16 @@
 
 #include <exogym/memory.h>
 
-#include "store/host.h"
-#include "store/segment.h"
+#include "store/store_impl.h"
 
 enum {
     /* Small objects: slots of 256 bytes, 512, ... 64 KiB, in segments of at most SMALL_SEGMENT
      * bytes. */
     SMALLEST = 256,
-    SMALL_CLASSES = 9,
-    LARGEST_SMALL = SMALLEST << (SMALL_CLASSES - 1),
+    LARGEST_SMALL = SMALLEST << (EXO_STORE_SMALL_CLASSES - 1),
     SMALL_SEGMENT = 256 << 10,
-    /* Large objects: 8 classes from each power of two to the next, up to 64 TiB. */
-    LARGEST_LOG = 46,
-    NUM_CLASSES = SMALL_CLASSES + (LARGEST_LOG - 16) * 8,
 
-    COPY_ALIGNMENT = 64, /* bytes; of a small object's copy in another process */
-
-    NUM_BUCKETS = 1024,
-    NUM_FOLDERS = 16, /* owners whose folder in /proc stays open */
     TRIES = 16, /* segments, and slots of each, that a creation tries, in case others borrow them */
-};
-
-/* A ring of links. The head is a link that is in no segment. A link that points to itself is in no
- * ring. */
-struct link {
-    struct link *next, *previous;
-};
-
-struct segment {
-    exo_segment memory;
-    unsigned class;
-    uint32_t num_live;      /* objects, including those that are being dropped */
-    bool waits;             /* in kept or idle */
-    struct segment *bucket; /* the next with the same hash, or the next victim */
-    struct link open, wait;
-    /* A queue, so that a borrowed slot is tried last. Own segments only. */
-    uint16_t free[EXO_SEGMENT_MAX_SLOTS];
-    uint32_t first_free, num_free;
-    exo_object *objects[]; /* (num_slots) */
-};
-
-struct exo_object {
-    exo_store *store;
-    struct segment *segment; /* lives at least as long as the object */
-    uint32_t slot, generation;
-    uint64_t size;
-    _Atomic uint32_t references;
-    _Atomic bool sealed;
-    /* The copy of another process's small object, in `room`. NULL: the object lies in the
-     * segment. */
-    void *copy;
-    char room[]; /* unaligned space for such a copy */
-};
-
-struct exo_store {
-    exo_process self;
-    uint64_t capacity, keep;
-    /* segments of other processes: each takes a descriptor, and other code needs some, too */
-    uint64_t most_mapped;
-
-    pthread_mutex_t lock; /* guards all below */
-    bool closed;
-    /* Objects of either kind, and one for the open store. The last one to go frees the store. */
-    uint64_t holders;
-    /* Bytes of this process's segments, including those that are being made. */
-    uint64_t reserved;
-    uint64_t kept_bytes, num_objects, num_imports, imported_bytes, idle_bytes, num_reuses,
-        num_mapped;
-    struct folder {
-        exo_process owner;
-        int fd; /* of /proc/<id>; none where owner.id is 0 */
-    } folders[NUM_FOLDERS];
-    unsigned next_folder;
-    struct link kept, idle;
-    struct link open[NUM_CLASSES];
-    struct segment *buckets[NUM_BUCKETS];
 };
 
 /* The process whose store is open; 0: none. An id other than this process's is that of a parent
@@ -137,11 +72,11 @@ unlink_from_ring(struct link *l)
 static struct segment **
 bucket_of(exo_store *store, uint64_t nonce)
 {
-    return &store->buckets[nonce % NUM_BUCKETS];
+    return &store->buckets[nonce % EXO_STORE_BUCKETS];
 }
 
-static struct segment *
-find(exo_store *store, const exo_object_handle *h)
+struct segment *
+exo_store_find(exo_store *store, const exo_object_handle *h)
 {
     for (struct segment *s = *bucket_of(store, h->nonce); s; s = s->bucket)
         if (s->memory.nonce == h->nonce && s->memory.owner.id == (pid_t)h->owner &&
@@ -150,16 +85,16 @@ find(exo_store *store, const exo_object_handle *h)
     return NULL;
 }
 
-static void
-insert(exo_store *store, struct segment *s)
+void
+exo_store_insert(exo_store *store, struct segment *s)
 {
     struct segment **head = bucket_of(store, s->memory.nonce);
     s->bucket = *head;
     *head = s;
 }
 
-static struct segment *
-segment_new(uint32_t num_slots)
+struct segment *
+exo_store_new_segment(uint32_t num_slots)
 {
     struct segment *s = exo_calloc(1, sizeof *s + num_slots * sizeof s->objects[0]);
     if (s) {
@@ -169,10 +104,8 @@ segment_new(uint32_t num_slots)
     return s;
 }
 
-/* Frees a chain of segments that are in no list. Called without the lock: unmapping much memory
- * takes long. */
-static void
-free_segments(struct segment *victims)
+void
+exo_store_free_segments(struct segment *victims)
 {
     while (victims) {
         struct segment *s = victims;
@@ -212,16 +145,15 @@ trim_kept(exo_store *store, uint64_t bytes, struct segment **victims)
         expel(store, SEGMENT_OF(store->kept.next, wait), victims);
 }
 
-static void
-trim_idle(exo_store *store, uint64_t bytes, struct segment **victims)
+void
+exo_store_trim_idle(exo_store *store, uint64_t bytes, struct segment **victims)
 {
     while (store->idle_bytes > bytes)
         expel(store, SEGMENT_OF(store->idle.next, wait), victims);
 }
 
-/* Expels idle segments that their owner has released, and all of `owner`'s if it is not NULL. */
-static void
-expel_idle(exo_store *store, const exo_process *owner, struct segment **victims)
+void
+exo_store_expel_idle(exo_store *store, const exo_process *owner, struct segment **victims)
 {
     struct link *next = NULL;
     for (struct link *l = store->idle.next; l != &store->idle; l = next) {
@@ -234,16 +166,15 @@ expel_idle(exo_store *store, const exo_process *owner, struct segment **victims)
     }
 }
 
-/* Called when the last object of a segment has gone. */
-static void
-let_wait(exo_store *store, struct segment *s, struct segment **victims)
+void
+exo_store_let_wait(exo_store *store, struct segment *s, struct segment **victims)
 {
     s->waits = true;
     if (s->memory.foreign) {
         link_before(&store->idle, &s->wait);
         store->idle_bytes += s->memory.size;
-        expel_idle(store, NULL, victims);
-        trim_idle(store, store->closed ? 0 : store->keep, victims);
+        exo_store_expel_idle(store, NULL, victims);
+        exo_store_trim_idle(store, store->closed ? 0 : store->keep, victims);
     } else {
         link_before(&store->kept, &s->wait);
         store->kept_bytes += s->memory.size;
@@ -251,8 +182,8 @@ let_wait(exo_store *store, struct segment *s, struct segment **victims)
     }
 }
 
-static void
-gain_object(exo_store *store, struct segment *s, exo_object *object)
+void
+exo_store_gain_object(exo_store *store, struct segment *s, exo_object *object)
 {
     if (s->waits) {
         s->waits = false;
@@ -318,7 +249,7 @@ exo_store_open(exo_store **out, const exo_store_opts *opts, exo_err *err)
     store->holders = 1;
     link_init(&store->kept);
     link_init(&store->idle);
-    for (unsigned i = 0; i < NUM_CLASSES; i++)
+    for (unsigned i = 0; i < EXO_STORE_CLASSES; i++)
         link_init(&store->open[i]);
     pthread_mutex_init(&store->lock, NULL);
 
@@ -344,15 +275,15 @@ exo_store_close(exo_store **store)
     pthread_mutex_lock(&s->lock);
     s->closed = true;
     trim_kept(s, 0, &victims);
-    trim_idle(s, 0, &victims);
-    for (unsigned i = 0; i < NUM_FOLDERS; i++) {
+    exo_store_trim_idle(s, 0, &victims);
+    for (unsigned i = 0; i < EXO_STORE_FOLDERS; i++) {
         if (s->folders[i].owner.id != 0)
             close(s->folders[i].fd);
         s->folders[i].owner.id = 0;
     }
     bool last = --s->holders == 0;
     pthread_mutex_unlock(&s->lock);
-    free_segments(victims);
+    exo_store_free_segments(victims);
     if (last)
         free_store(s);
 }
@@ -378,12 +309,12 @@ shape_of(uint64_t size, struct shape *out)
         out->num_slots = slots < EXO_SEGMENT_MAX_SLOTS ? slots : EXO_SEGMENT_MAX_SLOTS;
         return true;
     }
-    if (size > UINT64_C(1) << LARGEST_LOG)
+    if (size > UINT64_C(1) << EXO_STORE_LARGEST_LOG)
         return false;
     unsigned log = 63 - (unsigned)__builtin_clzll(size - 1); /* 2^log < size <= 2^(log + 1) */
     uint64_t step = (UINT64_C(1) << log) / 8, steps = (size + step - 1) / step;
     *out = (struct shape){
-        .class = SMALL_CLASSES + (log - 16) * 8 + (unsigned)(steps - 9),
+        .class = EXO_STORE_SMALL_CLASSES + (log - 16) * 8 + (unsigned)(steps - 9),
         .slot_size = steps * step,
         .num_slots = 1,
     };
@@ -402,7 +333,7 @@ take_slot_of(exo_store *store, struct segment *s, exo_object *object)
             if (--s->num_free == 0)
                 unlink_from_ring(&s->open);
             object->slot = slot;
-            gain_object(store, s, object);
+            exo_store_gain_object(store, s, object);
             return true;
         }
         s->free[(s->first_free + s->num_free - 1) % s->memory.num_slots] = (uint16_t)slot;
@@ -455,7 +386,7 @@ make_room(exo_store *store, uint64_t size, uint64_t wanted, struct segment **vic
 static exo_status
 make_segment(exo_store *store, const struct shape *shape, struct segment **out, exo_err *err)
 {
-    struct segment *s = segment_new(shape->num_slots), *victims = NULL;
+    struct segment *s = exo_store_new_segment(shape->num_slots), *victims = NULL;
     if (!s)
         return exo_fail(err, EXO_NOMEM, "no memory for an object");
     s->class = shape->class;
@@ -466,7 +397,7 @@ make_segment(exo_store *store, const struct shape *shape, struct segment **out, 
         trim_kept(store, 0, &victims);
         pthread_mutex_unlock(&store->lock);
         if (victims) {
-            free_segments(victims);
+            exo_store_free_segments(victims);
             st = exo_segment_create(&s->memory, &store->self, shape->slot_size, shape->num_slots,
                                     err);
         }
@@ -508,12 +439,12 @@ exo_object_create(exo_store *store, uint64_t size, exo_object **out, exo_err *er
         st = make_room(store, segment_size, size, &victims, err);
         if (st == EXO_OK) {
             pthread_mutex_unlock(&store->lock);
-            free_segments(victims);
+            exo_store_free_segments(victims);
             victims = NULL;
             st = make_segment(store, &shape, &s, err);
             pthread_mutex_lock(&store->lock);
             if (st == EXO_OK) {
-                insert(store, s);
+                exo_store_insert(store, s);
                 link_before(store->open[s->class].next, &s->open);
                 /* no process borrows a slot of a segment that none knows */
                 take_slot_of(store, s, object);
@@ -523,7 +454,7 @@ exo_object_create(exo_store *store, uint64_t size, exo_object **out, exo_err *er
         }
     }
     pthread_mutex_unlock(&store->lock);
-    free_segments(victims);
+    exo_store_free_segments(victims);
     if (st != EXO_OK) {
         exo_free(object);
         return st;
@@ -573,18 +504,6 @@ exo_object_hold(exo_object *object)
     return object;
 }
 
-/* Holds an object of the table. False: its last reference has gone. */
-static bool
-hold_if_alive(exo_object *object)
-{
-    uint32_t seen = atomic_load_explicit(&object->references, memory_order_relaxed);
-    while (seen != 0)
-        if (atomic_compare_exchange_weak_explicit(&object->references, &seen, seen + 1,
-                                                  memory_order_acquire, memory_order_relaxed))
-            return true;
-    return false;
-}
-
 void
 exo_object_drop(exo_object **object)
 {
@@ -612,291 +531,14 @@ exo_object_drop(exo_object **object)
         store->num_objects--;
     }
     if (--s->num_live == 0)
-        let_wait(store, s, &victims);
+        exo_store_let_wait(store, s, &victims);
     bool last = --store->holders == 0;
     pthread_mutex_unlock(&store->lock);
 
-    free_segments(victims);
+    exo_store_free_segments(victims);
     exo_free(o);
     if (last)
         free_store(store);
-}
-
-/* --- Handles ---------------------------------------------------------------------------------- */
-
-static exo_object_handle
-handle_of(const exo_object *object)
-{
-    const exo_segment *memory = &object->segment->memory;
-    return (exo_object_handle){
-        .nonce = memory->nonce,
-        .owner_start = memory->owner.start,
-        .size = object->size,
-        .owner = (uint32_t)memory->owner.id,
-        .fd = (uint32_t)memory->fd,
-        .generation = object->generation,
-        .slot = object->slot,
-    };
-}
-
-exo_status
-exo_object_export(const exo_object *object, exo_object_handle *out, exo_err *err)
-{
-    if (!atomic_load_explicit(&object->sealed, memory_order_acquire))
-        return exo_fail(err, EXO_INVAL, "an object has to be sealed before it is exported");
-    *out = handle_of(object);
-    return EXO_OK;
-}
-
-/* Whether any object could have this handle. */
-static bool
-is_possible(const exo_object_handle *h)
-{
-    return h->owner > 0 && h->owner <= INT32_MAX && h->owner_start > 0 && h->fd <= INT32_MAX &&
-           h->generation > 0 && h->slot < EXO_SEGMENT_MAX_SLOTS &&
-           h->size <= UINT64_C(1) << LARGEST_LOG;
-}
-
-static exo_status
-impossible(const exo_object_handle *h, exo_err *err)
-{
-    return exo_fail(err, EXO_INVAL,
-                    "not the handle of an object: owner %" PRIu32 ", descriptor %" PRIu32
-                    ", slot %" PRIu32 ", %" PRIu64 " bytes",
-                    h->owner, h->fd, h->slot, h->size);
-}
-
-/* Finds the object of `s` with this handle, if this process holds it. Errors: NOT_FOUND, INVAL. */
-static exo_status
-share(struct segment *s, const exo_object_handle *h, exo_object **out)
-{
-    if (h->slot >= s->memory.num_slots)
-        return EXO_INVAL;
-    exo_object *object = s->objects[h->slot];
-    if (!object || object->generation != h->generation)
-        return EXO_NOT_FOUND;
-    if (object->size != h->size)
-        return EXO_INVAL;
-    if (!atomic_load_explicit(&object->sealed, memory_order_acquire) || !hold_if_alive(object))
-        return EXO_NOT_FOUND;
-    *out = object;
-    return EXO_OK;
-}
-
-/* Makes *fresh the object of a handle. An older object of the slot that is still held as a copy
- * leaves the table. */
-static void
-become(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh,
-       exo_object **out)
-{
-    exo_object *object = *fresh;
-    object->slot = h->slot;
-    object->generation = h->generation;
-    object->size = h->size;
-    gain_object(store, s, object);
-    *fresh = NULL;
-    *out = object;
-}
-
-static exo_status
-copy_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh,
-          exo_object **out)
-{
-    uintptr_t room = (uintptr_t)(*fresh)->room;
-    void *copy = (*fresh)->room + (COPY_ALIGNMENT - room % COPY_ALIGNMENT) % COPY_ALIGNMENT;
-    if (h->size > EXO_SEGMENT_COPIED) /* there is no room for it, and no such object */
-        return EXO_INVAL;
-    exo_status st = exo_slot_copy(&s->memory, h->slot, h->generation, h->size, copy);
-    if (st != EXO_OK)
-        return st;
-    (*fresh)->copy = copy;
-    become(store, s, h, fresh, out);
-    return EXO_OK;
-}
-
-/* Gets the object from a segment that is in the table. A new import uses *fresh. */
-static exo_status
-import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh,
-            exo_object **out)
-{
-    exo_status st = share(s, h, out);
-    if (st != EXO_NOT_FOUND || !s->memory.foreign)
-        return st;
-    if (exo_segment_is_copied(&s->memory))
-        return copy_from(store, s, h, fresh, out);
-    /* A process has one lock on a slot. An object that is being dropped leaves its lock to the new
-     * one, see exo_object_drop. */
-    if (s->objects[h->slot])
-        st = exo_slot_check(&s->memory, h->slot, h->generation, h->size);
-    else
-        st = exo_slot_borrow(&s->memory, h->slot, h->generation, h->size);
-    if (st != EXO_OK)
-        return st;
-    become(store, s, h, fresh, out);
-    return EXO_OK;
-}
-
-/* Takes an owner's open folder, if there is one. It is the caller's until give_folder_back. */
-static bool
-take_folder(exo_store *store, const exo_process *owner, int *out)
-{
-    bool found = false;
-    pthread_mutex_lock(&store->lock);
-    for (unsigned i = 0; i < NUM_FOLDERS && !found; i++) {
-        struct folder *f = &store->folders[i];
-        found = f->owner.id == owner->id && f->owner.start == owner->start;
-        if (found) {
-            *out = f->fd;
-            f->owner.id = 0;
-        }
-    }
-    pthread_mutex_unlock(&store->lock);
-    return found;
-}
-
-static void
-give_folder_back(exo_store *store, const exo_process *owner, int fd)
-{
-    struct folder folder = {.owner = *owner, .fd = fd};
-    pthread_mutex_lock(&store->lock);
-    if (!store->closed) {
-        struct folder *place = NULL;
-        for (unsigned i = 0; i < NUM_FOLDERS && !place; i++)
-            if (store->folders[i].owner.id == 0)
-                place = &store->folders[i];
-        if (!place)
-            place = &store->folders[store->next_folder++ % NUM_FOLDERS];
-        struct folder other = *place;
-        *place = folder;
-        folder = other;
-    }
-    pthread_mutex_unlock(&store->lock);
-    if (folder.owner.id != 0)
-        close(folder.fd);
-}
-
-/* Unmaps all idle segments, which closes their descriptors. False: there were none. */
-static bool
-free_idle(exo_store *store)
-{
-    struct segment *victims = NULL;
-    pthread_mutex_lock(&store->lock);
-    trim_idle(store, 0, &victims);
-    pthread_mutex_unlock(&store->lock);
-    bool any = victims != NULL;
-    free_segments(victims);
-    return any;
-}
-
-/* Fails with FULL if as many segments of other processes are mapped as most_mapped allows, and none
- * is idle. */
-static exo_status
-need_descriptor(exo_store *store, exo_err *err)
-{
-    pthread_mutex_lock(&store->lock);
-    bool room = store->num_mapped < store->most_mapped;
-    pthread_mutex_unlock(&store->lock);
-    if (room || free_idle(store))
-        return EXO_OK;
-    return exo_fail(
-        err, EXO_FULL,
-        "%" PRIu64 " segments of other processes are mapped, half as many as this process may have "
-        "descriptors; drop imported objects, or raise the hard limit (ulimit -Hn)",
-        store->most_mapped);
-}
-
-/* Maps a segment of another process; called without the lock. */
-static exo_status
-map_segment(exo_store *store, const exo_process *owner, const exo_object_handle *h,
-            struct segment **out, exo_err *err)
-{
-    exo_segment memory;
-    int folder = -1;
-    exo_status st = need_descriptor(store, err);
-    if (st == EXO_OK && !take_folder(store, owner, &folder))
-        st = exo_process_open(owner, &folder, err);
-    if (st != EXO_OK)
-        return st;
-    st = exo_segment_map(&memory, owner, folder, (int)h->fd, h->nonce, err);
-    if (st == EXO_FULL && free_idle(store))
-        st = exo_segment_map(&memory, owner, folder, (int)h->fd, h->nonce, err);
-    if (st == EXO_PEER_LOST)
-        close(folder);
-    else
-        give_folder_back(store, owner, folder);
-    if (st != EXO_OK)
-        return st;
-
-    struct segment *s = segment_new(memory.num_slots);
-    if (!s) {
-        exo_segment_release(&memory);
-        return exo_fail(err, EXO_NOMEM, "no memory to import an object");
-    }
-    s->memory = memory;
-    *out = s;
-    return EXO_OK;
-}
-
-exo_status
-exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object **out, exo_err *err)
-{
-    const exo_object_handle h = *handle; /* a copy: *handle may lie in memory that others write */
-    if (!is_possible(&h))
-        return impossible(&h, err);
-    exo_status st = EXO_OK;
-    const exo_process owner = {.id = (pid_t)h.owner, .start = h.owner_start};
-    bool own = owner.id == store->self.id && owner.start == store->self.start;
-    struct segment *mapped = NULL, *victims = NULL;
-    exo_object *fresh = exo_calloc(
-        1, sizeof *fresh + (h.size <= EXO_SEGMENT_COPIED ? (size_t)h.size + COPY_ALIGNMENT : 0));
-    if (!fresh)
-        return exo_fail(err, EXO_NOMEM, "no memory to import an object");
-    atomic_init(&fresh->references, 1);
-    atomic_init(&fresh->sealed, true);
-
-    pthread_mutex_lock(&store->lock);
-    struct segment *s = find(store, &h);
-    if (!s && !own && !store->closed) {
-        pthread_mutex_unlock(&store->lock);
-        st = map_segment(store, &owner, &h, &mapped, err);
-        pthread_mutex_lock(&store->lock);
-        expel_idle(store, st == EXO_PEER_LOST ? &owner : NULL, &victims);
-        if (st != EXO_OK) {
-            pthread_mutex_unlock(&store->lock);
-            goto done;
-        }
-        s = find(store, &h); /* another thread may have mapped it meanwhile */
-        if (!s && !store->closed) {
-            s = mapped;
-            mapped = NULL;
-            insert(store, s);
-            store->imported_bytes += s->memory.size;
-            store->num_mapped++;
-        }
-    }
-    if (store->closed)
-        st = exo_fail(err, EXO_CLOSED, "the object store is closed");
-    else
-        st = s ? import_from(store, s, &h, &fresh, out) : EXO_NOT_FOUND;
-    if (s && s->memory.foreign && s->num_live == 0 && !s->waits)
-        let_wait(store, s, &victims); /* mapped, but no object was imported */
-    pthread_mutex_unlock(&store->lock);
-
-    if (st == EXO_NOT_FOUND)
-        exo_fail(err, st, "process %" PRIu32 " has dropped the object", h.owner);
-    else if (st == EXO_INVAL)
-        impossible(&h, err);
-    else if (st == EXO_FULL)
-        exo_fail(err, st,
-                 "the object of process %" PRIu32
-                 " cannot be borrowed: another process holds its lock, or the kernel has no "
-                 "room for one more",
-                 h.owner);
-done:
-    free_segments(victims);
-    free_segments(mapped);
-    exo_free(fresh);
-    return st;
 }
 
 /* --- Figures ---------------------------------------------------------------------------------- */
@@ -918,12 +560,27 @@ exo_store_get_stats(exo_store *store)
     return stats;
 }
 
+exo_object_handle
+exo_store_handle_of(const exo_object *object)
+{
+    const exo_segment *memory = &object->segment->memory;
+    return (exo_object_handle){
+        .nonce = memory->nonce,
+        .owner_start = memory->owner.start,
+        .size = object->size,
+        .owner = (uint32_t)memory->owner.id,
+        .fd = (uint32_t)memory->fd,
+        .generation = object->generation,
+        .slot = object->slot,
+    };
+}
+
 /* Copies the data of at most `room` objects. Gives the number of all objects. */
 static size_t
 look(exo_store *store, exo_object_info *infos, size_t room)
 {
     size_t count = 0;
-    for (unsigned b = 0; b < NUM_BUCKETS; b++) {
+    for (unsigned b = 0; b < EXO_STORE_BUCKETS; b++) {
         for (struct segment *s = store->buckets[b]; s; s = s->bucket) {
             for (uint32_t i = 0; i < s->memory.num_slots; i++) {
                 const exo_object *o = s->objects[i];
@@ -933,7 +590,7 @@ look(exo_store *store, exo_object_info *infos, size_t room)
                     continue;
                 if (count < room)
                     infos[count] = (exo_object_info){
-                        .handle = handle_of(o),
+                        .handle = exo_store_handle_of(o),
                         .references = references,
                         .borrowers = exo_slot_borrowers(&s->memory, i),
                         .sealed = atomic_load_explicit(&o->sealed, memory_order_relaxed),

@@ -14,7 +14,7 @@
  * All memory is memfd: it has no name, leaves nothing in /dev/shm, and is freed when the last
  * process that maps it releases it or is killed. docs/objects.md has the mechanism. Threads: any
  * thread may call any function; none waits for another process. Read next: store.c (the owner of
- * each part), segment.h (one segment, and the checks of another process's). */
+ * each part), import.c, segment.h (one segment, and the checks of another process's). */
 #ifndef EXO_STORE_STORE_H
 #define EXO_STORE_STORE_H
 

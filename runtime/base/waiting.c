@@ -1,0 +1,28 @@
+/* Conditions: see waiting.h. */
+#include "base/waiting.h"
+
+#include <time.h>
+
+void
+exo_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+void
+exo_condition_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, exo_time at)
+{
+    const struct timespec until = {.tv_sec = (time_t)(at / EXO_SECOND),
+                                   .tv_nsec = (long)(at % EXO_SECOND)};
+    pthread_cond_timedwait(condition, lock, &until);
+}
+
+void
+exo_condition_wait_for(pthread_cond_t *condition, pthread_mutex_t *lock, exo_time left)
+{
+    exo_condition_wait_until(condition, lock, exo_now(exo_clock_real()) + left);
+}
