@@ -1,14 +1,12 @@
 /* Records of changes: see changes.h. Read next: replay.c. */
 #include "programs/changes.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include <exogym/memory.h>
 
-#include "base/config_edit.h"
+#include "base/config_maker.h"
 #include "base/config_units.h"
 #include "base/file.h"
 #include "base/grow_text.h"
@@ -58,27 +56,19 @@ exo_changes_expand(const exo_graph_spec *graph, exo_config_doc **out, exo_err *e
 
 /* --- Differences ------------------------------------------------------------------------------ */
 
-/* A list of changes that a comparison fills. `st` is the first error. */
+/* A list of changes that a comparison fills. */
 struct record {
     exo_config *list;
-    exo_status st;
-    exo_err *err;
+    exo_config_maker *maker;
 };
 
 static void
 add_difference(struct record *r, const char *path, const exo_config *from, const exo_config *to)
 {
-    exo_config *entry = NULL;
-    if (r->st == EXO_OK)
-        r->st = exo_config_new_map(r->list, &entry, r->err);
-    if (r->st == EXO_OK)
-        r->st = exo_config_graft_string(entry, "key", path, r->err);
-    if (r->st == EXO_OK && from)
-        r->st = exo_config_graft(entry, "from", from, r->err);
-    if (r->st == EXO_OK && to)
-        r->st = exo_config_graft(entry, "to", to, r->err);
-    if (r->st == EXO_OK)
-        r->st = exo_config_adopt(r->list, NULL, entry, r->err);
+    exo_config *entry = exo_make_map(r->maker, r->list, NULL);
+    exo_make_string(r->maker, entry, "key", path);
+    exo_make_copy(r->maker, entry, "from", from);
+    exo_make_copy(r->maker, entry, "to", to);
 }
 
 exo_config *
@@ -180,89 +170,62 @@ is_later(exo_config *entry, int64_t step)
 /* Makes the list `changes` without entries of later steps than `step`. These were undone: the run
  * was resumed from an older checkpoint, and changed in another way before it reached their steps
  * again. */
-static exo_status
-list_of(exo_config *root, int64_t step, exo_config **out, exo_err *err)
+static exo_config *
+list_of(exo_config_maker *m, exo_config *root, int64_t step)
 {
     exo_config *before = NULL;
-    exo_status st = exo_config_list(root, "changes", &before, err);
-    if (st == EXO_OK)
-        st = exo_config_new_list(root, out, err);
-    for (size_t i = 0; st == EXO_OK && i < exo_config_length(before); i++)
+    if (m->status == EXO_OK)
+        m->status = exo_config_list(root, "changes", &before, m->err);
+    if (m->status != EXO_OK)
+        return NULL;
+    exo_config_remove(root, "changes");
+    exo_config *list = exo_make_list(m, root, "changes");
+    for (size_t i = 0; i < exo_config_length(before); i++)
         if (!is_later(exo_config_item(before, i), step))
-            st = exo_config_graft(*out, NULL, exo_config_item(before, i), err);
-    if (st == EXO_OK) {
-        exo_config_remove(root, "changes");
-        st = exo_config_adopt(root, "changes", *out, err);
-    }
-    return st;
+            exo_make_copy(m, list, NULL, exo_config_item(before, i));
+    return list;
 }
 
-static exo_status
-add_head(exo_config *entry, const exo_change_time *when, exo_err *err)
+static void
+add_head(exo_config_maker *m, exo_config *entry, const exo_change_time *when)
 {
     char at[32], number[EXO_UNIT_TEXT];
     struct tm utc;
     time_t seconds = time(NULL);
     strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
-    exo_status st = exo_config_graft_string(entry, "at", at, err);
-    if (st == EXO_OK)
-        st = exo_config_graft_text(entry, "time_s", exo_unit_seconds(when->time, number), err);
-    if (st == EXO_OK && when->step >= 0) {
-        snprintf(number, sizeof number, "%" PRId64, when->step);
-        st = exo_config_graft_text(entry, "step", number, err);
-    }
-    return st;
-}
-
-/* Adds the graph after the change, from which a resumed job replays it. */
-static exo_status
-add_graph(exo_config *entry, exo_config *graph, exo_err *err)
-{
-    static const char *const keys[] = {"hosts", "links", "edges"};
-    exo_config *kept = NULL;
-    exo_status st = exo_config_new_map(entry, &kept, err);
-    for (size_t i = 0; st == EXO_OK && i < sizeof keys / sizeof *keys; i++)
-        if (exo_config_get(graph, keys[i]))
-            st = exo_config_graft(kept, keys[i], exo_config_get(graph, keys[i]), err);
-    return st == EXO_OK ? exo_config_adopt(entry, "graph", kept, err) : st;
+    exo_make_string(m, entry, "at", at);
+    exo_make_text(m, entry, "time_s", exo_unit_seconds(when->time, number));
+    if (when->step >= 0)
+        exo_make_number(m, entry, "step", (uint64_t)when->step);
 }
 
 exo_status
 exo_changes_add(const char *folder, const exo_graph_spec *before, const exo_graph_spec *after,
                 const exo_change_time *when, exo_err *err)
 {
+    static const char *const keys[] = {"hosts", "links", "edges"};
     exo_config_doc *from = NULL, *to = NULL, *config = NULL;
-    exo_config *all = NULL, *entry = NULL, *changed = NULL;
-    exo_status st = exo_changes_expand(before, &from, err);
-    if (st == EXO_OK)
-        st = exo_changes_expand(after, &to, err);
-    if (st == EXO_OK)
-        st = exo_changes_read(folder, &config, err);
-    if (st == EXO_OK)
-        st = list_of(exo_config_root(config), when->step, &all, err);
-    if (st == EXO_OK)
-        st = exo_config_new_map(all, &entry, err);
-    if (st == EXO_OK)
-        st = add_head(entry, when, err);
-    if (st == EXO_OK)
-        st = exo_config_new_list(entry, &changed, err);
-    if (st == EXO_OK)
-        st = exo_config_adopt(entry, "changed", changed, err);
-    if (st == EXO_OK) {
-        struct record r = {.list = changed, .err = err};
+    exo_config_maker m = {.err = err};
+    m.status = exo_changes_expand(before, &from, err);
+    if (m.status == EXO_OK)
+        m.status = exo_changes_expand(after, &to, err);
+    if (m.status == EXO_OK)
+        m.status = exo_changes_read(folder, &config, err);
+    exo_config *root = m.status == EXO_OK ? exo_config_root(config) : NULL,
+               *list = list_of(&m, root, when->step), *entry = exo_make_map(&m, list, NULL);
+    add_head(&m, entry, when);
+    struct record r = {.list = exo_make_list(&m, entry, "changed"), .maker = &m};
+    if (m.status == EXO_OK)
         compare(&r, "", exo_config_root(from), exo_config_root(to));
-        st = r.st;
-    }
-    if (st == EXO_OK && when->step >= 0)
-        st = add_graph(entry, exo_config_root(to), err);
-    if (st == EXO_OK)
-        st = exo_config_adopt(all, NULL, entry, err);
-    if (st == EXO_OK)
-        st = write_config(folder, config, err);
+    if (m.status == EXO_OK && when->step >= 0) /* a resumed job replays the change from it */
+        exo_make_copies(&m, exo_make_map(&m, entry, "graph"), exo_config_root(to), keys,
+                        sizeof keys / sizeof *keys);
+    if (m.status == EXO_OK)
+        m.status = write_config(folder, config, err);
     exo_config_free(&from);
     exo_config_free(&to);
     exo_config_free(&config);
-    return st;
+    return m.status;
 }
 
 exo_status

@@ -4,141 +4,87 @@
  * copies), past.c (the comparison of --resume). */
 #include "programs/job.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "base/config_edit.h"
+#include "base/config_maker.h"
 #include "base/config_units.h"
 
-static exo_status
-add_number(exo_config *into, const char *key, uint64_t number, exo_err *err)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%" PRIu64, number);
-    return exo_config_graft_text(into, key, text, err);
-}
-
-static exo_status
-add_truth(exo_config *into, const char *key, bool truth, exo_err *err)
-{
-    return exo_config_graft_text(into, key, truth ? "true" : "false", err);
-}
-
-static exo_status
-add_train(exo_config *root, const exo_job *job, exo_err *err)
+static void
+add_train(exo_config_maker *m, exo_config *root, const exo_job *job)
 {
     const exo_fit_opts *o = &job->opts;
     char timeout[EXO_UNIT_TEXT];
-    exo_config *train = NULL;
-    exo_status st = exo_config_new_map(root, &train, err);
-    if (st == EXO_OK)
-        st = exo_config_adopt(root, "train", train, err);
-    if (st == EXO_OK)
-        st = add_number(train, "max_steps", exo_job_steps(job), err);
-    if (st == EXO_OK)
-        st = add_number(train, "num_epochs", o->num_epochs, err);
-    if (st == EXO_OK)
-        st = add_number(train, "batch_size", o->batch_size, err);
-    if (st == EXO_OK)
-        st = add_number(train, "minibatch_size", o->minibatch_size, err);
-    if (st == EXO_OK)
-        st = add_truth(train, "shuffle", o->shuffle, err);
-    if (st == EXO_OK)
-        st = o->val_size == EXO_VAL_NONE ? exo_config_graft_string(train, "val_size", "none", err)
-                                         : add_number(train, "val_size", o->val_size, err);
-    if (st == EXO_OK)
-        st = add_number(train, "val_interval", o->val_interval, err);
-    if (st == EXO_OK)
-        st = exo_config_graft_string(train, "autocast", o->autocast ? "bf16" : "none", err);
-    if (st == EXO_OK)
-        st = add_number(train, "checkpoint_interval", o->checkpoint_interval, err);
-    if (st == EXO_OK)
-        st = add_truth(train, "final_checkpoint", o->final_checkpoint, err);
-    if (st == EXO_OK)
-        st = add_number(train, "correlation_interval", o->correlation_interval, err);
-    return st == EXO_OK
-               ? exo_config_graft_text(train, "timeout", exo_unit_seconds(o->timeout, timeout), err)
-               : st;
+    exo_config *train = exo_make_map(m, root, "train");
+    exo_make_number(m, train, "max_steps", exo_job_steps(job));
+    exo_make_number(m, train, "num_epochs", o->num_epochs);
+    exo_make_number(m, train, "batch_size", o->batch_size);
+    exo_make_number(m, train, "minibatch_size", o->minibatch_size);
+    exo_make_truth(m, train, "shuffle", o->shuffle);
+    if (o->val_size == EXO_VAL_NONE)
+        exo_make_string(m, train, "val_size", "none");
+    else
+        exo_make_number(m, train, "val_size", o->val_size);
+    exo_make_number(m, train, "val_interval", o->val_interval);
+    exo_make_string(m, train, "autocast", o->autocast ? "bf16" : "none");
+    exo_make_number(m, train, "checkpoint_interval", o->checkpoint_interval);
+    exo_make_truth(m, train, "final_checkpoint", o->final_checkpoint);
+    exo_make_number(m, train, "correlation_interval", o->correlation_interval);
+    exo_make_text(m, train, "timeout", exo_unit_seconds(o->timeout, timeout));
 }
 
 /* Adds the strategy. Its label is the run's, which includes the seed if there are several. */
-static exo_status
-add_strategy(exo_config *root, const exo_job_run *run, exo_err *err)
+static void
+add_strategy(exo_config_maker *m, exo_config *root, const exo_job_run *run)
 {
-    exo_status st = exo_config_graft_whole(root, "strategy", run->options, err);
+    exo_make_whole(m, root, "strategy", run->options);
     exo_config *strategy = exo_config_get(root, "strategy");
     exo_config_remove(strategy, "label");
-    return st == EXO_OK ? exo_config_graft_string(strategy, "label", run->label, err) : st;
+    exo_make_string(m, strategy, "label", run->label);
 }
 
-static exo_status
-add_plugins(exo_config *root, const exo_job *job, exo_err *err)
+static void
+add_plugins(exo_config_maker *m, exo_config *root, const exo_job *job)
 {
-    exo_config *list = NULL;
-    if (job->num_plugins == 0)
-        return EXO_OK;
-    exo_status st = exo_config_new_list(root, &list, err);
-    if (st == EXO_OK)
-        st = exo_config_adopt(root, "plugins", list, err);
-    for (size_t i = 0; st == EXO_OK && i < job->num_plugins; i++)
-        st = exo_config_graft_string(list, NULL, job->plugins[i], err);
-    return st;
+    exo_config *list = job->num_plugins > 0 ? exo_make_list(m, root, "plugins") : NULL;
+    for (size_t i = 0; i < job->num_plugins; i++)
+        exo_make_string(m, list, NULL, job->plugins[i]);
 }
 
 /* Adds the keys of the network as they were given. `exogym graph expand` shows the graph that
  * follows from them. */
-static exo_status
-add_network(exo_config *root, const exo_job *job, exo_err *err)
+static void
+add_network(exo_config_maker *m, exo_config *root, const exo_job *job)
 {
     static const char *const keys[] = {"clock", "hosts", "links", "compute", "edges"};
-    exo_status st = EXO_OK;
-    if (!exo_config_has(exo_config_root(job->doc), "clock")) {
-        st = exo_config_graft_string(root, "clock", "real", err);
-        if (st == EXO_OK)
+    exo_config *from = exo_config_root(job->doc);
+    if (!exo_config_has(from, "clock")) {
+        exo_make_string(m, root, "clock", "real");
+        if (m->status == EXO_OK)
             exo_config_mark_fallback(exo_config_get(root, "clock"));
     }
-    for (size_t i = 0; st == EXO_OK && i < sizeof keys / sizeof *keys; i++) {
-        exo_config *value = exo_config_get(exo_config_root(job->doc), keys[i]);
-        if (value)
-            st = exo_config_graft(root, keys[i], value, err);
-    }
-    return st;
+    exo_make_copies(m, root, from, keys, sizeof keys / sizeof *keys);
 }
 
 static exo_status
 write_config(const exo_job *job, exo_job_run *run, exo_err *err)
 {
-    exo_status st = exo_config_parse(&run->config, "config.json", "{}", err);
-    if (st != EXO_OK)
-        return st;
+    exo_config_maker m = {.err = err};
+    m.status = exo_config_parse(&run->config, "config.json", "{}", err);
+    if (m.status != EXO_OK)
+        return m.status;
     exo_config *root = exo_config_root(run->config);
-    st = add_number(root, "exogym", 1, err);
-    if (st == EXO_OK)
-        st = exo_config_graft_string(root, "name", job->name, err);
-    if (st == EXO_OK)
-        st = add_number(root, "seed", run->seed, err);
-    if (st == EXO_OK)
-        st = exo_config_graft_whole(root, "model", job->model_config, err);
-    if (st == EXO_OK)
-        st = exo_config_graft_whole(root, "data", job->data_config, err);
-    if (st == EXO_OK)
-        st = add_number(root, "nodes", job->opts.num_nodes, err);
-    if (st == EXO_OK)
-        st = exo_config_graft_string(root, "device", job->opts.device, err);
-    if (st == EXO_OK)
-        st = exo_config_graft_string(root, "engine", job->opts.engine, err);
-    if (st == EXO_OK)
-        st = add_truth(root, "equal_bits", !job->opts.any_bits, err);
-    if (st == EXO_OK)
-        st = add_train(root, job, err);
-    if (st == EXO_OK)
-        st = add_strategy(root, run, err);
-    if (st == EXO_OK)
-        st = add_plugins(root, job, err);
-    if (st == EXO_OK)
-        st = add_network(root, job, err);
-    return st == EXO_OK ? exo_config_json(root, &run->config_json, err) : st;
+    exo_make_number(&m, root, "exogym", 1);
+    exo_make_string(&m, root, "name", job->name);
+    exo_make_number(&m, root, "seed", run->seed);
+    exo_make_whole(&m, root, "model", job->model_config);
+    exo_make_whole(&m, root, "data", job->data_config);
+    exo_make_number(&m, root, "nodes", job->opts.num_nodes);
+    exo_make_string(&m, root, "device", job->opts.device);
+    exo_make_string(&m, root, "engine", job->opts.engine);
+    exo_make_truth(&m, root, "equal_bits", !job->opts.any_bits);
+    add_train(&m, root, job);
+    add_strategy(&m, root, run);
+    add_plugins(&m, root, job);
+    add_network(&m, root, job);
+    return m.status == EXO_OK ? exo_config_json(root, &run->config_json, err) : m.status;
 }
 
 exo_status

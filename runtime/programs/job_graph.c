@@ -9,7 +9,7 @@
 
 #include <exogym/memory.h>
 
-#include "base/config_edit.h"
+#include "base/config_maker.h"
 #include "base/config_units.h"
 #include "base/nearest.h"
 
@@ -20,103 +20,52 @@ static const char *const edge_keys[] = {"name", "codec", "deadline", "link"};
 
 /* --- Parts of the document -------------------------------------------------------------------- */
 
-static exo_status
-add_new_map(exo_config *into, const char *key, exo_config **out, exo_err *err)
-{
-    exo_status st = exo_config_new_map(into, out, err);
-    return st == EXO_OK ? exo_config_adopt(into, key, *out, err) : st;
-}
-
-static exo_status
-add_new_list(exo_config *into, const char *key, exo_config **out, exo_err *err)
-{
-    exo_status st = exo_config_new_list(into, out, err);
-    return st == EXO_OK ? exo_config_adopt(into, key, *out, err) : st;
-}
-
 /* Adds a text. If the job itself says the same, its place in the file is kept. */
-static exo_status
-add_said(exo_config *into, const char *key, const exo_config *said, const char *text, exo_err *err)
+static void
+add_said(exo_config_maker *m, exo_config *into, const char *key, const exo_config *said,
+         const char *text)
 {
     const char *own = said ? exo_config_scalar(said) : NULL;
-    return own && strcmp(own, text) == 0 ? exo_config_graft(into, key, said, err)
-                                         : exo_config_graft_text(into, key, text, err);
+    if (own && strcmp(own, text) == 0)
+        exo_make_copy(m, into, key, said);
+    else
+        exo_make_text(m, into, key, text);
 }
 
-static exo_status
-add_number(exo_config *into, const char *key, uint64_t number, exo_err *err)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%" PRIu64, number);
-    return exo_config_graft_text(into, key, text, err);
-}
-
-/* Adds the job's own value, if it has one. */
-static exo_status
-add_own(exo_config *into, const char *key, exo_config *from, exo_err *err)
-{
-    exo_config *value = exo_config_get(from, key);
-    return value ? exo_config_graft(into, key, value, err) : EXO_OK;
-}
-
-static exo_status
-add_top(exo_config *root, const exo_job *job, const exo_job_run *run, exo_err *err)
+static void
+add_top(exo_config_maker *m, exo_config *root, const exo_job *job, const exo_job_run *run)
 {
     static const char *const own[] = {"clock", "hosts", "links"};
-    exo_config *plugins = NULL;
     exo_config *from = exo_config_root(job->doc);
     char seed[24];
     snprintf(seed, sizeof seed, "%" PRIu64, run->seed);
-    exo_status st = add_said(root, "name", exo_config_get(from, "name"), job->name, err);
-    if (st == EXO_OK)
-        st = add_said(root, "seed", exo_config_get(from, "seed"), seed, err);
-    if (st == EXO_OK)
-        st = add_new_list(root, "plugins", &plugins, err);
-    for (size_t i = 0; st == EXO_OK && i < job->num_plugins; i++)
-        st = exo_config_graft_text(plugins, NULL, job->plugins[i], err);
-    for (size_t i = 0; st == EXO_OK && i < sizeof own / sizeof *own; i++)
-        st = add_own(root, own[i], exo_config_root(job->doc), err);
-    return st;
+    add_said(m, root, "name", exo_config_get(from, "name"), job->name);
+    add_said(m, root, "seed", exo_config_get(from, "seed"), seed);
+    exo_config *plugins = exo_make_list(m, root, "plugins");
+    for (size_t i = 0; i < job->num_plugins; i++)
+        exo_make_text(m, plugins, NULL, job->plugins[i]);
+    exo_make_copies(m, root, from, own, sizeof own / sizeof *own);
 }
 
-/* Adds the list of hosts. The nodes fill the hosts in this order. */
-static exo_status
-add_placement(exo_config *node, exo_config *hosts, exo_err *err)
-{
-    exo_config *list = NULL;
-    const char *name = NULL;
-    exo_status st = EXO_OK;
-    if (exo_config_length(hosts) == 0)
-        return EXO_OK;
-    st = add_new_list(node, "host", &list, err);
-    for (size_t i = 0; st == EXO_OK && (name = exo_config_key(hosts, i, NULL)); i++)
-        st = exo_config_graft_text(list, NULL, name, err);
-    return st;
-}
-
-static exo_status
-add_nodes(exo_config *root, const exo_job *job, const exo_job_run *run, exo_err *err)
+static void
+add_nodes(exo_config_maker *m, exo_config *root, const exo_job *job, const exo_job_run *run)
 {
     static const char *const own[] = {"model", "data", "train"};
-    exo_config *actors = NULL, *node = NULL, *config = NULL, *from = exo_config_root(job->doc);
+    exo_config *from = exo_config_root(job->doc), *hosts = exo_config_get(from, "hosts");
+    const char *name = NULL;
     char count[24];
     snprintf(count, sizeof count, "%u", job->opts.num_nodes);
-    exo_status st = add_new_map(root, "actors", &actors, err);
-    if (st == EXO_OK)
-        st = add_new_map(actors, NODE, &node, err);
-    if (st == EXO_OK)
-        st = exo_config_graft_text(node, "class", "train_node", err);
-    if (st == EXO_OK)
-        st = add_said(node, "count", exo_config_get(from, "nodes"), count, err);
-    if (st == EXO_OK)
-        st = add_placement(node, exo_config_get(from, "hosts"), err);
-    if (st == EXO_OK)
-        st = add_own(node, "compute", from, err);
-    if (st == EXO_OK)
-        st = add_new_map(node, "config", &config, err);
-    for (size_t i = 0; st == EXO_OK && i < sizeof own / sizeof *own; i++)
-        st = add_own(config, own[i], from, err);
-    return st == EXO_OK ? exo_config_graft(config, "strategy", run->options, err) : st;
+    exo_config *node = exo_make_map(m, exo_make_map(m, root, "actors"), NODE);
+    exo_make_text(m, node, "class", "train_node");
+    add_said(m, node, "count", exo_config_get(from, "nodes"), count);
+    /* the nodes fill the hosts in this order */
+    exo_config *list = exo_config_length(hosts) > 0 ? exo_make_list(m, node, "host") : NULL;
+    for (size_t i = 0; list && (name = exo_config_key(hosts, i, NULL)); i++)
+        exo_make_text(m, list, NULL, name);
+    exo_make_copy(m, node, "compute", exo_config_get(from, "compute"));
+    exo_config *config = exo_make_map(m, node, "config");
+    exo_make_copies(m, config, from, own, sizeof own / sizeof *own);
+    exo_make_copy(m, config, "strategy", run->options);
 }
 
 /* --- Edges ------------------------------------------------------------------------------------ */
@@ -136,61 +85,53 @@ find_entry(exo_config *list, const char *carries, bool *used)
     return NULL;
 }
 
-static exo_status
-add_edge(exo_config *edges, const exo_job *job, const exo_strategy_edge *edge, exo_config *entry,
-         exo_err *err)
+static void
+add_edge(exo_config_maker *m, exo_config *edges, const exo_job *job, const exo_strategy_edge *edge,
+         exo_config *entry)
 {
     char size[EXO_UNIT_TEXT], timeout[EXO_UNIT_TEXT];
-    exo_config *map = NULL;
-    exo_status st = add_new_map(edges, NULL, &map, err);
-    if (st == EXO_OK)
-        st = exo_config_graft_text(map, "from", NODE, err);
-    if (st == EXO_OK)
-        st = exo_config_graft_text(map, "to", NODE, err);
-    if (st == EXO_OK)
-        st = exo_config_graft_text(map, "carries", edge->carries, err);
-    if (st == EXO_OK)
-        st = exo_config_graft_text(map, "route", edge->route, err);
-    if (st == EXO_OK && edge->elements > 0)
-        st = exo_config_graft_text(map, "item", exo_unit_bytes(4 * edge->elements, size), err);
-    if (st == EXO_OK)
-        st = add_number(map, "interval", edge->every, err);
-    if (st == EXO_OK && edge->members > 0)
-        st = add_number(map, "members", edge->members, err);
-    if (st == EXO_OK && edge->codec && !exo_config_has(entry, "codec")) {
+    exo_config *map = exo_make_map(m, edges, NULL);
+    exo_make_text(m, map, "from", NODE);
+    exo_make_text(m, map, "to", NODE);
+    exo_make_text(m, map, "carries", edge->carries);
+    exo_make_text(m, map, "route", edge->route);
+    if (edge->elements > 0)
+        exo_make_text(m, map, "item", exo_unit_bytes(4 * edge->elements, size));
+    exo_make_number(m, map, "interval", edge->every);
+    if (edge->members > 0)
+        exo_make_number(m, map, "members", edge->members);
+    if (m->status == EXO_OK && edge->codec && !exo_config_has(entry, "codec")) {
         exo_config_doc *codec = NULL;
-        st = exo_config_parse(&codec, edge->carries, edge->codec, err);
-        if (st == EXO_OK)
-            st = exo_config_graft(map, "codec", exo_config_root(codec), err);
+        m->status = exo_config_parse(&codec, edge->carries, edge->codec, m->err);
+        if (m->status == EXO_OK)
+            exo_make_copy(m, map, "codec", exo_config_root(codec));
         exo_config_free(&codec);
     }
-    if (st == EXO_OK && !exo_config_has(entry, "deadline"))
-        st = exo_config_graft_text(map, "deadline", exo_unit_time(job->opts.timeout, timeout), err);
-    for (size_t i = 0; st == EXO_OK && i < sizeof edge_keys / sizeof *edge_keys; i++)
-        st = add_own(map, edge_keys[i], entry, err);
-    return st;
+    if (!exo_config_has(entry, "deadline"))
+        exo_make_text(m, map, "deadline", exo_unit_time(job->opts.timeout, timeout));
+    exo_make_copies(m, map, entry, edge_keys, sizeof edge_keys / sizeof *edge_keys);
 }
 
-static exo_status
-add_edges(exo_config *root, const exo_job *job, const exo_job_run *run, bool *used, exo_err *err)
+static void
+add_edges(exo_config_maker *m, exo_config *root, const exo_job *job, const exo_job_run *run,
+          bool *used)
 {
     exo_strategy *strategy = NULL;
     exo_strategy_edge own[EXO_STRATEGY_MAX_EDGES];
-    exo_config *edges = NULL, *list = exo_config_get(exo_config_root(job->doc), "edges");
+    exo_config *edges = exo_make_list(m, root, "edges"),
+               *list = exo_config_get(exo_config_root(job->doc), "edges");
     size_t count = 0;
-    exo_status st = add_new_list(root, "edges", &edges, err);
-    if (st == EXO_OK)
-        st = exo_strategy_new(&strategy, run->strategy, run->options, err);
-    if (st == EXO_OK && !exo_strategy_edges(strategy, exo_model_numel(job->model),
-                                            job->opts.num_nodes, own, &count)) {
+    if (m->status == EXO_OK)
+        m->status = exo_strategy_new(&strategy, run->strategy, run->options, m->err);
+    if (m->status == EXO_OK && !exo_strategy_edges(strategy, exo_model_numel(job->model),
+                                                   job->opts.num_nodes, own, &count)) {
         /* the strategy declares no edges */
         own[0] = (exo_strategy_edge){.carries = "exchange", .route = "all_reduce", .every = 1};
         count = 1;
     }
-    for (size_t i = 0; st == EXO_OK && i < count; i++)
-        st = add_edge(edges, job, &own[i], find_entry(list, own[i].carries, used), err);
+    for (size_t i = 0; i < count; i++)
+        add_edge(m, edges, job, &own[i], find_entry(list, own[i].carries, used));
     exo_strategy_free(&strategy);
-    return st;
 }
 
 /* Checks that the list consists of mappings with known keys. Only `carries` is required. */
@@ -252,19 +193,20 @@ make_graph(const exo_job *job, exo_job_run *run, bool *used, exo_err *err)
 {
     const exo_graph_opts opts = {.literal = true};
     exo_config_doc *doc = NULL;
-    exo_status st = exo_config_parse(&doc, exo_config_source(exo_config_root(job->doc)), "{}", err);
-    if (st == EXO_OK)
-        st = add_top(exo_config_root(doc), job, run, err);
-    if (st == EXO_OK)
-        st = add_nodes(exo_config_root(doc), job, run, err);
-    if (st == EXO_OK)
-        st = add_edges(exo_config_root(doc), job, run, used, err);
-    if (st == EXO_OK) {
+    exo_config_maker m = {.err = err};
+    m.status = exo_config_parse(&doc, exo_config_source(exo_config_root(job->doc)), "{}", err);
+    if (m.status != EXO_OK)
+        return m.status;
+    exo_config *root = exo_config_root(doc);
+    add_top(&m, root, job, run);
+    add_nodes(&m, root, job, run);
+    add_edges(&m, root, job, run, used);
+    if (m.status == EXO_OK) {
         exo_config_keep_out_as(doc, job->doc);
-        st = exo_graph_from(&run->graph, &doc, &opts, err);
+        m.status = exo_graph_from(&run->graph, &doc, &opts, err);
     }
     exo_config_free(&doc);
-    return st;
+    return m.status;
 }
 
 exo_status
