@@ -162,7 +162,7 @@ put(const exo_param_exchange *e, exo_node *node, exo_array index, exo_array valu
 /* --- Partners --------------------------------------------------------------------------------- */
 
 /* Gives the group of a round, which the caller closes if it is not node->group. NULL: the node has
- * no partner in this round. */
+ * no partner in this round, and nothing to do. */
 static exo_status
 meet(const exo_param_exchange *e, const exo_node *node, uint64_t round, exo_group **out,
      exo_err *err)
@@ -173,7 +173,9 @@ meet(const exo_param_exchange *e, const exo_node *node, uint64_t round, exo_grou
     *out = NULL;
     uint32_t count =
         exo_island(e->seed, round, node->num_nodes, (uint32_t)e->island_size, node->rank, e->ranks);
-    return count == 1 ? EXO_OK : exo_group_among(out, node->group, e->ranks, count, err);
+    /* a mean in place over one node changes nothing; it is a call like any other in the ledger */
+    bool idle = e->apply == EXO_APPLY_OUTER || e->num_slots > 0;
+    return count == 1 && idle ? EXO_OK : exo_group_among(out, node->group, e->ranks, count, err);
 }
 
 /* --- Apply: from the partners' values to the new ones, in place ------------------------------- */
