@@ -19,13 +19,13 @@ exo_rounds_read(exo_config *config, uint64_t fallback, exo_rounds *out, exo_err 
 }
 
 exo_status
-exo_rounds_meter(exo_meter **out, const exo_node *node, exo_err *err)
+exo_rounds_meter(exo_meter **out, exo_meters *scope, exo_err *err)
 {
     static const exo_meter_class rounds = {
         .name = "rounds",
         .unit = "rounds",
         .help = "rounds in which the node's parameters met those of others"};
-    return exo_meter_declare(out, node->meters, &rounds, err);
+    return exo_meter_declare(out, scope, &rounds, err);
 }
 
 bool

@@ -57,7 +57,7 @@ def compare(root):
 
 
 def pattern_of(path):
-    return re.compile(re.escape(path).replace("node_R", r"node_\d+").replace("COPY", "(local|global)").replace("ACTOR", r"\w+_\d+"))
+    return re.compile(re.escape(path).replace("node_R", r"node_\d+").replace("COPY", "(local|global)").replace("PART", r"\w+").replace("ACTOR", r"\w+_\d+"))
 
 
 def check_result(root, file):

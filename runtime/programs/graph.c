@@ -23,6 +23,7 @@
 #include "programs/schema.h"
 #include "programs/text.h"
 #include "programs/where.h"
+#include "strategies/builtin.h"
 
 struct graph_args {
     const char *action, *path, *to, *out, *preset, *run;
@@ -150,6 +151,26 @@ check(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
     return st;
 }
 
+/* Prints the strategies of a graph's nodes as lists of exchanges, as comments. */
+static exo_status
+print_compositions(const exo_graph_spec *spec, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < spec->num_actors; i++) {
+        exo_config *strategy = exo_config_get(spec->actors[i].config, "strategy");
+        bool is_map = exo_config_is_map(strategy);
+        const char *name = exo_config_scalar(is_map ? exo_config_get(strategy, "name") : strategy);
+        char *yaml = NULL;
+        if (!name || strcmp(spec->actors[i].class->name, "train_node") != 0)
+            continue;
+        st = exo_strategy_composition(&yaml, name, is_map ? strategy : NULL, err);
+        if (yaml)
+            printf("# %s as a list of exchanges:\n# strategy: %s\n", name, yaml);
+        exo_free(yaml);
+    }
+    return st;
+}
+
 static exo_status
 expand(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
 {
@@ -164,6 +185,7 @@ expand(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
             puts("---");
         if (graphs->labels[g])
             printf("# %s\n", graphs->labels[g]);
+        st = print_compositions(graphs->each[g], err);
         fputs(text, stdout);
         exo_free(text);
     }
@@ -460,9 +482,10 @@ graph_command(const exo_command_line *line)
 static const exo_arg table[] = {
     {NULL, "check|expand|dot|plan|apply|schema",
      "check: says whether it is right. expand: prints it with every default; of a job, the actors "
-     "and edges that it stands for. dot: prints it for graphviz, or draws it. plan: bytes and "
-     "times of each edge. apply: changes a run's graph to it, between two items, without losing "
-     "one. schema: a JSON schema of graphs and jobs, for editors.",
+     "and edges that it stands for, and its strategy as a list of exchanges. dot: prints it for "
+     "graphviz, or draws it. plan: bytes and times of each edge. apply: changes a run's graph to "
+     "it, between two items, without losing one. schema: a JSON schema of graphs and jobs, for "
+     "editors.",
      EXO_INTO(struct graph_args, action), .word = EXO_WORD_FIXED, .required = true},
     {NULL, "FILE",
      "A graph (docs/graph.md), or a training job (docs/jobs.md). It may be a pipe; - is standard "

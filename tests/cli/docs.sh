@@ -94,19 +94,19 @@ awk -v folder="$folder" '/^```c$/ { inside = 1; n++; next } /^```/ { inside = 0 
 [ -f "$folder/2.c" ] || fail "the README no longer has its two pieces of C"
 compile=("$CC" -std=c17 -Wall -Wextra -Wconversion -Wshadow -Werror -Iinclude)
 "${compile[@]}" -fsyntax-only "$folder/1.c"
-"${compile[@]}" -shared -fPIC "$folder/2.c" -o "$folder/local_sgd.so"
+"${compile[@]}" -shared -fPIC "$folder/2.c" -o "$folder/periodic_mean.so"
 
 cat >"$folder/job.yaml" <<'YAML'
-plugins: [local_sgd.so]
+plugins: [periodic_mean.so]
 model: mlp
 data: synthetic
 nodes: 2
 train: {max_steps: 4, batch_size: 8, val_size: 16}
-strategy: {name: local_sgd, H: 2, optimizer: {name: sgd, lr: 0.1}}
+strategy: {name: periodic_mean, H: 2, optimizer: {name: sgd, lr: 0.1}}
 YAML
 "$EXOGYM" run "$folder/job.yaml" --save-dir "$folder/runs" --no-plot --json >"$folder/result.json" 2>"$folder/log" ||
     fail "$(cat "$folder/log")"
-grep -q '"strategy": "local_sgd"' "$folder/result.json" || fail "the job did not run local_sgd: $(cat "$folder/result.json")"
+grep -q '"strategy": "periodic_mean"' "$folder/result.json" || fail "the job did not run periodic_mean: $(cat "$folder/result.json")"
 grep -q '"steps": 4' "$folder/result.json" || fail "the job did not do its steps: $(cat "$folder/result.json")"
 
 # --- Four homes

@@ -481,6 +481,15 @@ Test(strategies, bytes_are_the_closed_forms)
             cr_expect_eq(bytes_of(count, NUMEL, 7, "fedavg", "{H: 3, island_size: 2}"), 2 * pairs);
         cr_expect_eq(bytes_of(count, NUMEL, 7, "diloco", "H: 3"), 2 * all_reduce,
                      "two whole rounds in seven steps");
+        cr_expect_eq(bytes_of(count, NUMEL, 7, "local_sgd", "H: 3"), 2 * all_reduce);
+        cr_expect_eq(bytes_of(count, NUMEL, 7, "noloco", "H: 3"), 2 * pairs);
+        cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta_diloco",
+                              "{p: 0.1, selector: partitioned, H: 7}"),
+                     (2 + 2) * all_reduce);
+        cr_expect_eq(bytes_of(count, NUMEL, 6, "compose",
+                              "exchanges: [{what: gradients}, {every: 3}, {every: 2, partners: "
+                              "pairs, apply: mix}]"),
+                     (6 + 2) * all_reduce + 3 * pairs);
         cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta", "{p: 0.1, selector: partitioned}"),
                      2 * all_reduce);
         cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta",
@@ -553,6 +562,14 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
                    "momentum: 0.9, lr: 0.1}}"},
         {"fedavg", "{H: 2, island_size: 2}"},
         {"islands", "{island_size: 2, across: {name: diloco, H: 2}}"},
+        {"islands", "{island_size: 2, across: {name: sparta_diloco, p: 0.2, H: 2}}"},
+        {"local_sgd", "{H: 3}"},
+        {"noloco", "{H: 2}"},
+        {"sparta_diloco", "{p: 0.2, sparta_interval: 2, delay: 1, H: 3}"},
+        {"compose", "{exchanges: [{what: gradients}, {every: 3, apply: outer}]}"},
+        {"compose", "{exchanges: [{every: 3, delay: 2, apply: {name: mix, alpha: 0.3}}, {every: 2, "
+                    "select: {name: partitioned, p: 0.2}, apply: mix}, {every: 4, partners: pairs, "
+                    "apply: outer}]}"},
         {"sparta", "{p: 0.2}"},
         {"sparta", "{p: 0.2, selector: shuffled_sequential}"},
         {"sparta", "{p: 0.2, selector: partitioned, interval: 2}"},

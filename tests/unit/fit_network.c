@@ -126,6 +126,8 @@ static const struct {
     {"fedavg", "{H: 3, optimizer: {name: sgd, lr: 0.1}}"},
     {"fedavg", "{H: 2, island_size: 3, optimizer: {name: adamw, lr: 0.01}}"},
     {"sparta", "{p: 0.2, optimizer: {name: sgd, lr: 0.1, momentum: 0.9}}"},
+    {"sparta_diloco", "{p: 0.2, H: 3, optimizer: {name: adamw, lr: 0.01}}"},
+    {"noloco", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
 };
 
 Test(fit_network, the_same_bits_over_links_and_on_the_virtual_clock, .timeout = 120)

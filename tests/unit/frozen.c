@@ -150,6 +150,8 @@ static const struct {
     {"diloco", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
     {"fedavg", "{H: 2}"},
     {"sparta", "{p: 0.3}"},
+    {"sparta_diloco", "{p: 0.3, H: 2}"},
+    {"noloco", "{H: 2}"},
 };
 
 /* The sum of seven equal numbers, divided by seven, is not always that number. So no strategy may

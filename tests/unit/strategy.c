@@ -26,12 +26,14 @@ parse(const char *name, const char *options, exo_err *err)
 
 Test(strategy, the_built_in_ones_are_there_in_the_order_of_their_names)
 {
-    cr_expect_str_eq(exo_strategy_class_at(0)->name, "ddp");
-    cr_expect_str_eq(exo_strategy_class_at(1)->name, "diloco");
-    cr_expect_str_eq(exo_strategy_class_at(2)->name, "fedavg");
-    cr_expect_str_eq(exo_strategy_class_at(3)->name, "islands");
-    cr_expect_str_eq(exo_strategy_class_at(4)->name, "sparta");
-    cr_expect_null(exo_strategy_class_at(5));
+    static const char *const names[] = {"compose",   "ddp",    "diloco", "fedavg",       "islands",
+                                        "local_sgd", "noloco", "sparta", "sparta_diloco"};
+    enum {
+        COUNT = sizeof names / sizeof *names
+    };
+    for (size_t i = 0; i < COUNT; i++)
+        cr_expect_str_eq(exo_strategy_class_at(i)->name, names[i]);
+    cr_expect_null(exo_strategy_class_at(COUNT));
 }
 
 Test(strategy, of_an_unknown_name_the_nearest_is_said_or_all)
@@ -40,8 +42,8 @@ Test(strategy, of_an_unknown_name_the_nearest_is_said_or_all)
     cr_expect_eq(parse("dilocoo", "{}", &err), EXO_NOT_FOUND);
     cr_expect_str_eq(err.text, "there is no strategy 'dilocoo'; did you mean 'diloco'?");
     cr_expect_eq(parse("gossip", "{}", &err), EXO_NOT_FOUND);
-    cr_expect_str_eq(
-        err.text, "there is no strategy 'gossip'; known are: ddp, diloco, fedavg, islands, sparta");
+    cr_expect_str_eq(err.text, "there is no strategy 'gossip'; known are: compose, ddp, diloco, "
+                               "fedavg, islands, local_sgd, noloco, sparta, sparta_diloco");
 }
 
 static exo_status
@@ -68,19 +70,24 @@ Test(strategy, classes_are_registered_once)
     cr_expect_eq(exo_strategy_register(&ddp, &err), EXO_EXISTS);
     cr_expect_eq(exo_strategy_register(&nameless, &err), EXO_INVAL);
     cr_expect_eq(exo_strategy_register(&idle, &err), EXO_INVAL);
-    cr_expect_eq(exo_strategy_class_at(4), &mine, "between islands and sparta");
-    cr_expect_eq(exo_strategy_class_at(5), &other);
-    cr_expect_null(exo_strategy_class_at(7));
+    cr_expect_eq(exo_strategy_class_at(6), &mine, "between local_sgd and noloco");
+    cr_expect_eq(exo_strategy_class_at(8), &other);
+    cr_expect_null(exo_strategy_class_at(11));
     cr_expect_eq(parse("mine", "optimizer: sgd", &err), EXO_OK);
 }
 
 /* --- Options ---------------------------------------------------------------------------------- */
 
-Test(strategy, everything_has_a_default)
+/* A list of exchanges has none: it is the strategy. */
+Test(strategy, everything_but_a_list_of_exchanges_has_a_default)
 {
     exo_err err = {0};
     exo_strategy *strategy = NULL;
+    cr_expect_eq(exo_strategy_new(&strategy, "compose", NULL, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "the key 'exchanges' is missing, as in"), "%s", err.text);
     for (size_t i = 0; exo_strategy_class_at(i); i++) {
+        if (strcmp(exo_strategy_class_at(i)->name, "compose") == 0)
+            continue;
         cr_expect_eq(parse(exo_strategy_class_at(i)->name, "{}", &err), EXO_OK, "%s", err.text);
         cr_assert_eq(exo_strategy_new(&strategy, exo_strategy_class_at(i)->name, NULL, &err),
                      EXO_OK, "%s", err.text);
@@ -124,6 +131,36 @@ Test(strategy, mistakes_are_named_with_their_place)
         {"sparta", "{p: -0.5}", "1:5", "p must be"},
         {"sparta", "{interval: 0}", "1:12", "interval"},
         {"sparta", "{selector: all}", "1:12", "partitioned"},
+        {"sparta_diloco", "{sparta_interval: 0}", "1:19", "sparta_interval"},
+        {"sparta_diloco", "{interval: 2}", "1:2", "sparta_interval"},
+        {"sparta_diloco", "{p: -1}", "1:5", "p must be"},
+        {"local_sgd", "{island_size: 2}", "1:2", "'island_size'"},
+        {"noloco", "{outer_optimizer: {momentum: -1}}", "1:30", "momentum"},
+        {"compose", "{}", "1:1", "the key 'exchanges' is missing"},
+        {"compose", "{exchanges: []}", "1:13", "expected 1 to 4 of them, got 0"},
+        {"compose", "{exchanges: [{}, {}, {}, {}, {}]}", "1:13", "expected 1 to 4 of them, got 5"},
+        {"compose", "{exchanges: {every: 3}}", "1:13", "exchanges"},
+        {"compose", "{exchanges: [all]}", "1:14", "expected a mapping"},
+        {"compose", "{exchanges: [{what: buffers}]}", "1:21", "gradients"},
+        {"compose", "{exchanges: [{H: 3}]}", "1:15", "'H'"},
+        {"compose", "{exchanges: [{every: 0}]}", "1:22", "every must be at least 1"},
+        {"compose", "{exchanges: [{select: some}]}", "1:23", "shuffled_sequential"},
+        {"compose", "{exchanges: [{select: {name: random, p: 0}}]}", "1:23", "p must be"},
+        {"compose", "{exchanges: [{select: {p: 0.1}}]}", "1:24", "'p'"},
+        {"compose", "{exchanges: [{partners: friends}]}", "1:25", "pairs"},
+        {"compose", "{exchanges: [{partners: islands}]}", "1:25", "need an island_size"},
+        {"compose", "{exchanges: [{partners: {name: islands, island_size: 1}}]}", "1:54", "2"},
+        {"compose", "{exchanges: [{partners: {name: pairs, island_size: 2}}]}", "1:39",
+         "'island_size'"},
+        {"compose", "{exchanges: [{apply: sum}]}", "1:22", "outer"},
+        {"compose", "{exchanges: [{apply: {name: mean, alpha: 1}}]}", "1:35", "'alpha'"},
+        {"compose", "{exchanges: [{apply: {name: mix, alpha: 1.5}}]}", "1:41", "alpha must be"},
+        {"compose", "{exchanges: [{apply: {name: outer, optimizer: sdg}}]}", "1:47", "sgd"},
+        {"compose", "{exchanges: [{select: random, apply: outer}]}", "1:14", "all parameters"},
+        {"compose", "{exchanges: [{}, {what: gradients}]}", "1:18", "put them first"},
+        {"compose", "{exchanges: [{what: gradients}, {what: gradients}]}", "1:33", "once"},
+        {"compose", "{exchanges: [{what: gradients, every: 2}]}", "1:39", "at every step"},
+        {"compose", "{exchanges: [{what: gradients, buckets: 2}]}", "1:32", "'buckets'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         exo_err err = {0};
@@ -306,6 +343,12 @@ Test(strategy, what_is_declared_is_what_is_sent)
     expect_traffic("sparta", "{p: 0.1, selector: partitioned}", 20, 1e-12);
     expect_traffic("sparta", "{p: 0.1, selector: shuffled_sequential}", 30, 1e-12);
     expect_traffic("sparta", "{p: 0.3}", 200, 0.05);
+    expect_traffic("local_sgd", "{H: 3}", 10, 0);
+    expect_traffic("noloco", "{H: 3}", 10, 0);
+    expect_traffic("sparta_diloco", "{p: 0.1, selector: partitioned, H: 4}", 20, 1e-12);
+    expect_traffic("sparta_diloco", "{p: 1, sparta_interval: 4, H: 6}", 24, 1e-12);
+    expect_traffic("compose", "exchanges: [{what: gradients}, {every: 3}]", 12, 0);
+    expect_traffic("compose", "exchanges: [{every: 4}, {every: 6, partners: pairs}]", 24, 1e-12);
 }
 
 Test(strategy, one_that_does_not_declare_says_so)
@@ -330,6 +373,11 @@ static const struct {
     {"fedavg", "{H: 1, island_size: 2}"},
     {"sparta", "p: 0.1"},
     {"sparta", "{p: 0.1, selector: partitioned, delay: 2}"},
+    {"noloco", "H: 1"},
+    {"sparta_diloco", "{p: 0.1, H: 2}"},
+    {"compose", "exchanges: [{what: gradients, bucket_size: 8 B}, {every: 2, delay: 1, partners: "
+                "{name: islands, island_size: 2}, apply: {name: mix}}, {select: {name: random, "
+                "p: 0.1}, apply: mix}]"},
 };
 
 Test(strategy, every_failed_allocation_of_new_is_an_error_and_leaks_nothing)

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# exogym graph expand prints the strategy of a job as a list of exchanges, where it is one. The list
+# under `strategy` gives the same bits, and so do a job's graph and the nodes on workers.
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
+
+cat >job.yaml <<'YAML'
+name: job
+model: {name: mlp, hidden: [16]}
+data: {name: synthetic, count: 256}
+nodes: 3
+train: {max_steps: 7, batch_size: 8, val_size: 16, checkpoint_interval: 0}
+strategy: {optimizer: {name: adamw, lr: 0.01}, max_norm: 1, lr_scheduler: lambda_cosine, warmup_steps: 2}
+compare: [ddp]
+YAML
+
+# hash: SHA-256 of the result of the job in the file `out`.
+hash() {
+    sed -n 's/.*"sha256": *"\([^"]*\)".*/\1/p' out | head -1
+}
+
+count=0
+while IFS='|' read -r strategy exchanges; do
+    count=$((count + 1))
+    ok graph expand job.yaml --set "compare=[$strategy]"
+    grep '^# strategy: ' out >list || fail "$strategy has no list: $(cat out)"
+    [ "$(wc -l <list)" = 1 ] || fail "$strategy: $(cat list)"
+    grep -q "exchanges: \\[$exchanges" list || fail "$strategy: $(cat list)"
+    sed '/^strategy: /d; /^compare: /d' job.yaml >pasted.yaml
+    sed 's/^# //' list >>pasted.yaml
+    ok run job.yaml --set "compare=[$strategy]" --json --no-plot --name named_$count
+    named=$(hash)
+    ok run pasted.yaml --json --no-plot --name pasted_$count
+    [ -n "$named" ] && [ "$named" = "$(hash)" ] || fail "$strategy: $named, as a list: $(hash)"
+done <<'END'
+{name: fedavg, H: 3, island_size: 2}|{what: parameters, every: 3, partners: {name: islands, island_size: 2}, apply: mean}
+{name: local_sgd, H: 2, offset: 1}|{what: parameters, every: 2, offset: 1, partners: all, apply: mean}
+{name: diloco, H: 3, outer_optimizer: {lr: 0.3}}|{what: parameters, every: 3, partners: all, apply: {name: outer, optimizer: {
+{name: sparta, p: 0.0123456789012345, interval: 2, delay: 1}|{what: parameters, every: 2, delay: 1, select: {name: random, p: 0.0123456789012345}
+{name: sparta_diloco, H: 3, p: 0.1}|{what: parameters, every: 1, select: {name: random, p: 0.1}, partners: all, apply: mean}, {what: parameters, every: 3
+{name: noloco, H: 2}|{what: parameters, every: 2, partners: pairs, apply: {name: outer
+END
+
+# No list: of ddp, and of a list.
+ok graph expand job.yaml
+! grep '^# strategy' out || fail 'ddp is no list of exchanges of parameters'
+ok graph expand pasted.yaml
+! grep '^# strategy' out || fail 'what is a list is printed again'
+
+# What is expanded is a graph with the same list, the same bits, and one edge for both exchanges.
+strategy='compare=[{name: sparta_diloco, H: 3, p: 0.1}]'
+ok run job.yaml --set "$strategy" --json --no-plot --name named
+named=$(hash)
+ok graph expand job.yaml --set "$strategy"
+cp out graph.yaml
+ok graph expand graph.yaml
+grep -qxF -- "$(grep '^# strategy' graph.yaml)" out || fail "another list of the graph: $(cat out)"
+[ "$(grep -c 'carries: parameters' graph.yaml)" = 1 ] || fail "not one edge: $(cat graph.yaml)"
+ok run job.yaml --set "$strategy" --workers 2 --json --no-plot --name far
+[ "$(hash)" = "$named" ] || fail 'other bits on workers'
+
+# Gradients and parameters are two edges: a job has one, a graph both.
+both='strategy={name: compose, exchanges: [{what: gradients}, {every: 3, apply: outer}], optimizer: {name: adamw, lr: 0.01}}'
+bad 1 'sends over 2 edges, and the nodes of a job have one' run pasted.yaml --set "$both" --name both
+ok graph expand pasted.yaml --set "$both"
+cp out both.yaml
+ok run both.yaml --set 'actors.node.config.train={max_steps: 7, batch_size: 8, val_size: 16}' --name both
+[ "$(grep -ho '"sha256": "[^"]*"' runs/both/final_node_*.json | sort -u | wc -l)" = 1 ] ||
+    fail 'with the mean of gradients at each step, and an outer step of equal nodes, nodes differ'
+finish
