@@ -25,7 +25,8 @@
 #include "strategies/builtin.h"
 
 static const void *const strategies[] = {
-    &exo_ddp_class, &exo_diloco_class, &exo_fedavg_class, &exo_islands_class, &exo_sparta_class,
+    &exo_ddp_class,     &exo_diloco_class, &exo_fedavg_class,
+    &exo_islands_class, &exo_muloco_class, &exo_sparta_class,
 };
 
 static const void *const engines[] = {

@@ -13,6 +13,7 @@ extern const exo_strategy_class exo_ddp_class;
 extern const exo_strategy_class exo_diloco_class;
 extern const exo_strategy_class exo_fedavg_class;
 extern const exo_strategy_class exo_islands_class;
+extern const exo_strategy_class exo_muloco_class; /* diloco.c */
 extern const exo_strategy_class exo_sparta_class;
 
 /* The options H and offset of strategies with a round every H steps: after the steps offset + H,

@@ -1,5 +1,6 @@
 /* DiLoCo (Douillard et al., 2023, arXiv:2311.08105): H inner steps on each node alone, then one
- * outer step for all nodes.
+ * outer step for all nodes. MuLoCo (Therien et al., 2025, arXiv:2505.23725) is DiLoCo with other
+ * defaults: Muon takes the inner steps, and H is 30.
  *
  *     delta       = theta_outer - mean over nodes of theta       the pseudo-gradient
  *     theta_outer = outer optimizer(theta_outer, delta)
@@ -26,17 +27,34 @@ struct diloco {
 };
 
 static exo_status
-diloco_init(void *self, exo_config *config, exo_err *err)
+init(struct diloco *d, uint64_t interval, exo_config *config, exo_err *err)
 {
-    struct diloco *d = self;
     exo_optim_spec nesterov = exo_optim_spec_init(EXO_SGD);
     nesterov.lr = 0.7f;
     nesterov.momentum = 0.9;
     nesterov.nesterov = true;
-    exo_status st = exo_rounds_read(config, 100, &d->rounds, err);
+    exo_status st = exo_rounds_read(config, interval, &d->rounds, err);
     return st == EXO_OK
                ? exo_optim_spec_read(config, "outer_optimizer", &nesterov, &d->outer_spec, err)
                : st;
+}
+
+static exo_status
+diloco_init(void *self, exo_config *config, exo_err *err)
+{
+    return init(self, 100, config, err);
+}
+
+static exo_status
+muloco_init(void *self, exo_config *config, exo_err *err)
+{
+    return init(self, 30, config, err);
+}
+
+static exo_optim_spec
+muloco_optimizer(void)
+{
+    return exo_optim_spec_init(EXO_MUON);
 }
 
 static exo_status
@@ -120,4 +138,18 @@ const exo_strategy_class exo_diloco_class = {
     .state = diloco_state,
     .release = diloco_release,
     .edges = diloco_edges,
+};
+
+const exo_strategy_class exo_muloco_class = {
+    .name = "muloco",
+    .help = "diloco whose inner optimizer is muon",
+    .state_size = sizeof(struct diloco),
+    .init = muloco_init,
+    .start = diloco_start,
+    .step = diloco_step,
+    .steps_alone = exo_always_steps_alone,
+    .state = diloco_state,
+    .release = diloco_release,
+    .edges = diloco_edges,
+    .optimizer = muloco_optimizer,
 };

@@ -15,6 +15,8 @@ exo_cpu_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const 
         return exo_cpu_attention_plan(out, shape, err);
     case EXO_SHAPE_HEAD:
         return exo_cpu_head_plan(out, shape, err);
+    case EXO_SHAPE_NEWTON_SCHULZ:
+        return exo_cpu_newton_schulz_plan(out, shape, err);
     case EXO_SHAPE_ROW_NORM:
     case EXO_SHAPE_BATCH_NORM:
         break;
@@ -38,6 +40,9 @@ exo_cpu_plan_free(exo_plan *plan)
     case EXO_SHAPE_HEAD:
         exo_cpu_head_plan_free(plan);
         break;
+    case EXO_SHAPE_NEWTON_SCHULZ:
+        exo_cpu_newton_schulz_plan_free(plan);
+        break;
     case EXO_SHAPE_ROW_NORM:
     case EXO_SHAPE_BATCH_NORM:
         break;
@@ -54,6 +59,8 @@ exo_cpu_scratch(const exo_device *device, exo_shape_kind kind, const void *shape
         return exo_cpu_attention_scratch(shape, use);
     case EXO_SHAPE_HEAD:
         return exo_cpu_head_scratch(shape, use);
+    case EXO_SHAPE_NEWTON_SCHULZ:
+        return exo_cpu_newton_schulz_scratch(shape);
     case EXO_SHAPE_ROW_NORM:
         return exo_cpu_row_norm_scratch(shape, use);
     case EXO_SHAPE_BATCH_NORM:

@@ -1,4 +1,5 @@
-/* The reference's plans: the shape itself, and no scratch. Private to nn/ref. */
+/* The reference's plans: the shape itself. Scratch is needed by newton_schulz only. Private to
+ * nn/ref. */
 #ifndef EXO_REF_PLANS_H
 #define EXO_REF_PLANS_H
 
@@ -11,6 +12,7 @@ typedef struct exo_ref_plan {
         exo_conv_shape conv;
         exo_attention_shape attention;
         exo_head_shape head;
+        exo_newton_schulz_shape newton_schulz;
     };
     const float *weight; /* of the last convolution, which its backward is of */
 } exo_ref_plan;

@@ -62,8 +62,10 @@ check_keys(exo_config *root, exo_err *err)
     static const char *const strategy[] = {
         "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset",
         NULL};
-    static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
-                                            "momentum", "amsgrad",      "groups", NULL};
+    static const char *const optimizer[] = {
+        "lr",     "weight_decay",    "betas",    "eps",          "momentum", "amsgrad",
+        "groups", "ns_coefficients", "ns_steps", "adjust_lr_fn", "matrices", "adamw",
+        NULL};
     exo_status st = exo_config_check_misplaced(root, train, "train.", err);
     if (st == EXO_OK)
         st = exo_config_check_misplaced(root, strategy, "strategy.", err);
@@ -147,8 +149,10 @@ check_train_keys(exo_config *train, exo_err *err)
     static const char *const strategy[] = {
         "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset",
         NULL};
-    static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
-                                            "momentum", "amsgrad",      "groups", NULL};
+    static const char *const optimizer[] = {
+        "lr",     "weight_decay",    "betas",    "eps",          "momentum", "amsgrad",
+        "groups", "ns_coefficients", "ns_steps", "adjust_lr_fn", "matrices", "adamw",
+        NULL};
     exo_status st = exo_config_check_misplaced(train, strategy, "strategy.", err);
     if (st == EXO_OK)
         st = exo_config_check_misplaced(train, optimizer, "strategy.optimizer.", err);

@@ -30,8 +30,9 @@ Test(strategy, the_built_in_ones_are_there_in_the_order_of_their_names)
     cr_expect_str_eq(exo_strategy_class_at(1)->name, "diloco");
     cr_expect_str_eq(exo_strategy_class_at(2)->name, "fedavg");
     cr_expect_str_eq(exo_strategy_class_at(3)->name, "islands");
-    cr_expect_str_eq(exo_strategy_class_at(4)->name, "sparta");
-    cr_expect_null(exo_strategy_class_at(5));
+    cr_expect_str_eq(exo_strategy_class_at(4)->name, "muloco");
+    cr_expect_str_eq(exo_strategy_class_at(5)->name, "sparta");
+    cr_expect_null(exo_strategy_class_at(6));
 }
 
 Test(strategy, of_an_unknown_name_the_nearest_is_said_or_all)
@@ -41,7 +42,8 @@ Test(strategy, of_an_unknown_name_the_nearest_is_said_or_all)
     cr_expect_str_eq(err.text, "there is no strategy 'dilocoo'; did you mean 'diloco'?");
     cr_expect_eq(parse("gossip", "{}", &err), EXO_NOT_FOUND);
     cr_expect_str_eq(
-        err.text, "there is no strategy 'gossip'; known are: ddp, diloco, fedavg, islands, sparta");
+        err.text,
+        "there is no strategy 'gossip'; known are: ddp, diloco, fedavg, islands, muloco, sparta");
 }
 
 static exo_status
@@ -68,9 +70,9 @@ Test(strategy, classes_are_registered_once)
     cr_expect_eq(exo_strategy_register(&ddp, &err), EXO_EXISTS);
     cr_expect_eq(exo_strategy_register(&nameless, &err), EXO_INVAL);
     cr_expect_eq(exo_strategy_register(&idle, &err), EXO_INVAL);
-    cr_expect_eq(exo_strategy_class_at(4), &mine, "between islands and sparta");
-    cr_expect_eq(exo_strategy_class_at(5), &other);
-    cr_expect_null(exo_strategy_class_at(7));
+    cr_expect_eq(exo_strategy_class_at(4), &mine, "between islands and muloco");
+    cr_expect_eq(exo_strategy_class_at(6), &other);
+    cr_expect_null(exo_strategy_class_at(8));
     cr_expect_eq(parse("mine", "optimizer: sgd", &err), EXO_OK);
 }
 
