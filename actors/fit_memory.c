@@ -39,20 +39,24 @@ exo_fit_memory_now(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Measures the memory of optimizer and strategy of a node with `numel` parameters. */
+/* Measures the memory of optimizer and strategy of a node with `numel` parameters, which are those of
+ * one array: the shapes and groups of the model do not fit another number of parameters. muon, whose
+ * state depends on them, is left out; exo_optim_bytes gives its memory. */
 static exo_status
 measure_strategy(const exo_model *model, const char *name, exo_config *options,
-                 const exo_fit_opts *opts, size_t numel, size_t *bytes, exo_err *err)
+                 const exo_fit_opts *opts, size_t numel, size_t *bytes, uint64_t *muon,
+                 exo_err *err)
 {
     exo_comm *comm = NULL;
     exo_strategy *strategy = NULL;
     const exo_unit_info all = {.name = "model", .count = numel};
+    const exo_param_info array = {.name = "model", .num_dims = 1, .dims = {numel}, .numel = numel};
     exo_node node = {.num_nodes = opts->num_nodes,
                      .max_steps = opts->max_steps ? opts->max_steps : 1,
                      .seed = opts->seed,
                      .numel = numel,
-                     .infos = exo_model_infos(model),
-                     .num_infos = exo_model_num_infos(model),
+                     .infos = &array,
+                     .num_infos = 1,
                      .units = &all,
                      .num_units = 1};
     exo_status st = exo_array_init(&node.params, exo_device_cpu(), EXO_F32, numel, err);
@@ -70,6 +74,11 @@ measure_strategy(const exo_model *model, const char *name, exo_config *options,
         st = exo_strategy_new(&strategy, name, options, err);
     if (st == EXO_OK)
         st = exo_strategy_start(strategy, &node, err);
+    *muon = 0;
+    if (st == EXO_OK && node.inner.kind == EXO_MUON) {
+        *muon = exo_optim_bytes(&node.inner, exo_model_infos(model), exo_model_num_infos(model));
+        exo_optim_free(&node.optim);
+    }
     size_t after = allocated();
     *bytes = after > before ? after - before : 0;
     exo_optim_free(&node.optim);
@@ -86,19 +95,20 @@ static exo_status
 plan_strategy(const exo_model *model, const char *name, exo_config *options,
               const exo_fit_opts *opts, uint64_t *bytes, exo_err *err)
 {
+    uint64_t muon = 0;
     size_t numel = exo_model_numel(model), few = 0, twice = 0,
            small = numel < 2 * FEW ? numel : FEW;
     /* The allocator serves large blocks differently once it has taken some back, so the first
      * measurement does not count. */
-    exo_status st = measure_strategy(model, name, options, opts, 2 * FEW, &few, err);
+    exo_status st = measure_strategy(model, name, options, opts, 2 * FEW, &few, &muon, err);
     if (st == EXO_OK)
-        st = measure_strategy(model, name, options, opts, small, &few, err);
-    *bytes = few;
+        st = measure_strategy(model, name, options, opts, small, &few, &muon, err);
+    *bytes = few + muon;
     if (st != EXO_OK || small == numel)
         return st;
-    st = measure_strategy(model, name, options, opts, 2 * FEW, &twice, err);
+    st = measure_strategy(model, name, options, opts, 2 * FEW, &twice, &muon, err);
     double each = twice > few ? (double)(twice - few) / FEW : 0;
-    *bytes = (uint64_t)((double)few + each * (double)(numel - FEW));
+    *bytes = (uint64_t)((double)few + each * (double)(numel - FEW)) + muon;
     return st;
 }
 

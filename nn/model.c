@@ -139,6 +139,13 @@ exo_build_buffer(exo_builder *builder, const char *name, size_t num_dims, const 
     return declare(builder, name, num_dims, dims, init, true);
 }
 
+void
+exo_build_boundary(exo_builder *builder, exo_param param)
+{
+    if (builder->error.code == EXO_OK && param.index < builder->count)
+        builder->infos[param.index].at_boundary = true;
+}
+
 exo_status
 exo_build_status(const exo_builder *builder, exo_err *err)
 {

@@ -1,5 +1,6 @@
 /* Optimizers over flat arrays: state on the parameters' device, the constants of a step, and one
- * kernel for each range of elements with one rule.
+ * kernel for each range of elements with one rule. Muon's matrices are ranges of their own
+ * (optim_muon.c).
  *
  * An exo_optim belongs to one thread at a time. Within a step, other threads help and write
  * disjoint parts of its buffers. Read next: nn/device/device_impl.h for formulas, nn/optim_spec.c
@@ -14,9 +15,10 @@
 
 #include "nn/device/device_impl.h"
 #include "nn/optim_groups.h"
+#include "nn/optim_muon.h"
 
 enum {
-    MAX_BUFFERS = 3
+    MAX_BUFFERS = 4
 };
 
 /* The arguments of a step's kernel, without its arrays. Constants are rounded to fp32 only here. */
@@ -25,6 +27,7 @@ union constants {
     exo_sgd_args sgd;
     exo_rmsprop_args rmsprop;
     exo_adagrad_args adagrad;
+    double muon_lr;
 };
 
 /* A rule: the spec with its own constants, or with those of a group. */
@@ -33,22 +36,27 @@ struct rule {
     union constants now; /* of the current step */
 };
 
-/* The elements from the end of the range before up to `end` follow one rule. */
+/* The elements [begin, end) follow one rule. */
 struct range {
-    size_t end, rule;
+    size_t begin, end, rule;
+    size_t rows, cols;      /* of the matrix that Muon steps; 0: each element by itself */
+    size_t at[MAX_BUFFERS]; /* where the elements begin in the buffers that the rule needs */
 };
 
 struct exo_optim {
     exo_device *device;
     size_t numel;
     uint64_t steps; /* taken so far */
-    /* (numel) each; none where no rule needs the buffer. buffer_name() says what they hold. */
+    /* Each has the elements of the ranges whose rule needs it. buffer_name() says what they hold. */
     exo_array buffers[MAX_BUFFERS];
-    struct rule *rules; /* (num_rules): rule 0 is the spec's own, then the groups' */
+    /* (num_rules): rule 0 is the spec's own, then the groups'; then, for muon, the rule of AdamW
+     * that belongs to each of them */
+    struct rule *rules;
     size_t num_rules;
-    struct range *ranges; /* (num_ranges), ascending; the last one ends at numel or beyond */
+    struct range *ranges; /* (num_ranges), ascending, without gaps; the last one ends at numel */
     size_t num_ranges;
-    float *params; /* of the current step, on the device */
+    exo_muon *muon; /* NULL: no range is a matrix */
+    float *params;  /* of the current step, on the device */
 };
 
 /* The name of a rule's buffer in torch.optim. NULL: the rule has no such buffer. */
@@ -61,6 +69,7 @@ buffer_name(const exo_optim_spec *spec, size_t index)
         [EXO_SGD] = {"momentum_buffer"},
         [EXO_RMSPROP] = {"square_avg", "grad_avg", "momentum_buffer"},
         [EXO_ADAGRAD] = {"sum"},
+        [EXO_MUON] = {NULL, NULL, NULL, "momentum_buffer"},
     };
     if ((spec->kind == EXO_ADAM || spec->kind == EXO_ADAMW) && index == 2 && !spec->amsgrad)
         return NULL;
@@ -74,69 +83,103 @@ buffer_name(const exo_optim_spec *spec, size_t index)
 
 /* --- Which rule for which elements ------------------------------------------------------------ */
 
-/* The number of the rule for a parameter; 0 is the spec's own. */
-static size_t
-rule_of(const exo_optim_spec *spec, const exo_param_info *info)
-{
-    for (size_t g = 0; g < spec->num_groups; g++)
-        if (exo_optim_group_takes(&spec->groups[g], info))
-            return g + 1;
-    return 0;
-}
-
+/* Adds the elements up to `end` of the optimizer, which follow the rule. A matrix (rows, cols) is a
+ * range of its own; rows 0: no matrix. */
 static exo_status
-add_range(exo_optim *optim, size_t end, size_t rule)
+add_range(exo_optim *optim, size_t end, size_t rule, size_t rows, size_t cols, exo_err *err)
 {
     struct range *last = optim->num_ranges ? &optim->ranges[optim->num_ranges - 1] : NULL;
-    if (last && last->rule == rule) {
+    size_t begin = last ? last->end : 0;
+    if (last && last->rule == rule && rows == 0 && last->rows == 0) {
         last->end = end;
         return EXO_OK;
     }
     struct range *more = exo_realloc(optim->ranges, optim->num_ranges + 1, sizeof *more);
     if (!more)
-        return EXO_NOMEM;
-    more[optim->num_ranges++] = (struct range){.end = end, .rule = rule};
+        return exo_fail(err, EXO_NOMEM, "no memory for an optimizer of %zu parameters",
+                        optim->numel);
+    more[optim->num_ranges++] =
+        (struct range){.begin = begin, .end = end, .rule = rule, .rows = rows, .cols = cols};
     optim->ranges = more;
     return EXO_OK;
+}
+
+/* Adds the part of a parameter that lies in [first, first + numel) of the flat values. */
+static exo_status
+add_param(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *info, size_t first,
+          exo_err *err)
+{
+    const size_t begin = info->offset, end = begin + info->numel, last = first + optim->numel;
+    size_t number = 0;
+    if (info->is_buffer || info->numel == 0 || optim->numel == 0 || end <= first || begin >= last)
+        return EXO_OK;
+    bool matrix = exo_optim_is_matrix(exo_optim_spec_of(spec, info, &number), info);
+    size_t rule = spec->kind == EXO_MUON && !matrix ? spec->num_groups + 1 + number : number;
+    if (matrix && (begin < first || end > last))
+        return exo_fail(err, EXO_INVAL,
+                        "muon: the matrix %.60s is divided between shards, and muon steps whole "
+                        "matrices; choose another optimizer, or a strategy without shards",
+                        info->name);
+    return add_range(optim, (end < last ? end : last) - first, rule, matrix ? info->dims[0] : 0,
+                     matrix ? info->numel / info->dims[0] : 0, err);
 }
 
 /* Finds the ranges of elements [first, first + numel) of the flat values, in which parameters lie
  * in the order of their infos. */
 static exo_status
 find_ranges(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *infos,
-            size_t num_infos, size_t first)
+            size_t num_infos, size_t first, exo_err *err)
 {
     exo_status st = EXO_OK;
-    for (size_t i = 0; st == EXO_OK && spec->num_groups && i < num_infos; i++) {
-        size_t end = infos[i].offset + infos[i].numel;
-        if (!infos[i].is_buffer && infos[i].numel && end > first)
-            st = add_range(optim, end - first, rule_of(spec, &infos[i]));
-    }
+    if (spec->num_groups > 0 || spec->kind == EXO_MUON)
+        for (size_t i = 0; st == EXO_OK && i < num_infos; i++)
+            st = add_param(optim, spec, &infos[i], first, err);
     if (st == EXO_OK &&
         (optim->num_ranges == 0 || optim->ranges[optim->num_ranges - 1].end < optim->numel))
-        st = add_range(optim, optim->numel, 0);
+        st = add_range(optim, optim->numel, spec->kind == EXO_MUON ? spec->num_groups + 1 : 0, 0, 0,
+                       err);
     return st;
 }
 
 static exo_status
-copy_rules(exo_optim *optim, const exo_optim_spec *spec)
+copy_rules(exo_optim *optim, const exo_optim_spec *spec, exo_err *err)
 {
-    optim->num_rules = spec->num_groups + 1;
+    const size_t own = spec->num_groups + 1;
+    optim->num_rules = spec->kind == EXO_MUON ? 2 * own : own;
     optim->rules = exo_calloc(optim->num_rules, sizeof *optim->rules);
     if (!optim->rules)
-        return EXO_NOMEM;
-    for (size_t r = 0; r < optim->num_rules; r++) {
-        optim->rules[r].spec = r ? spec->groups[r - 1].spec : *spec;
-        optim->rules[r].spec.groups = NULL;
-        optim->rules[r].spec.num_groups = 0;
+        return exo_fail(err, EXO_NOMEM, "no memory for an optimizer of %zu parameters",
+                        optim->numel);
+    for (size_t r = 0; r < own; r++) {
+        exo_optim_spec *to = &optim->rules[r].spec;
+        *to = r ? spec->groups[r - 1].spec : *spec;
+        to->groups = NULL;
+        to->num_groups = 0;
+        if (spec->kind == EXO_MUON)
+            optim->rules[own + r].spec = exo_optim_muon_adamw(to);
     }
     return EXO_OK;
 }
 
+static exo_status
+prepare_matrices(exo_optim *optim, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t r = 0; st == EXO_OK && r < optim->num_ranges; r++) {
+        const struct range *range = &optim->ranges[r];
+        if (range->rows == 0)
+            continue;
+        if (!optim->muon)
+            st = exo_muon_new(&optim->muon, optim->device, err);
+        if (st == EXO_OK)
+            st = exo_muon_add(optim->muon, range->rows, range->cols, err);
+    }
+    return st == EXO_OK && optim->muon ? exo_muon_reserve(optim->muon, err) : st;
+}
+
 /* --- Life ------------------------------------------------------------------------------------- */
 
-/* The name of a buffer. If any rule needs it, it exists for all elements. NULL: no rule needs
- * it. */
+/* The name of a buffer, which exists if any rule needs it. NULL: no rule needs it. */
 static const char *
 buffer_of(const exo_optim *optim, size_t index)
 {
@@ -150,9 +193,19 @@ static exo_status
 make_buffers(exo_optim *optim, exo_err *err)
 {
     exo_status st = EXO_OK;
-    for (size_t b = 0; st == EXO_OK && b < MAX_BUFFERS; b++)
+    for (size_t b = 0; st == EXO_OK && b < MAX_BUFFERS; b++) {
+        size_t count = 0;
+        for (size_t r = 0; r < optim->num_ranges; r++) {
+            struct range *range = &optim->ranges[r];
+            range->at[b] = count;
+            if (buffer_name(&optim->rules[range->rule].spec, b))
+                count += range->end - range->begin;
+        }
         if (buffer_of(optim, b))
-            st = exo_array_init(&optim->buffers[b], optim->device, EXO_F32, optim->numel, err);
+            st = exo_array_init(&optim->buffers[b], optim->device, EXO_F32, count, err);
+    }
+    if (st == EXO_OK)
+        st = prepare_matrices(optim, err);
     return st == EXO_OK
                ? EXO_OK
                : exo_fail_in(err, st, "the optimizer's state of %zu parameters", optim->numel);
@@ -162,14 +215,12 @@ make_buffers(exo_optim *optim, exo_err *err)
 static void
 fill_buffers(exo_optim *optim)
 {
-    size_t first = 0;
     for (size_t r = 0; r < optim->num_ranges; r++) {
-        const exo_optim_spec *spec = &optim->rules[optim->ranges[r].rule].spec;
-        size_t end = optim->ranges[r].end < optim->numel ? optim->ranges[r].end : optim->numel;
+        const struct range *range = &optim->ranges[r];
+        const exo_optim_spec *spec = &optim->rules[range->rule].spec;
         if (spec->kind == EXO_ADAGRAD && spec->initial_accumulator != 0)
-            exo_vec_fill(exo_array_part(optim->buffers[0], first, end - first),
+            exo_vec_fill(exo_array_part(optim->buffers[0], range->at[0], range->end - range->begin),
                          (float)spec->initial_accumulator);
-        first = end;
     }
 }
 
@@ -183,20 +234,22 @@ exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_par
     if (st == EXO_OK && spec->num_groups && !infos)
         st = exo_fail(err, EXO_INVAL,
                       "an optimizer with parameter groups needs the names of the parameters");
+    if (st == EXO_OK && spec->kind == EXO_MUON && !infos)
+        st =
+            exo_fail(err, EXO_INVAL,
+                     "muon needs the shapes of the parameters, and these have none; choose another "
+                     "optimizer");
     if (st != EXO_OK)
         return st;
     optim = exo_calloc(1, sizeof *optim);
-    st = optim ? EXO_OK : EXO_NOMEM;
-    if (st == EXO_OK) {
-        optim->device = device;
-        optim->numel = numel;
-        st = copy_rules(optim, spec);
-    }
+    if (!optim)
+        return exo_fail(err, EXO_NOMEM, "no memory for an optimizer of %zu parameters", numel);
+    optim->device = device;
+    optim->numel = numel;
+    st = copy_rules(optim, spec, err);
     if (st == EXO_OK)
-        st = find_ranges(optim, spec, infos, num_infos, first);
-    if (st != EXO_OK)
-        exo_fail(err, st, "no memory for an optimizer of %zu parameters", numel);
-    else
+        st = find_ranges(optim, spec, infos, num_infos, first, err);
+    if (st == EXO_OK)
         st = make_buffers(optim, err);
     if (st == EXO_OK) {
         fill_buffers(optim);
@@ -221,6 +274,7 @@ exo_optim_free(exo_optim **optim)
         return;
     for (size_t b = 0; b < MAX_BUFFERS; b++)
         exo_array_release(&(*optim)->buffers[b]);
+    exo_muon_free(&(*optim)->muon);
     exo_free((*optim)->rules);
     exo_free((*optim)->ranges);
     exo_free(*optim);
@@ -277,27 +331,33 @@ set_constants(struct rule *rule, uint64_t steps, double lr)
             .lr = (float)(lr / (1.0 + (t - 1.0) * spec->lr_decay)),
         };
         return;
+    case EXO_MUON:
+        rule->now.muon_lr = lr;
+        return;
     }
 }
 
-/* The buffer's elements from `first` on; NULL if this rule does not use the buffer, although
- * another rule may. */
+/* The buffer's values of the elements from `first` on, which lie in the range; NULL if its rule does
+ * not use the buffer, although another rule may. */
 static float *
-buffer_at(const exo_optim *optim, const exo_optim_spec *spec, size_t buffer, size_t first)
+buffer_at(const exo_optim *optim, const struct range *range, size_t buffer, size_t first)
 {
-    return buffer_name(spec, buffer) ? (float *)optim->buffers[buffer].data + first : NULL;
+    return buffer_name(&optim->rules[range->rule].spec, buffer)
+               ? (float *)optim->buffers[buffer].data + range->at[buffer] + (first - range->begin)
+               : NULL;
 }
 
-/* Steps elements [first, first + n), which follow one rule. grads (n) are their gradients. */
+/* Steps elements [first, first + n) of the range. grads (n) are their gradients. */
 static exo_status
-step_range(const exo_optim *optim, const struct rule *rule, size_t first, size_t n,
+step_range(const exo_optim *optim, const struct range *range, size_t first, size_t n,
            const float *grads, exo_err *err)
 {
+    const struct rule *rule = &optim->rules[range->rule];
     const exo_optim_spec *spec = &rule->spec;
     const exo_kernels *kernels = optim->device->device_class->kernels;
     float *params = optim->params + first;
-    float *b0 = buffer_at(optim, spec, 0, first), *b1 = buffer_at(optim, spec, 1, first),
-          *b2 = buffer_at(optim, spec, 2, first);
+    float *b0 = buffer_at(optim, range, 0, first), *b1 = buffer_at(optim, range, 1, first),
+          *b2 = buffer_at(optim, range, 2, first);
     union constants k = rule->now;
 
     switch (spec->kind) {
@@ -318,6 +378,11 @@ step_range(const exo_optim *optim, const struct rule *rule, size_t first, size_t
         k.adagrad.count = n, k.adagrad.param = params, k.adagrad.grad = grads;
         k.adagrad.sum = b0;
         return kernels->adagrad(optim->device, &k.adagrad, err);
+    case EXO_MUON:
+        assert(first == range->begin && n == range->rows * range->cols);
+        exo_muon_step(optim->muon, spec, k.muon_lr, range->rows, range->cols, params, grads,
+                      buffer_at(optim, range, 3, first));
+        return EXO_OK;
     }
     return EXO_OK;
 }
@@ -347,8 +412,7 @@ step_part(const exo_optim *optim, size_t first, size_t n, const float *grads)
         size_t left = n - done, until = range->end - (first + done),
                count = until < left ? until : left;
         exo_device_note(optim->device,
-                        step_range(optim, &optim->rules[range->rule], first + done, count,
-                                   grads + done, &reason),
+                        step_range(optim, range, first + done, count, grads + done, &reason),
                         &reason);
         done += count;
     }
@@ -387,8 +451,36 @@ step_taken(void *context, size_t first, size_t count, const float *grad)
 exo_grad_sink
 exo_optim_sink(exo_optim *optim, exo_array params, float lr)
 {
+    assert(!optim->muon && "a pass hands over parts of matrices");
     begin_step(optim, params, lr);
     return (exo_grad_sink){.take = step_taken, .context = optim};
+}
+
+exo_status
+exo_optim_result(const exo_optim *optim, exo_err *err)
+{
+    return optim->muon ? exo_muon_result(optim->muon, err) : EXO_OK;
+}
+
+uint64_t
+exo_optim_bytes(const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos)
+{
+    uint64_t floats = 0, temporary = 0;
+    for (size_t i = 0; i < num_infos; i++) {
+        exo_optim_spec rule = *exo_optim_spec_of(spec, &infos[i], NULL);
+        if (infos[i].is_buffer || infos[i].numel == 0)
+            continue;
+        if (exo_optim_is_matrix(&rule, &infos[i])) {
+            uint64_t rows = infos[i].dims[0], cols = infos[i].numel / rows,
+                     side = rows < cols ? rows : cols, needed = 2 * rows * cols + 2 * side * side;
+            temporary = needed > temporary ? needed : temporary;
+        } else if (rule.kind == EXO_MUON) {
+            rule = exo_optim_muon_adamw(&rule);
+        }
+        for (size_t b = 0; b < MAX_BUFFERS; b++)
+            floats += buffer_name(&rule, b) ? infos[i].numel : 0;
+    }
+    return (floats + temporary) * sizeof(float);
 }
 
 void

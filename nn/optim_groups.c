@@ -14,6 +14,39 @@ exo_optim_group_takes(const exo_optim_group *group, const exo_param_info *info)
            info->num_dims <= group->max_dims && fnmatch(group->match, info->name, 0) == 0;
 }
 
+const exo_optim_spec *
+exo_optim_spec_of(const exo_optim_spec *spec, const exo_param_info *info, size_t *number)
+{
+    size_t g = 0;
+    while (g < spec->num_groups && !exo_optim_group_takes(&spec->groups[g], info))
+        g++;
+    if (number)
+        *number = g < spec->num_groups ? g + 1 : 0;
+    return g < spec->num_groups ? &spec->groups[g].spec : spec;
+}
+
+bool
+exo_optim_is_matrix(const exo_optim_spec *spec, const exo_param_info *info)
+{
+    if (spec->kind != EXO_MUON || spec->matrices == EXO_MUON_NONE || info->is_buffer ||
+        info->num_dims < 2 || info->numel == 0)
+        return false;
+    return spec->matrices == EXO_MUON_ALL || !info->at_boundary;
+}
+
+/* Refuses muon for a model without a matrix for it: the user would get AdamW under another name. */
+static exo_status
+check_matrices(const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
+               exo_err *err)
+{
+    for (size_t i = 0; i < num_infos; i++)
+        if (exo_optim_is_matrix(exo_optim_spec_of(spec, &infos[i], NULL), &infos[i]))
+            return EXO_OK;
+    return exo_fail(err, EXO_INVAL,
+                    "optimizer: muon finds no trainable matrix between the model's embeddings and "
+                    "its output head; choose another optimizer, or set matrices: all");
+}
+
 exo_status
 exo_optim_groups_check(const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
                        exo_err *err)
@@ -36,7 +69,7 @@ exo_optim_groups_check(const exo_optim_spec *spec, const exo_param_info *infos, 
                 g + 1, spec->num_groups, group->match, group->min_dims, group->max_dims,
                 num_infos ? infos[0].name : "nothing");
     }
-    return EXO_OK;
+    return spec->kind == EXO_MUON ? check_matrices(spec, infos, num_infos, err) : EXO_OK;
 }
 
 static exo_status
@@ -86,7 +119,8 @@ exo_optim_groups_read(exo_config *options, exo_optim_spec *spec, exo_err *err)
         exo_err reason = {0};
         if (st == EXO_OK && exo_optim_spec_check(&groups[g].spec, &reason) != EXO_OK)
             st = exo_config_fail(item, err, "%s", reason.text);
-        else if (st == EXO_OK && spec->lr == 0 && groups[g].spec.lr != 0)
+        else if (st == EXO_OK && spec->lr == 0 &&
+                 (groups[g].spec.lr != 0 || groups[g].spec.adamw.lr != 0))
             st = exo_config_fail(item, err, "a group's lr follows the optimizer's, which is 0");
     }
     if (st != EXO_OK) {

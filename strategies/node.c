@@ -62,5 +62,5 @@ exo_node_inner_step(exo_node *node, exo_err *err)
     if (st != EXO_OK)
         return st;
     exo_optim_step(node->optim, node->params, node->grads, exo_node_rate(node));
-    return EXO_OK;
+    return exo_optim_result(node->optim, err);
 }

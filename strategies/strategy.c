@@ -32,12 +32,13 @@ static const exo_meter_class grad_norm = {.name = "grad_norm",
 static exo_status
 read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
 {
-    const exo_optim_spec adamw = exo_optim_spec_init(EXO_ADAMW);
+    const exo_strategy_class *c = strategy->strategy_class;
+    const exo_optim_spec fallback = c->optimizer ? c->optimizer() : exo_optim_spec_init(EXO_ADAMW);
     const char *name = NULL;
     /* the caller has read it: this only marks the key as known */
     exo_status st = exo_config_string(config, "name", NULL, &name, err);
     if (st == EXO_OK)
-        st = exo_optim_spec_read_groups(config, "optimizer", &adamw, &strategy->inner, err);
+        st = exo_optim_spec_read_groups(config, "optimizer", &fallback, &strategy->inner, err);
     if (st == EXO_OK)
         st = exo_schedule_read(&strategy->schedule, config, "lr_scheduler", err);
     if (st == EXO_OK)
@@ -60,6 +61,11 @@ static const char *const optimizer_keys[] = {"lr",
                                              "amsgrad",
                                              "groups",
                                              "initial_accumulator_value",
+                                             "ns_coefficients",
+                                             "ns_steps",
+                                             "adjust_lr_fn",
+                                             "matrices",
+                                             "adamw",
                                              NULL};
 
 exo_status
@@ -233,6 +239,7 @@ exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes)
 {
     const exo_strategy_class *c = strategy->strategy_class;
     return c->steps_alone && !c->keep && strategy->max_norm == 0.0f &&
+           strategy->inner.kind != EXO_MUON && /* steps whole matrices */
            c->steps_alone(strategy->self, num_nodes);
 }
 

@@ -81,6 +81,10 @@ EXO_API exo_param exo_build_param(exo_builder *builder, const char *name, size_t
 EXO_API exo_param exo_build_buffer(exo_builder *builder, const char *name, size_t num_dims,
                                    const size_t *dims, exo_init init);
 
+/* Marks a parameter as one that maps the model's inputs or gives its outputs: a table of embeddings,
+ * or the output head. Optimizers for hidden matrices, such as muon, leave it to another rule. */
+EXO_API void exo_build_boundary(exo_builder *builder, exo_param param);
+
 /* Begins a unit: the parameters that are declared after it belong to the unit `name`, until the
  * next unit begins. A unit is a block of layers that are used together. Where no node has all
  * parameters, a whole unit is gathered and freed at a time (units.h). Names are unique in the
@@ -203,6 +207,8 @@ typedef struct exo_param_info {
     /* a parameter that is not learned; it lies in the flat buffers, after the statistics */
     bool frozen;
     uint32_t unit; /* the index of its unit; EXO_NO_UNIT for buffers and frozen parameters */
+    /* an embedding table or the output head (exo_build_boundary) */
+    bool at_boundary;
 } exo_param_info;
 
 /* The unit of buffers and frozen parameters: none. */

@@ -3,7 +3,8 @@
  *
  * Formulas and defaults are those of PyTorch's torch.optim. An optimizer owns the state of `numel`
  * elements, which may be a whole model or a shard of it, and does not depend on the origin of the
- * gradients.
+ * gradients. Muon steps whole matrices, so it must know the parameters' shapes, and no shard may cut
+ * a matrix; the other rules step each element by itself.
  */
 #ifndef EXOGYM_OPTIM_H
 #define EXOGYM_OPTIM_H
@@ -25,25 +26,55 @@ typedef enum exo_optim_kind {
     EXO_SGD,
     EXO_RMSPROP,
     EXO_ADAGRAD,
+    EXO_MUON,
 } exo_optim_kind;
+
+/* How Muon's rate depends on the shape of a matrix (rows, cols). */
+typedef enum exo_muon_rate {
+    EXO_MUON_ORIGINAL,       /* lr sqrt(max(1, rows / cols)) */
+    EXO_MUON_MATCH_RMS_ADAMW /* lr 0.2 sqrt(max(rows, cols)): updates as large as AdamW's */
+} exo_muon_rate;
+
+/* The matrices that Muon steps: of the parameters with two or more dimensions, as rows = dims[0],
+ * cols = numel / rows. AdamW steps the other parameters. */
+typedef enum exo_muon_matrices {
+    EXO_MUON_HIDDEN, /* those that the model does not mark by exo_build_boundary */
+    EXO_MUON_ALL,
+    EXO_MUON_NONE
+} exo_muon_matrices;
+
+/* The constants of AdamW for the parameters that Muon leaves to it; see exo_optim_spec. */
+typedef struct exo_muon_adamw {
+    float lr;            /* 1e-3 */
+    double beta1, beta2; /* 0.9, 0.999 */
+    double eps;          /* 1e-8 */
+    double weight_decay; /* 1e-2 */
+    bool amsgrad;        /* divides by the largest second moment so far */
+} exo_muon_adamw;
 
 /* A parameter group; defined below. */
 typedef struct exo_optim_group exo_optim_group;
 
 /* A rule with its constants; the constants of other rules are ignored. */
 typedef struct exo_optim_spec {
-    exo_optim_kind kind;                  /* the rule */
-    float lr;                             /* adam, adamw, sgd 1e-3; rmsprop, adagrad 1e-2 */
-    double beta1, beta2;                  /* adam, adamw: 0.9, 0.999 */
-    double eps;                           /* 1e-8; adagrad 1e-10 */
-    double weight_decay;                  /* adamw 1e-2 (decoupled), the others 0 (added to g) */
-    double momentum, dampening;           /* sgd; rmsprop: momentum */
-    bool nesterov;                        /* sgd; requires momentum > 0 and dampening 0 */
+    exo_optim_kind kind; /* the rule */
+    float lr;            /* rmsprop, adagrad 1e-2; the others 1e-3 */
+    double beta1, beta2; /* adam, adamw: 0.9, 0.999 */
+    double eps;          /* 1e-8; adagrad 1e-10; muon 1e-7, of the norm */
+    /* adamw 1e-2 and muon 0.1 (decoupled), the others 0 (added to g) */
+    double weight_decay;
+    double momentum, dampening;           /* sgd; rmsprop: momentum; muon: momentum 0.95 */
+    bool nesterov;                        /* sgd: requires momentum > 0, dampening 0; muon: true */
     bool centered;                        /* rmsprop */
     double alpha;                         /* rmsprop 0.99 */
     double lr_decay, initial_accumulator; /* adagrad */
     /* adam, adamw: divides by the largest second moment so far */
     bool amsgrad;
+    double ns_coefficients[3];  /* muon: of the Newton-Schulz polynomial */
+    uint64_t ns_steps;          /* muon: iterations, 5 */
+    exo_muon_rate adjust_lr;    /* muon: original */
+    exo_muon_matrices matrices; /* muon: hidden */
+    exo_muon_adamw adamw;       /* muon: AdamW's defaults; a schedule multiplies its lr, too */
     /* (num_groups) parameter groups, owned by the spec (exo_optim_spec_release). NULL: none. */
     exo_optim_group *groups;
     size_t num_groups;
@@ -72,7 +103,7 @@ EXO_API exo_optim_spec exo_optim_spec_init(exo_optim_kind kind);
 EXO_API exo_status exo_optim_spec_read(exo_config *map, const char *key,
                                        const exo_optim_spec *fallback, exo_optim_spec *out,
                                        exo_err *err);
-/* The same for an optimizer of named parameters: also reads `groups`, a list of mappings with
+/* The same for an optimizer of named parameters: also takes muon, and reads `groups`, a list of mappings with
  * match, min_dims, max_dims and the constants that differ. The caller releases *out. */
 EXO_API exo_status exo_optim_spec_read_groups(exo_config *map, const char *key,
                                               const exo_optim_spec *fallback, exo_optim_spec *out,
@@ -81,8 +112,8 @@ EXO_API exo_status exo_optim_spec_read_groups(exo_config *map, const char *key,
 EXO_API void exo_optim_spec_release(exo_optim_spec *spec);
 /* Checks the constants. INVAL names the one that is out of its range. */
 EXO_API exo_status exo_optim_spec_check(const exo_optim_spec *spec, exo_err *err);
-/* Checks the groups against parameters (num_infos). INVAL names a group that matches none, such as
- * one with a mistyped pattern. */
+/* Checks the rule against parameters (num_infos). INVAL names a group that matches none, such as one
+ * with a mistyped pattern, or says that muon finds no matrix. */
 EXO_API exo_status exo_optim_groups_check(const exo_optim_spec *spec, const exo_param_info *infos,
                                           size_t num_infos, exo_err *err);
 
@@ -90,12 +121,13 @@ EXO_API exo_status exo_optim_groups_check(const exo_optim_spec *spec, const exo_
 typedef struct exo_optim exo_optim;
 
 /* Makes the state of `numel` parameters on `device`; numel may be 0, for an empty shard. `spec` is
- * copied and must have no groups. The caller frees the optimizer. Errors: INVAL (spec), NOMEM. */
+ * copied; it must have no groups and not be muon. The caller frees the optimizer. Errors: INVAL
+ * (spec), NOMEM. */
 EXO_API exo_status exo_optim_new(exo_optim **out, const exo_optim_spec *spec, exo_device *device,
                                  size_t numel, exo_err *err);
-/* The same with groups, for the elements [first, first + numel) of the flat parameters that `infos`
- * (num_infos) describe (exo_params_info): a whole model or a shard of it. Keeps no reference to
- * spec and infos. */
+/* The same with groups or muon, for the elements [first, first + numel) of the flat parameters that
+ * `infos` (num_infos) describe (exo_params_info): a whole model or a shard of it. Keeps no reference
+ * to spec and infos. Errors: also INVAL if the range cuts a matrix that muon steps. */
 EXO_API exo_status exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec,
                                          const exo_param_info *infos, size_t num_infos,
                                          exo_device *device, size_t first, size_t numel,
@@ -110,8 +142,16 @@ EXO_API void exo_optim_free(exo_optim **optim);
 EXO_API void exo_optim_step(exo_optim *optim, exo_array params, exo_array grads, float lr);
 /* Begins the same step, to be taken during backward: returns the sink that receives the gradients
  * of a pass (exo_pass). Every element of params (numel) must arrive exactly once before the next
- * step. The optimizer and `params` must live until then. The bits are those of exo_optim_step. */
+ * step. The optimizer and `params` must live until then. The bits are those of exo_optim_step. Not
+ * for an optimizer that steps whole matrices (muon): a pass hands over parts of them. */
 EXO_API exo_grad_sink exo_optim_sink(exo_optim *optim, exo_array params, float lr);
+/* The first failure of a step that ran on the host, such as memory that Muon's matrix products
+ * lacked; the parameters are then of no use. Other devices remember their failures themselves. */
+EXO_API exo_status exo_optim_result(const exo_optim *optim, exo_err *err);
+/* The bytes of the moments of an optimizer for all parameters of `infos` (num_infos), and of the
+ * largest temporary matrix of muon. Allocates nothing. */
+EXO_API uint64_t exo_optim_bytes(const exo_optim_spec *spec, const exo_param_info *infos,
+                                 size_t num_infos);
 /* Adds the moments and the step count to a checkpoint as "name.step", "name.exp_avg" and so on.
  * `name` tells the optimizers of a node apart. */
 EXO_API void exo_optim_state(exo_optim *optim, const char *name, exo_state *state);

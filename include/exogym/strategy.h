@@ -177,6 +177,8 @@ typedef struct exo_strategy_class {
      * these. Called after start, also after a failed one. NULL: there are none, or they are closed
      * already. */
     void (*leave)(void *self);
+    /* The default of the option `optimizer`. NULL: adamw. */
+    exo_optim_spec (*optimizer)(void);
 } exo_strategy_class;
 
 /* The strategy of one node. One thread at a time. */

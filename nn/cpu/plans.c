@@ -17,6 +17,8 @@ exo_cpu_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const 
         return exo_cpu_head_plan(out, shape, err);
     case EXO_SHAPE_DECODER:
         return exo_cpu_decoder_plan(out, shape, err);
+    case EXO_SHAPE_NEWTON_SCHULZ:
+        return exo_cpu_newton_schulz_plan(out, shape, err);
     case EXO_SHAPE_ROW_NORM:
     case EXO_SHAPE_BATCH_NORM:
         break;
@@ -43,6 +45,9 @@ exo_cpu_plan_free(exo_plan *plan)
     case EXO_SHAPE_DECODER:
         exo_cpu_decoder_plan_free(plan);
         break;
+    case EXO_SHAPE_NEWTON_SCHULZ:
+        exo_cpu_newton_schulz_plan_free(plan);
+        break;
     case EXO_SHAPE_ROW_NORM:
     case EXO_SHAPE_BATCH_NORM:
         break;
@@ -61,6 +66,8 @@ exo_cpu_scratch(const exo_device *device, exo_shape_kind kind, const void *shape
         return exo_cpu_head_scratch(shape, use);
     case EXO_SHAPE_DECODER:
         return exo_cpu_decoder_scratch(shape, use);
+    case EXO_SHAPE_NEWTON_SCHULZ:
+        return exo_cpu_newton_schulz_scratch(shape);
     case EXO_SHAPE_ROW_NORM:
         return exo_cpu_row_norm_scratch(shape, use);
     case EXO_SHAPE_BATCH_NORM:

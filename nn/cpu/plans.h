@@ -14,6 +14,10 @@ size_t exo_cpu_attention_scratch(const exo_attention_shape *shape, exo_scratch_u
 exo_status exo_cpu_head_plan(exo_plan **out, const exo_head_shape *shape, exo_err *err);
 void exo_cpu_head_plan_free(exo_plan *plan);
 size_t exo_cpu_head_scratch(const exo_head_shape *shape, exo_scratch_use use);
+exo_status exo_cpu_newton_schulz_plan(exo_plan **out, const exo_newton_schulz_shape *shape,
+                                      exo_err *err);
+void exo_cpu_newton_schulz_plan_free(exo_plan *plan);
+size_t exo_cpu_newton_schulz_scratch(const exo_newton_schulz_shape *shape);
 size_t exo_cpu_row_norm_scratch(const exo_row_norm_shape *shape, exo_scratch_use use);
 size_t exo_cpu_batch_norm_scratch(const exo_batch_norm_shape *shape);
 exo_status exo_cpu_decoder_plan(exo_plan **out, const exo_decoder_shape *shape, exo_err *err);

@@ -197,6 +197,25 @@ typedef struct exo_adagrad_args {
     float lr; /* lr / (1 + (t - 1) lr_decay) */
 } exo_adagrad_args;
 
+/* Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/) replaces a matrix by a
+ * nearly orthogonal one: the singular vectors stay, and the singular values move close to 1.
+ *
+ *     X = X / max(|X|, eps)                         the Frobenius norm
+ *     `steps` times:  A = X X^T,  X = a X + (b A + c A A) X
+ *
+ * If rows > cols, A is X^T X and multiplies from the right, which is the same for X^T. */
+typedef struct exo_newton_schulz_shape {
+    size_t rows, cols; /* from 1 */
+} exo_newton_schulz_shape;
+
+typedef struct exo_newton_schulz_args {
+    exo_plan *plan;
+    float *x; /* (rows, cols), changed in place */
+    void *scratch;
+    float a, b, c, eps;
+    size_t steps;
+} exo_newton_schulz_args;
+
 /* --- The table -------------------------------------------------------------------------------- */
 
 #define EXO_KERNELS(X)                                                                             \
@@ -220,6 +239,7 @@ typedef struct exo_adagrad_args {
     X(sgd)                                                                                         \
     X(rmsprop)                                                                                     \
     X(adagrad)                                                                                     \
+    X(newton_schulz)                                                                               \
     X(mean)                                                                                        \
     X(mean_backward)                                                                               \
     X(relu)                                                                                        \
@@ -294,6 +314,7 @@ typedef enum exo_shape_kind { /* the shape is exo_NAME_shape */
     EXO_SHAPE_ATTENTION,
     EXO_SHAPE_HEAD,
     EXO_SHAPE_DECODER,
+    EXO_SHAPE_NEWTON_SCHULZ,
 } exo_shape_kind;
 
 typedef enum exo_scratch_use {
@@ -313,9 +334,9 @@ struct exo_plan {
     exo_shape_kind kind;
 };
 
-/* Makes a plan of a linear layer, a convolution, an attention, a head or a decoder. It serves this
- * device's kernels only, one at a time. Errors: UNSUPPORTED, NOMEM, or INVAL: the sizes of a
- * decoder cannot be counted. */
+/* Makes a plan of a linear layer, a convolution, an attention, a head, a decoder or a Newton-Schulz
+ * iteration. It serves this device's kernels only, one at a time. Errors: UNSUPPORTED, NOMEM, or
+ * INVAL: the sizes of a decoder cannot be counted. */
 exo_status exo_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape,
                         exo_err *err);
 /* Frees a plan, once the kernels that were asked for with it have run. Sets *plan to NULL. */

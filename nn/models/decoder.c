@@ -132,9 +132,12 @@ declare_all(exo_decoder *d, struct building *g)
     exo_init normal = exo_init_normal(0.02f);
     exo_build_unit(g->b, "embedding");
     d->embedding = declare(g, "embedding.weight", 2, (size_t[]){s->vocabulary, s->width}, normal);
-    if (s->position == EXO_POSITION_LEARNED)
+    exo_build_boundary(g->b, d->embedding);
+    if (s->position == EXO_POSITION_LEARNED) {
         d->position = declare(g, "position.weight", 2,
                               (size_t[]){s->context + s->position_offset, s->width}, normal);
+        exo_build_boundary(g->b, d->position);
+    }
     if (s->embedding_norm)
         d->embedding_norm = declare_norm(g, "embedding_norm");
     for (size_t i = 0; i < s->layers; i++)
@@ -142,8 +145,10 @@ declare_all(exo_decoder *d, struct building *g)
     exo_build_unit(g->b, "head");
     d->norm = declare_norm(g, "norm");
     d->head.there = !s->tied;
-    if (!s->tied)
+    if (!s->tied) {
         d->head.param = declare(g, "head.weight", 2, (size_t[]){s->vocabulary, s->width}, normal);
+        exo_build_boundary(g->b, d->head.param);
+    }
 }
 
 /* `config` is NULL in exo_decoder_new, where the state starts with a spec. */

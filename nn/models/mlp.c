@@ -72,6 +72,7 @@ mlp_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
         snprintf(name, sizeof name, "fc%zu.bias", i + 1);
         m->bias[i] = exo_build_param(b, name, 1, &widths[i + 1], init);
     }
+    exo_build_boundary(b, m->weight[m->layers - 1]);
     return exo_build_status(b, err);
 }
 

@@ -66,6 +66,7 @@ mnist_cnn_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     exo_build_unit(b, "fc2");
     m->w2 = exo_build_param(b, "fc2.weight", 2, (size_t[]){CLASSES, HIDDEN},
                             exo_init_kaiming_uniform(HIDDEN));
+    exo_build_boundary(b, m->w2);
     m->b2 =
         exo_build_param(b, "fc2.bias", 1, (size_t[]){CLASSES}, exo_init_kaiming_uniform(HIDDEN));
     return exo_build_status(b, err);

@@ -35,6 +35,8 @@ exo_ref_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const 
         p->head = *(const exo_head_shape *)shape;
     else if (kind == EXO_SHAPE_DECODER)
         p->decoder = *(const exo_decoder_shape *)shape;
+    else if (kind == EXO_SHAPE_NEWTON_SCHULZ)
+        p->newton_schulz = *(const exo_newton_schulz_shape *)shape;
     *out = &p->plan;
     return EXO_OK;
 }
@@ -50,7 +52,13 @@ exo_ref_scratch(const exo_device *device, exo_shape_kind kind, const void *shape
                 exo_scratch_use use)
 {
     (void)device;
-    return kind == EXO_SHAPE_DECODER ? exo_ref_decoder_scratch(shape, use) : 0;
+    if (kind == EXO_SHAPE_DECODER)
+        return exo_ref_decoder_scratch(shape, use);
+    if (kind != EXO_SHAPE_NEWTON_SCHULZ)
+        return 0;
+    const exo_newton_schulz_shape *s = shape;
+    const size_t side = s->rows < s->cols ? s->rows : s->cols;
+    return (2 * side * side + s->rows * s->cols) * sizeof(float);
 }
 
 /* --- Embeddings ------------------------------------------------------------------------------- */

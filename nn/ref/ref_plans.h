@@ -1,4 +1,5 @@
-/* The reference's plans: the shape itself. Only a decoder has scratch. Private to nn/ref. */
+/* The reference's plans: the shape itself. Only a decoder and newton_schulz have scratch. Private to
+ * nn/ref. */
 #ifndef EXO_REF_PLANS_H
 #define EXO_REF_PLANS_H
 
@@ -12,6 +13,7 @@ typedef struct exo_ref_plan {
         exo_attention_shape attention;
         exo_head_shape head;
         exo_decoder_shape decoder;
+        exo_newton_schulz_shape newton_schulz;
     };
     const float *weight; /* of the last convolution, which its backward is of */
 } exo_ref_plan;

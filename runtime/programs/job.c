@@ -38,8 +38,10 @@ check_no_strategy_keys(exo_config *map, exo_err *err)
     static const char *const strategy[] = {
         "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset",
         NULL};
-    static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
-                                            "momentum", "amsgrad",      "groups", NULL};
+    static const char *const optimizer[] = {
+        "lr",     "weight_decay",    "betas",    "eps",          "momentum", "amsgrad",
+        "groups", "ns_coefficients", "ns_steps", "adjust_lr_fn", "matrices", "adamw",
+        NULL};
     exo_status st = exo_config_check_misplaced(map, strategy, "strategy.", err);
     return st == EXO_OK ? exo_config_check_misplaced(map, optimizer, "strategy.optimizer.", err)
                         : st;

@@ -262,27 +262,6 @@ pack(struct packed *p, const exo_envelope *e, char reason[EXO_WIRE_REASON], exo_
     return exo_fail(err, EXO_INVAL, "there is no envelope of kind %d", (int)e->kind);
 }
 
-/* A protobuf buffer that appends to a writer. */
-struct growing {
-    ProtobufCBuffer base;
-    exo_wire_writer *writer;
-    exo_status st;
-    exo_err *err;
-};
-
-static void
-append(ProtobufCBuffer *buffer, size_t length, const uint8_t *data)
-{
-    struct growing *g = (struct growing *)buffer;
-    exo_wire_writer *w = g->writer;
-    if (g->st == EXO_OK)
-        g->st = reserve(w, length, g->err);
-    if (g->st != EXO_OK || length == 0)
-        return;
-    memcpy(w->data + w->size, data, length);
-    w->size += length;
-}
-
 exo_status
 exo_wire_add(exo_wire_writer *writer, const exo_envelope *envelope, exo_err *err)
 {
@@ -294,18 +273,15 @@ exo_wire_add(exo_wire_writer *writer, const exo_envelope *envelope, exo_err *err
     if (writer->count == EXO_WIRE_MAX_ENVELOPES)
         return exo_fail(err, EXO_FULL, "a message holds %d envelopes at most",
                         EXO_WIRE_MAX_ENVELOPES);
-    struct growing g = {.base.append = append, .writer = writer, .err = err};
-    size_t before = writer->size;
-    g.st = reserve(writer, LENGTH, err);
-    size_t at = writer->size;
-    if (g.st == EXO_OK)
-        writer->size += LENGTH; /* the length comes last: to compute it takes as long as to pack */
-    protobuf_c_message_pack_to_buffer(&p.envelope.base, &g.base);
-    if (g.st != EXO_OK) {
-        writer->size = before;
-        return g.st;
-    }
-    put_u32(writer->data + at, (uint32_t)(writer->size - at - LENGTH));
+    size_t size = exo__wire__envelope__get_packed_size(&p.envelope);
+    st = reserve(writer, LENGTH + size, err);
+    if (st != EXO_OK)
+        return st;
+    put_u32(writer->data + writer->size, (uint32_t)size);
+    st = exo_pack_sized(&p.envelope.base, writer->data + writer->size + LENGTH, size, err);
+    if (st != EXO_OK)
+        return st;
+    writer->size += LENGTH + size;
     writer->count++;
     return EXO_OK;
 }

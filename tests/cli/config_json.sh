@@ -31,6 +31,8 @@ optimizers adam | | "lr": 0.001, "weight_decay": 0, "eps": 1e-08, "betas": [0.9,
 optimizers sgd | | "lr": 0.001, "weight_decay": 0, "momentum": 0, "dampening": 0, "nesterov": false
 optimizers rmsprop | | "lr": 0.01, "weight_decay": 0, "eps": 1e-08, "alpha": 0.99, "momentum": 0, "centered": false
 optimizers adagrad | | "lr": 0.01, "weight_decay": 0, "eps": 1e-10, "lr_decay": 0, "initial_accumulator_value": 0
+optimizers muon | | "lr": 0.001, "weight_decay": 0.1, "eps": 1e-07, "momentum": 0.95, "nesterov": true, "ns_coefficients": [3.4445, -4.775, 2.0315], "ns_steps": 5, "adjust_lr_fn": "original", "matrices": "hidden", "adamw": {"lr": 0.001, "weight_decay": 0.01, "eps": 1e-08, "betas": [0.9, 0.999], "amsgrad": false}
+optimizers muon | "matrices": "all", "adamw": {"lr": 0.5} | "lr": 0.001, "weight_decay": 0.1, "eps": 1e-07, "momentum": 0.95, "nesterov": true, "ns_coefficients": [3.4445, -4.775, 2.0315], "ns_steps": 5, "adjust_lr_fn": "original", "matrices": "all", "adamw": {"lr": 0.5, "weight_decay": 0.01, "eps": 1e-08, "betas": [0.9, 0.999], "amsgrad": false}
 optimizers sgd | "momentum": 0.1234567890123456789, "groups": [{"max_dims": 1}] | "lr": 0.001, "weight_decay": 0, "momentum": 0.1234567890123456789, "dampening": 0, "nesterov": false, "groups": [{"match": "*", "min_dims": 0, "max_dims": 1, "lr": 0.001, "weight_decay": 0, "momentum": 0.12345678901234568, "dampening": 0, "nesterov": false}]
 schedules constant | | "warmup_steps": 0
 schedules constant | "max_steps": 9 | "warmup_steps": 0, "max_steps": 9
@@ -47,6 +49,7 @@ strategies ddp | "bucket_size": "1 kB" | "bucket_size": "1 kB"
 strategies diloco | | "H": 100, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
 strategies diloco | "H": 18446744073709551615, "outer_optimizer": "sgd" | "H": 18446744073709551615, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.001, "weight_decay": 0, "momentum": 0, "dampening": 0, "nesterov": false}
 strategies diloco | "H": 1, "outer_optimizer": {"lr": 0.3} | "H": 1, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.3, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
+strategies muloco | | "H": 30, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
 strategies fedavg | | "H": 1, "offset": 0
 strategies fedavg | "island_size": 2 | "H": 1, "offset": 0, "island_size": 2
 strategies sparta | | "p": 0.005, "interval": 1, "delay": 0, "selector": "random"

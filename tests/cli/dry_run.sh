@@ -57,6 +57,7 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     right mnist_cnn 64 sparta
     job=text.yaml
     right '{name: gpt, size: small, context: 64}' 64 '{name: diloco, H: 2}'
+    right '{name: gpt, layers: 3, heads: 4, width: 512, vocabulary: 1000, context: 64}' 8 muloco
     right '{name: gpt, layers: 2, heads: 4, width: 256, vocabulary: 5000, context: 64}' 32 ddp
     right '{name: gpt, layers: 6, heads: 8, width: 512, context: 64}' 4 sparta
 fi

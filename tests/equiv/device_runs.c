@@ -373,6 +373,7 @@ static const struct {
     {"ddp", "{optimizer: {name: adamw, lr: 0.01}, max_norm: 0.5}"},
     {"ddp", "{optimizer: {name: sgd, lr: 0.1, momentum: 0.9, nesterov: true}}"},
     {"diloco", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
+    {"muloco", "{H: 2, optimizer: {name: muon, lr: 0.02, matrices: all}}"},
     {"fedavg", "{H: 2, optimizer: {name: rmsprop, lr: 0.01, centered: true}}"},
     {"fedavg", "{H: 2, island_size: 2, optimizer: {name: adagrad, lr: 0.05}}"},
     {"sparta", "{p: 0.2, optimizer: {name: adam, lr: 0.01, amsgrad: true}}"},

@@ -154,6 +154,19 @@ Test(strategies, diloco_of_one_step_with_inner_sgd_is_ddp)
     nodes_release(&ddp);
 }
 
+Test(strategies, muloco_with_adamw_is_diloco)
+{
+    nodes diloco, muloco;
+    nodes_init(&diloco, NODES, NUMEL, BATCH, STEPS, "diloco", "{H: 4, optimizer: adamw}");
+    nodes_init(&muloco, NODES, NUMEL, BATCH, STEPS, "muloco", "{H: 4, optimizer: adamw}");
+    nodes_train(&diloco, STEPS);
+    nodes_train(&muloco, STEPS);
+    cr_expect_eq(distance(&diloco, &muloco), 0.0f);
+    cr_expect_eq(nodes_bytes(&diloco), nodes_bytes(&muloco));
+    nodes_release(&diloco);
+    nodes_release(&muloco);
+}
+
 /* With an outer rate of 0 every round ends where it began. This needs an outer copy that local
  * steps do not change. */
 Test(strategies, diloco_keeps_an_outer_copy_of_its_own)

@@ -1,6 +1,8 @@
 /* Cases of kernels: see kernel_cases.h. op_cases.c has those of the tape's operations. */
 #include "support/kernel_cases.h"
 
+#include <string.h>
+
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
@@ -321,6 +323,64 @@ adagrad(const exo_array *x, double *sum, exo_err *err)
     return st == EXO_OK ? exo_device_synchronize(x->device, err) : st;
 }
 
+/* A matrix of x[0]'s numbers: as square as these allow, but with at most `most_rows` rows and
+ * `most_cols` columns. */
+static exo_status
+newton_schulz_of(const exo_array *x, size_t most_rows, size_t most_cols, exo_err *err)
+{
+    exo_newton_schulz_shape shape;
+    exo_plan *plan = NULL;
+    exo_array scratch = {0};
+    const exo_device_class *c = x->device->device_class;
+    size_t side = 1;
+    if (x->count == 0)
+        return EXO_OK;
+    while ((side + 1) * (side + 1) <= x->count)
+        side++;
+    memset(&shape, 0, sizeof shape);
+    shape.rows = most_rows < most_cols ? (side < most_rows ? side : most_rows) : 0;
+    shape.cols = most_rows < most_cols ? 0 : (side < most_cols ? side : most_cols);
+    if (shape.rows)
+        shape.cols = x->count / shape.rows < most_cols ? x->count / shape.rows : most_cols;
+    else
+        shape.rows = x->count / shape.cols < most_rows ? x->count / shape.cols : most_rows;
+    exo_status st = exo_plan_new(&plan, x->device, EXO_SHAPE_NEWTON_SCHULZ, &shape, err);
+    if (st == EXO_OK)
+        st = exo_array_init(
+            &scratch, x->device, EXO_U8,
+            c->scratch(x->device, EXO_SHAPE_NEWTON_SCHULZ, &shape, EXO_SCRATCH_FORWARD), err);
+    if (st == EXO_OK)
+        st = c->kernels->newton_schulz(x->device,
+                                       &(exo_newton_schulz_args){.plan = plan,
+                                                                 .x = x[0].data,
+                                                                 .scratch = scratch.data,
+                                                                 .a = 3.4445f,
+                                                                 .b = -4.775f,
+                                                                 .c = 2.0315f,
+                                                                 .eps = 1e-7f,
+                                                                 .steps = 5},
+                                       err);
+    if (st == EXO_OK)
+        st = exo_device_synchronize(x->device, err);
+    exo_array_release(&scratch);
+    exo_plan_free(&plan);
+    return st;
+}
+
+static exo_status
+newton_schulz_wide(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return newton_schulz_of(x, 70, 200, err);
+}
+
+static exo_status
+newton_schulz_tall(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return newton_schulz_of(x, 200, 70, err);
+}
+
 /* --- The list --------------------------------------------------------------------------------- */
 
 const kernel_case kernel_cases[] = {
@@ -353,6 +413,8 @@ const kernel_case kernel_cases[] = {
     {"rmsprop", "rmsprop", 0, 5, rmsprop},
     {"rmsprop", "rmsprop, centered, momentum", 0, 9, rmsprop_centered},
     {"adagrad", "adagrad", 0, 5, adagrad},
+    {"newton_schulz", "newton_schulz, wide", 2e-5, 2, newton_schulz_wide},
+    {"newton_schulz", "newton_schulz, tall", 2e-5, 2, newton_schulz_tall},
 };
 
 const size_t num_kernel_cases = sizeof kernel_cases / sizeof *kernel_cases;

@@ -26,8 +26,8 @@ parse(const char *name, const char *options, exo_err *err)
 
 Test(strategy, the_built_in_ones_are_there_in_the_order_of_their_names)
 {
-    static const char *const names[] = {"compose",   "ddp",    "diloco", "fedavg",       "islands",
-                                        "local_sgd", "noloco", "sparta", "sparta_diloco"};
+    static const char *const names[] = {"compose",   "ddp",    "diloco", "fedavg", "islands",
+                                        "local_sgd", "muloco", "noloco", "sparta", "sparta_diloco"};
     enum {
         COUNT = sizeof names / sizeof *names
     };
@@ -43,7 +43,7 @@ Test(strategy, of_an_unknown_name_the_nearest_is_said_or_all)
     cr_expect_str_eq(err.text, "there is no strategy 'dilocoo'; did you mean 'diloco'?");
     cr_expect_eq(parse("gossip", "{}", &err), EXO_NOT_FOUND);
     cr_expect_str_eq(err.text, "there is no strategy 'gossip'; known are: compose, ddp, diloco, "
-                               "fedavg, islands, local_sgd, noloco, sparta, sparta_diloco");
+                               "fedavg, islands, local_sgd, muloco, noloco, sparta, sparta_diloco");
 }
 
 static exo_status
@@ -70,9 +70,9 @@ Test(strategy, classes_are_registered_once)
     cr_expect_eq(exo_strategy_register(&ddp, &err), EXO_EXISTS);
     cr_expect_eq(exo_strategy_register(&nameless, &err), EXO_INVAL);
     cr_expect_eq(exo_strategy_register(&idle, &err), EXO_INVAL);
-    cr_expect_eq(exo_strategy_class_at(6), &mine, "between local_sgd and noloco");
-    cr_expect_eq(exo_strategy_class_at(8), &other);
-    cr_expect_null(exo_strategy_class_at(11));
+    cr_expect_eq(exo_strategy_class_at(6), &mine, "between local_sgd and muloco");
+    cr_expect_eq(exo_strategy_class_at(9), &other);
+    cr_expect_null(exo_strategy_class_at(12));
     cr_expect_eq(parse("mine", "optimizer: sgd", &err), EXO_OK);
 }
 

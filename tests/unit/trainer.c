@@ -83,6 +83,7 @@ static const struct {
 } strategies[] = {
     {"ddp", "{optimizer: {name: adamw, lr: 0.01}}"},
     {"diloco", "{H: 4, optimizer: {name: adamw, lr: 0.01}}"},
+    {"muloco", "{H: 4}"},
     {"sparta", "{p: 0.2, optimizer: {name: sgd, lr: 0.1, momentum: 0.9}}"},
     {"sparta", "{p: 0.3, selector: partitioned, optimizer: {name: rmsprop, lr: 0.01}}"},
     {"sparta", "{p: 0.3, selector: shuffled_sequential, optimizer: {name: adagrad, lr: 0.1}}"},
