@@ -39,9 +39,9 @@ exo_fit_memory_now(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Measures the memory of optimizer and strategy of a node with `numel` parameters, which are those of
- * one array: the shapes and groups of the model do not fit another number of parameters. muon, whose
- * state depends on them, is left out; exo_optim_bytes gives its memory. */
+/* Measures the memory of optimizer and strategy of a node with `numel` parameters, which are those
+ * of one array: the shapes and groups of the model do not fit another number of parameters. muon,
+ * whose state depends on them, is left out; exo_optim_bytes gives its memory. */
 static exo_status
 measure_strategy(const exo_model *model, const char *name, exo_config *options,
                  const exo_fit_opts *opts, size_t numel, size_t *bytes, uint64_t *muon,

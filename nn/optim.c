@@ -47,7 +47,8 @@ struct exo_optim {
     exo_device *device;
     size_t numel;
     uint64_t steps; /* taken so far */
-    /* Each has the elements of the ranges whose rule needs it. buffer_name() says what they hold. */
+    /* Each has the elements of the ranges whose rule needs it. buffer_name() says what they
+     * hold. */
     exo_array buffers[MAX_BUFFERS];
     /* (num_rules): rule 0 is the spec's own, then the groups'; then, for muon, the rule of AdamW
      * that belongs to each of them */
@@ -337,8 +338,8 @@ set_constants(struct rule *rule, uint64_t steps, double lr)
     }
 }
 
-/* The buffer's values of the elements from `first` on, which lie in the range; NULL if its rule does
- * not use the buffer, although another rule may. */
+/* The buffer's values of the elements from `first` on, which lie in the range; NULL if its rule
+ * does not use the buffer, although another rule may. */
 static float *
 buffer_at(const exo_optim *optim, const struct range *range, size_t buffer, size_t first)
 {

@@ -25,6 +25,12 @@ static const char *const rate_names[] = {
 static const char *const matrices_names[] = {
     [EXO_MUON_HIDDEN] = "hidden", [EXO_MUON_ALL] = "all", [EXO_MUON_NONE] = "none", NULL};
 
+const char *
+exo_optim_kind_name(exo_optim_kind kind)
+{
+    return kind_names[kind];
+}
+
 exo_optim_spec
 exo_optim_spec_init(exo_optim_kind kind)
 {
@@ -140,7 +146,8 @@ exo_optim_spec_check(const exo_optim_spec *spec, exo_err *err)
     return EXO_OK;
 }
 
-/* Reads a list of `count` numbers, such as betas: [0.9, 0.999]. numbers (count) has the fallback. */
+/* Reads a list of `count` numbers, such as betas: [0.9, 0.999]. numbers (count) has the
+ * fallback. */
 static exo_status
 read_numbers(exo_config *map, const char *key, double *numbers, size_t count, exo_err *err)
 {

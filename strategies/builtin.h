@@ -37,7 +37,8 @@ bool exo_rounds_due(const exo_rounds *rounds, uint64_t step);
 
 /* Writes the strategy `name` with these options (a mapping, or NULL) as the YAML of a strategy
  * `compose` that does the same to the bit. The caller frees *out with exo_free. *out is NULL if the
- * strategy is not a list of exchanges, or is compose itself. Errors: those of the options, NOMEM. */
+ * strategy is not a list of exchanges, or is compose itself. Errors: those of the options,
+ * NOMEM. */
 exo_status exo_strategy_composition(char **out, const char *name, const exo_config *options,
                                     exo_err *err);
 

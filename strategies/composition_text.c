@@ -9,22 +9,46 @@
 #include "base/config_edit.h"
 #include "base/config_tree.h"
 
+static exo_status
+add_option(exo_text *text, const char *key, exo_config *value, exo_err *err)
+{
+    char *yaml = NULL;
+    exo_status st = exo_config_text(value, &yaml, err);
+    if (st == EXO_OK)
+        exo_text_add(text, "%s: %s, ", key, yaml);
+    exo_free(yaml);
+    return st;
+}
+
+/* Appends the optimizer with its name, for a class whose default is another one than that of
+ * `compose`. */
+static exo_status
+add_optimizer(exo_text *text, const exo_strategy_class *class, exo_config *all, exo_err *err)
+{
+    exo_config *given = exo_config_get(all, "optimizer"), *value = NULL;
+    const char *name = exo_optim_kind_name(class->optimizer().kind), *key = NULL;
+    exo_status st = EXO_OK;
+    if (given && !(exo_config_is_map(given) && !exo_config_has(given, "name")))
+        return add_option(text, "optimizer", given, err);
+    exo_text_add(text, "optimizer: {name: %s, ", name);
+    for (size_t i = 0; given && st == EXO_OK && (key = exo_config_key(given, i, &value)); i++)
+        st = add_option(text, key, value, err);
+    exo_text_add(text, "}, ");
+    return st;
+}
+
 /* Appends "key: value, " for each option that the class itself does not read. */
 static exo_status
-add_common(exo_text *text, exo_config *all, const exo_config *own, exo_err *err)
+add_common(exo_text *text, const exo_strategy_class *class, exo_config *all, const exo_config *own,
+           exo_err *err)
 {
     exo_config *value = NULL;
     const char *key = NULL;
-    exo_status st = EXO_OK;
-    for (size_t i = 0; st == EXO_OK && (key = exo_config_key(all, i, &value)); i++) {
-        char *yaml = NULL;
-        if (strcmp(key, "name") == 0 || exo_config_asked_of(own, key))
-            continue;
-        st = exo_config_text(value, &yaml, err);
-        if (st == EXO_OK)
-            exo_text_add(text, "%s: %s, ", key, yaml);
-        exo_free(yaml);
-    }
+    exo_status st = class->optimizer ? add_optimizer(text, class, all, err) : EXO_OK;
+    for (size_t i = 0; st == EXO_OK && (key = exo_config_key(all, i, &value)); i++)
+        if (strcmp(key, "name") != 0 && !exo_config_asked_of(own, key) &&
+            !(class->optimizer && strcmp(key, "optimizer") == 0))
+            st = add_option(text, key, value, err);
     return st;
 }
 
@@ -54,7 +78,7 @@ write_composition(exo_text *text, const exo_strategy_class *class, exo_config *r
         st = exo_config_graft_whole(root, "all", own, err);
     exo_text_add(text, "{name: compose, ");
     if (st == EXO_OK)
-        st = add_common(text, exo_config_get(root, "all"), own, err);
+        st = add_common(text, class, exo_config_get(root, "all"), own, err);
     if (st == EXO_OK)
         st = add_exchanges(text, &c, exo_config_get(root, "all"), err);
     exo_composition_release(&c);

@@ -1,5 +1,6 @@
 /* A round of an exchange: take the values, meet the partners, apply the mean, put the values back.
- * The options are in exchange_options.c. State: exo_param_exchange, owned by the node's compute lane. */
+ * The options are in exchange_options.c. State: exo_param_exchange, owned by the node's compute
+ * lane. */
 #include "strategies/exchange.h"
 
 #include <math.h>

@@ -42,7 +42,7 @@ typedef struct exo_param_exchange {
     exo_optim_spec outer_spec; /* of EXO_APPLY_OUTER */
     float alpha;               /* of EXO_APPLY_MIX, in [0, 1] */
 
-    /* --- State, from start --------------------------------------------------------------------- */
+    /* --- State, from start -------------------------------------------------------------------- */
     uint64_t seed;
     uint32_t *ranks; /* (num_nodes) memory for an island; NULL: all nodes; owned */
     exo_selector *selector;

@@ -81,8 +81,9 @@ EXO_API exo_param exo_build_param(exo_builder *builder, const char *name, size_t
 EXO_API exo_param exo_build_buffer(exo_builder *builder, const char *name, size_t num_dims,
                                    const size_t *dims, exo_init init);
 
-/* Marks a parameter as one that maps the model's inputs or gives its outputs: a table of embeddings,
- * or the output head. Optimizers for hidden matrices, such as muon, leave it to another rule. */
+/* Marks a parameter as one that maps the model's inputs or gives its outputs: a table of
+ * embeddings, or the output head. Optimizers for hidden matrices, such as muon, leave it to another
+ * rule. */
 EXO_API void exo_build_boundary(exo_builder *builder, exo_param param);
 
 /* Begins a unit: the parameters that are declared after it belong to the unit `name`, until the

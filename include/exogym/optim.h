@@ -3,8 +3,8 @@
  *
  * Formulas and defaults are those of PyTorch's torch.optim. An optimizer owns the state of `numel`
  * elements, which may be a whole model or a shard of it, and does not depend on the origin of the
- * gradients. Muon steps whole matrices, so it must know the parameters' shapes, and no shard may cut
- * a matrix; the other rules step each element by itself.
+ * gradients. Muon steps whole matrices, so it must know the parameters' shapes, and no shard may
+ * cut a matrix; the other rules step each element by itself.
  */
 #ifndef EXOGYM_OPTIM_H
 #define EXOGYM_OPTIM_H
@@ -94,6 +94,8 @@ struct exo_optim_group {
     exo_optim_spec spec;         /* the spec's rule with this group's constants; no groups */
 };
 
+/* The name of a rule in a config, such as "adamw"; static. */
+EXO_API const char *exo_optim_kind_name(exo_optim_kind kind);
 /* The spec with PyTorch's defaults of `kind`. */
 EXO_API exo_optim_spec exo_optim_spec_init(exo_optim_kind kind);
 /* Reads "name" or {name: adamw, lr: 3e-4, betas: [0.9, 0.95], ...} under `key`; the keys are
@@ -103,8 +105,9 @@ EXO_API exo_optim_spec exo_optim_spec_init(exo_optim_kind kind);
 EXO_API exo_status exo_optim_spec_read(exo_config *map, const char *key,
                                        const exo_optim_spec *fallback, exo_optim_spec *out,
                                        exo_err *err);
-/* The same for an optimizer of named parameters: also takes muon, and reads `groups`, a list of mappings with
- * match, min_dims, max_dims and the constants that differ. The caller releases *out. */
+/* The same for an optimizer of named parameters: also takes muon, and reads `groups`, a list of
+ * mappings with match, min_dims, max_dims and the constants that differ. The caller releases
+ * *out. */
 EXO_API exo_status exo_optim_spec_read_groups(exo_config *map, const char *key,
                                               const exo_optim_spec *fallback, exo_optim_spec *out,
                                               exo_err *err);
@@ -112,8 +115,8 @@ EXO_API exo_status exo_optim_spec_read_groups(exo_config *map, const char *key,
 EXO_API void exo_optim_spec_release(exo_optim_spec *spec);
 /* Checks the constants. INVAL names the one that is out of its range. */
 EXO_API exo_status exo_optim_spec_check(const exo_optim_spec *spec, exo_err *err);
-/* Checks the rule against parameters (num_infos). INVAL names a group that matches none, such as one
- * with a mistyped pattern, or says that muon finds no matrix. */
+/* Checks the rule against parameters (num_infos). INVAL names a group that matches none, such as
+ * one with a mistyped pattern, or says that muon finds no matrix. */
 EXO_API exo_status exo_optim_groups_check(const exo_optim_spec *spec, const exo_param_info *infos,
                                           size_t num_infos, exo_err *err);
 
@@ -126,8 +129,8 @@ typedef struct exo_optim exo_optim;
 EXO_API exo_status exo_optim_new(exo_optim **out, const exo_optim_spec *spec, exo_device *device,
                                  size_t numel, exo_err *err);
 /* The same with groups or muon, for the elements [first, first + numel) of the flat parameters that
- * `infos` (num_infos) describe (exo_params_info): a whole model or a shard of it. Keeps no reference
- * to spec and infos. Errors: also INVAL if the range cuts a matrix that muon steps. */
+ * `infos` (num_infos) describe (exo_params_info): a whole model or a shard of it. Keeps no
+ * reference to spec and infos. Errors: also INVAL if the range cuts a matrix that muon steps. */
 EXO_API exo_status exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec,
                                          const exo_param_info *infos, size_t num_infos,
                                          exo_device *device, size_t first, size_t numel,

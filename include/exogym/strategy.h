@@ -177,7 +177,7 @@ typedef struct exo_strategy_class {
      * these. Called after start, also after a failed one. NULL: there are none, or they are closed
      * already. */
     void (*leave)(void *self);
-    /* The default of the option `optimizer`. NULL: adamw. */
+    /* The default of the option `optimizer`: a rule with that rule's own defaults. NULL: adamw. */
     exo_optim_spec (*optimizer)(void);
 } exo_strategy_class;
 

@@ -3,8 +3,8 @@
  *
  *     P = a I + b A + c A A,  and then  X = P X
  *
- * so no further pass over X is needed. A tall matrix is not transposed: A = X^T X and X = X P. Owner
- * of a plan: its optimizer. Read next: nn/device/device_impl.h, matmul.h. */
+ * so no further pass over X is needed. A tall matrix is not transposed: A = X^T X and X = X P.
+ * Owner of a plan: its optimizer. Read next: nn/device/device_impl.h, matmul.h. */
 #include "nn/cpu/cpu_device.h"
 
 #include <math.h>
@@ -82,7 +82,7 @@ exo_cpu_newton_schulz_plan(exo_plan **out, const exo_newton_schulz_shape *shape,
     return st;
 }
 
-/* --- Scratch: the next X, A and P, each aligned ------------------------------------------------ */
+/* --- Scratch: the next X, A and P, each aligned ----------------------------------------------- */
 
 static size_t
 bytes_of_matrix(const exo_newton_schulz_shape *s)

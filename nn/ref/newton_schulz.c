@@ -1,5 +1,6 @@
-/* The Newton-Schulz iteration of Muon as its definition reads: one loop a dimension, sums in double.
- * No state. Read next: nn/device/device_impl.h; nn/cpu/newton_schulz.c, the same in pieces. */
+/* The Newton-Schulz iteration of Muon as its definition reads: one loop a dimension, sums in
+ * double. No state. Read next: nn/device/device_impl.h; nn/cpu/newton_schulz.c, the same in
+ * pieces. */
 #include "nn/ref/ref_kernels.h"
 
 #include <math.h>
@@ -32,7 +33,8 @@ normalize(const struct view *v, float eps)
         v->x[i] = v->x[i] / norm;
 }
 
-/* gram (side, side) = X X^T, product (side, side) = gram gram, next = a X + (b gram + c product) X */
+/* gram (side, side) = X X^T, product (side, side) = gram gram, next = a X + (b gram + c product)
+ * X */
 static void
 iterate(const struct view *v, float a, float b, float c, float *gram, float *product, float *next)
 {

@@ -1,5 +1,5 @@
-/* The reference's plans: the shape itself. Only a decoder and newton_schulz have scratch. Private to
- * nn/ref. */
+/* The reference's plans: the shape itself. Only a decoder and newton_schulz have scratch. Private
+ * to nn/ref. */
 #ifndef EXO_REF_PLANS_H
 #define EXO_REF_PLANS_H
 

@@ -220,7 +220,7 @@ print_table(json_t *cells, size_t columns)
     json_decref(cells);
 }
 
-/* --- Columns of tables ------------------------------------------------------------------------- */
+/* --- Columns of tables ------------------------------------------------------------------------ */
 
 /* Adds a cell. Names and causes are untrusted, so they are escaped. */
 static void

@@ -19,18 +19,28 @@ hash() {
 }
 
 count=0
-while IFS='|' read -r strategy exchanges; do
+# same JOB STRATEGY EXCHANGES: the strategy's list begins with these, and gives its bits.
+same() {
     count=$((count + 1))
-    ok graph expand job.yaml --set "compare=[$strategy]"
-    grep '^# strategy: ' out >list || fail "$strategy has no list: $(cat out)"
-    [ "$(wc -l <list)" = 1 ] || fail "$strategy: $(cat list)"
-    grep -q "exchanges: \\[$exchanges" list || fail "$strategy: $(cat list)"
-    sed '/^strategy: /d; /^compare: /d' job.yaml >pasted.yaml
+    ok graph expand "$1" --set "compare=[$2]"
+    grep '^# strategy: ' out >list || fail "$2 has no list: $(cat out)"
+    [ "$(wc -l <list)" = 1 ] || fail "$2: $(cat list)"
+    grep -q "exchanges: \\[$3" list || fail "$2: $(cat list)"
+    sed '/^strategy: /d; /^compare: /d' "$1" >pasted.yaml
     sed 's/^# //' list >>pasted.yaml
-    ok run job.yaml --set "compare=[$strategy]" --json --no-plot --name named_$count
+    ok run "$1" --set "compare=[$2]" --json --no-plot --name named_$count
     named=$(hash)
     ok run pasted.yaml --json --no-plot --name pasted_$count
-    [ -n "$named" ] && [ "$named" = "$(hash)" ] || fail "$strategy: $named, as a list: $(hash)"
+    [ -n "$named" ] && [ "$named" = "$(hash)" ] || fail "$2: $named, as a list: $(hash)"
+}
+
+# The optimizer of muloco is not that of compose.
+sed 's/optimizer: {name: adamw, lr: 0.01}, //; s/hidden: \[16\]/hidden: [16, 16]/' job.yaml >muon.yaml
+same muon.yaml '{name: muloco, H: 2}' '{what: parameters, every: 2, partners: all, apply: {name: outer'
+same muon.yaml '{name: muloco, H: 3, optimizer: {lr: 0.02, adamw: {lr: 0.01}}}' '{what: parameters, every: 3'
+grep -qF 'optimizer: {name: muon, lr: 0.02, adamw: {lr: 0.01}, }' list || fail "$(cat list)"
+while IFS='|' read -r strategy exchanges; do
+    same job.yaml "$strategy" "$exchanges"
 done <<'END'
 {name: fedavg, H: 3, island_size: 2}|{what: parameters, every: 3, partners: {name: islands, island_size: 2}, apply: mean}
 {name: local_sgd, H: 2, offset: 1}|{what: parameters, every: 2, offset: 1, partners: all, apply: mean}

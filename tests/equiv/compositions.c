@@ -125,8 +125,8 @@ Test(compositions, gradients_come_before_the_step_and_parameters_after_it)
 
 /* --- Pieces ----------------------------------------------------------------------------------- */
 
-/* Nodes are equal after a mean over all of them. An outer step after it starts from outer parameters
- * that differ, because pairs have taken a step without the mean before. */
+/* Nodes are equal after a mean over all of them. An outer step after it starts from outer
+ * parameters that differ, because pairs have taken a step without the mean before. */
 Test(compositions, exchanges_run_in_the_order_of_the_list)
 {
     nodes last, first;
@@ -315,9 +315,9 @@ Test(compositions, a_pair_of_noloco_sends_its_parameters)
 
 /* --- SPARTA and DiLoCo ------------------------------------------------------------------------ */
 
-/* Between DiLoCo's rounds, nodes share what SPARTA has averaged last; after one they are equal. With
- * an outer rate of 0 a round of DiLoCo ends where the first began, so its outer parameters are a
- * copy that neither local steps nor SPARTA change. */
+/* Between DiLoCo's rounds, nodes share what SPARTA has averaged last; after one they are equal.
+ * With an outer rate of 0 a round of DiLoCo ends where the first began, so its outer parameters are
+ * a copy that neither local steps nor SPARTA change. */
 Test(compositions, sparta_diloco_averages_a_part_and_then_all)
 {
     nodes n;

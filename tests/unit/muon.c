@@ -87,8 +87,8 @@ steps_of_matrix(const char *options, size_t rows, size_t cols, float *params, co
 
 /* --- The rule --------------------------------------------------------------------------------- */
 
-/* The expected numbers are in double. The iteration multiplies rounding errors by its largest slope,
- * 3.4, in each of five steps. */
+/* The expected numbers are in double. The iteration multiplies rounding errors by its largest
+ * slope, 3.4, in each of five steps. */
 static void
 expect_golden(const exo_device *device, size_t c, const float *got, const float *want, double lr)
 {
@@ -174,8 +174,8 @@ rotate(size_t rows, size_t cols, double *x)
     exo_free(other);
 }
 
-/* A gradient H1 D H2 with known singular values D gives an update with the same singular vectors, so
- * H1 U H2 is diagonal and has the singular values of the update. */
+/* A gradient H1 D H2 with known singular values D gives an update with the same singular vectors,
+ * so H1 U H2 is diagonal and has the singular values of the update. */
 static void
 expect_orthogonal(size_t rows, size_t cols)
 {
@@ -265,8 +265,8 @@ Test(muon, any_number_of_threads_gives_the_same_bits)
 
 /* --- Which rule for which parameter ----------------------------------------------------------- */
 
-/* A small model: embedding, two hidden matrices, of which one is a convolution, vectors, a statistic,
- * a frozen matrix and the head. */
+/* A small model: embedding, two hidden matrices, of which one is a convolution, vectors, a
+ * statistic, a frozen matrix and the head. */
 static const exo_param_info infos[] = {
     {.name = "embed",
      .num_dims = 2,
