@@ -8,7 +8,7 @@
 mkdir crash
 # crash: a head that dies of SIGSEGV, in a folder of its own.
 crash() {
-    rm -f crash/*
+    rm -f crash/* crash.out # of one before it
     (cd crash && exec "$EXO_BUILD/exogym-head" --folder "$clusters" --state none >"$folder/crash.out" 2>"$folder/crash.err") &
     local pid=$!
     started+=("$pid")
@@ -68,7 +68,7 @@ attempt("attach", libc.ptrace(16, pid, None, None) == 0)
 END
 # rob: what the thief gets of a head of that user, in `stolen`.
 rob() {
-    rm -rf robbed
+    rm -rf robbed robbed.out # of one before it
     mkdir -m 700 robbed
     [ ${#as[@]} = 0 ] || chown 65534:65534 robbed
     (cd / && exec "${as[@]}" "$EXO_BUILD/exogym-head" --folder "$folder/robbed" --state none >"$folder/robbed.out" 2>"$folder/robbed.err") &

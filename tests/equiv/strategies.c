@@ -496,9 +496,9 @@ Test(strategies, bytes_are_the_closed_forms)
                      "two whole rounds in seven steps");
         cr_expect_eq(bytes_of(count, NUMEL, 7, "local_sgd", "H: 3"), 2 * all_reduce);
         cr_expect_eq(bytes_of(count, NUMEL, 7, "noloco", "H: 3"), 2 * pairs);
-        cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta_diloco",
-                              "{p: 0.1, selector: partitioned, H: 7}"),
-                     (2 + 2) * all_reduce);
+        cr_expect_eq(
+            bytes_of(count, NUMEL, 20, "sparta_diloco", "{p: 0.1, selector: partitioned, H: 7}"),
+            (2 + 2) * all_reduce);
         cr_expect_eq(bytes_of(count, NUMEL, 6, "compose",
                               "exchanges: [{what: gradients}, {every: 3}, {every: 2, partners: "
                               "pairs, apply: mix}]"),
