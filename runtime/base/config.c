@@ -139,6 +139,7 @@ ask(exo_config *map, const char *key, exo_config_asked **out_asked, exo_config *
     if (!asked) {
         asked = exo_config_alloc(map->doc, sizeof *asked);
         char *copy = exo_config_copy_text(map->doc, key, strlen(key));
+        map->forgot = map->forgot || !asked || !copy;
         if (!asked || !copy)
             return exo_fail(err, EXO_NOMEM, "%s: out of memory", map->doc->source);
         asked->key = copy;
@@ -538,6 +539,8 @@ exo_config_finish(exo_config *map, exo_err *err)
         const exo_config_asked *asked = map->asked;
         while (asked && strcmp(asked->key, map->entries[i].key) != 0)
             asked = asked->link;
+        if (!asked && map->forgot) /* exo_config_get has no error for it */
+            return exo_fail(err, EXO_NOMEM, "%s: out of memory", map->doc->source);
         if (!asked)
             return fail_unknown(map, &map->entries[i], err);
     }

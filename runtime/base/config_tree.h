@@ -91,6 +91,7 @@ struct exo_config {
     exo_config_entry *entries;
     size_t length, capacity;
     exo_config_asked *asked;
+    bool forgot; /* no memory for a key that was asked for */
 };
 
 /* A further file that was read into a document. */
