@@ -131,6 +131,8 @@ add_hosts(exo_text *t, const exo_graph_spec *s)
         add_rate(t, "    up: ", host->spec.up);
         add_rate(t, "\n    down: ", host->spec.down);
         add_time(t, "\n    latency: ", host->spec.latency);
+        if (host->spec.queue > 0)
+            add_time(t, "\n    queue: ", host->spec.queue);
         add_number(t, "\n    speed: ", host->speed);
         exo_text_add(t, "\n");
         if (host->resources)

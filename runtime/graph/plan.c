@@ -95,8 +95,8 @@ message_time(const exo_host_spec *from, const exo_host_spec *to, const exo_link_
 {
     double wire = link->transport == EXO_LINK_TCP ? bytes + ceil(bytes / SEGMENT) * HEADERS : bytes;
     double bits = 8 * wire / (1 - link->loss);
-    double slowest =
-        fmax(bits / link->bandwidth, fmax(up * bits / from->up, down * bits / to->down));
+    double sent = exo_link_sustained(from->up, from->queue);
+    double slowest = fmax(bits / link->bandwidth, fmax(up * bits / sent, down * bits / to->down));
     return slowest + (double)(from->latency + link->latency + link->jitter / 2 + to->latency) /
                          (double)EXO_SECOND;
 }

@@ -110,6 +110,8 @@ read_host(exo_graph_spec *spec, exo_host_group *group, exo_emulated_host *host, 
     if (st == EXO_OK)
         st = exo_config_time(node, "latency", 0, 0, INT64_MAX / 4, &host->spec.latency, err);
     if (st == EXO_OK)
+        st = exo_config_time(node, "queue", 0, 0, INT64_MAX / 4, &host->spec.queue, err);
+    if (st == EXO_OK)
         st = exo_config_double(node, "speed", 1, 1e-6, 1e6, &host->speed, err);
     if (st == EXO_OK)
         st = exo_graph_read_resources(spec, node, &host->resources, &host->num_resources, err);

@@ -26,6 +26,9 @@
 #define CUBIC_BETA 0.7 /* RFC 9438 */
 /* The window at the first loss, in full windows: it lies between 1 and 1.5 (HyStart). */
 #define MOST_OF_FULL 1.25
+/* The smallest window, in segments, in which duplicate acknowledgements can show a loss (RFC 5681):
+ * three segments after the lost one. */
+#define LEAST_WINDOW 4.0
 #define RTO_MIN      (200 * EXO_MS) /* Linux's TCP_RTO_MIN; RFC 6298 has one second */
 
 enum {
@@ -146,6 +149,21 @@ set_line(struct line *line, const exo_link_spec *s, const char *what, exo_err *e
     return EXO_OK;
 }
 
+double
+exo_link_sustained(double rate, exo_time queue)
+{
+    if (isinf(rate) || queue == 0)
+        return rate;
+    /* Between overflows the window grows from 0.7 of the queue to the whole queue, by `grow`
+     * segments a round trip, as in pass_with_loss(). Its mean times the number of round trips is: */
+    const double grow = 3 * (1 - CUBIC_BETA) / (1 + CUBIC_BETA);
+    double held = rate / 8 * (double)queue / (double)EXO_SECOND / SEGMENT;
+    double window = held > LEAST_WINDOW ? held : LEAST_WINDOW;
+    double segments = (1 - CUBIC_BETA * CUBIC_BETA) / (2 * grow) * window * window;
+    double passes = segments * SEGMENT * 8 / rate, waits = (double)RTO_MIN / (double)EXO_SECOND;
+    return rate * passes / (passes + waits);
+}
+
 static exo_status
 set_host(struct host *host, uint32_t index, const exo_host_spec *s, exo_err *err)
 {
@@ -161,10 +179,12 @@ set_host(struct host *host, uint32_t index, const exo_host_spec *s, exo_err *err
         return st;
     snprintf(what, sizeof what, "the rate down of %s", name);
     st = exo_link_rate_check(s->down, NULL, 0, what, err);
-    if (st == EXO_OK && s->latency < 0)
-        st = exo_fail(err, EXO_INVAL, "%s has a negative latency", name);
+    if (st == EXO_OK && (s->latency < 0 || s->queue < 0))
+        st = exo_fail(err, EXO_INVAL, "%s has a negative %s", name,
+                      s->latency < 0 ? "latency" : "queue");
     if (st == EXO_OK)
-        st = exo_link_rate_init(&up, s->up, s->changes, s->num_changes, err);
+        st = exo_link_rate_init(&up, exo_link_sustained(s->up, s->queue), s->changes,
+                                s->num_changes, err);
     if (st == EXO_OK)
         st = exo_link_rate_init(&down, s->down, s->changes, s->num_changes, err);
     if (st != EXO_OK) {

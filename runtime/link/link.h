@@ -50,12 +50,19 @@ typedef struct exo_link_spec {
 } exo_link_spec;
 
 typedef struct exo_host_spec {
-    const char *name;               /* for error messages; may be NULL, not kept */
-    double up, down;                /* bit/s, shared by all of its messages; INFINITY: no limit */
-    exo_time latency;               /* added to the latency of each of its links */
+    const char *name; /* for error messages; may be NULL, not kept */
+    double up, down;  /* bit/s, shared by all of its messages; INFINITY: no limit */
+    exo_time latency; /* added to the latency of each of its links */
+    /* traffic that the device which limits `up` holds, as time at that rate: TCP's segments beyond
+     * it are dropped. 0: it holds as much as comes */
+    exo_time queue;
     const exo_link_change *changes; /* of up and down; copied */
     size_t num_changes;
 } exo_host_spec;
+
+/* The rate in bit/s, in the mean, that TCP gets of `rate` where the device that limits it holds
+ * `queue` of traffic (exo_host_spec). docs/links.md has the formula. */
+double exo_link_sustained(double rate, exo_time queue);
 
 typedef struct exo_links exo_links;
 

@@ -36,6 +36,7 @@ static const struct key keys[] = {
     {"host", "up", "rate", "What all it sends shares."},
     {"host", "down", "rate", "What all it receives shares."},
     {"host", "latency", "time", "Added to that of each link."},
+    {"host", "queue", "time", "What the device that limits `up` holds; 0: whatever comes."},
     {"host", "speed", "number", "Of computing; 1: this machine's, or that of declared costs."},
     {"host", "resources", "resources", "What its actors share."},
     {"host", "schedule", "[#change]", "Changes of its rates."},

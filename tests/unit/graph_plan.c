@@ -81,7 +81,8 @@ static const char bare[] = "actors: {t: {class: talker}}\n";
 static const char everything[] =
     "name: 'true'\nseed: 7\nclock: virtual\nuntil: 90 s\n"
     "hosts:\n"
-    "  home: {count: 3, up: 20 Mbit/s, latency: 2 ms, speed: 0.3, resources: {cpus: 4, memory: 2 "
+    "  home: {count: 3, up: 20 Mbit/s, latency: 2 ms, queue: 9 ms, speed: 0.3, resources: {cpus: "
+    "4, memory: 2 "
     "GiB, x.y: 0.25},\n"
     "         schedule: [{at: 10 s, for: 5 s, every: 1 h, factor: 0.1}, {factor: 2}]}\n"
     "  dc: {}\n"
@@ -130,6 +131,8 @@ Test(graph_plan, what_is_expanded_is_the_same_graph)
             cr_expect_eq(first->edges[e].delay, second->edges[e].delay);
             cr_expect_eq(first->edges[e].output, second->edges[e].output);
         }
+        for (size_t h = 0; h < first->num_hosts; h++)
+            cr_expect_eq(first->hosts[h].spec.queue, second->hosts[h].spec.queue);
         for (size_t l = 0; l < first->num_links; l++) {
             cr_expect_eq(first->links[l].spec.bandwidth, second->links[l].spec.bandwidth);
             cr_expect_eq(first->links[l].spec.loss, second->links[l].spec.loss);

@@ -75,7 +75,7 @@ static const char whole[] =
     "clock: virtual\n"
     "until: 90 s\n"
     "hosts:\n"
-    "  home: {count: 3, up: 20 Mbit/s, down: 100 Mbit/s, latency: 2 ms, speed: 0.5,\n"
+    "  home: {count: 3, up: 20 Mbit/s, down: 100 Mbit/s, latency: 2 ms, queue: 9 ms, speed: 0.5,\n"
     "         resources: {cpus: 4, memory: 2 GiB}, schedule: [{at: 10 s, for: 5 s, factor: 0}]}\n"
     "  dc: {up: 1 Gbit/s, down: 1 Gbit/s}\n"
     "actors:\n"
@@ -115,6 +115,7 @@ Test(graph_spec, everything_is_read)
     cr_expect_eq(s->hosts[2].spec.up, 20e6);
     cr_expect_eq(s->hosts[2].spec.down, 100e6);
     cr_expect_eq(s->hosts[2].spec.latency, 2 * EXO_MS);
+    cr_expect_eq(s->hosts[2].spec.queue, 9 * EXO_MS);
     cr_expect_eq(s->hosts[2].speed, 0.5);
     cr_assert_eq(s->hosts[2].spec.num_changes, 1);
     cr_expect_eq(s->hosts[2].spec.changes[0].at, 10 * EXO_SECOND);

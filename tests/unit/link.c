@@ -55,6 +55,43 @@ Test(link, tcp_sends_headers_of_segments)
     exo_links_free(&l);
 }
 
+/* The mean of the window over a sawtooth of TCP, segment by segment, as docs/links.md describes it:
+ * from 0.7 of the queue it grows by 0.53 segments a round trip; a full queue costs 200 ms. */
+static double
+sawtooth(double rate, double queue)
+{
+    double full = fmax(4, rate * queue / 8 / SEGMENT), window = 0.7 * full, sent = 0;
+    while (window < full) {
+        double step = 1e-3; /* of a round trip */
+        sent += window * step;
+        window += 0.9 / 1.7 * step;
+    }
+    double seconds = sent * SEGMENT * 8 / rate;
+    return rate * seconds / (seconds + 0.2);
+}
+
+Test(link, short_queues_cost_timeouts)
+{
+    static const struct {
+        double mbit, ms;
+    } cases[] = {{50, 22}, {200, 22}, {5000, 22}, {50, 100}, {1, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        double rate = cases[i].mbit * MBIT;
+        exo_time queue = (exo_time)(cases[i].ms * 1e6);
+        double got = exo_link_sustained(rate, queue), expected = sawtooth(rate, cases[i].ms / 1e3);
+        cr_expect_float_eq(got / expected, 1, 2e-3, "%g Mbit/s, %g ms: %g, not %g", cases[i].mbit,
+                           cases[i].ms, got, expected);
+        const exo_host_spec hosts[] = {{.up = rate, .down = INFINITY, .queue = queue},
+                                       {.up = INFINITY, .down = INFINITY}};
+        exo_links *l = NULL;
+        cr_assert_eq(exo_links_new(&l, hosts, 2, &wire, 0, NULL), EXO_OK);
+        NEAR(arrival(l, 0, 1, 1000000, 0), takes(1e6, got), 1);
+        exo_links_free(&l);
+    }
+    cr_expect_eq(exo_link_sustained(MBIT, 0), MBIT, "0: no limit");
+    cr_expect_eq(exo_link_sustained(INFINITY, EXO_MS), INFINITY);
+}
+
 Test(link, messages_to_itself_take_no_time)
 {
     exo_links *l = network(2, MBIT, MBIT, &wire);
@@ -499,7 +536,8 @@ Test(link, wrong_specs_are_refused_with_a_reason)
         const char *says;
     } hosts[] = {{{.name = "home", .up = 0, .down = 1}, "the rate up of host 'home' is 0 bit/s"},
                  {{.up = 1, .down = -2}, "the rate down of host 0 is -2 bit/s"},
-                 {{.up = 1, .down = 1, .latency = -5}, "host 0 has a negative latency"}};
+                 {{.up = 1, .down = 1, .latency = -5}, "host 0 has a negative latency"},
+                 {{.up = 1, .down = 1, .queue = -5}, "host 0 has a negative queue"}};
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
         cr_expect_eq(exo_links_new(&l, &hosts[i].spec, 1, &wire, 0, &err), EXO_INVAL);
         cr_expect(strstr(err.text, hosts[i].says), "%s", err.text);
