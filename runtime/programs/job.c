@@ -335,6 +335,19 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
 
 /* --- Strategies ------------------------------------------------------------------------------- */
 
+/* Adds the job's suffix to the label of a strategy, which is its name unless it is given. */
+static exo_status
+add_suffix(const exo_job *job, exo_config *options, const char **label, exo_err *err)
+{
+    if (!job->suffix)
+        return EXO_OK;
+    char *text = exo_text_make(err, "%s%s", *label, job->suffix);
+    exo_config_remove(options, "label");
+    exo_status st = text ? exo_config_graft_string(options, "label", text, err) : EXO_NOMEM;
+    exo_free(text);
+    return st == EXO_OK ? exo_config_string(options, "label", NULL, label, err) : st;
+}
+
 /* Adds the runs of a strategy, one per seed. options: the mapping with the strategy's name, label
  * and own keys. */
 static exo_status
@@ -349,6 +362,9 @@ read_group(exo_job *job, exo_config *options, exo_err *err)
     if (st != EXO_OK)
         return st;
     run->group = run->group ? run->group : run->strategy;
+    st = add_suffix(job, options, &run->group, err);
+    if (st != EXO_OK)
+        return st;
     if (!exo_config_is_label(run->group))
         return exo_config_fail(value_of(options, "label", options), err,
                                "label '%.60s': expected " EXO_LABEL_RULE, run->group);
@@ -646,7 +662,7 @@ exo_job_steps(const exo_job *job)
 exo_status
 exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_err *err)
 {
-    *job = (exo_job){.doc = *doc};
+    *job = (exo_job){.doc = *doc, .suffix = opts->suffix};
     *doc = NULL;
     exo_config *root = exo_config_root(job->doc);
     const char *path = exo_config_source(root);

@@ -32,6 +32,7 @@ typedef struct exo_job {
     exo_config_doc *doc;
     char *folder; /* save_dir/name */
     const char *name;
+    const char *suffix; /* of exo_job_opts */
     const char *save_dir;
     const char *model_name, *data_name;
     exo_config *model_config, *data_config; /* mappings */
@@ -52,6 +53,7 @@ typedef struct exo_job_opts {
     exo_words sets;       /* KEY=VALUE */
     const char *save_dir; /* NULL: as in the file */
     const char *name;
+    const char *suffix; /* added to the label of each strategy; NULL: none */
 } exo_job_opts;
 
 /* Takes over the document and checks it, loads its plugins, builds the model and opens the data.

@@ -4,6 +4,7 @@
 
 static const exo_command *const commands[] = {
     &exo_command_run,
+    &exo_command_sweep,
     &exo_command_graph,
     &exo_command_plot,
     &exo_command_export,

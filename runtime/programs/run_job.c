@@ -271,30 +271,26 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     return exo_fail_in(err, st, "%s", run->label);
 }
 
-/* Runs all runs of the job in turn. *at is the index of the last one. */
-static exo_status
-run_all(const exo_job *job, const exo_run_args *args, const exo_local_cluster *cluster,
-        exo_display *display, exo_fit_result *results, size_t *at, exo_err *err)
+exo_status
+exo_run_all(const exo_job *job, const exo_past_opts *opts, const exo_local_cluster *cluster,
+            exo_display *display, size_t first, exo_fit_result *results, size_t *at, exo_err *err)
 {
     exo_status st = EXO_NOMEM;
-    const exo_past_opts opts = {.resume = args->resume != NULL,
-                                .older = args->resume && *args->resume,
-                                .overwrite = args->overwrite};
     exo_past *past = exo_calloc(job->num_runs, sizeof *past);
     if (!past) {
         exo_fail(err, EXO_NOMEM, "out of memory");
         goto done;
     }
-    st = exo_past_look(job, &opts, past, results, err);
+    st = exo_past_look(job, opts, past, results, err);
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
         *at = i;
-        exo_display_begin(display, i, job->runs[i].label,
+        exo_display_begin(display, first + i, job->runs[i].label,
                           past[i].finished ? NULL
                           : past[i].begun  ? "goes on"
                                            : "starts");
         if (!past[i].finished)
-            st = run_one(job, &job->runs[i], cluster, past[i].begun, args->resume && *args->resume,
-                         display, &results[i], err);
+            st = run_one(job, &job->runs[i], cluster, past[i].begun, opts->older, display,
+                         &results[i], err);
         if (st == EXO_OK)
             exo_display_end(display, &results[i], past[i].finished);
     }
@@ -304,36 +300,45 @@ done:
     return st;
 }
 
-/* Draws the picture of all runs. Returns its path (the caller frees it), or NULL after a message
- * with the reason. */
-static char *
-draw_picture(const exo_job *job)
+char *
+exo_run_draw(const char *folder, const char *file, const char *title, char *const *runs,
+             size_t count)
 {
     exo_err err = {0};
-    char **folders = exo_calloc(job->num_runs, sizeof *folders);
-    char *path = exo_text_make(NULL, "%s/compare.png", job->folder);
-    char *title = exo_text_make(NULL, "%s: %s on %s, %u node%s, batch %zu per node", job->name,
-                                job->model_name, job->data_name, job->opts.num_nodes,
-                                job->opts.num_nodes == 1 ? "" : "s", job->opts.batch_size);
-    bool failed = !folders || !path || !title;
-    for (size_t i = 0; !failed && i < job->num_runs; i++)
-        failed = !(folders[i] = exo_text_make(NULL, "%s/%s", job->folder, job->runs[i].label));
-    exo_status st = failed
-                        ? exo_fail(&err, EXO_NOMEM, "out of memory")
-                        : exo_plot((const char *const *)folders, job->num_runs, title, path, &err);
+    char *path = exo_text_make(NULL, "%s/%s", folder, file);
+    exo_status st = path ? exo_plot((const char *const *)runs, count, title, path, &err)
+                         : exo_fail(&err, EXO_NOMEM, "out of memory");
     if (st != EXO_OK) {
         fflush(stdout);
         fprintf(stderr, "exogym: no picture: %s\n", err.text);
         if (st == EXO_NOT_FOUND)
-            fprintf(stderr, "exogym: with gnuplot: exogym plot %s -o %s\n", job->folder, path);
+            fprintf(stderr, "exogym: with gnuplot: exogym plot %s -o %s\n", folder, path);
         exo_free(path);
         path = NULL;
     }
-    for (size_t i = 0; folders && i < job->num_runs; i++)
-        exo_free(folders[i]);
-    exo_free(folders);
-    exo_free(title);
     return path;
+}
+
+/* Draws the picture of all runs, as exo_run_draw. */
+static char *
+draw_picture(const exo_job *job)
+{
+    char *picture = NULL, **runs = exo_calloc(job->num_runs, sizeof *runs);
+    char *title = exo_text_make(NULL, "%s: %s on %s, %u node%s, batch %zu per node", job->name,
+                                job->model_name, job->data_name, job->opts.num_nodes,
+                                job->opts.num_nodes == 1 ? "" : "s", job->opts.batch_size);
+    bool failed = !runs || !title;
+    for (size_t i = 0; !failed && i < job->num_runs; i++)
+        failed = !(runs[i] = exo_text_make(NULL, "%s/%s", job->folder, job->runs[i].label));
+    if (failed)
+        fprintf(stderr, "exogym: no picture: out of memory\n");
+    else
+        picture = exo_run_draw(job->folder, "compare.png", title, runs, job->num_runs);
+    for (size_t i = 0; runs && i < job->num_runs; i++)
+        exo_free(runs[i]);
+    exo_free(runs);
+    exo_free(title);
+    return picture;
 }
 
 static int
@@ -403,7 +408,10 @@ exo_run_job(const exo_job *job, const char *text, const exo_local_cluster *clust
     print_banner(&display, job);
     note_what_is_not_gathered(&display, job, cluster);
 
-    exo_status st = run_all(job, args, cluster, &display, results, &at, &err);
+    const exo_past_opts past = {.resume = args->resume != NULL,
+                                .older = args->resume && *args->resume,
+                                .overwrite = args->overwrite};
+    exo_status st = exo_run_all(job, &past, cluster, &display, 0, results, &at, &err);
     if (st == EXO_CANCELLED && exo_stop_reason != 0) {
         const char *lost = exo_local_cluster_lost(cluster);
         if (lost)
