@@ -19,6 +19,7 @@ only() {
 }
 only 'dnnl[a-z_]*\.h' 'nn/cpu/' 'oneDNN belongs to nn/cpu:'
 only 'cuda[a-z_]*\.h|cublas[a-zA-Z_0-9]*\.h|cudnn[a-z_0-9]*\.h' 'nn/cuda/' 'CUDA belongs to nn/cuda:'
+only 'mpi\.h' 'runtime/mpi/' 'MPI belongs to runtime/mpi:'
 only 'zmq\.h' 'runtime/net/' 'ZeroMQ belongs to runtime/net:'
 only '[a-z_]+\.pb-c\.h|protobuf-c/.*' 'runtime/wire/|runtime/cluster/|runtime/protocol/' 'Generated code belongs to runtime/wire, runtime/cluster and runtime/protocol:'
 only 'sqlite3\.h' 'runtime/cluster/' 'SQLite belongs to runtime/cluster:'
@@ -29,7 +30,7 @@ only 'jansson\.h' 'nn/|actors/|runtime/graph/|runtime/report/|runtime/programs/|
 only 'pcre2\.h|unicase\.h|uninorm\.h|unictype\.h' 'nn/text/' 'Regular expressions and Unicode belong to nn/text:'
 only 'openssl/.*' 'nn/' 'Hashes belong to nn:'
 only 'curl/.*' 'nn/' 'Downloads belong to nn:'
-only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/link/|runtime/graph/|runtime/cluster/|runtime/programs/exogym-node\.c|runtime/programs/local_cluster\.c|nn/loader\.c|actors/fit\.c' 'Threads do not belong here:'
+only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/link/|runtime/graph/|runtime/cluster/|runtime/mpi/|runtime/programs/exogym-node\.c|runtime/programs/local_cluster\.c|nn/loader\.c|actors/fit\.c' 'Threads do not belong here:'
 
 raw=$(grep -rnE '(^|[^_a-zA-Z.>])(malloc|calloc|realloc|strdup|strndup|free|aligned_alloc|posix_memalign)\(' \
     --include='*.c' --include='*.h' runtime nn strategies actors builtins 2>/dev/null |

@@ -21,6 +21,7 @@
 
 #include "net/auth.h"
 #include "programs/folder.h"
+#include "programs/mpi_job.h"
 #include "programs/stopping.h"
 
 extern char **environ;
@@ -422,7 +423,7 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
                              .job = opts->job};
     *c = (exo_local_cluster){0};
     exo_status st = EXO_OK;
-    if (opts->workers > 0) {
+    if (opts->workers > 0 || opts->mpi) {
         const char *temporary = getenv("TMPDIR");
         bool usable = temporary && temporary[0] == '/' && strlen(temporary) < LONGEST_TMPDIR;
         snprintf(c->folder, sizeof c->folder, "%s/exogym-run-XXXXXX", usable ? temporary : "/tmp");
@@ -437,7 +438,11 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
             st = make_keys(c, err);
         if (st == EXO_OK)
             st = start_head(c, opts, address, err);
-        if (st == EXO_OK)
+        c->mpi = opts->mpi;
+        if (st == EXO_OK && opts->mpi)
+            st = exo_mpi_job_invite(opts->mpi, address, c->folder, opts->plugins, opts->num_plugins,
+                                    err);
+        else if (st == EXO_OK)
             st = start_workers(c, opts, address, err);
         snprintf(secret, sizeof secret, "%s/driver.secret", c->folder);
         snprintf(head_key, sizeof head_key, "%s/head.key", c->folder);
@@ -493,6 +498,8 @@ exo_local_cluster_close(exo_local_cluster *c)
     if (c->runtime)
         exo_runtime_close(&c->runtime, exo_deadline(exo_clock_real(), STOP_TIMEOUT), NULL);
     exo_cluster_free(&c->cluster);
+    if (c->mpi)
+        exo_mpi_job_dismiss(c->mpi);
     stop_all(c);
     if (c->folder[0])
         exo_folder_remove(c->folder);

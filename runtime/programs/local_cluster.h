@@ -15,6 +15,9 @@ enum {
 typedef struct exo_local_cluster_opts {
     unsigned workers;      /* to start; 0: none, join `head` */
     const char *transport; /* "ipc", "tcp" or "curve" */
+    /* of an MPI job with several ranks, in place of `workers`: each rank becomes a worker; NULL:
+     * none */
+    struct exo_mpi_job *mpi;
     const char *head, *head_key, *keys, *cluster;
     const char *job;
     /* folder for the logs of workers that fail; it outlives the cluster's own folder. NULL: the
@@ -34,6 +37,7 @@ typedef struct exo_local_cluster {
     struct exo_head_watch *watch; /* of a started head */
     pid_t workers[EXO_MAX_WORKERS];
     unsigned num_workers;
+    struct exo_mpi_job *mpi; /* dismissed at the end */
 } exo_local_cluster;
 
 /* Starts the processes, joins, and waits until all workers have joined. */

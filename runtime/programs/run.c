@@ -11,6 +11,7 @@
 #include "base/input.h"
 #include "programs/commands.h"
 #include "programs/dry_run.h"
+#include "programs/mpi_job.h"
 #include "programs/past.h"
 #include "programs/run_graph.h"
 #include "programs/run_job.h"
@@ -23,10 +24,16 @@ wants_cluster(const exo_run_args *args)
     return args->workers || args->head || args->cluster;
 }
 
+/* mpi: its ranks are the workers if there are several. */
 static exo_status
-read_cluster_args(const exo_run_args *args, exo_local_cluster_opts *opts, exo_err *err)
+read_cluster_args(const exo_run_args *args, exo_mpi_job *mpi, exo_local_cluster_opts *opts,
+                  exo_err *err)
 {
     char *end = NULL;
+    if (mpi->size > 1 && wants_cluster(args))
+        return exo_fail(err, EXO_INVAL,
+                        "the ranks of MPI are the workers: mpirun does not go with --workers, "
+                        "--head or --cluster");
     *opts = (exo_local_cluster_opts){.transport = args->transport ? args->transport : "ipc",
                                      .head = args->head,
                                      .head_key = args->head_key,
@@ -58,6 +65,7 @@ read_cluster_args(const exo_run_args *args, exo_local_cluster_opts *opts, exo_er
     if (args->insecure && !tcp)
         return exo_fail(err, EXO_INVAL, "--insecure is for --transport tcp");
     opts->workers = (unsigned)workers;
+    opts->mpi = mpi->size > 1 && !args->dry_run ? mpi : NULL;
     return EXO_OK;
 }
 
@@ -70,7 +78,7 @@ open_cluster(exo_local_cluster *cluster, exo_local_cluster_opts *opts, const cha
     char *logs = NULL,
          *path = exo_text_make(err, "%s%s%s", folder, name ? "/" : "", name ? name : "");
     exo_status st = path ? EXO_OK : EXO_NOMEM;
-    if (st == EXO_OK && opts->workers > 0)
+    if (st == EXO_OK && (opts->workers > 0 || opts->mpi))
         st = exo_folder_make(path, err);
     if (st == EXO_OK && opts->workers > 0)
         opts->logs = logs = realpath(path, NULL);
@@ -103,7 +111,7 @@ run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster
                       args->job_path);
     if (st == EXO_OK)
         st = exo_run_graph_check(args->job.save_dir, spec, args->overwrite, &err);
-    if (st == EXO_OK && wants_cluster(args)) {
+    if (st == EXO_OK && (wants_cluster(args) || cluster_opts->mpi)) {
         cluster_opts->job = spec->name;
         cluster_opts->lost = &exo_stop_reason;
         cluster_opts->plugins = spec->plugins;
@@ -140,7 +148,7 @@ is_pipe(const char *path)
 }
 
 static int
-run_command(const exo_command_line *line)
+run_file(const exo_command_line *line, exo_mpi_job *mpi)
 {
     exo_err err = {0};
     exo_job job = {0};
@@ -150,8 +158,7 @@ run_command(const exo_command_line *line)
     int status;
     exo_local_cluster cluster = {0};
     exo_local_cluster_opts cluster_opts = {0};
-    exo_outlive_readers();
-    if (read_cluster_args(args, &cluster_opts, &err) != EXO_OK)
+    if (read_cluster_args(args, mpi, &cluster_opts, &err) != EXO_OK)
         return exo_report_usage(line->command, &err);
     /* the file may be a pipe, which can be read only once */
     exo_status st = exo_config_load(&doc, args->job_path, &err);
@@ -161,6 +168,11 @@ run_command(const exo_command_line *line)
         st = exo_config_json(exo_config_root(doc), &text, &err);
     if (st == EXO_OK)
         st = exo_job_from(&job, &doc, &args->job, &err);
+    if (st == EXO_OK && job.opts.engine && strcmp(job.opts.engine, "mpi") == 0 &&
+        wants_cluster(args))
+        st = exo_fail(&err, EXO_INVAL,
+                      "engine mpi is for processes that MPI starts: mpirun -n N exogym run ..., "
+                      "without --workers, --head and --cluster");
     if (args->dry_run) {
         status = st == EXO_OK ? exo_dry_run(&job, args->json) : exo_report(&err);
         exo_job_release(&job);
@@ -168,11 +180,12 @@ run_command(const exo_command_line *line)
         exo_free(text);
         return status;
     }
-    if (st == EXO_OK && !args->resume && !wants_cluster(args))
+    bool far = wants_cluster(args) || cluster_opts.mpi;
+    if (st == EXO_OK && !args->resume && !far)
         st = exo_dry_run_check(&job, &err);
     if (st == EXO_OK)
         st = exo_past_settle(&job, args->resume != NULL, &err);
-    if (st == EXO_OK && wants_cluster(args)) {
+    if (st == EXO_OK && far) {
         cluster_opts.job = job.name;
         cluster_opts.lost = &exo_stop_reason;
         cluster_opts.plugins = job.plugins;
@@ -190,6 +203,21 @@ run_command(const exo_command_line *line)
     exo_job_release(&job);
     exo_config_free(&doc);
     exo_free(text);
+    return status;
+}
+
+static int
+run_command(const exo_command_line *line)
+{
+    exo_err err = {0};
+    exo_mpi_job mpi;
+    exo_outlive_readers();
+    if (exo_mpi_job_begin(&mpi, &err) != EXO_OK)
+        return exo_report(&err);
+    if (mpi.rank > 0)
+        return exo_mpi_job_serve(&mpi);
+    int status = run_file(line, &mpi);
+    exo_mpi_job_end(&mpi);
     return status;
 }
 
