@@ -1,47 +1,137 @@
-/* All-reduce in place among the threads of one process: the time of a call, and its rate beside
- * memcpy's in the same run. The rate counts the bytes that a call must at least move: it reads and
- * writes every buffer once.
+/* The time of an all-reduce in place, of fp32: among processes of this host, among threads of one
+ * process, over tcp on the loopback interface, and by a plain prototype that reduces in place in
+ * memory which processes share. bench/collectives.py runs it beside Open MPI and gloo.
  *
- *     bench_collectives
- */
+ *     bench_collectives processes|threads|tcp|prototype MEMBERS [--warm]
+ *
+ * prints for each size its bytes and the median time of a call in microseconds. Before each call
+ * every member writes its buffer, as a backward pass does; with --warm it does not, so the buffers
+ * stay in the caches of those who reduced them. */
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <exogym/comm.h>
-#include <exogym/memory.h>
+#include <exogym/tensor.h>
+
+#include "support/comm_process.h"
 
 enum {
-    MAX_MEMBERS = 4,
-    ROUNDS = 9
+    MAX_MEMBERS = 16,
+    SIZES = 8,
+    MOST_ROUNDS = 400
 };
 
+static size_t sizes[SIZES] = {4 << 10, 16 << 10, 64 << 10, 256 << 10,
+                                    1 << 20, 4 << 20,  16 << 20, 128 << 20};
+static bool warm;
+
+/* What a member of any kind calls. */
 struct member {
-    exo_comm *comm;
-    uint32_t rank;
-    size_t count;
-    float *data;
-    exo_time times[ROUNDS];
-    exo_status status;
+    uint32_t rank, size;
+    exo_group *group;           /* NULL: the prototype */
+    struct prototype *together; /* the prototype's */
+    exo_array data;
+    exo_comm *comm; /* of threads */
 };
 
-static void *
-member_main(void *argument)
+/* --- The prototype ---------------------------------------------------------------------------- */
+
+/* Two counters on which members meet, by spinning for a moment and then by a futex. */
+struct prototype {
+    _Alignas(64) _Atomic uint32_t arrived;
+    _Alignas(64) _Atomic uint32_t round;
+    _Atomic uint32_t sleepers;
+};
+
+static float *shared[MAX_MEMBERS]; /* the buffers of all members */
+
+static void
+meet(struct prototype *p, uint32_t size)
 {
-    struct member *m = argument;
-    exo_group *group = NULL;
-    m->status = exo_group_open(&group, m->comm, m->rank, NULL, NULL);
-    for (int i = 0; m->status == EXO_OK && i < ROUNDS; i++) {
-        m->status = exo_barrier(group, NULL);
-        exo_time before = exo_now(exo_clock_real());
-        if (m->status == EXO_OK)
-            m->status =
-                exo_all_reduce(group, exo_host_array(EXO_F32, m->data, m->count), EXO_MEAN, NULL);
-        m->times[i] = exo_now(exo_clock_real()) - before;
+    uint32_t round = atomic_load(&p->round);
+    if (atomic_fetch_add(&p->arrived, 1) + 1 == size) {
+        atomic_store(&p->arrived, 0);
+        atomic_store(&p->round, round + 1);
+        if (atomic_load(&p->sleepers))
+            syscall(SYS_futex, &p->round, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        return;
     }
-    exo_group_close(&group);
-    return NULL;
+    for (int i = 0; atomic_load(&p->round) == round; i++) {
+        if (i < 300)
+            continue;
+        if (i < 320) {
+            sched_yield();
+            continue;
+        }
+        atomic_fetch_add(&p->sleepers, 1);
+        syscall(SYS_futex, &p->round, FUTEX_WAIT, round, NULL, NULL, 0);
+        atomic_fetch_sub(&p->sleepers, 1);
+    }
+}
+
+/* The loops of two and of four members, as a compiler makes them. */
+static void
+sum_part(uint32_t size, size_t first, size_t end)
+{
+    float *a = shared[0], *b = shared[1], *c = shared[2], *d = shared[3];
+#pragma GCC ivdep
+    for (size_t i = first; size == 2 && i < end; i++)
+        a[i] = b[i] = a[i] + b[i];
+#pragma GCC ivdep
+    for (size_t i = first; size == 4 && i < end; i++)
+        a[i] = b[i] = c[i] = d[i] = ((a[i] + b[i]) + c[i]) + d[i];
+}
+
+static void
+reduce_by_prototype(const struct member *m)
+{
+    size_t count = m->data.count;
+    meet(m->together, m->size);
+    sum_part(m->size, count * m->rank / m->size, count * (m->rank + 1) / m->size);
+    meet(m->together, m->size);
+}
+
+/* --- Rounds ----------------------------------------------------------------------------------- */
+
+static void
+fail(const char *what)
+{
+    fprintf(stderr, "bench_collectives: %s\n", what);
+    exit(EXIT_FAILURE);
+}
+
+static void
+wait_for_all(const struct member *m)
+{
+    if (!m->group)
+        meet(m->together, m->size);
+    else if (exo_barrier(m->group, NULL) != EXO_OK)
+        fail("a barrier failed");
+}
+
+static void
+reduce(const struct member *m, exo_array data)
+{
+    exo_err err = {0};
+    struct member part = *m;
+    part.data = data;
+    if (!m->group)
+        reduce_by_prototype(&part);
+    else if (exo_all_reduce(m->group, data, EXO_SUM, &err) != EXO_OK)
+        fail(err.text);
 }
 
 static int
@@ -51,67 +141,162 @@ compare_times(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The median time of a call, in seconds; negative: a call failed. */
-static double
-measure(uint32_t size, size_t count)
+static void
+measure(const struct member *m, size_t bytes)
 {
-    struct member members[MAX_MEMBERS] = {0};
-    pthread_t threads[MAX_MEMBERS];
-    exo_comm *comm = NULL;
-    bool good = exo_comm_local(&comm, size, exo_clock_real(), NULL) == EXO_OK;
-    for (uint32_t r = 0; good && r < size; r++) {
-        members[r] = (struct member){.comm = comm, .rank = r, .count = count};
-        members[r].data = exo_alloc_aligned(count * sizeof(float));
-        good = members[r].data && pthread_create(&threads[r], NULL, member_main, &members[r]) == 0;
-        if (!good)
-            exit(EXIT_FAILURE); /* the members that run would wait for this one */
+    static _Thread_local exo_time times[MOST_ROUNDS];
+    int rounds = bytes <= 64 << 10 ? MOST_ROUNDS : bytes <= 4 << 20 ? 60 : 9;
+    exo_array data = exo_array_part(m->data, 0, bytes / sizeof(float));
+    float expected = (float)(m->size * (m->size + 1)) / 2;
+    const float *values = exo_array_host(data);
+    exo_vec_fill(data, (float)(m->rank + 1));
+    for (int i = 0; i < rounds; i++) {
+        if (!warm)
+            exo_vec_fill(data, (float)(m->rank + 1));
+        wait_for_all(m);
+        exo_time before = exo_now(exo_clock_real());
+        reduce(m, data);
+        times[i] = exo_now(exo_clock_real()) - before;
+        if (!warm && (values[0] != expected || values[data.count - 1] != expected ||
+                      values[data.count / 3] != expected))
+            fail("a wrong sum");
+        if (warm && i % 16 == 15)
+            exo_vec_fill(data, 1);
     }
-    for (uint32_t r = 0; good && r < size; r++)
-        pthread_join(threads[r], NULL);
-    for (uint32_t r = 0; r < size; r++) {
-        good = good && members[r].status == EXO_OK;
-        exo_free(members[r].data);
-    }
-    exo_comm_drop(&comm);
-    qsort(members[0].times, ROUNDS, sizeof members[0].times[0], compare_times);
-    return good ? (double)members[0].times[ROUNDS / 2] * 1e-9 : -1;
+    qsort(times, (size_t)rounds, sizeof times[0], compare_times);
+    if (m->rank == 0)
+        printf("%zu %.2f\n", bytes, (double)times[rounds / 2] * 1e-3);
+    fflush(stdout);
 }
 
-/* Bytes per second that memcpy reads and writes on one thread. */
-static double
-memory_rate(void)
+static void
+run_member(const struct member *m)
 {
-    size_t bytes = (size_t)128 << 20;
-    char *a = exo_alloc_aligned(bytes), *b = exo_alloc_aligned(bytes);
-    exo_time times[ROUNDS];
-    if (!a || !b)
-        exit(EXIT_FAILURE);
-    for (int i = 0; i < ROUNDS; i++) {
-        exo_time before = exo_now(exo_clock_real());
-        memcpy(a, b, bytes);
-        times[i] = exo_now(exo_clock_real()) - before;
+    for (int i = 0; i < SIZES; i++)
+        measure(m, sizes[i]);
+}
+
+/* --- Kinds of members ------------------------------------------------------------------------- */
+
+static exo_array
+new_buffer(void)
+{
+    exo_array out;
+    if (exo_array_init(&out, exo_device_cpu(), EXO_F32, sizes[SIZES - 1] / sizeof(float), NULL) !=
+        EXO_OK)
+        fail("no memory");
+    return out;
+}
+
+static void *
+thread_main(void *argument)
+{
+    struct member *m = argument;
+    if (exo_group_open(&m->group, m->comm, m->rank, NULL, NULL) != EXO_OK)
+        fail("no group");
+    m->data = new_buffer();
+    run_member(m);
+    exo_array_release(&m->data);
+    exo_group_close(&m->group);
+    return NULL;
+}
+
+static void
+run_threads(uint32_t size)
+{
+    pthread_t threads[MAX_MEMBERS];
+    struct member members[MAX_MEMBERS];
+    exo_comm *comm = NULL;
+    if (exo_comm_local(&comm, size, exo_clock_real(), NULL) != EXO_OK)
+        fail("no communicator");
+    for (uint32_t r = 0; r < size; r++) {
+        members[r] = (struct member){.rank = r, .size = size, .comm = comm};
+        if (pthread_create(&threads[r], NULL, thread_main, &members[r]) != 0)
+            fail("no thread");
     }
-    exo_free(a);
-    exo_free(b);
-    qsort(times, ROUNDS, sizeof times[0], compare_times);
-    return 2.0 * (double)bytes / ((double)times[ROUNDS / 2] * 1e-9);
+    for (uint32_t r = 0; r < size; r++)
+        pthread_join(threads[r], NULL);
+    exo_comm_drop(&comm);
+}
+
+static void
+run_prototype(uint32_t size, uint32_t rank, struct prototype *together)
+{
+    struct member m = {.rank = rank, .size = size, .together = together};
+    m.data = exo_host_array(EXO_F32, shared[rank], sizes[SIZES - 1] / sizeof(float));
+    run_member(&m);
+}
+
+static void
+run_process(uint32_t size, uint32_t rank, const char *folder, bool tcp)
+{
+    comm_process p = {.folder = folder, .size = size, .rank = rank, .channel = 1, .tcp = tcp};
+    comm_process_join(&p);
+    struct member m = {.rank = rank, .size = size, .group = p.group, .data = new_buffer()};
+    run_member(&m);
+    wait_for_all(&m);
+    exo_array_release(&m.data);
+    _exit(EXIT_SUCCESS); /* the head ends with the first process */
+}
+
+static void *
+shared_memory(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes + (2 << 20), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        fail("no memory");
+    char *aligned = (char *)memory + ((2 << 20) - (uintptr_t)memory % (2 << 20));
+    madvise(aligned, bytes, MADV_HUGEPAGE);
+    memset(aligned, 0, bytes);
+    return aligned;
+}
+
+/* Runs the members in processes, and waits for them. */
+static int
+run_processes(const char *kind, uint32_t size)
+{
+    char folder[] = "/tmp/exogym-bench-XXXXXX";
+    struct prototype *together = shared_memory(4096);
+    bool plain = strcmp(kind, "prototype") == 0;
+    int status, worst = EXIT_SUCCESS;
+    for (uint32_t r = 0; plain && r < size; r++)
+        shared[r] = shared_memory(sizes[SIZES - 1]);
+    pid_t head = !plain && mkdtemp(folder) ? comm_process_head(folder) : 0;
+    for (uint32_t r = 0; r < size; r++) {
+        if (fork() != 0)
+            continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (plain)
+            run_prototype(size, r, together);
+        else
+            run_process(size, r, folder, strcmp(kind, "tcp") == 0);
+        _exit(EXIT_SUCCESS);
+    }
+    for (uint32_t r = 0; r < size; r++)
+        if (wait(&status) < 0 || status != 0)
+            worst = EXIT_FAILURE;
+    if (head > 0) {
+        char command[64];
+        kill(head, SIGKILL);
+        snprintf(command, sizeof command, "rm -rf %s", folder);
+        worst = system(command) == 0 ? worst : EXIT_FAILURE;
+    }
+    return worst;
 }
 
 int
-main(void)
+main(int argc, char **argv)
 {
-    static const size_t sizes[] = {4 << 10, 1 << 20, 16 << 20, 128 << 20};
-    double rate = memory_rate();
-    printf("memcpy, one thread: %.1f GB/s read and written\n\n", rate * 1e-9);
-    printf("members      bytes     all_reduce   of memcpy's rate\n");
-    for (uint32_t size = 2; size <= MAX_MEMBERS; size *= 2) {
-        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-            double seconds = measure(size, sizes[i] / sizeof(float));
-            if (seconds < 0)
-                return EXIT_FAILURE;
-            printf("%7u %10zu %11.1f us %17.2f\n", size, sizes[i], seconds * 1e6,
-                   2.0 * (double)sizes[i] * size / seconds / rate);
-        }
+    exo_set_num_threads(1); /* members are as many as threads may be */
+    uint32_t size = argc > 2 ? (uint32_t)atoi(argv[2]) : 0;
+    warm = argc > 3 && strcmp(argv[3], "--warm") == 0;
+    if (size < 1 || size > MAX_MEMBERS) {
+        fprintf(stderr, "bench_collectives processes|threads|tcp|prototype MEMBERS [--warm]\n");
+        return EXIT_FAILURE;
     }
+    if (strcmp(argv[1], "threads") != 0)
+        return run_processes(argv[1], size);
+    run_threads(size);
     return EXIT_SUCCESS;
 }

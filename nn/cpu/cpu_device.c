@@ -10,12 +10,15 @@
 #include "base/parallel.h"
 #include "nn/cpu/cpu_kind.h"
 #include "nn/cpu/plans.h"
+#include "store/region.h"
 
 static exo_status
 cpu_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
 {
     (void)device;
-    *out = exo_alloc_aligned(bytes);
+    *out = exo_region_alloc(bytes);
+    if (!*out)
+        *out = exo_alloc_aligned(bytes);
     return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an array of %zu bytes", bytes);
 }
 
@@ -23,8 +26,8 @@ static void
 cpu_free(exo_device *device, void *memory, size_t bytes)
 {
     (void)device;
-    (void)bytes;
-    exo_free(memory);
+    if (bytes < EXO_REGION_LEAST || !exo_region_free(memory))
+        exo_free(memory);
 }
 
 struct copy {

@@ -48,6 +48,13 @@ void exo_channel_scale(exo_dtype type, const void *x, void *y, const float *fact
 
 /* y = x in another type. */
 void exo_cast(exo_dtype from, const void *x, exo_dtype to, void *y, size_t count);
+/* Writes x[0] + x[1] + ..., in this order, to each y; each is (count). y may be x, in any order of
+ * the arrays; otherwise they do not overlap. divisor: the sum is divided by it; 0: it is not. */
+void exo_sum_fp32(const float *const *x, size_t num_x, float *const *y, size_t num_y, float divisor,
+                  size_t count);
+/* The same of integers of `size` bytes (1, 4 or 8), which wrap. */
+void exo_sum_integers(size_t size, const void *const *x, size_t num_x, void *const *y, size_t num_y,
+                      size_t count);
 /* y += x. */
 void exo_accumulate(exo_dtype type, const void *x, void *y, size_t count);
 /* sum (columns) += each row of x. The rows are `stride` elements apart. */

@@ -43,6 +43,8 @@ typedef struct exo_remote_ops {
     exo_status (*kill)(void *context, exo_ref actor, const char *cause, exo_err *err);
     exo_status (*monitor)(void *context, exo_ref actor, exo_future *future, exo_err *err);
     exo_status (*cause)(void *context, exo_ref actor, char *text, size_t size);
+    /* Whether the actor's process is on this host and connected by ipc. */
+    bool (*is_near)(void *context, exo_ref actor);
     /* This process's number in the cluster. */
     uint64_t (*node)(void *context);
     /* Calls a method of the process `node` itself, one of the cluster's own. Blocks while it

@@ -20,6 +20,7 @@
 #include "cluster/head.h"
 #include "cluster/watch.h"
 #include "cluster/worker.h"
+#include "store/region.h"
 
 exo_time
 exo_cluster_now(void)
@@ -300,6 +301,7 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
     c->due = INT64_MAX;
     c->log_file = -1;
     exo_boot_id(c->boot);
+    exo_region_enable();
     exo_status st = name_process(c, opts, err);
     if (st == EXO_OK)
         st = exo_cluster_place_init(&c->place, opts, err);

@@ -44,6 +44,13 @@ ops_cause(void *context, exo_ref actor, char *text, size_t size)
     return exo_remote_cause(c->remote, actor, text, size);
 }
 
+static bool
+ops_is_near(void *context, exo_ref actor)
+{
+    exo_cluster *c = context;
+    return exo_remote_is_near(c->remote, actor);
+}
+
 static uint64_t
 ops_node(void *context)
 {
@@ -62,5 +69,6 @@ const exo_remote_ops exo_cluster_ops = {.call = ops_call,
                                         .kill = ops_kill,
                                         .monitor = ops_monitor,
                                         .cause = ops_cause,
+                                        .is_near = ops_is_near,
                                         .node = ops_node,
                                         .call_node = exo_cluster_call_node};

@@ -57,6 +57,8 @@ exo_status exo_remote_system(exo_remote *remote, exo_peer *peer, const char *nam
 void exo_remote_know(exo_remote *remote, exo_peer *peer);
 /* An open connection to that process, held; NULL: there is none. */
 exo_peer *exo_remote_peer(exo_remote *remote, uint64_t node);
+/* Whether the actor's process is on this host and connected by ipc. */
+bool exo_remote_is_near(exo_remote *remote, exo_ref actor);
 /* Writes the process of a reference's actor, and the actor's reference there (0: a system actor).
  * False: the reference is dead. */
 bool exo_remote_locate(exo_remote *remote, exo_ref actor, uint64_t *node, uint64_t *id);

@@ -311,6 +311,16 @@ exo_remote_locate(exo_remote *remote, exo_ref actor, uint64_t *node, uint64_t *i
 }
 
 bool
+exo_remote_is_near(exo_remote *remote, exo_ref actor)
+{
+    pthread_mutex_lock(&remote->lock);
+    const struct reference *ref = exo_remote_reference_locked(remote, actor);
+    bool near = ref && ref->peer && exo_peer_is_by_ipc(ref->peer);
+    pthread_mutex_unlock(&remote->lock);
+    return near;
+}
+
+bool
 exo_remote_is_suspect(exo_remote *remote, exo_ref actor)
 {
     pthread_mutex_lock(&remote->lock);

@@ -14,6 +14,7 @@
 #include "comm/backend.h"
 #include "comm/engines.h"
 #include "comm/far_impl.h"
+#include "comm/near.h"
 #include "comm/reduce.h"
 #include "comm/timing.h"
 
@@ -49,6 +50,7 @@ member_ended(void *context, uint64_t tag, exo_future *future)
     w->future = NULL;
     f->watching--;
     pthread_cond_broadcast(&f->changed);
+    exo_near_wake(f->near);
     pthread_mutex_unlock(&f->lock);
     exo_future_drop(&held);
 }
@@ -160,6 +162,7 @@ far_close(void *state)
 {
     exo_far *f = state;
     exo_far_stop(f);
+    exo_near_free(f->near);
     exo_encoder_release(&f->encoder);
     for (exo_far_message *m = f->inbox, *next; m; m = next) {
         next = m->next;

@@ -18,6 +18,8 @@ enum {
     EXO_FAR_GATHER = 1,
     /* not a phase: the sender reports a dead member, or its own cancellation; count: the status */
     EXO_FAR_FAILED = 2,
+    EXO_FAR_MEET = 3, /* where the member's board is (near.h) */
+    EXO_FAR_MET = 4,  /* whether it has mapped the boards of all members of the call */
 };
 
 enum {
@@ -44,6 +46,8 @@ typedef struct exo_far_message {
     exo_payload payload; /* with the header */
     exo_time ready;      /* the call may use it from this time on, on the communicator's clock */
 } exo_far_message;
+
+typedef struct exo_near exo_near;
 
 typedef struct exo_far {
     exo_comm_far_opts opts;
@@ -83,6 +87,9 @@ typedef struct exo_far {
     bool threaded, closing;            /* `thread` runs and makes them; it is to end */
     bool asked;                        /* the member waits for a request that the thread makes */
     pthread_t thread;
+    /* shared memory with members of this host, from the first call on; written under the lock by
+     * the thread that calls */
+    exo_near *near;
 } exo_far;
 
 /* Ends the present call and all later ones. The first reason stays. */
@@ -108,6 +115,14 @@ exo_far_message *exo_far_await(exo_far *far, uint32_t phase, uint32_t place,
                                const exo_collective_args *args, size_t bytes, exo_time deadline,
                                exo_status *st, exo_err *err);
 void exo_far_message_free(exo_far_message *message);
+/* Finds a message of the member `from` for its present call with this one, of another call than
+ * this member's; breaks the communicator by it, and lets the other member know. True: it did. Under
+ * the lock, which is released meanwhile. */
+bool exo_far_find_other_locked(exo_far *far, const exo_collective_args *args, uint32_t from);
+/* Breaks the communicator because the member with this header makes another call. Under the
+ * lock. */
+void exo_far_disagree_locked(exo_far *far, const exo_collective_args *args,
+                             const exo_far_header *header);
 
 /* Makes one call from beginning to end, on the calling thread. */
 exo_status exo_far_run(exo_far *far, const exo_collective_args *args, exo_time deadline,

@@ -10,6 +10,7 @@
 #include "base/waiting.h"
 #include "comm/backend.h"
 #include "comm/far_impl.h"
+#include "comm/near.h"
 #include "comm/timing.h"
 
 void
@@ -19,6 +20,7 @@ exo_far_break_locked(exo_far *f, exo_status status, const char *text)
         return;
     exo_fail(&f->broken, status, "%s", text);
     pthread_cond_broadcast(&f->changed);
+    exo_near_wake(f->near);
 }
 
 void
@@ -251,8 +253,8 @@ find_other_call_locked(const exo_far *f, const exo_collective_args *args, uint32
     return NULL;
 }
 
-static void
-break_by_disagreement(exo_far *f, const exo_collective_args *args, const exo_far_header *h)
+void
+exo_far_disagree_locked(exo_far *f, const exo_collective_args *args, const exo_far_header *h)
 {
     char text[EXO_ERR_TEXT];
     bool known = h->operation <= EXO_BARRIER;
@@ -271,6 +273,21 @@ break_by_disagreement(exo_far *f, const exo_collective_args *args, const exo_far
     exo_far_break_locked(f, EXO_INVAL, text);
 }
 
+bool
+exo_far_find_other_locked(exo_far *f, const exo_collective_args *args, uint32_t from)
+{
+    const exo_far_message *other = find_other_call_locked(f, args, from);
+    if (!other)
+        return false;
+    exo_far_header header;
+    exo_far_disagree_locked(f, args, &other->header);
+    pthread_mutex_unlock(&f->lock);
+    exo_far_describe(&header, f, from, EXO_FAR_MEET, args, 0);
+    exo_far_send(f, from, &header, NULL, NULL, 0, NULL);
+    pthread_mutex_lock(&f->lock);
+    return true;
+}
+
 exo_far_message *
 exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_args *args,
               size_t bytes, exo_time deadline, exo_status *st, exo_err *err)
@@ -284,7 +301,7 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
            f->broken.code == EXO_OK) {
         const exo_far_message *other = find_other_call_locked(f, args, from);
         if (other) {
-            break_by_disagreement(f, args, &other->header);
+            exo_far_disagree_locked(f, args, &other->header);
             break;
         }
         exo_time now = exo_now(f->clock),
@@ -309,7 +326,7 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
         }
     }
     if (m && (m->header.bytes != bytes || is_other_call(f, args, &m->header))) {
-        break_by_disagreement(f, args, &m->header);
+        exo_far_disagree_locked(f, args, &m->header);
         exo_far_message_free(m);
         m = NULL;
     }

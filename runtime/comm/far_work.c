@@ -7,6 +7,7 @@
 
 #include "base/parallel.h"
 #include "comm/far_impl.h"
+#include "comm/near.h"
 #include "comm/reduce.h"
 
 struct part {
@@ -214,8 +215,11 @@ exo_far_run(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_
     if (st == EXO_OK) {
         exo_compute_pause();
         f->among = members_of(args);
+        bool done = false;
         st = exo_encoder_use_for(&f->encoder, args, &reason);
         if (st == EXO_OK)
+            st = exo_near_run(f, args, deadline, &done, &reason);
+        if (st == EXO_OK && !done)
             st = exchange(f, args, deadline, &reason);
         exo_compute_resume();
         for (uint32_t m = 0; m < args->size; m++)

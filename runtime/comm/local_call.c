@@ -121,12 +121,15 @@ reduce_range(const exo_local_call *c, size_t at, size_t count)
     uint64_t room[BLOCK]; /* room for the largest type */
     char *sum = (char *)room;
     size_t size = exo_dtype_size(c->args.dtype);
-    exo_reduce_block(sum, c->data, c->args.size, at, count, c->args.dtype, c->args.reduce);
     if (c->args.operation == EXO_ALL_REDUCE) {
+        void *parts[c->args.size];
         for (uint32_t r = 0; r < c->args.size; r++)
-            memcpy((char *)c->data[r] + at * size, sum, count * size);
+            parts[r] = (char *)c->data[r] + at * size;
+        exo_reduce_into(parts, c->args.size, parts, c->args.size, count, c->args.dtype,
+                        c->args.reduce);
         return;
     }
+    exo_reduce_block(sum, c->data, c->args.size, at, count, c->args.dtype, c->args.reduce);
     for (size_t done = 0; done < count;) {
         size_t part = count - done;
         uint32_t owner = owner_of(c, at + done, &part);

@@ -4,12 +4,7 @@
 #include <string.h>
 
 #include "codec/kernels.h"
-
-static exo_array
-part(void *data, size_t at, size_t count, exo_dtype dtype)
-{
-    return exo_host_array(dtype, (char *)data + at * exo_dtype_size(dtype), count);
-}
+#include "nn/cpu/kernels.h"
 
 /* Converts elements of a half type to fp32, and back, rounded to nearest, ties to even. */
 static void
@@ -48,45 +43,35 @@ reduce_halves(char *out, void *const *data, uint32_t size, size_t at, size_t cou
     narrow(out, sum, count, dtype);
 }
 
-/* Unsigned, because C has no wrapping sums of signed integers. */
-static void
-sum_bytes(uint8_t *out, void *const *data, uint32_t size, size_t at, size_t count)
+void
+exo_reduce_into(void *const *out, uint32_t num_out, void *const *data, uint32_t size, size_t count,
+                exo_dtype dtype, exo_reduce reduce)
 {
-    memcpy(out, (const uint8_t *)data[0] + at, count);
-    for (uint32_t r = 1; r < size; r++)
-        for (size_t i = 0; i < count; i++)
-            out[i] = (uint8_t)(out[i] + ((const uint8_t *)data[r])[at + i]);
-}
-
-static void
-sum_longs(uint64_t *out, void *const *data, uint32_t size, size_t at, size_t count)
-{
-    memcpy(out, (const uint64_t *)data[0] + at, count * sizeof *out);
-    for (uint32_t r = 1; r < size; r++)
-        for (size_t i = 0; i < count; i++)
-            out[i] += ((const uint64_t *)data[r])[at + i];
+    if (dtype == EXO_F32) {
+        exo_sum_fp32((const float *const *)data, size, (float *const *)out, num_out,
+                     reduce == EXO_MEAN ? (float)size : 0, count);
+        return;
+    }
+    if (dtype != EXO_BF16 && dtype != EXO_F16) {
+        exo_sum_integers(exo_dtype_size(dtype), (const void *const *)data, size, out, num_out,
+                         count);
+        return;
+    }
+    uint16_t sum[EXO_REDUCE_BLOCK];
+    for (size_t at = 0; at < count; at += EXO_REDUCE_BLOCK) {
+        size_t block = count - at < EXO_REDUCE_BLOCK ? count - at : EXO_REDUCE_BLOCK;
+        reduce_halves((char *)sum, data, size, at, block, dtype, reduce);
+        for (uint32_t i = 0; i < num_out; i++)
+            memcpy((uint16_t *)out[i] + at, sum, block * sizeof *sum);
+    }
 }
 
 void
 exo_reduce_block(void *out, void *const *data, uint32_t size, size_t at, size_t count,
                  exo_dtype dtype, exo_reduce reduce)
 {
-    if (dtype == EXO_BF16 || dtype == EXO_F16) {
-        reduce_halves(out, data, size, at, count, dtype, reduce);
-        return;
-    }
-    if (dtype == EXO_I8) {
-        sum_bytes(out, data, size, at, count);
-        return;
-    }
-    if (dtype == EXO_I64) {
-        sum_longs(out, data, size, at, count);
-        return;
-    }
-    exo_array sum = part(out, 0, count, dtype);
-    exo_vec_copy(sum, part(data[0], at, count, dtype));
-    for (uint32_t r = 1; r < size; r++)
-        exo_vec_add(sum, sum, part(data[r], at, count, dtype));
-    if (reduce == EXO_MEAN)
-        exo_vec_divide(sum, (float)size);
+    void *from[size];
+    for (uint32_t r = 0; r < size; r++)
+        from[r] = (char *)data[r] + at * exo_dtype_size(dtype);
+    exo_reduce_into(&out, 1, from, size, count, dtype, reduce);
 }

@@ -20,4 +20,9 @@ enum {
 void exo_reduce_block(void *out, void *const *data, uint32_t size, size_t at, size_t count,
                       exo_dtype dtype, exo_reduce reduce);
 
+/* The same for any count, from the first element of each buffer on, written to each of `num_out`
+ * buffers. These may be those of `data`; otherwise they do not overlap. */
+void exo_reduce_into(void *const *out, uint32_t num_out, void *const *data, uint32_t size,
+                     size_t count, exo_dtype dtype, exo_reduce reduce);
+
 #endif

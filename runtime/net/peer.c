@@ -310,6 +310,12 @@ watch_intake_locked(exo_net *net, exo_time time)
 }
 
 bool
+exo_peer_is_by_ipc(const exo_peer *peer)
+{
+    return peer->near && peer->by_ipc;
+}
+
+bool
 exo_peer_is_watched(const exo_peer *peer)
 {
     return peer->near && peer->socket && peer->socket->ipc && peer->process_fd >= 0;

@@ -69,6 +69,7 @@ struct exo_peer {
     /* Its identity (handshake.c). Written before the peer is open, then constant and read without a
      * lock. */
     bool near;
+    bool by_ipc; /* it greeted by an ipc socket */
     uint64_t node, start;
     uint32_t pid;
     char name[EXO_WIRE_NAME], endpoint[EXO_WIRE_NAME];

@@ -23,6 +23,7 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 #define MAGIC     UINT64_C(0x32746e656d676573) /* "segment2": the digit is the layout's version */
+#define MAGIC_OPEN UINT64_C(0x316e6f6967657278) /* "xregion1" */
 #define SEALS     (EXO_MEMFD_FIXED | EXO_MEMFD_READ_ONLY)
 
 struct exo_segment_header {
@@ -232,13 +233,13 @@ cannot_create(int number, size_t size, exo_err *err)
     }
 }
 
-exo_status
-exo_segment_create(exo_segment *out, const exo_process *self, uint64_t slot_size,
-                   uint32_t num_slots, exo_err *err)
+static exo_status
+create(exo_segment *out, const exo_process *self, uint64_t slot_size, uint32_t num_slots, bool open,
+       exo_err *err)
 {
     exo_status st = EXO_OK;
     size_t size = exo_segment_size_of(slot_size, num_slots);
-    exo_segment s = {.owner = *self, .num_slots = num_slots, .slot_size = slot_size};
+    exo_segment s = {.owner = *self, .num_slots = num_slots, .slot_size = slot_size, .open = open};
     s.fd = s.file = exo_memfd_new("exogym", size);
     if (s.fd < 0)
         return cannot_create(errno, size, err);
@@ -249,7 +250,7 @@ exo_segment_create(exo_segment *out, const exo_process *self, uint64_t slot_size
         goto done;
     }
     /* At once: no other writable mapping may exist. */
-    if (!exo_memfd_seal(s.file, SEALS)) {
+    if (!exo_memfd_seal(s.file, open ? EXO_MEMFD_FIXED : SEALS)) {
         st = exo_fail(err, errno == EINVAL ? EXO_UNSUPPORTED : EXO_IO,
                       "shared memory cannot be made read-only for other processes: %s; objects "
                       "need Linux 5.1 or later",
@@ -266,13 +267,47 @@ exo_segment_create(exo_segment *out, const exo_process *self, uint64_t slot_size
     s.header->nonce = s.nonce;
     s.header->slot_size = slot_size;
     s.header->num_slots = num_slots;
-    s.header->magic = MAGIC;
+    s.header->magic = open ? MAGIC_OPEN : MAGIC;
 
     *out = s;
     s = (exo_segment){0}; /* moved to the caller */
 done:
     exo_segment_release(&s);
     return st;
+}
+
+exo_status
+exo_segment_create(exo_segment *out, const exo_process *self, uint64_t slot_size,
+                   uint32_t num_slots, exo_err *err)
+{
+    return create(out, self, slot_size, num_slots, false, err);
+}
+
+exo_status
+exo_segment_create_open(exo_segment *out, const exo_process *self, uint64_t slot_size, exo_err *err)
+{
+    return create(out, self, slot_size, 1, true, err);
+}
+
+bool
+exo_segment_renew(exo_segment *s)
+{
+    exo_segment fresh;
+    if (create(&fresh, &s->owner, s->slot_size, 1, true, NULL) != EXO_OK)
+        return false;
+    memcpy(exo_segment_slot(&fresh, 0), exo_segment_slot(s, 0), (size_t)s->slot_size);
+    struct exo_segment_header *old = s->header;
+    atomic_store_explicit(&old->over, 1, memory_order_relaxed);
+    if (mmap(s->base, s->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fresh.file, 0) ==
+        MAP_FAILED) {
+        exo_segment_release(&fresh);
+        return false;
+    }
+    close(s->file);
+    s->fd = s->file = fresh.file;
+    s->nonce = fresh.nonce;
+    munmap(fresh.room ? fresh.room : fresh.base, fresh.room ? fresh.room_size : fresh.size);
+    return true;
 }
 
 /* --- Mapping another process's segment -------------------------------------------------------- */
@@ -283,11 +318,11 @@ stale(const exo_process *owner, exo_err *err)
     return exo_fail(err, EXO_NOT_FOUND, "process %d has dropped the object", (int)owner->id);
 }
 
-/* Opens the owner's descriptor `fd` for reading, but only if it is a regular file in memory that
+/* Opens the owner's descriptor `fd`, but only if it is a regular file in memory that
  * belongs to this user. To open a pipe or device can have effects, and a file on another file
  * system can run out of space under a reader. */
 static exo_status
-open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
+open_file(int *out, const exo_process *owner, int folder, int fd, int access, exo_err *err)
 {
     exo_status st = EXO_OK;
     char path[32];
@@ -312,7 +347,7 @@ open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
     } else {
         snprintf(path, sizeof path, "/proc/self/fd/%d", peek);
         /* O_NONBLOCK: never waits for a lease */
-        *out = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        *out = open(path, access | O_CLOEXEC | O_NONBLOCK);
         if (*out < 0)
             st = cannot_look(owner, errno, err);
     }
@@ -320,24 +355,26 @@ open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
     return st;
 }
 
-exo_status
-exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int owner_fd,
-                uint64_t nonce, exo_err *err)
+static exo_status
+map_segment(exo_segment *out, const exo_process *owner, int folder, int owner_fd, uint64_t nonce,
+            bool open, exo_err *err)
 {
     uint64_t size = 0;
-    exo_segment s = {.owner = *owner, .fd = owner_fd, .foreign = true, .nonce = nonce};
-    exo_status st = open_file(&s.file, owner, folder, owner_fd, err);
+    exo_segment s = {
+        .owner = *owner, .fd = owner_fd, .foreign = true, .open = open, .nonce = nonce};
+    exo_status st =
+        open_file(&s.file, owner, folder, owner_fd, open ? O_RDWR : O_RDONLY, err);
     if (st != EXO_OK)
         return st;
     s.size = EXO_SEGMENT_PAGE; /* from here on exo_segment_release has something to close */
 
-    /* The size is fixed, and only the owner can change the contents. */
-    if (!exo_memfd_is(s.file, SEALS, &size) || size < EXO_SEGMENT_PAGE) {
+    /* The size is fixed, and unless it is open only the owner can change the contents. */
+    if (!exo_memfd_is(s.file, open ? EXO_MEMFD_FIXED : SEALS, &size) || size < EXO_SEGMENT_PAGE) {
         st = stale(owner, err);
         goto done;
     }
     s.size = (size_t)size;
-    if (!map_file(&s, s.file, PROT_READ)) {
+    if (!map_file(&s, s.file, open ? PROT_READ | PROT_WRITE : PROT_READ)) {
         st = exo_fail(err, EXO_NOMEM, "no address space to import an object of %zu bytes", s.size);
         goto done;
     }
@@ -346,7 +383,7 @@ exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int owne
     /* Each field is read once: the owner may change it at any time. */
     const volatile struct exo_segment_header *h = s.header;
     uint64_t magic = h->magic, name = h->nonce, slot_size = h->slot_size, num_slots = h->num_slots;
-    if (magic != MAGIC || name != nonce) {
+    if (magic != (open ? MAGIC_OPEN : MAGIC) || name != nonce) {
         st = stale(owner, err);
         goto done;
     }
@@ -371,6 +408,20 @@ exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int owne
 done:
     exo_segment_release(&s);
     return st;
+}
+
+exo_status
+exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int fd, uint64_t nonce,
+                exo_err *err)
+{
+    return map_segment(out, owner, folder, fd, nonce, false, err);
+}
+
+exo_status
+exo_segment_map_open(exo_segment *out, const exo_process *owner, int folder, int fd, uint64_t nonce,
+                     exo_err *err)
+{
+    return map_segment(out, owner, folder, fd, nonce, true, err);
 }
 
 /* --- Slots ------------------------------------------------------------------------------------ */

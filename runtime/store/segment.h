@@ -52,6 +52,7 @@ typedef struct exo_segment {
     int fd;       /* the number of the owner's descriptor */
     int file;     /* this process's descriptor; the owner's is the same as fd */
     bool foreign; /* another process owns it */
+    bool open;    /* every process that maps it may write to its data */
     uint32_t num_slots;
     uint64_t slot_size; /* bytes */
     uint64_t nonce;     /* random; the segment's name */
@@ -84,6 +85,17 @@ exo_status exo_segment_create(exo_segment *out, const exo_process *self, uint64_
  * exo_object_import. */
 exo_status exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int fd,
                            uint64_t nonce, exo_err *err);
+
+/* Open segments, for regions (region.h): as exo_segment_create with one slot and exo_segment_map,
+ * but every process that maps the segment may write to the slot. Its contents prove nothing. */
+exo_status exo_segment_create_open(exo_segment *out, const exo_process *self, uint64_t slot_size,
+                                   exo_err *err);
+exo_status exo_segment_map_open(exo_segment *out, const exo_process *owner, int folder, int fd,
+                                uint64_t nonce, exo_err *err);
+/* For the owner of an open segment: replaces all of its memory by a copy in a new file, at the same
+ * addresses. What others still write goes to the old file. Nobody else in this process touches the
+ * data meanwhile. False: there is no memory, and nothing has changed. */
+bool exo_segment_renew(exo_segment *segment);
 
 /* Whether the owner has released the segment, so that it will have no further object. */
 bool exo_segment_is_over(const exo_segment *segment);
