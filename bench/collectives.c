@@ -35,7 +35,7 @@ enum {
 };
 
 static size_t sizes[SIZES] = {4 << 10, 16 << 10, 64 << 10, 256 << 10,
-                                    1 << 20, 4 << 20,  16 << 20, 128 << 20};
+                              1 << 20, 4 << 20,  16 << 20, 128 << 20};
 static bool warm;
 
 /* What a member of any kind calls. */
@@ -242,8 +242,8 @@ run_process(uint32_t size, uint32_t rank, const char *folder, bool tcp)
 static void *
 shared_memory(size_t bytes)
 {
-    void *memory = mmap(NULL, bytes + (2 << 20), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *memory =
+        mmap(NULL, bytes + (2 << 20), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         fail("no memory");
     char *aligned = (char *)memory + ((2 << 20) - (uintptr_t)memory % (2 << 20));

@@ -10,16 +10,15 @@ enum {
     GROUP = 4
 };
 
-#define LOAD(array, v)                                                                             \
-    (*(const vector *)(const void *)((array) + at + (v)*VECTOR))
+#define LOAD(array, v)  (*(const vector *)(const void *)((array) + at + (v)*VECTOR))
 #define STORE(array, v) (*(vector *)(void *)((array) + at + (v)*VECTOR))
 
 /* NAME sums all whole groups of vectors; gives their bytes. NAME##_of is compiled for the usual
  * numbers of arrays, so that their addresses stay in registers. */
 #define SUMS(NAME, TYPE)                                                                           \
-    static inline __attribute__((always_inline)) size_t NAME##_of(                                 \
-        const char *const *x, size_t num_x, char *const *y, size_t num_y, TYPE divisor,            \
-        size_t bytes)                                                                              \
+    static inline __attribute__((always_inline))                                                   \
+    size_t NAME##_of(const char *const *x, size_t num_x, char *const *y, size_t num_y,             \
+                     TYPE divisor, size_t bytes)                                                   \
     {                                                                                              \
         typedef TYPE vector                                                                        \
             __attribute__((vector_size(VECTOR), aligned(sizeof(TYPE)), may_alias));                \

@@ -26,8 +26,8 @@ typedef struct exo_near_card {
 
 /* A member's board. Others read each word once and check it. */
 typedef struct exo_near_board {
-    _Atomic uint32_t failed; /* status; the reason stands before it is set. 0: not failed */
-    _Atomic uint32_t sleeping; /* 1 plus the rank whose step the member sleeps for; 0: none */
+    _Atomic uint32_t failed;    /* status; the reason stands before it is set. 0: not failed */
+    _Atomic uint32_t sleeping;  /* 1 plus the rank whose step the member sleeps for; 0: none */
     _Atomic uint32_t mapped[2]; /* by turn: 1: the member could map all buffers */
     char reason[EXO_ERR_TEXT];
     exo_near_card cards[2]; /* by turn */
@@ -90,11 +90,23 @@ typedef struct exo_near_call {
     exo_near_set *set;
     const exo_collective_args *args;
     exo_time deadline;
-    size_t bytes;                            /* of the buffer */
-    unsigned turn;                           /* of the present window */
-    exo_near_card cards[EXO_NEAR_MEMBERS];   /* of all members, as read */
+    size_t bytes;                          /* of the buffer */
+    unsigned turn;                         /* of the present window */
+    exo_near_card cards[EXO_NEAR_MEMBERS]; /* of all members, as read */
     bool exposed; /* others may have begun to write to this member's buffer */
 } exo_near_call;
+
+/* Futexes on words that processes share; near_futex.c. */
+void exo_near_sleep_on(const _Atomic uint32_t *word, uint32_t value, exo_time most);
+void exo_near_wake_word(const _Atomic uint32_t *word);
+
+/* near_meet.c. NULL: no memory. */
+exo_near *exo_near_new(exo_far *far);
+/* The set of the members of a call; NULL: it is their first call. exo_near_add_set finds out, with
+ * the other members, whether the set is near. Errors: NOMEM, those of messages. */
+exo_near_set *exo_near_find_set(exo_near *near, const exo_collective_args *args);
+exo_status exo_near_add_set(exo_near *near, const exo_collective_args *args, exo_time deadline,
+                            exo_near_set **out, exo_err *err);
 
 /* The data of a turn on a board. */
 char *exo_near_slot(const exo_near *near, uint32_t rank, unsigned turn);

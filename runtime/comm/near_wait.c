@@ -1,15 +1,9 @@
 /* Steps of the calls through shared memory: how members say them, wait for them, and fail. See
  * near.h. A step is stored, and then the sleepers are looked at; a sleeper says so, and then looks
  * at the step. Both use sequentially consistent operations, so one of them sees the other. */
-#include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <exogym/log.h>
 
@@ -28,29 +22,6 @@ relax(void)
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
-}
-
-/* Words of other members are mapped for reading only, which both calls allow. */
-static void
-sleep_on(const _Atomic uint32_t *word, uint32_t value, exo_time most)
-{
-    const struct timespec time = {.tv_sec = (time_t)(most / EXO_SECOND),
-                                  .tv_nsec = (long)(most % EXO_SECOND)};
-    syscall(SYS_futex, word, FUTEX_WAIT, value, &time, NULL, 0);
-}
-
-static void
-wake(const _Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-void
-exo_near_wake(exo_near *n)
-{
-    const _Atomic uint32_t *word = n ? atomic_load(&n->asleep) : NULL;
-    if (word)
-        wake(word);
 }
 
 static exo_near_peer *
@@ -77,7 +48,7 @@ exo_near_publish(exo_near_call *c, uint32_t step)
     for (uint32_t m = 0; m < c->args->size; m++) {
         uint32_t r = exo_far_rank_at(c->args, m);
         if (r != n->rank && atomic_load(&n->peers[r].board->sleeping) == n->rank + 1)
-            wake(&n->board->words[r]);
+            exo_near_wake_word(&n->board->words[r]);
     }
 }
 
@@ -155,7 +126,7 @@ sleep_once(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, uint32
     atomic_store(&n->asleep, word);
     uint32_t value = atomic_load(word);
     if ((int32_t)(value - step) < 0)
-        sleep_on(word, value, left < 0 ? 0 : left < most ? left : most);
+        exo_near_sleep_on(word, value, left < 0 ? 0 : left < most ? left : most);
     atomic_store(&n->asleep, NULL);
     atomic_store(&n->board->sleeping, 0);
 }
@@ -271,7 +242,7 @@ wake_sleepers(exo_near_call *c)
             continue;
         const exo_near_board *board = on - 1 == n->rank ? n->board : n->peers[on - 1].board;
         if (board)
-            wake(&board->words[r]);
+            exo_near_wake_word(&board->words[r]);
     }
 }
 

@@ -70,8 +70,8 @@ exo_region_alloc(size_t bytes)
     bool room = num_regions < EXO_REGION_MOST;
     pthread_mutex_unlock(&lock);
     exo_segment segment;
-    if (!room || exo_segment_create_open(&segment, &self, (bytes + page - 1) / page * page, NULL) !=
-                     EXO_OK)
+    if (!room ||
+        exo_segment_create_open(&segment, &self, (bytes + page - 1) / page * page, NULL) != EXO_OK)
         return NULL;
     char *memory = exo_segment_slot(&segment, 0);
     pthread_mutex_lock(&lock);

@@ -21,10 +21,10 @@
 #define MADV_COLLAPSE 25 /* Linux 6.1 */
 #endif
 
-#define HUGE_PAGE ((size_t)2 << 20)
-#define MAGIC     UINT64_C(0x32746e656d676573) /* "segment2": the digit is the layout's version */
+#define HUGE_PAGE  ((size_t)2 << 20)
+#define MAGIC      UINT64_C(0x32746e656d676573) /* "segment2": the digit is the layout's version */
 #define MAGIC_OPEN UINT64_C(0x316e6f6967657278) /* "xregion1" */
-#define SEALS     (EXO_MEMFD_FIXED | EXO_MEMFD_READ_ONLY)
+#define SEALS      (EXO_MEMFD_FIXED | EXO_MEMFD_READ_ONLY)
 
 struct exo_segment_header {
     uint64_t magic;
@@ -362,8 +362,7 @@ map_segment(exo_segment *out, const exo_process *owner, int folder, int owner_fd
     uint64_t size = 0;
     exo_segment s = {
         .owner = *owner, .fd = owner_fd, .foreign = true, .open = open, .nonce = nonce};
-    exo_status st =
-        open_file(&s.file, owner, folder, owner_fd, open ? O_RDWR : O_RDONLY, err);
+    exo_status st = open_file(&s.file, owner, folder, owner_fd, open ? O_RDWR : O_RDONLY, err);
     if (st != EXO_OK)
         return st;
     s.size = EXO_SEGMENT_PAGE; /* from here on exo_segment_release has something to close */

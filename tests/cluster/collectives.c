@@ -240,8 +240,7 @@ bits_main(comm_process *p)
     size_t length = 0;
     char *expected = local_results(p->rank, p->size, &length);
     for (enum memory memory = WHOLE; memory < MEMORIES; memory++) {
-        struct run run = {
-            .group = p->group, .rank = p->rank, .size = p->size, .memory = memory};
+        struct run run = {.group = p->group, .rank = p->rank, .size = p->size, .memory = memory};
         run.results = malloc(most_results());
         CHECK(run.results != NULL);
         run_table(&run);
@@ -410,8 +409,9 @@ scribble(void *argument)
     size_t num = (exo_near_board_bytes(near->size) - 2 * EXO_NEAR_PIECE) / sizeof *words;
     while (!atomic_load(&over)) {
         uint64_t number = processes_random(&state);
-        words[processes_random(&state) % num] =
-            number % 3 == 0 ? 0 : number % 3 == 1 ? number >> 58 : number;
+        words[processes_random(&state) % num] = number % 3 == 0   ? 0
+                                                : number % 3 == 1 ? number >> 58
+                                                                  : number;
         if (number % 64 == 0)
             usleep(50);
     }

@@ -37,8 +37,8 @@ hearer_collective(exo_call_context *call, void *self, const exo_payload *args, e
     (void)args;
     (void)reply;
     exo_call_take_args(call, &message);
-    exo_status st = exo_comm_far_deliver(((struct hearer *)self)->comm, &message,
-                                         exo_call_node(call), err);
+    exo_status st =
+        exo_comm_far_deliver(((struct hearer *)self)->comm, &message, exo_call_node(call), err);
     exo_payload_release(&message);
     return st;
 }
@@ -78,8 +78,8 @@ join(exo_cluster_role role, const char *name, const char *folder, bool tcp, exo_
                                    .insecure = tcp,
                                    .no_ipc = tcp};
     must(exo_runtime_open(runtime, NULL, &err), &err);
-    must(exo_cluster_join(cluster, *runtime, &opts,
-                          exo_deadline(exo_clock_real(), 60 * EXO_SECOND), &err),
+    must(exo_cluster_join(cluster, *runtime, &opts, exo_deadline(exo_clock_real(), 60 * EXO_SECOND),
+                          &err),
          &err);
 }
 
