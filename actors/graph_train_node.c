@@ -266,7 +266,8 @@ join_all(exo_replica *r, exo_graph_actor *actor, exo_err *err)
 {
     exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES] = {{.carries = "exchange"}};
     size_t count = 1;
-    exo_strategy_edges(r->strategy, r->node.numel, r->node.num_nodes, edges, &count);
+    exo_strategy_edges(r->strategy, r->node.infos, r->node.num_infos, r->node.numel,
+                       r->node.num_nodes, edges, &count);
     if (count == 0 || count > 2)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "the strategy uses %zu edges, but a node of a graph supports one or two",

@@ -72,11 +72,14 @@ read_part(struct part *part, exo_config *config, const char *key, const char *fa
 }
 
 static size_t
-edges_of(const struct part *part, size_t numel, uint32_t num_nodes,
-         exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+edges_of(const struct part *part, const exo_param_info *infos, size_t num_infos, size_t numel,
+         uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
 {
+    const exo_strategy_class *c = part->strategy;
     memset(out, 0, EXO_STRATEGY_MAX_EDGES * sizeof *out);
-    return part->strategy->edges ? part->strategy->edges(part->self, numel, num_nodes, out) : 0;
+    if (c->model_edges)
+        return c->model_edges(part->self, infos, num_infos, numel, num_nodes, out);
+    return c->edges ? c->edges(part->self, numel, num_nodes, out) : 0;
 }
 
 /* Refuses parts that cannot share a step: `across` must begin with an inner step of its own, which
@@ -92,7 +95,8 @@ check_parts(const struct islands *s, exo_config *config, exo_err *err)
         return exo_config_fail(
             node, err, "across: '%s' does not begin with a step of the node's own, as diloco does",
             out->name);
-    size_t ins = edges_of(&s->inside, 1, 2, inside), outs = edges_of(&s->across, 1, 2, across);
+    size_t ins = edges_of(&s->inside, NULL, 0, 1, 2, inside),
+           outs = edges_of(&s->across, NULL, 0, 1, 2, across);
     if (ins != 1 || outs != 1)
         return exo_config_fail(node, err,
                                "'%s' does not say what it sends, or sends more than one thing",
@@ -270,14 +274,14 @@ islands_release(void *self)
 }
 
 static size_t
-islands_edges(const void *self, size_t numel, uint32_t num_nodes,
-              exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+islands_edges(const void *self, const exo_param_info *infos, size_t num_infos, size_t numel,
+              uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
 {
     const struct islands *s = self;
     exo_strategy_edge across[EXO_STRATEGY_MAX_EDGES];
     uint32_t size = s->size < num_nodes ? (uint32_t)s->size : num_nodes;
-    edges_of(&s->inside, numel, size, out);
-    edges_of(&s->across, numel, num_nodes, across);
+    edges_of(&s->inside, infos, num_infos, numel, size, out);
+    edges_of(&s->across, infos, num_infos, numel, num_nodes, across);
     if (out[0].members == 0 && size < num_nodes)
         out[0].members = size;
     out[1] = across[0];
@@ -296,6 +300,6 @@ const exo_strategy_class exo_islands_class = {
     .state = islands_state,
     .leave = islands_leave,
     .release = islands_release,
-    .edges = islands_edges,
+    .model_edges = islands_edges,
     .check = islands_check,
 };

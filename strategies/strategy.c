@@ -244,14 +244,17 @@ exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes)
 }
 
 bool
-exo_strategy_edges(const exo_strategy *strategy, size_t numel, uint32_t num_nodes,
-                   exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES], size_t *count)
+exo_strategy_edges(const exo_strategy *strategy, const exo_param_info *infos, size_t num_infos,
+                   size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES],
+                   size_t *count)
 {
     const exo_strategy_class *c = strategy->strategy_class;
-    if (!c->edges)
+    if (!c->edges && !c->model_edges)
         return false;
     memset(out, 0, EXO_STRATEGY_MAX_EDGES * sizeof *out);
-    *count = c->edges(strategy->self, numel, num_nodes, out);
+    *count = c->model_edges
+                 ? c->model_edges(strategy->self, infos, num_infos, numel, num_nodes, out)
+                 : c->edges(strategy->self, numel, num_nodes, out);
     assert(*count <= EXO_STRATEGY_MAX_EDGES);
     return true;
 }

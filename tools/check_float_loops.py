@@ -24,6 +24,7 @@ BELOW = ["nn/cpu/", "nn/ref/", "runtime/codec/"]
 
 HOST = {
     "nn/device/loss_terms.c": "terms of one row, which the CPU's kernels and passes without a tape share",
+    "nn/device/low_rank.c": "first factors are drawn on the host",
     "nn/images.c": "pictures are made on the host, by its readers",
     "nn/generate/sampling.c": "choices from the host's copy of the logits",
     "nn/pretrained/places.c": "a file's own order",

@@ -8,6 +8,7 @@
 #include <exogym/cluster.h>
 #include <exogym/codec.h>
 #include <exogym/comm.h>
+#include <exogym/compress.h>
 #include <exogym/config.h>
 #include <exogym/data.h>
 #include <exogym/decoder.h>

@@ -102,7 +102,9 @@ typedef struct exo_strategy_edge {
     const char *carries; /* "gradients" or "parameters"; a literal, as all texts here */
     /* The route (docs/graph.md): "all_reduce", also for a reduce_scatter with an all_gather. */
     const char *route;
-    /* fp32 values in a round: the exact number, or the expected one if they are drawn */
+    /* fp32 values in a round: the exact number, or the expected one if they are drawn. Of other
+     * calls, those of an all_reduce with the same traffic; an all_gather of b bytes from each of N
+     * nodes has that of N b / 8 values. */
     double elements;
     uint64_t every;    /* steps from one round to the next */
     const char *codec; /* NULL: raw */
@@ -179,6 +181,11 @@ typedef struct exo_strategy_class {
     void (*leave)(void *self);
     /* The default of the option `optimizer`: a rule with that rule's own defaults. NULL: adamw. */
     exo_optim_spec (*optimizer)(void);
+    /* In place of `edges`, for a class whose traffic depends on the shapes of the parameters: infos
+     * (num_infos) are those of the model; NULL: unknown, all parameters are then one vector. */
+    size_t (*model_edges)(const void *self, const exo_param_info *infos, size_t num_infos,
+                          size_t numel, uint32_t num_nodes,
+                          exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES]);
 } exo_strategy_class;
 
 /* The strategy of one node. One thread at a time. */
@@ -240,8 +247,10 @@ EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo
 /* Whether backward may take the inner step: steps_alone of the class is true, the class lacks
  * `keep`, and gradients are not clipped. */
 EXO_API bool exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes);
-/* Writes the exchanges (out, *count) as `edges` of the class. False: the class lacks it. */
-EXO_API bool exo_strategy_edges(const exo_strategy *strategy, size_t numel, uint32_t num_nodes,
+/* Writes the exchanges (out, *count) as `edges` or `model_edges` of the class, for a model of these
+ * parameters. False: the class lacks both. */
+EXO_API bool exo_strategy_edges(const exo_strategy *strategy, const exo_param_info *infos,
+                                size_t num_infos, size_t numel, uint32_t num_nodes,
                                 exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES], size_t *count);
 /* Ends the strategy's communication. The host calls it before it closes the groups of the node.
  * Allowed for strategies that were not started, too. */

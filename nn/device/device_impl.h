@@ -16,6 +16,7 @@
 
 #include <exogym/device.h>
 
+#include "nn/device/compress_args.h"
 #include "nn/device/decoder_args.h"
 #include "nn/device/layer_args.h"
 #include "nn/device/op_args.h"
@@ -240,6 +241,7 @@ typedef struct exo_newton_schulz_args {
     X(rmsprop)                                                                                     \
     X(adagrad)                                                                                     \
     X(newton_schulz)                                                                               \
+    X(orthonormalize)                                                                              \
     X(mean)                                                                                        \
     X(mean_backward)                                                                               \
     X(relu)                                                                                        \

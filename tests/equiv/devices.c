@@ -29,6 +29,7 @@ static const struct {
     {"sparta", "{p: 0.1}"},
     {"sparta", "{p: 0.05, delay: 3, interval: 2, selector: partitioned}"},
     {"sparta", "{p: 0.3, selector: shuffled_sequential}"},
+    {"powersgd", "{rank: 2}"},
     {"local_sgd", "{H: 3}"},
     {"noloco", "{H: 2}"},
     {"sparta_diloco", "{p: 0.1, sparta_interval: 2, H: 3}"},

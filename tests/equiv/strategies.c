@@ -583,6 +583,8 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
         {"compose", "{exchanges: [{every: 3, delay: 2, apply: {name: mix, alpha: 0.3}}, {every: 2, "
                     "select: {name: partitioned, p: 0.2}, apply: mix}, {every: 4, partners: pairs, "
                     "apply: outer}]}"},
+        {"powersgd", "{rank: 2}"},
+        {"islands", "{island_size: 2, inside: powersgd, across: {name: diloco, H: 2}}"},
         {"sparta", "{p: 0.2}"},
         {"sparta", "{p: 0.2, selector: shuffled_sequential}"},
         {"sparta", "{p: 0.2, selector: partitioned, interval: 2}"},

@@ -381,6 +381,43 @@ newton_schulz_tall(const exo_array *x, double *sum, exo_err *err)
     return newton_schulz_of(x, 200, 70, err);
 }
 
+/* --- Compression ------------------------------------------------------------------------------ */
+
+/* Orthonormalizes the columns of x[0], or its rows, as many as x[0]'s count allows, at most 9. */
+static exo_status
+orthonormalize_of(const exo_array *x, bool columns, exo_err *err)
+{
+    exo_array scratch = {0};
+    size_t vectors = 0;
+    while (vectors < 9 && (vectors + 1) * (vectors + 1) <= x->count)
+        vectors++;
+    const size_t length = vectors ? x->count / vectors : 0;
+    exo_status st = exo_array_init(&scratch, x->device, EXO_U8,
+                                   ((vectors + 1) * length + vectors) * sizeof(double), err);
+    if (st == EXO_OK)
+        exo_device_run(x->device, orthonormalize, .vectors = vectors, .length = length,
+                       .vector_step = columns ? 1 : length, .element_step = columns ? vectors : 1,
+                       .x = x[0].data, .scratch = scratch.data);
+    if (st == EXO_OK)
+        st = exo_device_synchronize(x->device, err);
+    exo_array_release(&scratch);
+    return st;
+}
+
+static exo_status
+orthonormalize_columns(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return orthonormalize_of(x, true, err);
+}
+
+static exo_status
+orthonormalize_rows(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return orthonormalize_of(x, false, err);
+}
+
 /* --- The list --------------------------------------------------------------------------------- */
 
 const kernel_case kernel_cases[] = {
@@ -415,6 +452,8 @@ const kernel_case kernel_cases[] = {
     {"adagrad", "adagrad", 0, 5, adagrad},
     {"newton_schulz", "newton_schulz, wide", 2e-5, 2, newton_schulz_wide},
     {"newton_schulz", "newton_schulz, tall", 2e-5, 2, newton_schulz_tall},
+    {"orthonormalize", "orthonormalize, columns", 1e-6, 2, orthonormalize_columns},
+    {"orthonormalize", "orthonormalize, rows", 1e-6, 2, orthonormalize_rows},
 };
 
 const size_t num_kernel_cases = sizeof kernel_cases / sizeof *kernel_cases;

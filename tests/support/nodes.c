@@ -43,6 +43,35 @@ nodes_gradient(size_t numel, const float *params, uint64_t first, size_t count, 
     }
 }
 
+/* Returns the number of shapes, which cover all parameters. */
+static size_t
+list_shapes(nodes *n)
+{
+    static const struct {
+        const char *name;
+        size_t num_dims, dims[EXO_MAX_DIMS];
+    } shapes[] = {
+        {"wide", 2, {12, 8}}, {"bias", 1, {7}}, {"low", 2, {5, 14}}, {"conv", 4, {6, 3, 3, 2}}};
+    size_t count = 0, offset = 0;
+    for (size_t i = 0; i <= sizeof shapes / sizeof *shapes; i++) {
+        exo_param_info info = {.name = "rest", .num_dims = 1, .dims = {n->numel - offset}};
+        if (i < sizeof shapes / sizeof *shapes) {
+            info.name = shapes[i].name;
+            info.num_dims = shapes[i].num_dims;
+            memcpy(info.dims, shapes[i].dims, sizeof info.dims);
+        }
+        info.numel = 1;
+        for (size_t d = 0; d < info.num_dims; d++)
+            info.numel *= info.dims[d];
+        info.offset = offset;
+        if (info.numel == 0 || info.numel > n->numel - offset)
+            continue;
+        offset += info.numel;
+        n->infos[count++] = info;
+    }
+    return count;
+}
+
 void
 nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps,
               const char *name, const char *options, exo_device *(*device)(void),
@@ -51,6 +80,7 @@ nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max
     exo_err err = {0};
     *n = (nodes){
         .count = count, .numel = numel, .batch = batch, .max_steps = max_steps, .release = release};
+    const size_t num_infos = list_shapes(n);
     MUST(exo_comm_local(&n->comm, count, exo_clock_real(), &err) == EXO_OK, "%s", err.text);
     for (uint32_t r = 0; r < count; r++) {
         nodes_node *each = &n->each[r];
@@ -80,6 +110,8 @@ nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max
             .numel = numel,
             .params = params,
             .grads = grads,
+            .infos = n->infos,
+            .num_infos = num_infos,
             .group = each->group,
         };
         MUST(exo_strategy_parse(&each->strategy, name, options, &err) == EXO_OK, "%s", err.text);

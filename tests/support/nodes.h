@@ -13,7 +13,8 @@
 
 enum {
     NODES_MAX = 8,
-    NODES_SEED = 11 /* of the run */
+    NODES_SEED = 11, /* of the run */
+    NODES_INFOS = 6
 };
 
 typedef struct nodes_node {
@@ -32,6 +33,9 @@ typedef struct nodes {
     uint64_t max_steps;
     exo_comm *comm;
     void (*release)(exo_device **device); /* frees a node's device; NULL: not needed */
+    /* As many as fit, for strategies that treat parameters by their shapes: a matrix (12, 8), a
+     * vector (7), a matrix (5, 14), a convolution (6, 3, 3, 2), a vector of the rest */
+    exo_param_info infos[NODES_INFOS];
     nodes_node each[NODES_MAX];
 } nodes;
 

@@ -127,6 +127,7 @@ static const struct {
     {"fedavg", "{H: 2, island_size: 3, optimizer: {name: adamw, lr: 0.01}}"},
     {"sparta", "{p: 0.2, optimizer: {name: sgd, lr: 0.1, momentum: 0.9}}"},
     {"sparta_diloco", "{p: 0.2, H: 3, optimizer: {name: adamw, lr: 0.01}}"},
+    {"powersgd", "{optimizer: {name: adamw, lr: 0.01}}"},
     {"noloco", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
 };
 

@@ -153,6 +153,7 @@ static const struct {
     {"sparta", "{p: 0.3}"},
     {"sparta_diloco", "{p: 0.3, H: 2}"},
     {"noloco", "{H: 2}"},
+    {"powersgd", "{rank: 2}"},
 };
 
 /* The sum of seven equal numbers, divided by seven, is not always that number. So no strategy may

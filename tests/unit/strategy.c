@@ -26,8 +26,9 @@ parse(const char *name, const char *options, exo_err *err)
 
 Test(strategy, the_built_in_ones_are_there_in_the_order_of_their_names)
 {
-    static const char *const names[] = {"compose",   "ddp",    "diloco", "fedavg", "islands",
-                                        "local_sgd", "muloco", "noloco", "sparta", "sparta_diloco"};
+    static const char *const names[] = {"compose",  "ddp",       "diloco",       "fedavg",
+                                        "islands",  "local_sgd", "muloco",       "noloco",
+                                        "powersgd", "sparta",    "sparta_diloco"};
     enum {
         COUNT = sizeof names / sizeof *names
     };
@@ -42,8 +43,9 @@ Test(strategy, of_an_unknown_name_the_nearest_is_said_or_all)
     cr_expect_eq(parse("dilocoo", "{}", &err), EXO_NOT_FOUND);
     cr_expect_str_eq(err.text, "there is no strategy 'dilocoo'; did you mean 'diloco'?");
     cr_expect_eq(parse("gossip", "{}", &err), EXO_NOT_FOUND);
-    cr_expect_str_eq(err.text, "there is no strategy 'gossip'; known are: compose, ddp, diloco, "
-                               "fedavg, islands, local_sgd, muloco, noloco, sparta, sparta_diloco");
+    cr_expect_str_eq(err.text,
+                     "there is no strategy 'gossip'; known are: compose, ddp, diloco, "
+                     "fedavg, islands, local_sgd, muloco, noloco, powersgd, sparta, sparta_diloco");
 }
 
 static exo_status
@@ -72,7 +74,7 @@ Test(strategy, classes_are_registered_once)
     cr_expect_eq(exo_strategy_register(&idle, &err), EXO_INVAL);
     cr_expect_eq(exo_strategy_class_at(6), &mine, "between local_sgd and muloco");
     cr_expect_eq(exo_strategy_class_at(9), &other);
-    cr_expect_null(exo_strategy_class_at(12));
+    cr_expect_null(exo_strategy_class_at(13));
     cr_expect_eq(parse("mine", "optimizer: sgd", &err), EXO_OK);
 }
 
@@ -317,7 +319,8 @@ expect_traffic(const char *name, const char *options, uint64_t steps, double tol
     size_t count = 0;
     nodes n;
     nodes_init(&n, 3, 101, 2, 5, name, options);
-    cr_assert(exo_strategy_edges(n.each[0].strategy, 101, 3, edges, &count));
+    cr_assert(exo_strategy_edges(n.each[0].strategy, n.each[0].node.infos, n.each[0].node.num_infos,
+                                 101, 3, edges, &count));
     nodes_train(&n, steps);
     double counted = (double)nodes_bytes(&n), declared = 0;
     for (size_t i = 0; i < count; i++) {
@@ -345,6 +348,9 @@ Test(strategy, what_is_declared_is_what_is_sent)
     expect_traffic("sparta", "{p: 0.3}", 200, 0.05);
     expect_traffic("local_sgd", "{H: 3}", 10, 0);
     expect_traffic("noloco", "{H: 3}", 10, 0);
+    expect_traffic("powersgd", "rank: 2", 10, 0);
+    expect_traffic("islands", "{island_size: 2, inside: powersgd, across: {name: diloco, H: 2}}",
+                   10, 0);
     expect_traffic("sparta_diloco", "{p: 0.1, selector: partitioned, H: 4}", 20, 1e-12);
     expect_traffic("sparta_diloco", "{p: 1, sparta_interval: 4, H: 6}", 24, 1e-12);
     expect_traffic("compose", "exchanges: [{what: gradients}, {every: 3}]", 12, 0);
@@ -358,7 +364,7 @@ Test(strategy, one_that_does_not_declare_says_so)
     size_t count = 0;
     cr_assert_eq(exo_strategy_register(&life_class, NULL), EXO_OK);
     cr_assert_eq(exo_strategy_parse(&strategy, "life", "marker: 7", NULL), EXO_OK);
-    cr_expect(!exo_strategy_edges(strategy, 101, 3, edges, &count));
+    cr_expect(!exo_strategy_edges(strategy, NULL, 0, 101, 3, edges, &count));
     exo_strategy_free(&strategy);
 }
 
@@ -374,6 +380,7 @@ static const struct {
     {"sparta", "p: 0.1"},
     {"sparta", "{p: 0.1, selector: partitioned, delay: 2}"},
     {"noloco", "H: 1"},
+    {"powersgd", "rank: 2"},
     {"sparta_diloco", "{p: 0.1, H: 2}"},
     {"compose", "exchanges: [{what: gradients, bucket_size: 8 B}, {every: 2, delay: 1, partners: "
                 "{name: islands, island_size: 2}, apply: {name: mix}}, {select: {name: random, "

@@ -1,0 +1,56 @@
+/* Parts of compressed exchanges, for strategies: whole operations on arrays, as those of device.h.
+ *
+ * The arrays of a call are on one device, and do not overlap unless that is said. Sums have a fixed
+ * order, so the bits depend neither on the number of threads nor on the placement of nodes. Read
+ * next: docs/strategies.md, which has the strategies that use them.
+ */
+#ifndef EXOGYM_COMPRESS_H
+#define EXOGYM_COMPRESS_H
+
+#include <stddef.h>
+
+#include <exogym/device.h>
+#include <exogym/rng.h>
+#include <exogym/status.h>
+
+EXO_DECLS_BEGIN
+
+/* --- Low rank ---------------------------------------------------------------------------------
+ *
+ * A matrix M (rows, cols) as a product P Q of P (rows, rank) and Q (rank, cols), all row-major
+ * fp32: the steps of PowerSGD (Vogels et al., 2019, arXiv:1905.13727), whose Q is this one
+ * transposed. */
+
+/* The plans and the scratch memory for matrices of one shape and rank. Owner: its creator; one
+ * thread at a time. */
+typedef struct exo_low_rank exo_low_rank;
+
+/* Makes it; rows and cols from 1, rank from 1 to the smaller of them. The caller frees it. Errors:
+ * NOMEM, or the device's. */
+EXO_API exo_status exo_low_rank_new(exo_low_rank **out, exo_device *device, size_t rows,
+                                    size_t cols, size_t rank, exo_err *err);
+/* Frees *low_rank and sets it to NULL; accepts NULL in it. */
+EXO_API void exo_low_rank_free(exo_low_rank **low_rank);
+/* Fills Q with standard normal numbers of the stream. Errors: NOMEM, or the device's. */
+EXO_API exo_status exo_low_rank_draw(exo_low_rank *low_rank, exo_array q, exo_rng *rng,
+                                     exo_err *err);
+/* P = M Q^T. Errors, here and below: the device's, which may also come with
+ * exo_device_synchronize. */
+EXO_API exo_status exo_low_rank_left(exo_low_rank *low_rank, exo_array p, exo_array m, exo_array q,
+                                     exo_err *err);
+/* Q = P^T M. */
+EXO_API exo_status exo_low_rank_right(exo_low_rank *low_rank, exo_array q, exo_array p, exo_array m,
+                                      exo_err *err);
+/* M = P Q. */
+EXO_API exo_status exo_low_rank_product(exo_low_rank *low_rank, exo_array m, exo_array p,
+                                        exo_array q, exo_err *err);
+/* Replaces the columns of P by orthonormal ones: those of the QR factorization whose R has no
+ * negative number on its diagonal, which are Gram-Schmidt's. A column that depends on earlier ones
+ * becomes some unit vector orthogonal to the others. Computed in double and rounded once. */
+EXO_API void exo_low_rank_orthonormalize_p(exo_low_rank *low_rank, exo_array p);
+/* The same for the rows of Q. */
+EXO_API void exo_low_rank_orthonormalize_q(exo_low_rank *low_rank, exo_array q);
+
+EXO_DECLS_END
+
+#endif

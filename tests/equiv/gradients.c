@@ -1,0 +1,317 @@
+/* Strategies that exchange compressed gradients: identities, plain implementations of their rules,
+ * numbers of other implementations, and the bytes that they send. Each test owns its nodes. Read
+ * next: tests/support/nodes.h; tests/golden; docs/strategies.md. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "golden/powersgd_golden.h"
+#include "support/nodes.h"
+
+enum {
+    NUMEL = 291, /* the shapes of nodes.h, and 10 more */
+    NODES = 4,
+    BATCH = 3,
+    STEPS = 50
+};
+
+/* Node r's parameters and gradient in a plain implementation. */
+static double theta[NODES_MAX][NUMEL];
+static double gradient[NODES_MAX][NUMEL];
+
+static void
+plain_start(void)
+{
+    float start[NUMEL];
+    nodes_initial(NUMEL, start);
+    for (uint32_t r = 0; r < NODES_MAX; r++)
+        for (size_t j = 0; j < NUMEL; j++)
+            theta[r][j] = (double)start[j];
+}
+
+/* The gradients of step t. Parameters are rounded to fp32 for them, as the nodes' are. */
+static void
+plain_gradients(uint32_t count, uint64_t t)
+{
+    float params[NUMEL], grads[NUMEL];
+    for (uint32_t r = 0; r < count; r++) {
+        for (size_t j = 0; j < NUMEL; j++)
+            params[j] = (float)theta[r][j];
+        nodes_gradient(NUMEL, params, (t * count + r) * BATCH, BATCH, grads);
+        for (size_t j = 0; j < NUMEL; j++)
+            gradient[r][j] = (double)grads[j];
+    }
+}
+
+/* The largest difference of a parameter of any node from `want`. */
+static double
+distance(const nodes *n, const double *want)
+{
+    double largest = 0;
+    for (uint32_t r = 0; r < n->count; r++)
+        for (size_t j = 0; j < n->numel; j++) {
+            double d = fabs((double)n->each[r].params[j] - want[j]);
+            largest = d > largest || isnan(d) ? d : largest;
+        }
+    return largest;
+}
+
+static double
+distance_to_floats(const nodes *n, const float *want)
+{
+    double wanted[NUMEL];
+    for (size_t j = 0; j < NUMEL; j++)
+        wanted[j] = (double)want[j];
+    return distance(n, wanted);
+}
+
+static void
+expect_equal_nodes(const nodes *n, const char *what)
+{
+    for (uint32_t r = 1; r < n->count; r++)
+        cr_expect_arr_eq(n->each[0].params, n->each[r].params, n->numel * sizeof(float),
+                         "%s: node %u", what, r);
+}
+
+/* The shapes of nodes.h that are matrices. */
+static const struct {
+    size_t first, rows, cols;
+} matrices[] = {{0, 12, 8}, {103, 5, 14}, {173, 6, 18}};
+
+enum {
+    MATRICES = sizeof matrices / sizeof *matrices,
+    IN_FULL = NUMEL - 12 * 8 - 5 * 14 - 6 * 18
+};
+
+/* --- PowerSGD --------------------------------------------------------------------------------- */
+
+Test(gradients, powersgd_of_full_rank_is_ddp)
+{
+    static const char *const inner[] = {"optimizer: {name: sgd, lr: 0.1, momentum: 0.9}",
+                                        "optimizer: {name: sgd, lr: 0.2}, max_norm: 2"};
+    for (size_t i = 0; i < 2; i++) {
+        char options[128], plain[128];
+        double wanted[NUMEL];
+        nodes powersgd, ddp;
+        snprintf(options, sizeof options, "{rank: 100, min_compression_rate: 0, %s}", inner[i]);
+        snprintf(plain, sizeof plain, "{%s}", inner[i]);
+        nodes_init(&powersgd, NODES, NUMEL, BATCH, STEPS, "powersgd", options);
+        nodes_init(&ddp, NODES, NUMEL, BATCH, STEPS, "ddp", plain);
+        nodes_train(&powersgd, STEPS);
+        nodes_train(&ddp, STEPS);
+        for (size_t j = 0; j < NUMEL; j++)
+            wanted[j] = (double)ddp.each[0].params[j];
+        cr_expect_leq(distance(&powersgd, wanted), 1e-6, "%s: %g", inner[i],
+                      distance(&powersgd, wanted));
+        expect_equal_nodes(&powersgd, inner[i]);
+        nodes_release(&powersgd);
+        nodes_release(&ddp);
+    }
+}
+
+/* Reads node r's checkpoint: the parameters, and two arrays of the strategy. */
+static void
+read_checkpoint(nodes *n, uint32_t r, const char *const *names, float *const *arrays,
+                const size_t *counts)
+{
+    static float params[NUMEL];
+    char folder[] = "/tmp/exogym-gradients-XXXXXX", path[64], command[64];
+    uint64_t step, optim_step;
+    exo_state *state = NULL;
+    exo_err err = {0};
+    cr_assert_not_null(mkdtemp(folder));
+    nodes_save(n, folder);
+    snprintf(path, sizeof path, "%s/%u", folder, r);
+    cr_assert_eq(exo_state_new(&state, &err), EXO_OK);
+    exo_state_add(state, "params", EXO_F32, params, NUMEL);
+    exo_state_add_u64(state, "step", &step);
+    exo_state_add_u64(state, "optim.step", &optim_step);
+    for (size_t i = 0; names[i]; i++)
+        exo_state_add(state, names[i], EXO_F32, arrays[i], counts[i]);
+    cr_assert_eq(exo_state_load(state, path, &err), EXO_OK, "%s", err.text);
+    for (size_t j = 0; j < NUMEL; j++)
+        theta[r][j] = (double)params[j];
+    exo_state_free(&state);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+/* The paper's algorithm for one matrix, in double, with Gram-Schmidt. */
+struct plain_factors {
+    size_t rank;
+    double q[18][8]; /* (cols, rank) */
+    double error[NODES_MAX][12 * 18];
+};
+
+static void
+gram_schmidt(double (*x)[8], size_t length, size_t rank)
+{
+    for (size_t k = 0; k < rank; k++) {
+        double squares = 0;
+        for (size_t j = 0; j < k; j++) {
+            double product = 0;
+            for (size_t i = 0; i < length; i++)
+                product += x[i][k] * x[i][j];
+            for (size_t i = 0; i < length; i++)
+                x[i][k] -= product * x[i][j];
+        }
+        for (size_t i = 0; i < length; i++)
+            squares += x[i][k] * x[i][k];
+        for (size_t i = 0; i < length; i++)
+            x[i][k] /= sqrt(squares);
+    }
+}
+
+/* Replaces the gradients of all nodes in `m` by what they have of their mean. */
+static void
+plain_powersgd(struct plain_factors *f, uint32_t count, size_t first, size_t rows, size_t cols)
+{
+    double p[12][8] = {{0}}, q[18][8] = {{0}};
+    gram_schmidt(f->q, cols, f->rank);
+    for (uint32_t r = 0; r < count; r++)
+        for (size_t i = 0; i < rows * cols; i++) {
+            double m = f->error[r][i] = gradient[r][first + i] + f->error[r][i];
+            for (size_t k = 0; k < f->rank; k++)
+                p[i / cols][k] += m * f->q[i % cols][k] / count;
+        }
+    gram_schmidt(p, rows, f->rank);
+    for (uint32_t r = 0; r < count; r++)
+        for (size_t i = 0; i < rows * cols; i++)
+            for (size_t k = 0; k < f->rank; k++)
+                q[i % cols][k] += f->error[r][i] * p[i / cols][k] / count;
+    memcpy(f->q, q, sizeof q);
+    for (size_t i = 0; i < rows * cols; i++) {
+        double mean = 0;
+        for (size_t k = 0; k < f->rank; k++)
+            mean += p[i / cols][k] * q[i % cols][k];
+        for (uint32_t r = 0; r < count; r++) {
+            f->error[r][i] -= mean;
+            gradient[r][first + i] = mean;
+        }
+    }
+}
+
+static void
+mean_in_full(uint32_t count, size_t first, size_t end)
+{
+    for (size_t j = first; j < end; j++) {
+        double mean = 0;
+        for (uint32_t r = 0; r < count; r++)
+            mean += gradient[r][j] / count;
+        for (uint32_t r = 0; r < count; r++)
+            gradient[r][j] = mean;
+    }
+}
+
+static void
+draw_plain_factors(struct plain_factors *f, size_t rank)
+{
+    exo_rng rng;
+    exo_rng_init(&rng, NODES_SEED, EXO_RNG_FACTORS, 0, 0);
+    memset(f, 0, MATRICES * sizeof *f);
+    for (size_t m = 0; m < MATRICES; m++) {
+        f[m].rank = rank;
+        for (size_t k = 0; k < rank; k++)
+            for (size_t j = 0; j < matrices[m].cols; j++)
+                f[m].q[j][k] = (double)exo_rng_normal(&rng);
+    }
+}
+
+/* Continues from the nodes' own numbers. */
+static void
+take_factors(nodes *n, struct plain_factors *factors)
+{
+    static const char *const names[] = {"powersgd.error", "powersgd.q", NULL};
+    const size_t rank = factors[0].rank, counts[] = {NUMEL, rank * (8 + 14 + 18)};
+    for (uint32_t r = 0; r < n->count; r++) {
+        float error[NUMEL], q[8 * (8 + 14 + 18)];
+        read_checkpoint(n, r, names, (float *const[]){error, q}, counts);
+        const float *at = q;
+        for (size_t m = 0; m < MATRICES; m++) {
+            for (size_t i = 0; i < matrices[m].rows * matrices[m].cols; i++)
+                factors[m].error[r][i] = (double)error[matrices[m].first + i];
+            for (size_t i = 0; i < rank * matrices[m].cols; i++)
+                factors[m].q[i % matrices[m].cols][i / matrices[m].cols] = (double)*at++;
+        }
+        for (size_t j = 96; j < NUMEL; j++) /* in full */
+            cr_expect((j >= 103 && j < 281) || error[j] == 0.0f);
+    }
+}
+
+/* A power iteration with error feedback doubles a difference in two or three steps, so the plain
+ * implementation takes over the nodes' numbers every five steps. */
+Test(gradients, powersgd_is_the_papers_algorithm)
+{
+    static struct plain_factors factors[MATRICES];
+    for (size_t rank = 1; rank <= 3; rank++)
+        for (uint32_t count = 1; count <= NODES; count += 3) {
+            nodes n;
+            char options[80];
+            snprintf(options, sizeof options, "{rank: %zu, optimizer: {name: sgd, lr: 0.1}}", rank);
+            nodes_init(&n, count, NUMEL, BATCH, STEPS, "powersgd", options);
+            draw_plain_factors(factors, rank);
+            plain_start();
+            for (uint64_t t = 0; t < STEPS; t++) {
+                plain_gradients(count, t);
+                for (size_t m = 0; m < MATRICES; m++)
+                    plain_powersgd(&factors[m], count, matrices[m].first, matrices[m].rows,
+                                   matrices[m].cols);
+                mean_in_full(count, 96, 103);
+                mean_in_full(count, 281, NUMEL);
+                for (uint32_t r = 0; r < count; r++)
+                    for (size_t j = 0; j < NUMEL; j++)
+                        theta[r][j] -= 0.1 * gradient[r][j];
+                if (t % 5 < 4)
+                    continue;
+                nodes_train(&n, 5);
+                cr_expect_leq(distance(&n, theta[0]), 1e-5, "rank %zu of %u nodes, step %d: %g",
+                              rank, count, (int)t, distance(&n, theta[0]));
+                take_factors(&n, factors);
+            }
+            expect_equal_nodes(&n, options);
+            nodes_release(&n);
+        }
+}
+
+/* PyTorch sums and orthogonalizes in fp32. */
+Test(gradients, powersgd_has_the_numbers_of_pytorchs_hook)
+{
+    static const float *const golden[] = {powersgd_rank_1, powersgd_rank_2, powersgd_rank_3};
+    for (size_t i = 0; i < 3; i++) {
+        nodes n;
+        char options[80];
+        snprintf(options, sizeof options, "{rank: %zu, optimizer: {name: sgd, lr: 0.1}}", i + 1);
+        nodes_init(&n, NODES, NUMEL, BATCH, POWERSGD_STEPS, "powersgd", options);
+        nodes_train(&n, POWERSGD_STEPS);
+        cr_expect_leq(distance_to_floats(&n, golden[i]), 2e-5, "%s: %g", options,
+                      distance_to_floats(&n, golden[i]));
+        nodes_release(&n);
+    }
+}
+
+/* 2 (N - 1) times the factors and what is in full, in all; with rank 100, the matrices are in
+ * full. */
+Test(gradients, powersgd_sends_its_factors)
+{
+    static const struct {
+        const char *options;
+        size_t elements;
+    } cases[] = {
+        {"rank: 1", IN_FULL + 12 + 8 + 5 + 14 + 6 + 18},
+        {"rank: 3", IN_FULL + 3 * (12 + 8 + 5 + 14 + 6 + 18)},
+        {"{rank: 3, min_compression_rate: 1.5}", IN_FULL + 5 * 14 + 6 * 18 + 3 * (12 + 8)},
+        {"rank: 100", NUMEL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (uint32_t count = 1; count <= NODES; count++) {
+            nodes n;
+            nodes_init(&n, count, NUMEL, BATCH, 5, "powersgd", cases[i].options);
+            nodes_train(&n, 5);
+            cr_expect_eq(nodes_bytes(&n), 5 * 2 * (count - 1) * cases[i].elements * sizeof(float),
+                         "%s of %u nodes: %d", cases[i].options, count, (int)nodes_bytes(&n));
+            nodes_release(&n);
+        }
+}
