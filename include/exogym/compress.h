@@ -51,6 +51,23 @@ EXO_API void exo_low_rank_orthonormalize_p(exo_low_rank *low_rank, exo_array p);
 /* The same for the rows of Q. */
 EXO_API void exo_low_rank_orthonormalize_q(exo_low_rank *low_rank, exo_array q);
 
+/* --- int8 with scales -------------------------------------------------------------------------
+ *
+ * x (count) in chunks of `chunk` elements, from 1, of which the last may be shorter. Nodes agree on
+ * scales first: the scale of a chunk is its largest magnitude on any node. */
+
+/* y (chunks) = the largest magnitude of each chunk of x, fp32. A NaN counts as infinite, so that it
+ * is not rounded away. */
+EXO_API void exo_vec_largest(exo_array y, exo_array x, size_t chunk);
+/* y (int8, count) = x / scale * 127, rounded to nearest, ties to even. scales (nodes, chunks) has
+ * the largest magnitudes of each node. Where the scale is 0 or infinite, y is 0. */
+EXO_API void exo_vec_quantize(exo_array y, exo_array x, exo_array scales, size_t chunk);
+/* y (count) = the sum over the senders of x (int8, senders x count), in int32, times scale /
+ * divisor, in this order: with divisor 127 the sum of the senders' x, with 127 N the mean of N.
+ * Where the scale is infinite, y is not finite. */
+EXO_API void exo_vec_dequantize(exo_array y, exo_array x, exo_array scales, size_t chunk,
+                                float divisor);
+
 EXO_DECLS_END
 
 #endif

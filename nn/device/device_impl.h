@@ -242,6 +242,9 @@ typedef struct exo_newton_schulz_args {
     X(adagrad)                                                                                     \
     X(newton_schulz)                                                                               \
     X(orthonormalize)                                                                              \
+    X(largest)                                                                                     \
+    X(quantize)                                                                                    \
+    X(dequantize)                                                                                  \
     X(mean)                                                                                        \
     X(mean_backward)                                                                               \
     X(relu)                                                                                        \

@@ -30,6 +30,8 @@ static const struct {
     {"sparta", "{p: 0.05, delay: 3, interval: 2, selector: partitioned}"},
     {"sparta", "{p: 0.3, selector: shuffled_sequential}"},
     {"powersgd", "{rank: 2}"},
+    {"quantized", "{chunk: 100}"},
+    {"quantized", "{error_feedback: true}"},
     {"local_sgd", "{H: 3}"},
     {"noloco", "{H: 2}"},
     {"sparta_diloco", "{p: 0.1, sparta_interval: 2, H: 3}"},

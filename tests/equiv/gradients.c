@@ -315,3 +315,103 @@ Test(gradients, powersgd_sends_its_factors)
             nodes_release(&n);
         }
 }
+
+/* --- int8 ------------------------------------------------------------------------------------- */
+
+/* One step of the rule in fp32, with the gradients of `grads`; error (count, NUMEL) or NULL. */
+static void
+plain_quantized(uint32_t count, float (*grads)[NUMEL], float (*error)[NUMEL], size_t chunk)
+{
+    for (size_t first = 0; first < NUMEL; first += chunk) {
+        const size_t end = first + chunk < NUMEL ? first + chunk : NUMEL;
+        float scale = 0;
+        int32_t sum[NUMEL] = {0};
+        for (uint32_t r = 0; r < count; r++)
+            for (size_t j = first; j < end; j++) {
+                grads[r][j] += error ? error[r][j] : 0.0f;
+                scale = fmaxf(scale, fabsf(grads[r][j]));
+            }
+        for (uint32_t r = 0; r < count; r++)
+            for (size_t j = first; j < end; j++) {
+                long q = lrintf(grads[r][j] / scale * 127);
+                cr_assert(q >= -127 && q <= 127);
+                sum[j] += (int32_t)q;
+                if (error)
+                    error[r][j] = grads[r][j] - (float)q * scale / 127;
+            }
+        for (uint32_t r = 0; r < count; r++)
+            for (size_t j = first; j < end; j++)
+                grads[r][j] = (float)sum[j] * scale / (127 * (float)count);
+    }
+}
+
+static void
+expect_quantized(uint32_t count, bool feedback, size_t chunk)
+{
+    static float params[NODES][NUMEL], grads[NODES][NUMEL], error[NODES][NUMEL];
+    char options[120];
+    nodes n;
+    snprintf(options, sizeof options,
+             "{chunk: %zu, error_feedback: %s, optimizer: {name: sgd, lr: 0.1}}", chunk,
+             feedback ? "true" : "false");
+    nodes_init(&n, count, NUMEL, BATCH, STEPS, "quantized", options);
+    memset(error, 0, sizeof error);
+    for (uint32_t r = 0; r < count; r++)
+        nodes_initial(NUMEL, params[r]);
+    for (uint64_t t = 0; t < STEPS; t++) {
+        for (uint32_t r = 0; r < count; r++)
+            nodes_gradient(NUMEL, params[r], (t * count + r) * BATCH, BATCH, grads[r]);
+        plain_quantized(count, grads, feedback ? error : NULL, chunk);
+        for (uint32_t r = 0; r < count; r++)
+            for (size_t j = 0; j < NUMEL; j++)
+                params[r][j] -= 0.1f * grads[r][j];
+    }
+    nodes_train(&n, STEPS);
+    for (uint32_t r = 0; r < count; r++)
+        cr_expect_arr_eq(n.each[r].params, params[r], sizeof params[r], "%s: node %u of %u",
+                         options, r, count);
+    nodes_release(&n);
+}
+
+/* The same operations in the same order, so the bits are the same. */
+Test(gradients, quantized_is_its_rule)
+{
+    for (uint32_t count = 1; count <= NODES; count++) {
+        expect_quantized(count, false, 256);
+        expect_quantized(count, false, 7);
+        expect_quantized(count, true, 1000);
+        expect_quantized(count, true, 10);
+    }
+}
+
+/* With chunks of one element on one node, each gradient is its scale. */
+Test(gradients, quantized_in_chunks_of_one_is_exact_on_one_node)
+{
+    nodes quantized, ddp;
+    nodes_init(&quantized, 1, NUMEL, BATCH, 10, "quantized",
+               "{chunk: 1, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&ddp, 1, NUMEL, BATCH, 10, "ddp", "optimizer: {name: sgd, lr: 0.1}");
+    nodes_train(&quantized, 10);
+    nodes_train(&ddp, 10);
+    cr_expect_leq(distance_to_floats(&quantized, ddp.each[0].params), 1e-6);
+    nodes_release(&quantized);
+    nodes_release(&ddp);
+}
+
+/* (N - 1) (Psi + 4 C) bytes from each node. */
+Test(gradients, quantized_sends_a_byte_for_an_element_and_a_scale_for_a_chunk)
+{
+    static const size_t chunks[] = {1, 100, 256, 291, 1000}, scales[] = {291, 3, 2, 1, 1};
+    for (size_t i = 0; i < 5; i++)
+        for (uint32_t count = 1; count <= NODES; count++) {
+            char options[32];
+            nodes n;
+            snprintf(options, sizeof options, "chunk: %zu", chunks[i]);
+            nodes_init(&n, count, NUMEL, 1, 3, "quantized", options);
+            nodes_train(&n, 3);
+            for (uint32_t r = 0; r < count; r++)
+                cr_expect_eq(exo_group_stats(n.each[r].group).bytes_sent,
+                             3 * (count - 1) * (NUMEL + 4 * scales[i]), "%s", options);
+            nodes_release(&n);
+        }
+}

@@ -584,6 +584,8 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
                     "select: {name: partitioned, p: 0.2}, apply: mix}, {every: 4, partners: pairs, "
                     "apply: outer}]}"},
         {"powersgd", "{rank: 2}"},
+        {"quantized", "{}"},
+        {"quantized", "{error_feedback: true, chunk: 7}"},
         {"islands", "{island_size: 2, inside: powersgd, across: {name: diloco, H: 2}}"},
         {"sparta", "{p: 0.2}"},
         {"sparta", "{p: 0.2, selector: shuffled_sequential}"},

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include <exogym/compress.h>
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
@@ -418,6 +419,60 @@ orthonormalize_rows(const exo_array *x, double *sum, exo_err *err)
     return orthonormalize_of(x, false, err);
 }
 
+static const size_t chunk_size = 100;
+
+/* The first `count` bytes of an array's memory, as int8. */
+static exo_array
+bytes_at(exo_array x, size_t count)
+{
+    x.owned = false;
+    x.dtype = EXO_I8;
+    x.count = count;
+    return x;
+}
+
+static exo_status
+vec_largest(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_largest(exo_array_part(x[0], 0, (x->count + chunk_size - 1) / chunk_size), x[1],
+                    chunk_size);
+    return exo_device_synchronize(x->device, err);
+}
+
+/* Two rows of scales: x[1]'s own are the larger ones of some chunks. */
+static exo_array
+scales_of(const exo_array *x, size_t count)
+{
+    const size_t chunks = (count + chunk_size - 1) / chunk_size;
+    const exo_array scales = exo_array_part(x[0], 0, 2 * chunks);
+    exo_vec_largest(exo_array_part(scales, 0, chunks), exo_array_part(x[1], 0, count), chunk_size);
+    exo_vec_largest(exo_array_part(scales, chunks, chunks), exo_array_part(x[2], 0, count),
+                    chunk_size);
+    return scales;
+}
+
+static exo_status
+vec_quantize(const exo_array *x, double *sum, exo_err *err)
+{
+    const size_t count = x->count > 1 ? x->count : 0;
+    (void)sum;
+    exo_vec_quantize(bytes_at(x[4], count), exo_array_part(x[1], 0, count), scales_of(x, count),
+                     chunk_size);
+    return exo_device_synchronize(x->device, err);
+}
+
+/* Three senders, whose numbers are bytes of a permutation. */
+static exo_status
+vec_dequantize(const exo_array *x, double *sum, exo_err *err)
+{
+    const size_t count = x->count > 1 ? x->count : 0;
+    (void)sum;
+    exo_vec_dequantize(exo_array_part(x[3], 0, count), bytes_at(x[4], 3 * count),
+                       scales_of(x, count), chunk_size, 381);
+    return exo_device_synchronize(x->device, err);
+}
+
 /* --- The list --------------------------------------------------------------------------------- */
 
 const kernel_case kernel_cases[] = {
@@ -454,6 +509,9 @@ const kernel_case kernel_cases[] = {
     {"newton_schulz", "newton_schulz, tall", 2e-5, 2, newton_schulz_tall},
     {"orthonormalize", "orthonormalize, columns", 1e-6, 2, orthonormalize_columns},
     {"orthonormalize", "orthonormalize, rows", 1e-6, 2, orthonormalize_rows},
+    {"largest", "largest", 0, 1, vec_largest},
+    {"quantize", "quantize", 0, 2, vec_quantize},
+    {"dequantize", "dequantize", 0, 2, vec_dequantize},
 };
 
 const size_t num_kernel_cases = sizeof kernel_cases / sizeof *kernel_cases;

@@ -83,3 +83,38 @@ Test(compress, each_failed_allocation_is_an_error_and_leaks_nothing)
         exo_low_rank_free(&low_rank);
     }
 }
+
+/* --- int8 ------------------------------------------------------------------------------------- */
+
+/* A NaN or an infinity reaches the mean, and only in its chunk. */
+Test(compress, int8_does_not_hide_what_is_not_finite)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        float x[6] = {1, kind == 0 ? NAN : kind == 1 ? INFINITY : -INFINITY, -2, 3, -4, 0},
+              largest[2], y[6];
+        int8_t q[6];
+        const exo_array scales = exo_host_array(EXO_F32, largest, 2),
+                        all = exo_host_array(EXO_F32, x, 6);
+        exo_vec_largest(scales, all, 3);
+        exo_vec_quantize(exo_host_array(EXO_I8, q, 6), all, scales, 3);
+        exo_vec_dequantize(exo_host_array(EXO_F32, y, 6), exo_host_array(EXO_I8, q, 6), scales, 3,
+                           127);
+        cr_expect(isinf(largest[0]) && largest[1] == 4.0f);
+        for (size_t i = 0; i < 3; i++)
+            cr_expect(!isfinite(y[i]));
+        cr_expect(q[3] == 95 && q[4] == -127 && q[5] == 0);
+        cr_expect(y[4] == -4.0f && y[5] == 0.0f);
+    }
+}
+
+Test(compress, a_chunk_of_zeros_stays_zero)
+{
+    float x[3] = {0}, largest[1] = {7}, y[3];
+    int8_t q[3] = {1, 2, 3};
+    const exo_array scales = exo_host_array(EXO_F32, largest, 1);
+    exo_vec_largest(scales, exo_host_array(EXO_F32, x, 3), 3);
+    exo_vec_quantize(exo_host_array(EXO_I8, q, 3), exo_host_array(EXO_F32, x, 3), scales, 3);
+    exo_vec_dequantize(exo_host_array(EXO_F32, y, 3), exo_host_array(EXO_I8, q, 3), scales, 3, 127);
+    for (size_t i = 0; i < 3; i++)
+        cr_expect(q[i] == 0 && y[i] == 0.0f);
+}

@@ -128,6 +128,7 @@ static const struct {
     {"sparta", "{p: 0.2, optimizer: {name: sgd, lr: 0.1, momentum: 0.9}}"},
     {"sparta_diloco", "{p: 0.2, H: 3, optimizer: {name: adamw, lr: 0.01}}"},
     {"powersgd", "{optimizer: {name: adamw, lr: 0.01}}"},
+    {"quantized", "{optimizer: {name: adamw, lr: 0.01}}"},
     {"noloco", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
 };
 

@@ -154,6 +154,7 @@ static const struct {
     {"sparta_diloco", "{p: 0.3, H: 2}"},
     {"noloco", "{H: 2}"},
     {"powersgd", "{rank: 2}"},
+    {"quantized", "{chunk: 16}"},
 };
 
 /* The sum of seven equal numbers, divided by seven, is not always that number. So no strategy may
