@@ -11,6 +11,7 @@ extern exo_registry exo_strategy_registry; /* of exo_strategy_class (registry.c)
 
 extern const exo_strategy_class exo_compose_class;
 extern const exo_strategy_class exo_ddp_class;
+extern const exo_strategy_class exo_demo_class;
 extern const exo_strategy_class exo_diloco_class;
 extern const exo_strategy_class exo_fedavg_class;
 extern const exo_strategy_class exo_islands_class;

@@ -68,6 +68,43 @@ EXO_API void exo_vec_quantize(exo_array y, exo_array x, exo_array scales, size_t
 EXO_API void exo_vec_dequantize(exo_array y, exo_array x, exo_array scales, size_t chunk,
                                 float divisor);
 
+/* --- DCT and the largest coefficients ---------------------------------------------------------
+ *
+ * DeMo's parts (Peng et al., 2024, arXiv:2411.19870). */
+
+/* A matrix (rows, cols) in equal chunks; a vector has one row. */
+typedef struct exo_dct {
+    size_t rows, cols;             /* of the matrix */
+    size_t chunk_rows, chunk_cols; /* of a chunk; they divide rows and cols */
+} exo_dct;
+
+/* Cuts a matrix into chunks whose sides are the largest divisors of its sides that are at most
+ * `most`, from 1 to 64. */
+EXO_API exo_dct exo_dct_cut(size_t rows, size_t cols, size_t most);
+/* y = the orthonormal DCT-II of each chunk of x, in both dimensions: chunk after chunk, row-major
+ * inside. x, y: (rows x cols). */
+EXO_API void exo_vec_dct(exo_array y, exo_array x, const exo_dct *shape);
+/* The inverse: from coefficients x to a matrix y. */
+EXO_API void exo_vec_dct_inverse(exo_array y, exo_array x, const exo_dct *shape);
+
+/* Messages of several nodes in one array of bytes (EXO_U8), all of one length: k values of each
+ * chunk of an array, and their places. */
+typedef struct exo_sent {
+    exo_array messages; /* the senders' messages, one after the other */
+    size_t bytes;       /* of a message; a multiple of 4 */
+    /* where the values (chunks, k), fp32, and their places, uint16, begin in a message: bytes;
+     * multiples of 4 and 2 */
+    size_t values, places;
+    size_t size, k; /* elements of a chunk, up to 4,096; of them in a message, from 1 to size */
+} exo_sent;
+
+/* Writes the k of largest magnitude of each chunk of x to the one message of `sent`, in the order
+ * of their places. Of equal magnitudes the first is taken; a NaN counts as the largest. */
+EXO_API void exo_vec_top_k(const exo_sent *sent, exo_array x);
+/* y = for each place the mean of the values that were sent for it, added in the order of the
+ * messages; 0 where none was sent. */
+EXO_API void exo_vec_sent_mean(exo_array y, const exo_sent *sent);
+
 EXO_DECLS_END
 
 #endif

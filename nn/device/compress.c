@@ -51,3 +51,71 @@ exo_vec_dequantize(exo_array y, exo_array x, exo_array scales, size_t chunk, flo
                    .senders = y.count ? x.count / y.count : 0, .y = y.data, .x = x.data,
                    .scales = scales.data, .divisor = divisor);
 }
+
+/* --- DCT -------------------------------------------------------------------------------------- */
+
+static size_t
+largest_divisor(size_t of, size_t most)
+{
+    size_t divisor = of < most ? of : most;
+    while (divisor > 1 && of % divisor)
+        divisor--;
+    return divisor ? divisor : 1;
+}
+
+exo_dct
+exo_dct_cut(size_t rows, size_t cols, size_t most)
+{
+    assert(most >= 1 && most <= EXO_DCT_MOST);
+    return (exo_dct){.rows = rows,
+                     .cols = cols,
+                     .chunk_rows = largest_divisor(rows, most),
+                     .chunk_cols = largest_divisor(cols, most)};
+}
+
+static void
+run_dct(exo_array y, exo_array x, const exo_dct *s, bool inverse)
+{
+    assert(y.device == x.device && y.dtype == EXO_F32 && x.dtype == EXO_F32);
+    assert(y.count == s->rows * s->cols && x.count == y.count);
+    exo_device_run(y.device, dct, .rows = s->rows, .cols = s->cols, .chunk_rows = s->chunk_rows,
+                   .chunk_cols = s->chunk_cols, .inverse = inverse, .y = y.data, .x = x.data);
+}
+
+void
+exo_vec_dct(exo_array y, exo_array x, const exo_dct *shape)
+{
+    run_dct(y, x, shape, false);
+}
+
+void
+exo_vec_dct_inverse(exo_array y, exo_array x, const exo_dct *shape)
+{
+    run_dct(y, x, shape, true);
+}
+
+/* The address of a byte of the first message. */
+static void *
+byte_of(const exo_sent *sent, size_t byte)
+{
+    return (char *)sent->messages.data + byte;
+}
+
+void
+exo_vec_top_k(const exo_sent *sent, exo_array x)
+{
+    assert(x.dtype == EXO_F32 && x.device == sent->messages.device && x.count % sent->size == 0);
+    exo_device_run(x.device, top_k, .chunks = x.count / sent->size, .size = sent->size,
+                   .k = sent->k, .values = byte_of(sent, sent->values),
+                   .index = byte_of(sent, sent->places), .x = x.data);
+}
+
+void
+exo_vec_sent_mean(exo_array y, const exo_sent *sent)
+{
+    assert(y.dtype == EXO_F32 && y.device == sent->messages.device && y.count % sent->size == 0);
+    exo_device_run(y.device, sent_mean, .chunks = y.count / sent->size, .size = sent->size,
+                   .k = sent->k, .senders = sent->bytes ? sent->messages.count / sent->bytes : 0,
+                   .step = sent->bytes, .y = y.data, .values = byte_of(sent, sent->values),
+                   .index = byte_of(sent, sent->places));
+}

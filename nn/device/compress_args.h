@@ -2,6 +2,7 @@
 #ifndef EXO_COMPRESS_ARGS_H
 #define EXO_COMPRESS_ARGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,5 +41,40 @@ typedef struct exo_dequantize_args {
     const float *scales;
     float divisor;
 } exo_dequantize_args;
+
+/* --- DCT and the largest coefficients ---------------------------------------------------------- */
+
+enum {
+    EXO_DCT_MOST = 64 /* the longest side of a chunk */
+};
+
+/* The orthonormal DCT-II in two dimensions of each chunk (chunk_rows, chunk_cols) of x (rows,
+ * cols), which the chunk divides. Coefficients are ordered by chunk, (rows / chunk_rows, cols /
+ * chunk_cols, chunk_rows, chunk_cols). inverse: from coefficients x to the matrix y. */
+typedef struct exo_dct_args {
+    size_t rows, cols, chunk_rows, chunk_cols;
+    bool inverse;
+    float *y;
+    const float *x;
+} exo_dct_args;
+
+/* The k of largest magnitude in each chunk of x (chunks, size), in the order of their places; of
+ * equal ones the first; a NaN is larger than all. size up to 64 x 64. */
+typedef struct exo_top_k_args {
+    size_t chunks, size, k; /* k from 1 to size */
+    float *values;          /* (chunks, k) */
+    uint16_t *index;        /* (chunks, k), places within the chunk */
+    const float *x;
+} exo_top_k_args;
+
+/* y (chunks, size) = the mean of the values that were sent for a place, added in the order of the
+ * senders; 0 where there are none. A sender's values and places, each (chunks, k), begin `step`
+ * bytes after those of the one before. Places outside the chunk count as not sent. */
+typedef struct exo_sent_mean_args {
+    size_t chunks, size, k, senders, step;
+    float *y;
+    const float *values;
+    const uint16_t *index;
+} exo_sent_mean_args;
 
 #endif

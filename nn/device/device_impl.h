@@ -245,6 +245,9 @@ typedef struct exo_newton_schulz_args {
     X(largest)                                                                                     \
     X(quantize)                                                                                    \
     X(dequantize)                                                                                  \
+    X(dct)                                                                                         \
+    X(top_k)                                                                                       \
+    X(sent_mean)                                                                                   \
     X(mean)                                                                                        \
     X(mean_backward)                                                                               \
     X(relu)                                                                                        \

@@ -84,3 +84,98 @@ KERNEL(dequantize)
     }
     return EXO_OK;
 }
+
+/* --- DCT -------------------------------------------------------------------------------------- */
+
+/* Element n of coefficient f's vector, of `length`. */
+static double
+cosine(size_t f, size_t n, size_t length)
+{
+    const double pi = 3.14159265358979323846, double_length = (double)length;
+    return cos(pi * (double)(2 * n + 1) * (double)f / (2 * double_length)) *
+           sqrt((f ? 2 : 1) / double_length);
+}
+
+/* The place in the matrix of element (i, j) of chunk (row, col); and among the coefficients. */
+static size_t
+place(const exo_dct_args *k, size_t row, size_t col, size_t i, size_t j)
+{
+    return (row * k->chunk_rows + i) * k->cols + col * k->chunk_cols + j;
+}
+
+static size_t
+place_of_coefficient(const exo_dct_args *k, size_t row, size_t col, size_t i, size_t j)
+{
+    return ((row * (k->cols / k->chunk_cols) + col) * k->chunk_rows + i) * k->chunk_cols + j;
+}
+
+KERNEL(dct)
+{
+    const size_t h = k->chunk_rows, w = k->chunk_cols, n = h * w, chunks_a_row = k->cols / w;
+    (void)device;
+    (void)err;
+    for (size_t out = 0; out < k->rows * k->cols; out++) {
+        const size_t chunk = out / n, i = out % n / w, j = out % w, row = chunk / chunks_a_row,
+                     col = chunk % chunks_a_row;
+        double sum = 0;
+        for (size_t in = 0; in < n; in++) {
+            const size_t a = in / w, b = in % w;
+            sum += k->inverse
+                       ? (double)k->x[place_of_coefficient(k, row, col, a, b)] * cosine(a, i, h) *
+                             cosine(b, j, w)
+                       : (double)k->x[place(k, row, col, a, b)] * cosine(i, a, h) * cosine(j, b, w);
+        }
+        k->y[k->inverse ? place(k, row, col, i, j) : place_of_coefficient(k, row, col, i, j)] =
+            (float)sum;
+    }
+    return EXO_OK;
+}
+
+/* Whether a is taken before b, which comes later. */
+static bool
+first_taken(float a, float b)
+{
+    return isnan(a) || (!isnan(b) && fabsf(a) >= fabsf(b));
+}
+
+KERNEL(top_k)
+{
+    (void)device;
+    (void)err;
+    for (size_t c = 0; c < k->chunks; c++) {
+        const float *x = k->x + c * k->size;
+        size_t taken = 0;
+        for (size_t i = 0; i < k->size; i++) {
+            size_t before = 0; /* how many are taken before i */
+            for (size_t j = 0; j < k->size; j++)
+                before += j < i ? first_taken(x[j], x[i]) : j > i && !first_taken(x[i], x[j]);
+            if (before >= k->k)
+                continue;
+            k->values[c * k->k + taken] = x[i];
+            k->index[c * k->k + taken++] = (uint16_t)i;
+        }
+    }
+    return EXO_OK;
+}
+
+KERNEL(sent_mean)
+{
+    (void)device;
+    (void)err;
+    for (size_t i = 0; i < k->chunks * k->size; i++) {
+        const size_t chunk = i / k->size;
+        size_t senders = 0;
+        float sum = 0;
+        for (size_t s = 0; s < k->senders; s++) {
+            const float *values = k->values + s * k->step / sizeof *values + chunk * k->k;
+            const uint16_t *index = k->index + s * k->step / sizeof *index + chunk * k->k;
+            for (size_t j = 0; j < k->k; j++)
+                if (index[j] == i % k->size) {
+                    sum += values[j];
+                    senders++;
+                }
+        }
+        k->y[i] = senders ? sum / (float)senders : 0;
+    }
+    return EXO_OK;
+}

@@ -58,6 +58,7 @@ strategies noloco | | "H": 50, "offset": 0, "outer_optimizer": {"name": "sgd", "
 strategies sparta_diloco | | "p": 0.005, "sparta_interval": 1, "delay": 0, "selector": "random", "H": 100, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
 strategies powersgd | | "rank": 1, "min_compression_rate": 1
 strategies quantized | | "chunk": 256, "error_feedback": false
+strategies demo | | "k": 32, "chunk": 64, "beta": 0.999, "weight_decay": 0
 strategies compose | "exchanges": [{"every": 2}, {"select": {"name": "random"}, "apply": "mix"}] | "exchanges": [{"what": "parameters", "every": 2, "offset": 0, "delay": 0, "select": {"name": "all"}, "partners": {"name": "all"}, "apply": {"name": "mean"}}, {"what": "parameters", "every": 1, "offset": 0, "delay": 0, "select": {"name": "random", "p": 0.005}, "partners": {"name": "all"}, "apply": {"name": "mix", "alpha": 0.5}}]
 strategies compose | "exchanges": [{"what": "gradients"}] | "exchanges": [{"what": "gradients", "bucket_size": "0 B"}]
 strategies compose | "exchanges": [{"partners": "pairs", "apply": "outer"}] | "exchanges": [{"what": "parameters", "every": 1, "offset": 0, "delay": 0, "select": {"name": "all"}, "partners": {"name": "pairs"}, "apply": {"name": "outer", "optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}}}]

@@ -32,6 +32,7 @@ static const struct {
     {"powersgd", "{rank: 2}"},
     {"quantized", "{chunk: 100}"},
     {"quantized", "{error_feedback: true}"},
+    {"demo", "{k: 3, chunk: 9, beta: 0.9, weight_decay: 0.1}"},
     {"local_sgd", "{H: 3}"},
     {"noloco", "{H: 2}"},
     {"sparta_diloco", "{p: 0.1, sparta_interval: 2, H: 3}"},

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "golden/demo_golden.h"
 #include "golden/powersgd_golden.h"
 #include "support/nodes.h"
 
@@ -412,6 +413,222 @@ Test(gradients, quantized_sends_a_byte_for_an_element_and_a_scale_for_a_chunk)
             for (uint32_t r = 0; r < count; r++)
                 cr_expect_eq(exo_group_stats(n.each[r].group).bytes_sent,
                              3 * (count - 1) * (NUMEL + 4 * scales[i]), "%s", options);
+            nodes_release(&n);
+        }
+}
+
+/* --- DeMo ------------------------------------------------------------------------------------- */
+
+/* The shapes of nodes.h, vectors as matrices of one row. */
+static const struct {
+    size_t first, rows, cols;
+} tensors[] = {{0, 12, 8}, {96, 1, 7}, {103, 5, 14}, {173, 6, 18}, {281, 1, 10}};
+
+struct plain_demo {
+    size_t k, chunk;
+    double beta, decay, lr;
+    double momentum[NODES][NUMEL];
+};
+
+static size_t
+divisor(size_t length, size_t most)
+{
+    size_t largest = 1;
+    for (size_t d = 1; d <= most && d <= length; d++)
+        largest = length % d == 0 ? d : largest;
+    return largest;
+}
+
+/* The orthonormal DCT-II of x (n elements, `step` apart), or its inverse, in place. */
+static void
+plain_dct(double *x, size_t n, size_t step, bool inverse)
+{
+    double y[64] = {0};
+    for (size_t f = 0; f < n; f++)
+        for (size_t i = 0; i < n; i++) {
+            double c = sqrt((f ? 2.0 : 1.0) / (double)n) *
+                       cos(acos(-1.0) * ((double)i + 0.5) * (double)f / (double)n);
+            if (inverse)
+                y[i] += c * x[f * step];
+            else
+                y[f] += c * x[i * step];
+        }
+    for (size_t i = 0; i < n; i++)
+        x[i * step] = y[i];
+}
+
+static void
+plain_dct_2d(double *x, size_t rows, size_t cols, bool inverse)
+{
+    for (size_t i = 0; i < rows; i++)
+        plain_dct(x + i * cols, cols, 1, inverse);
+    for (size_t j = 0; j < cols; j++)
+        plain_dct(x + j, rows, cols, inverse);
+}
+
+/* Keeps the k largest coefficients, and counts them in `senders`. */
+static void
+keep_largest(double *c, size_t n, size_t k, size_t *senders)
+{
+    bool kept[NUMEL] = {false};
+    for (size_t taken = 0; taken < k && taken < n; taken++) {
+        size_t best = n;
+        for (size_t i = 0; i < n; i++)
+            if (!kept[i] && (best == n || fabs(c[i]) > fabs(c[best])))
+                best = i;
+        kept[best] = true;
+        senders[best]++;
+    }
+    for (size_t i = 0; i < n; i++)
+        c[i] = kept[i] ? c[i] : 0;
+}
+
+/* Exchanges one chunk: its elements are at `at` (n). Writes the sign to the gradients. */
+static void
+plain_chunk(struct plain_demo *d, uint32_t count, const size_t *at, size_t rows, size_t cols)
+{
+    const size_t n = rows * cols;
+    double sum[NUMEL] = {0}, c[NUMEL];
+    size_t senders[NUMEL] = {0};
+    for (uint32_t r = 0; r < count; r++) {
+        for (size_t i = 0; i < n; i++) {
+            d->momentum[r][at[i]] = d->beta * d->momentum[r][at[i]] + d->lr * gradient[r][at[i]];
+            c[i] = d->momentum[r][at[i]];
+        }
+        plain_dct_2d(c, rows, cols, false);
+        keep_largest(c, n, d->k, senders);
+        for (size_t i = 0; i < n; i++)
+            sum[i] += c[i];
+        plain_dct_2d(c, rows, cols, true);
+        for (size_t i = 0; i < n; i++)
+            d->momentum[r][at[i]] -= c[i];
+    }
+    for (size_t i = 0; i < n; i++)
+        sum[i] /= senders[i] ? (double)senders[i] : 1;
+    plain_dct_2d(sum, rows, cols, true);
+    for (uint32_t r = 0; r < count; r++)
+        for (size_t i = 0; i < n; i++)
+            gradient[r][at[i]] = (sum[i] > 1e-12) - (sum[i] < -1e-12); /* a cosine of 0 */
+}
+
+static void
+plain_demo_step(struct plain_demo *d, uint32_t count)
+{
+    for (size_t t = 0; t < sizeof tensors / sizeof *tensors; t++) {
+        const size_t rows = divisor(tensors[t].rows, d->chunk),
+                     cols = divisor(tensors[t].cols, d->chunk);
+        for (size_t y = 0; y < tensors[t].rows; y += rows)
+            for (size_t x = 0; x < tensors[t].cols; x += cols) {
+                size_t at[NUMEL];
+                for (size_t i = 0; i < rows * cols; i++)
+                    at[i] = tensors[t].first + (y + i / cols) * tensors[t].cols + x + i % cols;
+                plain_chunk(d, count, at, rows, cols);
+            }
+    }
+    for (uint32_t r = 0; r < count; r++)
+        for (size_t j = 0; j < NUMEL; j++)
+            theta[r][j] = (1 - d->lr * d->decay) * theta[r][j] - d->lr * gradient[r][j];
+}
+
+/* Of tests/golden/demo.py. */
+static const struct {
+    size_t k, chunk;
+    double beta, decay, lr;
+    const float *golden;
+} demo_cases[] = {{5, 9, 0.95, 0.1, 0.01, demo_case_0},
+                  {32, 64, 0.999, 0, 0.02, demo_case_1},
+                  {2, 6, 0.9, 0, 0.01, demo_case_2}};
+
+static void
+demo_options(size_t i, char *out, size_t size)
+{
+    snprintf(out, size, "{k: %zu, chunk: %zu, beta: %g, weight_decay: %g, optimizer: {lr: %g}}",
+             demo_cases[i].k, demo_cases[i].chunk, demo_cases[i].beta, demo_cases[i].decay,
+             demo_cases[i].lr);
+}
+
+/* Were one coefficient chosen otherwise, or one sign other, a parameter would differ by 2 lr. */
+Test(gradients, demo_is_its_rule)
+{
+    static struct plain_demo d;
+    for (size_t i = 0; i < 3; i++)
+        for (uint32_t count = 1; count <= NODES; count++) {
+            char options[128];
+            nodes n;
+            demo_options(i, options, sizeof options);
+            memset(&d, 0, sizeof d);
+            d.k = demo_cases[i].k;
+            d.chunk = demo_cases[i].chunk;
+            d.beta = demo_cases[i].beta;
+            d.decay = demo_cases[i].decay;
+            d.lr = demo_cases[i].lr;
+            nodes_init(&n, count, NUMEL, BATCH, STEPS, "demo", options);
+            plain_start();
+            for (uint64_t t = 0; t < STEPS; t++) {
+                plain_gradients(count, t);
+                plain_demo_step(&d, count);
+            }
+            nodes_train(&n, STEPS);
+            cr_expect_leq(distance(&n, theta[0]), 1e-5, "%s of %u nodes: %g", options, count,
+                          distance(&n, theta[0]));
+            expect_equal_nodes(&n, options);
+            nodes_release(&n);
+        }
+}
+
+Test(gradients, demo_has_the_numbers_of_its_published_formula)
+{
+    for (size_t i = 0; i < 3; i++) {
+        char options[128];
+        nodes n;
+        demo_options(i, options, sizeof options);
+        nodes_init(&n, NODES, NUMEL, BATCH, DEMO_STEPS, "demo", options);
+        nodes_train(&n, DEMO_STEPS);
+        cr_expect_leq(distance_to_floats(&n, demo_cases[i].golden), 1e-5, "%s: %g", options,
+                      distance_to_floats(&n, demo_cases[i].golden));
+        nodes_release(&n);
+    }
+}
+
+/* With all coefficients the momentum is sent whole, and nothing is left of it: the step is the sign
+ * of the mean gradient. */
+Test(gradients, demo_with_all_coefficients_is_the_sign_of_the_mean_gradient)
+{
+    nodes n;
+    nodes_init(&n, NODES, NUMEL, BATCH, STEPS, "demo", "{k: 4096, optimizer: {lr: 0.01}}");
+    plain_start();
+    for (uint64_t t = 0; t < STEPS; t++) {
+        plain_gradients(NODES, t);
+        mean_in_full(NODES, 0, NUMEL);
+        for (uint32_t r = 0; r < NODES; r++)
+            for (size_t j = 0; j < NUMEL; j++)
+                theta[r][j] -= 0.01 * ((gradient[r][j] > 0) - (gradient[r][j] < 0));
+    }
+    nodes_train(&n, STEPS);
+    cr_expect_leq(distance(&n, theta[0]), 1e-5, "%g", distance(&n, theta[0]));
+    nodes_release(&n);
+}
+
+/* The sum over all chunks of k, with 6 bytes for each, from each node to each other. */
+Test(gradients, demo_sends_values_and_places)
+{
+    static const struct {
+        const char *options;
+        size_t values;
+    } cases[] = {
+        {"{}", 32 + 7 + 32 + 32 + 10},
+        {"{k: 5, chunk: 9}", 2 * 5 + 5 + 2 * 5 + 2 * 5 + 2 * 5}, /* 6x8, 7, 5x7, 6x9, 5 */
+        {"{k: 3, chunk: 1}", NUMEL},
+    };
+    for (size_t i = 0; i < 3; i++)
+        for (uint32_t count = 1; count <= NODES; count++) {
+            nodes n;
+            nodes_init(&n, count, NUMEL, 1, 4, "demo", cases[i].options);
+            nodes_train(&n, 4);
+            for (uint32_t r = 0; r < count; r++)
+                cr_expect_eq(exo_group_stats(n.each[r].group).bytes_sent,
+                             4 * (count - 1) * ((6 * cases[i].values + 3) / 4 * 4), "%s of %u",
+                             cases[i].options, count);
             nodes_release(&n);
         }
 }

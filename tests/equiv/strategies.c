@@ -583,6 +583,7 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
         {"compose", "{exchanges: [{every: 3, delay: 2, apply: {name: mix, alpha: 0.3}}, {every: 2, "
                     "select: {name: partitioned, p: 0.2}, apply: mix}, {every: 4, partners: pairs, "
                     "apply: outer}]}"},
+        {"demo", "{k: 3, chunk: 8, beta: 0.9}"},
         {"powersgd", "{rank: 2}"},
         {"quantized", "{}"},
         {"quantized", "{error_feedback: true, chunk: 7}"},

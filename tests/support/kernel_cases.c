@@ -473,6 +473,86 @@ vec_dequantize(const exo_array *x, double *sum, exo_err *err)
     return exo_device_synchronize(x->device, err);
 }
 
+static exo_status
+run_dct(const exo_array *x, exo_dct shape, bool inverse, exo_err *err)
+{
+    const size_t count = shape.rows * shape.cols;
+    (inverse ? exo_vec_dct_inverse : exo_vec_dct)(exo_array_part(x[0], 0, count),
+                                                  exo_array_part(x[1], 0, count), &shape);
+    return exo_device_synchronize(x->device, err);
+}
+
+/* As many rows and columns as the count has, but no more than the reference can bear. */
+static exo_dct
+matrix_of(size_t count)
+{
+    size_t rows = 0;
+    while (rows < 36 && (rows + 1) * (rows + 1) <= count)
+        rows++;
+    const size_t cols = rows ? count / rows : 0;
+    return exo_dct_cut(rows, cols < 60 ? cols : 60, 18);
+}
+
+static exo_status
+vec_dct(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return run_dct(x, matrix_of(x->count), false, err);
+}
+
+static exo_status
+vec_dct_inverse(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return run_dct(x, matrix_of(x->count), true, err);
+}
+
+static exo_status
+vec_dct_of_a_vector(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return run_dct(x, exo_dct_cut(x->count > 0, x->count, 64), false, err);
+}
+
+/* Two messages in the memory of x[4], of x[1] and x[2] in chunks of 50. */
+static exo_sent
+send_chunks(const exo_array *x, size_t *count)
+{
+    const size_t size = 50, k = 7, chunks = x->count / size, bytes = (6 * chunks * k + 3) / 4 * 4;
+    exo_sent sent = {
+        .messages = x[4], .bytes = bytes, .places = 4 * chunks * k, .size = size, .k = k};
+    *count = chunks * size;
+    sent.messages.owned = false;
+    sent.messages.dtype = EXO_U8;
+    sent.messages.count = 2 * bytes;
+    for (size_t s = 0; s < 2; s++) {
+        exo_sent one = sent;
+        one.messages = exo_array_part(sent.messages, s * bytes, bytes);
+        exo_vec_top_k(&one, exo_array_part(x[1 + s], 0, *count));
+    }
+    return sent;
+}
+
+static exo_status
+vec_top_k(const exo_array *x, double *sum, exo_err *err)
+{
+    size_t count;
+    (void)sum;
+    exo_vec_sign(x[2], x[2]); /* many equal magnitudes */
+    send_chunks(x, &count);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_sent_mean(const exo_array *x, double *sum, exo_err *err)
+{
+    size_t count;
+    (void)sum;
+    const exo_sent sent = send_chunks(x, &count);
+    exo_vec_sent_mean(exo_array_part(x[0], 0, count), &sent);
+    return exo_device_synchronize(x->device, err);
+}
+
 /* --- The list --------------------------------------------------------------------------------- */
 
 const kernel_case kernel_cases[] = {
@@ -512,6 +592,11 @@ const kernel_case kernel_cases[] = {
     {"largest", "largest", 0, 1, vec_largest},
     {"quantize", "quantize", 0, 2, vec_quantize},
     {"dequantize", "dequantize", 0, 2, vec_dequantize},
+    {"dct", "dct", 2e-6, 2, vec_dct},
+    {"dct", "dct, inverse", 2e-6, 2, vec_dct_inverse},
+    {"dct", "dct of a vector", 2e-6, 2, vec_dct_of_a_vector},
+    {"top_k", "top_k", 0, 2, vec_top_k},
+    {"sent_mean", "sent_mean", 0, 2, vec_sent_mean},
 };
 
 const size_t num_kernel_cases = sizeof kernel_cases / sizeof *kernel_cases;

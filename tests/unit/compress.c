@@ -118,3 +118,81 @@ Test(compress, a_chunk_of_zeros_stays_zero)
     for (size_t i = 0; i < 3; i++)
         cr_expect(q[i] == 0 && y[i] == 0.0f);
 }
+
+/* --- DCT and the largest coefficients --------------------------------------------------------- */
+
+Test(compress, chunks_are_the_largest_divisors)
+{
+    static const size_t lengths[] = {1, 7, 64, 65, 96, 97, 128, 768, 50257},
+                        sides[] = {1, 7, 64, 13, 48, 1, 64, 64, 29};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        exo_dct dct = exo_dct_cut(lengths[i], 10, 64);
+        cr_expect(dct.chunk_rows == sides[i] && dct.chunk_cols == 10, "%zu: %zu", lengths[i],
+                  dct.chunk_rows);
+    }
+}
+
+Test(compress, the_inverse_dct_restores_the_matrix)
+{
+    static float x[128 * 192], y[128 * 192], z[128 * 192];
+    exo_rng rng;
+    exo_rng_init(&rng, 1, EXO_RNG_USER, 0, 0);
+    for (size_t i = 0; i < 128 * 192; i++)
+        x[i] = exo_rng_normal(&rng);
+    const exo_dct dct = exo_dct_cut(128, 192, 64);
+    exo_vec_dct(exo_host_array(EXO_F32, y, 128 * 192), exo_host_array(EXO_F32, x, 128 * 192), &dct);
+    exo_vec_dct_inverse(exo_host_array(EXO_F32, z, 128 * 192),
+                        exo_host_array(EXO_F32, y, 128 * 192), &dct);
+    double squares = 0, before = 0;
+    for (size_t i = 0; i < 128 * 192; i++) {
+        cr_expect_float_eq(z[i], x[i], 1e-5f);
+        squares += (double)y[i] * (double)y[i];
+        before += (double)x[i] * (double)x[i];
+    }
+    cr_expect_float_eq(squares / before, 1, 1e-6, "it is orthonormal");
+    double mean = 0; /* the first coefficient is the mean times the side */
+    for (size_t i = 0; i < 64 * 64; i++)
+        mean += (double)x[i / 64 * 192 + i % 64] / 4096;
+    cr_expect_float_eq((double)y[0], mean * 64, 1e-5);
+}
+
+Test(compress, a_message_has_the_largest_coefficients)
+{
+    static const float x[8] = {1, -5, NAN, 2, 0, -2, 2, 0};
+    _Alignas(8) char message[24];
+    float y[8], values[3];
+    uint16_t places[3];
+    const exo_sent sent = {.messages = exo_host_array(EXO_U8, message, 20),
+                           .bytes = 20,
+                           .places = 12,
+                           .size = 8,
+                           .k = 3};
+    exo_vec_top_k(&sent, exo_host_array(EXO_F32, (void *)(uintptr_t)x, 8));
+    memcpy(values, message, sizeof values);
+    memcpy(places, message + 12, sizeof places);
+    cr_expect(places[0] == 1 && places[1] == 2 && places[2] == 3, "of equal ones the first");
+    cr_expect(values[0] == -5.0f && isnan(values[1]) && values[2] == 2.0f);
+    exo_vec_sent_mean(exo_host_array(EXO_F32, y, 8), &sent);
+    for (size_t i = 0; i < 8; i++)
+        cr_expect(i == 2 ? isnan(y[i]) : y[i] == (i == 1 || i == 3 ? x[i] : 0), "%zu", i);
+}
+
+/* A peer may send anything. */
+Test(compress, places_outside_of_a_chunk_are_left_out)
+{
+    _Alignas(8) char messages[24] = {0};
+    const float values[] = {3, 5};
+    const uint16_t places[] = {1, 65535};
+    float y[4];
+    for (size_t s = 0; s < 2; s++) {
+        memcpy(messages + 12 * s, values, sizeof values);
+        memcpy(messages + 12 * s + 8, places, sizeof places);
+    }
+    const exo_sent sent = {.messages = exo_host_array(EXO_U8, messages, 24),
+                           .bytes = 12,
+                           .places = 8,
+                           .size = 4,
+                           .k = 2};
+    exo_vec_sent_mean(exo_host_array(EXO_F32, y, 4), &sent);
+    cr_expect(y[0] == 0.0f && y[1] == 3.0f && y[2] == 0.0f && y[3] == 0.0f);
+}

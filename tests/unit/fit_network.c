@@ -129,6 +129,7 @@ static const struct {
     {"sparta_diloco", "{p: 0.2, H: 3, optimizer: {name: adamw, lr: 0.01}}"},
     {"powersgd", "{optimizer: {name: adamw, lr: 0.01}}"},
     {"quantized", "{optimizer: {name: adamw, lr: 0.01}}"},
+    {"demo", "{k: 4, chunk: 8, optimizer: {lr: 0.01}}"},
     {"noloco", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
 };
 

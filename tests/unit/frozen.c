@@ -153,6 +153,7 @@ static const struct {
     {"sparta", "{p: 0.3}"},
     {"sparta_diloco", "{p: 0.3, H: 2}"},
     {"noloco", "{H: 2}"},
+    {"demo", "{k: 4, chunk: 16, weight_decay: 0.1}"},
     {"powersgd", "{rank: 2}"},
     {"quantized", "{chunk: 16}"},
 };

@@ -26,9 +26,9 @@ parse(const char *name, const char *options, exo_err *err)
 
 Test(strategy, the_built_in_ones_are_there_in_the_order_of_their_names)
 {
-    static const char *const names[] = {"compose",  "ddp",       "diloco", "fedavg",
-                                        "islands",  "local_sgd", "muloco", "noloco",
-                                        "powersgd", "quantized", "sparta", "sparta_diloco"};
+    static const char *const names[] = {
+        "compose", "ddp",    "demo",     "diloco",    "fedavg", "islands",      "local_sgd",
+        "muloco",  "noloco", "powersgd", "quantized", "sparta", "sparta_diloco"};
     enum {
         COUNT = sizeof names / sizeof *names
     };
@@ -45,7 +45,7 @@ Test(strategy, of_an_unknown_name_the_nearest_is_said_or_all)
     cr_expect_eq(parse("gossip", "{}", &err), EXO_NOT_FOUND);
     cr_expect_str_eq(
         err.text,
-        "there is no strategy 'gossip'; known are: compose, ddp, diloco, "
+        "there is no strategy 'gossip'; known are: compose, ddp, demo, diloco, "
         "fedavg, islands, local_sgd, muloco, noloco, powersgd, quantized, sparta, sparta_diloco");
 }
 
@@ -73,9 +73,9 @@ Test(strategy, classes_are_registered_once)
     cr_expect_eq(exo_strategy_register(&ddp, &err), EXO_EXISTS);
     cr_expect_eq(exo_strategy_register(&nameless, &err), EXO_INVAL);
     cr_expect_eq(exo_strategy_register(&idle, &err), EXO_INVAL);
-    cr_expect_eq(exo_strategy_class_at(6), &mine, "between local_sgd and muloco");
-    cr_expect_eq(exo_strategy_class_at(9), &other);
-    cr_expect_null(exo_strategy_class_at(14));
+    cr_expect_eq(exo_strategy_class_at(7), &mine, "between local_sgd and muloco");
+    cr_expect_eq(exo_strategy_class_at(10), &other);
+    cr_expect_null(exo_strategy_class_at(15));
     cr_expect_eq(parse("mine", "optimizer: sgd", &err), EXO_OK);
 }
 
@@ -349,6 +349,7 @@ Test(strategy, what_is_declared_is_what_is_sent)
     expect_traffic("sparta", "{p: 0.3}", 200, 0.05);
     expect_traffic("local_sgd", "{H: 3}", 10, 0);
     expect_traffic("noloco", "{H: 3}", 10, 0);
+    expect_traffic("demo", "{k: 3, chunk: 9}", 10, 0);
     expect_traffic("powersgd", "rank: 2", 10, 0);
     expect_traffic("quantized", "{}", 10, 0);
     expect_traffic("quantized", "chunk: 7", 10, 0);
@@ -383,6 +384,7 @@ static const struct {
     {"sparta", "p: 0.1"},
     {"sparta", "{p: 0.1, selector: partitioned, delay: 2}"},
     {"noloco", "H: 1"},
+    {"demo", "{k: 3, chunk: 9}"},
     {"powersgd", "rank: 2"},
     {"quantized", "{chunk: 10, error_feedback: true}"},
     {"sparta_diloco", "{p: 0.1, H: 2}"},
