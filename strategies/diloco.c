@@ -23,9 +23,9 @@ init(void *self, uint64_t interval, exo_config *config, exo_err *err)
     const exo_optim_spec nesterov = exo_nesterov();
     exo_param_exchange *outer = exo_composition_add(self, "diloco", false);
     exo_status st = exo_rounds_read(config, interval, &outer->rounds, err);
-    return st == EXO_OK
-               ? exo_param_exchange_read_outer(outer, config, "outer_optimizer", &nesterov, err)
-               : st;
+    if (st == EXO_OK)
+        st = exo_param_exchange_read_outer(outer, config, "outer_optimizer", &nesterov, err);
+    return st == EXO_OK ? exo_param_exchange_read_aggregate(outer, config, err) : st;
 }
 
 static exo_status

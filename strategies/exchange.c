@@ -15,13 +15,16 @@ static const exo_meter_class exchanged = {
     .unit = "parameters",
     .help = "coordinates that were replaced by their mean over the nodes"};
 
-static exo_status
-start_meters(exo_param_exchange *e, const exo_node *node, exo_err *err)
+static bool
+measures_from_mean(const exo_param_exchange *e)
 {
-    exo_meters *scope = node->meters;
-    exo_status st = e->scoped ? exo_meters_scope(&scope, node->meters, e->name, err) : EXO_OK;
-    if (st == EXO_OK)
-        st = exo_rounds_meter(&e->rounds_done, scope, err);
+    return e->aggregation.rule == EXO_AGGREGATE_NORM_CLIP && e->apply == EXO_APPLY_MEAN;
+}
+
+static exo_status
+start_meters(exo_param_exchange *e, exo_meters *scope, exo_err *err)
+{
+    exo_status st = exo_rounds_meter(&e->rounds_done, scope, err);
     return st == EXO_OK && e->selects ? exo_meter_declare(&e->exchanged, scope, &exchanged, err)
                                       : st;
 }
@@ -72,11 +75,30 @@ start_outer(exo_param_exchange *e, const exo_node *node, exo_err *err)
     return exo_optim_new(&e->outer_optim, &e->outer_spec, e->outer.device, e->length, err);
 }
 
+/* norm_clip measures changes of the mean from the last mean. */
+static exo_status
+start_aggregation(exo_param_exchange *e, const exo_node *node, exo_meters *scope, exo_err *err)
+{
+    size_t first, length, most = e->num_slots > 0 ? e->capacity : node->numel;
+    exo_status st = exo_aggregation_start(&e->aggregation, node->params.device, most,
+                                          node->num_nodes, scope, err);
+    if (st != EXO_OK || !measures_from_mean(e))
+        return st;
+    exo_shard(node->numel, node->num_nodes, node->rank, &first, &length);
+    st = exo_array_init(&e->center, node->params.device, EXO_F32, length, err);
+    if (st == EXO_OK)
+        exo_vec_copy(e->center, exo_array_part(node->params, first, length));
+    return st;
+}
+
 exo_status
 exo_param_exchange_start(exo_param_exchange *e, exo_node *node, uint64_t seed, exo_err *err)
 {
     e->seed = seed;
-    exo_status st = start_meters(e, node, err);
+    exo_meters *scope = node->meters;
+    exo_status st = e->scoped ? exo_meters_scope(&scope, node->meters, e->name, err) : EXO_OK;
+    if (st == EXO_OK)
+        st = start_meters(e, scope, err);
     if (st == EXO_OK && e->selects)
         st = exo_selector_new(&e->selector, e->selector_kind, e->p, node->numel, seed, err);
     if (st == EXO_OK && e->island_size > 0) {
@@ -87,14 +109,16 @@ exo_param_exchange_start(exo_param_exchange *e, exo_node *node, uint64_t seed, e
     }
     if (st == EXO_OK)
         st = start_slots(e, node, err);
-    return st == EXO_OK ? start_outer(e, node, err) : st;
+    if (st == EXO_OK)
+        st = start_outer(e, node, err);
+    return st == EXO_OK ? start_aggregation(e, node, scope, err) : st;
 }
 
 exo_status
 exo_param_exchange_check(const exo_param_exchange *e, uint32_t num_nodes, exo_err *err)
 {
     if (!e->place || e->island_size <= num_nodes)
-        return EXO_OK;
+        return exo_aggregation_check(&e->aggregation, num_nodes, e->island_size, err);
     return exo_fail(err, EXO_INVAL,
                     "%.300s: island_size must be at most %u, the number of nodes, got %llu; leave "
                     "it out for all of them",
@@ -181,19 +205,36 @@ meet(const exo_param_exchange *e, const exo_node *node, uint64_t round, exo_grou
 
 /* --- Apply: from the partners' values to the new ones, in place ------------------------------- */
 
+/* Leaves the mean, or what the rule makes of the values, in this member's shard. */
 static exo_status
-apply_mean(exo_param_exchange *e, exo_group *group, exo_array values, exo_err *err)
+aggregate_shard(exo_param_exchange *e, exo_group *group, exo_array values, exo_array reference,
+                exo_err *err)
 {
-    (void)e;
-    return exo_all_reduce(group, values, EXO_MEAN, err);
+    return e->aggregation.rule == EXO_AGGREGATE_MEAN || exo_group_size(group) == 1
+               ? exo_reduce_scatter(group, values, EXO_MEAN, err)
+               : exo_aggregation_run(&e->aggregation, group, values, reference, err);
+}
+
+/* Leaves it in all of the values. */
+static exo_status
+aggregate_all(exo_param_exchange *e, exo_group *group, exo_array values, exo_err *err)
+{
+    size_t first, length;
+    if (e->aggregation.rule == EXO_AGGREGATE_MEAN || exo_group_size(group) == 1)
+        return exo_all_reduce(group, values, EXO_MEAN, err);
+    exo_status st = exo_aggregation_run(&e->aggregation, group, values, e->center, err);
+    exo_shard(values.count, exo_group_size(group), exo_group_rank(group), &first, &length);
+    if (st == EXO_OK && e->center.data)
+        exo_vec_copy(e->center, exo_array_part(values, first, length));
+    return st == EXO_OK ? exo_all_gather(group, values, err) : st;
 }
 
 static exo_status
 apply_outer(exo_param_exchange *e, exo_group *group, exo_array values, exo_err *err)
 {
     bool shares = e->island_size == 0;
-    exo_status st = shares ? exo_reduce_scatter(group, values, EXO_MEAN, err)
-                           : exo_all_reduce(group, values, EXO_MEAN, err);
+    exo_status st = shares ? aggregate_shard(e, group, values, e->outer, err)
+                           : aggregate_all(e, group, values, err);
     if (st != EXO_OK)
         return st;
     /* the shard holds the mean, and then the pseudo-gradient */
@@ -205,9 +246,9 @@ apply_outer(exo_param_exchange *e, exo_group *group, exo_array values, exo_err *
 }
 
 static exo_status (*const applies[])(exo_param_exchange *, exo_group *, exo_array, exo_err *) = {
-    [EXO_APPLY_MEAN] = apply_mean,
+    [EXO_APPLY_MEAN] = aggregate_all,
     [EXO_APPLY_OUTER] = apply_outer,
-    [EXO_APPLY_MIX] = apply_mean, /* put mixes */
+    [EXO_APPLY_MIX] = aggregate_all, /* put mixes */
 };
 
 /* --- A round ---------------------------------------------------------------------------------- */
@@ -260,6 +301,10 @@ exo_param_exchange_state(exo_param_exchange *e, exo_state *state)
         snprintf(name, sizeof name, "%s.in_flight", e->name);
         exo_state_add_array(state, name, e->slots);
     }
+    if (e->center.data) {
+        snprintf(name, sizeof name, "%s.center", e->name);
+        exo_state_add_array(state, name, e->center);
+    }
     if (e->apply != EXO_APPLY_OUTER)
         return;
     snprintf(name, sizeof name, "%s.outer", e->name);
@@ -281,13 +326,30 @@ elements_of(const exo_param_exchange *e, size_t numel)
     return all / fmax(fmin(ceil(1.0 / e->p), all), 1);
 }
 
+/* The elements of a round, of which islands of different sizes may have different numbers: the mean,
+ * weighted by what an all-reduce in each of them sends. */
+static double
+elements_met(const exo_param_exchange *e, size_t numel, uint32_t num_nodes)
+{
+    const double count = elements_of(e, numel);
+    uint32_t size =
+        e->island_size > 0 && e->island_size < num_nodes ? (uint32_t)e->island_size : num_nodes;
+    uint32_t rest = num_nodes % size;
+    if (rest < 2)
+        return exo_aggregation_elements(&e->aggregation, count, size);
+    double of_size = (double)(num_nodes / size) * (size - 1), of_rest = rest - 1;
+    return (of_size * exo_aggregation_elements(&e->aggregation, count, size) +
+            of_rest * exo_aggregation_elements(&e->aggregation, count, rest)) /
+           (of_size + of_rest);
+}
+
 /* The reduce-scatter and the all-gather of an outer step together are an all-reduce. */
 exo_strategy_edge
 exo_param_exchange_edge(const exo_param_exchange *e, size_t numel, uint32_t num_nodes)
 {
     return (exo_strategy_edge){.carries = "parameters",
                                .route = "all_reduce",
-                               .elements = elements_of(e, numel),
+                               .elements = elements_met(e, numel, num_nodes),
                                .every = e->rounds.interval,
                                .members =
                                    e->island_size < num_nodes ? (uint32_t)e->island_size : 0};
@@ -302,5 +364,7 @@ exo_param_exchange_release(exo_param_exchange *e)
     exo_array_release(&e->slots);
     exo_array_release(&e->own);
     exo_array_release(&e->outer);
+    exo_array_release(&e->center);
+    exo_aggregation_release(&e->aggregation);
     exo_optim_free(&e->outer_optim);
 }

@@ -3,6 +3,7 @@
  *     when       after the steps offset + H, offset + 2 H, ...
  *     what       the parameters: all of them, or the coordinates that a selector draws
  *     partners   all nodes, or the node's random island, of which a pair is the smallest
+ *     aggregate  the mean of the partners' values, or a rule that bears wrong values (aggregate.h)
  *     apply      the mean; an outer optimizer on the mean change; a mix of own values and the mean
  *
  * A composition is a list of exchanges, which follow the inner step in their order. fedavg, diloco,
@@ -16,9 +17,7 @@
 #ifndef EXO_STRATEGIES_EXCHANGE_H
 #define EXO_STRATEGIES_EXCHANGE_H
 
-#include "strategies/builtin.h"
-
-#include "base/grow_text.h"
+#include "strategies/aggregate.h"
 
 /* What a round does with the mean of the partners. */
 typedef enum exo_apply {
@@ -38,6 +37,7 @@ typedef struct exo_param_exchange {
     double p;             /* the part of the coordinates in a round, in (0, 1] */
     uint64_t island_size; /* 0: all nodes */
     char *place;          /* place of island_size in the config, for check; NULL: not checked */
+    exo_aggregation aggregation;
     exo_apply apply;
     exo_optim_spec outer_spec; /* of EXO_APPLY_OUTER */
     float alpha;               /* of EXO_APPLY_MIX, in [0, 1] */
@@ -53,6 +53,7 @@ typedef struct exo_param_exchange {
     size_t capacity;
     size_t first, length;   /* the part of the parameters whose outer step this node takes */
     exo_array outer;        /* (length) theta_outer: a copy, never the model's memory */
+    exo_array center;       /* (shard) the last mean of this node's shard, for norm_clip */
     exo_optim *outer_optim; /* owned */
     exo_meter *rounds_done, *exchanged;
 } exo_param_exchange;
@@ -71,6 +72,9 @@ exo_status exo_param_exchange_read_sparta(exo_param_exchange *out, exo_config *c
  * nodes. */
 exo_status exo_param_exchange_read_island(exo_param_exchange *out, exo_config *config,
                                           const char *key, exo_err *err);
+/* Reads `aggregate`, after all other pieces but the outer optimizer's. */
+exo_status exo_param_exchange_read_aggregate(exo_param_exchange *out, exo_config *config,
+                                             exo_err *err);
 /* Reads an outer optimizer, of which `fallback` has the defaults. */
 exo_status exo_param_exchange_read_outer(exo_param_exchange *out, exo_config *config,
                                          const char *key, const exo_optim_spec *fallback,

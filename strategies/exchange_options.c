@@ -141,6 +141,18 @@ exo_param_exchange_read_outer(exo_param_exchange *out, exo_config *config, const
     return exo_optim_spec_read(config, key, fallback, &out->outer_spec, err);
 }
 
+exo_status
+exo_param_exchange_read_aggregate(exo_param_exchange *out, exo_config *config, exo_err *err)
+{
+    exo_status st = exo_aggregation_read(&out->aggregation, config, err);
+    if (st == EXO_OK && out->aggregation.rule == EXO_AGGREGATE_NORM_CLIP &&
+        (out->selects || out->delay > 0 || out->island_size > 0 || out->apply == EXO_APPLY_MIX))
+        st = exo_config_fail(exo_config_get(config, "aggregate"), err,
+                             "aggregate: norm_clip needs nodes that are equal after each round: "
+                             "leave out 'select', 'delay', islands or pairs, and 'mix'");
+    return st;
+}
+
 /* apply: mean, {name: outer, optimizer: {...}}, or {name: mix, alpha: 0.5} */
 static exo_status
 read_apply(exo_param_exchange *out, exo_config *config, exo_err *err)
@@ -179,6 +191,8 @@ exo_param_exchange_read(exo_param_exchange *out, exo_config *config, exo_err *er
         st = read_partners(out, config, err);
     if (st == EXO_OK)
         st = read_apply(out, config, err);
+    if (st == EXO_OK)
+        st = exo_param_exchange_read_aggregate(out, config, err);
     return st == EXO_OK ? exo_config_finish(config, err) : st;
 }
 
@@ -199,6 +213,7 @@ exo_param_exchange_write(const exo_param_exchange *e, const char *outer, exo_tex
     else
         exo_text_add(out, ", partners: %s",
                      partners[e->island_size ? PARTNERS_PAIRS : PARTNERS_ALL]);
+    exo_aggregation_write(&e->aggregation, out);
     if (e->apply == EXO_APPLY_OUTER)
         exo_text_add(out, ", apply: {name: outer, optimizer: %s}", outer);
     else if (e->apply == EXO_APPLY_MIX)

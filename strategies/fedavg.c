@@ -17,7 +17,9 @@ fedavg_init(void *self, exo_config *config, exo_err *err)
 {
     exo_param_exchange *mean = exo_composition_add(self, "fedavg", false);
     exo_status st = exo_rounds_read(config, 1, &mean->rounds, err);
-    return st == EXO_OK ? exo_param_exchange_read_island(mean, config, "island_size", err) : st;
+    if (st == EXO_OK)
+        st = exo_param_exchange_read_island(mean, config, "island_size", err);
+    return st == EXO_OK ? exo_param_exchange_read_aggregate(mean, config, err) : st;
 }
 
 const exo_strategy_class exo_fedavg_class = {

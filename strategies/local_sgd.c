@@ -11,7 +11,8 @@ static exo_status
 local_sgd_init(void *self, exo_config *config, exo_err *err)
 {
     exo_param_exchange *mean = exo_composition_add(self, "local_sgd", false);
-    return exo_rounds_read(config, 10, &mean->rounds, err);
+    exo_status st = exo_rounds_read(config, 10, &mean->rounds, err);
+    return st == EXO_OK ? exo_param_exchange_read_aggregate(mean, config, err) : st;
 }
 
 const exo_strategy_class exo_local_sgd_class = {

@@ -127,6 +127,13 @@ EXO_API void exo_vec_gather(exo_array y, exo_array x, exo_array index);
 /* y[index[i]] = x[i]. No index occurs twice. */
 EXO_API void exo_vec_scatter(exo_array y, exo_array index, exo_array x);
 
+/* y[i] = the mean of x[r][i] over the rows r without the `trim` smallest and the `trim` largest of
+ * them; 2 trim is below `rows`. x: (rows, x.count / rows), each row at least as long as y; y does
+ * not overlap x. The values that are left are added in the order of the rows, and the sum is
+ * divided by their number. NaN counts as larger than any number; of equal values, those of earlier
+ * rows count as smaller. With trim = (rows - 1) / 2 this is the median. */
+EXO_API void exo_vec_trimmed_mean(exo_array y, exo_array x, size_t rows, size_t trim);
+
 /* The sum of x, in double; 0 for no elements. As the next two: waits for the device and writes
  * *out. Errors: the device's. */
 EXO_API exo_status exo_vec_sum(exo_array x, double *out, exo_err *err);

@@ -4,6 +4,8 @@
  * same kernels without pieces. */
 #include "nn/cpu/cpu_device.h"
 
+#include <string.h>
+
 #include "base/parallel.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/typed.h"
@@ -115,6 +117,68 @@ exo_cpu_cast(exo_device *device, const exo_cast_args *args, exo_err *err)
     (void)device;
     (void)err;
     return exo_cpu_sweep(args->count, cast_piece, args);
+}
+
+/* --- Trimmed mean ----------------------------------------------------------------------------- */
+
+/* Integers in the order of the numbers; NaN is the largest. */
+static inline uint32_t
+order_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (bits & 0x7FFFFFFFu) > 0x7F800000u ? UINT32_MAX : order;
+}
+
+enum {
+    COLUMNS = 64 /* columns that are computed together, in vector registers and the first cache */
+};
+
+/* Counts in below (n) the rows whose value in a column comes before that of `row`. */
+static void
+count_below(const exo_trimmed_mean_args *k, size_t first, size_t n, size_t row, uint32_t *below)
+{
+    const float *own = k->x + row * k->pitch + first;
+    memset(below, 0, n * sizeof *below);
+    for (size_t r = 0; r < k->rows; r++) {
+        const float *x = k->x + r * k->pitch + first;
+        const uint32_t earlier = r < row;
+        for (size_t i = 0; i < n; i++)
+            below[i] += (order_of(x[i]) < order_of(own[i])) |
+                        (earlier & (order_of(x[i]) == order_of(own[i])));
+    }
+}
+
+static void
+trimmed_mean_piece(void *args, size_t piece)
+{
+    const exo_trimmed_mean_args k = *(const exo_trimmed_mean_args *)args;
+    size_t first, end;
+    exo_cpu_piece(k.count, piece, &first, &end);
+    for (size_t at = first; at < end; at += COLUMNS) {
+        const size_t n = end - at < COLUMNS ? end - at : COLUMNS;
+        uint32_t below[COLUMNS];
+        float sum[COLUMNS];
+        for (size_t i = 0; i < n; i++)
+            sum[i] = -0.0f; /* -0 + x is x, also for -0 */
+        for (size_t row = 0; row < k.rows; row++) {
+            const float *x = k.x + row * k.pitch + at;
+            count_below(&k, at, n, row, below);
+            for (size_t i = 0; i < n; i++)
+                sum[i] = below[i] - k.trim < k.rows - 2 * k.trim ? sum[i] + x[i] : sum[i];
+        }
+        for (size_t i = 0; i < n; i++)
+            k.y[at + i] = sum[i] / (float)(k.rows - 2 * k.trim);
+    }
+}
+
+exo_status
+exo_cpu_trimmed_mean(exo_device *device, const exo_trimmed_mean_args *args, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    return exo_cpu_sweep(args->count, trimmed_mean_piece, args);
 }
 
 /* --- Sums ----------------------------------------------------------------------------------------

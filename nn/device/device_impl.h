@@ -105,6 +105,14 @@ typedef struct exo_scatter_args {
     const float *x;
 } exo_scatter_args;
 
+typedef struct exo_trimmed_mean_args {
+    size_t count;
+    size_t rows, pitch; /* pitch: elements from one row to the next, at least count */
+    size_t trim;        /* below rows / 2 */
+    float *y;
+    const float *x; /* (rows, pitch) */
+} exo_trimmed_mean_args;
+
 /* Sums write one double to `out`. */
 typedef struct exo_sum_args {
     size_t count;
@@ -233,6 +241,7 @@ typedef struct exo_newton_schulz_args {
     X(cast)                                                                                        \
     X(gather)                                                                                      \
     X(scatter)                                                                                     \
+    X(trimmed_mean)                                                                                \
     X(sum)                                                                                         \
     X(sum_squares)                                                                                 \
     X(dot)                                                                                         \

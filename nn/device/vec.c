@@ -112,6 +112,15 @@ exo_vec_scatter(exo_array y, exo_array index, exo_array x)
                    .x = floats(x, x));
 }
 
+void
+exo_vec_trimmed_mean(exo_array y, exo_array x, size_t rows, size_t trim)
+{
+    assert(x.device == y.device && x.dtype == EXO_F32);
+    assert(2 * trim < rows && y.count <= x.count / rows);
+    exo_device_run(y.device, trimmed_mean, .count = y.count, .rows = rows, .pitch = x.count / rows,
+                   .trim = trim, .y = floats(y, y), .x = x.data);
+}
+
 /* --- Sums: the device leaves one number, which the host waits for ----------------------------- */
 
 static exo_status

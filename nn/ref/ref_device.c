@@ -65,6 +65,38 @@ exo_reference_cast(exo_device *device, const exo_cast_args *k, exo_err *err)
     return EXO_OK;
 }
 
+/* Whether x stands before y in the order of the numbers, in which NaN is last and -0 before 0. */
+static bool
+is_before(float x, float y)
+{
+    if (isnan(x) || isnan(y))
+        return !isnan(x) && isnan(y);
+    return x < y || (x == y && signbit(x) && !signbit(y));
+}
+
+exo_status
+exo_reference_trimmed_mean(exo_device *device, const exo_trimmed_mean_args *k, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    for (size_t i = 0; i < k->count; i++) {
+        float sum = -0.0f;
+        for (size_t row = 0; row < k->rows; row++) {
+            const float own = k->x[row * k->pitch + i];
+            size_t smaller = 0;
+            for (size_t r = 0; r < k->rows; r++) {
+                const float x = k->x[r * k->pitch + i];
+                bool equal = !is_before(own, x) && !is_before(x, own);
+                smaller += is_before(x, own) || (equal && r < row);
+            }
+            if (smaller >= k->trim && smaller < k->rows - k->trim)
+                sum = sum + own;
+        }
+        k->y[i] = sum / (float)(k->rows - 2 * k->trim);
+    }
+    return EXO_OK;
+}
+
 #define SUM(NAME, TERM)                                                                            \
     exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)  \
     {                                                                                              \

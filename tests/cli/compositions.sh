@@ -43,6 +43,9 @@ while IFS='|' read -r strategy exchanges; do
     same job.yaml "$strategy" "$exchanges"
 done <<'END'
 {name: fedavg, H: 3, island_size: 2}|{what: parameters, every: 3, partners: {name: islands, island_size: 2}, apply: mean}
+{name: fedavg, H: 2, aggregate: median}|{what: parameters, every: 2, partners: all, aggregate: {name: median}, apply: mean}
+{name: diloco, H: 2, aggregate: {name: krum, f: 0, m: 2}}|{what: parameters, every: 2, partners: all, aggregate: {name: krum, f: 0, m: 2}, apply: {name: outer
+{name: local_sgd, H: 2, aggregate: {name: norm_clip, max_norm: 0.123}}|{what: parameters, every: 2, partners: all, aggregate: {name: norm_clip, max_norm: 0.123}, apply: mean}
 {name: local_sgd, H: 2, offset: 1}|{what: parameters, every: 2, offset: 1, partners: all, apply: mean}
 {name: diloco, H: 3, outer_optimizer: {lr: 0.3}}|{what: parameters, every: 3, partners: all, apply: {name: outer, optimizer: {
 {name: sparta, p: 0.0123456789012345, interval: 2, delay: 1}|{what: parameters, every: 2, delay: 1, select: {name: random, p: 0.0123456789012345}

@@ -46,22 +46,23 @@ schedules step | "milestones": [1, 3] | "warmup_steps": 0, "max_steps": 0, "gamm
 schedules wsd | "warmup_steps": 18446744073709551615 | "warmup_steps": 18446744073709551615, "max_steps": 0, "end_factor": 0, "decay_steps": 0, "decay": "linear"
 strategies ddp | | "bucket_size": "0 B"
 strategies ddp | "bucket_size": "1 kB" | "bucket_size": "1 kB"
-strategies diloco | | "H": 100, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
-strategies diloco | "H": 18446744073709551615, "outer_optimizer": "sgd" | "H": 18446744073709551615, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.001, "weight_decay": 0, "momentum": 0, "dampening": 0, "nesterov": false}
-strategies diloco | "H": 1, "outer_optimizer": {"lr": 0.3} | "H": 1, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.3, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
-strategies muloco | | "H": 30, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
-strategies fedavg | | "H": 1, "offset": 0
-strategies fedavg | "island_size": 2 | "H": 1, "offset": 0, "island_size": 2
+strategies diloco | | "H": 100, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}, "aggregate": {"name": "mean"}
+strategies diloco | "H": 18446744073709551615, "outer_optimizer": "sgd" | "H": 18446744073709551615, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.001, "weight_decay": 0, "momentum": 0, "dampening": 0, "nesterov": false}, "aggregate": {"name": "mean"}
+strategies diloco | "H": 1, "outer_optimizer": {"lr": 0.3} | "H": 1, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.3, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}, "aggregate": {"name": "mean"}
+strategies muloco | | "H": 30, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}, "aggregate": {"name": "mean"}
+strategies fedavg | | "H": 1, "offset": 0, "aggregate": {"name": "mean"}
+strategies fedavg | "aggregate": {"name": "norm_clip"} | "H": 1, "offset": 0, "aggregate": {"name": "norm_clip", "max_norm": 0}
+strategies fedavg | "island_size": 2 | "H": 1, "offset": 0, "island_size": 2, "aggregate": {"name": "mean"}
 strategies sparta | | "p": 0.005, "interval": 1, "delay": 0, "selector": "random"
-strategies local_sgd | | "H": 10, "offset": 0
+strategies local_sgd | | "H": 10, "offset": 0, "aggregate": {"name": "mean"}
 strategies noloco | | "H": 50, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.5, "dampening": 0, "nesterov": false}
 strategies sparta_diloco | | "p": 0.005, "sparta_interval": 1, "delay": 0, "selector": "random", "H": 100, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
 strategies powersgd | | "rank": 1, "min_compression_rate": 1
 strategies quantized | | "chunk": 256, "error_feedback": false
 strategies demo | | "k": 32, "chunk": 64, "beta": 0.999, "weight_decay": 0
-strategies compose | "exchanges": [{"every": 2}, {"select": {"name": "random"}, "apply": "mix"}] | "exchanges": [{"what": "parameters", "every": 2, "offset": 0, "delay": 0, "select": {"name": "all"}, "partners": {"name": "all"}, "apply": {"name": "mean"}}, {"what": "parameters", "every": 1, "offset": 0, "delay": 0, "select": {"name": "random", "p": 0.005}, "partners": {"name": "all"}, "apply": {"name": "mix", "alpha": 0.5}}]
+strategies compose | "exchanges": [{"every": 2}, {"select": {"name": "random"}, "apply": "mix"}] | "exchanges": [{"what": "parameters", "every": 2, "offset": 0, "delay": 0, "select": {"name": "all"}, "partners": {"name": "all"}, "apply": {"name": "mean"}, "aggregate": {"name": "mean"}}, {"what": "parameters", "every": 1, "offset": 0, "delay": 0, "select": {"name": "random", "p": 0.005}, "partners": {"name": "all"}, "apply": {"name": "mix", "alpha": 0.5}, "aggregate": {"name": "mean"}}]
 strategies compose | "exchanges": [{"what": "gradients"}] | "exchanges": [{"what": "gradients", "bucket_size": "0 B"}]
-strategies compose | "exchanges": [{"partners": "pairs", "apply": "outer"}] | "exchanges": [{"what": "parameters", "every": 1, "offset": 0, "delay": 0, "select": {"name": "all"}, "partners": {"name": "pairs"}, "apply": {"name": "outer", "optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}}}]
+strategies compose | "exchanges": [{"partners": "pairs", "apply": "outer"}] | "exchanges": [{"what": "parameters", "every": 1, "offset": 0, "delay": 0, "select": {"name": "all"}, "partners": {"name": "pairs"}, "apply": {"name": "outer", "optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}}, "aggregate": {"name": "mean"}}]
 models mlp | | "in": 784, "out": 10, "hidden": 128
 models mlp | "hidden": [8, 9], "frozen": "fc1.*" | "in": 784, "out": 10, "hidden": [8, 9], "frozen": "fc1.*"
 models mnist_cnn | |
@@ -116,7 +117,7 @@ def compare(config):
     elif kind == "schedules" and isinstance(got["lr_scheduler"], dict):
         got = got["lr_scheduler"]
     elif kind == "schedules":
-        own = {"name", "optimizer", "max_norm", "label", "H", "offset", "outer_optimizer"}
+        own = {"name", "optimizer", "max_norm", "label", "H", "offset", "outer_optimizer", "aggregate"}
         got = {"name": got["lr_scheduler"], **{k: v for k, v in got.items() if k not in own and k != "lr_scheduler"}}
     want = {"name": name, **json.loads("{%s}" % text)}
     if got != want:

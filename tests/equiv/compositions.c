@@ -71,6 +71,11 @@ Test(compositions, named_strategies_are_lists_of_exchanges)
          "{exchanges: [{every: 3, offset: 1, partners: {name: islands, island_size: 2}}]" INNER},
         {"fedavg", "{H: 2, island_size: 2" INNER,
          "{exchanges: [{every: 2, partners: pairs}]" INNER},
+        {"fedavg", "{H: 4, aggregate: {name: trimmed_mean, trim: 1}" INNER,
+         "{exchanges: [{every: 4, aggregate: trimmed_mean}]" INNER},
+        {"diloco", "{H: 5, aggregate: {name: krum, f: 0, m: 2}" INNER,
+         "{exchanges: [{every: 5, aggregate: {name: krum, f: 0, m: 2}, apply: " NESTEROV
+         "}]" INNER},
         {"local_sgd", "{H: 4" INNER, "{exchanges: [{every: 4, apply: mean}]" INNER},
         {"local_sgd", "{optimizer: {name: adamw, lr: 0.01}}", "{exchanges: [{every: 10}]" INNER},
         {"diloco", "{H: 5" INNER, "{exchanges: [{every: 5, apply: outer}]" INNER},

@@ -34,6 +34,9 @@ static const struct {
     {"quantized", "{error_feedback: true}"},
     {"demo", "{k: 3, chunk: 9, beta: 0.9, weight_decay: 0.1}"},
     {"local_sgd", "{H: 3}"},
+    {"local_sgd", "{H: 3, aggregate: norm_clip}"},
+    {"diloco", "{H: 3, aggregate: trimmed_mean}"},
+    {"fedavg", "{H: 2, aggregate: {name: krum, f: 0, m: 2}}"},
     {"noloco", "{H: 2}"},
     {"sparta_diloco", "{p: 0.1, sparta_interval: 2, H: 3}"},
     {"compose", "{exchanges: [{what: gradients}, {every: 2, delay: 1, apply: mix}, {select: "

@@ -1,6 +1,7 @@
 /* Cases of kernels: see kernel_cases.h. op_cases.c has those of the tape's operations. */
 #include "support/kernel_cases.h"
 
+#include <math.h>
 #include <string.h>
 
 #include <exogym/compress.h>
@@ -173,6 +174,48 @@ vec_scatter(const exo_array *x, double *sum, exo_err *err)
     size_t n = x->count / 2;
     exo_vec_scatter(x[0], exo_array_part(x[4], 0, n), exo_array_part(x[1], 0, n));
     return exo_device_synchronize(x->device, err);
+}
+
+/* Five rows of x[1], with both zeros, infinities, NaN and equal values in the first columns. */
+static exo_status
+trimmed_mean_of(const exo_array *x, size_t trim, exo_err *err)
+{
+    enum {
+        ROWS = 5
+    };
+    const size_t n = x->count / ROWS;
+    const exo_array rows = exo_array_part(x[1], 0, n * ROWS);
+    static const float odd[] = {0.0f, -0.0f, INFINITY, NAN, -INFINITY};
+    for (size_t r = 0; r < ROWS && n > 8; r++) {
+        exo_vec_fill(exo_array_part(rows, r * n, 1), odd[r]);
+        exo_vec_fill(exo_array_part(rows, r * n + 1, 1), r < 3 ? -0.0f : 0.0f);
+        exo_vec_fill(exo_array_part(rows, r * n + 2, 1), r < 2 ? NAN : (float)r);
+        exo_vec_fill(exo_array_part(rows, r * n + 3, 1), 2.5f);
+    }
+    if (n > 0)
+        exo_vec_trimmed_mean(exo_array_part(x[0], 0, n), rows, ROWS, trim);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+trimmed_mean(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return trimmed_mean_of(x, 1, err);
+}
+
+static exo_status
+trimmed_mean_all(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return trimmed_mean_of(x, 0, err);
+}
+
+static exo_status
+trimmed_mean_median(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return trimmed_mean_of(x, 2, err);
 }
 
 static exo_status
@@ -574,6 +617,9 @@ const kernel_case kernel_cases[] = {
     {"cast", "cast bf16 to fp32", 0, 2, vec_cast_up},
     {"gather", "gather", 0, 2, vec_gather},
     {"scatter", "scatter", 0, 2, vec_scatter},
+    {"trimmed_mean", "trimmed_mean", 0, 2, trimmed_mean},
+    {"trimmed_mean", "trimmed_mean, all", 0, 2, trimmed_mean_all},
+    {"trimmed_mean", "trimmed_mean, median", 0, 2, trimmed_mean_median},
     {"sum", "sum", 1e-12, 1, vec_sum},
     {"sum_squares", "sum_squares", 1e-12, 1, vec_sum_squares},
     {"dot", "dot", 1e-12, 2, vec_dot},

@@ -160,6 +160,13 @@ Test(strategy, mistakes_are_named_with_their_place)
         {"compose", "{exchanges: [{apply: {name: mix, alpha: 1.5}}]}", "1:41", "alpha must be"},
         {"compose", "{exchanges: [{apply: {name: outer, optimizer: sdg}}]}", "1:47", "sgd"},
         {"compose", "{exchanges: [{select: random, apply: outer}]}", "1:14", "all parameters"},
+        {"diloco", "{aggregate: mode}", "1:13", "trimmed_mean"},
+        {"diloco", "{aggregate: {name: median, trim: 1}}", "1:28", "'trim'"},
+        {"fedavg", "{aggregate: {name: krum, m: 0}}", "1:29", "m must be at least 1"},
+        {"fedavg", "{island_size: 2, aggregate: norm_clip}", "1:29", "equal after each round"},
+        {"noloco", "{aggregate: median}", "1:2", "'aggregate'"},
+        {"compose", "{exchanges: [{select: random, aggregate: norm_clip}]}", "1:42", "norm_clip"},
+        {"compose", "{exchanges: [{apply: mix, aggregate: norm_clip}]}", "1:38", "norm_clip"},
         {"compose", "{exchanges: [{}, {what: gradients}]}", "1:18", "put them first"},
         {"compose", "{exchanges: [{what: gradients}, {what: gradients}]}", "1:33", "once"},
         {"compose", "{exchanges: [{what: gradients, every: 2}]}", "1:39", "at every step"},
@@ -195,6 +202,32 @@ Test(strategy, an_island_larger_than_all_nodes_is_a_mistake_with_its_place)
                  "who did not check is told at the start");
     cr_expect_null(node.optim);
     exo_strategy_free(&strategy);
+}
+
+Test(strategy, a_rule_that_needs_more_nodes_is_a_mistake_with_its_place)
+{
+    static const struct {
+        const char *name, *options, *text;
+        uint32_t least; /* nodes */
+    } cases[] = {
+        {"local_sgd", "{aggregate: {name: trimmed_mean, trim: 2}}",
+         "local_sgd:1:13: with trim 2 at each end nothing is left of the values of 4 nodes", 5},
+        {"diloco", "{aggregate: krum}", "diloco:1:13: krum with f 1 needs at least 5 nodes", 5},
+        {"diloco", "{aggregate: {name: krum, f: 0, m: 5}}", "m must be at most 4", 5},
+        {"fedavg", "{island_size: 4, aggregate: trimmed_mean}", "values of 2 nodes", 7},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_err err = {0};
+        exo_strategy *strategy = NULL;
+        cr_assert_eq(exo_strategy_parse(&strategy, cases[i].name, cases[i].options, &err), EXO_OK,
+                     "%s", err.text);
+        cr_expect_eq(exo_strategy_check(strategy, 1, &err) == EXO_OK, i < 3,
+                     "a single node has nothing to aggregate");
+        cr_expect_eq(exo_strategy_check(strategy, cases[i].least, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(exo_strategy_check(strategy, cases[i].least - 1, &err), EXO_INVAL);
+        cr_expect(strstr(err.text, cases[i].text), "%s", err.text);
+        exo_strategy_free(&strategy);
+    }
 }
 
 Test(strategy, options_that_are_no_yaml_are_an_error)
@@ -355,6 +388,11 @@ Test(strategy, what_is_declared_is_what_is_sent)
     expect_traffic("quantized", "chunk: 7", 10, 0);
     expect_traffic("islands", "{island_size: 2, inside: powersgd, across: {name: diloco, H: 2}}",
                    10, 0);
+    expect_traffic("local_sgd", "{H: 3, aggregate: median}", 10, 0);
+    expect_traffic("fedavg", "{H: 3, island_size: 2, aggregate: median}", 10, 0);
+    expect_traffic("diloco", "{H: 3, aggregate: trimmed_mean}", 10, 0);
+    expect_traffic("diloco", "{H: 3, aggregate: {name: krum, f: 0}}", 10, 0);
+    expect_traffic("diloco", "{H: 3, aggregate: norm_clip}", 10, 0);
     expect_traffic("sparta_diloco", "{p: 0.1, selector: partitioned, H: 4}", 20, 1e-12);
     expect_traffic("sparta_diloco", "{p: 1, sparta_interval: 4, H: 6}", 24, 1e-12);
     expect_traffic("compose", "exchanges: [{what: gradients}, {every: 3}]", 12, 0);
@@ -387,6 +425,8 @@ static const struct {
     {"demo", "{k: 3, chunk: 9}"},
     {"powersgd", "rank: 2"},
     {"quantized", "{chunk: 10, error_feedback: true}"},
+    {"fedavg", "{H: 1, aggregate: norm_clip}"},
+    {"diloco", "{H: 1, aggregate: median}"},
     {"sparta_diloco", "{p: 0.1, H: 2}"},
     {"compose", "exchanges: [{what: gradients, bucket_size: 8 B}, {every: 2, delay: 1, partners: "
                 "{name: islands, island_size: 2}, apply: {name: mix}}, {select: {name: random, "
