@@ -5,6 +5,8 @@
  *              scale, that is 1, 1/2, ... 1/64; to nearest, ties to the even code. Streaming
  *              DiLoCo (arXiv:2501.18512) sends its outer gradients in this format.
  *
+ * bins         two bits: the mean of one of four bins (arXiv:2508.15706 sends such values)
+ *
  * None of them has infinities or NaN: infinities become the largest value, NaN becomes 0. */
 #include "codec/kernels.h"
 
@@ -154,6 +156,59 @@ exo_kernel_from_e3m0(const uint8_t *in, float scale, float *x, size_t n)
     if (n % 2) {
         wrong |= in[half - 1] == 8 || in[half - 1] > 15;
         x[half - 1] = from_e3m0(in[half - 1] & 15u, scale);
+    }
+    return !wrong;
+}
+
+/* --- Bins ------------------------------------------------------------------------------------- */
+
+/* A value as the bins see it: NaN is 0, and infinities are the largest finite magnitude. */
+static inline double
+finite_of(float x, float largest)
+{
+    float v = x > largest ? largest : x;
+    v = v < -largest ? -largest : v;
+    return v == v ? (double)v : 0.0;
+}
+
+void
+exo_kernel_to_bins(const float *x, float means[4], uint8_t *out, size_t n)
+{
+    const float largest = exo_kernel_largest(x, n);
+    const size_t quarter = n / 4 + (n % 4 != 0);
+    double sums[4] = {0}, below = 0, above = 0;
+    size_t counts[4] = {0}, negative = 0;
+    for (size_t i = 0; i < n; i++) {
+        double v = finite_of(x[i], largest);
+        below += v < 0 ? v : 0;
+        above += v < 0 ? 0 : v;
+        negative += v < 0;
+    }
+    below /= negative ? (double)negative : 1;
+    above /= n > negative ? (double)(n - negative) : 1;
+    memset(out, 0, quarter);
+    for (size_t i = 0; i < n; i++) {
+        double v = finite_of(x[i], largest);
+        unsigned bin = v < 0 ? v >= below : 2u + (v >= above);
+        sums[bin] += v;
+        counts[bin]++;
+        out[i % quarter] |= (uint8_t)(bin << 2 * (i / quarter));
+    }
+    for (size_t b = 0; b < 4; b++)
+        means[b] = counts[b] ? (float)(sums[b] / (double)counts[b]) : 0;
+}
+
+bool
+exo_kernel_from_bins(const uint8_t *in, const float means[4], float *x, size_t n)
+{
+    const size_t quarter = n / 4 + (n % 4 != 0);
+    uint8_t wrong = 0;
+    for (size_t i = 0; i < 4 * quarter; i++) {
+        unsigned bin = in[i % quarter] >> 2 * (i / quarter) & 3u;
+        if (i < n)
+            x[i] = means[bin];
+        else
+            wrong |= bin != 0;
     }
     return !wrong;
 }

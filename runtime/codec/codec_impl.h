@@ -34,6 +34,7 @@ typedef enum exo_codec_kind {
     EXO_CODEC_INT8,
     EXO_CODEC_INT4,
     EXO_CODEC_E3M0,
+    EXO_CODEC_BINS,
     EXO_CODEC_TOPK,
     EXO_CODEC_SPARSE,
     EXO_CODEC_ZSTD,
@@ -81,7 +82,7 @@ typedef struct exo_value_codec {
     exo_codec_kind kind;
     size_t block;            /* elements that share a scale; 0: no scale (fp8) */
     exo_fp8_format format;   /* fp8                                    */
-    exo_scale_format scales; /* int8, int4, e3m0                       */
+    exo_scale_format scales; /* int8, int4, e3m0; of bins, its means   */
 } exo_value_codec;
 
 typedef struct exo_lossless {

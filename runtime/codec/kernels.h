@@ -58,4 +58,11 @@ bool exo_kernel_from_int4(const uint8_t *in, float scale, float *x, size_t n);
 void exo_kernel_to_e3m0(const float *x, float scale, uint8_t *out, size_t n);
 bool exo_kernel_from_e3m0(const uint8_t *in, float scale, float *x, size_t n);
 
+/* A block of values in four bins, with two bits for each: negative numbers below their mean and the
+ * others, and likewise numbers from 0 on. means: of the numbers in each bin, 0 if it is empty. Byte
+ * j has the elements j, j + q, j + 2 q, j + 3 q, from the lowest bits on, with q = ceil(n / 4);
+ * bits without an element are 0. False: bytes that `to` does not make. */
+void exo_kernel_to_bins(const float *x, float means[4], uint8_t *out, size_t n);
+bool exo_kernel_from_bins(const uint8_t *in, const float means[4], float *x, size_t n);
+
 #endif

@@ -21,6 +21,8 @@ const exo_codec_entry exo_codec_entries[EXO_CODEC_KINDS] = {
                         EXO_STAGE_VALUES},
     [EXO_CODEC_E3M0] = {"e3m0", "4-bit floats of sign and exponent, a scale for each block",
                         EXO_CODEC_E3M0, EXO_STAGE_VALUES},
+    [EXO_CODEC_BINS] = {"bins", "2 bits: four bins of each block, with their means", EXO_CODEC_BINS,
+                        EXO_STAGE_VALUES},
     [EXO_CODEC_TOPK] = {"topk", "the largest values, with error feedback; then a codec of values",
                         EXO_CODEC_TOPK, EXO_STAGE_SELECTION},
     [EXO_CODEC_SPARSE] = {"sparse",
@@ -114,14 +116,15 @@ read_values(exo_value_codec *values, exo_codec_kind kind, exo_config *map, exo_e
         st = exo_config_choice(map, "format", format, fp8_formats, &format, err);
         values->format = (exo_fp8_format)format;
     }
-    if (kind == EXO_CODEC_INT8 || kind == EXO_CODEC_INT4 || kind == EXO_CODEC_E3M0) {
+    if (kind == EXO_CODEC_INT8 || kind == EXO_CODEC_INT4 || kind == EXO_CODEC_E3M0 ||
+        kind == EXO_CODEC_BINS) {
         size_t scales = kind == EXO_CODEC_INT8 ? EXO_SCALE_FP32 : EXO_SCALE_BF16;
         st = exo_config_choice(map, "scale", scales, scale_formats, &scales, err);
         values->scales = (exo_scale_format)scales;
     } else if (kind != EXO_CODEC_FP8) {
         return st;
     }
-    uint64_t block = kind == EXO_CODEC_INT8 ? 256 : 128;
+    uint64_t block = kind == EXO_CODEC_INT8 || kind == EXO_CODEC_BINS ? 256 : 128;
     if (st == EXO_OK)
         st = exo_config_u64(map, "block", block, kind != EXO_CODEC_FP8, EXO_CODEC_MAX_BLOCK, &block,
                             err);
@@ -304,6 +307,7 @@ put_values(struct writer *w, const exo_value_codec *values)
     case EXO_CODEC_INT8:
     case EXO_CODEC_INT4:
     case EXO_CODEC_E3M0:
+    case EXO_CODEC_BINS:
         put(w, "{name: %s, block: %zu, scale: %s}", name, values->block,
             scale_formats[values->scales]);
         return;

@@ -40,12 +40,19 @@ blocks_of(const exo_value_codec *codec, size_t count)
     return codec->block ? count / codec->block + (count % codec->block != 0) : 0;
 }
 
+/* The size of a scale, or of a mean. */
+static size_t
+number_bytes(const exo_value_codec *codec)
+{
+    return codec->scales == EXO_SCALE_BF16 ? 2 : 4;
+}
+
 static size_t
 scale_bytes(const exo_value_codec *codec)
 {
     if (codec->kind == EXO_CODEC_FP8)
         return 1;
-    return codec->scales == EXO_SCALE_BF16 ? 2 : 4;
+    return number_bytes(codec) * (codec->kind == EXO_CODEC_BINS ? 4 : 1);
 }
 
 /* The size in bytes of `count` elements without scales: whole blocks, and at most one block that is
@@ -64,6 +71,10 @@ element_bytes(const exo_value_codec *codec, size_t count)
     case EXO_CODEC_E3M0: {
         size_t blocks = count / codec->block, rest = count % codec->block;
         return blocks * (codec->block / 2 + codec->block % 2) + rest / 2 + rest % 2;
+    }
+    case EXO_CODEC_BINS: {
+        size_t blocks = count / codec->block, rest = count % codec->block;
+        return blocks * (codec->block / 4 + (codec->block % 4 != 0)) + rest / 4 + (rest % 4 != 0);
     }
     default:
         return 4 * count;
@@ -85,35 +96,47 @@ steps_of(const exo_value_codec *codec)
     return codec->kind == EXO_CODEC_INT8 ? 127.0f : codec->kind == EXO_CODEC_INT4 ? 7.0f : 1.0f;
 }
 
+/* Writes a finite number to `at` as fp32 or bf16, and returns it as written. */
+static float
+put_number(const exo_value_codec *codec, float x, uint8_t *at)
+{
+    if (codec->scales == EXO_SCALE_FP32) {
+        memcpy(at, &x, sizeof x);
+        return x;
+    }
+    uint16_t upper = exo_to_bf16(x);
+    if ((upper & 0x7FFF) >= 0x7F80)
+        upper = (uint16_t)(upper - 1); /* what rounds to infinity becomes the largest number */
+    memcpy(at, &upper, sizeof upper);
+    return exo_from_bf16(upper);
+}
+
 /* Writes a block's scale to `at` and returns it as written. A scale below the smallest normal
  * number becomes 0, and so do the block's values. */
 static float
 put_scale(const exo_value_codec *codec, float largest, uint8_t *at)
 {
     float scale = largest / steps_of(codec);
-    if (scale < FLT_MIN)
-        scale = 0;
+    return put_number(codec, scale < FLT_MIN ? 0 : scale, at);
+}
+
+static float
+get_number(const exo_value_codec *codec, const uint8_t *at)
+{
+    float x;
+    uint16_t upper = 0;
     if (codec->scales == EXO_SCALE_FP32) {
-        memcpy(at, &scale, sizeof scale);
-        return scale;
+        memcpy(&x, at, sizeof x);
+        return x;
     }
-    uint16_t upper = exo_to_bf16(scale);
-    if (upper >= 0x7F80)
-        upper = 0x7F7F; /* a scale that rounds to infinity becomes the largest number */
-    memcpy(at, &upper, sizeof upper);
+    memcpy(&upper, at, sizeof upper);
     return exo_from_bf16(upper);
 }
 
 static bool
 get_scale(const exo_value_codec *codec, const uint8_t *at, float *scale)
 {
-    uint16_t upper = 0;
-    if (codec->scales == EXO_SCALE_FP32) {
-        memcpy(scale, at, sizeof *scale);
-    } else {
-        memcpy(&upper, at, sizeof upper);
-        *scale = exo_from_bf16(upper);
-    }
+    *scale = get_number(codec, at);
     return exo_bits_of(*scale) == 0 || (*scale >= FLT_MIN && *scale <= FLT_MAX);
 }
 
@@ -134,6 +157,30 @@ largest_exponent(const exo_value_codec *codec)
     return exponent_of(codec, FLT_MAX);
 }
 
+/* --- Bins ------------------------------------------------------------------------------------- */
+
+static void
+encode_bins(const exo_value_codec *codec, const float *x, uint8_t *means_at, uint8_t *out, size_t n)
+{
+    float means[4];
+    exo_kernel_to_bins(x, means, out, n);
+    for (size_t b = 0; b < 4; b++)
+        put_number(codec, means[b], means_at + b * number_bytes(codec));
+}
+
+static bool
+decode_bins(const exo_value_codec *codec, const uint8_t *means_at, const uint8_t *in, float *x,
+            size_t n)
+{
+    float means[4];
+    for (size_t b = 0; b < 4; b++) {
+        means[b] = get_number(codec, means_at + b * number_bytes(codec));
+        if ((exo_bits_of(means[b]) & EXO_MAGNITUDE) >= EXO_INFINITY)
+            return false;
+    }
+    return exo_kernel_from_bins(in, means, x, n);
+}
+
 /* --- Blocks ----------------------------------------------------------------------------------- */
 
 static void
@@ -142,6 +189,10 @@ encode_block(const exo_value_codec *codec, const float *x, uint8_t *scale_at, ui
 {
     float scale = 0;
     int exponent = 0;
+    if (codec->kind == EXO_CODEC_BINS) {
+        encode_bins(codec, x, scale_at, out, n);
+        return;
+    }
     if (codec->kind == EXO_CODEC_FP8 && codec->block) {
         exponent = exponent_of(codec, exo_kernel_largest(x, n));
         *scale_at = (uint8_t)(exponent + 127);
@@ -181,6 +232,8 @@ decode_block(const exo_value_codec *codec, const uint8_t *scale_at, const uint8_
 {
     float scale = 0;
     int exponent = 0;
+    if (codec->kind == EXO_CODEC_BINS)
+        return decode_bins(codec, scale_at, in, x, n);
     if (codec->kind == EXO_CODEC_FP8 && codec->block) {
         exponent = *scale_at - 127;
         if (exponent > largest_exponent(codec))

@@ -15,7 +15,7 @@ exo_comm_codec_new(exo_codec **out, const char *text, exo_err *err)
     if (!exo_codec_is_stateless(codec) || !exo_codec_size(codec, 1, &size))
         st = exo_fail(err, EXO_INVAL,
                       "codec %s: a collective takes one without memory and of a fixed size: fp16, "
-                      "bf16, fp8, int8, int4 or e3m0",
+                      "bf16, fp8, int8, int4, e3m0 or bins",
                       exo_codec_text(codec));
     if (st != EXO_OK || exo_codec_is_lossless(codec))
         exo_codec_free(&codec); /* a lossless codec counts as raw */

@@ -36,6 +36,7 @@ static const struct {
     {"{name: int4, block: 5}", false},
     {"{name: int4, scale: fp32}", false},
     {"{name: e3m0, block: 6, scale: fp32}", false},
+    {"{name: bins, block: 6}", false},
     {"{name: topk, ratio: 0.1, error_feedback: false}", true},
     {"{name: topk, k: 3, block: 10, error_feedback: false}", true},
     {"[{name: topk, ratio: 0.4}, fp16]", false},

@@ -21,6 +21,7 @@ const char *const codec_chains[] = {
     "[int4, lz4, zstd]",
     "[{name: topk, ratio: 0.1, error_feedback: false}, bf16, zstd]",
     "[{name: topk, ratio: 0.1, block: 50}, e3m0]",
+    "[{name: topk, k: 16, block: 100, error_feedback: false}, {name: bins, block: 40}]",
     "[{name: topk, ratio: 0.3}, raw, lz4]",
     "[{name: sparse, p: 0.2}, fp8, lz4]",
     "[{name: sparse, p: 0.2, selector: shuffled_sequential}, int8]",

@@ -12,7 +12,7 @@ enum {
     CODEC_CHECK = 4,      /* bytes at the end of each encoding */
     CODEC_LARGE = 300007, /* several pieces of each loop, the last one shorter */
     CODEC_SIZES = 18,
-    CODEC_CHAINS = 11
+    CODEC_CHAINS = 12
 };
 
 /* Lengths around each limit of a block. The last and largest is CODEC_LARGE. */

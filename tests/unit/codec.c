@@ -127,6 +127,33 @@ e3m0_reference(float x, float scale)
     return best > 0 ? copysignf(y, x) : 0;
 }
 
+/* Each value becomes the mean of those of its sign that are, as it is, above or below the mean of
+ * that sign. */
+static void
+bins_reference(const float *x, float *y, size_t n, bool bf16)
+{
+    const float largest = largest_of(x, n);
+    for (size_t i = 0; i < n; i++)
+        y[i] = isnan(x[i]) ? 0 : fminf(fmaxf(x[i], -largest), largest);
+    double mean[2] = {0}, count[2] = {0}, bin_mean[4] = {0}, bin_count[4] = {0};
+    for (size_t i = 0; i < n; i++) {
+        mean[y[i] >= 0] += (double)y[i];
+        count[y[i] >= 0]++;
+    }
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < n; i++) {
+            int sign = y[i] >= 0, bin = 2 * sign + ((double)y[i] >= mean[sign] / count[sign]);
+            if (pass == 0) {
+                bin_mean[bin] += (double)y[i];
+                bin_count[bin]++;
+                continue;
+            }
+            float value = (float)(bin_mean[bin] / bin_count[bin]);
+            float rounded = bf16 ? bf16_reference(value) : value;
+            y[i] = isinf(rounded) ? copysignf(0x1.FEp127f, rounded) : rounded;
+        }
+}
+
 /* The values that a codec gives for x. */
 static void
 reference(const char *name, bool e5m2, bool bf16_scale, size_t block, const float *x, float *y,
@@ -138,6 +165,10 @@ reference(const char *name, bool e5m2, bool bf16_scale, size_t block, const floa
         float largest = largest_of(x + at, end - at);
         float steps = strcmp(name, "int8") == 0 ? 127.0f : strcmp(name, "int4") == 0 ? 7.0f : 1.0f;
         float scale = scale_reference(largest, steps, bf16_scale);
+        if (strcmp(name, "bins") == 0) {
+            bins_reference(x + at, y + at, end - at, bf16_scale);
+            continue;
+        }
         for (size_t i = at; i < end; i++) {
             if (strcmp(name, "raw") == 0)
                 y[i] = x[i];
@@ -176,6 +207,8 @@ static const struct value_codec {
     {"{name: int4, block: 7, scale: fp32}", "int4", .block = 7, .size = {0.5, 4}},
     {"e3m0", "e3m0", .block = 128, .bf16_scale = true, .size = {0.5, 2}},
     {"{name: e3m0, block: 1, scale: fp32}", "e3m0", .block = 1, .size = {0.5, 4}},
+    {"bins", "bins", .block = 256, .bf16_scale = true, .size = {0.25, 8}},
+    {"{name: bins, block: 7, scale: fp32}", "bins", .block = 7, .size = {0.25, 16}},
 };
 
 enum {
@@ -315,6 +348,8 @@ Test(codec, errors_are_within_their_bounds)
                 bound = largest / 7 / 2 * (1 + 0x1p-7);
             else if (strcmp(v->name, "e3m0") == 0)
                 bound = fmax(size / 3, largest * 0x1p-7) * (1 + 0x1p-6);
+            else if (strcmp(v->name, "bins") == 0)
+                bound = largest * (1 + 0x1p-7);
             cr_assert(error <= bound, "%s: %.9g became %.9g", v->text, (double)x[i], (double)y[i]);
         }
         exo_free(y);
@@ -359,6 +394,7 @@ Test(codec, the_same_bits_with_any_threads)
                                         "int8",
                                         "int4",
                                         "e3m0",
+                                        "bins",
                                         "{name: topk, ratio: 0.02}",
                                         "{name: topk, ratio: 0.02, block: 1000}",
                                         "[bf16, zstd]",

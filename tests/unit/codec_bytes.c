@@ -104,6 +104,7 @@ static const char *const altered[] = {
     "int8",
     "int4",
     "e3m0",
+    "bins",
     "{name: topk, ratio: 0.1}",
     "{name: topk, ratio: 0.3, block: 32, error_feedback: false}",
     "{name: sparse, p: 0.3}",
@@ -211,6 +212,11 @@ Test(codec_bytes, what_no_encoder_makes_is_refused_behind_a_right_check)
         /* -0 */
         {"{name: e3m0, block: 3}", 3, 4, {0x80, 0x3F, 0x18, 0x0F}, false},
         {"{name: e3m0, block: 3}", 3, 4, {0x80, 0x3F, 0xF1, 0x2F}, false},
+        {"{name: bins, block: 3}", 3, 9, {0x80, 0xBF, 0, 0, 0, 0, 0x80, 0x3F, 0x34}, true},
+        /* an infinite mean */
+        {"{name: bins, block: 3}", 3, 9, {0x80, 0xFF, 0, 0, 0, 0, 0x80, 0x3F, 0x34}, false},
+        /* the unused bits are not 0 */
+        {"{name: bins, block: 3}", 3, 9, {0x80, 0xBF, 0, 0, 0, 0, 0x80, 0x3F, 0x74}, false},
         {"fp8", 2, 3, {247, 1, 2}, true},
         {"fp8", 2, 3, {248, 1, 2}, false}, /* a scale beyond the largest float */
         {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x31, 1, 2}, true},  /* 1, 3 */

@@ -31,6 +31,7 @@ Test(codec_config, its_text_makes_the_same_codec)
         {"int8", "{name: int8, block: 256, scale: fp32}"},
         {"int4", "{name: int4, block: 128, scale: bf16}"},
         {"e3m0", "{name: e3m0, block: 128, scale: bf16}"},
+        {"bins", "{name: bins, block: 256, scale: bf16}"},
         {"topk", "{name: topk, ratio: 0.01, block: 0, error_feedback: true, decay: 1}"},
         {"{name: topk, k: 10, decay: 0.9}",
          "{name: topk, k: 10, block: 0, error_feedback: true, decay: 0.9}"},
@@ -80,9 +81,10 @@ Test(codec_config, mistakes_are_named_with_their_place)
         const char *text, *want;
     } cases[] = {
         {"bf15", "codec:1:1: there is no codec 'bf15'; did you mean 'bf16'?"},
-        {"huffman", "codec:1:1: there is no codec 'huffman'; known are: bf16, e3m0, fp16, fp8, "
-                    "int4, int8, lz4, raw, sparse, "
-                    "topk, zstd"},
+        {"huffman",
+         "codec:1:1: there is no codec 'huffman'; known are: bf16, bins, e3m0, fp16, fp8, "
+         "int4, int8, lz4, raw, sparse, "
+         "topk, zstd"},
         {"{block: 3}", "codec:1:1: which codec? The key 'name' is missing"},
         {"{name: [bf16]}", "codec:1:8: name: expected a string, got a list"},
         {"[]", "codec:1:1: the list of codecs is empty"},
@@ -154,7 +156,7 @@ Test(codec_config, all_are_listed)
         cr_expect(*help);
         exo_codec_free(&codec);
     }
-    cr_expect_eq(i, 11);
+    cr_expect_eq(i, 12);
 }
 
 /* --- Faults ----------------------------------------------------------------------------------- */
