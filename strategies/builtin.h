@@ -13,6 +13,7 @@ extern const exo_strategy_class exo_compose_class;
 extern const exo_strategy_class exo_ddp_class;
 extern const exo_strategy_class exo_demo_class;
 extern const exo_strategy_class exo_diloco_class;
+extern const exo_strategy_class exo_eager_diloco_class;
 extern const exo_strategy_class exo_fedavg_class;
 extern const exo_strategy_class exo_islands_class;
 extern const exo_strategy_class exo_local_sgd_class;
@@ -20,8 +21,10 @@ extern const exo_strategy_class exo_noloco_class;
 extern const exo_strategy_class exo_muloco_class; /* diloco.c */
 extern const exo_strategy_class exo_powersgd_class;
 extern const exo_strategy_class exo_quantized_class;
+extern const exo_strategy_class exo_sparseloco_class;
 extern const exo_strategy_class exo_sparta_class;
 extern const exo_strategy_class exo_sparta_diloco_class;
+extern const exo_strategy_class exo_streaming_diloco_class;
 
 /* The options H and offset of strategies with a round every H steps: after the steps offset + H,
  * offset + 2 H, ... */

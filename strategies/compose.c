@@ -168,6 +168,12 @@ compose_edges(const void *self, size_t numel, uint32_t num_nodes,
 }
 
 static void
+compose_leave(void *self)
+{
+    exo_composition_leave(&((struct compose *)self)->parameters);
+}
+
+static void
 compose_release(void *self)
 {
     struct compose *c = self;
@@ -188,6 +194,7 @@ const exo_strategy_class exo_compose_class = {
     .gradient_ready = compose_gradient_ready,
     .steps_alone = compose_steps_alone,
     .state = compose_state,
+    .leave = compose_leave,
     .release = compose_release,
     .edges = compose_edges,
     .check = compose_check,

@@ -64,6 +64,14 @@ exo_composition_state(void *self, exo_state *state)
 }
 
 void
+exo_composition_leave(void *self)
+{
+    exo_composition *c = self;
+    for (size_t i = 0; i < c->count; i++)
+        exo_param_exchange_leave(&c->each[i]);
+}
+
+void
 exo_composition_release(void *self)
 {
     exo_composition *c = self;

@@ -1,129 +1,10 @@
 /* A round of an exchange: take the values, meet the partners, apply the mean, put the values back.
- * The options are in exchange_options.c. State: exo_param_exchange, owned by the node's compute
- * lane. */
+ * The memory for it is allocated in exchange_start.c, and its options are read in
+ * exchange_options.c. State: exo_param_exchange, owned by the node's compute lane. */
 #include "strategies/exchange.h"
 
 #include <math.h>
 #include <stdio.h>
-
-#include <exogym/memory.h>
-
-/* --- Start ------------------------------------------------------------------------------------ */
-
-static const exo_meter_class exchanged = {
-    .name = "exchanged",
-    .unit = "parameters",
-    .help = "coordinates that were replaced by their mean over the nodes"};
-
-static bool
-measures_from_mean(const exo_param_exchange *e)
-{
-    return e->aggregation.rule == EXO_AGGREGATE_NORM_CLIP && e->apply == EXO_APPLY_MEAN;
-}
-
-static exo_status
-start_meters(exo_param_exchange *e, exo_meters *scope, exo_err *err)
-{
-    exo_status st = exo_rounds_meter(&e->rounds_done, scope, err);
-    return st == EXO_OK && e->selects ? exo_meter_declare(&e->exchanged, scope, &exchanged, err)
-                                      : st;
-}
-
-/* The most coordinates of a round. Twenty standard deviations above the mean: a random round
- * exceeds it once in e^200 rounds (Bernstein's inequality). */
-static size_t
-most_selected(const exo_param_exchange *e, size_t numel)
-{
-    double mean = e->p * (double)numel;
-    double room = ceil(mean + 20.0 * sqrt(mean * (1.0 - e->p)) + 100.0);
-    return room < (double)numel ? (size_t)room : numel;
-}
-
-/* Values need memory of their own if they are packed, if they wait, or if the mean is mixed with
- * the parameters. */
-static exo_status
-start_slots(exo_param_exchange *e, const exo_node *node, exo_err *err)
-{
-    if (!e->selects && e->delay == 0 && e->apply != EXO_APPLY_MIX)
-        return EXO_OK;
-    e->capacity = e->selects ? most_selected(e, node->numel) : node->numel;
-    e->num_slots = e->delay / e->rounds.interval + 1;
-    exo_status st =
-        exo_array_init(&e->slots, node->params.device, EXO_F32, e->num_slots * e->capacity, err);
-    if (st == EXO_OK && e->selects && e->apply == EXO_APPLY_MIX)
-        st = exo_array_init(&e->own, node->params.device, EXO_F32, e->capacity, err);
-    return st == EXO_OK ? EXO_OK
-                        : exo_fail_in(err, st, "%s: %llu rounds of %zu values", e->name,
-                                      (unsigned long long)e->num_slots, e->capacity);
-}
-
-/* All nodes together share the outer step. An island cannot: its nodes have come from different
- * outer parameters, so each node takes its whole step. */
-static exo_status
-start_outer(exo_param_exchange *e, const exo_node *node, exo_err *err)
-{
-    if (e->apply != EXO_APPLY_OUTER)
-        return EXO_OK;
-    if (e->island_size == 0)
-        exo_shard(node->numel, node->num_nodes, node->rank, &e->first, &e->length);
-    else
-        e->length = node->numel;
-    exo_status st = exo_array_init(&e->outer, node->params.device, EXO_F32, e->length, err);
-    if (st != EXO_OK)
-        return exo_fail_in(err, st, "%s: the outer parameters", e->name);
-    exo_vec_copy(e->outer, exo_array_part(node->params, e->first, e->length));
-    return exo_optim_new(&e->outer_optim, &e->outer_spec, e->outer.device, e->length, err);
-}
-
-/* norm_clip measures changes of the mean from the last mean. */
-static exo_status
-start_aggregation(exo_param_exchange *e, const exo_node *node, exo_meters *scope, exo_err *err)
-{
-    size_t first, length, most = e->num_slots > 0 ? e->capacity : node->numel;
-    exo_status st = exo_aggregation_start(&e->aggregation, node->params.device, most,
-                                          node->num_nodes, scope, err);
-    if (st != EXO_OK || !measures_from_mean(e))
-        return st;
-    exo_shard(node->numel, node->num_nodes, node->rank, &first, &length);
-    st = exo_array_init(&e->center, node->params.device, EXO_F32, length, err);
-    if (st == EXO_OK)
-        exo_vec_copy(e->center, exo_array_part(node->params, first, length));
-    return st;
-}
-
-exo_status
-exo_param_exchange_start(exo_param_exchange *e, exo_node *node, uint64_t seed, exo_err *err)
-{
-    e->seed = seed;
-    exo_meters *scope = node->meters;
-    exo_status st = e->scoped ? exo_meters_scope(&scope, node->meters, e->name, err) : EXO_OK;
-    if (st == EXO_OK)
-        st = start_meters(e, scope, err);
-    if (st == EXO_OK && e->selects)
-        st = exo_selector_new(&e->selector, e->selector_kind, e->p, node->numel, seed, err);
-    if (st == EXO_OK && e->island_size > 0) {
-        e->ranks = exo_calloc(node->num_nodes, sizeof *e->ranks);
-        if (!e->ranks)
-            return exo_fail(err, EXO_NOMEM, "no memory for the islands of %u nodes",
-                            node->num_nodes);
-    }
-    if (st == EXO_OK)
-        st = start_slots(e, node, err);
-    if (st == EXO_OK)
-        st = start_outer(e, node, err);
-    return st == EXO_OK ? start_aggregation(e, node, scope, err) : st;
-}
-
-exo_status
-exo_param_exchange_check(const exo_param_exchange *e, uint32_t num_nodes, exo_err *err)
-{
-    if (!e->place || e->island_size <= num_nodes)
-        return exo_aggregation_check(&e->aggregation, num_nodes, e->island_size, err);
-    return exo_fail(err, EXO_INVAL,
-                    "%.300s: island_size must be at most %u, the number of nodes, got %llu; leave "
-                    "it out for all of them",
-                    e->place, num_nodes, (unsigned long long)e->island_size);
-}
 
 /* --- What: the values of a round -------------------------------------------------------------- */
 
@@ -143,64 +24,74 @@ select_round(exo_param_exchange *e, const exo_node *node, uint64_t round, exo_ar
     return exo_array_import(out, node->params.device, EXO_I32, index, n, err);
 }
 
-/* The values of a round: its slot, or the parameters themselves. */
+/* The values of a fragment's round: in its slot, or the parameters themselves. */
 static exo_array
-values_of(const exo_param_exchange *e, const exo_node *node, uint64_t round, exo_array index)
+values_of(const exo_param_exchange *e, const exo_node *node, size_t part, uint64_t round,
+          exo_array index)
 {
-    size_t n = e->selects ? index.count : node->numel;
-    return e->num_slots == 0 ? node->params
-                             : exo_array_part(e->slots, (round % e->num_slots) * e->capacity, n);
+    size_t n = e->selects ? index.count : e->parts[part].count;
+    return e->num_slots == 0
+               ? node->params
+               : exo_array_part(e->slots, (round % e->num_slots) * e->capacity + e->parts[part].at,
+                                n);
 }
 
-/* Copies this node's values of a round to its slot, if there is one. */
+static exo_pending *
+pending_of(const exo_param_exchange *e, size_t part, uint64_t round)
+{
+    return &e->pending[(round % e->num_slots) * e->num_parts + part];
+}
+
+/* The outer parameters of this node's part of a fragment. */
+static exo_array
+outer_of(const exo_param_exchange *e, size_t part)
+{
+    return exo_array_part(e->outer, e->parts[part].outer_at, e->parts[part].length);
+}
+
+/* Copies this node's values of a round to its slot, if there is one, and begins to send them if it
+ * can be waited for later. */
 static exo_status
-take(exo_param_exchange *e, const exo_node *node, uint64_t round, exo_err *err)
+take(exo_param_exchange *e, const exo_node *node, size_t part, uint64_t round, exo_err *err)
 {
     exo_array index = {0};
     if (e->num_slots == 0)
         return EXO_OK;
     exo_status st = select_round(e, node, round, &index, err);
+    const exo_array values = values_of(e, node, part, round, index);
     if (st == EXO_OK && e->selects)
-        exo_vec_gather(values_of(e, node, round, index), node->params, index);
+        exo_vec_gather(values, node->params, index);
     else if (st == EXO_OK)
-        exo_vec_copy(values_of(e, node, round, index), node->params);
+        exo_fragment_pack(&e->parts[part], values, node->params);
     exo_array_release(&index);
-    return st;
+    if (st != EXO_OK || !e->pending)
+        return st;
+    exo_pending *pending = pending_of(e, part, round);
+    if (e->codec) {
+        exo_vec_sub(values, outer_of(e, part), values);
+        st = exo_background_feed_back(e, node, part, pending, values, err);
+    }
+    bool ends_later = e->delay > 0 && node->max_steps - node->step > e->delay;
+    return st == EXO_OK && ends_later
+               ? exo_background_begin(e, node, part, round, pending, values, err)
+               : st;
 }
 
 /* Writes the new values of a round to the parameters. */
 static void
-put(const exo_param_exchange *e, exo_node *node, exo_array index, exo_array values)
+put(const exo_param_exchange *e, exo_node *node, size_t part, exo_array index, exo_array values)
 {
-    if (e->apply == EXO_APPLY_MIX && e->alpha > 0) {
-        const exo_array own = e->selects ? exo_array_part(e->own, 0, index.count) : node->params;
-        if (e->selects)
-            exo_vec_gather(own, node->params, index);
+    if (!e->selects) {
+        if (e->num_slots > 0)
+            exo_fragment_unpack(&e->parts[part], values, e->alpha, node->params);
+        return;
+    }
+    if (e->alpha > 0) {
+        const exo_array own = exo_array_part(e->own, 0, index.count);
+        exo_vec_gather(own, node->params, index);
         exo_vec_lerp(values, e->alpha, own);
     }
-    if (e->selects)
-        exo_vec_scatter(node->params, index, values);
-    else if (e->num_slots > 0)
-        exo_vec_copy(node->params, values);
-}
-
-/* --- Partners --------------------------------------------------------------------------------- */
-
-/* Gives the group of a round, which the caller closes if it is not node->group. NULL: the node has
- * no partner in this round, and nothing to do. */
-static exo_status
-meet(const exo_param_exchange *e, const exo_node *node, uint64_t round, exo_group **out,
-     exo_err *err)
-{
-    *out = node->group;
-    if (e->island_size == 0)
-        return EXO_OK;
-    *out = NULL;
-    uint32_t count =
-        exo_island(e->seed, round, node->num_nodes, (uint32_t)e->island_size, node->rank, e->ranks);
-    /* a mean in place over one node changes nothing; it is a call like any other in the ledger */
-    bool idle = e->apply == EXO_APPLY_OUTER || e->num_slots > 0;
-    return count == 1 && idle ? EXO_OK : exo_group_among(out, node->group, e->ranks, count, err);
+    exo_vec_scatter(node->params, index, values);
 }
 
 /* --- Apply: from the partners' values to the new ones, in place ------------------------------- */
@@ -229,52 +120,82 @@ aggregate_all(exo_param_exchange *e, exo_group *group, exo_array values, exo_err
     return st == EXO_OK ? exo_all_gather(group, values, err) : st;
 }
 
-static exo_status
-apply_outer(exo_param_exchange *e, exo_group *group, exo_array values, exo_err *err)
+/* Takes the outer step of this node's part of a fragment. `values`: the mean of that part, or of
+ * its pseudo-gradient, and then the new values. */
+static void
+step_outer(exo_param_exchange *e, size_t part, exo_array values)
 {
-    bool shares = e->island_size == 0;
-    exo_status st = shares ? aggregate_shard(e, group, values, e->outer, err)
+    const exo_array outer = outer_of(e, part);
+    if (!e->codec)
+        exo_vec_sub(values, outer, values);
+    exo_optim_step(e->parts[part].optim, outer, values, e->outer_spec.lr);
+    exo_vec_copy(values, outer);
+}
+
+static exo_status
+apply_outer(exo_param_exchange *e, exo_group *group, size_t part, exo_array values, exo_err *err)
+{
+    bool shares = exo_param_exchange_shares(e);
+    exo_status st = shares ? aggregate_shard(e, group, values, outer_of(e, part), err)
                            : aggregate_all(e, group, values, err);
     if (st != EXO_OK)
         return st;
-    /* the shard holds the mean, and then the pseudo-gradient */
-    const exo_array shard = exo_array_part(values, e->first, e->length);
-    exo_vec_sub(shard, e->outer, shard);
-    exo_optim_step(e->outer_optim, e->outer, shard, e->outer_spec.lr);
-    exo_vec_copy(shard, e->outer);
+    step_outer(e, part, exo_array_part(values, e->parts[part].first, e->parts[part].length));
     return shares ? exo_all_gather(group, values, err) : EXO_OK;
 }
 
-static exo_status (*const applies[])(exo_param_exchange *, exo_group *, exo_array, exo_err *) = {
-    [EXO_APPLY_MEAN] = aggregate_all,
-    [EXO_APPLY_OUTER] = apply_outer,
-    [EXO_APPLY_MIX] = aggregate_all, /* put mixes */
-};
+/* Meets the partners and applies what the round makes of their values. *met: there are partners. */
+static exo_status
+exchange_now(exo_param_exchange *e, const exo_node *node, size_t part, uint64_t round,
+             exo_array values, bool *met, exo_err *err)
+{
+    exo_group *group = NULL;
+    exo_status st = exo_param_exchange_meet(e, node, round, &group, err);
+    *met = group != NULL;
+    if (st == EXO_OK && group && values.count > 0)
+        st = e->apply == EXO_APPLY_OUTER ? apply_outer(e, group, part, values, err)
+                                         : aggregate_all(e, group, values, err);
+    if (group != node->group)
+        exo_group_close(&group);
+    return st;
+}
+
+/* The same for a round whose messages have begun, or begin now. */
+static exo_status
+end_pending(exo_param_exchange *e, const exo_node *node, size_t part, uint64_t round,
+            exo_array values, bool *met, exo_err *err)
+{
+    exo_pending *pending = pending_of(e, part, round);
+    exo_status st = EXO_OK;
+    if (!pending->request)
+        st = exo_background_begin(e, node, part, round, pending, values, err);
+    *met = pending->request != NULL;
+    if (st == EXO_OK && *met)
+        st = exo_background_end(e, node, part, pending, values, err);
+    if (st == EXO_OK && *met && e->apply == EXO_APPLY_OUTER)
+        step_outer(e, part, values);
+    return st;
+}
 
 /* --- A round ---------------------------------------------------------------------------------- */
 
 /* Ends the round whose values were taken after the step `begun`. A node without a partner keeps its
  * parameters, and an outer optimizer its state: the next round has the changes of both. */
 static exo_status
-end_round(exo_param_exchange *e, exo_node *node, uint64_t begun, exo_err *err)
+end_round(exo_param_exchange *e, exo_node *node, size_t part, uint64_t begun, exo_err *err)
 {
     const uint64_t round = begun / e->rounds.interval;
     exo_array index = {0};
-    exo_group *group = NULL;
+    bool met = false;
     exo_status st = select_round(e, node, round, &index, err);
+    const exo_array values = values_of(e, node, part, round, index);
     if (st == EXO_OK)
-        st = meet(e, node, round, &group, err);
-    if (st == EXO_OK && group) {
-        const exo_array values = values_of(e, node, round, index);
-        if (values.count > 0)
-            st = applies[e->apply](e, group, values, err);
-        if (st == EXO_OK)
-            put(e, node, index, values);
-    }
+        st = e->pending ? end_pending(e, node, part, round, values, &met, err)
+                        : exchange_now(e, node, part, round, values, &met, err);
+    if (st == EXO_OK && met)
+        put(e, node, part, index, values);
     exo_meter_add(e->rounds_done, st == EXO_OK);
-    exo_meter_add(e->exchanged, st == EXO_OK && group ? index.count : 0);
-    if (group != node->group)
-        exo_group_close(&group);
+    exo_meter_add(e->exchanged, st == EXO_OK && met ? index.count : 0);
     exo_array_release(&index);
     return st;
 }
@@ -284,10 +205,14 @@ exo_param_exchange_run(exo_param_exchange *e, exo_node *node, exo_err *err)
 {
     const uint64_t step = node->step;
     exo_status st = EXO_OK;
-    if (exo_rounds_due(&e->rounds, step))
-        st = take(e, node, step / e->rounds.interval, err);
-    if (st == EXO_OK && step >= e->delay && exo_rounds_due(&e->rounds, step - e->delay))
-        st = end_round(e, node, step - e->delay, err);
+    if (e->apply == EXO_APPLY_EAGER)
+        return exo_param_exchange_run_eager(e, node, err);
+    for (size_t p = 0; st == EXO_OK && p < e->num_parts; p++)
+        if (exo_fragment_due(e, p, step))
+            st = take(e, node, p, step / e->rounds.interval, err);
+    for (size_t p = 0; st == EXO_OK && p < e->num_parts; p++)
+        if (step >= e->delay && exo_fragment_due(e, p, step - e->delay))
+            st = end_round(e, node, p, step - e->delay, err);
     return st;
 }
 
@@ -296,29 +221,37 @@ exo_param_exchange_run(exo_param_exchange *e, exo_node *node, exo_err *err)
 void
 exo_param_exchange_state(exo_param_exchange *e, exo_state *state)
 {
-    char name[sizeof e->name + 16];
-    if (e->delay > 0) {
-        snprintf(name, sizeof name, "%s.in_flight", e->name);
-        exo_state_add_array(state, name, e->slots);
+    char name[sizeof e->name + 32];
+    const struct {
+        const char *name;
+        exo_array array;
+        bool kept;
+    } arrays[] = {
+        {"in_flight", e->slots, e->delay > 0 || e->apply == EXO_APPLY_EAGER},
+        {"residual", e->residual, e->residual.data != NULL},
+        {"center", e->center, e->center.data != NULL},
+        {"outer", e->outer, e->outer.device != NULL},
+    };
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        snprintf(name, sizeof name, "%s.%s", e->name, arrays[i].name);
+        if (arrays[i].kept)
+            exo_state_add_array(state, name, arrays[i].array);
     }
-    if (e->center.data) {
-        snprintf(name, sizeof name, "%s.center", e->name);
-        exo_state_add_array(state, name, e->center);
+    for (size_t p = 0; p < e->num_parts; p++) {
+        snprintf(name, sizeof name, "%s.optim", e->name);
+        if (e->num_parts > 1)
+            snprintf(name, sizeof name, "%s.optim_%zu", e->name, p);
+        if (e->parts[p].optim)
+            exo_optim_state(e->parts[p].optim, name, state);
     }
-    if (e->apply != EXO_APPLY_OUTER)
-        return;
-    snprintf(name, sizeof name, "%s.outer", e->name);
-    exo_state_add_array(state, name, e->outer);
-    snprintf(name, sizeof name, "%s.optim", e->name);
-    exo_optim_state(e->outer_optim, name, state);
 }
 
-/* The values of a round. Indices are never sent. The selectors other than `random` go through equal
- * parts in turn: Psi / parts coordinates in a round, exactly so over a whole cycle. */
+/* The values of a fragment's round. Indices are never sent. The selectors other than `random` go
+ * through equal parts in turn: Psi / parts coordinates in a round, exactly so over a whole cycle. */
 static double
-elements_of(const exo_param_exchange *e, size_t numel)
+elements_of(const exo_param_exchange *e, size_t part, size_t numel)
 {
-    double all = (double)numel;
+    double all = (double)exo_fragment_count(e, part, numel);
     if (!e->selects)
         return all;
     if (e->selector_kind == EXO_SELECT_RANDOM)
@@ -329,12 +262,15 @@ elements_of(const exo_param_exchange *e, size_t numel)
 /* The elements of a round, of which islands of different sizes may have different numbers: the mean,
  * weighted by what an all-reduce in each of them sends. */
 static double
-elements_met(const exo_param_exchange *e, size_t numel, uint32_t num_nodes)
+elements_met(const exo_param_exchange *e, size_t part, size_t numel, uint32_t num_nodes)
 {
-    const double count = elements_of(e, numel);
+    const double count = elements_of(e, part, numel);
     uint32_t size =
         e->island_size > 0 && e->island_size < num_nodes ? (uint32_t)e->island_size : num_nodes;
     uint32_t rest = num_nodes % size;
+    /* N - 1 encodings from each of N nodes, where an all-reduce has 2 (N - 1) times 4 bytes */
+    if (e->codec)
+        return (double)exo_background_bytes(e, part, numel) * num_nodes / 8;
     if (rest < 2)
         return exo_aggregation_elements(&e->aggregation, count, size);
     double of_size = (double)(num_nodes / size) * (size - 1), of_rest = rest - 1;
@@ -343,28 +279,20 @@ elements_met(const exo_param_exchange *e, size_t numel, uint32_t num_nodes)
            (of_size + of_rest);
 }
 
-/* The reduce-scatter and the all-gather of an outer step together are an all-reduce. */
+/* The reduce-scatter and the all-gather of an outer step together are an all-reduce. Fragments have
+ * a round each in H steps: if P divides H, one every H / P steps, of which the edge has the mean. */
 exo_strategy_edge
 exo_param_exchange_edge(const exo_param_exchange *e, size_t numel, uint32_t num_nodes)
 {
+    const uint64_t parts = e->fragments > 0 ? e->fragments : 1, interval = e->rounds.interval;
+    const uint64_t every = interval % parts == 0 ? interval / parts : interval;
+    double elements = 0;
+    for (size_t p = 0; p < parts; p++)
+        elements += elements_met(e, p, numel, num_nodes);
     return (exo_strategy_edge){.carries = "parameters",
                                .route = "all_reduce",
-                               .elements = elements_met(e, numel, num_nodes),
-                               .every = e->rounds.interval,
+                               .elements = elements * (double)every / (double)interval,
+                               .every = every,
                                .members =
                                    e->island_size < num_nodes ? (uint32_t)e->island_size : 0};
-}
-
-void
-exo_param_exchange_release(exo_param_exchange *e)
-{
-    exo_free(e->place);
-    exo_free(e->ranks);
-    exo_selector_free(&e->selector);
-    exo_array_release(&e->slots);
-    exo_array_release(&e->own);
-    exo_array_release(&e->outer);
-    exo_array_release(&e->center);
-    exo_aggregation_release(&e->aggregation);
-    exo_optim_free(&e->outer_optim);
 }

@@ -13,11 +13,13 @@
 
 enum {
     SELECT_ALL, /* before the selectors */
+    SELECT_FRAGMENTS,
     FIRST_SELECTOR
 };
 
 static const char *const selectors[] = {
     [SELECT_ALL] = "all",
+    [SELECT_FRAGMENTS] = "fragments",
     [FIRST_SELECTOR + EXO_SELECT_RANDOM] = "random",
     [FIRST_SELECTOR + EXO_SELECT_SHUFFLED_SEQUENTIAL] = "shuffled_sequential",
     [FIRST_SELECTOR + EXO_SELECT_PARTITIONED] = "partitioned",
@@ -46,7 +48,20 @@ exo_param_exchange_read_selector(exo_param_exchange *out, exo_config *config, co
     return st;
 }
 
-/* select: all, a selector's name, or {name: random, p: 0.005} */
+exo_status
+exo_param_exchange_read_fragments(exo_param_exchange *out, exo_config *config, const char *key,
+                                  exo_err *err)
+{
+    exo_status st = exo_config_u64(config, key, 4, 1, 1 << 16, &out->fragments, err);
+    if (st == EXO_OK && out->fragments > out->rounds.interval)
+        st = exo_config_fail(config, err,
+                             "%s must be at most %" PRIu64 ", the steps between the rounds of a "
+                             "fragment, got %" PRIu64,
+                             key, out->rounds.interval, out->fragments);
+    return st;
+}
+
+/* select: all, {name: fragments, count: 4}, a selector's name, or {name: random, p: 0.005} */
 static exo_status
 read_select(exo_param_exchange *out, exo_config *config, exo_err *err)
 {
@@ -55,7 +70,9 @@ read_select(exo_param_exchange *out, exo_config *config, exo_err *err)
     exo_status st = exo_config_stand_in(config, "select", &options, err);
     if (st == EXO_OK)
         st = exo_config_choice(options, "name", kind, selectors, &kind, err);
-    if (st == EXO_OK && kind != SELECT_ALL) {
+    if (st == EXO_OK && kind == SELECT_FRAGMENTS)
+        st = exo_param_exchange_read_fragments(out, options, "count", err);
+    if (st == EXO_OK && kind >= FIRST_SELECTOR) {
         out->selects = true;
         out->selector_kind = (exo_select_kind)(kind - FIRST_SELECTOR);
         st = read_part(out, options, false, err);
@@ -64,12 +81,13 @@ read_select(exo_param_exchange *out, exo_config *config, exo_err *err)
 }
 
 exo_status
-exo_param_exchange_read_delay(exo_param_exchange *out, exo_config *config, exo_err *err)
+exo_param_exchange_read_delay(exo_param_exchange *out, exo_config *config, uint64_t fallback,
+                              exo_err *err)
 {
     enum {
         MAX_DELAY = 1 << 20
     };
-    return exo_config_u64(config, "delay", 0, 0, MAX_DELAY, &out->delay, err);
+    return exo_config_u64(config, "delay", fallback, 0, MAX_DELAY, &out->delay, err);
 }
 
 /* --- Partners --------------------------------------------------------------------------------- */
@@ -120,8 +138,11 @@ read_partners(exo_param_exchange *out, exo_config *config, exo_err *err)
 
 /* --- Apply ------------------------------------------------------------------------------------ */
 
-static const char *const applies[] = {
-    [EXO_APPLY_MEAN] = "mean", [EXO_APPLY_OUTER] = "outer", [EXO_APPLY_MIX] = "mix", NULL};
+static const char *const applies[] = {[EXO_APPLY_MEAN] = "mean",
+                                      [EXO_APPLY_OUTER] = "outer",
+                                      [EXO_APPLY_MIX] = "mix",
+                                      [EXO_APPLY_EAGER] = "eager",
+                                      NULL};
 
 exo_optim_spec
 exo_nesterov(void)
@@ -137,7 +158,8 @@ exo_status
 exo_param_exchange_read_outer(exo_param_exchange *out, exo_config *config, const char *key,
                               const exo_optim_spec *fallback, exo_err *err)
 {
-    out->apply = EXO_APPLY_OUTER;
+    if (out->apply != EXO_APPLY_EAGER)
+        out->apply = EXO_APPLY_OUTER;
     return exo_optim_spec_read(config, key, fallback, &out->outer_spec, err);
 }
 
@@ -146,14 +168,16 @@ exo_param_exchange_read_aggregate(exo_param_exchange *out, exo_config *config, e
 {
     exo_status st = exo_aggregation_read(&out->aggregation, config, err);
     if (st == EXO_OK && out->aggregation.rule == EXO_AGGREGATE_NORM_CLIP &&
-        (out->selects || out->delay > 0 || out->island_size > 0 || out->apply == EXO_APPLY_MIX))
+        (out->selects || out->fragments > 0 || out->delay > 0 || out->island_size > 0 ||
+         out->apply == EXO_APPLY_MIX))
         st = exo_config_fail(exo_config_get(config, "aggregate"), err,
                              "aggregate: norm_clip needs nodes that are equal after each round: "
                              "leave out 'select', 'delay', islands or pairs, and 'mix'");
     return st;
 }
 
-/* apply: mean, {name: outer, optimizer: {...}}, or {name: mix, alpha: 0.5} */
+/* apply: mean, {name: outer, optimizer: {...}, alpha: 0.5}, {name: mix, alpha: 0.5}, or {name: eager,
+ * optimizer: {...}} */
 static exo_status
 read_apply(exo_param_exchange *out, exo_config *config, exo_err *err)
 {
@@ -164,18 +188,80 @@ read_apply(exo_param_exchange *out, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_choice(options, "name", kind, applies, &kind, err);
     out->apply = (exo_apply)kind;
-    if (st == EXO_OK && out->apply == EXO_APPLY_OUTER && out->selects)
-        st = exo_config_fail(config, err,
-                             "apply: an outer optimizer needs all parameters: leave 'select' out, "
-                             "or apply the mean");
-    if (st == EXO_OK && out->apply == EXO_APPLY_OUTER)
+    if (st == EXO_OK && (out->apply == EXO_APPLY_OUTER || out->apply == EXO_APPLY_EAGER))
         st = exo_param_exchange_read_outer(out, options, "optimizer", &nesterov, err);
-    if (st == EXO_OK && out->apply == EXO_APPLY_MIX)
-        st = exo_config_float(options, "alpha", 0.5f, 0, 1, &out->alpha, err);
+    if (st == EXO_OK && (out->apply == EXO_APPLY_OUTER || out->apply == EXO_APPLY_MIX))
+        st = exo_config_float(options, "alpha", out->apply == EXO_APPLY_MIX ? 0.5f : 0, 0, 1,
+                              &out->alpha, err);
     return st == EXO_OK ? exo_config_finish(options, err) : st;
 }
 
+/* --- Codec ------------------------------------------------------------------------------------ */
+
+/* A codec keeps no memory of its own here, because feedback is in the checkpoint; and all nodes
+ * must know the size of an encoding. */
+static exo_status
+check_codec(exo_param_exchange *out, exo_config *config, exo_config *node, exo_err *err)
+{
+    size_t size = 0;
+    if (exo_codec_is_lossless(out->codec) && exo_codec_size(out->codec, 1, &size))
+        exo_codec_free(&out->codec); /* raw: parameters are sent */
+    else if (!exo_codec_is_stateless(out->codec) || !exo_codec_size(out->codec, 1, &size))
+        return exo_config_fail(node ? node : config, err,
+                               "codec: an exchange needs one that remembers nothing and has a "
+                               "fixed size; for topk say error_feedback: false, and 'feedback' "
+                               "beside the codec");
+    return EXO_OK;
+}
+
+exo_status
+exo_param_exchange_read_codec(exo_param_exchange *out, exo_config *config, const char *fallback,
+                              float feedback, exo_err *err)
+{
+    const char *name = fallback;
+    exo_config *node = exo_config_get(config, "codec");
+    exo_status st = EXO_OK;
+    if (exo_config_is_map(node) || exo_config_is_list(node)) {
+        st = exo_codec_new(&out->codec, node, err);
+        if (st != EXO_OK && st != EXO_NOMEM)
+            return exo_config_add_place(node, err);
+    } else {
+        st = exo_config_string(config, "codec", fallback, &name, err);
+        if (st == EXO_OK)
+            st = exo_codec_parse(&out->codec, name, err);
+        if (st == EXO_INVAL && node)
+            return exo_config_add_place(node, err);
+    }
+    if (st == EXO_OK)
+        st = check_codec(out, config, node, err);
+    if (st == EXO_OK)
+        st = exo_config_float(config, "feedback", feedback, 0, 1, &out->feedback, err);
+    return st;
+}
+
 /* --- A whole exchange ------------------------------------------------------------------------- */
+
+exo_status
+exo_param_exchange_check_pieces(const exo_param_exchange *e, exo_config *config, exo_err *err)
+{
+    const bool outer = e->apply == EXO_APPLY_OUTER, eager = e->apply == EXO_APPLY_EAGER;
+    const bool plain = e->island_size == 0 && e->aggregation.rule == EXO_AGGREGATE_MEAN;
+    if ((outer || eager) && e->selects)
+        return exo_config_fail(config, err,
+                               "apply: an outer optimizer needs all parameters: leave 'select' "
+                               "out, or apply the mean");
+    if (eager && (!plain || e->fragments > 0 || e->delay > 0 || e->codec))
+        return exo_config_fail(config, err,
+                               "apply: eager is for all parameters and all nodes: leave out "
+                               "'select', 'partners', 'aggregate', 'delay' and 'codec'");
+    if (e->codec && (!outer || !plain))
+        return exo_config_fail(config, err,
+                               "codec: pseudo-gradients are encoded, which needs 'apply: outer', "
+                               "all nodes as partners, and their mean");
+    if (e->feedback > 0 && !e->codec)
+        return exo_config_fail(config, err, "feedback needs a codec that loses something");
+    return EXO_OK;
+}
 
 exo_status
 exo_param_exchange_read(exo_param_exchange *out, exo_config *config, exo_err *err)
@@ -184,7 +270,7 @@ exo_param_exchange_read(exo_param_exchange *out, exo_config *config, exo_err *er
     if (st == EXO_OK)
         st = exo_config_u64(config, "offset", 0, 0, UINT64_MAX, &out->rounds.offset, err);
     if (st == EXO_OK)
-        st = exo_param_exchange_read_delay(out, config, err);
+        st = exo_param_exchange_read_delay(out, config, 0, err);
     if (st == EXO_OK)
         st = read_select(out, config, err);
     if (st == EXO_OK)
@@ -193,6 +279,10 @@ exo_param_exchange_read(exo_param_exchange *out, exo_config *config, exo_err *er
         st = read_apply(out, config, err);
     if (st == EXO_OK)
         st = exo_param_exchange_read_aggregate(out, config, err);
+    if (st == EXO_OK)
+        st = exo_param_exchange_read_codec(out, config, "raw", 0, err);
+    if (st == EXO_OK)
+        st = exo_param_exchange_check_pieces(out, config, err);
     return st == EXO_OK ? exo_config_finish(config, err) : st;
 }
 
@@ -208,14 +298,23 @@ exo_param_exchange_write(const exo_param_exchange *e, const char *outer, exo_tex
     if (e->selects)
         exo_text_add(out, ", select: {name: %s, p: %s}",
                      selectors[FIRST_SELECTOR + e->selector_kind], exo_unit_number(e->p, number));
+    if (e->fragments > 0)
+        exo_text_add(out, ", select: {name: fragments, count: %" PRIu64 "}", e->fragments);
     if (e->island_size > 0 && e->place)
         exo_text_add(out, ", partners: {name: islands, island_size: %" PRIu64 "}", e->island_size);
     else
         exo_text_add(out, ", partners: %s",
                      partners[e->island_size ? PARTNERS_PAIRS : PARTNERS_ALL]);
     exo_aggregation_write(&e->aggregation, out);
-    if (e->apply == EXO_APPLY_OUTER)
-        exo_text_add(out, ", apply: {name: outer, optimizer: %s}", outer);
+    if (e->codec)
+        exo_text_add(out, ", codec: %s", exo_codec_text(e->codec));
+    if (e->feedback > 0)
+        exo_text_add(out, ", feedback: %s", exo_unit_number((double)e->feedback, number));
+    if (e->apply == EXO_APPLY_OUTER && e->alpha > 0)
+        exo_text_add(out, ", apply: {name: outer, optimizer: %s, alpha: %s}", outer,
+                     exo_unit_number((double)e->alpha, number));
+    else if (e->apply == EXO_APPLY_OUTER || e->apply == EXO_APPLY_EAGER)
+        exo_text_add(out, ", apply: {name: %s, optimizer: %s}", applies[e->apply], outer);
     else if (e->apply == EXO_APPLY_MIX)
         exo_text_add(out, ", apply: {name: mix, alpha: %s}",
                      exo_unit_number((double)e->alpha, number));

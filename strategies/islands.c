@@ -250,9 +250,19 @@ islands_state(void *self, exo_state *state)
 }
 
 static void
+leave_part(const struct part *part)
+{
+    if (part->self && part->strategy->leave)
+        part->strategy->leave(part->self);
+}
+
+static void
 islands_leave(void *self)
 {
-    exo_group_close(&((struct islands *)self)->island);
+    struct islands *s = self;
+    leave_part(&s->inside);
+    leave_part(&s->across);
+    exo_group_close(&s->island);
 }
 
 static void

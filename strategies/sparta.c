@@ -19,7 +19,7 @@ exo_param_exchange_read_sparta(exo_param_exchange *out, exo_config *config, cons
 {
     exo_status st = exo_config_u64(config, interval, 1, 1, UINT64_MAX, &out->rounds.interval, err);
     if (st == EXO_OK)
-        st = exo_param_exchange_read_delay(out, config, err);
+        st = exo_param_exchange_read_delay(out, config, 0, err);
     return st == EXO_OK ? exo_param_exchange_read_selector(out, config, "selector", allow_zero, err)
                         : st;
 }

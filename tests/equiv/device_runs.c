@@ -385,6 +385,8 @@ static const struct {
     {"local_sgd", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
     {"noloco", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
     {"sparta_diloco", "{p: 0.2, H: 2, optimizer: {name: adamw, lr: 0.01}}"},
+    {"streaming_diloco", "{H: 4, fragments: 2, optimizer: {name: adamw, lr: 0.01}}"},
+    {"local_sgd", "{H: 2, aggregate: median, optimizer: {name: adamw, lr: 0.01}}"},
     {"compose", "{exchanges: [{every: 2, partners: pairs, apply: mix}, {every: 3}]}"},
 };
 

@@ -39,6 +39,10 @@ static const struct {
     {"fedavg", "{H: 2, aggregate: {name: krum, f: 0, m: 2}}"},
     {"noloco", "{H: 2}"},
     {"sparta_diloco", "{p: 0.1, sparta_interval: 2, H: 3}"},
+    {"streaming_diloco", "{H: 4, fragments: 2, delay: 1}"},
+    {"streaming_diloco", "{H: 2, fragments: 1, delay: 1, codec: raw}"},
+    {"sparseloco", "{H: 2}"},
+    {"eager_diloco", "{H: 2}"},
     {"compose", "{exchanges: [{what: gradients}, {every: 2, delay: 1, apply: mix}, {select: "
                 "{name: random, p: 0.2}, apply: mix}]}"},
 };

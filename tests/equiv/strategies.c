@@ -582,6 +582,12 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
         {"muloco", "{H: 2, optimizer: sgd, aggregate: {name: krum, f: 0, m: 2}}"},
         {"noloco", "{H: 2}"},
         {"sparta_diloco", "{p: 0.2, sparta_interval: 2, delay: 1, H: 3}"},
+        {"streaming_diloco", "{H: 4, delay: 2}"},
+        {"streaming_diloco", "{H: 4, fragments: 2, delay: 6, codec: raw}"},
+        {"compose",
+         "{exchanges: [{every: 3, delay: 2, codec: int8, feedback: 0.9, apply: outer}]}"},
+        {"sparseloco", "{H: 3}"},
+        {"eager_diloco", "{H: 3}"},
         {"compose", "{exchanges: [{what: gradients}, {every: 3, apply: outer}]}"},
         {"compose", "{exchanges: [{every: 3, delay: 2, apply: {name: mix, alpha: 0.3}}, {every: 2, "
                     "select: {name: partitioned, p: 0.2}, apply: mix}, {every: 4, partners: pairs, "

@@ -108,5 +108,9 @@ main(void)
     nodes_train_under("demo", "{k: 3, chunk: 9}");
     nodes_train_under("noloco", "{H: 2}");
     nodes_train_under("sparta_diloco", "{p: 0.1, H: 2}");
+    nodes_train_under("streaming_diloco", "{H: 2, fragments: 2, delay: 1}");
+    nodes_train_under("sparseloco", "{H: 2}");
+    nodes_train_under("eager_diloco", "{H: 2}");
+    nodes_train_under("local_sgd", "{H: 2, aggregate: median}");
     return 0;
 }

@@ -72,6 +72,21 @@ list_shapes(nodes *n)
     return count;
 }
 
+/* Gives a node its units. */
+static void
+add_units(nodes_node *each, size_t numel)
+{
+    static const char *const names[NODES_UNITS] = {"a", "b", "c", "d", "e"};
+    for (uint32_t u = 0; u < NODES_UNITS; u++) {
+        each->units[u].name = names[u];
+        exo_shard(numel, NODES_UNITS, u, &each->units[u].first, &each->units[u].count);
+    }
+    if (numel < NODES_UNITS)
+        return;
+    each->node.units = each->units;
+    each->node.num_units = NODES_UNITS;
+}
+
 void
 nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps,
               const char *name, const char *options, exo_device *(*device)(void),
@@ -114,6 +129,7 @@ nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max
             .num_infos = num_infos,
             .group = each->group,
         };
+        add_units(each, numel);
         MUST(exo_strategy_parse(&each->strategy, name, options, &err) == EXO_OK, "%s", err.text);
         MUST(exo_strategy_start(each->strategy, &each->node, &err) == EXO_OK, "%s", err.text);
     }

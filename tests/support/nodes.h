@@ -14,7 +14,8 @@
 enum {
     NODES_MAX = 8,
     NODES_SEED = 11, /* of the run */
-    NODES_INFOS = 6
+    NODES_INFOS = 6,
+    NODES_UNITS = 5 /* units of the model: equal parts of the parameters, from 5 of these on */
 };
 
 typedef struct nodes_node {
@@ -22,6 +23,7 @@ typedef struct nodes_node {
     exo_strategy *strategy;
     exo_group *group;
     exo_device *device;
+    exo_unit_info units[NODES_UNITS];
     float *params, *grads; /* on the host; with another device, copies of its arrays */
     exo_status status;     /* of the last nodes_try */
     exo_err err;

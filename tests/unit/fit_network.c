@@ -133,26 +133,36 @@ static const struct {
     {"noloco", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
 };
 
+static void
+expect_same_bits(const char *name, const char *options, bool virtual_clock)
+{
+    struct scene s;
+    char alone[65];
+    scene_init(&s, virtual_clock);
+    s.step.cost = virtual_clock ? 50 * EXO_MS : -1;
+    s.link.spec.latency = EXO_MS;
+    for (uint32_t h = 0; h < NODES; h++)
+        s.hosts[h].spec.up = s.hosts[h].spec.down = 1e8;
+    fit(&s, name, options, false);
+    memcpy(alone, s.result.sha256, sizeof alone);
+    uint64_t bytes = s.result.bytes_sent;
+    fit(&s, name, options, true);
+    cr_expect_str_eq(s.result.sha256, alone, "%s", name);
+    cr_expect_eq(s.result.bytes_sent, bytes);
+    cr_expect_eq(s.result.is_virtual, virtual_clock);
+    scene_release(&s);
+}
+
 Test(fit_network, the_same_bits_over_links_and_on_the_virtual_clock, .timeout = 120)
 {
-    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
-        for (int clock = 0; clock < 2; clock++) {
-            struct scene s;
-            char alone[65];
-            scene_init(&s, clock == 1);
-            s.step.cost = clock ? 50 * EXO_MS : -1;
-            s.link.spec.latency = EXO_MS;
-            for (uint32_t h = 0; h < NODES; h++)
-                s.hosts[h].spec.up = s.hosts[h].spec.down = 1e8;
-            fit(&s, strategies[i].name, strategies[i].options, false);
-            memcpy(alone, s.result.sha256, sizeof alone);
-            uint64_t bytes = s.result.bytes_sent;
-            fit(&s, strategies[i].name, strategies[i].options, true);
-            cr_expect_str_eq(s.result.sha256, alone, "%s", strategies[i].name);
-            cr_expect_eq(s.result.bytes_sent, bytes);
-            cr_expect_eq(s.result.is_virtual, clock == 1);
-            scene_release(&s);
-        }
+    for (int clock = 0; clock < 2; clock++) {
+        for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
+            expect_same_bits(strategies[i].name, strategies[i].options, clock == 1);
+        /* their messages pass while the nodes compute */
+        expect_same_bits("streaming_diloco", "{H: 4, fragments: 2, delay: 3}", clock == 1);
+        expect_same_bits("sparta", "{p: 0.2, delay: 2}", clock == 1);
+        expect_same_bits("eager_diloco", "{H: 2}", clock == 1);
+    }
 }
 
 /* Requests a stop at a step. */
@@ -322,6 +332,35 @@ deep_mlp(void)
     cr_assert_eq(exo_model_new_named(&model, "mlp", exo_config_root(doc), NULL), EXO_OK);
     exo_config_free(&doc);
     return model;
+}
+
+/* A round begins after the steps 3, 6 and 9 and ends two steps, or 100 ms, later. So much of its
+ * messages costs no time. A round that would begin after the last step does not begin. */
+Test(fit_network, delayed_rounds_hide_behind_the_steps, .timeout = 60)
+{
+    static const double rates[] = {1e7, 2e6};
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        struct scene s;
+        scene_init(&s, true);
+        exo_model_drop(&s.model);
+        s.model = deep_mlp();
+        for (uint32_t h = 0; h < NODES; h++)
+            s.hosts[h].spec.up = s.hosts[h].spec.down = rates[i];
+        double message =
+            (double)exo_model_numel(s.model) * 4 / NODES + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
+        double round = 2 * (3 * message * 8 / rates[i] + 0.010);
+        fit(&s, "streaming_diloco", "{H: 3, fragments: 1, delay: 0, codec: raw}", true);
+        double waits = STEPS * 0.050 + 4 * round;
+        cr_expect_float_eq(s.result.seconds, waits, 0.01 * waits, "%g s, expected %g",
+                           s.result.seconds, waits);
+        fit(&s, "streaming_diloco", "{H: 3, fragments: 1, delay: 2, codec: raw}", true);
+        double hides = STEPS * 0.050 + 3 * fmax(round - 0.100, 0);
+        cr_expect_float_eq(s.result.seconds, hides, 0.01 * hides, "%g s, expected %g",
+                           s.result.seconds, hides);
+        double bytes = 3 * 2.0 * (NODES - 1) / NODES * 4 * (double)exo_model_numel(s.model);
+        cr_expect_float_eq((double)s.result.bytes_sent, bytes, 0.5);
+        scene_release(&s);
+    }
 }
 
 /* Buckets are whole parameters, from the last one on. They are reduced one after the other,

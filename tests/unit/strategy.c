@@ -27,8 +27,9 @@ parse(const char *name, const char *options, exo_err *err)
 Test(strategy, the_built_in_ones_are_there_in_the_order_of_their_names)
 {
     static const char *const names[] = {
-        "compose", "ddp",    "demo",     "diloco",    "fedavg", "islands",      "local_sgd",
-        "muloco",  "noloco", "powersgd", "quantized", "sparta", "sparta_diloco"};
+        "compose",    "ddp",       "demo",          "diloco",          "eager_diloco", "fedavg",
+        "islands",    "local_sgd", "muloco",        "noloco",          "powersgd",     "quantized",
+        "sparseloco", "sparta",    "sparta_diloco", "streaming_diloco"};
     enum {
         COUNT = sizeof names / sizeof *names
     };
@@ -43,10 +44,10 @@ Test(strategy, of_an_unknown_name_the_nearest_is_said_or_all)
     cr_expect_eq(parse("dilocoo", "{}", &err), EXO_NOT_FOUND);
     cr_expect_str_eq(err.text, "there is no strategy 'dilocoo'; did you mean 'diloco'?");
     cr_expect_eq(parse("gossip", "{}", &err), EXO_NOT_FOUND);
-    cr_expect_str_eq(
-        err.text,
-        "there is no strategy 'gossip'; known are: compose, ddp, demo, diloco, "
-        "fedavg, islands, local_sgd, muloco, noloco, powersgd, quantized, sparta, sparta_diloco");
+    cr_expect_str_eq(err.text,
+                     "there is no strategy 'gossip'; known are: compose, ddp, demo, diloco, "
+                     "eager_diloco, fedavg, islands, local_sgd, muloco, noloco, powersgd, "
+                     "quantized, sparseloco, sparta, sparta_diloco, streaming_diloco");
 }
 
 static exo_status
@@ -167,6 +168,23 @@ Test(strategy, mistakes_are_named_with_their_place)
         {"noloco", "{aggregate: median}", "1:2", "'aggregate'"},
         {"compose", "{exchanges: [{select: random, aggregate: norm_clip}]}", "1:42", "norm_clip"},
         {"compose", "{exchanges: [{apply: mix, aggregate: norm_clip}]}", "1:38", "norm_clip"},
+        {"streaming_diloco", "{H: 3}", "1:1", "fragments must be at most 3"},
+        {"streaming_diloco", "{fragments: 0}", "1:13", "fragments must be at least 1"},
+        {"streaming_diloco", "{alpha: 2}", "1:9", "alpha must be"},
+        {"streaming_diloco", "{codec: e3m1}", "1:9", "did you mean 'e3m0'?"},
+        {"streaming_diloco", "{codec: {name: e3m0, blok: 3}}", "1:22", "'blok'"},
+        {"streaming_diloco", "{codec: zstd}", "1:9", "remembers nothing and has a fixed size"},
+        {"sparseloco", "{codec: [topk, bins]}", "1:9", "error_feedback: false"},
+        {"sparseloco", "{codec: raw}", "1:1", "feedback needs a codec"},
+        {"sparseloco", "{feedback: 1.5}", "1:12", "feedback must be"},
+        {"eager_diloco", "{delay: 2}", "1:9", "delay must be at most 1"},
+        {"compose", "{exchanges: [{codec: e3m0}]}", "1:14", "needs 'apply: outer'"},
+        {"compose", "{exchanges: [{codec: e3m0, partners: pairs, apply: outer}]}", "1:14", "codec"},
+        {"compose", "{exchanges: [{feedback: 0.5, apply: outer}]}", "1:14", "feedback needs"},
+        {"compose", "{exchanges: [{every: 3, select: fragments}]}", "1:33",
+         "count must be at most 3"},
+        {"compose", "{exchanges: [{apply: eager, delay: 1}]}", "1:14", "leave out"},
+        {"compose", "{exchanges: [{apply: eager, select: random}]}", "1:14", "all parameters"},
         {"compose", "{exchanges: [{}, {what: gradients}]}", "1:18", "put them first"},
         {"compose", "{exchanges: [{what: gradients}, {what: gradients}]}", "1:33", "once"},
         {"compose", "{exchanges: [{what: gradients, every: 2}]}", "1:39", "at every step"},
@@ -394,6 +412,15 @@ Test(strategy, what_is_declared_is_what_is_sent)
     expect_traffic("diloco", "{H: 3, aggregate: {name: krum, f: 0}}", 10, 0);
     expect_traffic("diloco", "{H: 3, aggregate: norm_clip}", 10, 0);
     expect_traffic("sparta_diloco", "{p: 0.1, selector: partitioned, H: 4}", 20, 1e-12);
+    expect_traffic("streaming_diloco", "{H: 4, delay: 0}", 20, 1e-12);
+    expect_traffic("streaming_diloco", "{H: 5, fragments: 2, delay: 0, codec: int8}", 20, 1e-12);
+    expect_traffic("streaming_diloco", "{H: 4, fragments: 2, delay: 0, codec: raw}", 20, 1e-12);
+    expect_traffic(
+        "compose",
+        "exchanges: [{every: 4, select: {name: fragments, count: 4}, aggregate: median}]", 20,
+        1e-12);
+    expect_traffic("sparseloco", "{H: 4}", 20, 1e-12);
+    expect_traffic("eager_diloco", "{H: 4, delay: 0}", 20, 1e-12);
     expect_traffic("sparta_diloco", "{p: 1, sparta_interval: 4, H: 6}", 24, 1e-12);
     expect_traffic("compose", "exchanges: [{what: gradients}, {every: 3}]", 12, 0);
     expect_traffic("compose", "exchanges: [{every: 4}, {every: 6, partners: pairs}]", 24, 1e-12);
@@ -428,6 +455,10 @@ static const struct {
     {"fedavg", "{H: 1, aggregate: norm_clip}"},
     {"diloco", "{H: 1, aggregate: median}"},
     {"sparta_diloco", "{p: 0.1, H: 2}"},
+    {"streaming_diloco", "{H: 4, delay: 2}"},
+    {"streaming_diloco", "{H: 2, fragments: 2, delay: 0, codec: raw}"},
+    {"sparseloco", "{H: 1}"},
+    {"eager_diloco", "{H: 1}"},
     {"compose", "exchanges: [{what: gradients, bucket_size: 8 B}, {every: 2, delay: 1, partners: "
                 "{name: islands, island_size: 2}, apply: {name: mix}}, {select: {name: random, "
                 "p: 0.1}, apply: mix}]"},
