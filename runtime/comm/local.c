@@ -21,6 +21,7 @@
  * local_call.c, timing.c. */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,7 @@
 enum {
     MAX_SIZE = 65536,
     NAME = 64,
+    YIELDS = 60,  /* looks at a call, each of which yields the core, before a member sleeps */
     SLICE_MS = 2, /* the longest wait between two looks at a clock that is not the real one */
 };
 
@@ -302,9 +304,11 @@ meet_locked(struct local *l, exo_local_call *c, exo_time deadline)
 
 /* Does a share of the work; the thread that completes it wakes the waiting members. */
 static void
-help(struct local *l, exo_local_call *c, exo_encoder *encoder)
+help(struct local *l, exo_local_call *c, const exo_collective_args *args)
 {
-    if (!exo_local_call_help(c, encoder))
+    exo_encoder *encoder =
+        args->codec ? &l->members[exo_local_call_rank(c, args->place)].encoder : NULL;
+    if (!exo_local_call_help(c, args->place, encoder))
         return;
     pthread_mutex_lock(&l->lock);
     pthread_cond_broadcast(&l->changed);
@@ -330,7 +334,7 @@ wake_lanes(struct local *l)
 static void
 do_in_virtual_time(struct local *l, exo_local_call *c, const exo_collective_args *args)
 {
-    help(l, c, args->codec ? &l->members[exo_local_call_rank(c, args->place)].encoder : NULL);
+    help(l, c, args);
     for (uint32_t m = 0; m < args->size; m++) {
         uint32_t rank = exo_local_call_rank(c, m);
         if (m != args->place && l->awaited[rank] == c)
@@ -395,7 +399,9 @@ await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane
 static exo_status
 complete(struct local *l, exo_local_call *c, const exo_collective_args *args, exo_err *err)
 {
-    help(l, c, args->codec ? &l->members[exo_local_call_rank(c, args->place)].encoder : NULL);
+    help(l, c, args);
+    for (int i = 0; i < YIELDS && atomic_load(&c->done) < c->blocks; i++)
+        sched_yield();
     pthread_mutex_lock(&l->lock);
     while (atomic_load(&c->done) < c->blocks)
         pthread_cond_wait(&l->changed, &l->lock); /* bounded: other threads compute their blocks */
@@ -480,6 +486,9 @@ meet(struct local *l, exo_local_call *c, uint32_t rank, const exo_engine_request
         meet_in_virtual_time(l, c, rank, lane, r->deadline);
     else
         exo_compute_pause();
+    /* the others often come at once: it takes longer to sleep and be woken */
+    for (int i = 0; !lane && i < YIELDS && !atomic_load(&c->committed); i++)
+        sched_yield();
     pthread_mutex_lock(&l->lock);
     if (!lane)
         meet_locked(l, c, r->deadline);

@@ -11,7 +11,9 @@
 #include "comm/reduce.h"
 
 enum {
-    BLOCK = EXO_REDUCE_BLOCK /* elements that a thread reduces at a time */
+    BLOCK = EXO_REDUCE_BLOCK, /* elements that a thread reduces at a time */
+    LONGEST = 64 * BLOCK,     /* of a large all_reduce */
+    PARTS = 4                 /* blocks of each member of a large all_reduce, at least */
 };
 
 /* --- Records ---------------------------------------------------------------------------------- */
@@ -26,7 +28,8 @@ exo_local_call_new(uint32_t room, bool links)
     c->ranks = exo_calloc(room, sizeof *c->ranks);
     c->data = exo_calloc(room, sizeof *c->data);
     c->here = exo_calloc(room, sizeof *c->here);
-    bool memory = c->ranks && c->data && c->here;
+    c->next_blocks = exo_calloc(room, sizeof *c->next_blocks);
+    bool memory = c->ranks && c->data && c->here && c->next_blocks;
     if (links) {
         c->begins = exo_calloc(room, sizeof *c->begins);
         c->ends = exo_calloc(room, sizeof *c->ends);
@@ -47,10 +50,31 @@ exo_local_call_free(exo_local_call *c)
     exo_free(c->ranks);
     exo_free(c->data);
     exo_free(c->here);
+    exo_free(c->next_blocks);
     exo_free(c->begins);
     exo_free(c->ends);
     exo_free(c->hosts);
     exo_free(c);
+}
+
+/* Elements of a block. A large all_reduce has longer blocks, but each member has several, so that
+ * one that comes late leaves work to others. */
+static size_t
+block_of(const exo_collective_args *args)
+{
+    size_t most = args->count / (PARTS * (size_t)args->size);
+    if (args->operation != EXO_ALL_REDUCE || most < BLOCK)
+        return BLOCK;
+    return most > LONGEST ? LONGEST : most / BLOCK * BLOCK;
+}
+
+/* The first block of the part of the member at `place`; of the part after the last: the number of
+ * blocks. */
+static size_t
+first_block(const exo_local_call *c, uint32_t place)
+{
+    size_t each = c->blocks / c->args.size, more = c->blocks % c->args.size;
+    return place * each + (place < more ? place : more);
 }
 
 void
@@ -67,8 +91,12 @@ exo_local_call_begin(exo_local_call *c, const exo_collective_args *args, const u
     c->arrived = c->inside = 0;
     c->since = INT64_MAX;
     c->committed = false;
-    c->blocks = args->rehearsal ? 0 : args->codec ? args->size : (args->count + BLOCK - 1) / BLOCK;
-    atomic_store(&c->next_block, 0);
+    c->block = block_of(args);
+    c->blocks = args->rehearsal ? 0
+                : args->codec   ? args->size
+                                : (args->count + c->block - 1) / c->block;
+    for (uint32_t m = 0; m < args->size; m++)
+        atomic_store(&c->next_blocks[m], first_block(c, m));
     atomic_store(&c->done, 0);
     atomic_store(&c->failed, 0);
     memset(c->here, 0, args->size * sizeof *c->here);
@@ -151,8 +179,8 @@ copy_range(const exo_local_call *c, uint32_t from, size_t at, size_t count)
 static void
 do_block(const exo_local_call *c, size_t block)
 {
-    size_t at = block * BLOCK;
-    size_t count = c->args.count - at < BLOCK ? c->args.count - at : BLOCK;
+    size_t at = block * c->block;
+    size_t count = c->args.count - at < c->block ? c->args.count - at : c->block;
     switch (c->args.operation) {
     case EXO_ALL_REDUCE:
     case EXO_REDUCE_SCATTER:
@@ -211,21 +239,29 @@ do_shard(const exo_local_call *c, uint32_t j, exo_encoder *encoder)
     return st;
 }
 
-bool
-exo_local_call_help(exo_local_call *c, exo_encoder *encoder)
+/* Does a block. True: it was the last one of the call to be completed. */
+static bool
+finish_block(exo_local_call *c, size_t block, exo_encoder *encoder)
 {
-    for (;;) {
-        size_t block = atomic_fetch_add(&c->next_block, 1);
-        if (block >= c->blocks)
-            return false;
-        exo_status st = EXO_OK;
-        if (encoder)
-            st = do_shard(c, (uint32_t)block, encoder);
-        else
-            do_block(c, block);
-        if (st != EXO_OK)
-            atomic_store(&c->failed, (int)st);
-        if (atomic_fetch_add(&c->done, 1) + 1 == c->blocks)
-            return true;
+    exo_status st = EXO_OK;
+    if (encoder)
+        st = do_shard(c, (uint32_t)block, encoder);
+    else
+        do_block(c, block);
+    if (st != EXO_OK)
+        atomic_store(&c->failed, (int)st);
+    return atomic_fetch_add(&c->done, 1) + 1 == c->blocks;
+}
+
+bool
+exo_local_call_help(exo_local_call *c, uint32_t place, exo_encoder *encoder)
+{
+    bool last = false;
+    for (uint32_t i = 0; i < c->args.size; i++) {
+        uint32_t m = (place + i) % c->args.size;
+        size_t end = first_block(c, m + 1), block;
+        while ((block = atomic_fetch_add(&c->next_blocks[m], 1)) < end)
+            last = finish_block(c, block, encoder) || last;
     }
+    return last;
 }

@@ -27,12 +27,14 @@ struct exo_local_call {
     /* members that have come; members that are still in the call */
     uint32_t arrived, inside;
     exo_time since; /* arrival of the first member, on the clock */
-    bool committed;
-    uint32_t *ranks; /* (room) */
-    void **data;     /* (room) */
-    bool *here;      /* (room) the member has come */
-    size_t blocks;
-    atomic_size_t next_block, done;
+    /* set under the lock; a waiting member also looks at it without the lock */
+    atomic_bool committed;
+    uint32_t *ranks;            /* (room) */
+    void **data;                /* (room) */
+    bool *here;                 /* (room) the member has come */
+    size_t blocks, block;       /* their number; elements of each */
+    atomic_size_t *next_blocks; /* (room) next block of each member's part of the blocks */
+    atomic_size_t done;
     /* (room) times of each member on an edge with links, from the run's origin; else NULL */
     exo_time *begins, *ends;
     uint32_t *hosts;   /* (room) hosts of the members on an edge with links; else NULL */
@@ -52,8 +54,9 @@ bool exo_local_call_is_among(const exo_local_call *call, const exo_collective_ar
 /* The rank of the member at a place; whether a rank is a member. */
 uint32_t exo_local_call_rank(const exo_local_call *call, uint32_t place);
 bool exo_local_call_has(const exo_local_call *call, uint32_t rank);
-/* Does blocks until none is left. True: this thread did the last block of the call to be
+/* Does blocks until none is left, first those of the part of the member at `place`: in successive
+ * calls these are in its caches. True: this thread did the last block of the call to be
  * completed. */
-bool exo_local_call_help(exo_local_call *call, exo_encoder *encoder);
+bool exo_local_call_help(exo_local_call *call, uint32_t place, exo_encoder *encoder);
 
 #endif

@@ -74,6 +74,7 @@ typedef struct exo_near_set {
 struct exo_near {
     exo_far *far;
     uint32_t size, rank;
+    unsigned cores;      /* that this process may use */
     exo_segment segment; /* of this member's board; zero: it cannot have one */
     exo_near_board *board;
     exo_near_peer *peers; /* (size) */

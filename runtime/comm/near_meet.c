@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 
 #include "actor/hooks.h"
+#include "base/parallel.h"
 #include "comm/near_impl.h"
 
 /* Where a board is, and whether its owner has mapped the boards of all members. */
@@ -46,7 +47,11 @@ exo_near_new(exo_far *f)
         exo_free(peers);
         return NULL;
     }
-    *n = (exo_near){.far = f, .size = f->opts.size, .rank = f->opts.rank, .peers = peers};
+    *n = (exo_near){.far = f,
+                    .size = f->opts.size,
+                    .rank = f->opts.rank,
+                    .cores = exo_usable_cores(),
+                    .peers = peers};
     for (uint32_t r = 0; r < n->size; r++)
         peers[r].folder = -1;
     /* A process that is not dumpable lets nobody open its memory (docs/decisions/0018). */

@@ -10,7 +10,7 @@
 #include "comm/near_impl.h"
 
 enum {
-    SPINS = 20,    /* looks at a step before the core is yielded */
+    SPINS = 100,   /* looks at a step before the core is yielded */
     YIELDS = 60,   /* before the member sleeps */
     SLICE_MS = 50, /* the longest sleep between two looks at everything else */
     MANUAL_MS = 2, /* the same, with a clock that is not the real one */
@@ -136,10 +136,12 @@ static exo_status
 await_word(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, uint32_t step)
 {
     exo_far *f = c->near->far;
-    for (int i = 0; i < SPINS + YIELDS; i++) {
+    /* with more members than cores the one that is awaited may need this core */
+    int spins = c->args->size <= c->near->cores ? SPINS : 0;
+    for (int i = 0; i < spins + YIELDS; i++) {
         if (is_reached(word, step))
             return EXO_OK;
-        if (i < SPINS)
+        if (i < spins)
             relax();
         else
             sched_yield();
