@@ -114,8 +114,10 @@ exo_far_wait(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
     exo_time before = exo_now(f->clock);
     (void)rank;
     exo_pace_wait_begin(pace, f->edge.name ? f->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
-    exo_status st =
-        r->state == BEGUN ? exo_far_run(f, &r->args, r->deadline, err) : await_thread(f, r, err);
+    pthread_mutex_lock(&f->lock);
+    bool mine = r->state == BEGUN;
+    pthread_mutex_unlock(&f->lock);
+    exo_status st = mine ? exo_far_run(f, &r->args, r->deadline, err) : await_thread(f, r, err);
     r->waited += exo_now(f->clock) - before;
     exo_pace_wait_end(pace);
     return st;
@@ -141,12 +143,12 @@ exo_far_cancel(void *group, uint32_t rank, exo_engine_request *r)
     exo_far *f = group;
     char cause[128];
     pthread_mutex_lock(&f->lock);
-    bool over = r->state == OVER;
+    bool over = r->state == OVER, mine = r->state == BEGUN;
     pthread_mutex_unlock(&f->lock);
     if (over)
         return;
     snprintf(cause, sizeof cause, "its %s", exo_collective_name(r->args.operation));
     exo_far_tell(f, rank, EXO_CANCELLED, cause);
-    if (r->state != BEGUN)
+    if (!mine)
         await_thread(f, r, NULL); /* short: the broken communicator ends its waits */
 }
