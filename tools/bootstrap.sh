@@ -20,6 +20,7 @@ libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
   others:  libfyaml, jansson, OpenSSL (libcrypto), libcurl, zlib, zstd, lz4, PCRE2 10.40 (8 bit), libunistring
   data:    Fashion-MNIST in /usr/share/datasets/fashion-mnist, or later: exogym data get fashion_mnist
   plots:   gnuplot
+  mpirun:  optional: MPI (Debian: libopenmpi-dev, openmpi-bin)
   tests:   Criterion 2.4, clang with its sanitizers and libFuzzer (compiler-rt), clang-format, lld, python3, spin, tcc;
            of Debian: g++, dpkg-dev and libsodium, for a ZeroMQ with the thread sanitizer; gdb, for what crashed'
 

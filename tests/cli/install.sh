@@ -39,6 +39,9 @@ done
 [ -z "$strangers" ] || fail "libexogym.so exports what is not its own: $strangers"
 [ "$(grep -c '^exo_' <<<"$exported")" -gt 100 ] || fail "libexogym.so exports too little: $exported"
 
+if [ -e "$EXO_BUILD/exogym-mpi.so" ]; then
+    "$prefix/bin/exogym" list engines | grep -q '^mpi ' || fail "the installed exogym does not find its exogym-mpi.so"
+fi
 "$prefix/bin/exogym" --version | grep -q '^exogym [0-9]' || fail "the installed exogym does not say its version"
 
 for file in man/man1/exogym.1 man/man1/exogym-run.1 bash-completion/completions/exogym zsh/site-functions/_exogym \
