@@ -204,7 +204,7 @@ exo_kernel_from_bins(const uint8_t *in, const float means[4], float *x, size_t n
     const size_t quarter = n / 4 + (n % 4 != 0);
     uint8_t wrong = 0;
     for (size_t i = 0; i < 4 * quarter; i++) {
-        unsigned bin = in[i % quarter] >> 2 * (i / quarter) & 3u;
+        unsigned bin = (unsigned)in[i % quarter] >> 2 * (i / quarter) & 3u;
         if (i < n)
             x[i] = means[bin];
         else
