@@ -419,8 +419,9 @@ step_part(const exo_optim *optim, size_t first, size_t n, const float *grads)
     }
 }
 
+/* Prepares step number `steps`. */
 static void
-begin_step(exo_optim *optim, exo_array params, float lr)
+begin_step(exo_optim *optim, exo_array params, float lr, uint64_t steps)
 {
     float base = optim->rules[0].spec.lr;
     assert(params.count == optim->numel && params.device == optim->device &&
@@ -429,7 +430,7 @@ begin_step(exo_optim *optim, exo_array params, float lr)
     optim->steps++;
     for (size_t r = 0; r < optim->num_rules; r++) {
         float own = optim->rules[r].spec.lr;
-        set_constants(&optim->rules[r], optim->steps,
+        set_constants(&optim->rules[r], steps,
                       own == base ? (double)lr : (double)lr * (double)own / (double)base);
     }
 }
@@ -438,7 +439,38 @@ void
 exo_optim_step(exo_optim *optim, exo_array params, exo_array grads, float lr)
 {
     assert(grads.count == optim->numel && grads.device == optim->device && grads.dtype == EXO_F32);
-    begin_step(optim, params, lr);
+    begin_step(optim, params, lr, optim->steps + 1);
+    if (optim->numel > 0)
+        step_part(optim, 0, optim->numel, grads.data);
+}
+
+bool
+exo_optim_moments(const exo_optim *optim, exo_array *exp_avg, exo_array *exp_avg_sq)
+{
+    for (size_t r = 0; r < optim->num_rules; r++) {
+        const exo_optim_spec *spec = &optim->rules[r].spec;
+        if ((spec->kind != EXO_ADAM && spec->kind != EXO_ADAMW) || spec->amsgrad)
+            return false;
+    }
+    *exp_avg = exo_array_part(optim->buffers[0], 0, optim->numel);
+    *exp_avg_sq = exo_array_part(optim->buffers[1], 0, optim->numel);
+    return true;
+}
+
+void
+exo_optim_step_uncorrected(exo_optim *optim, exo_array params, exo_array grads, float lr,
+                           bool frozen)
+{
+    exo_array exp_avg, exp_avg_sq;
+    const bool adam = exo_optim_moments(optim, &exp_avg, &exp_avg_sq);
+    assert(adam && "only of Adam and AdamW");
+    (void)adam;
+    begin_step(optim, params, lr, UINT64_MAX); /* by then the corrections are 1 */
+    for (size_t r = 0; frozen && r < optim->num_rules; r++) {
+        exo_adam_args *now = &optim->rules[r].now.adam;
+        now->l2 = now->one_minus_beta1 = now->one_minus_beta2 = 0;
+        now->beta1 = now->beta2 = 1;
+    }
     if (optim->numel > 0)
         step_part(optim, 0, optim->numel, grads.data);
 }
@@ -453,7 +485,7 @@ exo_grad_sink
 exo_optim_sink(exo_optim *optim, exo_array params, float lr)
 {
     assert(!optim->muon && "a pass hands over parts of matrices");
-    begin_step(optim, params, lr);
+    begin_step(optim, params, lr, optim->steps + 1);
     return (exo_grad_sink){.take = step_taken, .context = optim};
 }
 

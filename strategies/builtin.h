@@ -19,6 +19,7 @@ extern const exo_strategy_class exo_islands_class;
 extern const exo_strategy_class exo_local_sgd_class;
 extern const exo_strategy_class exo_noloco_class;
 extern const exo_strategy_class exo_muloco_class; /* diloco.c */
+extern const exo_strategy_class exo_onebit_adam_class;
 extern const exo_strategy_class exo_powersgd_class;
 extern const exo_strategy_class exo_quantized_class;
 extern const exo_strategy_class exo_sparseloco_class;

@@ -105,6 +105,29 @@ EXO_API void exo_vec_top_k(const exo_sent *sent, exo_array x);
  * messages; 0 where none was sent. */
 EXO_API void exo_vec_sent_mean(exo_array y, const exo_sent *sent);
 
+/* --- Signs with a scale -----------------------------------------------------------------------
+ *
+ * The parts of 1-bit Adam (Tang et al., 2021, arXiv:2102.02888): x becomes scale * sign(x) with
+ * scale = sqrt(mean of x^2) and sign(0) = 1. */
+
+/* Messages in one array of bytes (EXO_U8), all of one length: signs of consecutive elements, and
+ * the scale. */
+typedef struct exo_signs {
+    exo_array messages; /* one after the other */
+    size_t bytes;       /* of a message; a multiple of 4 */
+    size_t signs;       /* where chunk / 8 bytes of signs begin in a message: bytes */
+    size_t scale;       /* where the scale, fp32, begins: bytes, a multiple of 4 */
+    size_t chunk;       /* elements in a message, a multiple of 8 */
+} exo_signs;
+
+/* Writes the signs of x in chunks, chunk c to message c, and to each message the scale of all of
+ * x; 0 for no elements. x has at most as many elements as the messages. */
+EXO_API void exo_vec_sign_pack(const exo_signs *to, exo_array x);
+/* y = scale * sign, with element i from message i / chunk. */
+EXO_API void exo_vec_sign_unpack(exo_array y, const exo_signs *from);
+/* y (at most chunk) = the mean over the messages of scale * sign, added in their order. */
+EXO_API void exo_vec_sign_mean(exo_array y, const exo_signs *from);
+
 EXO_DECLS_END
 
 #endif

@@ -143,7 +143,15 @@ EXO_API void exo_optim_free(exo_optim **optim);
  * of threads. Gradients that are not finite spread into the parameters, as in PyTorch. Does not
  * block. */
 EXO_API void exo_optim_step(exo_optim *optim, exo_array params, exo_array grads, float lr);
-/* Begins the same step, to be taken during backward: returns the sink that receives the gradients
+/* The moments of an optimizer that is Adam or AdamW without amsgrad in all groups, as arrays of
+ * numel elements that stay its own: for 1-bit Adam, whose nodes exchange them. False: another
+ * rule. */
+EXO_API bool exo_optim_moments(const exo_optim *optim, exo_array *exp_avg, exo_array *exp_avg_sq);
+/* exo_optim_step of such an optimizer without the correction of the moments' bias. With `frozen`
+ * the moments stay as they are, and grads, which must be finite, have no effect. */
+EXO_API void exo_optim_step_uncorrected(exo_optim *optim, exo_array params, exo_array grads,
+                                        float lr, bool frozen);
+/* Begins exo_optim_step, to be taken during backward: returns the sink that receives the gradients
  * of a pass (exo_pass). Every element of params (numel) must arrive exactly once before the next
  * step. The optimizer and `params` must live until then. The bits are those of exo_optim_step. Not
  * for an optimizer that steps whole matrices (muon): a pass hands over parts of them. */

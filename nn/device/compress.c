@@ -119,3 +119,49 @@ exo_vec_sent_mean(exo_array y, const exo_sent *sent)
                    .step = sent->bytes, .y = y.data, .values = byte_of(sent, sent->values),
                    .index = byte_of(sent, sent->places));
 }
+
+/* --- Signs ------------------------------------------------------------------------------------ */
+
+static size_t
+messages_in(const exo_signs *s)
+{
+    assert(s->messages.dtype == EXO_U8 && s->chunk % 8 == 0 && s->bytes % sizeof(float) == 0);
+    return s->bytes ? s->messages.count / s->bytes : 0;
+}
+
+void
+exo_vec_sign_pack(const exo_signs *to, exo_array x)
+{
+    const size_t chunks = messages_in(to);
+    char *first = to->messages.data;
+    assert(x.dtype == EXO_F32 && x.device == to->messages.device && x.count <= chunks * to->chunk);
+    exo_device_run(x.device, sign_pack, .count = x.count, .chunk = to->chunk, .chunks = chunks,
+                   .step = to->bytes, .bits = (uint8_t *)first + to->signs,
+                   .scale = (float *)(void *)(first + to->scale), .x = x.data);
+}
+
+static void
+run_sign_mean(exo_array y, const exo_signs *from, size_t senders, size_t sender_step,
+              size_t chunk_step)
+{
+    const char *first = from->messages.data;
+    assert(y.dtype == EXO_F32 && y.device == from->messages.device);
+    exo_device_run(y.device, sign_mean, .count = y.count, .chunk = from->chunk, .senders = senders,
+                   .sender_step = sender_step, .chunk_step = chunk_step, .y = y.data,
+                   .bits = (const uint8_t *)first + from->signs,
+                   .scale = (const float *)(const void *)(first + from->scale));
+}
+
+void
+exo_vec_sign_unpack(exo_array y, const exo_signs *from)
+{
+    assert(y.count <= messages_in(from) * from->chunk);
+    run_sign_mean(y, from, 1, 0, from->bytes);
+}
+
+void
+exo_vec_sign_mean(exo_array y, const exo_signs *from)
+{
+    assert(y.count <= from->chunk);
+    run_sign_mean(y, from, messages_in(from), from->bytes, 0);
+}

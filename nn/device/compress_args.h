@@ -77,4 +77,26 @@ typedef struct exo_sent_mean_args {
     const uint16_t *index;
 } exo_sent_mean_args;
 
+/* --- Signs ------------------------------------------------------------------------------------- */
+
+/* The signs of x (count) in chunks of `chunk` elements, a multiple of 8: chunk c goes to bits + c *
+ * step, chunk / 8 bytes, with element i in bit i % 8 of byte i / 8; 1 is plus, also of 0. To scale +
+ * c * step (bytes), for each of `chunks`, sqrt(the sum of squares / count), of all of x; 0 if count
+ * is 0. Elements that x does not have are minus. */
+typedef struct exo_sign_pack_args {
+    size_t count, chunk, chunks, step;
+    uint8_t *bits;
+    float *scale;
+    const float *x;
+} exo_sign_pack_args;
+
+/* y (count) = (the sum over the senders of scale * sign) / senders, added in their order. Sender
+ * s's bits and scale of chunk c begin s * sender_step + c * chunk_step bytes after the first. */
+typedef struct exo_sign_mean_args {
+    size_t count, chunk, senders, sender_step, chunk_step;
+    float *y;
+    const uint8_t *bits;
+    const float *scale;
+} exo_sign_mean_args;
+
 #endif

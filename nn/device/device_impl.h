@@ -257,6 +257,8 @@ typedef struct exo_newton_schulz_args {
     X(dct)                                                                                         \
     X(top_k)                                                                                       \
     X(sent_mean)                                                                                   \
+    X(sign_pack)                                                                                   \
+    X(sign_mean)                                                                                   \
     X(mean)                                                                                        \
     X(mean_backward)                                                                               \
     X(relu)                                                                                        \

@@ -179,3 +179,39 @@ KERNEL(sent_mean)
     }
     return EXO_OK;
 }
+
+/* --- Signs ------------------------------------------------------------------------------------ */
+
+KERNEL(sign_pack)
+{
+    double squares = 0;
+    (void)device;
+    (void)err;
+    for (size_t i = 0; i < k->count; i++)
+        squares += (double)k->x[i] * (double)k->x[i];
+    for (size_t i = 0; i < k->chunks * k->chunk; i++) {
+        uint8_t *byte = k->bits + i / k->chunk * k->step + i % k->chunk / 8;
+        const int plus = i < k->count && !(k->x[i] < 0);
+        *byte = (uint8_t)((i % 8 ? *byte : 0) | plus << i % 8);
+    }
+    for (size_t c = 0; c < k->chunks; c++)
+        k->scale[c * k->step / sizeof *k->scale] =
+            k->count ? (float)sqrt(squares / (double)k->count) : 0;
+    return EXO_OK;
+}
+
+KERNEL(sign_mean)
+{
+    (void)device;
+    (void)err;
+    for (size_t i = 0; i < k->count; i++) {
+        float sum = 0;
+        for (size_t s = 0; s < k->senders; s++) {
+            const size_t at = s * k->sender_step + i / k->chunk * k->chunk_step;
+            const float scale = k->scale[at / sizeof scale];
+            sum += k->bits[at + i % k->chunk / 8] >> i % 8 & 1 ? scale : -scale;
+        }
+        k->y[i] = sum / (float)k->senders;
+    }
+    return EXO_OK;
+}

@@ -60,6 +60,7 @@ strategies sparta_diloco | | "p": 0.005, "sparta_interval": 1, "delay": 0, "sele
 strategies powersgd | | "rank": 1, "min_compression_rate": 1
 strategies quantized | | "chunk": 256, "error_feedback": false
 strategies demo | | "k": 32, "chunk": 64, "beta": 0.999, "weight_decay": 0
+strategies onebit_adam | | "freeze_step": 100
 strategies streaming_diloco | "fragments": 2 | "H": 100, "offset": 0, "fragments": 2, "delay": 1, "alpha": 0.5, "codec": "e3m0", "feedback": 0, "outer_optimizer": {"name": "sgd", "lr": 0.4, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
 strategies streaming_diloco | "fragments": 2, "delay": 0, "codec": {"name": "int8", "block": 64} | "H": 100, "offset": 0, "fragments": 2, "delay": 0, "alpha": 0, "codec": {"name": "int8", "block": 64, "scale": "fp32"}, "feedback": 0, "outer_optimizer": {"name": "sgd", "lr": 0.4, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
 strategies sparseloco | | "H": 30, "offset": 0, "codec": "[{name: topk, k: 64, block: 4096, error_feedback: false}, bins]", "feedback": 0.95, "outer_optimizer": {"name": "sgd", "lr": 1, "weight_decay": 0, "momentum": 0, "dampening": 0, "nesterov": false}

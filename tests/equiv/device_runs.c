@@ -382,6 +382,7 @@ static const struct {
     {"powersgd", "{rank: 2, optimizer: {name: adamw, lr: 0.01}}"},
     {"quantized", "{optimizer: {name: adamw, lr: 0.01}}"},
     {"demo", "{k: 3, chunk: 8, optimizer: {lr: 0.01}}"},
+    {"onebit_adam", "{freeze_step: 2, optimizer: {lr: 0.01}}"},
     {"local_sgd", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
     {"noloco", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
     {"sparta_diloco", "{p: 0.2, H: 2, optimizer: {name: adamw, lr: 0.01}}"},

@@ -33,6 +33,7 @@ static const struct {
     {"quantized", "{chunk: 100}"},
     {"quantized", "{error_feedback: true}"},
     {"demo", "{k: 3, chunk: 9, beta: 0.9, weight_decay: 0.1}"},
+    {"onebit_adam", "{freeze_step: 2, optimizer: {lr: 0.01}}"},
     {"local_sgd", "{H: 3}"},
     {"local_sgd", "{H: 3, aggregate: norm_clip}"},
     {"diloco", "{H: 3, aggregate: trimmed_mean}"},

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "golden/demo_golden.h"
+#include "golden/onebit_adam_golden.h"
 #include "golden/powersgd_golden.h"
 #include "support/nodes.h"
 
@@ -631,4 +632,169 @@ Test(gradients, demo_sends_values_and_places)
                              cases[i].options, count);
             nodes_release(&n);
         }
+}
+
+/* --- 1-bit Adam ------------------------------------------------------------------------------- */
+
+enum {
+    FREEZE = 10
+};
+
+struct plain_onebit {
+    double m[NODES][NUMEL], v[NUMEL], worker[NODES][NUMEL], server[NUMEL];
+};
+
+/* x (n) = C(x + error), with what is left as the error. */
+static void
+plain_compress(double *x, double *error, size_t n)
+{
+    double squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        x[i] += error[i];
+        squares += x[i] * x[i];
+    }
+    for (size_t i = 0; i < n; i++) {
+        double c = sqrt(squares / (double)n) * (x[i] < 0 ? -1 : 1);
+        error[i] = x[i] - c;
+        x[i] = c;
+    }
+}
+
+/* The parameter [first, first + n): node r's m in row r becomes what all agree on. */
+static void
+plain_agree(struct plain_onebit *p, uint32_t count, size_t first, size_t n)
+{
+    const size_t part = (n + 8 * count - 1) / (8 * count) * 8;
+    double mean[NUMEL] = {0};
+    for (uint32_t r = 0; r < count; r++) {
+        plain_compress(p->m[r] + first, p->worker[r] + first, n);
+        for (size_t i = 0; i < n; i++)
+            mean[i] += p->m[r][first + i] / count;
+    }
+    for (size_t at = 0; at < n; at += part)
+        plain_compress(mean + at, p->server + first + at, n - at < part ? n - at : part);
+    for (uint32_t r = 0; r < count; r++)
+        memcpy(p->m[r] + first, mean, n * sizeof *mean);
+}
+
+static void
+plain_onebit_step(struct plain_onebit *p, uint32_t count, uint64_t t, double decay)
+{
+    if (t < FREEZE)
+        mean_in_full(count, 0, NUMEL);
+    for (uint32_t r = 0; r < count; r++)
+        for (size_t j = 0; j < NUMEL; j++)
+            p->m[r][j] = 0.9 * p->m[r][j] + 0.1 * gradient[r][j];
+    for (size_t j = 0; t < FREEZE && j < NUMEL; j++)
+        p->v[j] = 0.999 * p->v[j] + 0.001 * gradient[0][j] * gradient[0][j];
+    for (size_t i = 0; t >= FREEZE && count > 1 && i < sizeof tensors / sizeof *tensors; i++)
+        plain_agree(p, count, tensors[i].first, tensors[i].rows * tensors[i].cols);
+    for (uint32_t r = 0; r < count; r++)
+        for (size_t j = 0; j < NUMEL; j++)
+            theta[r][j] -= 0.01 * (p->m[r][j] / (sqrt(p->v[j]) + 1e-8) + decay * theta[r][j]);
+}
+
+/* Were one sign other, a parameter would differ by far more than the tolerance. In these runs no
+ * number is so near 0 that rounding to fp32 decides its sign. */
+Test(gradients, onebit_adam_is_its_rule)
+{
+    static struct plain_onebit plain;
+    for (uint32_t count = 1; count <= NODES; count++)
+        for (int decay = 0; decay < 2; decay++) {
+            char options[120];
+            nodes n;
+            snprintf(options, sizeof options,
+                     "{freeze_step: %d, optimizer: {lr: 0.01, weight_decay: %g}}", FREEZE,
+                     0.05 * decay);
+            nodes_init(&n, count, NUMEL, BATCH, STEPS, "onebit_adam", options);
+            memset(&plain, 0, sizeof plain);
+            plain_start();
+            for (uint64_t t = 0; t < STEPS; t++) {
+                plain_gradients(count, t);
+                plain_onebit_step(&plain, count, t, 0.05 * decay);
+            }
+            nodes_train(&n, STEPS);
+            cr_expect_leq(distance(&n, theta[0]), 2e-5, "%s of %u nodes: %g", options, count,
+                          distance(&n, theta[0]));
+            expect_equal_nodes(&n, options);
+            nodes_release(&n);
+        }
+}
+
+Test(gradients, onebit_adam_has_the_numbers_of_deepspeed)
+{
+    static const float *const golden[] = {onebit_adam_case_0, onebit_adam_case_1};
+    for (int i = 0; i < 2; i++) {
+        char options[120];
+        double wanted[NUMEL];
+        nodes n;
+        snprintf(options, sizeof options,
+                 "{freeze_step: %d, optimizer: {lr: 0.01, weight_decay: %g}}", FREEZE, 0.1 * i);
+        nodes_init(&n, NODES, ONEBIT_ADAM_NUMEL, BATCH, ONEBIT_ADAM_STEPS, "onebit_adam", options);
+        nodes_train(&n, ONEBIT_ADAM_STEPS);
+        for (size_t j = 0; j < ONEBIT_ADAM_NUMEL; j++)
+            wanted[j] = (double)golden[i][j];
+        cr_expect_leq(distance(&n, wanted), 2e-5, "%s: %g", options, distance(&n, wanted));
+        nodes_release(&n);
+    }
+}
+
+/* Before freeze_step all gradients, as ddp; then two messages to and from each other node: the bits
+ * of a part of each parameter in whole bytes, padded to 4, and a scale for each parameter. */
+Test(gradients, onebit_adam_sends_a_bit_for_an_element)
+{
+    for (uint32_t count = 1; count <= 6; count++) {
+        uint64_t before[NODES_MAX], bits = 0;
+        nodes n;
+        nodes_init(&n, count, NUMEL, 1, 8, "onebit_adam", "freeze_step: 3");
+        nodes_train(&n, 3);
+        cr_expect_eq(nodes_bytes(&n), 3 * 2 * (count - 1) * NUMEL * sizeof(float));
+        for (uint32_t r = 0; r < count; r++)
+            before[r] = exo_group_stats(n.each[r].group).bytes_sent;
+        nodes_train(&n, 5);
+        for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+            bits += (tensors[i].rows * tensors[i].cols + 8 * count - 1) / (8 * count);
+        for (uint32_t r = 0; r < count; r++)
+            cr_expect_eq(exo_group_stats(n.each[r].group).bytes_sent - before[r],
+                         5 * 2 * (count - 1) * ((bits + 3) / 4 * 4 + 4 * 5), "node %u of %u", r,
+                         count);
+        nodes_release(&n);
+    }
+}
+
+Test(gradients, onebit_adam_declares_its_messages)
+{
+    exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES];
+    size_t count = 0;
+    nodes n;
+    nodes_init(&n, 3, NUMEL, 1, 4, "onebit_adam", "freeze_step: 1");
+    cr_assert(exo_strategy_edges(n.each[0].strategy, n.each[0].node.infos, n.each[0].node.num_infos,
+                                 NUMEL, 3, edges, &count));
+    cr_assert_eq(count, 1);
+    nodes_train(&n, 1);
+    const uint64_t before = nodes_bytes(&n);
+    nodes_train(&n, 3);
+    cr_expect_eq((double)(nodes_bytes(&n) - before), 3 * 2 * 2 * 4 * edges[0].elements);
+    nodes_release(&n);
+}
+
+Test(gradients, onebit_adam_refuses_other_optimizers)
+{
+    static const char *const options[] = {"optimizer: sgd", "optimizer: adam",
+                                          "optimizer: {name: adamw, amsgrad: true}"};
+    for (size_t i = 0; i < 3; i++) {
+        float params[8] = {0}, grads[8] = {0};
+        exo_node node = {.num_nodes = 1,
+                         .max_steps = 1,
+                         .numel = 8,
+                         .params = exo_host_array(EXO_F32, params, 8),
+                         .grads = exo_host_array(EXO_F32, grads, 8)};
+        exo_strategy *strategy = NULL;
+        exo_err err = {0};
+        cr_assert_eq(exo_strategy_parse(&strategy, "onebit_adam", options[i], &err), EXO_OK);
+        cr_expect_eq(exo_strategy_start(strategy, &node, &err), EXO_INVAL);
+        cr_expect(strstr(err.text, "the optimizer must be adamw"), "%s", err.text);
+        cr_expect_null(node.optim);
+        exo_strategy_free(&strategy);
+    }
 }

@@ -593,6 +593,7 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
                     "select: {name: partitioned, p: 0.2}, apply: mix}, {every: 4, partners: pairs, "
                     "apply: outer}]}"},
         {"demo", "{k: 3, chunk: 8, beta: 0.9}"},
+        {"onebit_adam", "{freeze_step: 4, optimizer: {lr: 0.01}}"},
         {"powersgd", "{rank: 2}"},
         {"quantized", "{}"},
         {"quantized", "{error_feedback: true, chunk: 7}"},

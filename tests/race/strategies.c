@@ -106,6 +106,7 @@ main(void)
     nodes_train_under("powersgd", "{rank: 2}");
     nodes_train_under("quantized", "{error_feedback: true}");
     nodes_train_under("demo", "{k: 3, chunk: 9}");
+    nodes_train_under("onebit_adam", "{freeze_step: 1}");
     nodes_train_under("noloco", "{H: 2}");
     nodes_train_under("sparta_diloco", "{p: 0.1, H: 2}");
     nodes_train_under("streaming_diloco", "{H: 2, fragments: 2, delay: 1}");

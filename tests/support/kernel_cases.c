@@ -596,6 +596,43 @@ vec_sent_mean(const exo_array *x, double *sum, exo_err *err)
     return exo_device_synchronize(x->device, err);
 }
 
+/* The signs of x[1] in five messages, in the memory of x[4]. */
+static exo_signs
+pack_signs(const exo_array *x, size_t *count)
+{
+    const size_t chunk = x->count / 6 / 8 * 8, bytes = 4 + (chunk / 8 + 3) / 4 * 4;
+    exo_signs signs = {.messages = x[4], .bytes = bytes, .signs = 4, .chunk = chunk};
+    signs.messages.owned = false;
+    signs.messages.dtype = EXO_U8;
+    signs.messages.count = chunk ? 5 * bytes : 0;
+    *count = chunk ? 5 * chunk - 3 : 0; /* the last message has room for more */
+    exo_vec_sign_pack(&signs, exo_array_part(x[1], 0, *count));
+    return signs;
+}
+
+static exo_status
+vec_sign_pack(const exo_array *x, double *sum, exo_err *err)
+{
+    size_t count;
+    (void)sum;
+    exo_vec_sign(x[1], x[1]); /* whose scale is 1 to the bit */
+    pack_signs(x, &count);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_sign_mean(const exo_array *x, double *sum, exo_err *err)
+{
+    size_t count;
+    (void)sum;
+    exo_vec_sign(x[1], x[1]);
+    const exo_signs signs = pack_signs(x, &count);
+    exo_vec_sign_unpack(exo_array_part(x[0], 0, count), &signs);
+    if (count > 0)
+        exo_vec_sign_mean(exo_array_part(x[2], 0, signs.chunk - 1), &signs);
+    return exo_device_synchronize(x->device, err);
+}
+
 /* --- The list --------------------------------------------------------------------------------- */
 
 const kernel_case kernel_cases[] = {
@@ -643,6 +680,8 @@ const kernel_case kernel_cases[] = {
     {"dct", "dct of a vector", 2e-6, 2, vec_dct_of_a_vector},
     {"top_k", "top_k", 0, 2, vec_top_k},
     {"sent_mean", "sent_mean", 0, 2, vec_sent_mean},
+    {"sign_pack", "sign_pack", 0, 2, vec_sign_pack},
+    {"sign_mean", "sign_mean", 0, 2, vec_sign_mean},
 };
 
 const size_t num_kernel_cases = sizeof kernel_cases / sizeof *kernel_cases;

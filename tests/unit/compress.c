@@ -196,3 +196,41 @@ Test(compress, places_outside_of_a_chunk_are_left_out)
     exo_vec_sent_mean(exo_host_array(EXO_F32, y, 4), &sent);
     cr_expect(y[0] == 0.0f && y[1] == 3.0f && y[2] == 0.0f && y[3] == 0.0f);
 }
+
+/* --- Signs ------------------------------------------------------------------------------------ */
+
+Test(compress, signs_have_the_root_mean_square_as_their_scale)
+{
+    float x[19], y[19], mean[6];
+    _Alignas(8) char messages[24] = {0};
+    double squares = 0;
+    for (int i = 0; i < 19; i++) {
+        x[i] = (i % 3 ? 1.0f : -1.0f) * (float)i;
+        squares += (double)x[i] * (double)x[i];
+    }
+    const exo_signs signs = {
+        .messages = exo_host_array(EXO_U8, messages, 24), .bytes = 8, .scale = 4, .chunk = 8};
+    exo_vec_sign_pack(&signs, exo_host_array(EXO_F32, x, 19));
+    exo_vec_sign_unpack(exo_host_array(EXO_F32, y, 19), &signs);
+    exo_vec_sign_mean(exo_host_array(EXO_F32, mean, 6), &signs);
+    for (int i = 0; i < 19; i++)
+        cr_expect_float_eq((double)y[i], (x[i] < 0 ? -1 : 1) * sqrt(squares / 19), 1e-6, "%d", i);
+    for (int i = 0; i < 6; i++) { /* the third message has 3 elements; more are minus */
+        double third = i < 3 ? (double)y[16 + i] : -sqrt(squares / 19);
+        cr_expect_float_eq((double)mean[i], ((double)y[i] + (double)y[8 + i] + third) / 3, 1e-6,
+                           "%d", i);
+    }
+}
+
+Test(compress, no_elements_have_the_scale_0)
+{
+    _Alignas(8) char messages[16];
+    float y[8];
+    memset(messages, 0x55, sizeof messages);
+    const exo_signs signs = {
+        .messages = exo_host_array(EXO_U8, messages, 16), .bytes = 8, .scale = 4, .chunk = 8};
+    exo_vec_sign_pack(&signs, exo_host_array(EXO_F32, NULL, 0));
+    exo_vec_sign_mean(exo_host_array(EXO_F32, y, 8), &signs);
+    for (int i = 0; i < 8; i++)
+        cr_expect_eq(y[i], 0.0f);
+}

@@ -130,6 +130,7 @@ static const struct {
     {"powersgd", "{optimizer: {name: adamw, lr: 0.01}}"},
     {"quantized", "{optimizer: {name: adamw, lr: 0.01}}"},
     {"demo", "{k: 4, chunk: 8, optimizer: {lr: 0.01}}"},
+    {"onebit_adam", "{freeze_step: 3, optimizer: {lr: 0.01}}"},
     {"noloco", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
 };
 

@@ -157,6 +157,7 @@ static const struct {
     {"eager_diloco", "{H: 2}"},
     {"noloco", "{H: 2}"},
     {"demo", "{k: 4, chunk: 16, weight_decay: 0.1}"},
+    {"onebit_adam", "{freeze_step: 2}"},
     {"powersgd", "{rank: 2}"},
     {"quantized", "{chunk: 16}"},
 };

@@ -27,9 +27,9 @@ parse(const char *name, const char *options, exo_err *err)
 Test(strategy, the_built_in_ones_are_there_in_the_order_of_their_names)
 {
     static const char *const names[] = {
-        "compose",    "ddp",       "demo",          "diloco",          "eager_diloco", "fedavg",
-        "islands",    "local_sgd", "muloco",        "noloco",          "powersgd",     "quantized",
-        "sparseloco", "sparta",    "sparta_diloco", "streaming_diloco"};
+        "compose",   "ddp",        "demo",   "diloco",        "eager_diloco",    "fedavg",
+        "islands",   "local_sgd",  "muloco", "noloco",        "onebit_adam",     "powersgd",
+        "quantized", "sparseloco", "sparta", "sparta_diloco", "streaming_diloco"};
     enum {
         COUNT = sizeof names / sizeof *names
     };
@@ -44,10 +44,11 @@ Test(strategy, of_an_unknown_name_the_nearest_is_said_or_all)
     cr_expect_eq(parse("dilocoo", "{}", &err), EXO_NOT_FOUND);
     cr_expect_str_eq(err.text, "there is no strategy 'dilocoo'; did you mean 'diloco'?");
     cr_expect_eq(parse("gossip", "{}", &err), EXO_NOT_FOUND);
-    cr_expect_str_eq(err.text,
-                     "there is no strategy 'gossip'; known are: compose, ddp, demo, diloco, "
-                     "eager_diloco, fedavg, islands, local_sgd, muloco, noloco, powersgd, "
-                     "quantized, sparseloco, sparta, sparta_diloco, streaming_diloco");
+    cr_expect_str_eq(
+        err.text,
+        "there is no strategy 'gossip'; known are: compose, ddp, demo, diloco, "
+        "eager_diloco, fedavg, islands, local_sgd, muloco, noloco, onebit_adam, powersgd, "
+        "quantized, sparseloco, sparta, sparta_diloco, streaming_diloco");
 }
 
 static exo_status
@@ -461,6 +462,7 @@ static const struct {
     {"sparta", "{p: 0.1, selector: partitioned, delay: 2}"},
     {"noloco", "H: 1"},
     {"demo", "{k: 3, chunk: 9}"},
+    {"onebit_adam", "freeze_step: 1"},
     {"powersgd", "rank: 2"},
     {"quantized", "{chunk: 10, error_feedback: true}"},
     {"fedavg", "{H: 1, aggregate: norm_clip}"},
