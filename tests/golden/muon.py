@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes muon_golden.h: what Muon makes of a few matrices, for tests/unit/muon.c.
 
-The rule is that of torch.optim.Muon, written out in double precision. PyTorch itself computes the Newton-Schulz
-iteration in bf16, whose 8 bits would hide mistakes. Needs nothing but Python:  python3 tests/golden/muon.py > tests/golden/muon_golden.h
+The rule is that of torch.optim.Muon, written out in double precision. torch_muon.py has PyTorch's own numbers.
+Needs nothing but Python:  python3 tests/golden/muon.py > tests/golden/muon_golden.h
 """
 import math
 import random

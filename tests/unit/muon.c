@@ -14,6 +14,7 @@
 #include <exogym/strategy.h>
 
 #include "../golden/muon_golden.h"
+#include "../golden/torch_muon_golden.h"
 #include "base/memory_fault.h"
 #include "nn/ref/ref_device.h"
 #include "support/far_device.h"
@@ -122,6 +123,48 @@ expect_case(size_t c, exo_device *device)
     exo_array_release(&params);
     exo_array_release(&grads);
     exo_optim_free(&optim);
+}
+
+/* The largest difference of the matrix after all steps from `want`, divided by lr and the number of
+ * steps: an error of the orthogonal matrix, whose numbers are about 1 / sqrt(longer side). */
+static double
+distance_of_updates(size_t c, const float *want)
+{
+    const exo_param_info info = matrix_info(muon_cases[c].rows, muon_cases[c].cols);
+    exo_optim_spec spec = spec_of(muon_cases[c].options);
+    exo_optim *optim = optim_of(muon_cases[c].options, &info, 1, exo_device_cpu(), 0, info.numel);
+    float params[MUON_MOST], grads[MUON_MOST];
+    double largest = 0;
+    memcpy(params, muon_start[0], sizeof params);
+    for (size_t step = 0; step < MUON_STEPS; step++) {
+        memcpy(grads, muon_grads[step], sizeof grads);
+        exo_optim_step(optim, exo_host_array(EXO_F32, params, info.numel),
+                       exo_host_array(EXO_F32, grads, info.numel), spec.lr);
+    }
+    for (size_t i = 0; i < info.numel; i++)
+        largest = fmax(largest,
+                       fabs((double)params[i] - (double)want[i]) / ((double)spec.lr * MUON_STEPS));
+    exo_optim_free(&optim);
+    return largest;
+}
+
+/* torch.optim.Muon with its iteration in fp32. The parameters, of up to 2, are rounded to fp32 in
+ * each step: 1.2e-7 of lr 1e-3 is 1.2e-4. */
+Test(muon, has_the_numbers_of_pytorchs_optimizer_in_fp32)
+{
+    for (size_t c = 0; c < MUON_CASES; c++)
+        cr_expect_leq(distance_of_updates(c, torch_muon_fp32[c]), 1.2e-4, "%s: %g",
+                      muon_cases[c].options, distance_of_updates(c, torch_muon_fp32[c]));
+}
+
+/* As it is, PyTorch rounds each product of the iteration to bf16, by up to 2^-8 = 0.004 of it. The
+ * iteration multiplies that by up to 3.4, its slope at small singular values, and the rate by up to
+ * 2.6 = sqrt(20 / 3). */
+Test(muon, has_the_numbers_of_pytorchs_optimizer_up_to_bf16)
+{
+    for (size_t c = 0; c < MUON_CASES; c++)
+        cr_expect_leq(distance_of_updates(c, torch_muon_bf16[c]), 0.05, "%s: %g",
+                      muon_cases[c].options, distance_of_updates(c, torch_muon_bf16[c]));
 }
 
 Test(muon, gives_the_numbers_of_the_rule_on_each_device)
