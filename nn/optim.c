@@ -47,6 +47,7 @@ struct exo_optim {
     exo_device *device;
     size_t numel;
     uint64_t steps; /* taken so far */
+    double momentum_factor;
     /* Each has the elements of the ranges whose rule needs it. buffer_name() says what they
      * hold. */
     exo_array buffers[MAX_BUFFERS];
@@ -247,6 +248,7 @@ exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_par
         return exo_fail(err, EXO_NOMEM, "no memory for an optimizer of %zu parameters", numel);
     optim->device = device;
     optim->numel = numel;
+    optim->momentum_factor = 1;
     st = copy_rules(optim, spec, err);
     if (st == EXO_OK)
         st = find_ranges(optim, spec, infos, num_infos, first, err);
@@ -284,9 +286,9 @@ exo_optim_free(exo_optim **optim)
 
 /* --- A step ----------------------------------------------------------------------------------- */
 
-/* Computes the constants of a step. `steps` counts from 1. */
+/* Computes the constants of a step. `steps` counts from 1; `factor` multiplies the momentum. */
 static void
-set_constants(struct rule *rule, uint64_t steps, double lr)
+set_constants(struct rule *rule, uint64_t steps, double lr, double factor)
 {
     const exo_optim_spec *spec = &rule->spec;
     double t = (double)steps;
@@ -309,7 +311,7 @@ set_constants(struct rule *rule, uint64_t steps, double lr)
     case EXO_SGD:
         rule->now.sgd = (exo_sgd_args){
             .l2 = wd,
-            .momentum = (float)spec->momentum,
+            .momentum = (float)(spec->momentum * factor),
             .one_minus_dampening = steps == 1 ? 1.0f : (float)(1.0 - spec->dampening),
             .nesterov = spec->nesterov,
             .lr = (float)lr,
@@ -321,7 +323,7 @@ set_constants(struct rule *rule, uint64_t steps, double lr)
             .alpha = (float)spec->alpha,
             .one_minus_alpha = (float)(1.0 - spec->alpha),
             .eps = (float)spec->eps,
-            .momentum = (float)spec->momentum,
+            .momentum = (float)(spec->momentum * factor),
             .lr = (float)lr,
         };
         return;
@@ -431,8 +433,15 @@ begin_step(exo_optim *optim, exo_array params, float lr, uint64_t steps)
     for (size_t r = 0; r < optim->num_rules; r++) {
         float own = optim->rules[r].spec.lr;
         set_constants(&optim->rules[r], steps,
-                      own == base ? (double)lr : (double)lr * (double)own / (double)base);
+                      own == base ? (double)lr : (double)lr * (double)own / (double)base,
+                      optim->momentum_factor);
     }
+}
+
+void
+exo_optim_set_momentum_factor(exo_optim *optim, double factor)
+{
+    optim->momentum_factor = factor;
 }
 
 void

@@ -56,15 +56,19 @@ static exo_status
 add_exchanges(exo_text *text, const exo_composition *c, exo_config *all, exo_err *err)
 {
     exo_config *optimizer = exo_config_get(all, "outer_optimizer");
-    char *outer = NULL;
+    exo_config *schedule = exo_config_get(all, "outer_momentum");
+    char *outer = NULL, *momentum = NULL;
     exo_status st = optimizer ? exo_config_text(optimizer, &outer, err) : EXO_OK;
+    if (st == EXO_OK && schedule)
+        st = exo_config_text(schedule, &momentum, err);
     exo_text_add(text, "exchanges: [");
     for (size_t i = 0; i < c->count; i++) {
         exo_text_add(text, "%s", i ? ", " : "");
-        exo_param_exchange_write(&c->each[i], outer, text);
+        exo_param_exchange_write(&c->each[i], outer, momentum, text);
     }
     exo_text_add(text, "]}");
     exo_free(outer);
+    exo_free(momentum);
     return st;
 }
 

@@ -6,6 +6,9 @@
  *     theta_outer = outer optimizer(theta_outer, delta)
  *     theta       = theta_outer
  *
+ * Pier (Fan and Zhang, 2025, arXiv:2511.17849) warms the momentum of the outer optimizer up and
+ * decays it: `outer_momentum` is a schedule of it.
+ *
  * Each node keeps theta_outer and the outer optimizer's state for its own shard only. A
  * reduce-scatter gives each node the mean of its shard, and an all-gather distributes the new
  * shards. After a round the parameters of all nodes are equal to the bit.
@@ -25,6 +28,8 @@ init(void *self, uint64_t interval, exo_config *config, exo_err *err)
     exo_status st = exo_rounds_read(config, interval, &outer->rounds, err);
     if (st == EXO_OK)
         st = exo_param_exchange_read_outer(outer, config, "outer_optimizer", &nesterov, err);
+    if (st == EXO_OK)
+        st = exo_param_exchange_read_momentum(outer, config, "outer_momentum", err);
     return st == EXO_OK ? exo_param_exchange_read_aggregate(outer, config, err) : st;
 }
 

@@ -46,7 +46,7 @@ exo_param_exchange_run_eager(exo_param_exchange *e, exo_node *node, exo_err *err
     exo_vec_divide(e->own, (float)node->num_nodes);
     if (!first)
         exo_vec_add(e->own, e->own, last->buffer);
-    exo_optim_step(e->parts[0].optim, e->outer, e->own, e->outer_spec.lr);
+    exo_param_exchange_step_outer(e, node, 0, e->outer, e->own);
     exo_vec_copy(node->params, e->outer);
     exo_meter_add(e->rounds_done, 1);
     if (node->max_steps - node->step <= interval) /* nobody would wait for it */

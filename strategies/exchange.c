@@ -123,24 +123,25 @@ aggregate_all(exo_param_exchange *e, exo_group *group, exo_array values, exo_err
 /* Takes the outer step of this node's part of a fragment. `values`: the mean of that part, or of
  * its pseudo-gradient, and then the new values. */
 static void
-step_outer(exo_param_exchange *e, size_t part, exo_array values)
+step_outer(exo_param_exchange *e, const exo_node *node, size_t part, exo_array values)
 {
     const exo_array outer = outer_of(e, part);
     if (!e->codec)
         exo_vec_sub(values, outer, values);
-    exo_optim_step(e->parts[part].optim, outer, values, e->outer_spec.lr);
+    exo_param_exchange_step_outer(e, node, part, outer, values);
     exo_vec_copy(values, outer);
 }
 
 static exo_status
-apply_outer(exo_param_exchange *e, exo_group *group, size_t part, exo_array values, exo_err *err)
+apply_outer(exo_param_exchange *e, const exo_node *node, exo_group *group, size_t part,
+            exo_array values, exo_err *err)
 {
     bool shares = exo_param_exchange_shares(e);
     exo_status st = shares ? aggregate_shard(e, group, values, outer_of(e, part), err)
                            : aggregate_all(e, group, values, err);
     if (st != EXO_OK)
         return st;
-    step_outer(e, part, exo_array_part(values, e->parts[part].first, e->parts[part].length));
+    step_outer(e, node, part, exo_array_part(values, e->parts[part].first, e->parts[part].length));
     return shares ? exo_all_gather(group, values, err) : EXO_OK;
 }
 
@@ -153,7 +154,7 @@ exchange_now(exo_param_exchange *e, const exo_node *node, size_t part, uint64_t 
     exo_status st = exo_param_exchange_meet(e, node, round, &group, err);
     *met = group != NULL;
     if (st == EXO_OK && group && values.count > 0)
-        st = e->apply == EXO_APPLY_OUTER ? apply_outer(e, group, part, values, err)
+        st = e->apply == EXO_APPLY_OUTER ? apply_outer(e, node, group, part, values, err)
                                          : aggregate_all(e, group, values, err);
     if (group != node->group)
         exo_group_close(&group);
@@ -173,7 +174,7 @@ end_pending(exo_param_exchange *e, const exo_node *node, size_t part, uint64_t r
     if (st == EXO_OK && *met)
         st = exo_background_end(e, node, part, pending, values, err);
     if (st == EXO_OK && *met && e->apply == EXO_APPLY_OUTER)
-        step_outer(e, part, values);
+        step_outer(e, node, part, values);
     return st;
 }
 

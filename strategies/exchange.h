@@ -69,6 +69,7 @@ typedef struct exo_param_exchange {
     exo_aggregation aggregation;
     exo_apply apply;
     exo_optim_spec outer_spec; /* of EXO_APPLY_OUTER and EAGER */
+    exo_schedule *momentum;    /* a factor on its momentum; NULL: constant; owned */
     float alpha;               /* the part of the own values that stays, in [0, 1] */
 
     /* --- State, from start -------------------------------------------------------------------- */
@@ -125,12 +126,17 @@ exo_status exo_param_exchange_check_pieces(const exo_param_exchange *exchange, e
 exo_status exo_param_exchange_read_outer(exo_param_exchange *out, exo_config *config,
                                          const char *key, const exo_optim_spec *fallback,
                                          exo_err *err);
+/* Reads the schedule of its momentum, a mapping under `key`. */
+exo_status exo_param_exchange_read_momentum(exo_param_exchange *out, exo_config *config,
+                                            const char *key, exo_err *err);
 /* The outer optimizer of DiLoCo's paper: SGD with lr 0.7 and a Nesterov momentum of 0.9. */
 exo_optim_spec exo_nesterov(void);
 /* Reads a whole exchange of parameters, an item of the list `exchanges` of `compose`. */
 exo_status exo_param_exchange_read(exo_param_exchange *out, exo_config *config, exo_err *err);
-/* Appends an exchange as such an item. `outer` is the YAML of its outer optimizer. */
-void exo_param_exchange_write(const exo_param_exchange *exchange, const char *outer, exo_text *out);
+/* Appends an exchange as such an item. `outer` and `momentum` are the YAML of its outer optimizer and
+ * of the schedule of its momentum; NULL: there is none. */
+void exo_param_exchange_write(const exo_param_exchange *exchange, const char *outer,
+                              const char *momentum, exo_text *out);
 
 /* A round of an exchange (exchange.c). `seed` distinguishes the random choices of exchanges. */
 exo_status exo_param_exchange_check(const exo_param_exchange *exchange, uint32_t num_nodes,
@@ -150,6 +156,9 @@ void exo_param_exchange_release(exo_param_exchange *exchange);
 
 /* Whether the messages of rounds pass in the background. */
 bool exo_param_exchange_flies(const exo_param_exchange *exchange);
+/* Takes an outer step of a fragment's part at the momentum of this step. */
+void exo_param_exchange_step_outer(const exo_param_exchange *exchange, const exo_node *node,
+                                   size_t part, exo_array outer, exo_array gradient);
 /* Whether all nodes together share the outer step. */
 bool exo_param_exchange_shares(const exo_param_exchange *exchange);
 /* Gives the group of a round, which the caller closes if it is not node->group. NULL: the node has

@@ -176,6 +176,21 @@ exo_param_exchange_read_aggregate(exo_param_exchange *out, exo_config *config, e
     return st;
 }
 
+exo_status
+exo_param_exchange_read_momentum(exo_param_exchange *out, exo_config *config, const char *key,
+                                 exo_err *err)
+{
+    const exo_optim_spec *spec = &out->outer_spec;
+    exo_config *node = exo_config_get(config, key);
+    if (!node)
+        return EXO_OK;
+    if (!exo_config_is_map(node))
+        return exo_config_fail(node, err, "%s: expected a mapping, as in {name: linear}", key);
+    if (!((spec->kind == EXO_SGD || spec->kind == EXO_RMSPROP) && spec->momentum > 0))
+        return exo_config_fail(node, err, "%s needs an outer optimizer with momentum", key);
+    return exo_schedule_read(&out->momentum, config, key, err);
+}
+
 /* apply: mean, {name: outer, optimizer: {...}, alpha: 0.5}, {name: mix, alpha: 0.5}, or {name: eager,
  * optimizer: {...}} */
 static exo_status
@@ -190,6 +205,8 @@ read_apply(exo_param_exchange *out, exo_config *config, exo_err *err)
     out->apply = (exo_apply)kind;
     if (st == EXO_OK && (out->apply == EXO_APPLY_OUTER || out->apply == EXO_APPLY_EAGER))
         st = exo_param_exchange_read_outer(out, options, "optimizer", &nesterov, err);
+    if (st == EXO_OK && (out->apply == EXO_APPLY_OUTER || out->apply == EXO_APPLY_EAGER))
+        st = exo_param_exchange_read_momentum(out, options, "momentum", err);
     if (st == EXO_OK && (out->apply == EXO_APPLY_OUTER || out->apply == EXO_APPLY_MIX))
         st = exo_config_float(options, "alpha", out->apply == EXO_APPLY_MIX ? 0.5f : 0, 0, 1,
                               &out->alpha, err);
@@ -287,7 +304,8 @@ exo_param_exchange_read(exo_param_exchange *out, exo_config *config, exo_err *er
 }
 
 void
-exo_param_exchange_write(const exo_param_exchange *e, const char *outer, exo_text *out)
+exo_param_exchange_write(const exo_param_exchange *e, const char *outer, const char *momentum,
+                         exo_text *out)
 {
     char number[EXO_UNIT_TEXT];
     exo_text_add(out, "{what: parameters, every: %" PRIu64, e->rounds.interval);
@@ -310,15 +328,18 @@ exo_param_exchange_write(const exo_param_exchange *e, const char *outer, exo_tex
         exo_text_add(out, ", codec: %s", exo_codec_text(e->codec));
     if (e->feedback > 0)
         exo_text_add(out, ", feedback: %s", exo_unit_number((double)e->feedback, number));
-    if (e->apply == EXO_APPLY_OUTER && e->alpha > 0)
-        exo_text_add(out, ", apply: {name: outer, optimizer: %s, alpha: %s}", outer,
-                     exo_unit_number((double)e->alpha, number));
-    else if (e->apply == EXO_APPLY_OUTER || e->apply == EXO_APPLY_EAGER)
-        exo_text_add(out, ", apply: {name: %s, optimizer: %s}", applies[e->apply], outer);
-    else if (e->apply == EXO_APPLY_MIX)
+    if (e->apply == EXO_APPLY_OUTER || e->apply == EXO_APPLY_EAGER) {
+        exo_text_add(out, ", apply: {name: %s, optimizer: %s", applies[e->apply], outer);
+        if (e->momentum)
+            exo_text_add(out, ", momentum: %s", momentum);
+        if (e->alpha > 0)
+            exo_text_add(out, ", alpha: %s", exo_unit_number((double)e->alpha, number));
+        exo_text_add(out, "}");
+    } else if (e->apply == EXO_APPLY_MIX) {
         exo_text_add(out, ", apply: {name: mix, alpha: %s}",
                      exo_unit_number((double)e->alpha, number));
-    else
+    } else {
         exo_text_add(out, ", apply: mean");
+    }
     exo_text_add(out, "}");
 }

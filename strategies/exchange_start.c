@@ -159,4 +159,5 @@ exo_param_exchange_release(exo_param_exchange *e)
     exo_array_release(&e->outer);
     exo_array_release(&e->center);
     exo_aggregation_release(&e->aggregation);
+    exo_schedule_free(&e->momentum);
 }

@@ -9,6 +9,17 @@ exo_param_exchange_flies(const exo_param_exchange *e)
            (e->delay > 0 && e->aggregation.rule == EXO_AGGREGATE_MEAN);
 }
 
+void
+exo_param_exchange_step_outer(const exo_param_exchange *e, const exo_node *node, size_t part,
+                              exo_array outer, exo_array gradient)
+{
+    exo_optim *optim = e->parts[part].optim;
+    if (e->momentum)
+        exo_optim_set_momentum_factor(
+            optim, (double)exo_schedule_factor(e->momentum, node->step, node->max_steps));
+    exo_optim_step(optim, outer, gradient, e->outer_spec.lr);
+}
+
 /* Those of an island cannot: they have come from different outer parameters. A round in the
  * background has one collective, so each node gets all of the mean. */
 bool

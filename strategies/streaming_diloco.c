@@ -34,6 +34,8 @@ streaming_init(void *self, exo_config *config, exo_err *err)
         st = exo_param_exchange_read_codec(e, config, "e3m0", 0, err);
     if (st == EXO_OK)
         st = exo_param_exchange_read_outer(e, config, "outer_optimizer", &nesterov, err);
+    if (st == EXO_OK)
+        st = exo_param_exchange_read_momentum(e, config, "outer_momentum", err);
     return st == EXO_OK ? exo_param_exchange_check_pieces(e, config, err) : st;
 }
 

@@ -151,6 +151,9 @@ EXO_API bool exo_optim_moments(const exo_optim *optim, exo_array *exp_avg, exo_a
  * the moments stay as they are, and grads, which must be finite, have no effect. */
 EXO_API void exo_optim_step_uncorrected(exo_optim *optim, exo_array params, exo_array grads,
                                         float lr, bool frozen);
+/* Multiplies the momentum of the next steps by `factor`: sgd and rmsprop; other rules have none. The
+ * first factor is 1. A checkpoint does not have it. */
+EXO_API void exo_optim_set_momentum_factor(exo_optim *optim, double factor);
 /* Begins exo_optim_step, to be taken during backward: returns the sink that receives the gradients
  * of a pass (exo_pass). Every element of params (numel) must arrive exactly once before the next
  * step. The optimizer and `params` must live until then. The bits are those of exo_optim_step. Not

@@ -53,6 +53,7 @@ done <<'END'
 {name: streaming_diloco, H: 2, fragments: 2}|{what: parameters, every: 2, delay: 1, select: {name: fragments, count: 2}, partners: all, codec: {name: e3m0, block: 128, scale: bf16}, apply: {name: outer, optimizer: 
 {name: streaming_diloco, H: 4, fragments: 2, delay: 0, codec: raw}|{what: parameters, every: 4, select: {name: fragments, count: 2}, partners: all, apply: {name: outer, optimizer: 
 {name: sparseloco, H: 3, feedback: 0.5}|{what: parameters, every: 3, partners: all, codec: \[{name: topk, k: 64, block: 4096, error_feedback: false}, {name: bins, block: 256, scale: bf16}\], feedback: 0.5
+{name: diloco, H: 2, outer_momentum: {name: linear, warmup_steps: 3}}|{what: parameters, every: 2, partners: all, apply: {name: outer, optimizer: .*, momentum: {name: "*linear"*, warmup_steps: 3
 {name: eager_diloco, H: 2}|{what: parameters, every: 2, partners: all, apply: {name: eager, optimizer: 
 {name: noloco, H: 2}|{what: parameters, every: 2, partners: pairs, apply: {name: outer
 END

@@ -49,6 +49,7 @@ strategies ddp | "bucket_size": "1 kB" | "bucket_size": "1 kB"
 strategies diloco | | "H": 100, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}, "aggregate": {"name": "mean"}
 strategies diloco | "H": 18446744073709551615, "outer_optimizer": "sgd" | "H": 18446744073709551615, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.001, "weight_decay": 0, "momentum": 0, "dampening": 0, "nesterov": false}, "aggregate": {"name": "mean"}
 strategies diloco | "H": 1, "outer_optimizer": {"lr": 0.3} | "H": 1, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.3, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}, "aggregate": {"name": "mean"}
+strategies diloco | "outer_momentum": {"name": "linear", "warmup_steps": 3} | "H": 100, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}, "outer_momentum": {"name": "linear", "warmup_steps": 3, "max_steps": 0, "end_factor": 0}, "aggregate": {"name": "mean"}
 strategies muloco | | "H": 30, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}, "aggregate": {"name": "mean"}
 strategies fedavg | | "H": 1, "offset": 0, "aggregate": {"name": "mean"}
 strategies fedavg | "aggregate": {"name": "norm_clip"} | "H": 1, "offset": 0, "aggregate": {"name": "norm_clip", "max_norm": 0}

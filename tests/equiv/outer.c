@@ -277,6 +277,42 @@ Test(outer, eager_diloco_is_the_papers_algorithm)
     nodes_release(&n);
 }
 
+/* --- The outer momentum ----------------------------------------------------------------------- */
+
+/* The momentum grows from 0 in 20 steps and falls to 0 in 40. */
+static float
+momentum_at(uint64_t t)
+{
+    double factor = t < 20 ? (double)t / 20 : 1 - (double)(t - 20) / 40;
+    return (float)(0.9 * (double)(float)factor);
+}
+
+Test(outer, the_momentum_of_diloco_follows_its_schedule)
+{
+    static float theta[NODES][NUMEL];
+    static struct plain_outer outer;
+    nodes n;
+    nodes_init(&n, NODES, NUMEL, BATCH, STEPS, "diloco",
+               "{H: 5, outer_momentum: {name: linear, warmup_steps: 20, max_steps: 60}, optimizer: "
+               "{name: sgd, lr: 0.1}}");
+    outer_init(&outer, 0.7f, 0);
+    for (uint32_t i = 0; i < NODES; i++)
+        nodes_initial(NUMEL, theta[i]);
+    for (uint64_t t = 0; t < STEPS; t++) {
+        inner_steps(theta, t);
+        outer.momentum = momentum_at(t);
+        for (size_t j = 0; (t + 1) % 5 == 0 && j < NUMEL; j++) {
+            float mean = (theta[0][j] + theta[1][j] + theta[2][j]) / (float)NODES;
+            outer_step(&outer, j, outer.theta[j] - mean);
+            for (uint32_t i = 0; i < NODES; i++)
+                theta[i][j] = outer.theta[j];
+        }
+        nodes_train(&n, 1);
+        expect_equal(&n, theta, t);
+    }
+    nodes_release(&n);
+}
+
 /* --- Identities ------------------------------------------------------------------------------- */
 
 static void
@@ -306,6 +342,14 @@ Test(outer, without_delay_they_are_diloco)
         expect_same(count, "eager_diloco", "{H: 7, delay: 0}", "diloco", "H: 7");
     }
     expect_same(1, "eager_diloco", "H: 7", "diloco", "H: 7");
+}
+
+Test(outer, a_constant_momentum_is_no_schedule)
+{
+    expect_same(3, "diloco", "{H: 7, outer_momentum: {name: constant}}", "diloco", "H: 7");
+    expect_same(3, "diloco", "{H: 7, outer_momentum: {name: linear, max_steps: 40}}", "compose",
+                "exchanges: [{every: 7, apply: {name: outer, momentum: {name: linear, max_steps: "
+                "40}}}]");
 }
 
 /* Of equal rules that round differently. */

@@ -587,6 +587,7 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
         {"compose",
          "{exchanges: [{every: 3, delay: 2, codec: int8, feedback: 0.9, apply: outer}]}"},
         {"sparseloco", "{H: 3}"},
+        {"diloco", "{H: 3, outer_momentum: {name: wsd, warmup_steps: 4, decay_steps: 5}}"},
         {"eager_diloco", "{H: 3}"},
         {"compose", "{exchanges: [{what: gradients}, {every: 3, apply: outer}]}"},
         {"compose", "{exchanges: [{every: 3, delay: 2, apply: {name: mix, alpha: 0.3}}, {every: 2, "
