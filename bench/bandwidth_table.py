@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Simulates the bandwidth that data-parallel training and DiLoCo need for a given utilization of
-their processors, and prints it beside the published table (Streaming DiLoCo, arXiv:2501.18512: 1B
-parameters, 0.1 s a step).
+"""Simulates the bandwidth that data-parallel training, DiLoCo and Streaming DiLoCo need for a given
+utilization of their processors, and prints it beside the published table (Streaming DiLoCo,
+arXiv:2501.18512: 1B parameters, 0.1 s a step).
 
     bench/bandwidth_table.py [BUILD]
 
@@ -18,15 +18,19 @@ BUILD = sys.argv[1] if len(sys.argv) > 1 else "build/release"
 GRID = [10 ** (-1 + 4 * k / 49) for k in range(50)]
 TARGETS = [50, 80, 90, 95, 99]
 ROWS = {
-    "data-parallel": (1, 5, [86.8, 152.6, 184.2, 222.3, 569]),
-    "DiLoCo, H 100": (100, 200, [1.4, 6.2, 13.3, 23.3, 86.8]),
+    "data-parallel": ({"every": 1, "steps": 5}, [86.8, 152.6, 184.2, 222.3, 569]),
+    "DiLoCo, H 100": ({"every": 100, "steps": 200}, [1.4, 6.2, 13.3, 23.3, 86.8]),
+    "Streaming": ({"every": 100, "steps": 205, "fragments": 8}, [1.4, 5.2, 9.1, 16, 28.1]),
+    "overlapped": ({"every": 100, "steps": 205, "fragments": 8, "delay": 1}, [1.4, 4.3, 6.2, 9.1, 11]),
+    "overlapped, 4 bits": ({"every": 100, "steps": 205, "fragments": 8, "delay": 1, "bytes": "500 MB"}, [0.4, 0.9, 1.7, 2, 3]),
 }
 
 
-def utilization(bandwidth, every, steps, folder):
+def utilization(bandwidth, variables, folder):
     command = [f"{BUILD}/exogym", "run", "bench/graphs/replicas.yaml", "--overwrite", "--json", "--save-dir", folder,
-               "--set", f"variables.bandwidth={bandwidth:.9g} Gbit/s", "--set", f"variables.every={every}",
-               "--set", f"variables.steps={steps}"]
+               "--set", f"variables.bandwidth={bandwidth:.9g} Gbit/s"]
+    for name, value in variables.items():
+        command += ["--set", f"variables.{name}={value}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         sys.exit(done.stderr)
@@ -40,14 +44,14 @@ def nearest(value):
 worst = 0
 print(f"{'Gbit/s for utilization of':28}" + "".join(f"{t:>16} %" for t in TARGETS))
 with tempfile.TemporaryDirectory() as folder:
-    for name, (every, steps, published) in ROWS.items():
+    for name, (variables, published) in ROWS.items():
         cells = []
         for target, expected in zip(TARGETS, published):
             # Bisection for the first point that suffices: more bandwidth never lowers utilization.
             low, high = 0, len(GRID) - 1
             while low < high:
                 middle = (low + high) // 2
-                if utilization(GRID[middle], every, steps, folder) >= target:
+                if utilization(GRID[middle], variables, folder) >= target:
                     high = middle
                 else:
                     low = middle + 1
