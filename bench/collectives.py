@@ -64,12 +64,14 @@ def table(members, times):
     print(f"\n{members} members: microseconds, and ratios of exogym's processes; the last column is tcp beside gloo")
     print(f"{'bytes':>10}", *(f"{n:>10}" for n in names), *(f"{'x ' + n:>10}" for n in ratios), f"{'of proto':>10}", f"{'thr/proto':>10}",
           f"{'gloo/tcp':>10}")
-    for size in times["processes"]:
+    for size in next(iter(times.values())):
         at = {n: times[n][size] for n in names}
-        own = at["processes"]
-        print(f"{size:>10}", *(f"{at[n]:>10.1f}" for n in names), *(f"{at[n] / own:>10.2f}" for n in ratios),
-              f"{at['prototype'] / own:>10.2f}", f"{at['prototype'] / at['threads']:>10.2f}",
-              f"{at['gloo'] / at['tcp']:>10.2f}" if "gloo" in at else f"{'':>10}")
+
+        def ratio(other, own):
+            return f"{at[other] / at[own]:>10.2f}" if other in at and own in at else f"{'-':>10}"
+
+        print(f"{size:>10}", *(f"{at[n]:>10.1f}" for n in names), *(ratio(n, "processes") for n in ratios),
+              ratio("prototype", "processes"), ratio("prototype", "threads"), ratio("gloo", "tcp"))
 
 
 def main():

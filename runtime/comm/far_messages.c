@@ -6,12 +6,17 @@
 #include <time.h>
 
 #include <exogym/memory.h>
+#include <exogym/object.h>
 
 #include "base/waiting.h"
 #include "comm/backend.h"
 #include "comm/far_impl.h"
 #include "comm/near.h"
 #include "comm/timing.h"
+
+enum {
+    OBJECT_BYTES = 256 * 1024 /* the least of a message that is an object */
+};
 
 void
 exo_far_break_locked(exo_far *f, exo_status status, const char *text)
@@ -206,12 +211,35 @@ write_data(exo_encoder *encoder, const exo_far_header *header, const void *data,
     return exo_codec_encode(encoder->codec, &place, data, count, out, &size, err);
 }
 
+/* Makes the memory of a message. Large ones are objects, which reach another process of this host
+ * without a further copy and whose pages are used again. *object is NULL for others. */
+static char *
+new_message(size_t size, bool may_be_object, exo_object **object)
+{
+    *object = NULL;
+    if (may_be_object && size >= OBJECT_BYTES && exo_object_new(object, size, NULL) == EXO_OK)
+        return exo_object_data(*object);
+    return exo_calloc(1, size);
+}
+
+static exo_payload
+payload_of(exo_object **object, char *data, size_t size)
+{
+    if (!*object)
+        return (exo_payload){.data = data, .size = size, .release = exo_free};
+    exo_object_seal(*object);
+    const exo_payload payload = exo_object_payload(*object);
+    exo_object_drop(object);
+    return payload;
+}
+
 exo_status
 exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encoder,
              const void *data, size_t count, exo_err *err)
 {
     size_t room = encoder ? exo_codec_bound(encoder->codec, count) : header->bytes;
-    char *copy = exo_calloc(1, sizeof *header + room);
+    exo_object *object;
+    char *copy = new_message(sizeof *header + room, !encoder, &object);
     if (!copy)
         return exo_fail(err, EXO_NOMEM, "no memory to send %llu bytes",
                         (unsigned long long)header->bytes);
@@ -219,14 +247,13 @@ exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encod
                         ? write_data(encoder, header, data, count, copy + sizeof *header, err)
                         : EXO_OK;
     if (st != EXO_OK) {
-        exo_free(copy);
+        exo_free(copy); /* no object: only a codec fails */
         return st;
     }
     if (f->edge.links && header->phase != EXO_FAR_FAILED)
         pass_links(f, to, header->bytes, &header->passing);
     memcpy(copy, header, sizeof *header);
-    const exo_payload payload = {
-        .data = copy, .size = sizeof *header + header->bytes, .release = exo_free};
+    const exo_payload payload = payload_of(&object, copy, sizeof *header + header->bytes);
     pthread_mutex_lock(&f->lock);
     f->counts[to] += header->phase != EXO_FAR_FAILED;
     pthread_mutex_unlock(&f->lock);
