@@ -272,7 +272,7 @@ next_due(uint64_t step, uint64_t interval, uint64_t limit)
 }
 
 /* The step at which the next segment ends: that of the next event, or the step after about SEGMENT
- * or FAR_SEGMENT. */
+ * or FAR_SEGMENT, unless the nodes are apart. */
 static uint64_t
 segment_end(const struct run *run)
 {
@@ -283,6 +283,8 @@ segment_end(const struct run *run)
     end = next_due(run->step, opts->checkpoint_interval, end);
     uint64_t change = run->live && run->live->due ? run->live->due(run->live->context) : UINT64_MAX;
     end = change > run->step && change < end ? change : end;
+    if (run->apart)
+        return end;
     exo_time length = run->far ? FAR_SEGMENT : SEGMENT;
     uint64_t steps = run->step_time > 0 ? (uint64_t)(length / run->step_time) : 1;
     steps = steps < 1 ? 1 : steps > 10000 ? 10000 : steps;

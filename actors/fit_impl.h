@@ -14,7 +14,8 @@
  * Everything in struct run belongs to the caller's thread. Training proceeds in segments. A segment
  * ends at an event (evaluation, correlation, checkpoint, change of the graph, the end), or after
  * about 0.2 s (2 s with nodes on workers), so that a request to stop is obeyed soon. Between two
- * segments all nodes are idle. */
+ * segments all nodes are idle. If the strategy's nodes are apart, segments end at events only, since
+ * the fast nodes would otherwise wait for the slow ones at each of these ends. */
 #ifndef EXO_FIT_IMPL_H
 #define EXO_FIT_IMPL_H
 
@@ -58,6 +59,7 @@ struct run {
     /* The nodes gather units of the model from each other. A request that one node could serve then
      * goes to all nodes. */
     bool together;
+    bool apart;             /* nodes do not wait for each other within a segment */
     const exo_clock *clock; /* the real clock, for deadlines */
 
     exo_cast cast; /* the nodes, by rank; its runtime is theirs */

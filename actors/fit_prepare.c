@@ -92,8 +92,10 @@ check_strategy(struct run *run, exo_config *options, exo_err *err)
         st = exo_strategy_check_model(strategy, run->fit->model, err);
     if (st == EXO_OK)
         st = exo_fit_check_units(strategy, run->fit->device, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK) {
         run->together = exo_strategy_awaits_units(strategy);
+        run->apart = exo_strategy_is_apart(strategy);
+    }
     if (st == EXO_OK)
         st = write_options(run, options, err);
     if (st == EXO_OK)

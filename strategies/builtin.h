@@ -9,8 +9,10 @@
 
 extern exo_registry exo_strategy_registry; /* of exo_strategy_class (registry.c) */
 
+extern const exo_strategy_class exo_async_diloco_class;
 extern const exo_strategy_class exo_compose_class;
 extern const exo_strategy_class exo_ddp_class;
+extern const exo_strategy_class exo_decoupled_diloco_class;
 extern const exo_strategy_class exo_demo_class;
 extern const exo_strategy_class exo_diloco_class;
 extern const exo_strategy_class exo_eager_diloco_class;

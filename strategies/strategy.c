@@ -244,6 +244,12 @@ exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes)
 }
 
 bool
+exo_strategy_is_apart(const exo_strategy *strategy)
+{
+    return strategy->strategy_class->apart;
+}
+
+bool
 exo_strategy_edges(const exo_strategy *strategy, const exo_param_info *infos, size_t num_infos,
                    size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES],
                    size_t *count)

@@ -31,6 +31,7 @@
 #include <exogym/schedule.h>
 #include <exogym/select.h>
 #include <exogym/sequence.h>
+#include <exogym/server.h>
 #include <exogym/shards.h>
 #include <exogym/state.h>
 #include <exogym/status.h>

@@ -186,6 +186,10 @@ typedef struct exo_strategy_class {
     size_t (*model_edges)(const void *self, const exo_param_info *infos, size_t num_infos,
                           size_t numel, uint32_t num_nodes,
                           exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES]);
+    /* A step waits for no other node, as with a server (server.h). The host then lets nodes run
+     * ahead of each other between evaluations, checkpoints and the end, and obeys a request to stop
+     * only there. */
+    bool apart;
 } exo_strategy_class;
 
 /* The strategy of one node. One thread at a time. */
@@ -247,6 +251,8 @@ EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo
 /* Whether backward may take the inner step: steps_alone of the class is true, the class lacks
  * `keep`, and gradients are not clipped. */
 EXO_API bool exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes);
+/* Whether the class is `apart`. */
+EXO_API bool exo_strategy_is_apart(const exo_strategy *strategy);
 /* Writes the exchanges (out, *count) as `edges` or `model_edges` of the class, for a model of these
  * parameters. False: the class lacks both. */
 EXO_API bool exo_strategy_edges(const exo_strategy *strategy, const exo_param_info *infos,

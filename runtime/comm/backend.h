@@ -7,6 +7,7 @@
 
 #include <exogym/comm.h>
 #include <exogym/engine.h>
+#include <exogym/server.h>
 
 #include "comm/edge.h"
 #include "comm/encode.h"
@@ -19,6 +20,19 @@ typedef struct exo_comm_extras {
     /* exo_comm_look_at; *look is zeroed by the caller. */
     void (*look)(void *group, uint32_t rank, exo_comm_look *look, uint32_t *missing,
                  uint64_t *counts);
+    /* The group's edge, for a server. NULL: the engine has no servers. */
+    const exo_comm_edge *(*edge)(const void *group);
+    /* If the members are in processes of their own; else all three are NULL. The functions are
+     * called without the server's locks.
+     *
+     * Gives the server the messages that have arrived and, from now on, those that arrive, and
+     * breaks it with the group. NULL: ends that. */
+    void (*attach)(void *group, exo_server *server);
+    /* Sends a message of the server of this member to that of member `to`. Waits on emulated links
+     * only. */
+    exo_status (*carry)(void *group, uint32_t to, const exo_server_message *message, exo_err *err);
+    /* Breaks the group of all members. */
+    void (*fail_all)(void *group, const exo_err *reason);
 } exo_comm_extras;
 
 struct exo_comm {
@@ -33,6 +47,7 @@ struct exo_comm {
     /* number of changes of the codec; groups follow in their next call */
     _Atomic uint32_t codings;
     _Atomic uint64_t codecs_made; /* codecs that its groups have made */
+    _Atomic(exo_server *) server; /* server.c makes it when it is first opened; NULL: none */
 };
 
 #endif

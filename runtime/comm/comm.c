@@ -4,35 +4,18 @@
 #include <exogym/comm.h>
 
 #include <pthread.h>
+#include <stdio.h>
 
 #include <exogym/memory.h>
 
 #include "base/pace.h"
 #include "base/parallel.h"
-#include "comm/backend.h"
 #include "comm/counted.h"
+#include "comm/group.h"
 #include "comm/reduce.h"
-#include "comm/stepped.h"
+#include "comm/server.h"
 
 #define DEFAULT_TIMEOUT (60 * EXO_SECOND)
-
-struct exo_group {
-    exo_comm *comm; /* held */
-    /* of a group among some members: the group that it was opened from; else NULL */
-    exo_group *parent;
-    uint32_t rank; /* in the communicator */
-    uint32_t size, place;
-    uint32_t *ranks; /* (size) of a group among some members; NULL: all */
-    exo_time timeout;
-    exo_codec *codec;    /* only without a parent; NULL: raw */
-    uint32_t codings;    /* the communicator's `codings` when the codec was made */
-    exo_request *begun;  /* requests in progress */
-    exo_request *unused; /* requests for later use, so that a steady step allocates nothing */
-    exo_stepped stepped; /* only without a parent; for an engine with `advance` */
-    pthread_mutex_t lock;
-    exo_time waited; /* guarded by lock, like traffic */
-    exo_traffic traffic;
-};
 
 struct exo_request {
     exo_engine_request engine;
@@ -56,6 +39,7 @@ exo_comm_drop(exo_comm **comm)
     *comm = NULL;
     if (!c || --c->references > 0)
         return;
+    exo_server_close(c->server);
     c->engine->close(c->state);
     exo_free((char *)c->codec);
     exo_free(c);
@@ -217,8 +201,14 @@ exo_group_close(exo_group **group)
 void
 exo_comm_fail(exo_comm *comm, uint32_t rank, const char *cause)
 {
-    if (rank < comm->size)
-        comm->engine->fail(comm->state, rank, cause && *cause ? cause : "unknown cause");
+    char text[EXO_ERR_TEXT];
+    if (rank >= comm->size)
+        return;
+    cause = cause && *cause ? cause : "unknown cause";
+    comm->engine->fail(comm->state, rank, cause);
+    snprintf(text, sizeof text, "rank %u died: %s", rank, cause);
+    if (comm->server)
+        exo_server_break(comm->server, EXO_PEER_LOST, text);
 }
 
 uint32_t
@@ -300,20 +290,11 @@ exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *m
 
 /* --- Calls ------------------------------------------------------------------------------------ */
 
-/* The group of all members, whose codec is shared by the groups opened from it. */
-static exo_group *
-whole_of(exo_group *g)
-{
-    while (g->parent)
-        g = g->parent;
-    return g;
-}
-
 /* Checks whether the engine can do the call, and follows a change of the codec. */
 static exo_status
 prepare(exo_group *g, exo_collective_args *args, exo_err *err)
 {
-    exo_group *whole = whole_of(g);
+    exo_group *whole = exo_group_whole(g);
     const exo_engine_class *engine = g->comm->engine;
     bool reduces = args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER;
     if (reduces && !(engine->dtypes & 1u << args->dtype))
@@ -360,8 +341,9 @@ static exo_status
 engine_begin(exo_group *g, exo_engine_request *request, exo_err *err)
 {
     const exo_comm *c = g->comm;
-    return c->engine->advance ? exo_stepped_begin(&whole_of(g)->stepped, c, g->rank, request, err)
-                              : c->engine->begin(c->state, g->rank, request, err);
+    return c->engine->advance
+               ? exo_stepped_begin(&exo_group_whole(g)->stepped, c, g->rank, request, err)
+               : c->engine->begin(c->state, g->rank, request, err);
 }
 
 static exo_status
@@ -369,7 +351,7 @@ engine_test(exo_group *g, exo_engine_request *request, bool *done, exo_err *err)
 {
     const exo_comm *c = g->comm;
     return c->engine->advance
-               ? exo_stepped_test(&whole_of(g)->stepped, c, g->rank, request, done, err)
+               ? exo_stepped_test(&exo_group_whole(g)->stepped, c, g->rank, request, done, err)
                : c->engine->test(c->state, g->rank, request, done, err);
 }
 
@@ -377,8 +359,9 @@ static exo_status
 engine_wait(exo_group *g, exo_engine_request *request, exo_err *err)
 {
     const exo_comm *c = g->comm;
-    return c->engine->advance ? exo_stepped_wait(&whole_of(g)->stepped, c, g->rank, request, err)
-                              : c->engine->wait(c->state, g->rank, request, err);
+    return c->engine->advance
+               ? exo_stepped_wait(&exo_group_whole(g)->stepped, c, g->rank, request, err)
+               : c->engine->wait(c->state, g->rank, request, err);
 }
 
 static void
@@ -386,7 +369,7 @@ engine_cancel(exo_group *g, exo_engine_request *request)
 {
     const exo_comm *c = g->comm;
     if (c->engine->advance)
-        exo_stepped_cancel(&whole_of(g)->stepped, c, g->rank, request);
+        exo_stepped_cancel(&exo_group_whole(g)->stepped, c, g->rank, request);
     else
         c->engine->cancel(c->state, g->rank, request);
 }

@@ -158,16 +158,23 @@ far_fail(void *state, uint32_t rank, const char *cause)
 }
 
 static void
+free_messages(exo_far_message *first)
+{
+    for (exo_far_message *m = first, *next; m; m = next) {
+        next = m->next;
+        exo_far_message_free(m);
+    }
+}
+
+static void
 far_close(void *state)
 {
     exo_far *f = state;
     exo_far_stop(f);
     exo_near_free(f->near);
     exo_encoder_release(&f->encoder);
-    for (exo_far_message *m = f->inbox, *next; m; m = next) {
-        next = m->next;
-        exo_far_message_free(m);
-    }
+    free_messages(f->inbox);
+    free_messages(f->for_server);
     exo_free(f->members);
     exo_free(f->nodes);
     exo_free(f->watches);
@@ -226,7 +233,12 @@ const exo_engine_class exo_net_engine = {
     .cancel = exo_far_cancel,
 };
 
-static const exo_comm_extras far_extras = {.warm = far_warm, .look = far_look};
+static const exo_comm_extras far_extras = {.warm = far_warm,
+                                           .look = far_look,
+                                           .edge = exo_far_edge,
+                                           .attach = exo_far_attach,
+                                           .carry = exo_far_carry,
+                                           .fail_all = exo_far_fail_all};
 
 exo_status
 exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)

@@ -20,6 +20,9 @@ enum {
     EXO_FAR_FAILED = 2,
     EXO_FAR_MEET = 3, /* where the member's board is (near.h) */
     EXO_FAR_MET = 4,  /* whether it has mapped the boards of all members of the call */
+    /* not a phase: a message of the server, or for it; root: a status other than OK ends all calls
+     * with the text that follows */
+    EXO_FAR_SERVER = 5,
 };
 
 enum {
@@ -90,11 +93,18 @@ typedef struct exo_far {
     /* shared memory with members of this host, from the first call on; written under the lock by
      * the thread that calls */
     exo_near *near;
+    exo_server *server;          /* attached; it is owned by the communicator */
+    exo_far_message *for_server; /* in order, until one is attached */
 } exo_far;
 
 /* Ends the present call and all later ones. The first reason stays. */
 void exo_far_break(exo_far *far, exo_status status, const char *text);
 void exo_far_break_locked(exo_far *far, exo_status status, const char *text);
+
+/* Writes texts such as "node_1 (rank 1) died: killed", "node_1 (rank 1) cancelled its
+ * all_reduce". cause: (length) */
+void exo_far_end_text(char text[EXO_ERR_TEXT], uint32_t rank, exo_status status, const char *cause,
+                      size_t length);
 
 static inline uint32_t
 exo_far_rank_at(const exo_collective_args *args, uint32_t place)
@@ -130,6 +140,14 @@ exo_status exo_far_run(exo_far *far, const exo_collective_args *args, exo_time d
 /* Breaks this communicator because a member died (EXO_PEER_LOST) or cancelled a call
  * (EXO_CANCELLED), and tells the other members, which may wait for that member. */
 void exo_far_tell(exo_far *far, uint32_t rank, exo_status status, const char *cause);
+
+/* For the communicator's server: far_server.c, as in exo_comm_extras. */
+const exo_comm_edge *exo_far_edge(const void *group);
+void exo_far_attach(void *group, exo_server *server);
+exo_status exo_far_carry(void *group, uint32_t to, const exo_server_message *message, exo_err *err);
+void exo_far_fail_all(void *group, const exo_err *reason);
+/* Takes a message with the phase EXO_FAR_SERVER; owns it. INVAL: it is none of a server. */
+exo_status exo_far_server_message(exo_far *far, exo_far_message *message, exo_err *err);
 
 /* Requests: far_request.c. exo_far_stop ends the thread that makes them, if there is one, when no
  * request is in progress. */

@@ -12,6 +12,7 @@
 #include "comm/backend.h"
 #include "comm/far_impl.h"
 #include "comm/near.h"
+#include "comm/server.h"
 #include "comm/timing.h"
 
 enum {
@@ -26,6 +27,8 @@ exo_far_break_locked(exo_far *f, exo_status status, const char *text)
     exo_fail(&f->broken, status, "%s", text);
     pthread_cond_broadcast(&f->changed);
     exo_near_wake(f->near);
+    if (f->server)
+        exo_server_break(f->server, status, text);
 }
 
 void
@@ -36,11 +39,9 @@ exo_far_break(exo_far *f, exo_status status, const char *text)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Writes texts such as "node_1 (rank 1) died: killed", "node_1 (rank 1) cancelled its
- * all_reduce". */
-static void
-end_text(char text[EXO_ERR_TEXT], uint32_t rank, exo_status status, const char *cause,
-         size_t length)
+void
+exo_far_end_text(char text[EXO_ERR_TEXT], uint32_t rank, exo_status status, const char *cause,
+                 size_t length)
 {
     snprintf(text, EXO_ERR_TEXT, "node_%u (rank %u) %s%.*s", rank, rank,
              status == EXO_CANCELLED ? "cancelled " : "died: ", (int)(length < 400 ? length : 400),
@@ -52,7 +53,7 @@ exo_far_tell(exo_far *f, uint32_t rank, exo_status status, const char *cause)
 {
     char text[EXO_ERR_TEXT];
     size_t length = strlen(cause);
-    end_text(text, rank, status, cause, length);
+    exo_far_end_text(text, rank, status, cause, length);
     pthread_mutex_lock(&f->lock);
     bool tell = f->broken.code == EXO_OK && f->members;
     exo_far_break_locked(f, status, text);
@@ -66,65 +67,6 @@ exo_far_tell(exo_far *f, uint32_t rank, exo_status status, const char *cause)
     for (uint32_t r = 0; tell && r < f->opts.size; r++)
         if (r != f->opts.rank)
             exo_far_send(f, r, &header, NULL, cause, 0, NULL);
-}
-
-uint32_t
-exo_comm_far_channel(const exo_payload *payload)
-{
-    uint32_t channel = UINT32_MAX;
-    if (payload->size >= sizeof(exo_far_header))
-        memcpy(&channel, payload->data, sizeof channel);
-    return channel;
-}
-
-exo_status
-exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_err *err)
-{
-    exo_far *f = comm->state;
-    exo_far_header header;
-    char text[EXO_ERR_TEXT];
-    if (payload->size < sizeof header)
-        return exo_fail(err, EXO_INVAL, "a message of %zu bytes is too short for a collective",
-                        payload->size);
-    memcpy(&header, payload->data, sizeof header);
-    if (header.from >= f->opts.size || header.channel != f->opts.channel ||
-        header.bytes != payload->size - sizeof header)
-        return exo_fail(err, EXO_INVAL, "a message that is not for this communicator");
-    pthread_mutex_lock(&f->lock);
-    uint64_t node = f->nodes[header.from];
-    pthread_mutex_unlock(&f->lock);
-    if (from && node && from != node)
-        return exo_fail(err, EXO_INVAL, "a message as of rank %u, of another process than its",
-                        header.from);
-    if (header.phase == EXO_FAR_FAILED) {
-        size_t length = header.bytes < 400 ? header.bytes : 400;
-        uint32_t rank = header.root < f->opts.size ? header.root : header.from;
-        exo_status status = header.count == EXO_CANCELLED ? EXO_CANCELLED : EXO_PEER_LOST;
-        end_text(text, rank, status, (const char *)payload->data + sizeof header, length);
-        exo_far_break(f, status, text);
-        exo_payload_release(payload);
-        return EXO_OK;
-    }
-    exo_far_message *m = exo_calloc(1, sizeof *m);
-    if (!m) {
-        exo_far_break(f, EXO_NOMEM, "no memory for a message of a collective");
-        return exo_fail(err, EXO_NOMEM, "no memory for a message of a collective");
-    }
-    m->header = header;
-    exo_time now = exo_now(f->clock);
-    m->ready = !f->edge.links || header.passing < 0 ? now
-               : header.passing < INT64_MAX - now   ? now + header.passing
-                                                    : INT64_MAX;
-    m->payload = *payload;
-    *payload = (exo_payload){0};
-    pthread_mutex_lock(&f->lock);
-    m->next = f->inbox;
-    f->inbox = m;
-    f->counts[f->opts.size + header.from]++;
-    f->awaited = 0; /* the waiting thread checks whether it has its message */
-    pthread_cond_broadcast(&f->changed);
-    pthread_mutex_unlock(&f->lock);
-    return EXO_OK;
 }
 
 void

@@ -686,7 +686,14 @@ local_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, u
     pthread_mutex_unlock(&l->lock);
 }
 
-static const exo_comm_extras local_extras = {.warm = local_warm, .look = local_look};
+static const exo_comm_edge *
+local_edge(const void *state)
+{
+    return &((const struct local *)state)->edge;
+}
+
+static const exo_comm_extras local_extras = {
+    .warm = local_warm, .look = local_look, .edge = local_edge};
 
 /* Allocates the members for an edge with links, or on the virtual clock. */
 static bool

@@ -58,6 +58,8 @@ strategies sparta | | "p": 0.005, "interval": 1, "delay": 0, "selector": "random
 strategies local_sgd | | "H": 10, "offset": 0, "aggregate": {"name": "mean"}
 strategies noloco | | "H": 50, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.5, "dampening": 0, "nesterov": false}
 strategies sparta_diloco | | "p": 0.005, "sparta_interval": 1, "delay": 0, "selector": "random", "H": 100, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
+strategies async_diloco | | "H": 100, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}, "momentum_every": 0, "c": 0, "dynamic": true
+strategies decoupled_diloco | "fragments": 2, "grace": "20 ms" | "H": 100, "offset": 0, "fragments": 2, "delay": 1, "alpha": 0.5, "quorum": 1, "grace": "20 ms", "patience": "auto", "outer_optimizer": {"name": "sgd", "lr": 0.4, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
 strategies powersgd | | "rank": 1, "min_compression_rate": 1
 strategies quantized | | "chunk": 256, "error_feedback": false
 strategies demo | | "k": 32, "chunk": 64, "beta": 0.999, "weight_decay": 0

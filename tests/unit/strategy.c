@@ -27,9 +27,10 @@ parse(const char *name, const char *options, exo_err *err)
 Test(strategy, the_built_in_ones_are_there_in_the_order_of_their_names)
 {
     static const char *const names[] = {
-        "compose",   "ddp",        "demo",   "diloco",        "eager_diloco",    "fedavg",
-        "islands",   "local_sgd",  "muloco", "noloco",        "onebit_adam",     "powersgd",
-        "quantized", "sparseloco", "sparta", "sparta_diloco", "streaming_diloco"};
+        "async_diloco", "compose",      "ddp",           "decoupled_diloco", "demo",
+        "diloco",       "eager_diloco", "fedavg",        "islands",          "local_sgd",
+        "muloco",       "noloco",       "onebit_adam",   "powersgd",         "quantized",
+        "sparseloco",   "sparta",       "sparta_diloco", "streaming_diloco"};
     enum {
         COUNT = sizeof names / sizeof *names
     };
@@ -46,8 +47,9 @@ Test(strategy, of_an_unknown_name_the_nearest_is_said_or_all)
     cr_expect_eq(parse("gossip", "{}", &err), EXO_NOT_FOUND);
     cr_expect_str_eq(
         err.text,
-        "there is no strategy 'gossip'; known are: compose, ddp, demo, diloco, "
-        "eager_diloco, fedavg, islands, local_sgd, muloco, noloco, onebit_adam, powersgd, "
+        "there is no strategy 'gossip'; known are: async_diloco, compose, ddp, decoupled_diloco, "
+        "demo, diloco, eager_diloco, fedavg, islands, local_sgd, muloco, noloco, onebit_adam, "
+        "powersgd, "
         "quantized, sparseloco, sparta, sparta_diloco, streaming_diloco");
 }
 

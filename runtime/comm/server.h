@@ -1,0 +1,30 @@
+/* The inside of a communicator's server, for comm.c: see exogym/server.h. Read next: server.c. */
+#ifndef EXO_COMM_SERVER_H
+#define EXO_COMM_SERVER_H
+
+#include <exogym/server.h>
+
+#include "comm/backend.h"
+
+/* The server of a communicator whose engine has extras->edge; the first caller makes it. rank: the
+ * caller's. Errors: NOMEM, EXISTS (it has one of another class), FULL (no thread), those of the
+ * class. Any thread. */
+exo_status exo_server_open(exo_server **out, exo_comm *comm, uint32_t rank,
+                           const exo_server_class *class, const void *opts, exo_err *err);
+/* Ends the server with its communicator; accepts NULL. */
+void exo_server_close(exo_server *server);
+void *exo_server_state(const exo_server *server);
+
+/* exo_group_send and exo_group_receive of a member. *waited: the time in the call. */
+exo_status exo_server_post(exo_server *server, uint32_t from, const exo_server_message *message,
+                           exo_err *err);
+exo_status exo_server_take(exo_server *server, uint32_t member, exo_time deadline, bool waits,
+                           exo_server_message *out, bool *received, exo_time *waited, exo_err *err);
+/* For an engine that carries messages: one of member `from` has arrived, which may be used from `at`
+ * on. The array, on the host, is moved. NOMEM. Any thread. */
+exo_status exo_server_arrived(exo_server *server, uint32_t from, exo_server_message *message,
+                              exo_time at, exo_err *err);
+/* Ends all waits and all later calls with an error. Any thread. */
+void exo_server_break(exo_server *server, exo_status status, const char *text);
+
+#endif

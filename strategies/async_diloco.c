@@ -1,0 +1,325 @@
+/* Asynchronous DiLoCo (Liu et al., 2024, arXiv:2401.09135): nobody waits for the slowest node. The
+ * outer parameters are on a server (server.h). Each node takes H steps alone, sends its change, and
+ * continues from what the server then has. The server applies a change when it arrives:
+ *
+ *     delta       = theta_start - theta                      on the node
+ *     theta_outer = theta_outer - lr delta / n               on the server, at every change
+ *     m           = mu m + (sum of the last n deltas) / n    at every n-th change only
+ *     theta_outer = theta_outer - lr (1 - c n + c) mu m      at every n-th change
+ *     theta_outer = theta_outer - lr c mu m                  at the others
+ *     theta       = theta_start = theta_outer                on the node
+ *
+ * This is Nesterov momentum, delayed: changes that were made from old parameters would otherwise
+ * move the momentum many times in one direction. With n = 1 and one node it is diloco.
+ *
+ * With `dynamic`, a node of speed v takes floor(H v / v_max) steps in its next round, at least one.
+ * So slow nodes send as often as fast ones, and their changes are less old. Speeds are steps per
+ * second of computation, on the run's clock.
+ *
+ * Traffic of a node in a round: Psi elements to the server, and Psi back.
+ *
+ * The order in which changes arrive decides the bits. On the virtual clock with a declared cost of
+ * a step it is always the same; on the real clock it is not.
+ *
+ * Owner of the state: the node's compute lane; of the server's, the server. Read next: diloco.c,
+ * exogym/server.h.
+ */
+#include "strategies/builtin.h"
+
+#include <math.h>
+
+#include <exogym/memory.h>
+#include <exogym/server.h>
+
+#include "base/config_edit.h"
+#include "strategies/exchange.h"
+
+/* The words of messages. */
+enum {
+    STEPS = 0,     /* to the server: steps that took SECONDS; from it: steps of the next round */
+    VERSION = 1,   /* changes that the outer parameters have had */
+    STALENESS = 2, /* from the server: changes of others since the begin of the node's round */
+    SECONDS = 0,   /* a figure, to the server */
+};
+
+struct options {
+    uint64_t interval; /* H */
+    uint64_t every;    /* n; 0: the number of nodes */
+    double c;
+    bool dynamic;
+    float lr;
+    double momentum;
+};
+
+/* --- The server ------------------------------------------------------------------------------- */
+
+struct outer {
+    struct options options;
+    uint32_t num_nodes;
+    exo_array theta, momentum, sum; /* (Psi), on the host */
+    uint64_t changes;
+    double *speeds; /* (num_nodes) steps per second; 0: unknown */
+};
+
+/* What the first member gives to outer_open. */
+struct opening {
+    const struct options *options;
+    exo_array params;
+};
+
+static void
+outer_close(void *state)
+{
+    struct outer *o = state;
+    exo_array_release(&o->theta);
+    exo_array_release(&o->momentum);
+    exo_array_release(&o->sum);
+    exo_free(o->speeds);
+    exo_free(o);
+}
+
+static exo_status
+outer_open(void **state, const void *opts, uint32_t num_members, exo_err *err)
+{
+    const struct opening *opening = opts;
+    const size_t numel = opening->params.count;
+    exo_device *cpu = exo_device_cpu();
+    struct outer *o = exo_calloc(1, sizeof *o);
+    double *speeds = exo_calloc(num_members, sizeof *speeds);
+    if (!o || !speeds) {
+        exo_free(o);
+        exo_free(speeds);
+        return exo_fail(err, EXO_NOMEM, "async_diloco: no memory for the server");
+    }
+    *o = (struct outer){.options = *opening->options, .num_nodes = num_members, .speeds = speeds};
+    if (o->options.every == 0)
+        o->options.every = num_members;
+    exo_status st = exo_array_init(&o->theta, cpu, EXO_F32, numel, err);
+    if (st == EXO_OK)
+        st = exo_array_init(&o->momentum, cpu, EXO_F32, numel, err);
+    if (st == EXO_OK)
+        st = exo_array_init(&o->sum, cpu, EXO_F32, numel, err);
+    if (st == EXO_OK)
+        st = exo_array_read(opening->params, o->theta.data, err);
+    if (st == EXO_OK)
+        *state = o;
+    else
+        outer_close(o);
+    return st;
+}
+
+static void
+apply(struct outer *o, exo_array delta)
+{
+    const struct options *p = &o->options;
+    const double n = (double)p->every, mu = p->momentum;
+    double part = p->c;
+    exo_vec_axpy(o->theta, (float)(-(double)p->lr / n), delta);
+    exo_vec_add(o->sum, o->sum, delta);
+    if (++o->changes % p->every == 0) {
+        part = 1 - p->c * n + p->c;
+        exo_vec_scale(o->momentum, (float)mu);
+        exo_vec_axpy(o->momentum, (float)(1 / n), o->sum);
+        exo_vec_fill(o->sum, 0);
+    }
+    if (part * mu > 0)
+        exo_vec_axpy(o->theta, (float)(-(double)p->lr * part * mu), o->momentum);
+}
+
+/* The steps of the next round of a node, which has just reported its speed. */
+static uint64_t
+next_round(const struct outer *o, uint32_t node)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < o->num_nodes; i++)
+        most = fmax(most, o->speeds[i]);
+    if (!o->options.dynamic || !(o->speeds[node] > 0))
+        return o->options.interval;
+    double steps = floor((double)o->options.interval * (o->speeds[node] / most));
+    return steps >= 1 ? (uint64_t)steps : 1;
+}
+
+static exo_status
+outer_handle(void *state, exo_server *server, uint32_t from, const exo_server_message *message,
+             exo_time now, exo_err *err)
+{
+    struct outer *o = state;
+    uint64_t staleness = o->changes - message->numbers[VERSION];
+    (void)now;
+    if (message->figures[SECONDS] > 0)
+        o->speeds[from] = (double)message->numbers[STEPS] / message->figures[SECONDS];
+    apply(o, message->data);
+    const exo_server_message answer = {
+        .numbers = {[STEPS] = next_round(o, from), [VERSION] = o->changes, [STALENESS] = staleness},
+        .data = o->theta};
+    return exo_server_send(server, from, &answer, err);
+}
+
+static const exo_server_class outer_class = {
+    .name = "async_diloco", .open = outer_open, .handle = outer_handle, .close = outer_close};
+
+/* --- The node --------------------------------------------------------------------------------- */
+
+struct async_diloco {
+    struct options options;
+    struct outer *outer; /* the server's, for the checkpoints of rank 0; else NULL */
+    exo_array start;     /* (Psi) theta_start; and the change, while it is sent */
+    uint64_t steps;      /* of the present round */
+    uint64_t done;       /* of them */
+    uint64_t version;    /* of theta_start */
+    uint64_t timed;      /* steps since `since`: those of the round, or of a resumed run */
+    exo_time since;      /* on the communicator's clock */
+    exo_meter *rounds, *staleness;
+};
+
+static exo_status
+read_outer(struct options *o, exo_config *config, exo_err *err)
+{
+    const exo_optim_spec nesterov = exo_nesterov();
+    exo_optim_spec spec = nesterov;
+    exo_status st = exo_optim_spec_read(config, "outer_optimizer", &nesterov, &spec, err);
+    o->lr = spec.lr;
+    o->momentum = spec.momentum;
+    bool fits = spec.kind == EXO_SGD && spec.weight_decay == 0 && spec.dampening == 0 &&
+                (spec.nesterov || spec.momentum == 0);
+    exo_optim_spec_release(&spec);
+    if (st == EXO_OK && !fits)
+        st = exo_config_fail(exo_config_get(config, "outer_optimizer"), err,
+                             "outer_optimizer: async_diloco delays a Nesterov momentum: expected "
+                             "{name: sgd, lr: 0.7, momentum: 0.9, nesterov: true}, without "
+                             "weight_decay and dampening");
+    return st;
+}
+
+static exo_status
+async_init(void *self, exo_config *config, exo_err *err)
+{
+    struct options *o = &((struct async_diloco *)self)->options;
+    exo_status st = exo_config_u64(config, "H", 100, 1, UINT64_MAX, &o->interval, err);
+    if (st == EXO_OK)
+        st = read_outer(o, config, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "momentum_every", 0, 0, UINT32_MAX, &o->every, err);
+    if (st == EXO_OK)
+        st = exo_config_double(config, "c", 0, 0, 1, &o->c, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(config, "dynamic", true, &o->dynamic, err);
+    return st;
+}
+
+static exo_status
+async_check(const void *self, uint32_t num_nodes, exo_err *err)
+{
+    const struct options *o = &((const struct async_diloco *)self)->options;
+    uint64_t every = o->every ? o->every : num_nodes;
+    return o->c * (double)every <= 1
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL,
+                          "async_diloco: c must be at most 1/momentum_every, 1/%llu, got %g",
+                          (unsigned long long)every, o->c);
+}
+
+static exo_status
+async_start(void *self, exo_node *node, exo_err *err)
+{
+    static const exo_meter_class staleness = {
+        .name = "staleness",
+        .unit = "changes",
+        .help = "changes by other nodes between the begin of the node's last round and its end",
+        .kind = EXO_GAUGE};
+    struct async_diloco *a = self;
+    const struct opening opening = {.options = &a->options, .params = node->params};
+    void *outer = NULL;
+    a->steps = a->options.interval;
+    exo_status st = exo_rounds_meter(&a->rounds, node->meters, err);
+    if (st == EXO_OK)
+        st = exo_meter_declare(&a->staleness, node->meters, &staleness, err);
+    if (st == EXO_OK)
+        st = exo_array_init(&a->start, node->params.device, EXO_F32, node->numel, err);
+    if (st == EXO_OK)
+        st = exo_group_serve(node->group, &outer_class, &opening, &outer, err);
+    if (st != EXO_OK)
+        return st;
+    exo_vec_copy(a->start, node->params);
+    a->since = exo_group_now(node->group);
+    a->outer = node->rank == 0 ? outer : NULL;
+    return EXO_OK;
+}
+
+/* Sends the round's change, and takes the outer parameters. */
+static exo_status
+exchange(struct async_diloco *a, exo_node *node, exo_err *err)
+{
+    exo_server_message answer;
+    bool received;
+    exo_vec_sub(a->start, a->start, node->params);
+    const exo_server_message change = {
+        .numbers = {[STEPS] = a->timed, [VERSION] = a->version},
+        .figures = {[SECONDS] = (double)(exo_group_now(node->group) - a->since) * 1e-9},
+        .data = a->start};
+    exo_status st = exo_group_send(node->group, &change, err);
+    if (st == EXO_OK)
+        st = exo_group_receive(node->group, true, &answer, &received, err);
+    if (st != EXO_OK)
+        return st;
+    st = exo_array_write(node->params, answer.data.data, err);
+    exo_vec_copy(a->start, node->params);
+    a->steps = answer.numbers[STEPS];
+    a->version = answer.numbers[VERSION];
+    exo_meter_add(a->rounds, 1);
+    exo_meter_set(a->staleness, (double)answer.numbers[STALENESS]);
+    exo_array_release(&answer.data);
+    return st;
+}
+
+static exo_status
+async_step(void *self, exo_node *node, exo_err *err)
+{
+    struct async_diloco *a = self;
+    exo_status st = exo_node_inner_step(node, err);
+    a->timed++;
+    if (st != EXO_OK || ++a->done < a->steps)
+        return st;
+    st = exchange(a, node, err);
+    a->done = a->timed = 0;
+    a->since = exo_group_now(node->group);
+    return st;
+}
+
+static void
+async_state(void *self, exo_state *state)
+{
+    struct async_diloco *a = self;
+    struct outer *o = a->outer;
+    exo_state_add_array(state, "async_diloco.start", a->start);
+    exo_state_add_u64(state, "async_diloco.steps", &a->steps);
+    exo_state_add_u64(state, "async_diloco.done", &a->done);
+    exo_state_add_u64(state, "async_diloco.version", &a->version);
+    if (!o)
+        return;
+    exo_state_add_array(state, "async_diloco.outer", o->theta);
+    exo_state_add_array(state, "async_diloco.momentum", o->momentum);
+    exo_state_add_array(state, "async_diloco.sum", o->sum);
+    exo_state_add_u64(state, "async_diloco.changes", &o->changes);
+    exo_state_add(state, "async_diloco.speeds", EXO_I64, o->speeds, o->num_nodes); /* their bits */
+}
+
+static void
+async_release(void *self)
+{
+    exo_array_release(&((struct async_diloco *)self)->start);
+}
+
+const exo_strategy_class exo_async_diloco_class = {
+    .name = "async_diloco",
+    .help = "H local steps, then a change of the outer parameters on a server; nobody waits",
+    .state_size = sizeof(struct async_diloco),
+    .init = async_init,
+    .check = async_check,
+    .start = async_start,
+    .step = async_step,
+    .steps_alone = exo_always_steps_alone,
+    .apart = true,
+    .state = async_state,
+    .release = async_release,
+};

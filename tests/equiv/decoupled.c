@@ -1,0 +1,217 @@
+/* decoupled_diloco against diloco, against streaming_diloco, and, with a quorum of one, against a
+ * plain implementation in double precision in an order of steps that the test chooses; bytes and
+ * checkpoints. Each test owns its nodes. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/nodes.h"
+
+enum {
+    NUMEL = 61,
+    BATCH = 2,
+    H = 6,
+    P = 2,
+    TAU = 2,
+    STEPS = 50
+};
+
+static double
+distance(const float *a, const float *b)
+{
+    double most = 0;
+    for (size_t j = 0; j < NUMEL; j++) {
+        double here = fabs((double)a[j] - (double)b[j]);
+        most = here <= most ? most : here; /* also NaN */
+    }
+    return most;
+}
+
+static void
+node_step(nodes *n, uint32_t r)
+{
+    nodes_node *each = &n->each[r];
+    exo_err err = {0};
+    nodes_gradient(NUMEL, each->params, (each->node.step * n->count + r) * BATCH, BATCH,
+                   each->grads);
+    cr_assert_eq(exo_strategy_step(each->strategy, &each->node, &err), EXO_OK, "%s", err.text);
+    each->node.step++;
+}
+
+/* --- A quorum of all is streaming ------------------------------------------------------------- */
+
+static void
+expect_same(uint32_t count, const char *options, const char *other, const char *other_options)
+{
+    nodes a, b;
+    nodes_init(&a, count, NUMEL, BATCH, STEPS, "decoupled_diloco", options);
+    nodes_init(&b, count, NUMEL, BATCH, STEPS, other, other_options);
+    for (int step = 0; step < STEPS; step++) {
+        nodes_train(&a, 1);
+        nodes_train(&b, 1);
+        for (uint32_t r = 0; r < count; r++)
+            cr_assert_lt(distance(a.each[r].params, b.each[r].params), 1e-6, "%s: node %u, step %d",
+                         other, r, step);
+    }
+    nodes_release(&a);
+    nodes_release(&b);
+}
+
+Test(decoupled, with_a_quorum_of_all_and_no_delay_it_is_diloco, .timeout = 120)
+{
+    for (uint32_t count = 1; count <= 4; count += 3) {
+        char options[160];
+        snprintf(options, sizeof options,
+                 "{H: 5, fragments: 1, delay: 0, quorum: %u, outer_optimizer: {lr: 0.7}, "
+                 "optimizer: {name: sgd, lr: 0.1}}",
+                 count);
+        expect_same(count, options, "diloco", "{H: 5, optimizer: {name: sgd, lr: 0.1}}");
+    }
+}
+
+Test(decoupled, with_a_quorum_of_all_it_is_streaming_diloco, .timeout = 120)
+{
+    expect_same(3, "{H: 6, fragments: 3, delay: 2, quorum: 3, optimizer: {name: sgd, lr: 0.1}}",
+                "streaming_diloco",
+                "{H: 6, fragments: 3, delay: 2, codec: raw, optimizer: {name: sgd, lr: 0.1}}");
+    expect_same(2,
+                "{H: 8, fragments: 1, delay: 7, alpha: 0, quorum: 2, offset: 3, grace: 0, "
+                "optimizer: {name: adamw, lr: 0.02}}",
+                "streaming_diloco",
+                "{H: 8, fragments: 1, delay: 7, alpha: 0, codec: raw, offset: 3, "
+                "optimizer: {name: adamw, lr: 0.02}}");
+}
+
+/* --- A quorum of one -------------------------------------------------------------------------- */
+
+struct plain {
+    double outer[NUMEL], momentum[NUMEL];
+    struct {
+        float theta[NUMEL];
+        double base[NUMEL], answer[NUMEL];
+        uint64_t step, due[P]; /* due: the steps after which the answer of a fragment is used */
+        uint64_t last[P];
+    } node[NODES_MAX];
+    uint64_t sent;
+};
+
+/* The fragment of a parameter: units are five equal parts, which go to the fragments in turn. */
+static size_t
+fragment_of(const nodes *n, size_t j)
+{
+    size_t u = 0;
+    while (j >= n->each[0].units[u].first + n->each[0].units[u].count)
+        u++;
+    return u % P;
+}
+
+/* A round of one change. */
+static void
+plain_change(struct plain *p, const nodes *n, uint32_t r, size_t fragment)
+{
+    for (size_t j = 0; j < NUMEL; j++) {
+        if (fragment_of(n, j) != fragment)
+            continue;
+        double delta = p->node[r].base[j] - (double)p->node[r].theta[j];
+        p->momentum[j] = 0.9 * p->momentum[j] + delta;
+        p->outer[j] -= 0.4 * (delta + 0.9 * p->momentum[j]);
+        p->node[r].answer[j] = p->outer[j];
+        p->sent++;
+    }
+    p->node[r].due[fragment] = p->node[r].step + TAU;
+}
+
+static void
+plain_use(struct plain *p, const nodes *n, uint32_t r, size_t fragment)
+{
+    for (size_t j = 0; j < NUMEL; j++) {
+        if (fragment_of(n, j) != fragment)
+            continue;
+        p->node[r].base[j] = p->node[r].answer[j];
+        p->node[r].theta[j] =
+            (float)(0.5 * (double)p->node[r].theta[j] + 0.5 * p->node[r].answer[j]);
+    }
+    p->node[r].due[fragment] = 0;
+}
+
+static void
+plain_step(struct plain *p, const nodes *n, uint32_t r)
+{
+    float grads[NUMEL];
+    uint64_t step = p->node[r].step++, done = step + 1;
+    nodes_gradient(NUMEL, p->node[r].theta, (step * n->count + r) * BATCH, BATCH, grads);
+    for (size_t j = 0; j < NUMEL; j++)
+        p->node[r].theta[j] -= 0.1f * grads[j];
+    for (size_t f = 0; f < P; f++)
+        if (done % H == (f + 1) * (H / P) % H && done + TAU <= STEPS)
+            plain_change(p, n, r, f);
+    for (size_t f = 0; f < P; f++)
+        if (p->node[r].due[f] == done)
+            plain_use(p, n, r, f);
+}
+
+/* Node r makes r + 1 steps in each turn. */
+Test(decoupled, with_a_quorum_of_one_the_plain_algorithm_gives_the_same)
+{
+    enum {
+        COUNT = 3
+    };
+    static struct plain p;
+    nodes n;
+    nodes_init(&n, COUNT, NUMEL, BATCH, STEPS, "decoupled_diloco",
+               "{H: 6, fragments: 2, delay: 2, grace: 0, optimizer: {name: sgd, lr: 0.1}}");
+    p = (struct plain){0};
+    for (uint32_t r = 0; r < COUNT; r++) {
+        nodes_initial(NUMEL, p.node[r].theta);
+        for (size_t j = 0; j < NUMEL; j++)
+            p.node[r].base[j] = p.outer[j] = (double)p.node[r].theta[j];
+    }
+    for (int turn = 0; turn < STEPS; turn++)
+        for (uint32_t r = 0; r < COUNT; r++)
+            for (uint32_t i = 0; i <= r && p.node[r].step < STEPS; i++) {
+                plain_step(&p, &n, r);
+                node_step(&n, r);
+                cr_assert_lt(distance(n.each[r].params, p.node[r].theta), 1e-5, "node %u, step %d",
+                             r, (int)p.node[r].step);
+            }
+    for (uint32_t r = 0; r < COUNT; r++)
+        cr_expect_eq(n.each[r].node.step, STEPS);
+    cr_expect_eq(nodes_bytes(&n), p.sent * 2 * sizeof(float));
+    nodes_release(&n);
+}
+
+/* --- Checkpoints ------------------------------------------------------------------------------ */
+
+/* After 13 steps a change is under way; the server has merged it already, and must not do so again
+ * when it is sent again. */
+Test(decoupled, a_checkpoint_has_what_is_under_way)
+{
+    static const char *const options =
+        "{H: 6, fragments: 2, delay: 2, optimizer: {name: adamw, lr: 0.05}}";
+    char folder[] = "/tmp/exogym-test-XXXXXX", path[64];
+    nodes whole, before, after;
+    nodes_init(&whole, 1, NUMEL, BATCH, 40, "decoupled_diloco", options);
+    nodes_init(&before, 1, NUMEL, BATCH, 40, "decoupled_diloco", options);
+    nodes_init(&after, 1, NUMEL, BATCH, 40, "decoupled_diloco", options);
+    cr_assert_not_null(mkdtemp(folder));
+    for (int step = 0; step < 40; step++)
+        node_step(&whole, 0);
+    for (int step = 0; step < 13; step++)
+        node_step(&before, 0);
+    nodes_save(&before, folder);
+    nodes_load(&after, folder);
+    after.each[0].node.step = 13;
+    for (int step = 13; step < 40; step++)
+        node_step(&after, 0);
+    cr_expect_arr_eq(after.each[0].params, whole.each[0].params, NUMEL * sizeof(float));
+    snprintf(path, sizeof path, "%s/0", folder);
+    unlink(path);
+    rmdir(folder);
+    nodes_release(&whole);
+    nodes_release(&before);
+    nodes_release(&after);
+}
