@@ -17,8 +17,8 @@
  * data. In a direct exchange a member sends to each other member the shard which that member
  * reduces, and afterwards its own reduced shard. The sum over the members equals that of the
  * bandwidth-optimal ring, the figure of the literature's closed forms. With n the bytes of the
- * whole buffer it is 2 (N - 1) n for all_reduce, (N - 1) n for reduce_scatter, all_gather and
- * broadcast, and 0 for barrier.
+ * whole buffer it is 2 (N - 1) n for all_reduce, (N - 1) n for reduce_scatter, all_gather,
+ * broadcast and all_to_all, 2 n for swap, and 0 for barrier.
  *
  * docs/collectives.md explains the operations; engine.h is the contract of the engines that move
  * the data.
@@ -100,6 +100,14 @@ EXO_API exo_status exo_reduce_scatter(exo_group *group, exo_array data, exo_redu
 EXO_API exo_status exo_all_gather(exo_group *group, exo_array data, exo_err *err);
 /* Copies the data of `root` to all members. Any type. */
 EXO_API exo_status exo_broadcast(exo_group *group, exo_array data, uint32_t root, exo_err *err);
+/* Exchanges blocks, in place. The data is cut into one block for each member, all of the same length;
+ * block j of member i becomes block i of member j. Any type. INVAL: the count is no multiple of the
+ * number of members. */
+EXO_API exo_status exo_all_to_all(exo_group *group, exo_array data, exo_err *err);
+/* Swaps data with the member `partner` of the group, which calls it with this member's rank: each
+ * gets what the other had. The other members of the group take no part and may make other calls.
+ * Any type. INVAL: the partner is this member, or is not in the group. */
+EXO_API exo_status exo_swap(exo_group *group, exo_array data, uint32_t partner, exo_err *err);
 /* Returns when all members have called it. Counts no bytes. */
 EXO_API exo_status exo_barrier(exo_group *group, exo_err *err);
 
@@ -135,6 +143,12 @@ EXO_API exo_status exo_comm_begin_all_gather(exo_request **out, exo_group *group
 /* Begins exo_broadcast. */
 EXO_API exo_status exo_comm_begin_broadcast(exo_request **out, exo_group *group, exo_array data,
                                             uint32_t root, exo_err *err);
+/* Begins exo_all_to_all. */
+EXO_API exo_status exo_comm_begin_all_to_all(exo_request **out, exo_group *group, exo_array data,
+                                             exo_err *err);
+/* Begins exo_swap. */
+EXO_API exo_status exo_comm_begin_swap(exo_request **out, exo_group *group, exo_array data,
+                                       uint32_t partner, exo_err *err);
 /* Begins exo_barrier. */
 EXO_API exo_status exo_comm_begin_barrier(exo_request **out, exo_group *group, exo_err *err);
 /* Says in *done whether the request has ended, without waiting for other members. If it has, or

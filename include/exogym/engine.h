@@ -38,6 +38,8 @@ typedef enum exo_collective {
     EXO_ALL_GATHER,
     EXO_BROADCAST,
     EXO_BARRIER,
+    EXO_ALL_TO_ALL,
+    EXO_SWAP, /* of two members */
 } exo_collective;
 
 /* The name, such as "all_reduce": a literal. */
@@ -91,7 +93,8 @@ typedef struct exo_engine_request {
  *   CODECS     parts and results pass through the edge's codec
  *   PROCESSES  members may be in several processes of one host
  *   HOSTS      members may be on several hosts
- *   LINKS      emulated links and the virtual clock */
+ *   LINKS      emulated links and the virtual clock
+ *   BLOCKS     all_to_all and swap */
 enum {
     EXO_ENGINE_ORDERED = 1 << 0,
     EXO_ENGINE_DEVICES = 1 << 1,
@@ -102,6 +105,7 @@ enum {
     EXO_ENGINE_PROCESSES = 1 << 6,
     EXO_ENGINE_HOSTS = 1 << 7,
     EXO_ENGINE_LINKS = 1 << 8,
+    EXO_ENGINE_BLOCKS = 1 << 9,
 };
 
 /* Options of a group. */
@@ -165,7 +169,8 @@ typedef struct exo_engine_class {
 
 /* For engines: computes the elements [at, at + count) of the result of an operation and writes them
  * to args->data, with the bits of every ordered engine. parts[place] points to these elements as
- * the member at that place contributed them; elements that the operation does not need may have any
+ * the member at that place contributed them, or of an all_to_all to the elements of that
+ * member that come here; elements that the operation does not need may have any
  * value. The parts overlap neither args->data nor each other. Ignores the codec. Any thread. */
 EXO_API void exo_collective_take(const exo_collective_args *args, size_t at, size_t count,
                                  void *const *parts);

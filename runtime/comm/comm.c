@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <exogym/memory.h>
 
@@ -22,7 +23,8 @@ struct exo_request {
     exo_group *group;
     exo_request *next; /* next request in progress, or next unused one */
     exo_array data;
-    void *copy; /* of data on a device that the engine cannot access; NULL: none */
+    void *copy;       /* of data on a device that the engine cannot access; NULL: none */
+    uint32_t pair[2]; /* of a swap: the ranks of its members */
 };
 
 exo_comm *
@@ -300,14 +302,20 @@ prepare(exo_group *g, exo_collective_args *args, exo_err *err)
     if (reduces && !(engine->dtypes & 1u << args->dtype))
         return exo_fail(err, EXO_UNSUPPORTED, "engine %s does not reduce %s", engine->name,
                         exo_dtype_name(args->dtype));
-    if (g->ranks && !(engine->promises & EXO_ENGINE_SOME))
+    if ((g->ranks || args->ranks) && !(engine->promises & EXO_ENGINE_SOME))
         return exo_fail(err, EXO_UNSUPPORTED, "engine %s has no calls among some members",
                         engine->name);
     if (args->rehearsal && !(engine->promises & EXO_ENGINE_LINKS))
         return exo_fail(err, EXO_UNSUPPORTED, "engine %s has no rehearsals", engine->name);
-    args->size = g->size;
-    args->place = g->place;
-    args->ranks = g->ranks;
+    bool blocks = args->operation == EXO_ALL_TO_ALL || args->operation == EXO_SWAP;
+    if (blocks && !(engine->promises & EXO_ENGINE_BLOCKS))
+        return exo_fail(err, EXO_UNSUPPORTED, "engine %s has no %s", engine->name,
+                        exo_collective_name(args->operation));
+    if (args->operation != EXO_SWAP) {
+        args->size = g->size;
+        args->place = g->place;
+        args->ranks = g->ranks;
+    }
     exo_status st = whole->codings == g->comm->codings ? EXO_OK : make_codec(whole, err);
     if (st == EXO_OK && args->dtype == EXO_F32 && args->operation != EXO_BROADCAST &&
         args->size > 1)
@@ -468,6 +476,33 @@ check_root(const exo_group *g, uint32_t root, exo_err *err)
                : exo_fail(err, EXO_INVAL, "the root %u is not in a group of %u", root, g->size);
 }
 
+static exo_status
+check_blocks(const exo_group *g, size_t count, exo_err *err)
+{
+    return count % g->size == 0
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL,
+                          "all_to_all: %zu elements are not %u blocks of one length", count,
+                          g->size);
+}
+
+/* Makes the two members of a swap the members of the call; `pair` is its memory. */
+static exo_status
+set_pair(const exo_group *g, uint32_t partner, exo_collective_args *args, uint32_t pair[2],
+         exo_err *err)
+{
+    if (partner >= g->size || partner == g->place)
+        return exo_fail(err, EXO_INVAL, "swap: rank %u cannot swap with %u in a group of %u",
+                        g->place, partner, g->size);
+    uint32_t other = g->ranks ? g->ranks[partner] : partner;
+    args->place = g->rank > other;
+    pair[args->place] = g->rank;
+    pair[!args->place] = other;
+    args->size = 2;
+    args->ranks = g->comm->size > 2 ? pair : NULL;
+    return EXO_OK;
+}
+
 exo_status
 exo_all_reduce(exo_group *group, exo_array data, exo_reduce op, exo_err *err)
 {
@@ -496,6 +531,23 @@ exo_broadcast(exo_group *group, exo_array data, uint32_t root, exo_err *err)
 {
     exo_collective_args args = {.operation = EXO_BROADCAST, .root = root};
     exo_status st = check_root(group, root, err);
+    return st == EXO_OK ? run(group, data, &args, err) : st;
+}
+
+exo_status
+exo_all_to_all(exo_group *group, exo_array data, exo_err *err)
+{
+    exo_collective_args args = {.operation = EXO_ALL_TO_ALL};
+    exo_status st = check_blocks(group, data.count, err);
+    return st == EXO_OK ? run(group, data, &args, err) : st;
+}
+
+exo_status
+exo_swap(exo_group *group, exo_array data, uint32_t partner, exo_err *err)
+{
+    uint32_t pair[2];
+    exo_collective_args args = {.operation = EXO_SWAP};
+    exo_status st = set_pair(group, partner, &args, pair, err);
     return st == EXO_OK ? run(group, data, &args, err) : st;
 }
 
@@ -546,6 +598,10 @@ begin_request(exo_request **out, exo_group *g, exo_array data, const exo_collect
         return give_up(g, exo_fail(err, EXO_NOMEM, "no memory for a request"),
                        "it has no memory for a request");
     r->engine.args = *args;
+    if (args->ranks) { /* those of a swap */
+        memcpy(r->pair, args->ranks, sizeof r->pair);
+        r->engine.args.ranks = r->pair;
+    }
     r->data = data;
     exo_status st = EXO_OK;
     if (!args->rehearsal)
@@ -620,6 +676,26 @@ exo_comm_begin_broadcast(exo_request **out, exo_group *group, exo_array data, ui
     const exo_collective_args args = {.operation = EXO_BROADCAST, .root = root};
     *out = NULL;
     exo_status st = check_root(group, root, err);
+    return st == EXO_OK ? begin_request(out, group, data, &args, err) : st;
+}
+
+exo_status
+exo_comm_begin_all_to_all(exo_request **out, exo_group *group, exo_array data, exo_err *err)
+{
+    const exo_collective_args args = {.operation = EXO_ALL_TO_ALL};
+    *out = NULL;
+    exo_status st = check_blocks(group, data.count, err);
+    return st == EXO_OK ? begin_request(out, group, data, &args, err) : st;
+}
+
+exo_status
+exo_comm_begin_swap(exo_request **out, exo_group *group, exo_array data, uint32_t partner,
+                    exo_err *err)
+{
+    uint32_t pair[2];
+    exo_collective_args args = {.operation = EXO_SWAP};
+    *out = NULL;
+    exo_status st = set_pair(group, partner, &args, pair, err);
     return st == EXO_OK ? begin_request(out, group, data, &args, err) : st;
 }
 

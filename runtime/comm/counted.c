@@ -23,6 +23,10 @@ exo_comm_count(exo_traffic *traffic, const exo_collective_args *args)
     if (size == 1)
         return;
     exo_shard(args->count, size, args->place, &first, &own);
+    if (args->operation == EXO_SWAP) {
+        add_messages(traffic, args, args->count, 1);
+        return;
+    }
     if (args->operation == EXO_BROADCAST) {
         bool root = args->place == args->root;
         exo_collective_args plain = *args;

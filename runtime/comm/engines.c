@@ -35,9 +35,13 @@ const char *
 exo_collective_name(exo_collective operation)
 {
     static const char *const names[] = {
-        [EXO_ALL_REDUCE] = "all_reduce", [EXO_REDUCE_SCATTER] = "reduce_scatter",
-        [EXO_ALL_GATHER] = "all_gather", [EXO_BROADCAST] = "broadcast",
+        [EXO_ALL_REDUCE] = "all_reduce",
+        [EXO_REDUCE_SCATTER] = "reduce_scatter",
+        [EXO_ALL_GATHER] = "all_gather",
+        [EXO_BROADCAST] = "broadcast",
         [EXO_BARRIER] = "barrier",
+        [EXO_ALL_TO_ALL] = "all_to_all",
+        [EXO_SWAP] = "swap",
     };
     return names[operation];
 }

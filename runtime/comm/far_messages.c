@@ -226,7 +226,7 @@ void
 exo_far_disagree_locked(exo_far *f, const exo_collective_args *args, const exo_far_header *h)
 {
     char text[EXO_ERR_TEXT];
-    bool known = h->operation <= EXO_BARRIER;
+    bool known = h->operation <= EXO_SWAP;
     if (known && (h->operation != (uint32_t)args->operation || h->count != args->count))
         snprintf(
             text, sizeof text,

@@ -9,6 +9,7 @@
 #include "comm/far_impl.h"
 #include "comm/near.h"
 #include "comm/reduce.h"
+#include "comm/timing.h"
 
 struct part {
     size_t first, length; /* elements */
@@ -18,7 +19,7 @@ static struct part
 shard(const exo_collective_args *args, uint32_t place)
 {
     struct part p;
-    exo_shard(args->count, args->size, place, &p.first, &p.length);
+    exo_comm_part(args, place, &p.first, &p.length);
     return p;
 }
 
@@ -29,8 +30,8 @@ encoder_of(exo_far *f, const exo_collective_args *args)
     return args->codec ? &f->encoder : NULL;
 }
 
-/* Sends each other member this member's part of that one's shard (reduce), or this member's own
- * shard (gather). */
+/* Sends each other member this member's part of that one's shard, or the block for it (reduce), or
+ * this member's own shard (gather). */
 static exo_status
 send_shards(exo_far *f, uint32_t phase, const exo_collective_args *args, exo_err *err)
 {
@@ -103,8 +104,10 @@ reduce_shard(exo_far *f, const exo_collective_args *args, exo_time deadline, exo
     return st;
 }
 
+/* Receives the shards of the others, in a gathering, or their blocks. */
 static exo_status
-receive_shards(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
+receive_shards(exo_far *f, uint32_t phase, const exo_collective_args *args, exo_time deadline,
+               exo_err *err)
 {
     size_t size = exo_dtype_size(args->dtype);
     exo_status st = EXO_OK;
@@ -112,14 +115,14 @@ receive_shards(exo_far *f, const exo_collective_args *args, exo_time deadline, e
         struct part p = shard(args, r);
         char *own = (char *)args->data + p.first * size;
         if (r == args->place) {
-            if (encoder_of(f, args) && p.length)
+            if (encoder_of(f, args) && p.length && phase == EXO_FAR_GATHER)
                 st = exo_encoder_round_trip(&f->encoder, (float *)(void *)own, (float *)(void *)own,
                                             p.length, err);
             continue;
         }
         const void *data = NULL;
-        exo_far_message *m = exo_far_await(
-            f, EXO_FAR_GATHER, r, args, exo_comm_shard_bytes(args, p.length), deadline, &st, err);
+        exo_far_message *m = exo_far_await(f, phase, r, args, exo_comm_shard_bytes(args, p.length),
+                                           deadline, &st, err);
         if (!m)
             break;
         st = read_data(f, args, m, own, p.length, &data, err);
@@ -170,6 +173,10 @@ exchange(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err
     if (args->operation == EXO_BROADCAST)
         return broadcast(f, args, deadline, err);
     bool reduces = args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER;
+    if (args->operation == EXO_ALL_TO_ALL || args->operation == EXO_SWAP) {
+        exo_status sent = send_shards(f, EXO_FAR_REDUCE, args, err);
+        return sent == EXO_OK ? receive_shards(f, EXO_FAR_REDUCE, args, deadline, err) : sent;
+    }
     exo_status st = reduces ? send_shards(f, EXO_FAR_REDUCE, args, err) : EXO_OK;
     if (st == EXO_OK && reduces)
         st = reduce_shard(f, args, deadline, err);
@@ -177,7 +184,7 @@ exchange(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err
         return st;
     /* a barrier sends empty messages */
     st = send_shards(f, EXO_FAR_GATHER, args, err);
-    return st == EXO_OK ? receive_shards(f, args, deadline, err) : st;
+    return st == EXO_OK ? receive_shards(f, EXO_FAR_GATHER, args, deadline, err) : st;
 }
 
 /* A hash of the ranks, FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/); 0: all members. */

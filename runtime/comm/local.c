@@ -758,7 +758,8 @@ local_open(void **group, const exo_engine_opts *opts, exo_err *err)
 const exo_engine_class exo_local_engine = {
     .name = "local",
     .help = "among the threads of a process, in place",
-    .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_SOME | EXO_ENGINE_CODECS | EXO_ENGINE_LINKS,
+    .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_SOME | EXO_ENGINE_CODECS | EXO_ENGINE_LINKS |
+                EXO_ENGINE_BLOCKS,
     .dtypes = EXO_REDUCE_DTYPES,
     .open = local_open,
     .close = local_close,

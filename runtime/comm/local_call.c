@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 
 #include "comm/reduce.h"
+#include "comm/timing.h"
 
 enum {
     BLOCK = EXO_REDUCE_BLOCK, /* elements that a thread reduces at a time */
@@ -176,6 +177,29 @@ copy_range(const exo_local_call *c, uint32_t from, size_t at, size_t count)
             memcpy((char *)c->data[r] + at * size, source, count * size);
 }
 
+/* Exchanges the elements [at, at + count) of the data of two members with as many from `other` on of
+ * the other one's. */
+static void
+swap_range(const exo_local_call *c, uint32_t a, size_t at, uint32_t b, size_t other, size_t count)
+{
+    uint64_t room[BLOCK]; /* room for the largest type */
+    size_t size = exo_dtype_size(c->args.dtype), bytes = count * size;
+    char *left = (char *)c->data[a] + at * size, *right = (char *)c->data[b] + other * size;
+    memcpy(room, left, bytes);
+    memcpy(left, right, bytes);
+    memcpy(right, room, bytes);
+}
+
+/* Exchanges the elements [at, at + count) of an all_to_all between each member and all with lower
+ * places. They are in the block of one member. */
+static void
+swap_blocks(const exo_local_call *c, uint32_t owner, size_t at, size_t count)
+{
+    size_t length = c->args.count / c->args.size, within = at - owner * length;
+    for (uint32_t m = 0; m < owner; m++)
+        swap_range(c, m, at, owner, m * length + within, count);
+}
+
 static void
 do_block(const exo_local_call *c, size_t block)
 {
@@ -190,16 +214,39 @@ do_block(const exo_local_call *c, size_t block)
         copy_range(c, c->args.root, at, count);
         break;
     case EXO_ALL_GATHER:
+    case EXO_ALL_TO_ALL:
         for (size_t done = 0; done < count;) {
             size_t part = count - done;
             uint32_t owner = owner_of(c, at + done, &part);
-            copy_range(c, owner, at + done, part);
+            if (c->args.operation == EXO_ALL_GATHER)
+                copy_range(c, owner, at + done, part);
+            else
+                swap_blocks(c, owner, at + done, part);
             done += part;
         }
+        break;
+    case EXO_SWAP:
+        swap_range(c, 0, at, 1, at, count);
         break;
     case EXO_BARRIER:
         break;
     }
+}
+
+/* Exchanges what members j and m < j have for each other, as they decode it. */
+static exo_status
+swap_encoded(const exo_local_call *c, uint32_t j, uint32_t m, exo_encoder *encoder)
+{
+    size_t first, other, length;
+    exo_comm_part(&c->args, m, &other, &length);
+    exo_comm_part(&c->args, j, &first, &length);
+    float *left = (float *)c->data[m] + first, *right = (float *)c->data[j] + other;
+    if (length == 0)
+        return EXO_OK;
+    memcpy(encoder->floats, left, length * sizeof *left);
+    exo_status st = exo_encoder_round_trip(encoder, right, left, length, NULL);
+    return st == EXO_OK ? exo_encoder_round_trip(encoder, encoder->floats, right, length, NULL)
+                        : st;
 }
 
 /* Does shard `j` of a call on an edge with a codec: each member's part as member j would decode it,
@@ -211,6 +258,11 @@ do_shard(const exo_local_call *c, uint32_t j, exo_encoder *encoder)
     exo_shard(c->args.count, c->args.size, j, &first, &length);
     float *sum = encoder->floats + c->args.size * length;
     exo_status st = EXO_OK;
+    if (c->args.operation == EXO_ALL_TO_ALL || c->args.operation == EXO_SWAP) {
+        for (uint32_t m = 0; st == EXO_OK && m < j; m++)
+            st = swap_encoded(c, j, m, encoder);
+        return st;
+    }
     if (length == 0)
         return EXO_OK;
     if (c->args.operation == EXO_ALL_GATHER) {

@@ -50,6 +50,22 @@ copy(const exo_collective_args *args, struct range r, const void *from)
         memcpy((char *)args->data + r.first * size, from, (r.end - r.first) * size);
 }
 
+/* Operations that go over the boards, because each member overwrites what another has to read. */
+static bool
+exchanges_blocks(const exo_collective_args *args)
+{
+    return args->operation == EXO_ALL_TO_ALL || args->operation == EXO_SWAP;
+}
+
+/* The elements that windows are cut from; of an all_to_all those of a block: a window then has the
+ * same elements of each block. */
+static struct range
+whole(const exo_collective_args *args)
+{
+    return (struct range){0, args->operation == EXO_ALL_TO_ALL ? args->count / args->size
+                                                               : args->count};
+}
+
 /* --- Arrival ---------------------------------------------------------------------------------- */
 
 static void
@@ -63,7 +79,8 @@ write_card(exo_near_call *c)
                             .reduce = (uint32_t)args->reduce,
                             .root = args->root,
                             .members = c->near->far->among};
-    if (c->bytes >= EXO_NEAR_DIRECT && sysconf(_SC_PAGESIZE) == EXO_NEAR_EDGE &&
+    if (c->bytes >= EXO_NEAR_DIRECT && !exchanges_blocks(args) &&
+        sysconf(_SC_PAGESIZE) == EXO_NEAR_EDGE &&
         (uintptr_t)args->data % exo_dtype_size(args->dtype) == 0)
         exo_region_find(args->data, c->bytes, &card->place);
     c->exposed = card->place.nonce && args->operation == EXO_ALL_REDUCE;
@@ -117,6 +134,32 @@ slots_at(const exo_near_call *c, size_t at, void **slots)
                    at * exo_dtype_size(c->args->dtype);
 }
 
+/* Writes a window of each block to the board, one after the other. */
+static void
+stage_blocks(exo_near_call *c, struct range w)
+{
+    const exo_collective_args *args = c->args;
+    size_t size = exo_dtype_size(args->dtype), bytes = (w.end - w.first) * size;
+    char *slot = exo_near_slot(c->near, c->near->rank, c->turn);
+    for (uint32_t m = 0; bytes > 0 && m < args->size; m++)
+        memcpy(slot + m * bytes,
+               (const char *)args->data + (m * (args->count / args->size) + w.first) * size, bytes);
+}
+
+/* Reads the window of this member's block of each other member. */
+static void
+take_blocks(const exo_near_call *c, struct range w)
+{
+    const exo_collective_args *args = c->args;
+    void *slots[EXO_NEAR_MEMBERS];
+    slots_at(c, args->place * (w.end - w.first), slots);
+    for (uint32_t m = 0; m < args->size; m++) {
+        size_t first = m * (args->count / args->size) + w.first;
+        if (m != args->place)
+            copy(args, (struct range){first, first + w.end - w.first}, slots[m]);
+    }
+}
+
 /* Writes this member's data of a window to its board. */
 static void
 stage(exo_near_call *c, struct range w)
@@ -124,6 +167,10 @@ stage(exo_near_call *c, struct range w)
     const exo_collective_args *args = c->args;
     size_t size = exo_dtype_size(args->dtype);
     struct range r = w;
+    if (args->operation == EXO_ALL_TO_ALL) {
+        stage_blocks(c, w);
+        return;
+    }
     if (args->operation == EXO_ALL_GATHER)
         r = shard_in(args, w, args->place);
     if (r.first >= r.end || (args->operation == EXO_BROADCAST && args->place != args->root))
@@ -197,6 +244,12 @@ do_window(exo_near_call *c, struct range w)
     case EXO_BROADCAST:
         copy_from_slot(c, w, w, args->root);
         break;
+    case EXO_ALL_TO_ALL:
+        take_blocks(c, w);
+        break;
+    case EXO_SWAP:
+        copy_from_slot(c, w, w, 1 - args->place);
+        break;
     case EXO_BARRIER:
         break;
     }
@@ -208,10 +261,12 @@ do_window(exo_near_call *c, struct range w)
 static exo_status
 do_staged(exo_near_call *c)
 {
-    size_t piece = EXO_NEAR_PIECE / exo_dtype_size(c->args->dtype);
+    size_t piece = EXO_NEAR_PIECE / exo_dtype_size(c->args->dtype), end = whole(c->args).end;
+    if (c->args->operation == EXO_ALL_TO_ALL)
+        piece /= c->args->size;
     exo_status st = EXO_OK;
-    for (size_t at = 0; st == EXO_OK && at < c->args->count; at += piece) {
-        struct range w = {at, least(at + piece, c->args->count)};
+    for (size_t at = 0; st == EXO_OK && at < end; at += piece) {
+        struct range w = {at, least(at + piece, end)};
         st = exo_near_open_window(c);
         if (st != EXO_OK)
             break;
@@ -347,7 +402,7 @@ do_large(exo_near_call *c)
 exo_status
 exo_near_do(exo_near_call *c)
 {
-    const struct range all = {0, c->args->count};
+    const struct range all = whole(c->args);
     exo_status st = exo_near_open_window(c);
     if (st != EXO_OK)
         return st;

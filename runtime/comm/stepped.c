@@ -146,6 +146,7 @@ exo_collective_take(const exo_collective_args *args, size_t at, size_t count, vo
         take_sums(args, at, count, parts);
         break;
     case EXO_ALL_GATHER:
+    case EXO_ALL_TO_ALL:
         for (uint32_t q = 0; q < args->size; q++) {
             size_t first, length;
             exo_shard(args->count, args->size, q, &first, &length);
@@ -154,6 +155,9 @@ exo_collective_take(const exo_collective_args *args, size_t at, size_t count, vo
         break;
     case EXO_BROADCAST:
         take_part(args, at, count, parts[args->root], 0, args->count);
+        break;
+    case EXO_SWAP:
+        take_part(args, at, count, parts[1 - args->place], 0, args->count);
         break;
     case EXO_BARRIER:
         break;

@@ -10,6 +10,15 @@ exo_comm_shard_bytes(const exo_collective_args *args, size_t count)
     return size;
 }
 
+void
+exo_comm_part(const exo_collective_args *args, uint32_t place, size_t *first, size_t *length)
+{
+    *first = 0;
+    *length = args->count;
+    if (args->operation != EXO_SWAP)
+        exo_shard(args->count, args->size, place, first, length);
+}
+
 static void
 broadcast_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_args *args,
                  const exo_time *begins, exo_time *ends)
@@ -46,18 +55,18 @@ exo_comm_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_a
     }
     for (uint32_t r = 0; r < size; r++) {
         size_t first, length;
-        exo_shard(args->count, size, r, &first, &length);
+        exo_comm_part(args, r, &first, &length);
         bytes[r] = exo_comm_shard_bytes(args, length) + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
     }
     const exo_time *from = begins;
     exo_status st = EXO_OK;
-    if (args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER) {
+    if (args->operation != EXO_ALL_GATHER && args->operation != EXO_BARRIER) {
         exo_time *to = args->operation == EXO_ALL_REDUCE ? scratch : ends;
         st = exo_links_exchange(edge->links, EXO_EXCHANGE_SCATTER, size, edge->hosts, edge->flow,
                                 bytes, from, to, NULL, err);
         from = to;
     }
-    if (st == EXO_OK && args->operation != EXO_REDUCE_SCATTER)
+    if (st == EXO_OK && from != ends)
         st = exo_links_exchange(edge->links, EXO_EXCHANGE_GATHER, size, edge->hosts, edge->flow,
                                 bytes, from, ends, NULL, err);
     return st;

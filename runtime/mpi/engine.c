@@ -252,12 +252,20 @@ gives(const exo_collective_args *a, uint32_t place)
     return a->operation == EXO_BROADCAST ? place == a->root : a->operation != EXO_REDUCE_SCATTER;
 }
 
-/* The elements that the member at `place` sums, or brings, in a round. */
+/* Does each member bring other data for each other one? */
+static bool
+has_blocks(const exo_collective_args *a)
+{
+    return a->operation == EXO_ALL_TO_ALL || a->operation == EXO_SWAP;
+}
+
+/* The elements that the member at `place` sums, or brings, in a round; or those for it, where each
+ * has its own. */
 static void
 piece_of(const exo_collective_args *a, uint32_t place, uint64_t round, size_t *at, size_t *count)
 {
     size_t first = 0, length = a->count, most = ROUND_BYTES / exo_dtype_size(a->dtype);
-    if (a->operation != EXO_BROADCAST)
+    if (a->operation != EXO_BROADCAST && a->operation != EXO_SWAP)
         exo_shard(a->count, a->size, place, &first, &length);
     size_t skip = round * most < length ? (size_t)round * most : length;
     *at = first + skip;
@@ -268,7 +276,7 @@ static uint64_t
 rounds_of(const exo_collective_args *a)
 {
     size_t first = 0, length = a->count, most = ROUND_BYTES / exo_dtype_size(a->dtype);
-    if (a->operation != EXO_BROADCAST)
+    if (a->operation != EXO_BROADCAST && a->operation != EXO_SWAP)
         exo_shard(a->count, a->size, 0, &first, &length); /* the longest */
     return length > most ? (length + most - 1) / most : 1;
 }
@@ -397,11 +405,12 @@ send_results(struct group *g, uint32_t rank, exo_engine_request *r)
 {
     const exo_collective_args *a = &r->args;
     exo_status st = EXO_OK;
-    size_t at, count;
-    piece_of(a, a->place, r->number, &at, &count);
-    for (uint32_t p = 0; st == EXO_OK && gives(a, a->place) && p < a->size; p++)
+    for (uint32_t p = 0; st == EXO_OK && gives(a, a->place) && p < a->size; p++) {
+        size_t at, count;
+        piece_of(a, has_blocks(a) ? p : a->place, r->number, &at, &count);
         if (p != a->place)
             st = send_data(g, rank, r, p, at, count, PHASE_RESULTS);
+    }
     return st;
 }
 
@@ -623,7 +632,8 @@ EXO_PLUGIN
         .name = "mpi",
         .help = "MPI, among the processes that mpirun or srun has started",
         .dtypes = EXO_ENGINE_ALL_DTYPES,
-        .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_SOME | EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS,
+        .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_SOME | EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS |
+                    EXO_ENGINE_BLOCKS,
         .open = open_group,
         .close = close_group,
         .join = join,

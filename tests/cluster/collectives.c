@@ -31,7 +31,7 @@ enum {
     MOST = 4,
     TYPES = 6,
     COUNTS = 11,
-    OPERATIONS = 7,
+    OPERATIONS = 9,
     LARGEST = 300001,
     FAULT_BYTES = 16 << 20
 };
@@ -135,6 +135,14 @@ call(struct run *r, exo_group *group, exo_array data, int operation)
         break;
     case 5:
         st = exo_barrier(group, &err);
+        break;
+    case 7:
+        length = data.count / exo_group_size(group) * exo_group_size(group);
+        st = exo_all_to_all(group, exo_array_part(data, 0, length), &err);
+        break;
+    case 8: /* an odd one out swaps with nobody */
+        if ((exo_group_rank(group) ^ 1) < exo_group_size(group))
+            st = exo_swap(group, data, exo_group_rank(group) ^ 1, &err);
         break;
     case 6: /* two halves at the same time, the second one waited for first */
         for (int i = 0; st == EXO_OK && i < 2; i++)

@@ -19,7 +19,7 @@ enum {
     MAX_MEMBERS = 5,
     OPERATIONS = 6, /* of all members */
     /* also one in islands of even and of odd ranks, and one more of all members */
-    ALL_OPERATIONS = 8
+    ALL_OPERATIONS = 10
 };
 
 static const char *const codecs[] = {NULL,   "raw",
@@ -99,6 +99,18 @@ fill(const struct member *m, float *data, int operation)
                   997;
 }
 
+/* Each member swaps with its neighbour, 0 with 1 and so on. Without one it swaps nothing. */
+static exo_status
+swap_with_neighbour(struct member *m, exo_group *group, exo_array data)
+{
+    uint32_t partner = m->rank ^ 1;
+    exo_request *request = NULL;
+    if (partner >= m->what->size)
+        return EXO_OK;
+    exo_status st = exo_comm_begin_swap(&request, group, data, partner, &m->err);
+    return st == EXO_OK ? exo_request_wait(&request, &m->err) : st;
+}
+
 /* Members of odd rank reduce twice, those of even rank once. Then the island's last member
  * broadcasts to its island. */
 static exo_status
@@ -165,6 +177,14 @@ member_main(void *argument)
         case 7:
             m->status =
                 exo_all_reduce(group, exo_host_array(EXO_F32, data, count), EXO_SUM, &m->err);
+            break;
+        case 8:
+            m->status = exo_all_to_all(
+                group, exo_host_array(EXO_F32, data, count / m->what->size * m->what->size),
+                &m->err);
+            break;
+        case 9:
+            m->status = swap_with_neighbour(m, group, exo_host_array(EXO_F32, data, count));
             break;
         }
     }
@@ -273,7 +293,7 @@ expect_same(const struct what *what, const char *codec)
                       a->encoded_bytes == b->encoded_bytes && a->wire_bytes == b->wire_bytes &&
                       a->drops == b->drops,
                   "%s: %u members, %zu elements", codec, what->size, what->count);
-        cr_expect_eq(a->items, ALL_OPERATIONS + 1 + r % 2);
+        cr_expect_eq(a->items, ALL_OPERATIONS + 1 + r % 2 - ((r ^ 1) >= what->size));
     }
     release_members(near, what);
     release_members(far, what);

@@ -298,6 +298,96 @@ Test(engine, several_requests_at_once_give_the_bits_of_one_after_the_other, .tim
     }
 }
 
+/* --- Blocks ----------------------------------------------------------------------------------- */
+
+enum {
+    BLOCK = COUNT / SIZE,
+    PADDED = SIZE * BLOCK
+};
+
+/* Element `i` of what member r has for the others. */
+static int32_t
+of_member(uint32_t r, size_t i)
+{
+    return (int32_t)(i * SIZE + r);
+}
+
+/* An all_to_all, and a swap of members 0 and 2 while member 1 takes no part. */
+static exo_status
+act_blocks(struct member *m)
+{
+    exo_request *requests[2] = {0};
+    exo_array all = exo_host_array(EXO_I32, m->data, PADDED),
+              own = exo_host_array(EXO_I32, (int32_t *)m->data + PADDED, COUNT);
+    uint32_t partner = 2 - m->rank;
+    exo_status st = EXO_OK;
+    if (m->blocking) {
+        st = exo_all_to_all(m->group, all, &m->err);
+        return st == EXO_OK && m->rank != 1 ? exo_swap(m->group, own, partner, &m->err) : st;
+    }
+    st = exo_comm_begin_all_to_all(&requests[0], m->group, all, &m->err);
+    if (st == EXO_OK && m->rank != 1)
+        st = exo_comm_begin_swap(&requests[1], m->group, own, partner, &m->err);
+    for (int k = 2; st == EXO_OK && k-- > 0;)
+        st = exo_request_wait(&requests[k], &m->err);
+    return st;
+}
+
+static void
+exchange_blocks(const char *engine, bool blocking)
+{
+    static int32_t data[SIZE][PADDED + COUNT];
+    struct world w;
+    struct member members[SIZE];
+    for (uint32_t r = 0; r < SIZE; r++) {
+        members[r] = (struct member){.data = data[r], .blocking = blocking};
+        for (size_t i = 0; i < PADDED + COUNT; i++)
+            data[r][i] = of_member(r, i);
+    }
+    world_open(&w, engine, NULL);
+    members_run(members, &w, act_blocks);
+    for (uint32_t r = 0; r < SIZE; r++) {
+        for (size_t i = 0; i < PADDED; i++)
+            cr_assert_eq(data[r][i], of_member((uint32_t)(i / BLOCK), r * BLOCK + i % BLOCK),
+                         "%s, rank %u, element %zu: %d", engine, r, i, data[r][i]);
+        for (size_t i = PADDED; i < PADDED + COUNT; i++)
+            cr_assert_eq(data[r][i], of_member(2 - r, i), "%s, rank %u", engine, r);
+        cr_expect_eq(exo_group_stats(w.groups[r]).bytes_sent,
+                     4 * ((SIZE - 1) * BLOCK + (r != 1) * COUNT));
+    }
+    world_close(&w);
+}
+
+Test(engine, blocks_go_where_they_belong, .timeout = 60)
+{
+    FOR_EACH_ENGINE(engine)
+    {
+        if (strcmp(engine, "shm") == 0)
+            continue;
+        exchange_blocks(engine, true);
+        exchange_blocks(engine, false);
+    }
+}
+
+Test(engine, what_has_no_blocks_is_refused)
+{
+    struct world w;
+    float x[6] = {0};
+    exo_array data = exo_host_array(EXO_F32, x, 6);
+    exo_err err = {0};
+    world_open(&w, "local", NULL);
+    cr_expect_eq(exo_all_to_all(w.groups[0], exo_array_part(data, 0, 4), &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "4 elements are not 3 blocks"), "%s", err.text);
+    cr_expect_eq(exo_swap(w.groups[0], data, 0, &err), EXO_INVAL);
+    cr_expect_eq(exo_swap(w.groups[0], data, 3, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "rank 0 cannot swap with 3"), "%s", err.text);
+    world_close(&w);
+    world_open(&w, "shm", NULL);
+    cr_expect_eq(exo_all_to_all(w.groups[0], data, &err), EXO_UNSUPPORTED);
+    cr_expect(strstr(err.text, "engine shm has no all_to_all"), "%s", err.text);
+    world_close(&w);
+}
+
 /* --- Ends ------------------------------------------------------------------------------------- */
 
 static exo_status
