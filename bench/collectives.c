@@ -31,7 +31,7 @@
 enum {
     MAX_MEMBERS = 16,
     SIZES = 8,
-    MOST_ROUNDS = 400
+    MOST_ROUNDS = 2000
 };
 
 static size_t sizes[SIZES] = {4 << 10, 16 << 10, 64 << 10, 256 << 10,
@@ -145,7 +145,7 @@ static void
 measure(const struct member *m, size_t bytes)
 {
     static _Thread_local exo_time times[MOST_ROUNDS];
-    int rounds = bytes <= 64 << 10 ? MOST_ROUNDS : bytes <= 4 << 20 ? 60 : 9;
+    int rounds = bytes <= 64 << 10 ? MOST_ROUNDS : bytes <= 4 << 20 ? 100 : 9;
     exo_array data = exo_array_part(m->data, 0, bytes / sizeof(float));
     float expected = (float)(m->size * (m->size + 1)) / 2;
     const float *values = exo_array_host(data);
@@ -228,15 +228,14 @@ run_prototype(uint32_t size, uint32_t rank, struct prototype *together)
 }
 
 static void
-run_process(uint32_t size, uint32_t rank, const char *folder, bool tcp)
+run_process(uint32_t size, uint32_t rank, const char *folder, struct prototype *together, bool tcp)
 {
     comm_process p = {.folder = folder, .size = size, .rank = rank, .channel = 1, .tcp = tcp};
     comm_process_join(&p);
     struct member m = {.rank = rank, .size = size, .group = p.group, .data = new_buffer()};
     run_member(&m);
-    wait_for_all(&m);
-    exo_array_release(&m.data);
-    _exit(EXIT_SUCCESS); /* the head ends with the first process */
+    meet(together, size); /* who ends ends the calls that others are still in */
+    _exit(EXIT_SUCCESS);  /* the head ends with the first process */
 }
 
 static void *
@@ -270,7 +269,7 @@ run_processes(const char *kind, uint32_t size)
         if (plain)
             run_prototype(size, r, together);
         else
-            run_process(size, r, folder, strcmp(kind, "tcp") == 0);
+            run_process(size, r, folder, together, strcmp(kind, "tcp") == 0);
         _exit(EXIT_SUCCESS);
     }
     for (uint32_t r = 0; r < size; r++)

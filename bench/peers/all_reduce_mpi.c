@@ -29,14 +29,14 @@ fill(float *data, size_t count, float value)
 int
 main(int argc, char **argv)
 {
-    static double times[400];
+    static double times[2000];
     int warm = argc > 1 && strcmp(argv[1], "--warm") == 0, rank;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     float *data = aligned_alloc(2 << 20, 128 << 20);
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         size_t count = sizes[s] / sizeof *data;
-        int rounds = sizes[s] <= 64 << 10 ? 400 : sizes[s] <= 4 << 20 ? 60 : 9;
+        int rounds = sizes[s] <= 64 << 10 ? 2000 : sizes[s] <= 4 << 20 ? 100 : 9;
         fill(data, count, 1);
         for (int i = 0; i < rounds; i++) {
             if (!warm)

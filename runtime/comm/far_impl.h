@@ -134,9 +134,9 @@ bool exo_far_find_other_locked(exo_far *far, const exo_collective_args *args, ui
 void exo_far_disagree_locked(exo_far *far, const exo_collective_args *args,
                              const exo_far_header *header);
 
-/* Makes one call from beginning to end, on the calling thread. */
-exo_status exo_far_run(exo_far *far, const exo_collective_args *args, exo_time deadline,
-                       exo_err *err);
+/* Makes one call from beginning to end, on the calling thread. since: its start. */
+exo_status exo_far_run(exo_far *far, const exo_collective_args *args, exo_time since,
+                       exo_time deadline, exo_err *err);
 /* Breaks this communicator because a member died (EXO_PEER_LOST) or cancelled a call
  * (EXO_CANCELLED), and tells the other members, which may wait for that member. */
 void exo_far_tell(exo_far *far, uint32_t rank, exo_status status, const char *cause);

@@ -29,7 +29,7 @@ thread_main(void *argument)
         if (!r)
             break;
         pthread_mutex_unlock(&f->lock);
-        exo_status st = exo_far_run(f, &r->args, r->deadline, NULL);
+        exo_status st = exo_far_run(f, &r->args, exo_now(f->clock), r->deadline, NULL);
         pthread_mutex_lock(&f->lock);
         f->first = r->next;
         if (!f->first)
@@ -111,13 +111,14 @@ exo_far_wait(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
 {
     exo_far *f = group;
     exo_pace *pace = exo_pace_current();
-    exo_time before = exo_now(f->clock);
+    exo_time before = r->args.waits ? r->since : exo_now(f->clock);
     (void)rank;
     exo_pace_wait_begin(pace, f->edge.name ? f->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
     pthread_mutex_lock(&f->lock);
     bool mine = r->state == BEGUN;
     pthread_mutex_unlock(&f->lock);
-    exo_status st = mine ? exo_far_run(f, &r->args, r->deadline, err) : await_thread(f, r, err);
+    exo_status st =
+        mine ? exo_far_run(f, &r->args, before, r->deadline, err) : await_thread(f, r, err);
     r->waited += exo_now(f->clock) - before;
     exo_pace_wait_end(pace);
     return st;

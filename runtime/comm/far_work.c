@@ -208,7 +208,8 @@ check_locked(exo_far *f)
 }
 
 exo_status
-exo_far_run(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
+exo_far_run(exo_far *f, const exo_collective_args *args, exo_time since, exo_time deadline,
+            exo_err *err)
 {
     exo_err reason = {0};
     pthread_mutex_lock(&f->lock);
@@ -217,7 +218,7 @@ exo_far_run(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_
     f->inside = st == EXO_OK;
     f->made++;
     f->operation = args->operation;
-    f->since = exo_now(f->clock);
+    f->since = since;
     pthread_mutex_unlock(&f->lock);
     if (st == EXO_OK) {
         exo_compute_pause();

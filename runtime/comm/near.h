@@ -33,10 +33,10 @@
 
 enum {
     EXO_NEAR_MEMBERS = 64,       /* the most members of a call */
-    EXO_NEAR_SMALL = 16 * 1024,  /* bytes */
+    EXO_NEAR_SMALL = 8 * 1024,   /* bytes */
     EXO_NEAR_PIECE = 256 * 1024, /* bytes */
     EXO_NEAR_EDGE = 4096,        /* bytes: of a page */
-    EXO_NEAR_DIRECT = 64 * 1024, /* the least bytes that are reduced in place */
+    EXO_NEAR_DIRECT = 8 * 1024,  /* the least bytes that are reduced in place: two edges */
 };
 
 /* Makes the call through shared memory if its members can; *done says so. Else nothing has been

@@ -29,6 +29,7 @@ typedef struct exo_near_board {
     _Atomic uint32_t failed;    /* status; the reason stands before it is set. 0: not failed */
     _Atomic uint32_t sleeping;  /* 1 plus the rank whose step the member sleeps for; 0: none */
     _Atomic uint32_t mapped[2]; /* by turn: 1: the member could map all buffers */
+    _Atomic uint32_t core;      /* that the member was on when it came to its call */
     char reason[EXO_ERR_TEXT];
     exo_near_card cards[2]; /* by turn */
     /* (size) steps for each other member, (2 size) the turns of even and of odd windows */
@@ -58,7 +59,9 @@ typedef struct exo_near_buffers {
 } exo_near_buffers;
 
 enum {
-    EXO_NEAR_BUFFERS = 8
+    EXO_NEAR_BUFFERS = 8,
+    /* waits for a member on the same core before this one moves, at first */
+    EXO_NEAR_PATIENCE = 16
 };
 
 /* A set of members that has called. */
@@ -75,6 +78,8 @@ struct exo_near {
     exo_far *far;
     uint32_t size, rank;
     unsigned cores;      /* that this process may use */
+    unsigned crowded;    /* waits for a member on the same core, since this one moved */
+    unsigned patience;   /* so many make it move */
     exo_segment segment; /* of this member's board; zero: it cannot have one */
     exo_near_board *board;
     exo_near_peer *peers; /* (size) */
