@@ -244,6 +244,10 @@ read_numbers(exo_fit *fit, exo_config *document, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_bool(document, "autocast", false, &fit->autocast, err);
     if (st == EXO_OK)
+        st = exo_config_bool(document, "elastic", false, &fit->elastic, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(document, "verify", false, &fit->verify, err);
+    if (st == EXO_OK)
         st = read_device(fit, document, err);
     if (st == EXO_OK && batch % minibatch != 0)
         st = exo_config_fail(document, err,

@@ -15,8 +15,9 @@
  *      nodes: 4, model: {name: ...}, data: {...}, plugins: [...], max_steps: 150,
  *      batch_size: 256, minibatch_size: 256, shuffle: true, autocast: false, seed: 42,
  *      validate: true, val_size: 1024, timeout_ms: 600000, device: cpu, engine: NAME,
- *      resume_from: PATH, elapsed_ns: 0, graph: TEXT}
- * `graph` is the job's graph with its hosts, links and edges. The entries from `nodes` on describe
+ *      resume_from: PATH, elapsed_ns: 0, graph: TEXT, elastic: false, verify: false, position: 0}
+ * `graph` is the job's graph with its hosts, links and edges. `position` is the node's first batch
+ * of its data, where that is not its step (elastic runs). The entries from `nodes` on describe
  * the record. Only the node that makes it reads them, so they are not needed in the trainer's own
  * process. */
 #ifndef EXO_FIT_H
@@ -42,7 +43,8 @@ typedef struct exo_fit {
     uint64_t max_steps, seed;
     size_t batch_size, minibatch_size;
     bool shuffle, autocast;
-    char device[32]; /* name of the device that each node opens (exo_device_open) */
+    bool elastic, verify; /* exo_elastic of the options */
+    char device[32];      /* name of the device that each node opens (exo_device_open) */
     exo_time timeout;
 
     exo_model *model;

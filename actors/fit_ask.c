@@ -1,14 +1,13 @@
 /* Requests to the nodes of a fit: see fit_impl.h. The state belongs to the trainer's thread. Read
  * next: conduct/conduct.h, fit_watch.c. */
-#include "actors/fit_impl.h"
+#include "actors/fit_members.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Ends the collectives that wait for node `rank`. */
-static void
-fail_collectives(struct run *run, uint32_t rank, const char *cause)
+void
+exo_fit_end_collectives(struct run *run, uint32_t rank, const char *cause)
 {
     if (run->fit->comm) {
         exo_comm_fail(run->fit->comm, rank, cause);
@@ -19,6 +18,8 @@ fail_collectives(struct run *run, uint32_t rank, const char *cause)
     Exo__Train__NodeAbandon m = EXO__TRAIN__NODE_ABANDON__INIT;
     m.rank = rank;
     m.cause = exo_args_text(cause);
+    m.has_epoch = run->elastic != NULL;
+    m.epoch = m.has_epoch ? exo_fit_epoch(run) : 0;
     for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         exo_payload payload = {0};
         if (run->cast.actors[r].id && exo_protocol_pack(&payload, &m.base, NULL) == EXO_OK)
@@ -41,12 +42,13 @@ exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCM
 struct waiting {
     struct run *run;
     exo_err stall; /* EXO_OK: no stall was found */
+    bool left_out; /* a silent node of an elastic run was left out */
 };
 
 static bool
 has_failed(const struct waiting *w)
 {
-    return w->run->cast.root.status != EXO_OK || w->stall.code != EXO_OK;
+    return w->run->cast.root.status != EXO_OK || w->stall.code != EXO_OK || w->left_out;
 }
 
 /* Sets the limit of the wait from now on. After an error it is the time in which the other nodes
@@ -63,7 +65,7 @@ on_answer(void *context, uint32_t rank, exo_status status, const exo_err *err)
 {
     struct waiting *w = context;
     if (status != EXO_OK)
-        fail_collectives(w->run, rank, err->text);
+        exo_fit_end_collectives(w->run, rank, err->text);
     be_patient(w);
 }
 
@@ -87,8 +89,16 @@ on_idle(void *context)
         run->cast.patience = 0;
         return;
     }
+    uint32_t silent = 0;
+    if (exo_fit_find_silent(run, &silent)) {
+        exo_fit_end_collectives(run, silent, "it does not answer");
+        exo_fit_leave_out(run, silent, "it does not answer");
+        w->left_out = true;
+        be_patient(w);
+        return;
+    }
     if (exo_fit_watch_look(run, failed ? NULL : &w->stall) != EXO_OK && !failed) {
-        fail_collectives(run, exo_cast_late(&run->cast), w->stall.text);
+        exo_fit_end_collectives(run, exo_cast_late(&run->cast), w->stall.text);
         be_patient(w);
     }
 }
@@ -105,6 +115,8 @@ await_all(struct run *run, exo_err *err)
     uint32_t left = exo_cast_await(&run->cast, &hooks), late = exo_cast_late(&run->cast);
     if (w.stall.code != EXO_OK)
         return exo_fail(err, w.stall.code, "%s", w.stall.text);
+    if (w.left_out && (root->status == EXO_OK || root->status == EXO_PEER_LOST))
+        return exo_fail(err, EXO_PEER_LOST, "a node does not answer");
     if (root->status != EXO_OK) {
         char cause[EXO_ERR_TEXT + 40];
         snprintf(cause, sizeof cause, "%s", root->err.text);
@@ -114,7 +126,7 @@ await_all(struct run *run, exo_err *err)
     }
     if (left == 0)
         return EXO_OK;
-    fail_collectives(run, late, "it does not answer");
+    exo_fit_end_collectives(run, late, "it does not answer");
     return exo_fail(err, EXO_TIMEOUT, "node_%u has not answered for %" PRId64 " s", late,
                     (run->fit->timeout + EXO_FIT_CLOSE_GRACE) / EXO_SECOND);
 }
@@ -131,9 +143,11 @@ exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *ar
 {
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++) {
+        if (!exo_fit_is_member(run, r))
+            continue;
         st = exo_fit_ask(run, r, method, args, err);
         if (st != EXO_OK) /* nodes with the request would wait for this one */
-            fail_collectives(run, r, err->text);
+            exo_fit_end_collectives(run, r, err->text);
     }
     st = exo_fit_await_all(run, st, err);
     if (st != EXO_OK)

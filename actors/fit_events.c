@@ -1,6 +1,6 @@
 /* Training in segments, and the events between them: see fit_impl.h. The state belongs to the
  * trainer's thread. Read next: train_node.c, the nodes' side. */
-#include "actors/fit_impl.h"
+#include "actors/fit_elastic.h"
 
 #include <errno.h>
 #include <math.h>
@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #include "base/traffic.h"
@@ -16,6 +17,8 @@
  * so their segments are longer. */
 #define SEGMENT     (200 * EXO_MS)
 #define FAR_SEGMENT (2 * EXO_SECOND)
+/* While nodes are absent: they join between two segments. */
+#define JOIN_SEGMENT (250 * EXO_MS)
 
 /* --- Events ----------------------------------------------------------------------------------- */
 
@@ -26,7 +29,9 @@ report(struct run *run, bool evaluated)
         return;
     exo_progress p = run->eval;
     uint64_t left = run->fit->max_steps - run->step;
-    double per_step = (double)run->fit->batch_size * run->fit->num_nodes;
+    p.num_nodes = run->fit->num_nodes;
+    p.num_present = exo_fit_num_members(run);
+    double per_step = (double)run->fit->batch_size * p.num_present;
     p.step = run->step;
     p.max_steps = run->fit->max_steps;
     p.train_loss = run->train_loss;
@@ -85,19 +90,20 @@ end_evaluation(struct run *run, exo_status asked, int local, int global, exo_err
     return st;
 }
 
-/* Evaluates node 0's copy (local), and the average (global) on node 1 if there is one. Both run at
- * the same time, unless each of them needs all nodes. */
+/* Evaluates the first node's copy (local), and the average (global) on the second one if there is
+ * one. Both run at the same time, unless each of them needs all nodes. */
 static exo_status
 evaluate_copies(struct run *run, exo_err *err)
 {
-    exo_status st = ask_to_evaluate(run, 0, EXO__TRAIN__COPY__OWN, err);
-    if (run->fit->num_nodes == 1)
-        return end_evaluation(run, st, 0, 0, err);
+    const uint32_t first = exo_fit_member_at(run, 0), second = exo_fit_member_at(run, 1);
+    exo_status st = ask_to_evaluate(run, first, EXO__TRAIN__COPY__OWN, err);
+    if (exo_fit_num_members(run) == 1)
+        return end_evaluation(run, st, (int)first, (int)first, err);
     if (run->together)
-        st = end_evaluation(run, st, 0, -1, err);
+        st = end_evaluation(run, st, (int)first, -1, err);
     if (st == EXO_OK)
-        st = ask_to_evaluate(run, 1, EXO__TRAIN__COPY__AVERAGE, err);
-    return end_evaluation(run, st, run->together ? -1 : 0, 1, err);
+        st = ask_to_evaluate(run, second, EXO__TRAIN__COPY__AVERAGE, err);
+    return end_evaluation(run, st, run->together ? -1 : (int)first, (int)second, err);
 }
 
 static exo_status
@@ -109,7 +115,8 @@ evaluate(struct run *run, exo_err *err)
     if (run->fit->val_count == 0)
         return EXO_OK;
 
-    exo_status st = run->fit->num_nodes > 1 ? exo_fit_have_all(run, "average", NULL, err) : EXO_OK;
+    exo_status st =
+        exo_fit_num_members(run) > 1 ? exo_fit_have_all(run, "average", NULL, err) : EXO_OK;
     if (st == EXO_OK)
         st = evaluate_copies(run, err);
     if (st != EXO_OK || !run->metrics)
@@ -143,7 +150,8 @@ correlate(struct run *run, exo_err *err)
     exo_status st = exo_fit_have_all(run, "correlate", NULL, err);
     ProtobufCMessage *reply = NULL;
     if (st == EXO_OK)
-        st = exo_fit_reply(run, 0, &exo__train__correlation__descriptor, &reply, err);
+        st = exo_fit_reply(run, exo_fit_member_at(run, 0), &exo__train__correlation__descriptor,
+                           &reply, err);
     if (st == EXO_OK && run->metrics)
         st = exo_metrics_correlation(run->metrics, run->step,
                                      ((const Exo__Train__Correlation *)reply)->mean, err);
@@ -151,52 +159,80 @@ correlate(struct run *run, exo_err *err)
     return st;
 }
 
-/* Completes a checkpoint. Every node has written its file, and its reply has the SHA-256. */
+/* Reads the SHA-256 of the file that node `rank` has written. */
 static exo_status
-commit(struct run *run, exo_err *err)
+read_saved(struct run *run, uint32_t rank, char sha256[65], exo_err *err)
 {
-    uint32_t nodes = run->fit->num_nodes;
-    char(*sums)[65] = exo_calloc(nodes, sizeof *sums);
-    exo_status st =
-        sums ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the checkpoint's manifest");
-    for (uint32_t r = 0; st == EXO_OK && r < nodes; r++) {
-        ProtobufCMessage *reply = NULL;
-        st = exo_fit_reply(run, r, &exo__train__saved__descriptor, &reply, err);
-        if (st == EXO_OK)
-            snprintf(sums[r], sizeof sums[r], "%.64s", ((const Exo__Train__Saved *)reply)->sha256);
-        exo_args_free(&reply);
-    }
+    ProtobufCMessage *reply = NULL;
+    exo_status st = exo_fit_reply(run, rank, &exo__train__saved__descriptor, &reply, err);
     if (st == EXO_OK)
-        st = exo_checkpoint_commit(run->folder, run->step, run->settings, (const char(*)[65])sums,
-                                   nodes, err);
-    exo_free(sums);
+        snprintf(sha256, 65, "%.64s", ((const Exo__Train__Saved *)reply)->sha256);
+    exo_args_free(&reply);
+    return st;
+}
+
+/* Has all nodes write their files. The first node writes those of absent nodes, with its own state:
+ * a resumed run begins with all nodes. */
+static exo_status
+save_nodes(struct run *run, Exo__Train__Save *args, char (*sums)[65], exo_err *err)
+{
+    const uint32_t first = exo_fit_member_at(run, 0);
+    exo_status st = exo_fit_have_all(run, "save", &args->base, err);
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++)
+        if (exo_fit_is_member(run, r))
+            st = read_saved(run, r, sums[r], err);
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
+        if (exo_fit_is_member(run, r))
+            continue;
+        args->has_rank = true;
+        args->rank = r;
+        st = exo_fit_await_all(run, exo_fit_ask(run, first, "save", &args->base, err), err);
+        if (st == EXO_OK)
+            st = read_saved(run, first, sums[r], err);
+    }
     return st;
 }
 
 static exo_status
 checkpoint(struct run *run, exo_err *err)
 {
-    char folder[EXO_CHECKPOINT_PATH];
+    char folder[EXO_CHECKPOINT_PATH], absolute[EXO_CHECKPOINT_PATH];
+    uint32_t nodes = run->fit->num_nodes;
     exo_status st = run->metrics ? exo_metrics_flush(run->metrics, err) : EXO_OK;
     if (st == EXO_OK)
         st = exo_checkpoint_begin(run->folder, run->step, folder, err);
     if (st != EXO_OK)
         return st;
-    char absolute[EXO_CHECKPOINT_PATH];
     Exo__Train__Save args = EXO__TRAIN__SAVE__INIT;
     args.elapsed = exo_fit_elapsed(run);
     if (run->far && !realpath(folder, absolute)) /* workers have other current folders */
         st = exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
     char *there = run->far && st == EXO_OK ? absolute : folder;
     args.folder = (ProtobufCBinaryData){.data = (uint8_t *)there, .len = strlen(there)};
+    char(*sums)[65] = exo_calloc(nodes, sizeof *sums);
+    if (st == EXO_OK && !sums)
+        st = exo_fail(err, EXO_NOMEM, "no memory for the checkpoint's manifest");
     if (st == EXO_OK)
-        st = exo_fit_have_all(run, "save", &args.base, err);
+        st = save_nodes(run, &args, sums, err);
     if (st == EXO_OK)
         st = exo_fit_save_figures(run, folder, args.elapsed, err);
     if (st == EXO_OK)
-        st = commit(run, err);
+        st = exo_checkpoint_commit(run->folder, run->step, run->settings, (const char(*)[65])sums,
+                                   nodes, err);
     if (st != EXO_OK)
         exo_checkpoint_abort(run->folder, run->step);
+    exo_free(sums);
+    return st;
+}
+
+/* Does something that needs the present nodes. If one of them dies, it is done again with the
+ * others. */
+static exo_status
+persist(struct run *run, exo_status (*event)(struct run *, exo_err *), exo_err *err)
+{
+    exo_status st = event(run, err), lost = st;
+    while (lost == EXO_PEER_LOST && (st = exo_fit_recover(run, lost, err)) == EXO_OK)
+        lost = st = event(run, err);
     return st;
 }
 
@@ -213,19 +249,19 @@ run_events(struct run *run, exo_err *err)
     bool last = run->step == run->fit->max_steps;
     exo_status st = EXO_OK;
     if (is_due(run->step, opts->val_interval) || last) {
-        st = look(run, err);
+        st = persist(run, look, err);
         if (st == EXO_OK)
             report(run, run->fit->val_count > 0);
     }
     if (st == EXO_OK && is_due(run->step, opts->correlation_interval))
-        st = correlate(run, err);
+        st = persist(run, correlate, err);
     if (st == EXO_OK && opts->stop && *opts->stop && !last)
         run->stopped = true;
     bool due = run->step > 0 && is_due(run->step, opts->checkpoint_interval);
     /* The final checkpoint lets a finished run continue with more steps. */
     bool ends = run->stopped || (last && opts->final_checkpoint);
     if (st == EXO_OK && opts->save_dir && (due || ends))
-        st = checkpoint(run, err);
+        st = persist(run, checkpoint, err);
     return st;
 }
 
@@ -285,20 +321,20 @@ segment_end(const struct run *run)
     end = change > run->step && change < end ? change : end;
     if (run->apart)
         return end;
-    exo_time length = run->far ? FAR_SEGMENT : SEGMENT;
+    exo_time length = exo_fit_awaits_nodes(run) ? JOIN_SEGMENT : run->far ? FAR_SEGMENT : SEGMENT;
     uint64_t steps = run->step_time > 0 ? (uint64_t)(length / run->step_time) : 1;
     steps = steps < 1 ? 1 : steps > 10000 ? 10000 : steps;
     return end - run->step > steps ? run->step + steps : end;
 }
 
-/* Reads one node's reply about its `steps` steps. */
+/* Reads one node's reply about its `steps` steps. A node that has joined meanwhile has fewer. */
 static exo_status
 read_trained(struct run *run, uint32_t rank, size_t steps, ProtobufCMessage **out, exo_err *err)
 {
     exo_status st = exo_fit_reply(run, rank, &exo__train__trained__descriptor, out, err);
     const Exo__Train__Trained *reply = (const Exo__Train__Trained *)*out;
-    if (st == EXO_OK &&
-        (reply->n_loss != steps || reply->n_lr != steps || reply->n_traffic != EXO_TRAFFIC_COLUMNS))
+    if (st == EXO_OK && (reply->n_loss > steps || (reply->n_loss < steps && !run->elastic) ||
+                         reply->n_lr != reply->n_loss || reply->n_traffic != EXO_TRAFFIC_COLUMNS))
         st = exo_fail(err, EXO_INVAL,
                       "node_%u reported %zu steps instead of %zu: check that its worker has the "
                       "version of this program",
@@ -311,47 +347,79 @@ read_trained(struct run *run, uint32_t rank, size_t steps, ProtobufCMessage **ou
     return exo_fit_take_trained(run, rank, reply, err);
 }
 
-/* Records the steps of node 0, which stand for those of all nodes. */
+/* Records the steps of the first node, which stand for those of all nodes. Of steps that only lost
+ * nodes took, the losses are not known. `before`: samples before the steps. */
 static exo_status
-record_steps(struct run *run, const Exo__Train__Trained *first, exo_err *err)
+record_steps(struct run *run, const Exo__Train__Trained *first, size_t steps, uint64_t before,
+             exo_err *err)
 {
-    uint64_t per_step = (uint64_t)run->fit->batch_size * run->fit->num_nodes;
     exo_status st = EXO_OK;
-    for (size_t i = 0; i < first->n_loss && st == EXO_OK; i++) {
-        run->step++;
-        run->train_loss = first->loss[i];
-        run->lr = first->lr[i];
+    const uint64_t start = run->step, all = run->samples - before;
+    const size_t unknown = steps - first->n_loss;
+    for (size_t i = 0; i < steps && st == EXO_OK; i++) {
+        run->step = start + i + 1;
+        run->train_loss = i < unknown ? NAN : first->loss[i - unknown];
+        run->lr = i < unknown ? run->lr : first->lr[i - unknown];
         if (run->metrics)
-            st = exo_metrics_train(run->metrics, run->step, run->step * per_step,
+            st = exo_metrics_train(run->metrics, run->step, before + all * (i + 1) / steps,
                                    (double)run->train_loss, (double)run->lr, err);
     }
+    return st;
+}
+
+/* The samples of all nodes after the step `step`. */
+static uint64_t
+samples_at(struct run *run, uint64_t step)
+{
+    const uint64_t now = run->step;
+    run->step = step;
+    const uint64_t samples = exo_fit_samples(run);
+    run->step = now;
+    return samples;
+}
+
+/* Reads the replies of all nodes. *first: that with the most steps, of the lowest rank. */
+static exo_status
+read_replies(struct run *run, size_t steps, ProtobufCMessage **first, exo_err *err)
+{
+    uint64_t bytes = 0;
+    exo_status st = EXO_OK;
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
+        ProtobufCMessage *reply = NULL;
+        if (!exo_fit_is_member(run, r))
+            continue;
+        st = read_trained(run, r, steps, &reply, err);
+        const Exo__Train__Trained *now = (const Exo__Train__Trained *)reply;
+        if (st == EXO_OK) {
+            const uint64_t sent = exo_fit_note_bytes(run, r, now->bytes_sent);
+            bytes = run->elastic ? sent : bytes + sent;
+        }
+        if (st == EXO_OK &&
+            (!*first || now->n_loss > ((const Exo__Train__Trained *)*first)->n_loss)) {
+            exo_args_free(first);
+            *first = reply;
+            reply = NULL;
+        }
+        exo_args_free(&reply);
+    }
+    if (st == EXO_OK)
+        run->bytes_sent = exo_fit_mean_bytes(run, bytes);
     return st;
 }
 
 static exo_status
 record_segment(struct run *run, size_t steps, exo_time took, exo_time took_here, exo_err *err)
 {
-    ProtobufCMessage *first = NULL, *reply = NULL;
-    uint64_t bytes = 0;
-    exo_status st = EXO_OK;
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
-        st = read_trained(run, r, steps, &reply, err);
-        bytes += st == EXO_OK ? ((const Exo__Train__Trained *)reply)->bytes_sent : 0;
-        if (r == 0) {
-            first = reply;
-            reply = NULL;
-        }
-        exo_args_free(&reply);
-    }
-    if (st == EXO_OK) {
-        run->bytes_sent = exo_fit_mean_bytes(run, bytes);
-        st = record_steps(run, (const Exo__Train__Trained *)first, err);
-    }
+    ProtobufCMessage *first = NULL;
+    exo_status st = read_replies(run, steps, &first, err);
+    const uint64_t before = run->samples;
+    run->samples = samples_at(run, run->step + steps);
+    if (st == EXO_OK && first)
+        st = record_steps(run, (const Exo__Train__Trained *)first, steps, before, err);
     exo_args_free(&first);
     run->trained += took;
     run->step_time = steps ? took_here / (exo_time)steps : 0;
-    double samples = (double)(steps * run->fit->batch_size * run->fit->num_nodes);
-    double rate = took > 0 ? samples / ((double)took * 1e-9) : 0;
+    double rate = took > 0 ? (double)(run->samples - before) / ((double)took * 1e-9) : 0;
     run->rate = run->rate > 0 ? 0.8 * run->rate + 0.2 * rate : rate;
     run->evaluated = false;
     return st;
@@ -362,16 +430,36 @@ train_segment(struct run *run, exo_err *err)
 {
     uint64_t end = segment_end(run);
     exo_time before = exo_fit_now(run), before_here = exo_now(run->clock);
-    exo_fit_expect_nodes(run);
     Exo__Train__Train args = EXO__TRAIN__TRAIN__INIT;
     args.until = end;
-    exo_status st = exo_fit_have_all(run, "train", &args.base, err);
+    exo_status st, lost;
+    do {
+        exo_fit_expect_nodes(run);
+        lost = st = exo_fit_have_all(run, "train", &args.base, err);
+    } while (lost == EXO_PEER_LOST && (st = exo_fit_recover(run, lost, err)) == EXO_OK);
     if (st == EXO_OK)
         st = record_segment(run, (size_t)(end - run->step), exo_fit_now(run) - before,
                             exo_now(run->clock) - before_here, err);
     if (st == EXO_OK)
         report(run, false);
     return st;
+}
+
+/* Writes a checkpoint of the nodes that are left, when they are too few to go on. */
+static void
+save_rest(struct run *run)
+{
+    exo_err err = {0};
+    const exo_fit_opts *o = run->opts;
+    if (!run->elastic || !o->save_dir || (!o->checkpoint_interval && !o->final_checkpoint) ||
+        exo_fit_num_members(run) == 0)
+        return;
+    exo_status st = exo_fit_agree_on_step(run, &err);
+    if (st == EXO_OK && run->step > 0)
+        st = checkpoint(run, &err);
+    if (st != EXO_OK)
+        EXO_LOG(WARN, TRAIN, "reason='%s' there is no checkpoint of the nodes that are left",
+                err.text);
 }
 
 exo_status
@@ -383,11 +471,16 @@ exo_fit_train(struct run *run, exo_err *err)
         st = run_events(run, err);
     while (st == EXO_OK && !run->stopped && run->step < run->fit->max_steps) {
         look_for_change(run);
-        st = train_segment(run, err);
+        st = exo_fit_admit(run, err);
+        if (st == EXO_OK)
+            st = train_segment(run, err);
         if (st == EXO_OK)
             st = run_events(run, err);
     }
     if (st == EXO_OK && !run->stopped && !run->evaluated)
-        st = look(run, err); /* resumed after the last step, so no step led to an evaluation */
+        st = persist(run, look,
+                     err); /* resumed after the last step, so no step led to an evaluation */
+    if (st == EXO_PEER_LOST)
+        save_rest(run);
     return st;
 }

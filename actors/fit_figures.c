@@ -10,7 +10,7 @@
  *
  * A name is an index into `names`. Spans are written on the virtual clock only, for the
  * timeline. */
-#include "actors/fit_impl.h"
+#include "actors/fit_members.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -84,6 +84,9 @@ node_json(const struct run *run, uint32_t rank, json_t *names)
 {
     json_t *node =
         json_pack("{s:o}", "traffic", exo_traffic_json(&run->traffic[rank], EXO_TRAFFIC_NUMBERS));
+    if (run->elastic)
+        json_object_set_new(node, "position",
+                            json_integer((json_int_t)exo_fit_position(run, rank)));
     exo_link_stats up, down;
     if (exo_fit_link_stats(run, rank, &up, &down)) {
         json_object_set_new(node, "up", link_json(&up));

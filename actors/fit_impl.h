@@ -5,6 +5,7 @@
  *     fit_spawn.c    making the nodes
  *     fit_ask.c      requests to the nodes
  *     fit_watch.c    detection of stalls
+ *     fit_elastic.c  members of an elastic run that come and go
  *     fit_events.c   training, and the events between two segments
  *     fit_network.c  the emulated network
  *     fit_clock.c    the clock
@@ -34,7 +35,8 @@
 
 enum {
     EXO_NODE_NAME = 32,
-    EXO_FIT_METERS = 4 /* meters of the run itself, at the root of the tree */
+    EXO_FIT_METERS = 4,       /* meters of the run itself, at the root of the tree */
+    EXO_FIT_MEMBER_METERS = 5 /* meters of an elastic run */
 };
 
 /* The copy of the model that was evaluated: node 0's, or the average of all nodes. */
@@ -64,6 +66,7 @@ struct run {
 
     exo_cast cast; /* the nodes, by rank; its runtime is theirs */
     struct exo_fit_watch *watch;
+    struct exo_fit_elastic *elastic; /* NULL: the run is not elastic, or not set up yet */
     /* (num_nodes) Traffic over the strategy's edge as last reported, over all parts of a resumed
      * run. */
     exo_traffic *traffic;
@@ -89,6 +92,7 @@ struct run {
 
     struct {
         exo_meters *tree, *before; /* before: the nodes' meters before a resume */
+        exo_meter *members[EXO_FIT_MEMBER_METERS];
         exo_meter *own[EXO_FIT_METERS], *train_loss, *train_lr, *copy_loss[2],
             *traffic[EXO_TRAFFIC_COLUMNS];
         exo_meters *copies[2];             /* by exo_fit_copy */
@@ -101,6 +105,7 @@ struct run {
     exo_time trained;        /* ns spent in the steps after `steps_before` */
     uint64_t elapsed_before; /* ns of the parts before a resume */
     uint64_t steps_before;   /* number of steps that `trained` does not include */
+    uint64_t samples;        /* of all nodes, at the end of the last segment */
     uint64_t bytes_sent;     /* by the strategy, mean over the nodes */
     float train_loss, lr;    /* node 0's last step */
     double rate;             /* samples/s of all nodes over the last segments, smoothed */
@@ -115,7 +120,7 @@ struct run {
 /* Sends a request to one node. args: its message; NULL: none. NOMEM. */
 exo_status exo_fit_ask(struct run *run, uint32_t rank, const char *method,
                        const ProtobufCMessage *args, exo_err *err);
-/* Sends the same request to all nodes and waits for them as exo_fit_await_all does. */
+/* Sends the same request to all present nodes and waits for them as exo_fit_await_all does. */
 exo_status exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *args,
                             exo_err *err);
 /* Waits for every request in progress. `asked` is the status of sending them; it is returned if it
@@ -132,6 +137,9 @@ exo_status exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageD
 exo_status exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const void **out,
                              exo_err *err);
 
+/* Ends the collectives that wait for node `rank`. */
+void exo_fit_end_collectives(struct run *run, uint32_t rank, const char *cause);
+
 /* --- fit_watch.c ------------------------------------------------------------------------------ */
 
 /* Makes run->watch. NOMEM. */
@@ -142,6 +150,8 @@ void exo_fit_watch_begin(struct run *run);
  * stall; the message names the waiting nodes, the nodes that they wait for, their calls and times.
  * If a node does not answer, the call blocks for some tenths of a second, and it logs a warning. */
 exo_status exo_fit_watch_look(struct run *run, exo_err *err);
+/* How long the node has not answered looks; 0: it answers. */
+exo_time exo_fit_silence(const struct run *run, uint32_t rank);
 /* Whether the node has not answered looks for a while. */
 bool exo_fit_is_silent(const struct run *run, uint32_t rank);
 
@@ -156,8 +166,20 @@ exo_status exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val
 
 /* Allocates the cast of the nodes. NOMEM. */
 exo_status exo_fit_open_cast(struct run *run, exo_err *err);
+/* Writes the arguments of a node's start. elapsed: time of the run so far, for schedules of links.
+ * NOMEM. */
+exo_status exo_fit_describe_node(const struct run *run, uint32_t rank, exo_time elapsed,
+                                 exo_payload *out, exo_err *err);
 /* Makes the nodes, in this process or on workers. */
 exo_status exo_fit_make_nodes(struct run *run, exo_err *err);
+
+/* --- fit_elastic.c (more in fit_elastic.h) ---------------------------------------------------- */
+
+/* Whether the node of a rank is present; the number of present nodes; the rank of the present node
+ * with the place `place` among them, or num_nodes. Without an elastic run all are present. */
+bool exo_fit_is_member(const struct run *run, uint32_t rank);
+uint32_t exo_fit_num_members(const struct run *run);
+uint32_t exo_fit_member_at(const struct run *run, uint32_t place);
 
 /* --- fit_events.c ----------------------------------------------------------------------------- */
 

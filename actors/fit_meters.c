@@ -5,12 +5,13 @@
  *     train.loss, train.lr
  *     validation.local.loss, ...       and the model's other figures; the same for `global`
  *     communication.messages, ...      of the strategy, all nodes together
+ *     members.present, ...             of an elastic run
  *     node_0.loss
  *     node_0.strategy..., node_0.model...    as the node has them
  *
  * The counts before a resume are in a tree of their own, which comes from figures.json. They are
  * added to the counts that the nodes report since. */
-#include "actors/fit_impl.h"
+#include "actors/fit_members.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,15 @@ static const exo_meter_class own[EXO_FIT_METERS] = {
     [BYTES_SENT] = {.name = "bytes_sent",
                     .unit = "bytes",
                     .help = "bytes that the strategy sent, mean over the nodes"},
+};
+static const exo_meter_class members[EXO_FIT_MEMBER_METERS] = {
+    {.name = "present", .unit = "nodes", .help = "nodes that train now", .kind = EXO_GAUGE},
+    {.name = "left",
+     .unit = "nodes",
+     .help = "nodes that died, or were left out for their silence"},
+    {.name = "joined", .unit = "nodes", .help = "nodes that came back"},
+    {.name = "epochs", .unit = "epochs", .help = "changes of the members"},
+    {.name = "paused", .unit = "ns", .help = "time without training, for changes of the members"},
 };
 static const exo_meter_class train_loss = {.name = "loss",
                                            .unit = "1",
@@ -93,7 +103,8 @@ scope_in(struct run *run, exo_meters **out, exo_meters *parent, const char *name
 static exo_status
 open_run(struct run *run, exo_err *err)
 {
-    exo_meters *tree = run->meters.tree, *train = NULL, *validation = NULL, *communication = NULL;
+    exo_meters *tree = run->meters.tree, *train = NULL, *validation = NULL, *communication = NULL,
+               *present = NULL;
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < EXO_FIT_METERS; i++)
         st = declare(run, &run->meters.own[i], tree, &own[i], err);
@@ -113,6 +124,10 @@ open_run(struct run *run, exo_err *err)
     }
     if (st == EXO_OK)
         st = scope_in(run, &communication, tree, "communication", err);
+    if (st == EXO_OK && run->fit->elastic)
+        st = scope_in(run, &present, tree, "members", err);
+    for (size_t i = 0; st == EXO_OK && run->fit->elastic && i < EXO_FIT_MEMBER_METERS; i++)
+        st = declare(run, &run->meters.members[i], present, &members[i], err);
     for (size_t i = 0; st == EXO_OK && i < EXO_TRAFFIC_COLUMNS; i++)
         st = declare(run, &run->meters.traffic[i], communication, &exo_traffic_columns[i], err);
     return st;
@@ -220,14 +235,15 @@ exo_fit_take_figures(struct run *run, exo_fit_copy copy, const Exo__Train__Figur
 const exo_meters *
 exo_fit_meters(struct run *run)
 {
-    const uint64_t per_step = (uint64_t)run->fit->batch_size * run->fit->num_nodes;
     exo_traffic all = {0};
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         exo_traffic_add(&all, &run->traffic[r]);
     for (size_t i = 0; i < EXO_TRAFFIC_COLUMNS; i++)
         exo_meter_count(run->meters.traffic[i], exo_traffic_get(&all, i));
     exo_meter_count(run->meters.own[STEP], run->step);
-    exo_meter_count(run->meters.own[SAMPLES], run->step * per_step);
+    exo_meter_count(run->meters.own[SAMPLES], exo_fit_samples(run));
+    if (run->elastic)
+        exo_fit_elastic_count(run, run->meters.members);
     if (run->rate > 0)
         exo_meter_set(run->meters.own[RATE], run->rate);
     exo_meter_count(run->meters.own[BYTES_SENT], run->bytes_sent);

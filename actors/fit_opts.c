@@ -66,6 +66,8 @@ exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
         return exo_fail(err, EXO_INVAL,
                         "timeout must be 0 or from 1 ms to 1,000,000 s, got %lld ns",
                         (long long)opts->timeout);
+    if (opts->elastic.grace < 0 || opts->elastic.silence < 0)
+        return exo_fail(err, EXO_INVAL, "elastic: grace and silence must be times from 0");
     if (opts->run_name && !is_file_name(opts->run_name))
         return exo_fail(err, EXO_INVAL, "run name '%s' cannot be the name of a folder",
                         opts->run_name);
@@ -83,12 +85,14 @@ static json_t *
 settings_object(const exo_fit_opts *opts, const char *strategy, const char *options,
                 const exo_model *model, size_t minibatch_size)
 {
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I}", "strategy", strategy,
-                     "options", options, "model", exo_model_name(model), "parameters",
-                     (json_int_t)exo_model_numel(model), "num_nodes", (json_int_t)opts->num_nodes,
-                     "batch_size", (json_int_t)opts->batch_size, "minibatch_size",
-                     (json_int_t)minibatch_size, "shuffle", (int)opts->shuffle, "autocast",
-                     opts->autocast ? "bf16" : "none", "seed", (json_int_t)opts->seed);
+    /* Only where it is set, so that checkpoints of other runs stay valid. */
+    json_t *elastic = opts->elastic.min_nodes > 0 ? json_true() : NULL;
+    return json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*}", "strategy", strategy, "options",
+        options, "model", exo_model_name(model), "parameters", (json_int_t)exo_model_numel(model),
+        "num_nodes", (json_int_t)opts->num_nodes, "batch_size", (json_int_t)opts->batch_size,
+        "minibatch_size", (json_int_t)minibatch_size, "shuffle", (int)opts->shuffle, "autocast",
+        opts->autocast ? "bf16" : "none", "seed", (json_int_t)opts->seed, "elastic", elastic);
 }
 
 /* Writes a JSON value as text that exo_free frees, and drops the value. */

@@ -14,6 +14,7 @@
 #include <exogym/memory.h>
 #include <exogym/tokenizer.h>
 
+#include "actors/fit_elastic.h"
 #include "actors/fit_opts.h"
 #include "actors/run_folder.h"
 #include "base/config_edit.h"
@@ -92,6 +93,8 @@ check_strategy(struct run *run, exo_config *options, exo_err *err)
         st = exo_strategy_check_model(strategy, run->fit->model, err);
     if (st == EXO_OK)
         st = exo_fit_check_units(strategy, run->fit->device, err);
+    if (st == EXO_OK)
+        st = exo_fit_elastic_check(run, strategy, err);
     if (st == EXO_OK) {
         run->together = exo_strategy_awaits_units(strategy);
         run->apart = exo_strategy_is_apart(strategy);
@@ -436,6 +439,8 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
         st = exo_fit_make_nodes(run, err);
     if (st == EXO_OK)
         st = set_up_nodes(run, err);
+    if (st == EXO_OK)
+        st = exo_fit_elastic_open(run, err);
     if (st == EXO_OK && run->opts->save_dir)
         st = begin_folder(run, &choice, err);
     if (st == EXO_OK)

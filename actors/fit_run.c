@@ -9,6 +9,7 @@
 
 #include <exogym/memory.h>
 
+#include "actors/fit_elastic.h"
 #include "actors/fit_opts.h"
 
 #define DEFAULT_TIMEOUT (600 * EXO_SECOND)
@@ -24,18 +25,19 @@ save_model(const struct run *run, exo_params *params, const char *sha256, exo_er
                                      err);
 }
 
-/* Takes one unit of the average from node 0, or the buffers. */
+/* Takes one unit of the average from the first node, or the buffers. */
 static exo_status
 take_part(struct run *run, uint32_t part, float *to, size_t count, exo_err *err)
 {
     Exo__Train__Result m = EXO__TRAIN__RESULT__INIT;
     const void *reply = NULL;
+    const uint32_t first = exo_fit_member_at(run, 0);
     m.part = part;
     exo_status st = run->together ? exo_fit_have_all(run, "result", &m.base, err)
-                                  : exo_fit_ask(run, 0, "result", &m.base, err);
+                                  : exo_fit_ask(run, first, "result", &m.base, err);
     st = exo_fit_await_all(run, st, err);
     if (st == EXO_OK && count > 0)
-        st = exo_fit_raw_reply(run, 0, count * sizeof *to, &reply, err);
+        st = exo_fit_raw_reply(run, first, count * sizeof *to, &reply, err);
     if (st == EXO_OK && count > 0)
         memcpy(to, reply, count * sizeof *to);
     exo_cast_drop(&run->cast);
@@ -61,9 +63,10 @@ static exo_status
 make_result(struct run *run, exo_fit_result *result, exo_err *err)
 {
     exo_params *params = NULL;
-    exo_status st = exo_model_copy(run->fit->model, &params, err);
-    if (st == EXO_OK)
-        st = take_average(run, params, result->sha256, err);
+    exo_status st = exo_model_copy(run->fit->model, &params, err), lost;
+    do
+        lost = st = st == EXO_OK ? take_average(run, params, result->sha256, err) : st;
+    while (lost == EXO_PEER_LOST && (st = exo_fit_recover(run, lost, err)) == EXO_OK);
     if (st == EXO_OK && run->opts->save_dir)
         st = save_model(run, params, result->sha256, err);
     if (st == EXO_OK && run->metrics)
@@ -72,8 +75,8 @@ make_result(struct run *run, exo_fit_result *result, exo_err *err)
         exo_params_free(&params);
         return st;
     }
-    double samples = (double)(run->step - run->steps_before) * (double)run->fit->batch_size *
-                     run->fit->num_nodes;
+    double samples = (double)exo_fit_samples(run) -
+                     (double)run->steps_before * (double)run->fit->batch_size * run->fit->num_nodes;
     result->params = params;
     result->steps = run->step;
     result->local_loss = run->eval.local_loss;
@@ -128,6 +131,7 @@ static exo_status
 close_run(struct run *run, exo_status ended, exo_fit_result *result, exo_err *err)
 {
     exo_err close_err = {0};
+    exo_fit_elastic_close(run);
     exo_status closed = exo_cast_end(&run->cast, EXO_FIT_CLOSE_GRACE, &close_err);
     bool made = ended == EXO_OK;
     if (made && closed != EXO_OK)
@@ -156,6 +160,8 @@ new_run(struct run **out, exo_model *model, const exo_fit_opts *opts, exo_err *e
     fit->batch_size = opts->batch_size;
     fit->shuffle = opts->shuffle;
     fit->autocast = opts->autocast;
+    fit->elastic = opts->elastic.min_nodes > 0;
+    fit->verify = opts->elastic.verify;
     snprintf(fit->device, sizeof fit->device, "%s", opts->device ? opts->device : "cpu");
     fit->seed = opts->seed;
     fit->timeout = opts->timeout ? opts->timeout : DEFAULT_TIMEOUT;

@@ -1,7 +1,7 @@
 /* Makes the nodes of a fit: see fit_impl.h. Every node is started with a document (fit.h). For
  * nodes on workers the document also describes the record that they share. For nodes in this
  * process the record itself is made here, before the nodes. */
-#include "actors/fit_impl.h"
+#include "actors/fit_members.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,26 +15,26 @@
 
 /* Adds the description of the record that nodes on workers share to `numbers` (fit.h). */
 static exo_status
-describe_shared(const struct run *run, json_t *numbers, exo_err *err)
+describe_shared(const struct run *run, exo_time elapsed, json_t *numbers, exo_err *err)
 {
     const exo_fit *fit = run->fit;
     json_t *plugins = json_array();
     char *graph = NULL;
-    /* elapsed_ns: in a resumed run the schedules of links continue. */
     bool evaluates = fit->val_count > 0, resumes = fit->resume_from[0];
     exo_status st = fit->graph ? exo_graph_expand(fit->graph, &graph, err) : EXO_OK;
     for (size_t i = 0; i < run->far->num_plugins; i++)
         json_array_append_new(plugins, json_string(run->far->plugins[i]));
     json_t *more = json_pack(
-        "{s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:s, s:I, s:b, s:I, s:I, s:s*, s:s*, s:I, s:s*}",
+        "{s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:s, s:I, s:b, s:I, s:I, s:s*, s:s*, s:I, s:s*, s:b, "
+        "s:b}",
         "nodes", (int)fit->num_nodes, "plugins", plugins, "max_steps", (json_int_t)fit->max_steps,
         "batch_size", (json_int_t)fit->batch_size, "minibatch_size",
         (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle, "autocast",
         (int)fit->autocast, "device", fit->device, "seed", (json_int_t)fit->seed, "validate",
         (int)evaluates, "val_size", (json_int_t)(evaluates ? run->opts->val_size : 0), "timeout_ms",
         (json_int_t)(fit->timeout / EXO_MS), "engine", run->opts->engine, "resume_from",
-        resumes ? fit->resume_from : NULL, "elapsed_ns",
-        (json_int_t)(resumes ? run->before.now : 0), "graph", graph);
+        resumes ? fit->resume_from : NULL, "elapsed_ns", (json_int_t)elapsed, "graph", graph,
+        "elastic", (int)fit->elastic, "verify", (int)fit->verify);
     if (st == EXO_OK && (!more || json_object_update(numbers, more) != 0))
         st = exo_fail(err, EXO_NOMEM, "no memory to describe a node");
     json_decref(more);
@@ -42,15 +42,19 @@ describe_shared(const struct run *run, json_t *numbers, exo_err *err)
     return st;
 }
 
-static exo_status
-describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *err)
+exo_status
+exo_fit_describe_node(const struct run *run, uint32_t rank, exo_time elapsed, exo_payload *out,
+                      exo_err *err)
 {
     const exo_fit_far *far = run->far;
     exo_text document = {0};
     json_t *numbers = json_pack("{s:s, s:i}", "run", far ? far->run : RUN_HERE, "rank", (int)rank);
     exo_status st = numbers ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to describe a node");
+    uint64_t position = exo_fit_first_position(run, rank);
+    if (st == EXO_OK && position != UINT64_MAX)
+        json_object_set_new(numbers, "position", json_integer((json_int_t)position));
     if (st == EXO_OK && far)
-        st = describe_shared(run, numbers, err);
+        st = describe_shared(run, elapsed, numbers, err);
     char *text = st == EXO_OK ? exo_json_dump(numbers, JSON_COMPACT) : NULL;
     json_decref(numbers);
     exo_text_add(&document, "{\"strategy\": %s, ", run->strategy_text);
@@ -110,7 +114,7 @@ exo_fit_make_nodes(struct run *run, exo_err *err)
         st = open_here(run, err);
     for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
         exo_spawn_opts opts = {0};
-        st = describe_node(run, r, &opts.args, err);
+        st = exo_fit_describe_node(run, r, run->before.now, &opts.args, err);
         if (st == EXO_OK)
             st = exo_cast_spawn(&run->cast, r, "train_node", &opts,
                                 exo_deadline(run->clock, run->fit->timeout), err);

@@ -68,11 +68,17 @@ exo_fit_watch_begin(struct run *run)
             (struct watched){.told_of = w->nodes[r].told_of, .told_in = w->nodes[r].told_in};
 }
 
+exo_time
+exo_fit_silence(const struct run *run, uint32_t rank)
+{
+    exo_time since = run->watch->nodes[rank].silent_since;
+    return since ? exo_now(run->clock) - since : 0;
+}
+
 bool
 exo_fit_is_silent(const struct run *run, uint32_t rank)
 {
-    exo_time since = run->watch->nodes[rank].silent_since;
-    return since && exo_now(run->clock) - since >= SILENCE;
+    return exo_fit_silence(run, rank) >= SILENCE;
 }
 
 /* --- Asking ----------------------------------------------------------------------------------- */

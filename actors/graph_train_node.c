@@ -128,7 +128,7 @@ is_word(exo_config *map, const char *key, const char *word)
 static void
 read_rest(struct train_node *n, exo_config *train)
 {
-    static const char *const refused[] = {"num_epochs", "checkpoint_interval",
+    static const char *const refused[] = {"num_epochs", "checkpoint_interval", "elastic",
                                           "correlation_interval"};
     static const char *const of_jobs[] = {"timeout", "save_dir", "final_checkpoint"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)

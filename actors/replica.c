@@ -9,6 +9,7 @@
 
 #include "actors/fit_engine.h"
 #include "actors/fit_opts.h"
+#include "base/traffic.h"
 #include "comm/far.h"
 #include "graph/site.h"
 
@@ -32,34 +33,41 @@ strategy_is_far(const exo_replica *r)
     return !r->fit->comm && !exo_fit_is_foreign(r->fit->engine);
 }
 
-static exo_status
-make_comms(exo_replica *r, exo_err *err)
+exo_status
+exo_replica_open_comms(exo_replica *r, uint64_t epoch, exo_comm **comm, exo_comm **side,
+                       exo_err *err)
 {
     exo_fit *fit = r->fit;
     exo_comm_edge edge;
     exo_comm_far_opts opts = {.runtime = r->place.runtime,
                               .size = fit->num_nodes,
-                              .rank = r->node.rank,
-                              .channel = r->place.channel,
+                              .rank = r->rank,
+                              .channel = r->place.channel + 2 * (uint32_t)epoch,
                               .method = "deliver",
                               .edge = exo_fit_comm_edge(fit, &edge) ? &edge : NULL};
     exo_status st = EXO_OK;
     if (r->place.pace)
         return EXO_OK;
     if (fit->comm)
-        r->comm = exo_comm_hold(fit->comm);
+        *comm = exo_comm_hold(fit->comm);
     else if (strategy_is_far(r))
-        st = exo_comm_far(&r->comm, &opts, err);
+        st = exo_comm_far(comm, &opts, err);
     else
-        st = exo_fit_open_engine(&r->comm, fit->engine, exo_fit_name(fit), opts.size,
+        st = exo_fit_open_engine(comm, fit->engine, exo_fit_name(fit), opts.size,
                                  exo_runtime_clock(r->place.runtime), err);
     opts.channel++;
     opts.edge = NULL; /* set-up and evaluation do not use the strategy's edge */
     if (st == EXO_OK && fit->side)
-        r->side = exo_comm_hold(fit->side);
+        *side = exo_comm_hold(fit->side);
     else if (st == EXO_OK)
-        st = exo_comm_far(&r->side, &opts, err);
+        st = exo_comm_far(side, &opts, err);
     return st;
+}
+
+static exo_status
+make_comms(exo_replica *r, exo_err *err)
+{
+    return exo_replica_open_comms(r, 0, &r->comm, &r->side, err);
 }
 
 static exo_status
@@ -68,10 +76,10 @@ open_groups(exo_replica *r, exo_err *err)
     char name[32];
     if (r->place.pace)
         return EXO_OK;
-    snprintf(name, sizeof name, "node_%u", r->node.rank);
-    exo_status st = exo_group_open(&r->group, r->comm, r->node.rank, name, err);
+    snprintf(name, sizeof name, "node_%u", r->rank);
+    exo_status st = exo_group_open(&r->group, r->comm, r->rank, name, err);
     if (st == EXO_OK)
-        st = exo_group_open(&r->side_group, r->side, r->node.rank, name, err);
+        st = exo_group_open(&r->side_group, r->side, r->rank, name, err);
     if (st != EXO_OK)
         return st;
     exo_group_set_timeout(r->group, r->fit->timeout);
@@ -89,10 +97,10 @@ take_pace(exo_replica *r, exo_err *err)
         return EXO_OK;
     }
     r->step_cost = exo_fit_step_cost(fit->graph);
-    r->pace = fit->paces ? &fit->paces[r->node.rank] : &r->own_pace;
+    r->pace = fit->paces ? &fit->paces[r->rank] : &r->own_pace;
     return fit->paces
                ? EXO_OK
-               : exo_pace_init(&r->own_pace, NULL, 0, exo_fit_speed(fit->graph, r->node.rank), err);
+               : exo_pace_init(&r->own_pace, NULL, 0, exo_fit_speed(fit->graph, r->rank), err);
 }
 
 exo_status
@@ -138,7 +146,7 @@ make_copy(exo_replica *r, exo_err *err)
     size_t numel = exo_params_numel(r->params);
     size_t statistics = exo_params_buffer_numel(r->params) - exo_params_frozen_numel(r->params);
     r->node = (exo_node){
-        .rank = r->node.rank,
+        .rank = r->rank,
         .num_nodes = fit->num_nodes,
         .max_steps = fit->max_steps,
         .seed = fit->seed,
@@ -154,6 +162,7 @@ make_copy(exo_replica *r, exo_err *err)
         .num_units = exo_params_num_units(r->params),
         .group = r->group,
         .meters = r->meters.strategy,
+        .elastic = fit->elastic,
     };
     return EXO_OK;
 }
@@ -174,11 +183,15 @@ make(exo_replica *r, const char *document, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_u64(exo_config_root(r->document), "rank", 0, 0, EXO_FIT_MAX_NODES - 1,
                             &rank, err);
-    r->node.rank = (uint32_t)rank;
+    r->rank = r->node.rank = (uint32_t)rank;
+    r->member.position = UINT64_MAX;
+    if (st == EXO_OK)
+        st = exo_config_u64(exo_config_root(r->document), "position", UINT64_MAX, 0, INT64_MAX,
+                            &r->member.position, err);
     if (st == EXO_OK)
         st = exo_fit_open(&r->fit, r->place.runtime, exo_config_root(r->document), err);
-    if (st == EXO_OK && r->node.rank >= r->fit->num_nodes)
-        st = exo_fail(err, EXO_INVAL, "rank %u is not a node of a run of %u nodes", r->node.rank,
+    if (st == EXO_OK && r->rank >= r->fit->num_nodes)
+        st = exo_fail(err, EXO_INVAL, "rank %u is not a node of a run of %u nodes", r->rank,
                       r->fit->num_nodes);
     for (size_t i = 0; st == EXO_OK && i < sizeof parts / sizeof *parts; i++)
         st = parts[i](r, err);
@@ -193,12 +206,32 @@ exo_replica_open(exo_replica **out, const exo_replica_place *place, const char *
     if (!r)
         return exo_fail(err, EXO_NOMEM, "no memory for a node");
     r->place = *place;
+    pthread_mutex_init(&r->member.lock, NULL);
     exo_status st = make(r, document, err);
     if (st == EXO_OK)
         *out = r;
     else
         exo_replica_close(&r);
     return st;
+}
+
+void
+exo_replica_leave_comms(exo_replica *r)
+{
+    pthread_mutex_lock(&r->member.lock);
+    exo_comm *comm = r->comm, *side = r->side;
+    r->comm = r->side = NULL;
+    pthread_mutex_unlock(&r->member.lock);
+    exo_group_close(&r->group);
+    exo_group_close(&r->side_group);
+    exo_group_close(&r->member.whole[0]);
+    exo_group_close(&r->member.whole[1]);
+    if (comm && strategy_is_far(r))
+        exo_comm_far_disconnect(comm);
+    if (side && !r->fit->side)
+        exo_comm_far_disconnect(side);
+    exo_comm_drop(&comm);
+    exo_comm_drop(&side);
 }
 
 void
@@ -213,35 +246,29 @@ exo_replica_close(exo_replica **replica)
     exo_optim_free(&r->node.optim);
     if (r->strategy)
         exo_strategy_leave(r->strategy);
-    exo_group_close(&r->group);
     exo_group_close(&r->inside);
-    exo_group_close(&r->side_group);
+    exo_replica_leave_comms(r);
     exo_tape_free(&r->train_tape);
     exo_tape_free(&r->eval_tape);
     exo_params_free(&r->average);
     exo_shards_release(&r->average_shards);
     exo_params_free(&r->params);
     exo_pace_release(&r->own_pace);
-    if (r->comm && strategy_is_far(r))
-        exo_comm_far_disconnect(r->comm);
-    if (r->side && !r->fit->side)
-        exo_comm_far_disconnect(r->side);
-    exo_comm_drop(&r->comm);
-    exo_comm_drop(&r->side);
     exo_strategy_free(&r->strategy);
     exo_device_close(&r->device);
     exo_node_meters_release(&r->meters); /* after the strategy, which counts in them */
     exo_config_free(&r->document);
     exo_fit_drop(&r->fit);
+    pthread_mutex_destroy(&r->member.lock);
     exo_free(r);
 }
 
 /* --- The state in a checkpoint ---------------------------------------------------------------- */
 
-/* Lists everything that outlives a restart. The position in the data and every random stream follow
- * from the step. Units that a strategy keeps are part of its own state. */
-static void
-list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes)
+/* The position in the data and every random stream follow from the step. Units that a strategy
+ * keeps are part of its own state. */
+void
+exo_replica_list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes)
 {
     exo_state_prefix(state, "model");
     for (size_t i = 0; i < exo_params_count(r->params); i++) {
@@ -268,11 +295,11 @@ load(exo_replica *r, uint64_t *elapsed, exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH];
     exo_state *state = NULL;
-    exo_status st = exo_checkpoint_node_path(path, r->fit->resume_from, r->node.rank, err);
+    exo_status st = exo_checkpoint_node_path(path, r->fit->resume_from, r->rank, err);
     if (st == EXO_OK)
         st = exo_state_new(&state, err);
     if (st == EXO_OK) {
-        list_state(r, state, elapsed, &r->bytes_before);
+        exo_replica_list_state(r, state, elapsed, &r->bytes_before);
         st = exo_state_load(state, path, err);
     }
     exo_state_free(&state);
@@ -282,7 +309,22 @@ load(exo_replica *r, uint64_t *elapsed, exo_err *err)
 uint64_t
 exo_replica_bytes_sent(const exo_replica *r)
 {
-    return r->bytes_before + exo_group_stats(r->group).bytes_sent;
+    return r->bytes_before + exo_replica_traffic(r).payload_bytes;
+}
+
+exo_traffic
+exo_replica_traffic(const exo_replica *r)
+{
+    exo_traffic sum = r->member.traffic;
+    const exo_traffic now = r->group ? exo_group_traffic(r->group) : (exo_traffic){0};
+    exo_traffic_add(&sum, &now);
+    return sum;
+}
+
+exo_time
+exo_replica_waited(const exo_replica *r)
+{
+    return r->member.waited + (r->group ? exo_group_stats(r->group).waited : 0);
 }
 
 /* Tells the strategy that all units of a flat copy will be read at once, or were read. The strategy
@@ -300,19 +342,19 @@ use_all_units(exo_replica *r,
 }
 
 exo_status
-exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha256[65],
-                 exo_err *err)
+exo_replica_save(exo_replica *r, uint32_t rank, const char *folder, uint64_t elapsed,
+                 char sha256[65], exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH];
     uint64_t bytes = exo_replica_bytes_sent(r);
     exo_state *state = NULL;
-    exo_status st = exo_checkpoint_node_path(path, folder, r->node.rank, err);
+    exo_status st = exo_checkpoint_node_path(path, folder, rank, err);
     if (st == EXO_OK)
         st = exo_state_new(&state, err);
     if (st == EXO_OK)
         st = use_all_units(r, exo_strategy_before_use, err);
     if (st == EXO_OK) {
-        list_state(r, state, &elapsed, &bytes);
+        exo_replica_list_state(r, state, &elapsed, &bytes);
         st = exo_state_save_hashed(state, path, sha256, err);
     }
     if (st == EXO_OK)
@@ -335,7 +377,7 @@ meet(exo_replica *r, exo_err *err)
     for (uint32_t i = 0; st == EXO_OK && i < count; i++) {
         char name[32];
         snprintf(name, sizeof name, "node_%u", i);
-        if (i == r->node.rank)
+        if (i == r->rank)
             nodes[i] = r->place.self;
         else
             st = exo_get_actor(r->place.runtime, exo_fit_name(r->fit), name, &nodes[i], err);
@@ -388,20 +430,20 @@ start_strategy(exo_replica *r, exo_err *err)
     return st == EXO_OK && r->by_units ? agree_on_parameters(r, err) : st;
 }
 
-static exo_status
-open_loader(exo_replica *r, exo_err *err)
+exo_status
+exo_replica_open_loader(exo_replica *r, uint64_t first, exo_err *err)
 {
     const exo_fit *fit = r->fit;
     const exo_loader_opts opts = {
         .num_nodes = fit->shared_data ? fit->num_nodes : 1,
-        .rank = fit->shared_data ? r->node.rank : 0,
+        .rank = fit->shared_data ? r->rank : 0,
         .shuffle = fit->shuffle,
         /* Nodes with data of their own read it in different orders. */
-        .seed = fit->shared_data ? fit->seed : fit->seed + r->node.rank,
+        .seed = fit->shared_data ? fit->seed : fit->seed + r->rank,
         .batch_size = fit->batch_size,
-        .first = r->node.step,
+        .first = first,
     };
-    return exo_loader_open(&r->loader, fit->train[r->node.rank], &opts, err);
+    return exo_loader_open(&r->loader, fit->train[r->rank], &opts, err);
 }
 
 exo_status
@@ -412,17 +454,44 @@ exo_replica_set_up(exo_replica *r, uint64_t *elapsed, exo_err *err)
         st = start_strategy(r, err);
     if (st == EXO_OK && r->fit->resume_from[0])
         st = load(r, elapsed, err);
-    return st == EXO_OK ? open_loader(r, err) : st;
+    const uint64_t position = r->member.position;
+    return st == EXO_OK
+               ? exo_replica_open_loader(r, position == UINT64_MAX ? r->node.step : position, err)
+               : st;
 }
 
 /* --- From any thread -------------------------------------------------------------------------- */
 
-exo_status
-exo_replica_deliver(exo_replica *r, exo_payload *payload, uint64_t from, exo_err *err)
+/* Holds the two communicators, which a change of the members replaces. */
+static void
+hold_comms(const exo_replica *r, exo_comm **comm, exo_comm **side, uint64_t *epoch)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)&r->member.lock;
+    pthread_mutex_lock(lock);
+    *comm = r->comm ? exo_comm_hold(r->comm) : NULL;
+    *side = r->side ? exo_comm_hold(r->side) : NULL;
+    *epoch = r->member.epoch;
+    pthread_mutex_unlock(lock);
+}
+
+/* Whether a message is of another epoch of an elastic run: late, and of no use to anybody. */
+static bool
+is_late(const exo_replica *r, uint32_t channel, uint32_t first)
+{
+    return exo_replica_is_elastic(r) && channel >= r->place.channel && channel < first;
+}
+
+static exo_status
+deliver(exo_replica *r, exo_comm *comm, exo_comm *side, uint32_t first, exo_payload *payload,
+        uint64_t from, exo_err *err)
 {
     uint32_t channel = exo_comm_far_channel(payload);
-    bool strategys = channel == r->place.channel;
-    if (!strategys && channel != r->place.channel + 1)
+    bool strategys = channel == first;
+    if (is_late(r, channel, first) || (exo_replica_is_elastic(r) && !comm)) {
+        exo_payload_release(payload);
+        return EXO_OK;
+    }
+    if (!strategys && channel != first + 1)
         return exo_fail(err, EXO_INVAL, "the message is not for a collective of this node");
     if (strategys ? r->fit->comm : r->fit->side)
         return exo_fail(
@@ -430,20 +499,64 @@ exo_replica_deliver(exo_replica *r, exo_payload *payload, uint64_t from, exo_err
             "the message is for a collective among processes, but all nodes are in this process");
     if (strategys && !strategy_is_far(r))
         return exo_fail(err, EXO_INVAL, "the message is for a collective of another engine");
-    return exo_comm_far_deliver(strategys ? r->comm : r->side, payload, from, err);
+    return exo_comm_far_deliver(strategys ? comm : side, payload, from, err);
+}
+
+exo_status
+exo_replica_deliver(exo_replica *r, exo_payload *payload, uint64_t from, exo_err *err)
+{
+    exo_comm *comm = NULL, *side = NULL;
+    uint64_t epoch = 0;
+    hold_comms(r, &comm, &side, &epoch);
+    exo_status st =
+        deliver(r, comm, side, r->place.channel + 2 * (uint32_t)epoch, payload, from, err);
+    exo_comm_drop(&comm);
+    exo_comm_drop(&side);
+    return st;
+}
+
+static void
+fail_comms(exo_comm *comm, exo_comm *side, uint32_t rank, const char *cause)
+{
+    if (comm)
+        exo_comm_fail(comm, rank, cause);
+    if (side)
+        exo_comm_fail(side, rank, cause);
 }
 
 void
 exo_replica_fail(exo_replica *r, uint32_t rank, const char *cause)
 {
-    exo_comm_fail(r->comm, rank, cause);
-    exo_comm_fail(r->side, rank, cause);
+    exo_replica_abandon(r, UINT64_MAX, rank, cause);
+}
+
+void
+exo_replica_abandon(exo_replica *r, uint64_t epoch, uint32_t rank, const char *cause)
+{
+    exo_comm *comm = NULL, *side = NULL;
+    uint64_t now = 0;
+    hold_comms(r, &comm, &side, &now);
+    if (epoch >= now) {
+        r->member.interrupted = true;
+        fail_comms(comm, side, rank, cause);
+    }
+    exo_comm_drop(&comm);
+    exo_comm_drop(&side);
 }
 
 exo_status
 exo_replica_look(const exo_replica *r, const exo_node_ask *ask, exo_node_look *out, exo_err *err)
 {
-    return exo_node_look_at(out, r->comm, r->side, r->node.rank, r->node.num_nodes, ask, err);
+    exo_comm *comm = NULL, *side = NULL;
+    uint64_t epoch = 0;
+    hold_comms(r, &comm, &side, &epoch);
+    *out = (exo_node_look){0};
+    exo_status st = comm && side
+                        ? exo_node_look_at(out, comm, side, r->rank, r->fit->num_nodes, ask, err)
+                        : EXO_OK;
+    exo_comm_drop(&comm);
+    exo_comm_drop(&side);
+    return st;
 }
 
 /* Every node of the run makes this change. The nodes of one process share their links, and each of

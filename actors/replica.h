@@ -18,7 +18,10 @@
 #ifndef EXO_REPLICA_H
 #define EXO_REPLICA_H
 
+#include <pthread.h>
+
 #include <exogym/actor.h>
+#include <exogym/state.h>
 
 #include "actors/fit.h"
 #include "actors/node_look.h"
@@ -39,8 +42,32 @@ typedef struct exo_replica_place {
     exo_meters *meters;
 } exo_replica_place;
 
+/* A replica as a member of an elastic run among processes (replica_elastic.c). The members of a run
+ * have an epoch, a number that grows with each change of the members, and communicators of their
+ * own in each epoch. A step in which the strategy may communicate is a transaction: a copy of the
+ * state is kept until all members have finished the step. */
+typedef struct exo_membership {
+    pthread_mutex_t lock; /* guards epoch, and comm and side of the replica */
+    uint64_t epoch;
+    _Atomic bool interrupted; /* the members change: no further step before that */
+    exo_group *whole[2];      /* of all ranks; the replica's groups are among the members of them */
+    exo_state *state;         /* the list of everything that another node needs to go on here */
+    exo_state *undo;          /* the same and the gradients; NULL: not elastic, or not set up */
+    void *copy;               /* of `undo`, before a step in which nodes communicate */
+    bool was_stepped;         /* node.stepped at that time */
+    bool doubtful;            /* the step may or may not be done on the other members */
+    bool again;          /* the gradients of the step are there: only its exchange is repeated */
+    float loss;          /* of the last batch */
+    uint64_t met;        /* 1 + the last step in which the nodes communicated; 0: none */
+    uint64_t position;   /* UINT64_MAX, or the first batch of this node's data, if not the step */
+    exo_traffic traffic; /* over the strategy's edge in earlier epochs */
+    exo_time waited;
+    uint64_t none[2]; /* stands for the counts that a list of state names */
+} exo_membership;
+
 typedef struct exo_replica {
-    exo_fit *fit; /* held */
+    exo_fit *fit;  /* held */
+    uint32_t rank; /* in the run; node.rank is the place among the present nodes */
     exo_replica_place place;
     exo_config_doc *document; /* owns the strategy's options */
     exo_strategy *strategy;
@@ -66,6 +93,7 @@ typedef struct exo_replica {
     uint64_t bytes_before;    /* bytes sent before the checkpoint from which the run resumed */
     bool within;              /* the inner step is taken within backward */
     bool by_units;            /* the strategy keeps units: params are a copy by units */
+    exo_membership member;    /* of an elastic run among processes */
 } exo_replica;
 
 /* replica.c: the life of a replica. */
@@ -83,10 +111,22 @@ void exo_replica_close(exo_replica **replica);
 exo_status exo_replica_set_up(exo_replica *r, uint64_t *elapsed, exo_err *err);
 /* The bytes that the strategy has sent, over all parts of a resumed run. */
 uint64_t exo_replica_bytes_sent(const exo_replica *r);
-/* Writes the state of the replica into `folder`, the folder of a checkpoint, and the SHA-256 of the
- * file as text into sha256. INVAL, IO, NOMEM. */
-exo_status exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha256[65],
-                            exo_err *err);
+/* The traffic over the strategy's edge since set-up, and the time that the strategy has waited. */
+exo_traffic exo_replica_traffic(const exo_replica *r);
+exo_time exo_replica_waited(const exo_replica *r);
+/* Writes the state of the replica as that of `rank` into `folder`, the folder of a checkpoint, and
+ * the SHA-256 of the file as text into sha256. INVAL, IO, NOMEM. */
+exo_status exo_replica_save(exo_replica *r, uint32_t rank, const char *folder, uint64_t elapsed,
+                            char sha256[65], exo_err *err);
+/* Lists everything that outlives a restart. `elapsed` and `bytes` are entries of the list. */
+void exo_replica_list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes);
+/* Makes the replica's communicators of an epoch: the strategy's, and the other one. */
+exo_status exo_replica_open_comms(exo_replica *r, uint64_t epoch, exo_comm **comm, exo_comm **side,
+                                  exo_err *err);
+/* Ends its part in its communicators. */
+void exo_replica_leave_comms(exo_replica *r);
+/* Opens the loader at a batch of the node's data. */
+exo_status exo_replica_open_loader(exo_replica *r, uint64_t first, exo_err *err);
 /* Moves a flat copy from the host to the replica's device. NOMEM, or the device's errors. */
 exo_status exo_replica_to_device(const exo_replica *r, exo_params **params, exo_err *err);
 
@@ -103,6 +143,37 @@ exo_status exo_replica_look(const exo_replica *r, const exo_node_ask *ask, exo_n
 /* Changes the links and the edge's codec to those of a graph, given as text. All members make this
  * call between two steps. INVAL, UNSUPPORTED, NOMEM. */
 exo_status exo_replica_change(exo_replica *r, const char *graph, exo_err *err);
+
+/* replica_elastic.c: a member of an elastic run. All but exo_replica_abandon: the computing lane. */
+
+/* Whether the replica is a member of an elastic run among processes. */
+static inline bool
+exo_replica_is_elastic(const exo_replica *r)
+{
+    return r->fit->elastic && !r->place.pace && !r->fit->comm;
+}
+/* Makes the lists and the memory for transactions of a replica that is set up, if it is such a
+ * member. NOMEM. */
+exo_status exo_replica_elastic_open(exo_replica *r, exo_err *err);
+/* Frees them, before the replica is closed. `r` may be NULL. */
+void exo_replica_elastic_close(exo_replica *r);
+/* Takes the strategy's part of a step. PEER_LOST: a member is lost, and the step may be in doubt. */
+exo_status exo_replica_exchange(exo_replica *r, exo_err *err);
+/* Ends the present epoch's collectives, unless `epoch` is over. Any thread. */
+void exo_replica_abandon(exo_replica *r, uint64_t epoch, uint32_t rank, const char *cause);
+/* Begins an epoch with the members `ranks` (count), whose actors are `actors`. A step in doubt is
+ * done if `furthest`, the most steps of a member, is beyond it, and is undone otherwise. *done: the
+ * step in doubt is done. INVAL: the members are wrong; PEER_LOST: one of them is lost. */
+exo_status exo_replica_regroup(exo_replica *r, uint64_t epoch, uint64_t furthest,
+                               const uint32_t *ranks, const exo_actor_id *actors, size_t count,
+                               bool *done, exo_err *err);
+/* Gives the state, and before it its layout and its SHA-256, as bytes for exo_replica_join. */
+exo_status exo_replica_give(exo_replica *r, exo_payload *out, exo_err *err);
+/* Takes over the state of the node `from`, which exo_replica_give gives, and continues with batch
+ * `position` of its own data. PEER_LOST: that node is lost; INVAL: the state is damaged, or of
+ * another kind. After an error the replica can join again. */
+exo_status exo_replica_join(exo_replica *r, const exo_actor_id *from, uint64_t position,
+                            uint64_t bytes_sent, char sha256[65], exo_err *err);
 
 /* replica_average.c: the copies of all members together, unit by unit. */
 

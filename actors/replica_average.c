@@ -102,7 +102,7 @@ exo_replica_average(exo_replica *r, exo_err *err)
     if (st == EXO_OK)
         st = exo_all_reduce(r->side_group, exo_array_part(buffers, 0, r->node.buffer_numel),
                             EXO_MEAN, err);
-    exo_comm_warm(r->comm, r->node.rank, most_sent(r));
+    exo_comm_warm(r->comm, r->rank, most_sent(r));
     exo_compute_leave();
     r->averaged = r->averaged || st == EXO_OK;
     return st;

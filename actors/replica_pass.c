@@ -68,14 +68,14 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
     const exo_grad_sink sink = r->within ? exo_node_inner_sink(&r->node) : (exo_grad_sink){0};
     const exo_grad_ready ready = {.tell = gradient_ready, .context = r};
     const exo_unit_hooks units = {.before = before_use, .after = after_use, .context = r};
-    bool tells =
-        !r->within && minibatch + 1 == minibatches && exo_strategy_awaits_gradients(r->strategy);
+    bool tells = !exo_replica_is_elastic(r) && !r->within && minibatch + 1 == minibatches &&
+                 exo_strategy_awaits_gradients(r->strategy);
     const exo_pass pass = {
         .train = true,
         .grad = true,
         .autocast = r->fit->autocast,
         .seed = r->fit->seed,
-        .node = r->node.rank,
+        .node = r->rank,
         .step = r->node.step * minibatches + minibatch,
         .sink = r->within ? &sink : NULL,
         .ready = tells ? &ready : NULL,
@@ -150,13 +150,15 @@ exo_replica_step(exo_replica *r, float *loss, exo_err *err)
 {
     const exo_batch *batch = NULL;
     bool declared = r->step_cost >= 0; /* it covers all computation of a step */
-    exo_status st = next_batch(r, &batch, err);
+    bool again = r->member.again;      /* the step's gradients are there */
+    exo_status st = again ? EXO_OK : next_batch(r, &batch, err);
     exo_pace_phase(r->pace, "step", r->step_cost);
-    if (st == EXO_OK)
-        st = compute_gradients(r, batch, loss, err);
+    if (st == EXO_OK && !again)
+        st = compute_gradients(r, batch, &r->member.loss, err);
+    *loss = r->member.loss;
     exo_pace_phase(r->pace, "update", declared ? 0 : -1);
     if (st == EXO_OK)
-        st = exo_strategy_step(r->strategy, &r->node, err);
+        st = exo_replica_exchange(r, err);
     exo_pace_phase(r->pace, NULL, -1);
     if (st == EXO_OK)
         r->node.step++;
@@ -206,7 +208,7 @@ evaluate_batch(exo_replica *r, exo_tape *tape, bool average, struct eval_sums *s
     exo_unit_hooks hooks;
     const exo_pass pass = {.autocast = r->fit->autocast,
                            .seed = r->fit->seed,
-                           .node = r->node.rank,
+                           .node = r->rank,
                            .units = evaluation_hooks(r, average, &hooks)};
     exo_tape_begin(tape, average ? r->average : r->params, &pass);
     exo_tensor *out = exo_model_loss(r->fit->model, tape, &r->eval_batch);

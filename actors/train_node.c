@@ -18,6 +18,13 @@ struct train_node {
     exo_replica *replica;
     bool begun;  /* set up, or the set-up failed */
     bool warned; /* a loss was not finite */
+    /* The losses and learning rates of the steps up to `until`. A request that is repeated, because
+     * it failed on another node, gets all of them. */
+    struct {
+        float *loss, *lr;
+        size_t count, room;
+        uint64_t until;
+    } records;
 };
 
 static exo_status
@@ -38,13 +45,17 @@ start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
 static void
 stop(void *self)
 {
-    exo_replica_close(&((struct train_node *)self)->replica);
+    struct train_node *n = self;
+    exo_replica_elastic_close(n->replica);
+    exo_replica_close(&n->replica);
+    exo_free(n->records.loss);
+    exo_free(n->records.lr);
 }
 
 static uint32_t
 rank_of(const struct train_node *n)
 {
-    return n->replica->node.rank;
+    return n->replica->rank;
 }
 
 /* After an error, ends the collectives of the other nodes, which would wait for this node in vain.
@@ -81,6 +92,8 @@ setup(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
         return exo_fail(err, EXO_INVAL, "setup: node_%u is set up, or could not be", rank_of(n));
     n->begun = true;
     exo_status st = exo_replica_set_up(n->replica, &ready.elapsed, err);
+    if (st == EXO_OK)
+        st = exo_replica_elastic_open(n->replica, err);
     if (st == EXO_OK) {
         ready.step = n->replica->node.step;
         ready.bytes_sent = n->replica->bytes_before;
@@ -90,39 +103,68 @@ setup(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
     return give_up(n, st, err);
 }
 
-static exo_status
-one_step(struct train_node *n, float *loss, float *lr, exo_err *err)
+static void
+record(struct train_node *n, float loss, float lr)
 {
+    n->records.loss[n->records.count] = loss;
+    n->records.lr[n->records.count++] = lr;
+}
+
+/* Makes room for the records of `count` more steps. */
+static exo_status
+need_records(struct train_node *n, uint64_t count, exo_err *err)
+{
+    uint64_t room = n->records.count + count + 1;
+    if (room <= n->records.room)
+        return EXO_OK;
+    float *loss = NULL, *lr = NULL;
+    if (count <= PTRDIFF_MAX / (2 * sizeof *loss)) {
+        if ((loss = exo_realloc(n->records.loss, room, sizeof *loss)))
+            n->records.loss = loss;
+        if ((lr = exo_realloc(n->records.lr, room, sizeof *lr)))
+            n->records.lr = lr;
+    }
+    if (!loss || !lr)
+        return exo_fail(err, EXO_NOMEM, "no memory for the records of %llu steps",
+                        (unsigned long long)count);
+    n->records.room = room;
+    return EXO_OK;
+}
+
+static exo_status
+one_step(struct train_node *n, exo_err *err)
+{
+    float loss = 0;
     const exo_node *node = &n->replica->node;
-    exo_status st = exo_replica_step(n->replica, loss, err);
+    exo_status st = exo_replica_step(n->replica, &loss, err);
     if (st != EXO_OK)
         return st;
-    *lr = node->lr;
-    if (!isfinite(*loss) && !n->warned) {
+    record(n, loss, node->lr);
+    if (!isfinite(loss) && !n->warned) {
         n->warned = true;
         EXO_LOG(WARN, TRAIN,
                 "node=%u step=%llu loss=%g the loss is not finite; a lower learning rate may help",
-                node->rank, (unsigned long long)node->step, (double)*loss);
+                rank_of(n), (unsigned long long)node->step, (double)loss);
     }
     return EXO_OK;
 }
 
-/* Packs the results of `steps` steps. */
+/* Packs the results of the steps of the request. */
 static exo_status
-pack_trained(const exo_replica *r, float *loss, float *lr, size_t steps, exo_payload *reply,
-             exo_err *err)
+pack_trained(struct train_node *n, exo_payload *reply, exo_err *err)
 {
-    const exo_traffic traffic = exo_group_traffic(r->group);
+    const exo_replica *r = n->replica;
+    const exo_traffic traffic = exo_replica_traffic(r);
     uint64_t columns[EXO_TRAFFIC_COLUMNS];
     exo_traffic_put(&traffic, columns);
     Exo__Train__Trained out = EXO__TRAIN__TRAINED__INIT;
     out.bytes_sent = exo_replica_bytes_sent(r);
-    out.waited = exo_group_stats(r->group).waited;
+    out.waited = exo_replica_waited(r);
     out.traffic = columns;
     out.n_traffic = EXO_TRAFFIC_COLUMNS;
-    out.loss = loss;
-    out.lr = lr;
-    out.n_loss = out.n_lr = steps;
+    out.loss = n->records.loss;
+    out.lr = n->records.lr;
+    out.n_loss = out.n_lr = n->records.count;
     exo_meter_list meters;
     exo_status st = exo_meter_list_init(&meters, r->meters.tree, err);
     out.meters = meters.messages;
@@ -145,34 +187,28 @@ train(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
     if (until > r->fit->max_steps)
         return exo_fail(err, EXO_INVAL, "train: until: step %llu is beyond the last one, %llu",
                         (unsigned long long)until, (unsigned long long)r->fit->max_steps);
-    uint64_t count = until > r->node.step ? until - r->node.step : 0, done = 0;
-
-    /* The losses, followed by the learning rates, as in the reply. */
-    float *records = count <= PTRDIFF_MAX / (2 * sizeof *records)
-                         ? exo_calloc(2 * count + 1, sizeof *records)
-                         : NULL;
-    if (!records)
-        return give_up(n,
-                       exo_fail(err, EXO_NOMEM, "no memory for the records of %llu steps",
-                                (unsigned long long)count),
-                       err);
+    if (n->records.until != until)
+        n->records.count = 0;
+    n->records.until = until;
+    st = need_records(n, until > r->node.step ? until - r->node.step : 0, err);
+    if (st != EXO_OK)
+        return give_up(n, st, err);
     exo_pace_enter(r->pace);
     exo_compute_enter();
-    for (; st == EXO_OK && done < count; done += st == EXO_OK) {
+    while (st == EXO_OK && r->node.step < until) {
         if (exo_call_cancelled(call))
             st = exo_fail(err, EXO_CANCELLED, "node_%u was told to stop", rank_of(n));
+        else if (exo_replica_is_elastic(r) && r->member.interrupted)
+            st = exo_fail(err, EXO_PEER_LOST, "the nodes of the run change");
         else
-            st = one_step(n, records + done, records + count + done, err);
+            st = one_step(n, err);
     }
     exo_compute_leave();
     /* Before exo_pace_leave: once the baton passes on, virtual time may jump to the deadline of the
      * nodes that wait. */
     give_up(n, st, err);
     exo_pace_leave(r->pace);
-    if (st == EXO_OK)
-        st = give_up(n, pack_trained(r, records, records + count, done, reply, err), err);
-    exo_free(records);
-    return st;
+    return st == EXO_OK ? give_up(n, pack_trained(n, reply, err), err) : st;
 }
 
 static exo_status
@@ -219,7 +255,7 @@ result(exo_call_context *call, void *self, const void *args, exo_payload *reply,
                       "result: part: %zu is beyond the last of %zu units and the buffers", part,
                       r->node.num_units);
     if (st == EXO_OK && !r->averaged)
-        st = exo_fail(err, EXO_INVAL, "result: node_%u has no average yet", r->node.rank);
+        st = exo_fail(err, EXO_INVAL, "result: node_%u has no average yet", r->rank);
     if (st != EXO_OK)
         return st;
     if (part == r->node.num_units) {
@@ -244,7 +280,7 @@ evaluate(exo_call_context *call, void *self, const void *args, exo_payload *repl
     if (st == EXO_OK && r->fit->val_count == 0)
         st = exo_fail(err, EXO_INVAL, "evaluate: the run has no data for it");
     if (st == EXO_OK && of_average && !r->averaged)
-        st = exo_fail(err, EXO_INVAL, "evaluate: copy: node_%u has no average yet", r->node.rank);
+        st = exo_fail(err, EXO_INVAL, "evaluate: copy: node_%u has no average yet", r->rank);
     if (st != EXO_OK)
         return st;
     exo_meters *reported = NULL;
@@ -300,8 +336,11 @@ save(exo_call_context *call, void *self, const void *args, exo_payload *reply, e
         st = exo_fail(err, EXO_INVAL, "save: folder: expected a path");
     if (st != EXO_OK)
         return st;
+    const Exo__Train__Save *m = args;
+    if (m->has_rank && m->rank >= r->fit->num_nodes)
+        return exo_fail(err, EXO_INVAL, "save: rank: %u is not a node of the run", m->rank);
     memcpy(folder, path->data, path->len);
-    st = exo_replica_save(r, folder, ((const Exo__Train__Save *)args)->elapsed, sha256, err);
+    st = exo_replica_save(r, m->has_rank ? m->rank : r->rank, folder, m->elapsed, sha256, err);
     out.sha256 = sha256;
     return st == EXO_OK ? exo_protocol_pack(reply, &out.base, err) : st;
 }
@@ -313,6 +352,97 @@ change(exo_call_context *call, void *self, const void *args, exo_payload *reply,
     (void)reply;
     return exo_replica_change(((struct train_node *)self)->replica,
                               ((const Exo__Train__NodeChange *)args)->graph, err);
+}
+
+/* --- Elastic runs ----------------------------------------------------------------------------- */
+
+static exo_status
+get_member(const struct train_node *n, const char *method, exo_replica **out, exo_err *err)
+{
+    exo_status st = get_replica(n, method, out, err);
+    return st == EXO_OK && !n->replica->member.copy
+               ? exo_fail(err, EXO_INVAL, "%s: the run of node_%u is not elastic", method,
+                          rank_of(n))
+               : st;
+}
+
+static exo_status
+report(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
+{
+    exo_replica *r = NULL;
+    (void)call;
+    (void)args;
+    exo_status st = get_member(self, "report", &r, err);
+    if (st != EXO_OK)
+        return st;
+    Exo__Train__NodeReport out = EXO__TRAIN__NODE_REPORT__INIT;
+    out.step = r->node.step;
+    out.met = r->member.met;
+    out.doubtful = r->member.doubtful;
+    return exo_protocol_pack(reply, &out.base, err);
+}
+
+static exo_status
+regroup(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
+{
+    struct train_node *n = self;
+    const Exo__Train__NodeRegroup *m = args;
+    exo_replica *r = NULL;
+    bool done = false;
+    (void)call;
+    (void)reply;
+    exo_status st = get_member(n, "regroup", &r, err);
+    if (st == EXO_OK && (m->n_ranks < 1 || m->n_ranks > r->fit->num_nodes ||
+                         m->n_nodes != m->n_ranks || m->n_actors != m->n_ranks))
+        st = exo_fail(err, EXO_INVAL, "regroup: ranks: expected each node's rank, process and id");
+    if (st == EXO_OK)
+        st = need_records(n, 1, err);
+    if (st != EXO_OK)
+        return st;
+    exo_actor_id *actors = exo_calloc(m->n_ranks, sizeof *actors);
+    if (!actors)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu nodes", m->n_ranks);
+    for (size_t i = 0; i < m->n_ranks; i++)
+        actors[i] = (exo_actor_id){.node = m->nodes[i], .id = m->actors[i]};
+    st = exo_replica_regroup(r, m->epoch, m->furthest, m->ranks, actors, m->n_ranks, &done, err);
+    if (done)
+        record(n, r->member.loss, r->node.lr);
+    exo_free(actors);
+    return st;
+}
+
+static exo_status
+give(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
+{
+    exo_replica *r = NULL;
+    (void)call;
+    (void)args;
+    exo_status st = get_member(self, "give", &r, err);
+    if (st == EXO_OK && r->member.doubtful)
+        st = exo_fail(err, EXO_INVAL, "give: a step of node_%u is in doubt", r->rank);
+    return st == EXO_OK ? exo_replica_give(r, reply, err) : st;
+}
+
+static exo_status
+join(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
+{
+    struct train_node *n = self;
+    const Exo__Train__NodeJoin *m = args;
+    char sha256[65];
+    (void)call;
+    if (!exo_replica_is_elastic(n->replica) || (n->begun && !n->replica->member.copy))
+        return exo_fail(err, EXO_INVAL, "join: the run of node_%u is not elastic", rank_of(n));
+    n->begun = true;
+    n->records.count = 0;
+    const exo_actor_id from = {.node = m->node, .id = m->actor};
+    exo_status st = exo_replica_join(n->replica, &from, m->position, m->bytes_sent, sha256, err);
+    if (st != EXO_OK)
+        return st;
+    Exo__Train__NodeJoined out = EXO__TRAIN__NODE_JOINED__INIT;
+    out.step = n->replica->node.step;
+    out.sha256 = sha256;
+    out.bytes = exo_state_bytes(n->replica->member.state);
+    return exo_protocol_pack(reply, &out.base, err);
 }
 
 /* --- The mail lane ---------------------------------------------------------------------------- */
@@ -353,7 +483,7 @@ abandon(exo_call_context *call, void *self, const void *args, exo_payload *reply
     (void)reply;
     if (m->rank >= r->fit->num_nodes)
         return exo_fail(err, EXO_INVAL, "abandon: rank: %u is not a node of the run", m->rank);
-    exo_replica_fail(r, m->rank, m->cause);
+    exo_replica_abandon(r, m->has_epoch ? m->epoch : UINT64_MAX, m->rank, m->cause);
     return EXO_OK;
 }
 
@@ -377,6 +507,10 @@ static const exo_args served[] = {
      .num_rules = 1,
      .serve = abandon},
     {.method = "waits", .fields = &exo__train__node_ask__descriptor, .serve = waits},
+    {.method = "report", .serve = report},
+    {.method = "regroup", .fields = &exo__train__node_regroup__descriptor, .serve = regroup},
+    {.method = "give", .serve = give},
+    {.method = "join", .fields = &exo__train__node_join__descriptor, .serve = join},
 };
 
 const exo_protocol exo_train_node_protocol = {
@@ -408,6 +542,10 @@ static const exo_method methods[] = {
     {.name = "deliver", .lane = 1, .run = serve},
     {.name = "abandon", .lane = 1, .run = serve},
     {.name = "waits", .lane = 1, .run = serve},
+    {.name = "report", .run = serve},
+    {.name = "regroup", .run = serve},
+    {.name = "give", .run = serve},
+    {.name = "join", .run = serve},
 };
 _Static_assert(sizeof methods / sizeof *methods == sizeof served / sizeof *served,
                "each takes what its line says");

@@ -20,6 +20,12 @@
  *     abandon   ends the node's collectives, because the run is over; has the reason (mail)
  *     waits     the current call of a collective, and its missing members (node_look.h; mail)
  *
+ * and of nodes of an elastic run among processes (docs/elastic.md):
+ *     report    the node's steps, and whether the next one is in doubt
+ *     regroup   begins an epoch with other members, and ends the doubt
+ *     give      its state as bytes, with their SHA-256
+ *     join      takes over the state of another node, instead of setup
+ *
  * If the strategy awaits units (exo_strategy_awaits_units), evaluate and save are collectives, and
  * result is one if it keeps units: then all nodes get the request.
  *

@@ -321,6 +321,76 @@ exo_state_save(exo_state *state, const char *path, exo_err *err)
     return exo_state_save_hashed(state, path, NULL, err);
 }
 
+/* --- Copies in memory -------------------------------------------------------------------------- */
+
+/* exo_state's part functions: *context is the place in the copy. */
+static exo_status
+store_part(void *context, void *bytes, size_t size, exo_err *err)
+{
+    char **at = context;
+    (void)err;
+    if (size > 0)
+        memcpy(*at, bytes, size);
+    *at += size;
+    return EXO_OK;
+}
+
+static exo_status
+restore_part(void *context, void *bytes, size_t size, exo_err *err)
+{
+    const char **at = context;
+    (void)err;
+    if (size > 0)
+        memcpy(bytes, *at, size);
+    *at += size;
+    return EXO_OK;
+}
+
+uint64_t
+exo_state_bytes(const exo_state *state)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < state->count; i++)
+        sum += state->entries[i].bytes;
+    return sum;
+}
+
+exo_status
+exo_state_store(const exo_state *state, void *out, exo_err *err)
+{
+    char *at = out;
+    exo_status st = state->error.code;
+    if (st != EXO_OK)
+        return exo_fail(err, st, "%s", state->error.text);
+    for (size_t i = 0; st == EXO_OK && i < state->count; i++)
+        st = through_host(&state->entries[i], false, store_part, &at, err);
+    return st;
+}
+
+exo_status
+exo_state_restore(const exo_state *state, const void *bytes, exo_err *err)
+{
+    const char *at = bytes;
+    exo_status st = state->error.code;
+    if (st != EXO_OK)
+        return exo_fail(err, st, "%s", state->error.text);
+    for (size_t i = 0; st == EXO_OK && i < state->count; i++)
+        st = through_host(&state->entries[i], true, restore_part, &at, err);
+    return st;
+}
+
+exo_status
+exo_state_layout(const exo_state *state, char sha256[65], exo_err *err)
+{
+    char *header = NULL;
+    uint64_t length = 0;
+    exo_status st = make_header(state, &header, &length, err);
+    if (st == EXO_OK)
+        exo_sha256(header, length, sha256);
+    exo_free(header);
+    return st;
+}
+
 /* --- Loading ---------------------------------------------------------------------------------- */
 
 /* An open file with its parsed header. */

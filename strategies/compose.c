@@ -144,6 +144,19 @@ compose_step(void *self, exo_node *node, exo_err *err)
 }
 
 static bool
+compose_elastic(const void *self)
+{
+    return exo_composition_elastic(&((const struct compose *)self)->parameters);
+}
+
+static bool
+compose_meets(const void *self, uint64_t step)
+{
+    const struct compose *c = self;
+    return c->gradients || exo_composition_meets(&c->parameters, step);
+}
+
+static bool
 compose_steps_alone(const void *self, uint32_t num_nodes)
 {
     const struct compose *c = self;
@@ -198,4 +211,6 @@ const exo_strategy_class exo_compose_class = {
     .release = compose_release,
     .edges = compose_edges,
     .check = compose_check,
+    .elastic = compose_elastic,
+    .meets = compose_meets,
 };

@@ -48,6 +48,29 @@ exo_composition_exchange(exo_composition *c, exo_node *node, exo_err *err)
     return st;
 }
 
+/* Rounds in the background outlive a step, and rules for wrong values have state of their own for
+ * each node. */
+bool
+exo_composition_elastic(const void *self)
+{
+    const exo_composition *c = self;
+    bool elastic = true;
+    for (size_t i = 0; i < c->count; i++)
+        elastic = elastic && !exo_param_exchange_flies(&c->each[i]) &&
+                  c->each[i].aggregation.rule == EXO_AGGREGATE_MEAN;
+    return elastic;
+}
+
+bool
+exo_composition_meets(const void *self, uint64_t step)
+{
+    const exo_composition *c = self;
+    bool meets = false;
+    for (size_t i = 0; i < c->count; i++)
+        meets = meets || exo_param_exchange_meets(&c->each[i], step);
+    return meets;
+}
+
 exo_status
 exo_composition_step(void *self, exo_node *node, exo_err *err)
 {

@@ -155,6 +155,13 @@ ddp_edges(const void *self, size_t numel, uint32_t num_nodes,
     return 1;
 }
 
+static bool
+ddp_elastic(const void *self)
+{
+    (void)self;
+    return true;
+}
+
 const exo_strategy_class exo_ddp_class = {
     .name = "ddp",
     .help = "all-reduce the gradients at every step",
@@ -166,4 +173,5 @@ const exo_strategy_class exo_ddp_class = {
     .release = ddp_release,
     .steps_alone = ddp_steps_alone,
     .edges = ddp_edges,
+    .elastic = ddp_elastic,
 };

@@ -201,6 +201,16 @@ end_round(exo_param_exchange *e, exo_node *node, size_t part, uint64_t begun, ex
     return st;
 }
 
+bool
+exo_param_exchange_meets(const exo_param_exchange *e, uint64_t step)
+{
+    bool meets = false;
+    const size_t parts = e->fragments > 0 ? (size_t)e->fragments : 1;
+    for (size_t p = 0; p < parts; p++)
+        meets = meets || (step >= e->delay && exo_fragment_due(e, p, step - e->delay));
+    return meets;
+}
+
 exo_status
 exo_param_exchange_run(exo_param_exchange *e, exo_node *node, exo_err *err)
 {

@@ -85,6 +85,7 @@ typedef struct exo_param_exchange {
     size_t capacity;
     exo_pending *pending; /* (num_slots, num_parts); NULL: no round is in the background; owned */
     exo_array outer;      /* theta_outer of this node's part: a copy, never the model's memory */
+    bool whole;           /* each node has the whole outer state, and takes the whole outer step */
     exo_array residual;   /* what feedback adds; as many as parameters */
     exo_array center;     /* (shard) the last mean of this node's shard, for norm_clip */
     /* Room for a fragment and for its encoding. */
@@ -145,6 +146,8 @@ exo_status exo_param_exchange_start(exo_param_exchange *exchange, exo_node *node
                                     exo_err *err);
 /* Does what is due after the inner step of node->step. Errors: those of the collectives. */
 exo_status exo_param_exchange_run(exo_param_exchange *exchange, exo_node *node, exo_err *err);
+/* Whether nodes meet after the inner step of `step`. */
+bool exo_param_exchange_meets(const exo_param_exchange *exchange, uint64_t step);
 void exo_param_exchange_state(exo_param_exchange *exchange, exo_state *state);
 exo_strategy_edge exo_param_exchange_edge(const exo_param_exchange *exchange, size_t numel,
                                           uint32_t num_nodes);
@@ -221,6 +224,8 @@ void exo_composition_release(void *self);
 size_t exo_composition_edges(const void *self, size_t numel, uint32_t num_nodes,
                              exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES]);
 exo_status exo_composition_check(const void *self, uint32_t num_nodes, exo_err *err);
+bool exo_composition_elastic(const void *self);
+bool exo_composition_meets(const void *self, uint64_t step);
 /* The part of step after the inner step. */
 exo_status exo_composition_exchange(exo_composition *composition, exo_node *node, exo_err *err);
 
@@ -230,6 +235,7 @@ exo_status exo_composition_exchange(exo_composition *composition, exo_node *node
     .step = exo_composition_step, .steps_alone = exo_always_steps_alone,                           \
     .state = exo_composition_state, .leave = exo_composition_leave,                                \
     .release = exo_composition_release, .edges = exo_composition_edges,                            \
-    .check = exo_composition_check
+    .check = exo_composition_check, .elastic = exo_composition_elastic,                            \
+    .meets = exo_composition_meets
 
 #endif

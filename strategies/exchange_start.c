@@ -106,6 +106,7 @@ exo_status
 exo_param_exchange_start(exo_param_exchange *e, exo_node *node, uint64_t seed, exo_err *err)
 {
     e->seed = seed;
+    e->whole = node->elastic; /* or the state of a shard would be lost with its node */
     exo_meters *scope = node->meters;
     exo_status st = e->scoped ? exo_meters_scope(&scope, node->meters, e->name, err) : EXO_OK;
     if (st == EXO_OK)

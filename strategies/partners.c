@@ -25,7 +25,7 @@ exo_param_exchange_step_outer(const exo_param_exchange *e, const exo_node *node,
 bool
 exo_param_exchange_shares(const exo_param_exchange *e)
 {
-    return e->island_size == 0 && !exo_param_exchange_flies(e);
+    return !e->whole && e->island_size == 0 && !exo_param_exchange_flies(e);
 }
 
 exo_status

@@ -201,6 +201,20 @@ exo_strategy_awaits_units(const exo_strategy *strategy)
     return strategy->strategy_class->before_use || strategy->strategy_class->after_use;
 }
 
+bool
+exo_strategy_is_elastic(const exo_strategy *strategy)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    return c->elastic && c->elastic(strategy->self);
+}
+
+bool
+exo_strategy_meets(const exo_strategy *strategy, uint64_t step)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    return !c->meets || c->meets(strategy->self, step);
+}
+
 exo_status
 exo_strategy_keep(exo_strategy *strategy, exo_node *node, size_t unit, exo_err *err)
 {

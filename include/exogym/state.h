@@ -54,6 +54,19 @@ EXO_API exo_status exo_state_save_hashed(exo_state *state, const char *path, cha
  * and no other. INVAL otherwise: names the file and the entry, and no memory has changed. Other
  * errors: NOT_FOUND; NOMEM; IO, after which entries may have changed. */
 EXO_API exo_status exo_state_load(exo_state *state, const char *path, exo_err *err);
+/* --- Copies in memory -------------------------------------------------------------------------- */
+
+/* The bytes of all entries together. */
+EXO_API uint64_t exo_state_bytes(const exo_state *state);
+/* Copies the entries' bytes to `out` (exo_state_bytes), in the order in which they were added.
+ * Errors: the remembered error of adding, NOMEM, those of the device. */
+EXO_API exo_status exo_state_store(const exo_state *state, void *out, exo_err *err);
+/* Copies such bytes back into the entries of the same list, or of one with the same layout. Errors:
+ * as exo_state_store. */
+EXO_API exo_status exo_state_restore(const exo_state *state, const void *bytes, exo_err *err);
+/* Writes the SHA-256 of the names, types and shapes of all entries. NOMEM. */
+EXO_API exo_status exo_state_layout(const exo_state *state, char sha256[65], exo_err *err);
+
 /* Reads the value of a metadata key of a file. The caller frees *out with exo_free. NOT_FOUND:
  * there is no such key. */
 EXO_API exo_status exo_state_read_metadata(const char *path, const char *key, char **out,

@@ -84,6 +84,10 @@ typedef struct exo_node {
     /* Also all nodes, over the first of the two edges that a strategy declares; `group` is then
      * over the second. NULL: `group` is over both. */
     exo_group *inside;
+    /* The nodes of the run may change between two steps: rank, num_nodes and group are then those of
+     * the present nodes. When start is called, num_nodes is the most that there can be. A strategy
+     * keeps all of its state on every node, so that none is lost with a node. */
+    bool elastic;
 } exo_node;
 
 /* Clips the gradients if max_norm is set, then takes one step of the inner optimizer at the
@@ -179,6 +183,13 @@ typedef struct exo_strategy_class {
      * these. Called after start, also after a failed one. NULL: there are none, or they are closed
      * already. */
     void (*leave)(void *self);
+    /* Whether the nodes may change between two steps (exo_node.elastic): the class has neither `keep`
+     * nor before_use nor after_use, no request or group of its own outlives a step, and `state` has
+     * all that the next steps need. Called after init. NULL: they may not. */
+    bool (*elastic)(const void *self);
+    /* Whether nodes may communicate in the step `step`, which is equal on all nodes. For elastic
+     * runs, which take care of such steps. Called after init. NULL: in every step. */
+    bool (*meets)(const void *self, uint64_t step);
     /* The default of the option `optimizer`: a rule with that rule's own defaults. NULL: adamw. */
     exo_optim_spec (*optimizer)(void);
     /* In place of `edges`, for a class whose traffic depends on the shapes of the parameters: infos
@@ -235,6 +246,10 @@ EXO_API bool exo_strategy_keeps_units(const exo_strategy *strategy);
 /* Whether the class has before_use or after_use. All nodes then evaluate together, because these
  * functions may call collectives. */
 EXO_API bool exo_strategy_awaits_units(const exo_strategy *strategy);
+/* Whether the nodes of the strategy may change between two steps. */
+EXO_API bool exo_strategy_is_elastic(const exo_strategy *strategy);
+/* Whether nodes may communicate in the step `step`. */
+EXO_API bool exo_strategy_meets(const exo_strategy *strategy, uint64_t step);
 /* Calls `keep` of the class; does nothing if the class lacks it. */
 EXO_API exo_status exo_strategy_keep(exo_strategy *strategy, exo_node *node, size_t unit,
                                      exo_err *err);

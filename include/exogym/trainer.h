@@ -35,11 +35,22 @@ typedef struct exo_progress {
     bool evaluated;                         /* the losses and accuracies below are new */
     double local_loss, global_loss;         /* of node 0's model; of the average model */
     double local_accuracy, global_accuracy; /* NaN if the model reports none */
+    uint32_t num_nodes, num_present;        /* nodes of the run; those that train now */
     const char *edge;    /* name of the strategy's edge in its graph; never NULL */
     exo_traffic traffic; /* over this edge so far, all nodes together */
     /* The current meters of the run and its nodes, to be walked (meter.h). */
     const exo_meters *meters;
 } exo_progress;
+
+/* An elastic run goes on when nodes die, and takes nodes back (docs/elastic.md). */
+typedef struct exo_elastic {
+    uint32_t min_nodes; /* 0: the run is not elastic. Fewer nodes than that wait for others */
+    exo_time grace;     /* the wait for min_nodes nodes; 0 counts as 10 s */
+    exo_time silence;   /* a node without an answer for that long is left out; 0 counts as 10 s */
+    /* Compare the hashes of the nodes' parameters after every step in which they communicate, under
+     * a strategy that leaves them equal; a difference ends the run. */
+    bool verify;
+} exo_elastic;
 
 /* Options of a fit. A comment begins with the default (exo_fit_opts_init) if the default is not
  * zero. */
@@ -73,6 +84,7 @@ typedef struct exo_fit_opts {
     bool resume_older;
     /* Wait of a node for the others, from 1 ms to 1,000,000 s; 0 counts as 10 minutes. */
     exo_time timeout;
+    exo_elastic elastic;         /* zeroed: the death of a node ends the run */
     exo_dataset_factory factory; /* make != NULL: used instead of the trainer's data sets */
     /* Written to config.json instead of these options; may be NULL. */
     const char *config_json;

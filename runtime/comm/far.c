@@ -80,6 +80,8 @@ learn_nodes(exo_far *f)
 {
     for (uint32_t r = 0; r < f->opts.size; r++) {
         exo_actor_id id = {0};
+        if (!f->members[r].id)
+            continue;
         if (exo_ref_export(f->opts.runtime, f->members[r], &id, NULL) != EXO_OK)
             continue; /* the actor is dead, and its monitor reports that */
         pthread_mutex_lock(&f->lock);
@@ -102,7 +104,7 @@ exo_comm_far_connect(exo_comm *comm, const exo_ref *members, exo_err *err)
     learn_nodes(f);
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < f->opts.size; r++)
-        if (r != f->opts.rank)
+        if (r != f->opts.rank && f->members[r].id)
             st = watch(f, r, err);
     return st;
 }

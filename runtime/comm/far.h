@@ -29,7 +29,8 @@ typedef struct exo_comm_far_opts {
 /* Makes this member's communicator, in which exo_group_open takes the rank `rank` only. Messages
  * that arrive before it is connected wait. Errors: INVAL (size or rank), NOMEM. */
 exo_status exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err);
-/* Sets the references of the members (size), and monitors these actors. Errors: NOMEM, those of
+/* Sets the references of the members (size), and monitors these actors. A reference with id 0 is an
+ * absent member: no call may include it (exo_group_among). Errors: NOMEM, those of
  * exo_monitor. */
 exo_status exo_comm_far_connect(exo_comm *comm, const exo_ref *members, exo_err *err);
 /* Takes a message of another member; *payload is moved unless it is refused. from: the process that

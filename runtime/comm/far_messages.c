@@ -65,7 +65,7 @@ exo_far_tell(exo_far *f, uint32_t rank, exo_status status, const char *cause)
                              .count = (uint64_t)status,
                              .bytes = length};
     for (uint32_t r = 0; tell && r < f->opts.size; r++)
-        if (r != f->opts.rank)
+        if (r != f->opts.rank && f->members[r].id)
             exo_far_send(f, r, &header, NULL, cause, 0, NULL);
 }
 

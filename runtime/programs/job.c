@@ -74,6 +74,7 @@ check_keys(exo_config *root, exo_err *err)
                                         "timeout",
                                         "save_dir",
                                         "final_checkpoint",
+                                        "elastic",
                                         NULL};
     exo_status st = exo_config_check_misplaced(root, train, "train.", err);
     if (st == EXO_OK)
@@ -161,6 +162,27 @@ check_train_keys(exo_config *train, exo_err *err)
     return st == EXO_OK ? exo_config_finish(train, err) : st;
 }
 
+static exo_status
+read_elastic(exo_config *train, exo_elastic *out, exo_err *err)
+{
+    exo_config *map = NULL;
+    uint64_t nodes = 0;
+    exo_status st = exo_config_map(train, "elastic", &map, err);
+    if (!map)
+        return st;
+    if (st == EXO_OK)
+        st = exo_config_u64(map, "min_nodes", 1, 1, UINT32_MAX, &nodes, err);
+    if (st == EXO_OK)
+        st = exo_config_time(map, "grace", 10 * EXO_SECOND, EXO_MS, INT64_MAX, &out->grace, err);
+    if (st == EXO_OK)
+        st = exo_config_time(map, "silence", 10 * EXO_SECOND, EXO_SECOND, INT64_MAX, &out->silence,
+                             err);
+    if (st == EXO_OK)
+        st = exo_config_bool(map, "verify", false, &out->verify, err);
+    out->min_nodes = (uint32_t)nodes;
+    return st == EXO_OK ? exo_config_finish(map, err) : st;
+}
+
 /* Reads the mapping `train`. Its defaults are those of exo_fit_opts_init. */
 static exo_status
 read_train(exo_config *root, exo_job *job, exo_err *err)
@@ -200,6 +222,8 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
                             &o->correlation_interval, err);
     if (st == EXO_OK)
         st = exo_config_double(train, "timeout", 600, 1, 1e6, &timeout, err);
+    if (st == EXO_OK)
+        st = read_elastic(train, &o->elastic, err);
     if (st == EXO_OK)
         st = exo_config_string(train, "save_dir", o->save_dir, &job->save_dir, err);
     if (st == EXO_OK)

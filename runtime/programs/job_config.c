@@ -8,6 +8,19 @@
 #include "base/config_units.h"
 
 static void
+add_elastic(exo_config_maker *m, exo_config *train, const exo_elastic *e)
+{
+    char text[EXO_UNIT_TEXT];
+    if (e->min_nodes == 0)
+        return;
+    exo_config *map = exo_make_map(m, train, "elastic");
+    exo_make_number(m, map, "min_nodes", e->min_nodes);
+    exo_make_text(m, map, "grace", exo_unit_time(e->grace, text));
+    exo_make_text(m, map, "silence", exo_unit_time(e->silence, text));
+    exo_make_truth(m, map, "verify", e->verify);
+}
+
+static void
 add_train(exo_config_maker *m, exo_config *root, const exo_job *job)
 {
     const exo_fit_opts *o = &job->opts;
@@ -28,6 +41,7 @@ add_train(exo_config_maker *m, exo_config *root, const exo_job *job)
     exo_make_truth(m, train, "final_checkpoint", o->final_checkpoint);
     exo_make_number(m, train, "correlation_interval", o->correlation_interval);
     exo_make_text(m, train, "timeout", exo_unit_seconds(o->timeout, timeout));
+    add_elastic(m, train, &o->elastic);
 }
 
 /* Adds the strategy. Its label is the run's, which includes the seed if there are several. */

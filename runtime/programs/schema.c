@@ -143,6 +143,12 @@ static const struct key keys[] = {
      "Steps between measurements of how alike the nodes are."},
     {"train", "timeout", "number", "Seconds that a node waits for the others."},
     {"train", "save_dir", "text", "Where run folders go."},
+    {"train", "elastic", "#elastic", "The run goes on when nodes die, and takes nodes back."},
+
+    {"elastic", "min_nodes", "positive", "Fewer nodes wait for others."},
+    {"elastic", "grace", "time", "How long they wait; then the run ends."},
+    {"elastic", "silence", "time", "A node without an answer for that long is left out."},
+    {"elastic", "verify", "bool", "Compare the nodes' parameters after each exchange."},
 };
 
 #define NUMBER  "[-+]?[0-9]*\\\\.?[0-9]+([eE][-+]?[0-9]+)?"

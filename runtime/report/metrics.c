@@ -49,6 +49,7 @@ enum table {
     VALIDATION,
     METRICS,
     CORRELATION,
+    MEMBERS,
     METERS,
     GRAPH_METERS,
     NUM_TABLES
@@ -62,14 +63,15 @@ static const struct {
     {"metrics.csv",
      "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy\n"},
     {"correlation.csv", "step,avg_correlation\n"},
+    {"members.csv", "step,seconds,epoch,event,node,present\n"},
     {"meters.csv", "step,meter,value,unit\n"},
     {"meters.csv", "seconds,meter,value,unit\n"},
 };
 
-/* Tables as bits. CORRELATION's file is made when its first row is written. */
+/* Tables as bits. The files of `late` are made when their first row is written. */
 static const unsigned of_training = 1U << TRAIN | 1U << VALIDATION | 1U << METRICS |
-                                    1U << CORRELATION | 1U << METERS,
-                      of_graph = 1U << GRAPH_METERS;
+                                    1U << CORRELATION | 1U << MEMBERS | 1U << METERS,
+                      of_graph = 1U << GRAPH_METERS, late = 1U << CORRELATION | 1U << MEMBERS;
 
 struct exo_metrics {
     struct output tables[NUM_TABLES];
@@ -308,7 +310,7 @@ open_files(exo_metrics **out, unsigned which, const char *folder, bool resume, u
         if (st != EXO_OK)
             break;
         const char *path = m->tables[t].path;
-        if (t != CORRELATION || (resume && access(path, F_OK) == 0))
+        if (!(late & 1U << t) || (resume && access(path, F_OK) == 0))
             st = open_table(m, (enum table)t, resume, step, err);
         else if (exo_dir_unlink(path) != 0 && errno != ENOENT)
             st = fail_io(&m->tables[t], "remove", err);
@@ -445,6 +447,20 @@ exo_metrics_correlation(exo_metrics *m, uint64_t step, double correlation, exo_e
     if (st != EXO_OK || !added)
         return st;
     return add_scalars(m, step, &(exo_scalar){"correlation", correlation}, 1, err);
+}
+
+/* A step may have several rows. */
+exo_status
+exo_metrics_members(exo_metrics *m, uint64_t step, double seconds, uint64_t epoch,
+                    const char *event, uint32_t node, uint32_t present, exo_err *err)
+{
+    bool added = false;
+    struct output *o = &m->tables[MEMBERS];
+    exo_status st = o->fd < 0 ? open_table(m, MEMBERS, false, 0, err) : EXO_OK;
+    o->has_rows = false;
+    return st == EXO_OK ? add_row(m, MEMBERS, step, &added, err, "%.3f,%" PRIu64 ",%s,%u,%u\n",
+                                  seconds, epoch, event, node, present)
+                        : st;
 }
 
 /* --- Meters ----------------------------------------------------------------------------------- */

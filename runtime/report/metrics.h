@@ -5,6 +5,7 @@
  *   validation.csv   step,local_loss,local_perplexity,global_loss,global_perplexity
  *   metrics.csv      step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy
  *   correlation.csv  step,avg_correlation; exists only after its first row
+ *   members.csv      step,seconds,epoch,event,node,present; exists only after its first row
  *   meters.csv       step,meter,value,unit: one row for each meter of the run (docs/meters.md)
  *   events.out.tfevents.<time>.<host>.exogym
  *
@@ -13,7 +14,7 @@
  *
  * Each call writes its rows before it returns, so that a reader of a running job sees whole rows
  * only. Rows are in the order of their steps. A row of a step that the file already has is left
- * out: a resumed run computes the same figures again and ends with the same files as an
+ * out, except in members.csv: a resumed run computes the same figures again and ends with the same files as an
  * uninterrupted run. Only meters.csv has several rows of one step, which are written at once.
  *
  * Owner: the caller, one thread at a time. Read next: tfevents.h. */
@@ -57,6 +58,9 @@ typedef struct exo_eval_row {
 /* Writes to validation.csv and metrics.csv. */
 exo_status exo_metrics_validation(exo_metrics *m, const exo_eval_row *row, exo_err *err);
 exo_status exo_metrics_correlation(exo_metrics *m, uint64_t step, double correlation, exo_err *err);
+/* Writes that a node of an elastic run has left or joined; `event` is a word. */
+exo_status exo_metrics_members(exo_metrics *m, uint64_t step, double seconds, uint64_t epoch,
+                               const char *event, uint32_t node, uint32_t present, exo_err *err);
 /* Writes all meters of a tree, except gauges that are not set, to meters.csv and to TensorBoard.
  * TensorBoard's tags are the paths with '/' for '.'; meters that have a tag of their own there
  * (train/loss, say) are left out. A histogram takes several rows: path.count, path.sum, and

@@ -45,7 +45,9 @@ static const struct {
     {&exo_graph_actor_protocol, "look", false},       {&exo_graph_actor_protocol, "waits", false},
     {&exo_graph_actor_protocol, "cancel", false},     {&exo_graph_actor_protocol, "channel", false},
     {&exo_graph_actor_protocol, "collective", false}, {&exo_graph_actor_protocol, "change", false},
-    {&exo_graph_actor_protocol, "abandon", false},
+    {&exo_graph_actor_protocol, "abandon", false},    {&exo_train_node_protocol, "report", false},
+    {&exo_train_node_protocol, "regroup", false},     {&exo_train_node_protocol, "give", false},
+    {&exo_train_node_protocol, "join", false},
 };
 
 enum {

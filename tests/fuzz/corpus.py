@@ -368,7 +368,8 @@ def decoder_config():
 # --- train.proto: which actor, then calls of the methods in the order of `asked` in arguments.c ---
 
 taken = ["start", "setup", "train", "average", "result", "evaluate", "correlate", "save", "change", "deliver", "abandon", "waits",
-         "start_graph", "connect", "run", "report", "look", "waits_graph", "cancel", "channel", "collective", "change_graph", "abandon_graph"]
+         "start_graph", "connect", "run", "report", "look", "waits_graph", "cancel", "channel", "collective", "change_graph", "abandon_graph",
+         "report", "regroup", "give", "join"]
 
 
 def take(method, args=b""):
@@ -386,6 +387,7 @@ def arguments():
     yield "save", node + take("save", message((1, 5), (2, "/nowhere"))) + take("save", message((1, 5), (2, b"\xff")))
     yield "document", node + take("start", message((1, "{run: r, rank: 0}"))) + take("change", message((1, text)))
     yield "abandon", node + take("abandon", message((1, 0), (2, "it is over"))) + take("waits", message((1, 1), (2, 0)))
+    yield "elastic", node + take("report") + take("regroup", message((1, 1), (2, 0))) + take("give") + take("join", message((1, 1), (2, 1), (3, 0), (4, 0)))
     yield "deliver", node + take("deliver", collective) + take("deliver", collective[:20])
     yield "here", here + take("train", message((1, 1))) + take("average") + take("evaluate", message((1, 1))) + take("correlate")
     yield "here_mail", here + take("deliver", collective) + take("abandon", message((1, 0), (2, "it is over"))) + take("change", message((1, text)))

@@ -193,7 +193,7 @@ Test(replica, goes_on_from_its_file_in_either_process)
     exo_replica *first = open_in(runtime, 1, document);
     set_up(first);
     step(first);
-    cr_assert_eq(exo_replica_save(first, folder, 77, sha256[0], &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_replica_save(first, 0, folder, 77, sha256[0], &err), EXO_OK, "%s", err.text);
     float loss = step(first);
     snprintf(document, sizeof document,
              "{run: second, strategy: diloco, model: mlp, resume_from: %s, " NUMBERS "}", folder);
@@ -202,7 +202,7 @@ Test(replica, goes_on_from_its_file_in_either_process)
     cr_assert_eq(exo_replica_set_up(second, &elapsed, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(elapsed, 77);
     cr_expect_eq(second->node.step, 1);
-    cr_assert_eq(exo_replica_save(second, folder, 77, sha256[1], &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_replica_save(second, 0, folder, 77, sha256[1], &err), EXO_OK, "%s", err.text);
     cr_expect_str_eq(sha256[0], sha256[1]);
     cr_expect_eq(step(second), loss);
     exo_replica_close(&first);

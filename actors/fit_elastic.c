@@ -1,0 +1,432 @@
+/* Changes of the members of an elastic run: see fit_elastic.h. This file has three parts: the
+ * beginning and the end, the members' new epochs, and the nodes that come back. */
+#include "actors/fit_elastic.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "actors/fit_engine.h"
+#include "actors/fit_recruit.h"
+#include "base/traffic.h"
+
+#define NAP         (10 * EXO_MS)
+#define AGAIN       (200 * EXO_MS) /* between two requests for a node */
+#define CLOSE_LIMIT (30 * EXO_SECOND)
+
+/* --- Beginning and end ------------------------------------------------------------------------ */
+
+exo_status
+exo_fit_elastic_check(const struct run *run, const exo_strategy *strategy, exo_err *err)
+{
+    const exo_elastic *e = &run->opts->elastic;
+    if (e->min_nodes == 0)
+        return EXO_OK;
+    if (e->min_nodes > run->fit->num_nodes)
+        return exo_fail(err, EXO_INVAL,
+                        "elastic: min_nodes %u is more than the %u nodes of the run", e->min_nodes,
+                        run->fit->num_nodes);
+    if (!exo_strategy_is_elastic(strategy))
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "elastic: the nodes of the strategy '%s' cannot change during a run: leave "
+                        "`elastic` out, or choose another strategy",
+                        run->strategy_name);
+    return EXO_OK;
+}
+
+exo_status
+exo_fit_elastic_open(struct run *run, exo_err *err)
+{
+    run->samples = exo_fit_samples(run);
+    if (run->opts->elastic.min_nodes == 0)
+        return EXO_OK;
+    if (run->far && exo_fit_is_foreign(run->fit->engine))
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "elastic: the engine %s cannot change its members: choose `net` or `auto`",
+                        run->fit->engine->name);
+    run->elastic =
+        exo_calloc(1, sizeof *run->elastic + run->fit->num_nodes * sizeof run->elastic->seats[0]);
+    if (!run->elastic)
+        return exo_fail(err, EXO_NOMEM, "no memory for %u nodes", run->fit->num_nodes);
+    run->cast.explain = NULL; /* it waits, and a death is no error here */
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
+        uint64_t position = exo_fit_first_position(run, r);
+        run->elastic->seats[r].step = run->step;
+        run->elastic->seats[r].position = position == UINT64_MAX ? run->step : position;
+        run->elastic->seats[r].bytes = run->bytes_sent;
+    }
+    run->samples = exo_fit_samples(run);
+    return run->far
+               ? exo_recruiter_open(run->far->runtime, run->far->run, &run->elastic->recruiter, err)
+               : EXO_OK;
+}
+
+static void
+stop_node(struct run *run, exo_ref *node)
+{
+    if (node->id)
+        exo_stop(run->cast.runtime, *node, false, NULL);
+    *node = (exo_ref){0};
+}
+
+void
+exo_fit_elastic_close(struct run *run)
+{
+    struct exo_fit_elastic *e = run->elastic;
+    run->elastic = NULL;
+    for (uint32_t r = 0; e && r < run->fit->num_nodes; r++) {
+        struct exo_fit_seat *s = &e->seats[r];
+        exo_time limit = exo_deadline(run->clock, CLOSE_LIMIT);
+        if (s->recruit && exo_wait(s->recruit, limit, NULL, NULL) != EXO_TIMEOUT)
+            exo_recruiter_answer(s->recruit, &s->ready);
+        stop_node(run, &s->ready);
+        stop_node(run, &s->sleeper);
+        exo_future_drop(&s->asleep);
+        exo_future_drop(&s->recruit);
+    }
+    if (e && e->recruiter.id)
+        exo_stop(run->cast.runtime, e->recruiter, false, NULL);
+    exo_free(e);
+}
+
+/* --- Epochs ----------------------------------------------------------------------------------- */
+
+static void
+nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
+}
+
+static void
+leave_out_dead(struct run *run)
+{
+    for (uint32_t r = 0; r < run->cast.count; r++) {
+        char cause[EXO_ERR_TEXT];
+        if (exo_fit_is_member(run, r) && !run->cast.futures[r] &&
+            exo_cause(run->cast.runtime, run->cast.actors[r], cause, sizeof cause) == EXO_OK)
+            exo_fit_leave_out(run, r, cause);
+    }
+}
+
+struct members {
+    uint64_t furthest, nearest; /* the most and the fewest steps of a member */
+    uint64_t met;               /* 1 + the last step in which they met; 0: none */
+};
+
+/* Asks all members how far they are. A request for a report fails with PEER_LOST only if the node
+ * itself is lost, whatever else is known of it. */
+static exo_status
+ask_for_reports(struct run *run, exo_err *err)
+{
+    bool lost = false;
+    for (uint32_t r = 0; r < run->cast.count; r++)
+        if (exo_fit_is_member(run, r) &&
+            exo_fit_ask(run, r, "report", NULL, err) == EXO_PEER_LOST) {
+            exo_fit_leave_out(run, r, "it is lost");
+            lost = true;
+        }
+    exo_status st = exo_fit_await_all(run, EXO_OK, err);
+    for (uint32_t r = 0; r < run->cast.count; r++)
+        if (exo_fit_is_member(run, r) && run->cast.replies[r] &&
+            exo_wait(run->cast.replies[r], INT64_MAX, NULL, NULL) == EXO_PEER_LOST) {
+            exo_fit_leave_out(run, r, "it is lost");
+            lost = true;
+        }
+    return st == EXO_OK && lost ? EXO_PEER_LOST : st;
+}
+
+static exo_status
+gather(struct run *run, struct members *out, exo_err *err)
+{
+    *out = (struct members){.nearest = UINT64_MAX};
+    exo_status st = ask_for_reports(run, err);
+    for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++) {
+        ProtobufCMessage *reply = NULL;
+        if (!exo_fit_is_member(run, r))
+            continue;
+        st = exo_fit_reply(run, r, &exo__train__node_report__descriptor, &reply, err);
+        const Exo__Train__NodeReport *m = (const Exo__Train__NodeReport *)reply;
+        if (st == EXO_OK) {
+            out->furthest = m->step > out->furthest ? m->step : out->furthest;
+            out->nearest = m->step < out->nearest ? m->step : out->nearest;
+            out->met = m->met > out->met ? m->met : out->met;
+        }
+        exo_args_free(&reply);
+    }
+    exo_cast_drop(&run->cast);
+    return st;
+}
+
+/* The position of lost ranks: what they did after the last meeting is lost with them. */
+static void
+settle_lost(struct run *run, const struct members *members)
+{
+    for (uint32_t r = 0; r < run->cast.count; r++) {
+        struct exo_fit_seat *s = &run->elastic->seats[r];
+        if (s->lost && members->met > s->step)
+            s->position += members->met - s->step;
+        s->lost = false;
+    }
+}
+
+/* Sends all members into the next epoch. */
+static exo_status
+regroup(struct run *run, const struct members *members, exo_err *err)
+{
+    uint32_t count = exo_fit_num_members(run), at = 0;
+    uint32_t *ranks = exo_calloc(count, sizeof *ranks);
+    uint64_t *nodes = exo_calloc(count, sizeof *nodes), *actors = exo_calloc(count, sizeof *actors);
+    exo_status st = ranks && nodes && actors
+                        ? EXO_OK
+                        : exo_fail(err, EXO_NOMEM, "no memory for the members of a run");
+    for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++) {
+        exo_actor_id id = {0};
+        if (!exo_fit_is_member(run, r))
+            continue;
+        st = exo_ref_export(run->cast.runtime, run->cast.actors[r], &id, err);
+        ranks[at] = r;
+        nodes[at] = id.node;
+        actors[at++] = id.id;
+    }
+    Exo__Train__NodeRegroup m = EXO__TRAIN__NODE_REGROUP__INIT;
+    m.epoch = ++run->elastic->epoch;
+    m.furthest = members->furthest;
+    m.ranks = ranks;
+    m.nodes = nodes;
+    m.actors = actors;
+    m.n_ranks = m.n_nodes = m.n_actors = count;
+    if (st == EXO_OK)
+        st = exo_fit_have_all(run, "regroup", &m.base, err);
+    exo_free(ranks);
+    exo_free(nodes);
+    exo_free(actors);
+    return st;
+}
+
+/* Brings the living members into a new epoch. */
+static exo_status
+settle(struct run *run, exo_err *err)
+{
+    exo_time limit = exo_deadline(run->clock, run->fit->timeout);
+    for (;;) {
+        struct members members = {0};
+        leave_out_dead(run);
+        if (exo_fit_num_members(run) == 0)
+            return exo_fail(err, EXO_PEER_LOST, "all nodes of the run are lost");
+        exo_status st = gather(run, &members, err);
+        if (st == EXO_OK) {
+            settle_lost(run, &members);
+            st = regroup(run, &members, err);
+        }
+        if (st != EXO_PEER_LOST || exo_now(run->clock) > limit)
+            return st;
+        nap(); /* the process of a lost node may end a moment after its connections */
+    }
+}
+
+/* --- Nodes that come back --------------------------------------------------------------------- */
+
+static void
+ask_recruiter(struct run *run, uint32_t rank)
+{
+    struct exo_fit_seat *s = &run->elastic->seats[rank];
+    exo_payload start = {0};
+    exo_time now = exo_now(run->clock);
+    if (now < s->again)
+        return;
+    s->again = now + AGAIN;
+    if (exo_fit_describe_node(run, rank, exo_fit_now(run), &start, NULL) == EXO_OK)
+        exo_recruiter_ask(run->cast.runtime, run->elastic->recruiter, rank, &start, &s->recruit,
+                          NULL);
+}
+
+/* Follows the search for nodes in place of the absent ones. */
+static void
+look_for_nodes(struct run *run)
+{
+    for (uint32_t r = 0; run->far && r < run->cast.count; r++) {
+        struct exo_fit_seat *s = &run->elastic->seats[r];
+        if (exo_fit_is_member(run, r) || s->ready.id)
+            continue;
+        if (s->asleep && exo_future_ready(s->asleep)) {
+            bool dead = exo_wait(s->asleep, INT64_MAX, NULL, NULL) == EXO_PEER_LOST &&
+                        exo_cause(run->cast.runtime, s->sleeper, (char[2]){0}, 2) == EXO_OK;
+            s->ready = dead ? (exo_ref){0} : s->sleeper;
+            s->sleeper = (exo_ref){0};
+            exo_future_drop(&s->asleep);
+        } else if (s->recruit && exo_future_ready(s->recruit)) {
+            exo_recruiter_answer(s->recruit, &s->ready);
+            exo_future_drop(&s->recruit);
+        } else if (!s->asleep && !s->recruit) {
+            ask_recruiter(run, r);
+        }
+    }
+}
+
+static exo_status
+ask_to_join(struct run *run, uint32_t rank, const exo_actor_id *donor, exo_err *err)
+{
+    struct exo_fit_seat *s = &run->elastic->seats[rank];
+    Exo__Train__NodeJoin m = EXO__TRAIN__NODE_JOIN__INIT;
+    m.node = donor->node;
+    m.actor = donor->id;
+    m.position = s->position;
+    m.bytes_sent = s->bytes;
+    run->cast.actors[rank] = s->ready;
+    return exo_fit_ask(run, rank, "join", &m.base, err);
+}
+
+/* Reads a node's answer to `join`; false: it is no member. */
+static bool
+has_joined(struct run *run, uint32_t rank)
+{
+    struct exo_fit_seat *s = &run->elastic->seats[rank];
+    ProtobufCMessage *reply = NULL;
+    exo_err why = {0};
+    char cause[EXO_ERR_TEXT], text[160];
+    exo_status st =
+        run->cast.replies[rank]
+            ? exo_fit_reply(run, rank, &exo__train__node_joined__descriptor, &reply, &why)
+            : EXO_PEER_LOST;
+    if (st == EXO_OK) {
+        const Exo__Train__NodeJoined *m = (const Exo__Train__NodeJoined *)reply;
+        s->step = m->step;
+        s->ready = (exo_ref){0};
+        snprintf(text, sizeof text, "its state of %" PRIu64 " bytes has the SHA-256 %.64s",
+                 m->bytes, m->sha256);
+        exo_args_free(&reply);
+        run->elastic->joins++;
+        exo_fit_tell(run, "joined", rank, text);
+        return true;
+    }
+    run->cast.actors[rank] = (exo_ref){0};
+    bool dead = exo_cause(run->cast.runtime, s->ready, cause, sizeof cause) == EXO_OK;
+    if (!dead && st != EXO_PEER_LOST) {
+        EXO_LOG(WARN, TRAIN, "node=%u reason='%s' the node cannot join; another one is made", rank,
+                why.text);
+        stop_node(run, &s->ready);
+    }
+    if (dead || s->asleep) /* asleep: it has not answered this request */
+        s->ready = (exo_ref){0};
+    s->lost = false;
+    return false;
+}
+
+/* Gives the state of a member to all nodes that are ready. *joined: how many have it. */
+static exo_status
+join_ready(struct run *run, uint32_t *joined, exo_err *err)
+{
+    exo_actor_id donor = {0};
+    uint32_t count = run->cast.count, asked = 0;
+    bool *asks = exo_calloc(count, sizeof *asks);
+    exo_status st = asks ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for %u nodes", count);
+    *joined = 0;
+    if (st == EXO_OK)
+        st = exo_ref_export(run->cast.runtime, run->cast.actors[exo_fit_member_at(run, 0)], &donor,
+                            err);
+    exo_cast_drop(&run->cast);
+    for (uint32_t r = 0; st == EXO_OK && r < count; r++)
+        if (!exo_fit_is_member(run, r) && run->elastic->seats[r].ready.id) {
+            asks[r] = true;
+            asked += ask_to_join(run, r, &donor, NULL) == EXO_OK;
+        }
+    if (st == EXO_OK && asked > 0)
+        exo_fit_await_all(run, EXO_OK, NULL); /* each answer is read below */
+    for (uint32_t r = 0; asks && r < count; r++)
+        *joined += asks[r] && has_joined(run, r);
+    exo_cast_drop(&run->cast);
+    exo_free(asks);
+    return st;
+}
+
+static bool
+any_is_ready(const struct run *run)
+{
+    bool any = false;
+    for (uint32_t r = 0; r < run->cast.count; r++)
+        any = any || (!exo_fit_is_member(run, r) && run->elastic->seats[r].ready.id);
+    return any;
+}
+
+/* Takes in the nodes that are ready, if any. */
+static exo_status
+admit(struct run *run, exo_err *err)
+{
+    uint32_t joined = 0;
+    look_for_nodes(run);
+    if (!any_is_ready(run))
+        return EXO_OK;
+    exo_status st = join_ready(run, &joined, err);
+    /* after a failure it is not known whether the donor still lives */
+    return st == EXO_OK || st == EXO_PEER_LOST ? settle(run, err) : st;
+}
+
+/* Waits until there are enough nodes. */
+static exo_status
+await_quorum(struct run *run, exo_err *err)
+{
+    const exo_elastic *opts = &run->opts->elastic;
+    exo_time limit = exo_deadline(run->clock, exo_fit_wait_or_default(opts->grace));
+    exo_status st = EXO_OK;
+    while (st == EXO_OK && exo_fit_num_members(run) < opts->min_nodes) {
+        if (exo_now(run->clock) > limit)
+            return exo_fail(err, EXO_PEER_LOST,
+                            "%u of %u nodes are left, min_nodes is %u, and none came back within "
+                            "%.3g s",
+                            exo_fit_num_members(run), run->fit->num_nodes, opts->min_nodes,
+                            (double)exo_fit_wait_or_default(opts->grace) * 1e-9);
+        st = admit(run, err);
+        nap();
+    }
+    return st;
+}
+
+static exo_status
+change_members(struct run *run, exo_status (*change)(struct run *, exo_err *), exo_err *err)
+{
+    exo_time began = exo_now(run->clock);
+    exo_status st = change(run, err);
+    if (st == EXO_OK)
+        st = await_quorum(run, err);
+    run->elastic->paused += exo_now(run->clock) - began;
+    return st;
+}
+
+exo_status
+exo_fit_recover(struct run *run, exo_status st, exo_err *err)
+{
+    if (!run->elastic || !run->far || st != EXO_PEER_LOST)
+        return st;
+    return change_members(run, settle, err);
+}
+
+exo_status
+exo_fit_admit(struct run *run, exo_err *err)
+{
+    return exo_fit_awaits_nodes(run) ? change_members(run, admit, err) : EXO_OK;
+}
+
+exo_status
+exo_fit_agree_on_step(struct run *run, exo_err *err)
+{
+    struct members members = {0};
+    exo_status st = gather(run, &members, err);
+    const uint32_t first = exo_fit_member_at(run, 0);
+    for (uint32_t r = first + 1;
+         st == EXO_OK && members.nearest < members.furthest && r < run->cast.count; r++)
+        if (exo_fit_is_member(run, r)) {
+            exo_ref node = run->cast.actors[r];
+            exo_fit_leave_out(run, r, "the run ends");
+            stop_node(run, &node);
+        }
+    if (st == EXO_OK && members.nearest < members.furthest) {
+        settle_lost(run, &members);
+        st = gather(run, &members, err);
+    }
+    run->step = st == EXO_OK ? members.furthest : run->step;
+    return st;
+}

@@ -1,0 +1,90 @@
+# What the scripts of elastic runs share. Source it after common.bash.
+names=(w1 w2 w3)
+RANDOM=${EXO_CHAOS_SEED:=$(($$ % 32768))}
+echo "EXO_CHAOS_SEED=$EXO_CHAOS_SEED"
+
+# job STRATEGY STEPS OPTIONS: job.yaml. The options are those of `elastic`.
+job() {
+    cat >job.yaml <<YAML
+exogym: 1
+name: elastic
+seed: 11
+model: {name: mlp, hidden: ${hidden:-32}}
+data: {name: synthetic, count: 1024}
+nodes: 3
+train: {max_steps: $2, batch_size: 32, val_size: 64, val_interval: 1000, checkpoint_interval: 5000, elastic: {$3}}
+strategy: {name: $1, optimizer: {name: adamw, lr: 1e-3}}
+YAML
+}
+
+# nap MS: sleeps up to that long.
+nap() {
+    local ms=$((RANDOM % $1))
+    read -rt "$((ms / 1000)).$(printf %03d $((ms % 1000)))" <> <(:) || :
+}
+
+# train NAME OPTIONS...: starts the job in the background; it has begun when this returns.
+train() {
+    local name=$1
+    shift
+    "$EXOGYM" run job.yaml --json --no-plot --save-dir "$name" --head "ipc://$place/head" "$@" >"$name.out" 2>"$name.err" &
+    run_pid=$!
+    started+=($!)
+    until_true 200 grep -q 'step 1000/' "$name.err" || fail "the job does not begin: $(tail -3 "$name.err")"
+}
+
+# events NAME EVENT: the rows of its members.csv with that event.
+events() {
+    cat "$1"/elastic/*/members.csv 2>/dev/null | grep -c ",$2," || :
+}
+
+# lost NAME COUNT, full NAME COUNT: whether so many nodes were lost; whether that, and all are back.
+lost() {
+    [ "$(events "$1" left)" -ge "$2" ]
+}
+
+full() {
+    lost "$1" "$2" && tail -1 "$1"/elastic/*/members.csv | grep -q ',3$'
+}
+
+# slay NAME...: the workers are killed, at once.
+slay() {
+    local victim watcher
+    for victim in "$@"; do
+        watcher=${victim}_pid
+        kill -9 "$(child_of "${!watcher}")"
+    done
+    for victim in "$@"; do
+        watcher=${victim}_pid
+        ended 10 "${!watcher}" 137
+    done
+}
+
+# host_of RANK: the worker that has the node of the run, as the test calls it: a head that has not
+# heard of a death yet calls the next worker of that name w1-2.
+host_of() {
+    x list actors --json | awk -v RS='{' "/\"node_$1\"/ && /\"alive\"/" |
+        sed -n 's/.*"node": "\([^-"]*\).*/\1/p'
+}
+
+# present NAME: the ranks that train now.
+present() {
+    cat "$1"/elastic/*/members.csv 2>/dev/null |
+        awk -F, '$4 == "left" {gone[$5] = 1} $4 == "joined" {delete gone[$5]}
+                 END {for (r = 0; r < 3; r++) if (!(r in gone)) print r}'
+}
+
+# strike NAME: kills one of the workers that have present nodes of the run, and starts it again. If
+# one worker has all of them, one node is ended alone, which comes back elsewhere.
+strike() {
+    local hosts ranks victim
+    mapfile -t ranks < <(present "$1")
+    mapfile -t hosts < <(for r in "${ranks[@]}"; do host_of "$r"; done | sort -u)
+    if [ ${#hosts[@]} -lt 2 ]; then
+        [ ${#ranks[@]} -lt 2 ] || x kill "node_${ranks[0]}" -n "elastic/$1/$run_pid" >kill.out 2>&1 || :
+        return
+    fi
+    victim=${hosts[$((RANDOM % ${#hosts[@]}))]}
+    slay "$victim"
+    worker "$victim"
+}
