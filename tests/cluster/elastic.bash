@@ -1,5 +1,7 @@
 # What the scripts of elastic runs share. Source it after common.bash.
 names=(w1 w2 w3)
+at=()      # options of workers and of the job, where the cluster is not reached by ipc
+first=1000 # the step at which a job has begun: a pattern
 RANDOM=${EXO_CHAOS_SEED:=$(($$ % 32768))}
 echo "EXO_CHAOS_SEED=$EXO_CHAOS_SEED"
 
@@ -27,10 +29,10 @@ nap() {
 train() {
     local name=$1
     shift
-    "$EXOGYM" run job.yaml --json --no-plot --save-dir "$name" --head "ipc://$place/head" "$@" >"$name.out" 2>"$name.err" &
+    "$EXOGYM" run job.yaml --json --no-plot --save-dir "$name" --head "${EXOGYM_HEAD:-ipc://$place/head}" "$@" >"$name.out" 2>"$name.err" &
     run_pid=$!
     started+=($!)
-    until_true 200 grep -q 'step 1000/' "$name.err" || fail "the job does not begin: $(tail -3 "$name.err")"
+    until_true 200 grep -q "step $first/" "$name.err" || fail "the job does not begin: $(tail -3 "$name.err")"
 }
 
 # events NAME EVENT: the rows of its members.csv with that event.
@@ -74,6 +76,17 @@ present() {
                  END {for (r = 0; r < 3; r++) if (!(r in gone)) print r}'
 }
 
+# scatter NAME: moves nodes until two workers at least have some, so that the run outlives the death of
+# one worker.
+scatter() {
+    local before
+    until [ "$(for r in 0 1 2; do host_of "$r"; done | sort -u | wc -l)" -ge 2 ]; do
+        before=$(events "$1" left)
+        x kill node_0 -n "elastic/$1/$run_pid" >kill.out 2>&1 || :
+        until_true 120 full "$1" $((before + 1)) || fail "node_0 does not come back: $(tail -3 "$1.err")"
+    done
+}
+
 # strike NAME: kills one of the workers that have present nodes of the run, and starts it again. If
 # one worker has all of them, one node is ended alone, which comes back elsewhere.
 strike() {
@@ -86,5 +99,5 @@ strike() {
     fi
     victim=${hosts[$((RANDOM % ${#hosts[@]}))]}
     slay "$victim"
-    worker "$victim"
+    worker "$victim" "${at[@]}"
 }

@@ -21,13 +21,18 @@ echo "all nodes trained $(($(now_ms) - began)) ms after the death of rank 0"
 worker "$victim"
 
 # Two at once.
+scatter faults
+mapfile -t victims < <(for r in 0 1 2; do host_of "$r"; done | sort | uniq -d)
+[ ${#victims[@]} = 1 ] || mapfile -t victims < <(host_of 1 && host_of 2)
 before=$(events faults left)
-slay w1 w2
-worker w1
-worker w2
-until_true 120 full faults "$before" || fail "two at once: $(tail -3 "faults.err")"
+slay "${victims[@]}"
+for w in "${victims[@]}"; do
+    worker "$w"
+done
+until_true 120 full faults $((before + 2)) || fail "two at once: $(tail -3 "faults.err")"
 
 # A stopped worker is left out, and its nodes are taken back when it goes on.
+scatter faults
 victim=$(host_of 1)
 watcher=${victim}_pid
 before=$(events faults left)
@@ -37,6 +42,7 @@ kill -CONT "$(child_of "${!watcher}")"
 until_true 120 full faults $((before + 1)) || fail "stopped: $(tail -3 "faults.err")"
 
 # The head is away while a node dies: the others go on. It comes back, and so does the node.
+scatter faults
 victim=$(host_of 2)
 before=$(events faults left)
 kill -9 "$head_pid"
