@@ -88,16 +88,19 @@ scatter() {
 }
 
 # strike NAME: kills one of the workers that have present nodes of the run, and starts it again. If
-# one worker has all of them, one node is ended alone, which comes back elsewhere.
+# one worker has all of them, one node is ended alone, which comes back elsewhere. Sets `struck` to
+# the moment; false: there are too few nodes.
 strike() {
     local hosts ranks victim
     mapfile -t ranks < <(present "$1")
     mapfile -t hosts < <(for r in "${ranks[@]}"; do host_of "$r"; done | sort -u)
     if [ ${#hosts[@]} -lt 2 ]; then
-        [ ${#ranks[@]} -lt 2 ] || x kill "node_${ranks[0]}" -n "elastic/$1/$run_pid" >kill.out 2>&1 || :
+        struck=$(now_ms)
+        [ ${#ranks[@]} -ge 2 ] && x kill "node_${ranks[0]}" -n "elastic/$1/$run_pid" >kill.out 2>&1
         return
     fi
     victim=${hosts[$((RANDOM % ${#hosts[@]}))]}
+    struck=$(now_ms)
     slay "$victim"
     worker "$victim" "${at[@]}"
 }

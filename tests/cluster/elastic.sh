@@ -1,46 +1,70 @@
 #!/usr/bin/env bash
 # Elastic runs: workers die again and again at random moments under ddp, diloco and noloco, and
 # others come in their place. The run never stops, and ends. Under ddp and diloco all nodes compare
-# the hashes of their parameters after each exchange (verify).
+# the hashes of their parameters after each exchange (verify). The model counts samples, and
+# elastic_tally.py says whether any was lost or used again.
 #
 # EXO_CHAOS_SEED: of the moments. EXO_CHAOS_SCALE: how many times longer each run is (1).
+# EXO_CHAOS_ONLY: one of the strategies.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 . "$EXO_SOURCE/tests/cluster/elastic.bash"
 scale=${EXO_CHAOS_SCALE:-1}
 
+# count_samples STRATEGY STEPS OPTIONS: job.yaml, of a model that counts samples.
+count_samples() {
+    python3 -c "import array; array.array('I', range(3 * $2 + 4)).tofile(open('count.bin', 'wb'))"
+    cat >job.yaml <<YAML
+exogym: 1
+name: elastic
+seed: 11
+plugins: [$EXO_BUILD/tests/plugins/tally.so]
+model: {name: tally, vocabulary: $((3 * $2 + 4))}
+data: {name: tokens, path: count.bin, dtype: uint32, block: 1, end_pc: 1.0}
+nodes: 3
+train: {max_steps: $2, batch_size: 1, val_size: 0, shuffle: false, checkpoint_interval: $(($2 / 30)), elastic: {$3}}
+strategy: {name: $1, optimizer: {name: sgd, lr: 1}}
+YAML
+}
+
 # lives NAME: the run NAME outlives deaths until it ends. Half of the deaths come soon after the one
-# before, so they also hit nodes that take a state over, and nodes that give one.
+# before, so they also hit nodes that take a state over, and nodes that give one. The time of the
+# others counts until all nodes train again.
 lives() {
-    local deaths=0 began most=0 took
+    local deaths=0 took before times=()
     train "$1"
     while ! gone "$run_pid"; do
+        before=$(events "$1" left)
+        strike "$1" || continue
         deaths=$((deaths + 1))
-        began=$(now_ms)
-        strike "$1"
         if [ $((RANDOM % 2)) = 0 ]; then
             nap 400
             continue
         fi
-        until_true 120 eval "gone $run_pid || full $1 1" || fail "$1: the nodes do not come back: $(tail -5 "$1.err")"
-        took=$(($(now_ms) - began))
-        [ "$took" -le "$most" ] || gone "$run_pid" || most=$took
+        until_true 120 eval "gone $run_pid || full $1 $((before + 1))" || fail "$1: the nodes do not come back: $(tail -5 "$1.err")"
+        took=$(($(now_ms) - struck))
+        gone "$run_pid" || times+=("$took")
         nap 1000
     done
     wait "$run_pid" || fail "$1 ended with $?: $(tail -5 "$1.err")"
-    echo "$1: $deaths deaths, $(events "$1" left) nodes were lost, $(events "$1" joined) came back, within $most ms"
+    echo "$1: $deaths deaths, $(events "$1" left) nodes were lost, $(events "$1" joined) came back, after ms: ${times[*]}"
     [ "$(events "$1" joined)" -gt 0 ] || fail "$1: no node came back"
+    python3 "$EXO_SOURCE/tests/cluster/elastic_tally.py" "$1/elastic/$1" "$1" 20 1 || fail "$1: samples"
+}
+
+# endure STRATEGY STEPS MORE OPTIONS
+endure() {
+    [ "${EXO_CHAOS_ONLY:-$1}" = "$1" ] || return 0
+    count_samples "$1$3" $((scale * $2)) "min_nodes: 1, grace: 60 s$4"
+    lives "$1"
 }
 
 head
 for w in "${names[@]}"; do
     worker "$w"
 done
-job ddp $((scale * 15000)) 'min_nodes: 1, grace: 60 s, verify: true'
-lives ddp
-job 'diloco, H: 20' $((scale * 30000)) 'min_nodes: 1, grace: 60 s, verify: true'
-lives diloco
-job 'noloco, H: 20' $((scale * 30000)) 'min_nodes: 1, grace: 60 s'
-lives noloco
+endure ddp 15000 '' ', verify: true'
+endure diloco 30000 ', H: 20, outer_optimizer: {name: sgd, lr: 1}' ', verify: true'
+endure noloco 30000 ', H: 20' ''
 x stop || fail 'stop'
 ended 15 "$head_pid" 0
 finish
