@@ -14,6 +14,7 @@ enum {
     /* Parameters of the smaller node with which a strategy is measured. Their arrays fill whole
      * pages, also huge ones. */
     FEW = 1 << 21,
+    WIDTH = 1024,    /* columns of its matrix */
     READ_AHEAD = 3,  /* batches that a loader holds, including the one in use */
     EVALUATIONS = 2, /* evaluations at once: of node 0 and of the average */
     RUN = 10 << 20,  /* fixed needs of a run: lanes, files, the allocator's arenas */
@@ -39,9 +40,36 @@ exo_fit_memory_now(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Measures the memory of optimizer and strategy of a node with `numel` parameters, which are those
- * of one array: the shapes and groups of the model do not fit another number of parameters. muon,
- * whose state depends on them, is left out; exo_optim_bytes gives its memory. */
+/* A model of another number of parameters, which the shapes and groups of the job's do not fit: a
+ * matrix of WIDTH columns and a vector, in equal units. */
+struct stand_in {
+    exo_param_info infos[2];
+    exo_unit_info *units; /* (count) owned */
+    size_t count;
+};
+
+static exo_status
+make_stand_in(struct stand_in *out, size_t numel, size_t num_units, exo_err *err)
+{
+    const size_t rows = numel / WIDTH, rest = numel % WIDTH;
+    *out = (struct stand_in){.infos = {{.name = "matrix", .num_dims = 2, .dims = {rows, WIDTH}},
+                                       {.name = "vector", .num_dims = 1, .dims = {rest}}},
+                             .count = num_units};
+    out->infos[0].numel = out->infos[1].offset = rows * WIDTH;
+    out->infos[1].numel = rest;
+    out->units = exo_calloc(num_units, sizeof *out->units);
+    if (!out->units)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu units", num_units);
+    for (size_t u = 0; u < num_units; u++) {
+        out->units[u].name = "unit";
+        exo_shard(numel, (uint32_t)num_units, (uint32_t)u, &out->units[u].first,
+                  &out->units[u].count);
+    }
+    return EXO_OK;
+}
+
+/* Measures the memory of optimizer and strategy of a node with `numel` parameters. muon, whose state
+ * depends on the model's shapes, is left out; exo_optim_bytes gives its memory. */
 static exo_status
 measure_strategy(const exo_model *model, const char *name, exo_config *options,
                  const exo_fit_opts *opts, size_t numel, size_t *bytes, uint64_t *muon,
@@ -49,17 +77,18 @@ measure_strategy(const exo_model *model, const char *name, exo_config *options,
 {
     exo_comm *comm = NULL;
     exo_strategy *strategy = NULL;
-    const exo_unit_info all = {.name = "model", .count = numel};
-    const exo_param_info array = {.name = "model", .num_dims = 1, .dims = {numel}, .numel = numel};
+    struct stand_in stands;
+    exo_status st = make_stand_in(&stands, numel, exo_model_num_units(model), err);
     exo_node node = {.num_nodes = opts->num_nodes,
                      .max_steps = opts->max_steps ? opts->max_steps : 1,
                      .seed = opts->seed,
                      .numel = numel,
-                     .infos = &array,
-                     .num_infos = 1,
-                     .units = &all,
-                     .num_units = 1};
-    exo_status st = exo_array_init(&node.params, exo_device_cpu(), EXO_F32, numel, err);
+                     .infos = stands.infos,
+                     .num_infos = 2,
+                     .units = stands.units,
+                     .num_units = stands.count};
+    if (st == EXO_OK)
+        st = exo_array_init(&node.params, exo_device_cpu(), EXO_F32, numel, err);
     if (st == EXO_OK)
         st = exo_array_init(&node.grads, exo_device_cpu(), EXO_F32, numel, err);
     if (st == EXO_OK)
@@ -87,6 +116,7 @@ measure_strategy(const exo_model *model, const char *name, exo_config *options,
     exo_comm_drop(&comm);
     exo_array_release(&node.params);
     exo_array_release(&node.grads);
+    exo_free(stands.units);
     return st;
 }
 

@@ -100,6 +100,12 @@ compose_check(const void *self, uint32_t num_nodes, exo_err *err)
     return exo_composition_check(&((const struct compose *)self)->parameters, num_nodes, err);
 }
 
+static exo_status
+compose_check_model(const void *self, const exo_model *model, exo_err *err)
+{
+    return exo_composition_check_model(&((const struct compose *)self)->parameters, model, err);
+}
+
 /* --- Gradients -------------------------------------------------------------------------------- */
 
 /* Gives node->group its edge for gradients, and returns the group that it had. */
@@ -213,4 +219,5 @@ const exo_strategy_class exo_compose_class = {
     .check = compose_check,
     .elastic = compose_elastic,
     .meets = compose_meets,
+    .check_model = compose_check_model,
 };

@@ -26,6 +26,16 @@ exo_composition_check(const void *self, uint32_t num_nodes, exo_err *err)
     return st;
 }
 
+exo_status
+exo_composition_check_model(const void *self, const exo_model *model, exo_err *err)
+{
+    const exo_composition *c = self;
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < c->count; i++)
+        st = exo_fragments_check(&c->each[i], exo_model_num_units(model), err);
+    return st;
+}
+
 /* The first exchange draws with the run's seed, and the others each with another one, so that two
  * exchanges of one composition do not draw the same. */
 exo_status

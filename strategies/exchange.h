@@ -59,13 +59,14 @@ typedef struct exo_param_exchange {
     exo_rounds rounds;
     uint64_t delay;     /* steps from the values of a round to their mean */
     uint64_t fragments; /* that have their rounds in turn; 0: all parameters at once */
+    char *cut_at;       /* place of fragments in the config, for check_model; owned */
     bool selects;       /* only what a selector draws */
     exo_select_kind selector_kind;
     double p;             /* the part of the coordinates in a round, in (0, 1] */
     exo_codec *codec;     /* of pseudo-gradients; NULL: parameters are sent; owned */
     float feedback;       /* the part of the encoding's error that the next round sends, too */
     uint64_t island_size; /* 0: all nodes */
-    char *place;          /* place of island_size in the config, for check; NULL: not checked */
+    char *place; /* place of island_size in the config, for check; NULL: not checked; owned */
     exo_aggregation aggregation;
     exo_apply apply;
     exo_optim_spec outer_spec; /* of EXO_APPLY_OUTER and EAGER */
@@ -172,6 +173,8 @@ exo_status exo_param_exchange_meet(const exo_param_exchange *exchange, const exo
 /* Fragments (fragments.c). Divides the parameters among `exchange->fragments`. INVAL: the model has
  * fewer units. */
 exo_status exo_fragments_start(exo_param_exchange *exchange, const exo_node *node, exo_err *err);
+/* Checks that a model of so many units can be cut into the fragments; 0: unknown. INVAL. */
+exo_status exo_fragments_check(const exo_param_exchange *exchange, size_t num_units, exo_err *err);
 void exo_fragments_release(exo_param_exchange *exchange);
 /* Whether a round of a fragment follows the step of index `step`. */
 bool exo_fragment_due(const exo_param_exchange *exchange, size_t part, uint64_t step);
@@ -226,6 +229,7 @@ size_t exo_composition_edges(const void *self, size_t numel, uint32_t num_nodes,
 exo_status exo_composition_check(const void *self, uint32_t num_nodes, exo_err *err);
 bool exo_composition_elastic(const void *self);
 bool exo_composition_meets(const void *self, uint64_t step);
+exo_status exo_composition_check_model(const void *self, const exo_model *model, exo_err *err);
 /* The part of step after the inner step. */
 exo_status exo_composition_exchange(exo_composition *composition, exo_node *node, exo_err *err);
 
@@ -235,7 +239,7 @@ exo_status exo_composition_exchange(exo_composition *composition, exo_node *node
     .step = exo_composition_step, .steps_alone = exo_always_steps_alone,                           \
     .state = exo_composition_state, .leave = exo_composition_leave,                                \
     .release = exo_composition_release, .edges = exo_composition_edges,                            \
-    .check = exo_composition_check, .elastic = exo_composition_elastic,                            \
-    .meets = exo_composition_meets
+    .check = exo_composition_check, .check_model = exo_composition_check_model,                    \
+    .elastic = exo_composition_elastic, .meets = exo_composition_meets
 
 #endif

@@ -9,6 +9,26 @@
 #include "base/config_edit.h"
 #include "base/config_units.h"
 
+/* An option, or its mapping if it is not given. */
+static exo_config *
+place_of(exo_config *config, const char *key)
+{
+    exo_config *option = exo_config_get(config, key);
+    return option ? option : config;
+}
+
+/* Keeps the place of an option for a later check. */
+static exo_status
+keep_place(char **out, const exo_param_exchange *e, exo_config *config, const char *key,
+           exo_err *err)
+{
+    char place[EXO_ERR_TEXT];
+    if (config)
+        exo_config_where(place_of(config, key), place, sizeof place);
+    *out = exo_strdup(config ? place : e->name);
+    return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the strategy '%s'", e->name);
+}
+
 /* --- What ------------------------------------------------------------------------------------- */
 
 enum {
@@ -58,7 +78,7 @@ exo_param_exchange_read_fragments(exo_param_exchange *out, exo_config *config, c
                              "%s must be at most %" PRIu64 ", the steps between the rounds of a "
                              "fragment, got %" PRIu64,
                              key, out->rounds.interval, out->fragments);
-    return st;
+    return st == EXO_OK ? keep_place(&out->cut_at, out, config, key, err) : st;
 }
 
 /* select: all, {name: fragments, count: 4}, a selector's name, or {name: random, p: 0.005} */
@@ -105,14 +125,9 @@ exo_status
 exo_param_exchange_read_island(exo_param_exchange *out, exo_config *config, const char *key,
                                exo_err *err)
 {
-    char place[EXO_ERR_TEXT];
     exo_status st = exo_config_u64(config, key, 0, 2, UINT32_MAX, &out->island_size, err);
-    if (st != EXO_OK || out->island_size == 0)
-        return st;
-    exo_config_where(exo_config_get(config, key), place, sizeof place);
-    out->place = exo_strdup(place);
-    return out->place ? EXO_OK
-                      : exo_fail(err, EXO_NOMEM, "no memory for the strategy '%s'", out->name);
+    return st == EXO_OK && out->island_size > 0 ? keep_place(&out->place, out, config, key, err)
+                                                : st;
 }
 
 /* partners: all, pairs, or {name: islands, island_size: 4} */
@@ -271,6 +286,11 @@ exo_param_exchange_check_pieces(const exo_param_exchange *e, exo_config *config,
         return exo_config_fail(config, err,
                                "apply: eager is for all parameters and all nodes: leave out "
                                "'select', 'partners', 'aggregate', 'delay' and 'codec'");
+    if ((outer || eager) && e->delay >= e->rounds.interval)
+        return exo_config_fail(place_of(config, "delay"), err,
+                               "delay must be less than %" PRIu64 ", the steps between rounds, got "
+                               "%" PRIu64 ": an outer step needs the one before",
+                               e->rounds.interval, e->delay);
     if (e->codec && (!outer || !plain))
         return exo_config_fail(config, err,
                                "codec: pseudo-gradients are encoded, which needs 'apply: outer', "

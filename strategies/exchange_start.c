@@ -153,6 +153,7 @@ exo_param_exchange_release(exo_param_exchange *e)
     exo_background_release(e);
     exo_fragments_release(e);
     exo_free(e->place);
+    exo_free(e->cut_at);
     exo_free(e->ranks);
     exo_selector_free(&e->selector);
     exo_array_release(&e->slots);

@@ -56,15 +56,23 @@ find_spans(exo_fragment *out, size_t part, size_t parts, const exo_node *node, e
 }
 
 exo_status
+exo_fragments_check(const exo_param_exchange *e, size_t num_units, exo_err *err)
+{
+    if (e->fragments < 2 || num_units == 0 || e->fragments <= num_units)
+        return EXO_OK;
+    return exo_fail(err, EXO_INVAL,
+                    "%.300s: the model has %zu units, which is fewer than the %llu fragments",
+                    e->cut_at, num_units, (unsigned long long)e->fragments);
+}
+
+exo_status
 exo_fragments_start(exo_param_exchange *e, const exo_node *node, exo_err *err)
 {
     const size_t parts = e->fragments > 0 ? (size_t)e->fragments : 1;
     size_t at = 0, outer_at = 0;
-    exo_status st = EXO_OK;
-    if (parts > 1 && node->units && node->num_units < parts)
-        return exo_fail(err, EXO_INVAL,
-                        "%s: the model has %zu units, which is fewer than the %zu fragments",
-                        e->name, node->num_units, parts);
+    exo_status st = exo_fragments_check(e, node->units ? node->num_units : 0, err);
+    if (st != EXO_OK)
+        return st;
     e->parts = exo_calloc(parts, sizeof *e->parts);
     if (!e->parts)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu fragments", parts);

@@ -149,6 +149,21 @@ islands_check(const void *self, uint32_t num_nodes, exo_err *err)
     return st == EXO_OK ? check_part(&s->across, num_nodes, err) : st;
 }
 
+static exo_status
+check_part_model(const struct part *part, const exo_model *model, exo_err *err)
+{
+    const exo_strategy_class *c = part->strategy;
+    return c->check_model ? c->check_model(part->self, model, err) : EXO_OK;
+}
+
+static exo_status
+islands_check_model(const void *self, const exo_model *model, exo_err *err)
+{
+    const struct islands *s = self;
+    exo_status st = check_part_model(&s->inside, model, err);
+    return st == EXO_OK ? check_part_model(&s->across, model, err) : st;
+}
+
 /* --- A node's island -------------------------------------------------------------------------- */
 
 static struct seat
@@ -312,4 +327,5 @@ const exo_strategy_class exo_islands_class = {
     .release = islands_release,
     .model_edges = islands_edges,
     .check = islands_check,
+    .check_model = islands_check_model,
 };

@@ -23,9 +23,12 @@
  */
 #include "strategies/builtin.h"
 
+#include <assert.h>
+
 #include <exogym/compress.h>
 #include <exogym/memory.h>
 
+#include "base/config_edit.h"
 #include "strategies/feedback.h"
 #include "strategies/shapes.h"
 
@@ -50,19 +53,45 @@ struct onebit_adam {
     exo_array pair;                               /* (2, bytes) */
 };
 
-static exo_status
-onebit_init(void *self, exo_config *config, exo_err *err)
-{
-    struct onebit_adam *s = self;
-    return exo_config_u64(config, "freeze_step", 100, 1, UINT64_MAX, &s->freeze_step, err);
-}
-
 static exo_optim_spec
 onebit_optimizer(void)
 {
     exo_optim_spec spec = exo_optim_spec_init(EXO_ADAMW);
     spec.weight_decay = 0;
     return spec;
+}
+
+/* All parameters must have the same beta1, because all of m decays at once. */
+static exo_status
+check_optimizer(const exo_optim_spec *spec, exo_err *err)
+{
+    bool fits = spec->kind == EXO_ADAMW && !spec->amsgrad;
+    for (size_t i = 0; fits && i < spec->num_groups; i++) {
+        const exo_optim_spec *group = &spec->groups[i].spec;
+        fits = !group->amsgrad && !(group->beta1 < spec->beta1 || group->beta1 > spec->beta1);
+    }
+    return fits ? EXO_OK
+                : exo_fail(err, EXO_INVAL,
+                           "optimizer: onebit_adam needs adamw without amsgrad, and one beta1 for "
+                           "all parameters");
+}
+
+static exo_status
+onebit_init(void *self, exo_config *config, exo_err *err)
+{
+    struct onebit_adam *s = self;
+    const exo_optim_spec fallback = onebit_optimizer();
+    exo_optim_spec spec = fallback;
+    exo_status st = exo_config_u64(config, "freeze_step", 100, 1, UINT64_MAX, &s->freeze_step, err);
+    if (st == EXO_OK)
+        st = exo_optim_spec_read_groups(config, "optimizer", &fallback, &spec, err);
+    if (st == EXO_OK && check_optimizer(&spec, err) != EXO_OK) {
+        st = EXO_INVAL;
+        if (exo_config_get(config, "optimizer"))
+            exo_config_add_place(exo_config_get(config, "optimizer"), err);
+    }
+    exo_optim_spec_release(&spec);
+    return st;
 }
 
 /* --- Messages --------------------------------------------------------------------------------- */
@@ -138,8 +167,12 @@ onebit_start(void *self, exo_node *node, exo_err *err)
     struct onebit_adam *s = self;
     exo_array squares;
     size_t scales, count = exo_shape_count(node->num_infos);
-    if (node->inner.kind != EXO_ADAMW || !exo_optim_moments(node->optim, &s->momentum, &squares))
-        return exo_fail(err, EXO_INVAL, "onebit_adam: the optimizer must be adamw without amsgrad");
+    exo_status st = check_optimizer(&node->inner, err); /* which may be that of islands */
+    if (st != EXO_OK)
+        return st;
+    const bool adam = exo_optim_moments(node->optim, &s->momentum, &squares);
+    assert(adam);
+    (void)adam;
     s->tensors = exo_calloc(count, sizeof *s->tensors);
     if (!s->tensors)
         return exo_fail(err, EXO_NOMEM, "onebit_adam: no memory for %zu parameters", count);

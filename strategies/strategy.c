@@ -145,8 +145,10 @@ exo_strategy_check(const exo_strategy *strategy, uint32_t num_nodes, exo_err *er
 exo_status
 exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model, exo_err *err)
 {
-    return exo_optim_groups_check(&strategy->inner, exo_model_infos(model),
-                                  exo_model_num_infos(model), err);
+    const exo_strategy_class *c = strategy->strategy_class;
+    exo_status st = exo_optim_groups_check(&strategy->inner, exo_model_infos(model),
+                                           exo_model_num_infos(model), err);
+    return st == EXO_OK && c->check_model ? c->check_model(strategy->self, model, err) : st;
 }
 
 exo_status

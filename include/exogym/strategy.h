@@ -201,6 +201,9 @@ typedef struct exo_strategy_class {
      * ahead of each other between evaluations, checkpoints and the end, and obeys a request to stop
      * only there. */
     bool apart;
+    /* Checks whether the options fit the model. INVAL: they do not. Called after init and before
+     * start. NULL: they fit every model. */
+    exo_status (*check_model)(const void *self, const exo_model *model, exo_err *err);
 } exo_strategy_class;
 
 /* The strategy of one node. One thread at a time. */
@@ -224,7 +227,7 @@ EXO_API const char *exo_strategy_name(const exo_strategy *strategy);
 EXO_API exo_status exo_strategy_check(const exo_strategy *strategy, uint32_t num_nodes,
                                       exo_err *err);
 /* Checks whether the options fit the model: each parameter group of the optimizer must match some
- * of its parameters. INVAL. */
+ * of its parameters, and the class may have conditions of its own. INVAL. */
 EXO_API exo_status exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model,
                                             exo_err *err);
 

@@ -55,6 +55,10 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     right '{name: mlp, hidden: [1500, 1500]}' 64 ddp
     right mnist_cnn 32 '{name: diloco, H: 2}'
     right mnist_cnn 64 sparta
+    # what a strategy keeps depends on the shapes and the units of the model
+    right '{name: mlp, hidden: [1500, 1500]}' 32 demo
+    right '{name: mlp, hidden: [1500, 1500]}' 32 '{name: powersgd, rank: 4}'
+    right '{name: mlp, hidden: [1500, 1500]}' 32 '{name: streaming_diloco, H: 3, fragments: 3}'
     job=text.yaml
     right '{name: gpt, size: small, context: 64}' 64 '{name: diloco, H: 2}'
     right '{name: gpt, layers: 3, heads: 4, width: 512, vocabulary: 1000, context: 64}' 8 muloco

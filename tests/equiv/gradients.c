@@ -780,21 +780,35 @@ Test(gradients, onebit_adam_declares_its_messages)
 
 Test(gradients, onebit_adam_refuses_other_optimizers)
 {
-    static const char *const options[] = {"optimizer: sgd", "optimizer: adam",
-                                          "optimizer: {name: adamw, amsgrad: true}"};
-    for (size_t i = 0; i < 3; i++) {
-        float params[8] = {0}, grads[8] = {0};
-        exo_node node = {.num_nodes = 1,
-                         .max_steps = 1,
-                         .numel = 8,
-                         .params = exo_host_array(EXO_F32, params, 8),
-                         .grads = exo_host_array(EXO_F32, grads, 8)};
-        exo_strategy *strategy = NULL;
-        exo_err err = {0};
-        cr_assert_eq(exo_strategy_parse(&strategy, "onebit_adam", options[i], &err), EXO_OK);
-        cr_expect_eq(exo_strategy_start(strategy, &node, &err), EXO_INVAL);
-        cr_expect(strstr(err.text, "the optimizer must be adamw"), "%s", err.text);
-        cr_expect_null(node.optim);
-        exo_strategy_free(&strategy);
+    static const char *const options[] = {
+        "optimizer: sgd", "optimizer: adam", "optimizer: {name: adamw, amsgrad: true}",
+        "optimizer: {groups: [{max_dims: 1, betas: [0.8, 0.9]}]}"};
+    exo_strategy *strategy = NULL;
+    exo_err err = {0};
+    for (size_t i = 0; i < 4; i++) {
+        cr_expect_eq(exo_strategy_parse(&strategy, "onebit_adam", options[i], &err), EXO_INVAL);
+        cr_expect(strstr(err.text, "onebit_adam:1:12: optimizer: onebit_adam needs adamw"), "%s",
+                  err.text);
     }
+
+    /* inside islands, the optimizer is theirs */
+    float params[8] = {0}, grads[8] = {0};
+    exo_node node = {.num_nodes = 2,
+                     .max_steps = 1,
+                     .numel = 8,
+                     .params = exo_host_array(EXO_F32, params, 8),
+                     .grads = exo_host_array(EXO_F32, grads, 8)};
+    exo_comm *comm = NULL;
+    cr_assert_eq(exo_comm_local(&comm, 2, exo_clock_real(), NULL), EXO_OK);
+    cr_assert_eq(exo_group_open(&node.group, comm, 0, "node_0", NULL), EXO_OK);
+    cr_assert_eq(exo_strategy_parse(&strategy, "islands",
+                                    "{island_size: 2, inside: onebit_adam, optimizer: sgd}", &err),
+                 EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_strategy_start(strategy, &node, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "onebit_adam needs adamw"), "%s", err.text);
+    cr_expect_null(node.optim);
+    exo_strategy_leave(strategy);
+    exo_strategy_free(&strategy);
+    exo_group_close(&node.group);
+    exo_comm_drop(&comm);
 }
