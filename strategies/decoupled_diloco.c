@@ -373,6 +373,13 @@ decoupled_check(const void *self, uint32_t num_nodes, exo_err *err)
                           num_nodes, (unsigned long long)o->quorum);
 }
 
+static exo_status
+decoupled_check_model(const void *self, const exo_model *model, exo_err *err)
+{
+    const struct decoupled *d = self;
+    return exo_fragments_check(&d->parts, exo_model_num_units(model), err);
+}
+
 static exo_array
 part_of(const struct decoupled *d, exo_array whole, size_t p)
 {
@@ -586,7 +593,7 @@ decoupled_release(void *self)
     exo_array_release(&d->base);
     exo_array_release(&d->changes);
     exo_array_release(&d->received);
-    exo_fragments_release(&d->parts);
+    exo_param_exchange_release(&d->parts);
     exo_optim_spec_release(&d->spec);
     exo_free(d->flights);
 }
@@ -597,6 +604,7 @@ const exo_strategy_class exo_decoupled_diloco_class = {
     .state_size = sizeof(struct decoupled),
     .init = decoupled_init,
     .check = decoupled_check,
+    .check_model = decoupled_check_model,
     .start = decoupled_start,
     .step = decoupled_step,
     .steps_alone = exo_always_steps_alone,
