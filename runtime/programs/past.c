@@ -67,8 +67,9 @@ take_result(const char *text, size_t size, void *out, exo_err *reason)
     json_error_t error = {0};
     json_t *json = exo_json_load(text, size, &error);
     if (!json_is_object(json)) {
+        exo_fail(reason, EXO_DAMAGED, "%s", json ? "it is no object" : error.text);
         json_decref(json);
-        return exo_fail(reason, EXO_DAMAGED, "%s", error.text);
+        return EXO_DAMAGED;
     }
     *(json_t **)out = json;
     return EXO_OK;

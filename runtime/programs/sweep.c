@@ -136,6 +136,11 @@ remember_runs(struct sweep *s, const exo_job *job, exo_err *err)
     if (!grown)
         return exo_fail(err, EXO_NOMEM, "out of memory");
     s->runs = grown;
+    if (s->folder && strcmp(s->folder, job->folder) != 0)
+        return exo_fail(err, EXO_INVAL,
+                        "--grid: all runs of a sweep are in one folder, and these values give '%s' "
+                        "and '%s': leave 'name' and 'train.save_dir' out",
+                        s->folder, job->folder);
     for (size_t i = 0; i < job->num_runs; i++) {
         int width = (int)strlen(job->runs[i].label);
         s->label_width = width > s->label_width ? width : s->label_width;

@@ -12,10 +12,9 @@ enum {
     LONGEST_VALUE = 32 /* characters of a value in a label */
 };
 
-/* The length of the value at the beginning of `text`: up to a comma outside brackets, braces and
- * quotes, or the end. */
+/* The length of the text up to a comma outside brackets, braces and quotes, or the end. */
 static size_t
-value_length(const char *text)
+part_length(const char *text)
 {
     int depth = 0;
     char quote = 0;
@@ -40,10 +39,13 @@ read_values(exo_axis *axis, const char *text, exo_err *err)
     if (!axis->values)
         return exo_fail(err, EXO_NOMEM, "out of memory");
     for (const char *at = text;; at++) {
-        size_t length = value_length(at);
+        const char *end = at + part_length(at), *first = at + strspn(at, " ");
+        size_t length = first < end ? (size_t)(end - first) : 0;
+        while (length > 0 && first[length - 1] == ' ')
+            length--;
         if (length == 0)
             return exo_fail(err, EXO_INVAL, "--grid %.60s: a value is empty", axis->key);
-        char *value = exo_text_make(err, "%.*s", (int)length, at);
+        char *value = exo_text_make(err, "%.*s", (int)length, first);
         if (!value)
             return EXO_NOMEM;
         axis->values[axis->count++] = value;
@@ -51,7 +53,7 @@ read_values(exo_axis *axis, const char *text, exo_err *err)
             if (strcmp(axis->values[i], value) == 0)
                 return exo_fail(err, EXO_INVAL, "--grid %.60s: %.60s is there twice", axis->key,
                                 value);
-        at += length;
+        at = end;
         if (!*at)
             return EXO_OK;
     }

@@ -29,6 +29,10 @@ bad 2 '--grid strategy.H is there twice' sweep job.yaml --grid strategy.H=2 --gr
 bad 2 '--grid strategy.H: a value is empty' sweep job.yaml --grid strategy.H=2,
 bad 2 '--grid strategy.H: expected KEY=VALUE' sweep job.yaml --grid strategy.H
 bad 2 "two cells would be named 'H_a_b'" sweep job.yaml --grid 'strategy.H=a b,a_b'
+bad 2 'all runs of a sweep are in one folder' sweep job.yaml --grid name=a,b
+bad 2 'all runs of a sweep are in one folder' sweep job.yaml --grid train.save_dir=a,b
+bad 2 '--grid strategy.H: 2 is there twice' sweep job.yaml --grid 'strategy.H=2, 3 , 2 '
+bad 2 '--grid strategy.H: a value is empty' sweep job.yaml --grid 'strategy.H=2, ,3'
 bad 2 'more than 1000 cells' sweep job.yaml --grid "seed=$(seq -s, 1 40)" --grid "strategy.H=$(seq -s, 1 40)"
 bad 2 '--grid KEY=VALUE,VALUE,... is missing' sweep job.yaml
 bad 2 "'-' is no file" sweep - --grid strategy.H=2
@@ -84,6 +88,13 @@ cmp -s out table || fail 'the table of finished cells is another'
 ok sweep job.yaml --grid strategy.H=2,6,3 --grid strategy.optimizer.lr=1e-3,3e-3 --seeds 2 --no-plot --json
 has err '6 cells, 12 runs, 8 of them finished before'
 python3 -c 'import json; assert len(json.load(open("out"))["rows"]) == 6' || fail "--json: $(head -5 out)"
+
+# A damaged result is named, before anything runs.
+result=runs/small/diloco-H_2-lr_1e-3-seed7/result.json
+cp $result kept
+echo '[]' >$result
+bad 1 "$result: is damaged: it is no object" sweep job.yaml "${grid[@]}" --seeds 2
+cp kept $result
 
 # A changed job is noticed before anything runs; --overwrite starts over.
 before=$(json runs/small/diloco-H_2-lr_1e-3-seed7/result.json sha256)
