@@ -17,10 +17,10 @@
 #include <exogym/memory.h>
 
 size_t
-exo_background_bytes(const exo_param_exchange *e, size_t part, size_t numel)
+exo_background_bytes(const exo_param_exchange *e, size_t part)
 {
     size_t bytes = 0;
-    exo_codec_size(e->codec, exo_fragment_count(e, part, numel), &bytes);
+    exo_codec_size(e->codec, e->parts[part].count, &bytes);
     return bytes;
 }
 
@@ -31,10 +31,9 @@ start_buffer(exo_param_exchange *e, const exo_node *node, size_t part, exo_array
 {
     exo_device *device = node->params.device;
     size_t count = e->selects ? e->capacity : e->parts[part].count;
-    return e->codec
-               ? exo_array_init(out, device, EXO_I8,
-                                node->num_nodes * exo_background_bytes(e, part, node->numel), err)
-               : exo_array_init(out, device, EXO_F32, count, err);
+    return e->codec ? exo_array_init(out, device, EXO_I8,
+                                     node->num_nodes * exo_background_bytes(e, part), err)
+                    : exo_array_init(out, device, EXO_F32, count, err);
 }
 
 /* Room for the largest fragment and its encoding, and the residual. */
@@ -44,7 +43,7 @@ start_codec(exo_param_exchange *e, const exo_node *node, exo_err *err)
     size_t count = 0, bytes = 0;
     exo_status st = EXO_OK;
     for (size_t p = 0; p < e->num_parts; p++) {
-        size_t own = exo_background_bytes(e, p, node->numel);
+        size_t own = exo_background_bytes(e, p);
         count = e->parts[p].count > count ? e->parts[p].count : count;
         bytes = own > bytes ? own : bytes;
     }
@@ -103,10 +102,9 @@ exo_background_release(exo_param_exchange *e)
 
 /* The encoding of a member in the buffer. */
 static exo_array
-encoding_of(const exo_param_exchange *e, const exo_node *node, size_t part,
-            const exo_pending *pending, uint32_t member)
+encoding_of(const exo_param_exchange *e, size_t part, const exo_pending *pending, uint32_t member)
 {
-    size_t bytes = exo_background_bytes(e, part, node->numel);
+    size_t bytes = exo_background_bytes(e, part);
     return exo_array_part(pending->buffer, member * bytes, bytes);
 }
 
@@ -119,17 +117,17 @@ encode(exo_param_exchange *e, const exo_node *node, size_t part, exo_pending *pe
     if (st == EXO_OK)
         st = exo_codec_encode(e->codec, NULL, e->floats, values.count, e->bytes, &size, err);
     if (st == EXO_OK)
-        st = exo_array_write(encoding_of(e, node, part, pending, node->rank), e->bytes, err);
+        st = exo_array_write(encoding_of(e, part, pending, node->rank), e->bytes, err);
     pending->packed = st == EXO_OK;
     return st;
 }
 
 /* Decodes the encoding of a member to e->decoded, of which *out is the fragment. */
 static exo_status
-decode(exo_param_exchange *e, const exo_node *node, size_t part, const exo_pending *pending,
-       uint32_t member, exo_array *out, exo_err *err)
+decode(exo_param_exchange *e, size_t part, const exo_pending *pending, uint32_t member,
+       exo_array *out, exo_err *err)
 {
-    const exo_array encoding = encoding_of(e, node, part, pending, member);
+    const exo_array encoding = encoding_of(e, part, pending, member);
     *out = exo_array_part(e->decoded, 0, e->parts[part].count);
     exo_status st = exo_array_read(encoding, e->bytes, err);
     if (st == EXO_OK)
@@ -150,7 +148,7 @@ exo_background_feed_back(exo_param_exchange *e, const exo_node *node, size_t par
     exo_vec_copy(values, residual);
     exo_status st = encode(e, node, part, pending, values, err);
     if (st == EXO_OK)
-        st = decode(e, node, part, pending, node->rank, &sent, err);
+        st = decode(e, part, pending, node->rank, &sent, err);
     if (st == EXO_OK)
         exo_vec_sub(residual, residual, sent);
     return st;
@@ -188,7 +186,7 @@ mean_of_encodings(exo_param_exchange *e, const exo_node *node, size_t part,
     exo_status st = EXO_OK;
     for (uint32_t member = 0; st == EXO_OK && member < node->num_nodes; member++) {
         exo_array decoded;
-        st = decode(e, node, part, pending, member, &decoded, err);
+        st = decode(e, part, pending, member, &decoded, err);
         if (st == EXO_OK && member == 0)
             exo_vec_copy(values, decoded);
         else if (st == EXO_OK)

@@ -178,12 +178,13 @@ compose_state(void *self, exo_state *state)
 }
 
 static size_t
-compose_edges(const void *self, size_t numel, uint32_t num_nodes,
-              exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+compose_edges(const void *self, const exo_param_info *infos, size_t num_infos, size_t numel,
+              uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
 {
     const struct compose *c = self;
     size_t count = c->gradients ? exo_ddp_class.edges(c->gradients, numel, num_nodes, out) : 0;
-    return count + exo_composition_edges(&c->parameters, numel, num_nodes, out + count);
+    return count +
+           exo_composition_edges(&c->parameters, infos, num_infos, numel, num_nodes, out + count);
 }
 
 static void
@@ -215,7 +216,7 @@ const exo_strategy_class exo_compose_class = {
     .state = compose_state,
     .leave = compose_leave,
     .release = compose_release,
-    .edges = compose_edges,
+    .model_edges = compose_edges,
     .check = compose_check,
     .elastic = compose_elastic,
     .meets = compose_meets,

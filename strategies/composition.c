@@ -156,12 +156,13 @@ add_edge(exo_strategy_edge *sum, exo_strategy_edge more, uint32_t num_nodes)
 
 /* All exchanges carry parameters, so they share one edge. */
 size_t
-exo_composition_edges(const void *self, size_t numel, uint32_t num_nodes,
-                      exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+exo_composition_edges(const void *self, const exo_param_info *infos, size_t num_infos, size_t numel,
+                      uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
 {
     const exo_composition *c = self;
     for (size_t i = 0; i < c->count; i++) {
-        exo_strategy_edge edge = exo_param_exchange_edge(&c->each[i], numel, num_nodes);
+        exo_strategy_edge edge =
+            exo_param_exchange_edge(&c->each[i], infos, num_infos, numel, num_nodes);
         if (i == 0)
             out[0] = edge;
         else

@@ -260,9 +260,8 @@ exo_param_exchange_state(exo_param_exchange *e, exo_state *state)
 /* The values of a fragment's round. Indices are never sent. The selectors other than `random` go
  * through equal parts in turn: Psi / parts coordinates in a round, exactly so over a whole cycle. */
 static double
-elements_of(const exo_param_exchange *e, size_t part, size_t numel)
+elements_of(const exo_param_exchange *e, double all)
 {
-    double all = (double)exo_fragment_count(e, part, numel);
     if (!e->selects)
         return all;
     if (e->selector_kind == EXO_SELECT_RANDOM)
@@ -270,18 +269,19 @@ elements_of(const exo_param_exchange *e, size_t part, size_t numel)
     return all / fmax(fmin(ceil(1.0 / e->p), all), 1);
 }
 
-/* The elements of a round, of which islands of different sizes may have different numbers: the mean,
- * weighted by what an all-reduce in each of them sends. */
+/* The elements of a round of `all` parameters, of which islands of different sizes may have different
+ * numbers: the mean, weighted by what an all-reduce in each of them sends. */
 static double
-elements_met(const exo_param_exchange *e, size_t part, size_t numel, uint32_t num_nodes)
+elements_met(const exo_param_exchange *e, size_t all, uint32_t num_nodes)
 {
-    const double count = elements_of(e, part, numel);
+    const double count = elements_of(e, (double)all);
+    size_t bytes = 0;
     uint32_t size =
         e->island_size > 0 && e->island_size < num_nodes ? (uint32_t)e->island_size : num_nodes;
     uint32_t rest = num_nodes % size;
     /* N - 1 encodings from each of N nodes, where an all-reduce has 2 (N - 1) times 4 bytes */
-    if (e->codec)
-        return (double)exo_background_bytes(e, part, numel) * num_nodes / 8;
+    if (e->codec && exo_codec_size(e->codec, all, &bytes))
+        return (double)bytes * num_nodes / 8;
     if (rest < 2)
         return exo_aggregation_elements(&e->aggregation, count, size);
     double of_size = (double)(num_nodes / size) * (size - 1), of_rest = rest - 1;
@@ -293,13 +293,14 @@ elements_met(const exo_param_exchange *e, size_t part, size_t numel, uint32_t nu
 /* The reduce-scatter and the all-gather of an outer step together are an all-reduce. Fragments have
  * a round each in H steps: if P divides H, one every H / P steps, of which the edge has the mean. */
 exo_strategy_edge
-exo_param_exchange_edge(const exo_param_exchange *e, size_t numel, uint32_t num_nodes)
+exo_param_exchange_edge(const exo_param_exchange *e, const exo_param_info *infos, size_t num_infos,
+                        size_t numel, uint32_t num_nodes)
 {
     const uint64_t parts = e->fragments > 0 ? e->fragments : 1, interval = e->rounds.interval;
     const uint64_t every = interval % parts == 0 ? interval / parts : interval;
     double elements = 0;
     for (size_t p = 0; p < parts; p++)
-        elements += elements_met(e, p, numel, num_nodes);
+        elements += elements_met(e, exo_fragment_count(e, p, infos, num_infos, numel), num_nodes);
     return (exo_strategy_edge){.carries = "parameters",
                                .route = "all_reduce",
                                .elements = elements * (double)every / (double)interval,

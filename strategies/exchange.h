@@ -150,8 +150,9 @@ exo_status exo_param_exchange_run(exo_param_exchange *exchange, exo_node *node, 
 /* Whether nodes meet after the inner step of `step`. */
 bool exo_param_exchange_meets(const exo_param_exchange *exchange, uint64_t step);
 void exo_param_exchange_state(exo_param_exchange *exchange, exo_state *state);
-exo_strategy_edge exo_param_exchange_edge(const exo_param_exchange *exchange, size_t numel,
-                                          uint32_t num_nodes);
+exo_strategy_edge exo_param_exchange_edge(const exo_param_exchange *exchange,
+                                          const exo_param_info *infos, size_t num_infos,
+                                          size_t numel, uint32_t num_nodes);
 /* Ends the rounds in the background. Called before the node's group closes. */
 void exo_param_exchange_leave(exo_param_exchange *exchange);
 void exo_param_exchange_release(exo_param_exchange *exchange);
@@ -178,8 +179,10 @@ exo_status exo_fragments_check(const exo_param_exchange *exchange, size_t num_un
 void exo_fragments_release(exo_param_exchange *exchange);
 /* Whether a round of a fragment follows the step of index `step`. */
 bool exo_fragment_due(const exo_param_exchange *exchange, size_t part, uint64_t step);
-/* The elements of a fragment of `numel` parameters; before start, those of equal fragments. */
-size_t exo_fragment_count(const exo_param_exchange *exchange, size_t part, size_t numel);
+/* The elements of a fragment of `numel` parameters; before start, by the units of `infos`
+ * (num_infos), or of equal fragments if there are fewer units. */
+size_t exo_fragment_count(const exo_param_exchange *exchange, size_t part,
+                          const exo_param_info *infos, size_t num_infos, size_t numel);
 /* Copies a fragment of the parameters to packed memory; and packed values, mixed with `alpha` of
  * the parameters, to the parameters. */
 void exo_fragment_pack(const exo_fragment *part, exo_array packed, exo_array params);
@@ -198,7 +201,7 @@ exo_status exo_background_begin(exo_param_exchange *exchange, const exo_node *no
 exo_status exo_background_end(exo_param_exchange *exchange, const exo_node *node, size_t part,
                               exo_pending *pending, exo_array values, exo_err *err);
 /* The bytes of a fragment's encoding. */
-size_t exo_background_bytes(const exo_param_exchange *exchange, size_t part, size_t numel);
+size_t exo_background_bytes(const exo_param_exchange *exchange, size_t part);
 void exo_background_leave(exo_param_exchange *exchange);
 void exo_background_release(exo_param_exchange *exchange);
 
@@ -224,7 +227,8 @@ exo_status exo_composition_step(void *self, exo_node *node, exo_err *err);
 void exo_composition_state(void *self, exo_state *state);
 void exo_composition_leave(void *self);
 void exo_composition_release(void *self);
-size_t exo_composition_edges(const void *self, size_t numel, uint32_t num_nodes,
+size_t exo_composition_edges(const void *self, const exo_param_info *infos, size_t num_infos,
+                             size_t numel, uint32_t num_nodes,
                              exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES]);
 exo_status exo_composition_check(const void *self, uint32_t num_nodes, exo_err *err);
 bool exo_composition_elastic(const void *self);
@@ -238,7 +242,7 @@ exo_status exo_composition_exchange(exo_composition *composition, exo_node *node
     .state_size = sizeof(exo_composition), .start = exo_composition_start,                         \
     .step = exo_composition_step, .steps_alone = exo_always_steps_alone,                           \
     .state = exo_composition_state, .leave = exo_composition_leave,                                \
-    .release = exo_composition_release, .edges = exo_composition_edges,                            \
+    .release = exo_composition_release, .model_edges = exo_composition_edges,                      \
     .check = exo_composition_check, .check_model = exo_composition_check_model,                    \
     .elastic = exo_composition_elastic, .meets = exo_composition_meets
 

@@ -24,12 +24,21 @@ exo_fragment_due(const exo_param_exchange *e, size_t part, uint64_t step)
 }
 
 size_t
-exo_fragment_count(const exo_param_exchange *e, size_t part, size_t numel)
+exo_fragment_count(const exo_param_exchange *e, size_t part, const exo_param_info *infos,
+                   size_t num_infos, size_t numel)
 {
-    size_t first, count = numel;
+    size_t units = 0, first, count = 0;
     if (e->parts)
         return e->parts[part].count;
-    if (e->fragments > 0)
+    if (e->fragments == 0)
+        return numel;
+    for (size_t i = 0; i < num_infos; i++) {
+        if (infos[i].unit == EXO_NO_UNIT)
+            continue;
+        units = infos[i].unit >= units ? infos[i].unit + 1 : units;
+        count += infos[i].unit % e->fragments == part ? infos[i].numel : 0;
+    }
+    if (units < e->fragments)
         exo_shard(numel, (uint32_t)e->fragments, (uint32_t)part, &first, &count);
     return count;
 }

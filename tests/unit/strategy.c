@@ -448,6 +448,27 @@ Test(strategy, what_is_declared_is_what_is_sent)
     expect_traffic("compose", "exchanges: [{every: 4}, {every: 6, partners: pairs}]", 24, 1e-12);
 }
 
+/* Fragments of different sizes: units 0 and 2, and unit 1. E3M0 has half a byte a value, two bytes
+ * for each block of 128, and a check of four bytes. */
+Test(strategy, fragments_are_declared_by_the_units_of_the_model)
+{
+    static const exo_param_info infos[] = {{.numel = 300, .unit = 0},
+                                           {.numel = 41, .offset = 300, .unit = 1},
+                                           {.numel = 130, .offset = 341, .unit = 2},
+                                           {.numel = 7, .is_buffer = true, .unit = EXO_NO_UNIT}};
+    exo_strategy *strategy = NULL;
+    exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES];
+    size_t count = 0;
+    cr_assert_eq(exo_strategy_parse(&strategy, "streaming_diloco", "{H: 6, fragments: 2}", NULL),
+                 EXO_OK);
+    cr_assert(exo_strategy_edges(strategy, infos, 4, 471, 3, edges, &count));
+    cr_expect_eq(count, 1);
+    cr_expect_eq(edges[0].every, 3);
+    /* encodings as values of an all_reduce with the same traffic, on average over two rounds */
+    cr_expect_eq(edges[0].elements, ((215 + 8 + 4) + (21 + 2 + 4)) / 2.0 * 3 / 8);
+    exo_strategy_free(&strategy);
+}
+
 Test(strategy, one_that_does_not_declare_says_so)
 {
     exo_strategy *strategy = NULL;
