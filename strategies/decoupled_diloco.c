@@ -5,13 +5,17 @@
  *
  *     closes    when K nodes have sent a change (the quorum) and the grace has passed, or when no
  *               other node can still send one
- *     delta   = sum of w_i delta_i / sum of w_i        w_i = tokens_i (tokens_i / steps_i)
+ *     delta   = sum of w_i delta_i over its nodes / sum of w_i over all nodes
+ *                                                      w_i = tokens_i (tokens_i / steps_i)
  *     theta_outer = outer optimizer(theta_outer, delta)
  *     theta   = alpha theta + (1 - alpha) theta_outer  on the nodes of the round, tau steps after
  *                                                      they have sent their changes
  *
  * A change is measured from the outer fragment that the node has got last, so one that comes late
- * takes part in the next round. The grace lasts until the first node of the round would have to
+ * takes part in the next round. A node that is not in a round counts as one without a change, with
+ * the weight of its last one, unless it has ended: else N late nodes would move the outer parameters
+ * N times as far in N rounds as in one. (The paper divides by the weights of the round's nodes; its
+ * rounds come at most once in H steps.) The grace lasts until the first node of the round would have to
  * wait, or as long as an option says. A round without a quorum closes when its first node has waited
  * for twice the time from one of its changes to the next: at an evaluation some nodes may have
  * stopped that would send one later. With K = N nothing is late, no round closes without a quorum,
@@ -73,6 +77,7 @@ struct sender {
     bool in;          /* its change is in the open round */
     bool ended;       /* it sends no further change */
     uint64_t merged;  /* its last change that was merged; 0: none */
+    double weight;    /* of its last change; before the first one, of H steps */
     uint64_t change;  /* of the open round */
     exo_time arrived; /* then */
 };
@@ -80,7 +85,6 @@ struct sender {
 struct outer_fragment {
     exo_array theta, sum; /* (count), on the host */
     exo_optim *optim;
-    double weight;          /* of the sum */
     uint64_t versions;      /* rounds that have closed */
     uint32_t changes;       /* in the open round; 0: none is open */
     exo_time closes;        /* the open round, if the quorum has come */
@@ -126,6 +130,8 @@ open_fragment(struct outer_fragment *f, const struct opening *opening, const exo
     f->senders = exo_calloc(num_nodes, sizeof *f->senders);
     if (!f->senders)
         return exo_fail(err, EXO_NOMEM, "decoupled_diloco: no memory for the server");
+    for (uint32_t r = 0; r < num_nodes; r++)
+        f->senders[r].weight = (double)opening->parts->rounds.interval;
     exo_status st = exo_array_init(&f->theta, exo_device_cpu(), EXO_F32, part->count, err);
     if (st == EXO_OK)
         st = exo_array_init(&f->sum, exo_device_cpu(), EXO_F32, part->count, err);
@@ -177,11 +183,13 @@ close_round(struct outer *o, exo_server *server, size_t p, exo_time now, exo_err
 {
     struct outer_fragment *f = &o->fragments[p];
     const uint32_t merged = f->changes;
+    double weight = 0;
     exo_status st = EXO_OK;
-    exo_vec_scale(f->sum, (float)(1 / f->weight));
+    for (uint32_t r = 0; r < o->num_nodes; r++)
+        weight += f->senders[r].in || !f->senders[r].ended ? f->senders[r].weight : 0;
+    exo_vec_scale(f->sum, (float)(1 / weight));
     exo_optim_step(f->optim, f->theta, f->sum, o->lr);
     exo_vec_fill(f->sum, 0);
-    f->weight = 0;
     f->changes = 0;
     f->versions++;
     for (uint32_t r = 0; st == EXO_OK && r < o->num_nodes; r++) {
@@ -229,10 +237,10 @@ add_change(struct outer *o, struct outer_fragment *f, struct sender *s,
     *s = (struct sender){.in = true,
                          .ended = (message->numbers[STEPS] & LAST) != 0,
                          .merged = s->merged,
+                         .weight = steps,
                          .change = message->numbers[CHANGE],
                          .arrived = now};
     exo_vec_axpy(f->sum, (float)steps, message->data);
-    f->weight += steps;
     if (f->changes++ == 0) {
         f->closes = INT64_MAX;
         f->patience = p->quorum == o->num_nodes ? INT64_MAX

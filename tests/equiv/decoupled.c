@@ -94,7 +94,9 @@ struct plain {
         float theta[NUMEL];
         double base[NUMEL], answer[NUMEL];
         uint64_t step, due[P]; /* due: the steps after which the answer of a fragment is used */
-        uint64_t last[P];
+        uint64_t last[P];      /* the steps before its last change */
+        double weight[P];      /* of it: its steps */
+        bool ended[P];         /* it sends no further change */
     } node[NODES_MAX];
     uint64_t sent;
 };
@@ -113,10 +115,17 @@ fragment_of(const nodes *n, size_t j)
 static void
 plain_change(struct plain *p, const nodes *n, uint32_t r, size_t fragment)
 {
+    double own = (double)(p->node[r].step - p->node[r].last[fragment]), all = own;
+    for (uint32_t i = 0; i < n->count; i++)
+        if (i != r && !p->node[i].ended[fragment])
+            all += p->node[i].last[fragment] ? p->node[i].weight[fragment] : H;
+    p->node[r].weight[fragment] = own;
+    p->node[r].last[fragment] = p->node[r].step;
+    p->node[r].ended[fragment] = p->node[r].step + H + TAU > STEPS;
     for (size_t j = 0; j < NUMEL; j++) {
         if (fragment_of(n, j) != fragment)
             continue;
-        double delta = p->node[r].base[j] - (double)p->node[r].theta[j];
+        double delta = (p->node[r].base[j] - (double)p->node[r].theta[j]) * own / all;
         p->momentum[j] = 0.9 * p->momentum[j] + delta;
         p->outer[j] -= 0.4 * (delta + 0.9 * p->momentum[j]);
         p->node[r].answer[j] = p->outer[j];
