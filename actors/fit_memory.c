@@ -68,77 +68,110 @@ make_stand_in(struct stand_in *out, size_t numel, size_t num_units, exo_err *err
     return EXO_OK;
 }
 
-/* Measures the memory of optimizer and strategy of a node with `numel` parameters. muon, whose state
- * depends on the model's shapes, is left out; exo_optim_bytes gives its memory. */
+/* Starts a node's strategy. Errors: those of exo_strategy_new and of its start. */
 static exo_status
-measure_strategy(const exo_model *model, const char *name, exo_config *options,
-                 const exo_fit_opts *opts, size_t numel, size_t *bytes, uint64_t *muon,
-                 exo_err *err)
+start_node(exo_node *node, exo_comm *comm, uint32_t rank, const char *name, exo_config *options,
+           exo_strategy **out, exo_err *err)
+{
+    node->rank = rank;
+    exo_status st = exo_group_open(&node->group, comm, rank, "node", err);
+    if (st == EXO_OK)
+        /* The other members do nothing: a strategy that calls them at its start fails. */
+        exo_group_set_timeout(node->group, EXO_MS);
+    if (st == EXO_OK)
+        st = exo_strategy_new(out, name, options, err);
+    return st == EXO_OK ? exo_strategy_start(*out, node, err) : st;
+}
+
+/* Measures the memory of optimizers and strategies of the first `count` nodes, 1 or 2, with `numel`
+ * parameters each. muon, whose state depends on the model's shapes, is left out: exo_optim_bytes
+ * gives its memory, *muon, of a node. */
+static exo_status
+measure_nodes(const exo_model *model, const char *name, exo_config *options,
+              const exo_fit_opts *opts, uint32_t count, size_t numel, size_t *bytes, uint64_t *muon,
+              exo_err *err)
 {
     exo_comm *comm = NULL;
-    exo_strategy *strategy = NULL;
+    exo_strategy *strategies[2] = {NULL};
+    exo_array params = {0}, grads = {0};
     struct stand_in stands;
     exo_status st = make_stand_in(&stands, numel, exo_model_num_units(model), err);
-    exo_node node = {.num_nodes = opts->num_nodes,
-                     .max_steps = opts->max_steps ? opts->max_steps : 1,
-                     .seed = opts->seed,
-                     .numel = numel,
-                     .infos = stands.infos,
-                     .num_infos = 2,
-                     .units = stands.units,
-                     .num_units = stands.count};
     if (st == EXO_OK)
-        st = exo_array_init(&node.params, exo_device_cpu(), EXO_F32, numel, err);
+        st = exo_array_init(&params, exo_device_cpu(), EXO_F32, numel, err);
     if (st == EXO_OK)
-        st = exo_array_init(&node.grads, exo_device_cpu(), EXO_F32, numel, err);
+        st = exo_array_init(&grads, exo_device_cpu(), EXO_F32, numel, err);
     if (st == EXO_OK)
         st = exo_comm_local(&comm, opts->num_nodes, exo_clock_real(), err);
-    if (st == EXO_OK)
-        st = exo_group_open(&node.group, comm, 0, "node_0", err);
-    if (st == EXO_OK)
-        /* There are no other members: a strategy that calls them at its start fails. */
-        exo_group_set_timeout(node.group, EXO_MS);
+    exo_node nodes[2] = {{.num_nodes = opts->num_nodes,
+                          .max_steps = opts->max_steps ? opts->max_steps : 1,
+                          .seed = opts->seed,
+                          .numel = numel,
+                          .params = params,
+                          .grads = grads,
+                          .infos = stands.infos,
+                          .num_infos = 2,
+                          .units = stands.units,
+                          .num_units = stands.count}};
+    nodes[1] = nodes[0];
     size_t before = allocated();
-    if (st == EXO_OK)
-        st = exo_strategy_new(&strategy, name, options, err);
-    if (st == EXO_OK)
-        st = exo_strategy_start(strategy, &node, err);
     *muon = 0;
-    if (st == EXO_OK && node.inner.kind == EXO_MUON) {
-        *muon = exo_optim_bytes(&node.inner, exo_model_infos(model), exo_model_num_infos(model));
-        exo_optim_free(&node.optim);
+    for (uint32_t r = 0; st == EXO_OK && r < count; r++) {
+        st = start_node(&nodes[r], comm, r, name, options, &strategies[r], err);
+        if (st == EXO_OK && nodes[r].inner.kind == EXO_MUON) {
+            *muon = exo_optim_bytes(&nodes[r].inner, exo_model_infos(model),
+                                    exo_model_num_infos(model));
+            exo_optim_free(&nodes[r].optim);
+        }
     }
     size_t after = allocated();
     *bytes = after > before ? after - before : 0;
-    exo_optim_free(&node.optim);
-    exo_strategy_free(&strategy);
-    exo_group_close(&node.group);
+    for (uint32_t r = 0; r < count; r++) {
+        exo_optim_free(&nodes[r].optim);
+        if (strategies[r])
+            exo_strategy_leave(strategies[r]);
+        exo_strategy_free(&strategies[r]);
+        exo_group_close(&nodes[r].group);
+    }
     exo_comm_drop(&comm);
-    exo_array_release(&node.params);
-    exo_array_release(&node.grads);
+    exo_array_release(&params);
+    exo_array_release(&grads);
     exo_free(stands.units);
     return st;
 }
 
 /* The memory grows linearly with the parameters, so two measurements give its growth. */
 static exo_status
-plan_strategy(const exo_model *model, const char *name, exo_config *options,
-              const exo_fit_opts *opts, uint64_t *bytes, exo_err *err)
+plan_nodes(const exo_model *model, const char *name, exo_config *options, const exo_fit_opts *opts,
+           uint32_t count, uint64_t *bytes, exo_err *err)
 {
     uint64_t muon = 0;
     size_t numel = exo_model_numel(model), few = 0, twice = 0,
            small = numel < 2 * FEW ? numel : FEW;
     /* The allocator serves large blocks differently once it has taken some back, so the first
      * measurement does not count. */
-    exo_status st = measure_strategy(model, name, options, opts, 2 * FEW, &few, &muon, err);
+    exo_status st = measure_nodes(model, name, options, opts, count, 2 * FEW, &few, &muon, err);
     if (st == EXO_OK)
-        st = measure_strategy(model, name, options, opts, small, &few, &muon, err);
-    *bytes = few + muon;
+        st = measure_nodes(model, name, options, opts, count, small, &few, &muon, err);
+    *bytes = few + count * muon;
     if (st != EXO_OK || small == numel)
         return st;
-    st = measure_strategy(model, name, options, opts, 2 * FEW, &twice, &muon, err);
+    st = measure_nodes(model, name, options, opts, count, 2 * FEW, &twice, &muon, err);
     double each = twice > few ? (double)(twice - few) / FEW : 0;
-    *bytes = (uint64_t)((double)few + each * (double)(numel - FEW)) + muon;
+    *bytes = (uint64_t)((double)few + each * (double)(numel - FEW)) + count * muon;
+    return st;
+}
+
+/* The first node may have more than the others: the strategy's server. */
+static exo_status
+plan_strategy(const exo_model *model, const char *name, exo_config *options,
+              const exo_fit_opts *opts, uint64_t *bytes, exo_err *err)
+{
+    uint64_t both = 0;
+    exo_status st = plan_nodes(model, name, options, opts, 1, bytes, err);
+    if (st == EXO_OK && opts->num_nodes > 1)
+        st = plan_nodes(model, name, options, opts, 2, &both, err);
+    if (both > *bytes)
+        *bytes += (opts->num_nodes - 1) * (both - *bytes);
     return st;
 }
 
@@ -275,11 +308,11 @@ exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, cons
                     exo_fit_memory *out, exo_err *err)
 {
     struct how how = {0};
-    uint64_t of_node = 0, nodes = opts->num_nodes;
+    uint64_t nodes = opts->num_nodes;
     *out = (exo_fit_memory){.nodes = opts->num_nodes};
     exo_status st = exo_fit_opts_check(opts, err);
     if (st == EXO_OK)
-        st = plan_strategy(model, strategy, options, opts, &of_node, err);
+        st = plan_strategy(model, strategy, options, opts, &out->optimizer, err);
     if (st == EXO_OK)
         st = plan_minibatch(model, train, opts, &out->minibatch_size, err);
     if (st == EXO_OK)
@@ -290,7 +323,6 @@ exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, cons
         return st;
     plan_numbers(model, opts, &how, out);
     out->process = now + RUN + nodes * LANE + exo_num_threads() * exo_parallel_scratch();
-    out->optimizer = nodes * of_node;
     out->peak = out->process + out->parameters + out->gradients + out->optimizer + out->average +
                 out->activations + out->evaluation + out->batches + out->result;
     return EXO_OK;

@@ -107,9 +107,8 @@ krum(const vectors theta, const float *before, uint32_t count, float *out)
 }
 
 static void
-clip(const vectors theta, const float *before, uint32_t count, float *out)
+clip_to(double limit, const vectors theta, const float *before, uint32_t count, float *out)
 {
-    const double limit = 0.9;
     double sum[NUMEL] = {0};
     for (uint32_t i = 0; i < count; i++) {
         double norm = sqrt(squared_distance(theta[i], before));
@@ -118,6 +117,22 @@ clip(const vectors theta, const float *before, uint32_t count, float *out)
     }
     for (size_t j = 0; j < NUMEL; j++)
         out[j] = (float)((double)before[j] + sum[j] / count);
+}
+
+static void
+clip(const vectors theta, const float *before, uint32_t count, float *out)
+{
+    clip_to(0.9, theta, before, count, out);
+}
+
+static void
+clip_to_median(const vectors theta, const float *before, uint32_t count, float *out)
+{
+    double norms[NODES_MAX];
+    for (uint32_t i = 0; i < count; i++)
+        norms[i] = sqrt(squared_distance(theta[i], before));
+    qsort(norms, count, sizeof *norms, compare_double);
+    clip_to((norms[(count - 1) / 2] + norms[count / 2]) / 2, theta, before, count, out);
 }
 
 static void
@@ -161,6 +176,8 @@ Test(aggregation, each_rule_is_the_plain_one)
     expect_rule(4, "median", median, 0);
     expect_rule(7, "{name: krum, f: 1, m: 3}", krum, 0);
     expect_rule(8, "{name: norm_clip, max_norm: 0.9}", clip, 1e-5);
+    expect_rule(8, "norm_clip", clip_to_median, 1e-5);
+    expect_rule(5, "norm_clip", clip_to_median, 1e-5);
 }
 
 /* --- Identities ------------------------------------------------------------------------------- */

@@ -791,6 +791,12 @@ Test(gradients, onebit_adam_refuses_other_optimizers)
                   err.text);
     }
 
+    cr_expect_eq(exo_strategy_parse(&strategy, "onebit_adam",
+                                    "optimizer: {groups: [{max_dims: 1, weight_decay: 0.1}]}",
+                                    &err),
+                 EXO_OK, "%s", err.text);
+    exo_strategy_free(&strategy);
+
     /* inside islands, the optimizer is theirs */
     float params[8] = {0}, grads[8] = {0};
     exo_node node = {.num_nodes = 2,

@@ -424,6 +424,18 @@ Test(outer, encoded_bytes_are_the_closed_form)
     cr_expect_eq(nodes_bytes(&n), 2 * NODES * (NODES - 1) * bytes);
     nodes_release(&n);
 
+    /* a round that would end after the run does not begin */
+    for (uint64_t steps = 9; steps <= 10; steps++) {
+        nodes_init(&n, NODES, NUMEL, BATCH, steps, "streaming_diloco",
+                   "{H: 8, fragments: 1, delay: 2}");
+        nodes_train(&n, steps);
+        cr_expect_eq(nodes_bytes(&n),
+                     steps < 10
+                         ? 0
+                         : NODES * (NODES - 1) * ((NUMEL + 1) / 2 + 2 * ((NUMEL + 127) / 128) + 4));
+        nodes_release(&n);
+    }
+
     /* 64 values of 1003: an index of 10 bits, 2 bits, 4 means of 2 bytes, and the check */
     nodes_init(&n, NODES, NUMEL, BATCH, 10, "sparseloco", "{H: 5}");
     nodes_train(&n, 10);

@@ -584,7 +584,7 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
         {"sparta_diloco", "{p: 0.2, sparta_interval: 2, delay: 1, H: 3}"},
         {"streaming_diloco", "{H: 4, delay: 2}"},
         {"streaming_diloco", "{H: 4, fragments: 2, delay: 3, codec: raw}"},
-        {"compose", "{exchanges: [{every: 4, delay: 6, select: {name: fragments, count: 2}}]}"},
+        {"compose", "{exchanges: [{every: 4, delay: 6, select: {name: fragments, count: 3}}]}"},
         {"compose",
          "{exchanges: [{every: 3, delay: 2, codec: int8, feedback: 0.9, apply: outer}]}"},
         {"sparseloco", "{H: 3}"},

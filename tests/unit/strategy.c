@@ -254,6 +254,7 @@ Test(strategy, a_rule_that_needs_more_nodes_is_a_mistake_with_its_place)
          "local_sgd:1:13: with trim 2 at each end nothing is left of the values of 4 nodes", 5},
         {"diloco", "{aggregate: krum}", "diloco:1:13: krum with f 1 needs at least 5 nodes", 5},
         {"diloco", "{aggregate: {name: krum, f: 0, m: 5}}", "m must be at most 4", 5},
+        {"diloco", "{aggregate: {name: krum, f: 1, m: 5}}", "m must be at most 4", 6},
         {"fedavg", "{island_size: 4, aggregate: trimmed_mean}", "values of 2 nodes", 7},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -261,7 +262,8 @@ Test(strategy, a_rule_that_needs_more_nodes_is_a_mistake_with_its_place)
         exo_strategy *strategy = NULL;
         cr_assert_eq(exo_strategy_parse(&strategy, cases[i].name, cases[i].options, &err), EXO_OK,
                      "%s", err.text);
-        cr_expect_eq(exo_strategy_check(strategy, 1, &err) == EXO_OK, i < 3,
+        cr_expect_eq(exo_strategy_check(strategy, 1, &err) == EXO_OK,
+                     strstr(cases[i].options, "island_size") == NULL,
                      "a single node has nothing to aggregate");
         cr_expect_eq(exo_strategy_check(strategy, cases[i].least, &err), EXO_OK, "%s", err.text);
         cr_expect_eq(exo_strategy_check(strategy, cases[i].least - 1, &err), EXO_INVAL);
@@ -384,29 +386,36 @@ Test(strategy, a_class_is_released_after_failures_too)
 
 /* --- Traffic ---------------------------------------------------------------------------------- */
 
-/* Trains three nodes of 101 parameters. The counted bytes must be the declared bytes, up to the
- * tolerance. */
+/* Trains nodes of 101 parameters. The counted bytes must be the declared bytes, up to the tolerance. */
 static void
-expect_traffic(const char *name, const char *options, uint64_t steps, double tolerance)
+expect_traffic_of(uint32_t num_nodes, const char *name, const char *options, uint64_t steps,
+                  double tolerance)
 {
     exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES];
     size_t count = 0;
     nodes n;
-    nodes_init(&n, 3, 101, 2, 5, name, options);
+    nodes_init(&n, num_nodes, 101, 2, 5, name, options);
     cr_assert(exo_strategy_edges(n.each[0].strategy, n.each[0].node.infos, n.each[0].node.num_infos,
-                                 101, 3, edges, &count));
+                                 101, num_nodes, edges, &count));
     nodes_train(&n, steps);
     double counted = (double)nodes_bytes(&n), declared = 0;
     for (size_t i = 0; i < count; i++) {
         cr_expect_str_eq(edges[i].route, "all_reduce");
-        uint32_t meet = edges[i].members ? edges[i].members : 3, left_over = 3 % meet;
+        uint32_t meet = edges[i].members ? edges[i].members : num_nodes,
+                 left_over = num_nodes % meet;
         /* the sum over islands of their members but one */
-        double pairs = 3 / meet * (meet - 1) + (left_over ? left_over - 1 : 0);
+        double pairs = num_nodes / meet * (meet - 1) + (left_over ? left_over - 1 : 0);
         declared += 2 * pairs * 4 * edges[i].elements * (double)(steps / edges[i].every);
     }
     cr_expect_float_eq(counted, declared, tolerance * declared + 1e-9, "%s %s: %g, declared %g",
                        name, options, counted, declared);
     nodes_release(&n);
+}
+
+static void
+expect_traffic(const char *name, const char *options, uint64_t steps, double tolerance)
+{
+    expect_traffic_of(3, name, options, steps, tolerance);
 }
 
 Test(strategy, what_is_declared_is_what_is_sent)
@@ -467,6 +476,19 @@ Test(strategy, fragments_are_declared_by_the_units_of_the_model)
     /* encodings as values of an all_reduce with the same traffic, on average over two rounds */
     cr_expect_eq(edges[0].elements, ((215 + 8 + 4) + (21 + 2 + 4)) / 2.0 * 3 / 8);
     exo_strategy_free(&strategy);
+}
+
+/* With the remainder, which has another shard size and other numbers for its rule. */
+Test(strategy, islands_of_different_sizes_declare_what_they_send)
+{
+    expect_traffic_of(5, "fedavg", "{H: 2, island_size: 3}", 10, 1e-12);
+    expect_traffic_of(8, "fedavg", "{H: 2, island_size: 5, aggregate: median}", 10, 1e-12);
+    expect_traffic_of(7, "fedavg", "{H: 2, island_size: 4, aggregate: {name: krum, f: 0}}", 10,
+                      1e-12);
+    expect_traffic_of(7, "compose",
+                      "exchanges: [{every: 2, partners: pairs}, {every: 5, partners: {name: "
+                      "islands, island_size: 5}}]",
+                      20, 1e-12);
 }
 
 Test(strategy, one_that_does_not_declare_says_so)
