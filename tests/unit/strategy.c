@@ -491,6 +491,21 @@ Test(strategy, islands_of_different_sizes_declare_what_they_send)
                       20, 1e-12);
 }
 
+Test(strategy, exchanges_of_one_edge_share_their_greatest_interval)
+{
+    exo_strategy *strategy = NULL;
+    exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES];
+    size_t count = 0;
+    cr_assert_eq(exo_strategy_parse(&strategy, "compose",
+                                    "exchanges: [{every: 4}, {every: 6}, {every: 10}]", NULL),
+                 EXO_OK);
+    cr_assert(exo_strategy_edges(strategy, NULL, 0, 60, 3, edges, &count));
+    cr_expect_eq(count, 1);
+    cr_expect_eq(edges[0].every, 2);
+    cr_expect_float_eq(edges[0].elements, 60 * (2 / 4.0 + 2 / 6.0 + 2 / 10.0), 1e-9);
+    exo_strategy_free(&strategy);
+}
+
 Test(strategy, one_that_does_not_declare_says_so)
 {
     exo_strategy *strategy = NULL;
