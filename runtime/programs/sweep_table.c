@@ -66,6 +66,15 @@ add_field(exo_text *text, const char *field)
     exo_text_add(text, "\",");
 }
 
+/* The name of a column of values, which differs from those of the other columns. */
+static void
+add_key(exo_text *text, const char *key)
+{
+    bool taken = strcmp(key, "strategy") == 0 || strcmp(key, "seeds") == 0;
+    exo_text_add(text, "%s", taken ? "values." : "");
+    add_field(text, key);
+}
+
 static void
 make_csv(exo_text *text, const exo_grid *grid, const json_t *rows)
 {
@@ -73,7 +82,7 @@ make_csv(exo_text *text, const exo_grid *grid, const json_t *rows)
     json_t *row;
     exo_text_add(text, "label,strategy,");
     for (size_t a = 0; a < grid->num_axes; a++)
-        add_field(text, grid->axes[a].key);
+        add_key(text, grid->axes[a].key);
     exo_text_add(text, "seeds");
     for (size_t f = 0; f < NUM_FIGURES; f++)
         exo_text_add(text, ",%s,%s_deviation", figures[f], figures[f]);

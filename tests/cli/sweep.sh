@@ -108,6 +108,7 @@ ok sweep job.yaml --grid strategy.H=2 --grid strategy.optimizer.lr=1e-3 --seeds 
 ok sweep job.yaml --grid 'strategy={name: diloco, H: 3},{name: sparta, p: 0.5}' --set 'train.max_steps=3' --name two --no-plot
 [ "$(tail -n +2 runs/two/sweep.csv | wc -l)" = 2 ] || fail "two strategies: $(cat runs/two/sweep.csv)"
 has runs/two/sweep.csv '"{name: sparta, p: 0.5}"'
+has runs/two/sweep.csv 'label,strategy,values.strategy,seeds,'
 
 # Killed, and stopped by ctrl-C, in the middle; both go on to the bits of a sweep that was not.
 long=(job.yaml --grid strategy.H=4,8 --seeds 2 --no-plot --set train.max_steps=400 --set train.checkpoint_interval=50)
