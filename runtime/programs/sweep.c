@@ -114,7 +114,8 @@ open_cell(const struct sweep *s, size_t index, struct cell *cell, exo_err *err)
         st =
             exo_fail(err, EXO_INVAL, "'%s' is a graph: a sweep runs training jobs", args->job_path);
     if (st == EXO_OK) {
-        memcpy(sets, args->job.sets.items, args->job.sets.length * sizeof *sets);
+        for (size_t i = 0; i < args->job.sets.length; i++)
+            sets[i] = args->job.sets.items[i];
         memcpy(sets + args->job.sets.length, cell->sets, cell->num_own * sizeof *sets);
         opts.sets = (exo_words){.items = sets, .length = args->job.sets.length + cell->num_own};
         opts.suffix = cell->suffix;
