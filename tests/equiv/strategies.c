@@ -511,6 +511,39 @@ Test(strategies, bytes_are_the_closed_forms)
     }
 }
 
+/* A round of a rule among n nodes: n (n - 1) shards of the longest length, the new shards, and numbers
+ * of 8 bytes: krum's distances, norm_clip's norms. */
+Test(strategies, bytes_of_robust_rules_are_the_closed_forms)
+{
+    for (uint64_t n = 3; n <= 7; n++) {
+        const uint32_t count = (uint32_t)n;
+        const uint64_t shards = 4 * (n * (n - 1) * ((NUMEL + n - 1) / n) + (n - 1) * NUMEL);
+        const uint64_t distances = 8 * n * n * (n - 1) * (n - 1) / 2, norms = 8 * n * n * (n - 1);
+        cr_expect_eq(bytes_of(count, NUMEL, 7, "diloco", "{H: 3, aggregate: median}"), 2 * shards);
+        cr_expect_eq(bytes_of(count, NUMEL, 7, "local_sgd", "{H: 3, aggregate: trimmed_mean}"),
+                     2 * shards);
+        cr_expect_eq(bytes_of(count, NUMEL, 7, "fedavg", "{H: 2, aggregate: {name: krum, f: 0}}"),
+                     3 * (shards + distances));
+        cr_expect_eq(bytes_of(count, NUMEL, 7, "muloco", "{H: 7, aggregate: norm_clip}"),
+                     shards + norms);
+    }
+}
+
+/* Rounds in the background send what others do, but for those that would end after the run. */
+Test(strategies, bytes_of_rounds_in_the_background_are_the_closed_forms)
+{
+    for (uint32_t count = 1; count <= 4; count++) {
+        const uint64_t all_reduce = 2 * (count - 1) * NUMEL * sizeof(float);
+        cr_expect_eq(bytes_of(count, NUMEL, 20, "muloco", "H: 3"), 6 * all_reduce);
+        cr_expect_eq(bytes_of(count, NUMEL, 20, "eager_diloco", "H: 3"), 5 * all_reduce,
+                     "nobody waits for the last one's changes");
+        for (uint64_t steps = 19; steps <= 20; steps++)
+            cr_expect_eq(bytes_of(count, NUMEL, steps, "streaming_diloco",
+                                  "{H: 6, fragments: 1, codec: raw, delay: 2}"),
+                         (steps == 20 ? 3 : 2) * all_reduce);
+    }
+}
+
 Test(strategies, each_node_sends_its_share)
 {
     nodes n;
