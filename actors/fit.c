@@ -78,6 +78,7 @@ release_fit(exo_shared *shared)
     exo_sim_free(&fit->sim);
     exo_graph_spec_free(&fit->own_graph);
     exo_free(fit->paces);
+    exo_free(fit->outages);
     exo_free(fit->train);
     exo_free(fit->val_order);
 }

@@ -27,6 +27,7 @@
 #include <exogym/trainer.h>
 
 #include "actors/checkpoint.h"
+#include "actors/outages.h"
 #include "actors/tape_pool.h"
 #include "base/pace.h"
 #include "base/shared.h"
@@ -65,6 +66,10 @@ typedef struct exo_fit {
     exo_sim *sim;                   /* NULL: the real clock */
     exo_time origin; /* start of the run on its clock, as far as this process knows it */
     exo_pace *paces; /* (num_nodes) NULL: each node makes its own on the real clock */
+    /* (num_nodes) NULL: no host fails. The trainer's between two segments; within them a node
+     * follows its own, if nodes do not wait for each other (apart). */
+    exo_outages *outages;
+    bool apart;
     /* comm: the strategy's; side: for set-up, averages and correlations. NULL: each node makes its
      * own. */
     exo_comm *comm, *side;

@@ -21,10 +21,10 @@ exo_fit_elapsed(const struct run *run)
 }
 
 void
-exo_fit_expect_nodes(struct run *run)
+exo_fit_expect_nodes(struct run *run, uint32_t nodes)
 {
     if (run->fit->sim)
-        exo_sim_expect(run->fit->sim, run->fit->num_nodes);
+        exo_sim_expect(run->fit->sim, nodes);
 }
 
 void

@@ -207,9 +207,8 @@ regroup(struct run *run, const struct members *members, exo_err *err)
     return st;
 }
 
-/* Brings the living members into a new epoch. */
-static exo_status
-settle(struct run *run, exo_err *err)
+exo_status
+exo_fit_settle(struct run *run, exo_err *err)
 {
     exo_time limit = exo_deadline(run->clock, run->fit->timeout);
     for (;;) {
@@ -296,6 +295,7 @@ has_joined(struct run *run, uint32_t rank)
         const Exo__Train__NodeJoined *m = (const Exo__Train__NodeJoined *)reply;
         s->step = m->step;
         s->ready = (exo_ref){0};
+        run->elastic->state_bytes = m->bytes;
         snprintf(text, sizeof text, "its state of %" PRIu64 " bytes has the SHA-256 %.64s",
                  m->bytes, m->sha256);
         exo_args_free(&reply);
@@ -352,9 +352,8 @@ any_is_ready(const struct run *run)
     return any;
 }
 
-/* Takes in the nodes that are ready, if any. */
-static exo_status
-admit(struct run *run, exo_err *err)
+exo_status
+exo_fit_take_in(struct run *run, exo_err *err)
 {
     uint32_t joined = 0;
     look_for_nodes(run);
@@ -362,7 +361,7 @@ admit(struct run *run, exo_err *err)
         return EXO_OK;
     exo_status st = join_ready(run, &joined, err);
     /* after a failure it is not known whether the donor still lives */
-    return st == EXO_OK || st == EXO_PEER_LOST ? settle(run, err) : st;
+    return st == EXO_OK || st == EXO_PEER_LOST ? exo_fit_settle(run, err) : st;
 }
 
 /* Waits until there are enough nodes. */
@@ -379,7 +378,7 @@ await_quorum(struct run *run, exo_err *err)
                             "%.3g s",
                             exo_fit_num_members(run), run->fit->num_nodes, opts->min_nodes,
                             (double)exo_fit_wait_or_default(opts->grace) * 1e-9);
-        st = admit(run, err);
+        st = exo_fit_take_in(run, err);
         nap();
     }
     return st;
@@ -401,13 +400,13 @@ exo_fit_recover(struct run *run, exo_status st, exo_err *err)
 {
     if (!run->elastic || !run->far || st != EXO_PEER_LOST)
         return st;
-    return change_members(run, settle, err);
+    return change_members(run, exo_fit_settle, err);
 }
 
 exo_status
 exo_fit_admit(struct run *run, exo_err *err)
 {
-    return exo_fit_awaits_nodes(run) ? change_members(run, admit, err) : EXO_OK;
+    return exo_fit_awaits_nodes(run) ? change_members(run, exo_fit_take_in, err) : EXO_OK;
 }
 
 exo_status

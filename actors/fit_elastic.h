@@ -22,6 +22,10 @@ void exo_fit_elastic_close(struct run *run);
 exo_status exo_fit_recover(struct run *run, exo_status st, exo_err *err);
 /* Takes in the nodes that are ready. Between two segments. */
 exo_status exo_fit_admit(struct run *run, exo_err *err);
+/* The two parts of these, which wait for no quorum: brings the living members into a new epoch;
+ * takes in the nodes whose seats are `ready`. */
+exo_status exo_fit_settle(struct run *run, exo_err *err);
+exo_status exo_fit_take_in(struct run *run, exo_err *err);
 /* Brings the present nodes of a run that ends to one step, which becomes run->step, so that they
  * can write a checkpoint. If they are at several steps, only the first of them stays. */
 exo_status exo_fit_agree_on_step(struct run *run, exo_err *err);

@@ -1,6 +1,7 @@
 /* Training in segments, and the events between them: see fit_impl.h. The state belongs to the
  * trainer's thread. Read next: train_node.c, the nodes' side. */
 #include "actors/fit_elastic.h"
+#include "actors/fit_failures.h"
 
 #include <errno.h>
 #include <math.h>
@@ -321,6 +322,8 @@ segment_end(const struct run *run)
     end = change > run->step && change < end ? change : end;
     if (run->apart)
         return end;
+    if (run->failures && run->elastic)
+        return run->step + 1; /* nodes may fail in any step */
     exo_time length = exo_fit_awaits_nodes(run) ? JOIN_SEGMENT : run->far ? FAR_SEGMENT : SEGMENT;
     uint64_t steps = run->step_time > 0 ? (uint64_t)(length / run->step_time) : 1;
     steps = steps < 1 ? 1 : steps > 10000 ? 10000 : steps;
@@ -434,7 +437,7 @@ train_segment(struct run *run, exo_err *err)
     args.until = end;
     exo_status st, lost;
     do {
-        exo_fit_expect_nodes(run);
+        exo_fit_expect_nodes(run, exo_fit_num_members(run));
         lost = st = exo_fit_have_all(run, "train", &args.base, err);
     } while (lost == EXO_PEER_LOST && (st = exo_fit_recover(run, lost, err)) == EXO_OK);
     if (st == EXO_OK)
@@ -473,7 +476,11 @@ exo_fit_train(struct run *run, exo_err *err)
         look_for_change(run);
         st = exo_fit_admit(run, err);
         if (st == EXO_OK)
+            st = exo_fit_before_failures(run, err);
+        if (st == EXO_OK)
             st = train_segment(run, err);
+        if (st == EXO_OK)
+            st = exo_fit_after_failures(run, err);
         if (st == EXO_OK)
             st = run_events(run, err);
     }

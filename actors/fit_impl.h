@@ -6,6 +6,7 @@
  *     fit_ask.c      requests to the nodes
  *     fit_watch.c    detection of stalls
  *     fit_elastic.c  members of an elastic run that come and go
+ *     fit_failures.c failures of hosts on the virtual clock
  *     fit_events.c   training, and the events between two segments
  *     fit_network.c  the emulated network
  *     fit_clock.c    the clock
@@ -35,8 +36,9 @@
 
 enum {
     EXO_NODE_NAME = 32,
-    EXO_FIT_METERS = 4,       /* meters of the run itself, at the root of the tree */
-    EXO_FIT_MEMBER_METERS = 5 /* meters of an elastic run */
+    EXO_FIT_METERS = 4,        /* meters of the run itself, at the root of the tree */
+    EXO_FIT_MEMBER_METERS = 5, /* meters of an elastic run */
+    EXO_FIT_FAILURE_METERS = 3 /* meters of a run whose hosts fail */
 };
 
 /* The copy of the model that was evaluated: node 0's, or the average of all nodes. */
@@ -66,7 +68,8 @@ struct run {
 
     exo_cast cast; /* the nodes, by rank; its runtime is theirs */
     struct exo_fit_watch *watch;
-    struct exo_fit_elastic *elastic; /* NULL: the run is not elastic, or not set up yet */
+    struct exo_fit_elastic *elastic;   /* NULL: the run is not elastic, or not set up yet */
+    struct exo_fit_failures *failures; /* NULL: no host fails */
     /* (num_nodes) Traffic over the strategy's edge as last reported, over all parts of a resumed
      * run. */
     exo_traffic *traffic;
@@ -93,6 +96,7 @@ struct run {
     struct {
         exo_meters *tree, *before; /* before: the nodes' meters before a resume */
         exo_meter *members[EXO_FIT_MEMBER_METERS];
+        exo_meter *failures[EXO_FIT_FAILURE_METERS];
         exo_meter *own[EXO_FIT_METERS], *train_loss, *train_lr, *copy_loss[2],
             *traffic[EXO_TRAFFIC_COLUMNS];
         exo_meters *copies[2];             /* by exo_fit_copy */
@@ -194,9 +198,9 @@ exo_time exo_fit_now(const struct run *run);
 exo_time exo_fit_wall(const struct run *run);
 /* The duration of training over all parts of a resumed run, in ns on the run's clock. */
 uint64_t exo_fit_elapsed(const struct run *run);
-/* On the virtual clock, call it before the nodes are told to train: no node computes before all
- * nodes have begun. */
-void exo_fit_expect_nodes(struct run *run);
+/* On the virtual clock, call it before that many nodes are told to train: no node computes before
+ * all of them have begun. */
+void exo_fit_expect_nodes(struct run *run, uint32_t nodes);
 /* Ends that wait, because a node cannot go on. */
 void exo_fit_expect_no_more(struct run *run);
 /* The traffic of a node's host over emulated links, over all parts; false: this process has no

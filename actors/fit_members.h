@@ -33,7 +33,8 @@ struct exo_fit_seat {
 struct exo_fit_elastic {
     uint64_t epoch;
     uint64_t deaths, joins;
-    exo_time paused; /* time in which the members did not train, for a change of the members */
+    exo_time paused;      /* time in which the members did not train, for a change of the members */
+    uint64_t state_bytes; /* that the last node to join has got */
     exo_ref recruiter;
     struct exo_fit_seat seats[]; /* (num_nodes) */
 };

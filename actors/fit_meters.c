@@ -6,12 +6,13 @@
  *     validation.local.loss, ...       and the model's other figures; the same for `global`
  *     communication.messages, ...      of the strategy, all nodes together
  *     members.present, ...             of an elastic run
+ *     failures.count, ...              of a run whose hosts fail on the virtual clock
  *     node_0.loss
  *     node_0.strategy..., node_0.model...    as the node has them
  *
  * The counts before a resume are in a tree of their own, which comes from figures.json. They are
  * added to the counts that the nodes report since. */
-#include "actors/fit_members.h"
+#include "actors/fit_failures.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -51,6 +52,14 @@ static const exo_meter_class members[EXO_FIT_MEMBER_METERS] = {
     {.name = "joined", .unit = "nodes", .help = "nodes that came back"},
     {.name = "epochs", .unit = "epochs", .help = "changes of the members"},
     {.name = "paused", .unit = "ns", .help = "time without training, for changes of the members"},
+};
+static const exo_meter_class failures[EXO_FIT_FAILURE_METERS] = {
+    {.name = "count", .unit = "failures", .help = "failures of hosts that have cost time"},
+    {.name = "lost", .unit = "ns", .help = "time that led to nothing, mean over the nodes"},
+    {.name = "goodput",
+     .unit = "1",
+     .help = "useful samples a second, as a part of those without failures",
+     .kind = EXO_GAUGE},
 };
 static const exo_meter_class train_loss = {.name = "loss",
                                            .unit = "1",
@@ -128,6 +137,12 @@ open_run(struct run *run, exo_err *err)
         st = scope_in(run, &present, tree, "members", err);
     for (size_t i = 0; st == EXO_OK && run->fit->elastic && i < EXO_FIT_MEMBER_METERS; i++)
         st = declare(run, &run->meters.members[i], present, &members[i], err);
+    if (st == EXO_OK && run->opts->failures.mean_time_between > 0)
+        st = scope_in(run, &present, tree, "failures", err);
+    for (size_t i = 0;
+         st == EXO_OK && run->opts->failures.mean_time_between > 0 && i < EXO_FIT_FAILURE_METERS;
+         i++)
+        st = declare(run, &run->meters.failures[i], present, &failures[i], err);
     for (size_t i = 0; st == EXO_OK && i < EXO_TRAFFIC_COLUMNS; i++)
         st = declare(run, &run->meters.traffic[i], communication, &exo_traffic_columns[i], err);
     return st;
@@ -244,6 +259,7 @@ exo_fit_meters(struct run *run)
     exo_meter_count(run->meters.own[SAMPLES], exo_fit_samples(run));
     if (run->elastic)
         exo_fit_elastic_count(run, run->meters.members);
+    exo_fit_failures_count(run, run->meters.failures);
     if (run->rate > 0)
         exo_meter_set(run->meters.own[RATE], run->rate);
     exo_meter_count(run->meters.own[BYTES_SENT], run->bytes_sent);

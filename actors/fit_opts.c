@@ -68,6 +68,9 @@ exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
                         (long long)opts->timeout);
     if (opts->elastic.grace < 0 || opts->elastic.silence < 0)
         return exo_fail(err, EXO_INVAL, "elastic: grace and silence must be times from 0");
+    const exo_failures *f = &opts->failures;
+    if (f->mean_time_between < 0 || f->repair < 0 || f->detection < 0 || f->restart < 0)
+        return exo_fail(err, EXO_INVAL, "failures: expected times from 0");
     if (opts->run_name && !is_file_name(opts->run_name))
         return exo_fail(err, EXO_INVAL, "run name '%s' cannot be the name of a folder",
                         opts->run_name);
@@ -80,6 +83,16 @@ exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
     return EXO_OK;
 }
 
+/* NULL: no host fails. */
+static json_t *
+settings_of_failures(const exo_failures *f)
+{
+    return f->mean_time_between > 0 ? json_pack("[I, I, I, I, I]", (json_int_t)f->mean_time_between,
+                                                (json_int_t)f->repair, (json_int_t)f->detection,
+                                                (json_int_t)f->restart, (json_int_t)f->seed)
+                                    : NULL;
+}
+
 /* The settings on which the numerical results of a run depend. */
 static json_t *
 settings_object(const exo_fit_opts *opts, const char *strategy, const char *options,
@@ -87,12 +100,14 @@ settings_object(const exo_fit_opts *opts, const char *strategy, const char *opti
 {
     /* Only where it is set, so that checkpoints of other runs stay valid. */
     json_t *elastic = opts->elastic.min_nodes > 0 ? json_true() : NULL;
-    return json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*}", "strategy", strategy, "options",
-        options, "model", exo_model_name(model), "parameters", (json_int_t)exo_model_numel(model),
-        "num_nodes", (json_int_t)opts->num_nodes, "batch_size", (json_int_t)opts->batch_size,
-        "minibatch_size", (json_int_t)minibatch_size, "shuffle", (int)opts->shuffle, "autocast",
-        opts->autocast ? "bf16" : "none", "seed", (json_int_t)opts->seed, "elastic", elastic);
+    json_t *failures = settings_of_failures(&opts->failures);
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*, s:o*}", "strategy",
+                     strategy, "options", options, "model", exo_model_name(model), "parameters",
+                     (json_int_t)exo_model_numel(model), "num_nodes", (json_int_t)opts->num_nodes,
+                     "batch_size", (json_int_t)opts->batch_size, "minibatch_size",
+                     (json_int_t)minibatch_size, "shuffle", (int)opts->shuffle, "autocast",
+                     opts->autocast ? "bf16" : "none", "seed", (json_int_t)opts->seed, "elastic",
+                     elastic, "failures", failures);
 }
 
 /* Writes a JSON value as text that exo_free frees, and drops the value. */

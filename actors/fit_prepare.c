@@ -15,6 +15,7 @@
 #include <exogym/tokenizer.h>
 
 #include "actors/fit_elastic.h"
+#include "actors/fit_failures.h"
 #include "actors/fit_opts.h"
 #include "actors/run_folder.h"
 #include "base/config_edit.h"
@@ -98,6 +99,7 @@ check_strategy(struct run *run, exo_config *options, exo_err *err)
     if (st == EXO_OK) {
         run->together = exo_strategy_awaits_units(strategy);
         run->apart = exo_strategy_is_apart(strategy);
+        st = exo_fit_failures_check(run, err);
     }
     if (st == EXO_OK)
         st = write_options(run, options, err);
@@ -441,6 +443,8 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
         st = set_up_nodes(run, err);
     if (st == EXO_OK)
         st = exo_fit_elastic_open(run, err);
+    if (st == EXO_OK)
+        st = exo_fit_failures_open(run, err);
     if (st == EXO_OK && run->opts->save_dir)
         st = begin_folder(run, &choice, err);
     if (st == EXO_OK)

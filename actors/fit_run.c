@@ -10,6 +10,7 @@
 #include <exogym/memory.h>
 
 #include "actors/fit_elastic.h"
+#include "actors/fit_failures.h"
 #include "actors/fit_opts.h"
 
 #define DEFAULT_TIMEOUT (600 * EXO_SECOND)
@@ -87,6 +88,7 @@ make_result(struct run *run, exo_fit_result *result, exo_err *err)
     result->train_seconds = (double)run->trained * 1e-9;
     result->samples_per_second = run->trained > 0 ? samples / result->train_seconds : 0;
     result->bytes_sent = run->bytes_sent;
+    result->goodput = exo_fit_goodput(run);
     return EXO_OK;
 }
 
@@ -131,6 +133,7 @@ static exo_status
 close_run(struct run *run, exo_status ended, exo_fit_result *result, exo_err *err)
 {
     exo_err close_err = {0};
+    exo_fit_failures_close(run);
     exo_fit_elastic_close(run);
     exo_status closed = exo_cast_end(&run->cast, EXO_FIT_CLOSE_GRACE, &close_err);
     bool made = ended == EXO_OK;

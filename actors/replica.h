@@ -52,7 +52,7 @@ typedef struct exo_membership {
     _Atomic bool interrupted; /* the members change: no further step before that */
     exo_group *whole[2];      /* of all ranks; the replica's groups are among the members of them */
     exo_state *state;         /* the list of everything that another node needs to go on here */
-    exo_state *undo;          /* the same and the gradients; NULL: not elastic, or not set up */
+    exo_state *undo;          /* the same and the gradients; NULL: no step is ever in doubt */
     void *copy;               /* of `undo`, before a step in which nodes communicate */
     bool was_stepped;         /* node.stepped at that time */
     bool doubtful;            /* the step may or may not be done on the other members */
@@ -146,11 +146,11 @@ exo_status exo_replica_change(exo_replica *r, const char *graph, exo_err *err);
 
 /* replica_elastic.c: a member of an elastic run. All but exo_replica_abandon: the computing lane. */
 
-/* Whether the replica is a member of an elastic run among processes. */
+/* Whether the replica is a member of an elastic run, among processes or on the virtual clock. */
 static inline bool
 exo_replica_is_elastic(const exo_replica *r)
 {
-    return r->fit->elastic && !r->place.pace && !r->fit->comm;
+    return r->fit->elastic && !r->place.pace && (!r->fit->comm || r->fit->sim);
 }
 /* Makes the lists and the memory for transactions of a replica that is set up, if it is such a
  * member. NOMEM. */

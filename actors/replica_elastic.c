@@ -54,11 +54,12 @@ exo_status
 exo_replica_elastic_open(exo_replica *r, exo_err *err)
 {
     exo_membership *m = &r->member;
-    if (!exo_replica_is_elastic(r) || m->copy)
+    if (!exo_replica_is_elastic(r) || m->state)
         return EXO_OK;
     exo_status st = make_list(r, false, &m->state, err);
-    if (st == EXO_OK)
-        st = make_list(r, true, &m->undo, err);
+    if (st != EXO_OK || r->fit->sim) /* no node dies within a step on the virtual clock */
+        return st;
+    st = make_list(r, true, &m->undo, err);
     if (st == EXO_OK && !(m->copy = exo_alloc_aligned(exo_state_bytes(m->undo))))
         st = exo_fail(err, EXO_NOMEM, "no memory for a second copy of a node's state");
     if (st != EXO_OK)
@@ -119,10 +120,16 @@ exo_status
 exo_replica_exchange(exo_replica *r, exo_err *err)
 {
     exo_membership *m = &r->member;
-    if (!m->undo || !exo_strategy_meets(r->strategy, r->node.step))
-        return exo_strategy_step(r->strategy, &r->node, err);
+    exo_status st = EXO_OK;
+    const bool meets = m->state && exo_strategy_meets(r->strategy, r->node.step);
+    if (!meets || !m->undo) {
+        st = exo_strategy_step(r->strategy, &r->node, err);
+        if (st == EXO_OK && meets)
+            count_as_done(r);
+        return st;
+    }
     m->was_stepped = r->node.stepped;
-    exo_status st = exo_state_store(m->undo, m->copy, err);
+    st = exo_state_store(m->undo, m->copy, err);
     if (st != EXO_OK)
         return st;
     m->doubtful = true;
@@ -179,14 +186,15 @@ check_members(const exo_replica *r, uint64_t epoch, const uint32_t *ranks, size_
                  : exo_fail(err, EXO_INVAL, "regroup: ranks: node_%u is not among them", r->rank);
 }
 
-/* Opens a communicator's group of all ranks, and the group among the members in it. */
+/* Opens a communicator's group of all ranks, unless it is open, and the group among the members in
+ * it. */
 static exo_status
 open_group(exo_replica *r, exo_comm *comm, exo_group **whole, exo_group **out,
            const uint32_t *ranks, size_t count, exo_err *err)
 {
     char name[32];
     snprintf(name, sizeof name, "node_%u", r->rank);
-    exo_status st = exo_group_open(whole, comm, r->rank, name, err);
+    exo_status st = *whole ? EXO_OK : exo_group_open(whole, comm, r->rank, name, err);
     if (st != EXO_OK)
         return st;
     exo_group_set_timeout(*whole, r->fit->timeout);
@@ -214,6 +222,19 @@ connect_members(exo_replica *r, const uint32_t *ranks, const exo_actor_id *actor
     return st;
 }
 
+/* Leaves the groups of the epoch before, of communicators that all epochs share. */
+static void
+leave_groups(exo_replica *r)
+{
+    exo_group **const groups[] = {&r->group, &r->side_group};
+    for (size_t i = 0; i < 2; i++)
+        if (r->member.whole[i])
+            exo_group_close(groups[i]);
+        else
+            r->member.whole[i] = *groups[i]; /* of the first epoch: all ranks */
+    r->group = r->side_group = r->node.group = NULL;
+}
+
 /* Leaves the communicators of the epoch before, and makes those of this one. Messages of other
  * members may arrive as soon as these are made. */
 static exo_status
@@ -222,6 +243,11 @@ change_comms(exo_replica *r, uint64_t epoch, exo_err *err)
     exo_membership *m = &r->member;
     m->traffic = exo_replica_traffic(r);
     m->waited = exo_replica_waited(r);
+    if (r->fit->comm) {
+        leave_groups(r);
+        m->epoch = epoch;
+        return EXO_OK;
+    }
     exo_replica_leave_comms(r);
     r->node.group = NULL;
     exo_comm *comm = NULL, *side = NULL;
@@ -253,7 +279,7 @@ exo_replica_regroup(exo_replica *r, uint64_t epoch, uint64_t furthest, const uin
     r->node.group = r->group;
     r->node.rank = place;
     r->node.num_nodes = (uint32_t)count;
-    return st == EXO_OK ? connect_members(r, ranks, actors, count, err) : st;
+    return st == EXO_OK && !r->fit->comm ? connect_members(r, ranks, actors, count, err) : st;
 }
 
 /* --- The state of another node ---------------------------------------------------------------- */
@@ -360,6 +386,8 @@ exo_replica_join(exo_replica *r, const exo_actor_id *from, uint64_t position, ui
         st = fetch_state(r, from, sha256, err);
     if (st != EXO_OK)
         return st;
+    if (r->fit->comm)
+        leave_groups(r); /* their traffic is among the bytes of its earlier life */
     m->doubtful = m->again = r->node.stepped = false;
     r->bytes_before = bytes_sent;
     m->traffic = (exo_traffic){0};

@@ -175,6 +175,19 @@ pack_trained(struct train_node *n, exo_payload *reply, exo_err *err)
     return st;
 }
 
+/* A step of a node whose host may fail meanwhile. */
+static exo_status
+one_step_in_time(struct train_node *n, exo_err *err)
+{
+    const exo_replica *r = n->replica;
+    if (!r->fit->outages || !r->fit->apart)
+        return one_step(n, err);
+    const exo_time began = exo_pace_now(r->pace);
+    exo_status st = one_step(n, err);
+    exo_outages_pass(&r->fit->outages[r->rank], r->pace, began);
+    return st;
+}
+
 static exo_status
 train(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
@@ -201,7 +214,7 @@ train(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
         else if (exo_replica_is_elastic(r) && r->member.interrupted)
             st = exo_fail(err, EXO_PEER_LOST, "the nodes of the run change");
         else
-            st = one_step(n, err);
+            st = one_step_in_time(n, err);
     }
     exo_compute_leave();
     /* Before exo_pace_leave: once the baton passes on, virtual time may jump to the deadline of the
@@ -360,7 +373,7 @@ static exo_status
 get_member(const struct train_node *n, const char *method, exo_replica **out, exo_err *err)
 {
     exo_status st = get_replica(n, method, out, err);
-    return st == EXO_OK && !n->replica->member.copy
+    return st == EXO_OK && !n->replica->member.state
                ? exo_fail(err, EXO_INVAL, "%s: the run of node_%u is not elastic", method,
                           rank_of(n))
                : st;
@@ -430,7 +443,7 @@ join(exo_call_context *call, void *self, const void *args, exo_payload *reply, e
     const Exo__Train__NodeJoin *m = args;
     char sha256[65];
     (void)call;
-    if (!exo_replica_is_elastic(n->replica) || (n->begun && !n->replica->member.copy))
+    if (!exo_replica_is_elastic(n->replica) || (n->begun && !n->replica->member.state))
         return exo_fail(err, EXO_INVAL, "join: the run of node_%u is not elastic", rank_of(n));
     n->begun = true;
     n->records.count = 0;

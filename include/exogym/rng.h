@@ -28,6 +28,7 @@ typedef enum exo_purpose {
     EXO_RNG_GOSSIP = 8,  /* the receivers of gossip */
     EXO_RNG_LINK = 9,    /* jitter of emulated links */
     EXO_RNG_FACTORS = 10, /* the first factors of low-rank gradients */
+    EXO_RNG_FAILURE = 11, /* failures of the hosts of a simulated run */
     EXO_RNG_RESET = 16,  /* the initial state of an episode */
     EXO_RNG_ACTION = 17, /* the actions of a policy */
     EXO_RNG_TOKEN = 18,  /* the tokens of a decoder */

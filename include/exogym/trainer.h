@@ -52,6 +52,17 @@ typedef struct exo_elastic {
     bool verify;
 } exo_elastic;
 
+/* Failures of the hosts of a run on the virtual clock (docs/elastic.md). Each host fails at random
+ * times, which follow from the seed alone, and is back after `repair`. */
+typedef struct exo_failures {
+    exo_time
+        mean_time_between; /* of one host, from its repair to its next failure; 0: no failures */
+    exo_time repair;       /* from a failure until the host is back */
+    exo_time detection;    /* until the nodes that wait for the lost one know of it */
+    exo_time restart;      /* of a run that is not elastic, once all hosts are back */
+    uint64_t seed;
+} exo_failures;
+
 /* Options of a fit. A comment begins with the default (exo_fit_opts_init) if the default is not
  * zero. */
 typedef struct exo_fit_opts {
@@ -85,6 +96,7 @@ typedef struct exo_fit_opts {
     /* Wait of a node for the others, from 1 ms to 1,000,000 s; 0 counts as 10 minutes. */
     exo_time timeout;
     exo_elastic elastic;         /* zeroed: the death of a node ends the run */
+    exo_failures failures;       /* zeroed: no host fails */
     exo_dataset_factory factory; /* make != NULL: used instead of the trainer's data sets */
     /* Written to config.json instead of these options; may be NULL. */
     const char *config_json;
@@ -117,6 +129,9 @@ typedef struct exo_fit_result {
     uint64_t bytes_sent;       /* by the strategy, mean over the nodes, rounded to the nearest */
     exo_traffic traffic;       /* over the strategy's edge, all nodes together */
     bool is_virtual;           /* the times above are predictions on the virtual clock */
+    /* With `failures`: the useful samples a second, as a part of those without failures. Else
+     * NaN. */
+    double goodput;
     /* The time that the fit really took. On the real clock it is `seconds` without the time before
      * a resume. */
     double wall_seconds;

@@ -56,7 +56,7 @@ check_keys(exo_config *root, exo_err *err)
     static const char *const keys[] = {"exogym", "name", "seed", "seeds", "plugins", "model",
                                        "data", "nodes", "device", "engine", "equal_bits", "train",
                                        "strategy", "compare", "presets", "clock", "hosts", "links",
-                                       "compute", "edges",
+                                       "compute", "edges", "failures",
                                        /* the last: what a run recorded in its config.json */
                                        "changes"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -183,6 +183,29 @@ read_elastic(exo_config *train, exo_elastic *out, exo_err *err)
     return st == EXO_OK ? exo_config_finish(map, err) : st;
 }
 
+static exo_status
+read_failures(exo_config *root, exo_failures *out, exo_err *err)
+{
+    exo_config *map = NULL;
+    exo_status st = exo_config_map(root, "failures", &map, err);
+    if (!map)
+        return st;
+    if (st == EXO_OK && !exo_config_has(map, "mean_time_between"))
+        st = exo_config_fail(map, err, "failures: the key 'mean_time_between' is missing");
+    if (st == EXO_OK)
+        st = exo_config_time(map, "mean_time_between", 0, EXO_MS, INT64_MAX,
+                             &out->mean_time_between, err);
+    if (st == EXO_OK)
+        st = exo_config_time(map, "repair", 60 * EXO_SECOND, 0, INT64_MAX, &out->repair, err);
+    if (st == EXO_OK)
+        st = exo_config_time(map, "detection", 10 * EXO_SECOND, 0, INT64_MAX, &out->detection, err);
+    if (st == EXO_OK)
+        st = exo_config_time(map, "restart", 60 * EXO_SECOND, 0, INT64_MAX, &out->restart, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(map, "seed", 1, 0, INT64_MAX, &out->seed, err);
+    return st == EXO_OK ? exo_config_finish(map, err) : st;
+}
+
 /* Reads the mapping `train`. Its defaults are those of exo_fit_opts_init. */
 static exo_status
 read_train(exo_config *root, exo_job *job, exo_err *err)
@@ -286,7 +309,8 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
         return st;
     o->num_nodes = (uint32_t)nodes;
     o->any_bits = !equal_bits;
-    return read_train(root, job, err);
+    st = read_failures(root, &job->opts.failures, err);
+    return st == EXO_OK ? read_train(root, job, err) : st;
 }
 
 /* Adds the place of a key's wrong value to an error. */

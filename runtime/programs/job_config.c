@@ -67,7 +67,7 @@ add_plugins(exo_config_maker *m, exo_config *root, const exo_job *job)
 static void
 add_network(exo_config_maker *m, exo_config *root, const exo_job *job)
 {
-    static const char *const keys[] = {"clock", "hosts", "links", "compute", "edges"};
+    static const char *const keys[] = {"clock", "hosts", "links", "compute", "edges", "failures"};
     exo_config *from = exo_config_root(job->doc);
     if (!exo_config_has(from, "clock")) {
         exo_make_string(m, root, "clock", "real");

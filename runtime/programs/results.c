@@ -58,6 +58,8 @@ result_json(const exo_job_run *run, const exo_fit_result *r)
         json_object_set_new(all, "seed", json_integer((json_int_t)run->seed));
         json_object_set_new(all, "clock", json_string(r->is_virtual ? "virtual" : "real"));
         json_object_set_new(all, "wall_seconds", number(r->wall_seconds));
+        if (isfinite(r->goodput))
+            json_object_set_new(all, "goodput", json_real(r->goodput));
         json_object_set_new(
             all, "traffic",
             exo_traffic_json(&r->traffic, EXO_TRAFFIC_CALLS)); /* sum over all nodes */
@@ -179,6 +181,7 @@ exo_result_from(const json_t *json, exo_fit_result *result)
     const char *clock = json_string_value(json_object_get(json, "clock"));
     result->is_virtual = clock && strcmp(clock, "virtual") == 0;
     result->wall_seconds = get_number(json, "wall_seconds");
+    result->goodput = get_number(json, "goodput");
     result->traffic = exo_traffic_of_json(json_object_get(json, "traffic"), EXO_TRAFFIC_CALLS);
     const char *sha256 = json_string_value(json_object_get(json, "sha256"));
     snprintf(result->sha256, sizeof result->sha256, "%s", sha256 ? sha256 : "");

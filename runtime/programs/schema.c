@@ -117,6 +117,7 @@ static const struct key keys[] = {
     {"job", "links", "{#link}", "Emulated links between them."},
     {"job", "compute", "times", "Costs of a step on a host of speed 1."},
     {"job", "edges", "[#job_edge]", "What is said of the strategies' exchanges."},
+    {"job", "failures", "#failures", "Hosts fail at random on the virtual clock."},
     {"job", "changes", "recorded",
      "What was changed while a run went on: its config.json has it, and it is not read."},
 
@@ -144,6 +145,12 @@ static const struct key keys[] = {
     {"train", "timeout", "number", "Seconds that a node waits for the others."},
     {"train", "save_dir", "text", "Where run folders go."},
     {"train", "elastic", "#elastic", "The run goes on when nodes die, and takes nodes back."},
+
+    {"failures", "mean_time_between", "time", "Of a host, from its repair to its next failure."},
+    {"failures", "repair", "time", "From a failure until the host is back."},
+    {"failures", "detection", "time", "Until nodes that wait for the lost one know of it."},
+    {"failures", "restart", "time", "Of a run that is not elastic, once all hosts are back."},
+    {"failures", "seed", "natural", "Of the times of the failures."},
 
     {"elastic", "min_nodes", "positive", "Fewer nodes wait for others."},
     {"elastic", "grace", "time", "How long they wait; then the run ends."},

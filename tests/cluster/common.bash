@@ -83,17 +83,22 @@ child_of() {
     echo "${child%% *}"
 }
 
-# ended SECONDS PID STATUS: the process ends in time, with that status.
+# ended SECONDS PID STATUS: the process ends in time, with that status. Its number may be another
+# process's from then on.
 ended() {
-    local got
+    local got i
     until_true "$1" gone "$2" || fail "process $2 goes on"
     wait "$2"
     got=$?
+    for i in "${!started[@]}"; do
+        [ "${started[i]}" != "$2" ] || unset "started[i]"
+    done
     [ "$got" = "$3" ] || fail "process $2 ended with $got instead of $3"
 }
 
 gone() {
-    [ ! -e "/proc/$1" ] || [[ $(cat "/proc/$1/stat") == *') Z '* ]]
+    local stat
+    ! read -r stat <"/proc/$1/stat" || [[ $stat == *') Z '* ]]
 }
 
 # x COMMAND...: exogym, with this cluster.

@@ -41,12 +41,21 @@ events() {
 }
 
 # lost NAME COUNT, full NAME COUNT: whether so many nodes were lost; whether that, and all are back.
+# They start no programs, because they are called again and again.
 lost() {
-    [ "$(events "$1" left)" -ge "$2" ]
+    local rows=() row count=0 file
+    for file in "$1"/elastic/*/members.csv; do
+        [ ! -e "$file" ] || mapfile -t rows <"$file"
+    done
+    for row in "${rows[@]}"; do
+        [[ $row != *,left,* ]] || count=$((count + 1))
+    done
+    last=${rows[*]: -1}
+    [ "$count" -ge "$2" ]
 }
 
 full() {
-    lost "$1" "$2" && tail -1 "$1"/elastic/*/members.csv | grep -q ',3$'
+    lost "$1" "$2" && [[ $last == *,3 ]]
 }
 
 # slay NAME...: the workers are killed, at once.
