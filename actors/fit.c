@@ -160,6 +160,7 @@ bool
 exo_fit_comm_edge(const exo_fit *fit, exo_comm_edge *out)
 {
     const exo_edge_spec *edge = exo_fit_edge(fit->graph);
+    *out = (exo_comm_edge){0};
     if (edge)
         *out = (exo_comm_edge){.name = edge->carries,
                                .links = fit->links,
@@ -167,7 +168,9 @@ exo_fit_comm_edge(const exo_fit *fit, exo_comm_edge *out)
                                .sim = fit->sim,
                                .origin = fit->origin,
                                .codec = exo_fit_edge_codec(fit->graph)};
-    return edge != NULL;
+    out->way = exo_way_name(fit->way);
+    out->any_bits = fit->any_bits;
+    return edge || fit->way != EXO_WAY_DIRECT;
 }
 
 exo_status
@@ -336,10 +339,16 @@ make_network(exo_fit *fit, exo_config *document, exo_err *err)
 static exo_status
 choose_engine(exo_fit *fit, exo_config *document, exo_err *err)
 {
-    const char *engine = NULL;
+    const char *engine = NULL, *way = NULL;
     exo_status st = exo_config_string(document, "engine", NULL, &engine, err);
+    if (st == EXO_OK)
+        st = exo_config_string(document, "collectives", NULL, &way, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(document, "any_bits", false, &fit->any_bits, err);
     /* equal_bits is false here: the trainer has checked the engine's promises. */
-    return st == EXO_OK ? exo_fit_find_engine(&fit->engine, engine, false, err) : st;
+    if (st == EXO_OK)
+        st = exo_fit_find_engine(&fit->engine, engine, false, err);
+    return st == EXO_OK ? exo_fit_find_way(&fit->way, way, fit->engine, false, err) : st;
 }
 
 static exo_status

@@ -32,6 +32,7 @@
 #include "base/pace.h"
 #include "base/shared.h"
 #include "comm/edge.h"
+#include "comm/ways.h"
 #include "graph/spec.h"
 #include "link/link.h"
 
@@ -62,6 +63,8 @@ typedef struct exo_fit {
     const exo_graph_spec *graph;
     exo_graph_spec *own_graph;      /* the same graph, if it was made from a document */
     const exo_engine_class *engine; /* the engine that the job names, or NULL */
+    exo_way way;                    /* of the messages of the strategy's collectives */
+    bool any_bits;                  /* `way` may sum in any order */
     exo_links *links;               /* NULL: nothing is emulated */
     exo_sim *sim;                   /* NULL: the real clock */
     exo_time origin; /* start of the run on its clock, as far as this process knows it */
@@ -93,7 +96,8 @@ const char *exo_fit_name(const exo_fit *fit);
 /* Chooses the samples of all evaluations: the first `most` of a seeded order of `val`; 0: all.
  * NOMEM. */
 exo_status exo_fit_plan_evaluation(exo_fit *fit, size_t most, exo_err *err);
-/* Writes the strategy's edge in the form that a communicator takes; false: there is none. */
+/* Writes the strategy's edge, and the way of its collectives, in the form that a communicator takes;
+ * false: there is neither. */
 bool exo_fit_comm_edge(const exo_fit *fit, exo_comm_edge *out);
 /* Changes the links, and the codec of `comm`, to those of the graph `next`, which
  * exo_graph_check_job_change has admitted. No member of `comm` may be in a call. INVAL,

@@ -28,6 +28,25 @@ exo_fit_find_engine(const exo_engine_class **out, const char *name, bool equal_b
 }
 
 exo_status
+exo_fit_find_way(exo_way *out, const char *name, const exo_engine_class *engine, bool equal_bits,
+                 exo_err *err)
+{
+    exo_status st = exo_way_parse(name, out, err);
+    if (st != EXO_OK || *out == EXO_WAY_DIRECT)
+        return st;
+    const exo_collective_args args = {.operation = EXO_ALL_REDUCE, .way = *out};
+    if (exo_fit_is_foreign(engine))
+        return exo_fail(err, EXO_INVAL, "engine %s has its own messages: leave collectives out",
+                        engine->name);
+    if (equal_bits && *out != EXO_WAY_AUTO && exo_comm_ways_reorders(&args))
+        return exo_fail(err, EXO_INVAL,
+                        "%s sums in another order than the others: choose direct, tree or auto, or "
+                        "set equal_bits: false",
+                        name);
+    return EXO_OK;
+}
+
+exo_status
 exo_fit_check_engine(const exo_engine_class *e, const exo_fit_engine_use *use, exo_err *err)
 {
     const char *lacks = NULL;

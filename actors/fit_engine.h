@@ -5,11 +5,19 @@
 
 #include <exogym/engine.h>
 
+#include "comm/ways.h"
+
 /* Finds the engine of that name. *out is NULL for NULL and "auto", which mean the library's choice:
  * `local` among the threads of a process, `net` elsewhere. Errors: NOT_FOUND; INVAL: equal_bits is
  * true and the engine does not promise equal bits; UNSUPPORTED: it does not reduce fp32. */
 exo_status exo_fit_find_engine(const exo_engine_class **out, const char *name, bool equal_bits,
                                exo_err *err);
+
+/* Reads the way of the messages of collectives; NULL: direct. INVAL: there is none of this name; it
+ * sums in another order than that of ranks, and equal_bits is true; or the engine, which is not the
+ * library's, has ways of its own. */
+exo_status exo_fit_find_way(exo_way *out, const char *name, const exo_engine_class *engine,
+                            bool equal_bits, exo_err *err);
 
 /* The conditions under which a job uses its engine. */
 typedef struct exo_fit_engine_use {

@@ -67,6 +67,8 @@ typedef struct exo_collective_args {
     exo_codec *codec;
     bool rehearsal; /* no data: only time passes. Only with EXO_ENGINE_LINKS */
     bool waits;     /* the next call is the wait for this request */
+    uint32_t way;   /* for the library's engines: which messages the call consists of; 0: direct */
+    const struct exo_comm_ways *ways; /* likewise, what `way` follows; NULL: nothing */
 } exo_collective_args;
 
 /* A request. It is the caller's memory, which stays in place from begin until the request has

@@ -72,6 +72,10 @@ typedef struct exo_fit_opts {
     const char *engine;
     /* False: the engine must promise the same bits as every other (EXO_ENGINE_ORDERED). */
     bool any_bits;
+    /* Which messages the strategy's collectives consist of: "direct", "tree", "ring", "halving",
+     * "hierarchical" or "auto" (docs/collectives.md); NULL: direct. Those that sum in another order
+     * than that of ranks need any_bits. */
+    const char *collectives;
     uint64_t num_epochs; /* 1; used if max_steps is 0 */
     uint64_t max_steps;  /* 0: num_epochs decides */
     size_t batch_size;   /* 16; samples of a node in a step */

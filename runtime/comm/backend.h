@@ -11,6 +11,7 @@
 
 #include "comm/edge.h"
 #include "comm/encode.h"
+#include "comm/ways.h"
 
 /* Functions of `local` and `net` beyond those of every engine. */
 typedef struct exo_comm_extras {
@@ -41,6 +42,7 @@ struct exo_comm {
     const exo_clock *clock;
     const exo_engine_class *engine;
     const exo_comm_extras *extras; /* NULL: none */
+    exo_comm_ways *ways;           /* NULL: all calls go directly */
     void *state;                   /* the engine's group */
     /* codec of its edge, copied; NULL: raw */
     const char *codec;

@@ -43,6 +43,7 @@ exo_comm_drop(exo_comm **comm)
         return;
     exo_server_close(c->server);
     c->engine->close(c->state);
+    exo_comm_ways_free(&c->ways);
     exo_free((char *)c->codec);
     exo_free(c);
 }
@@ -254,6 +255,17 @@ exo_group_traffic(const exo_group *group)
 /* --- Extras of the library's engines ---------------------------------------------------------- */
 
 exo_status
+exo_comm_set_ways(exo_comm *comm, uint32_t size, const exo_comm_edge *edge, exo_err *err)
+{
+    exo_way way = EXO_WAY_DIRECT;
+    exo_status st = edge ? exo_way_parse(edge->way, &way, err) : EXO_OK;
+    return st == EXO_OK && way != EXO_WAY_DIRECT
+               ? exo_comm_ways_new(&comm->ways, way, !edge->any_bits, size, edge->links,
+                                   edge->hosts, err)
+               : st;
+}
+
+exo_status
 exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err)
 {
     exo_codec *probe = NULL;
@@ -292,6 +304,22 @@ exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *m
 
 /* --- Calls ------------------------------------------------------------------------------------ */
 
+/* Chooses the way of a call; the last choice holds for calls like it. */
+static void
+choose_way(exo_group *g, exo_collective_args *args)
+{
+    exo_collective_args *last = &g->chosen[args->operation];
+    args->ways = g->comm->ways;
+    if (!args->ways)
+        return;
+    if (last->ways != args->ways || last->count != args->count || last->dtype != args->dtype ||
+        last->codec != args->codec || last->root != args->root) {
+        *last = *args;
+        last->way = exo_comm_ways_choose(args->ways, args);
+    }
+    args->way = last->way;
+}
+
 /* Checks whether the engine can do the call, and follows a change of the codec. */
 static exo_status
 prepare(exo_group *g, exo_collective_args *args, exo_err *err)
@@ -320,6 +348,7 @@ prepare(exo_group *g, exo_collective_args *args, exo_err *err)
     if (st == EXO_OK && args->dtype == EXO_F32 && args->operation != EXO_BROADCAST &&
         args->size > 1)
         args->codec = whole->codec;
+    choose_way(g, args);
     return st;
 }
 

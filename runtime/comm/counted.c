@@ -2,6 +2,7 @@
 #include "comm/counted.h"
 
 #include "comm/timing.h"
+#include "comm/ways.h"
 
 /* Adds `messages` messages of `count` elements each. */
 static void
@@ -14,6 +15,19 @@ add_messages(exo_traffic *t, const exo_collective_args *args, size_t count, uint
     t->wire_bytes += messages * (encoded + EXO_COMM_HEADER + EXO_COMM_ENVELOPE);
 }
 
+struct counting {
+    exo_traffic *traffic;
+    const exo_collective_args *args;
+};
+
+static void
+count_move(void *context, const exo_comm_move *m)
+{
+    const struct counting *c = context;
+    if (m->from == c->args->place)
+        add_messages(c->traffic, c->args, m->length, 1);
+}
+
 void
 exo_comm_count(exo_traffic *traffic, const exo_collective_args *args)
 {
@@ -22,6 +36,10 @@ exo_comm_count(exo_traffic *traffic, const exo_collective_args *args)
     traffic->items++;
     if (size == 1)
         return;
+    if (args->way != EXO_WAY_DIRECT) {
+        exo_comm_moves(args, count_move, &(struct counting){traffic, args});
+        return;
+    }
     exo_shard(args->count, size, args->place, &first, &own);
     if (args->operation == EXO_SWAP) {
         add_messages(traffic, args, args->count, 1);

@@ -5,7 +5,8 @@
 
 #include <exogym/engine.h>
 
-/* Adds one call to the traffic. In the direct exchange (far.h) a member sends
+/* Adds one call to the traffic. By another way a member sends its moves (ways.h). In the direct
+ * exchange (far.h) it sends
  *
  * - in a reduction: each other member the part of that member's shard;
  * - in a gathering: each other member its own shard;

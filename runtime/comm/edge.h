@@ -24,16 +24,21 @@ typedef struct exo_comm_edge {
     /* for fp32 data that is reduced or gathered; must be stateless and have a fixed size; NULL:
      * raw */
     const char *codec;
+    const char *way; /* of messages (ways.h); NULL: direct */
+    bool any_bits;   /* the choice `auto` may sum in another order than that of ranks */
 } exo_comm_edge;
 
 /* Makes a communicator among threads of this process (exo_comm_local) on an edge. Errors: those of
- * exo_comm_local; INVAL: the codec is wrong, has state, or has no fixed size. */
+ * exo_comm_local; INVAL: the codec is wrong, has state, or has no fixed size; or the way is none. */
 exo_status exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock,
                              const exo_comm_edge *edge, exo_err *err);
 /* Sets the start of the run, on the real clock, of a communicator that was made before it. Before
  * the first call. */
 void exo_comm_local_begin(exo_comm *comm, exo_time origin);
 
+/* Sets the ways of a new communicator of `size` from its edge. Errors: INVAL, NOMEM. */
+exo_status exo_comm_set_ways(exo_comm *comm, uint32_t size, const exo_comm_edge *edge,
+                             exo_err *err);
 /* Changes the codec, while no member is in a call; NULL: raw. After an error the codec is the same
  * as before. Errors: INVAL as above; UNSUPPORTED: the engine has no codecs; NOMEM. */
 exo_status exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err);

@@ -282,10 +282,11 @@ exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
         if (f->edge.codec)
             memory = (c->codec = exo_strdup(f->edge.codec)) && memory;
     }
-    if (!memory) {
+    exo_status st =
+        memory ? exo_comm_set_ways(c, opts->size, opts->edge, err)
+               : exo_fail(err, EXO_NOMEM, "no memory for a communicator of %u", opts->size);
+    if (st != EXO_OK)
         exo_comm_drop(&c);
-        return exo_fail(err, EXO_NOMEM, "no memory for a communicator of %u", opts->size);
-    }
     *out = c;
-    return EXO_OK;
+    return st;
 }

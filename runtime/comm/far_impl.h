@@ -23,6 +23,8 @@ enum {
     /* not a phase: a message of the server, or for it; root: a status other than OK ends all calls
      * with the text that follows */
     EXO_FAR_SERVER = 5,
+    /* plus the number of a move (ways.h) */
+    EXO_FAR_MOVE = 16,
 };
 
 enum {
@@ -134,6 +136,9 @@ bool exo_far_find_other_locked(exo_far *far, const exo_collective_args *args, ui
 void exo_far_disagree_locked(exo_far *far, const exo_collective_args *args,
                              const exo_far_header *header);
 
+/* Makes a call that does not go directly; far_moves.c. */
+exo_status exo_far_move(exo_far *far, const exo_collective_args *args, exo_time deadline,
+                        exo_err *err);
 /* Makes one call from beginning to end, on the calling thread. since: its start. */
 exo_status exo_far_run(exo_far *far, const exo_collective_args *args, exo_time since,
                        exo_time deadline, exo_err *err);

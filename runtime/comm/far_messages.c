@@ -199,7 +199,12 @@ exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encod
     pthread_mutex_lock(&f->lock);
     f->counts[to] += header->phase != EXO_FAR_FAILED;
     pthread_mutex_unlock(&f->lock);
-    return exo_send(f->opts.runtime, f->members[to], f->opts.method, payload, INT64_MAX, err);
+    exo_err reason = {0};
+    st = exo_send(f->opts.runtime, f->members[to], f->opts.method, payload, INT64_MAX, &reason);
+    return st == EXO_OK
+               ? EXO_OK
+               : exo_fail(err, st, "node_%u (rank %u) %s%.400s", to, to,
+                          st == EXO_PEER_LOST ? "died: " : "cannot be sent to: ", reason.text);
 }
 
 static bool

@@ -170,6 +170,8 @@ broadcast(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_er
 static exo_status
 exchange(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
+    if (args->way != EXO_WAY_DIRECT)
+        return exo_far_move(f, args, deadline, err);
     if (args->operation == EXO_BROADCAST)
         return broadcast(f, args, deadline, err);
     bool reduces = args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER;

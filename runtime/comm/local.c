@@ -799,8 +799,11 @@ exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const e
                     .extras = &local_extras,
                     .state = l,
                     .codec = codec};
+    st = exo_comm_set_ways(c, size, edge, err);
+    if (st != EXO_OK)
+        exo_comm_drop(&c);
     *out = c;
-    return EXO_OK;
+    return st;
 }
 
 void

@@ -9,7 +9,8 @@ exo_near_run(exo_far *f, const exo_collective_args *args, exo_time deadline, boo
              exo_err *err)
 {
     *done = false;
-    if (args->size < 2 || args->size > EXO_NEAR_MEMBERS || args->codec || f->edge.links)
+    if (args->size < 2 || args->size > EXO_NEAR_MEMBERS || args->codec || f->edge.links ||
+        exo_comm_ways_reorders(args))
         return EXO_OK;
     if (!f->near) {
         exo_near *n = exo_near_new(f);

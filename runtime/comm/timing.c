@@ -1,6 +1,10 @@
 /* The times of collectives: see timing.h. They are the times of the messages of far.c. No state. */
 #include "comm/timing.h"
 
+#include <string.h>
+
+#include "comm/ways.h"
+
 size_t
 exo_comm_shard_bytes(const exo_collective_args *args, size_t count)
 {
@@ -40,6 +44,37 @@ broadcast_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_
     ends[root] = last;
 }
 
+struct timing {
+    const exo_comm_edge *edge;
+    const exo_collective_args *args;
+    exo_time *now, *next; /* (size) when the members begin this step, and the next one */
+    uint32_t step;
+};
+
+static void
+time_move(void *context, const exo_comm_move *m)
+{
+    struct timing *t = context;
+    exo_transit transit;
+    if (m->step != t->step)
+        memcpy(t->now, t->next, t->args->size * sizeof *t->now);
+    t->step = m->step;
+    exo_links_send(t->edge->links, t->edge->hosts[m->from], t->edge->hosts[m->to], t->edge->flow,
+                   exo_comm_shard_bytes(t->args, m->length) + EXO_COMM_HEADER + EXO_COMM_ENVELOPE,
+                   t->now[m->from], &transit);
+    t->next[m->to] = transit.arrives > t->next[m->to] ? transit.arrives : t->next[m->to];
+}
+
+static void
+moves_timing(const exo_comm_edge *edge, const exo_collective_args *args, const exo_time *begins,
+             exo_time *ends, exo_time *scratch)
+{
+    struct timing t = {.edge = edge, .args = args, .now = scratch, .next = ends};
+    memcpy(scratch, begins, args->size * sizeof *scratch);
+    memcpy(ends, begins, args->size * sizeof *ends);
+    exo_comm_moves(args, time_move, &t);
+}
+
 exo_status
 exo_comm_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_args *args,
                 const exo_time *begins, exo_time *ends, exo_time *scratch, uint64_t *bytes,
@@ -47,6 +82,10 @@ exo_comm_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_a
 {
     if (size == 1) {
         ends[0] = begins[0];
+        return EXO_OK;
+    }
+    if (args->way != EXO_WAY_DIRECT) {
+        moves_timing(edge, args, begins, ends, scratch);
         return EXO_OK;
     }
     if (args->operation == EXO_BROADCAST) {

@@ -745,3 +745,21 @@ exo_links_host_stats(const exo_links *links, uint32_t host, exo_link_stats *up,
     *down = stats_of(&l->hosts[host].down);
     pthread_mutex_unlock(&l->lock);
 }
+
+exo_link_speed
+exo_links_speed(exo_links *l, uint32_t from, uint32_t to)
+{
+    exo_link_speed out = {INFINITY, INFINITY, INFINITY, 0};
+    if (from == to)
+        return out;
+    pthread_mutex_lock(&l->lock);
+    const struct host *a = &l->hosts[from], *b = &l->hosts[to];
+    const struct line *line = exo_link_line(l, from, to, NULL);
+    out = (exo_link_speed){.up = a->up.rate.rate,
+                           .between = line->rate.rate,
+                           .down = b->down.rate.rate,
+                           .latency = (double)(line->latency + a->latency + b->latency) /
+                                      (double)EXO_SECOND};
+    pthread_mutex_unlock(&l->lock);
+    return out;
+}

@@ -72,6 +72,15 @@ exo_status exo_links_new(exo_links **out, const exo_host_spec *hosts, size_t num
                          const exo_link_spec *fallback, uint64_t seed, exo_err *err);
 void exo_links_free(exo_links **links);
 size_t exo_links_num_hosts(const exo_links *links);
+
+/* What is declared of the way from one host to another, without its schedules. */
+typedef struct exo_link_speed {
+    double up, between, down; /* bit/s: the sender's rate, the link's, the receiver's */
+    double latency;           /* s, hosts included */
+} exo_link_speed;
+/* Of a host to itself: INFINITY, and no latency. Any thread. */
+exo_link_speed exo_links_speed(exo_links *links, uint32_t from, uint32_t to);
+
 /* Gives messages from `from` to `to` a link of their own, in this direction, or replaces it.
  * Messages under way keep the arrival times that were returned. Errors: INVAL, NOMEM. */
 exo_status exo_links_between(exo_links *links, uint32_t from, uint32_t to,

@@ -54,9 +54,9 @@ static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
     static const char *const keys[] = {"exogym", "name", "seed", "seeds", "plugins", "model",
-                                       "data", "nodes", "device", "engine", "equal_bits", "train",
-                                       "strategy", "compare", "presets", "clock", "hosts", "links",
-                                       "compute", "edges", "failures",
+                                       "data", "nodes", "device", "engine", "equal_bits",
+                                       "collectives", "train", "strategy", "compare", "presets",
+                                       "clock", "hosts", "links", "compute", "edges", "failures",
                                        /* the last: what a run recorded in its config.json */
                                        "changes"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -152,8 +152,9 @@ read_val_size(exo_config *train, exo_fit_opts *opts, exo_err *err)
 static exo_status
 check_train_keys(exo_config *train, exo_err *err)
 {
-    static const char *const job[] = {"nodes", "seed",    "seeds",  "model",      "data", "device",
-                                      "name",  "plugins", "engine", "equal_bits", NULL};
+    static const char *const job[] = {"nodes",  "seed",       "seeds",       "model",
+                                      "data",   "device",     "name",        "plugins",
+                                      "engine", "equal_bits", "collectives", NULL};
     exo_status st = check_no_strategy_keys(train, err);
     for (size_t i = 0; st == EXO_OK && job[i]; i++)
         if (exo_config_has(train, job[i]))
@@ -305,6 +306,8 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
         st = exo_config_string(root, "engine", "auto", &o->engine, err);
     if (st == EXO_OK)
         st = exo_config_bool(root, "equal_bits", true, &equal_bits, err);
+    if (st == EXO_OK)
+        st = exo_config_string(root, "collectives", "direct", &o->collectives, err);
     if (st != EXO_OK)
         return st;
     o->num_nodes = (uint32_t)nodes;
@@ -338,7 +341,11 @@ check_engine(exo_config *root, const exo_job *job, exo_err *err)
         st = exo_fit_find_engine(&engine, job->opts.engine, !job->opts.any_bits, err);
     if (st == EXO_OK && exo_fit_is_foreign(engine) && use.emulated)
         st = exo_fit_check_engine(engine, &use, err);
-    return st == EXO_OK ? EXO_OK : fail_at(root, "engine", err);
+    if (st != EXO_OK)
+        return fail_at(root, "engine", err);
+    exo_way way;
+    st = exo_fit_find_way(&way, job->opts.collectives, engine, !job->opts.any_bits, err);
+    return st == EXO_OK ? EXO_OK : fail_at(root, "collectives", err);
 }
 
 static exo_status

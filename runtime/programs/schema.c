@@ -108,6 +108,8 @@ static const struct key keys[] = {
     {"job", "engine", "text",
      "Moves the data of the strategies' collectives: auto, or exogym list engines."},
     {"job", "equal_bits", "bool", "Whether the engine must promise the bits of every other."},
+    {"job", "collectives", "direct|tree|ring|halving|hierarchical|auto",
+     "Which messages the strategies' collectives consist of."},
     {"job", "train", "#train", NULL},
     {"job", "strategy", "options", "exogym list strategies; with compare, what all share."},
     {"job", "compare", "[options]", "Several strategies, one after the other."},

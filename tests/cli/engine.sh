@@ -64,6 +64,24 @@ grep -q "engine local is for nodes in one process" "$folder/log" || fail "$(cat 
 run --set engine=net && fail "net ran in one process"
 grep -q "engine net is for nodes on workers" "$folder/log" || fail "$(cat "$folder/log")"
 
+# The ways of the library's messages: those that sum in rank order have the bits of direct, the others
+# have their own in one process and in two.
+for options in "--set engine=auto" "--set engine=net --workers 2"; do
+    # shellcheck disable=SC2086
+    run $options --set collectives=tree || fail "$(cat "$folder/log")"
+    [ "$(digests)" = "$expected" ] || fail "'$options': a tree gives other bits"
+done
+run --set engine=auto --set nodes=3 || fail "$(cat "$folder/log")"
+direct=$(digests)
+run --set engine=auto --set nodes=3 --set collectives=ring --set equal_bits=false || fail "$(cat "$folder/log")"
+ring=$(digests)
+[ "$ring" != "$direct" ] || fail "a ring of three sums as direct does: it was not used"
+run --set engine=net --workers 2 --set nodes=3 --set collectives=ring --set equal_bits=false || fail "$(cat "$folder/log")"
+[ "$(digests)" = "$ring" ] || fail "a ring among processes gives other bits"
+refused "ring sums in another order" --set engine=auto --set collectives=ring
+refused "collectives go direct, tree, ring" --set engine=auto --set collectives=star
+refused "engine shm has its own messages" --set collectives=tree
+
 # One that does not promise the order of sums.
 sed -i 's/EXO_ENGINE_ORDERED | //' "$example/shm.c"
 build_plugin

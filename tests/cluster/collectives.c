@@ -22,6 +22,7 @@
 
 #include <exogym/exogym.h>
 
+#include "comm/edge.h"
 #include "comm/near_impl.h"
 #include "support/check.h"
 #include "support/comm_process.h"
@@ -36,6 +37,10 @@ enum {
     FAULT_BYTES = 16 << 20
 };
 
+static const char *const ways[] = {"direct", "tree", "ring", "halving"};
+enum {
+    WAYS = sizeof ways / sizeof *ways
+};
 static const exo_dtype types[TYPES] = {EXO_F32, EXO_BF16, EXO_F16, EXO_I32, EXO_I8, EXO_I64};
 static const size_t counts[COUNTS] = {0,     1,     3,     17,     1021,   4099,
                                       16384, 16387, 70001, 131072, LARGEST};
@@ -45,6 +50,7 @@ struct board {
     _Atomic uint32_t calls[MOST];   /* calls that a member has begun */
     _Atomic uint32_t failed[MOST];  /* 1 plus the status of its failed call */
     _Atomic uint32_t resumed;       /* the stopped member has ended */
+    _Atomic uint32_t done;          /* members that have all results */
     char texts[MOST][EXO_ERR_TEXT]; /* the reason of a failed call */
 };
 
@@ -213,12 +219,13 @@ thread_main(void *argument)
 
 /* The results of the member `rank` among threads; *length is their size. */
 static char *
-local_results(uint32_t rank, uint32_t size, size_t *length)
+local_results(uint32_t rank, uint32_t size, const char *way, size_t *length)
 {
     pthread_t threads[MOST];
     struct run runs[MOST];
     exo_comm *comm = NULL;
-    CHECK(exo_comm_local(&comm, size, exo_clock_real(), NULL) == EXO_OK);
+    const exo_comm_edge edge = {.name = "members", .way = way, .any_bits = true};
+    CHECK(exo_comm_local_on(&comm, size, exo_clock_real(), &edge, NULL) == EXO_OK);
     for (uint32_t r = 0; r < size; r++) {
         runs[r] = (struct run){.rank = r, .size = size, .memory = PRIVATE, .comm = comm};
         runs[r].results = malloc(most_results());
@@ -243,10 +250,19 @@ is_near(const exo_comm *comm)
 }
 
 static void
+await_word(const _Atomic uint32_t *word, uint32_t value)
+{
+    for (int i = 0; atomic_load(word) < value; i++) {
+        CHECK(i < 120 * 1000);
+        usleep(1000);
+    }
+}
+
+static void
 bits_main(comm_process *p)
 {
     size_t length = 0;
-    char *expected = local_results(p->rank, p->size, &length);
+    char *expected = local_results(p->rank, p->size, p->way, &length);
     for (enum memory memory = WHOLE; memory < MEMORIES; memory++) {
         struct run run = {.group = p->group, .rank = p->rank, .size = p->size, .memory = memory};
         run.results = malloc(most_results());
@@ -257,13 +273,16 @@ bits_main(comm_process *p)
         free(run.results);
     }
     free(expected);
+    /* the end of a member ends the calls that others are still in */
+    atomic_fetch_add(&board->done, 1);
+    await_word(&board->done, p->size);
 }
 
 /* --- Processes -------------------------------------------------------------------------------- */
 
 /* Forks members, each of which joins and runs `body`. */
 static void
-start(pid_t pids[MOST], uint32_t size, bool tcp, void (*body)(comm_process *))
+start(pid_t pids[MOST], uint32_t size, bool tcp, const char *way, void (*body)(comm_process *))
 {
     uint32_t channel = channels++;
     memset(board, 0, sizeof *board);
@@ -275,7 +294,7 @@ start(pid_t pids[MOST], uint32_t size, bool tcp, void (*body)(comm_process *))
             continue;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         comm_process p = {
-            .folder = folder, .size = size, .rank = r, .channel = channel, .tcp = tcp};
+            .folder = folder, .size = size, .rank = r, .channel = channel, .tcp = tcp, .way = way};
         comm_process_join(&p);
         exo_group_set_timeout(p.group, 120 * EXO_SECOND);
         body(&p);
@@ -297,25 +316,16 @@ expect_end(pid_t pid, bool killed)
 }
 
 static void
-bits(uint32_t size, bool tcp)
+bits(uint32_t size, bool tcp, const char *way)
 {
     pid_t pids[MOST];
-    start(pids, size, tcp, bits_main);
+    start(pids, size, tcp, way, bits_main);
     for (uint32_t r = 0; r < size; r++)
         expect_end(pids[r], false);
-    printf("bits of %u members%s\n", size, tcp ? ", by messages" : "");
+    printf("bits of %u members%s%s\n", size, tcp ? ", by messages: " : "", tcp ? way : "");
 }
 
 /* --- Faults ----------------------------------------------------------------------------------- */
-
-static void
-await_word(const _Atomic uint32_t *word, uint32_t value)
-{
-    for (int i = 0; atomic_load(word) < value; i++) {
-        CHECK(i < 120 * 1000);
-        usleep(1000);
-    }
-}
 
 /* Calls until a call fails. Then writes to its buffer and finds nothing else there when all others
  * have ended. */
@@ -357,13 +367,13 @@ stopped_main(comm_process *p)
 }
 
 static void
-kill_one(uint32_t size)
+kill_one(uint32_t size, bool tcp, const char *way)
 {
     pid_t pids[MOST];
     uint32_t victim = (uint32_t)(processes_random(&seed) % size);
     char name[32];
     snprintf(name, sizeof name, "node_%u", victim);
-    start(pids, size, false, killed_main);
+    start(pids, size, tcp, way, killed_main);
     await_word(&board->calls[victim], 2);
     usleep((useconds_t)(processes_random(&seed) % 20000));
     CHECK(kill(pids[victim], SIGKILL) == 0);
@@ -371,6 +381,8 @@ kill_one(uint32_t size)
         if (r != victim) {
             await_word(&board->failed[r], 1);
             CHECK(atomic_load(&board->failed[r]) == 1 + EXO_PEER_LOST);
+            if (!strstr(board->texts[r], name))
+                fprintf(stderr, "%s was killed: %s\n", name, board->texts[r]);
             CHECK(strstr(board->texts[r], name) != NULL);
         }
     expect_end(pids[victim], true);
@@ -385,7 +397,7 @@ stop_one(uint32_t size)
 {
     pid_t pids[MOST];
     uint32_t victim = (uint32_t)(processes_random(&seed) % size);
-    start(pids, size, false, stopped_main);
+    start(pids, size, false, NULL, stopped_main);
     await_word(&board->calls[victim], 2);
     usleep((useconds_t)(processes_random(&seed) % 20000));
     CHECK(kill(pids[victim], SIGSTOP) == 0);
@@ -454,7 +466,7 @@ static void
 meet_hostile(uint32_t size)
 {
     pid_t pids[MOST];
-    start(pids, size, false, hostile_main);
+    start(pids, size, false, NULL, hostile_main);
     for (uint32_t r = 0; r < size; r++)
         expect_end(pids[r], false);
 }
@@ -471,13 +483,16 @@ main(void)
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(board != MAP_FAILED);
     pid_t head = comm_process_head(folder);
-    bits(2, false);
-    bits(3, false);
-    bits(4, false);
-    bits(3, true);
+    bits(2, false, NULL);
+    bits(3, false, NULL);
+    bits(4, false, NULL);
+    for (size_t w = 0; w < WAYS; w++)
+        bits(3, true, ways[w]);
     for (uint64_t i = 0; i < rounds; i++)
-        kill_one(2 + (uint32_t)(i % 3));
-    printf("%llu deaths\n", (unsigned long long)rounds);
+        kill_one(2 + (uint32_t)(i % 3), false, NULL);
+    for (uint64_t i = 0; i < rounds; i++)
+        kill_one(4, true, ways[i % WAYS]);
+    printf("%llu deaths, in shared memory and by messages\n", (unsigned long long)rounds);
     for (uint64_t i = 0; i < rounds; i++)
         stop_one(2 + (uint32_t)(i % 3));
     printf("%llu stops\n", (unsigned long long)rounds);

@@ -15,6 +15,7 @@ typedef struct comm_process {
     uint32_t size, rank;
     uint32_t channel; /* distinguishes communicators of one cluster */
     bool tcp;         /* members connect by tcp, over the loopback interface */
+    const char *way;  /* of messages (comm/ways.h); NULL: direct */
     /* set by comm_process_join */
     exo_runtime *runtime;
     exo_cluster *cluster;

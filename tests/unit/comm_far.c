@@ -5,6 +5,7 @@
  * runtime/comm/far.h, comm.c. */
 #include <criterion/criterion.h>
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #include "comm/timing.h"
 
 enum {
-    MAX_MEMBERS = 5,
+    MAX_MEMBERS = 9,
     OPERATIONS = 6, /* of all members */
     /* also one in islands of even and of odd ranks, and one more of all members */
     ALL_OPERATIONS = 10
@@ -309,6 +310,46 @@ Test(comm_far, bits_and_traffic_are_those_of_threads, .timeout = 120)
                 const struct what what = {
                     .size = size, .count = counts[n], .edge = &edge, .operations = ALL_OPERATIONS};
                 expect_same(&what, codecs[c] ? codecs[c] : "none");
+            }
+}
+
+/* Members of even and of odd ranks are near each other. */
+static exo_links *
+two_places(void)
+{
+    static exo_host_spec specs[MAX_MEMBERS];
+    static const exo_link_spec far = {.bandwidth = 1e9, .transport = EXO_LINK_IDEAL},
+                               close = {.bandwidth = 1e12, .transport = EXO_LINK_IDEAL};
+    exo_links *links = NULL;
+    for (uint32_t r = 0; r < MAX_MEMBERS; r++)
+        specs[r] = (exo_host_spec){.up = INFINITY, .down = INFINITY};
+    cr_assert_eq(exo_links_new(&links, specs, MAX_MEMBERS, &far, 1, NULL), EXO_OK);
+    for (uint32_t a = 0; a < MAX_MEMBERS; a++)
+        for (uint32_t b = a % 2; b < MAX_MEMBERS; b += 2)
+            if (a != b)
+                cr_assert_eq(exo_links_between(links, a, b, &close, NULL), EXO_OK);
+    return links;
+}
+
+Test(comm_far, each_way_has_the_bits_and_traffic_of_threads, .timeout = 120)
+{
+    static const char *const ways[] = {"tree", "ring", "halving", "hierarchical", "auto"};
+    static const uint32_t hosts[MAX_MEMBERS] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+    static const size_t counts[] = {0, 1, 1000, 4097};
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
+        for (uint32_t size = 1; size <= MAX_MEMBERS; size++)
+            for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
+                exo_links *links = two_places();
+                const exo_comm_edge edge = {.name = "edge",
+                                            .links = links,
+                                            .hosts = hosts,
+                                            .origin = exo_now(exo_clock_real()),
+                                            .way = ways[w],
+                                            .any_bits = true};
+                const struct what what = {
+                    .size = size, .count = counts[n], .edge = &edge, .operations = ALL_OPERATIONS};
+                expect_same(&what, ways[w]);
+                exo_links_free(&links);
             }
 }
 
