@@ -29,6 +29,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/crowd.h"
 #include "base/pace.h"
 #include "base/parallel.h"
 #include "base/waiting.h"
@@ -56,6 +57,7 @@ struct member {
     /* end of the last of its calls on the links, from the run's origin */
     exo_time passed;
     exo_encoder encoder; /* owner: the member's thread */
+    exo_crowd crowd;     /* likewise */
 };
 
 /* States of a request. */
@@ -69,6 +71,7 @@ struct local {
     const exo_clock *clock;
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    unsigned cores;         /* that this process may use */
     struct member *members; /* (size) */
     /* (size) open calls, which have not committed, by the lowest rank of their members */
     exo_local_call **open;
@@ -232,6 +235,7 @@ commit_locked(struct local *l, exo_local_call *c)
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
+    c->core = exo_core();
     c->committed = true;
 }
 
@@ -501,6 +505,8 @@ meet(struct local *l, exo_local_call *c, uint32_t rank, const exo_engine_request
     pthread_mutex_unlock(&l->lock);
     if (!lane)
         exo_compute_resume();
+    if (!lane && st == EXO_OK && c->args.size <= l->cores)
+        exo_crowd_wait(&l->members[rank].crowd, c->core);
     return st;
 }
 
@@ -723,6 +729,7 @@ local_new(struct local **out, uint32_t size, const exo_clock *clock, const exo_c
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator");
     l->size = size;
     l->clock = clock;
+    l->cores = exo_usable_cores();
     pthread_mutex_init(&l->lock, NULL);
     exo_condition_init(&l->changed);
     l->members = exo_calloc(size, sizeof *l->members);

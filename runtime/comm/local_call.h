@@ -29,6 +29,7 @@ struct exo_local_call {
     exo_time since; /* arrival of the first member, on the clock */
     /* set under the lock; a waiting member also looks at it without the lock */
     atomic_bool committed;
+    int core;                   /* that the member which committed the call was on */
     uint32_t *ranks;            /* (room) */
     void **data;                /* (room) */
     bool *here;                 /* (room) the member has come */

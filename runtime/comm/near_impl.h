@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include "base/crowd.h"
 #include "comm/near.h"
 
 #include "store/region.h"
@@ -59,9 +60,7 @@ typedef struct exo_near_buffers {
 } exo_near_buffers;
 
 enum {
-    EXO_NEAR_BUFFERS = 8,
-    /* waits for a member on the same core before this one moves, at first */
-    EXO_NEAR_PATIENCE = 16
+    EXO_NEAR_BUFFERS = 8
 };
 
 /* A set of members that has called. */
@@ -77,9 +76,8 @@ typedef struct exo_near_set {
 struct exo_near {
     exo_far *far;
     uint32_t size, rank;
-    unsigned cores;      /* that this process may use */
-    unsigned crowded;    /* waits for a member on the same core, since this one moved */
-    unsigned patience;   /* so many make it move */
+    unsigned cores; /* that this process may use */
+    exo_crowd crowd;
     exo_segment segment; /* of this member's board; zero: it cannot have one */
     exo_near_board *board;
     exo_near_peer *peers; /* (size) */

@@ -51,7 +51,6 @@ exo_near_new(exo_far *f)
                     .size = f->opts.size,
                     .rank = f->opts.rank,
                     .cores = exo_usable_cores(),
-                    .patience = EXO_NEAR_PATIENCE,
                     .peers = peers};
     for (uint32_t r = 0; r < n->size; r++)
         peers[r].folder = -1;

@@ -10,9 +10,8 @@
 #include "comm/near_impl.h"
 
 enum {
-    SPINS = 100, /* looks at a step before the core is yielded */
-    YIELDS = 60, /* before the member sleeps */
-    MOST_PATIENCE = 4096,
+    SPINS = 100,   /* looks at a step before the core is yielded */
+    YIELDS = 60,   /* before the member sleeps */
     SLICE_MS = 50, /* the longest sleep between two looks at everything else */
     MANUAL_MS = 2, /* the same, with a clock that is not the real one */
 };
@@ -38,7 +37,7 @@ exo_near_publish(exo_near_call *c, uint32_t step)
 {
     exo_near *n = c->near;
     if (step == EXO_NEAR_HERE)
-        atomic_store_explicit(&n->board->core, (uint32_t)sched_getcpu(), memory_order_relaxed);
+        atomic_store_explicit(&n->board->core, (uint32_t)exo_core(), memory_order_relaxed);
     for (uint32_t m = 0; m < c->args->size; m++) {
         uint32_t r = exo_far_rank_at(c->args, m), window = n->peers[r].windows;
         if (r == n->rank)
@@ -134,41 +133,12 @@ sleep_once(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, uint32
     atomic_store(&n->board->sleeping, 0);
 }
 
-/* Moves this thread to another core than its present one. Two members that wait by yielding are
- * never asleep, so the kernel may leave both on one core while another has nothing to do. */
-static void
-leave_core(int core)
-{
-    cpu_set_t all, others;
-    if (core < 0 || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof all, &all) != 0)
-        return;
-    others = all;
-    CPU_CLR((size_t)core, &others);
-    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
-        sched_setaffinity(0, sizeof all, &all);
-}
-
-/* Before the yields of a wait: of two members that often wait for each other on one core, the one of
- * the higher rank moves; seldom, if it comes to nothing. */
-static void
-look_at_core(exo_near *n, uint32_t rank)
-{
-    int core = sched_getcpu();
-    if (rank > n->rank ||
-        (int)atomic_load_explicit(&n->peers[rank].board->core, memory_order_relaxed) != core)
-        return;
-    if (++n->crowded < n->patience)
-        return;
-    n->crowded = 0;
-    n->patience = n->patience < MOST_PATIENCE ? 2 * n->patience : MOST_PATIENCE;
-    leave_core(core);
-}
-
 /* Waits for a word of the member `rank`. */
 static exo_status
 await_word(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, uint32_t step)
 {
-    exo_far *f = c->near->far;
+    exo_near *n = c->near;
+    exo_far *f = n->far;
     /* with more members than cores the one that is awaited may need this core */
     int spins = c->args->size <= c->near->cores ? SPINS : 0;
     for (int i = 0; i < spins + YIELDS; i++) {
@@ -178,8 +148,9 @@ await_word(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, uint32
             relax();
             continue;
         }
-        if (spins > 0 && i == spins)
-            look_at_core(c->near, rank);
+        if (spins > 0 && i == spins && rank < n->rank) /* one of two moves */
+            exo_crowd_wait(&n->crowd, (int)atomic_load_explicit(&n->peers[rank].board->core,
+                                                                memory_order_relaxed));
         sched_yield();
     }
     while (!is_reached(word, step)) {

@@ -1,0 +1,38 @@
+/* Threads that wait for each other on one core: see crowd.h. */
+#include "base/crowd.h"
+
+#include <sched.h>
+
+enum {
+    PATIENCE = 16,
+    MOST_PATIENCE = 4096
+};
+
+int
+exo_core(void)
+{
+    return sched_getcpu();
+}
+
+static void
+leave_core(int core)
+{
+    cpu_set_t all, others;
+    if (core < 0 || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof all, &all) != 0)
+        return;
+    others = all;
+    CPU_CLR((size_t)core, &others);
+    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+        sched_setaffinity(0, sizeof all, &all);
+}
+
+void
+exo_crowd_wait(exo_crowd *crowd, int other)
+{
+    int core = sched_getcpu();
+    if (core != other || ++crowd->met < (crowd->patience ? crowd->patience : PATIENCE))
+        return;
+    unsigned patience = crowd->patience ? 2 * crowd->patience : 2 * PATIENCE;
+    *crowd = (exo_crowd){.patience = patience < MOST_PATIENCE ? patience : MOST_PATIENCE};
+    leave_core(core);
+}

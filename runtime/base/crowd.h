@@ -1,0 +1,17 @@
+/* Threads that wait for each other on one core. Two that wait by yielding are never asleep, so the
+ * kernel may leave both on one core while another has nothing to do. No state but the caller's. */
+#ifndef EXO_BASE_CROWD_H
+#define EXO_BASE_CROWD_H
+
+/* What a thread has seen. Begins as zeros. Owner: the thread. */
+typedef struct exo_crowd {
+    unsigned met, patience; /* waits for another on its core since it moved; so many make it move */
+} exo_crowd;
+
+/* The core that the calling thread is on; below 0: not known. */
+int exo_core(void);
+/* The thread has waited for one on the core `other`. If that is its own, and this happens often, it
+ * asks the kernel for another core of those that it may use; less often each time. */
+void exo_crowd_wait(exo_crowd *crowd, int other);
+
+#endif
