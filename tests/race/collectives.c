@@ -10,6 +10,7 @@
 #include <exogym/exogym.h>
 
 #include "base/parallel.h"
+#include "comm/edge.h"
 #include "support/check.h"
 
 enum {
@@ -40,11 +41,11 @@ member_main(void *argument)
     CHECK(exo_group_among(&some, group, ranks, MEMBERS / 2, NULL) == EXO_OK);
     exo_compute_enter();
     for (int round = 0; round < ROUNDS && m->last == EXO_OK; round++) {
-        size_t count = round % 6 == 4 ? 3 : COUNT;
+        size_t count = round % 8 == 4 ? 3 : COUNT;
         float *x = malloc(count * sizeof *x);
         for (size_t i = 0; i < count; i++)
             x[i] = (float)(m->rank + i % 7);
-        switch (round % 6) {
+        switch (round % 8) {
         case 0:
             m->last = exo_all_reduce(group, exo_host_array(EXO_F32, x, count), EXO_SUM, NULL);
             CHECK(m->last != EXO_OK || x[8] == 0 + 1 + 2 + 3 + 4.0f);
@@ -69,6 +70,14 @@ member_main(void *argument)
                 m->last = exo_all_reduce(some, exo_host_array(EXO_F32, x, count), EXO_MEAN, NULL);
             CHECK(m->last != EXO_OK || x[0] == (float)(m->rank % 2) + 1);
             break;
+        case 6:
+            m->last = exo_all_to_all(group, exo_host_array(EXO_F32, x, count), NULL);
+            CHECK(m->last != EXO_OK || x[COUNT - 1] == 3 + ((m->rank + 1) * COUNT / 4 - 1) % 7);
+            break;
+        case 7:
+            m->last = exo_swap(group, exo_host_array(EXO_F32, x, count), m->rank ^ 1, NULL);
+            CHECK(m->last != EXO_OK || x[0] == (float)(m->rank ^ 1));
+            break;
         }
         free(x);
     }
@@ -79,12 +88,13 @@ member_main(void *argument)
 }
 
 static void
-run_members(bool with_death)
+run_members(bool with_death, const char *way)
 {
     exo_comm *comm = NULL;
     pthread_t threads[MEMBERS];
     struct member members[MEMBERS];
-    CHECK(exo_comm_local(&comm, MEMBERS, exo_clock_real(), NULL) == EXO_OK);
+    const exo_comm_edge edge = {.way = way, .any_bits = true};
+    CHECK(exo_comm_local_on(&comm, MEMBERS, exo_clock_real(), &edge, NULL) == EXO_OK);
     for (uint32_t r = 0; r < MEMBERS; r++) {
         members[r] = (struct member){.comm = comm, .rank = r};
         CHECK(pthread_create(&threads[r], NULL, member_main, &members[r]) == 0);
@@ -150,9 +160,10 @@ main(void)
 {
     for (unsigned slots = 1; slots <= 4; slots++) {
         loops(slots);
-        run_members(false);
+        const char *way = slots % 2 ? "ring" : "tree";
+        run_members(false, way);
         for (int i = 0; i < 5; i++)
-            run_members(true);
+            run_members(true, way);
     }
     puts("2 passed, 0 failed");
     return 0;

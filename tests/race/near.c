@@ -87,7 +87,7 @@ member_main(void *argument)
     for (int round = 0; round < ROUNDS && m->last == EXO_OK; round++) {
         exo_array data = exo_array_part(array, 0, round % 2 ? COUNT : 1000);
         exo_vec_fill(data, (float)(m->rank + 1));
-        switch (round % 7) {
+        switch (round % 9) {
         case 0:
         case 1:
             m->last = exo_all_reduce(group, data, EXO_SUM, NULL);
@@ -108,6 +108,14 @@ member_main(void *argument)
         case 6:
             m->last = in_background(group, data, m->cancels && round > 20);
             break;
+        case 7:
+            m->last = exo_all_to_all(group, exo_array_part(data, 0, 999), NULL);
+            break;
+        case 8: /* the first and the last member */
+            m->last = some ? exo_swap(group, data, MEMBERS - 1 - m->rank, NULL) : EXO_OK;
+            CHECK(m->last != EXO_OK || !some ||
+                  ((const float *)array.data)[0] == (float)(MEMBERS - m->rank));
+            break;
         }
     }
     exo_array_release(&array);
@@ -117,7 +125,7 @@ member_main(void *argument)
 }
 
 static void
-run_members(bool dies, bool cancels)
+run_members(bool dies, bool cancels, const char *way)
 {
     exo_runtime *runtime = NULL;
     exo_ref refs[MEMBERS];
@@ -126,8 +134,9 @@ run_members(bool dies, bool cancels)
     CHECK(exo_runtime_open(&runtime, NULL, NULL) == EXO_OK);
     for (uint32_t r = 0; r < MEMBERS; r++) {
         members[r] = (struct member){.rank = r, .cancels = cancels && r == 1};
+        const exo_comm_edge edge = {.way = way, .any_bits = true};
         const exo_comm_far_opts opts = {
-            .runtime = runtime, .size = MEMBERS, .rank = r, .method = "collective"};
+            .runtime = runtime, .size = MEMBERS, .rank = r, .method = "collective", .edge = &edge};
         CHECK(exo_comm_far(&members[r].comm, &opts, NULL) == EXO_OK);
         const exo_spawn_opts spawn = {.args =
                                           exo_payload_borrow(&members[r].comm, sizeof(exo_comm *))};
@@ -160,10 +169,13 @@ int
 main(void)
 {
     exo_region_enable();
-    run_members(false, false);
-    for (int i = 0; i < 5; i++) {
-        run_members(true, false);
-        run_members(false, true);
+    for (int w = 0; w < 3; w++) { /* a ring and halving go by messages */
+        static const char *const ways[] = {NULL, "ring", "halving"};
+        run_members(false, false, ways[w]);
+        for (int i = 0; i < 5; i++) {
+            run_members(true, false, ways[w]);
+            run_members(false, true, ways[w]);
+        }
     }
     puts("1 passed, 0 failed");
     return 0;
