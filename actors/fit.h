@@ -73,6 +73,9 @@ typedef struct exo_fit {
      * follows its own, if nodes do not wait for each other (apart). */
     exo_outages *outages;
     bool apart;
+    /* On the virtual clock, of nodes that are apart: the time at which the last of them has ended
+     * the last segment, and all begin the next one; else 0. Written between segments. */
+    exo_time begins;
     /* comm: the strategy's; side: for set-up, averages and correlations. NULL: each node makes its
      * own. */
     exo_comm *comm, *side;

@@ -436,6 +436,8 @@ train_segment(struct run *run, exo_err *err)
     Exo__Train__Train args = EXO__TRAIN__TRAIN__INIT;
     args.until = end;
     exo_status st, lost;
+    if (run->apart && run->fit->sim)
+        run->fit->begins = exo_sim_now(run->fit->sim);
     do {
         exo_fit_expect_nodes(run, exo_fit_num_members(run));
         lost = st = exo_fit_have_all(run, "train", &args.base, err);

@@ -213,10 +213,21 @@ await_quorum(struct run *run, exo_err *err)
     return st;
 }
 
+/* Nodes that are apart wait for the last one at an evaluation or a checkpoint. */
+static void
+lose_waits(struct run *run)
+{
+    const exo_time now = exo_fit_now(run);
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
+        run->fit->outages[r].lost += now - time_of(run, r);
+}
+
 exo_status
 exo_fit_before_failures(struct run *run, exo_err *err)
 {
     struct exo_fit_failures *f = run->failures;
+    if (f && run->apart)
+        lose_waits(run);
     if (!f || !run->elastic)
         return EXO_OK;
     const uint64_t epoch = exo_fit_epoch(run);

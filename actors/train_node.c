@@ -206,7 +206,7 @@ train(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
     st = need_records(n, until > r->node.step ? until - r->node.step : 0, err);
     if (st != EXO_OK)
         return give_up(n, st, err);
-    exo_pace_enter(r->pace);
+    exo_pace_enter(r->pace, r->fit->begins);
     exo_compute_enter();
     while (st == EXO_OK && r->node.step < until) {
         if (exo_call_cancelled(call))

@@ -14,7 +14,8 @@
  *
  * With `dynamic`, a node of speed v takes floor(H v / v_max) steps in its next round, at least one.
  * So slow nodes send as often as fast ones, and their changes are less old. Speeds are steps per
- * second of computation, on the run's clock.
+ * second of computation, on the run's clock; the quickest step of a round counts, because the others
+ * may have an evaluation before them, or a failure of the host.
  *
  * Traffic of a node in a round: Psi elements to the server, and Psi back.
  *
@@ -36,10 +37,10 @@
 
 /* The words of messages. */
 enum {
-    STEPS = 0,     /* to the server: steps that took SECONDS; from it: steps of the next round */
+    STEPS = 0,     /* from the server: steps of the next round */
     VERSION = 1,   /* changes that the outer parameters have had */
     STALENESS = 2, /* from the server: changes of others since the begin of the node's round */
-    SECONDS = 0,   /* a figure, to the server */
+    SECONDS = 0,   /* a figure, to the server: of a step */
 };
 
 struct options {
@@ -147,7 +148,7 @@ outer_handle(void *state, exo_server *server, uint32_t from, const exo_server_me
     uint64_t staleness = o->changes - message->numbers[VERSION];
     (void)now;
     if (message->figures[SECONDS] > 0)
-        o->speeds[from] = (double)message->numbers[STEPS] / message->figures[SECONDS];
+        o->speeds[from] = 1 / message->figures[SECONDS];
     apply(o, message->data);
     const exo_server_message answer = {
         .numbers = {[STEPS] = next_round(o, from), [VERSION] = o->changes, [STALENESS] = staleness},
@@ -167,8 +168,8 @@ struct async_diloco {
     uint64_t steps;      /* of the present round */
     uint64_t done;       /* of them */
     uint64_t version;    /* of theta_start */
-    uint64_t timed;      /* steps since `since`: those of the round, or of a resumed run */
-    exo_time since;      /* on the communicator's clock */
+    exo_time since;      /* the end of the last step, on the communicator's clock */
+    exo_time quickest;   /* step of the round; 0: none */
     exo_meter *rounds, *staleness;
 };
 
@@ -253,10 +254,9 @@ exchange(struct async_diloco *a, exo_node *node, exo_err *err)
     exo_server_message answer;
     bool received;
     exo_vec_sub(a->start, a->start, node->params);
-    const exo_server_message change = {
-        .numbers = {[STEPS] = a->timed, [VERSION] = a->version},
-        .figures = {[SECONDS] = (double)(exo_group_now(node->group) - a->since) * 1e-9},
-        .data = a->start};
+    const exo_server_message change = {.numbers = {[VERSION] = a->version},
+                                       .figures = {[SECONDS] = (double)a->quickest * 1e-9},
+                                       .data = a->start};
     exo_status st = exo_group_send(node->group, &change, err);
     if (st == EXO_OK)
         st = exo_group_receive(node->group, true, &answer, &received, err);
@@ -277,11 +277,14 @@ async_step(void *self, exo_node *node, exo_err *err)
 {
     struct async_diloco *a = self;
     exo_status st = exo_node_inner_step(node, err);
-    a->timed++;
+    const exo_time now = exo_group_now(node->group), took = now - a->since;
+    a->quickest = a->quickest == 0 || took < a->quickest ? took : a->quickest;
+    a->since = now;
     if (st != EXO_OK || ++a->done < a->steps)
         return st;
     st = exchange(a, node, err);
-    a->done = a->timed = 0;
+    a->done = 0;
+    a->quickest = 0;
     a->since = exo_group_now(node->group);
     return st;
 }

@@ -316,8 +316,8 @@ struct decoupled {
     exo_array base, changes, received;
     struct flight *flights; /* (num_parts) */
     double transfer;        /* seconds that a change and its answer take, without the server's */
-    exo_time since;         /* begin of the `timed` steps */
-    uint64_t timed;
+    exo_time since;         /* the end of the last step */
+    exo_time quickest;      /* step since the last change; 0: none */
     exo_meter *rounds, *staleness, *merged;
 };
 
@@ -473,15 +473,12 @@ begin_round(struct decoupled *d, const exo_node *node, size_t p, exo_err *err)
 {
     struct flight *f = &d->flights[p];
     const exo_array change = part_of(d, d->changes, p);
-    const exo_time now = exo_group_now(node->group);
-    const double step_time = (double)(now - d->since) * 1e-9 / (double)d->timed;
+    const double step_time = (double)d->quickest * 1e-9;
     exo_fragment_pack(&d->parts.parts[p], change, node->params);
     exo_vec_sub(change, part_of(d, d->base, p), change);
     f->change = node->step + 1;
     f->steps = f->change - f->last;
     f->last = f->change;
-    d->since = now;
-    d->timed = 0;
     return send_change(d, node, p, step_time, err);
 }
 
@@ -535,18 +532,25 @@ decoupled_step(void *self, exo_node *node, exo_err *err)
 {
     struct decoupled *d = self;
     const uint64_t delay = d->parts.delay;
+    bool begun = false;
     exo_status st = exo_node_inner_step(node, err);
-    d->timed++;
+    const exo_time now = exo_group_now(node->group), took = now - d->since;
+    d->quickest = d->quickest == 0 || took < d->quickest ? took : d->quickest;
     for (size_t p = 0; st == EXO_OK && p < d->parts.num_parts; p++) {
         const struct flight *f = &d->flights[p];
         if (f->change && !f->sent)
             st = send_change(d, node, p, 0, err); /* again, after a resume */
-        else if (exo_fragment_due(&d->parts, p, node->step) && node->max_steps - node->step > delay)
+        else if (exo_fragment_due(&d->parts, p, node->step) &&
+                 node->max_steps - node->step > delay) {
             st = begin_round(d, node, p, err);
+            begun = true;
+        }
     }
+    d->quickest = begun ? 0 : d->quickest;
     for (size_t p = 0; st == EXO_OK && p < d->parts.num_parts; p++)
         if (d->flights[p].change && node->step + 1 >= d->flights[p].change + delay)
             st = end_round(d, node, p, err);
+    d->since = exo_group_now(node->group);
     return st;
 }
 

@@ -18,20 +18,20 @@ EXO_DECLS_BEGIN
 /* The purpose of a stream, a part of its key. Numbers never change their meaning. User code takes
  * EXO_RNG_USER and above. */
 typedef enum exo_purpose {
-    EXO_RNG_INIT = 1,    /* initial parameters */
-    EXO_RNG_SHUFFLE = 2, /* order of samples */
-    EXO_RNG_AUGMENT = 3, /* data augmentation */
-    EXO_RNG_DROPOUT = 4, /* dropout masks */
-    EXO_RNG_SELECT = 5,  /* the coordinates that are shared */
-    EXO_RNG_ISLAND = 6,  /* the groups of nodes that meet */
-    EXO_RNG_EVAL = 7,    /* the samples of evaluations */
-    EXO_RNG_GOSSIP = 8,  /* the receivers of gossip */
-    EXO_RNG_LINK = 9,    /* jitter of emulated links */
+    EXO_RNG_INIT = 1,     /* initial parameters */
+    EXO_RNG_SHUFFLE = 2,  /* order of samples */
+    EXO_RNG_AUGMENT = 3,  /* data augmentation */
+    EXO_RNG_DROPOUT = 4,  /* dropout masks */
+    EXO_RNG_SELECT = 5,   /* the coordinates that are shared */
+    EXO_RNG_ISLAND = 6,   /* the groups of nodes that meet */
+    EXO_RNG_EVAL = 7,     /* the samples of evaluations */
+    EXO_RNG_GOSSIP = 8,   /* the receivers of gossip */
+    EXO_RNG_LINK = 9,     /* jitter of emulated links */
     EXO_RNG_FACTORS = 10, /* the first factors of low-rank gradients */
     EXO_RNG_FAILURE = 11, /* failures of the hosts of a simulated run */
-    EXO_RNG_RESET = 16,  /* the initial state of an episode */
-    EXO_RNG_ACTION = 17, /* the actions of a policy */
-    EXO_RNG_TOKEN = 18,  /* the tokens of a decoder */
+    EXO_RNG_RESET = 16,   /* the initial state of an episode */
+    EXO_RNG_ACTION = 17,  /* the actions of a policy */
+    EXO_RNG_TOKEN = 18,   /* the tokens of a decoder */
     EXO_RNG_USER = 128,
 } exo_purpose;
 

@@ -28,10 +28,10 @@ exo_pace_release(exo_pace *pace)
 }
 
 void
-exo_pace_enter(exo_pace *pace)
+exo_pace_enter(exo_pace *pace, exo_time at)
 {
     if (pace->lane)
-        exo_sim_enter(pace->lane, 0);
+        exo_sim_enter(pace->lane, at);
     current = pace;
 }
 

@@ -36,9 +36,9 @@ typedef struct exo_pace {
 exo_status exo_pace_init(exo_pace *pace, exo_sim *sim, exo_time origin, double speed, exo_err *err);
 void exo_pace_release(exo_pace *pace);
 
-/* Enter makes the calling thread work for this actor; on the virtual clock it waits for its turn.
- * Leave ends the phase. */
-void exo_pace_enter(exo_pace *pace);
+/* Enter makes the calling thread work for this actor; on the virtual clock it waits for its turn,
+ * not before `at`. Leave ends the phase. */
+void exo_pace_enter(exo_pace *pace, exo_time at);
 void exo_pace_leave(exo_pace *pace);
 /* The pace that the calling thread has entered, or NULL. */
 exo_pace *exo_pace_current(void);

@@ -438,7 +438,7 @@ host_run(exo_call_context *call, void *self, const void *args, exo_payload *repl
         return st;
     h->stage = RUN_BEGUN;
     p->pace.origin = p->actor.site->origin;
-    exo_pace_enter(&p->pace);
+    exo_pace_enter(&p->pace, 0);
     st = p->spec->class->run(h->self, &p->actor, &reason);
     exo_pace_phase(&p->pace, NULL, -1);
     if (st == EXO_OK)

@@ -7,6 +7,7 @@ for program in slurmctld slurmd srun sbatch sinfo python3; do
     PATH=$PATH:/usr/sbin command -v $program >/dev/null || exit 77
 done
 [ -e "$EXO_BUILD/exogym-mpi.so" ] && [ "$(id -u)" = 0 ] || exit 77
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # MPI keeps memory until the process ends
 export PATH=$PATH:/usr/sbin OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 free_port() {

@@ -98,7 +98,7 @@ ended() {
 
 gone() {
     local stat
-    ! read -r stat <"/proc/$1/stat" || [[ $stat == *') Z '* ]]
+    ! read -r stat 2>/dev/null <"/proc/$1/stat" || [[ $stat == *') Z '* ]]
 }
 
 # x COMMAND...: exogym, with this cluster.

@@ -9,6 +9,8 @@
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 . "$EXO_SOURCE/tests/cluster/elastic.bash"
 scale=${EXO_CHAOS_SCALE:-1}
+fewer=1
+[ "$slower" = 1 ] || fewer=5 # with sanitizers
 
 # count_samples STRATEGY STEPS OPTIONS: job.yaml, of a model that counts samples.
 count_samples() {
@@ -54,7 +56,7 @@ lives() {
 # endure STRATEGY STEPS MORE OPTIONS
 endure() {
     [ "${EXO_CHAOS_ONLY:-$1}" = "$1" ] || return 0
-    count_samples "$1$3" $((scale * $2)) "min_nodes: 1, grace: 60 s$4"
+    count_samples "$1$3" $((scale * $2 / fewer)) "min_nodes: 1, grace: 60 s$4"
     lives "$1"
 }
 

@@ -10,7 +10,8 @@ and how often.
 
 ddp      every rank's samples count once each, without a gap, up to its position
 diloco   the same; but a node that comes back begins with a copy of another one, whose samples since
-         the last exchange then count twice, at most H batches for each node that joined
+         the last exchange then count twice, in one mean or, if that other node is lost before the
+         next exchange, in two; at most H batches for each node that joined
 noloco   no sample beyond the position of its rank; what a lost node did since it last had a partner
          is lost with it, here at most the batches of 8 rounds
 
@@ -61,7 +62,9 @@ def main():
     for u in uses:
         if strategy != "noloco" and u != 0 and not any(abs(u - v) < 1e-3 for v in once):
             odd[round(u, 2)] = odd.get(round(u, 2), 0) + 1
-    twice = odd.pop(0.67, 0) + odd.pop(1.0, 0) if strategy == "diloco" else 0
+    twice = 0
+    for u in [1.0] + [round(a + b, 2) for a in (1, 1 / 2, 1 / 3) for b in (1, 1 / 2, 1 / 3)]:
+        twice += odd.pop(u, 0) if strategy == "diloco" else 0
     if twice > joined * H * batch:
         wrong.append(f"{twice} samples count twice, {joined} nodes joined")
     if odd:

@@ -114,7 +114,7 @@ member_main(void *argument)
     exo_group *group = NULL;
     exo_request *requests[3];
     float data[64];
-    exo_pace_enter(&m->pace);
+    exo_pace_enter(&m->pace, 0);
     CHECK(exo_group_open(&group, s->comm, m->rank, "m", NULL) == EXO_OK);
     for (int round = 0; round < 20; round++) {
         exo_pace_phase(&m->pace, "work", (exo_time)(1 + m->rank) * EXO_MS);

@@ -84,7 +84,7 @@ run(const char *strategy, const char *options, const exo_failures *failures, uin
     opts.max_steps = STEPS;
     opts.val_interval = 0;
     opts.save_dir = folder;
-    opts.checkpoint_interval = INTERVAL;
+    opts.checkpoint_interval = strcmp(strategy, "ddp") == 0 ? INTERVAL : 0;
     opts.failures = *failures;
     opts.elastic = (exo_elastic){.min_nodes = min_nodes, .grace = 1000 * EXO_SECOND};
     cr_assert_eq(exo_config_parse(&doc, "options", options, NULL), EXO_OK);
@@ -107,9 +107,10 @@ well(const char *strategy, const char *options, const exo_failures *failures, ui
     return r;
 }
 
-#define DDP    "ddp", "{optimizer: {name: sgd, lr: 0.1}}"
-#define DILOCO "diloco", "{H: 5, optimizer: {name: sgd, lr: 0.1}}"
-#define NOLOCO "noloco", "{H: 5, optimizer: {name: sgd, lr: 0.1}}"
+#define DDP       "ddp", "{optimizer: {name: sgd, lr: 0.1}}"
+#define DILOCO    "diloco", "{H: 5, optimizer: {name: sgd, lr: 0.1}}"
+#define DECOUPLED "decoupled_diloco", "{H: 10, fragments: 2, optimizer: {name: sgd, lr: 0.1}}"
+#define NOLOCO    "noloco", "{H: 5, optimizer: {name: sgd, lr: 0.1}}"
 
 /* The times of the failures have the declared mean, and are those of the seed and the host. */
 Test(failures, times_follow_from_the_seed)
@@ -227,9 +228,11 @@ Test(failures, apart_is_better_than_elastic_and_elastic_than_plain, .timeout = 1
         exo_failures f = often;
         f.seed = seed;
         struct run plain = well(DDP, &f, 0), elastic = well(DDP, &f, 1),
-                   apart = well("alone", "{optimizer: {name: sgd, lr: 0.1}}", &f, 0);
+                   apart = well("alone", "{optimizer: {name: sgd, lr: 0.1}}", &f, 0),
+                   decoupled = well(DECOUPLED, &f, 0);
         cr_expect_lt(plain.result.goodput, elastic.result.goodput - 0.05);
         cr_expect_lt(elastic.result.goodput, apart.result.goodput);
+        cr_expect_lt(elastic.result.goodput, decoupled.result.goodput);
         cr_expect_lt(apart.result.goodput, 1);
         /* a node is there for 600 of 640 s, and takes half a step again */
         cr_expect_float_eq(apart.result.goodput, 600.0 / 640, 0.08);

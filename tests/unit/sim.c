@@ -254,7 +254,7 @@ Test(pace, declared_phases_and_waits_on_the_virtual_clock, .timeout = 120)
     cr_assert_eq(exo_sim_new(&sim, 0, NULL), EXO_OK);
     cr_assert_eq(exo_pace_init(&pace, sim, 0, 2, NULL), EXO_OK);
     pace.track.limit = 100;
-    exo_pace_enter(&pace);
+    exo_pace_enter(&pace, 0);
     cr_assert_eq(exo_pace_current(), &pace);
     exo_pace_phase(&pace, "play", 100);
     exo_pace_phase(&pace, "learn", 60);
@@ -278,7 +278,7 @@ Test(pace, a_declared_cost_is_waited_out_on_the_real_clock, .timeout = 120)
     exo_pace pace;
     exo_time before = exo_now(exo_clock_real());
     cr_assert_eq(exo_pace_init(&pace, NULL, before, 2, NULL), EXO_OK);
-    exo_pace_enter(&pace);
+    exo_pace_enter(&pace, 0);
     exo_pace_phase(&pace, "play", 40 * EXO_MS);
     burn(5 * EXO_MS);
     exo_pace_phase(&pace, NULL, -1);
