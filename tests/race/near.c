@@ -9,18 +9,14 @@
 
 #include <exogym/exogym.h>
 
-#include "comm/far.h"
 #include "store/region.h"
 #include "support/check.h"
+#include "support/far_members.h"
 
 enum {
     MEMBERS = 3,
     COUNT = 40000,
     ROUNDS = 40
-};
-
-struct hearer {
-    exo_comm *comm;
 };
 
 struct member {
@@ -29,38 +25,6 @@ struct member {
     bool cancels;
     exo_status last;
 };
-
-static exo_status
-hearer_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
-{
-    (void)call;
-    (void)err;
-    ((struct hearer *)self)->comm = *(exo_comm *const *)args->data;
-    return EXO_OK;
-}
-
-static exo_status
-hearer_collective(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
-                  exo_err *err)
-{
-    exo_payload message = {0};
-    (void)args;
-    (void)reply;
-    exo_call_take_args(call, &message);
-    exo_status st = exo_comm_far_deliver(((struct hearer *)self)->comm, &message, 0, err);
-    exo_payload_release(&message);
-    return st;
-}
-
-static const exo_lane_class lanes[] = {{.name = "mail", .capacity = 1 << 16}};
-static const exo_method methods[] = {{.name = "collective", .run = hearer_collective}};
-static const exo_actor_class hearer_class = {.name = "hearer",
-                                             .state_size = sizeof(struct hearer),
-                                             .start = hearer_start,
-                                             .lanes = lanes,
-                                             .num_lanes = 1,
-                                             .methods = methods,
-                                             .num_methods = 1};
 
 static exo_status
 in_background(exo_group *group, exo_array data, bool cancel)
@@ -127,23 +91,13 @@ member_main(void *argument)
 static void
 run_members(bool dies, bool cancels, const char *way)
 {
-    exo_runtime *runtime = NULL;
-    exo_ref refs[MEMBERS];
+    far_members far;
     pthread_t threads[MEMBERS];
     struct member members[MEMBERS];
-    CHECK(exo_runtime_open(&runtime, NULL, NULL) == EXO_OK);
-    for (uint32_t r = 0; r < MEMBERS; r++) {
-        members[r] = (struct member){.rank = r, .cancels = cancels && r == 1};
-        const exo_comm_edge edge = {.way = way, .any_bits = true};
-        const exo_comm_far_opts opts = {
-            .runtime = runtime, .size = MEMBERS, .rank = r, .method = "collective", .edge = &edge};
-        CHECK(exo_comm_far(&members[r].comm, &opts, NULL) == EXO_OK);
-        const exo_spawn_opts spawn = {.args =
-                                          exo_payload_borrow(&members[r].comm, sizeof(exo_comm *))};
-        CHECK(exo_spawn(runtime, &hearer_class, &spawn, &refs[r], NULL) == EXO_OK);
-    }
+    const exo_comm_edge edge = {.way = way, .any_bits = true};
+    far_members_open(&far, MEMBERS, &edge);
     for (uint32_t r = 0; r < MEMBERS; r++)
-        CHECK(exo_comm_far_connect(members[r].comm, refs, NULL) == EXO_OK);
+        members[r] = (struct member){.comm = far.comms[r], .rank = r, .cancels = cancels && r == 1};
     for (uint32_t r = 0; r < MEMBERS; r++)
         CHECK(pthread_create(&threads[r], NULL, member_main, &members[r]) == 0);
     if (dies) {
@@ -157,12 +111,7 @@ run_members(bool dies, bool cancels, const char *way)
         CHECK(members[r].last == EXO_OK || (dies && members[r].last == EXO_PEER_LOST) ||
               (cancels && members[r].last == EXO_CANCELLED));
     }
-    for (uint32_t r = 0; r < MEMBERS; r++)
-        exo_comm_far_disconnect(members[r].comm);
-    CHECK(exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), NULL) ==
-          EXO_OK);
-    for (uint32_t r = 0; r < MEMBERS; r++)
-        exo_comm_drop(&members[r].comm);
+    far_members_close(&far);
 }
 
 int

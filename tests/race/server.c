@@ -182,7 +182,7 @@ static void
 run_far(enum end end)
 {
     far_members members;
-    far_members_open(&members, MEMBERS);
+    far_members_open(&members, MEMBERS, NULL);
     run_members(members.comms, end);
     far_members_close(&members);
 }

@@ -11,47 +11,11 @@
 
 #include "actor/hooks.h"
 #include "comm/far.h"
+#include "support/far_members.h"
 
 enum {
     MEMBERS = 16
 };
-
-struct hearer {
-    exo_comm *comm;
-};
-
-static exo_status
-hearer_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
-{
-    (void)call;
-    (void)err;
-    ((struct hearer *)self)->comm = *(exo_comm *const *)args->data;
-    return EXO_OK;
-}
-
-static exo_status
-hearer_collective(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
-                  exo_err *err)
-{
-    exo_payload message = {0};
-    (void)args;
-    (void)reply;
-    exo_call_take_args(call, &message);
-    exo_status st =
-        exo_comm_far_deliver(((struct hearer *)self)->comm, &message, exo_call_node(call), err);
-    exo_payload_release(&message);
-    return st;
-}
-
-static const exo_lane_class lanes[] = {{.name = "mail", .capacity = 1 << 16}};
-static const exo_method methods[] = {{.name = "collective", .run = hearer_collective}};
-static const exo_actor_class hearer_class = {.name = "hearer",
-                                             .state_size = sizeof(struct hearer),
-                                             .start = hearer_start,
-                                             .lanes = lanes,
-                                             .num_lanes = 1,
-                                             .methods = methods,
-                                             .num_methods = 1};
 
 static void
 must(exo_status st, const exo_err *err)
@@ -115,7 +79,7 @@ comm_process_join(comm_process *p)
     must(exo_comm_far(&p->comm, &opts, &err), &err);
     const exo_spawn_opts spawn = {.name = name,
                                   .args = exo_payload_borrow(&p->comm, sizeof(exo_comm *))};
-    must(exo_spawn(p->runtime, &hearer_class, &spawn, &p->self, &err), &err);
+    must(exo_spawn(p->runtime, &far_hearer_class, &spawn, &p->self, &err), &err);
     for (uint32_t r = 0; r < p->size; r++) {
         exo_status st;
         snprintf(name, sizeof name, "member-%u-%u", p->channel, r);

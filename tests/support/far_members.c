@@ -1,5 +1,6 @@
 #include "support/far_members.h"
 
+#include "actor/hooks.h"
 #include "comm/far.h"
 #include "support/check.h"
 
@@ -24,34 +25,39 @@ hearer_collective(exo_call_context *call, void *self, const exo_payload *args, e
     (void)args;
     (void)reply;
     exo_call_take_args(call, &message);
-    exo_status st = exo_comm_far_deliver(((struct hearer *)self)->comm, &message, 0, err);
+    exo_status st =
+        exo_comm_far_deliver(((struct hearer *)self)->comm, &message, exo_call_node(call), err);
     exo_payload_release(&message);
     return st;
 }
 
 static const exo_lane_class lanes[] = {{.name = "mail", .capacity = 1 << 16}};
 static const exo_method methods[] = {{.name = "collective", .run = hearer_collective}};
-static const exo_actor_class hearer_class = {.name = "hearer",
-                                             .state_size = sizeof(struct hearer),
-                                             .start = hearer_start,
-                                             .lanes = lanes,
-                                             .num_lanes = 1,
-                                             .methods = methods,
-                                             .num_methods = 1};
+const exo_actor_class far_hearer_class = {.name = "hearer",
+                                          .state_size = sizeof(struct hearer),
+                                          .start = hearer_start,
+                                          .lanes = lanes,
+                                          .num_lanes = 1,
+                                          .methods = methods,
+                                          .num_methods = 1};
 
 void
-far_members_open(far_members *m, uint32_t count)
+far_members_open(far_members *m, uint32_t count, const exo_comm_edge *edge)
 {
     exo_ref refs[FAR_MEMBERS_MAX];
     *m = (far_members){.count = count};
     CHECK(count <= FAR_MEMBERS_MAX);
     CHECK(exo_runtime_open(&m->runtime, NULL, NULL) == EXO_OK);
     for (uint32_t r = 0; r < count; r++) {
-        const exo_comm_far_opts opts = {
-            .runtime = m->runtime, .size = count, .rank = r, .method = "collective"};
+        const exo_comm_far_opts opts = {.runtime = m->runtime,
+                                        .size = count,
+                                        .rank = r,
+                                        .channel = 3,
+                                        .method = "collective",
+                                        .edge = edge};
         CHECK(exo_comm_far(&m->comms[r], &opts, NULL) == EXO_OK);
         const exo_spawn_opts spawn = {.args = exo_payload_borrow(&m->comms[r], sizeof(exo_comm *))};
-        CHECK(exo_spawn(m->runtime, &hearer_class, &spawn, &refs[r], NULL) == EXO_OK);
+        CHECK(exo_spawn(m->runtime, &far_hearer_class, &spawn, &refs[r], NULL) == EXO_OK);
     }
     for (uint32_t r = 0; r < count; r++)
         CHECK(exo_comm_far_connect(m->comms[r], refs, NULL) == EXO_OK);

@@ -5,8 +5,10 @@
 
 #include <exogym/exogym.h>
 
+#include "comm/edge.h"
+
 enum {
-    FAR_MEMBERS_MAX = 8
+    FAR_MEMBERS_MAX = 16
 };
 
 typedef struct far_members {
@@ -15,8 +17,11 @@ typedef struct far_members {
     exo_comm *comms[FAR_MEMBERS_MAX]; /* one of each member */
 } far_members;
 
-/* Aborts on an error. */
-void far_members_open(far_members *members, uint32_t count);
+/* The class of such actors: the arguments are an exo_comm *, the method is "collective". */
+extern const exo_actor_class far_hearer_class;
+
+/* edge: of all; NULL: none. Aborts on an error. */
+void far_members_open(far_members *members, uint32_t count, const exo_comm_edge *edge);
 void far_members_close(far_members *members);
 
 #endif

@@ -13,8 +13,8 @@
 #include <exogym/exogym.h>
 #include <exogym/memory.h>
 
-#include "comm/far.h"
 #include "comm/timing.h"
+#include "support/far_members.h"
 
 enum {
     MAX_MEMBERS = 9,
@@ -34,43 +34,6 @@ enum {
 };
 
 /* --- Members ---------------------------------------------------------------------------------- */
-
-/* An actor that passes messages to its communicator. */
-struct hearer {
-    exo_comm *comm;
-};
-
-static exo_status
-hearer_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
-{
-    (void)call;
-    (void)err;
-    ((struct hearer *)self)->comm = *(exo_comm *const *)args->data;
-    return EXO_OK;
-}
-
-static exo_status
-hearer_collective(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
-                  exo_err *err)
-{
-    exo_payload message = {0};
-    (void)args;
-    (void)reply;
-    exo_call_take_args(call, &message);
-    exo_status st = exo_comm_far_deliver(((struct hearer *)self)->comm, &message, 0, err);
-    exo_payload_release(&message);
-    return st;
-}
-
-static const exo_lane_class lanes[] = {{.name = "mail", .capacity = 1 << 16}};
-static const exo_method methods[] = {{.name = "collective", .run = hearer_collective}};
-static const exo_actor_class hearer_class = {.name = "hearer",
-                                             .state_size = sizeof(struct hearer),
-                                             .start = hearer_start,
-                                             .lanes = lanes,
-                                             .num_lanes = 1,
-                                             .methods = methods,
-                                             .num_methods = 1};
 
 /* The parameters of one run through all operations. */
 struct what {
@@ -239,33 +202,13 @@ run_local(struct member members[MAX_MEMBERS], const struct what *what)
 static void
 run_far(struct member members[MAX_MEMBERS], const struct what *what)
 {
-    exo_runtime *runtime = NULL;
-    exo_ref refs[MAX_MEMBERS];
-    exo_err err = {0};
+    far_members far;
     init_members(members, what);
-    cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK, "%s", err.text);
-    for (uint32_t r = 0; r < what->size; r++) {
-        const exo_comm_far_opts opts = {.runtime = runtime,
-                                        .size = what->size,
-                                        .rank = r,
-                                        .channel = 3,
-                                        .method = "collective",
-                                        .edge = what->edge};
-        cr_assert_eq(exo_comm_far(&members[r].comm, &opts, &err), EXO_OK, "%s", err.text);
-        const exo_spawn_opts spawn = {.args =
-                                          exo_payload_borrow(&members[r].comm, sizeof(exo_comm *))};
-        cr_assert_eq(exo_spawn(runtime, &hearer_class, &spawn, &refs[r], &err), EXO_OK, "%s",
-                     err.text);
-    }
+    far_members_open(&far, what->size, what->edge);
     for (uint32_t r = 0; r < what->size; r++)
-        cr_assert_eq(exo_comm_far_connect(members[r].comm, refs, &err), EXO_OK, "%s", err.text);
+        members[r].comm = far.comms[r];
     run_members(members, what);
-    for (uint32_t r = 0; r < what->size; r++)
-        exo_comm_far_disconnect(members[r].comm);
-    cr_assert_eq(exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), &err),
-                 EXO_OK, "%s", err.text);
-    for (uint32_t r = 0; r < what->size; r++)
-        exo_comm_drop(&members[r].comm);
+    far_members_close(&far);
 }
 
 /* --- Results ---------------------------------------------------------------------------------- */

@@ -17,7 +17,7 @@
 #include <exogym/exogym.h>
 
 #include "comm/edge.h"
-#include "comm/far.h"
+#include "support/far_members.h"
 
 exo_status exo_plugin_init(exo_err *err);     /* examples/22_shm_engine */
 exo_status exo_mpi_plugin_init(exo_err *err); /* runtime/mpi */
@@ -44,71 +44,13 @@ is_of_the_library(const char *engine)
     return strcmp(engine, "shm") != 0 && strcmp(engine, "mpi") != 0;
 }
 
-/* An engine's communicators and groups. `runtime` is used only by net. */
+/* An engine's communicators and groups. `members` is used only by net. */
 struct world {
     bool far;
-    exo_runtime *runtime;
+    far_members members;
     exo_comm *comms[SIZE];
     exo_group *groups[SIZE];
 };
-
-struct hearer {
-    exo_comm *comm;
-};
-
-static exo_status
-hearer_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
-{
-    (void)call;
-    (void)err;
-    ((struct hearer *)self)->comm = *(exo_comm *const *)args->data;
-    return EXO_OK;
-}
-
-static exo_status
-hearer_collective(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
-                  exo_err *err)
-{
-    exo_payload message = {0};
-    (void)args;
-    (void)reply;
-    exo_call_take_args(call, &message);
-    exo_status st = exo_comm_far_deliver(((struct hearer *)self)->comm, &message, 0, err);
-    exo_payload_release(&message);
-    return st;
-}
-
-static const exo_lane_class lanes[] = {{.name = "mail", .capacity = 1 << 16}};
-static const exo_method methods[] = {{.name = "collective", .run = hearer_collective}};
-static const exo_actor_class hearer_class = {.name = "hearer",
-                                             .state_size = sizeof(struct hearer),
-                                             .start = hearer_start,
-                                             .lanes = lanes,
-                                             .num_lanes = 1,
-                                             .methods = methods,
-                                             .num_methods = 1};
-
-static void
-open_far(struct world *w, const exo_comm_edge *edge)
-{
-    exo_ref refs[SIZE];
-    exo_err err = {0};
-    cr_assert_eq(exo_runtime_open(&w->runtime, NULL, &err), EXO_OK, "%s", err.text);
-    for (uint32_t r = 0; r < SIZE; r++) {
-        const exo_comm_far_opts opts = {.runtime = w->runtime,
-                                        .size = SIZE,
-                                        .rank = r,
-                                        .channel = 3,
-                                        .method = "collective",
-                                        .edge = edge};
-        cr_assert_eq(exo_comm_far(&w->comms[r], &opts, &err), EXO_OK, "%s", err.text);
-        const exo_spawn_opts spawn = {.args = exo_payload_borrow(&w->comms[r], sizeof(exo_comm *))};
-        cr_assert_eq(exo_spawn(w->runtime, &hearer_class, &spawn, &refs[r], &err), EXO_OK, "%s",
-                     err.text);
-    }
-    for (uint32_t r = 0; r < SIZE; r++)
-        cr_assert_eq(exo_comm_far_connect(w->comms[r], refs, &err), EXO_OK, "%s", err.text);
-}
 
 static exo_status
 load(const char *engine, exo_err *err)
@@ -143,7 +85,8 @@ world_open(struct world *w, const char *engine, const char *codec)
     const exo_comm_edge edge = {.name = "edge", .codec = codec};
     *w = (struct world){.far = strcmp(engine, "net") == 0};
     if (w->far) {
-        open_far(w, &edge);
+        far_members_open(&w->members, SIZE, &edge);
+        memcpy(w->comms, w->members.comms, sizeof w->comms);
     } else if (!is_of_the_library(engine)) {
         open_plugin(w, engine);
     } else {
@@ -164,13 +107,9 @@ world_close(struct world *w)
 {
     for (uint32_t r = 0; r < SIZE; r++)
         exo_group_close(&w->groups[r]);
-    for (uint32_t r = 0; w->far && r < SIZE; r++)
-        exo_comm_far_disconnect(w->comms[r]);
     if (w->far)
-        cr_assert_eq(
-            exo_runtime_close(&w->runtime, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), NULL),
-            EXO_OK);
-    for (uint32_t r = 0; r < SIZE; r++)
+        far_members_close(&w->members);
+    for (uint32_t r = 0; !w->far && r < SIZE; r++)
         exo_comm_drop(&w->comms[r]);
 }
 
