@@ -10,6 +10,7 @@
 #include <exogym/plugin.h>
 
 #include "actors/fit_engine.h"
+#include "actors/fit_links.h"
 #include "actors/fit_opts.h"
 #include "base/config_edit.h"
 #include "graph/site.h"
@@ -77,6 +78,7 @@ release_fit(exo_shared *shared)
     exo_links_free(&fit->links);
     exo_sim_free(&fit->sim);
     exo_graph_spec_free(&fit->own_graph);
+    exo_free(fit->figures);
     exo_free(fit->paces);
     exo_free(fit->outages);
     exo_free(fit->train);
@@ -170,6 +172,7 @@ exo_fit_comm_edge(const exo_fit *fit, exo_comm_edge *out)
                                .codec = exo_fit_edge_codec(fit->graph)};
     out->way = exo_way_name(fit->way);
     out->any_bits = fit->any_bits;
+    out->figures = fit->figures;
     return edge || fit->way != EXO_WAY_DIRECT;
 }
 
@@ -352,6 +355,21 @@ choose_engine(exo_fit *fit, exo_config *document, exo_err *err)
 }
 
 static exo_status
+choose_links(exo_fit *fit, exo_config *document, exo_err *err)
+{
+    const char *links = NULL;
+    exo_status st = exo_config_bool(document, "measure_links", false, &fit->measures, err);
+    if (st == EXO_OK)
+        st = exo_config_string(document, "links", NULL, &links, err);
+    if (st == EXO_OK && fit->measures)
+        st = exo_fit_check_links("measured", fit->way, fit->num_nodes, false, err);
+    if (st == EXO_OK && links &&
+        (st = exo_fit_parse_links(&fit->figures, links, fit->num_nodes, err)) != EXO_OK)
+        exo_fail_in(err, st, "links");
+    return st;
+}
+
+static exo_status
 plan_evaluation(exo_fit *fit, exo_config *document, exo_err *err)
 {
     uint64_t most = 0;
@@ -363,8 +381,8 @@ static exo_status
 make_fit(exo_fit *fit, exo_config *document, exo_err *err)
 {
     static exo_status (*const parts[])(exo_fit *, exo_config *, exo_err *) = {
-        load_plugins, read_numbers, read_checkpoint, make_model,
-        make_data,    make_network, choose_engine,   plan_evaluation};
+        load_plugins, read_numbers,  read_checkpoint, make_model,     make_data,
+        make_network, choose_engine, choose_links,    plan_evaluation};
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < sizeof parts / sizeof *parts; i++)
         st = parts[i](fit, document, err);

@@ -15,8 +15,10 @@
  *      nodes: 4, model: {name: ...}, data: {...}, plugins: [...], max_steps: 150,
  *      batch_size: 256, minibatch_size: 256, shuffle: true, autocast: false, seed: 42,
  *      validate: true, val_size: 1024, timeout_ms: 600000, device: cpu, engine: NAME,
+ *      collectives: WAY, any_bits: false, measure_links: false, links: TEXT,
  *      resume_from: PATH, elapsed_ns: 0, graph: TEXT, elastic: false, verify: false, position: 0}
- * `graph` is the job's graph with its hosts, links and edges. `position` is the node's first batch
+ * `graph` is the job's graph with its hosts, links and edges. With `measure_links` the nodes measure
+ * their links when they are set up; `links` has measured ones as JSON (fit_links.h). `position` is the node's first batch
  * of its data, where that is not its step (elastic runs). The entries from `nodes` on describe
  * the record. Only the node that makes it reads them, so they are not needed in the trainer's own
  * process. */
@@ -65,10 +67,14 @@ typedef struct exo_fit {
     const exo_engine_class *engine; /* the engine that the job names, or NULL */
     exo_way way;                    /* of the messages of the strategy's collectives */
     bool any_bits;                  /* `way` may sum in any order */
-    exo_links *links;               /* NULL: nothing is emulated */
-    exo_sim *sim;                   /* NULL: the real clock */
-    exo_time origin; /* start of the run on its clock, as far as this process knows it */
-    exo_pace *paces; /* (num_nodes) NULL: each node makes its own on the real clock */
+    bool measures;                  /* the nodes measure their links when they are set up */
+    /* (num_nodes, num_nodes) links that `way` follows, measured or given; NULL: the declared ones.
+     * The first node that has measured them sets it, under `making` of `shared`. */
+    exo_link_figure *figures;
+    exo_links *links; /* NULL: nothing is emulated */
+    exo_sim *sim;     /* NULL: the real clock */
+    exo_time origin;  /* start of the run on its clock, as far as this process knows it */
+    exo_pace *paces;  /* (num_nodes) NULL: each node makes its own on the real clock */
     /* (num_nodes) NULL: no host fails. The trainer's between two segments; within them a node
      * follows its own, if nodes do not wait for each other (apart). */
     exo_outages *outages;

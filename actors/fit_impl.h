@@ -9,6 +9,7 @@
  *     fit_failures.c failures of hosts on the virtual clock
  *     fit_events.c   training, and the events between two segments
  *     fit_network.c  the emulated network
+ *     fit_links.c    the links that collectives follow
  *     fit_clock.c    the clock
  *     fit_figures.c  the counts and times in a checkpoint
  *     fit_meters.c   the tree of meters
@@ -118,6 +119,16 @@ struct run {
     exo_progress eval;
     bool stopped; /* on request, before the last step */
 };
+
+/* --- fit_links.c: the links that collectives follow ------------------------------------------- */
+
+/* Decides whether the nodes will measure them, or reads them from the file of the options. INVAL:
+ * they cannot be had. */
+exo_status exo_fit_choose_links(struct run *run, exo_err *err);
+/* Takes what the nodes have measured from the first one's reply. */
+exo_status exo_fit_take_links(struct run *run, const Exo__Train__NodeReady *ready, exo_err *err);
+/* Tells the user, and writes links.json into the run's folder, if the run has such links. */
+exo_status exo_fit_show_links(struct run *run, exo_err *err);
 
 /* --- fit_ask.c: requests to the nodes --------------------------------------------------------- */
 

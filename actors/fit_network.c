@@ -80,6 +80,8 @@ exo_fit_choose_engine(struct run *run, exo_err *err)
     fit->any_bits = run->opts->any_bits;
     if (st == EXO_OK)
         st = exo_fit_find_way(&fit->way, run->opts->collectives, fit->engine, !fit->any_bits, err);
+    if (st == EXO_OK)
+        st = exo_fit_choose_links(run, err);
     return st == EXO_OK ? exo_fit_check_engine(fit->engine, &use, err) : st;
 }
 

@@ -383,6 +383,7 @@ read_ready(struct run *run, exo_err *err)
             run->step = ready->step;
             run->steps_before = run->before.known ? 0 : ready->step;
             run->elapsed_before = ready->elapsed;
+            st = exo_fit_take_links(run, ready, err);
         }
         if (st == EXO_OK && ready->step != run->step)
             st = exo_fail(err, EXO_INVAL,
@@ -447,6 +448,8 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
         st = exo_fit_failures_open(run, err);
     if (st == EXO_OK && run->opts->save_dir)
         st = begin_folder(run, &choice, err);
+    if (st == EXO_OK)
+        st = exo_fit_show_links(run, err);
     if (st == EXO_OK)
         st = save_tokenizer(run, err);
     if (st == EXO_OK && run->folder[0] && run->step < run->fit->max_steps)

@@ -20,8 +20,8 @@ typedef struct exo_fit_far {
     void *context;
 } exo_fit_far;
 
-/* Callbacks for changes of the graph during training. All but `finished` are called between two
- * segments, when all nodes are idle. They run on the caller's thread. */
+/* Callbacks for changes of the graph during training. `next`, `due` and `changed` are called between
+ * two segments, when all nodes are idle. They run on the caller's thread. */
 typedef struct exo_fit_live {
     void *context;
     /* Gives a new graph for the steps after `step`, and its text; false: there is none. The graph
@@ -34,6 +34,8 @@ typedef struct exo_fit_live {
     /* Receives the result of a change after `step` steps, at the time `at` of the run's clock. */
     void (*changed)(void *context, uint64_t step, exo_time at, exo_status status,
                     const char *reason);
+    /* Receives a line for the user, before the first step. May be NULL. */
+    void (*note)(void *context, const char *line);
     /* Called at the end of a complete run to write further files. The nodes are gone, and the
      * folder is still locked. An error is the run's. May be NULL. */
     exo_status (*finished)(void *context, const exo_fit_result *result, const exo_meters *meters,

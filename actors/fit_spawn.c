@@ -8,6 +8,7 @@
 
 #include <exogym/memory.h>
 
+#include "actors/fit_links.h"
 #include "base/grow_text.h"
 #include "report/json_text.h"
 
@@ -19,14 +20,17 @@ describe_shared(const struct run *run, exo_time elapsed, json_t *numbers, exo_er
 {
     const exo_fit *fit = run->fit;
     json_t *plugins = json_array();
-    char *graph = NULL;
+    char *graph = NULL,
+         *links = fit->figures ? exo_fit_links_text(fit->figures, fit->num_nodes, NULL) : NULL;
     bool evaluates = fit->val_count > 0, resumes = fit->resume_from[0];
     exo_status st = fit->graph ? exo_graph_expand(fit->graph, &graph, err) : EXO_OK;
+    if (st == EXO_OK && fit->figures && !links)
+        st = exo_fail(err, EXO_NOMEM, "no memory to describe a node");
     for (size_t i = 0; i < run->far->num_plugins; i++)
         json_array_append_new(plugins, json_string(run->far->plugins[i]));
     json_t *more = json_pack(
         "{s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:s, s:I, s:b, s:I, s:I, s:s*, s:s, s:b, s:s*, s:I, "
-        "s:s*, s:b, s:b}",
+        "s:s*, s:b, s:b, s:b, s:s*}",
         "nodes", (int)fit->num_nodes, "plugins", plugins, "max_steps", (json_int_t)fit->max_steps,
         "batch_size", (json_int_t)fit->batch_size, "minibatch_size",
         (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle, "autocast",
@@ -35,11 +39,13 @@ describe_shared(const struct run *run, exo_time elapsed, json_t *numbers, exo_er
         (json_int_t)(fit->timeout / EXO_MS), "engine", run->opts->engine, "collectives",
         exo_way_name(fit->way), "any_bits", (int)fit->any_bits, "resume_from",
         resumes ? fit->resume_from : NULL, "elapsed_ns", (json_int_t)elapsed, "graph", graph,
-        "elastic", (int)fit->elastic, "verify", (int)fit->verify);
+        "elastic", (int)fit->elastic, "verify", (int)fit->verify, "measure_links",
+        (int)(fit->measures && !fit->figures), "links", links);
     if (st == EXO_OK && (!more || json_object_update(numbers, more) != 0))
         st = exo_fail(err, EXO_NOMEM, "no memory to describe a node");
     json_decref(more);
     exo_free(graph);
+    exo_free(links);
     return st;
 }
 

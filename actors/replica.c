@@ -390,6 +390,36 @@ meet(exo_replica *r, exo_err *err)
     return st;
 }
 
+/* Measures the links of the strategy's communicator and lets its ways follow them. All members get
+ * the same figures. */
+static exo_status
+measure_links(exo_replica *r, exo_err *err)
+{
+    exo_fit *fit = r->fit;
+    const size_t count = (size_t)fit->num_nodes * fit->num_nodes;
+    exo_link_figure *figures = exo_calloc(count, sizeof *figures);
+    if (!figures)
+        return exo_fail(err, EXO_NOMEM, "no memory for the links of %u nodes", fit->num_nodes);
+    exo_status st = exo_comm_far_measure(
+        r->comm, exo_deadline(exo_runtime_clock(r->place.runtime), fit->timeout),
+        figures + (size_t)r->rank * fit->num_nodes, err);
+    if (st == EXO_OK)
+        st = exo_all_gather(
+            r->side_group,
+            (exo_array){.data = figures, .count = count * sizeof *figures, .dtype = EXO_U8}, err);
+    exo_comm_far_merge(fit->num_nodes, figures, figures);
+    if (st == EXO_OK)
+        st = exo_comm_follow(r->comm, figures, err);
+    pthread_mutex_lock(&fit->shared.making);
+    if (st == EXO_OK && !fit->figures) {
+        fit->figures = figures;
+        figures = NULL;
+    }
+    pthread_mutex_unlock(&fit->shared.making);
+    exo_free(figures);
+    return st;
+}
+
 /* Distributes rank 0's values of a unit to all members. */
 static exo_status
 agree_on_unit(exo_replica *r, size_t unit, exo_err *err)
@@ -450,6 +480,8 @@ exo_status
 exo_replica_set_up(exo_replica *r, uint64_t *elapsed, exo_err *err)
 {
     exo_status st = r->place.pace ? EXO_OK : meet(r, err);
+    if (st == EXO_OK && r->fit->measures && !r->place.pace)
+        st = measure_links(r, err);
     if (st == EXO_OK)
         st = start_strategy(r, err);
     if (st == EXO_OK && r->fit->resume_from[0])

@@ -20,9 +20,10 @@
  * result. */
 static const char *const results[] = {"result.json", "model.safetensors"};
 /* The other files of a run. config.json is removed last: a folder without it holds no run. */
-static const char *const others[] = {
-    "tokenizer.json", "train.csv",  "validation.csv", "metrics.csv",   "correlation.csv",
-    "meters.csv",     "ledger.csv", "network.json",   "timeline.json", "config.json"};
+static const char *const others[] = {"tokenizer.json", "train.csv",       "validation.csv",
+                                     "metrics.csv",    "correlation.csv", "meters.csv",
+                                     "ledger.csv",     "network.json",    "timeline.json",
+                                     "links.json",     "config.json"};
 
 static exo_status
 path_in(char out[EXO_CHECKPOINT_PATH], const char *folder, const char *name, exo_err *err)

@@ -81,6 +81,28 @@ get_replica(const struct train_node *n, const char *method, exo_replica **out, e
 
 /* --- The compute lane ------------------------------------------------------------------------- */
 
+/* Packs the reply; that of node 0 has the links that the nodes have measured. */
+static exo_status
+pack_ready(const exo_replica *r, Exo__Train__NodeReady *ready, exo_payload *reply, exo_err *err)
+{
+    const exo_fit *fit = r->fit;
+    const size_t count =
+        fit->measures && r->rank == 0 ? (size_t)fit->num_nodes * fit->num_nodes : 0;
+    double *numbers = exo_calloc(2 * count + 1, sizeof *numbers);
+    if (!numbers)
+        return exo_fail(err, EXO_NOMEM, "no memory for the links of %u nodes", fit->num_nodes);
+    for (size_t i = 0; i < count; i++) {
+        numbers[i] = fit->figures[i].rate;
+        numbers[count + i] = fit->figures[i].latency;
+    }
+    ready->rates = numbers;
+    ready->latencies = numbers + count;
+    ready->n_rates = ready->n_latencies = count;
+    exo_status st = exo_protocol_pack(reply, &ready->base, err);
+    exo_free(numbers);
+    return st;
+}
+
 static exo_status
 setup(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
@@ -98,7 +120,7 @@ setup(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
         ready.step = n->replica->node.step;
         ready.bytes_sent = n->replica->bytes_before;
         ready.epoch_batches = exo_loader_epoch_batches(n->replica->loader);
-        st = exo_protocol_pack(reply, &ready.base, err);
+        st = pack_ready(n->replica, &ready, reply, err);
     }
     return give_up(n, st, err);
 }

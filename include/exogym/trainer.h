@@ -76,6 +76,10 @@ typedef struct exo_fit_opts {
      * "hierarchical" or "auto" (docs/collectives.md); NULL: direct. Those that sum in another order
      * than that of ranks need any_bits. */
     const char *collectives;
+    /* The links that the ways auto, ring and hierarchical follow: "measured" by nodes on workers
+     * when the training begins, or the path of the links.json of an earlier run; NULL: the declared
+     * ones (docs/collectives.md). */
+    const char *links;
     uint64_t num_epochs; /* 1; used if max_steps is 0 */
     uint64_t max_steps;  /* 0: num_epochs decides */
     size_t batch_size;   /* 16; samples of a node in a step */

@@ -259,10 +259,16 @@ exo_comm_set_ways(exo_comm *comm, uint32_t size, const exo_comm_edge *edge, exo_
 {
     exo_way way = EXO_WAY_DIRECT;
     exo_status st = edge ? exo_way_parse(edge->way, &way, err) : EXO_OK;
-    return st == EXO_OK && way != EXO_WAY_DIRECT
-               ? exo_comm_ways_new(&comm->ways, way, !edge->any_bits, size, edge->links,
-                                   edge->hosts, err)
-               : st;
+    if (st == EXO_OK && way != EXO_WAY_DIRECT)
+        st = exo_comm_ways_new(&comm->ways, way, !edge->any_bits, size, edge->links, edge->hosts,
+                               err);
+    return st == EXO_OK && edge && edge->figures ? exo_comm_follow(comm, edge->figures, err) : st;
+}
+
+exo_status
+exo_comm_follow(exo_comm *comm, const exo_link_figure *figures, exo_err *err)
+{
+    return comm->ways ? exo_comm_ways_measured(comm->ways, figures, err) : EXO_OK;
 }
 
 exo_status

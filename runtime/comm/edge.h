@@ -26,6 +26,9 @@ typedef struct exo_comm_edge {
     const char *codec;
     const char *way; /* of messages (ways.h); NULL: direct */
     bool any_bits;   /* the choice `auto` may sum in another order than that of ranks */
+    /* (size, size) what `way` follows in place of `links`; valid as long as the communicator; NULL:
+     * nothing was measured */
+    const struct exo_link_figure *figures;
 } exo_comm_edge;
 
 /* Makes a communicator among threads of this process (exo_comm_local) on an edge. Errors: those of
@@ -36,9 +39,13 @@ exo_status exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clo
  * the first call. */
 void exo_comm_local_begin(exo_comm *comm, exo_time origin);
 
-/* Sets the ways of a new communicator of `size` from its edge. Errors: INVAL, NOMEM. */
+/* Sets the ways of a new communicator of `size` from its edge. Errors: INVAL, NOMEM; UNSUPPORTED:
+ * there are figures of too many members. */
 exo_status exo_comm_set_ways(exo_comm *comm, uint32_t size, const exo_comm_edge *edge,
                              exo_err *err);
+/* Lets the ways of a communicator follow measured links (exo_comm_ways_measured), on each member
+ * before its first call; without ways it does nothing. */
+exo_status exo_comm_follow(exo_comm *comm, const struct exo_link_figure *figures, exo_err *err);
 /* Changes the codec, while no member is in a call; NULL: raw. After an error the codec is the same
  * as before. Errors: INVAL as above; UNSUPPORTED: the engine has no codecs; NOMEM. */
 exo_status exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err);

@@ -39,6 +39,18 @@ exo_status exo_comm_far_connect(exo_comm *comm, const exo_ref *members, exo_err 
 exo_status exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_err *err);
 /* The channel of a payload; UINT32_MAX: the payload is too short. */
 uint32_t exo_comm_far_channel(const exo_payload *payload);
+/* Measures the links from this member to each other one, and writes them to row (size); that of the
+ * member itself is zero. All members make this call at the same place among their calls, on a
+ * communicator of all members. Pairs that have no member in common are measured at the same time.
+ * On emulated links messages take their time. It takes about a second, or as long as 16 messages to
+ * each member and back, whichever is more. The messages are not counted. Errors: UNSUPPORTED: more
+ * than EXO_WAYS_MEMBERS members; those of a collective. far_measure.c. */
+exo_status exo_comm_far_measure(exo_comm *comm, exo_time deadline, struct exo_link_figure *row,
+                                exo_err *err);
+/* Writes to figures (size, size) what the rows of all members say together, which may be the same
+ * array: the latency of a pair is the mean of both directions. */
+void exo_comm_far_merge(uint32_t size, const struct exo_link_figure *rows,
+                        struct exo_link_figure *figures);
 /* Stops the monitors. Call it before the last reference is dropped. */
 void exo_comm_far_disconnect(exo_comm *comm);
 

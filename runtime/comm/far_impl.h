@@ -23,6 +23,7 @@ enum {
     /* not a phase: a message of the server, or for it; root: a status other than OK ends all calls
      * with the text that follows */
     EXO_FAR_SERVER = 5,
+    EXO_FAR_PROBE = 6, /* of a measurement of links, or its answer */
     /* plus the number of a move (ways.h) */
     EXO_FAR_MOVE = 16,
 };
@@ -122,7 +123,8 @@ void exo_far_describe(exo_far_header *out, const exo_far *far, uint32_t to, uint
 exo_status exo_far_send(exo_far *far, uint32_t to, exo_far_header *header, exo_encoder *encoder,
                         const void *data, size_t count, exo_err *err);
 /* Waits for the message of the member at `place` in this call, and checks it against this member's
- * own arguments. The caller frees the message. NULL: *st has the reason. */
+ * own arguments and `bytes`; SIZE_MAX: it may have any number. The caller frees the message. NULL:
+ * *st has the reason. */
 exo_far_message *exo_far_await(exo_far *far, uint32_t phase, uint32_t place,
                                const exo_collective_args *args, size_t bytes, exo_time deadline,
                                exo_status *st, exo_err *err);

@@ -299,7 +299,8 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
             f->passing = false;
         }
     }
-    if (m && (m->header.bytes != bytes || is_other_call(f, args, &m->header))) {
+    if (m &&
+        ((bytes != SIZE_MAX && m->header.bytes != bytes) || is_other_call(f, args, &m->header))) {
         exo_far_disagree_locked(f, args, &m->header);
         exo_far_message_free(m);
         m = NULL;

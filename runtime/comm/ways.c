@@ -1,11 +1,11 @@
 /* The choice of a way, the order of a ring and the islands: see ways.h. State: exo_comm_ways, which
- * does not change after it was made.
+ * does not change after its first call.
  *
  * The estimate of a call's time: the moves of a step begin together, and the next step when all have
  * arrived. A move takes the latency of its link, and its bytes at the least of the rates of the
  * link, the sender's uplink and the receiver's downlink; a member's moves of one step share these
- * two. In a local network, which declares nothing, each message also takes its sender's and its
- * receiver's processor for a while. */
+ * two. Unless the links are emulated, each message also takes its sender's and its receiver's
+ * processor for a while. */
 #include "comm/ways.h"
 
 #include <float.h>
@@ -27,6 +27,10 @@
  * factors from the best (0) to the worst (1); there are islands if the factor is 4 or more. */
 #define ISLAND_MIDDLE 0.5
 #define ISLAND_FACTOR 4.0
+/* Measured figures differ each time. Members stay in the order of their ranks around a ring, unless
+ * another order is this much better; there are islands if the factor is that large. */
+#define MEASURED_GAIN   1.5
+#define MEASURED_FACTOR 10.0
 /* of the message by which links are compared */
 #define TYPICAL_BITS 8e6
 
@@ -142,6 +146,17 @@ order_ring(exo_comm_ways *w)
     }
 }
 
+static void
+keep_ranks(exo_comm_ways *w)
+{
+    double length = length_of(w, w->order);
+    uint32_t ranks[EXO_WAYS_MEMBERS];
+    for (uint32_t i = 0; i < w->size; i++)
+        ranks[i] = i;
+    if (length_of(w, ranks) < MEASURED_GAIN * length)
+        memcpy(w->order, ranks, w->size * sizeof *ranks);
+}
+
 /* Joins the two islands whose members are the nearest to each other, each to each, as long as they
  * are within the limit. */
 static void
@@ -170,10 +185,10 @@ join_islands(exo_comm_ways *w, double limit)
     }
 }
 
-/* Islands: members with fast links to all others of the island. If the links are alike, all members
- * are in one. */
+/* Islands: members with fast links to all others of the island. If the best and the worst link do
+ * not differ by the factor, all members are in one. */
 static void
-find_islands(exo_comm_ways *w)
+find_islands(exo_comm_ways *w, double factor)
 {
     double best = DBL_MAX, worst = 0;
     if (!w->speeds || w->size > EXO_WAYS_MEMBERS)
@@ -184,7 +199,7 @@ find_islands(exo_comm_ways *w)
             worst = fmax(worst, distance(w, a, b));
         }
     best = fmax(best, worst * 1e-6); /* members on one host */
-    if (worst >= ISLAND_FACTOR * best)
+    if (worst >= factor * best)
         join_islands(w, best * pow(worst / best, ISLAND_MIDDLE));
 }
 
@@ -210,7 +225,37 @@ exo_comm_ways_new(exo_comm_ways **out, exo_way way, bool equal_bits, uint32_t si
         for (uint32_t b = 0; b < size; b++)
             w->speeds[a * size + b] = exo_links_speed(links, hosts[a], hosts[b]);
     order_ring(w);
-    find_islands(w);
+    find_islands(w, ISLAND_FACTOR);
+    return EXO_OK;
+}
+
+exo_status
+exo_comm_ways_measured(exo_comm_ways *w, const exo_link_figure *figures, exo_err *err)
+{
+    const uint32_t size = w->size;
+    if (size > EXO_WAYS_MEMBERS)
+        return exo_fail(err, EXO_UNSUPPORTED, "measured links are for at most %d members, not %u",
+                        EXO_WAYS_MEMBERS, size);
+    double up[EXO_WAYS_MEMBERS] = {0}, down[EXO_WAYS_MEMBERS] = {0};
+    if (!w->speeds && !(w->speeds = exo_calloc((size_t)size * size, sizeof *w->speeds)))
+        return exo_fail(err, EXO_NOMEM, "no memory for a communicator of %u", size);
+    for (uint32_t a = 0; a < size; a++)
+        for (uint32_t b = 0; b < size; b++)
+            if (a != b) {
+                up[a] = fmax(up[a], figures[a * size + b].rate);
+                down[b] = fmax(down[b], figures[a * size + b].rate);
+            }
+    for (uint32_t a = 0; a < size; a++)
+        for (uint32_t b = 0; b < size; b++) {
+            const exo_link_figure *f = &figures[a * size + b];
+            w->speeds[a * size + b] = a == b
+                                          ? (exo_link_speed){INFINITY, INFINITY, INFINITY, 0}
+                                          : (exo_link_speed){up[a], f->rate, down[b], f->latency};
+        }
+    memset(w->islands, 0, size * sizeof *w->islands);
+    order_ring(w);
+    keep_ranks(w);
+    find_islands(w, MEASURED_FACTOR);
     return EXO_OK;
 }
 

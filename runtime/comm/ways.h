@@ -47,15 +47,22 @@ typedef struct exo_comm_move {
     bool adds;            /* the receiver adds them to its own, else takes them */
 } exo_comm_move;
 
-/* The ways of a communicator. It does not change after it was made. */
+/* What was measured of the way from one member to another. */
+typedef struct exo_link_figure {
+    double rate;    /* bit/s, of one large message */
+    double latency; /* s, of a small message */
+} exo_link_figure;
+
+/* The ways of a communicator. It does not change after its first call. */
 typedef struct exo_comm_ways {
     exo_way way;
     bool equal_bits;
     uint32_t size;
-    double cost;            /* of a message, in s of a processor */
-    exo_link_speed *speeds; /* (size, size) from, to; NULL: a local network */
-    uint32_t *order;        /* (size) the ranks around a ring, from 0 on */
-    uint32_t *islands;      /* (size) the island of each rank */
+    double cost; /* of a message, in s of a processor */
+    /* (size, size) from, to; declared or measured; NULL: a local network */
+    exo_link_speed *speeds;
+    uint32_t *order;   /* (size) the ranks around a ring, from 0 on */
+    uint32_t *islands; /* (size) the island of each rank */
 } exo_comm_ways;
 
 /* The way of a name. INVAL: there is none; the text has all of them. NULL: direct. */
@@ -68,6 +75,12 @@ const char *exo_way_name(exo_way way);
 exo_status exo_comm_ways_new(exo_comm_ways **out, exo_way way, bool equal_bits, uint32_t size,
                              exo_links *links, const uint32_t *hosts, exo_err *err);
 void exo_comm_ways_free(exo_comm_ways **ways);
+/* Replaces what is declared by what was measured: figures (size, size), from one member to another;
+ * those from a member to itself are not read. A member's rates up and down are those of its best
+ * links. The same figures give the same order and islands on every member. Before the first call.
+ * Errors: NOMEM; UNSUPPORTED: more than EXO_WAYS_MEMBERS members. */
+exo_status exo_comm_ways_measured(exo_comm_ways *ways, const exo_link_figure *figures,
+                                  exo_err *err);
 /* The way of a call, whose other arguments are set. NULL: direct. */
 exo_way exo_comm_ways_choose(const exo_comm_ways *ways, const exo_collective_args *args);
 /* The estimated time of a call by a way: see ways.c. */

@@ -307,7 +307,7 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_bool(root, "equal_bits", true, &equal_bits, err);
     if (st == EXO_OK)
-        st = exo_config_string(root, "collectives", "direct", &o->collectives, err);
+        st = exo_job_read_collectives(root, job, err);
     if (st != EXO_OK)
         return st;
     o->num_nodes = (uint32_t)nodes;
@@ -341,11 +341,8 @@ check_engine(exo_config *root, const exo_job *job, exo_err *err)
         st = exo_fit_find_engine(&engine, job->opts.engine, !job->opts.any_bits, err);
     if (st == EXO_OK && exo_fit_is_foreign(engine) && use.emulated)
         st = exo_fit_check_engine(engine, &use, err);
-    if (st != EXO_OK)
-        return fail_at(root, "engine", err);
-    exo_way way;
-    st = exo_fit_find_way(&way, job->opts.collectives, engine, !job->opts.any_bits, err);
-    return st == EXO_OK ? EXO_OK : fail_at(root, "collectives", err);
+    return st == EXO_OK ? exo_job_check_collectives(root, job, engine, err)
+                        : fail_at(root, "engine", err);
 }
 
 static exo_status

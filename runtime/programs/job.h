@@ -6,8 +6,10 @@
 #ifndef EXO_PROGRAMS_JOB_H
 #define EXO_PROGRAMS_JOB_H
 
+#include <exogym/engine.h>
 #include <exogym/trainer.h>
 
+#include "base/config_maker.h"
 #include "graph/spec.h"
 #include "programs/args.h"
 
@@ -66,6 +68,13 @@ void exo_job_release(exo_job *job);
  * run by its index-th seed. */
 exo_status exo_job_read_seeds(exo_config *root, exo_job *job, exo_err *err);
 exo_status exo_job_label_seed(const exo_job *job, exo_job_run *run, size_t index, exo_err *err);
+
+/* job_collectives.c: reads the key; checks it, once the engine is known; writes it into a run's
+ * config. INVAL. */
+exo_status exo_job_read_collectives(exo_config *root, exo_job *job, exo_err *err);
+exo_status exo_job_check_collectives(exo_config *root, const exo_job *job,
+                                     const exo_engine_class *engine, exo_err *err);
+void exo_job_write_collectives(exo_config_maker *maker, exo_config *root, const exo_job *job);
 
 /* The number of steps of each node: max_steps, or num_epochs over the smallest share of the
  * data. */

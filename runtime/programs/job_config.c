@@ -96,8 +96,7 @@ write_config(const exo_job *job, exo_job_run *run, exo_err *err)
     exo_make_string(&m, root, "device", job->opts.device);
     exo_make_string(&m, root, "engine", job->opts.engine);
     exo_make_truth(&m, root, "equal_bits", !job->opts.any_bits);
-    if (strcmp(job->opts.collectives, "direct") != 0)
-        exo_make_string(&m, root, "collectives", job->opts.collectives);
+    exo_job_write_collectives(&m, root, job);
     add_train(&m, root, job);
     add_strategy(&m, root, run);
     add_plugins(&m, root, job);

@@ -285,6 +285,7 @@ static const exo_note files[] = {
     {"DIR/NAME/STRATEGY/meters.csv",
      "All meters by step, those of strategies, models and plugins too."},
     {"DIR/NAME/STRATEGY/events.out.tfevents.*", "The same for TensorBoard."},
+    {"DIR/NAME/STRATEGY/links.json", "Measured links, and the ring and islands that follow."},
     {"DIR/NAME/STRATEGY/checkpoints/", "What --resume goes on from."},
     {"DIR/NAME/STRATEGY/model.safetensors", "The averaged model."},
     {"DIR/NAME/STRATEGY/tokenizer.json", "Of a language model: how its text becomes tokens."},

@@ -81,6 +81,12 @@ graph_changed(void *context, uint64_t step, exo_time at, exo_status status, cons
                      status == EXO_OK ? "" : reason);
 }
 
+static void
+note_line(void *context, const char *line)
+{
+    exo_display_note(((struct audience *)context)->display, "%s", line);
+}
+
 static exo_status
 write_result(void *context, const exo_fit_result *result, const exo_meters *meters, exo_err *err)
 {
@@ -236,6 +242,7 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
                                .next = next_graph,
                                .due = next_due,
                                .changed = graph_changed,
+                               .note = note_line,
                                .finished = write_result};
     exo_status st = folder ? exo_folder_make(folder, err) : EXO_NOMEM;
     if (st == EXO_OK)

@@ -108,8 +108,8 @@ static const struct key keys[] = {
     {"job", "engine", "text",
      "Moves the data of the strategies' collectives: auto, or exogym list engines."},
     {"job", "equal_bits", "bool", "Whether the engine must promise the bits of every other."},
-    {"job", "collectives", "direct|tree|ring|halving|hierarchical|auto",
-     "Which messages the strategies' collectives consist of."},
+    {"job", "collectives", "ways",
+     "Which messages the strategies' collectives consist of: a way, or {way: ..., links: ...}."},
     {"job", "train", "#train", NULL},
     {"job", "strategy", "options", "exogym list strategies; with compare, what all share."},
     {"job", "compare", "[options]", "Several strategies, one after the other."},
@@ -128,6 +128,11 @@ static const struct key keys[] = {
     {"job_edge", "codec", "codec", "What it becomes on the way."},
     {"job_edge", "deadline", "time", "Of waits for the others."},
     {"job_edge", "link", "text", "A link without from and to."},
+
+    {"collectives", "way", "direct|tree|ring|halving|hierarchical|auto",
+     "Auto: by size and links."},
+    {"collectives", "links", "text",
+     "measured: by the nodes on workers, when they begin; else the links.json of an earlier run."},
 
     {"train", "max_steps", "positive", "Steps of each node."},
     {"train", "num_epochs", "positive", "Passes over the data, if max_steps is not given."},
@@ -207,6 +212,9 @@ static const struct {
     {"named",
      "{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"object\", \"required\": [\"name\"]}]}"},
     {"options", "{\"type\": [\"string\", \"object\"]}"},
+    {"ways",
+     "{\"anyOf\": [{\"enum\": [\"direct\", \"tree\", \"ring\", \"halving\", \"hierarchical\", "
+     "\"auto\"]}, {\"$ref\": \"#/$defs/collectives\"}]}"},
     {"codec", "{\"anyOf\": [{\"$ref\": \"#/$defs/named\"}, {\"type\": \"array\", \"minItems\": 1, "
               "\"items\": {\"$ref\": \"#/$defs/named\"}}]}"},
 };

@@ -51,6 +51,11 @@ sed "s/^train: {/train: {$nobody: 1, /" job.yaml >keys.yaml
 knows train keys.yaml
 {
     cat job.yaml
+    echo "collectives: {$nobody: 1}"
+} >keys.yaml
+knows collectives keys.yaml
+{
+    cat job.yaml
     echo "edges: [{carries: gradients, $nobody: 1}]"
 } >keys.yaml
 knows job_edge keys.yaml

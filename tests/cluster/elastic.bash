@@ -5,7 +5,7 @@ first=1000 # the step at which a job has begun: a pattern
 RANDOM=${EXO_CHAOS_SEED:=$(($$ % 32768))}
 echo "EXO_CHAOS_SEED=$EXO_CHAOS_SEED"
 
-# job STRATEGY STEPS OPTIONS: job.yaml. The options are those of `elastic`.
+# job STRATEGY STEPS OPTIONS: job.yaml. The options are those of `elastic`; $more is a line of it.
 job() {
     cat >job.yaml <<YAML
 exogym: 1
@@ -16,6 +16,7 @@ data: {name: synthetic, count: 1024}
 nodes: 3
 train: {max_steps: $2, batch_size: 32, val_size: 64, val_interval: 1000, checkpoint_interval: 5000, elastic: {$3}}
 strategy: {name: $1, optimizer: {name: adamw, lr: 1e-3}}
+${more:-}
 YAML
 }
 

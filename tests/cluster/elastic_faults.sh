@@ -8,8 +8,12 @@ head
 for w in "${names[@]}"; do
     worker "$w"
 done
+# Nodes that join later follow the links that the first ones have measured.
+more='collectives: {links: measured}'
 job ddp 10000000 'min_nodes: 1, grace: 60 s, silence: 2 s, verify: true'
+more=
 train faults
+has faults.err 'measured links: '
 
 # Rank 0.
 victim=$(host_of 0)
