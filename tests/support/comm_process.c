@@ -69,7 +69,8 @@ comm_process_join(comm_process *p)
     char name[32];
     snprintf(name, sizeof name, "member-%u-%u", p->channel, p->rank);
     join(EXO_ROLE_DRIVER, name, p->folder, p->tcp, &p->runtime, &p->cluster);
-    const exo_comm_edge edge = {.name = "members", .way = p->way, .any_bits = true};
+    const exo_comm_edge edge = {
+        .name = "members", .way = p->way, .any_bits = true, .figures = p->figures};
     const exo_comm_far_opts opts = {.runtime = p->runtime,
                                     .size = p->size,
                                     .rank = p->rank,

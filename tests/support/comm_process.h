@@ -13,9 +13,10 @@ typedef struct comm_process {
     /* set by the caller */
     const char *folder; /* of the cluster's sockets; exists */
     uint32_t size, rank;
-    uint32_t channel; /* distinguishes communicators of one cluster */
-    bool tcp;         /* members connect by tcp, over the loopback interface */
-    const char *way;  /* of messages (comm/ways.h); NULL: direct */
+    uint32_t channel;                      /* distinguishes communicators of one cluster */
+    bool tcp;                              /* members connect by tcp, over the loopback interface */
+    const char *way;                       /* of messages (comm/ways.h); NULL: direct */
+    const struct exo_link_figure *figures; /* (size, size) what `way` follows; NULL: nothing */
     /* set by comm_process_join */
     exo_runtime *runtime;
     exo_cluster *cluster;
