@@ -71,6 +71,13 @@ exo_checkpoint_node_path(char out[EXO_CHECKPOINT_PATH], const char *folder, uint
                         : path_format(out, err, "%s/node_%" PRIu32 ".safetensors", folder, rank);
 }
 
+exo_status
+exo_checkpoint_server_path(char out[EXO_CHECKPOINT_PATH], const char *folder, exo_err *err)
+{
+    exo_status st = guard_run_of(folder, err);
+    return st != EXO_OK ? st : path_format(out, err, "%s/server.safetensors", folder);
+}
+
 static exo_status
 step_path(char out[EXO_CHECKPOINT_PATH], const char *run_folder, uint64_t step, bool partial,
           exo_err *err)

@@ -1,5 +1,6 @@
-/* Checkpoints of a run: folders <run>/checkpoints/step_<k>. Each has one safetensors file a node, a
- * run.json with the settings, and a manifest (manifest.h).
+/* Checkpoints of a run: folders <run>/checkpoints/step_<k>. Each has one safetensors file a node, one
+ * of the server of the strategy's communicator if it has one, a run.json with the settings, and a
+ * manifest (manifest.h).
  *
  * A checkpoint is written under a hidden name, and renamed once every node's file is on the disk.
  * So a folder with the name step_<k> was complete when it got that name; the manifest shows whether
@@ -29,6 +30,10 @@ enum {
  * INVAL: the path is too long; NOMEM. Any thread. */
 exo_status exo_checkpoint_node_path(char out[EXO_CHECKPOINT_PATH], const char *folder,
                                     uint32_t rank, exo_err *err);
+
+/* The same for the file of the communicator's server, <folder>/server.safetensors. */
+exo_status exo_checkpoint_server_path(char out[EXO_CHECKPOINT_PATH], const char *folder,
+                                      exo_err *err);
 
 /* Verifies that every file of the checkpoint is as it was written, and that the folder's name has
  * the manifest's step. INVAL names the damaged file; IO, NOMEM. */

@@ -41,14 +41,17 @@ exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCM
 
 struct waiting {
     struct run *run;
-    exo_err stall; /* EXO_OK: no stall was found */
-    bool left_out; /* a silent node of an elastic run was left out */
+    const exo_fit_next *next; /* NULL: none */
+    exo_err stall;            /* EXO_OK: no stall was found */
+    exo_err own;              /* of `next`; EXO_OK: none */
+    bool left_out;            /* a silent node of an elastic run was left out */
 };
 
 static bool
 has_failed(const struct waiting *w)
 {
-    return w->run->cast.root.status != EXO_OK || w->stall.code != EXO_OK || w->left_out;
+    return w->run->cast.root.status != EXO_OK || w->stall.code != EXO_OK || w->own.code != EXO_OK ||
+           w->left_out;
 }
 
 /* Sets the limit of the wait from now on. After an error it is the time in which the other nodes
@@ -66,6 +69,8 @@ on_answer(void *context, uint32_t rank, exo_status status, const exo_err *err)
     struct waiting *w = context;
     if (status != EXO_OK)
         exo_fit_end_collectives(w->run, rank, err->text);
+    else if (w->next && !has_failed(w) && w->next->take(w->next->context, rank, &w->own) != EXO_OK)
+        exo_fit_end_collectives(w->run, rank, w->own.text);
     be_patient(w);
 }
 
@@ -104,9 +109,9 @@ on_idle(void *context)
 }
 
 static exo_status
-await_all(struct run *run, exo_err *err)
+await_all(struct run *run, const exo_fit_next *next, exo_err *err)
 {
-    struct waiting w = {.run = run};
+    struct waiting w = {.run = run, .next = next};
     const exo_cast_hooks hooks = {.context = &w, .idle = on_idle, .answered = on_answer};
     const exo_cast_root *root = &run->cast.root;
     exo_fit_watch_begin(run);
@@ -115,6 +120,8 @@ await_all(struct run *run, exo_err *err)
     uint32_t left = exo_cast_await(&run->cast, &hooks), late = exo_cast_late(&run->cast);
     if (w.stall.code != EXO_OK)
         return exo_fail(err, w.stall.code, "%s", w.stall.text);
+    if (w.own.code != EXO_OK)
+        return exo_fail(err, w.own.code, "%s", w.own.text);
     if (w.left_out && (root->status == EXO_OK || root->status == EXO_PEER_LOST))
         return exo_fail(err, EXO_PEER_LOST, "a node does not answer");
     if (root->status != EXO_OK) {
@@ -132,10 +139,16 @@ await_all(struct run *run, exo_err *err)
 }
 
 exo_status
+exo_fit_await_each(struct run *run, exo_status asked, const exo_fit_next *next, exo_err *err)
+{
+    exo_status st = await_all(run, asked == EXO_OK ? next : NULL, asked == EXO_OK ? err : NULL);
+    return asked == EXO_OK ? st : asked;
+}
+
+exo_status
 exo_fit_await_all(struct run *run, exo_status asked, exo_err *err)
 {
-    exo_status st = await_all(run, asked == EXO_OK ? err : NULL);
-    return asked == EXO_OK ? st : asked;
+    return exo_fit_await_each(run, asked, NULL, err);
 }
 
 exo_status

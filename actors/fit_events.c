@@ -2,53 +2,13 @@
  * trainer's thread. Read next: train_node.c, the nodes' side. */
 #include "actors/fit_elastic.h"
 #include "actors/fit_failures.h"
+#include "actors/fit_save.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <exogym/log.h>
-#include <exogym/memory.h>
-
-#include "base/traffic.h"
-
-/* Length of a segment. Nodes on workers wait for a message from the trainer between two segments,
- * so their segments are longer. */
-#define SEGMENT     (200 * EXO_MS)
-#define FAR_SEGMENT (2 * EXO_SECOND)
-/* While nodes are absent: they join between two segments. */
-#define JOIN_SEGMENT (250 * EXO_MS)
 
 /* --- Events ----------------------------------------------------------------------------------- */
-
-static void
-report(struct run *run, bool evaluated)
-{
-    if (!run->opts->progress)
-        return;
-    exo_progress p = run->eval;
-    uint64_t left = run->fit->max_steps - run->step;
-    p.num_nodes = run->fit->num_nodes;
-    p.num_present = exo_fit_num_members(run);
-    double per_step = (double)run->fit->batch_size * p.num_present;
-    p.step = run->step;
-    p.max_steps = run->fit->max_steps;
-    p.train_loss = run->train_loss;
-    p.lr = run->lr;
-    p.samples_per_second = run->rate;
-    p.elapsed = (double)exo_fit_elapsed(run) * 1e-9;
-    p.eta = run->rate > 0 ? (double)left * per_step / run->rate : (double)NAN;
-    p.bytes_sent = run->bytes_sent;
-    p.evaluated = evaluated;
-    p.meters = exo_fit_meters(run);
-    p.edge = exo_fit_edge_name(run);
-    p.traffic = (exo_traffic){0};
-    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
-        exo_traffic_add(&p.traffic, &run->traffic[r]);
-    run->opts->progress(run->opts->context, &p);
-}
 
 /* Asks one node to evaluate, or all nodes if they gather units from each other. */
 static exo_status
@@ -160,72 +120,6 @@ correlate(struct run *run, exo_err *err)
     return st;
 }
 
-/* Reads the SHA-256 of the file that node `rank` has written. */
-static exo_status
-read_saved(struct run *run, uint32_t rank, char sha256[65], exo_err *err)
-{
-    ProtobufCMessage *reply = NULL;
-    exo_status st = exo_fit_reply(run, rank, &exo__train__saved__descriptor, &reply, err);
-    if (st == EXO_OK)
-        snprintf(sha256, 65, "%.64s", ((const Exo__Train__Saved *)reply)->sha256);
-    exo_args_free(&reply);
-    return st;
-}
-
-/* Has all nodes write their files. The first node writes those of absent nodes, with its own state:
- * a resumed run begins with all nodes. */
-static exo_status
-save_nodes(struct run *run, Exo__Train__Save *args, char (*sums)[65], exo_err *err)
-{
-    const uint32_t first = exo_fit_member_at(run, 0);
-    exo_status st = exo_fit_have_all(run, "save", &args->base, err);
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++)
-        if (exo_fit_is_member(run, r))
-            st = read_saved(run, r, sums[r], err);
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
-        if (exo_fit_is_member(run, r))
-            continue;
-        args->has_rank = true;
-        args->rank = r;
-        st = exo_fit_await_all(run, exo_fit_ask(run, first, "save", &args->base, err), err);
-        if (st == EXO_OK)
-            st = read_saved(run, first, sums[r], err);
-    }
-    return st;
-}
-
-static exo_status
-checkpoint(struct run *run, exo_err *err)
-{
-    char folder[EXO_CHECKPOINT_PATH], absolute[EXO_CHECKPOINT_PATH];
-    uint32_t nodes = run->fit->num_nodes;
-    exo_status st = run->metrics ? exo_metrics_flush(run->metrics, err) : EXO_OK;
-    if (st == EXO_OK)
-        st = exo_checkpoint_begin(run->folder, run->step, folder, err);
-    if (st != EXO_OK)
-        return st;
-    Exo__Train__Save args = EXO__TRAIN__SAVE__INIT;
-    args.elapsed = exo_fit_elapsed(run);
-    if (run->far && !realpath(folder, absolute)) /* workers have other current folders */
-        st = exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
-    char *there = run->far && st == EXO_OK ? absolute : folder;
-    args.folder = (ProtobufCBinaryData){.data = (uint8_t *)there, .len = strlen(there)};
-    char(*sums)[65] = exo_calloc(nodes, sizeof *sums);
-    if (st == EXO_OK && !sums)
-        st = exo_fail(err, EXO_NOMEM, "no memory for the checkpoint's manifest");
-    if (st == EXO_OK)
-        st = save_nodes(run, &args, sums, err);
-    if (st == EXO_OK)
-        st = exo_fit_save_figures(run, folder, args.elapsed, err);
-    if (st == EXO_OK)
-        st = exo_checkpoint_commit(run->folder, run->step, run->settings, (const char(*)[65])sums,
-                                   nodes, err);
-    if (st != EXO_OK)
-        exo_checkpoint_abort(run->folder, run->step);
-    exo_free(sums);
-    return st;
-}
-
 /* Does something that needs the present nodes. If one of them dies, it is done again with the
  * others. */
 static exo_status
@@ -252,7 +146,7 @@ run_events(struct run *run, exo_err *err)
     if (is_due(run->step, opts->val_interval) || last) {
         st = persist(run, look, err);
         if (st == EXO_OK)
-            report(run, run->fit->val_count > 0);
+            exo_fit_report(run, run->fit->val_count > 0);
     }
     if (st == EXO_OK && is_due(run->step, opts->correlation_interval))
         st = persist(run, correlate, err);
@@ -262,7 +156,7 @@ run_events(struct run *run, exo_err *err)
     /* The final checkpoint lets a finished run continue with more steps. */
     bool ends = run->stopped || (last && opts->final_checkpoint);
     if (st == EXO_OK && opts->save_dir && (due || ends))
-        st = persist(run, checkpoint, err);
+        st = persist(run, exo_fit_checkpoint, err);
     return st;
 }
 
@@ -299,15 +193,6 @@ look_for_change(struct run *run)
 
 /* --- Training --------------------------------------------------------------------------------- */
 
-static uint64_t
-next_due(uint64_t step, uint64_t interval, uint64_t limit)
-{
-    if (interval == 0)
-        return limit;
-    uint64_t next = step - step % interval + interval;
-    return next < limit ? next : limit;
-}
-
 /* The step at which the next segment ends: that of the next event, or the step after about SEGMENT
  * or FAR_SEGMENT, unless the nodes are apart. */
 static uint64_t
@@ -315,70 +200,18 @@ segment_end(const struct run *run)
 {
     const exo_fit_opts *opts = run->opts;
     uint64_t end = run->fit->max_steps;
-    end = next_due(run->step, opts->val_interval, end);
-    end = next_due(run->step, opts->correlation_interval, end);
-    end = next_due(run->step, opts->checkpoint_interval, end);
+    end = exo_fit_next_due(run->step, opts->val_interval, end);
+    end = exo_fit_next_due(run->step, opts->correlation_interval, end);
+    if (!run->apart)
+        end = exo_fit_next_due(run->step, opts->checkpoint_interval, end);
     uint64_t change = run->live && run->live->due ? run->live->due(run->live->context) : UINT64_MAX;
     end = change > run->step && change < end ? change : end;
     if (run->apart)
         return end;
     if (run->failures && run->elastic)
         return run->step + 1; /* nodes may fail in any step */
-    exo_time length = exo_fit_awaits_nodes(run) ? JOIN_SEGMENT : run->far ? FAR_SEGMENT : SEGMENT;
-    uint64_t steps = run->step_time > 0 ? (uint64_t)(length / run->step_time) : 1;
-    steps = steps < 1 ? 1 : steps > 10000 ? 10000 : steps;
+    const uint64_t steps = exo_fit_stretch(run);
     return end - run->step > steps ? run->step + steps : end;
-}
-
-/* Reads one node's reply about its `steps` steps. A node that has joined meanwhile has fewer. */
-static exo_status
-read_trained(struct run *run, uint32_t rank, size_t steps, ProtobufCMessage **out, exo_err *err)
-{
-    exo_status st = exo_fit_reply(run, rank, &exo__train__trained__descriptor, out, err);
-    const Exo__Train__Trained *reply = (const Exo__Train__Trained *)*out;
-    if (st == EXO_OK && (reply->n_loss > steps || (reply->n_loss < steps && !run->elastic) ||
-                         reply->n_lr != reply->n_loss || reply->n_traffic != EXO_TRAFFIC_COLUMNS))
-        st = exo_fail(err, EXO_INVAL,
-                      "node_%u reported %zu steps instead of %zu: check that its worker has the "
-                      "version of this program",
-                      rank, reply->n_loss, steps);
-    if (st != EXO_OK)
-        return st;
-    const exo_traffic traffic = exo_traffic_of(reply->traffic);
-    run->traffic[rank] = run->before.traffic[rank];
-    exo_traffic_add(&run->traffic[rank], &traffic);
-    return exo_fit_take_trained(run, rank, reply, err);
-}
-
-/* Records the steps of the first node, which stand for those of all nodes. Of steps that only lost
- * nodes took, the losses are not known. `before`: samples before the steps. */
-static exo_status
-record_steps(struct run *run, const Exo__Train__Trained *first, size_t steps, uint64_t before,
-             exo_err *err)
-{
-    exo_status st = EXO_OK;
-    const uint64_t start = run->step, all = run->samples - before;
-    const size_t unknown = steps - first->n_loss;
-    for (size_t i = 0; i < steps && st == EXO_OK; i++) {
-        run->step = start + i + 1;
-        run->train_loss = i < unknown ? NAN : first->loss[i - unknown];
-        run->lr = i < unknown ? run->lr : first->lr[i - unknown];
-        if (run->metrics)
-            st = exo_metrics_train(run->metrics, run->step, before + all * (i + 1) / steps,
-                                   (double)run->train_loss, (double)run->lr, err);
-    }
-    return st;
-}
-
-/* The samples of all nodes after the step `step`. */
-static uint64_t
-samples_at(struct run *run, uint64_t step)
-{
-    const uint64_t now = run->step;
-    run->step = step;
-    const uint64_t samples = exo_fit_samples(run);
-    run->step = now;
-    return samples;
 }
 
 /* Reads the replies of all nodes. *first: that with the most steps, of the lowest rank. */
@@ -391,7 +224,7 @@ read_replies(struct run *run, size_t steps, ProtobufCMessage **first, exo_err *e
         ProtobufCMessage *reply = NULL;
         if (!exo_fit_is_member(run, r))
             continue;
-        st = read_trained(run, r, steps, &reply, err);
+        st = exo_fit_read_trained(run, r, steps, &reply, err);
         const Exo__Train__Trained *now = (const Exo__Train__Trained *)reply;
         if (st == EXO_OK) {
             const uint64_t sent = exo_fit_note_bytes(run, r, now->bytes_sent);
@@ -415,16 +248,10 @@ record_segment(struct run *run, size_t steps, exo_time took, exo_time took_here,
 {
     ProtobufCMessage *first = NULL;
     exo_status st = read_replies(run, steps, &first, err);
-    const uint64_t before = run->samples;
-    run->samples = samples_at(run, run->step + steps);
-    if (st == EXO_OK && first)
-        st = record_steps(run, (const Exo__Train__Trained *)first, steps, before, err);
+    if (st == EXO_OK)
+        st = exo_fit_record_steps(run, (const Exo__Train__Trained *)first, steps, took, took_here,
+                                  err);
     exo_args_free(&first);
-    run->trained += took;
-    run->step_time = steps ? took_here / (exo_time)steps : 0;
-    double rate = took > 0 ? (double)(run->samples - before) / ((double)took * 1e-9) : 0;
-    run->rate = run->rate > 0 ? 0.8 * run->rate + 0.2 * rate : rate;
-    run->evaluated = false;
     return st;
 }
 
@@ -436,8 +263,8 @@ train_segment(struct run *run, exo_err *err)
     Exo__Train__Train args = EXO__TRAIN__TRAIN__INIT;
     args.until = end;
     exo_status st, lost;
-    if (run->apart && run->fit->sim)
-        run->fit->begins = exo_sim_now(run->fit->sim);
+    if (run->apart)
+        return exo_fit_train_apart(run, end, err);
     do {
         exo_fit_expect_nodes(run, exo_fit_num_members(run));
         lost = st = exo_fit_have_all(run, "train", &args.base, err);
@@ -446,7 +273,7 @@ train_segment(struct run *run, exo_err *err)
         st = record_segment(run, (size_t)(end - run->step), exo_fit_now(run) - before,
                             exo_now(run->clock) - before_here, err);
     if (st == EXO_OK)
-        report(run, false);
+        exo_fit_report(run, false);
     return st;
 }
 
@@ -461,7 +288,7 @@ save_rest(struct run *run)
         return;
     exo_status st = exo_fit_agree_on_step(run, &err);
     if (st == EXO_OK && run->step > 0)
-        st = checkpoint(run, &err);
+        st = exo_fit_checkpoint(run, &err);
     if (st != EXO_OK)
         EXO_LOG(WARN, TRAIN, "reason='%s' there is no checkpoint of the nodes that are left",
                 err.text);
@@ -471,7 +298,7 @@ exo_status
 exo_fit_train(struct run *run, exo_err *err)
 {
     exo_status st = EXO_OK;
-    report(run, false);
+    exo_fit_report(run, false);
     if (run->step == 0)
         st = run_events(run, err);
     while (st == EXO_OK && !run->stopped && run->step < run->fit->max_steps) {

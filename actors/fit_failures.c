@@ -30,6 +30,12 @@ struct exo_fit_failures {
     exo_ref absent[]; /* (num_nodes) nodes whose hosts are down; id 0: not down */
 };
 
+static exo_time
+time_of(const struct run *run, uint32_t rank)
+{
+    return exo_sim_time(run->fit->paces[rank].lane);
+}
+
 /* --- Life ------------------------------------------------------------------------------------- */
 
 exo_status
@@ -61,7 +67,8 @@ exo_fit_failures_open(struct run *run, exo_err *err)
     f->samples = exo_fit_samples(run);
     fit->apart = run->apart;
     for (uint32_t r = 0; r < fit->num_nodes; r++)
-        outages[r] = exo_outages_begin(opts, exo_fit_host(fit->graph, r), f->saved);
+        outages[r] = exo_outages_begin(opts, exo_fit_host(fit->graph, r),
+                                       run->apart ? time_of(run, r) : f->saved);
     return exo_strategy_new(&f->strategy, run->strategy_name,
                             exo_config_get(exo_config_root(run->whole), "options"), err);
 }
@@ -80,12 +87,6 @@ exo_fit_failures_close(struct run *run)
 }
 
 /* --- Clocks ----------------------------------------------------------------------------------- */
-
-static exo_time
-time_of(const struct run *run, uint32_t rank)
-{
-    return exo_sim_time(run->fit->paces[rank].lane);
-}
 
 /* Lets a node do nothing until a time. */
 static void
@@ -213,13 +214,14 @@ await_quorum(struct run *run, exo_err *err)
     return st;
 }
 
-/* Nodes that are apart wait for the last one at an evaluation or a checkpoint. */
+/* Nodes that are apart wait for the last one at an evaluation. */
 static void
 lose_waits(struct run *run)
 {
     const exo_time now = exo_fit_now(run);
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
-        run->fit->outages[r].lost += now - time_of(run, r);
+        if (now > time_of(run, r))
+            run->fit->outages[r].lost += now - time_of(run, r);
 }
 
 exo_status
@@ -332,7 +334,7 @@ sum_apart(const struct run *run, uint64_t *count, exo_time *lost, double *all)
     for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         *count += run->fit->outages[r].count;
         *lost += run->fit->outages[r].lost;
-        *all += (double)time_of(run, r);
+        *all += (double)(time_of(run, r) - run->fit->outages[r].since);
     }
 }
 

@@ -9,7 +9,8 @@
  *                 "lost", "spans": [[name, kind, begin, end], ...]}, ...]}
  *
  * A name is an index into `names`. Spans are written on the virtual clock only, for the
- * timeline. */
+ * timeline. If nodes come to the checkpoint one after the other (fit_apart.c), the figures of a node
+ * are those at which it comes to it, and the others are those at which the first one does. */
 #include "actors/fit_members.h"
 
 #include <inttypes.h>
@@ -119,26 +120,54 @@ links_json(const struct run *run)
     return json;
 }
 
-exo_status
-exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed, exo_err *err)
+json_t *
+exo_fit_begin_figures(const struct run *run, uint64_t elapsed)
 {
-    char path[EXO_CHECKPOINT_PATH + 32];
-    json_t *names = json_array(), *nodes = json_array();
+    json_t *nodes = json_array();
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
-        json_array_append_new(nodes, node_json(run, r, names));
+        json_array_append_new(nodes, json_null());
     json_t *all =
-        json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "elapsed_ns", (json_int_t)elapsed, "wall_ns",
-                  (json_int_t)exo_fit_wall(run), "trained_ns", (json_int_t)run->trained, "now_ns",
-                  (json_int_t)exo_fit_now(run), "names", names, "nodes", nodes);
+        json_pack("{s:I, s:I, s:I, s:I, s:[], s:o, s:o}", "elapsed_ns", (json_int_t)elapsed,
+                  "wall_ns", (json_int_t)exo_fit_wall(run), "trained_ns", (json_int_t)run->trained,
+                  "now_ns", (json_int_t)exo_fit_now(run), "names", "nodes", nodes, "meters",
+                  exo_meters_json(run->meters.tree));
+    if (all && run->fit->links && json_object_set_new(all, "links", links_json(run)) != 0) {
+        json_decref(all);
+        return NULL;
+    }
+    return all;
+}
+
+void
+exo_fit_add_figures(const struct run *run, uint32_t rank, json_t *all)
+{
+    json_t *meters = exo_meters_json(run->meters.nodes[rank].scope), *meter;
+    const char *path;
+    char name[EXO_METER_PATH];
+    json_array_set_new(json_object_get(all, "nodes"), rank,
+                       node_json(run, rank, json_object_get(all, "names")));
+    json_object_foreach (meters, path, meter) {
+        snprintf(name, sizeof name, "node_%u.%s", rank, path);
+        json_object_set(json_object_get(all, "meters"), name, meter);
+    }
+    json_decref(meters);
+    if (rank > 0)
+        return;
     if (isfinite(run->train_loss)) /* JSON has finite numbers only */
         json_object_set_new(all, "train_loss", json_real((double)run->train_loss));
     json_object_set_new(all, "lr", json_real((double)run->lr));
-    bool whole = all &&
-                 json_object_set_new(all, "meters", exo_meters_json(run->meters.tree)) == 0 &&
-                 json_array_size(nodes) == run->fit->num_nodes &&
-                 (!run->fit->links || json_object_set_new(all, "links", links_json(run)) == 0);
+}
+
+exo_status
+exo_fit_write_figures(const json_t *all, const char *folder, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH + 32];
+    size_t i;
+    const json_t *node;
+    bool whole = true;
+    json_array_foreach (json_object_get(all, "nodes"), i, node)
+        whole = whole && json_is_object(node);
     char *text = whole ? exo_json_dump(all, JSON_COMPACT) : NULL;
-    json_decref(all);
     snprintf(path, sizeof path, "%s/figures.json", folder);
     exo_status st = text ? exo_file_write_atomic(path, text, strlen(text), err)
                          : exo_fail(err, EXO_NOMEM, "no memory for the figures of a checkpoint");

@@ -8,6 +8,9 @@
  *     fit_elastic.c  members of an elastic run that come and go
  *     fit_failures.c failures of hosts on the virtual clock
  *     fit_events.c   training, and the events between two segments
+ *     fit_steps.c    steps of the nodes, and their replies
+ *     fit_apart.c    training of nodes that do not wait for each other
+ *     fit_save.c     checkpoints
  *     fit_network.c  the emulated network
  *     fit_links.c    the links that collectives follow
  *     fit_clock.c    the clock
@@ -17,8 +20,8 @@
  * Everything in struct run belongs to the caller's thread. Training proceeds in segments. A segment
  * ends at an event (evaluation, correlation, checkpoint, change of the graph, the end), or after
  * about 0.2 s (2 s with nodes on workers), so that a request to stop is obeyed soon. Between two
- * segments all nodes are idle. If the strategy's nodes are apart, segments end at events only, since
- * the fast nodes would otherwise wait for the slow ones at each of these ends. */
+ * segments all nodes are idle. If the strategy's nodes are apart, a segment ends at an evaluation, a
+ * correlation, a change of the graph or the end only; checkpoints are no events (fit_apart.c). */
 #ifndef EXO_FIT_IMPL_H
 #define EXO_FIT_IMPL_H
 
@@ -143,6 +146,16 @@ exo_status exo_fit_have_all(struct run *run, const char *method, const ProtobufC
  * of it does not count. When a node fails, the collectives that wait for it are ended at once.
  * FAILED: the nodes stall; TIMEOUT: a node does not answer. */
 exo_status exo_fit_await_all(struct run *run, exo_status asked, exo_err *err);
+/* What the trainer does with a node's answer, which is no error: it may make the node's next request,
+ * and fails only with a text. */
+typedef struct exo_fit_next {
+    void *context;
+    exo_status (*take)(void *context, uint32_t rank, exo_err *err);
+} exo_fit_next;
+/* Waits as exo_fit_await_all does, and takes each answer when it comes, up to the first error. An
+ * error of `next` is the run's. */
+exo_status exo_fit_await_each(struct run *run, exo_status asked, const exo_fit_next *next,
+                              exo_err *err);
 /* Reads a node's reply to the finished request as a message; the caller frees it with
  * exo_args_free. INVAL: the reply is not a message of that kind. */
 exo_status exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *of,
@@ -196,10 +209,32 @@ bool exo_fit_is_member(const struct run *run, uint32_t rank);
 uint32_t exo_fit_num_members(const struct run *run);
 uint32_t exo_fit_member_at(const struct run *run, uint32_t place);
 
+/* --- fit_steps.c ------------------------------------------------------------------------------ */
+
+/* Tells the listener of the options how far the run is. */
+void exo_fit_report(struct run *run, bool evaluated);
+/* The step of the next event with that interval after `step`, at most `limit`; 0: never. */
+uint64_t exo_fit_next_due(uint64_t step, uint64_t interval, uint64_t limit);
+/* The steps of the next stretch between two looks at a request to stop. */
+uint64_t exo_fit_stretch(const struct run *run);
+/* Reads a node's reply about its `steps` steps, its traffic and its meters. *out: exo_args_free. */
+exo_status exo_fit_read_trained(struct run *run, uint32_t rank, size_t steps,
+                                ProtobufCMessage **out, exo_err *err);
+/* Records `steps` steps, for which the reply of one node stands (NULL: there is none). They took this
+ * time on the run's clock, and here. */
+exo_status exo_fit_record_steps(struct run *run, const Exo__Train__Trained *first, size_t steps,
+                                exo_time took, exo_time took_here, exo_err *err);
+
 /* --- fit_events.c ----------------------------------------------------------------------------- */
 
 /* Trains to the last step, or until opts->stop requests the end. */
 exo_status exo_fit_train(struct run *run, exo_err *err);
+
+/* --- fit_apart.c ------------------------------------------------------------------------------ */
+
+/* Trains all nodes to the step `end`, without a wait for each other before. Writes the checkpoints on
+ * the way. An earlier request to stop ends it at an earlier step. */
+exo_status exo_fit_train_apart(struct run *run, uint64_t end, exo_err *err);
 
 /* --- fit_clock.c ------------------------------------------------------------------------------ */
 
@@ -240,9 +275,12 @@ exo_status exo_fit_report_network(struct run *run, exo_fit_result *result, exo_e
 
 /* --- fit_figures.c ---------------------------------------------------------------------------- */
 
-/* Writes figures.json into the folder of a checkpoint, when all nodes are idle. */
-exo_status exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed,
-                                exo_err *err);
+/* The figures of a checkpoint without those of its nodes; NULL: no memory. The caller drops them. */
+json_t *exo_fit_begin_figures(const struct run *run, uint64_t elapsed);
+/* Adds those of a node, which is idle. */
+void exo_fit_add_figures(const struct run *run, uint32_t rank, json_t *figures);
+/* Writes figures.json into the folder of a checkpoint. */
+exo_status exo_fit_write_figures(const json_t *figures, const char *folder, exo_err *err);
 /* Makes run->before. If the run resumes, it is read from the checkpoint. INVAL: the checkpoint's
  * figures are damaged. */
 exo_status exo_fit_load_figures(struct run *run, exo_err *err);

@@ -11,6 +11,7 @@
 #include "actors/fit_opts.h"
 #include "base/traffic.h"
 #include "comm/far.h"
+#include "comm/server.h"
 #include "graph/site.h"
 
 /* --- Making a replica ------------------------------------------------------------------------- */
@@ -290,6 +291,24 @@ exo_replica_list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint
     exo_state_prefix(state, NULL);
 }
 
+/* Writes the server's state to its file in the folder of a checkpoint, or reads it from there. */
+static exo_status
+transfer_server(exo_comm *comm, const char *folder,
+                exo_status (*how)(exo_state *state, const char *path, exo_err *err), exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH];
+    exo_state *state = NULL;
+    exo_status st = exo_checkpoint_server_path(path, folder, err);
+    if (st == EXO_OK)
+        st = exo_state_new(&state, err);
+    if (st == EXO_OK && exo_server_pause(comm->server, state)) {
+        st = how(state, path, err);
+        exo_server_resume(comm->server);
+    }
+    exo_state_free(&state);
+    return st;
+}
+
 static exo_status
 load(exo_replica *r, uint64_t *elapsed, exo_err *err)
 {
@@ -303,7 +322,9 @@ load(exo_replica *r, uint64_t *elapsed, exo_err *err)
         st = exo_state_load(state, path, err);
     }
     exo_state_free(&state);
-    return st;
+    return st == EXO_OK && r->rank == 0 && r->comm
+               ? transfer_server(r->comm, r->fit->resume_from, exo_state_load, err)
+               : st;
 }
 
 uint64_t
@@ -542,6 +563,18 @@ exo_replica_deliver(exo_replica *r, exo_payload *payload, uint64_t from, exo_err
     hold_comms(r, &comm, &side, &epoch);
     exo_status st =
         deliver(r, comm, side, r->place.channel + 2 * (uint32_t)epoch, payload, from, err);
+    exo_comm_drop(&comm);
+    exo_comm_drop(&side);
+    return st;
+}
+
+exo_status
+exo_replica_save_server(exo_replica *r, const char *folder, exo_err *err)
+{
+    exo_comm *comm = NULL, *side = NULL;
+    uint64_t epoch = 0;
+    hold_comms(r, &comm, &side, &epoch);
+    exo_status st = comm ? transfer_server(comm, folder, exo_state_save, err) : EXO_OK;
     exo_comm_drop(&comm);
     exo_comm_drop(&side);
     return st;

@@ -7,8 +7,8 @@
  * the replica makes its own, among actors. An actor has one replica (train_node.h), or several of
  * different runs, whose collectives then use different channels.
  *
- * Owner: the computing lane of its actor. Any thread may call exo_replica_deliver, exo_replica_fail
- * and exo_replica_look while the replica lives.
+ * Owner: the computing lane of its actor. Any thread may call exo_replica_deliver, exo_replica_fail,
+ * exo_replica_save_server and exo_replica_look while the replica lives.
  *
  * set_up, step, average and correlate are collectives: all members of the group call them in the
  * same order. If the strategy awaits units, so are evaluate, save and the calls for the average's
@@ -118,6 +118,9 @@ exo_time exo_replica_waited(const exo_replica *r);
  * the SHA-256 of the file as text into sha256. INVAL, IO, NOMEM. */
 exo_status exo_replica_save(exo_replica *r, uint32_t rank, const char *folder, uint64_t elapsed,
                             char sha256[65], exo_err *err);
+/* Writes the state of the communicator's server (server.h) into `folder`, if there is one here that
+ * lists a state. The server does nothing meanwhile. INVAL, IO, NOMEM. Any thread. */
+exo_status exo_replica_save_server(exo_replica *r, const char *folder, exo_err *err);
 /* Lists everything that outlives a restart. `elapsed` and `bytes` are entries of the list. */
 void exo_replica_list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes);
 /* Makes the replica's communicators of an epoch: the strategy's, and the other one. */

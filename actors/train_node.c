@@ -210,6 +210,17 @@ one_step_in_time(struct train_node *n, exo_err *err)
     return st;
 }
 
+/* Keeps virtual time from passing until the node is in its lane again. Everything that comes before
+ * its time has happened. */
+static void
+hold_baton(const exo_replica *r)
+{
+    if (!r->fit->sim)
+        return;
+    exo_sim_sync(r->pace->lane);
+    exo_sim_expect(r->fit->sim, 1);
+}
+
 static exo_status
 train(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
@@ -242,6 +253,8 @@ train(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
     /* Before exo_pace_leave: once the baton passes on, virtual time may jump to the deadline of the
      * nodes that wait. */
     give_up(n, st, err);
+    if (st == EXO_OK && ((const Exo__Train__Train *)args)->goes_on)
+        hold_baton(r);
     exo_pace_leave(r->pace);
     return st == EXO_OK ? give_up(n, pack_trained(n, reply, err), err) : st;
 }
@@ -355,29 +368,50 @@ correlate(exo_call_context *call, void *self, const void *args, exo_payload *rep
     return give_up(self, st, err);
 }
 
+static exo_status
+read_folder(const ProtobufCBinaryData *path, const char *method, char out[EXO_CHECKPOINT_PATH],
+            exo_err *err)
+{
+    if (path->len == 0 || path->len >= EXO_CHECKPOINT_PATH || memchr(path->data, 0, path->len))
+        return exo_fail(err, EXO_INVAL, "%s: folder: expected a path", method);
+    memcpy(out, path->data, path->len);
+    out[path->len] = '\0';
+    return EXO_OK;
+}
+
 /* A failed save ends no collective: the node itself is well, and the trainer decides about the
  * run. */
 static exo_status
 save(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
-    const ProtobufCBinaryData *path = &((const Exo__Train__Save *)args)->folder;
+    const Exo__Train__Save *m = args;
     Exo__Train__Saved out = EXO__TRAIN__SAVED__INIT;
-    char sha256[65] = "", folder[EXO_CHECKPOINT_PATH] = "";
+    char sha256[65] = "", folder[EXO_CHECKPOINT_PATH];
     exo_replica *r = NULL;
     exo_status st = get_replica(self, "save", &r, err);
-    if (st == EXO_OK &&
-        (path->len == 0 || path->len >= sizeof folder || memchr(path->data, 0, path->len)))
-        st = exo_fail(err, EXO_INVAL, "save: folder: expected a path");
+    if (st == EXO_OK)
+        st = read_folder(&m->folder, "save", folder, err);
     if (st != EXO_OK)
         return st;
-    const Exo__Train__Save *m = args;
     if (m->has_rank && m->rank >= r->fit->num_nodes)
         return exo_fail(err, EXO_INVAL, "save: rank: %u is not a node of the run", m->rank);
-    memcpy(folder, path->data, path->len);
     st = exo_replica_save(r, m->has_rank ? m->rank : r->rank, folder, m->elapsed, sha256, err);
     out.sha256 = sha256;
     return st == EXO_OK ? exo_protocol_pack(reply, &out.base, err) : st;
+}
+
+/* The lane of files, so that node 0 trains on. */
+static exo_status
+save_server(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
+{
+    char folder[EXO_CHECKPOINT_PATH];
+    (void)call;
+    (void)reply;
+    exo_status st =
+        read_folder(&((const Exo__Train__SaveServer *)args)->folder, "save_server", folder, err);
+    return st == EXO_OK ? exo_replica_save_server(((struct train_node *)self)->replica, folder, err)
+                        : st;
 }
 
 static exo_status
@@ -546,6 +580,7 @@ static const exo_args served[] = {
     {.method = "regroup", .fields = &exo__train__node_regroup__descriptor, .serve = regroup},
     {.method = "give", .serve = give},
     {.method = "join", .fields = &exo__train__node_join__descriptor, .serve = join},
+    {.method = "save_server", .fields = &exo__train__save_server__descriptor, .serve = save_server},
 };
 
 const exo_protocol exo_train_node_protocol = {
@@ -562,7 +597,8 @@ serve(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
 }
 
 static const exo_lane_class lanes[] = {{.name = "compute", .blocking = true},
-                                       {.name = "mail", .capacity = 65536}};
+                                       {.name = "mail", .capacity = 65536},
+                                       {.name = "files", .blocking = true}};
 
 /* In the order of `served`. */
 static const exo_method methods[] = {
@@ -581,6 +617,7 @@ static const exo_method methods[] = {
     {.name = "regroup", .run = serve},
     {.name = "give", .run = serve},
     {.name = "join", .run = serve},
+    {.name = "save_server", .lane = 2, .run = serve},
 };
 _Static_assert(sizeof methods / sizeof *methods == sizeof served / sizeof *served,
                "each takes what its line says");
@@ -591,7 +628,7 @@ const exo_actor_class exo_train_node_class = {
     .start = start,
     .stop = stop,
     .lanes = lanes,
-    .num_lanes = 2,
+    .num_lanes = sizeof lanes / sizeof *lanes,
     .methods = methods,
     .num_methods = sizeof methods / sizeof *methods,
 };

@@ -19,6 +19,9 @@
  *
  * Traffic of a node in a round: Psi elements to the server, and Psi back.
  *
+ * A change is known by the steps that its node had done. A resumed run may send one again that the
+ * server has applied: the server then answers without applying it.
+ *
  * The order in which changes arrive decides the bits. On the virtual clock with a declared cost of
  * a step it is always the same; on the real clock it is not.
  *
@@ -40,6 +43,7 @@ enum {
     STEPS = 0,     /* from the server: steps of the next round */
     VERSION = 1,   /* changes that the outer parameters have had */
     STALENESS = 2, /* from the server: changes of others since the begin of the node's round */
+    CHANGE = 2,    /* to the server: steps that the node has done */
     SECONDS = 0,   /* a figure, to the server: of a step */
 };
 
@@ -59,7 +63,8 @@ struct outer {
     uint32_t num_nodes;
     exo_array theta, momentum, sum; /* (Psi), on the host */
     uint64_t changes;
-    double *speeds; /* (num_nodes) steps per second; 0: unknown */
+    double *speeds;   /* (num_nodes) steps per second; 0: unknown */
+    uint64_t *merged; /* (num_nodes) CHANGE of each node's last one */
 };
 
 /* What the first member gives to outer_open. */
@@ -76,6 +81,7 @@ outer_close(void *state)
     exo_array_release(&o->momentum);
     exo_array_release(&o->sum);
     exo_free(o->speeds);
+    exo_free(o->merged);
     exo_free(o);
 }
 
@@ -86,16 +92,17 @@ outer_open(void **state, const void *opts, uint32_t num_members, exo_err *err)
     const size_t numel = opening->params.count;
     exo_device *cpu = exo_device_cpu();
     struct outer *o = exo_calloc(1, sizeof *o);
-    double *speeds = exo_calloc(num_members, sizeof *speeds);
-    if (!o || !speeds) {
-        exo_free(o);
-        exo_free(speeds);
+    if (!o)
         return exo_fail(err, EXO_NOMEM, "async_diloco: no memory for the server");
-    }
-    *o = (struct outer){.options = *opening->options, .num_nodes = num_members, .speeds = speeds};
+    *o = (struct outer){.options = *opening->options,
+                        .num_nodes = num_members,
+                        .speeds = exo_calloc(num_members, sizeof *o->speeds),
+                        .merged = exo_calloc(num_members, sizeof *o->merged)};
     if (o->options.every == 0)
         o->options.every = num_members;
-    exo_status st = exo_array_init(&o->theta, cpu, EXO_F32, numel, err);
+    exo_status st = o->speeds && o->merged
+                        ? exo_array_init(&o->theta, cpu, EXO_F32, numel, err)
+                        : exo_fail(err, EXO_NOMEM, "async_diloco: no memory for the server");
     if (st == EXO_OK)
         st = exo_array_init(&o->momentum, cpu, EXO_F32, numel, err);
     if (st == EXO_OK)
@@ -149,27 +156,46 @@ outer_handle(void *state, exo_server *server, uint32_t from, const exo_server_me
     (void)now;
     if (message->figures[SECONDS] > 0)
         o->speeds[from] = 1 / message->figures[SECONDS];
-    apply(o, message->data);
+    if (message->numbers[CHANGE] > o->merged[from]) { /* else a resumed run repeats it */
+        o->merged[from] = message->numbers[CHANGE];
+        apply(o, message->data);
+    }
     const exo_server_message answer = {
         .numbers = {[STEPS] = next_round(o, from), [VERSION] = o->changes, [STALENESS] = staleness},
         .data = o->theta};
     return exo_server_send(server, from, &answer, err);
 }
 
-static const exo_server_class outer_class = {
-    .name = "async_diloco", .open = outer_open, .handle = outer_handle, .close = outer_close};
+static void
+outer_list(void *state, exo_state *list)
+{
+    struct outer *o = state;
+    exo_state_prefix(list, "async_diloco");
+    exo_state_add_array(list, "outer", o->theta);
+    exo_state_add_array(list, "momentum", o->momentum);
+    exo_state_add_array(list, "sum", o->sum);
+    exo_state_add_u64(list, "changes", &o->changes);
+    exo_state_add(list, "speeds", EXO_I64, o->speeds, o->num_nodes); /* their bits */
+    exo_state_add(list, "merged", EXO_I64, o->merged, o->num_nodes);
+    exo_state_prefix(list, NULL);
+}
+
+static const exo_server_class outer_class = {.name = "async_diloco",
+                                             .open = outer_open,
+                                             .handle = outer_handle,
+                                             .close = outer_close,
+                                             .list = outer_list};
 
 /* --- The node --------------------------------------------------------------------------------- */
 
 struct async_diloco {
     struct options options;
-    struct outer *outer; /* the server's, for the checkpoints of rank 0; else NULL */
-    exo_array start;     /* (Psi) theta_start; and the change, while it is sent */
-    uint64_t steps;      /* of the present round */
-    uint64_t done;       /* of them */
-    uint64_t version;    /* of theta_start */
-    exo_time since;      /* the end of the last step, on the communicator's clock */
-    exo_time quickest;   /* step of the round; 0: none */
+    exo_array start;   /* (Psi) theta_start; and the change, while it is sent */
+    uint64_t steps;    /* of the present round */
+    uint64_t done;     /* of them */
+    uint64_t version;  /* of theta_start */
+    exo_time since;    /* the end of the last step, on the communicator's clock */
+    exo_time quickest; /* step of the round; 0: none */
     exo_meter *rounds, *staleness;
 };
 
@@ -243,7 +269,6 @@ async_start(void *self, exo_node *node, exo_err *err)
         return st;
     exo_vec_copy(a->start, node->params);
     a->since = exo_group_now(node->group);
-    a->outer = node->rank == 0 ? outer : NULL;
     return EXO_OK;
 }
 
@@ -254,9 +279,10 @@ exchange(struct async_diloco *a, exo_node *node, exo_err *err)
     exo_server_message answer;
     bool received;
     exo_vec_sub(a->start, a->start, node->params);
-    const exo_server_message change = {.numbers = {[VERSION] = a->version},
-                                       .figures = {[SECONDS] = (double)a->quickest * 1e-9},
-                                       .data = a->start};
+    const exo_server_message change = {
+        .numbers = {[VERSION] = a->version, [CHANGE] = node->step + 1},
+        .figures = {[SECONDS] = (double)a->quickest * 1e-9},
+        .data = a->start};
     exo_status st = exo_group_send(node->group, &change, err);
     if (st == EXO_OK)
         st = exo_group_receive(node->group, true, &answer, &received, err);
@@ -293,18 +319,10 @@ static void
 async_state(void *self, exo_state *state)
 {
     struct async_diloco *a = self;
-    struct outer *o = a->outer;
     exo_state_add_array(state, "async_diloco.start", a->start);
     exo_state_add_u64(state, "async_diloco.steps", &a->steps);
     exo_state_add_u64(state, "async_diloco.done", &a->done);
     exo_state_add_u64(state, "async_diloco.version", &a->version);
-    if (!o)
-        return;
-    exo_state_add_array(state, "async_diloco.outer", o->theta);
-    exo_state_add_array(state, "async_diloco.momentum", o->momentum);
-    exo_state_add_array(state, "async_diloco.sum", o->sum);
-    exo_state_add_u64(state, "async_diloco.changes", &o->changes);
-    exo_state_add(state, "async_diloco.speeds", EXO_I64, o->speeds, o->num_nodes); /* their bits */
 }
 
 static void

@@ -264,8 +264,11 @@ outer_handle(void *state, exo_server *server, uint32_t from, const exo_server_me
         return exo_fail(err, EXO_INVAL, "decoupled_diloco: rank %u sends no change of a fragment",
                         from);
     struct outer_fragment *f = &o->fragments[p];
-    if (change <= f->senders[from].merged) /* a resumed run sends it again */
-        return answer(f, server, p, from, change, 0, 0, err);
+    if (change <= f->senders[from].merged) { /* a resumed run sends it again */
+        f->senders[from].ended = (message->numbers[STEPS] & LAST) != 0;
+        exo_status st = answer(f, server, p, from, change, 0, 0, err);
+        return st == EXO_OK ? consider(o, server, p, now, err) : st;
+    }
     if (f->senders[from].in)
         return exo_fail(err, EXO_INVAL, "decoupled_diloco: rank %u sends two changes in a round",
                         from);
@@ -287,11 +290,36 @@ outer_wake(void *state, exo_server *server, exo_time now, exo_err *err)
     return st;
 }
 
+static void
+outer_list(void *state, exo_state *list)
+{
+    struct outer *o = state;
+    char name[64];
+    exo_state_prefix(list, "decoupled_diloco");
+    for (size_t p = 0; p < o->num_fragments; p++) {
+        struct outer_fragment *f = &o->fragments[p];
+        snprintf(name, sizeof name, "outer_%zu", p);
+        exo_state_add_array(list, name, f->theta);
+        snprintf(name, sizeof name, "optim_%zu", p);
+        exo_optim_state(f->optim, name, list);
+        snprintf(name, sizeof name, "versions_%zu", p);
+        exo_state_add_u64(list, name, &f->versions);
+        for (uint32_t r = 0; r < o->num_nodes; r++) {
+            snprintf(name, sizeof name, "merged_%zu_%u", p, r);
+            exo_state_add_u64(list, name, &f->senders[r].merged);
+            snprintf(name, sizeof name, "weight_%zu_%u", p, r);
+            exo_state_add(list, name, EXO_I64, &f->senders[r].weight, 1); /* its bits */
+        }
+    }
+    exo_state_prefix(list, NULL);
+}
+
 static const exo_server_class outer_class = {.name = "decoupled_diloco",
                                              .open = outer_open,
                                              .handle = outer_handle,
                                              .wake = outer_wake,
-                                             .close = outer_close};
+                                             .close = outer_close,
+                                             .list = outer_list};
 
 /* --- The node --------------------------------------------------------------------------------- */
 
@@ -310,7 +338,6 @@ struct decoupled {
     struct options options;
     exo_optim_spec spec;
     exo_param_exchange parts; /* of which it uses the fragments, rounds, delay and alpha */
-    struct outer *outer;      /* the server's, for the checkpoints of rank 0; else NULL */
     /* (Psi) packed by fragments: the outer parameters that the node got last; the changes that are
      * under way; the answers that it has not yet used */
     exo_array base, changes, received;
@@ -441,7 +468,6 @@ decoupled_start(void *self, exo_node *node, exo_err *err)
     st = exo_group_serve(node->group, &outer_class, &opening, &outer, err);
     if (st == EXO_OK)
         d->since = exo_group_now(node->group);
-    d->outer = node->rank == 0 ? outer : NULL;
     return st;
 }
 
@@ -555,25 +581,6 @@ decoupled_step(void *self, exo_node *node, exo_err *err)
 }
 
 static void
-outer_state(struct outer *o, exo_state *state)
-{
-    char name[64];
-    for (size_t p = 0; p < o->num_fragments; p++) {
-        struct outer_fragment *f = &o->fragments[p];
-        snprintf(name, sizeof name, "decoupled_diloco.outer_%zu", p);
-        exo_state_add_array(state, name, f->theta);
-        snprintf(name, sizeof name, "decoupled_diloco.optim_%zu", p);
-        exo_optim_state(f->optim, name, state);
-        snprintf(name, sizeof name, "decoupled_diloco.versions_%zu", p);
-        exo_state_add_u64(state, name, &f->versions);
-        for (uint32_t r = 0; r < o->num_nodes; r++) {
-            snprintf(name, sizeof name, "decoupled_diloco.merged_%zu_%u", p, r);
-            exo_state_add_u64(state, name, &f->senders[r].merged);
-        }
-    }
-}
-
-static void
 decoupled_state(void *self, exo_state *state)
 {
     struct decoupled *d = self;
@@ -594,8 +601,6 @@ decoupled_state(void *self, exo_state *state)
             exo_state_add_u64(state, name, words[i].value);
         }
     }
-    if (d->outer)
-        outer_state(d->outer, state);
 }
 
 static void

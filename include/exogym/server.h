@@ -24,6 +24,8 @@
 
 EXO_DECLS_BEGIN
 
+struct exo_state; /* state.h */
+
 /* What a member and a server send each other. The class defines what numbers and figures mean. */
 typedef struct exo_server_message {
     uint64_t numbers[4]; /* counts */
@@ -51,6 +53,11 @@ typedef struct exo_server_class {
     exo_status (*wake)(void *state, exo_server *server, exo_time now, exo_err *err);
     /* Frees the state. Called once, with the communicator's last reference. */
     void (*close)(void *state);
+    /* Lists what must survive a restart, as a strategy's `state` does (state.h). The list is written
+     * once every node has written its own part of the checkpoint. Nodes that have gone on since
+     * repeat their steps after a resume: the server must know messages that it has had already.
+     * NULL: nothing. */
+    void (*list)(void *state, struct exo_state *list);
 } exo_server_class;
 
 /* For a server: sends a message to member `to`. The array, on any device, is copied. Errors: NOMEM,

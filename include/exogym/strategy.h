@@ -198,8 +198,8 @@ typedef struct exo_strategy_class {
                           size_t numel, uint32_t num_nodes,
                           exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES]);
     /* A step waits for no other node, as with a server (server.h). The host then lets nodes run
-     * ahead of each other between evaluations, checkpoints and the end, and obeys a request to stop
-     * only there. */
+     * ahead of each other between evaluations and the end. Each writes its state when it comes to a
+     * checkpoint, and the server's is written when the last one has. */
     bool apart;
     /* Checks whether the options fit the model. INVAL: they do not. Called after init and before
      * start. NULL: they fit every model. */

@@ -46,7 +46,8 @@ exo_time exo_sim_now(exo_sim *sim);
 exo_sim_lane *exo_sim_lane_new(exo_sim *sim, double speed);
 
 /* Keeps the baton back until `lanes` more lanes have entered. A caller that starts several threads
- * calls this first, so that none of them runs ahead. Any thread outside of lanes. */
+ * calls this first, so that none of them runs ahead; so does a thread that will be back in its lane
+ * soon, before it leaves. Any thread. */
 void exo_sim_expect(exo_sim *sim, unsigned lanes);
 /* Stops waiting for expected lanes: one of them will not come. */
 void exo_sim_expect_no_more(exo_sim *sim);

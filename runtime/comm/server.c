@@ -247,6 +247,26 @@ exo_server_state(const exo_server *s)
     return s->state;
 }
 
+bool
+exo_server_pause(exo_server *s, struct exo_state *list)
+{
+    if (!s || !s->class->list)
+        return false;
+    pthread_mutex_lock(&s->working);
+    const bool here = s->state != NULL;
+    if (here)
+        s->class->list(s->state, list);
+    else
+        pthread_mutex_unlock(&s->working);
+    return here;
+}
+
+void
+exo_server_resume(exo_server *s)
+{
+    pthread_mutex_unlock(&s->working);
+}
+
 /* --- Events ----------------------------------------------------------------------------------- */
 
 static void

@@ -24,6 +24,10 @@ exo_status exo_server_take(exo_server *server, uint32_t member, exo_time deadlin
  * on. The array, on the host, is moved. NOMEM. Any thread. */
 exo_status exo_server_arrived(exo_server *server, uint32_t from, exo_server_message *message,
                               exo_time at, exo_err *err);
+/* Keeps the server from working, and lists its state in `list`, until exo_server_resume. False: it has
+ * none here, or its class lists none, and the server goes on. Any thread. */
+bool exo_server_pause(exo_server *server, struct exo_state *list);
+void exo_server_resume(exo_server *server);
 /* Ends all waits and all later calls with an error. Any thread. */
 void exo_server_break(exo_server *server, exo_status status, const char *text);
 

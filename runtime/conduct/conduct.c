@@ -142,7 +142,7 @@ exo_cast_await(exo_cast *cast, const exo_cast_hooks *hooks)
             hooks->look(hooks->context);
         if (exo_wait_any_of_many(cast->futures, cast->count, slice, &at, NULL) == EXO_OK) {
             take_answer(cast, hooks, (uint32_t)at);
-            left--;
+            left -= cast->futures[at] == NULL;
         } else if (exo_now(exo_clock_real()) > cast->patience) {
             break;
         } else {

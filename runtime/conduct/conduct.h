@@ -92,7 +92,8 @@ typedef struct exo_cast_hooks {
     void *context;
     void (*look)(void *context); /* called before each wait; may be NULL */
     void (*idle)(void *context); /* called after 50 ms without an answer */
-    /* Actor `i` has answered; `root` already takes the answer into account. */
+    /* Actor `i` has answered; `root` already takes the answer into account. The hook may send it its
+     * next request, which is then waited for, too. */
     void (*answered)(void *context, uint32_t i, exo_status status, const exo_err *err);
     /* The time of actor i's error, to order errors of one rank by their own time instead of by
      * threads. May be NULL. */

@@ -92,6 +92,11 @@ far() {
     ok run job.yaml --resume --no-plot --json "$@" --workers 3 --set train.max_steps=45
     ok run job.yaml --resume --no-plot --json "$@"
     awk -v loss="$(value global_loss)" 'BEGIN { exit !(loss < 1.5) }' || fail "$*: the loss is $(value global_loss)"
+    # Each node writes its part of a checkpoint when it comes to it, and the newest goes on.
+    train "$@" --workers 3 --name "far$rounds" --set train.checkpoint_interval=7 --set train.final_checkpoint=false
+    [ "$(ls "runs/far$rounds"/*/checkpoints)" = $'step_00000049\nstep_00000056' ] || fail "$*: $(ls -a "runs/far$rounds"/*/checkpoints)"
+    ok run job.yaml --resume --no-plot --json "$@" --workers 3 --name "far$rounds" --set train.max_steps=80
+    is steps 80
 }
 far 6
 far 5 "${decoupled[@]}"

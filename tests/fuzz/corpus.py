@@ -369,7 +369,7 @@ def decoder_config():
 
 taken = ["start", "setup", "train", "average", "result", "evaluate", "correlate", "save", "change", "deliver", "abandon", "waits",
          "start_graph", "connect", "run", "report", "look", "waits_graph", "cancel", "channel", "collective", "change_graph", "abandon_graph",
-         "report", "regroup", "give", "join"]
+         "report", "regroup", "give", "join", "save_server"]
 
 
 def take(method, args=b""):
@@ -384,7 +384,7 @@ def arguments():
     yield "train", node + take("train", message((1, 1))) + take("average") + take("result", message((1, 0))) + take("evaluate", message((1, 1))) + take("correlate")
     yield "early", node + take("evaluate", message((1, 1))) + take("result", message((1, 0))) + take("setup")
     yield "beyond", node + take("train", message((1, 2**63))) + take("evaluate", message((1, 7))) + take("train")
-    yield "save", node + take("save", message((1, 5), (2, "/nowhere"))) + take("save", message((1, 5), (2, b"\xff")))
+    yield "save", node + take("save", message((1, 5), (2, "/nowhere"))) + take("save", message((1, 5), (2, b"\xff"))) + take("save_server", message((1, "/nowhere")))
     yield "document", node + take("start", message((1, "{run: r, rank: 0}"))) + take("change", message((1, text)))
     yield "abandon", node + take("abandon", message((1, 0), (2, "it is over"))) + take("waits", message((1, 1), (2, 0)))
     yield "elastic", node + take("report") + take("regroup", message((1, 1), (2, 0))) + take("give") + take("join", message((1, 1), (2, 1), (3, 0), (4, 0)))

@@ -10,6 +10,8 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
+#include "comm/server.h"
+
 /* Programs without Criterion use this file, too. */
 #define MUST(condition, ...)                                                                       \
     do {                                                                                           \
@@ -225,35 +227,65 @@ nodes_train(nodes *n, uint64_t steps)
         MUST(n->each[r].status == EXO_OK, "node %u: %s", r, n->each[r].err.text);
 }
 
+typedef exo_status file_function(exo_state *state, const char *path, exo_err *err);
+
 static void
-each_file(nodes *n, const char *folder,
-          exo_status (*how)(exo_state *state, const char *path, exo_err *err))
+one_file(nodes *n, uint32_t rank, const char *folder, file_function *how)
 {
-    for (uint32_t r = 0; r < n->count; r++) {
-        nodes_node *each = &n->each[r];
-        char path[256];
-        exo_err err = {0};
-        exo_state *state = NULL;
-        snprintf(path, sizeof path, "%s/%u", folder, r);
-        MUST(exo_state_new(&state, &err) == EXO_OK, "%s", err.text);
-        exo_state_add_array(state, "params", each->node.params);
-        exo_state_add_u64(state, "step", &each->node.step);
-        exo_strategy_state(each->strategy, &each->node, state);
+    nodes_node *each = &n->each[rank];
+    char path[256];
+    exo_err err = {0};
+    exo_state *state = NULL;
+    snprintf(path, sizeof path, "%s/%u", folder, rank);
+    MUST(exo_state_new(&state, &err) == EXO_OK, "%s", err.text);
+    exo_state_add_array(state, "params", each->node.params);
+    exo_state_add_u64(state, "step", &each->node.step);
+    exo_strategy_state(each->strategy, &each->node, state);
+    MUST(how(state, path, &err) == EXO_OK, "%s", err.text);
+    exo_state_free(&state);
+}
+
+static void
+server_file(nodes *n, const char *folder, file_function *how)
+{
+    char path[256];
+    exo_err err = {0};
+    exo_state *state = NULL;
+    snprintf(path, sizeof path, "%s/server", folder);
+    MUST(exo_state_new(&state, &err) == EXO_OK, "%s", err.text);
+    if (exo_server_pause(n->comm->server, state)) {
         MUST(how(state, path, &err) == EXO_OK, "%s", err.text);
-        exo_state_free(&state);
+        exo_server_resume(n->comm->server);
     }
+    exo_state_free(&state);
+}
+
+void
+nodes_save_one(nodes *n, uint32_t rank, const char *folder)
+{
+    one_file(n, rank, folder, exo_state_save);
+}
+
+void
+nodes_save_server(nodes *n, const char *folder)
+{
+    server_file(n, folder, exo_state_save);
 }
 
 void
 nodes_save(nodes *n, const char *folder)
 {
-    each_file(n, folder, exo_state_save);
+    for (uint32_t r = 0; r < n->count; r++)
+        nodes_save_one(n, r, folder);
+    nodes_save_server(n, folder);
 }
 
 void
 nodes_load(nodes *n, const char *folder)
 {
-    each_file(n, folder, exo_state_load);
+    for (uint32_t r = 0; r < n->count; r++)
+        one_file(n, r, folder, exo_state_load);
+    server_file(n, folder, exo_state_load);
     for (uint32_t r = 0; r < n->count; r++)
         MUST(read_back(&n->each[r]) == EXO_OK, "node %u", r);
 }

@@ -56,8 +56,11 @@ void nodes_release(nodes *n);
 void nodes_try(nodes *n, uint64_t steps);
 /* The same. Aborts unless all succeed. */
 void nodes_train(nodes *n, uint64_t steps);
-/* Save each node's checkpoint to "<folder>/<rank>", or load it. */
+/* Save each node's checkpoint to "<folder>/<rank>" and then the server's, if there is one, to
+ * "<folder>/server"; one of them alone; load all. */
 void nodes_save(nodes *n, const char *folder);
+void nodes_save_one(nodes *n, uint32_t rank, const char *folder);
+void nodes_save_server(nodes *n, const char *folder);
 void nodes_load(nodes *n, const char *folder);
 /* The bytes that all nodes have sent, as the communicator counts them. */
 uint64_t nodes_bytes(const nodes *n);
