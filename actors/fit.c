@@ -76,6 +76,8 @@ release_fit(exo_shared *shared)
     exo_tape_pool_release(&fit->train_tapes);
     exo_tape_pool_release(&fit->eval_tapes);
     exo_links_free(&fit->links);
+    if (fit->sim)
+        exo_sim_hold(fit->sim, false); /* events that are left drop what they hold */
     exo_sim_free(&fit->sim);
     exo_graph_spec_free(&fit->own_graph);
     exo_free(fit->figures);

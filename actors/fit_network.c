@@ -53,8 +53,10 @@ exo_fit_open_network(struct run *run, exo_err *err)
             "the virtual clock is for nodes in one process: run the job without workers");
     if (graph && graph->virtual_clock)
         st = exo_sim_new(&fit->sim, 0, err);
-    if (fit->sim)
+    if (fit->sim) {
         exo_sim_restore(fit->sim, run->before.now);
+        exo_sim_hold(fit->sim, true);
+    }
     if (st == EXO_OK && graph && graph->emulated)
         st = exo_graph_links(graph, &fit->links, err);
     if (st == EXO_OK && fit->links && !run->far)

@@ -59,9 +59,12 @@ struct exo_sim {
     uint64_t num_lanes, num_events;
     size_t pending; /* events in the heap */
     uint64_t tie_seed;
-    unsigned expected;    /* lanes that have yet to enter */
-    bool busy;            /* a lane or an event runs */
-    _Atomic exo_time now; /* of the lane or event that ran last; never decreases */
+    unsigned expected;     /* lanes that have yet to enter */
+    unsigned inside;       /* lanes that have entered and not left */
+    bool holds;            /* while no lane is inside, events later than `left` wait */
+    bool busy;             /* a lane or an event runs */
+    _Atomic exo_time now;  /* of the lane or event that ran last; never decreases */
+    _Atomic exo_time left; /* the latest time at which a lane has left */
 };
 
 static _Thread_local exo_sim_lane *current;
@@ -187,13 +190,19 @@ real_now(void)
     return exo_now(exo_clock_real());
 }
 
+static bool
+is_held(const exo_sim *sim)
+{
+    return sim->holds && sim->inside == 0 && sim->heap[0].time > sim->left;
+}
+
 /* Starts the next entry while nothing runs. Events are called here, without the lock. */
 static void
 dispatch_locked(exo_sim *sim)
 {
     while (!sim->busy && sim->expected == 0) {
         drop_stale_locked(sim);
-        if (sim->length == 0)
+        if (sim->length == 0 || is_held(sim))
             return;
         struct entry entry = sim->heap[0];
         pop_locked(sim);
@@ -307,7 +316,7 @@ exo_sim_lane_new(exo_sim *sim, double speed)
 void
 exo_sim_restore(exo_sim *sim, exo_time now)
 {
-    sim->now = now;
+    sim->now = sim->left = now;
 }
 
 void
@@ -334,6 +343,15 @@ exo_sim_expect_no_more(exo_sim *sim)
 }
 
 void
+exo_sim_hold(exo_sim *sim, bool hold)
+{
+    pthread_mutex_lock(&sim->lock);
+    sim->holds = hold;
+    dispatch_locked(sim);
+    pthread_mutex_unlock(&sim->lock);
+}
+
+void
 exo_sim_enter(exo_sim_lane *lane, exo_time at)
 {
     exo_sim *sim = lane->sim;
@@ -344,6 +362,7 @@ exo_sim_enter(exo_sim_lane *lane, exo_time at)
     lane->measure = false;
     lane->woken = lane->woken_before = false;
     schedule_locked(lane, entry_of(lane, lane->time));
+    sim->inside++;
     if (sim->expected > 0)
         sim->expected--;
     dispatch_locked(sim);
@@ -361,6 +380,9 @@ exo_sim_leave(exo_sim_lane *lane)
     pthread_mutex_lock(&sim->lock);
     lane->state = OUTSIDE;
     lane->ticket++;
+    if (lane->time > sim->left)
+        sim->left = lane->time;
+    sim->inside--;
     sim->busy = false;
     dispatch_locked(sim);
     if (!sim->busy && lane->time > sim->now) /* no other lane is in */
@@ -530,5 +552,5 @@ exo_sim_clock(exo_sim *sim)
 exo_time
 exo_sim_now(exo_sim *sim)
 {
-    return sim->now;
+    return sim->left;
 }

@@ -40,6 +40,8 @@ void exo_sim_free(exo_sim **sim);
 /* In a lane, the clock has the lane's time, its computation included; elsewhere, the time of the
  * lane or event that ran last. Any thread. */
 const exo_clock *exo_sim_clock(exo_sim *sim);
+/* The latest time at which a lane has left: what a simulation has taken that no lane is in. Events
+ * that nobody has waited for do not count. Any thread. */
 exo_time exo_sim_now(exo_sim *sim);
 
 /* Makes a lane at the simulation's time; `speed` divides its costs. NULL: no memory. Any thread. */
@@ -51,6 +53,10 @@ exo_sim_lane *exo_sim_lane_new(exo_sim *sim, double speed);
 void exo_sim_expect(exo_sim *sim, unsigned lanes);
 /* Stops waiting for expected lanes: one of them will not come. */
 void exo_sim_expect_no_more(exo_sim *sim);
+
+/* With `hold`, events after exo_sim_now wait while no lane is in, because no time passes between two
+ * parts of a run. Without, as at first, they are called. Any thread outside of lanes. */
+void exo_sim_hold(exo_sim *sim, bool hold);
 
 /* Enter makes the calling thread the lane's; it has the baton on return. An idle lane begins at
  * `at` if that is later than its own time. */

@@ -46,9 +46,10 @@ actor_main(void *argument)
     return NULL;
 }
 
+/* Runs lanes in a new simulation, which stays in `world` too. The caller frees *out. */
 static void
-run_lanes(uint64_t tie_seed, uint32_t count, void (*act)(struct actor *a),
-          double (*speed)(uint32_t index))
+run_lanes_of(exo_sim **out, uint64_t tie_seed, uint32_t count, void (*act)(struct actor *a),
+             double (*speed)(uint32_t index))
 {
     struct actor actors[LANES] = {0};
     pthread_t threads[LANES];
@@ -64,6 +65,14 @@ run_lanes(uint64_t tie_seed, uint32_t count, void (*act)(struct actor *a),
         pthread_create(&threads[i], NULL, actor_main, &actors[i]);
     for (uint32_t i = 0; i < count; i++)
         pthread_join(threads[i], NULL);
+    *out = world.sim;
+}
+
+static void
+run_lanes(uint64_t tie_seed, uint32_t count, void (*act)(struct actor *a),
+          double (*speed)(uint32_t index))
+{
+    run_lanes_of(&world.sim, tie_seed, count, act, speed);
     exo_sim_free(&world.sim);
 }
 
@@ -180,6 +189,44 @@ Test(sim, an_event_before_everything_wakes_who_sleeps_without_lanes_that_run, .t
     cr_assert_str_eq(
         world.log,
         "event@7 event@7 event@7 0@7 1@7 2@7 event@14 event@14 event@14 0@14 1@14 2@14 ");
+}
+
+static void
+note_event(void *context, exo_time at)
+{
+    (void)context;
+    world.length += (size_t)snprintf(world.log + world.length, LOG - world.length, "event@%lld ",
+                                     (long long)at);
+}
+
+static void
+leave_an_event(struct actor *a)
+{
+    exo_sim_hold(world.sim, true);
+    exo_sim_spend(a->lane, 10 * (LANES - a->index));
+    exo_sim_sync(a->lane);
+    cr_expect_eq(exo_sim_at(world.sim, exo_sim_time(a->lane) + 30, note_event, NULL, NULL), EXO_OK);
+}
+
+/* Lane 0 is the last, at 50. The events at 40 and 50 are before its end; those at 60 to 80 wait
+ * until a lane is in again, or until they need not. */
+Test(sim, events_after_the_end_wait_and_count_as_no_time, .timeout = 120)
+{
+    exo_sim_lane *more;
+    exo_sim *sim;
+    run_lanes_of(&sim, 0, LANES, leave_an_event, NULL);
+    cr_assert_str_eq(world.log, "event@40 event@50 ");
+    cr_expect_eq(exo_sim_now(sim), 50);
+    more = exo_sim_lane_new(sim, 1);
+    exo_sim_enter(more, 65);
+    cr_expect_str_eq(world.log, "event@40 event@50 event@60 ");
+    exo_sim_leave(more);
+    cr_expect_eq(exo_sim_now(sim), 65);
+    cr_expect_str_eq(world.log, "event@40 event@50 event@60 ");
+    exo_sim_hold(sim, false);
+    cr_expect_str_eq(world.log, "event@40 event@50 event@60 event@70 event@80 ");
+    cr_expect_eq(exo_sim_now(sim), 65);
+    exo_sim_free(&sim);
 }
 
 static void
