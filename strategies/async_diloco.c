@@ -323,6 +323,7 @@ async_state(void *self, exo_state *state)
     exo_state_add_u64(state, "async_diloco.steps", &a->steps);
     exo_state_add_u64(state, "async_diloco.done", &a->done);
     exo_state_add_u64(state, "async_diloco.version", &a->version);
+    exo_state_add(state, "async_diloco.quickest", EXO_I64, &a->quickest, 1);
 }
 
 static void

@@ -75,7 +75,7 @@ struct options {
 /* A node, as a fragment has it. */
 struct sender {
     bool in;          /* its change is in the open round */
-    bool ended;       /* it sends no further change */
+    uint64_t ended;   /* it sends no further change in a run of so many steps; 0: it does */
     uint64_t merged;  /* its last change that was merged; 0: none */
     double weight;    /* of its last change; before the first one, of H steps */
     uint64_t change;  /* of the open round */
@@ -96,6 +96,7 @@ struct outer {
     struct options options;
     float lr;
     uint32_t num_nodes;
+    uint64_t max_steps; /* of the run: a resumed one may have more */
     size_t num_fragments;
     struct outer_fragment *fragments; /* (num_fragments) */
 };
@@ -106,6 +107,7 @@ struct opening {
     const exo_optim_spec *spec;
     const exo_param_exchange *parts;
     exo_array base; /* (Psi) packed by fragments */
+    uint64_t max_steps;
 };
 
 static void
@@ -152,6 +154,7 @@ outer_open(void **state, const void *opts, uint32_t num_members, exo_err *err)
     *o = (struct outer){.options = *opening->options,
                         .lr = opening->spec->lr,
                         .num_nodes = num_members,
+                        .max_steps = opening->max_steps,
                         .num_fragments = opening->parts->num_parts};
     o->fragments = exo_calloc(o->num_fragments, sizeof *o->fragments);
     exo_status st = o->fragments
@@ -177,6 +180,12 @@ answer(const struct outer_fragment *f, exo_server *server, size_t p, uint32_t to
     return exo_server_send(server, to, &message, err);
 }
 
+static bool
+has_ended(const struct outer *o, const struct sender *s)
+{
+    return s->ended == o->max_steps;
+}
+
 /* Takes the outer step of a round, and answers its nodes. */
 static exo_status
 close_round(struct outer *o, exo_server *server, size_t p, exo_time now, exo_err *err)
@@ -186,7 +195,7 @@ close_round(struct outer *o, exo_server *server, size_t p, exo_time now, exo_err
     double weight = 0;
     exo_status st = EXO_OK;
     for (uint32_t r = 0; r < o->num_nodes; r++)
-        weight += f->senders[r].in || !f->senders[r].ended ? f->senders[r].weight : 0;
+        weight += f->senders[r].in || !has_ended(o, &f->senders[r]) ? f->senders[r].weight : 0;
     exo_vec_scale(f->sum, (float)(1 / weight));
     exo_optim_step(f->optim, f->theta, f->sum, o->lr);
     exo_vec_fill(f->sum, 0);
@@ -212,7 +221,7 @@ consider(struct outer *o, exo_server *server, size_t p, exo_time now, exo_err *e
     if (f->changes == 0)
         return EXO_OK;
     for (uint32_t r = 0; r < o->num_nodes; r++)
-        others += !f->senders[r].in && !f->senders[r].ended;
+        others += !f->senders[r].in && !has_ended(o, &f->senders[r]);
     const bool quorum = f->changes >= o->options.quorum;
     const exo_time closes = quorum ? f->closes : f->patience;
     if (others == 0 || closes <= now)
@@ -235,7 +244,7 @@ add_change(struct outer *o, struct outer_fragment *f, struct sender *s,
     const double steps = (double)(message->numbers[STEPS] & ~LAST);
     const exo_time waits = after(now, message->figures[SLACK]);
     *s = (struct sender){.in = true,
-                         .ended = (message->numbers[STEPS] & LAST) != 0,
+                         .ended = message->numbers[STEPS] & LAST ? o->max_steps : 0,
                          .merged = s->merged,
                          .weight = steps,
                          .change = message->numbers[CHANGE],
@@ -307,6 +316,8 @@ outer_list(void *state, exo_state *list)
         for (uint32_t r = 0; r < o->num_nodes; r++) {
             snprintf(name, sizeof name, "merged_%zu_%u", p, r);
             exo_state_add_u64(list, name, &f->senders[r].merged);
+            snprintf(name, sizeof name, "ended_%zu_%u", p, r);
+            exo_state_add_u64(list, name, &f->senders[r].ended);
             snprintf(name, sizeof name, "weight_%zu_%u", p, r);
             exo_state_add(list, name, EXO_I64, &f->senders[r].weight, 1); /* its bits */
         }
@@ -445,7 +456,8 @@ decoupled_start(void *self, exo_node *node, exo_err *err)
 {
     struct decoupled *d = self;
     exo_device *device = node->params.device;
-    struct opening opening = {.options = &d->options, .spec = &d->spec, .parts = &d->parts};
+    struct opening opening = {
+        .options = &d->options, .spec = &d->spec, .parts = &d->parts, .max_steps = node->max_steps};
     void *outer = NULL;
     exo_status st = start_meters(d, node, err);
     if (st == EXO_OK)
@@ -587,6 +599,8 @@ decoupled_state(void *self, exo_state *state)
     char name[64];
     exo_state_add_array(state, "decoupled_diloco.base", d->base);
     exo_state_add_array(state, "decoupled_diloco.changes", d->changes);
+    exo_state_add(state, "decoupled_diloco.transfer", EXO_I64, &d->transfer, 1); /* its bits */
+    exo_state_add(state, "decoupled_diloco.quickest", EXO_I64, &d->quickest, 1);
     for (size_t p = 0; p < d->parts.num_parts; p++) {
         struct flight *f = &d->flights[p];
         const struct {
