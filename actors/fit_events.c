@@ -200,7 +200,8 @@ segment_end(const struct run *run)
 {
     const exo_fit_opts *opts = run->opts;
     uint64_t end = run->fit->max_steps;
-    end = exo_fit_next_due(run->step, opts->val_interval, end);
+    if (!run->apart || run->fit->val_count > 0) /* nodes that are apart do not meet for nothing */
+        end = exo_fit_next_due(run->step, opts->val_interval, end);
     end = exo_fit_next_due(run->step, opts->correlation_interval, end);
     if (!run->apart)
         end = exo_fit_next_due(run->step, opts->checkpoint_interval, end);

@@ -77,6 +77,35 @@ is node_0.strategy.merged 3
 train "${network[@]}" "${decoupled[@]}" --set 'strategy.grace=2 s'
 is node_0.strategy.merged 4
 
+# A run lasts as long as its last node, also if nodes do not meet at its end. The time in which a
+# server could have waited does not count, and evaluations do not end its waits.
+train "${network[@]}" --set strategy.H=61
+about 12
+train "${network[@]}" --set strategy.H=40
+about 12.0363
+train "${network[@]}" --set 'strategy={name: fedavg, H: 40, optimizer: {name: adamw, lr: 1e-3}}'
+awk -v got="$(value seconds)" 'BEGIN { exit !(got > 12) }' || fail "fedavg takes $(value seconds) s"
+train "${network[@]}" "${decoupled[@]}" --set 'strategy.grace=2 s' --set train.val_interval=7
+about 12
+is node_0.strategy.merged 4
+# Nodes do not wait for each other where nothing is evaluated.
+train "${network[@]}" "${decoupled[@]}" --set strategy.quorum=2 --set train.val_size=none
+took=$(value seconds)
+train "${network[@]}" "${decoupled[@]}" --set strategy.quorum=2 --set train.val_size=none --set train.val_interval=7
+about "$took"
+
+# A run goes on from a checkpoint with the same bits, if no change is under way there.
+for strategy in 'name: async_diloco, H: 7' 'name: decoupled_diloco, H: 10, fragments: 2'; do
+    again=("${network[@]}" --set "strategy={$strategy, optimizer: {name: adamw, lr: 1e-3}}"
+        --set train.checkpoint_interval=17)
+    train "${again[@]}"
+    hash=$(value sha256)
+    rm -r runs/job/*_diloco/checkpoints/step_00000060 runs/job/*_diloco/{result.json,model.safetensors}
+    ok run job.yaml --resume --no-plot --json "${again[@]}"
+    [ "$(value sha256)" = "$hash" ] || fail "$strategy: a resumed run has other bits"
+    rm -r runs/job
+done
+
 # far ROUNDS [OPTION...]: the job between processes. One node alone has the bits of one in this
 # process, and a run goes on from a checkpoint, in processes and without.
 far() {
