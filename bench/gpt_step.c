@@ -3,10 +3,15 @@
  *
  *     bench_gpt_step [--size small|base|...] [--vocabulary N] [--block N] [--batch N]
  *                    [--dtype fp32|bf16] [--steps N] [--threads N] [--checkpoint 0|1]
+ *                    [--loss cross_entropy|policy] [--invariant 0|1]
+ *
+ * --loss policy is PPO's loss of log-probabilities that differ a little from those of the policy
+ * that acted. --invariant 1 computes the forward pass with the bits of generation.
  *
  * bench/peers/gpt_step.py prints a line with the same keys for PyTorch. bench/gpt_step.py runs both
  * in turn and prints ratios.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +30,7 @@ enum {
 struct setting {
     const char *size;
     size_t vocabulary, block, batch;
-    bool bf16, checkpoint;
+    bool bf16, checkpoint, policy, invariant;
     int steps;
 };
 
@@ -34,15 +39,24 @@ fill(exo_batch *batch, const struct setting *s)
 {
     exo_rng rng;
     exo_rng_init(&rng, 1, EXO_RNG_USER, 0, 0);
-    *batch = (exo_batch){.size = s->batch, .num_fields = 2};
-    for (int f = 0; f < 2; f++) {
-        batch->fields[f] = (exo_field){
-            .name = f ? "targets" : "tokens", .dtype = EXO_I32, .num_dims = 1, .dims = {s->block}};
-        int32_t *tokens = batch->data[f] = exo_alloc_aligned(s->batch * s->block * sizeof(int32_t));
-        if (!tokens)
+    static const char *const names[] = {"tokens", "targets", "old", "advantages"};
+    size_t count = s->batch * s->block;
+    *batch = (exo_batch){.size = s->batch, .num_fields = 4};
+    for (int f = 0; f < 4; f++) {
+        exo_dtype dtype = f < 2 ? EXO_I32 : EXO_F32;
+        batch->fields[f] =
+            (exo_field){.name = names[f], .dtype = dtype, .num_dims = 1, .dims = {s->block}};
+        batch->data[f] = exo_alloc_aligned(count * exo_dtype_size(dtype));
+        if (!batch->data[f])
             exit(EXIT_FAILURE);
-        for (size_t i = 0; i < s->batch * s->block; i++)
-            tokens[i] = (int32_t)exo_rng_below(&rng, (uint32_t)s->vocabulary);
+    }
+    int32_t *tokens = batch->data[0], *targets = batch->data[1];
+    float *old = batch->data[2], *advantages = batch->data[3];
+    for (size_t i = 0; i < count; i++) {
+        tokens[i] = (int32_t)exo_rng_below(&rng, (uint32_t)s->vocabulary);
+        targets[i] = (int32_t)exo_rng_below(&rng, (uint32_t)s->vocabulary);
+        old[i] = 0.1f * exo_rng_normal(&rng) - logf((float)s->vocabulary);
+        advantages[i] = exo_rng_normal(&rng);
     }
 }
 
@@ -55,6 +69,20 @@ operations(const exo_decoder_spec *d, const struct setting *s)
     double w = (double)d->width, t = (double)s->block,
            products = (double)d->layers * 12 * w * w + w * (double)d->vocabulary;
     return (6 * products + 6 * (double)d->layers * t * w) * t * (double)s->batch;
+}
+
+/* PPO's loss of the tokens as actions. */
+static exo_tensor *
+policy_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch)
+{
+    exo_outputs outputs = exo_outputs_init((const char *const[]){"logits", NULL});
+    size_t rows = batch->size * batch->fields[0].dims[0];
+    if (!exo_model_forward(model, tape, batch, &outputs))
+        return NULL;
+    exo_tensor *log_probs = exo_log_probs(tape, exo_outputs_logits(&outputs, "logits"),
+                                          exo_batch_field(tape, batch, "targets"), 1.0f);
+    return exo_policy_loss(tape, log_probs, exo_tape_input(tape, EXO_F32, 1, &rows, batch->data[2]),
+                           exo_tape_input(tape, EXO_F32, 1, &rows, batch->data[3]), NULL, 0.2f);
 }
 
 static exo_status
@@ -74,6 +102,8 @@ run(const struct setting *s, exo_err *err)
         st = exo_decoder_new(&model, &spec, err);
     if (st == EXO_OK)
         st = bench_training_init(&training, model, s->bf16, 1e-3f, err);
+    training.invariant = s->invariant;
+    training.loss_of = s->policy ? policy_loss : NULL;
     if (st == EXO_OK)
         st = bench_training_run(&training, &batch, WARM_UP, s->steps, &seconds, err);
     if (st == EXO_OK) {
@@ -88,8 +118,8 @@ run(const struct setting *s, exo_err *err)
                (double)exo_tape_bytes(training.tape) / (1 << 20));
     }
     bench_training_release(&training);
-    exo_free(batch.data[0]);
-    exo_free(batch.data[1]);
+    for (size_t f = 0; f < batch.num_fields; f++)
+        exo_free(batch.data[f]);
     return st;
 }
 
@@ -105,6 +135,10 @@ main(int argc, char **argv)
             s.bf16 = strcmp(value, "bf16") == 0;
         else if (strcmp(argv[i], "--checkpoint") == 0)
             s.checkpoint = strcmp(value, "1") == 0;
+        else if (strcmp(argv[i], "--loss") == 0)
+            s.policy = strcmp(value, "policy") == 0;
+        else if (strcmp(argv[i], "--invariant") == 0)
+            s.invariant = strcmp(value, "1") == 0;
         else if (strcmp(argv[i], "--vocabulary") == 0)
             s.vocabulary = strtoul(value, NULL, 10);
         else if (strcmp(argv[i], "--block") == 0)

@@ -32,13 +32,19 @@ bench_training_release(bench_training *t)
 static exo_status
 step(bench_training *t, const exo_batch *batch, uint64_t index, exo_err *err)
 {
-    exo_pass pass = {.train = true, .grad = true, .autocast = t->bf16, .seed = 1, .step = index};
+    exo_pass pass = {.train = true,
+                     .grad = true,
+                     .autocast = t->bf16,
+                     .invariant = t->invariant,
+                     .seed = 1,
+                     .step = index};
     const exo_grad_sink sink = exo_optim_sink(
         t->optim,
         exo_host_array(EXO_F32, exo_params_values(t->params), exo_params_numel(t->params)), t->lr);
     pass.sink = &sink;
     exo_tape_begin(t->tape, t->params, &pass);
-    exo_tensor *loss = exo_model_loss(t->model, t->tape, batch);
+    exo_tensor *loss = t->loss_of ? t->loss_of(t->model, t->tape, batch)
+                                  : exo_model_loss(t->model, t->tape, batch);
     if (!loss)
         return exo_tape_error(t->tape, err);
     t->loss = exo_tensor_item(loss);

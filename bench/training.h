@@ -13,6 +13,9 @@ typedef struct bench_training {
     exo_tape *tape;
     exo_optim *optim;
     bool bf16;
+    bool invariant; /* exo_pass.invariant; false after init */
+    /* The loss of a batch; NULL, as after init: the model's objective. */
+    exo_tensor *(*loss_of)(const exo_model *model, exo_tape *tape, const exo_batch *batch);
     float lr;
     float loss; /* of the latest step */
 } bench_training;

@@ -95,6 +95,13 @@ typedef struct exo_pass {
     bool grad;  /* record for backward */
     /* matrix products and convolutions take bf16 operands, as in PyTorch's autocast */
     bool autocast;
+    /* The forward of a decoder's operations (exo_linear and its kin, exo_attention, the norms,
+     * gates, activations, embeddings, exo_add) and exo_log_probs has the bits of generation
+     * (generate.h) with the same weights on the same processor: a row's result does not depend on
+     * the other rows of the batch, on padding after it, or on the number of threads. Backward
+     * computes as usual. Errors, in the tape: INVAL (with autocast, or with dropout in an
+     * attention), UNSUPPORTED (the device cannot do so). */
+    bool invariant;
     /* dropout draws from (seed, DROPOUT, node, step), each layer from a range of its own */
     uint64_t seed;
     uint32_t node;

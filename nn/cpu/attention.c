@@ -2,55 +2,23 @@
  * with all threads. Owner of a plan: its operation. */
 #include "nn/cpu/cpu_device.h"
 
-#include <math.h>
-
 #include <exogym/memory.h>
 
 #include "nn/cpu/attention_kernels.h"
+#include "nn/cpu/decoder_positions.h"
+#include "nn/cpu/invariant.h"
 #include "nn/cpu/pieces.h"
 #include "nn/cpu/plans.h"
 
 struct attention_plan {
     exo_plan plan;
+    exo_attention_shape shape;
     exo_attention_plan base; /* but for dropout */
     float *turns;            /* (T, 2, turned / 2) */
     float *slopes;           /* (H)                */
 };
 
 /* --- Tables ----------------------------------------------------------------------------------- */
-
-/* Frequencies and angles are rounded to fp32 as in the models' own code, which they were trained
- * with. */
-static void
-fill_turns(float *turns, const exo_attention_shape *shape)
-{
-    size_t half = shape->turned / 2;
-    for (size_t i = 0; i < half; i++) {
-        float frequency = (float)pow(shape->theta, -2.0 * (double)i / (double)shape->turned);
-        if (shape->scaled)
-            frequency *= shape->factors[i];
-        for (size_t t = 0; t < shape->tokens; t++) {
-            float angle = (float)t * frequency;
-            turns[t * shape->turned + i] = (float)cos((double)angle);
-            turns[t * shape->turned + half + i] = (float)sin((double)angle);
-        }
-    }
-}
-
-/* 2^(-8 (h + 1) / n) for n heads, a power of two; of other numbers, those of the power of two
- * below, then every other one of the next power's (Press et al., 2021). */
-static void
-fill_slopes(float *slopes, size_t heads)
-{
-    size_t below = 1;
-    while (below * 2 <= heads)
-        below *= 2;
-    for (size_t h = 0; h < heads; h++) {
-        double power = h < below ? 8.0 * (double)(h + 1) / (double)below
-                                 : 4.0 * (double)(2 * (h - below) + 1) / (double)below;
-        slopes[h] = (float)exp2(-power);
-    }
-}
 
 static bool
 make_tables(struct attention_plan *p, const exo_attention_shape *shape)
@@ -62,13 +30,14 @@ make_tables(struct attention_plan *p, const exo_attention_shape *shape)
         p->turns = exo_calloc(count, sizeof *p->turns);
         if (!p->turns)
             return false;
-        fill_turns(p->turns, shape);
+        exo_rotary_table(shape->theta, shape->turned, shape->scaled ? shape->factors : NULL,
+                         shape->tokens, p->turns);
     }
     if (shape->alibi) {
         p->slopes = exo_calloc(shape->heads, sizeof *p->slopes);
         if (!p->slopes)
             return false;
-        fill_slopes(p->slopes, shape->heads);
+        exo_alibi_slopes(shape->heads, p->slopes);
     }
     return true;
 }
@@ -90,6 +59,10 @@ base_of(const exo_attention_shape *shape)
 exo_status
 exo_cpu_attention_plan(exo_plan **out, const exo_attention_shape *shape, exo_err *err)
 {
+    if (shape->invariant && shape->width > EXO_DECODE_MAX_HEAD)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "attention: a head is %zu wide; the most in an invariant pass is %d",
+                        shape->width, EXO_DECODE_MAX_HEAD);
     struct attention_plan *p = exo_calloc(1, sizeof *p);
     if (!p || !make_tables(p, shape)) {
         if (p)
@@ -97,6 +70,7 @@ exo_cpu_attention_plan(exo_plan **out, const exo_attention_shape *shape, exo_err
         return exo_fail(err, EXO_NOMEM, "attention: no memory for the tables of %zu positions",
                         shape->tokens);
     }
+    p->shape = *shape;
     p->base = base_of(shape);
     p->base.turns = p->turns;
     p->base.slopes = p->slopes;
@@ -126,6 +100,8 @@ exo_cpu_attention_scratch(const exo_attention_shape *shape, exo_scratch_use use)
 {
     const exo_attention_plan plan = base_of(shape);
     size_t all, partials = exo_attention_partials(&plan);
+    if (use == EXO_SCRATCH_FORWARD && shape->invariant)
+        return exo_attention_rows_scratch(shape);
     if (use == EXO_SCRATCH_FORWARD)
         return runners_scratch(exo_attention_forward_pieces(&plan),
                                exo_attention_forward_scratch(&plan));
@@ -166,9 +142,14 @@ forward_piece(void *context, size_t runner, size_t index)
 exo_status
 exo_cpu_attention(exo_device *device, const exo_attention_args *k, exo_err *err)
 {
+    const struct attention_plan *p = (const struct attention_plan *)(const void *)k->plan;
     struct loop l = {.plan = plan_of(k->plan, &k->drop), .scratch = k->scratch, .forward = k};
     (void)device;
     (void)err;
+    if (p->shape.invariant) {
+        exo_attention_rows(&p->shape, p->turns, p->slopes, k);
+        return EXO_OK;
+    }
     l.scratch_size = exo_attention_forward_scratch(&l.plan);
     exo_run_for(exo_attention_forward_pieces(&l.plan), forward_piece, &l);
     return EXO_OK;

@@ -84,6 +84,7 @@ static const exo_kernels cpu_kernels = {
 static const exo_device_class cpu_class = {
     .name = "cpu",
     .is_host = true,
+    .invariant = true,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .copy = cpu_copy,

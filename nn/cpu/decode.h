@@ -20,6 +20,13 @@ enum {
     EXO_DECODE_QUERIES = 8     /* queries that share one sweep over keys and values, at most */
 };
 
+/* `width` rounded up to a multiple of EXO_DECODE_PANEL: the pitch of rows of activations. */
+static inline size_t
+exo_decode_stride(size_t width)
+{
+    return (width + EXO_DECODE_PANEL - 1) / EXO_DECODE_PANEL * EXO_DECODE_PANEL;
+}
+
 /* --- Weights ---------------------------------------------------------------------------------- */
 
 typedef enum exo_decode_format {
@@ -96,15 +103,9 @@ void exo_decode_product(const exo_decode_matrix *matrix, const exo_decode_rows *
 
 /* --- Rows ------------------------------------------------------------------------------------- */
 
-/* Norms of one row. bias may be NULL. */
-void exo_decode_layer_norm(const float *x, size_t width, const float *weight, const float *bias,
-                           float eps, float *y);
-void exo_decode_rms_norm(const float *x, size_t width, const float *weight, float eps, float *y);
-/* x = activation(x). */
-void exo_decode_activate(exo_activation activation, float *x, size_t count);
-/* Rotary positions: rotates the elements i and i + width / 2 of a head by the angle whose cosine
- * and sine are at i. */
-void exo_decode_rotate(float *head, size_t width, const float *cosine, const float *sine);
+/* Rotary positions: rotates the elements i and i + width / 2 of a head by the angle whose cosine is
+ * turns[i] and whose sine is turns[i + width / 2]. */
+void exo_decode_rotate(float *head, size_t width, const float *turns);
 
 /* --- Attention -------------------------------------------------------------------------------- */
 
@@ -126,6 +127,7 @@ typedef struct exo_decode_attention {
     size_t position[EXO_DECODE_QUERIES];
     float slope[EXO_DECODE_QUERIES]; /* of ALiBi, which adds slope (j - i) to a score; 0: none */
     float scale;                     /* of the scores */
+    float *lse;                      /* (queries): as in exo_attention_args; NULL: not wanted */
 } exo_decode_attention;
 void exo_decode_attend(const exo_decode_attention *attention);
 

@@ -10,6 +10,8 @@
 
 #include "nn/cpu/decode_vector.h"
 
+#define LOG2_E 1.44269504088896340736
+
 enum {
     KEYS = EXO_DECODE_KEYS,
     QUERIES = EXO_DECODE_QUERIES,
@@ -218,7 +220,10 @@ exo_decode_attend(const exo_decode_attention *a)
             weigh_span(&s, i, first, positions);
         mix_span(&s, first, positions);
     }
-    for (size_t i = 0; i < a->queries; i++)
+    for (size_t i = 0; i < a->queries; i++) {
         for (size_t d = 0; d < a->head_width; d++)
             a->out[i][d] = s.out[i][d] / s.sum[i];
+        if (a->lse)
+            a->lse[i] = (float)((double)s.largest[i] * LOG2_E + log2((double)s.sum[i]));
+    }
 }

@@ -4,8 +4,8 @@
  * all rows of the tile. Each sum is one chain of additions in the order of the inputs, so a row's
  * result does not depend on other rows. Quantized products add integers within a group, exactly,
  * and then the groups in their order. */
+#include "nn/cpu/activations.h"
 #include "nn/cpu/decode.h"
-
 #include "nn/cpu/decode_vector.h"
 
 enum {
@@ -299,7 +299,8 @@ put_row(const exo_decode_end *end, const float *bias, float *restrict sum, float
     if (bias)
         for (size_t i = 0; i < PANEL; i++)
             sum[i] += bias[i];
-    exo_decode_activate(end->activation, sum, PANEL);
+    if (end->activation != EXO_LINEAR)
+        exo_activate(end->activation, EXO_F32, sum, sum, PANEL);
     if (end->put == EXO_DECODE_SET)
         memcpy(y, sum, PANEL * sizeof *y);
     else if (end->put == EXO_DECODE_ADD)

@@ -1,4 +1,4 @@
-/* Norms, activations, quantized rows and sums over logits: see decode.h. The compiler vectorizes
+/* Rotary positions, quantized rows and sums over logits: see decode.h. The compiler vectorizes
  * the plain loops. Sums have partial sums, which are added in their order. No state. */
 #include "nn/cpu/decode.h"
 
@@ -32,73 +32,10 @@ sum_of(const float *x, size_t count, float shift, bool squares)
 }
 
 void
-exo_decode_layer_norm(const float *restrict x, size_t width, const float *restrict weight,
-                      const float *restrict bias, float eps, float *restrict y)
-{
-    float mean = (float)(sum_of(x, width, 0, false) / (double)width);
-    double variance = sum_of(x, width, mean, true) / (double)width;
-    float factor = (float)(1.0 / sqrt(variance + (double)eps));
-    if (bias)
-        for (size_t i = 0; i < width; i++)
-            y[i] = (x[i] - mean) * factor * weight[i] + bias[i];
-    else
-        for (size_t i = 0; i < width; i++)
-            y[i] = (x[i] - mean) * factor * weight[i];
-}
-
-void
-exo_decode_rms_norm(const float *restrict x, size_t width, const float *restrict weight, float eps,
-                    float *restrict y)
-{
-    float factor = (float)(1.0 / sqrt(sum_of(x, width, 0, true) / (double)width + (double)eps));
-    for (size_t i = 0; i < width; i++)
-        y[i] = x[i] * factor * weight[i];
-}
-
-/* x Phi(x), with erf by Abramowitz & Stegun, 7.1.26 (error 1.5e-7). */
-static inline float
-gelu(float x)
-{
-    float z = (x < 0 ? -x : x) * 0.70710678118654752f, t = 1.0f / (1.0f + 0.3275911f * z);
-    float poly =
-        t * (0.254829592f +
-             t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
-    float tail = 0.5f * poly * decode_exp(-z * z);
-    return x * (x < 0 ? tail : 1.0f - tail);
-}
-
-void
-exo_decode_activate(exo_activation activation, float *x, size_t count)
-{
-    switch (activation) {
-    case EXO_LINEAR:
-        return;
-    case EXO_RELU:
-        for (size_t i = 0; i < count; i++)
-            x[i] = x[i] < 0 ? 0 : x[i];
-        return;
-    case EXO_GELU:
-        for (size_t i = 0; i < count; i++)
-            x[i] = gelu(x[i]);
-        return;
-    case EXO_GELU_TANH: /* (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)) */
-        for (size_t i = 0; i < count; i++) {
-            float u = 1.5957691216057308f * (x[i] + 0.044715f * x[i] * x[i] * x[i]);
-            x[i] = x[i] / (1.0f + decode_exp(-u));
-        }
-        return;
-    case EXO_SILU:
-        for (size_t i = 0; i < count; i++)
-            x[i] = x[i] / (1.0f + decode_exp(-x[i]));
-        return;
-    }
-}
-
-void
-exo_decode_rotate(float *head, size_t width, const float *restrict cosine,
-                  const float *restrict sine)
+exo_decode_rotate(float *head, size_t width, const float *turns)
 {
     float *restrict first = head, *restrict second = head + width / 2;
+    const float *restrict cosine = turns, *restrict sine = turns + width / 2;
     for (size_t i = 0; i < width / 2; i++) {
         float a = first[i], b = second[i];
         first[i] = a * cosine[i] - b * sine[i];

@@ -6,6 +6,7 @@
 
 #include "nn/cpu/cpu_device.h"
 #include "nn/cpu/decoder_plan.h"
+#include "nn/cpu/row_norm.h"
 
 enum {
     SHARES = 64 /* a product's panels are divided into at most so many items */
@@ -61,10 +62,13 @@ rows_of(const exo_cpu_decoder *d, const float *x, size_t stride)
 static void
 apply_norm(const exo_decoder_spec *s, const exo_norm_weights *norm, const float *x, float *y)
 {
-    if (s->norm == EXO_NORM_RMS && !norm->bias)
-        exo_decode_rms_norm(x, s->width, norm->weight, s->norm_eps, y);
-    else
-        exo_decode_layer_norm(x, s->width, norm->weight, norm->bias, s->norm_eps, y);
+    const exo_row_norm n = {.width = s->width,
+                            .centered = s->norm == EXO_NORM_LAYER,
+                            .eps = s->norm_eps,
+                            .weight = norm->weight,
+                            .bias = norm->bias};
+    float mean, inverse; /* for backward */
+    exo_row_norm_forward(&n, 1, x, EXO_F32, y, &mean, &inverse);
 }
 
 static void
@@ -177,10 +181,9 @@ remember_row(void *context, size_t row)
     size_t keys = exo_decode_keys_size(d->shape.context, width),
            values = exo_decode_values_size(d->shape.context, width);
     float *qkv = d->at.qkv + row * qkv_stride(s);
-    if (d->cosine)
+    if (d->turns)
         for (size_t head = 0; head < s->heads + s->kv_heads; head++)
-            exo_decode_rotate(qkv + head * width, width, d->cosine + position * (width / 2),
-                              d->sine + position * (width / 2));
+            exo_decode_rotate(qkv + head * width, width, d->turns + position * width);
     float *cache = cache_of(at, row);
     for (size_t g = 0; g < s->kv_heads; g++, cache += keys + values) {
         const float *key = qkv + (s->heads + g) * width;
@@ -203,7 +206,7 @@ attend_tile(void *context, size_t index)
     exo_decode_attention a = {.keys = cache,
                               .values = cache + keys,
                               .head_width = width,
-                              .scale = 1.0f / sqrtf((float)width)};
+                              .scale = (float)(1.0 / sqrt((double)width))};
     for (size_t i = 0; i < tile->count * shared; i++) {
         size_t row = tile->first + i / shared, head = g * shared + i % shared;
         a.query[a.queries] = d->at.qkv + row * qkv_stride(s) + head * width;

@@ -100,7 +100,8 @@ static exo_status
 make_tables(exo_cpu_decoder *d, exo_err *err)
 {
     const exo_decoder_spec *s = &d->shape.spec;
-    size_t context = d->shape.context, half = s->head_width / 2;
+    size_t context = d->shape.context;
+    float factors[EXO_DECODE_MAX_HEAD / 2];
     d->tile = exo_calloc(d->shape.rows, sizeof *d->tile);
     bool good = d->tile != NULL;
     if (s->position == EXO_POSITION_ALIBI) {
@@ -110,11 +111,11 @@ make_tables(exo_cpu_decoder *d, exo_err *err)
             exo_alibi_slopes(s->heads, d->slopes);
     } else if (s->position == EXO_POSITION_ROTARY) {
         /* no overflow: a cache has more floats */
-        d->cosine = exo_alloc_aligned(context * half * sizeof *d->cosine);
-        d->sine = exo_alloc_aligned(context * half * sizeof *d->sine);
-        good = good && d->cosine && d->sine;
-        if (d->cosine && d->sine)
-            exo_rotary_tables(s, context, d->cosine, d->sine);
+        d->turns = exo_alloc_aligned(context * s->head_width * sizeof *d->turns);
+        good = good && d->turns;
+        if (d->turns)
+            exo_rotary_table((double)s->rope_theta, s->head_width,
+                             exo_rope_factors(s, factors) ? factors : NULL, context, d->turns);
     }
     return good ? EXO_OK
                 : exo_fail(err, EXO_NOMEM, "no memory for a plan of %zu positions", context);
@@ -167,7 +168,7 @@ exo_cpu_decoder_plan_free(exo_plan *plan)
     exo_decoder_weights_release(&d->weights);
     exo_team_free(&d->team);
     exo_team_free(&d->head_team);
-    void *all[] = {d->slopes, d->cosine, d->sine, d->tile};
+    void *all[] = {d->slopes, d->turns, d->tile};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         exo_free(all[i]);
     exo_free(d);

@@ -27,10 +27,10 @@ typedef struct exo_cpu_decoder {
     exo_plan plan;
     exo_decoder_shape shape;
     exo_decoder_weights weights;
-    exo_team *team;       /* of a pass */
-    exo_team *head_team;  /* of logits */
-    float *slopes;        /* (heads), of ALiBi; else NULL */
-    float *cosine, *sine; /* (context, head_width / 2), of rotary positions; else NULL */
+    exo_team *team;      /* of a pass */
+    exo_team *head_team; /* of logits */
+    float *slopes;       /* (heads), of ALiBi; else NULL */
+    float *turns;        /* (context, 2, head_width / 2), of rotary positions; else NULL */
 
     /* Of the kernel that runs. */
     const exo_decoder_pass_args *pass;

@@ -1,42 +1,20 @@
-/* Tables of positions: see decoder_positions.h. Frequencies are rounded to fp32, as in
- * transformers; angles, cosines and sines are computed in fp64. */
+/* Tables of positions: see decoder_positions.h. */
 #include "nn/cpu/decoder_positions.h"
 
 #include <math.h>
 
-/* The scaling of LLaMA 3. A frequency with few turns in the original context is divided by the
- * factor, one with many turns is kept, and one between the two limits is interpolated. With
- * `linear`, all frequencies are divided. */
-static double
-stretched(double frequency, const exo_rope_scaling *s)
-{
-    if (!(s->factor > 0))
-        return frequency;
-    double factor = (double)s->factor;
-    if (s->linear)
-        return frequency / factor;
-    double low = (double)s->low_freq_factor, high = (double)s->high_freq_factor;
-    double original = (double)s->original_context, turns = original * frequency / 6.283185307179586;
-    if (turns < low)
-        return frequency / factor;
-    if (turns > high)
-        return frequency;
-    double smooth = (turns - low) / (high - low);
-    return (1 - smooth) * frequency / factor + smooth * frequency;
-}
-
 void
-exo_rotary_tables(const exo_decoder_spec *spec, size_t context, float *cosine, float *sine)
+exo_rotary_table(double theta, size_t turned, const float *factors, size_t positions, float *turns)
 {
-    size_t half = spec->head_width / 2;
+    size_t half = turned / 2;
     for (size_t i = 0; i < half; i++) {
-        double exponent = -2.0 * (double)i / (double)spec->head_width;
-        float frequency =
-            (float)stretched(pow((double)spec->rope_theta, exponent), &spec->rope_scaling);
-        for (size_t t = 0; t < context; t++) {
-            double angle = (double)t * (double)frequency;
-            cosine[t * half + i] = (float)cos(angle);
-            sine[t * half + i] = (float)sin(angle);
+        float frequency = (float)pow(theta, -2.0 * (double)i / (double)turned);
+        if (factors)
+            frequency *= factors[i];
+        for (size_t t = 0; t < positions; t++) {
+            float angle = (float)t * frequency;
+            turns[t * turned + i] = (float)cos((double)angle);
+            turns[t * turned + half + i] = (float)sin((double)angle);
         }
     }
 }

@@ -19,12 +19,6 @@ struct exo_weight_place {
     size_t at[2]; /* the bytes before it in the memory */
 };
 
-size_t
-exo_decode_stride(size_t width)
-{
-    return (width + EXO_DECODE_PANEL - 1) / EXO_DECODE_PANEL * EXO_DECODE_PANEL;
-}
-
 /* --- The layout ------------------------------------------------------------------------------- */
 
 static exo_norm_weights *

@@ -53,7 +53,4 @@ void exo_decoder_weights_pack(exo_decoder_weights *weights, size_t parameter, co
 /* The matrix whose product gives the logits: the head, or the embedding if tied. */
 const exo_decode_matrix *exo_decoder_weights_head(const exo_decoder_weights *weights);
 
-/* `width` rounded up to a multiple of EXO_DECODE_PANEL: the pitch of rows of activations. */
-size_t exo_decode_stride(size_t width);
-
 #endif

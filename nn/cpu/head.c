@@ -17,6 +17,7 @@
 
 #include "base/bf16.h"
 #include "nn/cpu/gemm.h"
+#include "nn/cpu/invariant.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/pieces.h"
 #include "nn/cpu/plans.h"
@@ -56,6 +57,7 @@ struct head {
     char *gradients;  /* chunk x block of the shape's dtype */
     char *block_cast; /* block x width of the shape's dtype */
     float *rows;      /* block x width: weights' gradient for take_rows */
+    float *packed;    /* block x width: weights in panels, of an invariant head */
     /* Parts of dx: lanes x rows of `span` chunks x width, one part per lane. */
     float *partials;
 };
@@ -72,6 +74,14 @@ static size_t
 columns_of(const struct head_plan *p, size_t block)
 {
     return exo_piece_length(p->shape.vocabulary, p->block, block);
+}
+
+/* The pitch of a block's logits. An invariant head writes them a panel of weights at a time. */
+static size_t
+stride_of_block(const struct head_plan *p)
+{
+    size_t columns = columns_of(p, 0);
+    return p->shape.invariant ? exo_decode_stride(columns) : columns;
 }
 
 static exo_status
@@ -117,7 +127,7 @@ cut(struct head_plan *p, const exo_head_shape *shape)
 {
     p->shape = *shape;
     size_t lanes_worth = (shape->vocabulary / (2 * LANES) + 63) / 64 * 64;
-    p->block = clamp(lanes_worth, MIN_BLOCK, MAX_BLOCK);
+    p->block = shape->invariant ? EXO_LOG_SUM_PART : clamp(lanes_worth, MIN_BLOCK, MAX_BLOCK);
     p->chunk = clamp(CHUNK_ELEMENTS / shape->vocabulary / 64 * 64, MIN_CHUNK, MAX_CHUNK);
     p->chunks = exo_pieces(shape->rows, p->chunk);
     p->blocks = exo_pieces(shape->vocabulary, p->block);
@@ -194,7 +204,7 @@ static size_t
 lay_out(struct head *h, const struct head_plan *p, exo_scratch_use use, char *scratch)
 {
     const exo_head_shape *s = &p->shape;
-    size_t used = 0, chunk = rows_of(p, 0), width = s->width, block = columns_of(p, 0),
+    size_t used = 0, chunk = rows_of(p, 0), width = s->width, block = stride_of_block(p),
            runners = exo_runners(LANES), element = exo_dtype_size((exo_dtype)s->dtype);
     h->buffer =
         part(scratch, &used,
@@ -203,6 +213,8 @@ lay_out(struct head *h, const struct head_plan *p, exo_scratch_use use, char *sc
                    p->blocks * (s->wide ? chunk : s->rows) * sums_of(p) * sizeof *h->sums);
     if (s->dtype != EXO_F32 && !s->wide)
         h->block_cast = part(scratch, &used, runners * block * width * element);
+    if (s->invariant && use == EXO_SCRATCH_FORWARD)
+        h->packed = part(scratch, &used, runners * exo_rows_matrix_bytes(block, width));
     if (s->wide || use != EXO_SCRATCH_FORWARD) {
         h->gradients = part(scratch, &used, runners * chunk * block * element);
         h->partials =
@@ -307,9 +319,11 @@ move_to_chunk(const struct head *h, struct tile *part, size_t chunk)
     part->chunk = chunk;
     part->rows = rows_of(p, chunk);
     part->row = chunk * p->chunk;
-    part->stride = p->shape.wide ? p->shape.vocabulary : part->columns;
-    part->logits = h->buffer +
-                   (p->shape.wide ? part->column : part->runner * rows_of(p, 0) * columns_of(p, 0));
+    part->stride = p->shape.wide ? p->shape.vocabulary
+                   : h->packed   ? stride_of_block(p)
+                                 : part->columns;
+    part->logits = h->buffer + (p->shape.wide ? part->column
+                                              : part->runner * rows_of(p, 0) * stride_of_block(p));
 }
 
 static const void *
@@ -326,11 +340,35 @@ product(const struct head_plan *p, exo_gemm *const kinds[2][2], const struct til
     return kinds[part->chunk + 1 == p->chunks][part->block + 1 == p->blocks];
 }
 
+/* The memory of a runner's weights in panels. */
+static exo_decode_matrix
+panels_of(const struct head *h, const struct tile *part)
+{
+    size_t width = h->plan->shape.width, block = stride_of_block(h->plan);
+    return exo_rows_matrix(part->columns, width, h->packed + part->runner * block * width);
+}
+
+static void
+pack_weights(const struct head *h, const struct tile *part)
+{
+    exo_decode_matrix m = panels_of(h, part);
+    for (size_t panel = 0; panel < m.panels; panel++)
+        exo_rows_pack(&m, part->weight, panel);
+}
+
 static void
 compute_logits(struct loop *l, const struct tile *part)
 {
     const struct head *h = l->head;
     exo_err err = {0};
+    if (h->packed) {
+        exo_decode_matrix m = panels_of(h, part);
+        const exo_decode_rows x = {.x = rows_of_x(h, part), .stride = m.inputs};
+        for (size_t panel = 0; panel < m.panels; panel++)
+            exo_decode_product(&m, &x, part->rows, panel, &(exo_decode_end){0}, part->logits,
+                               part->stride);
+        return;
+    }
     exo_gemm *g = product(h->plan, h->plan->logits, part);
     exo_failure_note(
         &l->failure,
@@ -361,6 +399,8 @@ forward_lane(void *context, size_t runner, size_t lane)
     lane_blocks(h->plan, lane, &begin, &end);
     for (size_t b = begin; b < end; b++) {
         struct tile part = part_of(h, runner, b);
+        if (h->packed)
+            pack_weights(h, &part);
         for (size_t c = l->begin; c < l->end; c++) {
             move_to_chunk(h, &part, c);
             compute_logits(l, &part);
@@ -391,16 +431,17 @@ sum_blocks(void *context, size_t piece)
     size_t first = piece * SUM_ROWS, end = first + exo_piece_length(l->rows, SUM_ROWS, piece);
     size_t stride = l->rows * sums_of(h->plan);
     for (size_t r = first; r < end; r++) {
-        float max = -INFINITY;
-        double sum = 0;
-        for (size_t b = 0; b < p->blocks; b++)
-            max = fmaxf(max, h->sums[b * stride + r]);
+        exo_log_sum all = EXO_NO_TERMS;
         for (size_t b = 0; b < p->blocks; b++) {
             const float *part = h->sums + b * stride + r;
-            sum += (double)part[l->rows] * exp((double)(part[0] - max));
+            exo_log_sum_add(&all, part[0], part[l->rows]);
         }
-        double log_sum = (double)max + log(sum);
+        double log_sum = exo_log_sum_value(&all);
         h->k.log_sum[l->first + r] = (float)log_sum;
+        if (p->shape.invariant) {
+            float *picked = h->k.picked + l->first + r;
+            *picked = h->k.targets[l->first + r] < 0 ? 0 : (float)((double)*picked - log_sum);
+        }
         double entropy = 0;
         for (size_t b = 0; !h->k.targets && b < p->blocks; b++) {
             const float *part = h->sums + b * stride + r;

@@ -7,6 +7,7 @@
 #include <exogym/memory.h>
 
 #include "nn/cpu/activations.h"
+#include "nn/cpu/invariant.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/matmul.h"
 #include "nn/cpu/pieces.h"
@@ -50,7 +51,7 @@ make_products(struct linear_plan *p, exo_err *err)
                             .out_dtype = s->out_dtype,
                             .with_bias = s->with_bias,
                             .add = s->residual};
-    exo_status st = exo_matmul_new(&p->forward, &shape, err);
+    exo_status st = s->invariant ? EXO_OK : exo_matmul_new(&p->forward, &shape, err);
     if (st == EXO_OK && s->backward && s->input_grad) {
         shape = (exo_gemm_shape){.rows = s->rows,
                                  .cols = s->in,
@@ -85,6 +86,12 @@ exo_cpu_linear_plan(exo_plan **out, const exo_linear_shape *shape, exo_err *err)
     else
         exo_cpu_linear_plan_free(&p->plan);
     return st;
+}
+
+size_t
+exo_cpu_linear_scratch(const exo_linear_shape *shape, exo_scratch_use use)
+{
+    return shape->invariant && use == EXO_SCRATCH_FORWARD ? exo_linear_rows_scratch(shape) : 0;
 }
 
 /* --- Products --------------------------------------------------------------------------------- */
@@ -144,7 +151,10 @@ exo_cpu_linear(exo_device *device, const exo_linear_args *k, exo_err *err)
                         .type = (exo_dtype)p->shape.dtype,
                         .activated = k->activation != EXO_LINEAR ? k->y : NULL};
     (void)device;
-    return run_loop(&loop, err);
+    if (!p->shape.invariant)
+        return run_loop(&loop, err);
+    exo_linear_rows(&p->shape, k);
+    return EXO_OK;
 }
 
 exo_status

@@ -46,14 +46,6 @@ rows_of_piece(size_t columns)
         return EXO_OK;                                                                             \
     }
 
-static double
-log_sum_of(const float *x, size_t columns, float scale)
-{
-    float max, sum;
-    exo_softmax_part(x, 1, columns, columns, scale, &max, &sum);
-    return (double)max + log((double)sum);
-}
-
 static bool
 is_column(int32_t target, size_t columns)
 {
@@ -64,10 +56,10 @@ static void
 log_probs_row(const exo_log_probs_args *k, size_t r)
 {
     const float *x = k->x + r * k->columns;
-    double log_sum = log_sum_of(x, k->columns, k->scale);
+    double log_sum = exo_softmax_log_sum(x, k->columns, k->scale);
     k->log_sum[r] = (float)log_sum;
     k->y[r] = is_column(k->targets[r], k->columns)
-                  ? (float)((double)x[k->targets[r]] * (double)k->scale - log_sum)
+                  ? (float)((double)(x[k->targets[r]] * k->scale) - log_sum)
                   : 0.0f;
 }
 ROWS(log_probs)
@@ -96,7 +88,7 @@ static void
 entropy_row(const exo_entropy_args *k, size_t r)
 {
     const float *x = k->x + r * k->columns;
-    double log_sum = log_sum_of(x, k->columns, k->scale);
+    double log_sum = exo_softmax_log_sum(x, k->columns, k->scale);
     k->log_sum[r] = (float)log_sum;
     k->y[r] = (float)exo_entropy_term(k->columns, x, (double)k->scale, log_sum);
 }

@@ -73,6 +73,7 @@ exo_cpu_scratch(const exo_device *device, exo_shape_kind kind, const void *shape
     case EXO_SHAPE_BATCH_NORM:
         return exo_cpu_batch_norm_scratch(shape);
     case EXO_SHAPE_LINEAR:
+        return exo_cpu_linear_scratch(shape, use);
     case EXO_SHAPE_CONV:
         break;
     }

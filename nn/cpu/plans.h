@@ -6,6 +6,7 @@
 
 exo_status exo_cpu_linear_plan(exo_plan **out, const exo_linear_shape *shape, exo_err *err);
 void exo_cpu_linear_plan_free(exo_plan *plan);
+size_t exo_cpu_linear_scratch(const exo_linear_shape *shape, exo_scratch_use use);
 exo_status exo_cpu_conv_plan(exo_plan **out, const exo_conv_shape *shape, exo_err *err);
 void exo_cpu_conv_plan_free(exo_plan *plan);
 exo_status exo_cpu_attention_plan(exo_plan **out, const exo_attention_shape *shape, exo_err *err);

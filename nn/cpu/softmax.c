@@ -55,6 +55,36 @@ exo_softmax_part(const float *x, size_t rows, size_t stride, size_t columns, flo
     }
 }
 
+void
+exo_log_sum_add(exo_log_sum *all, float max, float sum)
+{
+    if (max > all->max) {
+        all->sum = all->sum * exp((double)(all->max - max)) + (double)sum;
+        all->max = max;
+    } else if (max > -INFINITY) { /* else all terms of the part are 0 */
+        all->sum += (double)sum * exp((double)(max - all->max));
+    }
+}
+
+double
+exo_log_sum_value(const exo_log_sum *all)
+{
+    return (double)all->max + log(all->sum);
+}
+
+double
+exo_softmax_log_sum(const float *x, size_t columns, float scale)
+{
+    exo_log_sum all = EXO_NO_TERMS;
+    for (size_t first = 0; first < columns; first += EXO_LOG_SUM_PART) {
+        size_t left = columns - first, count = left < EXO_LOG_SUM_PART ? left : EXO_LOG_SUM_PART;
+        float max, sum;
+        exo_softmax_part(x + first, 1, count, count, scale, &max, &sum);
+        exo_log_sum_add(&all, max, sum);
+    }
+    return exo_log_sum_value(&all);
+}
+
 EXO_INLINED void
 scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale,
        const float *log_sum, const float *factor, exo_dtype type, void *y)

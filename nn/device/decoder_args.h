@@ -82,4 +82,12 @@ typedef struct exo_decoder_entry {
 /* The parameter of that number in the order of exogym/decoder.h; false after the last. */
 bool exo_decoder_entry_at(const exo_decoder_spec *spec, size_t index, exo_decoder_entry *out);
 
+/* --- Rotary positions ------------------------------------------------------------------------- */
+
+/* factors (head_width / 2): those of LLaMA's scaled frequencies theta^(-2 i / head_width), as
+ * transformers computes them (modeling_rope_utils.py). `linear` divides all frequencies by
+ * `factor`. LLaMA 3 leaves those of short wavelengths, divides those of long ones, and interpolates
+ * between. False: the spec has no scaling, and factors is not written. */
+bool exo_rope_factors(const exo_decoder_spec *spec, float *factors);
+
 #endif

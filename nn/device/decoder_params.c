@@ -1,7 +1,8 @@
 /* The list of a decoder's parameters, for the kernels that read them: see decoder_args.h. It is
- * that of exogym/decoder.h. No state. */
+ * that of exogym/decoder.h. Also the factors of its rotary frequencies. No state. */
 #include "nn/device/device_impl.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* A walk over the list, which ends at the parameter that is looked for. */
@@ -89,4 +90,25 @@ exo_decoder_entry_at(const exo_decoder_spec *s, size_t index, exo_decoder_entry 
     w.left -= s->layers * length;
     return visit_norm(&w, s, EXO_DECODER_NORM, 0, "norm") ||
            (!s->tied && visit(&w, EXO_DECODER_HEAD, 0, "head", false, 2, s->vocabulary, s->width));
+}
+
+bool
+exo_rope_factors(const exo_decoder_spec *s, float *out)
+{
+    const exo_rope_scaling *r = &s->rope_scaling;
+    const double pi = 3.14159265358979323846, width = (double)s->head_width;
+    for (size_t i = 0; r->factor > 0 && i < s->head_width / 2; i++) {
+        double frequency = pow((double)s->rope_theta, -2.0 * (double)i / width),
+               length = 2.0 * pi / frequency;
+        double context = (double)r->original_context, low = (double)r->low_freq_factor;
+        double high = (double)r->high_freq_factor, factor = (double)r->factor;
+        double smooth = (context / length - low) / (high - low);
+        if (r->linear || length > context / low)
+            out[i] = (float)(1.0 / factor);
+        else if (length < context / high)
+            out[i] = 1.0f;
+        else
+            out[i] = (float)((1.0 - smooth) / factor + smooth);
+    }
+    return r->factor > 0;
 }

@@ -373,6 +373,10 @@ typedef struct exo_device_class {
     const char *name; /* a literal */
     /* Its memory is the host's, at the same addresses, and each call is done when it returns. */
     bool is_host;
+    /* A pass can ask for results that have the bits of generation (exo_pass.invariant): kernels
+     * know the shapes that are `invariant`, and the rows of the other kernels of a decoder are
+     * computed as those of decoder_pass are. */
+    bool invariant;
     /* Gives zeroed memory, aligned to 64 bytes. bytes may be 0. Errors: NOMEM. */
     exo_status (*alloc)(exo_device *device, size_t bytes, void **out, exo_err *err);
     /* Frees memory from `alloc`, after the work that was asked for before. Accepts NULL. */

@@ -116,6 +116,7 @@ typedef struct exo_linear_shape {
     size_t dtype;     /* of x, of weight, and of the gradients that products read */
     size_t out_dtype; /* of y; EXO_F32 with a residual */
     size_t residual, with_bias, backward, input_grad; /* 0 or 1 each */
+    size_t invariant; /* 0 or 1: `linear` computes as in generation, in fp32 (exo_pass) */
 } exo_linear_shape;
 
 /* y (rows, out) = activation(x weight^T + bias), or x weight^T + bias + residual. */
@@ -127,6 +128,7 @@ typedef struct exo_linear_args {
     const void *x, *weight; /* (rows, in), (out, in) */
     const float *bias;      /* (out), or NULL */
     const float *residual;  /* (rows, out) fp32, or NULL */
+    void *scratch;
 } exo_linear_args;
 
 /* dx (rows, in) = dy weight, overwritten. */
@@ -200,6 +202,8 @@ typedef struct exo_attention_shape {
     size_t alibi;   /* 0 or 1 */
     size_t dropout; /* 0 or 1: some weights are dropped */
     size_t scaled;  /* 0 or 1: `factors` scale the rotary frequencies */
+    /* 0 or 1: `attention` computes as in generation, in fp32 without dropout (exo_pass) */
+    size_t invariant;
     double theta, scale;
     float factors[512]; /* (turned / 2) */
 } exo_attention_shape;
@@ -211,8 +215,8 @@ typedef struct exo_attention_drop {
     uint64_t seed, step; /* step has the upper bits of the operation's ordinal in it */
 } exo_attention_drop;
 
-/* x (N T, (H + 2 G) D) -> y (N T, H D). lse (N, H, T), the log-sum-exp of each row of scores, is
- * saved for backward; it may be NULL. */
+/* x (N T, (H + 2 G) D) -> y (N T, H D). lse (N, H, T), the binary logarithm of each row's sum of
+ * exponentials of scores, is saved for backward; it may be NULL. */
 typedef struct exo_attention_args {
     exo_plan *plan;
     exo_attention_drop drop;
@@ -278,6 +282,9 @@ typedef struct exo_head_shape {
      * factors. */
     size_t wide;
     size_t entropy; /* 0 or 1: entropies in place of targets */
+    /* 0 or 1: `head` computes as in generation, in fp32 (exo_pass), for a head with targets that is
+     * not wide. Then it writes log-probabilities to `picked`, 0 where the target is negative. */
+    size_t invariant;
 } exo_head_shape;
 
 /* Arguments of `head` and `head_backward`. head_backward runs after `head`, and computes the

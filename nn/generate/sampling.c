@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "nn/cpu/decode.h"
+#include "nn/cpu/softmax.h"
 
 enum {
     STRIDE = 64, /* logits in a block; kth_largest begins with the blocks' maxima */
@@ -50,8 +51,7 @@ exo_sampling_nll(const float *logits, size_t vocabulary, size_t token)
     float largest = exo_decode_max(logits, vocabulary, NULL);
     if (!isfinite(largest))
         return (double)NAN;
-    double sum = exo_decode_exp_sum(logits, vocabulary, largest, NULL);
-    return log(sum) - ((double)logits[token] - (double)largest);
+    return exo_softmax_log_sum(logits, vocabulary, 1.0f) - (double)logits[token];
 }
 
 /* --- The k-th largest ------------------------------------------------------------------------- */
@@ -213,9 +213,11 @@ warp(const exo_sampling *s, const float *logits, size_t count, const uint64_t *s
                 break;
             out[token] = out[token] < 0 ? out[token] * penalty : out[token] / penalty;
         }
-    if (temperature != 1.0f)
+    if (temperature != 1.0f) {
+        float scale = 1.0f / temperature; /* as in exo_log_probs */
         for (size_t i = 0; i < count; i++)
-            out[i] /= temperature;
+            out[i] *= scale;
+    }
     return out;
 }
 
@@ -263,12 +265,13 @@ exo_sampling_choose(const exo_sampling *s, const float *logits, size_t count, co
     float largest = exo_decode_max(logits, count, NULL);
     if (!isfinite(largest))
         return false;
-    double plain = (double)largest + log(exo_decode_exp_sum(logits, count, largest, NULL));
+    double plain = exo_softmax_log_sum(logits, count, 1.0f);
+    size_t all = count;
     count = s->vocabulary > 0 && s->vocabulary < count ? s->vocabulary : count;
     const float *x = warp(s, logits, count, seen, scratch->weights);
     size_t token = 0;
     largest = exo_decode_max(x, count, &token);
-    if (!isfinite(largest)) /* a division by a penalty or temperature near 0 overflows */
+    if (!isfinite(largest)) /* a penalty or a temperature near 0 overflows */
         return false;
     double log_prob = 0;
     if (s->temperature > 0) {
@@ -276,7 +279,10 @@ exo_sampling_choose(const exo_sampling *s, const float *logits, size_t count, co
         size_t kept = candidates(s, x, count, largest, scratch, &total);
         size_t place = pick(scratch->values, kept == SIZE_MAX ? count : kept, total, draw);
         token = kept == SIZE_MAX ? place : scratch->places[place];
-        log_prob = (double)x[token] - (double)largest - log(total);
+        double log_sum = (double)largest + log(total);
+        if (kept == SIZE_MAX) /* the sum of exo_log_probs, to the bit */
+            log_sum = x == logits && count == all ? plain : exo_softmax_log_sum(x, count, 1.0f);
+        log_prob = (double)x[token] - log_sum;
     }
     *out = (exo_choice){(int32_t)token, (float)log_prob, (float)((double)logits[token] - plain)};
     return true;

@@ -6,6 +6,7 @@
 #include <exogym/memory.h>
 
 #include "nn/builtin_models.h"
+#include "nn/device/device_impl.h"
 #include "nn/model_impl.h"
 #include "nn/models/decoder.h"
 #include "nn/pretrained/pretrained.h"
@@ -85,29 +86,6 @@ declare_block(struct building *g, exo_decoder_block *block, size_t index)
     g->prefix[0] = '\0';
 }
 
-/* The factors of LLaMA's scaled frequencies theta^(-2 i / width), as transformers computes them
- * (modeling_rope_utils.py). `linear` divides all frequencies by `factor`. LLaMA 3 leaves those of
- * short wavelengths, divides those of long ones, and interpolates between. */
-static void
-scale_frequencies(const exo_decoder_spec *s, float *out)
-{
-    const exo_rope_scaling *r = &s->rope_scaling;
-    const double pi = 3.14159265358979323846, width = (double)s->head_width;
-    for (size_t i = 0; i < s->head_width / 2; i++) {
-        double frequency = pow((double)s->rope_theta, -2.0 * (double)i / width),
-               length = 2.0 * pi / frequency;
-        double context = (double)r->original_context, low = (double)r->low_freq_factor;
-        double high = (double)r->high_freq_factor, factor = (double)r->factor;
-        double smooth = (context / length - low) / (high - low);
-        if (r->linear || length > context / low)
-            out[i] = (float)(1.0 / factor);
-        else if (length < context / high)
-            out[i] = 1.0f;
-        else
-            out[i] = (float)((1.0 - smooth) / factor + smooth);
-    }
-}
-
 static exo_status
 prepare_rotary(exo_decoder *d, exo_err *err)
 {
@@ -120,7 +98,7 @@ prepare_rotary(exo_decoder *d, exo_err *err)
     d->scaled = exo_calloc(s->head_width / 2, sizeof *d->scaled);
     if (!d->scaled)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu rotary frequencies", s->head_width / 2);
-    scale_frequencies(s, d->scaled);
+    exo_rope_factors(s, d->scaled);
     d->rotary.scaled = d->scaled;
     return EXO_OK;
 }

@@ -171,6 +171,7 @@ shape_of(exo_attention_shape *shape, const exo_tensor *x, const exo_attention_op
     shape->dtype = (size_t)x->dtype;
     shape->turned = turned;
     shape->alibi = o->alibi;
+    shape->invariant = exo_tape_pass(x->tape)->invariant;
     shape->theta = turned ? (double)o->rotary->theta : 0;
     shape->scale = (double)(o->scale > 0.0f ? o->scale : (float)(1.0 / sqrt((double)width)));
     shape->scaled = turned && o->rotary->scaled;
@@ -194,6 +195,10 @@ exo_attention(exo_tape *tape, exo_tensor *x, const exo_attention_opts *opts)
     if (!plan_dropout(tape, op, opts->dropout, &shape, &drop))
         return NULL;
     shape.dropout = drop.dropped > 0;
+    if (shape.dropout && shape.invariant)
+        return exo_tape_fail(tape, EXO_INVAL,
+                             "attention: an invariant pass computes what generation does, without "
+                             "dropout; set it to 0, or `train` to false");
     struct state *s = find_state(tape, op, &shape);
     if (!s)
         return NULL;

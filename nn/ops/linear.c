@@ -19,6 +19,7 @@ enum {
 
 struct state {
     exo_plan *plan;
+    exo_linear_shape shape;
 };
 
 static void
@@ -175,6 +176,7 @@ begin(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_t
         .with_bias = bias != NULL,
         .backward = exo_tape_pass(tape)->grad,
         .input_grad = x->needs_grad,
+        .invariant = exo_tape_pass(tape)->invariant,
     };
     exo_err err = {0};
     bool fresh = false;
@@ -193,7 +195,26 @@ begin(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_t
                          .y = op->saved[WEIGHTS_KEPT], .x = weight->data) != EXO_OK)
             return NULL;
     }
+    if (s)
+        s->shape = shape;
     return s ? op : NULL;
+}
+
+/* Asks for the kernel, with scratch for it. False: recorded. */
+static bool
+forward(exo_tape *tape, const exo_op *op, exo_tensor *y)
+{
+    const exo_tensor *bias = op->in[BIAS], *residual = op->in[RESIDUAL];
+    const struct state *s = op->state;
+    void *scratch = NULL;
+    if (!exo_tape_scratch(tape, EXO_SHAPE_LINEAR, &s->shape, EXO_SCRATCH_FORWARD, &scratch) ||
+        exo_tape_run(tape, linear, .plan = s->plan, .activation = (exo_activation)op->number,
+                     .y = y->data, .before = op->saved[BEFORE], .x = op->in[INPUT]->data,
+                     .weight = compute_weights(op), .bias = bias ? bias->data : NULL,
+                     .residual = residual ? residual->data : NULL, .scratch = scratch) != EXO_OK)
+        return false;
+    exo_tape_buffer_done(tape, scratch);
+    return true;
 }
 
 static exo_tensor *
@@ -220,13 +241,7 @@ linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_
             return NULL;
     }
     bool idle = activation == EXO_LINEAR && exo_tape_result_idle(tape);
-    if (!idle &&
-        exo_tape_run(tape, linear, .plan = ((struct state *)op->state)->plan,
-                     .activation = activation, .y = y->data, .before = op->saved[BEFORE],
-                     .x = x->data, .weight = compute_weights(op), .bias = bias ? bias->data : NULL,
-                     .residual = residual ? residual->data : NULL) != EXO_OK)
-        return NULL;
-    return exo_tape_finish(tape, op, y);
+    return idle || forward(tape, op, y) ? exo_tape_finish(tape, op, y) : NULL;
 }
 
 exo_tensor *

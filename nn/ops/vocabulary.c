@@ -283,7 +283,9 @@ begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *w
                                   .dtype = (size_t)dtype,
                                   .gradients = exo_tape_pass(tape)->grad,
                                   .wide = wide,
-                                  .entropy = !has_targets};
+                                  .entropy = !has_targets,
+                                  .invariant = op_class == &log_probs_class &&
+                                               exo_tape_pass(tape)->invariant};
     exo_err err = {0};
     bool fresh = false;
     struct state *s = exo_tape_state(tape, op, &shape, sizeof shape, sizeof *s, &fresh);
@@ -380,11 +382,11 @@ exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tens
     op->factor = temperature > 0.0f ? 1.0f / temperature : 1.0f;
     exo_head_args h = head_of(op);
     h.picked = y->data;
-    if (!forward(tape, op, &h) ||
-        exo_tape_run(tape, picked_log_probs, .rows = rows, .y = y->data, .log_sum = h.log_sum,
-                     .targets = h.targets) != EXO_OK)
-        return NULL;
-    return exo_tape_finish(tape, op, y);
+    bool done = forward(tape, op, &h);
+    if (done && !((struct state *)op->state)->shape.invariant)
+        done = exo_tape_run(tape, picked_log_probs, .rows = rows, .y = y->data,
+                            .log_sum = h.log_sum, .targets = h.targets) == EXO_OK;
+    return done ? exo_tape_finish(tape, op, y) : NULL;
 }
 
 exo_tensor *

@@ -218,7 +218,9 @@ forward_row(const exo_head_args *k, const exo_head_shape *s, size_t row, const d
     if (s->entropy)
         k->entropy[row] = (float)entropy;
     else if (k->targets[row] >= 0)
-        k->picked[row] = (float)z[k->targets[row]];
+        k->picked[row] = (float)(z[k->targets[row]] - (s->invariant ? log_sum : 0));
+    else if (s->invariant)
+        k->picked[row] = 0;
 }
 
 static void
