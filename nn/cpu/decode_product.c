@@ -17,31 +17,43 @@ enum {
 
 /* --- fp32 ------------------------------------------------------------------------------------- */
 
+/* The sums of `vectors` vectors of a panel's outputs. */
 ALWAYS_INLINE void
-tile_f32(size_t rows, size_t inputs, const float *w, const float *x, size_t stride, float *out)
+part_f32(size_t rows, size_t vectors, size_t inputs, const float *w, const float *x, size_t stride,
+         float *out)
 {
-    vec sum[TILE][VECTORS];
+    vec sum[TILE_F32][VECTORS];
     for (size_t r = 0; r < rows; r++)
-        for (size_t v = 0; v < VECTORS; v++)
+        for (size_t v = 0; v < vectors; v++)
             sum[r][v] = SPREAD(0.0f);
     for (size_t k = 0; k < inputs; k++) {
         vec weights[VECTORS];
         __builtin_prefetch((const char *)(w + k * PANEL) + AHEAD);
-        __builtin_prefetch((const char *)(w + k * PANEL) + AHEAD + 64);
+        if (vectors == VECTORS)
+            __builtin_prefetch((const char *)(w + k * PANEL) + AHEAD + 64);
 #pragma GCC unroll 8
-        for (size_t v = 0; v < VECTORS; v++)
+        for (size_t v = 0; v < vectors; v++)
             weights[v] = LOAD(w + k * PANEL + v * LANES);
 #pragma GCC unroll 12
         for (size_t r = 0; r < rows; r++) {
             vec value = SPREAD(x[r * stride + k]);
 #pragma GCC unroll 8
-            for (size_t v = 0; v < VECTORS; v++)
+            for (size_t v = 0; v < vectors; v++)
                 sum[r][v] = FMA(weights[v], value, sum[r][v]);
         }
     }
     for (size_t r = 0; r < rows; r++)
-        for (size_t v = 0; v < VECTORS; v++)
+        for (size_t v = 0; v < vectors; v++)
             STORE(out + r * PANEL + v * LANES, sum[r][v]);
+}
+
+/* More rows than TILE take the halves of the panel one after the other. */
+ALWAYS_INLINE void
+tile_f32(size_t rows, size_t inputs, const float *w, const float *x, size_t stride, float *out)
+{
+    size_t vectors = rows <= TILE ? VECTORS : VECTORS / 2;
+    for (size_t v = 0; v < VECTORS; v += vectors)
+        part_f32(rows, vectors, inputs, w + v * LANES, x, stride, out + v * LANES);
 }
 
 /* --- int8 and int4 ---------------------------------------------------------------------------- */
@@ -240,7 +252,7 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
     static void tile_f32_##n(size_t inputs, const float *w, const float *x, size_t stride,         \
                              float *out)                                                           \
     {                                                                                              \
-        tile_f32((n) <= TILE ? (n) : TILE, inputs, w, x, stride, out);                             \
+        tile_f32((n) <= TILE_F32 ? (n) : TILE_F32, inputs, w, x, stride, out);                             \
     }                                                                                              \
     static void tile_int8_##n(const struct quantized *t, float *out)                               \
     {                                                                                              \
@@ -315,9 +327,9 @@ void
 exo_decode_product(const exo_decode_matrix *m, const exo_decode_rows *x, size_t rows, size_t panel,
                    const exo_decode_end *end, float *y, size_t stride)
 {
-    float sums[TILE * PANEL] __attribute__((aligned(64)));
+    float sums[TILE_F32 * PANEL] __attribute__((aligned(64)));
     const float *bias = end->bias ? end->bias + panel * PANEL : NULL;
-    size_t tiles = (rows + TILE - 1) / TILE;
+    size_t most = m->format == EXO_DECODE_F32 ? TILE_F32 : TILE, tiles = (rows + most - 1) / most;
     for (size_t tile = 0, row = 0; tile < tiles; tile++) {
         size_t count = (rows - row + tiles - tile - 1) / (tiles - tile); /* tiles of even size */
         run_tile(m, x, row, count, panel, sums);

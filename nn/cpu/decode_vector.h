@@ -9,11 +9,13 @@
 #include <immintrin.h>
 #endif
 
-/* TILE: rows of a product that share one pass over the weights, as many as fit the registers. */
+/* TILE: rows of a product that share one pass over the weights, as many as fit the registers.
+ * TILE_F32: the same in fp32, of half the outputs if it is more than TILE. */
 #if defined(__AVX512F__)
 enum {
     LANES = 16,
-    TILE = 12
+    TILE = 12,
+    TILE_F32 = 12
 };
 typedef float vec __attribute__((vector_size(64)));
 typedef float vec_loose __attribute__((vector_size(64), aligned(4), may_alias)); /* unaligned */
@@ -22,7 +24,8 @@ typedef float vec_loose __attribute__((vector_size(64), aligned(4), may_alias));
 #elif defined(__AVX2__) && defined(__FMA__)
 enum {
     LANES = 8,
-    TILE = 3
+    TILE = 3,
+    TILE_F32 = 6
 };
 typedef float vec __attribute__((vector_size(32)));
 typedef float vec_loose __attribute__((vector_size(32), aligned(4), may_alias));
@@ -31,7 +34,8 @@ typedef float vec_loose __attribute__((vector_size(32), aligned(4), may_alias));
 #else
 enum {
     LANES = 4,
-    TILE = 1
+    TILE = 1,
+    TILE_F32 = 1
 };
 typedef float vec __attribute__((vector_size(16)));
 typedef float vec_loose __attribute__((vector_size(16), aligned(4), may_alias));

@@ -209,8 +209,10 @@ CASE(batch_norm_eval)
 /* --- Linear layers ---------------------------------------------------------------------------- */
 
 static exo_status
-linear_of(const exo_array *x, exo_activation activation, bool residual, exo_err *err)
+linear_of(const exo_array *x, exo_activation activation, bool residual, bool invariant,
+          exo_err *err)
 {
+    exo_array scratch = {0};
     exo_linear_shape shape;
     exo_plan *plan = NULL;
     memset(&shape, 0, sizeof shape);
@@ -222,7 +224,8 @@ linear_of(const exo_array *x, exo_activation activation, bool residual, exo_err 
                                .residual = residual,
                                .with_bias = 1,
                                .backward = 1,
-                               .input_grad = 1};
+                               .input_grad = 1,
+                               .invariant = invariant};
     size_t outputs = shape.rows * OUT;
     const float *weight = x[3].data;
     float *y = x[0].data, *dx = x[2].data;
@@ -230,10 +233,12 @@ linear_of(const exo_array *x, exo_activation activation, bool residual, exo_err 
         return EXO_OK;
     exo_status st = exo_plan_new(&plan, x->device, EXO_SHAPE_LINEAR, &shape, err);
     if (st == EXO_OK)
+        st = take_scratch(&scratch, x->device, EXO_SHAPE_LINEAR, &shape, EXO_SCRATCH_FORWARD, err);
+    if (st == EXO_OK)
         st = ASK(linear, .plan = plan, .activation = activation, .y = y,
                  .before = activation != EXO_LINEAR ? y + outputs : NULL, .x = x[1].data,
                  .weight = weight, .bias = weight + (size_t)WIDTH * OUT,
-                 .residual = residual ? dx : NULL);
+                 .residual = residual ? dx : NULL, .scratch = scratch.data);
     if (st == EXO_OK && activation != EXO_LINEAR)
         st = ASK(activation_backward, .count = outputs, .activation = activation, .dtype = EXO_F32,
                  .dx = y, .x = y + outputs, .dy = y);
@@ -249,25 +254,38 @@ linear_of(const exo_array *x, exo_activation activation, bool residual, exo_err 
         st = ASK(linear_grad_w, .plan = plan, .dw = x[3].data, .dy = y, .x = x[1].data);
     st = wait_for(x->device, st, err);
     exo_plan_free(&plan);
+    exo_array_release(&scratch);
     return st;
 }
 
 CASE(linear)
 {
     (void)sum;
-    return linear_of(x, EXO_LINEAR, false, err);
+    return linear_of(x, EXO_LINEAR, false, false, err);
 }
 
 CASE(linear_residual)
 {
     (void)sum;
-    return linear_of(x, EXO_LINEAR, true, err);
+    return linear_of(x, EXO_LINEAR, true, false, err);
 }
 
 CASE(linear_gelu)
 {
     (void)sum;
-    return linear_of(x, EXO_GELU, false, err);
+    return linear_of(x, EXO_GELU, false, false, err);
+}
+
+CASE(linear_invariant)
+{
+    (void)sum;
+    return linear_of(x, EXO_SILU, false, true, err);
+}
+
+CASE(linear_invariant_residual)
+{
+    (void)sum;
+    return linear_of(x, EXO_LINEAR, true, true, err);
 }
 
 /* --- Convolutions: samples of 4 x 5 pixels, 3 channels to 4, kernels of 3 x 2 ----------------- */
@@ -335,7 +353,8 @@ CASE(conv_stride)
 /* --- Attention: sequences of 6 tokens, 2 query heads and 1 of keys and values, of 4 elements -- */
 
 static exo_status
-attention_of(const exo_array *x, bool rotary, bool alibi, uint32_t dropped, exo_err *err)
+attention_of(const exo_array *x, bool rotary, bool alibi, uint32_t dropped, bool invariant,
+             exo_err *err)
 {
     enum {
         TOKENS = 6,
@@ -357,6 +376,7 @@ attention_of(const exo_array *x, bool rotary, bool alibi, uint32_t dropped, exo_
     shape.turned = rotary ? ELEMENTS : 0;
     shape.alibi = alibi;
     shape.dropout = dropped > 0;
+    shape.invariant = invariant;
     shape.theta = rotary ? 10000 : 0;
     shape.scale = 0.5;
     const exo_attention_drop drop = {
@@ -387,25 +407,31 @@ attention_of(const exo_array *x, bool rotary, bool alibi, uint32_t dropped, exo_
 CASE(attention)
 {
     (void)sum;
-    return attention_of(x, false, false, 0, err);
+    return attention_of(x, false, false, 0, false, err);
 }
 
 CASE(attention_rotary)
 {
     (void)sum;
-    return attention_of(x, true, false, 0, err);
+    return attention_of(x, true, false, 0, false, err);
 }
 
 CASE(attention_alibi)
 {
     (void)sum;
-    return attention_of(x, false, true, 0, err);
+    return attention_of(x, false, true, 0, false, err);
 }
 
 CASE(attention_dropout)
 {
     (void)sum;
-    return attention_of(x, true, false, 9000, err);
+    return attention_of(x, true, false, 9000, false, err);
+}
+
+CASE(attention_invariant)
+{
+    (void)sum;
+    return attention_of(x, true, true, 0, true, err);
 }
 
 /* --- Losses over classes ---------------------------------------------------------------------- */
@@ -482,7 +508,7 @@ enum {
 
 /* x[1]: rows of 8; x[3]: the words, and from half of it on factors. */
 static exo_status
-head_of(const exo_array *x, bool wide, bool entropy, exo_err *err)
+head_of(const exo_array *x, bool wide, bool entropy, bool invariant, exo_err *err)
 {
     exo_head_shape shape;
     exo_plan *plan = NULL;
@@ -498,7 +524,8 @@ head_of(const exo_array *x, bool wide, bool entropy, exo_err *err)
                              .dtype = EXO_F32,
                              .gradients = 1,
                              .wide = wide,
-                             .entropy = entropy};
+                             .entropy = entropy,
+                             .invariant = invariant};
     exo_status st = exo_plan_new(&plan, x->device, EXO_SHAPE_HEAD, &shape, err);
     if (st == EXO_OK)
         st = tokens_of(x, rows, VOCABULARY, &targets, err);
@@ -542,19 +569,25 @@ head_of(const exo_array *x, bool wide, bool entropy, exo_err *err)
 CASE(head)
 {
     (void)sum;
-    return head_of(x, false, false, err);
+    return head_of(x, false, false, false, err);
 }
 
 CASE(head_wide)
 {
     (void)sum;
-    return head_of(x, true, false, err);
+    return head_of(x, true, false, false, err);
 }
 
 CASE(head_entropy)
 {
     (void)sum;
-    return head_of(x, false, true, err);
+    return head_of(x, false, true, false, err);
+}
+
+CASE(head_invariant)
+{
+    (void)sum;
+    return head_of(x, false, false, true, err);
 }
 
 /* A case runs several kernels where one makes what the next one reads: it is listed once for
@@ -571,6 +604,8 @@ const kernel_case layer_cases[] = {
      batch_norm_eval},
     {"linear", "linear, forward and backward", 1e-5, 6, linear},
     {"linear", "linear, residual", 1e-5, 6, linear_residual},
+    {"linear", "linear, invariant, silu", 1e-4, 6, linear_invariant},
+    {"linear", "linear, invariant, residual", 1e-5, 6, linear_invariant_residual},
     {"activation_backward", "linear, gelu", 1e-4, 6, linear_gelu},
     {"linear_grad_x", "linear, forward and backward", 1e-5, 6, linear},
     {"linear_grad_w", "linear, forward and backward", 1e-5, 6, linear},
@@ -581,6 +616,7 @@ const kernel_case layer_cases[] = {
     {"attention_backward", "attention, rotary", 1e-5, 6, attention_rotary},
     {"attention_backward", "attention, alibi, add", 1e-5, 6, attention_alibi},
     {"attention", "attention, rotary, dropout", 1e-5, 6, attention_dropout},
+    {"attention", "attention, invariant, rotary, alibi", 1e-5, 6, attention_invariant},
     {"cross_entropy", "cross_entropy, forward and backward", 1e-5, 4, cross_entropy},
     {"scale_by", "scale_by", 0, 2, scale_by},
     {"hits", "hits", 1e-12, 1, hits},
@@ -589,6 +625,7 @@ const kernel_case layer_cases[] = {
     {"picked_loss", "factors and sums of picked log-probabilities", 1e-5, 5, picked},
     {"head", "head, wide", 1e-4, 6, head_wide},
     {"head_backward", "head, forward and backward", 1e-4, 6, head},
+    {"head", "head, invariant, forward and backward", 1e-4, 6, head_invariant},
     {"head_backward", "head, entropy, forward and backward", 1e-4, 6, head_entropy},
 };
 

@@ -1,5 +1,5 @@
 /* The kernels of generation, one at a time: the formulas and bounds of quantization, products,
- * attention over a cache, activations, norms. The tests have no shared state. Read next:
+ * attention over a cache, log-sums. The tests have no shared state. Read next:
  * nn/cpu/decode.h. */
 #include <math.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include <exogym/memory.h>
 
 #include "nn/cpu/decode.h"
+#include "nn/cpu/softmax.h"
 #include "support/numbers.h"
 
 enum {
@@ -372,51 +373,25 @@ Test(generate_kernels, attention_is_the_plain_one)
     }
 }
 
-/* --- Rows ------------------------------------------------------------------------------------- */
+/* --- Log-sums --------------------------------------------------------------------------------- */
 
-Test(generate_kernels, activations_are_their_formulas)
+/* In parts of 256 columns, some of which have no terms. */
+Test(generate_kernels, log_sums_are_the_plain_ones)
 {
-    for (float x = -30; x < 30; x += 0.037f) {
-        double v = (double)x,
-               want[5] = {v, fmax(v, 0), 0.5 * v * erfc(-v / sqrt(2)),
-                          0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))),
-                          v / (1 + exp(-v))};
-        for (int a = EXO_LINEAR; a <= EXO_SILU; a++) {
-            float got = x;
-            exo_decode_activate((exo_activation)a, &got, 1);
-            cr_assert_float_eq((double)got, want[a], 2e-6 * (1 + fabs(v)),
-                               "activation %d of %g: %g, not %g", a, v, (double)got, want[a]);
+    static const size_t counts[] = {1, 255, 256, 257, 1000};
+    for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++)
+        for (int hole = 0; hole < 2; hole++) {
+            size_t count = counts[k];
+            float *x = numbers_new(count, 1);
+            double largest = -INFINITY, sum = 0;
+            for (size_t i = 0; i < count; i++)
+                x[i] = hole && i < 256 && i + 1 < count ? -INFINITY : 30 * x[i];
+            for (size_t i = 0; i < count; i++)
+                largest = fmax(largest, 0.7 * (double)x[i]);
+            for (size_t i = 0; i < count; i++)
+                sum += exp(0.7 * (double)x[i] - largest);
+            double want = largest + log(sum), got = exo_softmax_log_sum(x, count, 0.7f);
+            cr_expect_float_eq(got, want, 1e-5, "%zu, %d: %g, not %g", count, hole, got, want);
+            free(x);
         }
-    }
-}
-
-Test(generate_kernels, norms_are_the_plain_ones)
-{
-    static const size_t widths[] = {1, 31, 32, 100, 768};
-    for (size_t k = 0; k < sizeof widths / sizeof widths[0]; k++) {
-        size_t width = widths[k];
-        float *x = numbers_new(width, 1), *weight = numbers_new(width, 2),
-              *bias = numbers_new(width, 3);
-        float *y = malloc(width * 4), *z = malloc(width * 4);
-        double mean = 0, variance = 0, square = 0;
-        for (size_t i = 0; i < width; i++) {
-            x[i] += 5;
-            mean += (double)x[i] / (double)width;
-            square += (double)x[i] * (double)x[i] / (double)width;
-        }
-        for (size_t i = 0; i < width; i++)
-            variance += pow((double)x[i] - mean, 2) / (double)width;
-        exo_decode_layer_norm(x, width, weight, bias, 1e-5f, y);
-        exo_decode_rms_norm(x, width, weight, 1e-5f, z);
-        for (size_t i = 0; i < width; i++) {
-            double want =
-                ((double)x[i] - mean) / sqrt(variance + 1e-5) * (double)weight[i] + (double)bias[i];
-            cr_assert_float_eq((double)y[i], want, 1e-4 * (1 + fabs(want)), "width %zu", width);
-            want = (double)x[i] / sqrt(square + 1e-5) * (double)weight[i];
-            cr_assert_float_eq((double)z[i], want, 1e-5 * (1 + fabs(want)), "width %zu", width);
-        }
-        float *all[] = {x, weight, bias, y, z};
-        for (size_t i = 0; i < 5; i++)
-            free(all[i]);
-    }
 }
