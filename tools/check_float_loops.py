@@ -19,10 +19,15 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ["runtime", "nn", "strategies", "actors"]
+FOLDERS = ["runtime", "nn", "learning", "strategies", "actors"]
 BELOW = ["nn/cpu/", "nn/ref/", "runtime/codec/"]
 
+BATCH = "numbers of a batch's tokens, which come to the host with its items, and go to the tape as inputs"
 HOST = {
+    "learning/rewards.c": BATCH,
+    "learning/advantages.c": BATCH,
+    "learning/corrections.c": BATCH,
+    "learning/token_loss.c": BATCH,
     "nn/device/loss_terms.c": "terms of one row, which the CPU's kernels and passes without a tape share",
     "nn/device/low_rank.c": "first factors are drawn on the host",
     "nn/images.c": "pictures are made on the host, by its readers",

@@ -15,8 +15,10 @@
 #include <exogym/device.h>
 #include <exogym/dtype.h>
 #include <exogym/engine.h>
+#include <exogym/exact.h>
 #include <exogym/generate.h>
 #include <exogym/graph.h>
+#include <exogym/learning.h>
 #include <exogym/log.h>
 #include <exogym/loss.h>
 #include <exogym/memory.h>

@@ -3,6 +3,7 @@
 #include "nn/cpu/cpu_device.h"
 
 #include <math.h>
+#include <string.h>
 
 #include <exogym/loss.h>
 
@@ -119,13 +120,29 @@ policy_loss_piece(void *args, size_t piece)
     for (size_t i = first; i < end; i++) {
         double slope = 0, y = 0;
         if (!k->mask || k->mask[i] != 0.0f)
-            y = exo_policy_loss_term((double)k->log_probs[i] - (double)k->old[i],
-                                     (double)k->advantages[i], (double)k->clip, &slope);
+            y = exo_policy_term((double)k->log_probs[i] - (double)k->old[i],
+                                (double)k->advantages[i], k->clip, &slope);
         k->y[i] = (float)y;
         k->slope[i] = (float)slope;
     }
 }
 SWEEP(policy_loss)
+
+static void
+kl_terms_piece(void *args, size_t piece)
+{
+    const exo_kl_terms_args *k = args;
+    size_t first, end;
+    exo_cpu_piece(k->count, piece, &first, &end);
+    for (size_t i = first; i < end; i++) {
+        double slope = 0, y = 0;
+        if (!k->mask || k->mask[i] != 0.0f)
+            y = exo_kl_term(k->kind, (double)k->log_probs[i] - (double)k->old[i], &slope);
+        k->y[i] = (float)y;
+        k->slope[i] = (float)slope;
+    }
+}
+SWEEP(kl_terms)
 
 static void
 value_loss_piece(void *args, size_t piece)
@@ -151,10 +168,10 @@ ranking_loss_piece(void *args, size_t piece)
     size_t first, end;
     exo_cpu_piece(k->count, piece, &first, &end);
     for (size_t i = first; i < end; i++) {
-        double slope;
-        k->y[i] =
-            (float)exo_ranking_loss_term((double)k->x[2 * i] - (double)k->x[2 * i + 1], &slope);
-        k->slope[i] = (float)slope;
+        double margin = (double)k->x[2 * i] - (double)k->x[2 * i + 1], slope;
+        double y = exo_ranking_loss_term(margin, &slope);
+        k->y[i] = (float)(y + (double)k->smoothing * margin);
+        k->slope[i] = (float)(slope + (double)k->smoothing);
     }
 }
 SWEEP(ranking_loss)
@@ -186,6 +203,8 @@ masked_mean_piece(void *args, size_t piece)
             sum += (double)k->x[i] * (double)k->mask[i];
             weight += (double)k->mask[i];
         }
+    if (k->sum)
+        weight = 1;
     k->y[0] = weight != 0 ? (float)(sum / weight) : 0.0f;
     k->factor[0] = weight != 0 ? (float)(1 / weight) : 0.0f;
 }
@@ -212,3 +231,52 @@ masked_mean_backward_piece(void *args, size_t piece)
     }
 }
 SWEEP(masked_mean_backward)
+
+/* --- Sums over sequences ---------------------------------------------------------------------- */
+
+static void
+sequence_sum_piece(void *args, size_t n)
+{
+    const exo_sequence_sum_args *k = args;
+    double sum = 0;
+    for (size_t r = (size_t)k->offsets[n]; r < (size_t)k->offsets[n + 1]; r++)
+        if (!k->mask)
+            sum += (double)k->x[r];
+        else if (k->mask[r] != 0.0f)
+            sum += (double)k->x[r] * (double)k->mask[r];
+    k->y[n] = (float)sum;
+}
+
+exo_status
+exo_cpu_sequence_sum(exo_device *device, const exo_sequence_sum_args *args, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    exo_parallel_for(args->count, sequence_sum_piece, (void *)(uintptr_t)args);
+    return EXO_OK;
+}
+
+static void
+sequence_sum_backward_piece(void *args, size_t n)
+{
+    const exo_sequence_sum_backward_args *k = args;
+    for (size_t r = (size_t)k->offsets[n]; r < (size_t)k->offsets[n + 1]; r++) {
+        float d = k->mask ? k->dy[n] * k->mask[r] : k->dy[n];
+        k->dx[r] = k->add ? k->dx[r] + d : d;
+    }
+}
+
+exo_status
+exo_cpu_sequence_sum_backward(exo_device *device, const exo_sequence_sum_backward_args *args,
+                              exo_err *err)
+{
+    size_t first = (size_t)args->offsets[0], end = (size_t)args->offsets[args->count];
+    (void)device;
+    (void)err;
+    if (!args->add) {
+        memset(args->dx, 0, first * sizeof *args->dx);
+        memset(args->dx + end, 0, (args->rows - end) * sizeof *args->dx);
+    }
+    exo_parallel_for(args->count, sequence_sum_backward_piece, (void *)(uintptr_t)args);
+    return EXO_OK;
+}

@@ -279,11 +279,14 @@ typedef struct exo_newton_schulz_args {
     X(entropy)                                                                                     \
     X(entropy_backward)                                                                            \
     X(policy_loss)                                                                                 \
+    X(kl_terms)                                                                                    \
     X(value_loss)                                                                                  \
     X(ranking_loss)                                                                                \
     X(ranking_loss_backward)                                                                       \
     X(masked_mean)                                                                                 \
     X(masked_mean_backward)                                                                        \
+    X(sequence_sum)                                                                                \
+    X(sequence_sum_backward)                                                                       \
     X(embedding)                                                                                   \
     X(embedding_backward)                                                                          \
     X(positions)                                                                                   \

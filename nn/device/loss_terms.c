@@ -11,13 +11,42 @@ clamp(double x, double low, double high)
 }
 
 double
-exo_policy_loss_term(double log_ratio, double advantage, double clip, double *slope)
+exo_policy_term(double log_ratio, double advantage, exo_policy_clip clip, double *slope)
 {
     double ratio = exp(log_ratio);
     double loss = -ratio * advantage;
-    double clipped = -clamp(ratio, 1 - clip, 1 + clip) * advantage;
+    double clipped = -clamp(ratio, 1 - clip.low, 1 + clip.high) * advantage;
     *slope = clipped > loss ? 0 : loss; /* d ratio / d log_ratio = ratio */
-    return fmax(loss, clipped);
+    loss = fmax(loss, clipped);
+    if (clip.dual > 0 && advantage < 0 && loss > -clip.dual * advantage) {
+        loss = -clip.dual * advantage;
+        *slope = 0;
+    }
+    return loss;
+}
+
+double
+exo_policy_loss_term(double log_ratio, double advantage, double clip, double *slope)
+{
+    return exo_policy_term(log_ratio, advantage, (exo_policy_clip){.low = clip, .high = clip},
+                           slope);
+}
+
+double
+exo_kl_term(exo_kl_kind kind, double log_ratio, double *slope)
+{
+    switch (kind) {
+    case EXO_KL_K1:
+        *slope = 1;
+        return log_ratio;
+    case EXO_KL_K2:
+        *slope = log_ratio;
+        return 0.5 * log_ratio * log_ratio;
+    case EXO_KL_K3:
+        break;
+    }
+    *slope = -expm1(-log_ratio);
+    return log_ratio - *slope;
 }
 
 double

@@ -10,6 +10,7 @@
 #define EXO_OP_ARGS_H
 
 #include <exogym/device.h>
+#include <exogym/loss.h>
 #include <exogym/sequence.h>
 
 /* y = the mean of x, summed in double in the order of the elements. */
@@ -197,14 +198,23 @@ typedef struct exo_entropy_backward_args {
     bool add;
 } exo_entropy_backward_args;
 
-/* y = exo_policy_loss_term(log_probs - old, advantages, clip), and its slope. Both are 0 where mask
- * is 0. mask may be NULL. */
+/* y = exo_policy_term(log_probs - old, advantages, clip), and its slope. Both are 0 where mask is 0.
+ * mask may be NULL. */
 typedef struct exo_policy_loss_args {
     size_t count;
     float *y, *slope;
     const float *log_probs, *old, *advantages, *mask;
-    float clip;
+    exo_policy_clip clip;
 } exo_policy_loss_args;
+
+/* y = exo_kl_term(kind, log_probs - old), and its slope. Both are 0 where mask is 0. mask may be
+ * NULL. */
+typedef struct exo_kl_terms_args {
+    size_t count;
+    float *y, *slope;
+    const float *log_probs, *old, *mask;
+    exo_kl_kind kind;
+} exo_kl_terms_args;
 
 /* y = exo_value_loss_term(values, old, targets, clip), and its slope. Both are 0 where mask is 0.
  * mask may be NULL. */
@@ -215,11 +225,13 @@ typedef struct exo_value_loss_args {
     float clip;
 } exo_value_loss_args;
 
-/* y[i] = exo_ranking_loss_term(x[2 i] - x[2 i + 1]), and its slope, for `count` pairs. */
+/* y[i] = exo_ranking_loss_term(d) + smoothing d, where d = x[2 i] - x[2 i + 1], and its slope, for
+ * `count` pairs. */
 typedef struct exo_ranking_loss_args {
     size_t count;
     float *y, *slope;
     const float *x;
+    float smoothing;
 } exo_ranking_loss_args;
 
 /* dx[2 i] = dy[i] slope[i], dx[2 i + 1] = -dx[2 i]. */
@@ -231,11 +243,13 @@ typedef struct exo_ranking_loss_backward_args {
 } exo_ranking_loss_backward_args;
 
 /* y = sum(mask x) / sum(mask) over mask != 0, in double in the order of the elements.
- * factor = 1 / sum(mask). Both are 0 if the mask is 0 everywhere. */
+ * factor = 1 / sum(mask). Both are 0 if the mask is 0 everywhere. With `sum` nothing is divided by:
+ * factor = 1. */
 typedef struct exo_masked_mean_args {
     size_t count;
     float *y, *factor; /* (1), (1) */
     const float *x, *mask;
+    bool sum;
 } exo_masked_mean_args;
 
 /* dx = dy factor mask. */
@@ -245,5 +259,23 @@ typedef struct exo_masked_mean_backward_args {
     const float *mask, *factor, *dy; /* (count), (1), (1) */
     bool add;
 } exo_masked_mean_backward_args;
+
+/* y[n] = sum(mask x) over the rows [offsets[n], offsets[n + 1]) with mask != 0, in double in the
+ * order of the rows. mask may be NULL. */
+typedef struct exo_sequence_sum_args {
+    size_t count; /* sequences N */
+    float *y;
+    const float *x, *mask;  /* rows */
+    const int32_t *offsets; /* (N + 1) */
+} exo_sequence_sum_args;
+
+/* dx = mask dy[n] in the rows of sequence n; 0 in rows of no sequence. mask may be NULL. */
+typedef struct exo_sequence_sum_backward_args {
+    size_t count, rows; /* sequences N; elements of dx */
+    float *dx;
+    const float *mask, *dy; /* (rows), (N) */
+    const int32_t *offsets; /* (N + 1) */
+    bool add;
+} exo_sequence_sum_backward_args;
 
 #endif

@@ -1,4 +1,5 @@
-/* PPO's two losses, pairwise ranking, and the mean over rows that a mask includes (exogym/loss.h).
+/* PPO's two losses, estimates of KL, pairwise ranking, and the mean and the sum over rows that a mask
+ * includes (exogym/loss.h).
  *
  * Forward computes the slope of each term along with the term, so backward is one product. No state
  * beyond the pass's buffers. Read next: nn/device/loss_terms.c. */
@@ -76,12 +77,11 @@ masked_mean_backward(exo_tape *tape, exo_op *op, exo_err *err)
 static const exo_op_class masked_mean_class = {.name = "masked_mean",
                                                .backward = masked_mean_backward};
 
-exo_tensor *
-exo_masked_mean(exo_tape *tape, exo_tensor *x, exo_tensor *mask)
+/* The mean, or the sum, of x by a mask. */
+static exo_tensor *
+reduce(exo_tape *tape, exo_tensor *x, exo_tensor *mask, bool sum)
 {
-    if (!mask || !x)
-        return exo_mean(tape, x);
-    if (!is_like(tape, masked_mean_class.name, "x", x, x->numel) ||
+    if (!x || !mask || !is_like(tape, masked_mean_class.name, "x", x, x->numel) ||
         !is_like(tape, masked_mean_class.name, "the mask", mask, x->numel))
         return NULL;
     x = plain(tape, x);
@@ -93,9 +93,22 @@ exo_masked_mean(exo_tape *tape, exo_tensor *x, exo_tensor *mask)
     if (!y || !(op->saved[FACTOR] = exo_tape_buffer(tape, sizeof(float))))
         return NULL;
     if (exo_tape_run(tape, masked_mean, .count = x->numel, .y = y->data,
-                     .factor = op->saved[FACTOR], .x = x->data, .mask = mask->data) != EXO_OK)
+                     .factor = op->saved[FACTOR], .x = x->data, .mask = mask->data,
+                     .sum = sum) != EXO_OK)
         return NULL;
     return exo_tape_finish(tape, op, y);
+}
+
+exo_tensor *
+exo_masked_mean(exo_tape *tape, exo_tensor *x, exo_tensor *mask)
+{
+    return mask && x ? reduce(tape, x, mask, false) : exo_mean(tape, x);
+}
+
+exo_tensor *
+exo_masked_sum(exo_tape *tape, exo_tensor *x, exo_tensor *mask)
+{
+    return reduce(tape, x, mask, true);
 }
 
 /* --- PPO -------------------------------------------------------------------------------------- */
@@ -114,6 +127,7 @@ terms_backward(exo_tape *tape, exo_op *op, exo_err *err)
 }
 
 static const exo_op_class policy_class = {.name = "policy_loss", .backward = terms_backward};
+static const exo_op_class kl_class = {.name = "kl_terms", .backward = terms_backward};
 static const exo_op_class value_class = {.name = "value_loss", .backward = terms_backward};
 
 /* Begins an operation on x with `count` terms and room for their slopes. NULL: recorded. */
@@ -135,9 +149,23 @@ numbers(const exo_tensor *x)
     return x ? x->data : NULL;
 }
 
+/* Both bounds may be infinite, as NaN may not. */
+static bool
+check_bounds(exo_tape *tape, const char *name, exo_policy_clip clip)
+{
+    if (clip.low >= 0 && clip.high >= 0 && (clip.dual == 0 || clip.dual > 1))
+        return true;
+    exo_tape_fail(
+        tape, EXO_INVAL,
+        "%s: the clip is [1 - %g, 1 + %g] and dual %g; expected numbers of at least 0, and "
+        "dual 0 or above 1",
+        name, clip.low, clip.high, clip.dual);
+    return false;
+}
+
 exo_tensor *
-exo_policy_loss(exo_tape *tape, exo_tensor *log_probs, exo_tensor *old_log_probs,
-                exo_tensor *advantages, exo_tensor *mask, float clip)
+exo_policy_terms(exo_tape *tape, exo_tensor *log_probs, exo_tensor *old_log_probs,
+                 exo_tensor *advantages, exo_tensor *mask, exo_policy_clip clip)
 {
     const char *name = policy_class.name;
     exo_tensor *terms;
@@ -145,7 +173,7 @@ exo_policy_loss(exo_tape *tape, exo_tensor *log_probs, exo_tensor *old_log_probs
         !is_like(tape, name, "old_log_probs", old_log_probs, log_probs->numel) ||
         !is_like(tape, name, "advantages", advantages, log_probs->numel) ||
         (mask && !is_like(tape, name, "the mask", mask, log_probs->numel)) ||
-        !check_clip(tape, name, clip))
+        !check_bounds(tape, name, clip))
         return NULL;
     log_probs = plain(tape, log_probs);
     old_log_probs = plain(tape, old_log_probs);
@@ -161,7 +189,42 @@ exo_policy_loss(exo_tape *tape, exo_tensor *log_probs, exo_tensor *old_log_probs
                      .old = old_log_probs->data, .advantages = advantages->data,
                      .mask = numbers(mask), .clip = clip) != EXO_OK)
         return NULL;
-    return exo_masked_mean(tape, exo_tape_finish(tape, op, terms), mask);
+    return exo_tape_finish(tape, op, terms);
+}
+
+exo_tensor *
+exo_policy_loss(exo_tape *tape, exo_tensor *log_probs, exo_tensor *old_log_probs,
+                exo_tensor *advantages, exo_tensor *mask, float clip)
+{
+    if (!log_probs || !check_clip(tape, policy_class.name, clip))
+        return NULL;
+    exo_policy_clip bounds = {.low = (double)clip, .high = (double)clip};
+    return exo_masked_mean(
+        tape, exo_policy_terms(tape, log_probs, old_log_probs, advantages, mask, bounds), mask);
+}
+
+exo_tensor *
+exo_kl_terms(exo_tape *tape, exo_tensor *log_probs, exo_tensor *ref_log_probs, exo_tensor *mask,
+             exo_kl_kind kind)
+{
+    const char *name = kl_class.name;
+    exo_tensor *terms;
+    if (!log_probs || !is_like(tape, name, "log_probs", log_probs, log_probs->numel) ||
+        !is_like(tape, name, "ref_log_probs", ref_log_probs, log_probs->numel) ||
+        (mask && !is_like(tape, name, "the mask", mask, log_probs->numel)))
+        return NULL;
+    log_probs = plain(tape, log_probs);
+    ref_log_probs = plain(tape, ref_log_probs);
+    mask = plain(tape, mask);
+    exo_op *op =
+        all_there(tape) ? open_terms(tape, &kl_class, log_probs, log_probs->numel, &terms) : NULL;
+    if (!op)
+        return NULL;
+    if (exo_tape_run(tape, kl_terms, .count = log_probs->numel, .y = terms->data,
+                     .slope = op->saved[SLOPE], .log_probs = log_probs->data,
+                     .old = ref_log_probs->data, .mask = numbers(mask), .kind = kind) != EXO_OK)
+        return NULL;
+    return exo_tape_finish(tape, op, terms);
 }
 
 exo_tensor *
@@ -213,10 +276,14 @@ ranking_backward(exo_tape *tape, exo_op *op, exo_err *err)
 static const exo_op_class ranking_class = {.name = "ranking_loss", .backward = ranking_backward};
 
 exo_tensor *
-exo_ranking_loss(exo_tape *tape, exo_tensor *scores)
+exo_smoothed_ranking_loss(exo_tape *tape, exo_tensor *scores, float smoothing)
 {
     exo_tensor *terms;
     char shape[96];
+    if (!(smoothing >= 0.0f && smoothing <= 0.5f))
+        return exo_tape_fail(tape, EXO_INVAL,
+                             "ranking_loss: the smoothing is %g; expected a number from 0 to 0.5",
+                             (double)smoothing);
     if (!scores || !is_like(tape, ranking_class.name, "scores", scores, scores->numel))
         return NULL;
     if (scores->numel == 0 || scores->numel % 2 != 0)
@@ -228,7 +295,14 @@ exo_ranking_loss(exo_tape *tape, exo_tensor *scores)
     if (!op)
         return NULL;
     if (exo_tape_run(tape, ranking_loss, .count = scores->numel / 2, .y = terms->data,
-                     .slope = op->saved[SLOPE], .x = scores->data) != EXO_OK)
+                     .slope = op->saved[SLOPE], .x = scores->data,
+                     .smoothing = smoothing) != EXO_OK)
         return NULL;
     return exo_mean(tape, exo_tape_finish(tape, op, terms));
+}
+
+exo_tensor *
+exo_ranking_loss(exo_tape *tape, exo_tensor *scores)
+{
+    return exo_smoothed_ranking_loss(tape, scores, 0.0f);
 }

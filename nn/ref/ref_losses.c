@@ -102,8 +102,23 @@ exo_reference_policy_loss(exo_device *device, const exo_policy_loss_args *k, exo
     for (size_t i = 0; i < k->count; i++) {
         double slope = 0, y = 0;
         if (!k->mask || k->mask[i] != 0)
-            y = exo_policy_loss_term((double)k->log_probs[i] - (double)k->old[i],
-                                     (double)k->advantages[i], (double)k->clip, &slope);
+            y = exo_policy_term((double)k->log_probs[i] - (double)k->old[i],
+                                (double)k->advantages[i], k->clip, &slope);
+        k->y[i] = (float)y;
+        k->slope[i] = (float)slope;
+    }
+    return EXO_OK;
+}
+
+exo_status
+exo_reference_kl_terms(exo_device *device, const exo_kl_terms_args *k, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    for (size_t i = 0; i < k->count; i++) {
+        double slope = 0, y = 0;
+        if (!k->mask || k->mask[i] != 0)
+            y = exo_kl_term(k->kind, (double)k->log_probs[i] - (double)k->old[i], &slope);
         k->y[i] = (float)y;
         k->slope[i] = (float)slope;
     }
@@ -132,10 +147,10 @@ exo_reference_ranking_loss(exo_device *device, const exo_ranking_loss_args *k, e
     (void)device;
     (void)err;
     for (size_t i = 0; i < k->count; i++) {
-        double slope;
-        k->y[i] =
-            (float)exo_ranking_loss_term((double)k->x[2 * i] - (double)k->x[2 * i + 1], &slope);
-        k->slope[i] = (float)slope;
+        double margin = (double)k->x[2 * i] - (double)k->x[2 * i + 1], slope;
+        double y = exo_ranking_loss_term(margin, &slope);
+        k->y[i] = (float)(y + (double)k->smoothing * margin);
+        k->slope[i] = (float)(slope + (double)k->smoothing);
     }
     return EXO_OK;
 }
@@ -165,6 +180,8 @@ exo_reference_masked_mean(exo_device *device, const exo_masked_mean_args *k, exo
             sum += (double)k->x[i] * (double)k->mask[i];
             weight += (double)k->mask[i];
         }
+    if (k->sum)
+        weight = 1;
     k->y[0] = weight != 0 ? (float)(sum / weight) : 0;
     k->factor[0] = weight != 0 ? (float)(1 / weight) : 0;
     return EXO_OK;
@@ -180,5 +197,34 @@ exo_reference_masked_mean_backward(exo_device *device, const exo_masked_mean_bac
         float d = k->dy[0] * k->factor[0] * k->mask[i];
         k->dx[i] = k->add ? k->dx[i] + d : d;
     }
+    return EXO_OK;
+}
+
+exo_status
+exo_reference_sequence_sum(exo_device *device, const exo_sequence_sum_args *k, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    for (size_t n = 0; n < k->count; n++) {
+        double sum = 0;
+        for (int32_t r = k->offsets[n]; r < k->offsets[n + 1]; r++)
+            if (!k->mask || k->mask[r] != 0)
+                sum += (double)k->x[r] * (k->mask ? (double)k->mask[r] : 1);
+        k->y[n] = (float)sum;
+    }
+    return EXO_OK;
+}
+
+exo_status
+exo_reference_sequence_sum_backward(exo_device *device, const exo_sequence_sum_backward_args *k,
+                                    exo_err *err)
+{
+    (void)device;
+    (void)err;
+    for (size_t r = 0; r < k->rows && !k->add; r++)
+        k->dx[r] = 0;
+    for (size_t n = 0; n < k->count; n++)
+        for (int32_t r = k->offsets[n]; r < k->offsets[n + 1]; r++)
+            k->dx[r] += k->mask ? k->dy[n] * k->mask[r] : k->dy[n];
     return EXO_OK;
 }

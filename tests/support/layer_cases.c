@@ -99,6 +99,37 @@ CASE(embedding)
     return st;
 }
 
+/* An empty sequence between two others, and rows of none before and after. The sums are the first
+ * elements of x[0]. */
+CASE(sequence_sum)
+{
+    enum {
+        SEQUENCES = 3
+    };
+    const size_t count = x->count;
+    const int32_t numbers[SEQUENCES + 1] = {(int32_t)(count / 7), (int32_t)(count / 2),
+                                            (int32_t)(count / 2), (int32_t)(count - count / 9)};
+    exo_array offsets = {0};
+    (void)sum;
+    if (count < SEQUENCES)
+        return EXO_OK;
+    exo_status st = exo_array_init(&offsets, x->device, EXO_I32, SEQUENCES + 1, err);
+    if (st == EXO_OK)
+        st = exo_array_write(offsets, numbers, err);
+    if (st == EXO_OK)
+        st = ASK(sequence_sum, .count = SEQUENCES, .y = x[0].data, .x = x[1].data,
+                 .mask = x[2].data, .offsets = offsets.data);
+    if (st == EXO_OK)
+        st = ASK(sequence_sum_backward, .count = SEQUENCES, .rows = count, .dx = x[1].data,
+                 .mask = x[2].data, .dy = x[0].data, .offsets = offsets.data);
+    if (st == EXO_OK)
+        st = ASK(sequence_sum_backward, .count = SEQUENCES, .rows = count, .dx = x[3].data,
+                 .dy = x[0].data, .offsets = offsets.data, .add = true);
+    st = wait_for(x->device, st, err);
+    exo_array_release(&offsets);
+    return st;
+}
+
 CASE(positions)
 {
     size_t rows = x->count / WIDTH / 4 * 4;
@@ -595,6 +626,8 @@ CASE(head_invariant)
 const kernel_case layer_cases[] = {
     {"embedding", "embedding, forward and backward", 0, 5, embedding},
     {"embedding_backward", "embedding, forward and backward", 0, 5, embedding},
+    {"sequence_sum", "sequence_sum, forward and backward", 0, 5, sequence_sum},
+    {"sequence_sum_backward", "sequence_sum, forward and backward", 0, 5, sequence_sum},
     {"positions", "positions, forward and backward", 0, 5, positions},
     {"positions_backward", "positions, forward and backward", 0, 5, positions},
     {"row_norm", "layer_norm, forward and backward", 2e-4, 6, layer_norm},

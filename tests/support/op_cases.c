@@ -285,7 +285,7 @@ CASE(policy_loss)
 {
     (void)sum;
     RUN(policy_loss, .count = x->count, .y = x[0].data, .slope = x[2].data, .log_probs = x[1].data,
-        .old = x[3].data, .advantages = x[2].data, .clip = 0.2f);
+        .old = x[3].data, .advantages = x[2].data, .clip = {.low = 0.2, .high = 0.2});
 }
 
 /* Sets the negative half of x[0] to 0, which makes it a mask. */
@@ -302,7 +302,16 @@ CASE(policy_loss_masked)
     (void)sum;
     const float *mask = as_mask(x);
     RUN(policy_loss, .count = x->count, .y = x[2].data, .slope = x[1].data, .log_probs = x[1].data,
-        .old = x[3].data, .advantages = x[2].data, .mask = mask, .clip = 0.2f);
+        .old = x[3].data, .advantages = x[2].data, .mask = mask,
+        .clip = {.low = 0.2, .high = 0.3, .dual = 1.5});
+}
+
+CASE(kl_terms)
+{
+    (void)sum;
+    const float *mask = as_mask(x);
+    RUN(kl_terms, .count = x->count, .y = x[2].data, .slope = x[1].data, .log_probs = x[1].data,
+        .old = x[3].data, .mask = mask, .kind = EXO_KL_K3);
 }
 
 CASE(value_loss)
@@ -316,7 +325,8 @@ CASE(value_loss)
 CASE(ranking_loss)
 {
     (void)sum;
-    RUN(ranking_loss, .count = x->count / 2, .y = x[0].data, .slope = x[2].data, .x = x[1].data);
+    RUN(ranking_loss, .count = x->count / 2, .y = x[0].data, .slope = x[2].data, .x = x[1].data,
+        .smoothing = 0.1f);
 }
 
 CASE(ranking_loss_backward)
@@ -390,6 +400,7 @@ const kernel_case op_cases[] = {
     {"entropy_backward", "entropy_backward, add", 1e-4, 3, entropy_backward},
     {"policy_loss", "policy_loss", 0, 5, policy_loss},
     {"policy_loss", "policy_loss, masked", 0, 5, policy_loss_masked},
+    {"kl_terms", "kl_terms, masked", 0, 4, kl_terms},
     {"value_loss", "value_loss, masked", 0, 5, value_loss},
     {"ranking_loss", "ranking_loss", 0, 2, ranking_loss},
     {"ranking_loss_backward", "ranking_loss_backward", 0, 2, ranking_loss_backward},

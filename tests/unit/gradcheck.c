@@ -265,6 +265,41 @@ run_policy_loss(exo_tape *t, exo_tensor **v)
 }
 
 static exo_tensor *
+run_policy_terms(exo_tape *t, exo_tensor **v)
+{
+    static const float old[6] = {0, 0, 2, 0, 0, -2};
+    exo_tensor *log_probs = exo_scale(t, exo_tanh(t, v[0]), 0.4f);
+    return exo_policy_terms(t, log_probs, row(t, old), row(t, by), row(t, masks),
+                            (exo_policy_clip){.low = 0.5, .high = 0.6, .dual = 3});
+}
+
+static exo_tensor *
+run_kl_terms(exo_tape *t, exo_tensor **v)
+{
+    static const float ref[6] = {-1, 0, 2, 0.5f, 0, -2};
+    exo_tensor *k1 = exo_kl_terms(t, v[0], row(t, ref), row(t, masks), EXO_KL_K1);
+    exo_tensor *k2 = exo_kl_terms(t, v[0], row(t, ref), NULL, EXO_KL_K2);
+    return exo_add(t, exo_add(t, k1, k2), exo_kl_terms(t, v[0], row(t, ref), NULL, EXO_KL_K3));
+}
+
+/* Two sequences, of which one is empty, and rows of none. v[0] is used twice, so that gradients are
+ * added. */
+static exo_tensor *
+run_sequence_sum(exo_tape *t, exo_tensor **v)
+{
+    static const int32_t offsets[4] = {1, 3, 3, 5};
+    exo_tensor *o = exo_tape_input(t, EXO_I32, 1, (size_t[]){4}, offsets);
+    return exo_mul(t, exo_sequence_sum(t, v[0], row(t, masks), o),
+                   exo_sequence_sum(t, v[0], NULL, o));
+}
+
+static exo_tensor *
+run_masked_sum(exo_tape *t, exo_tensor **v)
+{
+    return exo_masked_sum(t, v[0], row(t, masks));
+}
+
+static exo_tensor *
 run_value_loss(exo_tape *t, exo_tensor **v)
 {
     static const float old[6] = {0, 0, 0, 5, -5, 0};
@@ -275,6 +310,12 @@ static exo_tensor *
 run_ranking_loss(exo_tape *t, exo_tensor **v)
 {
     return exo_ranking_loss(t, v[0]);
+}
+
+static exo_tensor *
+run_smoothed_ranking_loss(exo_tape *t, exo_tensor **v)
+{
+    return exo_smoothed_ranking_loss(t, v[0], 0.2f);
 }
 
 static exo_tensor *
@@ -330,7 +371,12 @@ static const struct check checks[] = {
     {"log_probs and entropy of a product", 2, {{2, {6, 3}}, {2, {4, 3}}}, run_product_rows},
     {"cross_entropy without some targets", 1, {{2, {6, 4}}}, run_ignoring_cross_entropy},
     {"policy_loss", 1, {{1, {6}}}, run_policy_loss},
+    {"policy_terms", 1, {{1, {6}}}, run_policy_terms},
+    {"kl_terms", 1, {{1, {6}}}, run_kl_terms},
+    {"sequence_sum", 1, {{1, {6}}}, run_sequence_sum},
+    {"masked_sum", 1, {{2, {2, 3}}}, run_masked_sum},
     {"value_loss", 1, {{1, {6}}}, run_value_loss},
+    {"smoothed ranking_loss", 1, {{2, {3, 2}}}, run_smoothed_ranking_loss},
     {"ranking_loss", 1, {{2, {3, 2}}}, run_ranking_loss},
     {"masked_mean", 1, {{2, {2, 3}}}, run_masked_mean},
     {"checkpoint", 3, {{2, {4, 5}}, {2, {5, 5}}, {1, {5}}}, run_checkpoint},
