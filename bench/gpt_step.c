@@ -3,10 +3,11 @@
  *
  *     bench_gpt_step [--size small|base|...] [--vocabulary N] [--block N] [--batch N]
  *                    [--dtype fp32|bf16] [--steps N] [--threads N] [--checkpoint 0|1]
- *                    [--loss cross_entropy|policy] [--invariant 0|1]
+ *                    [--loss cross_entropy|policy] [--invariant 0|1|both]
  *
  * --loss policy is PPO's loss of log-probabilities that differ a little from those of the policy
- * that acted. --invariant 1 computes the forward pass with the bits of generation.
+ * that acted. --invariant 1 computes the forward pass with the bits of generation; `both` runs such
+ * steps and ordinary ones in turn, and prints their times and the median of their ratios.
  *
  * bench/peers/gpt_step.py prints a line with the same keys for PyTorch. bench/gpt_step.py runs both
  * in turn and prints ratios.
@@ -24,13 +25,14 @@
 #include "training.h"
 
 enum {
-    WARM_UP = 2
+    WARM_UP = 2,
+    MAX_STEPS = 1000
 };
 
 struct setting {
     const char *size;
     size_t vocabulary, block, batch;
-    bool bf16, checkpoint, policy, invariant;
+    bool bf16, checkpoint, policy, invariant, both;
     int steps;
 };
 
@@ -85,6 +87,27 @@ policy_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch)
                            exo_tape_input(tape, EXO_F32, 1, &rows, batch->data[3]), NULL, 0.2f);
 }
 
+/* Ordinary and invariant steps in turn. A step of the other kind makes new plans, so each timed
+ * step follows one of its own kind. */
+static exo_status
+compare(bench_training *t, const exo_batch *batch, int steps, exo_err *err)
+{
+    static double times[2][MAX_STEPS], ratios[MAX_STEPS];
+    exo_status st = EXO_OK;
+    for (int i = 0; st == EXO_OK && i < 2 * steps && i < 2 * MAX_STEPS; i++) {
+        t->invariant = i % 2;
+        st = bench_training_run(t, batch, 1, 1, &times[i % 2][i / 2], err);
+        if (i % 2)
+            ratios[i / 2] = times[1][i / 2] / times[0][i / 2];
+    }
+    size_t count = (size_t)steps;
+    if (st == EXO_OK)
+        printf("{\"step_ms\": %.2f, \"invariant_step_ms\": %.2f, \"ratio\": %.3f}\n",
+               bench_median(times[0], count) * 1e3, bench_median(times[1], count) * 1e3,
+               bench_median(ratios, count));
+    return st;
+}
+
 static exo_status
 run(const struct setting *s, exo_err *err)
 {
@@ -104,9 +127,11 @@ run(const struct setting *s, exo_err *err)
         st = bench_training_init(&training, model, s->bf16, 1e-3f, err);
     training.invariant = s->invariant;
     training.loss_of = s->policy ? policy_loss : NULL;
-    if (st == EXO_OK)
+    if (st == EXO_OK && s->both)
+        st = compare(&training, &batch, s->steps, err);
+    else if (st == EXO_OK)
         st = bench_training_run(&training, &batch, WARM_UP, s->steps, &seconds, err);
-    if (st == EXO_OK) {
+    if (st == EXO_OK && !s->both) {
         struct rusage usage;
         getrusage(RUSAGE_SELF, &usage);
         double rate = operations(&spec, s) / seconds * 1e-9, limit = bench_peak_fp32();
@@ -138,7 +163,7 @@ main(int argc, char **argv)
         else if (strcmp(argv[i], "--loss") == 0)
             s.policy = strcmp(value, "policy") == 0;
         else if (strcmp(argv[i], "--invariant") == 0)
-            s.invariant = strcmp(value, "1") == 0;
+            s.invariant = strcmp(value, "1") == 0, s.both = strcmp(value, "both") == 0;
         else if (strcmp(argv[i], "--vocabulary") == 0)
             s.vocabulary = strtoul(value, NULL, 10);
         else if (strcmp(argv[i], "--block") == 0)
@@ -150,6 +175,7 @@ main(int argc, char **argv)
         else if (strcmp(argv[i], "--threads") == 0)
             exo_set_num_threads((unsigned)atoi(value));
     }
+    s.steps = s.steps < MAX_STEPS ? s.steps : MAX_STEPS;
     if (s.vocabulary < 2 || s.vocabulary > INT32_MAX || s.block < 1 || s.batch < 1) {
         fprintf(stderr, "bench_gpt_step: vocabulary at least 2, block and batch at least 1\n");
         return 2;

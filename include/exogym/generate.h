@@ -103,7 +103,7 @@ EXO_API size_t exo_generator_cache_bytes(const exo_generator *generator);
  * smaller numbers come first. */
 typedef struct exo_sampling {
     float repetition_penalty; /* 0 or 1: none */
-    /* divides the logits; 0: always the first of the most probable tokens */
+    /* 1 / temperature multiplies the logits; 0: always the first of the most probable tokens */
     float temperature;
     size_t top_k;               /* 0: all */
     float top_p;                /* 0 or 1: all */
@@ -136,10 +136,12 @@ typedef struct exo_generated {
     const int32_t *tokens; /* (length), the prompt first */
     size_t prompt, length; /* tokens of the prompt; of prompt and answer */
     /* (length - prompt) log-probability of each new token under the distribution of its draw, after
-     * penalty, temperature, top-k and top-p; 0 at temperature 0. */
+     * penalty, temperature, top-k and top-p; 0 at temperature 0. With temperature alone, in fp32,
+     * it equals exo_log_probs of a pass that is `invariant` (exo_pass) to the bit. */
     const float *log_probs;
-    const float *plain_log_probs; /* (length - prompt) under log softmax of the logits */
-    exo_finish finish;            /* NONE until the sequence has ended */
+    /* (length - prompt) under log softmax of the logits: exo_log_probs at temperature 1 */
+    const float *plain_log_probs;
+    exo_finish finish; /* NONE until the sequence has ended */
 } exo_generated;
 
 /* The number of sequences that can still be submitted. */

@@ -28,8 +28,9 @@ EXO_API exo_tensor *exo_logits_tensor(exo_tape *tape, exo_logits logits);
  * row has one. targets (R). Calls exo_softmax_cross_entropy or exo_linear_cross_entropy. INVAL: a
  * target of V or more. */
 EXO_API exo_tensor *exo_cross_entropy(exo_tape *tape, exo_logits logits, exo_tensor *targets);
-/* log softmax(logits / temperature)[target] of each row -> (R); 0 in rows without a target.
- * temperature 0 counts as 1. INVAL: a target of V or more, or a temperature that is negative or
+/* log softmax(logits / temperature)[target] of each row -> (R); 0 in rows without a target. In a
+ * pass that is `invariant` (exo_pass) they are those of generation, to the bit. temperature 0
+ * counts as 1. INVAL: a target of V or more, or a temperature that is negative or
  * NaN. */
 EXO_API exo_tensor *exo_log_probs(exo_tape *tape, exo_logits logits, exo_tensor *targets,
                                   float temperature);
