@@ -33,7 +33,7 @@ exo_aggregation_read(exo_aggregation *out, exo_config *config, exo_err *err)
     if (st == EXO_OK && out->rule == EXO_AGGREGATE_KRUM)
         st = exo_config_u64(options, "f", 1, 0, UINT16_MAX, &out->f, err);
     if (st == EXO_OK && out->rule == EXO_AGGREGATE_KRUM)
-        st = exo_config_u64(options, "m", 1, 1, UINT16_MAX, &out->m, err);
+        st = exo_config_u64(options, "m", 0, 0, UINT16_MAX, &out->m, err);
     if (st == EXO_OK && out->rule == EXO_AGGREGATE_NORM_CLIP)
         st = exo_config_double(options, "max_norm", 0, 0, 1e30, &out->max_norm, err);
     if (st != EXO_OK || out->rule == EXO_AGGREGATE_MEAN)
@@ -259,11 +259,20 @@ score_of(const exo_aggregation *a, const struct round *r, const double *distance
     return score;
 }
 
+/* The number of members whose mean is taken. Up to n - f - 2 of them it is proven that f others do
+ * no harm (El Mhamdi et al., 2019, arXiv:1905.04374). */
+static uint64_t
+number_of_best(const exo_aggregation *a, uint32_t members)
+{
+    return a->m > 0 ? a->m : members - a->f - 2;
+}
+
 /* The mean, in the order of ranks, of the m members with the lowest scores; of equal scores, lower
  * ranks come first. */
 static void
 take_best(const exo_aggregation *a, const struct round *r, const double *scores, exo_array out)
 {
+    const uint64_t m = number_of_best(a, r->size);
     bool any = false;
     for (uint32_t i = 0; i < r->size; i++) {
         uint64_t better = 0;
@@ -271,7 +280,7 @@ take_best(const exo_aggregation *a, const struct round *r, const double *scores,
             int order = compare_numbers(&scores[j], &scores[i]);
             better += order < 0 || (order == 0 && j < i);
         }
-        if (better >= a->m)
+        if (better >= m)
             continue;
         if (any)
             exo_vec_add(out, out, row_of(r, i));
@@ -279,7 +288,7 @@ take_best(const exo_aggregation *a, const struct round *r, const double *scores,
             exo_vec_copy(out, row_of(r, i));
         any = true;
     }
-    exo_vec_divide(out, (float)a->m);
+    exo_vec_divide(out, (float)m);
 }
 
 static exo_status

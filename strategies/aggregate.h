@@ -5,7 +5,7 @@
  *                    (Yin et al., 2018, arXiv:1803.01498)
  *     median         of each coordinate (the same paper)
  *     krum           the mean of the m members whose values are nearest to those of others
- *                    (Blanchard et al., 2017, arXiv:1703.02757)
+ *                    (Multi-Krum; Blanchard et al., 2017, arXiv:1703.02757, for m = 1 Krum)
  *     norm_clip      the mean of changes, each of which is shortened to a norm
  *                    (Sun et al., 2019, arXiv:1911.07963)
  *
@@ -32,8 +32,9 @@ typedef enum exo_aggregate {
 typedef struct exo_aggregation {
     /* --- Options; zeroed: the mean ------------------------------------------------------------ */
     exo_aggregate rule;
-    uint64_t trim;   /* trimmed_mean: values that are left out at each end */
-    uint64_t f, m;   /* krum: wrong members that it bears; members whose mean it takes */
+    uint64_t trim; /* trimmed_mean: values that are left out at each end */
+    /* krum: wrong members that it bears; members whose mean it takes, 0: all but f + 2 */
+    uint64_t f, m;
     double max_norm; /* norm_clip; 0: the median of the norms of a round */
     char *place;     /* place of the rule in the config; owned */
     /* --- State, from start -------------------------------------------------------------------- */

@@ -80,12 +80,11 @@ compare_double(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Multi-Krum with f = 1 and m = 3. */
+/* Krum with f = 1. */
 static void
-krum(const vectors theta, const float *before, uint32_t count, float *out)
+best_of(uint32_t m, const vectors theta, uint32_t count, float *out)
 {
     double scores[NODES_MAX] = {0};
-    (void)before;
     for (uint32_t i = 0; i < count; i++) {
         double distances[NODES_MAX];
         for (uint32_t j = 0; j < count; j++)
@@ -99,11 +98,32 @@ krum(const vectors theta, const float *before, uint32_t count, float *out)
         uint32_t better = 0;
         for (uint32_t j = 0; j < count; j++)
             better += scores[j] < scores[i];
-        for (size_t j = 0; better < 3 && j < NUMEL; j++)
+        for (size_t j = 0; better < m && j < NUMEL; j++)
             out[j] += theta[i][j];
     }
     for (size_t j = 0; j < NUMEL; j++)
-        out[j] /= 3;
+        out[j] /= (float)m;
+}
+
+static void
+krum(const vectors theta, const float *before, uint32_t count, float *out)
+{
+    (void)before;
+    best_of(1, theta, count, out);
+}
+
+static void
+krum_of_three(const vectors theta, const float *before, uint32_t count, float *out)
+{
+    (void)before;
+    best_of(3, theta, count, out);
+}
+
+static void
+multi_krum(const vectors theta, const float *before, uint32_t count, float *out)
+{
+    (void)before;
+    best_of(count - 3, theta, count, out);
 }
 
 static void
@@ -174,7 +194,10 @@ Test(aggregation, each_rule_is_the_plain_one)
     expect_rule(8, "{name: trimmed_mean, trim: 2}", trim_two, 0);
     expect_rule(7, "median", median, 0);
     expect_rule(4, "median", median, 0);
-    expect_rule(7, "{name: krum, f: 1, m: 3}", krum, 0);
+    expect_rule(7, "{name: krum, f: 1, m: 1}", krum, 0);
+    expect_rule(7, "{name: krum, f: 1, m: 3}", krum_of_three, 0);
+    expect_rule(8, "krum", multi_krum, 0);
+    expect_rule(5, "krum", multi_krum, 0);
     expect_rule(8, "{name: norm_clip, max_norm: 0.9}", clip, 1e-5);
     expect_rule(8, "norm_clip", clip_to_median, 1e-5);
     expect_rule(5, "norm_clip", clip_to_median, 1e-5);
@@ -332,8 +355,8 @@ loss_with(const char *fault, const char *strategy)
 Test(aggregation, one_of_eight_nodes_with_wrong_values_does_no_harm)
 {
     static const char *const faults[] = {"noise", "negative"};
-    static const char *const bear[] = {"{name: trimmed_mean, trim: 1}", "median",
-                                       "{name: krum, f: 1}", "{name: krum, f: 1, m: 6}"};
+    static const char *const bear[] = {"{name: trimmed_mean, trim: 1}", "median", "krum",
+                                       "{name: krum, m: 1}"};
     cr_assert_eq(exo_strategy_register(&faulty, NULL), EXO_OK);
     double clean = loss_with(NULL, "{name: local_sgd, H: 5, optimizer: {name: sgd, lr: 0.1}}");
     for (size_t f = 0; f < 2; f++) {

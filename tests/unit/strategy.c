@@ -177,7 +177,7 @@ Test(strategy, mistakes_are_named_with_their_place)
         {"compose", "{exchanges: [{select: random, apply: outer}]}", "1:14", "all parameters"},
         {"diloco", "{aggregate: mode}", "1:13", "trimmed_mean"},
         {"diloco", "{aggregate: {name: median, trim: 1}}", "1:28", "'trim'"},
-        {"fedavg", "{aggregate: {name: krum, m: 0}}", "1:29", "m must be at least 1"},
+        {"fedavg", "{aggregate: {name: krum, m: -1}}", "1:29", "m must be at least 0"},
         {"fedavg", "{island_size: 2, aggregate: norm_clip}", "1:29", "equal after each round"},
         {"noloco", "{aggregate: median}", "1:2", "'aggregate'"},
         {"compose", "{exchanges: [{select: random, aggregate: norm_clip}]}", "1:42", "norm_clip"},
