@@ -24,6 +24,7 @@ BELOW = ["nn/cpu/", "nn/ref/", "runtime/codec/"]
 
 BATCH = "numbers of a batch's tokens, which come to the host with its items, and go to the tape as inputs"
 HOST = {
+    "learning/rows.c": BATCH,
     "learning/rewards.c": BATCH,
     "learning/advantages.c": BATCH,
     "learning/corrections.c": BATCH,

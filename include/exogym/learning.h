@@ -55,6 +55,25 @@ typedef struct exo_turn {
  * Returns the number of actions. */
 EXO_API size_t exo_turn_mask(size_t num_turns, const exo_turn *turns, size_t count, float *mask);
 
+/* --- Rows of a model's positions --------------------------------------------------------------
+ *
+ * Items hold numbers of tokens: sequence n has the tokens [offsets[n], offsets[n + 1]). A model that
+ * reads windows of S positions, filled from the left, predicts the token p + 1 at position p. Its
+ * rows are the batch with offsets n S, in which row n S + p belongs to token p + 1. Tokens after the
+ * first S + 1 of a sequence have no row. */
+
+/* Writes what the model reads, inputs (N S), which is 0 after the end of a sequence, and targets (N
+ * S) for exo_log_probs: the next token if it is an action, else -1. tokens, mask: by token. */
+EXO_API void exo_rows_of_tokens(const exo_token_batch *batch, const int32_t *tokens,
+                                size_t positions, int32_t *inputs, int32_t *targets);
+/* Writes by_row (N S): the number of the next token, or 0 if there is none. The rows' mask is
+ * exo_rows_of_numbers of the mask. */
+EXO_API void exo_rows_of_numbers(const exo_token_batch *batch, const float *by_token,
+                                 size_t positions, float *by_row);
+/* The way back: writes the number of each token (T) from its row; 0 for tokens without one. */
+EXO_API void exo_numbers_of_rows(const exo_token_batch *batch, const float *by_row,
+                                 size_t positions, float *by_token);
+
 /* --- Rewards ---------------------------------------------------------------------------------- */
 
 /* Options of the rewards of a batch. */

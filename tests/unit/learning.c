@@ -290,6 +290,55 @@ Test(learning, actions_are_the_tokens_after_the_prompt_up_to_eos)
     cr_expect_eq(exo_turn_mask(4, turns, 3, mask), 1); /* cut off */
 }
 
+/* Two sequences of 4 and 2 tokens in windows of 3 and of 2 positions. */
+Test(learning, rows_are_positions_that_predict_the_next_token)
+{
+    static const int32_t tokens[] = {10, 11, 12, 13, 20, 21};
+    static const float mask[] = {0, 0, 1, 1, 0, 1}, x[] = {0.5f, 1, 2, 3, 4, 5};
+    const exo_token_batch batch = {2, (size_t[]){0, 4, 6}, mask};
+    int32_t inputs[6], targets[6];
+    float by_row[6], back[6];
+    exo_rows_of_tokens(&batch, tokens, 3, inputs, targets);
+    static const int32_t want_inputs[] = {10, 11, 12, 20, 21, 0},
+                         want_targets[] = {-1, 12, 13, 21, -1, -1};
+    cr_expect_arr_eq(inputs, want_inputs, sizeof inputs);
+    cr_expect_arr_eq(targets, want_targets, sizeof targets);
+    exo_rows_of_numbers(&batch, x, 3, by_row);
+    static const float want_rows[] = {1, 2, 3, 5, 0, 0}, want_back[] = {0, 1, 2, 3, 0, 5};
+    cr_expect_arr_eq(by_row, want_rows, sizeof by_row);
+    exo_numbers_of_rows(&batch, by_row, 3, back);
+    cr_expect_arr_eq(back, want_back, sizeof back);
+    exo_rows_of_numbers(&batch, x, 2, by_row); /* the last token has no row */
+    static const float cut[] = {1, 2, 5, 0}, cut_back[] = {0, 1, 2, 0, 0, 5};
+    cr_expect_arr_eq(by_row, cut, sizeof cut);
+    exo_numbers_of_rows(&batch, by_row, 2, back);
+    cr_expect_arr_eq(back, cut_back, sizeof back);
+}
+
+/* Of each estimator, the mean over pi of the estimate and of its gradient by the logits of pi. */
+Test(learning, kl_estimators_have_the_gradients_of_their_contract)
+{
+    const double pi[] = {0.5, 0.3, 0.2}, ref[] = {0.2, 0.1, 0.7};
+    double kl = 0;
+    for (int i = 0; i < 3; i++)
+        kl += pi[i] * log(pi[i] / ref[i]);
+    for (int kind = EXO_KL_K1; kind <= EXO_KL_K3; kind++) {
+        double mean = 0, gradient[3] = {0};
+        for (int i = 0; i < 3; i++) {
+            double slope;
+            mean += pi[i] * exo_kl_term((exo_kl_kind)kind, log(pi[i] / ref[i]), &slope);
+            for (int j = 0; j < 3; j++) /* d log pi_i / d logit_j = [i = j] - pi_j */
+                gradient[j] += pi[i] * slope * ((i == j) - pi[j]);
+        }
+        cr_expect(kind == EXO_KL_K2 || fabs(mean - kl) < 1e-12, "k%d: %g", kind + 1, mean);
+        for (int j = 0; j < 3; j++) {
+            const double of_kl = pi[j] * (log(pi[j] / ref[j]) - kl), of_reverse = pi[j] - ref[j];
+            const double want[] = {0, of_kl, of_reverse};
+            cr_expect_float_eq(gradient[j], want[kind], 1e-12, "k%d: %g", kind + 1, gradient[j]);
+        }
+    }
+}
+
 Test(learning, the_score_is_at_the_last_action_only)
 {
     float rewards[RAGGED], by_sequence[3];
