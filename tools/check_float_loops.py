@@ -30,6 +30,7 @@ HOST = {
     "learning/corrections.c": BATCH,
     "learning/token_loss.c": BATCH,
     "nn/device/loss_terms.c": "terms of one row, which the CPU's kernels and passes without a tape share",
+    "nn/device/decoder_params.c": "a table of frequencies, made once",
     "nn/device/low_rank.c": "first factors are drawn on the host",
     "nn/images.c": "pictures are made on the host, by its readers",
     "nn/generate/sampling.c": "choices from the host's copy of the logits",
@@ -38,7 +39,6 @@ HOST = {
     "nn/pretrained/save.c": "conversion to a file's values",
     "nn/tensor.c": "exo_tensor_read: the host asks for plain numbers",
     "nn/params.c": "initial values are drawn on the host",
-    "nn/models/decoder.c": "a table of frequencies, made once",
     "runtime/programs/decoder_source.c": "files of weights are added up before anything computes",
     "runtime/programs/generate.c": "figures of a text, for people",
 }
