@@ -15,9 +15,9 @@
  * that of its token, the value that of the state before the token. Arrays of T or N numbers are the
  * caller's, in host memory. Sums are made in double.
  *
- * Functions without a tape are pure: any thread, no memory, no errors. Rows whose mask is 0 are not
- * read, whatever values they have, and results are 0 there. Numbers elsewhere are finite: the caller
- * checks scores, which come from outside (exo_token_batch_check).
+ * Functions without a tape are pure: any thread, no memory, and no errors except those of
+ * exo_token_batch_check. Rows whose mask is 0 are not read, whatever values they have, and results
+ * are 0 there. Numbers elsewhere are finite: the caller checks scores, which come from outside.
  */
 #ifndef EXOGYM_LEARNING_H
 #define EXOGYM_LEARNING_H
@@ -180,7 +180,7 @@ typedef enum exo_correction {
     EXO_CORRECTION_MASKED_SEQUENCE,    /* the same with the product of the ratios of a sequence */
     EXO_CORRECTION_VTRACE,             /* pi / prox; weight 1: rho is in the advantages */
     /* pi / prox; weight prox / mu (Hilton et al., 2021, arXiv:2110.00641; Fu et al., 2025,
-     * arXiv:2505.24298, eq. 5), or 0 outside [min, max] if these are given */
+     * arXiv:2505.24298), or 0 outside [min, max] if these are given */
     EXO_CORRECTION_DECOUPLED,
     /* The same with an interpolated proximal policy, which needs no forward pass (Li et al., 2025,
      * arXiv:2512.06547): log prox = log mu + a (log pi - log mu), where a token of staleness d has
@@ -279,9 +279,10 @@ EXO_API exo_tensor *exo_token_loss(exo_tape *tape, const exo_token_batch *batch,
                                    const exo_token_loss_opts *opts, exo_token_loss_parts *parts);
 
 /* Direct preference optimization (Rafailov et al., 2023, arXiv:2305.18290, eq. 7; label smoothing:
- * arXiv:2310.12036's conservative form) over pairs of sequences, the chosen one first -> one element:
- * exo_smoothed_ranking_loss of beta (log pi(sequence) - log ref(sequence)). log_probs (T) with
- * gradients; ref_log_probs (T), mask (T) or NULL, offsets (2 pairs + 1) int32: inputs of the pass. */
+ * Mitchell, 2023, "A note on DPO with noisy preferences") over pairs of sequences, the chosen one
+ * first -> one element: exo_smoothed_ranking_loss of beta (log pi(sequence) - log ref(sequence)).
+ * log_probs (T) with gradients; ref_log_probs (T), mask (T) or NULL, offsets (2 pairs + 1) int32:
+ * inputs of the pass. */
 EXO_API exo_tensor *exo_dpo_loss(exo_tape *tape, exo_tensor *log_probs, exo_tensor *ref_log_probs,
                                  exo_tensor *mask, exo_tensor *offsets, float beta,
                                  float smoothing);

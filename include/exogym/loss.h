@@ -67,10 +67,10 @@ EXO_API exo_tensor *exo_policy_loss(exo_tape *tape, exo_tensor *log_probs,
 
 /* Bounds of a policy loss. Plain data, passed by value. */
 typedef struct exo_policy_clip {
-    /* The ratio is clipped to [1 - low, 1 + high]. Bounds that differ: arXiv:2503.14476, eq. 10.
+    /* The ratio is clipped to [1 - low, 1 + high]. Bounds that differ: arXiv:2503.14476.
      * INFINITY: no bound. */
     double low, high;
-    /* The term of a row with A < 0 is at most -dual A (Ye et al., 2020, arXiv:1912.09729, eq. 5);
+    /* The term of a row with A < 0 is at most -dual A (Ye et al., 2020, arXiv:1912.09729);
      * above 1. 0: no bound. */
     double dual;
 } exo_policy_clip;
