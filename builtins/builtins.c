@@ -14,6 +14,7 @@
 #include "actors/train_node.h"
 #include "codec/codec_impl.h"
 #include "comm/engines.h"
+#include "experience/builtin.h"
 #include "graph/builtin.h"
 #include "graph/host.h"
 #include "nn/builtin_models.h"
@@ -61,6 +62,8 @@ _Static_assert(sizeof data_sets / sizeof *data_sets == EXO_NUM_IMAGE_SETS + EXO_
 static const void *const graph_classes[] = {
     &exo_cartpole_maker_class,
     &exo_cartpole_trainer_class,
+    &exo_experience_maker_class,
+    &exo_ppo_trainer_class,
     &exo_stand_in_class,
     &exo_train_node_graph_class,
 };
@@ -75,6 +78,8 @@ static const void *const protocols[] = {
     &exo_graph_actor_protocol,
     &exo_train_node_protocol,
 };
+
+static const void *const rewards[] = {&exo_share_reward};
 
 static const void *const devices[] = {&exo_cpu_device_kind};
 
@@ -107,6 +112,7 @@ exo_builtins_register(void)
         {&exo_graph_class_registry, graph_classes, sizeof graph_classes / sizeof *graph_classes},
         {&exo_actor_class_registry, actor_classes, sizeof actor_classes / sizeof *actor_classes},
         {&exo_protocol_registry, protocols, sizeof protocols / sizeof *protocols},
+        {&exo_reward_registry, rewards, sizeof rewards / sizeof *rewards},
         {&exo_device_registry, devices, sizeof devices / sizeof *devices},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

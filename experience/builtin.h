@@ -1,0 +1,16 @@
+/* The named classes of this layer, which builtins/ registers. */
+#ifndef EXO_EXPERIENCE_BUILTIN_H
+#define EXO_EXPERIENCE_BUILTIN_H
+
+#include <exogym/graph.h>
+#include <exogym/reward.h>
+
+#include "base/registry.h"
+
+extern exo_registry exo_reward_registry;
+extern const exo_reward_class exo_share_reward;
+
+extern const exo_graph_class exo_experience_maker_class;
+extern const exo_graph_class exo_ppo_trainer_class;
+
+#endif

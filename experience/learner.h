@@ -1,0 +1,58 @@
+/* A learner: from items of experience to the next version of a model's weights. It is independent
+ * of actors; trainer.c is the actor that learns.
+ *
+ * An update passes over its items `epochs` times, in `minibatches` steps of the optimizer each
+ * time. Its items are divided into *slices* by their ids: item i belongs to slice i mod S. The
+ * gradient of a step is the sum over the slices, in their order, over the sum of all weights. With
+ * N learners, learner t has the slices j with j mod N = t, and an all_reduce adds up the learners'
+ * sums. So one learner with two slices and two learners with one slice each have the same bits.
+ *
+ * All learners begin with the same weights, which `seed` draws, and keep them equal.
+ *
+ * Owner: the caller, one thread at a time. Read next: rows.h. */
+#ifndef EXO_LEARNER_H
+#define EXO_LEARNER_H
+
+#include <exogym/comm.h>
+#include <exogym/model.h>
+
+#include "experience/experience.h"
+
+typedef struct exo_learner exo_learner;
+
+/* Figures of an update, over all learners. */
+typedef struct exo_learner_figures {
+    double items, answers, tokens;
+    double score;     /* mean over the answers */
+    double loss;      /* mean over the steps */
+    double kl;        /* mean over the tokens of log p - log p_0, at the update's beginning */
+    double ratio_off; /* largest |p / p_behaviour - 1| before the first step; this learner's */
+    double clipped;   /* share of tokens whose ratio is beyond the clip */
+    double norm;      /* of the last step's gradient, before it is clipped */
+} exo_learner_figures;
+
+/* Reads a learner from the keys model, algorithm, optimizer, epochs, minibatches, slices, rows and
+ * max_norm of a config. The caller frees it. INVAL (with its place), NOMEM. */
+exo_status exo_learner_read(exo_learner **out, exo_config *config, exo_err *err);
+void exo_learner_free(exo_learner **learner);
+/* Draws the weights of version 0, as learner `rank` of `size`. INVAL: `slices` is no multiple of
+ * size; NOMEM. */
+exo_status exo_learner_start(exo_learner *learner, uint64_t seed, uint32_t rank, uint32_t size,
+                             exo_err *err);
+
+/* Learns from items (count, which may be 0), and makes the next version. All learners call this
+ * together; `group` is NULL if there is one. Without an item on any learner nothing changes, and
+ * figures->items is 0. INVAL: an item does not fit the model or its slice; FAILED: the loss is not
+ * finite, and the version is the one before; those of the group. */
+exo_status exo_learner_update(exo_learner *learner, exo_group *group, exo_experience *items,
+                              size_t count, exo_learner_figures *figures, exo_err *err);
+
+/* The learned parameters (numel), which nobody else changes; their version; their SHA-256. */
+const float *exo_learner_values(const exo_learner *learner);
+size_t exo_learner_numel(const exo_learner *learner);
+uint64_t exo_learner_version(const exo_learner *learner);
+void exo_learner_sha256(const exo_learner *learner, char out[65]);
+exo_model *exo_learner_model(const exo_learner *learner);
+exo_params *exo_learner_params(exo_learner *learner);
+
+#endif

@@ -1,0 +1,28 @@
+/* Models that a config names: see named_model.h. */
+#include "experience/named_model.h"
+
+#include "base/config_edit.h"
+
+exo_status
+exo_named_model_read(exo_model **out, exo_config *config, const char *key, exo_err *err)
+{
+    const char *name = NULL;
+    exo_config *node = exo_config_get(config, key), *map = NULL;
+    *out = NULL;
+    if (!node)
+        return EXO_OK;
+    if (exo_config_is_map(node))
+        map = node;
+    exo_status st = exo_config_string(map ? map : config, map ? "name" : key, NULL, &name, err);
+    if (st == EXO_OK && !name)
+        st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
+    if (st == EXO_OK)
+        st = exo_model_new_named(out, name, map, err);
+    if (st == EXO_OK && map)
+        st = exo_config_finish(map, err);
+    if (st != EXO_OK)
+        exo_model_drop(out);
+    if (st == EXO_NOT_FOUND && err)
+        err->code = EXO_INVAL; /* the name is wrong */
+    return st == EXO_NOT_FOUND ? EXO_INVAL : st;
+}

@@ -1,0 +1,13 @@
+/* Models that a config names: `model: NAME` or `model: {name: NAME, ...}`. Pure functions, any
+ * thread. */
+#ifndef EXO_NAMED_MODEL_H
+#define EXO_NAMED_MODEL_H
+
+#include <exogym/config.h>
+#include <exogym/model.h>
+
+/* Makes the model under `key`; *out is NULL if the key is missing. The caller drops it. INVAL (with
+ * its place), NOT_FOUND, NOMEM. */
+exo_status exo_named_model_read(exo_model **out, exo_config *config, const char *key, exo_err *err);
+
+#endif

@@ -1,0 +1,319 @@
+/* The graph class `ppo_trainer`: an actor learns from the answers of its makers and sends them the
+ * weights of every version. Several trainers that all-reduce their gradients learn as one.
+ *
+ * The trainer paces its makers: with version v it lets them make the items of the updates up to v +
+ * 1 + staleness. With staleness 0, items are of the version that learns from them.
+ *
+ * Owner of the state: the thread that runs the actor. Read next: learner.h (how it learns),
+ * learned.h (what it keeps), maker.c. */
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+#include <exogym/state.h>
+
+#include "base/file.h"
+#include "experience/builtin.h"
+#include "experience/learned.h"
+#include "experience/parameters.h"
+
+enum {
+    MAX_BATCH = 1 << 16,
+    MAX_PATH = 4096
+};
+
+/* The meters, the most important ones first. */
+enum {
+    SCORE,
+    LOSS,
+    KL,
+    RATIO_OFF,
+    CLIPPED,
+    NORM,
+    STALENESS,
+    ITEMS,
+    REPEATED,
+    UPDATES,
+    NUM_METERS
+};
+
+static const exo_meter_class meter_classes[NUM_METERS] = {
+    [SCORE] = {.name = "score",
+               .unit = "1",
+               .help = "mean score of the answers in the last update, of all trainers",
+               .kind = EXO_GAUGE},
+    [LOSS] = {.name = "loss",
+              .unit = "1",
+              .help = "loss of the last update, the mean over its steps",
+              .kind = EXO_GAUGE},
+    [KL] = {.name = "kl",
+            .unit = "nats",
+            .help = "mean over the tokens of log p - log p_0, where p_0 is version 0",
+            .kind = EXO_GAUGE},
+    [RATIO_OFF] = {.name = "ratio_off",
+                   .unit = "1",
+                   .help = "largest |p / p_maker - 1| of a token before the first step of the "
+                           "last update",
+                   .kind = EXO_GAUGE},
+    [CLIPPED] = {.name = "clipped",
+                 .unit = "1",
+                 .help = "share of the tokens whose ratio was beyond the clip",
+                 .kind = EXO_GAUGE},
+    [NORM] = {.name = "norm",
+              .unit = "1",
+              .help = "norm of the gradient in the last step, before it was clipped",
+              .kind = EXO_GAUGE},
+    [STALENESS] = {.name = "staleness",
+                   .unit = "versions",
+                   .help = "age of the oldest item in the last update",
+                   .kind = EXO_GAUGE},
+    [ITEMS] = {.name = "items", .unit = "items", .help = "items that the trainer has learned from"},
+    [REPEATED] = {.name = "repeated",
+                  .unit = "items",
+                  .help = "items that came again and were dropped"},
+    [UPDATES] = {.name = "updates",
+                 .unit = "updates",
+                 .help = "updates of the weights: versions that were sent"},
+};
+
+struct trainer {
+    exo_learner *learner;
+    exo_learned *learned;
+    uint64_t batch, updates, staleness;
+    exo_meter *meters[NUM_METERS];
+    exo_item **items;           /* (batch) of the present update; held */
+    exo_experience *experience; /* (batch) their arrays */
+    size_t held;
+    bool closed; /* no more items come */
+    uint64_t used, repeated, oldest;
+    exo_learner_figures last;
+};
+
+/* --- Options ---------------------------------------------------------------------------------- */
+
+static exo_status
+trainer_init(void *self, exo_config *config, exo_err *err)
+{
+    struct trainer *t = self;
+    exo_status st = exo_learner_read(&t->learner, config, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "batch", 8, 1, MAX_BATCH, &t->batch, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "updates", 0, 0, UINT32_MAX, &t->updates, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "staleness", 0, 0, UINT32_MAX, &t->staleness, err);
+    if (st != EXO_OK)
+        return st;
+    t->items = exo_calloc(t->batch, sizeof *t->items);
+    t->experience = exo_calloc(t->batch, sizeof *t->experience);
+    return t->items && t->experience
+               ? EXO_OK
+               : exo_fail(err, EXO_NOMEM, "no memory for a batch of %llu items",
+                          (unsigned long long)t->batch);
+}
+
+static void
+drop_items(struct trainer *t)
+{
+    while (t->held > 0)
+        exo_item_drop(&t->items[--t->held]);
+}
+
+static void
+trainer_release(void *self)
+{
+    struct trainer *t = self;
+    drop_items(t);
+    exo_free(t->items);
+    exo_free(t->experience);
+    exo_learned_close(&t->learned);
+    exo_learner_free(&t->learner);
+}
+
+/* --- Experience ------------------------------------------------------------------------------- */
+
+/* Takes an item, unless it came before. The item is held or dropped. */
+static exo_status
+take_item(struct trainer *t, exo_item *item, exo_err *err)
+{
+    bool is_new = false;
+    exo_experience *e = &t->experience[t->held];
+    exo_status st = exo_experience_view(e, item, err);
+    if (st == EXO_OK)
+        st = exo_learned_claim(t->learned, e->id, &is_new, err);
+    if (st == EXO_OK && is_new) {
+        t->items[t->held++] = item;
+        return EXO_OK;
+    }
+    if (st == EXO_OK) {
+        t->repeated++;
+        EXO_LOG(WARN, GRAPH, "event=repeated item=%llu from=%u: dropped", (unsigned long long)e->id,
+                item->from);
+    } else {
+        st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
+                         (unsigned long long)item->number);
+    }
+    exo_item_drop(&item);
+    return st;
+}
+
+/* Receives the items of an update: fewer at the end. */
+static exo_status
+collect(struct trainer *t, exo_port *port, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    t->oldest = UINT64_MAX;
+    while (st == EXO_OK && !t->closed && t->held < t->batch) {
+        exo_item *item = NULL;
+        st = exo_port_receive(port, EXO_PORT_TIMEOUT, &item, err);
+        if (st == EXO_CLOSED) {
+            t->closed = true;
+            return EXO_OK;
+        }
+        if (st == EXO_OK)
+            st = take_item(t, item, err);
+    }
+    for (size_t i = 0; i < t->held; i++)
+        if (t->items[i]->version < t->oldest)
+            t->oldest = t->items[i]->version;
+    return st;
+}
+
+/* --- Versions --------------------------------------------------------------------------------- */
+
+static exo_status
+send_version(struct trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    char sha256[65];
+    exo_item *item = NULL;
+    uint64_t version = exo_learner_version(t->learner), all = t->batch * exo_graph_count(actor);
+    exo_learner_sha256(t->learner, sha256);
+    const exo_parameters p = {.version = version,
+                              .quota = (version + 1 + t->staleness) * all,
+                              .numel = exo_learner_numel(t->learner),
+                              .values = exo_learner_values(t->learner),
+                              .sha256 = sha256};
+    exo_status st = exo_parameters_new(&item, &p, err);
+    if (st == EXO_OK)
+        st = exo_port_send(exo_graph_output(actor, "parameters"), &item, EXO_PORT_TIMEOUT, err);
+    return st == EXO_CLOSED ? EXO_OK : st; /* the makers have left */
+}
+
+static void
+report(const struct trainer *t)
+{
+    const exo_learner_figures *f = &t->last;
+    uint64_t before = exo_learner_version(t->learner) - 1;
+    exo_meter_set(t->meters[SCORE], f->score);
+    exo_meter_set(t->meters[LOSS], f->loss);
+    exo_meter_set(t->meters[KL], f->kl);
+    exo_meter_set(t->meters[RATIO_OFF], f->ratio_off);
+    exo_meter_set(t->meters[CLIPPED], f->clipped);
+    exo_meter_set(t->meters[NORM], f->norm);
+    exo_meter_set(t->meters[STALENESS], t->oldest < before ? (double)(before - t->oldest) : 0);
+    exo_meter_count(t->meters[ITEMS], t->used);
+    exo_meter_count(t->meters[REPEATED], t->repeated);
+    exo_meter_count(t->meters[UPDATES], before + 1);
+}
+
+/* Learns from the items that it has; *end: nobody has any. */
+static exo_status
+learn(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
+{
+    exo_group *group = exo_graph_group(actor, "gradients");
+    exo_graph_phase(actor, "learn");
+    exo_status st = exo_learner_update(t->learner, group, t->experience, t->held, &t->last, err);
+    *end = st == EXO_OK && t->last.items <= 0;
+    if (st == EXO_OK && !*end)
+        st = exo_learned_write(t->learned, t->experience, t->held, exo_graph_now(actor), t->learner,
+                               &t->last, err);
+    t->used += st == EXO_OK ? t->held : 0;
+    drop_items(t);
+    return st;
+}
+
+static exo_status
+write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err)
+{
+    char path[MAX_PATH], text[512], sha256[65];
+    if (!exo_graph_folder(actor))
+        return EXO_OK;
+    exo_learner_sha256(t->learner, sha256);
+    int size =
+        snprintf(text, sizeof text,
+                 "{\"score\": %.9g, \"kl\": %.9g, \"updates\": %llu, \"items\": %llu, "
+                 "\"repeated\": %llu, \"sha256\": \"%s\"}\n",
+                 t->last.score, t->last.kl, (unsigned long long)exo_learner_version(t->learner),
+                 (unsigned long long)t->used, (unsigned long long)t->repeated, sha256);
+    if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor),
+                         exo_graph_name(actor)) >= sizeof path)
+        return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
+    return exo_file_write_atomic(path, text, (size_t)size, err);
+}
+
+/* --- A run ------------------------------------------------------------------------------------ */
+
+static exo_status
+start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    bool group = exo_graph_group(actor, "gradients") != NULL;
+    exo_status st =
+        exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
+    if (st == EXO_OK && !group && exo_graph_count(actor) > 1)
+        st = exo_fail(err, EXO_INVAL,
+                      "%u trainers need an edge that carries gradients: {from: trainer, to: "
+                      "trainer, carries: gradients, route: all_reduce}",
+                      exo_graph_count(actor));
+    if (st == EXO_OK)
+        st = exo_learner_start(t->learner, exo_graph_seed(actor), exo_graph_index(actor),
+                               exo_graph_count(actor), err);
+    if (st == EXO_OK)
+        st = exo_learned_open(&t->learned, exo_graph_folder(actor), exo_graph_name(actor), err);
+    if (st == EXO_OK)
+        st = exo_learned_write(t->learned, NULL, 0, exo_graph_now(actor), t->learner, NULL, err);
+    return st == EXO_OK ? send_version(t, actor, err) : st;
+}
+
+static exo_status
+trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    struct trainer *t = self;
+    bool end = false;
+    exo_status st = start(t, actor, err);
+    while (st == EXO_OK && !end && !exo_graph_cancelled(actor) &&
+           (t->updates == 0 || exo_learner_version(t->learner) < t->updates)) {
+        st = collect(t, exo_graph_input(actor, "experience"), err);
+        if (st == EXO_OK)
+            st = learn(t, actor, &end, err);
+        if (st == EXO_OK && !end)
+            st = send_version(t, actor, err);
+        if (st == EXO_OK && !end)
+            report(t);
+    }
+    return st == EXO_OK ? write_result(t, actor, err) : st;
+}
+
+static const exo_graph_port trainer_ports[] = {
+    {.name = "experience",
+     .type = "experience",
+     .direction = EXO_PORT_INPUT,
+     .required = true,
+     .blocking = true},
+    {.name = "parameters", .type = "parameters", .direction = EXO_PORT_OUTPUT, .initial = true},
+    {.name = "gradients", .type = "gradients of a policy", .direction = EXO_PORT_COLLECTIVE},
+};
+static const char *const trainer_phases[] = {"learn", NULL};
+
+const exo_graph_class exo_ppo_trainer_class = {
+    .name = "ppo_trainer",
+    .help = "learns from answers and sends the weights; options model, algorithm, batch, updates, "
+            "staleness, epochs, minibatches, optimizer, ...",
+    .ports = trainer_ports,
+    .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
+    .phases = trainer_phases,
+    .state_size = sizeof(struct trainer),
+    .init = trainer_init,
+    .run = trainer_run,
+    .release = trainer_release,
+};
