@@ -42,8 +42,8 @@ exo_learned_open(exo_learned **out, const char *folder, const char *actor, exo_e
     exo_status st = EXO_OK;
     if (folder)
         st = open_one(&l->items, folder, "learned", actor,
-                      "item,prompt,epoch,maker,answers,tokens,score,oldest,newest,cache,sent,"
-                      "received,learned,version",
+                      "item,prompt,epoch,maker,answers,tokens,score,versions,caches,sent,received,"
+                      "learned,version",
                       err);
     if (folder && st == EXO_OK)
         st = open_one(&l->versions, folder, "versions", actor,
@@ -97,23 +97,30 @@ seconds(exo_time t)
     return (double)t * 1e-9;
 }
 
+/* Writes runs of equal versions. */
+static void
+write_runs(FILE *file, const int64_t *versions, size_t count)
+{
+    for (size_t i = 0, end; i < count; i = end) {
+        for (end = i; end < count && versions[end] == versions[i];)
+            end++;
+        fprintf(file, "%s%lld:%zu", i > 0 ? " " : ",", (long long)versions[i], end - i);
+    }
+}
+
 static void
 write_item(FILE *file, const exo_experience *e, exo_time now, uint64_t version)
 {
-    int64_t oldest = INT64_MAX, newest = 0, cache = INT64_MAX;
     double score = 0;
-    for (size_t i = 0; i < e->tokens_length; i++) {
-        oldest = e->versions[i] < oldest ? e->versions[i] : oldest;
-        newest = e->versions[i] > newest ? e->versions[i] : newest;
-        cache = e->cache_versions[i] < cache ? e->cache_versions[i] : cache;
-    }
     for (size_t a = 0; a < e->answers; a++)
         score += e->scores[a];
-    fprintf(file, "%llu,%llu,%llu,%llu,%zu,%zu,%.9g,%lld,%lld,%lld,%.6f,%.6f,%.6f,%llu\n",
-            (unsigned long long)e->id, (unsigned long long)e->prompt, (unsigned long long)e->epoch,
-            (unsigned long long)e->maker, e->answers, e->tokens_length, score / (double)e->answers,
-            (long long)oldest, (long long)newest, (long long)cache, seconds(e->sent),
-            seconds(e->received), seconds(now), (unsigned long long)version);
+    fprintf(file, "%llu,%llu,%llu,%llu,%zu,%zu,%.9g", (unsigned long long)e->id,
+            (unsigned long long)e->prompt, (unsigned long long)e->epoch,
+            (unsigned long long)e->maker, e->answers, e->tokens_length, score / (double)e->answers);
+    write_runs(file, e->versions, e->tokens_length);
+    write_runs(file, e->cache_versions, e->tokens_length);
+    fprintf(file, ",%.6f,%.6f,%.6f,%llu\n", seconds(e->sent), seconds(e->received), seconds(now),
+            (unsigned long long)version);
 }
 
 exo_status

@@ -1,13 +1,13 @@
 /* What a trainer has learned from: which items it has learned from, and the versions that it made of them.
  * It refuses an item twice. In a run's folder it is two files of CSV, which `exogym explain` reads:
  *
- *   learned_ACTOR.csv    item, prompt, epoch, maker, answers, tokens, score, oldest, newest, cache,
- *                        sent, received, learned, version
+ *   learned_ACTOR.csv    item, prompt, epoch, maker, answers, tokens, score, versions, caches, sent,
+ *                        received, learned, version
  *   versions_ACTOR.csv   version, time, sha256, items, score, loss, kl, ratio_off
  *
- * oldest and newest are the versions of the weights that the item's tokens were drawn with; cache is
- * the oldest version of its caches; version is the one that was made from the item. Times are
- * seconds of the run's clock.
+ * `versions` has the versions of the weights that the item's tokens were drawn with, as VERSION:TOKENS
+ * for each run of equal ones, with spaces between; `caches` has the oldest versions of their caches.
+ * `version` is the one that was made from the item. Times are seconds of the run's clock.
  *
  * Owner: the caller, one thread at a time. */
 #ifndef EXO_LEARNED_H

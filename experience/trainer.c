@@ -222,9 +222,12 @@ static exo_status
 learn(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
 {
     exo_group *group = exo_graph_group(actor, "gradients");
+    exo_learner_figures figures;
     exo_graph_phase(actor, "learn");
-    exo_status st = exo_learner_update(t->learner, group, t->experience, t->held, &t->last, err);
-    *end = st == EXO_OK && t->last.items <= 0;
+    exo_status st = exo_learner_update(t->learner, group, t->experience, t->held, &figures, err);
+    *end = st == EXO_OK && figures.items <= 0;
+    if (st == EXO_OK && !*end)
+        t->last = figures;
     if (st == EXO_OK && !*end)
         st = exo_learned_write(t->learned, t->experience, t->held, exo_graph_now(actor), t->learner,
                                &t->last, err);

@@ -136,7 +136,7 @@ EXO_API uint64_t exo_graph_seed(const exo_graph_actor *actor); /* the seed of th
 EXO_API exo_time exo_graph_now(const exo_graph_actor *actor);
 /* Whether the run is ending: `run` then returns CANCELLED, or OK. */
 EXO_API bool exo_graph_cancelled(const exo_graph_actor *actor);
-/* The folder for files; NULL: write none. */
+/* The folder for files, on the host of the actor's process; NULL: write none. */
 EXO_API const char *exo_graph_folder(const exo_graph_actor *actor);
 
 /* Declares that the work until the next call or wait belongs to the phase `name` (a literal). On

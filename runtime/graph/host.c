@@ -140,12 +140,13 @@ local_start(exo_call_context *call, void *self, const exo_payload *args, exo_err
 
 exo_status
 exo_host_start_text(exo_payload *out, const char *space, const char *source, const char *text,
-                    uint32_t actor, uint32_t index, exo_err *err)
+                    const char *folder, uint32_t actor, uint32_t index, exo_err *err)
 {
     Exo__Train__GraphStart m = EXO__TRAIN__GRAPH_START__INIT;
     m.space = exo_args_text(space);
     m.source = exo_args_text(source);
     m.text = exo_args_text(text);
+    m.folder = folder ? exo_args_text(folder) : NULL;
     m.actor = actor;
     m.index = index;
     return exo_protocol_pack(out, &m.base, err);
@@ -155,7 +156,7 @@ static exo_status
 start_from_text(exo_call_context *call, struct host *h, const Exo__Train__GraphStart *m,
                 exo_err *err)
 {
-    exo_status st = exo_site_hold(&h->site, m->space, m->source, m->text, err);
+    exo_status st = exo_site_hold(&h->site, m->space, m->source, m->text, m->folder, err);
     if (st != EXO_OK)
         return exo_fail_in(err, st, "start: text");
     const exo_graph_spec *spec = h->site->spec;

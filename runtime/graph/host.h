@@ -50,6 +50,7 @@ void exo_host_cancel(exo_place *place);
 /* Writes the start arguments of a worker's actor: the graph's text, and the actor's indices in
  * it. */
 exo_status exo_host_start_text(exo_payload *out, const char *space, const char *source,
-                               const char *text, uint32_t actor, uint32_t index, exo_err *err);
+                               const char *text, const char *folder, uint32_t actor, uint32_t index,
+                               exo_err *err);
 
 #endif

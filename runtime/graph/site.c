@@ -5,8 +5,10 @@
 #include <pthread.h>
 #include <string.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "base/file.h"
 #include "base/shared.h"
 #include "comm/edge.h"
 
@@ -22,6 +24,7 @@ struct shared_site {
     exo_graph_spec *spec;               /* owned */
     exo_graph_spec *later[MAX_CHANGES]; /* the graphs of its changes, owned */
     size_t num_later;
+    char *folder; /* for the actors' files; NULL: none */
 };
 
 static uint32_t
@@ -242,15 +245,32 @@ release_shared(exo_shared *shared)
 {
     struct shared_site *s = (struct shared_site *)shared;
     exo_site_free(&s->site);
+    exo_free(s->folder);
     exo_graph_spec_free(&s->spec);
     for (size_t i = 0; i < s->num_later; i++)
         exo_graph_spec_free(&s->later[i]);
 }
 
+/* Makes the folder for the actors' files. */
+static void
+take_folder(struct shared_site *s, const char *folder)
+{
+    exo_err err = {0};
+    if (!folder)
+        return;
+    exo_status st = exo_folder_make(folder, &err);
+    s->folder = st == EXO_OK ? exo_strdup(folder) : NULL;
+    s->site->folder = s->folder;
+    if (!s->folder)
+        EXO_LOG(WARN, GRAPH, "space=%s actors of this process write no files: %s", s->shared.name,
+                st == EXO_OK ? "no memory" : err.text);
+}
+
 static exo_shared_list sites = EXO_SHARED_LIST(struct shared_site, release_shared);
 
 exo_status
-exo_site_hold(exo_site **out, const char *space, const char *source, const char *text, exo_err *err)
+exo_site_hold(exo_site **out, const char *space, const char *source, const char *text,
+              const char *folder, exo_err *err)
 {
     struct shared_site *s = (struct shared_site *)exo_shared_hold(&sites, space);
     exo_status st = EXO_OK;
@@ -264,6 +284,7 @@ exo_site_hold(exo_site **out, const char *space, const char *source, const char 
         if (st == EXO_OK) {
             s->site->origin = exo_now(s->site->clock);
             s->site->shared = s;
+            take_folder(s, folder);
         }
     }
     if (st == EXO_OK)

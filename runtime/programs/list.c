@@ -10,6 +10,7 @@
 #include <exogym/memory.h>
 #include <exogym/model.h>
 #include <exogym/plugin.h>
+#include <exogym/reward.h>
 #include <exogym/strategy.h>
 
 #include "actor/hooks.h"
@@ -61,6 +62,9 @@ print_names(const char *what)
     else if (strcmp(what, "devices") == 0)
         for (const exo_device_kind *k; (k = exo_registry_at(&exo_device_registry, i)); i++)
             print_entry(k->name, k->help);
+    else if (strcmp(what, "rewards") == 0)
+        for (const exo_reward_class *c; (c = exo_reward_class_at(i)); i++)
+            print_entry(c->name, c->help);
     else if (strcmp(what, "data") == 0)
         for (; (name = exo_dataset_name_at(i, &help)); i++)
             print_entry(name, help);
@@ -204,12 +208,14 @@ list_command(const exo_command_line *line)
 
 static const exo_arg table[] = {
     {NULL,
-     "strategies|schedules|models|data|downloads|codecs|engines|devices|classes|commands|nodes|"
+     "strategies|schedules|models|data|downloads|codecs|engines|devices|classes|rewards|commands|"
+     "nodes|"
      "actors|jobs|objects|methods",
      "What is listed: the strategies, learning-rate schedules, models or data sets that a job can "
      "name, the sets that `exogym data get` fetches, the codecs that arrays can be sent with, the "
      "engines that move the data of collectives, the devices that compute, the classes of actors "
-     "that a graph can name, the commands of exogym, or the nodes, actors, jobs or shared objects "
+     "that a graph can name, the rewards of answers, the commands of exogym, or the nodes, actors, "
+     "jobs or shared objects "
      "of a cluster, or the methods of one of its actors.",
      EXO_INTO(struct list_args, what), .word = EXO_WORD_FIXED, .required = true},
     {NULL, "NAME", "The actor whose methods are listed.", EXO_INTO(struct list_args, name)},

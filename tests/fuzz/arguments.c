@@ -256,7 +256,7 @@ start_graph_actor(void)
         "edges: [{from: a, to: b, carries: state}, {from: b, to: a, carries: state}]\n";
     exo_payload args = {0};
     exo_err err = {0};
-    require(exo_host_start_text(&args, "fuzz", "graph.yaml", text, 0, 0, NULL) == EXO_OK);
+    require(exo_host_start_text(&args, "fuzz", "graph.yaml", text, NULL, 0, 0, NULL) == EXO_OK);
     void *self = start(&exo_graph_far_actor_class, args);
     require(call(&exo_graph_far_actor_class, self, "connect", (exo_payload){0}, &err) == EXO_OK);
     return self;
