@@ -13,7 +13,7 @@
 
 enum {
     EXO_EXPERIENCE_PARTS = 10,
-    EXO_EXPERIENCE_MAX_ANSWERS = 1 << 16,
+    EXO_EXPERIENCE_MAX_ANSWERS = 1 << 10,
     EXO_EXPERIENCE_MAX_TOKENS = 1 << 28 /* of a prompt, and of all answers together */
 };
 

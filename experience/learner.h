@@ -23,16 +23,17 @@ typedef struct exo_learner exo_learner;
 /* Figures of an update, over all learners. */
 typedef struct exo_learner_figures {
     double items, answers, tokens;
-    double score;     /* mean over the answers */
-    double loss;      /* mean over the steps */
+    double score; /* mean over the answers */
+    double loss;  /* mean over the steps; without the critic's */
+    double value_loss;
     double kl;        /* mean over the tokens of log p - log p_0, at the update's beginning */
     double ratio_off; /* largest |p / p_behaviour - 1| before the first step; this learner's */
     double clipped;   /* share of tokens whose ratio is beyond the clip */
     double norm;      /* of the last step's gradient, before it is clipped */
 } exo_learner_figures;
 
-/* Reads a learner from the keys model, algorithm, optimizer, epochs, minibatches, slices, rows and
- * max_norm of a config. The caller frees it. INVAL (with its place), NOMEM. */
+/* Reads a learner from the keys model, critic, algorithm, optimizer, critic_optimizer, epochs,
+ * minibatches, slices, rows and max_norm of a config. The caller frees it. INVAL (with its place), NOMEM. */
 exo_status exo_learner_read(exo_learner **out, exo_config *config, exo_err *err);
 void exo_learner_free(exo_learner **learner);
 /* Draws the weights of version 0, as learner `rank` of `size`. INVAL: `slices` is no multiple of
@@ -52,7 +53,5 @@ const float *exo_learner_values(const exo_learner *learner);
 size_t exo_learner_numel(const exo_learner *learner);
 uint64_t exo_learner_version(const exo_learner *learner);
 void exo_learner_sha256(const exo_learner *learner, char out[65]);
-exo_model *exo_learner_model(const exo_learner *learner);
-exo_params *exo_learner_params(exo_learner *learner);
 
 #endif

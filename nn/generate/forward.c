@@ -166,6 +166,8 @@ check(const exo_decoder_spec *spec, const exo_params *params, size_t *largest, e
                             p.dims[0], p.dims[1], rows, cols);
         *largest = info->numel > *largest ? info->numel : *largest;
     }
+    while (i < count && strncmp(exo_params_info(params, i)->name, "value.", 6) == 0)
+        i++; /* a value head, which generation does not read */
     return count > i ? exo_fail(err, EXO_INVAL, "%s is not a parameter of the decoder",
                                 exo_params_info(params, i)->name)
                      : EXO_OK;

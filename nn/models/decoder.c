@@ -103,6 +103,17 @@ prepare_rotary(exo_decoder *d, exo_err *err)
     return EXO_OK;
 }
 
+/* The value head, the last parameters; no directory has one. N(0, 1 / (W + 1)) as in Stiennon et
+ * al., 2020, arXiv:2009.01325. */
+static void
+declare_values(exo_decoder *d, struct building *g)
+{
+    size_t width = g->spec->width;
+    d->value_weight = exo_build_param(g->b, "value.weight", 2, (size_t[]){1, width},
+                                      exo_init_normal(1.0f / sqrtf((float)width + 1.0f)));
+    d->value_bias = exo_build_param(g->b, "value.bias", 1, (size_t[]){1}, exo_init_constant(0.0f));
+}
+
 static void
 declare_all(exo_decoder *d, struct building *g)
 {
@@ -127,6 +138,8 @@ declare_all(exo_decoder *d, struct building *g)
         d->head.param = declare(g, "head.weight", 2, (size_t[]){s->vocabulary, s->width}, normal);
         exo_build_boundary(g->b, d->head.param);
     }
+    if (d->values)
+        declare_values(d, g);
 }
 
 /* `config` is NULL in exo_decoder_new, where the state starts with a spec. */
@@ -169,7 +182,7 @@ const exo_model_class exo_gpt = {
             "Hugging Face directory",
     .state_size = sizeof(exo_decoder),
     .build = decoder_build,
-    .outputs = (const char *const[]){"hidden", "logits", NULL},
+    .outputs = (const char *const[]){"hidden", "logits", "values", NULL},
     .forward = exo_decoder_forward,
     .objective = &exo_next_token,
     .release = decoder_release,

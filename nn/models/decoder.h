@@ -35,6 +35,8 @@ typedef struct exo_decoder {
     exo_param embedding, position;
     exo_decoder_norm embedding_norm, norm;
     exo_decoder_param head;
+    bool values; /* it has a value head: a row of weights and a bias */
+    exo_param value_weight, value_bias;
     exo_decoder_block *blocks; /* (layers) */
     exo_rotary_opts rotary;
     float *scaled; /* (head_width / 2): factors of the rotary frequencies, or NULL */
@@ -44,7 +46,7 @@ typedef struct exo_decoder {
 exo_status exo_decoder_read_options(exo_decoder *decoder, exo_config *config, exo_err *err);
 
 /* The class's `forward`, for batches with a field "tokens" (N, T); R is N T. Gives hidden (R, W),
- * and logits (R, V) as the product of hidden and the head. */
+ * logits (R, V) as the product of hidden and the head, and with a value head values (R). */
 void exo_decoder_forward(const void *self, exo_tape *tape, const exo_batch *batch,
                          exo_outputs *outputs);
 

@@ -146,4 +146,12 @@ exo_decoder_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_o
     exo_outputs_give(outputs, "hidden", hidden);
     exo_outputs_give_product(outputs, "logits", hidden,
                              exo_tape_param(t, d->head.there ? d->head.param : d->embedding));
+    if (!exo_outputs_wants(outputs, "values"))
+        return;
+    if (d->values)
+        exo_outputs_give(outputs, "values",
+                         exo_linear(t, hidden, exo_tape_param(t, d->value_weight),
+                                    exo_tape_param(t, d->value_bias)));
+    else
+        exo_tape_fail(t, EXO_INVAL, "gpt: the model has no value head: set values: true");
 }
