@@ -145,9 +145,11 @@ exo_forward_release(exo_forward *f)
 
 /* --- Weights ---------------------------------------------------------------------------------- */
 
-/* Checks the parameters' names and shapes. *largest: the elements of the largest one. */
+/* Checks the parameters' names and shapes. *num: the decoder's parameters, after which a value head
+ * may follow; *largest: the elements of the largest one. */
 static exo_status
-check(const exo_decoder_spec *spec, const exo_params *params, size_t *largest, exo_err *err)
+check(const exo_decoder_spec *spec, const exo_params *params, size_t *num, size_t *largest,
+      exo_err *err)
 {
     size_t count = exo_params_count(params), i = 0;
     exo_decoder_entry p;
@@ -166,8 +168,9 @@ check(const exo_decoder_spec *spec, const exo_params *params, size_t *largest, e
                             p.dims[0], p.dims[1], rows, cols);
         *largest = info->numel > *largest ? info->numel : *largest;
     }
+    *num = i;
     while (i < count && strncmp(exo_params_info(params, i)->name, "value.", 6) == 0)
-        i++; /* a value head, which generation does not read */
+        i++; /* generation does not read it */
     return count > i ? exo_fail(err, EXO_INVAL, "%s is not a parameter of the decoder",
                                 exo_params_info(params, i)->name)
                      : EXO_OK;
@@ -225,11 +228,11 @@ exo_status
 exo_forward_pack(exo_forward *f, exo_params *params, exo_err *err)
 {
     struct way way = {0};
-    size_t largest = 0;
-    exo_status st = check(&f->shape.spec, params, &largest, err);
+    size_t num = 0, largest = 0;
+    exo_status st = check(&f->shape.spec, params, &num, &largest, err);
     if (st == EXO_OK)
         st = way_init(&way, f, params, largest, err);
-    for (size_t i = 0; st == EXO_OK && i < exo_params_count(params); i++)
+    for (size_t i = 0; st == EXO_OK && i < num; i++)
         st = pack(f, params, i, &way, err);
     if (st == EXO_OK)
         st = exo_device_synchronize(f->device, err);
