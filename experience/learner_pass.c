@@ -50,7 +50,7 @@ static exo_status
 pass_over(exo_learner *l, const exo_model *model, exo_params *params, bool grad,
           exo_outputs *outputs, exo_err *err)
 {
-    const exo_pass pass = {.grad = grad, .seed = l->seed};
+    const exo_pass pass = {.grad = grad, .invariant = true, .seed = l->seed};
     exo_batch batch = exo_rows_batch(&l->rows);
     exo_tape_begin(l->tape, params, &pass);
     return exo_model_forward(model, l->tape, &batch, outputs) ? EXO_OK

@@ -1,0 +1,290 @@
+/* Items of experience, prompts, rewards, and the list of what was learned: what is refused, and
+ * what is kept. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/reward.h>
+
+#include "experience/experience.h"
+#include "experience/learned.h"
+#include "experience/parameters.h"
+#include "experience/prompts.h"
+#include "support/temp.h"
+
+/* --- Items ------------------------------------------------------------------------------------ */
+
+enum {
+    ANSWERS = 2,
+    PROMPT = 3,
+    TOKENS = 7
+};
+
+static exo_item *
+good_item(exo_experience *e)
+{
+    exo_item *item = NULL;
+    cr_assert_eq(exo_experience_new(&item, e, ANSWERS, PROMPT, TOKENS, NULL), EXO_OK);
+    e->id = 40;
+    e->prompt = 3;
+    e->epoch = 8;
+    e->maker = 1;
+    e->temperature = 0.5f;
+    e->filtered = true;
+    exo_experience_sign(e, item);
+    e->lengths[0] = 2;
+    e->lengths[1] = 5;
+    for (int i = 0; i < TOKENS; i++) {
+        e->log_probs[i] = -0.5f * (float)i;
+        e->plain_log_probs[i] = -1;
+        e->versions[i] = 4;
+        e->cache_versions[i] = 3;
+    }
+    e->finish[0] = EXO_FINISH_STOP;
+    e->finish[1] = EXO_FINISH_LENGTH;
+    return item;
+}
+
+Test(experience, an_item_keeps_what_it_was_made_of)
+{
+    exo_experience e, seen;
+    exo_err err = {0};
+    exo_item *item = good_item(&e);
+    e.tokens[6] = 9;
+    cr_assert_eq(exo_experience_view(&seen, item, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(seen.id, 40);
+    cr_expect_eq(seen.prompt, 3);
+    cr_expect_eq(seen.epoch, 8);
+    cr_expect_eq(seen.maker, 1);
+    cr_expect_eq(seen.temperature, 0.5f);
+    cr_expect(seen.filtered);
+    cr_expect_eq(seen.answers, ANSWERS);
+    cr_expect_eq(seen.tokens[6], 9);
+    exo_item_drop(&item);
+}
+
+/* Ways to damage an item, and a word of the error. */
+static void
+damage(int how, exo_experience *e, exo_item *item)
+{
+    switch (how) {
+    case 0:
+        e->lengths[0] = 3;
+        break;
+    case 1:
+        e->lengths[1] = 0;
+        break;
+    case 2:
+        e->tokens[4] = -1;
+        break;
+    case 3:
+        e->log_probs[2] = 0.25f;
+        break;
+    case 4:
+        e->plain_log_probs[3] = NAN;
+        break;
+    case 5:
+        e->cache_versions[1] = 5;
+        break;
+    case 6:
+        e->versions[0] = -1;
+        break;
+    case 7:
+        e->scores[1] = INFINITY;
+        break;
+    case 8:
+        e->finish[0] = EXO_FINISH_NONE;
+        break;
+    case 9:
+        e->finish[1] = 77;
+        break;
+    case 10:
+        e->prompt_tokens[0] = -5;
+        break;
+    case 11:
+        item->parts[5].count--;
+        break;
+    case 12:
+        item->parts[6].dtype = EXO_I32;
+        break;
+    case 13:
+        item->num_parts--;
+        break;
+    case 14:
+        *(int64_t *)item->parts[0].data = 2;
+        break;
+    case 15:
+        item->parts[1].count = 0;
+        break;
+    default:
+        e->temperature = -1;
+        exo_experience_sign(e, item);
+    }
+}
+
+Test(experience, a_damaged_item_is_refused)
+{
+    for (int how = 0; how < 17; how++) {
+        exo_experience e, seen;
+        exo_err err = {0};
+        exo_item *item = good_item(&e);
+        damage(how, &e, item);
+        cr_expect_eq(exo_experience_view(&seen, item, &err), EXO_INVAL, "damage %d", how);
+        cr_expect_eq(strncmp(err.text, "experience", 10), 0, "damage %d: %s", how, err.text);
+        exo_item_drop(&item);
+    }
+}
+
+Test(experience, parameters_of_another_model_are_refused)
+{
+    float values[5] = {1, 2, 3, 4, 5};
+    char sha256[65] = "0123456789012345678901234567890123456789012345678901234567890123";
+    exo_item *item = NULL;
+    exo_parameters seen;
+    exo_err err = {0};
+    const exo_parameters p = {
+        .version = 3, .quota = 12, .numel = 5, .values = values, .sha256 = sha256};
+    cr_assert_eq(exo_parameters_new(&item, &p, NULL), EXO_OK);
+    cr_assert_eq(exo_parameters_view(&seen, item, 5, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(seen.quota, 12);
+    cr_expect_eq(seen.values[4], 5);
+    cr_expect_eq(exo_parameters_view(&seen, item, 6, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "another one"), "%s", err.text);
+    item->num_parts = 2;
+    cr_expect_eq(exo_parameters_view(&seen, item, 5, &err), EXO_INVAL);
+    item->num_parts = 3;
+    exo_item_drop(&item);
+}
+
+/* --- Prompts ---------------------------------------------------------------------------------- */
+
+static exo_status
+read_prompts(exo_prompts **out, exo_config_doc **doc, const char *text, exo_err *err)
+{
+    cr_assert_eq(exo_config_parse(doc, "test", text, err), EXO_OK, "%s", err->text);
+    return exo_prompts_read(out, exo_config_root(*doc), err);
+}
+
+Test(experience, every_epoch_draws_each_prompt_once_in_its_own_order)
+{
+    exo_prompts *p = NULL;
+    exo_config_doc *doc = NULL;
+    exo_err err = {0};
+    exo_status st =
+        read_prompts(&p, &doc, "{prompts: {lines: [a, bb, ccc, dddd, eeeee, ffffff]}}", &err);
+    cr_assert_eq(st, EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_prompts_longest(p), 6);
+    cr_expect_eq(exo_prompts_vocabulary(p), 256);
+    bool differs = false;
+    for (uint64_t epoch = 0; epoch < 4; epoch++) {
+        int times[6] = {0};
+        for (uint64_t i = 0; i < 6; i++) {
+            exo_prompt first, again;
+            cr_assert_eq(exo_prompts_draw(p, 9, i, &first, &err), EXO_OK);
+            cr_assert_eq(exo_prompts_draw(p, 9, epoch * 6 + i, &again, &err), EXO_OK);
+            cr_expect_eq(again.epoch, epoch);
+            cr_expect_eq(again.length, again.index + 1);
+            times[again.index]++;
+            differs = differs || again.index != first.index;
+        }
+        for (int i = 0; i < 6; i++)
+            cr_expect_eq(times[i], 1);
+    }
+    cr_expect(differs);
+    exo_prompts_free(&p);
+    exo_config_free(&doc);
+}
+
+Test(experience, wrong_prompts_are_refused_with_their_place)
+{
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {
+        {"{}", "'prompts' is missing"},
+        {"{prompts: {}}", "one of path, lines and tokens"},
+        {"{prompts: {lines: [a], tokens: [[1]]}}", "one of path, lines and tokens"},
+        {"{prompts: {tokens: [[1, -2]]}}", "must be a number"},
+        {"{prompts: {tokens: [[1, x]]}}", "must be a number"},
+        {"{prompts: {tokens: [[]]}}", "a list of token numbers"},
+        {"{prompts: {tokens: []}}", "0 prompts"},
+        {"{prompts: {lines: [[a]]}}", "must be a text"},
+        {"{prompts: {path: /nowhere/prompts.txt}}", "/nowhere/prompts.txt"},
+        {"{prompts: {lines: [a], shufle: false}}", "shufle"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        exo_prompts *p = NULL;
+        exo_config_doc *doc = NULL;
+        exo_err err = {0};
+        cr_expect_neq(read_prompts(&p, &doc, wrong[i].text, &err), EXO_OK, "%s", wrong[i].text);
+        cr_expect_not_null(strstr(err.text, wrong[i].says), "%s: %s", wrong[i].text, err.text);
+        cr_expect_null(p);
+        exo_config_free(&doc);
+    }
+}
+
+/* --- Rewards ---------------------------------------------------------------------------------- */
+
+static exo_status
+infinite(void *self, const exo_answer *answer, double *out, exo_err *err)
+{
+    (void)self;
+    (void)answer;
+    (void)err;
+    *out = INFINITY;
+    return EXO_OK;
+}
+
+static const exo_reward_class infinite_class = {.name = "infinite", .score = infinite};
+
+Test(experience, a_reward_scores_and_must_be_finite)
+{
+    const int32_t tokens[] = {4, 5, 5, 5};
+    const exo_answer answer = {.tokens = tokens, .length = 4};
+    exo_config_doc *doc = NULL;
+    exo_reward *r = NULL;
+    exo_err err = {0};
+    double score = 0;
+    cr_assert_eq(
+        exo_config_parse(&doc, "test",
+                         "{reward: {name: share, token: 5}, other: infinite, third: "
+                         "shares, fourth: {name: share, token: 5, tocken: 3}, fifth: share}",
+                         &err),
+        EXO_OK);
+    exo_config *root = exo_config_root(doc);
+    cr_assert_eq(exo_reward_read(&r, root, "reward", &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_reward_score(r, &answer, &score, &err), EXO_OK);
+    cr_expect_eq(score, 0.75);
+    exo_reward_free(&r);
+    cr_assert_eq(exo_reward_class_register(&infinite_class, &err), EXO_OK);
+    cr_assert_eq(exo_reward_read(&r, root, "other", &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_reward_score(r, &answer, &score, &err), EXO_FAILED);
+    exo_reward_free(&r);
+    cr_expect_eq(exo_reward_read(&r, root, "third", &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "did you mean 'share'"), "%s", err.text);
+    cr_expect_eq(exo_reward_read(&r, root, "fourth", &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "tocken"), "%s", err.text);
+    cr_expect_eq(exo_reward_read(&r, root, "fifth", &err), EXO_INVAL);
+    cr_expect_eq(exo_reward_read(&r, root, "sixth", &err), EXO_INVAL);
+    exo_config_free(&doc);
+}
+
+/* --- What was learned from -------------------------------------------------------------------- */
+
+Test(experience, an_item_is_claimed_once)
+{
+    exo_learned *l = NULL;
+    bool is_new = false;
+    cr_assert_eq(exo_learned_open(&l, NULL, "trainer_0", NULL), EXO_OK);
+    for (uint64_t i = 0; i < 3000; i += 7) {
+        cr_expect_eq(exo_learned_claim(l, i, &is_new, NULL), EXO_OK);
+        cr_expect(is_new);
+    }
+    for (uint64_t i = 0; i < 3000; i++) {
+        cr_expect_eq(exo_learned_claim(l, i, &is_new, NULL), EXO_OK);
+        cr_expect_eq(is_new, i % 7 != 0);
+    }
+    cr_expect_eq(exo_learned_claim(l, UINT64_MAX, &is_new, NULL), EXO_INVAL);
+    exo_learned_close(&l);
+}
