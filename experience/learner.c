@@ -7,7 +7,6 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "base/config_edit.h"
 #include "experience/learner_impl.h"
 #include "experience/named_model.h"
 
@@ -15,46 +14,7 @@ enum {
     MAX_SLICES = 1024
 };
 
-static const char *const algorithms[] = {"grpo", "rloo", "reinforce", "ppo", NULL};
-
 /* --- Options ---------------------------------------------------------------------------------- */
-
-/* Reads the algorithm's constants from its mapping; NULL: the defaults. */
-static exo_status
-read_constants(exo_learner *l, exo_config *map, exo_err *err)
-{
-    const struct {
-        const char *key;
-        double fallback, most, *out;
-        bool ppo;
-    } numbers[] = {
-        {"clip", 0.2, 1e6, &l->clip, false},       {"kl_coef", 0, 1e6, &l->kl_coef, false},
-        {"gamma", 1, 1, &l->gamma, true},          {"lambda", 0.95, 1, &l->lambda, true},
-        {"value", 0.1, 1e6, &l->value_coef, true}, {"value_clip", 0.2, 1e6, &l->value_clip, true},
-    };
-    exo_status st = EXO_OK;
-    for (size_t i = 0; st == EXO_OK && i < sizeof numbers / sizeof *numbers; i++) {
-        *numbers[i].out = numbers[i].fallback;
-        if (map && (!numbers[i].ppo || exo_learner_has_critic(l)))
-            st = exo_config_double(map, numbers[i].key, numbers[i].fallback, 0, numbers[i].most,
-                                   numbers[i].out, err);
-    }
-    return st;
-}
-
-static exo_status
-read_algorithm(exo_learner *l, exo_config *config, exo_err *err)
-{
-    size_t algorithm = 0;
-    exo_config *node = exo_config_get(config, "algorithm");
-    exo_config *map = node && exo_config_is_map(node) ? node : NULL;
-    exo_status st = exo_config_choice(map ? map : config, map ? "name" : "algorithm", EXO_PPO,
-                                      algorithms, &algorithm, err);
-    l->algorithm = (exo_algorithm)algorithm;
-    if (st == EXO_OK)
-        st = read_constants(l, map, err);
-    return st == EXO_OK && map ? exo_config_finish(map, err) : st;
-}
 
 static exo_status
 read_counts(exo_learner *l, exo_config *config, exo_err *err)
@@ -114,7 +74,7 @@ check_students(const exo_learner *l, exo_config *config, exo_err *err)
     if (!l->actor.model)
         return exo_config_fail(config, err, "the key 'model' is missing: model: {name: gpt, ...}");
     if (l->critic.model && !exo_learner_has_critic(l))
-        return exo_config_fail(config, err, "critic: %s has no critic", algorithms[l->algorithm]);
+        return exo_config_fail(config, err, "critic: only the algorithm ppo has one");
     if (!exo_learner_has_critic(l))
         return EXO_OK;
     if (!gives_values(critic))
@@ -138,7 +98,7 @@ exo_learner_read(exo_learner **out, exo_config *config, exo_err *err)
     *out = NULL;
     if (!l)
         return exo_fail(err, EXO_NOMEM, "no memory for a learner");
-    exo_status st = read_algorithm(l, config, err);
+    exo_status st = exo_objective_read(&l->objective, config, err);
     if (st == EXO_OK)
         st = read_student(&l->actor, config, "model", "optimizer", 1e-4f, err);
     if (st == EXO_OK)
@@ -175,10 +135,7 @@ exo_learner_free(exo_learner **learner)
         return;
     exo_learner_batch_release(&l->batch);
     exo_rows_release(&l->rows);
-    exo_free(l->row_values);
-    exo_free(l->row_advantages);
-    exo_free(l->row_returns);
-    exo_free(l->row_old_values);
+    exo_learner_release_rows(l);
     exo_tape_free(&l->tape);
     exo_params_free(&l->reference);
     student_release(&l->actor);
@@ -214,7 +171,7 @@ exo_learner_start(exo_learner *l, uint64_t seed, uint32_t rank, uint32_t size, e
     exo_status st = student_start(&l->actor, seed, sums, err);
     if (st == EXO_OK && l->critic.model)
         st = student_start(&l->critic, seed, sums, err);
-    if (st == EXO_OK && l->kl_coef > 0)
+    if (st == EXO_OK && exo_objective_needs_reference(&l->objective))
         st = exo_model_values(l->actor.model, seed, &l->reference, err);
     if (st == EXO_OK)
         st = exo_tape_new(&l->tape, err);
@@ -268,56 +225,100 @@ add_up(exo_student *s, bool first)
         exo_vec_add(s->sum, s->sum, exo_params_grads_array(s->params));
 }
 
-/* A model's step with the gradient of the mean over `weight` tokens of all learners. */
+/* A model's step with the sum of the gradients of all learners. */
 static exo_status
-student_step(exo_student *s, exo_group *group, float weight, double max_norm, double *norm,
-             exo_err *err)
+student_step(exo_student *s, exo_group *group, double max_norm, double *norm, exo_err *err)
 {
     float length = 0;
     exo_array total = s->sum.count ? s->sum : exo_params_grads_array(s->params);
     exo_status st = all_reduce(group, total, err);
-    if (st != EXO_OK || weight <= 0)
-        return st;
-    exo_vec_divide(total, weight);
-    st = exo_clip_grad_norm(total, max_norm > 0 ? (float)max_norm : INFINITY, &length, err);
+    if (st == EXO_OK)
+        st = exo_clip_grad_norm(total, max_norm > 0 ? (float)max_norm : INFINITY, &length, err);
     if (st == EXO_OK)
         exo_optim_step(s->optim, exo_params_values_array(s->params), total, s->spec.lr);
     *norm = (double)length;
     return st == EXO_OK ? exo_optim_result(s->optim, err) : st;
 }
 
+/* The tokens and answers of a minibatch, of all learners. */
 static exo_status
-take_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figures *f, double *off,
-          exo_err *err)
+count_minibatch(const exo_learner *l, exo_group *group, uint64_t m, float counts[2], exo_err *err)
 {
-    float sums[EXO_STEP_SUMS] = {0};
-    double ignored = 0;
+    const exo_learner_batch *b = &l->batch;
+    size_t tokens = 0, answers = 0;
+    for (size_t s = 0; s < l->slices / l->size; s++) {
+        size_t begin, end;
+        exo_learner_cut(l, s, m, &begin, &end);
+        answers += end - begin;
+        for (size_t i = begin; i < end; i++) {
+            size_t n = b->bounds[s] + b->order[i];
+            tokens += b->tokens[n + 1] - b->tokens[n];
+        }
+    }
+    counts[0] = (float)tokens;
+    counts[1] = (float)answers;
+    return all_reduce(group, exo_host_array(EXO_F32, counts, 2), err);
+}
+
+/* Adds the gradients of all slices of this learner. */
+static exo_status
+add_slices(exo_learner *l, uint64_t m, const float counts[2], float *sums, double *off,
+           exo_err *err)
+{
     exo_status st = EXO_OK;
     for (size_t s = 0; st == EXO_OK && s < l->slices / l->size; s++) {
         exo_params_zero_grads(l->actor.params);
         if (l->critic.model)
             exo_params_zero_grads(l->critic.params);
-        st = exo_learner_add_slice(l, s, m, sums, off, err);
+        st = exo_learner_add_slice(l, s, m, (double)counts[0], (double)counts[1], sums, off, err);
         if (st == EXO_OK)
             add_up(&l->actor, s == 0);
         if (st == EXO_OK && l->critic.model)
             add_up(&l->critic, s == 0);
     }
+    return st;
+}
+
+/* Adds the sums of a step to the figures. */
+static void
+take_sums(exo_learner_figures *f, const float *sums)
+{
+    double tokens = (double)sums[EXO_STEP_TOKENS], ratios = (double)sums[EXO_STEP_RATIOS];
+    f->steps++;
+    f->loss += (double)sums[EXO_STEP_LOSS];
+    f->value_loss += (double)sums[EXO_STEP_VALUE_LOSS];
+    if (tokens <= 0)
+        return;
+    f->clipped += (double)sums[EXO_STEP_CLIPPED] / tokens;
+    f->last_kl = (double)sums[EXO_STEP_KL] / tokens;
+    if (f->steps > 1)
+        return;
+    f->kl_makers = f->last_kl;
+    f->chi_squared = (double)sums[EXO_STEP_CHI] / tokens;
+    f->effective = ratios * ratios / ((double)sums[EXO_STEP_SQUARES] * tokens);
+}
+
+/* A step of the optimizers. */
+static exo_status
+take_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figures *f, exo_err *err)
+{
+    float sums[EXO_STEP_SUMS] = {0}, counts[2];
+    double later = 0, ignored = 0, *off = f->steps == 0 ? &f->ratio_off : &later;
+    exo_status st = count_minibatch(l, group, m, counts, err);
+    if (st != EXO_OK || counts[0] <= 0)
+        return st;
+    st = add_slices(l, m, counts, sums, off, err);
     if (st == EXO_OK)
         st = all_reduce(group, exo_host_array(EXO_F32, sums, EXO_STEP_SUMS), err);
     if (st == EXO_OK && !isfinite(sums[EXO_STEP_LOSS]))
         st = exo_fail(err, EXO_FAILED, "the loss of version %llu is not finite",
                       (unsigned long long)l->version);
-    float weight = sums[EXO_STEP_WEIGHT];
     if (st == EXO_OK)
-        st = student_step(&l->actor, group, weight, l->max_norm, &f->norm, err);
+        st = student_step(&l->actor, group, l->max_norm, &f->norm, err);
     if (st == EXO_OK && l->critic.model)
-        st = student_step(&l->critic, group, weight, l->max_norm, &ignored, err);
-    if (st == EXO_OK && weight > 0) {
-        f->loss += (double)sums[EXO_STEP_LOSS] / (double)weight;
-        f->value_loss += (double)sums[EXO_STEP_VALUE_LOSS] / (double)weight;
-        f->clipped += (double)sums[EXO_STEP_CLIPPED] / (double)weight;
-    }
+        st = student_step(&l->critic, group, l->max_norm, &ignored, err);
+    if (st == EXO_OK)
+        take_sums(f, sums);
     return st;
 }
 
@@ -325,7 +326,7 @@ take_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figures *f, 
 
 /* Adds up what the learners' items are. */
 static exo_status
-count_all(exo_group *group, const exo_experience *items, size_t count, double kl,
+count_all(exo_learner *l, exo_group *group, const exo_experience *items, size_t count,
           exo_learner_figures *f, exo_err *err)
 {
     enum {
@@ -336,48 +337,65 @@ count_all(exo_group *group, const exo_experience *items, size_t count, double kl
         KL,
         COUNT
     };
-    float sums[COUNT] = {[ITEMS] = (float)count, [KL] = (float)kl};
+    const exo_learner_batch *b = &l->batch;
+    const exo_token_batch all = {.sequences = b->count, .offsets = b->tokens, .mask = b->mask};
+    float sums[COUNT] = {
+        [ITEMS] = (float)count, [ANSWERS] = (float)b->count, [TOKENS] = (float)b->tokens[b->count]};
     double score = 0;
-    for (size_t i = 0; i < count; i++) {
-        sums[ANSWERS] += (float)items[i].answers;
-        sums[TOKENS] += (float)items[i].tokens_length;
+    for (size_t i = 0; i < count; i++)
         for (size_t a = 0; a < items[i].answers; a++)
             score += items[i].scores[a];
-    }
+    if (l->reference && b->count > 0)
+        sums[KL] = (float)((double)b->count *
+                           exo_sequence_kl(&all, b->behaviour, b->reference, EXO_KL_K1));
     sums[SCORE] = (float)score;
     exo_status st = all_reduce(group, exo_host_array(EXO_F32, sums, COUNT), err);
-    if (st != EXO_OK)
+    if (st != EXO_OK || sums[ANSWERS] <= 0)
         return st;
     f->items = (double)sums[ITEMS];
     f->answers = (double)sums[ANSWERS];
     f->tokens = (double)sums[TOKENS];
-    f->score = f->answers > 0 ? (double)sums[SCORE] / f->answers : 0;
-    f->kl = f->tokens > 0 ? (double)sums[KL] / f->tokens : 0;
+    f->score = (double)sums[SCORE] / f->answers;
+    f->kl = (double)sums[KL] / f->answers;
     return EXO_OK;
+}
+
+static exo_status
+take_epochs(exo_learner *l, exo_group *group, exo_learner_figures *f, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    double most = l->objective.target_kl;
+    for (uint64_t e = 0; st == EXO_OK && e < l->epochs; e++) {
+        if (e > 0 && most > 0 && f->last_kl > most)
+            break;
+        exo_learner_shuffle(l, e);
+        for (uint64_t m = 0; st == EXO_OK && m < l->minibatches; m++)
+            st = take_step(l, group, m, f, err);
+    }
+    return st;
 }
 
 exo_status
 exo_learner_update(exo_learner *l, exo_group *group, exo_experience *items, size_t count,
                    exo_learner_figures *f, exo_err *err)
 {
-    double kl = 0, later = 0, steps = (double)(l->epochs * l->minibatches);
     *f = (exo_learner_figures){0};
     exo_status st = exo_learner_list(l, items, count, err);
     if (st == EXO_OK)
-        st = exo_learner_look(l, &kl, err);
+        st = exo_learner_look(l, err);
     if (st == EXO_OK)
-        st = count_all(group, items, count, kl, f, err);
+        st = count_all(l, group, items, count, f, err);
     if (st != EXO_OK || f->items <= 0)
         return st;
     exo_learner_judge(l);
-    for (uint64_t e = 0; st == EXO_OK && e < l->epochs; e++) {
-        exo_learner_shuffle(l, e);
-        for (uint64_t m = 0; st == EXO_OK && m < l->minibatches; m++)
-            st = take_step(l, group, m, f, e + m == 0 ? &f->ratio_off : &later, err);
+    st = take_epochs(l, group, f, err);
+    if (f->steps > 0) {
+        f->loss /= (double)f->steps;
+        f->value_loss /= (double)f->steps;
+        f->clipped /= (double)f->steps;
     }
-    f->loss /= steps;
-    f->value_loss /= steps;
-    f->clipped /= steps;
+    f->kl_coef = l->objective.control.coef;
+    exo_kl_control_update(&l->objective.control, f->kl, (size_t)f->answers);
     if (st == EXO_OK)
         l->version++;
     return st;

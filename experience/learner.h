@@ -23,13 +23,20 @@ typedef struct exo_learner exo_learner;
 /* Figures of an update, over all learners. */
 typedef struct exo_learner_figures {
     double items, answers, tokens;
-    double score; /* mean over the answers */
-    double loss;  /* mean over the steps; without the critic's */
-    double value_loss;
-    double kl;        /* mean over the tokens of log p - log p_0, at the update's beginning */
-    double ratio_off; /* largest |p / p_behaviour - 1| before the first step; this learner's */
-    double clipped;   /* share of tokens whose ratio is beyond the clip */
-    double norm;      /* of the last step's gradient, before it is clipped */
+    double score;      /* mean over the answers */
+    double kl;         /* mean over the answers of log p_maker - log p_0; 0 without a reference */
+    double kl_coef;    /* coefficient of the penalty in this update */
+    double loss;       /* of the policy, the mean over the steps */
+    double value_loss; /* the same of the critic */
+    double norm;       /* of the last step's gradient of the actor, before it is clipped */
+    double clipped;    /* share of tokens whose ratio is beyond the clip, the mean over the steps */
+    uint64_t steps;    /* of the optimizer */
+    /* Of the first step, before it: how far the policy is from that of the makers. */
+    double ratio_off;   /* largest |p / p_maker - 1|; this learner's */
+    double kl_makers;   /* mean over the tokens of KL(p_maker || p), by k3 */
+    double chi_squared; /* chi^2(p || p_maker) a token */
+    double effective;   /* effective sample size as a share of the tokens */
+    double last_kl;     /* kl_makers of the last step */
 } exo_learner_figures;
 
 /* Reads a learner from the keys model, critic, algorithm, optimizer, critic_optimizer, epochs,

@@ -1,19 +1,45 @@
 /* The batch of an update: answers by slice, their advantages, their order. See learner_impl.h. */
-#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
 #include "experience/learner_impl.h"
 
+enum {
+    TOKEN_ARRAYS = 8
+};
+
+static void
+token_arrays(exo_learner_batch *b, float **out[TOKEN_ARRAYS])
+{
+    float **arrays[TOKEN_ARRAYS] = {&b->mask,   &b->behaviour, &b->reference,  &b->proximal,
+                                    &b->values, &b->rewards,   &b->advantages, &b->returns};
+    memcpy(out, arrays, sizeof arrays);
+}
+
+static void
+release_answers(exo_learner_batch *b)
+{
+    exo_free(b->picks);
+    exo_free(b->tokens);
+    exo_free(b->order);
+    exo_free(b->scores);
+    exo_free(b->groups);
+    exo_free(b->by_answer);
+    exo_free(b->by_answer2);
+}
+
 void
 exo_learner_batch_release(exo_learner_batch *b)
 {
-    void *arrays[] = {b->picks, b->tokens, b->bounds,     b->order,  b->scores,
-                      b->kl,    b->values, b->advantages, b->returns};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        exo_free(arrays[i]);
+    float **arrays[TOKEN_ARRAYS];
+    token_arrays(b, arrays);
+    for (size_t i = 0; i < TOKEN_ARRAYS; i++)
+        exo_free(*arrays[i]);
+    release_answers(b);
+    exo_free(b->bounds);
     *b = (exo_learner_batch){0};
 }
 
@@ -22,26 +48,30 @@ make_answer_room(exo_learner_batch *b, size_t answers)
 {
     if (answers <= b->room)
         return true;
-    exo_free(b->picks);
-    exo_free(b->tokens);
-    exo_free(b->order);
-    exo_free(b->scores);
+    release_answers(b);
     b->picks = exo_calloc(answers, sizeof *b->picks);
     b->tokens = exo_calloc(answers + 1, sizeof *b->tokens);
     b->order = exo_calloc(answers, sizeof *b->order);
     b->scores = exo_calloc(answers, sizeof *b->scores);
-    b->room = b->picks && b->tokens && b->order && b->scores ? answers : 0;
+    b->groups = exo_calloc(answers, sizeof *b->groups);
+    b->by_answer = exo_calloc(answers, sizeof *b->by_answer);
+    b->by_answer2 = exo_calloc(answers, sizeof *b->by_answer2);
+    b->room =
+        b->picks && b->tokens && b->order && b->scores && b->groups && b->by_answer && b->by_answer2
+            ? answers
+            : 0;
     return b->room > 0;
 }
 
 static bool
 make_token_room(exo_learner_batch *b, size_t tokens)
 {
-    float **arrays[] = {&b->kl, &b->values, &b->advantages, &b->returns};
+    float **arrays[TOKEN_ARRAYS];
     bool good = true;
     if (tokens <= b->token_room)
         return true;
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+    token_arrays(b, arrays);
+    for (size_t i = 0; i < TOKEN_ARRAYS; i++) {
         exo_free(*arrays[i]);
         *arrays[i] = exo_calloc(tokens, sizeof **arrays[i]);
         good = good && *arrays[i];
@@ -49,6 +79,8 @@ make_token_room(exo_learner_batch *b, size_t tokens)
     b->token_room = good ? tokens : 0;
     return good;
 }
+
+/* --- Listing ---------------------------------------------------------------------------------- */
 
 static int
 compare_ids(const void *a, const void *b)
@@ -63,10 +95,13 @@ list_item(exo_learner_batch *b, const exo_experience *e)
 {
     size_t first = 0;
     for (size_t a = 0; a < e->answers; a++) {
-        size_t length = (size_t)e->lengths[a];
+        size_t length = (size_t)e->lengths[a], token = b->tokens[b->count];
         b->picks[b->count] = (exo_pick){.from = e, .answer = a, .first = first};
-        b->scores[b->count] = e->scores[a];
-        b->tokens[b->count + 1] = b->tokens[b->count] + length;
+        b->scores[b->count] = (float)e->scores[a];
+        b->groups[b->count] = e->id;
+        b->tokens[b->count + 1] = token + length;
+        memcpy(b->behaviour + token, exo_pick_behaviour(&b->picks[b->count]),
+               length * sizeof *b->behaviour);
         b->count++;
         first += length;
     }
@@ -85,6 +120,7 @@ exo_learner_list(exo_learner *l, exo_experience *items, size_t count, exo_err *e
     }
     if (!make_answer_room(b, answers + 1) || !make_token_room(b, tokens + 1))
         return exo_fail(err, EXO_NOMEM, "no memory for %zu answers of %zu tokens", answers, tokens);
+    exo_vec_fill(exo_host_array(EXO_F32, b->mask, tokens), 1);
     b->count = 0;
     b->tokens[0] = 0;
     for (size_t slice = 0; slice < local; slice++) {
@@ -103,64 +139,59 @@ exo_learner_list(exo_learner *l, exo_experience *items, size_t count, exo_err *e
                           l->rank, l->size, l->size);
 }
 
-/* --- Advantages ------------------------------------------------------------------------------- */
-
-/* The advantage of each answer of one item, from their scores (count). */
-static void
-compare_answers(exo_algorithm algorithm, const double *scores, size_t count, double *out)
-{
-    double sum = 0, squares = 0, n = (double)count;
-    for (size_t i = 0; i < count; i++)
-        sum += scores[i];
-    for (size_t i = 0; i < count; i++)
-        squares += (scores[i] - sum / n) * (scores[i] - sum / n);
-    double deviation = count > 1 ? sqrt(squares / (n - 1)) : 0;
-    for (size_t i = 0; i < count; i++) {
-        if (algorithm == EXO_GRPO)
-            out[i] = (scores[i] - sum / n) / (deviation + 1e-4);
-        else if (algorithm == EXO_RLOO && count > 1)
-            out[i] = scores[i] - (sum - scores[i]) / (n - 1);
-        else
-            out[i] = scores[i];
-    }
-}
-
-/* GAE over the tokens of an answer: rewards are -kl_coef kl, and the score at the last token. */
-static void
-judge_by_values(const exo_learner *l, size_t answer)
+exo_token_batch
+exo_learner_slice(const exo_learner *l, size_t slice)
 {
     const exo_learner_batch *b = &l->batch;
-    double next = 0, advantage = 0;
-    for (size_t i = b->tokens[answer + 1]; i-- > b->tokens[answer];) {
-        double reward = -l->kl_coef * (double)b->kl[i];
-        if (i + 1 == b->tokens[answer + 1])
-            reward += b->scores[answer];
-        double value = (double)b->values[i], delta = reward + l->gamma * next - value;
-        advantage = delta + l->gamma * l->lambda * advantage;
-        b->advantages[i] = (float)advantage;
-        b->returns[i] = (float)(advantage + value);
-        next = value;
-    }
+    return (exo_token_batch){.sequences = b->bounds[slice + 1] - b->bounds[slice],
+                             .offsets = b->tokens + b->bounds[slice],
+                             .mask = b->mask};
+}
+
+/* --- Advantages ------------------------------------------------------------------------------- */
+
+/* Advantages of whole answers, by their group. */
+static void
+judge_groups(exo_learner *l, const exo_token_batch *t, size_t first)
+{
+    exo_learner_batch *b = &l->batch;
+    float *rewards = b->by_answer + first, *advantages = b->by_answer2 + first;
+    exo_sequence_rewards(t, b->behaviour, b->reference, b->scores + first, &l->objective.reward,
+                         rewards);
+    exo_group_advantages(l->objective.group, t->sequences, b->groups + first, rewards, advantages);
+    exo_spread(t, advantages, b->advantages);
+}
+
+static void
+judge_tokens(exo_learner *l, const exo_token_batch *t, size_t first)
+{
+    exo_learner_batch *b = &l->batch;
+    const exo_objective_opts *o = &l->objective;
+    const float *values = o->values ? b->values : NULL;
+    exo_token_rewards(t, b->behaviour, b->reference, b->scores + first, &o->reward, b->rewards);
+    if (o->correction.kind == EXO_CORRECTION_VTRACE)
+        exo_vtrace(t, b->proximal, b->behaviour, b->rewards, values, &o->vtrace, b->advantages,
+                   b->returns);
+    else
+        exo_token_gae(t, b->rewards, values, o->gamma, o->lambda, b->advantages, b->returns);
 }
 
 void
 exo_learner_judge(exo_learner *l)
 {
     exo_learner_batch *b = &l->batch;
-    for (size_t p = 0; p < b->count && exo_learner_has_critic(l); p++)
-        judge_by_values(l, p);
-    if (exo_learner_has_critic(l))
-        return;
-    for (size_t p = 0; p < b->count; p++)
-        for (size_t i = b->tokens[p]; i < b->tokens[p + 1]; i++)
-            b->scores[p] -= l->kl_coef * (double)b->kl[i];
-    for (size_t p = 0, n; p < b->count; p += n) {
-        double advantages[EXO_EXPERIENCE_MAX_ANSWERS];
-        n = b->picks[p].from->answers;
-        compare_answers(l->algorithm, b->scores + p, n, advantages);
-        for (size_t a = 0; a < n; a++)
-            for (size_t i = b->tokens[p + a]; i < b->tokens[p + a + 1]; i++)
-                b->advantages[i] = (float)advantages[a];
+    l->objective.reward.kl_coef = l->objective.control.coef;
+    for (size_t s = 0; s < l->slices / l->size; s++) {
+        exo_token_batch t = exo_learner_slice(l, s);
+        size_t first = t.sequences ? t.offsets[0] : 0;
+        if (t.sequences == 0)
+            continue;
+        if (l->objective.groups)
+            judge_groups(l, &t, b->bounds[s]);
+        else
+            judge_tokens(l, &t, b->bounds[s]);
+        if (l->objective.whiten)
+            exo_whiten(t.offsets[t.sequences] - first, NULL, true, b->advantages + first);
     }
 }
 
@@ -181,4 +212,13 @@ exo_learner_shuffle(exo_learner *l, uint64_t epoch)
         if (epoch > 0 && n > 0)
             exo_rng_permutation(&rng, order, (uint32_t)n);
     }
+}
+
+void
+exo_learner_cut(const exo_learner *l, size_t slice, uint64_t m, size_t *begin, size_t *end)
+{
+    const exo_learner_batch *b = &l->batch;
+    size_t first = b->bounds[slice], n = b->bounds[slice + 1] - first;
+    *begin = first + (size_t)(m * n / l->minibatches);
+    *end = first + (size_t)((m + 1) * n / l->minibatches);
 }

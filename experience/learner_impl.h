@@ -5,14 +5,8 @@
 #include <exogym/optim.h>
 
 #include "experience/learner.h"
+#include "experience/objective.h"
 #include "experience/rows.h"
-
-typedef enum exo_algorithm {
-    EXO_GRPO,
-    EXO_RLOO,
-    EXO_REINFORCE,
-    EXO_PPO,
-} exo_algorithm;
 
 /* A model that learns, with its optimizer. */
 typedef struct exo_student {
@@ -30,18 +24,24 @@ typedef struct exo_learner_batch {
     size_t *tokens;    /* (count + 1) the first token of each answer in the arrays below */
     size_t *bounds;    /* (local slices + 1) the first answer of each slice */
     uint32_t *order;   /* (count) of the answers of each slice in an epoch */
-    double *scores;    /* (count) of the reward */
-    float *kl;         /* (tokens) log p_maker - log p_0; 0 without a reference */
+    float *scores;     /* (count) of the reward */
+    uint64_t *groups;  /* (count) the item of each answer */
+    float *by_answer;  /* (count) rewards, then advantages, of whole answers */
+    float *by_answer2; /* (count) */
+    float *mask;       /* (tokens) 1 */
+    float *behaviour;  /* (tokens) log-probabilities that the makers gave */
+    float *reference;  /* (tokens) under version 0; 0 if not needed */
+    float *proximal;   /* (tokens) under the version before the update; 0 if not needed */
     float *values;     /* (tokens) of the critic before the update; 0 without one */
+    float *rewards;    /* (tokens) */
     float *advantages; /* (tokens) */
     float *returns;    /* (tokens) targets of the critic */
     size_t count, room, token_room;
 } exo_learner_batch;
 
 struct exo_learner {
-    exo_algorithm algorithm;
-    double clip, kl_coef, max_norm;
-    double gamma, lambda, value_coef, value_clip, entropy; /* PPO */
+    exo_objective_opts objective;
+    double max_norm;
     uint64_t epochs, minibatches, slices, rows_a_pass;
     uint64_t seed, version;
     uint32_t rank, size;
@@ -49,17 +49,20 @@ struct exo_learner {
     exo_params *reference;     /* the actor's version 0; NULL: not needed */
     exo_tape *tape;
     exo_rows rows;
-    /* rows of the present pass, (rows.room) each */
-    float *row_values, *row_advantages, *row_returns, *row_old_values;
+    /* Numbers of the rows of the present pass, (rows.room) each, and where its answers begin. */
+    float *row_log_probs, *row_advantages, *row_returns, *row_old_values, *row_reference,
+        *row_proximal, *row_old, *row_importance, *row_weights;
+    uint64_t *row_versions;
+    size_t *row_offsets; /* (rows_a_pass + 1) */
     size_t row_room;
     exo_learner_batch batch;
 };
 
-/* True: the algorithm takes values. */
+/* True: advantages come from values. */
 static inline bool
 exo_learner_has_critic(const exo_learner *l)
 {
-    return l->algorithm == EXO_PPO;
+    return l->objective.values;
 }
 
 /* The model that gives values. */
@@ -75,33 +78,36 @@ void exo_learner_batch_release(exo_learner_batch *batch);
 /* Lists the answers of items (count), which it sorts. INVAL: an item belongs to another learner;
  * NOMEM. */
 exo_status exo_learner_list(exo_learner *l, exo_experience *items, size_t count, exo_err *err);
-/* Computes advantages and returns from scores, kl and values. */
+/* The answers of a slice, of `slices` that this learner has; NULL mask: none. */
+exo_token_batch exo_learner_slice(const exo_learner *l, size_t slice);
+/* Computes advantages and returns from scores and log-probabilities. */
 void exo_learner_judge(exo_learner *l);
 /* The order of the answers of each slice in an epoch: that of the list in the first, then drawn. */
 void exo_learner_shuffle(exo_learner *l, uint64_t epoch);
+/* The answers of minibatch `m` of a slice are order[*begin .. *end). */
+void exo_learner_cut(const exo_learner *l, size_t slice, uint64_t m, size_t *begin, size_t *end);
 
 /* learner_pass.c */
 
-/* Lays out answers (count) and computes the log-probabilities of their tokens under `params`, which
- * l->row_values gets, in a pass of the actor. `values` gets the values if the actor gives them; it
- * may be NULL. */
-exo_status exo_learner_forward(exo_learner *l, exo_params *params, const exo_pick *picks,
-                               size_t count, bool grad, exo_tensor **log_probs, exo_logits *logits,
-                               exo_tensor **values, exo_err *err);
-/* Writes kl and values of the batch. *kl: the sum over its tokens. */
-exo_status exo_learner_look(exo_learner *l, double *kl, exo_err *err);
+void exo_learner_release_rows(exo_learner *l);
+/* Writes reference, proximal and values of the batch. */
+exo_status exo_learner_look(exo_learner *l, exo_err *err);
 
 /* The sums of a step that learners add up. */
 enum {
-    EXO_STEP_WEIGHT, /* tokens */
-    EXO_STEP_LOSS,
+    EXO_STEP_LOSS, /* of the policy, as a part of the mean */
     EXO_STEP_VALUE_LOSS,
+    EXO_STEP_TOKENS, /* of the figures below */
     EXO_STEP_CLIPPED,
+    EXO_STEP_KL,
+    EXO_STEP_CHI,
+    EXO_STEP_RATIOS, /* sums of ratios and of their squares */
+    EXO_STEP_SQUARES,
     EXO_STEP_SUMS
 };
-/* Adds the gradients of the loss, summed over the tokens of minibatch `m` of a slice, to those of
- * the models, and to the sums. *off: the largest |ratio - 1|. */
-exo_status exo_learner_add_slice(exo_learner *l, size_t slice, uint64_t m, float *sums, double *off,
-                                 exo_err *err);
+/* Adds the gradients of minibatch `m` of a slice to those of the models, and to the sums. Of the
+ * minibatch, all learners together have so many tokens and answers. *off: the largest |ratio - 1|. */
+exo_status exo_learner_add_slice(exo_learner *l, size_t slice, uint64_t m, double tokens,
+                                 double answers, float *sums, double *off, exo_err *err);
 
 #endif

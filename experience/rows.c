@@ -14,7 +14,7 @@ exo_rows_release(exo_rows *r)
 {
     exo_free(r->tokens);
     exo_free(r->targets);
-    exo_free(r->weights);
+    exo_free(r->mask);
     exo_free(r->behaviour);
     *r = (exo_rows){0};
 }
@@ -27,14 +27,20 @@ make_room(exo_rows *r, size_t count, exo_err *err)
     exo_rows_release(r);
     r->tokens = exo_calloc(count, sizeof *r->tokens);
     r->targets = exo_calloc(count, sizeof *r->targets);
-    r->weights = exo_calloc(count, sizeof *r->weights);
+    r->mask = exo_calloc(count, sizeof *r->mask);
     r->behaviour = exo_calloc(count, sizeof *r->behaviour);
-    if (!r->tokens || !r->targets || !r->weights || !r->behaviour) {
+    if (!r->tokens || !r->targets || !r->mask || !r->behaviour) {
         exo_rows_release(r);
         return exo_fail(err, EXO_NOMEM, "no memory for %zu rows", count);
     }
     r->room = count;
     return EXO_OK;
+}
+
+const float *
+exo_pick_behaviour(const exo_pick *p)
+{
+    return (p->from->filtered ? p->from->plain_log_probs : p->from->log_probs) + p->first;
 }
 
 static size_t
@@ -48,15 +54,14 @@ fill_answer(exo_rows *r, size_t n, const exo_pick *p)
 {
     const exo_experience *e = p->from;
     size_t count = (size_t)e->lengths[p->answer], first = n * r->length;
-    const float *behaviour = (e->filtered ? e->plain_log_probs : e->log_probs) + p->first;
     memcpy(r->tokens + first, e->prompt_tokens, e->prompt_length * sizeof *r->tokens);
     memcpy(r->tokens + first + e->prompt_length, e->tokens + p->first,
            (count - 1) * sizeof *r->tokens); /* nothing follows the last token */
     first += e->prompt_length - 1;
     memcpy(r->targets + first, e->tokens + p->first, count * sizeof *r->targets);
-    memcpy(r->behaviour + first, behaviour, count * sizeof *r->behaviour);
+    memcpy(r->behaviour + first, exo_pick_behaviour(p), count * sizeof *r->behaviour);
     for (size_t i = 0; i < count; i++)
-        r->weights[first + i] = 1;
+        r->mask[first + i] = 1;
     r->actions += count;
 }
 
@@ -80,7 +85,7 @@ exo_rows_fill(exo_rows *r, const exo_pick *picks, size_t count, size_t context, 
     r->actions = 0;
     memset(r->tokens, 0, count * length * sizeof *r->tokens);
     memset(r->targets, 0xff, count * length * sizeof *r->targets);
-    memset(r->weights, 0, count * length * sizeof *r->weights);
+    memset(r->mask, 0, count * length * sizeof *r->mask);
     memset(r->behaviour, 0, count * length * sizeof *r->behaviour);
     for (size_t i = 0; i < count; i++)
         fill_answer(r, i, &picks[i]);

@@ -1,6 +1,6 @@
 /* Rows: the answers of a pass through a model, padded to one length. Row n T + t is the place of
  * token t of answer n; there the model says what comes next. A row whose next token is one of the
- * answer is an action; the others (prompt, padding, the last place) have target -1 and weight 0.
+ * answer is an action; the others (prompt, padding, the last place) have target -1 and mask 0.
  *
  * Owner: the caller, one thread at a time. Read next: learner.c. */
 #ifndef EXO_ROWS_H
@@ -16,12 +16,16 @@ typedef struct exo_pick {
     size_t answer, first; /* first: where its tokens begin among those of the item */
 } exo_pick;
 
+/* The log-probabilities of its tokens that the maker gave: under the distribution of the draws, or
+ * under the softmax of the logits if tokens were taken away before the draws. */
+const float *exo_pick_behaviour(const exo_pick *pick);
+
 typedef struct exo_rows {
     size_t answers, length; /* N, T */
     size_t actions;         /* rows that are actions */
     int32_t *tokens;        /* (N, T) padded with 0 */
     int32_t *targets;       /* (N T) -1: no action */
-    float *weights;         /* (N T) of the loss; 0: no action */
+    float *mask;            /* (N T) 1: an action, 0: none */
     float *behaviour;       /* (N T) log-probabilities that the maker gave */
     size_t room;            /* N T that the arrays have room for */
 } exo_rows;

@@ -37,10 +37,19 @@ struct task {
 
 static const struct task tasks[] = {
     {MODEL, "algorithm: {name: grpo, kl_coef: 0.05}, epochs: 2, minibatches: 2", "answers: 4"},
-    {MODEL, "algorithm: {name: ppo, kl_coef: 0.02}, critic: " CRITIC ", rows: 3", "answers: 2"},
+    {MODEL,
+     "algorithm: {name: ppo, kl_coef: 0.02, kl_target: 1, dual_clip: 3}, critic: " CRITIC
+     ", rows: 3",
+     "answers: 2"},
+    {MODEL, "algorithm: {name: dr_grpo, length: 16, kl_loss: 0.1, clip_high: 0.3, entropy: 0.01}",
+     "answers: 4"},
+    {SHARED, "algorithm: {name: ppo, correction: vtrace, whiten: false, target_kl: 0.5}, epochs: 3",
+     "answers: 2"},
+    {MODEL, "algorithm: {name: grpo, correction: decoupled, weight_max: 2}, epochs: 2",
+     "answers: 4"},
     {SHARED, "algorithm: ppo, max_norm: 0.3", "answers: 1"},
     {MODEL, "algorithm: rloo", "answers: 3, generate: {max_new_tokens: 7, temperature: 0.7}"},
-    {MODEL, "algorithm: reinforce",
+    {MODEL, "algorithm: reinforce++",
      "answers: 2, generate: {max_new_tokens: 9, top_k: 4, stop: [3]}"},
 };
 
