@@ -2,10 +2,13 @@
 #include "experience/learned.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
+
+#include "base/dir.h"
 
 enum {
     MAX_PATH = 4096,
@@ -26,9 +29,10 @@ open_one(FILE **out, const char *folder, const char *kind, const char *actor, co
     int length = snprintf(path, sizeof path, "%s/%s_%s.csv", folder, kind, actor);
     if (length < 0 || (size_t)length >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
-    *out = fopen(path, "we");
+    int file = exo_dir_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    *out = file >= 0 ? fdopen(file, "w") : NULL;
     if (!*out || fprintf(*out, "%s\n", columns) < 0 || fflush(*out) != 0)
-        return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+        return exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
     return EXO_OK;
 }
 

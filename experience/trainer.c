@@ -49,12 +49,12 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
               .kind = EXO_GAUGE},
     [KL] = {.name = "kl",
             .unit = "nats",
-            .help = "mean over the tokens of log p - log p_0, where p_0 is version 0",
+            .help = "mean over the answers of log p_maker - log p_0, where p_0 is version 0",
             .kind = EXO_GAUGE},
     [RATIO_OFF] = {.name = "ratio_off",
                    .unit = "1",
-                   .help = "largest |p / p_maker - 1| of a token before the first step of the "
-                           "last update",
+                   .help = "largest deviation of p / p_maker from 1, of a token before the first "
+                           "step of the last update",
                    .kind = EXO_GAUGE},
     [CLIPPED] = {.name = "clipped",
                  .unit = "1",

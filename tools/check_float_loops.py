@@ -19,11 +19,17 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ["runtime", "nn", "learning", "strategies", "actors"]
+FOLDERS = ["runtime", "nn", "learning", "strategies", "experience", "actors"]
 BELOW = ["nn/cpu/", "nn/ref/", "runtime/codec/"]
 
+ITEMS = "numbers of items, which come from other actors and lie in the host's memory"
 BATCH = "numbers of a batch's tokens, which come to the host with its items, and go to the tape as inputs"
 HOST = {
+    "experience/experience.c": ITEMS,
+    "experience/learner.c": ITEMS,
+    "experience/learner_batch.c": ITEMS,
+    "experience/learner_pass.c": ITEMS,
+    "experience/rows.c": ITEMS,
     "learning/rows.c": BATCH,
     "learning/rewards.c": BATCH,
     "learning/advantages.c": BATCH,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """No function is longer than a screen: 60 lines, from its opening brace to its closing one.
 
-    tools/check_functions.py             reads include, runtime, nn, learning, strategies, actors and builtins
+    tools/check_functions.py             reads include, runtime, nn, learning, strategies, experience, actors and builtins
     tools/check_functions.py --self-test plants a function that is too long, which must be found
 
 clang-format puts the braces of a function, and of nothing else that has code in it, into the first column. Prints each offence, and ends with 1
@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ["include", "runtime", "nn", "learning", "strategies", "actors", "builtins"]
+FOLDERS = ["include", "runtime", "nn", "learning", "strategies", "experience", "actors", "builtins"]
 MOST = 60
 NAME = re.compile(r"(\w+)\(")
 

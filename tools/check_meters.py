@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ["runtime", "nn", "learning", "strategies", "actors", "builtins"]
+FOLDERS = ["runtime", "nn", "learning", "strategies", "experience", "actors", "builtins"]
 PAGE = "docs/meters.md"
 CLASS = re.compile(r'\.name = "([^"]+)",\s*\.unit = "([^"]+)",\s*\.help =\s*((?:"[^"]*"\s*)+)(?:,\s*\.kind = EXO_(\w+))?')
 UNIT = re.compile(r'\.unit = "')

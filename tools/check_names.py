@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One name means one thing: no two files define a type of the same exo_ name.
 
-    tools/check_names.py             reads include, runtime, nn, learning, strategies, actors and builtins
+    tools/check_names.py             reads include, runtime, nn, learning, strategies, experience, actors and builtins
     tools/check_names.py --self-test plants a name twice, which must be found
 
 Types without the prefix belong to their file. Prints each offence, and ends with 1 if there is any.
@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ["include", "runtime", "nn", "learning", "strategies", "actors", "builtins"]
+FOLDERS = ["include", "runtime", "nn", "learning", "strategies", "experience", "actors", "builtins"]
 TYPE = re.compile(r"^(?:typedef )?(?:struct|enum|union) (exo_\w+) \{|^\} (exo_\w+);|^typedef [^{;]*?\(?\*?(exo_\w+)\)?(?:\([^;]*\))?;", re.M)
 OPAQUE = re.compile(r"^typedef (struct|enum|union) (\w+) \2;", re.M)
 

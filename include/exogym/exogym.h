@@ -29,6 +29,7 @@
 #include <exogym/parallel.h>
 #include <exogym/payload.h>
 #include <exogym/plugin.h>
+#include <exogym/reward.h>
 #include <exogym/rng.h>
 #include <exogym/schedule.h>
 #include <exogym/select.h>

@@ -36,7 +36,7 @@ typedef struct exo_answer {
 
 /* A class of rewards: read-only, and valid as long as the process. */
 typedef struct exo_reward_class {
-    const char *name;
+    const char *name;  /* the name for `reward` in a config */
     const char *help;  /* one line, for `exogym list rewards` */
     size_t state_size; /* bytes of the state `self`, which begins zeroed */
     /* Reads the options. The caller refuses keys that were not read. May be NULL. */
@@ -59,6 +59,7 @@ typedef struct exo_reward exo_reward;
  * it. INVAL (with its place): the key is missing, or names no class; NOMEM; those of the class. */
 EXO_API exo_status exo_reward_read(exo_reward **out, exo_config *config, const char *key,
                                    exo_err *err);
+/* Frees *reward and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_reward_free(exo_reward **reward);
 /* Scores an answer. FAILED: the score is not finite; those of the class. */
 EXO_API exo_status exo_reward_score(exo_reward *reward, const exo_answer *answer, double *out,

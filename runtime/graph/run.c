@@ -2,6 +2,7 @@
  * members and change_err. */
 #include "graph/run.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,11 +98,11 @@ make_there(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t ind
                            .num_resources = spec->num_resources,
                            .plugins = run->spec->plugins,
                            .num_plugins = run->spec->num_plugins};
-    char *folder = run->opts->folder ? realpath(run->opts->folder, NULL) : NULL;
+    char real[PATH_MAX];
+    const char *folder = run->opts->folder ? realpath(run->opts->folder, real) : NULL;
     exo_status st =
         exo_host_start_text(&opts.args, run->opts->space, run->spec->source, run->opts->text,
                             folder, (uint32_t)(spec - run->spec->actors), index, err);
-    free(folder); /* realpath's */
     exo_time deadline = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
     return st == EXO_OK ? exo_cast_spawn(&run->cast, i, "graph_actor", &opts, deadline, err) : st;
 }

@@ -8,6 +8,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/dir.h"
 #include "base/file.h"
 #include "programs/commands.h"
 #include "programs/where.h"
@@ -123,7 +124,7 @@ find_item(const struct explain_args *args, struct row *row, char actor[MAX_ACTOR
     char path[MAX_PATH];
     size_t files = 0;
     exo_status st = EXO_NOT_FOUND;
-    DIR *folder = opendir(args->folder);
+    DIR *folder = exo_dir_list(args->folder);
     if (!folder)
         return exo_fail(err, EXO_NOT_FOUND, "%s: %s", args->folder, strerror(errno));
     for (struct dirent *e; st == EXO_NOT_FOUND && (e = readdir(folder));) {

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# examples/30_ppo_text: makers and trainers of a language model learn, with equal bits wherever they
+# are; `exogym explain`; and what is wrong in such a graph.
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
+example=$EXO_SOURCE/examples/30_ppo_text
+
+# final RUN KEY: a number or hash of the first trainer's result.
+final() {
+    sed -n "s/.*\"$2\": \"\{0,1\}\([^\",}]*\).*/\1/p" "runs/$1/final_trainer_0.json"
+}
+
+ok run "$example/1m1t.yaml"
+awk "BEGIN { exit !($(final ppo_text_1m1t score) > 0.9) }" || fail "the score is $(final ppo_text_1m1t score)"
+"$EXO_SOURCE/tools/check_meters.py" --result runs/ppo_text_1m1t/result.json || fail 'docs/meters.md does not have all meters'
+[ "$(cut -d, -f8 runs/ppo_text_1m1t/versions_trainer_0.csv | sort -u)" = "$(printf '\n0\nratio_off' | sort)" ] ||
+    fail 'a maker samples other probabilities than the trainer computes'
+[ "$(tail -n +2 runs/ppo_text_1m1t/learned_trainer_0.csv | cut -d, -f1 | sort -un | wc -l)" = 400 ] || fail 'not each item was learned from'
+
+# The same bits with two makers, with two trainers, on workers and on the virtual clock.
+sha=$(final ppo_text_1m1t sha256)
+ok run "$example/1m1t.yaml" --name two --set actors.maker.count=2
+[ "$(final two sha256)" = "$sha" ] || fail 'two makers give other bits'
+ok run "$example/1m1t.yaml" --name virtual --set clock=virtual
+[ "$(final virtual sha256)" = "$sha" ] || fail 'the virtual clock gives other bits'
+ok run "$example/1m1t.yaml" --name far --workers 2
+[ "$(final far sha256)" = "$sha" ] || fail 'workers give other bits'
+ok run "$example/2m2t.yaml"
+ok run "$example/2m2t.yaml" --name far2 --workers 2
+[ "$(final far2 sha256)" = "$(final ppo_text_2m2t sha256)" ] || fail 'two trainers on workers give other bits'
+cmp runs/far2/final_trainer_0.json runs/far2/final_trainer_1.json || fail 'two trainers that learn as one have two policies'
+
+# Stale items are corrected for, and no staleness is above its bound.
+ok run "$example/1m1t.yaml" --name stale --set actors.trainer.config.staleness=3 \
+    --set actors.trainer.config.algorithm.correction=truncated_token --set actors.trainer.config.algorithm.weight_max=2
+awk -F, 'NR > 1 { split($8, v, ":"); if ($13 - 1 - v[1] > 3 || $13 - 1 - v[1] < 0) exit 1 }' runs/stale/learned_trainer_0.csv ||
+    fail 'an item is older than the bound'
+
+# explain
+ok explain runs/far2 101
+grep -q '^item       101: .* from maker 1$' out || fail "$(cat out)"
+version=$(sed -n 's/^weights .*version \([0-9]*\), SHA-256 \(.*\)$/\1 \2/p' out)
+grep -q "^${version% *},[0-9.]*,${version#* }," runs/far2/versions_trainer_0.csv || fail "the weights of '$version' are not in the list of versions"
+ok explain runs/far2 101 --json
+grep -q '"trainer": "trainer_1"' out || fail "$(cat out)"
+bad 1 'no trainer of runs/far2 has learned from item 4000' explain runs/far2 4000
+bad 2 "'x' is no number of an item" explain runs/far2 x
+bad 1 'no file learned_*.csv' explain . 1
+ok list rewards
+grep -q '^share ' out || fail "$(cat out)"
+
+# What is wrong
+bad 2 'the vocabulary is 16, but the prompts need 21' run "$example/1m1t.yaml" --name w --set 'actors.maker.config.prompts.tokens=[[20]]'
+bad 2 'the context is 32, but prompts of 3 tokens and answers of 40 need 43' run "$example/1m1t.yaml" --name w --set actors.maker.config.generate.max_new_tokens=40
+bad 2 "did you mean 'share'" run "$example/1m1t.yaml" --name w --set actors.maker.config.reward=shar
+bad 2 'ppo needs values' run "$example/1m1t.yaml" --name w --set actors.trainer.config.algorithm=ppo
+bad 2 "unknown key 'clap'" run "$example/1m1t.yaml" --name w --set actors.trainer.config.algorithm.clap=1
+bad 2 'slices: 3 is no multiple of the 2 trainers' run "$example/2m2t.yaml" --name w --set actors.trainer.config.slices=3
+bad 2 "the trainer's model is another one" run "$example/1m1t.yaml" --name w2 --set actors.maker.config.model.width=16
+finish
