@@ -1,6 +1,7 @@
 /* What stale samples cost: the regret J* - J of policies that PPO trains on exact tasks, for each
- * off-policy correction and staleness. The regret is exact (exogym/exact.h); a number is the mean of
- * several tasks. One process, no clock: the table is the same on every machine with this arithmetic.
+ * off-policy correction and staleness. The regret is exact (exogym/exact.h); a number is the mean
+ * of several tasks. One process, no clock: the table is the same on every machine with this
+ * arithmetic.
  *
  *     bench_staleness [SEEDS] [UPDATES]
  */

@@ -52,8 +52,8 @@ exo_vtrace(const exo_token_batch *b, const float *log_probs, const float *behavi
     }
 }
 
-/* Of the rows that a mask includes: their number, mean, and variance with divisor count - 1, which is
- * 0 for fewer than 2 rows. */
+/* Of the rows that a mask includes: their number, mean, and variance with divisor count - 1, which
+ * is 0 for fewer than 2 rows. */
 struct moments {
     double count, mean, variance;
 };

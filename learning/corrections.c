@@ -1,5 +1,5 @@
-/* Off-policy corrections, and the figures by which one sees how far a batch is off (exogym/learning.h).
- * Pure functions. Read next: token_loss.c. */
+/* Off-policy corrections, and the figures by which one sees how far a batch is off
+ * (exogym/learning.h). Pure functions. Read next: token_loss.c. */
 #include <exogym/learning.h>
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Numbers of tokens as rows of a model's positions, and back (exogym/learning.h). Pure functions. Read
- * next: rewards.c. */
+/* Numbers of tokens as rows of a model's positions, and back (exogym/learning.h). Pure functions.
+ * Read next: rewards.c. */
 #include <exogym/learning.h>
 
 /* The number of tokens of sequence n. */

@@ -1,5 +1,5 @@
-/* Losses of policies over tokens, composed from the operations of exogym/loss.h. No state. Read next:
- * nn/ops/row_losses.c. */
+/* Losses of policies over tokens, composed from the operations of exogym/loss.h. No state. Read
+ * next: nn/ops/row_losses.c. */
 #include <exogym/learning.h>
 
 void

@@ -1,6 +1,6 @@
-/* GRPO in C against the public headers: a small GPT learns sequences of 4 tokens by their reward, with
- * a penalty for leaving the uniform policy. All sequences are enumerated, so the program knows how far
- * from the optimum the policy is.
+/* GRPO in C against the public headers: a small GPT learns sequences of 4 tokens by their reward,
+ * with a penalty for leaving the uniform policy. All sequences are enumerated, so the program knows
+ * how far from the optimum the policy is.
  *
  * A sequence is the prompt, token 0, and 4 tokens that the policy chooses.
  */
@@ -29,7 +29,7 @@ struct policy {
     exo_optim *optim;
 };
 
-/* The logits of a pass over `count` windows of LENGTH positions; `grad` for a pass with backward. */
+/* The logits of a pass over `count` windows of LENGTH positions; `grad`: with backward. */
 static exo_logits
 forward(struct policy *p, size_t count, int32_t *inputs, bool grad)
 {

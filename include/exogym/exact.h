@@ -1,5 +1,5 @@
-/* Tasks whose optimum is known: sequences of L tokens of a vocabulary V, a reward of each sequence, and
- * a reference policy. All V^L sequences are enumerated, so the objective of a policy pi
+/* Tasks whose optimum is known: sequences of L tokens of a vocabulary V, a reward of each sequence,
+ * and a reference policy. All V^L sequences are enumerated, so the objective of a policy pi
  *
  *     J(pi) = E_pi[r] - beta KL(pi || pi_ref)
  *
@@ -10,8 +10,8 @@
  *
  * J* - J(pi) = beta KL(pi || pi*) is the regret by which tests and benchmarks judge a trainer.
  *
- * A sequence has the index sum of token[i] V^(L - 1 - i), so the first token is the most significant
- * digit. Pure functions; any thread.
+ * A sequence has the index sum of token[i] V^(L - 1 - i), so the first token is the most
+ * significant digit. Pure functions; any thread.
  */
 #ifndef EXOGYM_EXACT_H
 #define EXOGYM_EXACT_H
@@ -36,8 +36,8 @@ enum {
     EXO_EXACT_SEQUENCES = 1 << 20 /* the most sequences of a task */
 };
 
-/* INVAL: a vocabulary, length or beta out of range, a reward that is not finite, or a reference whose
- * probabilities do not sum to 1 within 1e-6. */
+/* INVAL: a vocabulary, length or beta out of range, a reward that is not finite, or a reference
+ * whose probabilities do not sum to 1 within 1e-6. */
 EXO_API exo_status exo_exact_check(const exo_exact_task *task, exo_err *err);
 
 /* V^L. */
@@ -48,8 +48,8 @@ EXO_API size_t exo_exact_states(const exo_exact_task *task);
 EXO_API void exo_exact_tokens(const exo_exact_task *task, size_t index, int32_t *tokens);
 /* The index of a sequence, from its tokens (L). */
 EXO_API size_t exo_exact_index(const exo_exact_task *task, const int32_t *tokens);
-/* The number of the state after the first `length` of the tokens, below exo_exact_states: states are
- * ordered by length, then by their digits. length is below L. */
+/* The number of the state after the first `length` of the tokens, below exo_exact_states: states
+ * are ordered by length, then by their digits. length is below L. */
 EXO_API size_t exo_exact_state(const exo_exact_task *task, const int32_t *tokens, size_t length);
 
 /* J(pi), with log_probs (V^L) = log pi of each sequence. E_pi[r] and KL(pi || pi_ref) are written

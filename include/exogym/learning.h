@@ -10,8 +10,8 @@
  *     exo_token_weights(&batch, EXO_REDUCE_TOKENS, 0, weights);
  *     exo_tensor *loss = exo_token_loss(tape, &batch, &inputs, &loss_opts, NULL);
  *
- * Shapes: N sequences, T rows in all. A row is a token that a policy chose, or may have chosen; how
- * rows belong to the positions of a model is the caller's business. The log-probability of a row is
+ * Shapes: N sequences, T rows in all. A row is a token that a policy chose, or may have chosen;
+ * exo_rows_of_tokens lays items out in the positions of a model. The log-probability of a row is
  * that of its token, the value that of the state before the token. Arrays of T or N numbers are the
  * caller's, in host memory. Sums are made in double.
  *
@@ -51,16 +51,16 @@ typedef struct exo_turn {
     bool action; /* true: the policy chose these tokens; false: a prompt, or the output of a tool */
 } exo_turn;
 
-/* Marks the tokens of the turns that are actions. Tokens after the last turn are none. mask (count).
- * Returns the number of actions. */
+/* Marks the tokens of the turns that are actions. Tokens after the last turn are none. mask
+ * (count). Returns the number of actions. */
 EXO_API size_t exo_turn_mask(size_t num_turns, const exo_turn *turns, size_t count, float *mask);
 
 /* --- Rows of a model's positions --------------------------------------------------------------
  *
- * Items hold numbers of tokens: sequence n has the tokens [offsets[n], offsets[n + 1]). A model that
- * reads windows of S positions, filled from the left, predicts the token p + 1 at position p. Its
- * rows are the batch with offsets n S, in which row n S + p belongs to token p + 1. Tokens after the
- * first S + 1 of a sequence have no row. */
+ * Items hold numbers of tokens: sequence n has the tokens [offsets[n], offsets[n + 1]). A model
+ * that reads windows of S positions, filled from the left, predicts the token p + 1 at position p.
+ * Its rows are the batch with offsets n S, in which row n S + p belongs to token p + 1. Tokens
+ * after the first S + 1 of a sequence have no row. */
 
 /* Writes what the model reads, inputs (N S), which is 0 after the end of a sequence, and targets (N
  * S) for exo_log_probs: the next token if it is an action, else -1. tokens, mask: by token. */
@@ -83,8 +83,8 @@ typedef struct exo_reward_opts {
     double score_clip; /* scores are clipped to [-score_clip, score_clip]; 0: not clipped */
 } exo_reward_opts;
 
-/* The reward of each row: r_t = -kl_coef k(log pi - log pi_ref) of an action, plus the clipped score
- * of the sequence at its last action only (Ouyang et al., 2022, arXiv:2203.02155). log_probs,
+/* The reward of each row: r_t = -kl_coef k(log pi - log pi_ref) of an action, plus the clipped
+ * score of the sequence at its last action only (Ouyang et al., 2022, arXiv:2203.02155). log_probs,
  * ref_log_probs (T): under the policy that sampled, and the reference, which may be NULL without a
  * kl_coef. scores (N). rewards (T) is written. A sequence without actions has no reward. */
 EXO_API void exo_token_rewards(const exo_token_batch *batch, const float *log_probs,
@@ -160,8 +160,8 @@ typedef struct exo_vtrace_opts {
  *     v_t = V_t + rho_t (r_t + gamma V_t+1 - V_t) + gamma c_t (v_t+1 - V_t+1)
  *     A_t = rho_t (r_t + gamma v_t+1 - V_t)
  *
- * As exo_token_gae otherwise. log_probs, behaviour (T): under pi and mu. advantages (T) and
- * targets v (T, may be NULL) are written. rho is in the advantages, so the correction of the loss is
+ * As exo_token_gae otherwise. log_probs, behaviour (T): under pi and mu. advantages (T) and targets
+ * v (T, may be NULL) are written. rho is in the advantages, so the correction of the loss is
  * EXO_CORRECTION_VTRACE. */
 EXO_API void exo_vtrace(const exo_token_batch *batch, const float *log_probs,
                         const float *behaviour, const float *rewards, const float *values,
@@ -169,9 +169,9 @@ EXO_API void exo_vtrace(const exo_token_batch *batch, const float *log_probs,
 
 /* --- Off-policy corrections ------------------------------------------------------------------- */
 
-/* Three policies occur: the behaviour policy mu sampled the token; the proximal policy is that of the
- * trainer when it took the batch; the current one is being changed. A correction sets the policy
- * that the ratio of the loss refers to, and an importance weight. */
+/* Three policies occur: the behaviour policy mu sampled the token; the proximal policy is that of
+ * the trainer when it took the batch; the current one is being changed. A correction sets the
+ * policy that the ratio of the loss refers to, and an importance weight. */
 typedef enum exo_correction {
     EXO_CORRECTION_NONE,               /* the ratio is pi / mu; weight 1 */
     EXO_CORRECTION_TRUNCATED_TOKEN,    /* pi / prox; weight clip(prox / mu, min, max) */
@@ -203,8 +203,8 @@ EXO_API void exo_correct(const exo_token_batch *batch, const exo_correction_opts
                          const float *behaviour, const float *proximal, const uint64_t *versions,
                          uint64_t version, float *old, float *importance);
 
-/* Figures of a batch, by the ratios w = pi / mu of its actions. Those by sequence use the products of
- * a sequence's ratios. */
+/* Figures of a batch, by the ratios w = pi / mu of its actions. Those by sequence use the products
+ * of a sequence's ratios. */
 typedef struct exo_policy_figures {
     size_t tokens;               /* actions */
     double kl;                   /* KL(mu || pi) a token by k3: the mean of w - 1 - log w */
@@ -217,8 +217,8 @@ typedef struct exo_policy_figures {
     double ratio_min, ratio_max; /* of w */
 } exo_policy_figures;
 
-/* log_probs, behaviour, old (T): under pi and mu, and from exo_correct. All zero, and ratios of 1, if
- * there is no action. A trainer with a target KL stops its epochs when `kl`, of old in place of
+/* log_probs, behaviour, old (T): under pi and mu, and from exo_correct. All zero, and ratios of 1,
+ * if there is no action. A trainer with a target KL stops its epochs when `kl`, of old in place of
  * behaviour, is above the target. */
 EXO_API void exo_policy_measure(const exo_token_batch *batch, const float *log_probs,
                                 const float *behaviour, const float *old, exo_policy_clip clip,
@@ -287,7 +287,7 @@ EXO_API exo_tensor *exo_dpo_loss(exo_tape *tape, exo_tensor *log_probs, exo_tens
                                  exo_tensor *mask, exo_tensor *offsets, float beta,
                                  float smoothing);
 
-/* --- Names, for exo_config_choice: lists that end with NULL, in the order of the constants ------ */
+/* --- Names, for exo_config_choice: lists that end with NULL, in the order of the constants ---- */
 
 EXO_API const char *const *exo_kl_names(void);         /* k1, k2, k3 */
 EXO_API const char *const *exo_group_names(void);      /* grpo, grpo_batch, mean, rloo */

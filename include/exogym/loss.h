@@ -46,9 +46,9 @@ EXO_API exo_tensor *exo_masked_mean(exo_tape *tape, exo_tensor *x, exo_tensor *m
  * and gets no gradient. A mean over tokens, or of the means of sequences, is such a sum
  * (exo_token_weights in learning.h). */
 EXO_API exo_tensor *exo_masked_sum(exo_tape *tape, exo_tensor *x, exo_tensor *mask);
-/* The sums of x over sequences, sum(mask x) over the rows [offsets[n], offsets[n + 1]) whose mask is
- * not 0 -> (N). x (R); mask (R) or NULL; offsets (N + 1) int32, an input of the pass, which do not
- * decrease and lie in [0, R]. Of log-probabilities this is that of each sequence. INVAL: other
+/* The sums of x over sequences, sum(mask x) over the rows [offsets[n], offsets[n + 1]) whose mask
+ * is not 0 -> (N). x (R); mask (R) or NULL; offsets (N + 1) int32, an input of the pass, which do
+ * not decrease and lie in [0, R]. Of log-probabilities this is that of each sequence. INVAL: other
  * offsets. */
 EXO_API exo_tensor *exo_sequence_sum(exo_tape *tape, exo_tensor *x, exo_tensor *mask,
                                      exo_tensor *offsets);
@@ -86,8 +86,9 @@ EXO_API exo_tensor *exo_policy_terms(exo_tape *tape, exo_tensor *log_probs,
                                      exo_tensor *mask, exo_policy_clip clip);
 
 /* Estimators of KL(pi || ref) from a sample of pi (Schulman, 2020, "Approximating KL divergence"),
- * with l = log pi - log ref. k1 and k3 are unbiased. The mean of their gradients differs: that of k2
- * is the gradient of KL(pi || ref), that of k3 the gradient of KL(ref || pi), that of k1 is 0. */
+ * with l = log pi - log ref. k1 and k3 are unbiased. The mean of their gradients differs: that of
+ * k2 is the gradient of KL(pi || ref), that of k3 the gradient of KL(ref || pi), that of k1 is
+ * 0. */
 typedef enum exo_kl_kind {
     EXO_KL_K1, /* l */
     EXO_KL_K2, /* l^2 / 2 */
@@ -126,8 +127,8 @@ EXO_API double exo_policy_loss_term(double log_ratio, double advantage, double c
 /* The same of a row in exo_policy_terms. */
 EXO_API double exo_policy_term(double log_ratio, double advantage, exo_policy_clip clip,
                                double *slope);
-/* The term of a row in exo_kl_terms, with log_ratio = log_prob - ref_log_prob, and its derivative by
- * log_ratio in *slope. */
+/* The term of a row in exo_kl_terms, with log_ratio = log_prob - ref_log_prob, and its derivative
+ * by log_ratio in *slope. */
 EXO_API double exo_kl_term(exo_kl_kind kind, double log_ratio, double *slope);
 /* The term of a row in exo_value_loss, and its derivative by `value` in *slope. */
 EXO_API double exo_value_loss_term(double value, double old_value, double target, double clip,

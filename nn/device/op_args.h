@@ -198,8 +198,8 @@ typedef struct exo_entropy_backward_args {
     bool add;
 } exo_entropy_backward_args;
 
-/* y = exo_policy_term(log_probs - old, advantages, clip), and its slope. Both are 0 where mask is 0.
- * mask may be NULL. */
+/* y = exo_policy_term(log_probs - old, advantages, clip), and its slope. Both are 0 where mask is
+ * 0. mask may be NULL. */
 typedef struct exo_policy_loss_args {
     size_t count;
     float *y, *slope;

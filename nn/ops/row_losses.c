@@ -1,5 +1,5 @@
-/* PPO's two losses, estimates of KL, pairwise ranking, and the mean and the sum over rows that a mask
- * includes (exogym/loss.h).
+/* PPO's two losses, estimates of KL, pairwise ranking, and the mean and the sum over rows that a
+ * mask includes (exogym/loss.h).
  *
  * Forward computes the slope of each term along with the term, so backward is one product. No state
  * beyond the pass's buffers. Read next: nn/device/loss_terms.c. */

@@ -1,5 +1,5 @@
-/* Tasks with a known optimum (exogym/exact.h), and policies that learn them (support/tabular.h). Read
- * next: bench/staleness.c. */
+/* Tasks with a known optimum (exogym/exact.h), and policies that learn them (support/tabular.h).
+ * Read next: bench/staleness.c. */
 #include <criterion/criterion.h>
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* Rewards, advantages, corrections and losses over tokens (exogym/learning.h): against TRL's numbers
- * (tests/golden/trl_golden.py), against sums written out for small cases, and what is refused. Read
- * next: exact_tasks.c, in which policies learn by them. */
+/* Rewards, advantages, corrections and losses over tokens (exogym/learning.h): against TRL's
+ * numbers (tests/golden/trl_golden.py), against sums written out for small cases, and what is
+ * refused. Read next: exact_tasks.c, in which policies learn by them. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -261,8 +261,8 @@ Test(learning, ppos_loss_and_gradients_are_trls)
 
 /* --- Ragged sequences, turns, masks ----------------------------------------------------------- */
 
-/* Three sequences: a prompt of 2, actions at 2, 3, a tool's output at 4, an action at 5, padding; one
- * without any action; one of a single action. NaN marks what must not be read. */
+/* Three sequences: a prompt of 2, actions at 2, 3, a tool's output at 4, an action at 5, padding;
+ * one without any action; one of a single action. NaN marks what must not be read. */
 enum {
     RAGGED = 10
 };
