@@ -17,7 +17,10 @@ enum {
     QUERIES = EXO_DECODE_QUERIES,
     SPAN = 512, /* positions */
     KEY_VECTORS = KEYS / LANES,
-    GROUPED = LANES == 16 ? 4 : 1 /* queries that share the loads of a block of keys */
+    /* queries that share the loads of keys and values, as the registers allow */
+    GROUPED = LANES == 16 ? 4 : LANES == 8 ? 2 : 1,
+    GROUP_BLOCKS = LANES == 16 ? 4 : 2, /* of keys, that their scores take at a time */
+    BLOCKS = 4                          /* the same for a single query */
 };
 
 static size_t
@@ -48,51 +51,32 @@ exo_decode_cache_put(float *keys, float *values, size_t head_width, size_t posit
     memcpy(values + position * values_pitch(head_width), value, head_width * sizeof *value);
 }
 
-/* score[i][0..15]: the scores of `count` queries with one block of 16 keys. */
+/* score[i][0 .. 16 blocks - 1]: the scores of `count` queries with `blocks` blocks of 16 keys. Their
+ * independent chains overlap. */
 ALWAYS_INLINE void
-score_block(size_t count, size_t width, const float *keys, const float *const *query,
-            float *const *score)
+score_blocks(size_t count, size_t blocks, size_t width, const float *keys,
+             const float *const *query, float (*score)[SPAN], size_t at)
 {
-    vec sum[GROUPED][KEY_VECTORS];
+    vec sum[GROUPED][BLOCKS * KEY_VECTORS];
     for (size_t i = 0; i < count; i++)
-        for (size_t v = 0; v < KEY_VECTORS; v++)
+        for (size_t v = 0; v < blocks * KEY_VECTORS; v++)
             sum[i][v] = SPREAD(0.0f);
     for (size_t d = 0; d < width; d++) {
 #pragma GCC unroll 4
         for (size_t i = 0; i < count; i++) {
             vec value = SPREAD(query[i][d]);
 #pragma GCC unroll 4
-            for (size_t v = 0; v < KEY_VECTORS; v++)
-                sum[i][v] = FMA(LOAD(keys + d * KEYS + v * LANES), value, sum[i][v]);
+            for (size_t b = 0; b < blocks; b++)
+#pragma GCC unroll 4
+                for (size_t v = 0; v < KEY_VECTORS; v++)
+                    sum[i][b * KEY_VECTORS + v] =
+                        FMA(LOAD(keys + (b * width + d) * KEYS + v * LANES), value,
+                            sum[i][b * KEY_VECTORS + v]);
         }
     }
     for (size_t i = 0; i < count; i++)
-        for (size_t v = 0; v < KEY_VECTORS; v++)
-            STORE(score[i] + v * LANES, sum[i][v]);
-}
-
-/* The scores of one query with four blocks of keys, whose independent chains overlap. */
-ALWAYS_INLINE void
-score_four(size_t width, const float *keys, const float *query, float *score)
-{
-    enum {
-        BLOCKS = 4
-    };
-    vec sum[BLOCKS][KEY_VECTORS];
-    for (size_t b = 0; b < BLOCKS; b++)
-        for (size_t v = 0; v < KEY_VECTORS; v++)
-            sum[b][v] = SPREAD(0.0f);
-    for (size_t d = 0; d < width; d++) {
-        vec value = SPREAD(query[d]);
-#pragma GCC unroll 4
-        for (size_t b = 0; b < BLOCKS; b++)
-#pragma GCC unroll 4
-            for (size_t v = 0; v < KEY_VECTORS; v++)
-                sum[b][v] = FMA(LOAD(keys + (b * width + d) * KEYS + v * LANES), value, sum[b][v]);
-    }
-    for (size_t b = 0; b < BLOCKS; b++)
-        for (size_t v = 0; v < KEY_VECTORS; v++)
-            STORE(score + b * KEYS + v * LANES, sum[b][v]);
+        for (size_t v = 0; v < blocks * KEY_VECTORS; v++)
+            STORE(score[i] + at + v * LANES, sum[i][v]);
 }
 
 struct sweep {
@@ -109,20 +93,23 @@ score_span(struct sweep *s, size_t first, size_t blocks)
     const exo_decode_attention *a = s->a;
     size_t width = a->head_width, i = 0;
     const float *keys = a->keys + first * width;
-    for (; i + GROUPED <= a->queries && GROUPED > 1; i += GROUPED)
-        for (size_t b = 0; b < blocks; b++) {
-            float *score[GROUPED];
-            for (size_t k = 0; k < GROUPED; k++)
-                score[k] = s->score[i + k] + b * KEYS;
-            score_block(GROUPED, width, keys + b * KEYS * width, a->query + i, score);
-        }
+    for (; i + GROUPED <= a->queries && GROUPED > 1; i += GROUPED) {
+        size_t b = 0;
+        for (; b + GROUP_BLOCKS <= blocks; b += GROUP_BLOCKS)
+            score_blocks(GROUPED, GROUP_BLOCKS, width, keys + b * KEYS * width, a->query + i,
+                         s->score + i, b * KEYS);
+        for (; b < blocks; b++)
+            score_blocks(GROUPED, 1, width, keys + b * KEYS * width, a->query + i, s->score + i,
+                         b * KEYS);
+    }
     for (; i < a->queries; i++) {
         size_t b = 0;
-        for (; b + 4 <= blocks; b += 4)
-            score_four(width, keys + b * KEYS * width, a->query[i], s->score[i] + b * KEYS);
+        for (; b + BLOCKS <= blocks; b += BLOCKS)
+            score_blocks(1, BLOCKS, width, keys + b * KEYS * width, a->query + i, s->score + i,
+                         b * KEYS);
         for (; b < blocks; b++)
-            score_block(1, width, keys + b * KEYS * width, a->query + i,
-                        (float *[]){s->score[i] + b * KEYS});
+            score_blocks(1, 1, width, keys + b * KEYS * width, a->query + i, s->score + i,
+                         b * KEYS);
     }
 }
 
@@ -178,6 +165,11 @@ mix(size_t count, struct sweep *s, size_t i, const float *values, size_t pitch, 
             STORE(s->out[i + k] + from + v * LANES, sum[k][v]);
 }
 
+/* Mixes as many vectors at a time as fit the registers. */
+#define MIX(count, vectors)                                                                        \
+    for (; from + (vectors)*LANES <= pitch; from += (vectors)*LANES)                               \
+    mix(count, s, i, values, pitch, positions, from, vectors)
+
 static void
 mix_span(struct sweep *s, size_t first, size_t positions)
 {
@@ -185,17 +177,13 @@ mix_span(struct sweep *s, size_t first, size_t positions)
     const float *values = s->a->values + first * pitch;
     while (i < s->a->queries) {
         size_t count = s->a->queries - i >= GROUPED ? GROUPED : 1, from = 0;
-        for (; from + 64 <= pitch; from += 64) {
-            if (count == 1)
-                mix(1, s, i, values, pitch, positions, from, 64 / LANES);
-            else
-                mix(GROUPED, s, i, values, pitch, positions, from, 64 / LANES);
-        }
-        for (; from < pitch; from += 16) {
-            if (count == 1)
-                mix(1, s, i, values, pitch, positions, from, 16 / LANES);
-            else
-                mix(GROUPED, s, i, values, pitch, positions, from, 16 / LANES);
+        if (count == 1) {
+            MIX(1, 64 / LANES);
+            MIX(1, 16 / LANES);
+        } else {
+            MIX(GROUPED, 4);
+            MIX(GROUPED, 2);
+            MIX(GROUPED, 1);
         }
         i += count;
     }

@@ -80,23 +80,35 @@ pack_piece(void *context, size_t panel)
     memcpy(l->bias + first, l->k->bias + first, count * sizeof *l->bias);
 }
 
-/* Writes `count` elements of a row, which begin at element `at` of the arrays, from their sums with
- * the bias. */
-static void
-put(const exo_linear_args *k, float *sums, size_t at, size_t count)
+/* Writes `count` elements of a row, which begin at element `at` of the arrays: `sums`, or their
+ * activation, with the residual. */
+static inline void
+put(const exo_linear_args *k, const float *restrict sums, size_t at, size_t count)
 {
     float *restrict y = (float *)k->y + at;
-    if (k->before)
-        memcpy((float *)k->before + at, sums, count * sizeof *sums);
-    if (k->activation != EXO_LINEAR)
-        exo_activate(k->activation, EXO_F32, sums, sums, count);
-    if (!k->residual) {
+    const float *restrict residual = k->residual ? k->residual + at : NULL;
+    if (residual)
+        for (size_t i = 0; i < count; i++)
+            y[i] = residual[i] + sums[i];
+    else
         memcpy(y, sums, count * sizeof *sums);
-        return;
-    }
-    const float *restrict residual = k->residual + at;
-    for (size_t i = 0; i < count; i++)
-        y[i] = residual[i] + sums[i];
+}
+
+static void
+put_rows(const exo_linear_args *k, const exo_linear_shape *s, float *sums, size_t rows, size_t at,
+         size_t count)
+{
+    if (k->before)
+        for (size_t r = 0; r < rows; r++)
+            memcpy((float *)k->before + at + r * s->out, sums + r * PANEL, count * sizeof *sums);
+    if (k->activation != EXO_LINEAR)
+        exo_activate(k->activation, EXO_F32, sums, sums, rows * PANEL);
+    if (count == PANEL)
+        for (size_t r = 0; r < rows; r++) /* of a constant length, which is faster */
+            put(k, sums + r * PANEL, at + r * s->out, PANEL);
+    else
+        for (size_t r = 0; r < rows; r++)
+            put(k, sums + r * PANEL, at + r * s->out, count);
 }
 
 static void
@@ -115,9 +127,7 @@ product_piece(void *context, size_t index)
             exo_rows_matrix(PANEL, s->in, (float *)l->matrix.weights + first * s->in);
         const exo_decode_end end = {.bias = l->bias ? l->bias + first : NULL};
         exo_decode_product(&one, &x, rows, 0, &end, sums, PANEL);
-        for (size_t r = 0; r < rows; r++)
-            put(l->k, sums + r * PANEL, (row + r) * s->out + first,
-                exo_piece_length(s->out, PANEL, panel));
+        put_rows(l->k, s, sums, rows, row * s->out + first, exo_piece_length(s->out, PANEL, panel));
     }
 }
 
