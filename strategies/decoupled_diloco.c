@@ -274,7 +274,8 @@ outer_handle(void *state, exo_server *server, uint32_t from, const exo_server_me
                         from);
     struct outer_fragment *f = &o->fragments[p];
     if (change <= f->senders[from].merged) { /* a resumed run sends it again */
-        f->senders[from].ended = (message->numbers[STEPS] & LAST) != 0;
+        if (message->numbers[STEPS] & LAST)
+            f->senders[from].ended = o->max_steps;
         exo_status st = answer(f, server, p, from, change, 0, 0, err);
         return st == EXO_OK ? consider(o, server, p, now, err) : st;
     }

@@ -34,7 +34,7 @@ static const struct {
     bool exact, always; /* a resumed run has the bits of a whole one, at equal or at all speeds */
 } strategies[] = {
     {"async_diloco", "{H: 5, dynamic: false, optimizer: {name: adamw, lr: 0.01}}", true, false},
-    {"async_diloco", "{H: 5, optimizer: {name: adamw, lr: 0.01}}", false, false},
+    {"async_diloco", "{H: 5, optimizer: {name: adamw, lr: 0.01}}", true, false},
     {"decoupled_diloco",
      "{H: 6, fragments: 2, delay: 2, quorum: 4, optimizer: {name: adamw, lr: 0.01}}", true, true},
     {"decoupled_diloco", "{H: 6, fragments: 2, optimizer: {name: adamw, lr: 0.01}}", false, false},
