@@ -248,6 +248,28 @@ remove_old(const char *run_folder)
     }
 }
 
+/* Removes the hidden folders of steps before `step`, which a kill has left: checkpoints are completed
+ * in their order. */
+static void
+remove_left(const char *run_folder, uint64_t step)
+{
+    char path[EXO_CHECKPOINT_PATH];
+    DIR *folder =
+        path_format(path, NULL, "%s/checkpoints", run_folder) == EXO_OK ? exo_dir_list(path) : NULL;
+    if (!folder)
+        return;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        char *end = NULL;
+        if (strncmp(entry->d_name, ".step_", 6) != 0)
+            continue;
+        const uint64_t left = strtoull(entry->d_name + 6, &end, 10);
+        if (left < step && strcmp(end, ".partial") == 0 &&
+            step_path(path, run_folder, left, true, NULL) == EXO_OK)
+            remove_folder(path);
+    }
+    closedir(folder);
+}
+
 /* Adds a line for each file of the folder that has none yet; its SHA-256 is computed from the file
  * as it is on the disk. */
 static exo_status
@@ -340,6 +362,7 @@ exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *setting
     if (path_format(file, NULL, "%s/checkpoints", run_folder) == EXO_OK)
         flush_folder(file);
     remove_old(run_folder);
+    remove_left(run_folder, step);
     return EXO_OK;
 }
 

@@ -69,7 +69,7 @@ exo_status exo_checkpoint_begin(const char *run_folder, uint64_t step,
                                 char out[EXO_CHECKPOINT_PATH], exo_err *err);
 /* Completes a checkpoint, once the nodes' files are in the hidden folder: writes run.json
  * (`settings`) and the manifest of all files of the folder, renames the folder, and removes all
- * checkpoints but the newest two. sums[r] is the SHA-256 of node r's file. */
+ * checkpoints but the newest two, and hidden folders of earlier steps. sums[r] is the SHA-256 of node r's file. */
 exo_status exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *settings,
                                  const char (*sums)[65], uint32_t num_nodes, exo_err *err);
 /* Removes the hidden folder of exo_checkpoint_begin. */

@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 
 #include "comm/edge.h"
+#include "comm/server.h"
 #include "support/check.h"
 #include "support/far_members.h"
 
@@ -79,8 +80,22 @@ sum_close(void *state)
     exo_free(s);
 }
 
-static const exo_server_class sum_class = {
-    .name = "sum", .open = sum_open, .handle = sum_handle, .wake = sum_wake, .close = sum_close};
+/* No message is half handled. */
+static void
+sum_list(void *state, struct exo_state *list)
+{
+    const struct sum *s = state;
+    const float *total = s->total.data;
+    (void)list;
+    CHECK(total[0] == (float)s->messages && total[COUNT - 1] == total[0]);
+}
+
+static const exo_server_class sum_class = {.name = "sum",
+                                           .open = sum_open,
+                                           .handle = sum_handle,
+                                           .wake = sum_wake,
+                                           .close = sum_close,
+                                           .list = sum_list};
 
 struct member {
     exo_comm *comm;
@@ -99,6 +114,10 @@ talk(struct member *m, exo_group *group, exo_array array, int round)
     exo_server_message message = {.data = array};
     bool received = false;
     message.numbers[0] = m->fails && round == ROUNDS / 2;
+    if (m->rank == 0 && round % 4 == 0) { /* as for a checkpoint, while others send */
+        CHECK(exo_server_pause(m->comm->server, NULL));
+        exo_server_resume(m->comm->server);
+    }
     exo_status st = exo_group_send(group, &message, &m->err);
     if (st == EXO_OK && round % 5 == 0)
         st = exo_group_receive(group, false, &m->got, &received, &m->err);
