@@ -2,11 +2,11 @@
  * process, over tcp on the loopback interface, and by a plain prototype that reduces in place in
  * memory which processes share. bench/collectives.py runs it beside Open MPI and gloo.
  *
- *     bench_collectives processes|threads|tcp|prototype MEMBERS [--warm]
+ *     bench_collectives processes|threads|tcp|prototype MEMBERS [--warm] [--way NAME]
  *
  * prints for each size its bytes and the median time of a call in microseconds. Before each call
  * every member writes its buffer, as a backward pass does; with --warm it does not, so the buffers
- * stay in the caches of those who reduced them. */
+ * stay in the caches of those who reduced them. --way: of processes and tcp; direct unless given. */
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -37,6 +37,7 @@ enum {
 static size_t sizes[SIZES] = {4 << 10, 16 << 10, 64 << 10, 256 << 10,
                               1 << 20, 4 << 20,  16 << 20, 128 << 20};
 static bool warm;
+static const char *way;
 
 /* What a member of any kind calls. */
 struct member {
@@ -235,7 +236,8 @@ run_prototype(uint32_t size, uint32_t rank, struct prototype *together)
 static void
 run_process(uint32_t size, uint32_t rank, const char *folder, struct prototype *together, bool tcp)
 {
-    comm_process p = {.folder = folder, .size = size, .rank = rank, .channel = 1, .tcp = tcp};
+    comm_process p = {
+        .folder = folder, .size = size, .rank = rank, .channel = 1, .tcp = tcp, .way = way};
     comm_process_join(&p);
     struct member m = {.rank = rank, .size = size, .group = p.group, .data = new_buffer()};
     run_member(&m);
@@ -294,9 +296,14 @@ main(int argc, char **argv)
 {
     exo_set_num_threads(1); /* members are as many as threads may be */
     uint32_t size = argc > 2 ? (uint32_t)atoi(argv[2]) : 0;
-    warm = argc > 3 && strcmp(argv[3], "--warm") == 0;
+    for (int i = 3; i < argc; i++) {
+        warm = warm || strcmp(argv[i], "--warm") == 0;
+        way = i > 3 && strcmp(argv[i - 1], "--way") == 0 ? argv[i] : way;
+    }
     if (size < 1 || size > MAX_MEMBERS) {
-        fprintf(stderr, "bench_collectives processes|threads|tcp|prototype MEMBERS [--warm]\n");
+        fprintf(
+            stderr,
+            "bench_collectives processes|threads|tcp|prototype MEMBERS [--warm] [--way NAME]\n");
         return EXIT_FAILURE;
     }
     if (strcmp(argv[1], "threads") != 0)

@@ -200,40 +200,16 @@ swap_blocks(const exo_local_call *c, uint32_t owner, size_t at, size_t count)
         swap_range(c, m, at, owner, m * length + within, count);
 }
 
-/* The elements [at, at + count) of a call. */
-struct range {
-    const exo_local_call *call;
-    size_t at, count;
-};
-
-/* Does the part of a move that is in a range. */
-static void
-do_move(void *context, const exo_comm_move *m)
-{
-    const struct range *r = context;
-    const exo_local_call *c = r->call;
-    size_t first = m->first > r->at ? m->first : r->at, end = m->first + m->length,
-           size = exo_dtype_size(c->args.dtype);
-    end = end < r->at + r->count ? end : r->at + r->count;
-    if (first >= end)
-        return;
-    void *to = (char *)c->data[m->to] + first * size,
-         *from = (char *)c->data[m->from] + first * size;
-    if (m->adds)
-        exo_reduce_into(&to, 1, (void *[]){to, from}, 2, end - first, c->args.dtype, EXO_SUM);
-    else
-        memcpy(to, from, (end - first) * size);
-}
-
 /* Reduces elements in the order in which the moves of the call's way add them up. */
 static void
 reduce_by_moves(const exo_local_call *c, size_t at, size_t count)
 {
-    struct range r = {c, at, count};
-    exo_comm_moves(&c->args, do_move, &r);
+    void *data[EXO_WAYS_MEMBERS];
+    for (uint32_t m = 0; m < c->args.size; m++)
+        data[m] = (char *)c->data[m] + at * exo_dtype_size(c->args.dtype);
+    exo_reduce_by_moves(&c->args, at, count, data);
     for (uint32_t m = 0; c->args.reduce == EXO_MEAN && m < c->args.size; m++)
-        exo_vec_divide(exo_host_array(EXO_F32, (float *)c->data[m] + at, count),
-                       (float)c->args.size);
+        exo_vec_divide(exo_host_array(EXO_F32, data[m], count), (float)c->args.size);
 }
 
 static void

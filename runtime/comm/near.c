@@ -2,15 +2,17 @@
  * buffers), near_work.c (the operations), near_wait.c (the steps). */
 #include "comm/near.h"
 
+#include <exogym/memory.h>
+
 #include "comm/near_impl.h"
+#include "comm/reduce.h"
 
 exo_status
 exo_near_run(exo_far *f, const exo_collective_args *args, exo_time deadline, bool *done,
              exo_err *err)
 {
     *done = false;
-    if (args->size < 2 || args->size > EXO_NEAR_MEMBERS || args->codec || f->edge.links ||
-        exo_comm_ways_reorders(args))
+    if (args->size < 2 || args->size > EXO_NEAR_MEMBERS || args->codec || f->edge.links)
         return EXO_OK;
     if (!f->near) {
         exo_near *n = exo_near_new(f);
@@ -31,6 +33,10 @@ exo_near_run(exo_far *f, const exo_collective_args *args, exo_time deadline, boo
                           .args = args,
                           .deadline = deadline,
                           .bytes = args->count * exo_dtype_size(args->dtype)};
+    if (exo_comm_ways_reorders(args) && !f->near->scratch &&
+        !(f->near->scratch =
+              exo_alloc_aligned((size_t)f->near->size * EXO_REDUCE_BLOCK * sizeof(int64_t))))
+        return exo_fail(err, EXO_NOMEM, "no memory for sums in the order of a way");
     *done = true;
     st = exo_near_do(&call);
     if (st == EXO_OK)

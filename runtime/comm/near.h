@@ -19,7 +19,8 @@
  *           and writes it to all buffers. Other operations read from the buffers of others and
  *           write to their own. Two waits.
  *   staged  pieces of EXO_NEAR_PIECE bytes go over the boards.
- * All sum in rank order with the same kernels, to the bits of every other engine.
+ * All sum in rank order, or in that of the call's way, with the same kernels: to the bits of every
+ * other engine.
  *
  * A failed call: in an all_reduce a living member may still write to the others' buffers, for
  * example when it was stopped after it had seen all arrive, and goes on later. So before a member

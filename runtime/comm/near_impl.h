@@ -84,6 +84,8 @@ struct exo_near {
     exo_near_set *sets;
     unsigned turn; /* of the next window */
     exo_near_use uses[2];
+    /* (size, EXO_REDUCE_BLOCK) of the largest type, for sums in the order of a way; NULL: none yet */
+    char *scratch;
     /* the word that the member sleeps on; any thread may wake it */
     _Atomic(const _Atomic uint32_t *) asleep;
 };

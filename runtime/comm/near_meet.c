@@ -76,6 +76,7 @@ exo_near_free(exo_near *n)
 {
     if (!n)
         return;
+    exo_free(n->scratch);
     for (exo_near_set *s = n->sets, *next; s; s = next) {
         next = s->next;
         for (unsigned i = 0; i < EXO_NEAR_BUFFERS; i++)

@@ -179,6 +179,42 @@ stage(exo_near_call *c, struct range w)
            (const char *)args->data + r.first * size, (r.end - r.first) * size);
 }
 
+/* Sums the elements from `at` on of the members' parts, in the order of the call's way. */
+static void
+sum_by_way(const exo_near_call *c, size_t at, size_t count, void *const *parts, void *const *out,
+           uint32_t num_out)
+{
+    const exo_collective_args *args = c->args;
+    size_t size = exo_dtype_size(args->dtype);
+    void *data[EXO_NEAR_MEMBERS];
+    for (size_t done = 0; done < count; done += EXO_REDUCE_BLOCK) {
+        size_t block = least(count - done, EXO_REDUCE_BLOCK);
+        for (uint32_t m = 0; m < args->size; m++) {
+            data[m] = c->near->scratch + m * EXO_REDUCE_BLOCK * size;
+            memcpy(data[m], (const char *)parts[m] + done * size, block * size);
+        }
+        exo_reduce_by_moves(args, at + done, block, data);
+        void *sum = data[args->place];
+        if (args->reduce == EXO_MEAN)
+            exo_vec_divide(exo_host_array(EXO_F32, sum, block), (float)args->size);
+        for (uint32_t i = 0; i < num_out; i++)
+            memcpy((char *)out[i] + done * size, sum, block * size);
+    }
+}
+
+/* Sums `count` elements, of which the first one has the index `at`, of all members' parts, and
+ * writes them to each of `num_out` buffers. */
+static void
+sum(const exo_near_call *c, size_t at, size_t count, void *const *parts, void *const *out,
+    uint32_t num_out)
+{
+    const exo_collective_args *args = c->args;
+    if (exo_comm_ways_reorders(args))
+        sum_by_way(c, at, count, parts, out, num_out);
+    else
+        exo_reduce_into(out, num_out, parts, args->size, count, args->dtype, args->reduce);
+}
+
 static void
 sum_slots(const exo_near_call *c, struct range w, struct range r)
 {
@@ -187,8 +223,7 @@ sum_slots(const exo_near_call *c, struct range w, struct range r)
         return;
     out = (char *)out + r.first * exo_dtype_size(c->args->dtype);
     slots_at(c, r.first - w.first, slots);
-    exo_reduce_into(&out, 1, slots, c->args->size, r.end - r.first, c->args->dtype,
-                    c->args->reduce);
+    sum(c, r.first, r.end - r.first, slots, &out, 1);
 }
 
 static void
@@ -319,18 +354,17 @@ reduce_in_place(const exo_near_call *c, void *const *data)
     for (uint32_t m = 0; m < args->size; m++)
         parts[m] = (char *)data[m] + mine.first * size;
     if (mine.first < mine.end)
-        exo_reduce_into(parts, args->size, parts, args->size, mine.end - mine.first, args->dtype,
-                        args->reduce);
+        sum(c, mine.first, mine.end - mine.first, parts, parts, args->size);
     slots_at(c, 0, slots);
     void *out = args->data;
     if (all.first > 0)
-        exo_reduce_into(&out, 1, slots, args->size, all.first, args->dtype, args->reduce);
+        sum(c, 0, all.first, slots, &out, 1);
     size_t left = args->count - all.end;
     out = (char *)args->data + all.end * size;
     for (uint32_t m = 0; m < args->size; m++)
         slots[m] = (char *)slots[m] + 2 * EXO_NEAR_EDGE - left * size;
     if (left > 0)
-        exo_reduce_into(&out, 1, slots, args->size, left, args->dtype, args->reduce);
+        sum(c, all.end, left, slots, &out, 1);
 }
 
 /* Operations that write to their own buffer only. */
@@ -351,8 +385,7 @@ read_others(const exo_near_call *c, void *const *data)
             copy(args, shard, (const char *)data[m] + shard.first * size);
     }
     if (args->operation == EXO_REDUCE_SCATTER && mine.first < mine.end)
-        exo_reduce_into(&parts[args->place], 1, parts, args->size, mine.end - mine.first,
-                        args->dtype, args->reduce);
+        sum(c, mine.first, mine.end - mine.first, parts, &parts[args->place], 1);
 }
 
 static exo_status

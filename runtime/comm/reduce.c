@@ -1,9 +1,10 @@
-/* Sums in rank order: see reduce.h. No state. */
+/* Sums in rank order and in that of a way: see reduce.h. No state. */
 #include "comm/reduce.h"
 
 #include <string.h>
 
 #include "codec/kernels.h"
+#include "comm/ways.h"
 #include "nn/cpu/kernels.h"
 
 /* Converts elements of a half type to fp32, and back, rounded to nearest, ties to even. */
@@ -74,4 +75,36 @@ exo_reduce_block(void *out, void *const *data, uint32_t size, size_t at, size_t 
     for (uint32_t r = 0; r < size; r++)
         from[r] = (char *)data[r] + at * exo_dtype_size(dtype);
     exo_reduce_into(&out, 1, from, size, count, dtype, reduce);
+}
+
+/* The elements [at, at + count) of a call. */
+struct range {
+    const exo_collective_args *args;
+    size_t at, count;
+    void *const *data;
+};
+
+/* Does the part of a move that is in a range. */
+static void
+do_move(void *context, const exo_comm_move *m)
+{
+    const struct range *r = context;
+    size_t first = m->first > r->at ? m->first : r->at, end = m->first + m->length,
+           size = exo_dtype_size(r->args->dtype);
+    end = end < r->at + r->count ? end : r->at + r->count;
+    if (first >= end)
+        return;
+    void *to = (char *)r->data[m->to] + (first - r->at) * size,
+         *from = (char *)r->data[m->from] + (first - r->at) * size;
+    if (m->adds)
+        exo_reduce_into(&to, 1, (void *[]){to, from}, 2, end - first, r->args->dtype, EXO_SUM);
+    else
+        memcpy(to, from, (end - first) * size);
+}
+
+void
+exo_reduce_by_moves(const exo_collective_args *args, size_t at, size_t count, void *const *data)
+{
+    struct range r = {args, at, count, data};
+    exo_comm_moves(args, do_move, &r);
 }

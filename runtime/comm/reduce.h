@@ -1,4 +1,4 @@
-/* Sums in rank order, which makes the bits of a reduction the same on every engine. */
+/* Sums in rank order, or in that of a way (ways.h), which makes the bits of a reduction the same on every engine. */
 #ifndef EXO_COMM_REDUCE_H
 #define EXO_COMM_REDUCE_H
 
@@ -24,5 +24,11 @@ void exo_reduce_block(void *out, void *const *data, uint32_t size, size_t at, si
  * buffers. These may be those of `data`; otherwise they do not overlap. */
 void exo_reduce_into(void *const *out, uint32_t num_out, void *const *data, uint32_t size,
                      size_t count, exo_dtype dtype, exo_reduce reduce);
+
+/* Makes the moves of a call's way with the elements [at, at + count) of the data of all members,
+ * whose pointers begin at `at`: data (args->size) holds what each member has in the end, without the
+ * division of a mean. They do not overlap. For ways that reorder sums. */
+void exo_reduce_by_moves(const exo_collective_args *args, size_t at, size_t count,
+                         void *const *data);
 
 #endif

@@ -40,6 +40,7 @@ enum {
 
 static const char *const ways[] = {"direct", "tree", "ring", "halving", "hierarchical"};
 enum {
+    TREE = 1,
     WAYS = sizeof ways / sizeof *ways
 };
 static const exo_dtype types[TYPES] = {EXO_F32, EXO_BF16, EXO_F16, EXO_I32, EXO_I8, EXO_I64};
@@ -269,12 +270,12 @@ static void
 bits_main(comm_process *p)
 {
     size_t length = 0;
-    /* by messages the largest ones with three members only, to save time */
-    unsigned num_counts = p->tcp && p->size != 3 ? COUNTS - 2 : COUNTS;
+    /* with a way the largest ones with three members only, to save time */
+    unsigned num_counts = p->way && p->size != 3 ? COUNTS - 2 : COUNTS;
     char *expected = local_results(p->rank, p->size, num_counts, p->way, &length);
     for (enum memory memory = WHOLE; memory < MEMORIES; memory++) {
-        if (p->tcp && memory != p->size % MEMORIES)
-            continue; /* messages do not depend on the memory */
+        if (p->way && memory != p->size % MEMORIES)
+            continue; /* each way has each kind of memory with some number of members */
         struct run run = {.group = p->group,
                           .rank = p->rank,
                           .size = p->size,
@@ -352,7 +353,8 @@ bits(uint32_t size, bool tcp, const char *way)
     start(pids, size, tcp, way, bits_main);
     for (uint32_t r = 0; r < size; r++)
         expect_end(pids[r], false);
-    printf("bits of %u members%s%s\n", size, tcp ? ", by messages: " : "", tcp ? way : "");
+    printf("bits of %u members%s, %s\n", size, tcp ? ", by messages" : "",
+           way ? way : "all memory");
 }
 
 /* --- Faults ----------------------------------------------------------------------------------- */
@@ -518,8 +520,11 @@ main(void)
     bits(3, false, NULL);
     bits(4, false, NULL);
     for (size_t w = 0; w < WAYS; w++)
-        for (uint32_t size = 2; size <= MOST; size++)
+        for (uint32_t size = 2; size <= MOST; size++) {
             bits(size, true, ways[w]);
+            if (w > TREE) /* the others sum in rank order, as above */
+                bits(size, false, ways[w]);
+        }
     for (uint64_t i = 0; i < rounds; i++)
         kill_one(2 + (uint32_t)(i % 3), false, NULL);
     for (uint64_t i = 0; i < rounds; i++)

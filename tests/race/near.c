@@ -1,7 +1,9 @@
 /* Collectives through shared memory under the thread sanitizer: members of the engine `net` on
- * threads of this process, whose boards and buffers are mapped as between processes; with and
- * without a death or a cancelled request in the middle. Each thread owns its `struct member`. Read
+ * threads of this process, whose boards and buffers are mapped as between processes; and by messages,
+ * after the members have measured their links; with and without a death or a cancelled request in
+ * the middle. Each thread owns its `struct member`. Read
  * next: runtime/comm/near.h. */
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +11,8 @@
 
 #include <exogym/exogym.h>
 
+#include "comm/far.h"
+#include "comm/ways.h"
 #include "store/region.h"
 #include "support/check.h"
 #include "support/far_members.h"
@@ -22,7 +26,7 @@ enum {
 struct member {
     exo_comm *comm;
     uint32_t rank;
-    bool cancels;
+    bool cancels, measures;
     exo_status last;
 };
 
@@ -48,6 +52,11 @@ member_main(void *argument)
     if (m->rank == 0 || m->rank == MEMBERS - 1)
         CHECK(exo_group_among(&some, group, ends, 2, NULL) == EXO_OK);
     CHECK(exo_array_init(&array, exo_device_cpu(), EXO_F32, COUNT, NULL) == EXO_OK);
+    if (m->measures) {
+        exo_link_figure row[MEMBERS];
+        exo_time deadline = exo_deadline(exo_clock_real(), 120 * EXO_SECOND);
+        m->last = exo_comm_far_measure(m->comm, deadline, row, NULL);
+    }
     for (int round = 0; round < ROUNDS && m->last == EXO_OK; round++) {
         exo_array data = exo_array_part(array, 0, round % 2 ? COUNT : 1000);
         exo_vec_fill(data, (float)(m->rank + 1));
@@ -89,15 +98,23 @@ member_main(void *argument)
 }
 
 static void
-run_members(bool dies, bool cancels, const char *way)
+run_members(bool dies, bool cancels, const char *way, exo_links *links)
 {
+    static const uint32_t hosts[MEMBERS] = {0, 1, 2};
     far_members far;
     pthread_t threads[MEMBERS];
     struct member members[MEMBERS];
-    const exo_comm_edge edge = {.way = way, .any_bits = true};
+    const exo_comm_edge edge = {.links = links,
+                                .hosts = hosts,
+                                .origin = exo_now(exo_clock_real()),
+                                .way = way,
+                                .any_bits = true};
     far_members_open(&far, MEMBERS, &edge);
     for (uint32_t r = 0; r < MEMBERS; r++)
-        members[r] = (struct member){.comm = far.comms[r], .rank = r, .cancels = cancels && r == 1};
+        members[r] = (struct member){.comm = far.comms[r],
+                                     .rank = r,
+                                     .cancels = cancels && r == 1,
+                                     .measures = links != NULL};
     for (uint32_t r = 0; r < MEMBERS; r++)
         CHECK(pthread_create(&threads[r], NULL, member_main, &members[r]) == 0);
     if (dies) {
@@ -114,17 +131,32 @@ run_members(bool dies, bool cancels, const char *way)
     far_members_close(&far);
 }
 
+/* Links that take no time. Over links calls go by messages. */
+static exo_links *
+quick_links(void)
+{
+    static const exo_host_spec specs[MEMBERS] = {{.up = INFINITY, .down = INFINITY},
+                                                 {.up = INFINITY, .down = INFINITY},
+                                                 {.up = INFINITY, .down = INFINITY}};
+    static const exo_link_spec link = {.bandwidth = INFINITY, .transport = EXO_LINK_IDEAL};
+    exo_links *links = NULL;
+    CHECK(exo_links_new(&links, specs, MEMBERS, &link, 1, NULL) == EXO_OK);
+    return links;
+}
+
 int
 main(void)
 {
     exo_region_enable();
-    for (int w = 0; w < 3; w++) { /* a ring and halving go by messages */
+    for (int w = 0; w < 6; w++) {
         static const char *const ways[] = {NULL, "ring", "halving"};
-        run_members(false, false, ways[w]);
-        for (int i = 0; i < 5; i++) {
-            run_members(true, false, ways[w]);
-            run_members(false, true, ways[w]);
+        exo_links *links = w % 2 ? quick_links() : NULL;
+        run_members(false, false, ways[w / 2], links);
+        for (int i = 0; i < (links ? 2 : 5); i++) {
+            run_members(true, false, ways[w / 2], links);
+            run_members(false, true, ways[w / 2], links);
         }
+        exo_links_free(&links);
     }
     puts("1 passed, 0 failed");
     return 0;
