@@ -17,6 +17,8 @@ exo_status exo_hash_init(exo_hash *hash, exo_err *err);
 void exo_hash_add(exo_hash *hash, const void *data, size_t size);
 /* Writes 64 hexadecimal digits and a 0, and releases the hash. False: libcrypto failed. */
 bool exo_hash_end(exo_hash *hash, char out[65]);
+/* The same as 32 bytes. */
+bool exo_hash_end_bytes(exo_hash *hash, unsigned char out[32]);
 void exo_hash_release(exo_hash *hash);
 
 #endif

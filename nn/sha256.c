@@ -53,15 +53,25 @@ exo_hash_add(exo_hash *hash, const void *data, size_t size)
 }
 
 bool
-exo_hash_end(exo_hash *hash, char out[65])
+exo_hash_end_bytes(exo_hash *hash, unsigned char out[SHA256_DIGEST_LENGTH])
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned length = 0;
     bool good = !hash->failed && EVP_DigestFinal_ex(hash->context, digest, &length) == 1 &&
                 length == SHA256_DIGEST_LENGTH;
     if (good)
-        write_hexadecimal(digest, out);
+        memcpy(out, digest, SHA256_DIGEST_LENGTH);
     exo_hash_release(hash);
+    return good;
+}
+
+bool
+exo_hash_end(exo_hash *hash, char out[65])
+{
+    unsigned char digest[SHA256_DIGEST_LENGTH];
+    bool good = exo_hash_end_bytes(hash, digest);
+    if (good)
+        write_hexadecimal(digest, out);
     return good;
 }
 

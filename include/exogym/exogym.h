@@ -44,5 +44,6 @@
 #include <exogym/traffic.h>
 #include <exogym/trainer.h>
 #include <exogym/units.h>
+#include <exogym/updates.h>
 
 #endif

@@ -80,6 +80,16 @@ EXO_API void exo_generator_free(exo_generator **generator);
 EXO_API exo_status exo_generator_set_weights(exo_generator *generator, exo_params *params,
                                              exo_err *err);
 
+/* Exchanges the weights of two generators of one spec, format and device, between steps, without a
+ * copy. Sequences stay where they are, with their caches. So `other` can pack new weights while
+ * `generator` generates. INVAL: they differ in spec, format or device. */
+EXO_API exo_status exo_generator_swap_weights(exo_generator *generator, exo_generator *other,
+                                              exo_err *err);
+
+/* The kind of arithmetic, for instance "cpu avx512". Generators of equal kind, with equal spec,
+ * format and parameters, compute equal bits. Static. */
+EXO_API const char *exo_generator_arithmetic(const exo_generator *generator);
+
 /* The spec of the decoder. Lives as long as the generator. */
 EXO_API const exo_decoder_spec *exo_generator_spec(const exo_generator *generator);
 /* The options in effect, with the defaults filled in. */

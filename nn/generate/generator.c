@@ -155,6 +155,51 @@ exo_generator_set_weights(exo_generator *generator, exo_params *params, exo_err 
     return exo_forward_pack(&generator->forward, params, err);
 }
 
+/* Whether the weights of two specs have the same places and meanings. */
+static bool
+have_one_layout(const exo_decoder_spec *a, const exo_decoder_spec *b)
+{
+    return a->vocabulary == b->vocabulary && a->context == b->context && a->layers == b->layers &&
+           a->heads == b->heads && a->kv_heads == b->kv_heads && a->width == b->width &&
+           a->head_width == b->head_width && a->inner == b->inner && a->position == b->position &&
+           a->position_offset == b->position_offset && a->norm == b->norm && a->gated == b->gated &&
+           a->attention_qkv_bias == b->attention_qkv_bias &&
+           a->attention_out_bias == b->attention_out_bias && a->mlp_bias == b->mlp_bias &&
+           a->tied == b->tied && a->embedding_norm == b->embedding_norm;
+}
+
+exo_status
+exo_generator_swap_weights(exo_generator *generator, exo_generator *other, exo_err *err)
+{
+    exo_forward *a = &generator->forward, *b = &other->forward;
+    if (a->device != b->device || a->shape.format != b->shape.format ||
+        !have_one_layout(&a->shape.spec, &b->shape.spec))
+        return exo_fail(err, EXO_INVAL,
+                        "weights are exchanged between generators of one spec, format and device; "
+                        "these are '%s' in %s and '%s' in %s",
+                        a->shape.spec.family, format_names[a->shape.format], b->shape.spec.family,
+                        format_names[b->shape.format]);
+    exo_array weights = a->weights;
+    a->weights = b->weights;
+    b->weights = weights;
+    return EXO_OK;
+}
+
+const char *
+exo_generator_arithmetic(const exo_generator *generator)
+{
+    const exo_device *device = generator->forward.device;
+    if (device != exo_device_cpu())
+        return exo_device_name(device);
+#if defined(__AVX512F__)
+    return "cpu avx512";
+#elif defined(__AVX2__) && defined(__FMA__)
+    return "cpu avx2";
+#else
+    return "cpu scalar";
+#endif
+}
+
 const exo_decoder_spec *
 exo_generator_spec(const exo_generator *generator)
 {
