@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include <exogym/state.h>
+
 enum {
     FORMAT = 1,
     HASH = 64
@@ -46,6 +48,7 @@ exo_parameters_new(exo_item **out, const exo_parameters *p, exo_err *err)
 exo_status
 exo_parameters_view(exo_parameters *out, const exo_item *item, size_t numel, exo_err *err)
 {
+    char sha256[HASH + 1];
     const exo_item_part *p = item->parts;
     bool good = item->num_parts == NUM_PARTS && p[HEADER].dtype == EXO_I64 &&
                 p[HEADER].count == HEADER_WORDS && p[SHA256].dtype == EXO_U8 &&
@@ -58,6 +61,13 @@ exo_parameters_view(exo_parameters *out, const exo_item *item, size_t numel, exo
                         "%zu parameters came, but the model has %zu: the trainer's model is "
                         "another one",
                         p[VALUES].count, numel);
+    exo_sha256(p[VALUES].data, numel * sizeof(float), sha256);
+    if (memcmp(sha256, p[SHA256].data, HASH) != 0)
+        return exo_fail(err, EXO_DAMAGED,
+                        "the parameters of version %lld are not those that the trainer sent: their "
+                        "SHA-256 is another one; an edge that carries parameters takes no codec "
+                        "that rounds",
+                        (long long)header[VERSION]);
     *out = (exo_parameters){.version = (uint64_t)header[VERSION],
                             .quota = (uint64_t)header[QUOTA],
                             .numel = numel,

@@ -17,8 +17,9 @@ typedef struct exo_parameters {
 
 /* Makes an item, which the caller drops. NOMEM. */
 exo_status exo_parameters_new(exo_item **out, const exo_parameters *parameters, exo_err *err);
-/* Views an item for a model of `numel` parameters without a copy. INVAL: it is for another model,
- * or damaged. A codec of the edge may have rounded the values: the hash is then another one. */
+/* Views an item for a model of `numel` parameters without a copy. INVAL: it is for another model, or
+ * is no such item; DAMAGED: the values do not have the hash, because they were altered on the way,
+ * or rounded by a codec of the edge. */
 exo_status exo_parameters_view(exo_parameters *out, const exo_item *item, size_t numel,
                                exo_err *err);
 

@@ -56,4 +56,5 @@ bad 2 'ppo needs values' run "$example/1m1t.yaml" --name w --set actors.trainer.
 bad 2 "unknown key 'clap'" run "$example/1m1t.yaml" --name w --set actors.trainer.config.algorithm.clap=1
 bad 2 'slices: 3 is no multiple of the 2 trainers' run "$example/2m2t.yaml" --name w --set actors.trainer.config.slices=3
 bad 2 "the trainer's model is another one" run "$example/1m1t.yaml" --name w2 --set actors.maker.config.model.width=16
+bad 1 'takes no codec that rounds' run "$example/1m1t.yaml" --name w3 --set edges.1.codec=bf16
 finish

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <exogym/reward.h>
+#include <exogym/state.h>
 
 #include "experience/experience.h"
 #include "experience/learned.h"
@@ -140,18 +141,23 @@ Test(experience, a_damaged_item_is_refused)
 Test(experience, parameters_of_another_model_are_refused)
 {
     float values[5] = {1, 2, 3, 4, 5};
-    char sha256[65] = "0123456789012345678901234567890123456789012345678901234567890123";
+    char sha256[65];
     exo_item *item = NULL;
     exo_parameters seen;
     exo_err err = {0};
     const exo_parameters p = {
         .version = 3, .quota = 12, .numel = 5, .values = values, .sha256 = sha256};
+    exo_sha256(values, sizeof values, sha256);
     cr_assert_eq(exo_parameters_new(&item, &p, NULL), EXO_OK);
     cr_assert_eq(exo_parameters_view(&seen, item, 5, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(seen.quota, 12);
     cr_expect_eq(seen.values[4], 5);
     cr_expect_eq(exo_parameters_view(&seen, item, 6, &err), EXO_INVAL);
     cr_expect(strstr(err.text, "another one"), "%s", err.text);
+    ((float *)item->parts[2].data)[3] = 4.0000005f;
+    cr_expect_eq(exo_parameters_view(&seen, item, 5, &err), EXO_DAMAGED);
+    cr_expect(strstr(err.text, "version 3"), "%s", err.text);
+    ((float *)item->parts[2].data)[3] = 4;
     item->num_parts = 2;
     cr_expect_eq(exo_parameters_view(&seen, item, 5, &err), EXO_INVAL);
     item->num_parts = 3;
