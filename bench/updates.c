@@ -132,6 +132,7 @@ way_print(struct way *w, exo_update_form form, size_t numel, size_t steps)
            100 * bytes / ((double)numel * sizeof(float)), bench_median(w->stage + 1, steps - 1),
            bench_median(w->make + 1, steps - 1), bench_median(w->take + 1, steps - 1),
            bench_median(w->swap + 1, steps - 1));
+    fflush(stdout);
     exo_update_sender_free(&w->sender);
     exo_update_receiver_free(&w->receiver);
     exo_generator_free(&w->generator);

@@ -72,13 +72,13 @@ enum {
 
 /* A receiver's reply. Plain data. */
 typedef struct exo_update_reply {
-    exo_update_answer answer;
-    uint64_t sender, life; /* of the update's sender */
-    uint64_t version;      /* of the update; 0: no update whose header could be read */
-    uint64_t have;         /* the version that the receiver has; 0: none */
-    char state[65];        /* SHA-256 of the state that it has; "": none */
-    exo_status code;       /* of the reason */
-    char text[EXO_UPDATE_REASON];
+    exo_update_answer answer;     /* NONE: do not send it */
+    uint64_t sender, life;        /* of the update's sender */
+    uint64_t version;             /* of the update; 0: no update whose header could be read */
+    uint64_t have;                /* the version that the receiver has; 0: none */
+    char state[65];               /* SHA-256 of the state that it has; "": none */
+    exo_status code;              /* of the reason */
+    char text[EXO_UPDATE_REASON]; /* the reason; "": none */
 } exo_update_reply;
 
 /* Writes a reply as EXO_UPDATE_REPLY_BYTES bytes. */
@@ -96,8 +96,8 @@ typedef struct exo_update_sender exo_update_sender;
 
 /* Options of a sender. Zeroed: all defaults. */
 typedef struct exo_update_sender_opts {
-    exo_update_form form;
-    uint64_t sender; /* any number, different for each sender of one receiver */
+    exo_update_form form; /* of all of its updates */
+    uint64_t sender;      /* any number, different for each sender of one receiver */
     /* Larger after each restart of the sender, so that versions may begin at a lower number. */
     uint64_t life;
     /* Bytes of the values in a chunk, as fp32; 4 KiB to 64 MiB; 0: 4 MiB. Headers and 24 bytes for

@@ -27,9 +27,10 @@ typedef enum exo_delta_kind {
     EXO_DELTA_SPARSE16 = 4, /* 2 planes */
 } exo_delta_kind;
 
-/* Elements are sparse if at most one of so many has changed. */
+/* A piece is sparse if at most one of so many elements has changed: gaps and differences then
+ * compress better than planes with zeros. */
 enum {
-    EXO_DELTA_SPARSE = 16
+    EXO_DELTA_SPARSE = 3
 };
 
 /* What is known of a difference before it is written. */
