@@ -17,7 +17,7 @@
 
 enum {
     MOST_CHUNKS = 8,
-    MOST_BYTES = 1 << 17
+    MOST_BYTES = 1 << 13
 };
 
 struct chunk {
