@@ -6,7 +6,7 @@
 #include <exogym/graph.h>
 
 extern const exo_graph_class exo_train_node_graph_class; /* graph_train_node.c */
-extern const exo_graph_class exo_cartpole_maker_class;   /* maker.c */
-extern const exo_graph_class exo_cartpole_trainer_class; /* learner.c */
+extern const exo_graph_class exo_rollout_maker_class;    /* rollout_maker.c */
+extern const exo_graph_class exo_policy_trainer_class;   /* policy_trainer.c */
 
 #endif

@@ -1,65 +1,135 @@
-/* The policy and its critic: see policy.h. The inner loops run over the 64 units of a layer, a
- * constant that the compiler knows. */
+/* The policy and its critic: see policy.h. The inner loops run over blocks of 16 units. */
 #include "actors/policy.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
-    IN = EXO_CARTPOLE_OBSERVATION,
-    UNITS = EXO_POLICY_HIDDEN,
-    ACTIONS = EXO_CARTPOLE_ACTIONS,
-    LANES = 16 /* partial sums of a product; the constant fixes the order of summation */
+    LANES = EXO_POLICY_UNITS_STEP, /* partial sums of a product; it fixes the order of summation */
+    MOST = EXO_ENVIRONMENT_MAX_OBSERVATION
 };
+
+/* --- Shapes ----------------------------------------------------------------------------------- */
+
+exo_policy_shape
+exo_policy_shape_for(const exo_environment_shape *environment, size_t units)
+{
+    bool box = environment->actions == 0;
+    return (exo_policy_shape){.observation = environment->observation,
+                              .units = units,
+                              .outputs = box ? environment->box : environment->actions,
+                              .box = box};
+}
+
+static size_t
+trunk_numel(const exo_policy_shape *s)
+{
+    return s->observation * s->units + s->units + s->units * s->units + s->units;
+}
+
+size_t
+exo_policy_numel(const exo_policy_shape *s)
+{
+    return 2 * trunk_numel(s) + s->outputs * s->units + s->outputs + s->units + 1 +
+           (s->box ? s->outputs : 0);
+}
+
+/* Returns `*at` and moves it by `count`. */
+static float *
+take(float **at, size_t count)
+{
+    float *taken = *at;
+    *at += count;
+    return taken;
+}
+
+static exo_policy_trunk
+take_trunk(float **at, const exo_policy_shape *s)
+{
+    exo_policy_trunk trunk;
+    trunk.weight1 = take(at, s->observation * s->units);
+    trunk.bias1 = take(at, s->units);
+    trunk.weight2 = take(at, s->units * s->units);
+    trunk.bias2 = take(at, s->units);
+    return trunk;
+}
+
+exo_policy
+exo_policy_view(const exo_policy_shape *shape, float *values)
+{
+    exo_policy policy = {.shape = *shape, .values = values};
+    policy.actor = take_trunk(&values, shape);
+    policy.critic = take_trunk(&values, shape);
+    policy.action_weight = take(&values, shape->outputs * shape->units);
+    policy.action_bias = take(&values, shape->outputs);
+    policy.value_weight = take(&values, shape->units);
+    policy.value_bias = take(&values, 1);
+    policy.log_deviation = values;
+    return policy;
+}
 
 /* --- Initial values --------------------------------------------------------------------------- */
 
+/* The product of `row` with a row of a matrix whose elements are `by_column` apart, divided by
+ * `gain`. */
+static double
+row_product(const double *row, const float *other, size_t count, size_t by_column, double gain)
+{
+    double product = 0;
+    for (size_t k = 0; k < count; k++)
+        product += row[k] * ((double)other[k * by_column] / gain);
+    return product;
+}
+
 /* Draws orthogonal rows of length `gain`: normal numbers, made orthogonal by Gram-Schmidt. Each
- * projection is subtracted twice, because rounding leaves a part of it the first time. */
+ * projection is subtracted twice, because rounding leaves a part of it the first time. A matrix with
+ * more rows than columns gets orthogonal columns. */
 static void
-orthogonal(float (*rows)[UNITS], size_t count, double gain, uint64_t seed, uint64_t layer)
+orthogonal(float *matrix, size_t rows, size_t columns, double gain, uint64_t seed, uint64_t layer)
 {
     exo_rng rng;
     exo_rng_init(&rng, seed, EXO_RNG_INIT, 0, layer);
-    double row[UNITS], other[UNITS];
+    double row[MOST];
+    bool tall = rows > columns;
+    size_t count = tall ? columns : rows, length = tall ? rows : columns;
+    size_t by_row = tall ? 1 : columns, by_column = tall ? columns : 1;
     for (size_t i = 0; i < count; i++) {
-        for (size_t k = 0; k < UNITS; k++)
+        for (size_t k = 0; k < length; k++)
             row[k] = (double)exo_rng_normal(&rng);
         for (size_t j = 0; j < 2 * i; j++) {
-            double product = 0;
-            for (size_t k = 0; k < UNITS; k++) {
-                other[k] = (double)rows[j % i][k] / gain;
-                product += row[k] * other[k];
-            }
-            for (size_t k = 0; k < UNITS; k++)
-                row[k] -= product * other[k];
+            const float *other = matrix + j % i * by_row;
+            double product = row_product(row, other, length, by_column, gain);
+            for (size_t k = 0; k < length; k++)
+                row[k] -= product * ((double)other[k * by_column] / gain);
         }
         double squares = 0;
-        for (size_t k = 0; k < UNITS; k++)
+        for (size_t k = 0; k < length; k++)
             squares += row[k] * row[k];
-        for (size_t k = 0; k < UNITS; k++)
-            rows[i][k] = (float)(gain * row[k] / sqrt(squares));
+        for (size_t k = 0; k < length; k++)
+            matrix[i * by_row + k * by_column] = (float)(gain * row[k] / sqrt(squares));
     }
 }
 
 void
-exo_policy_init(exo_policy *policy, uint64_t seed)
+exo_policy_init(const exo_policy *policy, uint64_t seed)
 {
-    *policy = (exo_policy){0};
-    orthogonal(policy->actor.weight1, IN, sqrt(2), seed, 0);
-    orthogonal(policy->actor.weight2, UNITS, sqrt(2), seed, 1);
-    orthogonal(policy->action_weight, ACTIONS, 0.01, seed, 2);
-    orthogonal(policy->critic.weight1, IN, sqrt(2), seed, 3);
-    orthogonal(policy->critic.weight2, UNITS, sqrt(2), seed, 4);
-    orthogonal(&policy->value_weight, 1, 1, seed, 5);
+    const exo_policy_shape *s = &policy->shape;
+    memset(policy->values, 0, exo_policy_numel(s) * sizeof(float));
+    orthogonal(policy->actor.weight1, s->observation, s->units, sqrt(2), seed, 0);
+    orthogonal(policy->actor.weight2, s->units, s->units, sqrt(2), seed, 1);
+    orthogonal(policy->action_weight, s->outputs, s->units, 0.01, seed, 2);
+    orthogonal(policy->critic.weight1, s->observation, s->units, sqrt(2), seed, 3);
+    orthogonal(policy->critic.weight2, s->units, s->units, sqrt(2), seed, 4);
+    orthogonal(policy->value_weight, 1, s->units, 1, seed, 5);
 }
 
 /* --- Forward ---------------------------------------------------------------------------------- */
 
 static float
-product(const float *a, const float *b)
+product(const float *a, const float *b, size_t units)
 {
     float sums[LANES] = {0}, sum = 0;
-    for (size_t i = 0; i < UNITS; i += LANES)
+    for (size_t i = 0; i < units; i += LANES)
         for (size_t k = 0; k < LANES; k++)
             sums[k] += a[i + k] * b[i + k];
     for (size_t k = 0; k < LANES; k++)
@@ -67,113 +137,171 @@ product(const float *a, const float *b)
     return sum;
 }
 
-/* y (64) += x w */
+/* y (units) += x w */
 static void
-add_scaled(float *restrict y, const float *restrict w, float x)
+add_scaled(float *restrict y, const float *restrict w, float x, size_t units)
 {
-    for (size_t k = 0; k < UNITS; k++)
-        y[k] += x * w[k];
+    for (size_t i = 0; i < units; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            y[i + k] += x * w[i + k];
 }
 
 static void
-squash(float *y)
+squash(float *y, size_t units)
 {
-    for (size_t k = 0; k < UNITS; k++)
+    for (size_t k = 0; k < units; k++)
         y[k] = tanhf(y[k]);
 }
 
 static void
-trunk_forward(const exo_policy_trunk *trunk, const float *x, float *first, float *second)
+trunk_forward(const exo_policy_trunk *trunk, const exo_policy_shape *s, const float *x,
+              float *first, float *second)
 {
-    for (size_t k = 0; k < UNITS; k++) {
-        first[k] = trunk->bias1[k];
-        second[k] = trunk->bias2[k];
-    }
-    for (size_t i = 0; i < IN; i++)
-        add_scaled(first, trunk->weight1[i], x[i]);
-    squash(first);
-    for (size_t i = 0; i < UNITS; i++)
-        add_scaled(second, trunk->weight2[i], first[i]);
-    squash(second);
+    memcpy(first, trunk->bias1, s->units * sizeof(float));
+    memcpy(second, trunk->bias2, s->units * sizeof(float));
+    for (size_t i = 0; i < s->observation; i++)
+        add_scaled(first, trunk->weight1 + i * s->units, x[i], s->units);
+    squash(first, s->units);
+    for (size_t i = 0; i < s->units; i++)
+        add_scaled(second, trunk->weight2 + i * s->units, first[i], s->units);
+    squash(second, s->units);
+}
+
+/* Replaces logits (count) by their log softmax. */
+static void
+log_softmax(float *logits, size_t count)
+{
+    float largest = -INFINITY, sum = 0;
+    for (size_t a = 0; a < count; a++)
+        largest = fmaxf(largest, logits[a]);
+    for (size_t a = 0; a < count; a++)
+        sum += expf(logits[a] - largest);
+    for (size_t a = 0; a < count; a++)
+        logits[a] = logits[a] - largest - logf(sum);
 }
 
 void
 exo_policy_forward(const exo_policy *policy, const float *observation, exo_policy_output *out,
                    exo_policy_pass *pass)
 {
+    const exo_policy_shape *s = &policy->shape;
     exo_policy_pass local;
     exo_policy_pass *p = pass ? pass : &local;
-    for (size_t i = 0; i < IN; i++)
-        p->observation[i] = observation[i];
-    trunk_forward(&policy->actor, p->observation, p->actor1, p->actor2);
-    trunk_forward(&policy->critic, p->observation, p->critic1, p->critic2);
-
-    float logits[ACTIONS], largest = -INFINITY, sum = 0;
-    for (size_t a = 0; a < ACTIONS; a++) {
-        logits[a] = policy->action_bias[a] + product(policy->action_weight[a], p->actor2);
-        largest = fmaxf(largest, logits[a]);
-    }
-    for (size_t a = 0; a < ACTIONS; a++)
-        sum += expf(logits[a] - largest);
-    for (size_t a = 0; a < ACTIONS; a++)
-        out->log_probs[a] = logits[a] - largest - logf(sum);
-    out->value = policy->value_bias[0] + product(policy->value_weight, p->critic2);
+    p->observation = observation;
+    trunk_forward(&policy->actor, s, observation, p->actor1, p->actor2);
+    trunk_forward(&policy->critic, s, observation, p->critic1, p->critic2);
+    for (size_t a = 0; a < s->outputs; a++)
+        out->actions[a] = policy->action_bias[a] +
+                          product(policy->action_weight + a * s->units, p->actor2, s->units);
+    if (!s->box)
+        log_softmax(out->actions, s->outputs);
+    out->value = policy->value_bias[0] + product(policy->value_weight, p->critic2, s->units);
 }
 
-int
-exo_policy_sample(const exo_policy_output *output, exo_rng *rng)
+/* --- Actions ---------------------------------------------------------------------------------- */
+
+static int32_t
+sample_choice(const exo_policy_output *output, size_t count, exo_rng *rng)
 {
     float left = exo_rng_uniform(rng);
-    for (int a = 0; a + 1 < ACTIONS; a++) {
-        left -= expf(output->log_probs[a]);
+    for (size_t a = 0; a + 1 < count; a++) {
+        left -= expf(output->actions[a]);
         if (left < 0)
-            return a;
+            return (int32_t)a;
     }
-    return ACTIONS - 1;
+    return (int32_t)count - 1;
+}
+
+float
+exo_policy_sample(const exo_policy *policy, const exo_policy_output *output, exo_rng *rng,
+                  void *action)
+{
+    const exo_policy_shape *s = &policy->shape;
+    if (!s->box) {
+        int32_t choice = sample_choice(output, s->outputs, rng);
+        *(int32_t *)action = choice;
+        return output->actions[choice];
+    }
+    float *box = action;
+    for (size_t a = 0; a < s->outputs; a++)
+        box[a] = output->actions[a] + expf(policy->log_deviation[a]) * exo_rng_normal(rng);
+    return (float)exo_policy_log_prob(policy, output, action);
+}
+
+void
+exo_policy_best(const exo_policy *policy, const exo_policy_output *output, void *action)
+{
+    const exo_policy_shape *s = &policy->shape;
+    int32_t best = 0;
+    if (s->box) {
+        memcpy(action, output->actions, s->outputs * sizeof(float));
+        return;
+    }
+    for (size_t a = 1; a < s->outputs; a++)
+        if (output->actions[a] > output->actions[best])
+            best = (int32_t)a;
+    *(int32_t *)action = best;
+}
+
+double
+exo_policy_log_prob(const exo_policy *policy, const exo_policy_output *output, const void *action)
+{
+    const exo_policy_shape *s = &policy->shape;
+    if (!s->box)
+        return (double)output->actions[*(const int32_t *)action];
+    const float *box = action;
+    double sum = 0;
+    for (size_t a = 0; a < s->outputs; a++) {
+        double log_deviation = (double)policy->log_deviation[a];
+        double off = ((double)box[a] - (double)output->actions[a]) / exp(log_deviation);
+        sum -= 0.5 * off * off + log_deviation + 0.5 * log(2 * 3.14159265358979323846);
+    }
+    return sum;
 }
 
 /* --- Backward --------------------------------------------------------------------------------- */
 
-/* `d` (64) is the gradient of the loss with respect to the outputs of the second layer; it is
+/* `d` (units) is the gradient of the loss with respect to the outputs of the second layer; it is
  * overwritten. */
 static void
-trunk_backward(const exo_policy_trunk *trunk, const float *x, const float *first,
-               const float *second, float *d, exo_policy_trunk *gradient)
+trunk_backward(const exo_policy_trunk *trunk, const exo_policy_shape *s, const float *x,
+               const float *first, const float *second, float *d, const exo_policy_trunk *gradient)
 {
-    float d_first[UNITS];
-    for (size_t k = 0; k < UNITS; k++) {
+    float d_first[EXO_POLICY_MAX_UNITS];
+    for (size_t k = 0; k < s->units; k++) {
         d[k] *= 1 - second[k] * second[k];
         gradient->bias2[k] += d[k];
     }
-    for (size_t i = 0; i < UNITS; i++) {
-        add_scaled(gradient->weight2[i], d, first[i]);
-        d_first[i] = product(trunk->weight2[i], d);
+    for (size_t i = 0; i < s->units; i++) {
+        add_scaled(gradient->weight2 + i * s->units, d, first[i], s->units);
+        d_first[i] = product(trunk->weight2 + i * s->units, d, s->units);
     }
-    for (size_t k = 0; k < UNITS; k++) {
+    for (size_t k = 0; k < s->units; k++) {
         d_first[k] *= 1 - first[k] * first[k];
         gradient->bias1[k] += d_first[k];
     }
-    for (size_t i = 0; i < IN; i++)
-        add_scaled(gradient->weight1[i], d_first, x[i]);
+    for (size_t i = 0; i < s->observation; i++)
+        add_scaled(gradient->weight1 + i * s->units, d_first, x[i], s->units);
 }
 
 void
-exo_policy_backward(const exo_policy *policy, const exo_policy_pass *pass, const float *d_logits,
-                    float d_value, exo_policy *gradient)
+exo_policy_backward(const exo_policy *policy, const exo_policy_pass *pass, const float *d_actions,
+                    float d_value, const exo_policy *gradient)
 {
-    float d[UNITS] = {0};
-    for (size_t a = 0; a < ACTIONS; a++) {
-        gradient->action_bias[a] += d_logits[a];
-        add_scaled(gradient->action_weight[a], pass->actor2, d_logits[a]);
-        add_scaled(d, policy->action_weight[a], d_logits[a]);
+    const exo_policy_shape *s = &policy->shape;
+    float d[EXO_POLICY_MAX_UNITS] = {0};
+    for (size_t a = 0; a < s->outputs; a++) {
+        gradient->action_bias[a] += d_actions[a];
+        add_scaled(gradient->action_weight + a * s->units, pass->actor2, d_actions[a], s->units);
+        add_scaled(d, policy->action_weight + a * s->units, d_actions[a], s->units);
     }
-    trunk_backward(&policy->actor, pass->observation, pass->actor1, pass->actor2, d,
+    trunk_backward(&policy->actor, s, pass->observation, pass->actor1, pass->actor2, d,
                    &gradient->actor);
 
     gradient->value_bias[0] += d_value;
-    add_scaled(gradient->value_weight, pass->critic2, d_value);
-    for (size_t k = 0; k < UNITS; k++)
+    add_scaled(gradient->value_weight, pass->critic2, d_value, s->units);
+    for (size_t k = 0; k < s->units; k++)
         d[k] = d_value * policy->value_weight[k];
-    trunk_backward(&policy->critic, pass->observation, pass->critic1, pass->critic2, d,
+    trunk_backward(&policy->critic, s, pass->observation, pass->critic1, pass->critic2, d,
                    &gradient->critic);
 }

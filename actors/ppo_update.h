@@ -9,7 +9,7 @@
  *     for (uint64_t i = 0; i < exo_ppo_update_steps(update); i++) {
  *         exo_ppo_update_gradient(update);
  *         exo_all_reduce(group,
- *                        exo_host_array(EXO_F32, exo_ppo_update_sums(update), EXO_PPO_SUMS),
+ *                        exo_host_array(EXO_F32, exo_ppo_update_sums(update), count),
  *                        EXO_SUM, err);
  *         exo_ppo_update_apply(update);
  *     }
@@ -34,30 +34,32 @@ typedef struct exo_ppo_update_opts {
     uint64_t updates; /* over them the learning rate falls linearly from lr to 0 */
     double lr, gamma, lambda;
     double max_norm; /* limit of a gradient's norm; 0: none */
+    /* The coefficient of the entropy goes linearly from loss.entropy to this over the updates. */
+    double last_entropy;
     uint64_t repeat; /* 1; tests compute each gradient more often, to slow the learner down */
 } exo_ppo_update_opts;
-
-enum {
-    EXO_PPO_SUMS = EXO_POLICY_NUMEL + 2 /* the gradient, the loss, the number of samples */
-};
 
 typedef struct exo_ppo_update exo_ppo_update;
 
 /* Makes a learner with the policy that `seed` draws. The orders of samples are drawn from
  * (order_seed, SHUFFLE, 0, epoch). The caller frees it. NOMEM. */
-exo_status exo_ppo_update_new(exo_ppo_update **out, const exo_ppo_update_opts *opts, uint64_t seed,
-                              uint64_t order_seed, exo_err *err);
+exo_status exo_ppo_update_new(exo_ppo_update **out, const exo_ppo_update_opts *opts,
+                              const exo_policy_shape *shape, uint64_t seed, uint64_t order_seed,
+                              exo_err *err);
 void exo_ppo_update_free(exo_ppo_update **update);
 
-/* Begins an update: copies the rollouts' samples. count may be 0. NOMEM. */
+/* Begins an update: copies the samples of rollouts of the policy's shape. count may be 0. NOMEM. */
 exo_status exo_ppo_update_begin(exo_ppo_update *update, const exo_rollout *rollouts, size_t count,
                                 exo_err *err);
 /* The number of steps of an update: epochs * minibatches. */
 uint64_t exo_ppo_update_steps(const exo_ppo_update *update);
 /* Computes the sums of the next minibatch. */
 void exo_ppo_update_gradient(exo_ppo_update *update);
-/* The sums (EXO_PPO_SUMS) of that minibatch; an all-reduce adds to them in place. */
+/* The sums of that minibatch: the gradient, the loss, the number of samples. An all-reduce adds to
+ * them in place. */
 float *exo_ppo_update_sums(exo_ppo_update *update);
+/* The number of elements of the sums: exo_policy_numel + 2. */
+size_t exo_ppo_update_num_sums(const exo_ppo_update *update);
 /* Takes a step of Adam with the gradient of the mean, after its norm was clipped. Without samples
  * it does nothing. */
 void exo_ppo_update_apply(exo_ppo_update *update);

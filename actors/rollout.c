@@ -13,6 +13,7 @@ enum part {
     FINAL_VALUES,
     RETURNS,
     BOOTSTRAP,
+    PLAYERS,
 };
 
 static const struct {
@@ -23,53 +24,86 @@ static const struct {
     [LOG_PROBS] = {"log_probs", EXO_F32},       [VALUES] = {"values", EXO_F32},
     [REWARDS] = {"rewards", EXO_F32},           [DONES] = {"dones", EXO_U8},
     [FINAL_VALUES] = {"final_values", EXO_F32}, [RETURNS] = {"returns", EXO_F32},
-    [BOOTSTRAP] = {"bootstrap", EXO_F32},
+    [BOOTSTRAP] = {"bootstrap", EXO_F32},       [PLAYERS] = {"players", EXO_U8},
 };
 
-void
-exo_rollout_parts(size_t steps, size_t environments, exo_item_part parts[EXO_ROLLOUT_PARTS])
+size_t
+exo_rollout_parts(const exo_environment_shape *shape, size_t steps, size_t environments,
+                  exo_item_part parts[EXO_ROLLOUT_PARTS])
 {
-    for (size_t i = 0; i < EXO_ROLLOUT_PARTS; i++) {
-        size_t count = i == BOOTSTRAP ? environments : steps * environments;
-        parts[i] =
-            (exo_item_part){.dtype = parts_of[i].dtype,
-                            .count = i == OBSERVATIONS ? count * EXO_CARTPOLE_OBSERVATION : count};
-    }
+    const size_t all = steps * environments;
+    for (size_t i = 0; i < EXO_ROLLOUT_PARTS; i++)
+        parts[i] = (exo_item_part){.dtype = parts_of[i].dtype, .count = all};
+    parts[OBSERVATIONS].count = all * shape->observation;
+    if (shape->actions == 0)
+        parts[ACTIONS] = (exo_item_part){.dtype = EXO_F32, .count = all * shape->box};
+    parts[REWARDS].count = all * shape->players;
+    parts[BOOTSTRAP].count = environments;
+    parts[PLAYERS].count = all + environments;
+    return shape->players > 1 ? EXO_ROLLOUT_PARTS : EXO_ROLLOUT_PARTS - 1;
 }
 
+/* *steps and *environments get T and N. */
 static exo_status
-check_parts(const exo_item *item, exo_err *err)
+check_parts(const exo_item *item, const exo_environment_shape *shape, size_t *steps,
+            size_t *environments, exo_err *err)
 {
-    if (item->num_parts != EXO_ROLLOUT_PARTS)
-        return exo_fail(err, EXO_INVAL, "%zu arrays, not the %d of a rollout", item->num_parts,
-                        EXO_ROLLOUT_PARTS);
-    size_t environments = item->parts[BOOTSTRAP].count, all = item->parts[ACTIONS].count;
-    if (environments < 1 || all < 1 || all % environments != 0 || all > EXO_ROLLOUT_MAX_STEPS)
-        return exo_fail(err, EXO_INVAL,
-                        "%zu actions and %zu last values are no rollout of equal steps", all,
-                        environments);
     exo_item_part expected[EXO_ROLLOUT_PARTS];
-    exo_rollout_parts(all / environments, environments, expected);
-    for (size_t i = 0; i < EXO_ROLLOUT_PARTS; i++)
+    size_t count = exo_rollout_parts(shape, 1, 1, expected);
+    if (item->num_parts != count)
+        return exo_fail(err, EXO_INVAL, "%zu arrays, not the %zu of a rollout", item->num_parts,
+                        count);
+    size_t n = item->parts[BOOTSTRAP].count, all = item->parts[DONES].count;
+    if (n < 1 || all < 1 || all % n != 0 || all > EXO_ROLLOUT_MAX_STEPS)
+        return exo_fail(err, EXO_INVAL,
+                        "%zu dones and %zu last values are no rollout of equal steps", all, n);
+    exo_rollout_parts(shape, all / n, n, expected);
+    for (size_t i = 0; i < count; i++)
         if (item->parts[i].dtype != expected[i].dtype || item->parts[i].count != expected[i].count)
             return exo_fail(err, EXO_INVAL, "%s: %zu of %s, not %zu of %s", parts_of[i].name,
                             item->parts[i].count, exo_dtype_name(item->parts[i].dtype),
                             expected[i].count, exo_dtype_name(expected[i].dtype));
+    *steps = all / n;
+    *environments = n;
+    return EXO_OK;
+}
+
+static exo_status
+check_values(const exo_rollout *r, const exo_environment_shape *shape, exo_err *err)
+{
+    const size_t all = r->steps * r->environments;
+    for (size_t i = 0; i < all; i++) {
+        if (r->choices && (r->choices[i] < 0 || (uint32_t)r->choices[i] >= shape->actions))
+            return exo_fail(err, EXO_INVAL, "actions[%zu]: %d is not in [0, %u)", i, r->choices[i],
+                            shape->actions);
+        if (r->dones[i] > EXO_EPISODE_TRUNCATED)
+            return exo_fail(err, EXO_INVAL, "dones[%zu]: %d is not in [0, %d]", i, r->dones[i],
+                            EXO_EPISODE_TRUNCATED);
+    }
+    for (size_t i = 0; r->players && i < all + r->environments; i++)
+        if (r->players[i] >= shape->players)
+            return exo_fail(err, EXO_INVAL, "players[%zu]: %d is not in [0, %u)", i, r->players[i],
+                            shape->players);
     return EXO_OK;
 }
 
 exo_status
-exo_rollout_view(exo_rollout *out, const exo_item *item, exo_err *err)
+exo_rollout_view(exo_rollout *out, const exo_item *item, const exo_environment_shape *shape,
+                 exo_err *err)
 {
-    exo_status st = check_parts(item, err);
+    size_t steps = 0, environments = 0;
+    exo_status st = check_parts(item, shape, &steps, &environments, err);
     if (st != EXO_OK)
         return st;
-    size_t environments = item->parts[BOOTSTRAP].count, all = item->parts[ACTIONS].count;
+    const bool box = shape->actions == 0;
     *out = (exo_rollout){
-        .steps = all / environments,
+        .steps = steps,
         .environments = environments,
+        .box = shape->box,
+        .num_players = shape->players,
         .observations = item->parts[OBSERVATIONS].data,
-        .actions = item->parts[ACTIONS].data,
+        .choices = box ? NULL : item->parts[ACTIONS].data,
+        .boxes = box ? item->parts[ACTIONS].data : NULL,
         .log_probs = item->parts[LOG_PROBS].data,
         .values = item->parts[VALUES].data,
         .rewards = item->parts[REWARDS].data,
@@ -77,29 +111,22 @@ exo_rollout_view(exo_rollout *out, const exo_item *item, exo_err *err)
         .final_values = item->parts[FINAL_VALUES].data,
         .returns = item->parts[RETURNS].data,
         .bootstrap = item->parts[BOOTSTRAP].data,
+        .players = shape->players > 1 ? item->parts[PLAYERS].data : NULL,
     };
-    for (size_t i = 0; i < all; i++) {
-        if (out->actions[i] < 0 || out->actions[i] >= EXO_CARTPOLE_ACTIONS)
-            return exo_fail(err, EXO_INVAL, "actions[%zu]: %d is not in [0, %d)", i,
-                            out->actions[i], EXO_CARTPOLE_ACTIONS);
-        if (out->dones[i] > EXO_DONE_TRUNCATED)
-            return exo_fail(err, EXO_INVAL, "dones[%zu]: %d is not in [0, %d]", i, out->dones[i],
-                            EXO_DONE_TRUNCATED);
-    }
-    return EXO_OK;
+    return check_values(out, shape, err);
 }
 
 exo_status
-exo_policy_read(exo_policy *out, const exo_item *item, exo_err *err)
+exo_policy_read(const exo_policy *policy, const exo_item *item, exo_err *err)
 {
+    const size_t numel = exo_policy_numel(&policy->shape);
     const exo_item_part *part = &item->parts[0];
-    if (item->num_parts != 1 || part->dtype != EXO_F32 || part->count != EXO_POLICY_NUMEL)
+    if (item->num_parts != 1 || part->dtype != EXO_F32 || part->count != numel)
         return exo_fail(err, EXO_INVAL,
-                        "%zu arrays, the first of %zu %s, not the %d fp32 parameters of a policy",
+                        "%zu arrays, the first of %zu %s, not the %zu fp32 parameters of a policy",
                         item->num_parts, item->num_parts ? part->count : 0,
-                        item->num_parts ? exo_dtype_name(part->dtype) : "elements",
-                        EXO_POLICY_NUMEL);
-    memcpy(out, part->data, sizeof *out);
+                        item->num_parts ? exo_dtype_name(part->dtype) : "elements", numel);
+    memcpy(policy->values, part->data, numel * sizeof(float));
     return EXO_OK;
 }
 
@@ -107,7 +134,7 @@ void
 exo_returns_add(exo_returns *returns, const exo_rollout *rollout)
 {
     for (size_t i = 0; i < rollout->steps * rollout->environments; i++)
-        if (rollout->dones[i] != EXO_DONE_NOT)
+        if (rollout->dones[i] != EXO_EPISODE_GOES_ON)
             returns->last[returns->count++ % EXO_RETURN_WINDOW] = (double)rollout->returns[i];
 }
 

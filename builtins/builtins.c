@@ -14,6 +14,7 @@
 #include "actors/train_node.h"
 #include "codec/codec_impl.h"
 #include "comm/engines.h"
+#include "environments/builtin.h"
 #include "experience/builtin.h"
 #include "graph/builtin.h"
 #include "graph/host.h"
@@ -33,6 +34,11 @@ static const void *const strategies[] = {
     &exo_onebit_adam_class,      &exo_powersgd_class, &exo_quantized_class,
     &exo_sparseloco_class,       &exo_sparta_class,   &exo_sparta_diloco_class,
     &exo_streaming_diloco_class,
+};
+
+static const void *const environments[] = {
+    &exo_acrobot_class,      &exo_cartpole_class, &exo_kuhn_poker_class,
+    &exo_mountain_car_class, &exo_pendulum_class,
 };
 
 static const void *const engines[] = {
@@ -60,10 +66,10 @@ _Static_assert(sizeof data_sets / sizeof *data_sets == EXO_NUM_IMAGE_SETS + EXO_
                "all are named");
 
 static const void *const graph_classes[] = {
-    &exo_cartpole_maker_class,
-    &exo_cartpole_trainer_class,
     &exo_experience_maker_class,
+    &exo_policy_trainer_class,
     &exo_ppo_trainer_class,
+    &exo_rollout_maker_class,
     &exo_stand_in_class,
     &exo_train_node_graph_class,
 };
@@ -105,6 +111,7 @@ exo_builtins_register(void)
         size_t count;
     } all[] = {
         {&exo_strategy_registry, strategies, sizeof strategies / sizeof *strategies},
+        {&exo_environment_registry, environments, sizeof environments / sizeof *environments},
         {&exo_engine_registry, engines, sizeof engines / sizeof *engines},
         {&exo_model_registry, models, sizeof models / sizeof *models},
         {&exo_schedule_registry, exo_builtin_schedules, EXO_NUM_SCHEDULES},

@@ -41,7 +41,7 @@ allowed=(
 calls='open|open64|openat|openat2|creat|fopen|freopen|opendir|rename|renameat|renameat2|unlink|unlinkat|remove|rmdir|mkdir|mkdirat|mkdtemp|mkstemp|mkostemp|mkfifo|mknod|tmpfile|tempnam|mktemp|truncate|link|linkat|symlink|symlinkat|chmod|fchmodat|chown|lchown|nftw|ftw|fts_open'
 
 folders=()
-for folder in actors nn runtime strategies; do [ -d "$folder" ] && folders+=("$folder"); done
+for folder in actors environments nn runtime strategies; do [ -d "$folder" ] && folders+=("$folder"); done
 # FILE:LINE:CALL, without comments, texts, and the process's own files: /dev/null, /proc/self,
 # /proc/meminfo, /sys/fs/cgroup.
 found=$(grep -rnE "(^|[^_a-zA-Z0-9.>\"])($calls)\(" --include='*.c' --include='*.h' "${folders[@]}" |

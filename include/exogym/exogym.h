@@ -15,6 +15,7 @@
 #include <exogym/device.h>
 #include <exogym/dtype.h>
 #include <exogym/engine.h>
+#include <exogym/environment.h>
 #include <exogym/exact.h>
 #include <exogym/generate.h>
 #include <exogym/graph.h>

@@ -161,7 +161,7 @@ typedef enum exo_port_direction {
 /* A port of a class. */
 typedef struct exo_graph_port {
     const char *name; /* the name for `carries` of an edge */
-    /* The type of its items, such as "cartpole experience": equal at both ends of an edge. */
+    /* The type of its items, such as "rollout": equal at both ends of an edge. */
     const char *type;
     exo_port_direction direction; /* zeroed: OUTPUT */
     bool required;                /* a graph must have an edge here */
@@ -207,6 +207,10 @@ typedef struct exo_graph_class {
     /* For an order that depends on the options: writes it for `self` after init. NULL: `order`
      * holds. */
     void (*write_order)(const void *self, char *out, size_t size);
+    /* The shape of the items at the ports, if it depends on the options: writes a text for `self`
+     * after init, such as "4 observations, 2 actions". The texts of both ends of an edge must be
+     * equal. NULL: every shape fits. */
+    void (*write_shape)(const void *self, char *out, size_t size);
 } exo_graph_class;
 
 /* Registers a class under its name, which must be new. The class must live as long as the process.

@@ -12,6 +12,7 @@
 
 enum {
     ORDER_TEXT = 2048,
+    SHAPE_TEXT = 256,
     EFFORT = 4000 /* states of the graph that the check tries at most */
 };
 
@@ -34,6 +35,20 @@ read_order(const exo_graph_spec *spec, exo_actor_spec *actor, const void *self, 
     return st;
 }
 
+/* Reads the shape of items that the class declares for these options. */
+static exo_status
+read_shape(const exo_graph_spec *spec, exo_actor_spec *actor, const void *self, exo_err *err)
+{
+    if (!actor->class->write_shape)
+        return EXO_OK;
+    char *text = exo_graph_alloc(spec, SHAPE_TEXT, 1, err);
+    if (!text)
+        return EXO_NOMEM;
+    actor->class->write_shape(self, text, SHAPE_TEXT);
+    actor->shape = text;
+    return EXO_OK;
+}
+
 /* Calls the class's init without an actor, so that it checks its options. */
 static exo_status
 check_options(const exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
@@ -48,6 +63,8 @@ check_options(const exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
         st = exo_config_finish(actor->config, &reason);
     if (st == EXO_OK)
         st = read_order(spec, actor, self, &reason);
+    if (st == EXO_OK)
+        st = read_shape(spec, actor, self, &reason);
     if (class->release)
         class->release(self);
     exo_free(self);
@@ -111,6 +128,19 @@ part_of(const exo_edge_spec *edge, const char *key)
 {
     exo_config *node = exo_config_get(edge->node, key);
     return node ? node : edge->node;
+}
+
+static exo_status
+check_shapes(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_err *err)
+{
+    const exo_actor_spec *from = &spec->actors[edge->from], *to = &spec->actors[edge->to];
+    if (!from->shape || !to->shape || strcmp(from->shape, to->shape) == 0)
+        return EXO_OK;
+    return exo_config_fail(
+        part_of(edge, "carries"), err,
+        "the items of '%s' are of %s where '%s' sends them, and of %s where '%s' "
+        "takes them",
+        edge->carries, from->shape, from->name, to->shape, to->name);
 }
 
 static exo_status
@@ -274,6 +304,8 @@ exo_graph_check(exo_graph_spec *spec, exo_err *err)
             st = check_route(spec, &spec->edges[i], err);
         if (st == EXO_OK)
             st = check_buffer(&spec->edges[i], err);
+        if (st == EXO_OK)
+            st = check_shapes(spec, &spec->edges[i], err);
     }
     for (uint32_t i = 0; st == EXO_OK && i < spec->num_actors; i++)
         st = check_required_ports(spec, i, err);

@@ -76,6 +76,8 @@ typedef struct exo_actor_spec {
     /* the order in which the class uses its ports with these options; NULL: not declared. Set by
      * exo_graph_check */
     const struct exo_order *order;
+    /* the shape of the items at the ports with these options; NULL: any. Set by exo_graph_check */
+    const char *shape;
     exo_compute_spec *compute; /* one for each phase of the class, in its order */
     size_t num_compute;
     exo_config *node; /* position in the file, for messages */

@@ -6,6 +6,7 @@
 #include <exogym/codec.h>
 #include <exogym/data.h>
 #include <exogym/engine.h>
+#include <exogym/environment.h>
 #include <exogym/graph.h>
 #include <exogym/memory.h>
 #include <exogym/model.h>
@@ -49,6 +50,9 @@ print_names(const char *what)
             print_entry(c->name, c->help);
     else if (strcmp(what, "classes") == 0)
         for (const exo_graph_class *c; (c = exo_graph_class_at(i)); i++)
+            print_entry(c->name, c->help);
+    else if (strcmp(what, "environments") == 0)
+        for (const exo_environment_class *c; (c = exo_environment_class_at(i)); i++)
             print_entry(c->name, c->help);
     else if (strcmp(what, "models") == 0)
         for (const exo_model_class *c; (c = exo_model_class_at(i)); i++)
@@ -208,13 +212,15 @@ list_command(const exo_command_line *line)
 
 static const exo_arg table[] = {
     {NULL,
-     "strategies|schedules|models|data|downloads|codecs|engines|devices|classes|rewards|commands|"
+     "strategies|schedules|models|data|downloads|codecs|engines|devices|classes|environments|"
+     "rewards|commands|"
      "nodes|"
      "actors|jobs|objects|methods",
      "What is listed: the strategies, learning-rate schedules, models or data sets that a job can "
      "name, the sets that `exogym data get` fetches, the codecs that arrays can be sent with, the "
      "engines that move the data of collectives, the devices that compute, the classes of actors "
-     "that a graph can name, the rewards of answers, the commands of exogym, or the nodes, actors, "
+     "that a graph can name, the environments that they play, the rewards of answers, the commands "
+     "of exogym, or the nodes, actors, "
      "jobs or shared objects "
      "of a cluster, or the methods of one of its actors.",
      EXO_INTO(struct list_args, what), .word = EXO_WORD_FIXED, .required = true},

@@ -212,7 +212,7 @@ bad_edge '122: on_full: latest keeps one item: capacity must be 1, got 3' \
     'from: b, to: a, carries: parameters, buffer: {on_full: latest, capacity: 3}'
 bad_edge "92: there is no link 'wan'; there are none" 'from: b, to: a, carries: parameters, link: wan'
 bad_edge "93: there is no codec 'bf61'; did you mean 'bf16'?" 'from: b, to: a, carries: parameters, codec: bf61'
-bad "3:35: 'experience' is 'text' where 't' sends it and 'cartpole experience' where 'b' takes it" \
+bad "3:35: 'experience' is 'text' where 't' sends it and 'rollout' where 'b' takes it" \
     'actors: {t: {class: text}, b: {class: learner}}' 'edges: [{from: t, to: b, carries: experience}]'
 bad "3:49: route gossip needs at least 2 of 't' to choose from; there is 1" \
     'actors: {t: {class: talker}}' 'edges: [{from: t, to: t, carries: state, route: gossip}]'
@@ -239,8 +239,8 @@ has out 'maker            makes experience'
 
 cat >hashed.yaml <<'YAML'
 actors:
-  maker: {class: cartpole_maker, count: 3}
-  trainer: {class: cartpole_trainer, count: 2}
+  maker: {class: rollout_maker, count: 3}
+  trainer: {class: policy_trainer, count: 2}
 edges:
   - {from: maker, to: trainer, carries: experience}
   - {from: trainer, to: maker, carries: parameters, route: broadcast}

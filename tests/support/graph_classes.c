@@ -36,12 +36,12 @@ static const char *const learner_phases[] = {"learn", NULL};
 #define COLLECTIVE .direction = EXO_PORT_COLLECTIVE
 
 static const exo_graph_port maker_ports[] = {
-    {.name = "experience", .type = "cartpole experience", OUTPUT, .required = true},
+    {.name = "experience", .type = "rollout", OUTPUT, .required = true},
     {.name = "parameters", .type = "parameters", INPUT},
 };
 static const exo_graph_port learner_ports[] = {
     {.name = "experience",
-     .type = "cartpole experience",
+     .type = "rollout",
      INPUT,
      .required = true,
      .blocking = true},

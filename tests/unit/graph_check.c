@@ -80,8 +80,8 @@ Test(graph_check, actors)
                    "g:1:21: there is no graph class 'makr'; did you mean 'maker'?");
     expect_refused("actors: {a: {class: unheard_of}}\n",
                    "g:1:21: there is no graph class 'unheard_of'; known are: "
-                   "cartpole_maker, cartpole_trainer, learner, maker, ping, "
-                   "pong, stand_in, starter, talker, text, train_node");
+                   "learner, maker, ping, policy_trainer, pong, rollout_maker, "
+                   "stand_in, starter, talker, text, train_node");
     expect_refused("actors: {a: maker}\n", "g:1:13: a: expected a mapping, got 'maker'");
     expect_refused("actors: {a b: {class: maker}}\n",
                    "g:1:15: actor 'a b': expected at most 100 letters, digits, '_', "
@@ -239,7 +239,7 @@ Test(graph_check, edges)
                 "48: there is already an edge called 'a>b:experience', in g:2:9");
     expect_refused("actors: {t: {class: text}, b: {class: learner}}\nedges: [{from: t, to: b, "
                    "carries: experience}]\n",
-                   "g:2:35: 'experience' is 'text' where 't' sends it and 'cartpole experience' "
+                   "g:2:35: 'experience' is 'text' where 't' sends it and 'rollout' "
                    "where 'b' takes it");
     expect_refused(A "edges: [x]\n", "g:2:9: edges: expected a mapping with from, to and carries");
     expect_refused(A "edges: {}\n", "g:2:8: edges: expected a list, got a mapping");
@@ -376,12 +376,12 @@ Test(graph_check, classes_are_known_by_their_names)
     cr_expect_str_eq(err.text, "graph class 'two': two ports 'p' of one direction");
     cr_expect_eq(exo_graph_class_register(&bare, &err), EXO_INVAL);
     cr_expect_null(exo_graph_class_find("two"));
-    cr_expect_str_eq(exo_graph_class_at(0)->name, "cartpole_maker", "in the order of names");
-    cr_expect_eq(exo_graph_class_at(2), &mine);
+    cr_expect_str_eq(exo_graph_class_at(1)->name, "policy_trainer", "in the order of names");
+    cr_expect_eq(exo_graph_class_at(0), &mine);
     cr_expect_null(exo_graph_class_at(5));
     cr_expect_eq(exo_graph_class_get(&found, "unheard_of", &err), EXO_NOT_FOUND);
     cr_expect_str_eq(
         err.text,
-        "there is no graph class 'unheard_of'; known are: cartpole_maker, cartpole_trainer, mine, "
+        "there is no graph class 'unheard_of'; known are: mine, policy_trainer, rollout_maker, "
         "stand_in, train_node");
 }

@@ -10,13 +10,14 @@
 #include "actors/ppo_update.h"
 #include "actors/rollout.h"
 #include "base/memory_fault.h"
-#include "support/cartpole_arrays.h"
 #include "support/numbers.h"
+#include "support/rollout_arrays.h"
 #include "support/sanitized.h"
 
 /* The defaults of the trainer actor. */
 static const exo_ppo_update_opts defaults = {
     .loss = {.clip = 0.2, .entropy = 0.01, .value = 0.5},
+    .last_entropy = 0.01,
     .epochs = 4,
     .minibatches = 16,
     .updates = 200,
@@ -27,11 +28,23 @@ static const exo_ppo_update_opts defaults = {
     .repeat = 1,
 };
 
+static exo_environment_spec *cartpole; /* made by the first test that needs it */
+
+static const exo_environment_spec *
+environment(void)
+{
+    if (!cartpole)
+        cartpole = environment_new("cartpole");
+    return cartpole;
+}
+
 static exo_ppo_update *
 update_new(const exo_ppo_update_opts *opts, uint64_t seed, uint64_t order_seed)
 {
     exo_ppo_update *update = NULL;
-    cr_assert_eq(exo_ppo_update_new(&update, opts, seed, order_seed, NULL), EXO_OK);
+    const exo_policy_shape shape =
+        exo_policy_shape_for(exo_environment_spec_shape(environment()), 64);
+    cr_assert_eq(exo_ppo_update_new(&update, opts, &shape, seed, order_seed, NULL), EXO_OK);
     return update;
 }
 
@@ -50,11 +63,12 @@ update_as_one(exo_ppo_update **updates, size_t count, const exo_rollout *const *
             float *sums = exo_ppo_update_sums(updates[r]);
             if (r == 0)
                 all = sums;
-            for (size_t k = 0; r > 0 && k < EXO_PPO_SUMS; k++)
+            for (size_t k = 0; r > 0 && k < exo_ppo_update_num_sums(updates[r]); k++)
                 all[k] += sums[k];
         }
         for (size_t r = 1; r < count; r++)
-            memcpy(exo_ppo_update_sums(updates[r]), all, EXO_PPO_SUMS * sizeof *all);
+            memcpy(exo_ppo_update_sums(updates[r]), all,
+                   exo_ppo_update_num_sums(updates[r]) * sizeof *all);
         for (size_t r = 0; r < count; r++)
             exo_ppo_update_apply(updates[r]);
     }
@@ -74,21 +88,31 @@ update_alone(exo_ppo_update *update, const exo_rollout *rollouts, size_t count)
 static void
 play_some(exo_rollout *rollouts, size_t count, uint64_t seed)
 {
-    exo_policy policy;
+    exo_policy policy = policy_new(environment(), 1);
     exo_player *player = NULL;
-    exo_policy_init(&policy, 1);
-    cr_assert_eq(exo_player_new(&player, 2, seed, NULL), EXO_OK);
+    cr_assert_eq(exo_player_new(&player, environment(), 2, seed, NULL), EXO_OK);
     for (size_t i = 0; i < count; i++) {
-        rollouts[i] = arrays_new(30 + i, 2);
+        rollouts[i] = arrays_new(environment(), 30 + i, 2);
         exo_player_play(player, &policy, &rollouts[i]);
     }
     exo_player_free(&player);
+    policy_free(&policy);
 }
 
 static bool
 same_policy(const exo_ppo_update *a, const exo_ppo_update *b)
 {
-    return memcmp(exo_ppo_update_policy(a), exo_ppo_update_policy(b), sizeof(exo_policy)) == 0;
+    const exo_policy *one = exo_ppo_update_policy(a), *other = exo_ppo_update_policy(b);
+    return memcmp(one->values, other->values, policy_numel(one) * sizeof(float)) == 0;
+}
+
+/* A copy, which policy_free frees. */
+static exo_policy
+policy_of(const exo_ppo_update *update)
+{
+    exo_policy copy = policy_new(environment(), 1);
+    memcpy(copy.values, exo_ppo_update_policy(update)->values, policy_numel(&copy) * sizeof(float));
+    return copy;
 }
 
 Test(ppo_update, first_step_is_that_of_the_mean_gradient)
@@ -99,7 +123,8 @@ Test(ppo_update, first_step_is_that_of_the_mean_gradient)
     exo_rollout rollout;
     play_some(&rollout, 1, 5);
     exo_ppo_update *update = update_new(&opts, 1, 2);
-    exo_policy before = *exo_ppo_update_policy(update), gradient = {0};
+    exo_policy before = policy_of(update), gradient = policy_of(update);
+    memset(gradient.values, 0, policy_numel(&gradient) * sizeof(float));
 
     size_t count = rollout.steps * rollout.environments;
     float *advantages = calloc(count, sizeof *advantages),
@@ -110,9 +135,14 @@ Test(ppo_update, first_step_is_that_of_the_mean_gradient)
         targets[i] = advantages[i] + rollout.values[i];
         order[i] = (uint32_t)i;
     }
-    const exo_ppo_samples samples = {
-        count,          rollout.observations, rollout.actions, rollout.log_probs,
-        rollout.values, advantages,           targets};
+    const exo_ppo_samples samples = {.count = count,
+                                     .observation = 4,
+                                     .observations = rollout.observations,
+                                     .choices = rollout.choices,
+                                     .log_probs = rollout.log_probs,
+                                     .values = rollout.values,
+                                     .advantages = advantages,
+                                     .targets = targets};
     double loss = exo_ppo_gradient(&before, &samples, order, count, &opts.loss, &gradient);
 
     update_alone(update, &rollout, 1);
@@ -120,9 +150,9 @@ Test(ppo_update, first_step_is_that_of_the_mean_gradient)
     cr_expect_eq(exo_ppo_update_count(update), 1);
     /* Adam's first step is lr g / (|g| + eps), for g of any size. The update sums in another order,
      * so g is off by a rounding. */
-    const float *old = (const float *)&before, *new = (const float *)exo_ppo_update_policy(update);
-    const float *sum = (const float *)&gradient;
-    for (size_t i = 0; i < EXO_POLICY_NUMEL; i++) {
+    const float *old = before.values, *new = exo_ppo_update_policy(update)->values;
+    const float *sum = gradient.values;
+    for (size_t i = 0; i < policy_numel(&before); i++) {
         double g = (double)sum[i] / (double)count;
         cr_assert_float_eq((double)(new[i] - old[i]), -opts.lr * g / (fabs(g) + 1e-5),
                            0.02 * opts.lr, "[%zu]", i);
@@ -130,6 +160,8 @@ Test(ppo_update, first_step_is_that_of_the_mean_gradient)
     free(advantages);
     free(targets);
     free(order);
+    policy_free(&before);
+    policy_free(&gradient);
     exo_ppo_update_free(&update);
     arrays_free(&rollout);
 }
@@ -201,9 +233,12 @@ Test(ppo_update, who_has_no_samples_only_takes_part)
     cr_expect(same_policy(alone, pair[1]));
 
     /* Without any samples nothing is learned. */
-    exo_policy before = *exo_ppo_update_policy(alone);
+    exo_policy before = policy_of(alone);
     update_alone(alone, NULL, 0);
-    cr_expect_eq(memcmp(&before, exo_ppo_update_policy(alone), sizeof before), 0);
+    cr_expect_eq(memcmp(before.values, exo_ppo_update_policy(alone)->values,
+                        policy_numel(&before) * sizeof(float)),
+                 0);
+    policy_free(&before);
     cr_expect_eq(exo_ppo_update_count(alone), 2);
     arrays_free(&rollouts[0]);
     arrays_free(&rollouts[1]);
@@ -221,9 +256,34 @@ Test(ppo_update, learning_rate_goes_to_zero)
     exo_ppo_update *update = update_new(&opts, 1, 2);
     update_alone(update, &rollout, 1);
     update_alone(update, &rollout, 1);
-    exo_policy before = *exo_ppo_update_policy(update);
+    exo_policy before = policy_of(update);
     update_alone(update, &rollout, 1);
-    cr_expect_eq(memcmp(&before, exo_ppo_update_policy(update), sizeof before), 0);
+    cr_expect_eq(memcmp(before.values, exo_ppo_update_policy(update)->values,
+                        policy_numel(&before) * sizeof(float)),
+                 0);
+    policy_free(&before);
+    arrays_free(&rollout);
+    exo_ppo_update_free(&update);
+}
+
+/* With zero advantages the loss is that of the entropy alone, whose coefficient halves in the second
+ * of two updates. */
+Test(ppo_update, coefficient_of_the_entropy_goes_to_its_last)
+{
+    exo_ppo_update_opts opts = defaults;
+    opts.updates = 2;
+    opts.lr = 0;
+    opts.loss = (exo_ppo_opts){.clip = 0.2, .entropy = 0.4};
+    opts.last_entropy = 0.2;
+    exo_rollout rollout;
+    play_some(&rollout, 1, 5);
+    exo_ppo_update *update = update_new(&opts, 1, 2);
+    update_alone(update, &rollout, 1);
+    double first = exo_ppo_update_loss(update);
+    update_alone(update, &rollout, 1);
+    /* Normalized advantages have the mean 0, and the ratio is 1: the policy loss is 0. */
+    cr_expect_float_eq(first, -0.4 * log(2), 1e-3);
+    cr_expect_float_eq(exo_ppo_update_loss(update), -0.3 * log(2), 1e-3);
     arrays_free(&rollout);
     exo_ppo_update_free(&update);
 }
@@ -232,12 +292,14 @@ Test(ppo_update, every_allocation_may_fail)
 {
     exo_rollout rollout;
     play_some(&rollout, 1, 5);
+    const exo_policy_shape shape =
+        exo_policy_shape_for(exo_environment_spec_shape(environment()), 64);
     size_t failed = 0;
-    for (uint64_t n = 1; n <= 16; n++) {
+    for (uint64_t n = 1; n <= 20; n++) {
         exo_ppo_update *update = NULL;
         exo_err err = {0};
         exo_memory_fail_at(n);
-        exo_status st = exo_ppo_update_new(&update, &defaults, 1, 2, &err);
+        exo_status st = exo_ppo_update_new(&update, &defaults, &shape, 1, 2, &err);
         cr_assert((st == EXO_OK) == (update != NULL));
         if (st == EXO_OK)
             st = exo_ppo_update_begin(update, &rollout, 1, &err);
@@ -248,7 +310,7 @@ Test(ppo_update, every_allocation_may_fail)
         exo_memory_fail_at(0);
         exo_ppo_update_free(&update);
     }
-    cr_expect_eq(failed, 13, "%zu", failed);
+    cr_expect_eq(failed, 15, "%zu", failed);
     arrays_free(&rollout);
 }
 
@@ -281,7 +343,8 @@ learn_cartpole(size_t makers, size_t trainers, double target, uint64_t seed)
     size_t turn[MAX_ACTORS];
     uint64_t updates = 0;
     for (size_t m = 0; m < makers; m++) {
-        cr_assert_eq(exo_player_new(&players[m], ENVIRONMENTS, seed * 100 + m, NULL), EXO_OK);
+        cr_assert_eq(exo_player_new(&players[m], environment(), ENVIRONMENTS, seed * 100 + m, NULL),
+                     EXO_OK);
         turn[m] = m % trainers;
     }
     for (size_t r = 0; r < trainers; r++)
@@ -296,7 +359,7 @@ learn_cartpole(size_t makers, size_t trainers, double target, uint64_t seed)
                 continue;
             }
             blocked = 0;
-            p->waiting[p->count] = arrays_new(STEPS, ENVIRONMENTS);
+            p->waiting[p->count] = arrays_new(environment(), STEPS, ENVIRONMENTS);
             exo_player_play(players[m], exo_ppo_update_policy(places[0].update),
                             &p->waiting[p->count++]);
             turn[m] = (turn[m] + 1) % trainers;

@@ -1,8 +1,8 @@
-/* The graph class `cartpole_trainer`: an actor learns from experience by PPO and sends the
+/* The graph class `policy_trainer`: an actor learns from experience by PPO and sends the
  * parameters of every version. Several trainers that all-reduce their gradients learn as one.
  *
  * Owner of the state: the thread that runs the actor. Read next: ppo_update.h (how it learns),
- * rollout.h (what it receives), maker.c (the player). */
+ * rollout.h (what it receives), rollout_maker.c (the player). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +11,8 @@
 #include <exogym/state.h>
 
 #include "actors/builtin_classes.h"
+#include "actors/play.h"
+#include "actors/player.h"
 #include "actors/ppo_update.h"
 #include "actors/rollout.h"
 #include "actors/stream_seed.h"
@@ -29,6 +31,7 @@ enum {
     ITEMS,
     DROPPED,
     UPDATES,
+    EVALUATION_MEAN,
     NUM_METERS
 };
 
@@ -54,13 +57,20 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
     [UPDATES] = {.name = "updates",
                  .unit = "updates",
                  .help = "updates of the policy: versions that were sent"},
+    [EVALUATION_MEAN] = {.name = "evaluation_mean",
+                         .unit = "1",
+                         .help = "mean return of the final policy's evaluation (evaluate)",
+                         .kind = EXO_GAUGE},
 };
 
 struct trainer {
+    exo_play play;
     exo_ppo_update_opts opts;
     exo_meter *meters[NUM_METERS];
     uint64_t batch, max_staleness;
-    double target;
+    double target;     /* -INFINITY: none */
+    uint64_t evaluate; /* episodes of the evaluation at the end */
+    bool evaluate_best;
     exo_ppo_update *update;
     /* The current update: (batch) items, which are held, and their arrays. */
     exo_item **items;
@@ -71,6 +81,7 @@ struct trainer {
     double return_mean;     /* over all trainers; NaN: no episode has ended */
     uint64_t used, dropped; /* numbers of items */
     double staleness;       /* sum over the used items */
+    exo_evaluation evaluation;
 };
 
 /* --- Options ---------------------------------------------------------------------------------- */
@@ -92,12 +103,15 @@ read_numbers(struct trainer *t, exo_config *config, exo_err *err)
         {"entropy", 0.01, 0, most, &t->opts.loss.entropy},
         {"value", 0.5, 0, most, &t->opts.loss.value},
         {"max_norm", 0.5, 0, most, &t->opts.max_norm},
-        {"target_return", 0, 0, EXO_CARTPOLE_MAX_STEPS, &t->target},
+        {"target_return", (double)-INFINITY, -most, most, &t->target},
     };
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < sizeof numbers / sizeof *numbers; i++)
         st = exo_config_double(config, numbers[i].key, numbers[i].fallback, numbers[i].min,
                                numbers[i].max, numbers[i].out, err);
+    if (st == EXO_OK)
+        st = exo_config_double(config, "last_entropy", t->opts.loss.entropy, 0, most,
+                               &t->opts.last_entropy, err);
     return st;
 }
 
@@ -114,6 +128,7 @@ read_counts(struct trainer *t, exo_config *config, exo_err *err)
         {"minibatches", 16, 1, 1000000, &t->opts.minibatches},
         {"updates", 200, 1, UINT32_MAX, &t->opts.updates},
         {"max_staleness", 0, 0, UINT64_MAX, &t->max_staleness},
+        {"evaluate", 0, 0, UINT32_MAX, &t->evaluate},
         {"slow_down", 1, 1, 1000000, &t->opts.repeat},
     };
     exo_status st = EXO_OK;
@@ -127,9 +142,13 @@ static exo_status
 trainer_init(void *self, exo_config *config, exo_err *err)
 {
     struct trainer *t = self;
-    exo_status st = read_numbers(t, config, err);
+    exo_status st = exo_play_read(&t->play, config, err);
+    if (st == EXO_OK)
+        st = read_numbers(t, config, err);
     if (st == EXO_OK)
         st = read_counts(t, config, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(config, "evaluate_best", false, &t->evaluate_best, err);
     if (st != EXO_OK)
         return st;
     t->return_mean = (double)NAN;
@@ -154,6 +173,7 @@ trainer_release(void *self)
     exo_free(t->items);
     exo_free(t->rollouts);
     exo_ppo_update_free(&t->update);
+    exo_play_release(&t->play);
 }
 
 /* --- Experience ------------------------------------------------------------------------------- */
@@ -167,7 +187,7 @@ receive_item(struct trainer *t, exo_port *port, exo_err *err)
     exo_status st = exo_port_receive(port, EXO_PORT_TIMEOUT, &item, err);
     if (st != EXO_OK)
         return st;
-    st = exo_rollout_view(rollout, item, err);
+    st = exo_rollout_view(rollout, item, exo_environment_spec_shape(t->play.spec), err);
     if (st != EXO_OK) {
         st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
                          (unsigned long long)item->number);
@@ -227,7 +247,7 @@ agree_to_end(struct trainer *t, exo_group *group, bool mine, bool *end, exo_err 
     if (figures[EPISODES] > 0)
         t->return_mean = (double)figures[SUM] / (double)figures[EPISODES];
     *end = figures[ENDS] > 0 ||
-           (t->target > 0 && figures[EPISODES] >= full && t->return_mean >= t->target);
+           (isfinite(t->target) && figures[EPISODES] >= full && t->return_mean >= t->target);
     return EXO_OK;
 }
 
@@ -244,9 +264,10 @@ learn(struct trainer *t, exo_graph_actor *actor, exo_group *group, exo_err *err)
             exo_graph_phase(actor, "learn");
         exo_ppo_update_gradient(t->update);
         if (group)
-            st = exo_all_reduce(
-                group, exo_host_array(EXO_F32, exo_ppo_update_sums(t->update), EXO_PPO_SUMS),
-                EXO_SUM, err);
+            st = exo_all_reduce(group,
+                                exo_host_array(EXO_F32, exo_ppo_update_sums(t->update),
+                                               exo_ppo_update_num_sums(t->update)),
+                                EXO_SUM, err);
         exo_graph_phase(actor, "apply");
         if (st == EXO_OK)
             exo_ppo_update_apply(t->update);
@@ -260,11 +281,11 @@ static exo_status
 send_policy(struct trainer *t, exo_port *port, exo_err *err)
 {
     exo_item *item = NULL;
-    exo_status st =
-        exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = EXO_POLICY_NUMEL}, 1, err);
+    size_t numel = exo_policy_numel(&t->play.shape);
+    exo_status st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = numel}, 1, err);
     if (st != EXO_OK)
         return st;
-    memcpy(item->parts[0].data, exo_ppo_update_policy(t->update), sizeof(exo_policy));
+    memcpy(item->parts[0].data, exo_ppo_update_policy(t->update)->values, numel * sizeof(float));
     item->version = exo_ppo_update_count(t->update);
     st = exo_port_send(port, &item, EXO_PORT_TIMEOUT, err);
     return st == EXO_CLOSED ? EXO_OK : st; /* the makers have left and need no policy */
@@ -287,22 +308,41 @@ report(const struct trainer *t)
     exo_meter_count(t->meters[UPDATES], exo_ppo_update_count(t->update));
 }
 
+/* Evaluates the final policy. Trainers that learn as one play the same episodes. */
+static exo_status
+evaluate(struct trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    if (t->evaluate == 0 || exo_graph_cancelled(actor))
+        return EXO_OK;
+    exo_graph_phase(actor, "evaluate");
+    uint64_t seed = exo_stream_seed(exo_graph_seed(actor), "evaluation");
+    exo_status st = exo_evaluate(&t->evaluation, t->play.spec, exo_ppo_update_policy(t->update),
+                                 t->evaluate, t->evaluate_best, seed, err);
+    exo_meter_set(t->meters[EVALUATION_MEAN], t->evaluation.mean);
+    return st;
+}
+
 static exo_status
 write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err)
 {
-    char path[MAX_PATH], text[1024], sha256[65], mean[32] = "null";
+    char path[MAX_PATH], text[1024], sha256[65], mean[32] = "null", evaluation[128] = "";
     if (!exo_graph_folder(actor))
         return EXO_OK;
     if (!isnan(t->return_mean))
         snprintf(mean, sizeof mean, "%.9g", t->return_mean);
-    exo_sha256(exo_ppo_update_policy(t->update), sizeof(exo_policy), sha256);
+    if (t->evaluation.episodes > 0)
+        snprintf(evaluation, sizeof evaluation,
+                 "\"evaluation_mean\": %.9g, \"evaluation_deviation\": %.9g, ", t->evaluation.mean,
+                 t->evaluation.deviation);
+    exo_sha256(exo_ppo_update_policy(t->update)->values,
+               exo_policy_numel(&t->play.shape) * sizeof(float), sha256);
     int size =
         snprintf(text, sizeof text,
                  "{\"return_mean\": %s, \"episodes\": %llu, \"updates\": %llu, \"items\": %llu, "
-                 "\"dropped\": %llu, \"staleness_mean\": %.9g, \"sha256\": \"%s\"}\n",
+                 "\"dropped\": %llu, \"staleness_mean\": %.9g, %s\"sha256\": \"%s\"}\n",
                  mean, (unsigned long long)t->returns.count,
                  (unsigned long long)exo_ppo_update_count(t->update), (unsigned long long)t->used,
-                 (unsigned long long)t->dropped, staleness_mean(t), sha256);
+                 (unsigned long long)t->dropped, staleness_mean(t), evaluation, sha256);
     if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor),
                          exo_graph_name(actor)) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
@@ -322,7 +362,7 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
     exo_status st =
         exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
     if (st == EXO_OK)
-        st = exo_ppo_update_new(&t->update, &t->opts, seed,
+        st = exo_ppo_update_new(&t->update, &t->opts, &t->play.shape, seed,
                                 exo_stream_seed(seed, exo_graph_name(actor)), err);
     if (st == EXO_OK)
         st = send_policy(t, parameters, err);
@@ -337,6 +377,8 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
         if (st == EXO_OK)
             report(t);
     }
+    if (st == EXO_OK)
+        st = evaluate(t, actor, err);
     return st == EXO_OK ? write_result(t, actor, err) : st;
 }
 
@@ -351,24 +393,28 @@ trainer_order(const void *self, char *out, size_t size)
              (unsigned long long)t->opts.updates, (unsigned long long)t->batch);
 }
 
+static void
+trainer_shape(const void *self, char *out, size_t size)
+{
+    exo_play_write_shape(&((const struct trainer *)self)->play, out, size);
+}
+
 static const exo_graph_port trainer_ports[] = {
     {.name = "experience",
-     .type = "cartpole experience",
+     .type = "rollout",
      .direction = EXO_PORT_INPUT,
      .required = true,
      .blocking = true},
-    {.name = "parameters",
-     .type = "cartpole parameters",
-     .direction = EXO_PORT_OUTPUT,
-     .initial = true},
-    {.name = "gradients", .type = "cartpole gradients", .direction = EXO_PORT_COLLECTIVE},
+    {.name = "parameters", .type = "policy", .direction = EXO_PORT_OUTPUT, .initial = true},
+    {.name = "gradients", .type = "policy gradients", .direction = EXO_PORT_COLLECTIVE},
 };
-static const char *const trainer_phases[] = {"learn", "apply", NULL}; /* of a minibatch */
+/* The first two are of a minibatch. */
+static const char *const trainer_phases[] = {"learn", "apply", "evaluate", NULL};
 
-const exo_graph_class exo_cartpole_trainer_class = {
-    .name = "cartpole_trainer",
-    .help = "learns CartPole-v1 by PPO; options batch, updates, target_return, max_staleness, "
-            "epochs, minibatches, lr, ...",
+const exo_graph_class exo_policy_trainer_class = {
+    .name = "policy_trainer",
+    .help = "learns to play an environment by PPO; options environment, batch, updates, "
+            "target_return, evaluate, epochs, minibatches, lr, ...",
     .ports = trainer_ports,
     .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
     .phases = trainer_phases,
@@ -376,5 +422,6 @@ const exo_graph_class exo_cartpole_trainer_class = {
     .init = trainer_init,
     .run = trainer_run,
     .write_order = trainer_order,
+    .write_shape = trainer_shape,
     .release = trainer_release,
 };
