@@ -387,6 +387,10 @@ receive_locked(exo_port *port, struct patience patience, exo_item **out, exo_err
         if (st != EXO_OK)
             break;
         if (port->first && port->first->ready <= now) {
+            /* take_locked opens the lock to grant the room: from here on, a search for stalls must
+             * not see a wait whose item is gone from the port. */
+            if (waited)
+                exo_place_wait_end_locked(place);
             take_locked(port, out);
             break;
         }
