@@ -11,10 +11,6 @@
 
 #define FLOW UINT32_MAX /* of the states that nodes give to each other */
 
-enum {
-    MOST = 100000 /* failures before a stretch of work ends */
-};
-
 struct exo_fit_failures {
     exo_strategy *strategy; /* which knows the meetings */
     uint64_t count;         /* failures so far, but for nodes that are apart */
@@ -248,16 +244,17 @@ exo_fit_before_failures(struct run *run, exo_err *err)
 
 /* --- Other runs ------------------------------------------------------------------------------- */
 
-/* The time at which all hosts are back and the run has started again, after the failure of one. */
+/* The time at which all hosts are back and the run has started again, after the failure of one. It
+ * gives up at `most` failures of the run. */
 static exo_time
-start_again(struct run *run, exo_outages *first)
+start_again(struct run *run, exo_outages *first, uint64_t most)
 {
     exo_outages *all = run->fit->outages;
     exo_time up = first->up;
     bool again = true;
     run->failures->count++;
     exo_outages_next(first);
-    while (again) {
+    while (again && run->failures->count < most) {
         again = false;
         for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
             if (all[r].down >= up + all[r].failures.restart)
@@ -287,16 +284,18 @@ repeat_lost(struct run *run, exo_err *err)
 {
     struct exo_fit_failures *f = run->failures;
     const exo_time now = exo_fit_now(run), work = now - f->saved;
+    const uint64_t most = f->count + EXO_OUTAGES_MOST;
     exo_time end = now;
     exo_outages *o;
-    for (uint64_t n = 0; (o = first_down(run))->down < end; n++) {
-        if (n == MOST)
-            return exo_fail(err, EXO_FAILED,
-                            "failures: the work of %.6g s since the last checkpoint has failed %d "
-                            "times: choose a smaller train.checkpoint_interval",
-                            (double)work * 1e-9, MOST);
-        f->saved = start_again(run, o);
+    while ((o = first_down(run))->down < end) {
+        f->saved = start_again(run, o, most);
         end = f->saved + work;
+        if (f->count >= most)
+            return exo_fail(err, EXO_FAILED,
+                            "failures: hosts have failed %d times before the run could start again "
+                            "and repeat the work of %.6g s since the last checkpoint: choose a "
+                            "larger mean_time_between, or a smaller train.checkpoint_interval",
+                            EXO_OUTAGES_MOST, (double)work * 1e-9);
     }
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         move_node(run, r, time_of(run, r) + (end - now));

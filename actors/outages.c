@@ -32,21 +32,27 @@ exo_outages_begin(const exo_failures *failures, uint32_t host, exo_time now)
     return o;
 }
 
-void
-exo_outages_pass(exo_outages *o, exo_pace *pace, exo_time began)
+exo_status
+exo_outages_pass(exo_outages *o, exo_pace *pace, exo_time began, exo_err *err)
 {
     const exo_time now = exo_pace_now(pace);
     exo_time end = now;
-    while (o->down < end) {
+    for (uint64_t n = 0; o->down < end; n++) {
+        if (n == EXO_OUTAGES_MOST)
+            return exo_fail(err, EXO_FAILED,
+                            "failures: the host has failed %d times in a step of %.6g s: choose a "
+                            "larger mean_time_between",
+                            EXO_OUTAGES_MOST, (double)(now - began) * 1e-9);
         end = add(o->up, (double)(now - began));
         o->count++;
         exo_outages_next(o);
     }
     if (end == now)
-        return;
+        return EXO_OK;
     o->lost += end - now;
     exo_pace_wait_begin(pace, "failure", EXO_SPAN_RECV_BLOCKED);
     while (exo_pace_now(pace) < end)
         exo_sim_wait(pace->lane, end + pace->origin);
     exo_pace_wait_end(pace);
+    return EXO_OK;
 }

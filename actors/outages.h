@@ -10,6 +10,11 @@
 
 #include "base/pace.h"
 
+/* Failures after which a piece of work is taken for one that never ends. */
+enum {
+    EXO_OUTAGES_MOST = 100000
+};
+
 typedef struct exo_outages {
     exo_failures failures;
     uint32_t host;
@@ -26,7 +31,7 @@ exo_outages exo_outages_begin(const exo_failures *failures, uint32_t host, exo_t
 void exo_outages_next(exo_outages *outages);
 /* For a node that waits for no other one, after a step that it began at `began`: lets the time pass
  * that its host was down. A step in which it failed is taken again from its beginning. On the thread
- * of the pace. */
-void exo_outages_pass(exo_outages *outages, exo_pace *pace, exo_time began);
+ * of the pace. FAILED: the step has failed EXO_OUTAGES_MOST times. */
+exo_status exo_outages_pass(exo_outages *outages, exo_pace *pace, exo_time began, exo_err *err);
 
 #endif

@@ -206,8 +206,7 @@ one_step_in_time(struct train_node *n, exo_err *err)
         return one_step(n, err);
     const exo_time began = exo_pace_now(r->pace);
     exo_status st = one_step(n, err);
-    exo_outages_pass(&r->fit->outages[r->rank], r->pace, began);
-    return st;
+    return st == EXO_OK ? exo_outages_pass(&r->fit->outages[r->rank], r->pace, began, err) : st;
 }
 
 /* Keeps virtual time from passing until the node is in its lane again. Everything that comes before

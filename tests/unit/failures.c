@@ -266,6 +266,10 @@ Test(failures, what_cannot_be_is_an_error, .timeout = 120)
     hopeless.mean_time_between = EXO_SECOND;
     expect_refused(run(DDP, &often, 0, false), EXO_UNSUPPORTED, "clock: virtual");
     expect_refused(run(DDP, &hopeless, 1, true), EXO_PEER_LOST, "hosts of the run are down");
+    hopeless.mean_time_between = EXO_MS;
+    expect_refused(run(DDP, &hopeless, 0, true), EXO_FAILED, "larger mean_time_between");
+    expect_refused(run(DECOUPLED, &hopeless, 0, true), EXO_FAILED, "larger mean_time_between");
+    hopeless.mean_time_between = EXO_SECOND;
     hopeless.repair = 0;
     hopeless.restart = 0;
     expect_refused(run(DDP, &hopeless, 0, true), EXO_FAILED, "checkpoint_interval");
