@@ -252,7 +252,7 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
     static void tile_f32_##n(size_t inputs, const float *w, const float *x, size_t stride,         \
                              float *out)                                                           \
     {                                                                                              \
-        tile_f32((n) <= TILE_F32 ? (n) : TILE_F32, inputs, w, x, stride, out);                             \
+        tile_f32((n) <= TILE_F32 ? (n) : TILE_F32, inputs, w, x, stride, out);                     \
     }                                                                                              \
     static void tile_int8_##n(const struct quantized *t, float *out)                               \
     {                                                                                              \

@@ -40,11 +40,7 @@ static const exo_graph_port maker_ports[] = {
     {.name = "parameters", .type = "parameters", INPUT},
 };
 static const exo_graph_port learner_ports[] = {
-    {.name = "experience",
-     .type = "rollout",
-     INPUT,
-     .required = true,
-     .blocking = true},
+    {.name = "experience", .type = "rollout", INPUT, .required = true, .blocking = true},
     {.name = "parameters", .type = "parameters", OUTPUT},
     {.name = "gradients", .type = "gradients", COLLECTIVE},
 };
