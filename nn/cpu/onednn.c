@@ -26,6 +26,10 @@ exo_onednn_engine(void)
     dnnl_engine_t engine = atomic_load(&shared);
     if (engine)
         return engine;
+    /* Otherwise the first primitive looks for VTune with dlopen, whose message of failure belongs to
+     * the calling thread and looks like a leak if the process ends with it. */
+    if (!getenv("DNNL_JIT_PROFILE"))
+        dnnl_set_jit_profiling_flags(DNNL_JIT_PROFILE_NONE);
     if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
         return NULL;
     dnnl_engine_t expected = NULL;
