@@ -107,6 +107,24 @@ list_item(exo_learner_batch *b, const exo_experience *e)
     }
 }
 
+/* A pass has one temperature. */
+static exo_status
+check_temperatures(const exo_experience *items, size_t count, exo_err *err)
+{
+    for (size_t i = 1; i < count; i++) {
+        float first = exo_learner_temperature(&items[0]), t = exo_learner_temperature(&items[i]);
+        if (t != first)
+            return exo_fail(err, EXO_INVAL,
+                            "item %llu of maker %llu was drawn with temperature %g, item %llu of "
+                            "maker %llu with %g: give all makers of a trainer the same "
+                            "generate.temperature, and top_k and top_p to all or to none",
+                            (unsigned long long)items[0].id, (unsigned long long)items[0].maker,
+                            (double)first, (unsigned long long)items[i].id,
+                            (unsigned long long)items[i].maker, (double)t);
+    }
+    return EXO_OK;
+}
+
 exo_status
 exo_learner_list(exo_learner *l, exo_experience *items, size_t count, exo_err *err)
 {
@@ -114,6 +132,9 @@ exo_learner_list(exo_learner *l, exo_experience *items, size_t count, exo_err *e
     size_t answers = 0, tokens = 0, local = (size_t)(l->slices / l->size);
     if (count > 1)
         qsort(items, count, sizeof *items, compare_ids);
+    exo_status st = check_temperatures(items, count, err);
+    if (st != EXO_OK)
+        return st;
     for (size_t i = 0; i < count; i++) {
         answers += items[i].answers;
         tokens += items[i].tokens_length;

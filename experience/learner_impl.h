@@ -65,6 +65,13 @@ exo_learner_has_critic(const exo_learner *l)
     return l->objective.values;
 }
 
+/* The temperature of the distribution to which an item's behaviour log-probabilities belong. */
+static inline float
+exo_learner_temperature(const exo_experience *e)
+{
+    return e->filtered || e->temperature == 0 ? 1 : e->temperature;
+}
+
 /* The model that gives values. */
 static inline exo_student *
 exo_learner_critic(exo_learner *l)

@@ -111,12 +111,6 @@ put_rows(const exo_learner *l, const exo_pick *picks, const size_t *answers, siz
 
 /* --- Passes ----------------------------------------------------------------------------------- */
 
-static float
-temperature_of(const exo_experience *e)
-{
-    return e->filtered || e->temperature == 0 ? 1 : e->temperature;
-}
-
 /* Begins a pass over the rows and computes outputs. */
 static exo_status
 pass_over(exo_learner *l, const exo_model *model, exo_params *params, bool grad,
@@ -140,8 +134,8 @@ log_probs_of(exo_learner *l, exo_params *params, const exo_experience *e, bool g
     if (st != EXO_OK)
         return st;
     exo_tensor *targets = exo_tape_input(l->tape, EXO_I32, 1, &rows, l->rows.targets);
-    *out =
-        exo_log_probs(l->tape, exo_outputs_logits(outputs, "logits"), targets, temperature_of(e));
+    *out = exo_log_probs(l->tape, exo_outputs_logits(outputs, "logits"), targets,
+                         exo_learner_temperature(e));
     if (!*out)
         return exo_tape_error(l->tape, err);
     exo_tensor_read(*out, l->row_log_probs);
@@ -316,7 +310,7 @@ add_actor(exo_learner *l, const exo_pick *picks, const size_t *answers, size_t c
                 l->row_versions, l->version, l->row_old, l->row_importance);
     measure_rows(l, m);
     exo_tensor *loss =
-        policy_loss(l, &outputs, log_probs, values, temperature_of(picks[0].from), m);
+        policy_loss(l, &outputs, log_probs, values, exo_learner_temperature(picks[0].from), m);
     return loss ? exo_tape_backward(l->tape, loss, 1, err) : exo_tape_error(l->tape, err);
 }
 

@@ -11,6 +11,7 @@
 
 #include "experience/experience.h"
 #include "experience/learned.h"
+#include "experience/learner.h"
 #include "experience/parameters.h"
 #include "experience/prompts.h"
 #include "support/temp.h"
@@ -293,4 +294,81 @@ Test(experience, an_item_is_claimed_once)
     }
     cr_expect_eq(exo_learned_claim(l, UINT64_MAX, &is_new, NULL), EXO_INVAL);
     exo_learned_close(&l);
+}
+
+/* --- Learning --------------------------------------------------------------------------------- */
+
+/* What is wrong with the last of two items. */
+static exo_status
+learn_from(void (*spoil)(exo_experience *), exo_err *err)
+{
+    static const char text[] = "{algorithm: {name: reinforce++}, model: {name: gpt, layers: 1, "
+                               "heads: 1, width: 16, context: 8, vocabulary: 8}}";
+    exo_config_doc *doc = NULL;
+    exo_learner *learner = NULL;
+    exo_learner_figures figures;
+    exo_experience e[2];
+    exo_item *items[2];
+    cr_assert_eq(exo_config_parse(&doc, "test", text, err), EXO_OK, "%s", err->text);
+    cr_assert_eq(exo_learner_read(&learner, exo_config_root(doc), err), EXO_OK, "%s", err->text);
+    cr_assert_eq(exo_learner_start(learner, 1, 0, 1, err), EXO_OK, "%s", err->text);
+    for (uint64_t i = 0; i < 2; i++) {
+        items[i] = good_item(&e[i]);
+        e[i].id = i;
+        e[i].filtered = false;
+    }
+    spoil(&e[1]);
+    exo_status st = exo_learner_update(learner, NULL, e, 2, &figures, err);
+    exo_item_drop(&items[0]);
+    exo_item_drop(&items[1]);
+    exo_learner_free(&learner);
+    exo_config_free(&doc);
+    return st;
+}
+
+static void
+leave(exo_experience *e)
+{
+    (void)e;
+}
+
+static void
+set_temperature(exo_experience *e)
+{
+    e->temperature = 0.75f;
+}
+
+static void
+set_filtered(exo_experience *e)
+{
+    e->filtered = true;
+}
+
+static void
+set_last_token(exo_experience *e)
+{
+    e->tokens[TOKENS - 1] = 8;
+}
+
+static void
+set_first_token(exo_experience *e)
+{
+    e->prompt_tokens[0] = 8;
+}
+
+Test(experience, a_learner_refuses_what_does_not_fit_its_pass)
+{
+    const struct {
+        void (*spoil)(exo_experience *);
+        const char *word;
+    } cases[] = {{set_temperature, "item 1 of maker 1 with 0.75"},
+                 {set_filtered, "the same generate.temperature"},
+                 {set_last_token, "8"},
+                 {set_first_token, "embedding: token 8"}};
+    exo_err err = {0};
+    cr_expect_eq(learn_from(leave, &err), EXO_OK, "%s", err.text);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cr_expect_eq(learn_from(cases[i].spoil, &err), EXO_INVAL, "case %zu", i);
+        cr_expect_neq(strstr(err.text, cases[i].word), NULL, "case %zu: %s", i, err.text);
+    }
 }
