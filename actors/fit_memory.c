@@ -88,14 +88,14 @@ start_node(exo_node *node, exo_comm *comm, uint32_t rank, const char *name, exo_
  * gives its memory, *muon, of a node. */
 static exo_status
 measure_nodes(const exo_model *model, const char *name, exo_config *options,
-              const exo_fit_opts *opts, uint32_t count, size_t numel, size_t *bytes, uint64_t *muon,
-              exo_err *err)
+              const exo_fit_opts *opts, size_t units, uint32_t count, size_t numel, size_t *bytes,
+              uint64_t *muon, exo_err *err)
 {
     exo_comm *comm = NULL;
     exo_strategy *strategies[2] = {NULL};
     exo_array params = {0}, grads = {0};
     struct stand_in stands;
-    exo_status st = make_stand_in(&stands, numel, exo_model_num_units(model), err);
+    exo_status st = make_stand_in(&stands, numel, units, err);
     if (st == EXO_OK)
         st = exo_array_init(&params, exo_device_cpu(), EXO_F32, numel, err);
     if (st == EXO_OK)
@@ -145,28 +145,49 @@ plan_nodes(const exo_model *model, const char *name, exo_config *options, const 
            uint32_t count, uint64_t *bytes, exo_err *err)
 {
     uint64_t muon = 0;
-    size_t numel = exo_model_numel(model), few = 0, twice = 0,
+    size_t numel = exo_model_numel(model), units = exo_model_num_units(model), few = 0, twice = 0,
            small = numel < 2 * FEW ? numel : FEW;
     /* The allocator serves large blocks differently once it has taken some back, so the first
      * measurement does not count. */
-    exo_status st = measure_nodes(model, name, options, opts, count, 2 * FEW, &few, &muon, err);
+    exo_status st =
+        measure_nodes(model, name, options, opts, units, count, 2 * FEW, &few, &muon, err);
     if (st == EXO_OK)
-        st = measure_nodes(model, name, options, opts, count, small, &few, &muon, err);
+        st = measure_nodes(model, name, options, opts, units, count, small, &few, &muon, err);
     *bytes = few + count * muon;
     if (st != EXO_OK || small == numel)
         return st;
-    st = measure_nodes(model, name, options, opts, count, 2 * FEW, &twice, &muon, err);
+    st = measure_nodes(model, name, options, opts, units, count, 2 * FEW, &twice, &muon, err);
     double each = twice > few ? (double)(twice - few) / FEW : 0;
     *bytes = (uint64_t)((double)few + each * (double)(numel - FEW)) + count * muon;
+    return st;
+}
+
+/* The same for nodes that keep parts of units. They have arrays for each unit, and what the allocator
+ * adds to an array to align it would count as growth, so it is measured with one unit. */
+static exo_status
+plan_parts(const exo_model *model, const char *name, exo_config *options, const exo_fit_opts *opts,
+           uint64_t *bytes, exo_err *err)
+{
+    uint64_t muon = 0;
+    size_t few = 0, many = 0;
+    exo_status st = measure_nodes(model, name, options, opts, 1, 1, 4 * FEW, &many, &muon, err);
+    if (st == EXO_OK)
+        st = measure_nodes(model, name, options, opts, 1, 1, FEW, &few, &muon, err);
+    if (st == EXO_OK)
+        st = measure_nodes(model, name, options, opts, 1, 1, 4 * FEW, &many, &muon, err);
+    double each = many > few ? (double)(many - few) / (3 * FEW) : 0;
+    *bytes = opts->num_nodes * (uint64_t)(each * (double)exo_model_numel(model) + (double)muon);
     return st;
 }
 
 /* The first node may have more than the others: the strategy's server. */
 static exo_status
 plan_strategy(const exo_model *model, const char *name, exo_config *options,
-              const exo_fit_opts *opts, uint64_t *bytes, exo_err *err)
+              const exo_fit_opts *opts, bool by_units, uint64_t *bytes, exo_err *err)
 {
     uint64_t both = 0;
+    if (by_units)
+        return plan_parts(model, name, options, opts, bytes, err);
     exo_status st = plan_nodes(model, name, options, opts, 1, bytes, err);
     if (st == EXO_OK && opts->num_nodes > 1)
         st = plan_nodes(model, name, options, opts, 2, &both, err);
@@ -180,6 +201,7 @@ struct how {
     bool within; /* within backward */
     /* The nodes hold less than the whole model, and wait for each other within passes. */
     bool by_units;
+    uint32_t open_units; /* of a copy by units; 0: all */
 };
 
 static exo_status
@@ -192,6 +214,7 @@ plan_step(const char *name, exo_config *options, const exo_fit_opts *opts, size_
         how->within =
             exo_fit_steps_within(strategy, opts->num_nodes, opts->batch_size, minibatch_size);
         how->by_units = exo_strategy_keeps_units(strategy);
+        how->open_units = exo_strategy_open_units(strategy);
     }
     exo_strategy_free(&strategy);
     return st;
@@ -279,9 +302,33 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     return st;
 }
 
-/* The arrays of the model, for all nodes in this process. A flat copy has room for all values. Of a
- * copy by units, two units are open at once. It has the gradients of two units, or of all units if
- * a step has several minibatches. The units that a node keeps belong to the strategy. */
+/* Of a copy by units: a step has as many units open as the strategy says, and the gradients of two
+ * units, or of all if it has several minibatches. An evaluation has one unit of the node's and one of
+ * the average open, and each node has its shard of the average. The units that a node keeps belong to
+ * the strategy. */
+static void
+plan_units(const exo_model *model, const exo_fit_opts *opts, const struct how *how,
+           exo_fit_memory *m)
+{
+    uint64_t nodes = opts->num_nodes, largest = 0;
+    uint64_t values = exo_model_numel(model) * sizeof(float);
+    uint64_t statistics = exo_aligned_size(exo_model_buffer_numel(model) * sizeof(float));
+    for (size_t u = 0; u < exo_model_num_units(model); u++) {
+        uint64_t bytes = exo_model_units(model)[u].count * sizeof(float);
+        largest = bytes > largest ? bytes : largest;
+    }
+    uint64_t two = 2 * largest < values ? 2 * largest : values, open = how->open_units * largest;
+    open = how->open_units == 0 || open > values ? values : open;
+    uint64_t grads = m->minibatch_size == opts->batch_size ? two : values;
+    m->parameters = nodes * (open + statistics);
+    m->gradients = nodes * grads;
+    m->average = values + nodes * statistics;
+    if (two > open + grads)
+        m->average += nodes * (two - open - grads);
+    m->result = values + statistics + (largest > statistics ? largest : statistics);
+}
+
+/* The arrays of the model, for all nodes in this process. A flat copy has room for all values. */
 static void
 plan_numbers(const exo_model *model, const exo_fit_opts *opts, const struct how *how,
              exo_fit_memory *m)
@@ -293,12 +340,9 @@ plan_numbers(const exo_model *model, const exo_fit_opts *opts, const struct how 
         uint64_t bytes = exo_model_units(model)[u].count * sizeof(float);
         largest = bytes > largest ? bytes : largest;
     }
-    uint64_t two = 2 * largest < values ? 2 * largest : values;
-    bool one_pass = m->minibatch_size == opts->batch_size;
-    m->parameters = nodes * ((how->by_units ? two : values) + statistics);
-    m->gradients = how->within ? 0 : nodes * (how->by_units && one_pass ? two : values);
-    m->average =
-        how->by_units ? values + nodes * (two + statistics) : nodes * (values + statistics);
+    m->parameters = nodes * (values + statistics);
+    m->gradients = how->within ? 0 : nodes * values;
+    m->average = nodes * (values + statistics);
     m->result = values + statistics + (largest > statistics ? largest : statistics);
 }
 
@@ -312,16 +356,16 @@ exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, cons
     *out = (exo_fit_memory){.nodes = opts->num_nodes};
     exo_status st = exo_fit_opts_check(opts, err);
     if (st == EXO_OK)
-        st = plan_strategy(model, strategy, options, opts, &out->optimizer, err);
-    if (st == EXO_OK)
         st = plan_minibatch(model, train, opts, &out->minibatch_size, err);
     if (st == EXO_OK)
         st = plan_step(strategy, options, opts, out->minibatch_size, &how, err);
     if (st == EXO_OK)
+        st = plan_strategy(model, strategy, options, opts, how.by_units, &out->optimizer, err);
+    if (st == EXO_OK)
         st = plan_passes(model, train, val, opts, &how, out, err);
     if (st != EXO_OK)
         return st;
-    plan_numbers(model, opts, &how, out);
+    (how.by_units ? plan_units : plan_numbers)(model, opts, &how, out);
     out->process = now + RUN + nodes * LANE + exo_num_threads() * exo_parallel_scratch();
     out->peak = out->process + out->parameters + out->gradients + out->optimizer + out->average +
                 out->activations + out->evaluation + out->batches + out->result;

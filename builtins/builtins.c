@@ -27,13 +27,16 @@
 #include "strategies/builtin.h"
 
 static const void *const strategies[] = {
-    &exo_async_diloco_class,     &exo_compose_class,  &exo_ddp_class,
-    &exo_decoupled_diloco_class, &exo_demo_class,     &exo_diloco_class,
-    &exo_eager_diloco_class,     &exo_fedavg_class,   &exo_islands_class,
-    &exo_local_sgd_class,        &exo_muloco_class,   &exo_noloco_class,
-    &exo_onebit_adam_class,      &exo_powersgd_class, &exo_quantized_class,
-    &exo_sparseloco_class,       &exo_sparta_class,   &exo_sparta_diloco_class,
-    &exo_streaming_diloco_class,
+    &exo_async_diloco_class,  &exo_compose_class,
+    &exo_ddp_class,           &exo_decoupled_diloco_class,
+    &exo_demo_class,          &exo_diloco_class,
+    &exo_eager_diloco_class,  &exo_fedavg_class,
+    &exo_fsdp_class,          &exo_islands_class,
+    &exo_local_sgd_class,     &exo_muloco_class,
+    &exo_noloco_class,        &exo_onebit_adam_class,
+    &exo_powersgd_class,      &exo_quantized_class,
+    &exo_sparseloco_class,    &exo_sparta_class,
+    &exo_sparta_diloco_class, &exo_streaming_diloco_class,
 };
 
 static const void *const environments[] = {

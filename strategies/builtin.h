@@ -17,6 +17,7 @@ extern const exo_strategy_class exo_demo_class;
 extern const exo_strategy_class exo_diloco_class;
 extern const exo_strategy_class exo_eager_diloco_class;
 extern const exo_strategy_class exo_fedavg_class;
+extern const exo_strategy_class exo_fsdp_class;
 extern const exo_strategy_class exo_islands_class;
 extern const exo_strategy_class exo_local_sgd_class;
 extern const exo_strategy_class exo_noloco_class;

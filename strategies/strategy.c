@@ -197,6 +197,13 @@ exo_strategy_keeps_units(const exo_strategy *strategy)
     return strategy->strategy_class->keep != NULL;
 }
 
+uint32_t
+exo_strategy_open_units(const exo_strategy *strategy)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    return c->open_units ? c->open_units(strategy->self) : 1;
+}
+
 bool
 exo_strategy_awaits_units(const exo_strategy *strategy)
 {

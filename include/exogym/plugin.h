@@ -15,7 +15,7 @@
 EXO_DECLS_BEGIN
 
 /* The version of the public structs. A plugin that was built for another number is refused. */
-#define EXO_PLUGIN_ABI 21
+#define EXO_PLUGIN_ABI 22
 
 /* Begins the function that registers the classes of the plugin. Its argument is `exo_err *err`. If
  * it returns an error, the plugin is refused. */

@@ -204,6 +204,9 @@ typedef struct exo_strategy_class {
     /* Checks whether the options fit the model. INVAL: they do not. Called after init and before
      * start. NULL: they fit every model. */
     exo_status (*check_model)(const void *self, const exo_model *model, exo_err *err);
+    /* The most units whose values are open at once in a step, for predictions of memory; 0: all. For
+     * classes with `keep`. Called after init. NULL: 1. */
+    uint32_t (*open_units)(const void *self);
 } exo_strategy_class;
 
 /* The strategy of one node. One thread at a time. */
@@ -246,6 +249,8 @@ EXO_API exo_status exo_strategy_gradient_ready(exo_strategy *strategy, exo_node 
 /* Whether the class has `keep`, so that nodes do not have all parameters. The host then gives the
  * node a copy by units. */
 EXO_API bool exo_strategy_keeps_units(const exo_strategy *strategy);
+/* The most units whose values are open at once in a step, of a class with `keep`; 0: all. */
+EXO_API uint32_t exo_strategy_open_units(const exo_strategy *strategy);
 /* Whether the class has before_use or after_use. All nodes then evaluate together, because these
  * functions may call collectives. */
 EXO_API bool exo_strategy_awaits_units(const exo_strategy *strategy);

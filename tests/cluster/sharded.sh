@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Nodes that keep their shards of units only (tests/plugins/sharded.c), in one process and in
-# workers: the numbers of ddp, also of a language model and after a resume.
+# Nodes that keep their shards of units only (fsdp, and tests/plugins/sharded.c), in one process and
+# in workers: the numbers of ddp, also of a language model and after a resume.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 export TMPDIR=$folder
@@ -16,13 +16,13 @@ TEXT
 job() {
     printf 'name: %s\nplugins: [%s]\nmodel: %s\ndata: %s\nnodes: 3\n' "$1" "$EXO_BUILD/tests/plugins/sharded.so" "$2" "$3"
     printf 'train: {max_steps: %s, batch_size: 4, val_size: 8, val_interval: 4, correlation_interval: 4, final_checkpoint: true}\n' "$4"
-    printf 'strategy: {optimizer: {name: adamw, lr: 1e-3}}\ncompare: [ddp, sharded]\n'
+    printf 'strategy: {optimizer: {name: adamw, lr: 1e-3}}\ncompare: [ddp, sharded, {name: fsdp, sharding_strategy: full_shard, prefetch: true, label: zero3}, {name: fsdp, sharding_strategy: shard_grad_op, label: zero2}]\n'
 }
 
-# same FILE: the two strategies of a result have the same hash and losses.
+# same FILE: the four strategies of a result have the same hash and losses.
 same() {
     for key in sha256 local_loss global_loss; do
-        [ "$(grep -c "\"$key\"" "$1")" = 2 ] || fail "$1: not two of $key: $(cat "$1")"
+        [ "$(grep -c "\"$key\"" "$1")" = 4 ] || fail "$1: not four of $key: $(cat "$1")"
         [ "$(grep "\"$key\"" "$1" | sort -u | wc -l)" = 1 ] || fail "$1: $(grep "\"$key\"" "$1")"
     done
 }
@@ -39,7 +39,9 @@ for model in mlp gpt; do
     same far.out
     cmp -s <(grep sha256 here.out) <(grep sha256 far.out) || fail "$model: workers have other bits"
     # The correlation of equal copies is one, whoever has which part of them.
-    cmp -s here/$model/ddp/correlation.csv here/$model/sharded/correlation.csv || fail "$model: correlations differ"
+    for other in sharded zero3 zero2; do
+        cmp -s here/$model/ddp/correlation.csv here/$model/$other/correlation.csv || fail "$model: correlations of $other differ"
+    done
     # Longer, from the checkpoint of the workers.
     job $model "${what[@]}" 14 >$model.yaml
     "$EXOGYM" run $model.yaml --json --no-plot --save-dir far --resume >more.out 2>err </dev/null || fail "$model: $(tail -3 err)"

@@ -147,6 +147,7 @@ static const struct {
 } strategies[] = {
     {"ddp", "{optimizer: {name: adamw, lr: 0.01}}"},
     {"ddp", "{max_norm: 0.5, optimizer: {name: sgd, lr: 0.1, weight_decay: 0.1}}"},
+    {"fsdp", "{sharding_strategy: full_shard}"},
     {"diloco", "{H: 2, optimizer: {name: adamw, lr: 0.01}}"},
     {"fedavg", "{H: 2}"},
     {"muloco", "{H: 2}"},

@@ -27,10 +27,10 @@ parse(const char *name, const char *options, exo_err *err)
 Test(strategy, the_built_in_ones_are_there_in_the_order_of_their_names)
 {
     static const char *const names[] = {
-        "async_diloco", "compose",      "ddp",           "decoupled_diloco", "demo",
-        "diloco",       "eager_diloco", "fedavg",        "islands",          "local_sgd",
-        "muloco",       "noloco",       "onebit_adam",   "powersgd",         "quantized",
-        "sparseloco",   "sparta",       "sparta_diloco", "streaming_diloco"};
+        "async_diloco",  "compose",         "ddp",      "decoupled_diloco", "demo",       "diloco",
+        "eager_diloco",  "fedavg",          "fsdp",     "islands",          "local_sgd",  "muloco",
+        "noloco",        "onebit_adam",     "powersgd", "quantized",        "sparseloco", "sparta",
+        "sparta_diloco", "streaming_diloco"};
     enum {
         COUNT = sizeof names / sizeof *names
     };
@@ -48,7 +48,8 @@ Test(strategy, of_an_unknown_name_the_nearest_is_said_or_all)
     cr_expect_str_eq(
         err.text,
         "there is no strategy 'gossip'; known are: async_diloco, compose, ddp, decoupled_diloco, "
-        "demo, diloco, eager_diloco, fedavg, islands, local_sgd, muloco, noloco, onebit_adam, "
+        "demo, diloco, eager_diloco, fedavg, fsdp, islands, local_sgd, muloco, noloco, "
+        "onebit_adam, "
         "powersgd, "
         "quantized, sparseloco, sparta, sparta_diloco, streaming_diloco");
 }

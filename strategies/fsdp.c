@@ -1,0 +1,531 @@
+/* FSDP, fully sharded data parallelism (Rajbhandari et al., 2020, arXiv:1910.02054; Zhao et al., 2023,
+ * arXiv:2304.11277): the numbers of ddp, but a node keeps only its shard of the parameters, the
+ * gradients and the optimizer's state. A unit (units.h) is gathered before a pass uses it.
+ *
+ * The nodes are cut into sharding groups of g consecutive ranks, of which each has all parameters.
+ * Nodes of the same place in their groups are replicas, and have the same shard:
+ *
+ *     sharding_strategy    g            a unit after forward
+ *     full_shard           N            closed, and gathered again in backward      (ZeRO-3)
+ *     shard_grad_op        N            stays open until its gradients are reduced  (ZeRO-2)
+ *     no_shard             1            closed                                      (ddp)
+ *     hybrid_shard         group_size   as full_shard
+ *     hybrid_shard_zero2   group_size   as shard_grad_op
+ *
+ * A step:
+ *
+ *     before a unit is read     all-gather its values in the sharding group
+ *     a unit's gradients ready  reduce-scatter their mean in the sharding group, keep the shard
+ *     step                      all-reduce the mean of the shards among replicas; clip; optimizer
+ *
+ * With `prefetch` the next unit is gathered, and the last one's gradients are reduced, while the pass
+ * computes. The order of the units is that of the run's first step.
+ *
+ * With one group the sums are those of ddp, to the bit. With several, the mean of the groups' means
+ * rounds differently. The norm for max_norm is the root of a sum over shards, in the order of ranks.
+ *
+ * Traffic of a node in a step, in elements: (g - 1) / g Psi for each time that all units are gathered,
+ * (g - 1) / g Psi for gradients, and 2 (N / g - 1) / (N / g) Psi / g among replicas. Units are gathered
+ * twice under full_shard, except the one with which forward ends and tables that backward does not
+ * read, and once under shard_grad_op.
+ *
+ * Owner of the state: the node's compute lane. Read next: exogym/units.h, exogym/shards.h, ddp.c. */
+#include "strategies/builtin.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "base/config_edit.h"
+
+enum sharding {
+    FULL_SHARD,
+    SHARD_GRAD_OP,
+    NO_SHARD,
+    HYBRID_SHARD,
+    HYBRID_SHARD_ZERO2,
+};
+static const char *const shardings[] = {"full_shard",   "shard_grad_op",      "no_shard",
+                                        "hybrid_shard", "hybrid_shard_zero2", NULL};
+
+/* A unit within a step. */
+struct unit {
+    size_t left;   /* elements whose gradients backward has not given yet */
+    bool in_use;   /* the pass is in it */
+    bool complete; /* all its gradients have come */
+    exo_request *gather, *reduce;
+};
+
+/* The group of the nodes with which this one shards, in a group of all nodes. */
+struct circle {
+    exo_group *all, *group; /* group: owned, unless it is `all`; NULL: not made, or one node */
+};
+
+struct fsdp {
+    size_t sharding;
+    uint64_t group_size; /* 0: all nodes */
+    bool prefetch;
+    char place[EXO_ERR_TEXT]; /* of group_size in the config */
+    exo_shards params, grads;
+    exo_optim **optims; /* (num_units) for this node's shard of each unit */
+    struct unit *units; /* (num_units) */
+    size_t num_units;
+    size_t reducing;          /* the unit whose reduction is under way; num_units: none */
+    struct circle step, look; /* within steps; for evaluations and averages */
+    exo_group *replicas;      /* NULL: one */
+    uint32_t *order;          /* (room) the units of a step in the order of their use; owned */
+    size_t room;
+    uint64_t uses;      /* of the run's first step, that are in `order` */
+    uint64_t has_order; /* the first step is over */
+    size_t at;          /* uses of this step so far */
+    exo_meter *gathered;
+};
+
+enum {
+    USES = 64 /* times the number of units: the uses of a step that can be gathered ahead */
+};
+
+static const exo_meter_class gathered = {
+    .name = "gathered", .unit = "units", .help = "units gathered within steps"};
+
+/* The nodes of a sharding group. */
+static uint32_t
+shard_size(const struct fsdp *f, uint32_t num_nodes)
+{
+    if (f->sharding == NO_SHARD)
+        return 1;
+    if (f->sharding == FULL_SHARD || f->sharding == SHARD_GRAD_OP || f->group_size == 0)
+        return num_nodes;
+    return (uint32_t)f->group_size;
+}
+
+/* Units stay open between forward and backward. */
+static bool
+stays_open(const struct fsdp *f)
+{
+    return f->sharding == SHARD_GRAD_OP || f->sharding == HYBRID_SHARD_ZERO2;
+}
+
+/* --- Options ---------------------------------------------------------------------------------- */
+
+static exo_status
+fsdp_init(void *self, exo_config *config, exo_err *err)
+{
+    struct fsdp *f = self;
+    const exo_config *size = exo_config_get(config, "group_size");
+    snprintf(f->place, sizeof f->place, "fsdp");
+    if (size)
+        exo_config_where(size, f->place, sizeof f->place);
+    exo_status st =
+        exo_config_choice(config, "sharding_strategy", HYBRID_SHARD, shardings, &f->sharding, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "group_size", 0, 0, UINT32_MAX, &f->group_size, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(config, "prefetch", false, &f->prefetch, err);
+    if (st == EXO_OK && f->group_size > 0 && f->sharding < HYBRID_SHARD)
+        st = exo_config_fail(size, err,
+                             "group_size: %s has groups of its own size; use hybrid_shard or "
+                             "hybrid_shard_zero2",
+                             shardings[f->sharding]);
+    return st;
+}
+
+static exo_status
+fsdp_check(const void *self, uint32_t num_nodes, exo_err *err)
+{
+    const struct fsdp *f = self;
+    uint32_t size = shard_size(f, num_nodes);
+    if (size <= num_nodes && num_nodes % size == 0)
+        return EXO_OK;
+    return exo_fail(
+        err, EXO_INVAL,
+        "%.300s: group_size: %u nodes cannot be cut into groups of %u; choose a divisor "
+        "of the number of nodes",
+        f->place, num_nodes, size);
+}
+
+/* --- Start ------------------------------------------------------------------------------------ */
+
+/* The nodes that share this node's shards of the parameters among each other. */
+static exo_status
+open_circle(struct circle *c, exo_group *all, uint32_t size, exo_err *err)
+{
+    uint32_t first = exo_group_rank(all) / size * size, *ranks;
+    if (c->all == all)
+        return EXO_OK;
+    c->all = all;
+    if (size == exo_group_size(all))
+        c->group = all;
+    if (size == 1 || c->group)
+        return EXO_OK;
+    if (!(ranks = exo_calloc(size, sizeof *ranks)))
+        return exo_fail(err, EXO_NOMEM, "fsdp: no memory for a group of %u nodes", size);
+    for (uint32_t i = 0; i < size; i++)
+        ranks[i] = first + i;
+    exo_status st = exo_group_among(&c->group, all, ranks, size, err);
+    exo_free(ranks);
+    return st;
+}
+
+static void
+close_circle(struct circle *c)
+{
+    if (c->group != c->all)
+        exo_group_close(&c->group);
+    *c = (struct circle){0};
+}
+
+static exo_status
+open_replicas(struct fsdp *f, const exo_node *node, exo_err *err)
+{
+    uint32_t size = f->params.size, count = node->num_nodes / size, *ranks;
+    if (count == 1)
+        return EXO_OK;
+    if (!(ranks = exo_calloc(count, sizeof *ranks)))
+        return exo_fail(err, EXO_NOMEM, "fsdp: no memory for a group of %u nodes", count);
+    for (uint32_t i = 0; i < count; i++)
+        ranks[i] = i * size + node->rank % size;
+    exo_status st = exo_group_among(&f->replicas, node->group, ranks, count, err);
+    exo_free(ranks);
+    return st;
+}
+
+static exo_status
+make_shards(struct fsdp *f, exo_node *node, exo_err *err)
+{
+    uint32_t size = shard_size(f, node->num_nodes);
+    exo_device *device = node->params.device;
+    exo_status st = exo_shards_init(&f->params, node->units, node->num_units, size,
+                                    node->rank % size, device, err);
+    if (st == EXO_OK)
+        st = exo_shards_init(&f->grads, node->units, node->num_units, size, node->rank % size,
+                             device, err);
+    for (size_t u = 0; st == EXO_OK && u < f->num_units; u++) {
+        f->units[u].left = node->units[u].count;
+        st = exo_optim_new_grouped(&f->optims[u], &node->inner, node->infos, node->num_infos,
+                                   device, exo_shards_first(&f->params, u),
+                                   exo_shards_of(&f->params, u).count, err);
+    }
+    return st;
+}
+
+static exo_status
+fsdp_start(void *self, exo_node *node, exo_err *err)
+{
+    struct fsdp *f = self;
+    f->num_units = f->reducing = node->num_units;
+    f->optims = exo_calloc(f->num_units, sizeof(exo_optim *));
+    f->units = exo_calloc(f->num_units, sizeof *f->units);
+    f->room = USES * f->num_units;
+    f->order = exo_calloc(f->room, sizeof *f->order);
+    if (!f->optims || !f->units || !f->order)
+        return exo_fail(err, EXO_NOMEM, "fsdp: no memory for %zu units", f->num_units);
+    exo_status st = make_shards(f, node, err);
+    if (st == EXO_OK)
+        st = open_circle(&f->step, node->group, f->params.size, err);
+    if (st == EXO_OK)
+        st = open_replicas(f, node, err);
+    return st == EXO_OK ? exo_meter_declare(&f->gathered, node->meters, &gathered, err) : st;
+}
+
+static exo_status
+fsdp_keep(void *self, exo_node *node, size_t unit, exo_err *err)
+{
+    struct fsdp *f = self;
+    (void)err;
+    exo_shards_keep(&f->params, unit, exo_unit_values(node->model, unit));
+    return EXO_OK;
+}
+
+/* --- Units within a pass ---------------------------------------------------------------------- */
+
+/* Begins to gather an absent unit. */
+static exo_status
+begin_gather(struct fsdp *f, exo_node *node, size_t unit, const struct circle *c,
+             exo_request **request, exo_err *err)
+{
+    exo_array whole;
+    size_t first, length;
+    exo_status st = exo_unit_open(node->model, unit, &whole, err);
+    if (st != EXO_OK)
+        return st;
+    exo_shard(whole.count, f->params.size, f->params.rank, &first, &length);
+    exo_vec_copy(exo_array_part(whole, first, length), exo_shards_of(&f->params, unit));
+    if (c == &f->step)
+        exo_meter_add(f->gathered, 1);
+    return c->group ? exo_comm_begin_all_gather(request, c->group, whole, err) : EXO_OK;
+}
+
+/* Notes that the step uses a unit. */
+static void
+note_use(struct fsdp *f, size_t unit)
+{
+    if (!f->has_order && f->uses < f->room)
+        f->order[f->uses++] = (uint32_t)unit;
+    f->at++;
+}
+
+/* Begins to gather the unit that the pass uses next, if it is absent. */
+static exo_status
+gather_ahead(struct fsdp *f, exo_node *node, exo_err *err)
+{
+    size_t next = f->has_order && f->at < f->uses ? f->order[f->at] : f->num_units;
+    if (!f->prefetch || next == f->num_units || exo_unit_values(node->model, next).data)
+        return EXO_OK;
+    return begin_gather(f, node, next, &f->step, &f->units[next].gather, err);
+}
+
+static exo_status
+fsdp_before_use(void *self, exo_node *node, size_t unit, exo_group *group, exo_err *err)
+{
+    struct fsdp *f = self;
+    struct unit *u = &f->units[unit];
+    struct circle *c = group == node->group ? &f->step : &f->look;
+    exo_request *own = NULL, **request = c == &f->step ? &u->gather : &own;
+    exo_status st = open_circle(c, group, f->params.size, err);
+    if (st == EXO_OK && !exo_unit_values(node->model, unit).data)
+        st = begin_gather(f, node, unit, c, request, err);
+    if (st == EXO_OK)
+        st = exo_request_wait(request, err);
+    if (st != EXO_OK || c == &f->look)
+        return st;
+    u->in_use = true;
+    note_use(f, unit);
+    return gather_ahead(f, node, err);
+}
+
+static exo_status
+fsdp_after_use(void *self, exo_node *node, size_t unit, exo_group *group, exo_err *err)
+{
+    struct fsdp *f = self;
+    struct unit *u = &f->units[unit];
+    (void)err;
+    if (group == node->group) {
+        u->in_use = false;
+        if (stays_open(f) && !u->complete)
+            return EXO_OK;
+    }
+    exo_unit_close(node->model, unit);
+    return EXO_OK;
+}
+
+/* --- Gradients -------------------------------------------------------------------------------- */
+
+static size_t
+unit_of(const exo_node *node, size_t element)
+{
+    size_t unit = 0;
+    while (element - node->units[unit].first >= node->units[unit].count)
+        unit++;
+    return unit;
+}
+
+/* Ends the reduction that is under way, if there is one. */
+static exo_status
+end_reduction(struct fsdp *f, exo_node *node, exo_err *err)
+{
+    exo_array grads;
+    size_t unit = f->reducing;
+    if (unit == f->num_units)
+        return EXO_OK;
+    f->reducing = f->num_units;
+    exo_status st = exo_request_wait(&f->units[unit].reduce, err);
+    if (st == EXO_OK)
+        st = exo_unit_open_grads(node->model, unit, &grads, err);
+    if (st == EXO_OK)
+        exo_shards_keep(&f->grads, unit, grads);
+    exo_unit_close_grads(node->model, unit);
+    return st;
+}
+
+static exo_status
+begin_reduction(struct fsdp *f, exo_node *node, size_t unit, exo_err *err)
+{
+    exo_array grads;
+    exo_status st = exo_unit_open_grads(node->model, unit, &grads, err);
+    if (st == EXO_OK)
+        st = end_reduction(f, node, err);
+    if (st == EXO_OK && f->step.group)
+        st = exo_comm_begin_reduce_scatter(&f->units[unit].reduce, f->step.group, grads, EXO_MEAN,
+                                           err);
+    if (st == EXO_OK)
+        f->reducing = unit;
+    return st;
+}
+
+static exo_status
+fsdp_gradient_ready(void *self, exo_node *node, size_t first, size_t count, exo_err *err)
+{
+    struct fsdp *f = self;
+    size_t unit = unit_of(node, first);
+    struct unit *u = &f->units[unit];
+    u->left -= count;
+    if (u->left > 0)
+        return EXO_OK;
+    u->complete = true;
+    if (!u->in_use && !u->gather)
+        exo_unit_close(node->model, unit); /* backward does not come back to it */
+    exo_status st = begin_reduction(f, node, unit, err);
+    return st == EXO_OK && !f->prefetch ? end_reduction(f, node, err) : st;
+}
+
+/* --- A step ----------------------------------------------------------------------------------- */
+
+/* Adds up a number of all members in the order of ranks. */
+static exo_status
+add_up(exo_group *group, double *value, exo_err *err)
+{
+    uint32_t size = group ? exo_group_size(group) : 1;
+    double sum = 0, *all = exo_calloc(size, sizeof *all);
+    if (!all)
+        return exo_fail(err, EXO_NOMEM, "fsdp: no memory for %u norms", size);
+    all[group ? exo_group_rank(group) : 0] = *value;
+    const exo_array bytes = {
+        .device = exo_device_cpu(), .data = all, .count = size * sizeof *all, .dtype = EXO_U8};
+    exo_status st = group ? exo_all_gather(group, bytes, err) : EXO_OK;
+    for (uint32_t i = 0; i < size; i++)
+        sum += all[i];
+    exo_free(all);
+    *value = sum;
+    return st;
+}
+
+/* exo_clip_grad_norm over the shards of a group. */
+static exo_status
+clip(struct fsdp *f, exo_node *node, exo_err *err)
+{
+    double squares = 0;
+    if (node->max_norm <= 0)
+        return EXO_OK;
+    exo_status st = exo_vec_sum_squares(f->grads.all, 0, &squares, err);
+    if (st == EXO_OK)
+        st = add_up(f->step.group, &squares, err);
+    if (st != EXO_OK)
+        return st;
+    node->grad_norm = (float)sqrt(squares);
+    float scale = node->max_norm / (node->grad_norm + 1e-6f);
+    if (!(scale >= 1)) /* also if the norm is not a number */
+        exo_vec_scale(f->grads.all, scale);
+    return EXO_OK;
+}
+
+/* Ends what the step's passes have left. */
+static exo_status
+end_passes(struct fsdp *f, exo_node *node, exo_err *err)
+{
+    exo_status st = end_reduction(f, node, err);
+    for (size_t i = 0; i < f->num_units; i++) {
+        struct unit *u = &f->units[i];
+        exo_status ended = exo_request_wait(&u->gather, st == EXO_OK ? err : NULL);
+        st = st == EXO_OK ? ended : st;
+        exo_unit_close(node->model, i);
+        *u = (struct unit){.left = node->units[i].count};
+    }
+    f->at = 0;
+    f->has_order = true;
+    return st;
+}
+
+static exo_status
+fsdp_step(void *self, exo_node *node, exo_err *err)
+{
+    struct fsdp *f = self;
+    float rate = exo_node_rate(node);
+    exo_status st = end_passes(f, node, err);
+    if (st == EXO_OK && f->replicas)
+        st = exo_all_reduce(f->replicas, f->grads.all, EXO_MEAN, err);
+    if (st == EXO_OK)
+        st = clip(f, node, err);
+    for (size_t u = 0; st == EXO_OK && u < f->num_units; u++) {
+        exo_optim_step(f->optims[u], exo_shards_of(&f->params, u), exo_shards_of(&f->grads, u),
+                       rate);
+        st = exo_optim_result(f->optims[u], err);
+    }
+    return st;
+}
+
+/* --- The rest --------------------------------------------------------------------------------- */
+
+static size_t
+fsdp_edges(const void *self, size_t numel, uint32_t num_nodes,
+           exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+{
+    const struct fsdp *f = self;
+    const double n = num_nodes, g = shard_size(f, num_nodes), psi = (double)numel;
+    const double passes = (stays_open(f) ? 1 : 2) + 1; /* gathers, and the gradients */
+    double sent = passes * (g - 1) / g * psi + 2 * (n / g - 1) / (n / g) * psi / g;
+    out[0] = (exo_strategy_edge){.carries = "gradients",
+                                 .route = "all_reduce",
+                                 .elements = num_nodes > 1 ? sent * n / (2 * (n - 1)) : psi,
+                                 .every = 1};
+    return 1;
+}
+
+static uint32_t
+fsdp_open_units(const void *self)
+{
+    const struct fsdp *f = self;
+    return stays_open(f) ? 0 : f->prefetch ? 2 : 1;
+}
+
+static void
+fsdp_state(void *self, exo_state *state)
+{
+    struct fsdp *f = self;
+    exo_state_add_array(state, "fsdp.params", f->params.all);
+    exo_state_add(state, "fsdp.order", EXO_I32, f->order, f->room);
+    exo_state_add_u64(state, "fsdp.uses", &f->uses);
+    exo_state_add_u64(state, "fsdp.has_order", &f->has_order);
+    for (size_t u = 0; u < f->num_units; u++) {
+        char name[64];
+        snprintf(name, sizeof name, "fsdp.optim.%zu", u);
+        exo_optim_state(f->optims[u], name, state);
+    }
+}
+
+static void
+fsdp_leave(void *self)
+{
+    struct fsdp *f = self;
+    for (size_t u = 0; f->units && u < f->num_units; u++) {
+        exo_request_cancel(&f->units[u].gather);
+        exo_request_cancel(&f->units[u].reduce);
+    }
+    exo_group_close(&f->replicas);
+    close_circle(&f->step);
+    close_circle(&f->look);
+}
+
+static void
+fsdp_release(void *self)
+{
+    struct fsdp *f = self;
+    for (size_t u = 0; f->optims && u < f->num_units; u++)
+        exo_optim_free(&f->optims[u]);
+    exo_free(f->optims);
+    exo_free(f->units);
+    exo_free(f->order);
+    exo_shards_release(&f->params);
+    exo_shards_release(&f->grads);
+}
+
+const exo_strategy_class exo_fsdp_class = {
+    .name = "fsdp",
+    .help = "ddp whose nodes keep a shard of parameters, gradients and optimizer (ZeRO)",
+    .state_size = sizeof(struct fsdp),
+    .init = fsdp_init,
+    .check = fsdp_check,
+    .start = fsdp_start,
+    .keep = fsdp_keep,
+    .before_use = fsdp_before_use,
+    .after_use = fsdp_after_use,
+    .gradient_ready = fsdp_gradient_ready,
+    .step = fsdp_step,
+    .edges = fsdp_edges,
+    .open_units = fsdp_open_units,
+    .state = fsdp_state,
+    .leave = fsdp_leave,
+    .release = fsdp_release,
+};

@@ -1,0 +1,257 @@
+/* FSDP has the numbers of ddp, sends what its closed form says, keeps no more than its shards between
+ * steps, and goes on where it was. The tests own their runs. Read next: strategies/fsdp.c. */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/exogym.h>
+#include <exogym/memory.h>
+
+#include "base/memory_fault.h"
+#include "support/numbers.h"
+#include "support/points.h"
+#include "support/temp.h"
+
+enum {
+    STEPS = 5,
+    SAMPLES = 12
+};
+
+struct run {
+    exo_model *model;
+    exo_dataset *train, *val;
+    exo_trainer *trainer;
+    exo_fit_opts opts;
+    exo_fit_result result;
+    exo_err err;
+};
+
+static void
+run_init(struct run *r, uint32_t nodes)
+{
+    char text[128];
+    exo_config_doc *doc = NULL;
+    *r = (struct run){.train = points_new(200, 1, SIZE_MAX),
+                      .val = points_new(64, 2, SIZE_MAX),
+                      .opts = exo_fit_opts_init()};
+    snprintf(text, sizeof text, "{in: %d, out: %d, hidden: [16, 13]}", POINTS_DIM, POINTS_CLASSES);
+    cr_assert_eq(exo_config_parse(&doc, "model", text, NULL), EXO_OK);
+    cr_assert_eq(exo_model_new_named(&r->model, "mlp", exo_config_root(doc), &r->err), EXO_OK, "%s",
+                 r->err.text);
+    exo_config_free(&doc);
+    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, r->val, &r->err), EXO_OK, "%s",
+                 r->err.text);
+    r->opts.num_nodes = nodes;
+    r->opts.batch_size = SAMPLES;
+    r->opts.max_steps = STEPS;
+    r->opts.val_interval = 2;
+    r->opts.save_dir = NULL;
+}
+
+static void
+run_release(struct run *r)
+{
+    exo_params_free(&r->result.params);
+    exo_trainer_free(&r->trainer);
+    exo_dataset_drop(&r->train);
+    exo_dataset_drop(&r->val);
+    exo_model_drop(&r->model);
+}
+
+static exo_status
+fit(struct run *r, const char *strategy, const char *options)
+{
+    exo_params_free(&r->result.params);
+    return exo_trainer_fit_text(r->trainer, strategy, options, &r->opts, &r->result, &r->err);
+}
+
+static void
+must_fit(struct run *r, const char *strategy, const char *options)
+{
+    exo_status st = fit(r, strategy, options);
+    cr_assert_eq(st, EXO_OK, "%s %s: %s", strategy, options, r->err.text);
+}
+
+/* --- Numbers and bytes ------------------------------------------------------------------------ */
+
+struct kind {
+    const char *options;
+    uint32_t group;   /* g; 0: all nodes */
+    unsigned gathers; /* of a unit in a pass */
+};
+
+static const struct kind kinds[] = {
+    {"sharding_strategy: full_shard", 0, 2},
+    {"sharding_strategy: full_shard, prefetch: true", 0, 2},
+    {"sharding_strategy: shard_grad_op", 0, 1},
+    {"sharding_strategy: shard_grad_op, prefetch: true", 0, 1},
+    {"sharding_strategy: no_shard", 1, 2},
+    {"prefetch: false", 0, 2}, /* hybrid_shard of one group */
+    {"group_size: 2", 2, 2},
+    {"sharding_strategy: hybrid_shard, group_size: 2, prefetch: true", 2, 2},
+    {"sharding_strategy: hybrid_shard_zero2, group_size: 2", 2, 1},
+};
+
+/* The bytes that a node sends in a run, the mean over the nodes. The unit with which forward ends is
+ * gathered once less in each pass. */
+static double
+closed_form(const struct run *r, const struct kind *kind, unsigned passes)
+{
+    const exo_unit_info *units = exo_model_units(r->model);
+    size_t count = exo_model_num_units(r->model);
+    double n = r->opts.num_nodes, g = kind->group ? kind->group : n, elements = 0;
+    double gathers = kind->gathers == 1 ? 1 : 2.0 * passes;
+    for (size_t u = 0; u < count; u++) {
+        double twice = kind->gathers == 2 && u + 1 == count ? passes : 0;
+        elements += (double)units[u].count *
+                    ((g - 1) / g * (gathers - twice + 1) + 2 * (n / g - 1) / (n / g) / g);
+    }
+    return 4 * elements * STEPS;
+}
+
+static void
+compare(const struct kind *kind, uint32_t nodes, const char *more, size_t minibatch)
+{
+    struct run ddp, fsdp;
+    char options[256];
+    run_init(&ddp, nodes);
+    run_init(&fsdp, nodes);
+    ddp.opts.minibatch_size = fsdp.opts.minibatch_size = minibatch;
+    snprintf(options, sizeof options, "{%s}", more);
+    must_fit(&ddp, "ddp", options);
+    snprintf(options, sizeof options, "{%s, %s}", kind->options, more);
+    must_fit(&fsdp, "fsdp", options);
+    bool one_group = kind->group < 2 || kind->group == nodes;
+    if (one_group)
+        cr_expect_str_eq(fsdp.result.sha256, ddp.result.sha256, "%u nodes: %s", nodes, options);
+    size_t numel = exo_model_numel(ddp.model);
+    cr_expect_lt(numbers_distance(exo_params_values(fsdp.result.params),
+                                  exo_params_values(ddp.result.params), numel),
+                 2e-6, "%u nodes: %s", nodes, options);
+    cr_expect_float_eq(fsdp.result.global_loss, ddp.result.global_loss, 1e-6);
+    if (!strstr(more, "max_norm")) {
+        double expected = closed_form(&fsdp, kind, (unsigned)(SAMPLES / minibatch));
+        cr_expect_float_eq((double)fsdp.result.bytes_sent, expected, 0.5 + 1e-9 * expected,
+                           "%u nodes: %s: %llu bytes, expected %.1f", nodes, options,
+                           (unsigned long long)fsdp.result.bytes_sent, expected);
+    }
+    run_release(&ddp);
+    run_release(&fsdp);
+}
+
+Test(fsdp, is_ddp_and_sends_what_the_closed_form_says)
+{
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (uint32_t nodes = 1; nodes <= 6; nodes++)
+            if (kinds[k].group == 0 || nodes % kinds[k].group == 0)
+                compare(&kinds[k], nodes, "optimizer: {name: adamw, lr: 0.01}", SAMPLES);
+}
+
+Test(fsdp, is_ddp_with_clipped_gradients_minibatches_and_parameter_groups)
+{
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        compare(&kinds[k], 4, "max_norm: 0.05, optimizer: {name: sgd, lr: 0.1, momentum: 0.9}",
+                SAMPLES);
+        compare(&kinds[k], 4, "optimizer: {name: adamw, groups: [{match: '*.bias', lr: 0.1}]}", 4);
+    }
+}
+
+/* --- A run that stops ------------------------------------------------------------------------- */
+
+Test(fsdp, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
+{
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        struct run r;
+        char folder[64], options[256], whole[65];
+        temp_folder(folder, sizeof folder);
+        run_init(&r, 4);
+        snprintf(options, sizeof options, "{%s}", kinds[k].options);
+        must_fit(&r, "fsdp", options);
+        memcpy(whole, r.result.sha256, sizeof whole);
+        uint64_t bytes = r.result.bytes_sent;
+        r.opts.save_dir = folder;
+        r.opts.run_name = "run";
+        r.opts.final_checkpoint = true;
+        r.opts.max_steps = 2;
+        must_fit(&r, "fsdp", options);
+        r.opts.resume = true;
+        r.opts.max_steps = STEPS;
+        must_fit(&r, "fsdp", options);
+        cr_expect_str_eq(r.result.sha256, whole, "%s", options);
+        cr_expect_eq(r.result.bytes_sent, bytes);
+        run_release(&r);
+        temp_remove(folder);
+    }
+}
+
+/* --- Mistakes and failures -------------------------------------------------------------------- */
+
+Test(fsdp, wrong_options_are_named)
+{
+    static const struct {
+        const char *options, *reason;
+    } cases[] = {
+        {"sharding_strategy: full", "full_shard"},
+        {"{sharding_strategy: full_shard, group_size: 2}", "group_size: full_shard has groups"},
+        {"group_size: 3", "4 nodes cannot be cut into groups of 3"},
+        {"group_size: 8", "4 nodes cannot be cut into groups of 8"},
+        {"optimizer: muon", "muon"},
+    };
+    struct run r;
+    run_init(&r, 4);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cr_expect_eq(fit(&r, "fsdp", cases[i].options), EXO_INVAL, "%s", cases[i].options);
+        cr_expect_not_null(strstr(r.err.text, cases[i].reason), "%s: %s", cases[i].options,
+                           r.err.text);
+    }
+    must_fit(&r, "fsdp", "{sharding_strategy: no_shard, optimizer: muon}");
+    run_release(&r);
+}
+
+/* One of two nodes, which starts alone. */
+static exo_status
+start(exo_model *model, const char *options, uint64_t fail_at)
+{
+    exo_comm *comm = NULL;
+    exo_group *group = NULL;
+    exo_strategy *strategy = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_comm_local(&comm, 4, exo_clock_real(), &err), EXO_OK);
+    cr_assert_eq(exo_group_open(&group, comm, 1, "node", &err), EXO_OK);
+    cr_assert_eq(exo_strategy_parse(&strategy, "fsdp", options, &err), EXO_OK, "%s", err.text);
+    exo_node node = {.rank = 1,
+                     .num_nodes = 4,
+                     .max_steps = 1,
+                     .numel = exo_model_numel(model),
+                     .params = {.device = exo_device_cpu(), .dtype = EXO_F32},
+                     .infos = exo_model_infos(model),
+                     .num_infos = exo_model_num_infos(model),
+                     .units = exo_model_units(model),
+                     .num_units = exo_model_num_units(model),
+                     .group = group};
+    exo_memory_fail_at(fail_at);
+    exo_status st = exo_strategy_start(strategy, &node, &err);
+    exo_memory_fail_at(0);
+    cr_assert(st == EXO_OK || (st == EXO_NOMEM && err.text[0]), "%s", err.text);
+    exo_strategy_leave(strategy);
+    exo_strategy_free(&strategy);
+    exo_group_close(&group);
+    exo_comm_drop(&comm);
+    return st;
+}
+
+Test(fsdp, every_failed_allocation_of_start_is_an_error_and_leaks_nothing)
+{
+    struct run r;
+    run_init(&r, 2);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        char options[256];
+        uint64_t n = 1;
+        snprintf(options, sizeof options, "{%s}", kinds[k].options);
+        while (start(r.model, options, n) != EXO_OK)
+            n++;
+        cr_expect_gt(n, 8);
+    }
+    run_release(&r);
+}
