@@ -18,6 +18,9 @@
  *     a unit's gradients ready  reduce-scatter their mean in the sharding group, keep the shard
  *     step                      all-reduce the mean of the shards among replicas; clip; optimizer
  *
+ * With `across` the groups are apart: instead of the mean of gradients, a strategy such as diloco runs
+ * among replicas, on their shards of the parameters.
+ *
  * With `prefetch` the next unit is gathered, and the last one's gradients are reduced, while the pass
  * computes. The order of the units is that of the run's first step.
  *
@@ -39,6 +42,7 @@
 #include <exogym/memory.h>
 
 #include "base/config_edit.h"
+#include "strategies/part.h"
 
 enum sharding {
     FULL_SHARD,
@@ -75,7 +79,10 @@ struct fsdp {
     size_t reducing;          /* the unit whose reduction is under way; num_units: none */
     struct circle step, look; /* within steps; for evaluations and averages */
     exo_group *replicas;      /* NULL: one */
-    uint32_t *order;          /* (room) the units of a step in the order of their use; owned */
+    exo_strategy_part across; /* among replicas */
+    exo_meters *across_meters;
+    size_t kept;     /* units, at set-up */
+    uint32_t *order; /* (room) the units of a step in the order of their use; owned */
     size_t room;
     uint64_t uses;      /* of the run's first step, that are in `order` */
     uint64_t has_order; /* the first step is over */
@@ -124,6 +131,14 @@ fsdp_init(void *self, exo_config *config, exo_err *err)
         st = exo_config_u64(config, "group_size", 0, 0, UINT32_MAX, &f->group_size, err);
     if (st == EXO_OK)
         st = exo_config_bool(config, "prefetch", false, &f->prefetch, err);
+    if (st == EXO_OK)
+        st = exo_part_read(&f->across, config, "across", NULL, err);
+    if (st == EXO_OK && f->across.strategy)
+        st = exo_part_check_alone(&f->across, config, "across", err);
+    if (st == EXO_OK && f->across.strategy && f->group_size == 0)
+        st = exo_config_fail(exo_config_get(config, "across"), err,
+                             "across: needs a group_size, the nodes that shard a copy of the model "
+                             "together");
     if (st == EXO_OK && f->group_size > 0 && f->sharding < HYBRID_SHARD)
         st = exo_config_fail(size, err,
                              "group_size: %s has groups of its own size; use hybrid_shard or "
@@ -138,7 +153,7 @@ fsdp_check(const void *self, uint32_t num_nodes, exo_err *err)
     const struct fsdp *f = self;
     uint32_t size = shard_size(f, num_nodes);
     if (size <= num_nodes && num_nodes % size == 0)
-        return EXO_OK;
+        return f->across.strategy ? exo_part_check(&f->across, num_nodes / size, err) : EXO_OK;
     return exo_fail(
         err, EXO_INVAL,
         "%.300s: group_size: %u nodes cannot be cut into groups of %u; choose a divisor "
@@ -181,7 +196,7 @@ static exo_status
 open_replicas(struct fsdp *f, const exo_node *node, exo_err *err)
 {
     uint32_t size = f->params.size, count = node->num_nodes / size, *ranks;
-    if (count == 1)
+    if (count == 1 && !f->across.strategy)
         return EXO_OK;
     if (!(ranks = exo_calloc(count, sizeof *ranks)))
         return exo_fail(err, EXO_NOMEM, "fsdp: no memory for a group of %u nodes", count);
@@ -211,6 +226,34 @@ make_shards(struct fsdp *f, exo_node *node, exo_err *err)
     return st;
 }
 
+/* This node as a member of `across`: its shards are the parameters. */
+static exo_node
+show_shards(const struct fsdp *f, const exo_node *node)
+{
+    exo_node shown = *node;
+    shown.rank = node->rank / f->params.size;
+    shown.num_nodes = node->num_nodes / f->params.size;
+    shown.numel = f->params.all.count;
+    shown.params = f->params.all;
+    shown.grads = f->grads.all;
+    shown.model = NULL;
+    shown.infos = NULL;
+    shown.units = NULL;
+    shown.num_infos = shown.num_units = 0;
+    shown.group = f->replicas;
+    shown.inside = NULL;
+    shown.meters = f->across_meters;
+    shown.stepped = true;
+    return shown;
+}
+
+static exo_status
+start_across(struct fsdp *f, const exo_node *node, exo_err *err)
+{
+    exo_node shown = show_shards(f, node);
+    return exo_part_start(&f->across, &shown, err);
+}
+
 static exo_status
 fsdp_start(void *self, exo_node *node, exo_err *err)
 {
@@ -227,16 +270,21 @@ fsdp_start(void *self, exo_node *node, exo_err *err)
         st = open_circle(&f->step, node->group, f->params.size, err);
     if (st == EXO_OK)
         st = open_replicas(f, node, err);
-    return st == EXO_OK ? exo_meter_declare(&f->gathered, node->meters, &gathered, err) : st;
+    if (st == EXO_OK)
+        st = exo_meter_declare(&f->gathered, node->meters, &gathered, err);
+    if (st == EXO_OK && f->across.strategy)
+        st = exo_meters_scope(&f->across_meters, node->meters, "across", err);
+    if (st == EXO_OK && f->across.strategy && !node->model) /* a plan of memory: no unit is kept */
+        st = start_across(f, node, err);
+    return st;
 }
 
 static exo_status
 fsdp_keep(void *self, exo_node *node, size_t unit, exo_err *err)
 {
     struct fsdp *f = self;
-    (void)err;
     exo_shards_keep(&f->params, unit, exo_unit_values(node->model, unit));
-    return EXO_OK;
+    return ++f->kept == f->num_units && f->across.strategy ? start_across(f, node, err) : EXO_OK;
 }
 
 /* --- Units within a pass ---------------------------------------------------------------------- */
@@ -429,12 +477,19 @@ end_passes(struct fsdp *f, exo_node *node, exo_err *err)
 }
 
 static exo_status
+step_across(struct fsdp *f, const exo_node *node, exo_err *err)
+{
+    exo_node shown = show_shards(f, node);
+    return f->across.strategy->step(f->across.self, &shown, err);
+}
+
+static exo_status
 fsdp_step(void *self, exo_node *node, exo_err *err)
 {
     struct fsdp *f = self;
     float rate = exo_node_rate(node);
     exo_status st = end_passes(f, node, err);
-    if (st == EXO_OK && f->replicas)
+    if (st == EXO_OK && f->replicas && !f->across.strategy)
         st = exo_all_reduce(f->replicas, f->grads.all, EXO_MEAN, err);
     if (st == EXO_OK)
         st = clip(f, node, err);
@@ -443,19 +498,36 @@ fsdp_step(void *self, exo_node *node, exo_err *err)
                        rate);
         st = exo_optim_result(f->optims[u], err);
     }
-    return st;
+    return st == EXO_OK && f->across.strategy ? step_across(f, node, err) : st;
 }
 
 /* --- The rest --------------------------------------------------------------------------------- */
+
+/* The elements that a node sends in a step to its replicas, the mean over the steps. */
+static double
+sent_to_replicas(const struct fsdp *f, double numel, uint32_t replicas)
+{
+    exo_strategy_edge across[EXO_STRATEGY_MAX_EDGES];
+    double sent = 0;
+    if (!f->across.strategy)
+        return 2 * (replicas - 1.0) / replicas * numel;
+    size_t count = exo_part_edges(&f->across, NULL, 0, (size_t)numel, replicas, across);
+    for (size_t i = 0; i < count; i++) {
+        double members = across[i].members ? across[i].members : replicas;
+        sent += 2 * (members - 1) / members * across[i].elements / (double)across[i].every;
+    }
+    return sent;
+}
 
 static size_t
 fsdp_edges(const void *self, size_t numel, uint32_t num_nodes,
            exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
 {
     const struct fsdp *f = self;
-    const double n = num_nodes, g = shard_size(f, num_nodes), psi = (double)numel;
+    const uint32_t size = shard_size(f, num_nodes);
+    const double n = num_nodes, g = size, psi = (double)numel;
     const double passes = (stays_open(f) ? 1 : 2) + 1; /* gathers, and the gradients */
-    double sent = passes * (g - 1) / g * psi + 2 * (n / g - 1) / (n / g) * psi / g;
+    double sent = passes * (g - 1) / g * psi + sent_to_replicas(f, psi / g, num_nodes / size);
     out[0] = (exo_strategy_edge){.carries = "gradients",
                                  .route = "all_reduce",
                                  .elements = num_nodes > 1 ? sent * n / (2 * (n - 1)) : psi,
@@ -483,6 +555,8 @@ fsdp_state(void *self, exo_state *state)
         snprintf(name, sizeof name, "fsdp.optim.%zu", u);
         exo_optim_state(f->optims[u], name, state);
     }
+    if (f->across.strategy)
+        exo_part_state(&f->across, state);
 }
 
 static void
@@ -493,6 +567,7 @@ fsdp_leave(void *self)
         exo_request_cancel(&f->units[u].gather);
         exo_request_cancel(&f->units[u].reduce);
     }
+    exo_part_leave(&f->across);
     exo_group_close(&f->replicas);
     close_circle(&f->step);
     close_circle(&f->look);
@@ -502,6 +577,7 @@ static void
 fsdp_release(void *self)
 {
     struct fsdp *f = self;
+    exo_part_release(&f->across);
     for (size_t u = 0; f->optims && u < f->num_units; u++)
         exo_optim_free(&f->optims[u]);
     exo_free(f->optims);

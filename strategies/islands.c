@@ -20,15 +20,11 @@
 #include <exogym/memory.h>
 
 #include "base/config_edit.h"
-
-struct part {
-    const exo_strategy_class *strategy;
-    void *self; /* the state of the strategy; owned */
-};
+#include "strategies/part.h"
 
 struct islands {
     uint64_t size;
-    struct part inside, across;
+    exo_strategy_part inside, across;
     char *place;          /* the place of island_size in the config, for check; owned */
     uint32_t rank, count; /* the rank in this node's island; the nodes of the island */
     exo_group *island;    /* NULL until start */
@@ -44,44 +40,6 @@ struct seat {
 
 /* --- Options ---------------------------------------------------------------------------------- */
 
-static exo_status
-read_part(struct part *part, exo_config *config, const char *key, const char *fallback,
-          exo_err *err)
-{
-    const char *name = NULL;
-    exo_config *node = exo_config_get(config, key),
-               *options = exo_config_is_map(node) ? node : NULL;
-    exo_status st = options ? exo_config_string(options, "name", NULL, &name, err)
-                            : exo_config_string(config, key, fallback, &name, err);
-    if (st == EXO_OK && !name)
-        st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
-    if (st != EXO_OK)
-        return st;
-    part->strategy = exo_registry_find(&exo_strategy_registry, name);
-    if (!part->strategy) {
-        exo_registry_unknown(&exo_strategy_registry, name, err);
-        if (err)
-            err->code = EXO_INVAL; /* a wrong option, like any other */
-        return exo_config_add_place(node, err);
-    }
-    part->self = exo_calloc(1, part->strategy->state_size + 1);
-    if (!part->self)
-        return exo_fail(err, EXO_NOMEM, "no memory for the strategy '%s'", name);
-    st = part->strategy->init ? part->strategy->init(part->self, options, err) : EXO_OK;
-    return st == EXO_OK ? exo_config_finish(options, err) : st;
-}
-
-static size_t
-edges_of(const struct part *part, const exo_param_info *infos, size_t num_infos, size_t numel,
-         uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
-{
-    const exo_strategy_class *c = part->strategy;
-    memset(out, 0, EXO_STRATEGY_MAX_EDGES * sizeof *out);
-    if (c->model_edges)
-        return c->model_edges(part->self, infos, num_infos, numel, num_nodes, out);
-    return c->edges ? c->edges(part->self, numel, num_nodes, out) : 0;
-}
-
 /* Refuses parts that cannot share a step: `across` must begin with an inner step of its own, which
  * is left out, and the two edges must carry different things, by which they are told apart. */
 static exo_status
@@ -89,14 +47,13 @@ check_parts(const struct islands *s, exo_config *config, exo_err *err)
 {
     exo_strategy_edge inside[EXO_STRATEGY_MAX_EDGES], across[EXO_STRATEGY_MAX_EDGES];
     const exo_strategy_class *in = s->inside.strategy, *out = s->across.strategy;
-    const exo_config *node =
-        exo_config_get(config, exo_config_has(config, "across") ? "across" : "inside");
-    if (!out->steps_alone || !out->steps_alone(s->across.self, 2))
-        return exo_config_fail(
-            node, err, "across: '%s' does not begin with a step of the node's own, as diloco does",
-            out->name);
-    size_t ins = edges_of(&s->inside, NULL, 0, 1, 2, inside),
-           outs = edges_of(&s->across, NULL, 0, 1, 2, across);
+    const char *key = exo_config_has(config, "across") ? "across" : "inside";
+    const exo_config *node = exo_config_get(config, key);
+    exo_status st = exo_part_check_alone(&s->across, config, key, err);
+    if (st != EXO_OK)
+        return st;
+    size_t ins = exo_part_edges(&s->inside, NULL, 0, 1, 2, inside),
+           outs = exo_part_edges(&s->across, NULL, 0, 1, 2, across);
     if (ins != 1 || outs != 1)
         return exo_config_fail(node, err,
                                "'%s' does not say what it sends, or sends more than one thing",
@@ -115,9 +72,9 @@ islands_init(void *self, exo_config *config, exo_err *err)
     const exo_config *size = exo_config_get(config, "island_size");
     exo_status st = exo_config_u64(config, "island_size", 2, 1, UINT32_MAX, &s->size, err);
     if (st == EXO_OK)
-        st = read_part(&s->inside, config, "inside", "ddp", err);
+        st = exo_part_read(&s->inside, config, "inside", "ddp", err);
     if (st == EXO_OK)
-        st = read_part(&s->across, config, "across", "diloco", err);
+        st = exo_part_read(&s->across, config, "across", "diloco", err);
     if (st == EXO_OK)
         st = check_parts(s, config, err);
     if (st != EXO_OK)
@@ -129,12 +86,6 @@ islands_init(void *self, exo_config *config, exo_err *err)
 }
 
 static exo_status
-check_part(const struct part *part, uint32_t num_nodes, exo_err *err)
-{
-    return part->strategy->check ? part->strategy->check(part->self, num_nodes, err) : EXO_OK;
-}
-
-static exo_status
 islands_check(const void *self, uint32_t num_nodes, exo_err *err)
 {
     const struct islands *s = self;
@@ -143,25 +94,18 @@ islands_check(const void *self, uint32_t num_nodes, exo_err *err)
                         "%.300s: island_size must be at most %u, the number of nodes, got %llu",
                         s->place, num_nodes, (unsigned long long)s->size);
     uint32_t rest = num_nodes % (uint32_t)s->size;
-    exo_status st = check_part(&s->inside, (uint32_t)s->size, err);
+    exo_status st = exo_part_check(&s->inside, (uint32_t)s->size, err);
     if (st == EXO_OK && rest > 0)
-        st = check_part(&s->inside, rest, err);
-    return st == EXO_OK ? check_part(&s->across, num_nodes, err) : st;
-}
-
-static exo_status
-check_part_model(const struct part *part, const exo_model *model, exo_err *err)
-{
-    const exo_strategy_class *c = part->strategy;
-    return c->check_model ? c->check_model(part->self, model, err) : EXO_OK;
+        st = exo_part_check(&s->inside, rest, err);
+    return st == EXO_OK ? exo_part_check(&s->across, num_nodes, err) : st;
 }
 
 static exo_status
 islands_check_model(const void *self, const exo_model *model, exo_err *err)
 {
     const struct islands *s = self;
-    exo_status st = check_part_model(&s->inside, model, err);
-    return st == EXO_OK ? check_part_model(&s->across, model, err) : st;
+    exo_status st = exo_part_check_model(&s->inside, model, err);
+    return st == EXO_OK ? exo_part_check_model(&s->across, model, err) : st;
 }
 
 /* --- A node's island -------------------------------------------------------------------------- */
@@ -219,12 +163,9 @@ islands_start(void *self, exo_node *node, exo_err *err)
     if (st != EXO_OK)
         return st;
     const struct seat seat = sit_inside(s, node);
-    if (s->inside.strategy->start)
-        st = s->inside.strategy->start(s->inside.self, node, err);
+    st = exo_part_start(&s->inside, node, err);
     sit_back(node, &seat);
-    return st == EXO_OK && s->across.strategy->start
-               ? s->across.strategy->start(s->across.self, node, err)
-               : st;
+    return st == EXO_OK ? exo_part_start(&s->across, node, err) : st;
 }
 
 static exo_status
@@ -258,34 +199,17 @@ static void
 islands_state(void *self, exo_state *state)
 {
     const struct islands *s = self;
-    if (s->inside.strategy->state)
-        s->inside.strategy->state(s->inside.self, state);
-    if (s->across.strategy->state)
-        s->across.strategy->state(s->across.self, state);
-}
-
-static void
-leave_part(const struct part *part)
-{
-    if (part->self && part->strategy->leave)
-        part->strategy->leave(part->self);
+    exo_part_state(&s->inside, state);
+    exo_part_state(&s->across, state);
 }
 
 static void
 islands_leave(void *self)
 {
     struct islands *s = self;
-    leave_part(&s->inside);
-    leave_part(&s->across);
+    exo_part_leave(&s->inside);
+    exo_part_leave(&s->across);
     exo_group_close(&s->island);
-}
-
-static void
-release_part(struct part *part)
-{
-    if (part->self && part->strategy->release)
-        part->strategy->release(part->self);
-    exo_free(part->self);
 }
 
 static void
@@ -293,8 +217,8 @@ islands_release(void *self)
 {
     struct islands *s = self;
     islands_leave(s);
-    release_part(&s->inside);
-    release_part(&s->across);
+    exo_part_release(&s->inside);
+    exo_part_release(&s->across);
     exo_free(s->place);
 }
 
@@ -305,8 +229,8 @@ islands_edges(const void *self, const exo_param_info *infos, size_t num_infos, s
     const struct islands *s = self;
     exo_strategy_edge across[EXO_STRATEGY_MAX_EDGES];
     uint32_t size = s->size < num_nodes ? (uint32_t)s->size : num_nodes;
-    edges_of(&s->inside, infos, num_infos, numel, size, out);
-    edges_of(&s->across, infos, num_infos, numel, num_nodes, across);
+    exo_part_edges(&s->inside, infos, num_infos, numel, size, out);
+    exo_part_edges(&s->across, infos, num_infos, numel, num_nodes, across);
     if (out[0].members == 0 && size < num_nodes)
         out[0].members = size;
     out[1] = across[0];

@@ -55,7 +55,7 @@ strategies fedavg | | "H": 1, "offset": 0, "aggregate": {"name": "mean"}
 strategies fedavg | "aggregate": {"name": "norm_clip"} | "H": 1, "offset": 0, "aggregate": {"name": "norm_clip", "max_norm": 0}
 strategies fedavg | "island_size": 2 | "H": 1, "offset": 0, "island_size": 2, "aggregate": {"name": "mean"}
 strategies fsdp | | "sharding_strategy": "hybrid_shard", "group_size": 0, "prefetch": false
-strategies fsdp | "sharding_strategy": "full_shard", "prefetch": true | "sharding_strategy": "full_shard", "group_size": 0, "prefetch": true
+strategies fsdp | "group_size": 1, "across": {"name": "fedavg"}, "prefetch": true | "sharding_strategy": "hybrid_shard", "group_size": 1, "prefetch": true, "across": {"name": "fedavg", "H": 1, "offset": 0, "aggregate": {"name": "mean"}}
 strategies sparta | | "p": 0.005, "interval": 1, "delay": 0, "selector": "random"
 strategies local_sgd | | "H": 10, "offset": 0, "aggregate": {"name": "mean"}
 strategies noloco | | "H": 50, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.5, "dampening": 0, "nesterov": false}

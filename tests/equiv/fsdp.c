@@ -93,6 +93,15 @@ static const struct kind kinds[] = {
     {"sharding_strategy: hybrid_shard_zero2, group_size: 2", 2, 1},
 };
 
+static const char *const apart[] = {
+    "group_size: 2, across: {name: diloco, H: 2}",
+    "group_size: 2, prefetch: true, across: {name: sparta, p: 0.3, delay: 1}",
+};
+enum {
+    KINDS = sizeof kinds / sizeof *kinds,
+    APART = sizeof apart / sizeof *apart
+};
+
 /* The bytes that a node sends in a run, the mean over the nodes. The unit with which forward ends is
  * gathered once less in each pass. */
 static double
@@ -142,7 +151,7 @@ compare(const struct kind *kind, uint32_t nodes, const char *more, size_t miniba
 
 Test(fsdp, is_ddp_and_sends_what_the_closed_form_says)
 {
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+    for (size_t k = 0; k < KINDS; k++)
         for (uint32_t nodes = 1; nodes <= 6; nodes++)
             if (kinds[k].group == 0 || nodes % kinds[k].group == 0)
                 compare(&kinds[k], nodes, "optimizer: {name: adamw, lr: 0.01}", SAMPLES);
@@ -150,10 +159,61 @@ Test(fsdp, is_ddp_and_sends_what_the_closed_form_says)
 
 Test(fsdp, is_ddp_with_clipped_gradients_minibatches_and_parameter_groups)
 {
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    for (size_t k = 0; k < KINDS; k++) {
         compare(&kinds[k], 4, "max_norm: 0.05, optimizer: {name: sgd, lr: 0.1, momentum: 0.9}",
                 SAMPLES);
         compare(&kinds[k], 4, "optimizer: {name: adamw, groups: [{match: '*.bias', lr: 0.1}]}", 4);
+    }
+}
+
+/* --- Groups that are apart -------------------------------------------------------------------- */
+
+Test(fsdp, groups_of_one_node_under_a_strategy_are_that_strategy)
+{
+    static const char *const across[][2] = {
+        {"diloco", "H: 2"},
+        {"fedavg", "H: 2, aggregate: median"},
+        {"sparta", "p: 0.3, delay: 1"},
+        {"noloco", "H: 2"},
+        {"eager_diloco", "H: 2"},
+    };
+    for (size_t i = 0; i < sizeof across / sizeof *across; i++) {
+        struct run alone, parts;
+        char options[256];
+        run_init(&alone, 4);
+        run_init(&parts, 4);
+        snprintf(options, sizeof options, "{%s, optimizer: {name: adamw, lr: 0.01}}", across[i][1]);
+        must_fit(&alone, across[i][0], options);
+        snprintf(options, sizeof options,
+                 "{group_size: 1, across: {name: %s, %s}, optimizer: {name: adamw, lr: 0.01}}",
+                 across[i][0], across[i][1]);
+        must_fit(&parts, "fsdp", options);
+        cr_expect_str_eq(parts.result.sha256, alone.result.sha256, "%s", options);
+        cr_expect_eq(parts.result.bytes_sent, alone.result.bytes_sent, "%s", options);
+        run_release(&alone);
+        run_release(&parts);
+    }
+}
+
+/* diloco among R replicas sends 2 (R - 1) / R of a node's shards in each of two rounds. */
+Test(fsdp, groups_under_diloco_send_what_the_closed_form_says)
+{
+    static const uint32_t counts[][2] = {{2, 2}, {4, 2}, {6, 2}, {6, 3}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        struct run r;
+        const struct kind inside = {NULL, counts[i][1], 2};
+        uint32_t nodes = counts[i][0], group = counts[i][1];
+        char options[256];
+        run_init(&r, nodes);
+        snprintf(options, sizeof options, "{group_size: %u, across: {name: diloco, H: 2}}", group);
+        must_fit(&r, "fsdp", options);
+        double replicas = (double)nodes / group, psi = (double)exo_model_numel(r.model);
+        double round = 4 * 2 * (replicas - 1) / replicas * psi / group;
+        double expected = closed_form(&r, &inside, 1) - STEPS * round + 2 * round;
+        cr_expect_float_eq((double)r.result.bytes_sent, expected, 0.5 + 1e-9 * expected,
+                           "%u nodes: %s: %llu bytes, expected %.1f", nodes, options,
+                           (unsigned long long)r.result.bytes_sent, expected);
+        run_release(&r);
     }
 }
 
@@ -161,12 +221,12 @@ Test(fsdp, is_ddp_with_clipped_gradients_minibatches_and_parameter_groups)
 
 Test(fsdp, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
 {
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    for (size_t k = 0; k < KINDS + APART; k++) {
         struct run r;
         char folder[64], options[256], whole[65];
         temp_folder(folder, sizeof folder);
         run_init(&r, 4);
-        snprintf(options, sizeof options, "{%s}", kinds[k].options);
+        snprintf(options, sizeof options, "{%s}", k < KINDS ? kinds[k].options : apart[k - KINDS]);
         must_fit(&r, "fsdp", options);
         memcpy(whole, r.result.sha256, sizeof whole);
         uint64_t bytes = r.result.bytes_sent;
@@ -197,6 +257,13 @@ Test(fsdp, wrong_options_are_named)
         {"group_size: 3", "4 nodes cannot be cut into groups of 3"},
         {"group_size: 8", "4 nodes cannot be cut into groups of 8"},
         {"optimizer: muon", "muon"},
+        {"across: diloco", "across: needs a group_size"},
+        {"{group_size: 2, across: dilocco}", "did you mean 'diloco'?"},
+        {"{group_size: 2, across: {name: diloco, h: 3}}", "'h'"},
+        {"{group_size: 2, across: ddp}", "'ddp' does not begin with a step of the node's own"},
+        {"{group_size: 2, across: async_diloco}", "'async_diloco' do not meet"},
+        {"{group_size: 2, across: {name: fsdp}}", "'fsdp' keeps shards"},
+        {"{group_size: 2, across: {name: fedavg, island_size: 3}}", "island_size"},
     };
     struct run r;
     run_init(&r, 4);
@@ -245,7 +312,7 @@ Test(fsdp, every_failed_allocation_of_start_is_an_error_and_leaks_nothing)
 {
     struct run r;
     run_init(&r, 2);
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    for (size_t k = 0; k < KINDS; k++) {
         char options[256];
         uint64_t n = 1;
         snprintf(options, sizeof options, "{%s}", kinds[k].options);

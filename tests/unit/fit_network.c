@@ -125,7 +125,7 @@ static const struct {
     {"diloco", "{H: 4, optimizer: {name: adamw, lr: 0.01}}"},
     {"fedavg", "{H: 3, optimizer: {name: sgd, lr: 0.1}}"},
     {"fsdp", "{sharding_strategy: full_shard, prefetch: true, optimizer: {name: adamw, lr: 0.01}}"},
-    {"fsdp", "{group_size: 2, optimizer: {name: adamw, lr: 0.01}}"},
+    {"fsdp", "{group_size: 2, across: {name: diloco, H: 3}, optimizer: {name: adamw, lr: 0.01}}"},
     {"fedavg", "{H: 2, island_size: 3, optimizer: {name: adamw, lr: 0.01}}"},
     {"sparta", "{p: 0.2, optimizer: {name: sgd, lr: 0.1, momentum: 0.9}}"},
     {"sparta_diloco", "{p: 0.2, H: 3, optimizer: {name: adamw, lr: 0.01}}"},
