@@ -108,6 +108,8 @@ exo_learner_read(exo_learner **out, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = read_counts(l, config, err);
     if (st == EXO_OK)
+        st = exo_learner_read_strategy(l, config, err);
+    if (st == EXO_OK)
         *out = l;
     else
         exo_learner_free(&l);
@@ -119,6 +121,7 @@ exo_learner_read(exo_learner **out, exo_config *config, exo_err *err)
 static void
 student_release(exo_student *s)
 {
+    exo_student_release_strategy(s);
     exo_array_release(&s->sum);
     exo_optim_free(&s->optim);
     exo_params_free(&s->params);
@@ -148,7 +151,7 @@ student_start(exo_student *s, uint64_t seed, bool sums, exo_err *err)
 {
     size_t numel = exo_model_numel(s->model);
     exo_status st = exo_model_params(s->model, seed, &s->params, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK && !s->strategy) /* which has its own */
         st = exo_optim_new_grouped(&s->optim, &s->spec, exo_model_infos(s->model),
                                    exo_model_num_infos(s->model), exo_device_cpu(), 0, numel, err);
     if (st == EXO_OK && sums)
@@ -230,7 +233,9 @@ static exo_status
 student_step(exo_student *s, exo_group *group, double max_norm, double *norm, exo_err *err)
 {
     float length = 0;
-    exo_array total = s->sum.count ? s->sum : exo_params_grads_array(s->params);
+    exo_array total = exo_student_gradient(s);
+    if (s->strategy)
+        return exo_student_step_strategy(s, norm, err);
     exo_status st = all_reduce(group, total, err);
     if (st == EXO_OK)
         st = exo_clip_grad_norm(total, max_norm > 0 ? (float)max_norm : INFINITY, &length, err);
@@ -306,7 +311,7 @@ take_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figures *f, 
     double later = 0, ignored = 0, *off = f->steps == 0 ? &f->ratio_off : &later;
     exo_status st = count_minibatch(l, group, m, counts, err);
     if (st != EXO_OK || counts[0] <= 0)
-        return st;
+        return st == EXO_OK && exo_learner_is_apart(l) ? exo_learner_idle(l, 1, err) : st;
     st = add_slices(l, m, counts, sums, off, err);
     if (st == EXO_OK)
         st = all_reduce(group, exo_host_array(EXO_F32, sums, EXO_STEP_SUMS), err);
@@ -367,7 +372,9 @@ take_epochs(exo_learner *l, exo_group *group, exo_learner_figures *f, exo_err *e
     double most = l->objective.target_kl;
     for (uint64_t e = 0; st == EXO_OK && e < l->epochs; e++) {
         if (e > 0 && most > 0 && f->last_kl > most)
-            break;
+            return exo_learner_is_apart(l)
+                       ? exo_learner_idle(l, (l->epochs - e) * l->minibatches, err)
+                       : EXO_OK;
         exo_learner_shuffle(l, e);
         for (uint64_t m = 0; st == EXO_OK && m < l->minibatches; m++)
             st = take_step(l, group, m, f, err);
@@ -380,11 +387,16 @@ exo_learner_update(exo_learner *l, exo_group *group, exo_experience *items, size
                    exo_learner_figures *f, exo_err *err)
 {
     *f = (exo_learner_figures){0};
+    group = exo_learner_is_apart(l) ? NULL : group;
     exo_status st = exo_learner_list(l, items, count, err);
     if (st == EXO_OK)
         st = exo_learner_look(l, err);
     if (st == EXO_OK)
         st = count_all(l, group, items, count, f, err);
+    if (st == EXO_OK && f->items <= 0 && exo_learner_is_apart(l)) {
+        l->version++;
+        return exo_learner_idle(l, l->epochs * l->minibatches, err);
+    }
     if (st != EXO_OK || f->items <= 0)
         return st;
     exo_learner_judge(l);

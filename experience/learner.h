@@ -7,13 +7,16 @@
  * N learners, learner t has the slices j with j mod N = t, and an all_reduce adds up the learners'
  * sums. So one learner with two slices and two learners with one slice each have the same bits.
  *
- * All learners begin with the same weights, which `seed` draws, and keep them equal.
+ * All learners begin with the same weights, which `seed` draws, and keep them equal; or they are kept
+ * together by a *strategy* (strategy.h), and are *apart*: each learns from its own items, and gives
+ * figures of these.
  *
  * Owner: the caller, one thread at a time. Read next: rows.h. */
 #ifndef EXO_LEARNER_H
 #define EXO_LEARNER_H
 
 #include <exogym/comm.h>
+#include <exogym/meter.h>
 #include <exogym/model.h>
 
 #include "experience/experience.h"
@@ -40,7 +43,7 @@ typedef struct exo_learner_figures {
 } exo_learner_figures;
 
 /* Reads a learner from the keys model, critic, algorithm, optimizer, critic_optimizer, epochs,
- * minibatches, slices, rows and max_norm of a config. The caller frees it. INVAL (with its place), NOMEM. */
+ * minibatches, strategy, slices, rows and max_norm of a config. The caller frees it. INVAL (with its place), NOMEM. */
 exo_status exo_learner_read(exo_learner **out, exo_config *config, exo_err *err);
 void exo_learner_free(exo_learner **learner);
 /* Draws the weights of version 0, as learner `rank` of `size`. INVAL: `slices` is no multiple of
@@ -48,9 +51,27 @@ void exo_learner_free(exo_learner **learner);
 exo_status exo_learner_start(exo_learner *learner, uint64_t seed, uint32_t rank, uint32_t size,
                              exo_err *err);
 
+/* Where a learner is among the others. */
+typedef struct exo_learner_place {
+    uint64_t updates;   /* of the run */
+    exo_meters *meters; /* for the strategies' scopes; may be NULL */
+    /* Gives the group of all learners for what a strategy exchanges (exo_strategy_edge.carries);
+     * NULL: there is none. The groups outlive exo_learner_leave. */
+    exo_group *(*group)(void *context, const char *carries);
+    void *context; /* the first argument of group */
+} exo_learner_place;
+/* Starts the strategies, after exo_learner_start; does nothing for learners that are not apart.
+ * INVAL: there is no such group, or the number of updates is not known; UNSUPPORTED; NOMEM. */
+exo_status exo_learner_join(exo_learner *learner, const exo_learner_place *place, exo_err *err);
+/* Ends what the strategies have begun, before their groups are closed. */
+void exo_learner_leave(exo_learner *learner);
+/* Whether a strategy keeps the learners together. Then `group` of exo_learner_update is not used, and
+ * all learners make the same number of updates, also without items. */
+bool exo_learner_is_apart(const exo_learner *learner);
+
 /* Learns from items (count, which may be 0), and makes the next version. All learners call this
  * together; `group` is NULL if there is one. Without an item on any learner nothing changes, and
- * figures->items is 0. INVAL: an item does not fit the model or its slice; FAILED: the loss is not
+ * figures->items is 0. Learners that are apart make a version nevertheless. INVAL: an item does not fit the model or its slice; FAILED: the loss is not
  * finite, and the version is the one before; those of the group. */
 exo_status exo_learner_update(exo_learner *learner, exo_group *group, exo_experience *items,
                               size_t count, exo_learner_figures *figures, exo_err *err);

@@ -3,6 +3,7 @@
 #define EXO_LEARNER_IMPL_H
 
 #include <exogym/optim.h>
+#include <exogym/strategy.h>
 
 #include "experience/learner.h"
 #include "experience/objective.h"
@@ -15,6 +16,8 @@ typedef struct exo_student {
     exo_params *params;
     exo_optim *optim;
     exo_array sum; /* of the gradients of this learner's slices; no elements: it has one slice */
+    exo_strategy *strategy; /* takes the steps, with an optimizer of its own; NULL: none */
+    exo_node node;          /* this model, for the strategy */
 } exo_student;
 
 /* The answers of an update by slice, in the order of the items' ids, and what is known of each
@@ -78,6 +81,23 @@ exo_learner_critic(exo_learner *l)
 {
     return l->critic.model ? &l->critic : &l->actor;
 }
+
+/* The gradient of a student's step, of all slices of the learner. */
+static inline exo_array
+exo_student_gradient(const exo_student *s)
+{
+    return s->sum.count ? s->sum : exo_params_grads_array(s->params);
+}
+
+/* learner_strategy.c */
+
+/* Reads `strategy`, after the models and their optimizers. INVAL with the place. */
+exo_status exo_learner_read_strategy(exo_learner *l, exo_config *config, exo_err *err);
+void exo_student_release_strategy(exo_student *s);
+/* A step of the strategy. *norm: of the gradient, before it was clipped. */
+exo_status exo_student_step_strategy(exo_student *s, double *norm, exo_err *err);
+/* Takes part in the exchanges of so many steps, without a gradient. */
+exo_status exo_learner_idle(exo_learner *l, uint64_t steps, exo_err *err);
 
 /* learner_batch.c */
 

@@ -1,5 +1,6 @@
 /* The graph class `ppo_trainer`: an actor learns from the answers of its makers and sends them the
- * weights of every version. Several trainers that all-reduce their gradients learn as one.
+ * weights of every version. Several trainers that all-reduce their gradients learn as one; a strategy
+ * keeps several trainers together that learn apart.
  *
  * The trainer paces its makers: with version v it lets them make the items of the updates up to v +
  * 1 + staleness. With staleness 0, items are of the version that learns from them.
@@ -225,8 +226,8 @@ learn(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
     exo_learner_figures figures;
     exo_graph_phase(actor, "learn");
     exo_status st = exo_learner_update(t->learner, group, t->experience, t->held, &figures, err);
-    *end = st == EXO_OK && figures.items <= 0;
-    if (st == EXO_OK && !*end)
+    *end = st == EXO_OK && figures.items <= 0 && !exo_learner_is_apart(t->learner);
+    if (st == EXO_OK && figures.items > 0)
         t->last = figures;
     if (st == EXO_OK && !*end)
         st = exo_learned_write(t->learned, t->experience, t->held, exo_graph_now(actor), t->learner,
@@ -257,20 +258,32 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
 
 /* --- A run ------------------------------------------------------------------------------------ */
 
+static exo_group *
+group_of(void *actor, const char *carries)
+{
+    return exo_graph_group(actor, carries);
+}
+
 static exo_status
 start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 {
     bool group = exo_graph_group(actor, "gradients") != NULL;
+    const exo_learner_place place = {.updates = t->updates,
+                                     .meters = exo_graph_meters(actor),
+                                     .group = group_of,
+                                     .context = actor};
     exo_status st =
         exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
-    if (st == EXO_OK && !group && exo_graph_count(actor) > 1)
+    if (st == EXO_OK && !group && exo_graph_count(actor) > 1 && !exo_learner_is_apart(t->learner))
         st = exo_fail(err, EXO_INVAL,
                       "%u trainers need an edge that carries gradients: {from: trainer, to: "
-                      "trainer, carries: gradients, route: all_reduce}",
+                      "trainer, carries: gradients, route: all_reduce}; or a `strategy`",
                       exo_graph_count(actor));
     if (st == EXO_OK)
         st = exo_learner_start(t->learner, exo_graph_seed(actor), exo_graph_index(actor),
                                exo_graph_count(actor), err);
+    if (st == EXO_OK)
+        st = exo_learner_join(t->learner, &place, err);
     if (st == EXO_OK)
         st = exo_learned_open(&t->learned, exo_graph_folder(actor), exo_graph_name(actor), err);
     if (st == EXO_OK)
@@ -294,6 +307,7 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
         if (st == EXO_OK && !end)
             report(t);
     }
+    exo_learner_leave(t->learner);
     return st == EXO_OK ? write_result(t, actor, err) : st;
 }
 
@@ -305,13 +319,17 @@ static const exo_graph_port trainer_ports[] = {
      .blocking = true},
     {.name = "parameters", .type = "parameters", .direction = EXO_PORT_OUTPUT, .initial = true},
     {.name = "gradients", .type = "gradients of a policy", .direction = EXO_PORT_COLLECTIVE},
+    {.name = "parameters", .type = "parameters", .direction = EXO_PORT_COLLECTIVE},
+    {.name = "exchange",
+     .type = "what a strategy sends that does not say",
+     .direction = EXO_PORT_COLLECTIVE},
 };
 static const char *const trainer_phases[] = {"learn", NULL};
 
 const exo_graph_class exo_ppo_trainer_class = {
     .name = "ppo_trainer",
     .help = "learns from answers and sends the weights; options model, algorithm, batch, updates, "
-            "staleness, epochs, minibatches, optimizer, ...",
+            "staleness, epochs, minibatches, optimizer, strategy, ...",
     .ports = trainer_ports,
     .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
     .phases = trainer_phases,

@@ -135,6 +135,16 @@ exo_strategy_name(const exo_strategy *strategy)
     return strategy->strategy_class->name;
 }
 
+void
+exo_strategy_set_optimizer(exo_strategy *strategy, exo_optim_spec *spec)
+{
+    assert(!strategy->started && "the optimizer is part of what exo_strategy_start makes");
+    exo_optim_spec_release(&strategy->inner);
+    strategy->inner = *spec;
+    spec->groups = NULL;
+    spec->num_groups = 0;
+}
+
 exo_status
 exo_strategy_check(const exo_strategy *strategy, uint32_t num_nodes, exo_err *err)
 {

@@ -225,6 +225,9 @@ EXO_API exo_status exo_strategy_parse(exo_strategy **out, const char *name, cons
 EXO_API void exo_strategy_free(exo_strategy **strategy);
 /* The name of the class; static. */
 EXO_API const char *exo_strategy_name(const exo_strategy *strategy);
+/* Replaces the inner optimizer that the options gave, before exo_strategy_start, for hosts with
+ * options of their own for it. *spec moves to the strategy, and has no groups afterwards. */
+EXO_API void exo_strategy_set_optimizer(exo_strategy *strategy, exo_optim_spec *spec);
 /* Checks whether `num_nodes` nodes can train with this strategy. exo_strategy_start checks it, too.
  * INVAL, with the place of the option. */
 EXO_API exo_status exo_strategy_check(const exo_strategy *strategy, uint32_t num_nodes,

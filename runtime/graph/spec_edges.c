@@ -96,7 +96,7 @@ find_ports(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
     const exo_graph_port *collective = find_port(from->class, edge->carries, EXO_PORT_COLLECTIVE);
     edge->output = find_port(from->class, edge->carries, EXO_PORT_OUTPUT);
     edge->input = find_port(to->class, edge->carries, EXO_PORT_INPUT);
-    if (edge->from == edge->to && collective && !edge->output)
+    if (edge->from == edge->to && collective && (!edge->output || !edge->input))
         edge->output = edge->input = collective;
     if (!edge->output)
         return fail_port(from, edge, EXO_PORT_OUTPUT, err);

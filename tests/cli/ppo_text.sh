@@ -29,6 +29,19 @@ ok run "$example/2m2t.yaml" --name far2 --workers 2
 [ "$(final far2 sha256)" = "$(final ppo_text_2m2t sha256)" ] || fail 'two trainers on workers give other bits'
 cmp runs/far2/final_trainer_0.json runs/far2/final_trainer_1.json || fail 'two trainers that learn as one have two policies'
 
+# examples/31_trainers_over_wan: trainers that DiLoCo keeps together, on both clocks and on workers.
+wan=$EXO_SOURCE/examples/31_trainers_over_wan/wan.yaml
+short=(--set actors.trainer.config.updates=4 --set actors.trainer.config.strategy.H=4)
+ok run "$wan" "${short[@]}"
+"$EXO_SOURCE/tools/check_meters.py" --result runs/trainers_over_wan/result.json || fail 'docs/meters.md does not have all meters'
+cmp runs/trainers_over_wan/final_trainer_0.json runs/trainers_over_wan/final_trainer_1.json && fail 'two trainers with items of their own have the same figures'
+[ "$(final trainers_over_wan sha256)" = "$(sed 's/.*"sha256": "\([^"]*\)".*/\1/' runs/trainers_over_wan/final_trainer_1.json)" ] ||
+    fail 'two trainers differ after a round'
+ok run "$wan" --name far_wan "${short[@]}" --workers 2 --set clock=real --set links.default='{latency: 1 ms}'
+[ "$(final far_wan sha256)" = "$(final trainers_over_wan sha256)" ] || fail 'workers give other bits under diloco'
+bad 2 "fsdp': trainers need whole parameters" run "$wan" --name w --set actors.trainer.config.strategy=fsdp
+bad 2 'updates: with the strategy' run "$wan" --name w --set actors.trainer.config.updates=0
+
 # Stale items are corrected for, and no staleness is above its bound.
 ok run "$example/1m1t.yaml" --name stale --set actors.trainer.config.staleness=3 \
     --set actors.trainer.config.algorithm.correction=truncated_token --set actors.trainer.config.algorithm.weight_max=2
