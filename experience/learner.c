@@ -196,6 +196,18 @@ exo_learner_numel(const exo_learner *l)
     return exo_model_numel(l->actor.model);
 }
 
+exo_model *
+exo_learner_model(const exo_learner *l)
+{
+    return l->actor.model;
+}
+
+exo_params *
+exo_learner_params(const exo_learner *l)
+{
+    return l->actor.params;
+}
+
 uint64_t
 exo_learner_version(const exo_learner *l)
 {

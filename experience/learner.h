@@ -79,6 +79,9 @@ exo_status exo_learner_update(exo_learner *learner, exo_group *group, exo_experi
 /* The learned parameters (numel), which nobody else changes; their version; their SHA-256. */
 const float *exo_learner_values(const exo_learner *learner);
 size_t exo_learner_numel(const exo_learner *learner);
+/* The model, held by the learner, and its parameters, which nobody else changes. */
+exo_model *exo_learner_model(const exo_learner *learner);
+exo_params *exo_learner_params(const exo_learner *learner);
 uint64_t exo_learner_version(const exo_learner *learner);
 void exo_learner_sha256(const exo_learner *learner, char out[65]);
 

@@ -1,36 +1,75 @@
-/* Items with parameters: see parameters.h. No state. */
+/* Items with weight updates and with replies: see parameters.h. No state. */
 #include "experience/parameters.h"
 
 #include <string.h>
 
-#include <exogym/state.h>
+#include <exogym/memory.h>
 
 enum {
-    FORMAT = 1,
-    HASH = 64
+    FORMAT = 2,
+    LENGTH_BYTES = 8
 };
 
-/* The parts of an item, and the words of the first. */
+/* The parts of an update, and the words of the first. */
 enum {
     HEADER,
-    SHA256,
-    VALUES,
+    BYTES,
     NUM_PARTS
 };
 enum {
     FORMAT_WORD,
     VERSION,
     QUOTA,
+    CANARY,
     HEADER_WORDS
 };
 
-exo_status
-exo_parameters_new(exo_item **out, const exo_parameters *p, exo_err *err)
+/* The parts of a reply, and the words of the first. */
+enum {
+    REPLY_HEADER,
+    REPLY_MAKER,
+    REPLY_BYTES,
+    NUM_REPLY_PARTS
+};
+enum {
+    REPLY_FORMAT_WORD,
+    REPLY_WEIGHTS,
+    REPLY_WORDS
+};
+
+/* --- Updates ---------------------------------------------------------------------------------- */
+
+/* Chunks, one after the other. */
+struct chunks {
+    uint8_t *bytes;
+    size_t size, room;
+};
+
+static exo_status
+add_chunk(struct chunks *c, const void *bytes, size_t size, exo_err *err)
+{
+    size_t needs = c->size + LENGTH_BYTES + size;
+    if (needs > c->room) {
+        size_t room = needs > 2 * c->room ? needs : 2 * c->room;
+        uint8_t *more = exo_realloc(c->bytes, room, 1);
+        if (!more)
+            return exo_fail(err, EXO_NOMEM, "no memory for an update of %zu bytes", room);
+        c->bytes = more;
+        c->room = room;
+    }
+    for (size_t i = 0; i < LENGTH_BYTES; i++)
+        c->bytes[c->size + i] = (uint8_t)((uint64_t)size >> 8 * i);
+    memcpy(c->bytes + c->size + LENGTH_BYTES, bytes, size);
+    c->size = needs;
+    return EXO_OK;
+}
+
+static exo_status
+make_item(exo_item **out, const exo_parameters *p, const struct chunks *c, exo_err *err)
 {
     const exo_item_part parts[NUM_PARTS] = {
         [HEADER] = {.dtype = EXO_I64, .count = HEADER_WORDS},
-        [SHA256] = {.dtype = EXO_U8, .count = HASH},
-        [VALUES] = {.dtype = EXO_F32, .count = p->numel},
+        [BYTES] = {.dtype = EXO_U8, .count = c->size},
     };
     exo_status st = exo_item_new(out, parts, NUM_PARTS, err);
     if (st != EXO_OK)
@@ -39,39 +78,106 @@ exo_parameters_new(exo_item **out, const exo_parameters *p, exo_err *err)
     header[FORMAT_WORD] = FORMAT;
     header[VERSION] = (int64_t)p->version;
     header[QUOTA] = (int64_t)p->quota;
-    memcpy((*out)->parts[SHA256].data, p->sha256, HASH);
-    memcpy((*out)->parts[VALUES].data, p->values, p->numel * sizeof *p->values);
+    header[CANARY] = p->canary;
+    memcpy((*out)->parts[BYTES].data, c->bytes, c->size);
     (*out)->version = p->version;
     return EXO_OK;
 }
 
 exo_status
-exo_parameters_view(exo_parameters *out, const exo_item *item, size_t numel, exo_err *err)
+exo_parameters_new(exo_item **out, const exo_parameters *p, exo_update *update, exo_err *err)
 {
-    char sha256[HASH + 1];
+    struct chunks c = {0};
+    const void *bytes = NULL;
+    size_t size = 0;
+    exo_status st = EXO_OK;
+    while (st == EXO_OK && (st = exo_update_next(update, &bytes, &size, err)) == EXO_OK)
+        st = add_chunk(&c, bytes, size, err);
+    if (st == EXO_CLOSED)
+        st = make_item(out, p, &c, err);
+    exo_free(c.bytes);
+    return st;
+}
+
+exo_status
+exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err)
+{
     const exo_item_part *p = item->parts;
     bool good = item->num_parts == NUM_PARTS && p[HEADER].dtype == EXO_I64 &&
-                p[HEADER].count == HEADER_WORDS && p[SHA256].dtype == EXO_U8 &&
-                p[SHA256].count == HASH && p[VALUES].dtype == EXO_F32;
+                p[HEADER].count == HEADER_WORDS && p[BYTES].dtype == EXO_U8;
     const int64_t *header = good ? p[HEADER].data : NULL;
     if (!good || header[FORMAT_WORD] != FORMAT || header[VERSION] < 0 || header[QUOTA] < 0)
-        return exo_fail(err, EXO_INVAL, "this is no item with parameters of format %d", FORMAT);
-    if (p[VALUES].count != numel)
-        return exo_fail(err, EXO_INVAL,
-                        "%zu parameters came, but the model has %zu: the trainer's model is "
-                        "another one",
-                        p[VALUES].count, numel);
-    exo_sha256(p[VALUES].data, numel * sizeof(float), sha256);
-    if (memcmp(sha256, p[SHA256].data, HASH) != 0)
-        return exo_fail(err, EXO_DAMAGED,
-                        "the parameters of version %lld are not those that the trainer sent: their "
-                        "SHA-256 is another one; an edge that carries parameters takes no codec "
-                        "that rounds",
-                        (long long)header[VERSION]);
+        return exo_fail(err, EXO_INVAL, "this is no item with a weight update of format %d",
+                        FORMAT);
     *out = (exo_parameters){.version = (uint64_t)header[VERSION],
                             .quota = (uint64_t)header[QUOTA],
-                            .numel = numel,
-                            .values = p[VALUES].data,
-                            .sha256 = p[SHA256].data};
+                            .canary = header[CANARY] != 0,
+                            .bytes = p[BYTES].data,
+                            .size = p[BYTES].count};
     return EXO_OK;
+}
+
+bool
+exo_parameters_chunk(const exo_parameters *p, size_t *at, const uint8_t **bytes, size_t *size,
+                     bool *damaged)
+{
+    uint64_t length = 0;
+    size_t left = p->size - *at;
+    *damaged = false;
+    if (left == 0)
+        return false;
+    for (size_t i = 0; i < LENGTH_BYTES && left >= LENGTH_BYTES; i++)
+        length |= (uint64_t)p->bytes[*at + i] << 8 * i;
+    *damaged = left < LENGTH_BYTES || length > left - LENGTH_BYTES;
+    if (*damaged)
+        return false;
+    *bytes = p->bytes + *at + LENGTH_BYTES;
+    *size = (size_t)length;
+    *at += LENGTH_BYTES + *size;
+    return true;
+}
+
+/* --- Replies ---------------------------------------------------------------------------------- */
+
+exo_status
+exo_parameters_reply_new(exo_item **out, const exo_parameters_reply *r, exo_err *err)
+{
+    const exo_item_part parts[NUM_REPLY_PARTS] = {
+        [REPLY_HEADER] = {.dtype = EXO_I64, .count = REPLY_WORDS},
+        [REPLY_MAKER] = {.dtype = EXO_U8, .count = sizeof r->maker},
+        [REPLY_BYTES] = {.dtype = EXO_U8, .count = EXO_UPDATE_REPLY_BYTES},
+    };
+    exo_status st = exo_item_new(out, parts, NUM_REPLY_PARTS, err);
+    if (st != EXO_OK)
+        return st;
+    int64_t *header = (*out)->parts[REPLY_HEADER].data;
+    header[REPLY_FORMAT_WORD] = FORMAT;
+    header[REPLY_WEIGHTS] = (int64_t)r->format;
+    memcpy((*out)->parts[REPLY_MAKER].data, r->maker, sizeof r->maker);
+    exo_update_reply_write(&r->reply, (*out)->parts[REPLY_BYTES].data);
+    (*out)->version = r->reply.version;
+    return EXO_OK;
+}
+
+bool
+exo_parameters_is_reply(const exo_item *item)
+{
+    return item->num_parts == NUM_REPLY_PARTS;
+}
+
+exo_status
+exo_parameters_reply_read(exo_parameters_reply *out, const exo_item *item, exo_err *err)
+{
+    const exo_item_part *p = item->parts;
+    bool good = exo_parameters_is_reply(item) && p[REPLY_HEADER].dtype == EXO_I64 &&
+                p[REPLY_HEADER].count == REPLY_WORDS && p[REPLY_MAKER].dtype == EXO_U8 &&
+                p[REPLY_MAKER].count == sizeof out->maker && p[REPLY_BYTES].dtype == EXO_U8;
+    const int64_t *header = good ? p[REPLY_HEADER].data : NULL;
+    if (!good || header[REPLY_FORMAT_WORD] != FORMAT || header[REPLY_WEIGHTS] < 0 ||
+        header[REPLY_WEIGHTS] > EXO_WEIGHTS_INT4)
+        return exo_fail(err, EXO_DAMAGED, "this is no reply to a weight update");
+    out->format = (exo_weight_format)header[REPLY_WEIGHTS];
+    memcpy(out->maker, p[REPLY_MAKER].data, sizeof out->maker);
+    out->maker[sizeof out->maker - 1] = '\0';
+    return exo_update_reply_read(p[REPLY_BYTES].data, p[REPLY_BYTES].count, &out->reply, err);
 }

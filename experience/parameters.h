@@ -1,26 +1,53 @@
-/* Parameters: an item with a version of a model's learned parameters, from a trainer to its makers.
- * It also says how far makers may go: draws below the quota are theirs. So the trainer paces them,
- * and no experience is older than it allows.
+/* Parameters: items with a weight update (updates.h), from a trainer to a maker, and items with its
+ * reply, which go back among the maker's experience.
  *
- * Pure functions over the caller's memory, any thread. Read next: trainer.c, maker.c. */
+ * An item has all chunks of an update, so an edge that drops or replaces items does so with whole
+ * updates, and the sender's base moves with an acknowledgement only. It also says how far makers may
+ * go: draws below the quota are theirs. So the trainer paces them, and no experience is older than
+ * it allows.
+ *
+ * Pure functions over the caller's memory, any thread. Read next: publisher.h, uptake.h. */
 #ifndef EXO_PARAMETERS_H
 #define EXO_PARAMETERS_H
 
 #include <exogym/graph.h>
+#include <exogym/updates.h>
+
+/* --- Updates ---------------------------------------------------------------------------------- */
 
 typedef struct exo_parameters {
     uint64_t version, quota;
-    size_t numel;
-    const float *values; /* (numel) */
-    const char *sha256;  /* (64) of the values as the trainer has them; no NUL */
+    bool canary; /* the trainer proves the makers' generators */
+    const uint8_t
+        *bytes; /* (size) the chunks: for each its bytes as a number of 8 bytes, and these */
+    size_t size;
 } exo_parameters;
 
+/* Makes all chunks of an update, and an item with them; bytes and size of `parameters` are ignored.
+ * The caller drops it. NOMEM; those of exo_update_next. */
+exo_status exo_parameters_new(exo_item **out, const exo_parameters *parameters, exo_update *update,
+                              exo_err *err);
+/* Views an item without a copy. INVAL: it is no such item. */
+exo_status exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err);
+/* The next chunk from *at, which begins at 0. False: no more, or (*damaged) a length is wrong. */
+bool exo_parameters_chunk(const exo_parameters *parameters, size_t *at, const uint8_t **bytes,
+                          size_t *size, bool *damaged);
+
+/* --- Replies ---------------------------------------------------------------------------------- */
+
+/* A maker's reply to an update. */
+typedef struct exo_parameters_reply {
+    char maker[96];           /* its name */
+    exo_weight_format format; /* of its generator */
+    exo_update_reply reply;
+} exo_parameters_reply;
+
 /* Makes an item, which the caller drops. NOMEM. */
-exo_status exo_parameters_new(exo_item **out, const exo_parameters *parameters, exo_err *err);
-/* Views an item for a model of `numel` parameters without a copy. INVAL: it is for another model, or
- * is no such item; DAMAGED: the values do not have the hash, because they were altered on the way,
- * or rounded by a codec of the edge. */
-exo_status exo_parameters_view(exo_parameters *out, const exo_item *item, size_t numel,
-                               exo_err *err);
+exo_status exo_parameters_reply_new(exo_item **out, const exo_parameters_reply *reply,
+                                    exo_err *err);
+/* Whether an item is a reply, and not experience. */
+bool exo_parameters_is_reply(const exo_item *item);
+/* Reads a reply. DAMAGED: it is none. */
+exo_status exo_parameters_reply_read(exo_parameters_reply *out, const exo_item *item, exo_err *err);
 
 #endif

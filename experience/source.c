@@ -16,12 +16,22 @@ enum {
     MAX_NEW_TOKENS = 1 << 20
 };
 
-/* The answers of a batch, as the generator gives them. */
-struct taken {
-    int32_t *tokens;          /* (length) of prompt and answer */
-    float *log_probs, *plain; /* (length - prompt) */
-    size_t prompt, length;
+/* An answer under way. The first `kept` of its new tokens were drawn before its present sequence of
+ * the generator was submitted, which has them as a part of its prompt. */
+struct answer {
+    int32_t *tokens;            /* (longest prompt + most new ones) of prompt and answer */
+    float *log_probs, *plain;   /* (most new tokens) */
+    int64_t *versions, *caches; /* (most new tokens) */
+    size_t prompt, length, kept;
+    int64_t cache; /* the oldest version in its cache */
     exo_finish finish;
+};
+
+/* A draw under way; slot i has the answers i A, i A + 1, ... */
+struct slot {
+    bool used;
+    uint64_t draw;
+    size_t left; /* answers that have not ended */
 };
 
 struct exo_experience_source {
@@ -35,7 +45,9 @@ struct exo_experience_source {
     uint64_t seed, version;
     exo_params *params;
     exo_generator *generator;
-    struct taken *taken; /* (batch answers) */
+    struct slot *slots;    /* (batch) */
+    struct answer *under;  /* (batch answers) */
+    size_t *order, active; /* (batch) the slots in use, by their draws */
 };
 
 /* --- Options ---------------------------------------------------------------------------------- */
@@ -160,12 +172,11 @@ exo_experience_source_read(exo_experience_source **out, exo_config *config, exo_
 /* --- Life ------------------------------------------------------------------------------------- */
 
 static void
-release_taken(struct taken *t)
+release_answer(struct answer *a)
 {
-    exo_free(t->tokens);
-    exo_free(t->log_probs);
-    exo_free(t->plain);
-    *t = (struct taken){0};
+    void *all[] = {a->tokens, a->log_probs, a->plain, a->versions, a->caches};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        exo_free(all[i]);
 }
 
 void
@@ -175,15 +186,39 @@ exo_experience_source_free(exo_experience_source **source)
     *source = NULL;
     if (!s)
         return;
-    for (size_t i = 0; s->taken && i < s->batch * s->answers; i++)
-        release_taken(&s->taken[i]);
-    exo_free(s->taken);
+    for (size_t i = 0; s->under && i < s->batch * s->answers; i++)
+        release_answer(&s->under[i]);
+    exo_free(s->under);
+    exo_free(s->slots);
+    exo_free(s->order);
     exo_generator_free(&s->generator);
     exo_params_free(&s->params);
     exo_reward_free(&s->reward);
     exo_prompts_free(&s->prompts);
     exo_model_drop(&s->model);
     exo_free(s);
+}
+
+static exo_status
+make_room(exo_experience_source *s, size_t context, exo_err *err)
+{
+    size_t most = s->sampling.max_new_tokens;
+    s->slots = exo_calloc(s->batch, sizeof *s->slots);
+    s->order = exo_calloc(s->batch, sizeof *s->order);
+    s->under = exo_calloc(s->batch * s->answers, sizeof *s->under);
+    bool good = s->slots && s->order && s->under;
+    for (size_t i = 0; good && i < s->batch * s->answers; i++) {
+        struct answer *a = &s->under[i];
+        a->tokens = exo_calloc(context, sizeof *a->tokens);
+        a->log_probs = exo_calloc(most, sizeof *a->log_probs);
+        a->plain = exo_calloc(most, sizeof *a->plain);
+        a->versions = exo_calloc(most, sizeof *a->versions);
+        a->caches = exo_calloc(most, sizeof *a->caches);
+        good = a->tokens && a->log_probs && a->plain && a->versions && a->caches;
+    }
+    return good ? EXO_OK
+                : exo_fail(err, EXO_NOMEM, "no memory for %llu answers at once",
+                           (unsigned long long)(s->batch * s->answers));
 }
 
 exo_status
@@ -200,8 +235,7 @@ exo_experience_source_start(exo_experience_source *s, uint64_t seed, exo_err *er
     exo_status st = exo_model_values(s->model, seed, &s->params, err);
     if (st == EXO_OK)
         st = exo_generator_new(&s->generator, spec, s->params, &opts, err);
-    s->taken = st == EXO_OK ? exo_calloc(opts.sequences, sizeof *s->taken) : NULL;
-    return st == EXO_OK && !s->taken ? exo_fail(err, EXO_NOMEM, "no memory for a batch") : st;
+    return st == EXO_OK ? make_room(s, opts.context, err) : st;
 }
 
 size_t
@@ -222,19 +256,28 @@ exo_experience_source_numel(const exo_experience_source *s)
     return exo_model_numel(s->model);
 }
 
-float *
-exo_experience_source_values(exo_experience_source *s)
+exo_model *
+exo_experience_source_model(exo_experience_source *s)
 {
-    return exo_params_values(s->params);
+    return s->model;
 }
 
-exo_status
-exo_experience_source_use(exo_experience_source *s, uint64_t version, exo_err *err)
+exo_params *
+exo_experience_source_params(exo_experience_source *s)
 {
-    exo_status st = exo_generator_set_weights(s->generator, s->params, err);
-    if (st == EXO_OK)
-        s->version = version;
-    return st;
+    return s->params;
+}
+
+exo_generator *
+exo_experience_source_generator(exo_experience_source *s)
+{
+    return s->generator;
+}
+
+exo_weight_format
+exo_experience_source_format(const exo_experience_source *s)
+{
+    return s->weights;
 }
 
 uint64_t
@@ -243,92 +286,184 @@ exo_experience_source_version(const exo_experience_source *s)
     return s->version;
 }
 
-/* --- Sampling --------------------------------------------------------------------------------- */
+size_t
+exo_experience_source_room(const exo_experience_source *s)
+{
+    return (size_t)s->batch - s->active;
+}
 
-/* A batch under way. */
-struct batch {
-    uint64_t first, stride;
-    size_t count, done;
-};
+size_t
+exo_experience_source_active(const exo_experience_source *s)
+{
+    return s->active;
+}
 
+size_t
+exo_experience_source_unfinished(const exo_experience_source *s)
+{
+    size_t unfinished = 0;
+    for (size_t i = 0; i < s->active; i++)
+        unfinished += s->slots[s->order[i]].left;
+    return unfinished;
+}
+
+/* --- Answers under way ------------------------------------------------------------------------ */
+
+/* Submits an answer with the tokens that it has. */
 static exo_status
-submit_all(exo_experience_source *s, const struct batch *b, exo_err *err)
+submit(exo_experience_source *s, uint64_t sequence, struct answer *a, exo_err *err)
+{
+    exo_sampling sampling = s->sampling;
+    a->kept = a->length - a->prompt;
+    a->cache = (int64_t)s->version;
+    sampling.max_new_tokens -= a->kept;
+    return exo_generator_submit(s->generator, sequence, a->tokens, a->length, &sampling, err);
+}
+
+exo_status
+exo_experience_source_begin(exo_experience_source *s, uint64_t draw, exo_err *err)
 {
     exo_prompt prompt;
-    exo_status st = EXO_OK;
-    for (size_t i = 0; st == EXO_OK && i < b->count; i++) {
-        uint64_t draw = b->first + i * b->stride;
-        st = exo_prompts_draw(s->prompts, s->seed, draw, &prompt, err);
-        for (uint64_t a = 0; st == EXO_OK && a < s->answers; a++)
-            st = exo_generator_submit(s->generator, draw * s->answers + a, prompt.tokens,
-                                      prompt.length, &s->sampling, err);
+    size_t at = 0;
+    if (s->active == s->batch)
+        return exo_fail(err, EXO_FULL, "all %llu draws of this source are under way",
+                        (unsigned long long)s->batch);
+    exo_status st = exo_prompts_draw(s->prompts, s->seed, draw, &prompt, err);
+    if (st != EXO_OK)
+        return st;
+    while (s->slots[at].used)
+        at++;
+    for (uint64_t i = 0; st == EXO_OK && i < s->answers; i++) {
+        struct answer *a = &s->under[at * s->answers + i];
+        memcpy(a->tokens, prompt.tokens, prompt.length * sizeof *a->tokens);
+        a->prompt = a->length = prompt.length;
+        a->finish = EXO_FINISH_NONE;
+        st = submit(s, draw * s->answers + i, a, err);
     }
+    s->slots[at] = (struct slot){.used = true, .draw = draw, .left = (size_t)s->answers};
+    s->order[s->active++] = at;
     return st;
 }
 
-/* Copies a finished sequence. */
-static exo_status
-take_one(exo_experience_source *s, const struct batch *b, const exo_generated *g, exo_err *err)
+/* The answer of a sequence. */
+static struct answer *
+answer_of(exo_experience_source *s, uint64_t sequence, struct slot **slot)
 {
-    uint64_t draw = g->id / s->answers;
-    size_t index = (size_t)((draw - b->first) / b->stride * s->answers + g->id % s->answers);
-    struct taken *t = &s->taken[index];
-    size_t length = g->length - g->prompt;
+    uint64_t draw = sequence / s->answers;
+    size_t low = 0, high = s->active;
+    while (low + 1 < high) {
+        size_t middle = (low + high) / 2;
+        if (s->slots[s->order[middle]].draw <= draw)
+            low = middle;
+        else
+            high = middle;
+    }
+    *slot = &s->slots[s->order[low]];
+    return &s->under[s->order[low] * s->answers + sequence % s->answers];
+}
+
+/* Takes over the new tokens of a sequence. */
+static exo_status
+note(exo_experience_source *s, const exo_generated *g, exo_err *err)
+{
+    struct slot *slot = NULL;
+    struct answer *a = answer_of(s, g->id, &slot);
+    size_t have = a->length - a->prompt - a->kept, made = g->length - g->prompt;
     if (g->finish == EXO_FINISH_NOT_FINITE)
         return exo_fail(err, EXO_FAILED,
                         "version %llu of the weights gives logits that are not finite",
                         (unsigned long long)s->version);
-    t->tokens = exo_calloc(g->length, sizeof *t->tokens);
-    t->log_probs = exo_calloc(length, sizeof *t->log_probs);
-    t->plain = exo_calloc(length, sizeof *t->plain);
-    if (!t->tokens || !t->log_probs || !t->plain)
-        return exo_fail(err, EXO_NOMEM, "no memory for an answer of %zu tokens", length);
-    memcpy(t->tokens, g->tokens, g->length * sizeof *t->tokens);
-    memcpy(t->log_probs, g->log_probs, length * sizeof *t->log_probs);
-    memcpy(t->plain, g->plain_log_probs, length * sizeof *t->plain);
-    t->prompt = g->prompt;
-    t->length = g->length;
-    t->finish = g->finish;
+    size_t at = a->kept + have, count = made - have;
+    memcpy(a->tokens + a->length, g->tokens + g->prompt + have, count * sizeof *a->tokens);
+    memcpy(a->log_probs + at, g->log_probs + have, count * sizeof *a->log_probs);
+    memcpy(a->plain + at, g->plain_log_probs + have, count * sizeof *a->plain);
+    for (size_t i = at; i < at + count; i++) {
+        a->versions[i] = (int64_t)s->version;
+        a->caches[i] = a->cache;
+    }
+    a->length += count;
+    if (g->finish != EXO_FINISH_NONE && a->finish == EXO_FINISH_NONE) {
+        a->finish = g->finish;
+        slot->left--;
+    }
     return EXO_OK;
 }
 
-static exo_status
-generate(exo_experience_source *s, struct batch *b, exo_err *err)
+exo_status
+exo_experience_source_step(exo_experience_source *s, exo_err *err)
 {
-    exo_generated done;
-    exo_status st = submit_all(s, b, err);
-    while (st == EXO_OK && b->done < b->count * s->answers) {
-        st = exo_generator_step(s->generator, err);
-        while (st == EXO_OK && exo_generator_take(s->generator, &done)) {
-            st = take_one(s, b, &done, err);
-            b->done++;
+    exo_generated g;
+    exo_status st = exo_generator_step(s->generator, err);
+    for (size_t i = 0; st == EXO_OK && exo_generator_at(s->generator, i, &g); i++)
+        st = note(s, &g, err);
+    while (st == EXO_OK && exo_generator_take(s->generator, &g))
+        continue;
+    return st;
+}
+
+exo_status
+exo_experience_source_renew(exo_experience_source *s, uint64_t version, exo_kv kv, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    s->version = version;
+    for (size_t i = 0; st == EXO_OK && kv != EXO_KV_KEEP && i < s->active; i++) {
+        size_t at = s->order[i];
+        for (uint64_t k = 0; st == EXO_OK && k < s->answers; k++) {
+            struct answer *a = &s->under[at * s->answers + k];
+            uint64_t sequence = s->slots[at].draw * s->answers + k;
+            if (a->finish != EXO_FINISH_NONE)
+                continue;
+            st = exo_generator_cancel(s->generator, sequence, err);
+            if (kv == EXO_KV_RESET)
+                a->length = a->prompt;
+            if (st == EXO_OK)
+                st = submit(s, sequence, a, err);
         }
     }
     return st;
 }
 
+/* --- Items ------------------------------------------------------------------------------------ */
+
 static exo_status
-score(exo_experience_source *s, const struct taken *t, double *out, exo_err *err)
+score(exo_experience_source *s, const struct answer *a, double *out, exo_err *err)
 {
-    const exo_answer answer = {.prompt = t->tokens,
-                               .prompt_length = t->prompt,
-                               .tokens = t->tokens + t->prompt,
-                               .length = t->length - t->prompt,
-                               .stopped = t->finish == EXO_FINISH_STOP,
+    const exo_answer answer = {.prompt = a->tokens,
+                               .prompt_length = a->prompt,
+                               .tokens = a->tokens + a->prompt,
+                               .length = a->length - a->prompt,
+                               .stopped = a->finish == EXO_FINISH_STOP,
                                .tokenizer = exo_prompts_tokenizer(s->prompts)};
     return exo_reward_score(s->reward, &answer, out, err);
 }
 
-/* Makes the item of a draw, whose answers are `taken` (answers). */
+/* Copies an answer to the item's arrays from `at` on, and its oldest version to *oldest. */
+static void
+copy_answer(const struct answer *a, exo_experience *e, uint64_t index, size_t at, uint64_t *oldest)
+{
+    size_t count = a->length - a->prompt;
+    e->lengths[index] = (int32_t)count;
+    e->finish[index] = (uint8_t)a->finish;
+    memcpy(e->tokens + at, a->tokens + a->prompt, count * sizeof *e->tokens);
+    memcpy(e->log_probs + at, a->log_probs, count * sizeof *e->log_probs);
+    memcpy(e->plain_log_probs + at, a->plain, count * sizeof *e->plain_log_probs);
+    memcpy(e->versions + at, a->versions, count * sizeof *e->versions);
+    memcpy(e->cache_versions + at, a->caches, count * sizeof *e->cache_versions);
+    for (size_t i = 0; i < count; i++)
+        if ((uint64_t)a->versions[i] < *oldest)
+            *oldest = (uint64_t)a->versions[i];
+}
+
 static exo_status
-make_item(exo_experience_source *s, uint64_t maker, uint64_t draw, const struct taken *taken,
-          exo_item **item, exo_err *err)
+make_item(exo_experience_source *s, uint64_t maker, size_t slot, exo_item **item, exo_err *err)
 {
     exo_experience e;
     exo_prompt prompt;
     size_t length = 0, at = 0;
+    uint64_t draw = s->slots[slot].draw, oldest = UINT64_MAX;
+    const struct answer *all = &s->under[slot * s->answers];
     for (uint64_t a = 0; a < s->answers; a++)
-        length += taken[a].length - taken[a].prompt;
+        length += all[a].length - all[a].prompt;
     exo_status st = exo_prompts_draw(s->prompts, s->seed, draw, &prompt, err);
     if (st == EXO_OK)
         st = exo_experience_new(item, &e, (size_t)s->answers, prompt.length, length, err);
@@ -343,35 +478,29 @@ make_item(exo_experience_source *s, uint64_t maker, uint64_t draw, const struct 
     exo_experience_sign(&e, *item);
     memcpy(e.prompt_tokens, prompt.tokens, prompt.length * sizeof *prompt.tokens);
     for (uint64_t a = 0; st == EXO_OK && a < s->answers; a++) {
-        const struct taken *t = &taken[a];
-        size_t count = t->length - t->prompt;
-        e.lengths[a] = (int32_t)count;
-        e.finish[a] = (uint8_t)t->finish;
-        memcpy(e.tokens + at, t->tokens + t->prompt, count * sizeof *e.tokens);
-        memcpy(e.log_probs + at, t->log_probs, count * sizeof *e.log_probs);
-        memcpy(e.plain_log_probs + at, t->plain, count * sizeof *e.plain_log_probs);
-        for (size_t i = at; i < at + count; i++)
-            e.versions[i] = e.cache_versions[i] = (int64_t)s->version;
-        at += count;
-        st = score(s, t, &e.scores[a], err);
+        copy_answer(&all[a], &e, a, at, &oldest);
+        at += all[a].length - all[a].prompt;
+        st = score(s, &all[a], &e.scores[a], err);
     }
-    (*item)->version = s->version;
+    (*item)->version = oldest;
     (*item)->key = draw;
     return st;
 }
 
 exo_status
-exo_experience_source_make(exo_experience_source *s, uint64_t maker, uint64_t first,
-                           uint64_t stride, size_t count, exo_item **items, exo_err *err)
+exo_experience_source_take(exo_experience_source *s, uint64_t maker, exo_item **item, exo_err *err)
 {
-    struct batch b = {.first = first, .stride = stride, .count = count};
-    memset(items, 0, count * sizeof *items);
-    exo_status st = generate(s, &b, err);
-    for (size_t i = 0; st == EXO_OK && i < count; i++)
-        st = make_item(s, maker, first + i * stride, &s->taken[i * s->answers], &items[i], err);
-    for (size_t i = 0; i < count * s->answers; i++)
-        release_taken(&s->taken[i]);
-    for (size_t i = 0; st != EXO_OK && i < count; i++)
-        exo_item_drop(&items[i]);
+    size_t i = 0;
+    *item = NULL;
+    while (i < s->active && s->slots[s->order[i]].left > 0)
+        i++;
+    if (i == s->active)
+        return EXO_OK;
+    exo_status st = make_item(s, maker, s->order[i], item, err);
+    s->slots[s->order[i]].used = false;
+    s->active--;
+    memmove(s->order + i, s->order + i + 1, (s->active - i) * sizeof *s->order);
+    if (st != EXO_OK)
+        exo_item_drop(item);
     return st;
 }

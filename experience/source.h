@@ -9,6 +9,8 @@
 #ifndef EXO_EXPERIENCE_SOURCE_H
 #define EXO_EXPERIENCE_SOURCE_H
 
+#include <exogym/model.h>
+
 #include "experience/experience.h"
 #include "experience/prompts.h"
 
@@ -24,21 +26,46 @@ void exo_experience_source_free(exo_experience_source **source);
 /* Prepares the generator with the weights that `seed` draws, which are version 0. NOMEM. */
 exo_status exo_experience_source_start(exo_experience_source *source, uint64_t seed, exo_err *err);
 
-/* The number of prompts; the most draws of a batch; the number of learned parameters. */
+/* The number of prompts; the most draws at once; the number of learned parameters. */
 size_t exo_experience_source_prompts(const exo_experience_source *source);
 size_t exo_experience_source_batch(const exo_experience_source *source);
 size_t exo_experience_source_numel(const exo_experience_source *source);
-/* The learned parameters (numel), for the caller to write; then exo_experience_source_use makes them the
- * weights of a version. NOMEM. */
-float *exo_experience_source_values(exo_experience_source *source);
-exo_status exo_experience_source_use(exo_experience_source *source, uint64_t version, exo_err *err);
+
+/* --- Weights ---------------------------------------------------------------------------------- */
+
+/* The model, its parameters of version 0, the generator and its format: the source's. */
+exo_model *exo_experience_source_model(exo_experience_source *source);
+exo_params *exo_experience_source_params(exo_experience_source *source);
+exo_generator *exo_experience_source_generator(exo_experience_source *source);
+exo_weight_format exo_experience_source_format(const exo_experience_source *source);
 uint64_t exo_experience_source_version(const exo_experience_source *source);
 
-/* Makes one item for each of the draws first, first + stride, ... (count, at most the batch), which
- * the caller drops. After an error there are none. FAILED: the weights give logits that are not
- * finite; NOMEM; the reward's. */
-exo_status exo_experience_source_make(exo_experience_source *source, uint64_t maker, uint64_t first,
-                                      uint64_t stride, size_t count, exo_item **items,
-                                      exo_err *err);
+/* What becomes of answers under way when the weights change. */
+typedef enum exo_kv {
+    EXO_KV_RECOMPUTE, /* the cache of their tokens is computed anew, and they go on */
+    EXO_KV_KEEP,      /* they go on with the cache that the old weights computed */
+    EXO_KV_RESET,     /* they begin again after their prompts */
+} exo_kv;
+/* The generator has the weights of a version now. Errors: those of exo_generator_submit. */
+exo_status exo_experience_source_renew(exo_experience_source *source, uint64_t version, exo_kv kv,
+                                       exo_err *err);
+
+/* --- Draws ------------------------------------------------------------------------------------ */
+
+/* How many draws can be begun now. */
+size_t exo_experience_source_room(const exo_experience_source *source);
+/* The number of draws that were begun and not taken. */
+size_t exo_experience_source_active(const exo_experience_source *source);
+/* The number of answers under way that have not ended. */
+size_t exo_experience_source_unfinished(const exo_experience_source *source);
+/* Begins the answers to a draw, which is larger than those before. NOMEM; FULL: there is no room. */
+exo_status exo_experience_source_begin(exo_experience_source *source, uint64_t draw, exo_err *err);
+/* Gives every answer under way one more token, after its prompt. FAILED: the weights give logits that
+ * are not finite; the device's. */
+exo_status exo_experience_source_step(exo_experience_source *source, exo_err *err);
+/* Takes the least draw of which all answers have ended, as an item, which the caller drops; *item
+ * is NULL if there is none. NOMEM; the reward's. */
+exo_status exo_experience_source_take(exo_experience_source *source, uint64_t maker,
+                                      exo_item **item, exo_err *err);
 
 #endif

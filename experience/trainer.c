@@ -17,7 +17,8 @@
 #include "base/file.h"
 #include "experience/builtin.h"
 #include "experience/learned.h"
-#include "experience/parameters.h"
+#include "experience/publisher.h"
+#include "experience/stock.h"
 
 enum {
     MAX_BATCH = 1 << 16,
@@ -36,6 +37,9 @@ enum {
     ITEMS,
     REPEATED,
     UPDATES,
+    UPDATE_BYTES,
+    UPDATE_WHOLES,
+    UPDATE_REFUSED,
     NUM_METERS
 };
 
@@ -75,14 +79,25 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
                   .help = "items that came again and were dropped"},
     [UPDATES] = {.name = "updates",
                  .unit = "updates",
-                 .help = "updates of the weights: versions that were sent"},
+                 .help = "updates of the weights: versions that were made"},
+    [UPDATE_BYTES] = {.name = "update_bytes",
+                      .unit = "bytes",
+                      .help = "bytes of the weight updates to all makers"},
+    [UPDATE_WHOLES] = {.name = "update_wholes",
+                       .unit = "updates",
+                       .help = "weight updates without a base, one for each maker that got it"},
+    [UPDATE_REFUSED] = {.name = "update_refused",
+                        .unit = "updates",
+                        .help = "weight updates that a maker refused: whole ones followed"},
 };
 
 struct trainer {
     exo_learner *learner;
     exo_learned *learned;
+    exo_publisher *publisher;
     uint64_t batch, updates, staleness;
     exo_meter *meters[NUM_METERS];
+    exo_stock stock;            /* items of this update and of later ones */
     exo_item **items;           /* (batch) of the present update; held */
     exo_experience *experience; /* (batch) their arrays */
     size_t held;
@@ -104,6 +119,8 @@ trainer_init(void *self, exo_config *config, exo_err *err)
         st = exo_config_u64(config, "updates", 0, 0, UINT32_MAX, &t->updates, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "staleness", 0, 0, UINT32_MAX, &t->staleness, err);
+    if (st == EXO_OK)
+        st = exo_publisher_read(&t->publisher, config, err);
     if (st != EXO_OK)
         return st;
     t->items = exo_calloc(t->batch, sizeof *t->items);
@@ -126,30 +143,53 @@ trainer_release(void *self)
 {
     struct trainer *t = self;
     drop_items(t);
+    exo_stock_release(&t->stock);
     exo_free(t->items);
     exo_free(t->experience);
     exo_learned_close(&t->learned);
+    exo_publisher_free(&t->publisher);
     exo_learner_free(&t->learner);
+}
+
+/* --- Versions --------------------------------------------------------------------------------- */
+
+/* Sends the newest version to the makers that wait for it. */
+static exo_status
+send_version(struct trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    uint64_t version = exo_learner_version(t->learner), all = t->batch * exo_graph_count(actor);
+    return exo_publisher_send(t->publisher, exo_graph_output(actor, "parameters"),
+                              exo_learner_params(t->learner), version,
+                              (version + 1 + t->staleness) * all, err);
+}
+
+/* A maker's reply: it may wait for a newer version. */
+static exo_status
+take_reply(struct trainer *t, exo_graph_actor *actor, const exo_item *item, exo_err *err)
+{
+    exo_status st =
+        exo_publisher_take(t->publisher, exo_graph_output(actor, "parameters"), item, err);
+    return st == EXO_OK ? send_version(t, actor, err) : st;
 }
 
 /* --- Experience ------------------------------------------------------------------------------- */
 
-/* Takes an item, unless it came before. The item is held or dropped. */
+/* Puts an item into the stock, unless it came before. The item is held or dropped. */
 static exo_status
 take_item(struct trainer *t, exo_item *item, exo_err *err)
 {
     bool is_new = false;
-    exo_experience *e = &t->experience[t->held];
-    exo_status st = exo_experience_view(e, item, err);
+    exo_experience e;
+    exo_status st = exo_experience_view(&e, item, err);
     if (st == EXO_OK)
-        st = exo_learned_claim(t->learned, e->id, &is_new, err);
-    if (st == EXO_OK && is_new) {
-        t->items[t->held++] = item;
+        st = exo_learned_claim(t->learned, e.id, &is_new, err);
+    if (st == EXO_OK && is_new)
+        st = exo_stock_put(&t->stock, item, e.id, err);
+    if (st == EXO_OK && is_new)
         return EXO_OK;
-    }
     if (st == EXO_OK) {
         t->repeated++;
-        EXO_LOG(WARN, GRAPH, "event=repeated item=%llu from=%u: dropped", (unsigned long long)e->id,
+        EXO_LOG(WARN, GRAPH, "event=repeated item=%llu from=%u: dropped", (unsigned long long)e.id,
                 item->from);
     } else {
         st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
@@ -159,46 +199,63 @@ take_item(struct trainer *t, exo_item *item, exo_err *err)
     return st;
 }
 
-/* Receives the items of an update: fewer at the end. */
+/* Receives an item of experience, or a maker's reply. */
 static exo_status
-collect(struct trainer *t, exo_port *port, exo_err *err)
+receive(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 {
-    exo_status st = EXO_OK;
-    t->oldest = UINT64_MAX;
-    while (st == EXO_OK && !t->closed && t->held < t->batch) {
-        exo_item *item = NULL;
-        st = exo_port_receive(port, EXO_PORT_TIMEOUT, &item, err);
-        if (st == EXO_CLOSED) {
-            t->closed = true;
-            return EXO_OK;
-        }
-        if (st == EXO_OK)
-            st = take_item(t, item, err);
-    }
-    for (size_t i = 0; i < t->held; i++)
-        if (t->items[i]->version < t->oldest)
-            t->oldest = t->items[i]->version;
+    exo_item *item = NULL;
+    exo_status st =
+        exo_port_receive(exo_graph_input(actor, "experience"), EXO_PORT_TIMEOUT, &item, err);
+    if (st != EXO_OK)
+        return st;
+    if (!exo_parameters_is_reply(item))
+        return take_item(t, item, err);
+    st = take_reply(t, actor, item, err);
+    exo_item_drop(&item);
     return st;
 }
 
-/* --- Versions --------------------------------------------------------------------------------- */
-
+/* Receives the items of an update: fewer at the end. */
 static exo_status
-send_version(struct trainer *t, exo_graph_actor *actor, exo_err *err)
+collect(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 {
-    char sha256[65];
+    exo_status st = EXO_OK;
     exo_item *item = NULL;
-    uint64_t version = exo_learner_version(t->learner), all = t->batch * exo_graph_count(actor);
-    exo_learner_sha256(t->learner, sha256);
-    const exo_parameters p = {.version = version,
-                              .quota = (version + 1 + t->staleness) * all,
-                              .numel = exo_learner_numel(t->learner),
-                              .values = exo_learner_values(t->learner),
-                              .sha256 = sha256};
-    exo_status st = exo_parameters_new(&item, &p, err);
-    if (st == EXO_OK)
-        st = exo_port_send(exo_graph_output(actor, "parameters"), &item, EXO_PORT_TIMEOUT, err);
-    return st == EXO_CLOSED ? EXO_OK : st; /* the makers have left */
+    t->oldest = UINT64_MAX;
+    while (st == EXO_OK && !t->closed && !exo_stock_has(&t->stock, (size_t)t->batch)) {
+        st = receive(t, actor, err);
+        t->closed = st == EXO_CLOSED;
+        st = t->closed ? EXO_OK : st;
+    }
+    while (st == EXO_OK && t->held < t->batch && (item = exo_stock_take(&t->stock))) {
+        t->oldest = item->version < t->oldest ? item->version : t->oldest;
+        t->items[t->held] = item;
+        st = exo_experience_view(&t->experience[t->held++], item, err);
+    }
+    return st;
+}
+
+/* Takes what has come during an update, so that makers have replied before the next version goes out
+ * to them. Their quota bounds it. */
+static exo_status
+catch_up(struct trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    exo_port *port = exo_graph_input(actor, "experience");
+    while (st == EXO_OK && exo_graph_output(actor, "parameters") && exo_port_pending(port) > 0)
+        st = receive(t, actor, err);
+    return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+/* --- Learning --------------------------------------------------------------------------------- */
+
+static void
+report_updates(const struct trainer *t)
+{
+    const exo_publisher_figures *f = exo_publisher_figures_of(t->publisher);
+    exo_meter_count(t->meters[UPDATE_BYTES], f->bytes);
+    exo_meter_count(t->meters[UPDATE_WHOLES], f->wholes);
+    exo_meter_count(t->meters[UPDATE_REFUSED], f->refused);
 }
 
 static void
@@ -216,6 +273,7 @@ report(const struct trainer *t)
     exo_meter_count(t->meters[ITEMS], t->used);
     exo_meter_count(t->meters[REPEATED], t->repeated);
     exo_meter_count(t->meters[UPDATES], before + 1);
+    report_updates(t);
 }
 
 /* Learns from the items that it has; *end: nobody has any. */
@@ -226,6 +284,7 @@ learn(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
     exo_learner_figures figures;
     exo_graph_phase(actor, "learn");
     exo_status st = exo_learner_update(t->learner, group, t->experience, t->held, &figures, err);
+    exo_graph_phase(actor, NULL);
     *end = st == EXO_OK && figures.items <= 0 && !exo_learner_is_apart(t->learner);
     if (st == EXO_OK && figures.items > 0)
         t->last = figures;
@@ -272,6 +331,7 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                                      .meters = exo_graph_meters(actor),
                                      .group = group_of,
                                      .context = actor};
+    t->stock = (exo_stock){.rank = exo_graph_index(actor), .size = exo_graph_count(actor)};
     exo_status st =
         exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
     if (st == EXO_OK && !group && exo_graph_count(actor) > 1 && !exo_learner_is_apart(t->learner))
@@ -284,6 +344,8 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                                exo_graph_count(actor), err);
     if (st == EXO_OK)
         st = exo_learner_join(t->learner, &place, err);
+    if (st == EXO_OK)
+        st = exo_publisher_start(t->publisher, exo_learner_model(t->learner), 0, err);
     if (st == EXO_OK)
         st = exo_learned_open(&t->learned, exo_graph_folder(actor), exo_graph_name(actor), err);
     if (st == EXO_OK)
@@ -299,9 +361,11 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
     exo_status st = start(t, actor, err);
     while (st == EXO_OK && !end && !exo_graph_cancelled(actor) &&
            (t->updates == 0 || exo_learner_version(t->learner) < t->updates)) {
-        st = collect(t, exo_graph_input(actor, "experience"), err);
+        st = collect(t, actor, err);
         if (st == EXO_OK)
             st = learn(t, actor, &end, err);
+        if (st == EXO_OK && !end)
+            st = catch_up(t, actor, err);
         if (st == EXO_OK && !end)
             st = send_version(t, actor, err);
         if (st == EXO_OK && !end)
@@ -329,7 +393,7 @@ static const char *const trainer_phases[] = {"learn", NULL};
 const exo_graph_class exo_ppo_trainer_class = {
     .name = "ppo_trainer",
     .help = "learns from answers and sends the weights; options model, algorithm, batch, updates, "
-            "staleness, epochs, minibatches, optimizer, strategy, ...",
+            "staleness, update, epochs, minibatches, optimizer, strategy, ...",
     .ports = trainer_ports,
     .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
     .phases = trainer_phases,

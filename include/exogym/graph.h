@@ -113,6 +113,18 @@ EXO_API exo_group *exo_graph_group(exo_graph_actor *actor, const char *name);
  * not take items), FULL (on_full: fail), CLOSED (no target is left: the usual end), CANCELLED (the
  * run ends, because an actor failed or for another reason). */
 EXO_API exo_status exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err);
+/* Sends an item to one target, whatever the edge's route; the turns of the route do not move. target:
+ * below exo_port_targets. Otherwise as exo_port_send. Further errors: INVAL (there is no such target;
+ * the edge has `every`, which would leave items out), CLOSED (this target takes no more items). */
+EXO_API exo_status exo_port_send_to(exo_port *port, uint32_t target, exo_item **item,
+                                    exo_time timeout, exo_err *err);
+/* The number of targets that the routes of an output's edges can choose. NULL: 0. `graph apply` may
+ * change it between two calls. */
+EXO_API uint32_t exo_port_targets(const exo_port *port);
+/* Writes the name of a target, such as "maker_1", and its index among the actors of its name. False:
+ * there is no such target, or it takes no more items. */
+EXO_API bool exo_port_target(const exo_port *port, uint32_t target, char *name, size_t size,
+                             uint32_t *index);
 /* Receives the next item of any sender, in the order of arrival; items of one sender arrive in the
  * order of sending. Waits up to `timeout`; 0 does not wait. The caller drops the item. Errors:
  * TIMEOUT, CLOSED (all senders have ended, and all of their items were received), CANCELLED (the
@@ -132,6 +144,9 @@ EXO_API uint32_t exo_graph_index(const exo_graph_actor *actor);   /* its index, 
 /* The number of actors of its name. */
 EXO_API uint32_t exo_graph_count(const exo_graph_actor *actor);
 EXO_API uint64_t exo_graph_seed(const exo_graph_actor *actor); /* the seed of the run */
+/* Whether the run's clock is virtual. A class with threads of its own then waits for them before it
+ * uses a port, so that a run is repeated to the bit. */
+EXO_API bool exo_graph_is_virtual(const exo_graph_actor *actor);
 /* The time since the start of the run, on the run's clock. */
 EXO_API exo_time exo_graph_now(const exo_graph_actor *actor);
 /* Whether the run is ending: `run` then returns CANCELLED, or OK. */

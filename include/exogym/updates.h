@@ -119,6 +119,11 @@ typedef struct exo_update_sender_opts {
  * NOMEM. */
 EXO_API exo_status exo_update_sender_new(exo_update_sender **out, exo_model *model,
                                          const exo_update_sender_opts *opts, exo_err *err);
+/* Replaces the formats of the canaries, from the next version that is staged on; copied. Errors: INVAL
+ * (the formats, as for exo_update_sender_new); they are then as before. */
+EXO_API exo_status exo_update_sender_canaries(exo_update_sender *sender,
+                                              const exo_weight_format *formats, size_t count,
+                                              exo_err *err);
 /* Frees *sender and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_update_sender_free(exo_update_sender **sender);
 

@@ -147,6 +147,31 @@ exo_update_sender_new(exo_update_sender **out, exo_model *model, const exo_updat
     return st;
 }
 
+static void
+free_generators(exo_update_sender *s)
+{
+    for (size_t i = 0; i < s->num_canaries; i++)
+        exo_generator_free(&s->generators[i]);
+}
+
+exo_status
+exo_update_sender_canaries(exo_update_sender *s, const exo_weight_format *formats, size_t count,
+                           exo_err *err)
+{
+    const exo_update_sender_opts opts = {
+        .form = s->form, .canaries = formats, .num_canaries = count};
+    exo_status st = check_options(&opts, s->model, err);
+    if (st != EXO_OK)
+        return st;
+    if (count == s->num_canaries && memcmp(formats, s->formats, count * sizeof *formats) == 0)
+        return EXO_OK;
+    free_generators(s);
+    s->num_canaries = count;
+    for (size_t i = 0; i < count; i++)
+        s->formats[i] = formats[i];
+    return EXO_OK;
+}
+
 void
 exo_update_sender_free(exo_update_sender **sender)
 {
@@ -155,8 +180,7 @@ exo_update_sender_free(exo_update_sender **sender)
         return;
     exo_sender_forget_all(s);
     exo_snapshot_drop(&s->newest);
-    for (size_t i = 0; i < s->num_canaries; i++)
-        exo_generator_free(&s->generators[i]);
+    free_generators(s);
     exo_codec_free(&s->rounding.bf16);
     exo_codec_free(&s->rounding.int8);
     exo_free(s->rounding.room);

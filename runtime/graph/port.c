@@ -1,5 +1,6 @@
 /* Ports: the functions of exogym/graph.h that an actor calls. They run on the actor's thread;
  * place.h has the state that they share with other threads. Read next: outlet.c, inlet.c. */
+#include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -37,6 +38,12 @@ uint64_t
 exo_graph_seed(const exo_graph_actor *actor)
 {
     return actor->site->spec->seed;
+}
+
+bool
+exo_graph_is_virtual(const exo_graph_actor *actor)
+{
+    return actor->site->sim != NULL;
 }
 
 exo_time
@@ -318,6 +325,17 @@ send_over_all_locked(exo_port *port, exo_item *item, struct patience patience, e
     return st;
 }
 
+/* Begins a call that sends an item. Under the lock. */
+static exo_status
+begin_send_locked(const exo_port *port, exo_err *err)
+{
+    exo_status st = check_locked(port->place, err);
+    return st == EXO_OK && port->finished
+               ? exo_fail(err, EXO_CLOSED, "%s has finished its port '%s'", port->place->actor.name,
+                          port->class_port->name)
+               : st;
+}
+
 exo_status
 exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err)
 {
@@ -333,10 +351,7 @@ exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err)
     struct patience patience = patience_of(place, port, timeout);
     i->sent = exo_place_now(place);
     pthread_mutex_lock(&place->lock);
-    exo_status st = check_locked(place, err);
-    if (st == EXO_OK && port->finished)
-        st = exo_fail(err, EXO_CLOSED, "%s has finished its port '%s'", place->actor.name,
-                      port->class_port->name);
+    exo_status st = begin_send_locked(port, err);
     if (st == EXO_OK)
         st = send_over_all_locked(port, i, patience, err);
     if (st == EXO_OK && !somebody_is_left_locked(port))
@@ -345,6 +360,100 @@ exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err)
     pthread_mutex_unlock(&place->lock);
     exo_item_drop(&i);
     return st;
+}
+
+/* The outlet of a target, numbered over the edges in use; NULL: there is none. */
+static exo_outlet *
+target_locked(const exo_port *port, uint32_t target)
+{
+    for (uint32_t e = 0; e < port->num_edges; e++) {
+        const exo_port_edge *edge = port->edges[e];
+        if (edge->retired != UINT64_MAX)
+            continue;
+        if (target < edge->count)
+            return &edge->outlets[target];
+        target -= edge->count;
+    }
+    return NULL;
+}
+
+static exo_status
+send_to_target_locked(exo_port *port, uint32_t target, exo_item *item, struct patience patience,
+                      exo_err *err)
+{
+    exo_outlet *o = target_locked(port, target);
+    if (!o)
+        return exo_fail(err, EXO_INVAL, "%s: the port '%s' has no target %u",
+                        port->place->actor.name, port->class_port->name, target);
+    if (o->edge->every > 1)
+        return exo_fail(
+            err, EXO_INVAL,
+            "edge %s: 'every' does not fit this edge, because %s chooses who gets what: "
+            "leave 'every' out",
+            o->edge->name, port->place->actor.name);
+    port->inside = true;
+    exo_status st = send_to_locked(o, item, patience, err);
+    port->inside = false;
+    bool gone = o->gone;
+    const char *edge = o->edge->name;
+    exo_port_end_retired_locked(port);
+    return st == EXO_OK && gone
+               ? exo_fail(err, EXO_CLOSED, "edge %s: target %u takes nothing any more", edge,
+                          target)
+               : st;
+}
+
+exo_status
+exo_port_send_to(exo_port *port, uint32_t target, exo_item **item, exo_time timeout, exo_err *err)
+{
+    exo_item *i = *item;
+    *item = NULL;
+    if (!port) {
+        exo_item_drop(&i);
+        return exo_fail(err, EXO_INVAL, "a port without an edge has no target");
+    }
+    exo_place *place = port->place;
+    if (place->pace.lane)
+        exo_sim_sync(place->pace.lane);
+    struct patience patience = patience_of(place, port, timeout);
+    i->sent = exo_place_now(place);
+    pthread_mutex_lock(&place->lock);
+    exo_status st = begin_send_locked(port, err);
+    if (st == EXO_OK)
+        st = send_to_target_locked(port, target, i, patience, err);
+    pthread_mutex_unlock(&place->lock);
+    exo_item_drop(&i);
+    return st;
+}
+
+uint32_t
+exo_port_targets(const exo_port *port)
+{
+    uint32_t count = 0;
+    if (!port)
+        return 0;
+    pthread_mutex_lock(&port->place->lock);
+    for (uint32_t e = 0; e < port->num_edges; e++)
+        count += port->edges[e]->retired == UINT64_MAX ? port->edges[e]->count : 0;
+    pthread_mutex_unlock(&port->place->lock);
+    return count;
+}
+
+bool
+exo_port_target(const exo_port *port, uint32_t target, char *name, size_t size, uint32_t *index)
+{
+    if (!port)
+        return false;
+    exo_place *place = port->place;
+    pthread_mutex_lock(&place->lock);
+    const exo_outlet *o = target_locked(port, target);
+    bool there = o && !o->gone;
+    if (there) {
+        *index = o->to;
+        snprintf(name, size, "%s_%u", place->actor.site->spec->actors[o->edge->to].name, o->to);
+    }
+    pthread_mutex_unlock(&place->lock);
+    return there;
 }
 
 /* --- Receiving -------------------------------------------------------------------------------- */

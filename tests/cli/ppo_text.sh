@@ -68,6 +68,8 @@ bad 2 "did you mean 'share'" run "$example/1m1t.yaml" --name w --set actors.make
 bad 2 'ppo needs values' run "$example/1m1t.yaml" --name w --set actors.trainer.config.algorithm=ppo
 bad 2 "unknown key 'clap'" run "$example/1m1t.yaml" --name w --set actors.trainer.config.algorithm.clap=1
 bad 2 'slices: 3 is no multiple of the 2 trainers' run "$example/2m2t.yaml" --name w --set actors.trainer.config.slices=3
-bad 2 "the trainer's model is another one" run "$example/1m1t.yaml" --name w2 --set actors.maker.config.model.width=16
-bad 1 'takes no codec that rounds' run "$example/1m1t.yaml" --name w3 --set edges.1.codec=bf16
+bad 2 'maker_0 cannot take version 0 of the weights' run "$example/1m1t.yaml" --name w2 --set actors.maker.config.model.width=16
+bad 2 "unknown key 'from'" run "$example/1m1t.yaml" --name w --set 'actors.trainer.config.update={from: whole}'
+bad 2 'kv says nothing without swap: step' run "$example/1m1t.yaml" --name w --set actors.maker.config.kv=keep
+bad 2 "'every' does not fit this edge" run "$example/1m1t.yaml" --name w3 --set edges.1.every=2
 finish

@@ -81,6 +81,20 @@ parse(exo_config_doc **doc, const char *text)
     return exo_config_root(*doc);
 }
 
+/* Makes one draw alone. */
+static exo_item *
+make_one(exo_experience_source *source, uint64_t draw)
+{
+    exo_item *item = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_experience_source_begin(source, draw, &err), EXO_OK, "%s", err.text);
+    while (exo_experience_source_unfinished(source) > 0)
+        cr_assert_eq(exo_experience_source_step(source, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_experience_source_take(source, 0, &item, &err), EXO_OK, "%s", err.text);
+    cr_assert_not_null(item);
+    return item;
+}
+
 /* Learns from draws in their order, with the weights of each version; `sha256` gets the result. */
 static void
 plain_loop(const struct task *t, uint64_t seed, char sha256[65])
@@ -102,9 +116,7 @@ plain_loop(const struct task *t, uint64_t seed, char sha256[65])
         exo_experience experience[BATCH];
         exo_learner_figures figures;
         for (uint64_t i = 0; i < BATCH; i++) { /* one at a time: batches do not matter */
-            cr_assert_eq(
-                exo_experience_source_make(source, 0, v * BATCH + i, 1, 1, &items[i], &err), EXO_OK,
-                "%s", err.text);
+            items[i] = make_one(source, v * BATCH + i);
             cr_assert_eq(exo_experience_view(&experience[i], items[i], &err), EXO_OK, "%s",
                          err.text);
         }
@@ -112,9 +124,10 @@ plain_loop(const struct task *t, uint64_t seed, char sha256[65])
                      "%s", err.text);
         cr_expect_eq(figures.ratio_off, 0, "version %llu: %g", (unsigned long long)v,
                      figures.ratio_off);
-        memcpy(exo_experience_source_values(source), exo_learner_values(learner),
-               exo_learner_numel(learner) * sizeof(float));
-        cr_assert_eq(exo_experience_source_use(source, v + 1, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_generator_set_weights(exo_experience_source_generator(source),
+                                               exo_learner_params(learner), &err),
+                     EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_experience_source_renew(source, v + 1, EXO_KV_KEEP, &err), EXO_OK);
         for (int i = 0; i < BATCH; i++)
             exo_item_drop(&items[i]);
     }

@@ -232,7 +232,13 @@ Test(together, diloco_with_a_plain_outer_step_is_fedavg)
         EXO_OK);
     cr_assert_eq(exo_experience_source_read(&source, exo_config_root(doc), NULL), EXO_OK);
     cr_assert_eq(exo_experience_source_start(source, 7, NULL), EXO_OK);
-    cr_assert_eq(exo_experience_source_make(source, 0, 0, 1, 2 * BATCH, items, NULL), EXO_OK);
+    for (uint64_t i = 0; i < 2 * BATCH; i++) {
+        cr_assert_eq(exo_experience_source_begin(source, i, NULL), EXO_OK);
+        while (exo_experience_source_unfinished(source) > 0)
+            cr_assert_eq(exo_experience_source_step(source, NULL), EXO_OK);
+        cr_assert_eq(exo_experience_source_take(source, 0, &items[i], NULL), EXO_OK);
+        cr_assert_not_null(items[i]);
+    }
     for (int i = 0; i < 2 * BATCH; i++)
         cr_assert_eq(exo_experience_view(&views[i % 2][i / 2], items[i], NULL), EXO_OK);
     float *a =

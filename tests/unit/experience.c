@@ -7,13 +7,13 @@
 #include <string.h>
 
 #include <exogym/reward.h>
-#include <exogym/state.h>
 
 #include "experience/experience.h"
 #include "experience/learned.h"
 #include "experience/learner.h"
 #include "experience/parameters.h"
 #include "experience/prompts.h"
+#include "experience/stock.h"
 #include "support/temp.h"
 
 /* --- Items ------------------------------------------------------------------------------------ */
@@ -139,30 +139,101 @@ Test(experience, a_damaged_item_is_refused)
     }
 }
 
-Test(experience, parameters_of_another_model_are_refused)
+Test(experience, a_damaged_item_with_an_update_has_no_chunk)
 {
-    float values[5] = {1, 2, 3, 4, 5};
-    char sha256[65];
     exo_item *item = NULL;
-    exo_parameters seen;
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 4}, {.dtype = EXO_U8, .count = 21}};
+    exo_parameters p;
     exo_err err = {0};
-    const exo_parameters p = {
-        .version = 3, .quota = 12, .numel = 5, .values = values, .sha256 = sha256};
-    exo_sha256(values, sizeof values, sha256);
-    cr_assert_eq(exo_parameters_new(&item, &p, NULL), EXO_OK);
-    cr_assert_eq(exo_parameters_view(&seen, item, 5, &err), EXO_OK, "%s", err.text);
-    cr_expect_eq(seen.quota, 12);
-    cr_expect_eq(seen.values[4], 5);
-    cr_expect_eq(exo_parameters_view(&seen, item, 6, &err), EXO_INVAL);
-    cr_expect(strstr(err.text, "another one"), "%s", err.text);
-    ((float *)item->parts[2].data)[3] = 4.0000005f;
-    cr_expect_eq(exo_parameters_view(&seen, item, 5, &err), EXO_DAMAGED);
-    cr_expect(strstr(err.text, "version 3"), "%s", err.text);
-    ((float *)item->parts[2].data)[3] = 4;
+    const uint8_t *bytes = NULL;
+    size_t at = 0, size = 0;
+    bool damaged = false;
+    cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
+    int64_t *header = item->parts[0].data;
+    uint8_t *body = item->parts[1].data;
+    header[0] = 2;
+    header[1] = 3;
+    header[2] = 12;
+    body[0] = 5;
+    body[13] = 9;
+    cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(p.version, 3);
+    cr_expect_eq(p.quota, 12);
+    cr_expect(exo_parameters_chunk(&p, &at, &bytes, &size, &damaged));
+    cr_expect_eq(size, 5);
+    cr_expect_not(exo_parameters_chunk(&p, &at, &bytes, &size, &damaged));
+    cr_expect(damaged);
+    body[13] = 0;
+    cr_expect(exo_parameters_chunk(&p, &at, &bytes, &size, &damaged));
+    cr_expect_eq(size, 0);
+    cr_expect_not(exo_parameters_chunk(&p, &at, &bytes, &size, &damaged));
+    cr_expect_not(damaged);
+    header[0] = 1;
+    cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL);
+    item->num_parts = 1;
+    cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL);
     item->num_parts = 2;
-    cr_expect_eq(exo_parameters_view(&seen, item, 5, &err), EXO_INVAL);
-    item->num_parts = 3;
     exo_item_drop(&item);
+}
+
+Test(experience, a_reply_is_read_as_it_was_written)
+{
+    exo_parameters_reply r = {.maker = "maker_3", .format = EXO_WEIGHTS_INT8}, seen;
+    exo_item *item = NULL;
+    exo_err err = {0};
+    r.reply = (exo_update_reply){.answer = EXO_UPDATE_REFUSED, .version = 4, .code = EXO_DAMAGED};
+    snprintf(r.reply.text, sizeof r.reply.text, "chunk 2");
+    cr_assert_eq(exo_parameters_reply_new(&item, &r, &err), EXO_OK);
+    cr_expect(exo_parameters_is_reply(item));
+    cr_assert_eq(exo_parameters_reply_read(&seen, item, &err), EXO_OK, "%s", err.text);
+    cr_expect_str_eq(seen.maker, "maker_3");
+    cr_expect_eq(seen.format, EXO_WEIGHTS_INT8);
+    cr_expect_eq(seen.reply.version, 4);
+    cr_expect_str_eq(seen.reply.text, "chunk 2");
+    ((uint8_t *)item->parts[2].data)[40] ^= 1;
+    cr_expect_eq(exo_parameters_reply_read(&seen, item, &err), EXO_DAMAGED);
+    exo_item_drop(&item);
+}
+
+/* --- Stock ------------------------------------------------------------------------------------ */
+
+static exo_item *
+any_item(void)
+{
+    exo_item *item = NULL;
+    cr_assert_eq(exo_item_new(&item, &(exo_item_part){.dtype = EXO_U8, .count = 1}, 1, NULL),
+                 EXO_OK);
+    return item;
+}
+
+Test(experience, a_stock_gives_items_in_the_order_of_their_draws)
+{
+    exo_stock s = {.rank = 1, .size = 2};
+    exo_err err = {0};
+    exo_item *items[200];
+    for (uint64_t i = 0; i < 200; i++) { /* draws 1, 3, ... in a mixed order */
+        uint64_t k = i * 77 % 200;
+        items[k] = any_item();
+        cr_expect_not(exo_stock_has(&s, 200));
+        cr_assert_eq(exo_stock_put(&s, items[k], 2 * k + 1, &err), EXO_OK, "%s", err.text);
+    }
+    cr_expect(exo_stock_has(&s, 200));
+    cr_expect_eq(exo_stock_put(&s, items[7], 15, &err), EXO_EXISTS);
+    cr_expect_eq(exo_stock_put(&s, items[7], 16, &err), EXO_INVAL);
+    for (uint64_t k = 0; k < 200; k++) {
+        exo_item *taken = exo_stock_take(&s);
+        cr_expect_eq(taken, items[k]);
+        exo_item_drop(&taken);
+    }
+    cr_expect_null(exo_stock_take(&s));
+    cr_expect_eq(exo_stock_put(&s, NULL, 15, &err), EXO_EXISTS);
+    exo_item *late = any_item(); /* draw 403: 401 never comes */
+    cr_assert_eq(exo_stock_put(&s, late, 403, &err), EXO_OK);
+    cr_expect_not(exo_stock_has(&s, 1));
+    exo_item *taken = exo_stock_take(&s);
+    cr_expect_eq(taken, late);
+    exo_item_drop(&taken);
+    exo_stock_release(&s);
 }
 
 /* --- Prompts ---------------------------------------------------------------------------------- */

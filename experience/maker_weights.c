@@ -1,0 +1,200 @@
+/* The weights of a maker: see maker_weights.h. */
+#include "experience/maker_weights.h"
+
+#include <stdio.h>
+
+#include <exogym/memory.h>
+
+struct exo_maker_weights {
+    exo_experience_source *source;
+    exo_uptake *uptake;
+    uint64_t quota, version;
+    uint64_t next_quota; /* of the version that the uptake has */
+    exo_item *held;      /* an update that waits for the uptake */
+    uint32_t from;       /* the sender of the update that the uptake has */
+    bool is_virtual;     /* the clock */
+    exo_maker_weights_figures figures;
+};
+
+exo_status
+exo_maker_weights_new(exo_maker_weights **out, exo_experience_source *source,
+                      exo_graph_actor *actor, exo_err *err)
+{
+    exo_maker_weights *w = exo_calloc(1, sizeof *w);
+    if (!w)
+        return exo_fail(err, EXO_NOMEM, "no memory for the weights of a maker");
+    w->source = source;
+    w->quota = exo_graph_input(actor, "parameters") ? 0 : UINT64_MAX;
+    w->is_virtual = exo_graph_is_virtual(actor);
+    exo_status st = exo_uptake_new(&w->uptake, exo_experience_source_model(source),
+                                   exo_experience_source_params(source),
+                                   exo_experience_source_generator(source), err);
+    if (st == EXO_OK)
+        *out = w;
+    else
+        exo_maker_weights_free(&w);
+    return st;
+}
+
+void
+exo_maker_weights_free(exo_maker_weights **weights)
+{
+    exo_maker_weights *w = *weights;
+    *weights = NULL;
+    if (!w)
+        return;
+    exo_item_drop(&w->held);
+    exo_uptake_free(&w->uptake);
+    exo_free(w);
+}
+
+uint64_t
+exo_maker_weights_quota(const exo_maker_weights *w)
+{
+    return w->quota;
+}
+
+uint64_t
+exo_maker_weights_version(const exo_maker_weights *w)
+{
+    return w->version;
+}
+
+const exo_maker_weights_figures *
+exo_maker_weights_figures_of(const exo_maker_weights *w)
+{
+    return &w->figures;
+}
+
+/* --- Replies ---------------------------------------------------------------------------------- */
+
+/* Sends a reply to trainer `to`. A trainer that the maker's experience cannot reach gets none, and
+ * sends no further update; another one does. */
+static exo_status
+send_reply(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t to,
+           const exo_update_reply *reply, exo_err *err)
+{
+    exo_port *port = exo_graph_output(actor, "experience");
+    exo_parameters_reply r = {.format = exo_experience_source_format(w->source), .reply = *reply};
+    uint32_t targets = exo_port_targets(port), index = 0, target = targets;
+    char name[96];
+    exo_item *item = NULL;
+    snprintf(r.maker, sizeof r.maker, "%s", exo_graph_name(actor));
+    for (uint32_t i = 0; i < targets; i++)
+        if (exo_port_target(port, i, name, sizeof name, &index) && index == to)
+            target = i;
+    if (target == targets)
+        return EXO_OK;
+    exo_status st = exo_parameters_reply_new(&item, &r, err);
+    if (st == EXO_OK)
+        st = exo_port_send_to(port, target, &item, EXO_PORT_TIMEOUT, err);
+    return st == EXO_CLOSED ? EXO_OK : st; /* the trainer has ended: the next send says so */
+}
+
+/* --- Updates ---------------------------------------------------------------------------------- */
+
+static void
+hold(exo_maker_weights *w, exo_item *item)
+{
+    w->held = item;
+    w->figures.transfer = (double)(item->received - item->sent) * 1e-9;
+}
+
+/* Takes the next update from the port, if there is one and none is held. */
+static exo_status
+fetch(exo_maker_weights *w, exo_graph_actor *actor, exo_err *err)
+{
+    exo_port *port = exo_graph_input(actor, "parameters");
+    exo_item *item = NULL;
+    if (w->held || exo_port_pending(port) == 0)
+        return EXO_OK;
+    exo_status st = exo_port_receive(port, 0, &item, err);
+    if (st == EXO_OK)
+        hold(w, item);
+    return st == EXO_TIMEOUT || st == EXO_CLOSED ? EXO_OK : st;
+}
+
+/* Answers the held update, if the maker has its version or a newer one: another trainer was faster. */
+static exo_status
+answer_known(exo_maker_weights *w, exo_graph_actor *actor, bool *known, exo_err *err)
+{
+    exo_parameters p;
+    exo_update_reply reply = *exo_uptake_accepted(w->uptake);
+    uint32_t from = w->held->from;
+    *known = exo_parameters_view(&p, w->held, NULL) == EXO_OK &&
+             (int64_t)p.version <= exo_uptake_version(w->uptake);
+    if (!*known)
+        return EXO_OK;
+    if ((int64_t)p.version < exo_uptake_version(w->uptake))
+        reply = (exo_update_reply){.answer = EXO_UPDATE_NEED_WHOLE, .version = p.version + 1};
+    exo_item_drop(&w->held);
+    return send_reply(w, actor, from, &reply, err);
+}
+
+/* Gives the held update to the uptake, if that is free; *more: something was done. */
+static exo_status
+begin_held(exo_maker_weights *w, exo_graph_actor *actor, bool *more, exo_err *err)
+{
+    exo_parameters p;
+    bool known = false;
+    if (!w->held)
+        return EXO_OK;
+    exo_status st = answer_known(w, actor, &known, err);
+    *more = *more || known;
+    if (st != EXO_OK || known || !exo_uptake_is_free(w->uptake))
+        return st;
+    w->from = w->held->from;
+    w->next_quota = exo_parameters_view(&p, w->held, NULL) == EXO_OK ? p.quota : 0;
+    *more = true;
+    return exo_uptake_begin(w->uptake, &w->held, err);
+}
+
+exo_status
+exo_maker_weights_pump(exo_maker_weights *w, exo_graph_actor *actor, bool wait, exo_err *err)
+{
+    exo_update_reply reply;
+    exo_status st = EXO_OK;
+    for (bool more = true; st == EXO_OK && more;) {
+        more = exo_uptake_end(w->uptake, wait || w->is_virtual, &reply, &w->figures.uptake);
+        if (more)
+            st = send_reply(w, actor, w->from, &reply, err);
+        if (st == EXO_OK)
+            st = fetch(w, actor, err);
+        if (st == EXO_OK)
+            st = begin_held(w, actor, &more, err);
+    }
+    if (w->is_virtual)
+        w->figures.uptake = 0;
+    return st;
+}
+
+exo_status
+exo_maker_weights_wait(exo_maker_weights *w, exo_graph_actor *actor, exo_err *err)
+{
+    exo_item *item = NULL;
+    exo_status st =
+        exo_port_receive(exo_graph_input(actor, "parameters"), EXO_PORT_TIMEOUT, &item, err);
+    if (st == EXO_OK)
+        hold(w, item);
+    return st;
+}
+
+/* --- The exchange ----------------------------------------------------------------------------- */
+
+bool
+exo_maker_weights_is_ready(const exo_maker_weights *w)
+{
+    return exo_uptake_is_ready(w->uptake);
+}
+
+void
+exo_maker_weights_swap(exo_maker_weights *w, exo_graph_actor *actor)
+{
+    exo_time begin = exo_graph_now(actor);
+    exo_uptake_swap(w->uptake);
+    double pause = (double)(exo_graph_now(actor) - begin) * 1e-9;
+    w->version = (uint64_t)exo_uptake_version(w->uptake);
+    w->quota = w->next_quota > w->quota ? w->next_quota : w->quota;
+    w->figures.swaps++;
+    w->figures.pause = pause > w->figures.pause ? pause : w->figures.pause;
+}

@@ -1,0 +1,329 @@
+/* Publishers: see publisher.h. */
+#include "experience/publisher.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/decoder.h>
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "base/config_edit.h"
+
+enum {
+    REFUSALS = 3, /* in a row, of one maker */
+    FORMATS = EXO_WEIGHTS_INT4 + 1,
+    NAME = 96
+};
+
+/* A target of the port. */
+struct target {
+    char name[NAME];
+    bool owes;           /* an update to it is unanswered */
+    bool whole;          /* that update has no base */
+    uint64_t version;    /* of the newest update that was sent to it; 0: none */
+    unsigned refusals;   /* in a row */
+    uint32_t place;      /* its number at the port, in the present call */
+    bool open, selected; /* in the present call */
+};
+
+struct exo_publisher {
+    exo_update_form form;
+    bool canary;
+    uint64_t chunk;
+    bool formats[FORMATS]; /* of the makers' generators, as far as they are known */
+    bool known;            /* a maker has said its format */
+    exo_update_sender *sender;
+    struct target *targets; /* (count) */
+    size_t count;
+    exo_publisher_figures figures;
+};
+
+/* --- Options ---------------------------------------------------------------------------------- */
+
+static const char *const form_names[] = {"whole", "bf16", "int8", "delta", "bf16_delta", NULL};
+
+static exo_status
+read_map(exo_publisher *p, exo_config *map, exo_err *err)
+{
+    size_t form = EXO_UPDATE_DELTA;
+    exo_status st = exo_config_choice(map, "form", form, form_names, &form, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(map, "canary", true, &p->canary, err);
+    if (st == EXO_OK)
+        st = exo_config_bytes(map, "chunk", UINT64_C(4) << 20, UINT64_C(4) << 10,
+                              UINT64_C(64) << 20, &p->chunk, err);
+    p->form = (exo_update_form)form;
+    return st == EXO_OK ? exo_config_finish(map, err) : st;
+}
+
+exo_status
+exo_publisher_read(exo_publisher **out, exo_config *config, exo_err *err)
+{
+    exo_config *map = NULL;
+    exo_config_doc *empty = NULL;
+    exo_publisher *p = exo_calloc(1, sizeof *p);
+    *out = NULL;
+    if (!p)
+        return exo_fail(err, EXO_NOMEM, "no memory for a publisher of weights");
+    exo_status st = exo_config_map(config, "update", &map, err);
+    if (st == EXO_OK && !map && (st = exo_config_parse(&empty, "update", "{}", err)) == EXO_OK)
+        map = exo_config_root(empty);
+    if (st == EXO_OK)
+        st = read_map(p, map, err);
+    exo_config_free(&empty);
+    if (st == EXO_OK)
+        *out = p;
+    else
+        exo_publisher_free(&p);
+    return st;
+}
+
+void
+exo_publisher_free(exo_publisher **publisher)
+{
+    exo_publisher *p = *publisher;
+    *publisher = NULL;
+    if (!p)
+        return;
+    exo_update_sender_free(&p->sender);
+    exo_free(p->targets);
+    exo_free(p);
+}
+
+static bool
+has_frozen(const exo_model *model)
+{
+    for (size_t i = 0; i < exo_model_num_infos(model); i++)
+        if (exo_model_infos(model)[i].frozen)
+            return true;
+    return false;
+}
+
+exo_status
+exo_publisher_start(exo_publisher *p, exo_model *model, uint64_t life, exo_err *err)
+{
+    const exo_update_sender_opts opts = {.form = p->form,
+                                         .life = life,
+                                         .chunk_bytes = (size_t)p->chunk,
+                                         .learned = has_frozen(model)};
+    return exo_update_sender_new(&p->sender, model, &opts, err);
+}
+
+const exo_publisher_figures *
+exo_publisher_figures_of(const exo_publisher *p)
+{
+    return &p->figures;
+}
+
+/* --- Targets ---------------------------------------------------------------------------------- */
+
+static struct target *
+find(exo_publisher *p, const char *name)
+{
+    for (size_t i = 0; i < p->count; i++)
+        if (strcmp(p->targets[i].name, name) == 0)
+            return &p->targets[i];
+    return NULL;
+}
+
+static struct target *
+meet(exo_publisher *p, const char *name)
+{
+    struct target *found = find(p, name);
+    if (found)
+        return found;
+    struct target *more = exo_realloc(p->targets, p->count + 1, sizeof *more);
+    if (!more)
+        return NULL;
+    p->targets = more;
+    more[p->count] = (struct target){0};
+    snprintf(more[p->count].name, NAME, "%s", name);
+    return &more[p->count++];
+}
+
+/* Finds the targets of the port that wait for this version, and their number. */
+static exo_status
+look_around(exo_publisher *p, exo_port *port, uint64_t version, size_t *waiting, exo_err *err)
+{
+    char name[NAME];
+    uint32_t index = 0;
+    *waiting = 0;
+    for (size_t i = 0; i < p->count; i++)
+        p->targets[i].open = false;
+    for (uint32_t i = 0; i < exo_port_targets(port); i++) {
+        if (!exo_port_target(port, i, name, sizeof name, &index))
+            continue;
+        struct target *t = meet(p, name);
+        if (!t)
+            return exo_fail(err, EXO_NOMEM, "no memory for a list of makers");
+        t->place = i;
+        t->open = !t->owes && t->version < version;
+        *waiting += t->open;
+    }
+    return EXO_OK;
+}
+
+/* --- Sending ---------------------------------------------------------------------------------- */
+
+/* Makes canaries for the formats of the makers that are known, or for all before one is. */
+static exo_status
+choose_canaries(exo_publisher *p, exo_err *err)
+{
+    exo_weight_format formats[FORMATS];
+    size_t count = 0;
+    for (size_t i = 0; i < FORMATS; i++)
+        if (p->canary && (!p->known || p->formats[i]))
+            formats[count++] = (exo_weight_format)i;
+    return exo_update_sender_canaries(p->sender, formats, count, err);
+}
+
+static exo_status
+stage(exo_publisher *p, exo_params *params, uint64_t version, exo_err *err)
+{
+    if (exo_update_sender_version(p->sender) >= version)
+        return EXO_OK;
+    exo_status st = choose_canaries(p, err);
+    return st == EXO_OK ? exo_update_sender_stage(p->sender, params, version, err) : st;
+}
+
+static exo_status
+send_to(exo_publisher *p, exo_port *port, struct target *t, const exo_item *item, uint64_t base,
+        exo_err *err)
+{
+    exo_item *one = exo_item_hold((exo_item *)item);
+    exo_err reason = {0};
+    exo_status st = exo_port_send_to(port, t->place, &one, EXO_PORT_TIMEOUT, &reason);
+    t->version = exo_update_sender_version(p->sender);
+    t->owes = st == EXO_OK;
+    t->whole = base == 0;
+    if (st == EXO_CLOSED) { /* the maker has left */
+        exo_update_sender_forget(p->sender, t->name);
+        return EXO_OK;
+    }
+    if (st != EXO_OK)
+        return exo_fail(err, st, "%s", reason.text);
+    p->figures.updates++;
+    p->figures.wholes += base == 0;
+    for (size_t i = 0; i < item->num_parts; i++)
+        p->figures.bytes += item->parts[i].count * exo_dtype_size(item->parts[i].dtype);
+    return EXO_OK;
+}
+
+/* Sends the newest version to all open targets with the base of the first one. */
+static exo_status
+send_to_some(exo_publisher *p, exo_port *port, uint64_t quota, const char **names, exo_err *err)
+{
+    size_t count = 0;
+    uint64_t base = 0;
+    exo_update *update = NULL;
+    exo_item *item = NULL;
+    for (size_t i = 0; i < p->count; i++) {
+        struct target *t = &p->targets[i];
+        uint64_t own = exo_update_sender_base(p->sender, t->name);
+        t->selected = t->open && (count == 0 || own == base);
+        base = t->selected ? own : base;
+        if (t->selected)
+            names[count++] = t->name;
+    }
+    exo_status st = exo_update_begin(&update, p->sender, names, count, err);
+    const exo_parameters about = {
+        .version = exo_update_sender_version(p->sender) - 1, .quota = quota, .canary = p->canary};
+    if (st == EXO_OK)
+        st = exo_parameters_new(&item, &about, update, err);
+    if (st == EXO_OK)
+        base = exo_update_facts_of(update).base;
+    for (size_t i = 0; st == EXO_OK && i < p->count; i++)
+        if (p->targets[i].selected) {
+            p->targets[i].open = false;
+            st = send_to(p, port, &p->targets[i], item, base, err);
+        }
+    exo_item_drop(&item);
+    exo_update_free(&update);
+    return st;
+}
+
+static bool
+somebody_waits(const exo_publisher *p)
+{
+    for (size_t i = 0; i < p->count; i++)
+        if (p->targets[i].open)
+            return true;
+    return false;
+}
+
+exo_status
+exo_publisher_send(exo_publisher *p, exo_port *port, exo_params *params, uint64_t version,
+                   uint64_t quota, exo_err *err)
+{
+    size_t waiting = 0;
+    exo_status st = look_around(p, port, version + 1, &waiting, err);
+    if (st != EXO_OK || waiting == 0)
+        return st;
+    const char **names = exo_calloc(p->count, sizeof *names);
+    if (!names)
+        return exo_fail(err, EXO_NOMEM, "no memory for a list of makers");
+    st = stage(p, params, version + 1, err);
+    while (st == EXO_OK && somebody_waits(p))
+        st = send_to_some(p, port, quota, names, err);
+    exo_free(names);
+    return st;
+}
+
+/* --- Replies ---------------------------------------------------------------------------------- */
+
+/* The target that a reply is of: by name; or the only one, which may stand between. */
+static struct target *
+sender_of(exo_publisher *p, const exo_port *port, const char *name)
+{
+    struct target *found = find(p, name);
+    return found || p->count != 1 || exo_port_targets(port) != 1 ? found : &p->targets[0];
+}
+
+/* A maker did not take an update: the next one to it is whole. Ends the run if that does not help. */
+static exo_status
+refused(exo_publisher *p, struct target *t, const exo_parameters_reply *r, const char *why,
+        exo_err *err)
+{
+    bool whole = t->whole, misfit = r->reply.code == EXO_INVAL || r->reply.code == EXO_FAILED;
+    p->figures.refused++;
+    t->refusals++;
+    exo_update_sender_forget(p->sender, t->name);
+    if (t->refusals < REFUSALS && !(whole && misfit)) {
+        EXO_LOG(WARN, GRAPH, "event=refused maker=%s version=%llu: a whole update follows: %s",
+                r->maker, (unsigned long long)t->version - 1, why);
+        return EXO_OK;
+    }
+    return exo_fail(err, r->reply.code == EXO_INVAL ? EXO_INVAL : EXO_FAILED,
+                    "%s cannot take version %llu of the weights (update %llu): %s", r->maker,
+                    (unsigned long long)t->version - 1, (unsigned long long)t->version, why);
+}
+
+exo_status
+exo_publisher_take(exo_publisher *p, const exo_port *port, const exo_item *item, exo_err *err)
+{
+    exo_parameters_reply r;
+    exo_err reason = {0};
+    exo_status st = exo_parameters_reply_read(&r, item, err);
+    if (st != EXO_OK)
+        return st;
+    struct target *t = sender_of(p, port, r.maker);
+    p->formats[r.format] = p->known = true;
+    if (!t) {
+        EXO_LOG(WARN, GRAPH, "event=stray_reply maker=%s: no update was sent to it", r.maker);
+        return EXO_OK;
+    }
+    st = exo_update_sender_reply(p->sender, t->name, &r.reply, &reason);
+    t->owes = false;
+    if (r.reply.answer == EXO_UPDATE_NEED_WHOLE && st == EXO_OK) {
+        t->version = 0;
+        return EXO_OK;
+    }
+    if (st != EXO_OK) {
+        st = refused(p, t, &r, r.reply.text[0] ? r.reply.text : reason.text, err);
+        t->version = 0;
+        return st;
+    }
+    t->refusals = 0;
+    return EXO_OK;
+}

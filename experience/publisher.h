@@ -1,0 +1,47 @@
+/* The publisher of a trainer: it sends the weights of each version to the makers, as updates
+ * (updates.h), and takes the makers' replies.
+ *
+ * Each target of the port has at most one update that is unanswered. A version that is made
+ * meanwhile waits for the reply; only the newest one waits. So no edge ever holds two updates for a
+ * maker, and none that drops or replaces items can lose one. The base of a maker moves with its
+ * acknowledgement only. After a refusal the next update is a whole one; a whole one that does not fit
+ * the maker, and REFUSALS refusals in a row, end the run with the maker's reason.
+ *
+ * Versions of updates are one more than those of the learner, whose first one is 0.
+ *
+ * Owner: the trainer's thread. Read next: parameters.h, trainer.c. */
+#ifndef EXO_PUBLISHER_H
+#define EXO_PUBLISHER_H
+
+#include "experience/parameters.h"
+
+typedef struct exo_publisher exo_publisher;
+
+/* What a publisher has done. */
+typedef struct exo_publisher_figures {
+    uint64_t bytes;   /* of all updates that were sent */
+    uint64_t wholes;  /* updates without a base */
+    uint64_t updates; /* all updates */
+    uint64_t refused; /* updates that a maker refused */
+} exo_publisher_figures;
+
+/* Reads a publisher from the key `update` of a config. The caller frees it. INVAL (with its place),
+ * NOMEM. */
+exo_status exo_publisher_read(exo_publisher **out, exo_config *config, exo_err *err);
+void exo_publisher_free(exo_publisher **publisher);
+/* Prepares updates of a model, as those of a trainer's `life` (updates.h). NOMEM. */
+exo_status exo_publisher_start(exo_publisher *publisher, exo_model *model, uint64_t life,
+                               exo_err *err);
+
+/* Sends `params`, which are version `version`, to all targets that do not have it and owe no reply.
+ * quota: makers may make the draws below it. port: NULL does nothing. Errors: those of
+ * exo_update_sender_stage and exo_port_send_to; targets that are gone are left out. */
+exo_status exo_publisher_send(exo_publisher *publisher, exo_port *port, exo_params *params,
+                              uint64_t version, uint64_t quota, exo_err *err);
+/* Takes a reply. Then the caller calls exo_publisher_send again. FAILED, INVAL: a maker cannot take
+ * the weights; names the maker, and the version, the chunk and the tensor. */
+exo_status exo_publisher_take(exo_publisher *publisher, const exo_port *port, const exo_item *item,
+                              exo_err *err);
+const exo_publisher_figures *exo_publisher_figures_of(const exo_publisher *publisher);
+
+#endif

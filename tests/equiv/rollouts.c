@@ -1,0 +1,352 @@
+/* Makers whose weights change inside a generation: the items tell which version drew each token and
+ * computed its cache, no token is older than the bound allows, and with staleness 0 all bits are
+ * those of batches. On the virtual clock with declared costs: how busy makers and trainers are, what
+ * a second maker adds, and what partial rollouts add where lengths have a long tail. Times are exact.
+ * Read next: experience/maker.c. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "base/file.h"
+#include "experience/source.h"
+#include "graph/run.h"
+#include "support/temp.h"
+
+#define MODEL   "{name: gpt, layers: 1, heads: 2, width: 16, context: 72, vocabulary: 11}"
+#define PROMPTS "{tokens: [[1], [2, 3], [4, 5, 6], [7], [8, 9, 10, 1]]}"
+
+/* --- Graphs ----------------------------------------------------------------------------------- */
+
+struct shape {
+    const char *maker, *trainer;           /* further options */
+    const char *maker_cost, *trainer_cost; /* `compute` */
+    unsigned makers;
+};
+
+/* What a run showed. */
+struct shown {
+    double seconds, maker_busy, trainer_busy, items;
+    char sha256[65];
+    char *learned; /* the file learned_trainer_0.csv */
+};
+
+static double
+busy(const exo_graph_result *r, const char *name)
+{
+    double least = 1;
+    for (size_t i = 0; i < r->num_parts; i++)
+        if (strncmp(r->parts[i].actor, name, strlen(name)) == 0)
+            least = fmin(least, (double)r->parts[i].compute / (double)r->time);
+    return least;
+}
+
+static void
+read_final(const char *folder, struct shown *out)
+{
+    char path[512], *text = NULL;
+    size_t size = 0;
+    snprintf(path, sizeof path, "%s/final_trainer_0.json", folder);
+    cr_assert_eq(exo_file_read(path, 1 << 20, &text, &size, NULL), EXO_OK);
+    const char *sha = strstr(text, "\"sha256\": \"");
+    cr_assert_not_null(sha);
+    snprintf(out->sha256, sizeof out->sha256, "%.64s", sha + strlen("\"sha256\": \""));
+    const char *items = strstr(text, "\"items\": ");
+    out->items = items ? strtod(items + strlen("\"items\": "), NULL) : 0;
+    exo_free(text);
+    snprintf(path, sizeof path, "%s/learned_trainer_0.csv", folder);
+    cr_assert_eq(exo_file_read(path, 1 << 22, &out->learned, &size, NULL), EXO_OK);
+}
+
+static struct shown
+run(const struct shape *s)
+{
+    char text[4096], folder[256];
+    exo_graph_spec *spec = NULL;
+    exo_graph_result result = {0};
+    struct shown out = {0};
+    exo_err err = {0};
+    temp_folder(folder, sizeof folder);
+    snprintf(text, sizeof text,
+             "exogym: 1\nseed: 5\nclock: virtual\nactors:\n"
+             "  maker: {class: experience_maker, count: %u, compute: {%s}, config: {model: " MODEL
+             ", prompts: " PROMPTS ", reward: {name: share, token: 5}, epochs: 0, %s}}\n"
+             "  trainer: {class: ppo_trainer, compute: {%s}, config: {model: " MODEL
+             ", algorithm: reinforce++, %s}}\n"
+             "edges:\n"
+             "  - {from: maker, to: trainer, carries: experience, buffer: {capacity: 64}}\n"
+             "  - {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: "
+             "{on_full: latest}}\n",
+             s->makers, s->maker_cost, s->maker, s->trainer_cost, s->trainer);
+    cr_assert_eq(exo_graph_parse(&spec, "test.yaml", text, &(exo_graph_opts){.name = "test"}, &err),
+                 EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_graph_run(spec, &(exo_graph_run_opts){.space = "test", .folder = folder},
+                               &result, &err),
+                 EXO_OK, "%s", err.text);
+    out.seconds = (double)result.time * 1e-9;
+    out.maker_busy = busy(&result, "maker");
+    out.trainer_busy = busy(&result, "trainer");
+    read_final(folder, &out);
+    exo_graph_result_release(&result);
+    exo_graph_spec_free(&spec);
+    temp_remove(folder);
+    return out;
+}
+
+/* --- Versions of tokens ----------------------------------------------------------------------- */
+
+/* Runs of equal numbers, V:N V:N ... */
+struct runs {
+    long version[64], count[64];
+    size_t length;
+};
+
+static struct runs
+read_runs(const char *field)
+{
+    struct runs r = {0};
+    char *end = (char *)(uintptr_t)field;
+    while (*end && *end != ',' && r.length < 64) {
+        r.version[r.length] = strtol(end, &end, 10);
+        r.count[r.length++] = strtol(end + 1, &end, 10);
+        end += *end == ' ';
+    }
+    return r;
+}
+
+static const char *
+field(const char *line, int index)
+{
+    for (int i = 0; i < index; i++)
+        line = strchr(line, ',') + 1;
+    return line;
+}
+
+/* Checks the versions of an item with one answer; true: it has several. */
+static bool
+check_item(const char *line, const char *kv, long staleness)
+{
+    struct runs versions = read_runs(field(line, 7)), caches = read_runs(field(line, 8));
+    long learned = strtol(field(line, 12), NULL, 10) - 1;
+    cr_expect_geq(versions.version[0], learned - staleness, "%s: %s", kv, line);
+    cr_expect_leq(versions.version[versions.length - 1], learned, "%s", line);
+    for (size_t i = 1; i < versions.length; i++)
+        cr_expect_gt(versions.version[i], versions.version[i - 1], "%s", line);
+    if (strcmp(kv, "keep") == 0) { /* the version of the beginning */
+        cr_expect_eq(caches.length, 1, "%s", line);
+        cr_expect_eq(caches.version[0], versions.version[0], "%s", line);
+    } else {
+        cr_expect_eq(caches.length, versions.length, "%s", line);
+        cr_expect_eq(memcmp(caches.version, versions.version, sizeof caches.version), 0, "%s",
+                     line);
+    }
+    return versions.length > 1;
+}
+
+Test(rollouts, items_tell_the_version_of_each_token_and_of_its_cache, .timeout = 120)
+{
+    static const char *const kinds[] = {"recompute", "keep", "reset"};
+    for (size_t k = 0; k < 3; k++) {
+        char maker[256];
+        snprintf(maker, sizeof maker,
+                 "batch: 6, swap: step, kv: %s, generate: {max_new_tokens: 40, stop: [3]}",
+                 kinds[k]);
+        struct shown s = run(&(struct shape){
+            .maker = maker,
+            .trainer = "batch: 4, updates: 30, staleness: 3, optimizer: {name: adamw, lr: 1e-3}",
+            .maker_cost = "step: 10 ms",
+            .trainer_cost = "learn: 40 ms",
+            .makers = 1});
+        int mixed = 0, lines = 0;
+        char *rest = NULL;
+        for (char *line = strtok_r(strchr(s.learned, '\n') + 1, "\n", &rest); line;
+             line = strtok_r(NULL, "\n", &rest), lines++)
+            mixed += check_item(line, kinds[k], 3);
+        cr_expect_eq(lines, 120);
+        if (strcmp(kinds[k], "reset") == 0)
+            cr_expect_eq(mixed, 0);
+        else
+            cr_expect_gt(mixed, 20, "%s: only %d items have several versions", kinds[k], mixed);
+        exo_free(s.learned);
+    }
+}
+
+Test(rollouts, without_staleness_all_ways_have_the_same_bits, .timeout = 120)
+{
+    static const char *const ways[] = {"swap: batch", "swap: step", "swap: step, kv: keep",
+                                       "swap: step, kv: reset, weights: fp32"};
+    char first[65] = "";
+    for (size_t w = 0; w < 4; w++)
+        for (unsigned makers = 1; makers <= 2; makers++) {
+            char maker[256];
+            snprintf(maker, sizeof maker, "batch: 3, %s, generate: {max_new_tokens: 20, stop: [3]}",
+                     ways[w]);
+            struct shown s = run(&(struct shape){
+                .maker = maker,
+                .trainer = "batch: 4, updates: 5, optimizer: {name: adamw, lr: 1e-2}",
+                .maker_cost = "step: 1 ms, make: 10 ms",
+                .trainer_cost = "learn: 1 ms",
+                .makers = makers});
+            if (!first[0])
+                strcpy(first, s.sha256);
+            cr_expect_str_eq(s.sha256, first, "%s, %u makers", ways[w], makers);
+            exo_free(s.learned);
+        }
+}
+
+/* --- Throughput ------------------------------------------------------------------------------- */
+
+Test(rollouts, makers_and_trainers_of_one_speed_are_busy, .timeout = 120)
+{
+    struct shown s = run(&(struct shape){.maker = "batch: 8, generate: {max_new_tokens: 4}",
+                                         .trainer = "batch: 8, updates: 60, staleness: 2",
+                                         .maker_cost = "make: 100 ms",
+                                         .trainer_cost = "learn: 100 ms",
+                                         .makers = 1});
+    cr_expect_geq(s.maker_busy, 0.95, "the maker: %.3f", s.maker_busy);
+    cr_expect_geq(s.trainer_busy, 0.95, "the trainer: %.3f", s.trainer_busy);
+    exo_free(s.learned);
+    s = run(&(struct shape){.maker = "batch: 8, swap: step, generate: {max_new_tokens: 10}",
+                            .trainer = "batch: 8, updates: 60, staleness: 2",
+                            .maker_cost = "step: 10 ms",
+                            .trainer_cost = "learn: 100 ms",
+                            .makers = 1});
+    cr_expect_geq(s.maker_busy, 0.95, "the maker, step by step: %.3f", s.maker_busy);
+    cr_expect_geq(s.trainer_busy, 0.95, "the trainer, step by step: %.3f", s.trainer_busy);
+    exo_free(s.learned);
+}
+
+Test(rollouts, a_second_maker_doubles_the_items, .timeout = 120)
+{
+    double rate[2];
+    for (unsigned makers = 1; makers <= 2; makers++) {
+        struct shown s = run(&(struct shape){.maker = "batch: 4, generate: {max_new_tokens: 4}",
+                                             .trainer = "batch: 8, updates: 40, staleness: 2",
+                                             .maker_cost = "make: 100 ms",
+                                             .trainer_cost = "learn: 5 ms",
+                                             .makers = makers});
+        rate[makers - 1] = s.items / s.seconds;
+        exo_free(s.learned);
+    }
+    cr_expect_geq(rate[1], 1.9 * rate[0], "%.2f and %.2f items/s", rate[0], rate[1]);
+}
+
+Test(rollouts, partial_rollouts_do_not_wait_for_the_longest_answer, .timeout = 120)
+{
+    /* A stop token of 11 makes lengths geometric: 11 in the mean, 64 at most. */
+    static const char *const kinds[] = {"recompute", "keep"};
+    const char *trainer =
+        "batch: 16, updates: 20, staleness: 0, optimizer: {name: adamw, lr: 1e-6}";
+    struct shape s = {.maker = "batch: 16, swap: step, generate: {max_new_tokens: 64, stop: [3]}",
+                      .trainer = trainer,
+                      .maker_cost = "step: 10 ms",
+                      .trainer_cost = "learn: 20 ms",
+                      .makers = 1};
+    struct shown waits = run(&s);
+    double synchronous = waits.items / waits.seconds;
+    exo_free(waits.learned);
+    for (size_t k = 0; k < 2; k++) {
+        char maker[256];
+        snprintf(maker, sizeof maker,
+                 "batch: 16, swap: step, kv: %s, generate: {max_new_tokens: 64, stop: [3]}",
+                 kinds[k]);
+        s.maker = maker;
+        s.trainer = "batch: 16, updates: 20, staleness: 4, optimizer: {name: adamw, lr: 1e-6}";
+        struct shown partial = run(&s);
+        double rate = partial.items / partial.seconds;
+        cr_expect_geq(rate, 1.8 * synchronous, "%s: %.2f items/s, synchronous %.2f", kinds[k], rate,
+                      synchronous);
+        exo_free(partial.learned);
+    }
+}
+
+/* --- Probabilities ---------------------------------------------------------------------------- */
+
+/* Makes one draw, whose weights change after `before` tokens. */
+static exo_item *
+make_mixed(exo_experience_source *s, exo_params *second, int before, exo_kv kv)
+{
+    exo_item *item = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_experience_source_begin(s, 2, &err), EXO_OK, "%s", err.text);
+    for (int i = 0; exo_experience_source_unfinished(s) > 0; i++) {
+        if (i == before) {
+            exo_generator *g = exo_experience_source_generator(s);
+            cr_assert_eq(exo_generator_set_weights(g, second, &err), EXO_OK, "%s", err.text);
+            cr_assert_eq(exo_experience_source_renew(s, 7, kv, &err), EXO_OK, "%s", err.text);
+        }
+        cr_assert_eq(exo_experience_source_step(s, &err), EXO_OK, "%s", err.text);
+    }
+    cr_assert_eq(exo_experience_source_take(s, 0, &item, &err), EXO_OK, "%s", err.text);
+    cr_assert_not_null(item);
+    return item;
+}
+
+/* The largest difference of the item's log-probabilities from `from` on to those of the second
+ * weights, which compute the whole sequence anew. */
+static double
+difference(exo_experience_source *s, const exo_experience *e, size_t from)
+{
+    enum {
+        VOCABULARY = 11
+    };
+    static float logits[64 * VOCABULARY];
+    int32_t tokens[64];
+    exo_err err = {0};
+    double largest = 0;
+    size_t count = e->prompt_length + e->tokens_length - 1;
+    memcpy(tokens, e->prompt_tokens, e->prompt_length * sizeof *tokens);
+    memcpy(tokens + e->prompt_length, e->tokens, e->tokens_length * sizeof *tokens);
+    cr_assert_eq(
+        exo_generator_logits(exo_experience_source_generator(s), tokens, count, logits, &err),
+        EXO_OK, "%s", err.text);
+    for (size_t i = from; i < e->tokens_length; i++) {
+        const float *row = logits + (e->prompt_length + i - 1) * VOCABULARY;
+        double sum = 0;
+        for (int v = 0; v < VOCABULARY; v++)
+            sum += exp((double)row[v]);
+        largest = fmax(largest,
+                       fabs((double)row[e->tokens[i]] - log(sum) - (double)e->plain_log_probs[i]));
+    }
+    return largest;
+}
+
+Test(rollouts, only_a_recomputed_cache_has_the_probabilities_of_the_new_weights)
+{
+    static const char text[] = "{model: " MODEL ", prompts: " PROMPTS
+                               ", reward: {name: share, token: 5}, generate: {max_new_tokens: 24}}";
+    for (int kv = EXO_KV_RECOMPUTE; kv <= EXO_KV_RESET; kv++) {
+        exo_config_doc *doc = NULL;
+        exo_experience_source *s = NULL;
+        exo_params *second = NULL;
+        exo_experience e;
+        exo_err err = {0};
+        cr_assert_eq(exo_config_parse(&doc, "test", text, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_experience_source_read(&s, exo_config_root(doc), &err), EXO_OK, "%s",
+                     err.text);
+        cr_assert_eq(exo_experience_source_start(s, 3, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_model_values(exo_experience_source_model(s), 4, &second, &err), EXO_OK);
+        for (size_t i = 0; i < exo_params_numel(second); i++)
+            exo_params_values(second)[i] *= 4;
+        exo_item *item = make_mixed(s, second, 10, (exo_kv)kv);
+        cr_assert_eq(exo_experience_view(&e, item, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(e.tokens_length, 24);
+        cr_expect_eq(e.versions[0], kv == EXO_KV_RESET ? 7 : 0);
+        cr_expect_eq(e.versions[23], 7);
+        cr_expect_eq(e.cache_versions[23], kv == EXO_KV_KEEP ? 0 : 7);
+        cr_expect_eq(item->version, kv == EXO_KV_RESET ? 7 : 0);
+        double off = difference(s, &e, kv == EXO_KV_RESET ? 0 : 10);
+        if (kv == EXO_KV_KEEP)
+            cr_expect_gt(off, 1e-3, "kept: %g", off);
+        else
+            cr_expect_lt(off, 1e-5, "%d: %g", kv, off);
+        exo_item_drop(&item);
+        exo_params_free(&second);
+        exo_experience_source_free(&s);
+        exo_config_free(&doc);
+    }
+}
