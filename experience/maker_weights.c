@@ -120,7 +120,6 @@ answer_known(exo_maker_weights *w, exo_graph_actor *actor, bool *known, exo_err 
 {
     exo_parameters p;
     exo_update_reply reply = *exo_uptake_accepted(w->uptake);
-    uint32_t from = w->held->from;
     *known = exo_parameters_view(&p, w->held, NULL) == EXO_OK &&
              (int64_t)p.version <= exo_uptake_version(w->uptake);
     if (!*known)
@@ -128,7 +127,7 @@ answer_known(exo_maker_weights *w, exo_graph_actor *actor, bool *known, exo_err 
     if ((int64_t)p.version < exo_uptake_version(w->uptake))
         reply = (exo_update_reply){.answer = EXO_UPDATE_NEED_WHOLE, .version = p.version + 1};
     exo_item_drop(&w->held);
-    return send_reply(w, actor, from, &reply, err);
+    return send_reply(w, actor, p.trainer, &reply, err);
 }
 
 /* Gives the held update to the uptake, if that is free; *more: something was done. */
@@ -143,8 +142,9 @@ begin_held(exo_maker_weights *w, exo_graph_actor *actor, bool *more, exo_err *er
     *more = *more || known;
     if (st != EXO_OK || known || !exo_uptake_is_free(w->uptake))
         return st;
-    w->from = w->held->from;
-    w->next_quota = exo_parameters_view(&p, w->held, NULL) == EXO_OK ? p.quota : 0;
+    bool good = exo_parameters_view(&p, w->held, NULL) == EXO_OK;
+    w->from = good ? p.trainer : w->held->from;
+    w->next_quota = good ? p.quota : 0;
     *more = true;
     return exo_uptake_begin(w->uptake, &w->held, err);
 }

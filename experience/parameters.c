@@ -21,6 +21,7 @@ enum {
     VERSION,
     QUOTA,
     CANARY,
+    TRAINER,
     HEADER_WORDS
 };
 
@@ -79,6 +80,7 @@ make_item(exo_item **out, const exo_parameters *p, const struct chunks *c, exo_e
     header[VERSION] = (int64_t)p->version;
     header[QUOTA] = (int64_t)p->quota;
     header[CANARY] = p->canary;
+    header[TRAINER] = p->trainer;
     memcpy((*out)->parts[BYTES].data, c->bytes, c->size);
     (*out)->version = p->version;
     return EXO_OK;
@@ -111,6 +113,7 @@ exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err)
                         FORMAT);
     *out = (exo_parameters){.version = (uint64_t)header[VERSION],
                             .quota = (uint64_t)header[QUOTA],
+                            .trainer = (uint32_t)header[TRAINER],
                             .canary = header[CANARY] != 0,
                             .bytes = p[BYTES].data,
                             .size = p[BYTES].count};

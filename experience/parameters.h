@@ -17,7 +17,8 @@
 
 typedef struct exo_parameters {
     uint64_t version, quota;
-    bool canary; /* the trainer proves the makers' generators */
+    uint32_t trainer; /* the sender's index, for the reply */
+    bool canary;      /* the trainer proves the makers' generators */
     const uint8_t
         *bytes; /* (size) the chunks: for each its bytes as a number of 8 bytes, and these */
     size_t size;

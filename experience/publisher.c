@@ -20,9 +20,9 @@ enum {
 struct target {
     char name[NAME];
     bool owes;           /* an update to it is unanswered */
-    bool whole;          /* that update has no base */
     uint64_t version;    /* of the newest update that was sent to it; 0: none */
     unsigned refusals;   /* in a row */
+    uint32_t index;      /* among the actors of its name */
     uint32_t place;      /* its number at the port, in the present call */
     bool open, selected; /* in the present call */
 };
@@ -31,6 +31,7 @@ struct exo_publisher {
     exo_update_form form;
     bool canary;
     uint64_t chunk;
+    uint32_t index;        /* of the trainer */
     bool formats[FORMATS]; /* of the makers' generators, as far as they are known */
     bool known;            /* a maker has said its format */
     exo_update_sender *sender;
@@ -101,12 +102,13 @@ has_frozen(const exo_model *model)
 }
 
 exo_status
-exo_publisher_start(exo_publisher *p, exo_model *model, uint64_t life, exo_err *err)
+exo_publisher_start(exo_publisher *p, exo_model *model, uint32_t index, uint64_t life, exo_err *err)
 {
     const exo_update_sender_opts opts = {.form = p->form,
                                          .life = life,
                                          .chunk_bytes = (size_t)p->chunk,
                                          .learned = has_frozen(model)};
+    p->index = index;
     return exo_update_sender_new(&p->sender, model, &opts, err);
 }
 
@@ -157,6 +159,7 @@ look_around(exo_publisher *p, exo_port *port, uint64_t version, size_t *waiting,
         struct target *t = meet(p, name);
         if (!t)
             return exo_fail(err, EXO_NOMEM, "no memory for a list of makers");
+        t->index = index;
         t->place = i;
         t->open = !t->owes && t->version < version;
         *waiting += t->open;
@@ -196,7 +199,6 @@ send_to(exo_publisher *p, exo_port *port, struct target *t, const exo_item *item
     exo_status st = exo_port_send_to(port, t->place, &one, EXO_PORT_TIMEOUT, &reason);
     t->version = exo_update_sender_version(p->sender);
     t->owes = st == EXO_OK;
-    t->whole = base == 0;
     if (st == EXO_CLOSED) { /* the maker has left */
         exo_update_sender_forget(p->sender, t->name);
         return EXO_OK;
@@ -227,8 +229,10 @@ send_to_some(exo_publisher *p, exo_port *port, uint64_t quota, const char **name
             names[count++] = t->name;
     }
     exo_status st = exo_update_begin(&update, p->sender, names, count, err);
-    const exo_parameters about = {
-        .version = exo_update_sender_version(p->sender) - 1, .quota = quota, .canary = p->canary};
+    const exo_parameters about = {.version = exo_update_sender_version(p->sender) - 1,
+                                  .quota = quota,
+                                  .trainer = p->index,
+                                  .canary = p->canary};
     if (st == EXO_OK)
         st = exo_parameters_new(&item, &about, update, err);
     if (st == EXO_OK)
@@ -272,12 +276,15 @@ exo_publisher_send(exo_publisher *p, exo_port *port, exo_params *params, uint64_
 
 /* --- Replies ---------------------------------------------------------------------------------- */
 
-/* The target that a reply is of: by name; or the only one, which may stand between. */
+/* The target that a reply is of: by the maker's name; or by its index, if other actors stand between. */
 static struct target *
-sender_of(exo_publisher *p, const exo_port *port, const char *name)
+sender_of(exo_publisher *p, const exo_item *item, const char *name)
 {
     struct target *found = find(p, name);
-    return found || p->count != 1 || exo_port_targets(port) != 1 ? found : &p->targets[0];
+    for (size_t i = 0; !found && i < p->count; i++)
+        if (p->targets[i].index == item->from)
+            found = &p->targets[i];
+    return found;
 }
 
 /* A maker did not take an update: the next one to it is whole. Ends the run if that does not help. */
@@ -285,11 +292,10 @@ static exo_status
 refused(exo_publisher *p, struct target *t, const exo_parameters_reply *r, const char *why,
         exo_err *err)
 {
-    bool whole = t->whole, misfit = r->reply.code == EXO_INVAL || r->reply.code == EXO_FAILED;
     p->figures.refused++;
     t->refusals++;
     exo_update_sender_forget(p->sender, t->name);
-    if (t->refusals < REFUSALS && !(whole && misfit)) {
+    if (t->refusals < REFUSALS) {
         EXO_LOG(WARN, GRAPH, "event=refused maker=%s version=%llu: a whole update follows: %s",
                 r->maker, (unsigned long long)t->version - 1, why);
         return EXO_OK;
@@ -300,14 +306,14 @@ refused(exo_publisher *p, struct target *t, const exo_parameters_reply *r, const
 }
 
 exo_status
-exo_publisher_take(exo_publisher *p, const exo_port *port, const exo_item *item, exo_err *err)
+exo_publisher_take(exo_publisher *p, const exo_item *item, exo_err *err)
 {
     exo_parameters_reply r;
     exo_err reason = {0};
     exo_status st = exo_parameters_reply_read(&r, item, err);
     if (st != EXO_OK)
         return st;
-    struct target *t = sender_of(p, port, r.maker);
+    struct target *t = sender_of(p, item, r.maker);
     p->formats[r.format] = p->known = true;
     if (!t) {
         EXO_LOG(WARN, GRAPH, "event=stray_reply maker=%s: no update was sent to it", r.maker);

@@ -4,8 +4,8 @@
  * Each target of the port has at most one update that is unanswered. A version that is made
  * meanwhile waits for the reply; only the newest one waits. So no edge ever holds two updates for a
  * maker, and none that drops or replaces items can lose one. The base of a maker moves with its
- * acknowledgement only. After a refusal the next update is a whole one; a whole one that does not fit
- * the maker, and REFUSALS refusals in a row, end the run with the maker's reason.
+ * acknowledgement only. After a refusal the next update is a whole one; after three refusals in a row
+ * the run ends with the maker's reason.
  *
  * Versions of updates are one more than those of the learner, whose first one is 0.
  *
@@ -29,9 +29,9 @@ typedef struct exo_publisher_figures {
  * NOMEM. */
 exo_status exo_publisher_read(exo_publisher **out, exo_config *config, exo_err *err);
 void exo_publisher_free(exo_publisher **publisher);
-/* Prepares updates of a model, as those of a trainer's `life` (updates.h). NOMEM. */
-exo_status exo_publisher_start(exo_publisher *publisher, exo_model *model, uint64_t life,
-                               exo_err *err);
+/* Prepares updates of a model by trainer `index`, in a `life` (updates.h). NOMEM. */
+exo_status exo_publisher_start(exo_publisher *publisher, exo_model *model, uint32_t index,
+                               uint64_t life, exo_err *err);
 
 /* Sends `params`, which are version `version`, to all targets that do not have it and owe no reply.
  * quota: makers may make the draws below it. port: NULL does nothing. Errors: those of
@@ -40,8 +40,7 @@ exo_status exo_publisher_send(exo_publisher *publisher, exo_port *port, exo_para
                               uint64_t version, uint64_t quota, exo_err *err);
 /* Takes a reply. Then the caller calls exo_publisher_send again. FAILED, INVAL: a maker cannot take
  * the weights; names the maker, and the version, the chunk and the tensor. */
-exo_status exo_publisher_take(exo_publisher *publisher, const exo_port *port, const exo_item *item,
-                              exo_err *err);
+exo_status exo_publisher_take(exo_publisher *publisher, const exo_item *item, exo_err *err);
 const exo_publisher_figures *exo_publisher_figures_of(const exo_publisher *publisher);
 
 #endif

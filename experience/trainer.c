@@ -167,8 +167,7 @@ send_version(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 static exo_status
 take_reply(struct trainer *t, exo_graph_actor *actor, const exo_item *item, exo_err *err)
 {
-    exo_status st =
-        exo_publisher_take(t->publisher, exo_graph_output(actor, "parameters"), item, err);
+    exo_status st = exo_publisher_take(t->publisher, item, err);
     return st == EXO_OK ? send_version(t, actor, err) : st;
 }
 
@@ -345,7 +344,8 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     if (st == EXO_OK)
         st = exo_learner_join(t->learner, &place, err);
     if (st == EXO_OK)
-        st = exo_publisher_start(t->publisher, exo_learner_model(t->learner), 0, err);
+        st = exo_publisher_start(t->publisher, exo_learner_model(t->learner),
+                                 exo_graph_index(actor), 0, err);
     if (st == EXO_OK)
         st = exo_learned_open(&t->learned, exo_graph_folder(actor), exo_graph_name(actor), err);
     if (st == EXO_OK)

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <exogym/clock.h>
 #include <exogym/memory.h>
@@ -95,26 +96,39 @@ refuse(exo_uptake *in, const exo_err *reason)
     snprintf(in->reply.text, sizeof in->reply.text, "%s", reason->text);
 }
 
-/* Gives all chunks to the receiver. The first reply that has an answer counts. */
+/* Ends an update that the receiver still expects chunks of. The first reason counts. */
+static void
+give_up(exo_uptake *in, const exo_parameters *p)
+{
+    exo_update_reply left;
+    exo_err reason = {0};
+    exo_update_abandon(in->receiver, &left);
+    if (left.answer != EXO_UPDATE_NONE && in->reply.answer != EXO_UPDATE_NONE) {
+        left.code = in->reply.code;
+        memcpy(left.text, in->reply.text, sizeof left.text);
+    }
+    if (left.answer != EXO_UPDATE_NONE)
+        in->reply = left;
+    if (in->reply.answer != EXO_UPDATE_NONE)
+        return;
+    exo_fail(&reason, EXO_DAMAGED, "the item of version %llu has no whole chunk",
+             (unsigned long long)p->version);
+    refuse(in, &reason);
+}
+
+/* Gives all chunks to the receiver, up to its answer. */
 static void
 take_chunks(exo_uptake *in, const exo_parameters *p)
 {
     const uint8_t *bytes = NULL;
     size_t at = 0, size = 0;
     bool damaged = false;
-    exo_err reason = {0};
     in->reply = (exo_update_reply){0};
     while (in->reply.answer == EXO_UPDATE_NONE &&
            exo_parameters_chunk(p, &at, &bytes, &size, &damaged))
-        exo_update_receive(in->receiver, bytes, size, &in->reply, &reason);
-    if (in->reply.answer != EXO_UPDATE_NONE)
-        return;
-    exo_update_abandon(in->receiver, &in->reply);
-    if (in->reply.answer != EXO_UPDATE_NONE)
-        return;
-    exo_fail(&reason, EXO_DAMAGED, "the item of version %llu has no whole chunk",
-             (unsigned long long)p->version);
-    refuse(in, &reason);
+        exo_update_receive(in->receiver, bytes, size, &in->reply, NULL);
+    if (in->reply.answer != EXO_UPDATE_ACCEPTED)
+        give_up(in, p);
 }
 
 static void

@@ -48,6 +48,19 @@ ok run "$example/1m1t.yaml" --name stale --set actors.trainer.config.staleness=3
 awk -F, 'NR > 1 { split($8, v, ":"); if ($13 - 1 - v[1] > 3 || $13 - 1 - v[1] < 0) exit 1 }' runs/stale/learned_trainer_0.csv ||
     fail 'an item is older than the bound'
 
+# Weights that change inside a generation, on the real clock: the bound holds for every token.
+ok run "$example/1m1t.yaml" --name partial --set actors.trainer.config.staleness=3 --set actors.maker.config.swap=step \
+    --set actors.maker.config.epochs=30 --set actors.trainer.config.algorithm.correction=truncated_token
+awk -F, 'NR > 1 { n = split($8, r, " "); for (i = 1; i <= n; i++) { split(r[i], v, ":"); if ($13 - 1 - v[1] > 3 || $13 - 1 < v[1]) exit 1 } }' \
+    runs/partial/learned_trainer_0.csv || fail 'a token is older than the bound'
+
+# examples/33_quantized_makers: ratios are near 1 with int8, and are 1 with fp32.
+quantized=$EXO_SOURCE/examples/33_quantized_makers/int8.yaml
+ok run "$quantized" --set actors.maker.config.epochs=8
+awk -F, 'NR > 2 && !($8 > 0 && $8 < 0.05) { exit 1 }' runs/quantized_makers/versions_trainer_0.csv || fail 'the ratios with int8 makers'
+ok run "$quantized" --name plain --set actors.maker.config.epochs=8 --set actors.maker.config.weights=fp32
+awk -F, 'NR > 2 && $8 != 0 { exit 1 }' runs/plain/versions_trainer_0.csv || fail 'the ratios with fp32 makers'
+
 # explain
 ok explain runs/far2 101
 grep -q '^item       101: .* from maker 1$' out || fail "$(cat out)"

@@ -142,7 +142,7 @@ Test(experience, a_damaged_item_is_refused)
 Test(experience, a_damaged_item_with_an_update_has_no_chunk)
 {
     exo_item *item = NULL;
-    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 4}, {.dtype = EXO_U8, .count = 21}};
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 5}, {.dtype = EXO_U8, .count = 21}};
     exo_parameters p;
     exo_err err = {0};
     const uint8_t *bytes = NULL;
