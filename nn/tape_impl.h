@@ -61,7 +61,7 @@ struct exo_tensor {
 };
 
 enum {
-    EXO_MAX_INPUTS = 5,
+    EXO_MAX_INPUTS = 10,
     EXO_MAX_SAVED = 4
 };
 

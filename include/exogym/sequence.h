@@ -34,6 +34,35 @@ EXO_API exo_tensor *exo_linear_activation(exo_tape *tape, exo_tensor *x, exo_ten
 /* residual + x weight^T + bias -> (R, O) fp32: the end of a residual branch. residual (R, O). */
 EXO_API exo_tensor *exo_linear_residual(exo_tape *tape, exo_tensor *x, exo_tensor *weight,
                                         exo_tensor *bias, exo_tensor *residual);
+
+/* The most low-rank parts of one linear layer: those of queries, keys and values in one matrix. */
+enum {
+    EXO_LORA_PARTS = 3
+};
+
+/* A low-rank part of rows [first, first + N) of a weight (O, W). */
+typedef struct exo_lora {
+    exo_tensor *a, *b; /* (rank, W) and (N, rank), fp32 */
+    size_t first;      /* the first of its rows; parts do not overlap */
+} exo_lora;
+
+/* The parts of a layer, and what follows its product. */
+typedef struct exo_lora_opts {
+    exo_lora parts[EXO_LORA_PARTS]; /* (count) */
+    size_t count;                   /* from 1 */
+    float scale;                    /* alpha / rank */
+    exo_activation activation;      /* of the sum; EXO_LINEAR with a residual */
+    exo_tensor *residual;           /* (R, O), or NULL */
+} exo_lora_opts;
+
+/* activation(x (weight + scale b a)^T + bias), or that product + residual (Hu et al., 2021,
+ * arXiv:2106.09685) -> (R, O). The sum of weights is computed first, as generation does, so the
+ * result has the bits of the layer with the sum as its weight. Backward computes the gradients of a
+ * and b from their own small products; it computes the gradient of `weight` only if that one is
+ * learned. Errors of the tape: INVAL (shapes). */
+EXO_API exo_tensor *exo_lora_linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight,
+                                    exo_tensor *bias, const exo_lora_opts *lora);
+
 /* activation(gate) * up -> (R, I). x (R, 2 I) holds gate in its first I columns, then up (Shazeer,
  * 2020, arXiv:2002.05202: SwiGLU with EXO_SILU). */
 EXO_API exo_tensor *exo_gated(exo_tape *tape, exo_tensor *x, exo_activation activation);

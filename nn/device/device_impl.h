@@ -272,6 +272,7 @@ typedef struct exo_newton_schulz_args {
     X(max_pool)                                                                                    \
     X(max_pool_backward)                                                                           \
     X(transpose)                                                                                   \
+    X(take_columns)                                                                                \
     X(gate)                                                                                        \
     X(gate_backward)                                                                               \
     X(log_probs)                                                                                   \
@@ -298,6 +299,7 @@ typedef struct exo_newton_schulz_args {
     X(linear)                                                                                      \
     X(linear_grad_x)                                                                               \
     X(linear_grad_w)                                                                               \
+    X(lora_merge)                                                                                  \
     X(column_sums)                                                                                 \
     X(activation_backward)                                                                         \
     X(conv)                                                                                        \

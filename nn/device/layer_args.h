@@ -145,6 +145,15 @@ typedef struct exo_linear_grad_w_args {
     const void *dy, *x;
 } exo_linear_grad_w_args;
 
+/* y (rows, columns) = x + scale (b a), fp32; a (rank, columns), b (rows, rank). y may be x. For each
+ * element, b a is summed in the order of the ranks, with each product and sum rounded, then
+ * multiplied by scale, then added to x: the same bits on every device. */
+typedef struct exo_lora_merge_args {
+    size_t rows, columns, rank;
+    float scale, *y;
+    const float *x, *a, *b;
+} exo_lora_merge_args;
+
 /* y (columns) = the sum of x's rows, in double in the order of the rows. */
 typedef struct exo_column_sums_args {
     size_t rows, columns;

@@ -138,6 +138,13 @@ typedef struct exo_transpose_args {
     bool add;
 } exo_transpose_args;
 
+/* y (rows, count) = the columns [first, first + count) of x (rows, columns). */
+typedef struct exo_take_columns_args {
+    size_t rows, columns, first, count;
+    float *y;
+    const float *x;
+} exo_take_columns_args;
+
 /* A row of x (rows, 2 width) is gate (width), then up (width). y (rows, width) =
  * activation(gate) up. Devices agree to rounding only, because their exponential functions
  * differ. */

@@ -1,9 +1,12 @@
 /* Linear layers: y = x W^T + b, then an activation or the addition of a residual. With an
- * activation, the pre-activation is saved for backward. State: the plan, in the operation's cache.
- * Read next: nn/cpu/linear.c. */
+ * activation, the pre-activation is saved for backward. With low-rank parts, W is a sum that is
+ * computed for the product and given back; backward computes it again if it needs it. State: the
+ * plans, in the operation's cache. Read next: lora.h, nn/cpu/linear.c. */
 #include <exogym/sequence.h>
 
-#include "nn/tape_run.h"
+#include <string.h>
+
+#include "nn/ops/lora.h"
 
 enum {
     INPUT,
@@ -14,25 +17,56 @@ enum {
 
 enum {
     WEIGHTS_KEPT, /* index into op->saved: the weights as bf16, under autocast */
-    BEFORE        /* index into op->saved: the pre-activation */
+    BEFORE,       /* index into op->saved: the pre-activation */
+    MERGED        /* index into op->saved: the weights with their low-rank parts, for a product */
+};
+
+/* All sizes, which plans belong to. Compared byte by byte. */
+struct sizes {
+    exo_linear_shape shape;
+    size_t parts; /* low-rank parts */
+    exo_lora_part part[EXO_LORA_PARTS];
 };
 
 struct state {
+    struct sizes sizes;
     exo_plan *plan;
-    exo_linear_shape shape;
+    exo_lora_plans lora[EXO_LORA_PARTS];
 };
 
 static void
 release_state(void *state)
 {
-    exo_plan_free(&((struct state *)state)->plan);
+    struct state *s = state;
+    exo_plan_free(&s->plan);
+    exo_lora_plans_free(s->lora);
 }
 
 /* The weights in the type of the product; under autocast, the saved copy. */
 static const void *
 compute_weights(const exo_op *op)
 {
-    return op->saved[WEIGHTS_KEPT] ? op->saved[WEIGHTS_KEPT] : op->in[WEIGHT]->data;
+    const void *merged = op->saved[MERGED] ? op->saved[MERGED] : op->in[WEIGHT]->data;
+    return op->saved[WEIGHTS_KEPT] ? op->saved[WEIGHTS_KEPT] : merged;
+}
+
+/* Adds the low-rank parts to the weights, if there are any. False: recorded in the tape. */
+static bool
+merge(exo_tape *tape, exo_op *op)
+{
+    const struct state *s = op->state;
+    if (s->sizes.parts == 0)
+        return true;
+    op->saved[MERGED] = exo_tape_buffer(tape, op->in[WEIGHT]->numel * sizeof(float));
+    return op->saved[MERGED] &&
+           exo_lora_merge(tape, op, s->sizes.part, s->sizes.parts, op->saved[MERGED]) == EXO_OK;
+}
+
+static void
+forget_merged(exo_tape *tape, exo_op *op)
+{
+    exo_tape_buffer_done(tape, op->saved[MERGED]);
+    op->saved[MERGED] = NULL;
 }
 
 /* --- Backward --------------------------------------------------------------------------------- */
@@ -46,10 +80,11 @@ backward_to_input(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
     exo_status st = EXO_OK;
     void *dx = exo_tape_grad(tape, x, &add, &st);
     void *target = dx && add ? exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype)) : dx;
-    if (!target)
+    if (!target || (!op->saved[WEIGHTS_KEPT] && !merge(tape, op)))
         return exo_tape_error(tape, err);
     st = exo_tape_run(tape, linear_grad_x, .plan = s->plan, .dx = target, .dy = dy,
                       .weight = compute_weights(op));
+    forget_merged(tape, op);
     if (add && st == EXO_OK)
         st = exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx,
                           .b = target);
@@ -121,6 +156,9 @@ linear_backward(exo_tape *tape, exo_op *op, exo_err *err)
     exo_status st = backward_to_weights(tape, op, dy, err);
     if (st == EXO_OK)
         st = backward_to_input(tape, op, dy, err);
+    const struct state *s = op->state;
+    if (st == EXO_OK && s->sizes.parts > 0)
+        st = exo_lora_backward(tape, op, s->sizes.part, s->lora, s->sizes.parts, dy, err);
     exo_tape_buffer_done(tape, own);
     return st == EXO_OK ? backward_to_residual(tape, op, err) : st;
 }
@@ -157,47 +195,87 @@ check(exo_tape *tape, const exo_tensor *x, const exo_tensor *weight, const exo_t
     return true;
 }
 
-/* The operation with its plan and, under autocast, its copy of the weights. NULL: recorded in the
- * tape. */
-static exo_op *
-begin(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_tensor *residual,
-      exo_dtype dtype)
+/* The sizes of a call. False: the low-rank parts do not fit, recorded. */
+static bool
+measure(struct sizes *out, exo_tape *tape, const exo_tensor *x, const exo_tensor *weight,
+        const exo_tensor *bias, const exo_lora_opts *with, exo_dtype dtype)
 {
-    exo_op *op = exo_tape_op(tape, &linear_class, (exo_tensor *[]){x, weight, bias, residual}, 4);
-    if (!op)
-        return NULL;
-    const exo_linear_shape shape = {
+    memset(out, 0, sizeof *out);
+    out->parts = with->count;
+    out->shape = (exo_linear_shape){
         .rows = x->dims[0],
         .in = x->dims[1],
         .out = weight->dims[0],
         .dtype = (size_t)dtype,
-        .out_dtype = residual ? EXO_F32 : (size_t)dtype,
-        .residual = residual != NULL,
+        .out_dtype = with->residual ? EXO_F32 : (size_t)dtype,
+        .residual = with->residual != NULL,
         .with_bias = bias != NULL,
         .backward = exo_tape_pass(tape)->grad,
         .input_grad = x->needs_grad,
         .invariant = exo_tape_pass(tape)->invariant,
     };
+    return exo_lora_check(tape, with, weight, out->part);
+}
+
+static exo_status
+make_plans(struct state *s, exo_device *device, exo_err *err)
+{
+    const exo_linear_shape *shape = &s->sizes.shape;
+    exo_status st = exo_plan_new(&s->plan, device, EXO_SHAPE_LINEAR, shape, err);
+    if (st == EXO_OK && shape->backward)
+        st = exo_lora_plans_new(s->lora, device, s->sizes.part, s->sizes.parts, shape->rows,
+                                shape->in, err);
+    return st;
+}
+
+/* Merges low-rank parts, and under autocast makes the copy of the weights. False: recorded. */
+static bool
+prepare_weights(exo_tape *tape, exo_op *op, exo_dtype dtype)
+{
+    size_t numel = op->in[WEIGHT]->numel;
+    if (!merge(tape, op))
+        return false;
+    if (dtype == EXO_F32)
+        return true;
+    void *kept = exo_tape_buffer(tape, numel * exo_dtype_size(dtype));
+    bool good = kept && exo_tape_run(tape, cast, .count = numel, .to = dtype, .from = EXO_F32,
+                                     .y = kept, .x = compute_weights(op)) == EXO_OK;
+    op->saved[WEIGHTS_KEPT] = kept;
+    return good;
+}
+
+/* The operation with its plans and, under autocast, its copy of the weights. NULL: recorded in the
+ * tape. */
+static exo_op *
+begin(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
+      const exo_lora_opts *with, exo_dtype dtype)
+{
+    exo_tensor *in[EXO_MAX_INPUTS] = {x, weight, bias, with->residual};
+    struct sizes sizes;
+    if (!measure(&sizes, tape, x, weight, bias, with, dtype))
+        return NULL;
+    for (size_t i = 0; i < with->count; i++) {
+        in[EXO_LORA_INPUTS + 2 * i] = with->parts[i].a;
+        in[EXO_LORA_INPUTS + 2 * i + 1] = with->parts[i].b;
+    }
+    exo_op *op = exo_tape_op(tape, &linear_class, in, EXO_LORA_INPUTS + 2 * with->count);
+    if (!op)
+        return NULL;
     exo_err err = {0};
     bool fresh = false;
-    struct state *s = exo_tape_state(tape, op, &shape, sizeof shape, sizeof *s, &fresh);
+    struct state *s = exo_tape_state(tape, op, &sizes, sizeof sizes, sizeof *s, &fresh);
     exo_status st = EXO_OK;
+    if (s)
+        s->sizes = sizes;
     if (s && fresh)
-        st = exo_plan_new(&s->plan, exo_tape_device(tape), EXO_SHAPE_LINEAR, &shape, &err);
+        st = make_plans(s, exo_tape_device(tape), &err);
     if (st != EXO_OK) {
         exo_tape_plan_failed(tape, op, dtype, st, &err);
         return NULL;
     }
-    if (s && dtype != EXO_F32) {
-        op->saved[WEIGHTS_KEPT] = exo_tape_buffer(tape, weight->numel * exo_dtype_size(dtype));
-        if (!op->saved[WEIGHTS_KEPT] ||
-            exo_tape_run(tape, cast, .count = weight->numel, .to = dtype, .from = EXO_F32,
-                         .y = op->saved[WEIGHTS_KEPT], .x = weight->data) != EXO_OK)
-            return NULL;
-    }
-    if (s)
-        s->shape = shape;
-    return s ? op : NULL;
+    op->factor = with->scale;
+    op->number = (size_t)with->activation;
+    return s && prepare_weights(tape, op, dtype) ? op : NULL;
 }
 
 /* Asks for the kernel, with scratch for it. False: recorded. */
@@ -207,7 +285,7 @@ forward(exo_tape *tape, const exo_op *op, exo_tensor *y)
     const exo_tensor *bias = op->in[BIAS], *residual = op->in[RESIDUAL];
     const struct state *s = op->state;
     void *scratch = NULL;
-    if (!exo_tape_scratch(tape, EXO_SHAPE_LINEAR, &s->shape, EXO_SCRATCH_FORWARD, &scratch) ||
+    if (!exo_tape_scratch(tape, EXO_SHAPE_LINEAR, &s->sizes.shape, EXO_SCRATCH_FORWARD, &scratch) ||
         exo_tape_run(tape, linear, .plan = s->plan, .activation = (exo_activation)op->number,
                      .y = y->data, .before = op->saved[BEFORE], .x = op->in[INPUT]->data,
                      .weight = compute_weights(op), .bias = bias ? bias->data : NULL,
@@ -217,49 +295,61 @@ forward(exo_tape *tape, const exo_op *op, exo_tensor *y)
     return true;
 }
 
+/* `with`: what follows the product, and low-rank parts of the weight, if there are any. */
 static exo_tensor *
-linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_tensor *residual,
-       exo_activation activation)
+linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
+       const exo_lora_opts *given)
 {
+    exo_lora_opts with = *given;
     if (!x || !weight || exo_tape_error(tape, NULL) != EXO_OK ||
-        !check(tape, x, weight, bias, residual))
+        !check(tape, x, weight, bias, with.residual))
         return NULL;
     exo_dtype dtype = exo_compute_dtype(tape);
     x = exo_to_dtype(tape, x, dtype);
-    residual = exo_to_dtype(tape, residual, EXO_F32);
-    exo_op *op = x ? begin(tape, x, weight, bias, residual, dtype) : NULL;
+    with.residual = exo_to_dtype(tape, with.residual, EXO_F32);
+    exo_op *op = x ? begin(tape, x, weight, bias, &with, dtype) : NULL;
     if (!op)
         return NULL;
     const size_t dims[2] = {x->dims[0], weight->dims[0]};
-    exo_tensor *y = exo_tape_tensor(tape, residual ? EXO_F32 : dtype, EXO_ROW_MAJOR, 2, dims);
+    exo_tensor *y = exo_tape_tensor(tape, with.residual ? EXO_F32 : dtype, EXO_ROW_MAJOR, 2, dims);
     if (!y)
         return NULL;
-    op->number = (size_t)activation;
-    if (activation != EXO_LINEAR && exo_tape_pass(tape)->grad) {
+    if (with.activation != EXO_LINEAR && exo_tape_pass(tape)->grad) {
         op->saved[BEFORE] = exo_tape_buffer(tape, y->numel * exo_dtype_size(dtype));
         if (!op->saved[BEFORE])
             return NULL;
     }
-    bool idle = activation == EXO_LINEAR && exo_tape_result_idle(tape);
-    return idle || forward(tape, op, y) ? exo_tape_finish(tape, op, y) : NULL;
+    bool idle = with.activation == EXO_LINEAR && exo_tape_result_idle(tape);
+    bool good = idle || forward(tape, op, y);
+    forget_merged(tape, op);
+    return good ? exo_tape_finish(tape, op, y) : NULL;
 }
 
 exo_tensor *
 exo_linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias)
 {
-    return linear(tape, x, weight, bias, NULL, EXO_LINEAR);
+    return linear(tape, x, weight, bias, &(exo_lora_opts){.activation = EXO_LINEAR});
 }
 
 exo_tensor *
 exo_linear_activation(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
                       exo_activation activation)
 {
-    return linear(tape, x, weight, bias, NULL, activation);
+    return linear(tape, x, weight, bias, &(exo_lora_opts){.activation = activation});
 }
 
 exo_tensor *
 exo_linear_residual(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
                     exo_tensor *residual)
 {
-    return residual ? linear(tape, x, weight, bias, residual, EXO_LINEAR) : NULL;
+    return residual ? linear(tape, x, weight, bias, &(exo_lora_opts){.residual = residual}) : NULL;
+}
+
+exo_tensor *
+exo_lora_linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
+                const exo_lora_opts *lora)
+{
+    if (lora->residual && lora->activation != EXO_LINEAR)
+        return exo_tape_fail(tape, EXO_INVAL, "lora: a residual and an activation: give one");
+    return linear(tape, x, weight, bias, lora);
 }

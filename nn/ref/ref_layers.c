@@ -289,6 +289,22 @@ KERNEL(linear_grad_w)
     return EXO_OK;
 }
 
+KERNEL(lora_merge)
+{
+    (void)device;
+    (void)err;
+    for (size_t r = 0; r < k->rows; r++)
+        for (size_t c = 0; c < k->columns; c++) {
+            float sum = 0;
+            for (size_t i = 0; i < k->rank; i++) {
+                float product = k->b[r * k->rank + i] * k->a[i * k->columns + c];
+                sum += product;
+            }
+            k->y[r * k->columns + c] = k->x[r * k->columns + c] + k->scale * sum;
+        }
+    return EXO_OK;
+}
+
 KERNEL(column_sums)
 {
     (void)device;

@@ -131,6 +131,17 @@ exo_reference_max_pool_backward(exo_device *device, const exo_max_pool_backward_
 }
 
 exo_status
+exo_reference_take_columns(exo_device *device, const exo_take_columns_args *k, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    for (size_t r = 0; r < k->rows; r++)
+        for (size_t i = 0; i < k->count; i++)
+            k->y[r * k->count + i] = k->x[r * k->columns + k->first + i];
+    return EXO_OK;
+}
+
+exo_status
 exo_reference_transpose(exo_device *device, const exo_transpose_args *k, exo_err *err)
 {
     (void)device;

@@ -319,6 +319,34 @@ CASE(linear_invariant_residual)
     return linear_of(x, EXO_LINEAR, true, true, err);
 }
 
+/* A weight of WIDTH columns in x[0], A of rank 3 in x[1], and B in x[2]. */
+static exo_status
+lora_merge_of(const exo_array *x, bool in_place, exo_err *err)
+{
+    enum {
+        RANK = 3
+    };
+    size_t rows = x->count / WIDTH;
+    exo_status st = EXO_OK;
+    if (rows >= RANK)
+        st = ASK(lora_merge, .rows = rows, .columns = WIDTH, .rank = RANK, .scale = 0.37f,
+                 .y = in_place ? x[0].data : x[3].data, .x = x[0].data, .a = x[1].data,
+                 .b = x[2].data);
+    return wait_for(x->device, st, err);
+}
+
+CASE(lora_merge)
+{
+    (void)sum;
+    return lora_merge_of(x, false, err);
+}
+
+CASE(lora_merge_in_place)
+{
+    (void)sum;
+    return lora_merge_of(x, true, err);
+}
+
 /* --- Convolutions: samples of 4 x 5 pixels, 3 channels to 4, kernels of 3 x 2 ----------------- */
 
 static exo_status
@@ -642,6 +670,8 @@ const kernel_case layer_cases[] = {
     {"activation_backward", "linear, gelu", 1e-4, 6, linear_gelu},
     {"linear_grad_x", "linear, forward and backward", 1e-5, 6, linear},
     {"linear_grad_w", "linear, forward and backward", 1e-5, 6, linear},
+    {"lora_merge", "lora_merge", 0, 2, lora_merge},
+    {"lora_merge", "lora_merge, in place", 0, 2, lora_merge_in_place},
     {"column_sums", "linear, forward and backward", 1e-5, 6, linear},
     {"conv", "conv, padding, forward and backward", 1e-4, 6, conv},
     {"conv_backward", "conv, stride 2, forward and backward", 1e-4, 6, conv_stride},

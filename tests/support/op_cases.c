@@ -360,6 +360,14 @@ CASE(masked_mean_backward)
         .factor = x[1].data, .dy = x[2].data, .add = true);
 }
 
+/* Columns 1 to 4 of 7. */
+CASE(take_columns)
+{
+    (void)sum;
+    RUN(take_columns, .rows = x->count / 7, .columns = 7, .first = 1, .count = 4, .y = x[0].data,
+        .x = x[1].data);
+}
+
 const kernel_case op_cases[] = {
     {"mean", "mean", 0, 1, mean},
     {"mean_backward", "mean_backward", 0, 1, mean_backward},
@@ -383,6 +391,7 @@ const kernel_case op_cases[] = {
     {"max_pool_backward", "max_pool_backward, add", 0, 3, max_pool_backward_add},
     {"transpose", "transpose", 0, 2, transpose},
     {"transpose", "transpose, add", 0, 3, transpose_add},
+    {"take_columns", "take_columns", 0, 2, take_columns},
     {"gate", "gate, linear", 1e-6, 2, gate_linear},
     {"gate", "gate, relu", 1e-6, 2, gate_relu},
     {"gate", "gate, gelu", 1e-5, 2, gate_gelu},

@@ -102,6 +102,31 @@ run_linear(exo_tape *t, exo_tensor **v)
     return exo_linear(t, v[0], v[1], v[2]);
 }
 
+/* Rows 1 to 3 of the weight have a part of rank 2. */
+static exo_tensor *
+run_lora(exo_tape *t, exo_tensor **v)
+{
+    return exo_lora_linear(t, v[0], v[1], NULL,
+                           &(exo_lora_opts){.parts = {{.a = v[2], .b = v[3], .first = 1}},
+                                            .count = 1,
+                                            .scale = 0.7f,
+                                            .activation = EXO_GELU});
+}
+
+/* Two parts share out the rows of a weight that is not learned. */
+static exo_tensor *
+run_lora_residual(exo_tape *t, exo_tensor **v)
+{
+    static const float weight[30] = {0.5f, -1, 0.25f, 0, 2, 1, 0.125f};
+    exo_tensor *w = exo_tape_input(t, EXO_F32, 2, (size_t[]){5, 6}, weight);
+    return exo_lora_linear(
+        t, v[0], w, NULL,
+        &(exo_lora_opts){.parts = {{.a = v[1], .b = v[2]}, {.a = v[1], .b = v[2], .first = 3}},
+                         .count = 2,
+                         .scale = 1.5f,
+                         .residual = v[3]});
+}
+
 static exo_tensor *
 run_add(exo_tape *t, exo_tensor **v)
 {
@@ -352,6 +377,11 @@ static const struct check checks[] = {
     {"dropout2d", 1, {{4, {4, 5, 2, 2}}}, run_dropout2d},
     {"flatten", 1, {{4, {3, 4, 2, 3}}}, run_flatten},
     {"linear", 3, {{2, {4, 6}}, {2, {5, 6}}, {1, {5}}}, run_linear},
+    {"lora_linear", 4, {{2, {4, 6}}, {2, {5, 6}}, {2, {2, 6}}, {2, {3, 2}}}, run_lora},
+    {"lora_linear with a residual",
+     4,
+     {{2, {4, 6}}, {2, {3, 6}}, {2, {2, 3}}, {2, {4, 5}}},
+     run_lora_residual},
     {"add", 2, {{2, {3, 4}}, {2, {3, 4}}}, run_add},
     {"mul", 2, {{2, {3, 4}}, {2, {3, 4}}}, run_mul},
     {"scale", 1, {{2, {3, 4}}}, run_scale},
