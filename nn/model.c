@@ -146,6 +146,23 @@ exo_build_boundary(exo_builder *builder, exo_param param)
         builder->infos[param.index].at_boundary = true;
 }
 
+static void
+freeze_info(exo_param_info *info)
+{
+    info->frozen = info->is_buffer = true;
+    info->unit = EXO_NO_UNIT;
+}
+
+void
+exo_build_frozen(exo_builder *builder, exo_param param)
+{
+    if (builder->error.code != EXO_OK || param.index >= builder->count)
+        return;
+    exo_param_info *info = &builder->infos[param.index];
+    if (!info->is_buffer)
+        freeze_info(info);
+}
+
 exo_status
 exo_build_status(const exo_builder *builder, exo_err *err)
 {
@@ -164,8 +181,7 @@ freeze_matching(exo_builder *b, const exo_config *at, const char *pattern, exo_e
         exo_param_info *info = &b->infos[i];
         if ((info->is_buffer && !info->frozen) || fnmatch(pattern, info->name, 0) != 0)
             continue;
-        info->frozen = info->is_buffer = true;
-        info->unit = EXO_NO_UNIT;
+        freeze_info(info);
         taken++;
     }
     if (taken > 0)
@@ -346,6 +362,7 @@ exo_model_new_from(exo_model **out, const exo_model_class *model_class, const vo
         st = build(m, NULL, err);
     }
     if (st == EXO_OK) {
+        lay_out(&m->built);
         cut_units(&m->built);
         *out = m;
         m = NULL;

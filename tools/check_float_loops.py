@@ -41,7 +41,7 @@ HOST = {
     "nn/images.c": "pictures are made on the host, by its readers",
     "nn/generate/sampling.c": "choices from the host's copy of the logits",
     "nn/pretrained/places.c": "a file's own order",
-    "nn/pretrained/load.c": "conversion of a file's values",
+    "nn/pretrained/floats.c": "conversion of a file's values",
     "nn/pretrained/save.c": "conversion to a file's values",
     "nn/tensor.c": "exo_tensor_read: the host asks for plain numbers",
     "nn/params.c": "initial values are drawn on the host",

@@ -19,8 +19,17 @@
  *   blocks.I.mlp.down.weight (W, inner) +b
  *   norm.weight (W) +b
  *   head.weight (V, W)                              tied: none, embedding.weight takes its place
+ *   value.weight (1, W), value.bias (1)             with a value head only
+ *   blocks.I.LAYER.lora_a (rank, in), .lora_b (rows, rank)
+ *                                                   with LoRA only, for each chosen layer: LAYER is
+ *                                                   attention.qkv (of opt and llama: attention.q, .k
+ *                                                   and .v), attention.out, mlp.gate (gated only),
+ *                                                   mlp.up or mlp.down
  * Layer norms have biases. Initial values (GPT-2): N(0, 0.02); attention.out and mlp.down N(0, 0.02
- * / sqrt(2 layers)); biases 0; norms 1.
+ * / sqrt(2 layers)); biases 0; norms 1; lora_a uniform in [-1/sqrt(in), 1/sqrt(in)); lora_b 0.
+ *
+ * A layer with LoRA (Hu et al., 2021, arXiv:2106.09685) has the weight W + lora_scale lora_b lora_a.
+ * All parameters but those of LoRA and the value head are then frozen.
  */
 #ifndef EXOGYM_DECODER_H
 #define EXOGYM_DECODER_H
@@ -78,6 +87,9 @@ typedef struct exo_decoder_spec {
     float dropout;
     /* Activation checkpointing of all blocks but the last (exo_checkpoint). */
     bool checkpoint;
+    /* alpha / rank of the model's LoRA parameters; 0: it has none. A job's option `lora` sets it;
+     * exo_decoder_new takes 0 only. */
+    float lora_scale;
 } exo_decoder_spec;
 
 /* Sets the spec of GPT-2 in a size, given as layers/heads/width: "small" 4/4/128, "sbase" 8/8/512,
@@ -110,10 +122,27 @@ EXO_API exo_status exo_decoder_load_params(const char *folder, const exo_model *
                                            exo_params *params, exo_err *err);
 /* Writes config.json and model.safetensors (dtype EXO_F32 or EXO_BF16), in shards of at most
  * `shard_bytes` (0: one file). transformers opens the folder with the same logits. Makes the
- * folder; files are replaced one by one, each atomically. exo_tokenizer_save saves the
- * tokenizer. */
+ * folder; files are replaced one by one, each atomically. exo_tokenizer_save saves the tokenizer.
+ * Of a model with LoRA it writes the merged weights (exo_decoder_merge). INVAL: the folder has an
+ * adapter. */
 EXO_API exo_status exo_decoder_save(const char *folder, const exo_model *model, exo_params *params,
                                     exo_dtype dtype, size_t shard_bytes, exo_err *err);
+
+/* --- LoRA -------------------------------------------------------------------------------------- */
+
+/* Makes the decoder without LoRA whose weights are W + lora_scale lora_b lora_a: the values that
+ * passes and generators of `model` compute with, to the bit. `params` are in host memory and do not
+ * change. A value head is left out. The caller frees *out_params, then drops *out_model. Errors:
+ * INVAL (the model is no decoder with LoRA), NOMEM. */
+EXO_API exo_status exo_decoder_merge(const exo_model *model, exo_params *params,
+                                     exo_model **out_model, exo_params **out_params, exo_err *err);
+/* Writes lora_a and lora_b in PEFT's format: adapter_config.json and adapter_model.safetensors.
+ * `base`: the directory or name of the base model that peft loads; NULL: the caller of peft names
+ * it. Makes the folder. A job reads it: model: {name: gpt, path: BASE, lora: {path: FOLDER}}.
+ * Errors: INVAL (the model has no LoRA; the folder has a model), UNSUPPORTED (transformers cannot
+ * express the model), IO, NOMEM. */
+EXO_API exo_status exo_decoder_save_adapter(const char *folder, const exo_model *model,
+                                            exo_params *params, const char *base, exo_err *err);
 
 EXO_DECLS_END
 

@@ -86,6 +86,9 @@ EXO_API exo_param exo_build_buffer(exo_builder *builder, const char *name, size_
  * rule. */
 EXO_API void exo_build_boundary(exo_builder *builder, exo_param param);
 
+/* Marks a parameter as frozen, as the option `frozen` does (exo_model_new). Any number of times. */
+EXO_API void exo_build_frozen(exo_builder *builder, exo_param param);
+
 /* Begins a unit: the parameters that are declared after it belong to the unit `name`, until the
  * next unit begins. A unit is a block of layers that are used together. Where no node has all
  * parameters, a whole unit is gathered and freed at a time (units.h). Names are unique in the

@@ -82,6 +82,21 @@ typedef struct exo_decoder_entry {
 /* The parameter of that number in the order of exogym/decoder.h; false after the last. */
 bool exo_decoder_entry_at(const exo_decoder_spec *spec, size_t index, exo_decoder_entry *out);
 
+/* --- LoRA ------------------------------------------------------------------------------------- */
+
+/* A linear layer that a low-rank part can be added to, as transformers' family of the spec divides
+ * them: rows of one weight. */
+typedef struct exo_decoder_layer {
+    char name[64];      /* "blocks.0.attention.q" */
+    const char *inside; /* of the name: "attention.q" */
+    exo_decoder_role role;
+    size_t block;
+    size_t first, rows, columns; /* of the weight with this role in this block */
+} exo_decoder_layer;
+
+/* The index-th layer, block after block; false after the last. */
+bool exo_decoder_layer_at(const exo_decoder_spec *spec, size_t index, exo_decoder_layer *out);
+
 /* --- Rotary positions ------------------------------------------------------------------------- */
 
 /* factors (head_width / 2): those of LLaMA's scaled frequencies theta^(-2 i / head_width), as

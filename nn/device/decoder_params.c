@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* A walk over the list, which ends at the parameter that is looked for. */
 struct walk {
@@ -90,6 +91,60 @@ exo_decoder_entry_at(const exo_decoder_spec *s, size_t index, exo_decoder_entry 
     w.left -= s->layers * length;
     return visit_norm(&w, s, EXO_DECODER_NORM, 0, "norm") ||
            (!s->tied && visit(&w, EXO_DECODER_HEAD, 0, "head", false, 2, s->vocabulary, s->width));
+}
+
+/* The layers of a block with all their names. Families with three projections have q, k and v. */
+static size_t
+list_layers(const exo_decoder_spec *s, exo_decoder_layer out[7])
+{
+    bool apart = strcmp(s->family, "opt") == 0 || strcmp(s->family, "llama") == 0;
+    size_t queries = s->heads * s->head_width, keys = s->kv_heads * s->head_width;
+    size_t width = s->width, count = 0;
+    if (apart) {
+        out[count++] = (exo_decoder_layer){
+            .inside = "attention.q", .role = EXO_DECODER_QKV, .rows = queries, .columns = width};
+        out[count++] = (exo_decoder_layer){.inside = "attention.k",
+                                           .role = EXO_DECODER_QKV,
+                                           .first = queries,
+                                           .rows = keys,
+                                           .columns = width};
+        out[count++] = (exo_decoder_layer){.inside = "attention.v",
+                                           .role = EXO_DECODER_QKV,
+                                           .first = queries + keys,
+                                           .rows = keys,
+                                           .columns = width};
+    } else {
+        out[count++] = (exo_decoder_layer){.inside = "attention.qkv",
+                                           .role = EXO_DECODER_QKV,
+                                           .rows = queries + 2 * keys,
+                                           .columns = width};
+    }
+    out[count++] = (exo_decoder_layer){
+        .inside = "attention.out", .role = EXO_DECODER_OUT, .rows = width, .columns = queries};
+    if (s->gated)
+        out[count++] = (exo_decoder_layer){
+            .inside = "mlp.gate", .role = EXO_DECODER_UP, .rows = s->inner, .columns = width};
+    out[count++] = (exo_decoder_layer){.inside = "mlp.up",
+                                       .role = EXO_DECODER_UP,
+                                       .first = s->gated ? s->inner : 0,
+                                       .rows = s->inner,
+                                       .columns = width};
+    out[count++] = (exo_decoder_layer){
+        .inside = "mlp.down", .role = EXO_DECODER_DOWN, .rows = width, .columns = s->inner};
+    return count;
+}
+
+bool
+exo_decoder_layer_at(const exo_decoder_spec *spec, size_t index, exo_decoder_layer *out)
+{
+    exo_decoder_layer all[7];
+    size_t count = list_layers(spec, all);
+    if (index / count >= spec->layers)
+        return false;
+    *out = all[index % count];
+    out->block = index / count;
+    snprintf(out->name, sizeof out->name, "blocks.%zu.%s", out->block, out->inside);
+    return true;
 }
 
 bool

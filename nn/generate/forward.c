@@ -8,6 +8,7 @@
 #include <exogym/model.h>
 
 #include "base/parallel.h"
+#include "nn/lora.h"
 
 /* The share of the free memory that the caches may take. */
 static const double share_of_memory = 0.9;
@@ -146,7 +147,7 @@ exo_forward_release(exo_forward *f)
 /* --- Weights ---------------------------------------------------------------------------------- */
 
 /* Checks the parameters' names and shapes. *num: the decoder's parameters, after which a value head
- * may follow; *largest: the elements of the largest one. */
+ * and LoRA parameters may follow; *largest: the elements of the largest one. */
 static exo_status
 check(const exo_decoder_spec *spec, const exo_params *params, size_t *num, size_t *largest,
       exo_err *err)
@@ -171,17 +172,39 @@ check(const exo_decoder_spec *spec, const exo_params *params, size_t *num, size_
     *num = i;
     while (i < count && strncmp(exo_params_info(params, i)->name, "value.", 6) == 0)
         i++; /* generation does not read it */
-    return count > i ? exo_fail(err, EXO_INVAL, "%s is not a parameter of the decoder",
-                                exo_params_info(params, i)->name)
-                     : EXO_OK;
+    return exo_lora_check_params(spec, params, i, err);
 }
 
-/* The way of parameters to a device that is not theirs: through the host. All zero: the kernels
+/* The way of parameters to the device: through the host, if it is not theirs. All zero: the kernels
  * read them in their place. */
 struct way {
     float *host;
     exo_array there;
+    /* With LoRA: room for a weight with its low-rank parts and, through the host, for A and B. */
+    exo_array merged, a, b;
 };
+
+static exo_status
+way_init_lora(struct way *way, const exo_forward *f, const exo_params *params, size_t largest,
+              exo_err *err)
+{
+    size_t from = 0, a = 0, b = 0;
+    exo_lora_pair pair;
+    while (exo_lora_pair_next(&f->shape.spec, params, &from, &pair)) {
+        size_t numel_a = exo_params_info(params, pair.a)->numel;
+        size_t numel_b = exo_params_info(params, pair.b)->numel;
+        a = numel_a > a ? numel_a : a;
+        b = numel_b > b ? numel_b : b;
+    }
+    if (a == 0)
+        return EXO_OK;
+    exo_status st = exo_array_init(&way->merged, f->device, EXO_F32, largest, err);
+    if (st == EXO_OK && way->host)
+        st = exo_array_init(&way->a, f->device, EXO_F32, a, err);
+    if (st == EXO_OK && way->host)
+        st = exo_array_init(&way->b, f->device, EXO_F32, b, err);
+    return st;
+}
 
 static exo_status
 way_init(struct way *way, const exo_forward *f, const exo_params *params, size_t largest,
@@ -189,12 +212,23 @@ way_init(struct way *way, const exo_forward *f, const exo_params *params, size_t
 {
     exo_device *from = exo_params_device(params);
     if (from == f->device || (exo_device_is_host(from) && exo_device_is_host(f->device)))
-        return EXO_OK;
+        return way_init_lora(way, f, params, largest, err);
     way->host = exo_calloc(largest, sizeof *way->host);
     if (!way->host)
         return exo_fail(err, EXO_NOMEM, "generation: no memory for a parameter of %zu numbers",
                         largest);
-    return exo_array_init(&way->there, f->device, EXO_F32, largest, err);
+    exo_status st = exo_array_init(&way->there, f->device, EXO_F32, largest, err);
+    return st == EXO_OK ? way_init_lora(way, f, params, largest, err) : st;
+}
+
+static void
+way_release(struct way *way)
+{
+    exo_free(way->host);
+    exo_array_release(&way->there);
+    exo_array_release(&way->merged);
+    exo_array_release(&way->a);
+    exo_array_release(&way->b);
 }
 
 static exo_array
@@ -208,17 +242,60 @@ values_array(exo_params *params, size_t index)
     return exo_array_part(flat, info->offset, info->numel);
 }
 
+/* Brings a parameter to the device, by `room` if it goes through the host. Errors: those of the
+ * parameters' own device. */
+static exo_status
+bring(exo_array *out, exo_params *params, size_t index, const struct way *way, exo_array room,
+      exo_err *err)
+{
+    *out = values_array(params, index);
+    if (!way->host)
+        return EXO_OK;
+    exo_status st = exo_array_read(*out, way->host, err);
+    *out = exo_array_part(room, 0, out->count);
+    exo_array_send(*out, way->host);
+    return st;
+}
+
+/* Adds low-rank parts to a weight, in the room for it. *values: the weight, then the sum. */
+static exo_status
+merge(const exo_forward *f, exo_params *params, size_t index, const struct way *way,
+      exo_array *values, exo_err *err)
+{
+    exo_decoder_entry weight;
+    exo_lora_pair pair;
+    exo_array a, b, sum = exo_array_part(way->merged, 0, values->count);
+    exo_status st = EXO_OK;
+    size_t from = 0, found = 0;
+    exo_decoder_entry_at(&f->shape.spec, index, &weight);
+    while (st == EXO_OK && !weight.bias &&
+           exo_lora_pair_next(&f->shape.spec, params, &from, &pair)) {
+        const exo_decoder_layer *l = &pair.layer;
+        if (l->role != weight.role || l->block != weight.block)
+            continue;
+        if (found++ == 0)
+            exo_vec_copy(sum, *values);
+        st = bring(&a, params, pair.a, way, way->a, err);
+        if (st == EXO_OK)
+            st = bring(&b, params, pair.b, way, way->b, err);
+        float *rows = (float *)sum.data + l->first * l->columns;
+        if (st == EXO_OK)
+            exo_device_run(f->device, lora_merge, .rows = l->rows, .columns = l->columns,
+                           .rank = pair.rank, .scale = f->shape.spec.lora_scale, .y = rows,
+                           .x = rows, .a = a.data, .b = b.data);
+    }
+    *values = found > 0 ? sum : *values;
+    return st;
+}
+
 /* Asks the device to pack a parameter. Errors: those of the parameters' own device. */
 static exo_status
 pack(exo_forward *f, exo_params *params, size_t index, const struct way *way, exo_err *err)
 {
-    exo_array values = values_array(params, index);
-    exo_status st = EXO_OK;
-    if (way->host) {
-        st = exo_array_read(values, way->host, err);
-        values = exo_array_part(way->there, 0, values.count);
-        exo_array_send(values, way->host);
-    }
+    exo_array values;
+    exo_status st = bring(&values, params, index, way, way->there, err);
+    if (st == EXO_OK && way->merged.count > 0)
+        st = merge(f, params, index, way, &values, err);
     exo_device_run(f->device, decoder_pack, .plan = f->plan, .parameter = index,
                    .values = values.data, .weights = f->weights.data);
     return st;
@@ -236,8 +313,7 @@ exo_forward_pack(exo_forward *f, exo_params *params, exo_err *err)
         st = pack(f, params, i, &way, err);
     if (st == EXO_OK)
         st = exo_device_synchronize(f->device, err);
-    exo_free(way.host);
-    exo_array_release(&way.there);
+    way_release(&way);
     return st;
 }
 

@@ -59,7 +59,7 @@ declare_linear(struct building *g, const char *part, size_t out, size_t in, bool
                float deviation)
 {
     char name[MAX_NAME];
-    exo_decoder_linear linear;
+    exo_decoder_linear linear = {.num_lora = 0};
     snprintf(name, sizeof name, "%s.weight", part);
     linear.weight = declare(g, name, 2, (size_t[]){out, in}, exo_init_normal(deviation));
     linear.bias = declare_bias(g, part, out, bias);
@@ -140,6 +140,7 @@ declare_all(exo_decoder *d, struct building *g)
     }
     if (d->values)
         declare_values(d, g);
+    exo_decoder_declare_lora(d, g->b);
 }
 
 /* `config` is NULL in exo_decoder_new, where the state starts with a spec. */
@@ -164,7 +165,10 @@ static exo_status
 decoder_fill(const void *self, exo_params *params, exo_err *err)
 {
     const exo_decoder *d = self;
-    return d->folder ? exo_pretrained_read(d->folder, &d->spec, params, err) : EXO_OK;
+    exo_status st = d->folder ? exo_pretrained_read(d->folder, &d->spec, params, err) : EXO_OK;
+    if (st == EXO_OK && d->lora.folder)
+        st = exo_adapter_read(d->lora.folder, &d->spec, params, err);
+    return st;
 }
 
 static void
@@ -174,6 +178,7 @@ decoder_release(void *self)
     exo_free(d->blocks);
     exo_free(d->scaled);
     exo_free(d->folder);
+    exo_decoder_lora_release(&d->lora);
 }
 
 const exo_model_class exo_gpt = {
@@ -193,6 +198,10 @@ const exo_model_class exo_gpt = {
 exo_status
 exo_decoder_new(exo_model **out, const exo_decoder_spec *spec, exo_err *err)
 {
+    if (spec->lora_scale != 0.0f)
+        return exo_fail(err, EXO_INVAL,
+                        "a decoder with LoRA is made from options: exo_model_new_named(\"gpt\", "
+                        "{lora: ...})");
     return exo_model_new_from(out, &exo_gpt, &(exo_decoder){.spec = *spec}, err);
 }
 

@@ -1,6 +1,6 @@
 /* The inside of the class "gpt": a spec, and what is built from it. decoder_spec.c has the rules of
- * specs, decoder_options.c a job's options, decoder.c the parameters, decoder_forward.c the pass.
- * It is read-only once built, for any thread. */
+ * specs, decoder_options.c a job's options, decoder.c the parameters, decoder_lora.c those of LoRA,
+ * decoder_forward.c the pass. It is read-only once built, for any thread. */
 #ifndef EXO_MODELS_DECODER_H
 #define EXO_MODELS_DECODER_H
 
@@ -17,15 +17,31 @@ typedef struct exo_decoder_norm {
     exo_decoder_param bias;
 } exo_decoder_norm;
 
+/* LoRA parameters of rows from `first` on of a weight. */
+typedef struct exo_decoder_lora_part {
+    exo_param a, b;
+    size_t first;
+} exo_decoder_lora_part;
+
 typedef struct exo_decoder_linear {
     exo_param weight;
     exo_decoder_param bias;
+    exo_decoder_lora_part lora[EXO_LORA_PARTS]; /* (num_lora) */
+    size_t num_lora;
 } exo_decoder_linear;
 
 typedef struct exo_decoder_block {
     exo_decoder_norm norm1, norm2;
     exo_decoder_linear qkv, out, up, down;
 } exo_decoder_block;
+
+/* The option `lora`. */
+typedef struct exo_decoder_lora {
+    size_t rank; /* 0: the model has none */
+    float alpha;
+    char *folder; /* of the adapter with the initial values. NULL: they are drawn */
+    bool *chosen; /* (layers of exo_decoder_layer_at) */
+} exo_decoder_lora;
 
 /* The class's state. In exo_decoder_new, only `spec` is set before build. */
 typedef struct exo_decoder {
@@ -36,6 +52,7 @@ typedef struct exo_decoder {
     exo_decoder_norm embedding_norm, norm;
     exo_decoder_param head;
     bool values; /* it has a value head: a row of weights and a bias */
+    exo_decoder_lora lora;
     exo_param value_weight, value_bias;
     exo_decoder_block *blocks; /* (layers) */
     exo_rotary_opts rotary;
@@ -44,6 +61,13 @@ typedef struct exo_decoder {
 
 /* Reads a job's options into the spec and, for the option `path`, the folder. */
 exo_status exo_decoder_read_options(exo_decoder *decoder, exo_config *config, exo_err *err);
+
+/* Reads the option `lora`, if there is one, for the spec. */
+exo_status exo_decoder_read_lora(exo_decoder *decoder, exo_config *config, exo_err *err);
+/* Freezes all parameters that are declared except the value head's, and declares those of LoRA,
+ * which have a unit for each block. Does nothing without LoRA. */
+void exo_decoder_declare_lora(exo_decoder *decoder, exo_builder *builder);
+void exo_decoder_lora_release(exo_decoder_lora *lora);
 
 /* The class's `forward`, for batches with a field "tokens" (N, T); R is N T. Gives hidden (R, W),
  * logits (R, V) as the product of hidden and the head, and with a value head values (R). */

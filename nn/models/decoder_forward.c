@@ -35,15 +35,34 @@ drops(const exo_decoder *d, const exo_tape *t)
     return d->spec.dropout > 0.0f && exo_tape_pass(t)->train;
 }
 
+/* activation(l(x)), or l(x) + residual. */
+static exo_tensor *
+linear(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_tensor *x,
+       exo_activation activation, exo_tensor *residual)
+{
+    exo_tensor *weight = exo_tape_param(t, l->weight), *bias = optional(t, l->bias);
+    exo_lora_opts lora = {.count = l->num_lora,
+                          .scale = d->spec.lora_scale,
+                          .activation = activation,
+                          .residual = residual};
+    for (size_t i = 0; i < l->num_lora; i++)
+        lora.parts[i] = (exo_lora){.a = exo_tape_param(t, l->lora[i].a),
+                                   .b = exo_tape_param(t, l->lora[i].b),
+                                   .first = l->lora[i].first};
+    if (l->num_lora > 0)
+        return exo_lora_linear(t, x, weight, bias, &lora);
+    return residual ? exo_linear_residual(t, x, weight, bias, residual)
+                    : exo_linear_activation(t, x, weight, bias, activation);
+}
+
 /* x + dropout(linear(branch)), the end of a branch. */
 static exo_tensor *
 end_branch(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_tensor *branch,
            exo_tensor *x)
 {
-    exo_tensor *weight = exo_tape_param(t, l->weight), *bias = optional(t, l->bias);
-    if (!drops(d, t))
-        return exo_linear_residual(t, branch, weight, bias, x);
-    branch = exo_linear_activation(t, branch, weight, bias, EXO_LINEAR);
+    if (!x || !drops(d, t))
+        return x ? linear(d, t, l, branch, EXO_LINEAR, x) : NULL;
+    branch = linear(d, t, l, branch, EXO_LINEAR, NULL);
     return exo_add(t, x, exo_dropout(t, branch, d->spec.dropout));
 }
 
@@ -61,8 +80,7 @@ attention(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, size_t 
         .dropout = s->dropout,
     };
     exo_tensor *branch = norm(d, t, &k->norm1, x);
-    branch = exo_linear_activation(t, branch, exo_tape_param(t, k->qkv.weight),
-                                   optional(t, k->qkv.bias), EXO_LINEAR);
+    branch = linear(d, t, &k->qkv, branch, EXO_LINEAR, NULL);
     return end_branch(d, t, &k->out, exo_attention(t, branch, &opts), x);
 }
 
@@ -71,8 +89,7 @@ mlp(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, exo_tensor *x
 {
     const exo_decoder_spec *s = &d->spec;
     exo_tensor *branch = norm(d, t, &k->norm2, x);
-    branch = exo_linear_activation(t, branch, exo_tape_param(t, k->up.weight),
-                                   optional(t, k->up.bias), s->gated ? EXO_LINEAR : s->activation);
+    branch = linear(d, t, &k->up, branch, s->gated ? EXO_LINEAR : s->activation, NULL);
     if (s->gated)
         branch = exo_gated(t, branch, s->activation);
     return end_branch(d, t, &k->down, branch, x);

@@ -148,5 +148,5 @@ exo_decoder_read_options(exo_decoder *decoder, exo_config *config, exo_err *err)
         st = exo_config_bool(config, "values", false, &decoder->values, err);
     if (st == EXO_OK && exo_decoder_check(s, &reason) != EXO_OK)
         st = exo_config_fail(config, err, "%s", reason.text);
-    return st;
+    return st == EXO_OK ? exo_decoder_read_lora(decoder, config, err) : st;
 }

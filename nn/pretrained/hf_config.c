@@ -59,20 +59,18 @@ static const struct {
 };
 
 exo_status
-exo_hf_config_open(exo_hf_config *config, const char *folder, exo_err *err)
+exo_hf_config_open_file(exo_hf_config *config, const char *folder, const char *name, exo_err *err)
 {
     char *text = NULL;
     size_t size = 0;
     json_error_t reason;
     *config = (exo_hf_config){0};
-    exo_status st = exo_pretrained_path(config->path, folder, EXO_CONFIG_FILE, err);
+    exo_status st = exo_pretrained_path(config->path, folder, name, err);
     if (st == EXO_OK)
         st = exo_file_read(config->path, MAX_CONFIG, &text, &size, err);
     if (st == EXO_NOT_FOUND)
-        return exo_fail(
-            err, st,
-            "%s: there is no such file; a Hugging Face directory has one beside its weights",
-            config->path);
+        return exo_fail(err, st, "%s: there is no such file; it lies beside the weights",
+                        config->path);
     if (st != EXO_OK)
         return st;
     config->root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason);
@@ -84,6 +82,18 @@ exo_hf_config_open(exo_hf_config *config, const char *folder, exo_err *err)
         return exo_fail(err, EXO_DAMAGED,
                         "%s: is not a JSON object: expected a model's description", config->path);
     return EXO_OK;
+}
+
+exo_status
+exo_hf_config_open(exo_hf_config *config, const char *folder, exo_err *err)
+{
+    exo_status st = exo_hf_config_open_file(config, folder, EXO_CONFIG_FILE, err);
+    return st != EXO_NOT_FOUND
+               ? st
+               : exo_fail(err, st,
+                          "%s: there is no such file; a Hugging Face directory has one beside its "
+                          "weights",
+                          config->path);
 }
 
 void
@@ -167,11 +177,8 @@ exo_hf_config_finish(exo_hf_config *config, const char *const *more, exo_err *er
 {
     const char *key = NULL;
     json_t *value = NULL;
-    for (size_t i = 0; i < sizeof must_be_off / sizeof *must_be_off; i++) {
-        const json_t *option = exo_hf_get(config, must_be_off[i]);
-        if (option && !is_off(option))
-            exo_hf_refuse(config, must_be_off[i], "the decoder has no such part");
-    }
+    for (size_t i = 0; i < sizeof must_be_off / sizeof *must_be_off; i++)
+        exo_hf_must_be_off(config, must_be_off[i], "the decoder has no such part");
     json_object_foreach (config->root, key, value) {
         if (json_is_null(value) || was_asked(config, key) || in_list(harmless, key) ||
             in_list(more, key))
@@ -235,6 +242,14 @@ exo_hf_must(exo_hf_config *config, const char *key, bool value)
 {
     if (exo_hf_bool(config, key, value) != value)
         exo_hf_refuse(config, key, value ? "only true is" : "only false is");
+}
+
+void
+exo_hf_must_be_off(exo_hf_config *config, const char *key, const char *reason)
+{
+    const json_t *option = exo_hf_get(config, key);
+    if (option && !is_off(option))
+        exo_hf_refuse(config, key, reason);
 }
 
 exo_activation

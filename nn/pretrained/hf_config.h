@@ -27,6 +27,9 @@ typedef struct exo_hf_config {
 /* Reads config.json in a folder. The caller closes the config, also after an error. NOT_FOUND, IO,
  * NOMEM; DAMAGED: no JSON object. */
 exo_status exo_hf_config_open(exo_hf_config *config, const char *folder, exo_err *err);
+/* The same for another file of the folder, `name`. */
+exo_status exo_hf_config_open_file(exo_hf_config *config, const char *folder, const char *name,
+                                   exo_err *err);
 void exo_hf_config_close(exo_hf_config *config);
 /* The recorded error, if any. Else refuses each key that was not asked for, unless it is null or
  * in one of two lists: the general one in hf_config.c, and `harmless`, which ends with NULL. */
@@ -41,6 +44,8 @@ float exo_hf_float(exo_hf_config *config, const char *key, float fallback);
 bool exo_hf_bool(exo_hf_config *config, const char *key, bool fallback);
 /* Requires that a boolean has this value. A missing key counts as this value. */
 void exo_hf_must(exo_hf_config *config, const char *key, bool value);
+/* Requires that an option is off: missing, null, false, 0, or empty. */
+void exo_hf_must_be_off(exo_hf_config *config, const char *key, const char *reason);
 exo_activation exo_hf_activation(exo_hf_config *config, const char *key, exo_activation fallback);
 /* Records UNSUPPORTED, with the text `path: "key": value is not supported: reason`. */
 void exo_hf_refuse(exo_hf_config *config, const char *key, const char *reason);

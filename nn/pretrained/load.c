@@ -1,10 +1,9 @@
 /* Reads Hugging Face directories: the spec from config.json, and each tensor into its place. No
  * state; any thread. Read next: family.h, weights.h. */
 #include <string.h>
-#include <unistd.h>
 
-#include "base/bf16.h"
 #include "base/parallel.h"
+#include "nn/lora.h"
 #include "nn/model_impl.h"
 #include "nn/pretrained/family.h"
 #include "nn/pretrained/paths.h"
@@ -35,31 +34,19 @@ read_spec(exo_hf_config *c, exo_decoder_spec *out, exo_err *err)
     return st;
 }
 
-/* Refuses a folder with an adapter: without the adapter's weights the model would be another
- * one. */
-static exo_status
-check_adapter(const char *folder, exo_err *err)
-{
-    char path[EXO_PRETRAINED_PATH];
-    exo_status st = exo_pretrained_path(path, folder, "adapter_config.json", err);
-    if (st == EXO_OK && access(path, F_OK) == 0)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "%s: is of an adapter (LoRA), which is not applied here. Merge it into its "
-                        "model with peft "
-                        "(AutoPeftModelForCausalLM.from_pretrained(FOLDER).merge_and_unload().save_"
-                        "pretrained(OTHER)), "
-                        "or take the file away to use the model without it",
-                        path);
-    return st;
-}
-
 exo_status
 exo_decoder_load_spec(const char *folder, exo_decoder_spec *out, exo_err *err)
 {
     exo_hf_config c;
     exo_err mine = {0};
     exo_decoder_spec spec;
-    exo_status st = check_adapter(folder, &mine);
+    exo_status st = exo_pretrained_check_adapter(
+        folder, EXO_UNSUPPORTED,
+        "is of an adapter (LoRA), and not of a whole model. In a job: model: {name: gpt, path: "
+        "BASE, lora: {path: FOLDER}}. Or merge it into its model with peft "
+        "(AutoPeftModelForCausalLM.from_pretrained(FOLDER).merge_and_unload().save_pretrained("
+        "OTHER))",
+        &mine);
     if (st == EXO_OK) {
         st = exo_hf_config_open(&c, folder, &mine);
         if (st == EXO_OK)
@@ -130,73 +117,20 @@ struct loading {
 };
 
 static void
-from_bf16(const void *data, float *out, size_t count)
-{
-    const unsigned char *in = data;
-    for (size_t i = 0; i < count; i++) {
-        uint16_t bits;
-        memcpy(&bits, in + 2 * i, sizeof bits);
-        out[i] = exo_from_bf16(bits);
-    }
-}
-
-/* IEEE 754 binary16. */
-static float
-from_half(uint16_t bits)
-{
-    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u,
-             fraction = bits & 1023u, out;
-    float value;
-    if (exponent == 0) { /* zero or subnormal: a multiple of 2^-24 */
-        value = (float)fraction * 0x1p-24f;
-        memcpy(&out, &value, sizeof out);
-        out |= sign;
-    } else if (exponent == 31) {
-        out = sign | 0x7F800000u | fraction << 13;
-    } else {
-        out = sign | (exponent + 112u) << 23 | fraction << 13;
-    }
-    memcpy(&value, &out, sizeof value);
-    return value;
-}
-
-static void
-from_f16(const void *data, float *out, size_t count)
-{
-    const unsigned char *in = data;
-    for (size_t i = 0; i < count; i++) {
-        uint16_t bits;
-        memcpy(&bits, in + 2 * i, sizeof bits);
-        out[i] = from_half(bits);
-    }
-}
-
-static void
-convert(const exo_safetensor *t, float *out)
-{
-    if (strcmp(t->dtype, "BF16") == 0)
-        from_bf16(t->data, out, t->numel);
-    else if (strcmp(t->dtype, "F16") == 0)
-        from_f16(t->data, out, t->numel);
-    else
-        memcpy(out, t->data, t->bytes);
-}
-
-static void
 move_piece(void *context, size_t index)
 {
     struct move *m = (struct move *)context + index;
     if (!m->here)
         return;
     if (m->place->kind == EXO_TENSOR_PLACE_PLAIN) {
-        convert(m->tensor, m->here);
+        exo_tensor_floats(m->tensor, m->here);
         return;
     }
     float *there = exo_alloc_aligned(m->tensor->numel * sizeof *there);
     m->failed = !there;
     if (!there)
         return;
-    convert(m->tensor, there);
+    exo_tensor_floats(m->tensor, there);
     exo_tensor_place_read(m->place, there, m->here);
     exo_free(there);
 }
@@ -232,13 +166,7 @@ check_tensor(const exo_tensor_place *p, const exo_weight *w, exo_err *err)
                         "%s: tensor '%s' has the shape %s; expected %s by " EXO_CONFIG_FILE,
                         w->path, t->name, exo_safetensors_shape(t->num_dims, t->dims, found),
                         exo_safetensors_shape(p->num_dims, p->dims, expected));
-    if (strcmp(t->dtype, "F32") != 0 && strcmp(t->dtype, "F16") != 0 &&
-        strcmp(t->dtype, "BF16") != 0)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "%s: tensor '%s' has the type %s; expected F32, F16 or BF16: use weights "
-                        "that are not quantized",
-                        w->path, t->name, t->dtype);
-    return EXO_OK;
+    return exo_tensor_floats_check(t, w->path, err);
 }
 
 /* The index of the parameter with this name; exo_params_count: there is none. */
@@ -278,6 +206,21 @@ find_weight(struct loading *l, const exo_tensor_place *p, exo_weight **out, exo_
     return check_tensor(p, *out, err);
 }
 
+/* The elements of the parameters that a directory has: not those of a value head or of LoRA. */
+static size_t
+decoder_numel(const exo_params *params)
+{
+    size_t numel = 0;
+    for (size_t i = 0; i < exo_params_count(params); i++) {
+        const exo_param_info *info = exo_params_info(params, i);
+        bool other = strncmp(info->name, "value.", 6) == 0 || strstr(info->name, EXO_LORA_A) ||
+                     strstr(info->name, EXO_LORA_B);
+        if (!other && (!info->is_buffer || info->frozen))
+            numel += info->numel;
+    }
+    return numel;
+}
+
 /* Finds each place's tensor, and its part of the parameters. */
 static exo_status
 plan_moves(struct loading *l, exo_params *params, exo_err *err)
@@ -301,7 +244,7 @@ plan_moves(struct loading *l, exo_params *params, exo_err *err)
             (struct move){.place = p, .tensor = w->tensor, .here = here ? here + p->first : NULL};
         filled += exo_tensor_place_numel(p);
     }
-    size_t numel = exo_params_numel(params) + exo_params_frozen_numel(params);
+    size_t numel = decoder_numel(params);
     if (filled != numel)
         return exo_fail(err, EXO_DAMAGED, "%s: fills %zu of the model's %zu parameters", l->folder,
                         filled, numel);

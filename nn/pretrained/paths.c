@@ -2,6 +2,7 @@
 #include "nn/pretrained/paths.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 exo_status
 exo_pretrained_path(char out[EXO_PRETRAINED_PATH], const char *folder, const char *name,
@@ -12,4 +13,14 @@ exo_pretrained_path(char out[EXO_PRETRAINED_PATH], const char *folder, const cha
         return exo_fail(err, EXO_INVAL, "the path '%.200s...' is longer than %d bytes", out,
                         EXO_PRETRAINED_PATH - 1);
     return EXO_OK;
+}
+
+exo_status
+exo_pretrained_check_adapter(const char *folder, exo_status code, const char *why, exo_err *err)
+{
+    char path[EXO_PRETRAINED_PATH];
+    exo_status st = exo_pretrained_path(path, folder, EXO_ADAPTER_CONFIG, err);
+    if (st == EXO_OK && access(path, F_OK) == 0)
+        st = exo_fail(err, code, "%s: %s", path, why);
+    return st;
 }

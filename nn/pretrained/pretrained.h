@@ -14,7 +14,34 @@ exo_status exo_pretrained_read(const char *folder, const exo_decoder_spec *spec,
  * before you allocate parameters: a short config.json can claim large ones. Errors: those of
  * exo_decoder_load. */
 exo_status exo_pretrained_check(const char *folder, const exo_decoder_spec *spec, exo_err *err);
-/* Like exo_decoder_save, for the parameters of `spec`. */
+/* --- Adapters: LoRA parameters in PEFT's format (adapter_config.json, adapter_model.safetensors) */
+
+typedef struct exo_adapter {
+    size_t rank;
+    float alpha;
+    /* The layers that it has A and B for, by their number in exo_decoder_layer_at: (`layers`).
+     * The caller frees it (exo_free). */
+    bool *chosen;
+    size_t layers;
+} exo_adapter;
+
+/* Reads which layers of `spec` an adapter has, and checks its tensors' names and shapes. Errors:
+ * NOT_FOUND, IO, NOMEM; DAMAGED (names file and tensor); UNSUPPORTED: a key of adapter_config.json
+ * selects another computation. */
+exo_status exo_adapter_open(const char *folder, const exo_decoder_spec *spec, exo_adapter *out,
+                            exo_err *err);
+/* Reads A and B into `params`, of a model with `spec` and the adapter's layers. Errors: as above. */
+exo_status exo_adapter_read(const char *folder, const exo_decoder_spec *spec, exo_params *params,
+                            exo_err *err);
+/* Writes the LoRA parameters of `params`. `base`: the directory of the base model, for
+ * base_model_name_or_path. INVAL: the folder has a model already; UNSUPPORTED: the spec has no
+ * family. */
+exo_status exo_adapter_write(const char *folder, const exo_decoder_spec *spec, exo_params *params,
+                             const char *base, exo_err *err);
+
+/* --- Writing ---------------------------------------------------------------------------------- */
+
+/* Like exo_decoder_save, for the parameters of `spec`, without LoRA. */
 exo_status exo_pretrained_write(const char *folder, const exo_decoder_spec *spec,
                                 exo_params *params, exo_dtype dtype, size_t shard_bytes,
                                 exo_err *err);

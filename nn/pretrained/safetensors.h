@@ -39,6 +39,11 @@ size_t exo_safetensors_count(const exo_safetensors *file);
 /* The index-th tensor, in the order of their data; NULL after the last. */
 const exo_safetensor *exo_safetensors_at(const exo_safetensors *file, size_t index);
 
+/* Checks that the tensor's type is F32, F16 or BF16. UNSUPPORTED names `path`, its file. */
+exo_status exo_tensor_floats_check(const exo_safetensor *tensor, const char *path, exo_err *err);
+/* Converts the elements of such a tensor to `out` (numel). */
+void exo_tensor_floats(const exo_safetensor *tensor, float *out);
+
 /* Writes a shape such as "(2, 3)" to `out`, which has EXO_SHAPE_TEXT bytes, and returns it. */
 const char *exo_safetensors_shape(size_t num_dims, const size_t *dims, char *out);
 

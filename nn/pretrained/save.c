@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "nn/pretrained/family.h"
 #include "nn/pretrained/pretrained.h"
+#include "nn/pretrained/save_json.h"
 #include "nn/pretrained/weights.h"
 
 struct saving {
@@ -187,25 +188,6 @@ done:
 /* --- The folder ------------------------------------------------------------------------------- */
 
 static exo_status
-write_json(const struct saving *s, const char *name, json_t *json, exo_err *err)
-{
-    char path[EXO_PRETRAINED_PATH];
-    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9);
-    exo_status st = exo_pretrained_path(path, s->folder, name, err);
-    size_t size = json ? json_dumpb(json, NULL, 0, flags) : 0;
-    char *text = size ? exo_calloc(size + 1, 1) : NULL;
-    if (st == EXO_OK && !text)
-        st = fail_nomem(s, err);
-    if (st == EXO_OK) {
-        json_dumpb(json, text, size, flags);
-        text[size] = '\n';
-        st = exo_file_write_atomic(path, text, size + 1, err);
-    }
-    exo_free(text);
-    return st;
-}
-
-static exo_status
 write_index(const struct saving *s, exo_err *err)
 {
     json_t *map = json_object();
@@ -222,7 +204,7 @@ write_index(const struct saving *s, exo_err *err)
     }
     json_t *index =
         json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
-    exo_status st = write_json(s, EXO_WEIGHTS_INDEX, index, err);
+    exo_status st = exo_pretrained_write_json(s->folder, EXO_WEIGHTS_INDEX, index, err);
     json_decref(index);
     return st;
 }
@@ -238,7 +220,7 @@ write_config(const struct saving *s, exo_err *err)
                   "model_type", s->family->name, "torch_dtype", s->bf16 ? "bfloat16" : "float32",
                   "bos_token_id", "eos_token_id", "pad_token_id");
     exo_status st = config && shared && json_object_update(shared, config) == 0
-                        ? write_json(s, EXO_CONFIG_FILE, shared, err)
+                        ? exo_pretrained_write_json(s->folder, EXO_CONFIG_FILE, shared, err)
                         : fail_nomem(s, err);
     json_decref(shared);
     json_decref(config);
@@ -293,6 +275,11 @@ exo_pretrained_write(const char *folder, const exo_decoder_spec *spec, exo_param
         st = exo_dir_guard(folder, err); /* a folder from elsewhere may have links in it */
     if (st == EXO_OK)
         st = exo_folder_make(folder, err);
+    if (st == EXO_OK)
+        st = exo_pretrained_check_adapter(folder, EXO_INVAL,
+                                          "the folder has an adapter, and a model needs its own: "
+                                          "give another one",
+                                          err);
     if (st == EXO_OK)
         st = exo_family_places(s.family, s.spec, &s.places, err);
     if (st == EXO_OK)
