@@ -281,18 +281,54 @@ open_run(exo_decoder_source *s, exo_err *err)
     return advise(s, st, err);
 }
 
+/* --- Adapters --------------------------------------------------------------------------------- */
+
+/* The config.json of a run with this base and adapter: {"model": {"name": "gpt", ...}}. */
+static exo_status
+describe_adapter(exo_decoder_source *s, exo_err *err)
+{
+    json_t *adapter = NULL;
+    exo_status st = join(s->config, err, s->path, "adapter_config.json");
+    if (st == EXO_OK)
+        st = read_json(s->config, &adapter, err);
+    const char *base = json_string_value(json_object_get(adapter, "base_model_name_or_path"));
+    if (st == EXO_OK && (!base || !exists(base, "config.json")))
+        st = exo_fail(err, EXO_NOT_FOUND,
+                      "%s: is of an adapter (LoRA), and its base '%.200s' is no Hugging Face "
+                      "directory here: write the base's directory as base_model_name_or_path",
+                      s->config, base ? base : "");
+    if (st == EXO_OK)
+        s->json = json_pack("{s:{s:s, s:s, s:{s:s}}}", "model", "name", "gpt", "path", base, "lora",
+                            "path", s->path);
+    if (st == EXO_OK && !s->json)
+        st = exo_fail(err, EXO_NOMEM, "%s: no memory", s->path);
+    json_decref(adapter);
+    return st;
+}
+
+static exo_status
+open_adapter(exo_decoder_source *s, exo_err *err)
+{
+    exo_status st = describe_adapter(s, err);
+    if (st == EXO_OK)
+        st = build_model(s, s->json, err);
+    return st == EXO_OK ? exo_model_params(s->model, 0, &s->params, err) : st;
+}
+
 exo_status
 exo_decoder_source_open(exo_decoder_source *s, const char *path, exo_err *err)
 {
     exo_status st = EXO_OK;
     *s = (exo_decoder_source){.path = path};
+    if (exists(s->path, "adapter_config.json") && !exists(s->path, "config.json"))
+        return open_adapter(s, err);
     if (exists(s->path, "config.json")) {
         st = join(s->config, err, s->path, "config.json");
         if (st == EXO_OK)
             st = read_json(s->config, &s->json, err);
         s->pretrained = st == EXO_OK && json_object_get(s->json, "model_type");
     }
-    /* an adapter: exo_decoder_load refuses it, whatever other files there are */
+    /* a model with an adapter in one folder: exo_decoder_load refuses it */
     if (exists(s->path, "adapter_config.json"))
         s->pretrained = true;
     if (st != EXO_OK)

@@ -1,5 +1,5 @@
-/* A decoder that a command is given: a run's folder, one of its checkpoints, or a Hugging Face
- * directory. No state. */
+/* A decoder that a command is given: a run's folder, one of its checkpoints, a Hugging Face
+ * directory, or an adapter of PEFT, whose base is the directory that it names. No state. */
 #ifndef EXO_PROGRAMS_DECODER_SOURCE_H
 #define EXO_PROGRAMS_DECODER_SOURCE_H
 

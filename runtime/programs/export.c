@@ -1,5 +1,7 @@
-/* `exogym export`: writes a run's decoder, or that of a checkpoint, as a Hugging Face directory.
+/* `exogym export`: writes a run's decoder, or that of a checkpoint, as a Hugging Face directory, or
+ * its LoRA as an adapter of PEFT.
  * One thread. Read next: exogym/decoder.h, export_files.c. */
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,6 +21,7 @@
 
 struct export_args {
     const char *source, *folder, *dtype, *shard_size, *tokenizer;
+    bool merge;
 };
 
 /* Writes generation_config.json for a directory that has its settings in config.json, because the
@@ -114,6 +117,76 @@ write_rest(const exo_decoder_tokenizer *t, const struct export_args *args, bool 
     return st;
 }
 
+/* --- Model or adapter ------------------------------------------------------------------------- */
+
+static bool
+has_lora(const exo_decoder_source *s)
+{
+    return exo_decoder_spec_of(s->model)->lora_scale != 0.0f;
+}
+
+/* Refuses options that do not fit the model. */
+static exo_status
+check_options(const exo_decoder_source *s, const struct export_args *args, exo_err *err)
+{
+    if (args->merge && !has_lora(s))
+        return exo_fail(err, EXO_INVAL, "--merge: the model of %s has no LoRA", args->source);
+    if (!args->merge && has_lora(s) && (args->dtype || args->shard_size))
+        return exo_fail(err, EXO_INVAL,
+                        "%s: an adapter is one file of fp32; %s is for the whole model: add "
+                        "--merge",
+                        args->source, args->dtype ? "--dtype" : "--shard-size");
+    return EXO_OK;
+}
+
+/* Writes A and B. peft finds the base by its path. */
+static exo_status
+write_adapter(const exo_decoder_source *s, const struct export_args *args, exo_err *err)
+{
+    const char *path =
+        json_string_value(json_object_get(json_object_get(s->json, "model"), "path"));
+    if (!path)
+        return exo_fail(err, EXO_INVAL,
+                        "%s: the base of this LoRA was drawn from a seed, so peft has no directory "
+                        "to load it from: add --merge",
+                        args->source);
+    char *base = realpath(path, NULL);
+    exo_status st = base ? exo_decoder_save_adapter(args->folder, s->model, s->params, base, err)
+                         : exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    (free)(base); /* realpath allocates with malloc */
+    return st;
+}
+
+static exo_status
+write_weights(const exo_decoder_source *s, const struct export_args *args, size_t shard_bytes,
+              exo_err *err)
+{
+    exo_dtype dtype = args->dtype && strcmp(args->dtype, "bf16") == 0 ? EXO_BF16 : EXO_F32;
+    if (has_lora(s) && !args->merge)
+        return write_adapter(s, args, err);
+    return exo_decoder_save(args->folder, s->model, s->params, dtype, shard_bytes, err);
+}
+
+/* Prints what was written. */
+static void
+report(const exo_decoder_source *s, const struct export_args *args, bool tokenizer)
+{
+    char count[EXO_FIGURE];
+    const exo_decoder_spec *spec = exo_decoder_spec_of(s->model);
+    bool adapter = has_lora(s) && !args->merge;
+    size_t numel = exo_params_numel(s->params) + exo_params_frozen_numel(s->params);
+    if (adapter)
+        numel = exo_params_numel(s->params);
+    else if (has_lora(s))
+        numel = exo_params_frozen_numel(s->params);
+    exo_print_path(stdout, "", args->folder, "");
+    printf(": %s, %s parameters, %s, %s\n", spec->family, exo_text_count(numel, count),
+           adapter                                           ? "LoRA in fp32"
+           : args->dtype && strcmp(args->dtype, "bf16") == 0 ? "bf16"
+                                                             : "fp32",
+           tokenizer ? "with its tokenizer" : "without a tokenizer");
+}
+
 /* --- The command ------------------------------------------------------------------------------ */
 
 /* Reads bytes with a unit: "5GB", "500 MiB". */
@@ -147,7 +220,6 @@ export_command(const exo_command_line *line)
     exo_err err = {0};
     const struct export_args *args = line->args;
     exo_decoder_source source = {0};
-    exo_dtype dtype = args->dtype && strcmp(args->dtype, "bf16") == 0 ? EXO_BF16 : EXO_F32;
     size_t shard_bytes = 0;
     if (args->shard_size && read_size(args->shard_size, &shard_bytes, &err) != EXO_OK)
         return exo_report_usage(line->command, &err);
@@ -155,21 +227,15 @@ export_command(const exo_command_line *line)
     exo_decoder_tokenizer own = {0};
     bool tokenizer = false;
     if (st == EXO_OK)
+        st = check_options(&source, args, &err);
+    if (st == EXO_OK)
         st = find_tokenizer(&own, &source, args, &err);
     if (st == EXO_OK)
-        st = exo_decoder_save(args->folder, source.model, source.params, dtype, shard_bytes, &err);
+        st = write_weights(&source, args, shard_bytes, &err);
     if (st == EXO_OK)
         st = write_rest(&own, args, &tokenizer, &err);
-    if (st == EXO_OK) {
-        char count[EXO_FIGURE];
-        const exo_decoder_spec *spec = exo_decoder_spec_of(source.model);
-        exo_print_path(stdout, "", args->folder, "");
-        printf(": %s, %s parameters, %s, %s\n", spec->family,
-               exo_text_count(
-                   exo_params_numel(source.params) + exo_params_frozen_numel(source.params), count),
-               dtype == EXO_BF16 ? "bf16" : "fp32",
-               tokenizer ? "with its tokenizer" : "without a tokenizer");
-    }
+    if (st == EXO_OK)
+        report(&source, args, tokenizer);
     exo_tokenizer_drop(&own.own);
     exo_decoder_source_release(&source);
     return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
@@ -190,6 +256,8 @@ static const exo_arg table[] = {
     {"--tokenizer", "PATH",
      "A tokenizer.json or the folder it is in, or the word bytes, instead of the model's.",
      EXO_INTO(struct export_args, tokenizer), .word = EXO_WORD_FILE},
+    {"--merge", NULL, "Of a model with LoRA: the whole model, with A and B added to its weights.",
+     EXO_INTO(struct export_args, merge)},
     {0},
 };
 
@@ -198,6 +266,8 @@ static const exo_note examples[] = {
      "The averaged model of a run, for transformers' from_pretrained(\"model\")."},
     {"exogym export runs/texts/diloco/checkpoints/step_00001000 model --dtype bf16",
      "The mean of the nodes at a checkpoint."},
+    {"exogym export runs/lora/ddp adapter",
+     "The LoRA of a run, for peft's AutoPeftModelForCausalLM.from_pretrained(\"adapter\")."},
     {0},
 };
 
@@ -208,24 +278,30 @@ static const exo_note files[] = {
     {"FOLDER/generation_config.json", "How texts begin, end and are sampled."},
     {"FOLDER/model.safetensors",
      "The weights; with --shard-size model-00001-of-0000N.safetensors and their index."},
+    {"FOLDER/adapter_config.json",
+     "Of a model with LoRA: what peft reads, beside adapter_model.safetensors with A and B."},
     {0},
 };
 
 const exo_command exo_command_export = {
     .name = "export",
     .summary = "Writes a trained decoder as a Hugging Face directory",
-    .description = "Of a run that has ended it is the averaged model; of one that has not, or of a "
-                   "checkpoint, the mean of the nodes' parameters. Only the model 'gpt' is "
-                   "exported: as GPT-2, OPT, BLOOM or LLaMA, whichever it is. The tokenizer goes "
-                   "with it, in this order: the one that --tokenizer names; a Hugging Face "
-                   "directory's own; the one that the run trained with, from its folder or its "
-                   "data; that of the directory that it began with. So does whatever else lies in "
-                   "the directory that the model is, or began with, and is no weight: with the "
-                   "same tokenizer also chat templates and generation_config.json. What is left "
-                   "out is named on standard error, and so is what another export's tokenizer left "
-                   "in FOLDER and is removed.\n\n"
-                   "transformers' AutoModelForCausalLM.from_pretrained opens the folder, and so "
-                   "does a job's model: {name: gpt, path: FOLDER}.",
+    .description =
+        "Of a run that has ended it is the averaged model; of one that has not, or of a "
+        "checkpoint, the mean of the nodes' parameters. Only the model 'gpt' is "
+        "exported: as GPT-2, OPT, BLOOM or LLaMA, whichever it is. The tokenizer goes "
+        "with it, in this order: the one that --tokenizer names; a Hugging Face "
+        "directory's own; the one that the run trained with, from its folder or its "
+        "data; that of the directory that it began with. So does whatever else lies in "
+        "the directory that the model is, or began with, and is no weight: with the "
+        "same tokenizer also chat templates and generation_config.json. What is left "
+        "out is named on standard error, and so is what another export's tokenizer left "
+        "in FOLDER and is removed.\n\n"
+        "transformers' AutoModelForCausalLM.from_pretrained opens the folder, and so "
+        "does a job's model: {name: gpt, path: FOLDER}.\n\n"
+        "Of a model with LoRA, A and B are written as an adapter of PEFT, which names the "
+        "base's directory; --merge writes the whole model instead. A job reads an "
+        "adapter: model: {name: gpt, path: BASE, lora: {path: FOLDER}}.",
     .args = table,
     .examples = examples,
     .files = files,

@@ -79,6 +79,7 @@ models mnist_cnn | |
 models gpt | | "vocabulary": 10, "size": "small", "context": 1024, "layers": 4, "heads": 4, "width": 128, "head_width": 32, "kv_heads": 4, "inner": 512, "position": "learned", "norm": "layer", "activation": "gelu_tanh", "gated": false, "bias": true, "tied": true, "embedding_norm": false, "norm_eps": 1e-05, "rope_theta": 10000, "dropout": 0, "checkpoint": false, "values": false
 models gpt | "layers": 1, "heads": 2, "width": 8, "vocabulary": 12, "norm_eps": 1e-12 | "vocabulary": 12, "size": "small", "context": 1024, "layers": 1, "heads": 2, "width": 8, "head_width": 4, "kv_heads": 2, "inner": 32, "position": "learned", "norm": "layer", "activation": "gelu_tanh", "gated": false, "bias": true, "tied": true, "embedding_norm": false, "norm_eps": 1e-12, "rope_theta": 10000, "dropout": 0, "checkpoint": false, "values": false
 models gpt | "path": "hf" | "path": "hf", "dropout": 0, "checkpoint": false, "values": false
+models gpt | "path": "hf", "lora": {"rank": 2} | "path": "hf", "dropout": 0, "checkpoint": false, "values": false, "lora": {"rank": 2, "alpha": 16, "layers": "*"}
 data synthetic | | "split_by_node": false, "count": 2048, "seed": 1, "augment": false
 data synthetic | "seed": 18446744073709551615, "count": 32 | "split_by_node": false, "count": 32, "seed": 18446744073709551615, "augment": false
 data fashion_mnist | "path": "images" | "path": "images", "split_by_node": false, "augment": true, "rotate": 10, "translate": 0.1, "mean": 0.1307, "deviation": 0.3081

@@ -67,5 +67,6 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     right '{name: gpt, layers: 3, heads: 4, width: 512, vocabulary: 1000, context: 64}' 8 muloco
     right '{name: gpt, layers: 2, heads: 4, width: 256, vocabulary: 5000, context: 64}' 32 ddp
     right '{name: gpt, layers: 6, heads: 8, width: 512, context: 64}' 4 sparta
+    right '{name: gpt, layers: 4, heads: 8, width: 512, context: 64, lora: {rank: 8}}' 8 ddp
 fi
 finish

@@ -162,11 +162,11 @@ has err 'exogym: model/config.json: is not done here: min_length, no_repeat_ngra
 printf '{}' >model/adapter_config.json
 for command in 'generate --prompt x --model model' 'export model x' 'run same.yaml --no-plot --name adapted'; do
     # shellcheck disable=SC2086
-    bad_line 1 'model/adapter_config.json: is of an adapter (LoRA), which is not applied here. Merge it' $command
+    bad_line 1 'model/adapter_config.json: is of an adapter (LoRA), and not of a whole model' $command
 done
 mkdir lora
 mv model/adapter_config.json lora
-bad_line 1 'lora/adapter_config.json: is of an adapter' generate --prompt x --model lora
+bad_line 1 "lora/adapter_config.json: is of an adapter (LoRA), and its base '' is no Hugging Face directory here" generate --prompt x --model lora
 mkdir model/sub
 cp lora/adapter_config.json model/sub
 ok export model with_sub
