@@ -95,6 +95,8 @@ on_idle(void *context)
         return;
     }
     uint32_t silent = 0;
+    if (!failed && w->next && w->next->idle)
+        w->next->idle(w->next->context);
     if (exo_fit_find_silent(run, &silent)) {
         exo_fit_end_collectives(run, silent, "it does not answer");
         exo_fit_leave_out(run, silent, "it does not answer");

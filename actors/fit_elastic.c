@@ -35,6 +35,12 @@ exo_fit_elastic_check(const struct run *run, const exo_strategy *strategy, exo_e
                         "elastic: the nodes of the strategy '%s' cannot change during a run: leave "
                         "`elastic` out, or choose another strategy",
                         run->strategy_name);
+    if (e->verify && exo_strategy_is_apart(strategy))
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "elastic: verify: the nodes of the strategy '%s' have different parameters: "
+            "leave `verify` out",
+            run->strategy_name);
     return EXO_OK;
 }
 
@@ -42,7 +48,7 @@ exo_status
 exo_fit_elastic_open(struct run *run, exo_err *err)
 {
     run->samples = exo_fit_samples(run);
-    if (run->opts->elastic.min_nodes == 0)
+    if (!run->fit->elastic)
         return EXO_OK;
     if (run->far && exo_fit_is_foreign(run->fit->engine))
         return exo_fail(err, EXO_UNSUPPORTED,
@@ -55,7 +61,8 @@ exo_fit_elastic_open(struct run *run, exo_err *err)
     run->cast.explain = NULL; /* it waits, and a death is no error here */
     for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         uint64_t position = exo_fit_first_position(run, r);
-        run->elastic->seats[r].step = run->step;
+        run->elastic->seats[r].step = run->elastic->seats[r].at = run->step;
+        run->elastic->seats[r].until = run->step;
         run->elastic->seats[r].position = position == UINT64_MAX ? run->step : position;
         run->elastic->seats[r].bytes = run->bytes_sent;
     }
@@ -87,6 +94,7 @@ exo_fit_elastic_close(struct run *run)
         stop_node(run, &s->sleeper);
         exo_future_drop(&s->asleep);
         exo_future_drop(&s->recruit);
+        exo_future_drop(&s->joining);
     }
     if (e && e->recruiter.id)
         exo_stop(run->cast.runtime, e->recruiter, false, NULL);
@@ -115,7 +123,25 @@ leave_out_dead(struct run *run)
 struct members {
     uint64_t furthest, nearest; /* the most and the fewest steps of a member */
     uint64_t met;               /* 1 + the last step in which they met; 0: none */
+    uint32_t home;              /* the rank with the server, or with the newest of its parameters */
+    bool serves;
+    uint64_t version;
 };
+
+/* Notes a node's report. A lost server begins anew with the node that knows the most of it. */
+static void
+note_report(struct run *run, uint32_t rank, const Exo__Train__NodeReport *m, struct members *out)
+{
+    run->elastic->seats[rank].at = m->step;
+    out->furthest = m->step > out->furthest ? m->step : out->furthest;
+    out->nearest = m->step < out->nearest ? m->step : out->nearest;
+    out->met = m->met > out->met ? m->met : out->met;
+    if (out->serves || (!m->serves && out->home != UINT32_MAX && m->version <= out->version))
+        return;
+    out->home = rank;
+    out->serves = m->serves;
+    out->version = m->version;
+}
 
 /* Asks all members how far they are. A request for a report fails with PEER_LOST only if the node
  * itself is lost, whatever else is known of it. */
@@ -142,33 +168,31 @@ ask_for_reports(struct run *run, exo_err *err)
 static exo_status
 gather(struct run *run, struct members *out, exo_err *err)
 {
-    *out = (struct members){.nearest = UINT64_MAX};
+    *out = (struct members){.nearest = UINT64_MAX, .home = UINT32_MAX};
     exo_status st = ask_for_reports(run, err);
     for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++) {
         ProtobufCMessage *reply = NULL;
         if (!exo_fit_is_member(run, r))
             continue;
         st = exo_fit_reply(run, r, &exo__train__node_report__descriptor, &reply, err);
-        const Exo__Train__NodeReport *m = (const Exo__Train__NodeReport *)reply;
-        if (st == EXO_OK) {
-            out->furthest = m->step > out->furthest ? m->step : out->furthest;
-            out->nearest = m->step < out->nearest ? m->step : out->nearest;
-            out->met = m->met > out->met ? m->met : out->met;
-        }
+        if (st == EXO_OK)
+            note_report(run, r, (const Exo__Train__NodeReport *)reply, out);
         exo_args_free(&reply);
     }
     exo_cast_drop(&run->cast);
     return st;
 }
 
-/* The position of lost ranks: what they did after the last meeting is lost with them. */
+/* The position of lost ranks: what they did after the last meeting is lost with them. Of nodes that are
+ * apart it is not known which of their last batches count; none of them is used again. */
 static void
 settle_lost(struct run *run, const struct members *members)
 {
     for (uint32_t r = 0; r < run->cast.count; r++) {
         struct exo_fit_seat *s = &run->elastic->seats[r];
-        if (s->lost && members->met > s->step)
-            s->position += members->met - s->step;
+        const uint64_t met = run->apart ? s->until : members->met;
+        if (s->lost && met > s->step)
+            s->position += met - s->step;
         s->lost = false;
     }
 }
@@ -195,6 +219,8 @@ regroup(struct run *run, const struct members *members, exo_err *err)
     Exo__Train__NodeRegroup m = EXO__TRAIN__NODE_REGROUP__INIT;
     m.epoch = ++run->elastic->epoch;
     m.furthest = members->furthest;
+    m.has_home = true;
+    m.home = run->elastic->home = members->home;
     m.ranks = ranks;
     m.nodes = nodes;
     m.actors = actors;
@@ -266,42 +292,65 @@ look_for_nodes(struct run *run)
     }
 }
 
-static exo_status
-ask_to_join(struct run *run, uint32_t rank, const exo_actor_id *donor, exo_err *err)
+static Exo__Train__NodeJoin
+join_of(const struct exo_fit_seat *s, const exo_actor_id *donor)
 {
-    struct exo_fit_seat *s = &run->elastic->seats[rank];
     Exo__Train__NodeJoin m = EXO__TRAIN__NODE_JOIN__INIT;
     m.node = donor->node;
     m.actor = donor->id;
     m.position = s->position;
     m.bytes_sent = s->bytes;
+    return m;
+}
+
+static exo_status
+ask_to_join(struct run *run, uint32_t rank, const exo_actor_id *donor, exo_err *err)
+{
+    struct exo_fit_seat *s = &run->elastic->seats[rank];
+    const Exo__Train__NodeJoin m = join_of(s, donor);
     run->cast.actors[rank] = s->ready;
     return exo_fit_ask(run, rank, "join", &m.base, err);
 }
 
-/* Reads a node's answer to `join`; false: it is no member. */
-static bool
-has_joined(struct run *run, uint32_t rank)
+/* Makes a node a member that has the state of another one. */
+static void
+seat_node(struct run *run, uint32_t rank, const Exo__Train__NodeJoined *m)
 {
     struct exo_fit_seat *s = &run->elastic->seats[rank];
+    char text[160];
+    run->cast.actors[rank] = s->ready;
+    s->ready = (exo_ref){0};
+    s->step = s->at = s->until = m->step;
+    s->lives++;
+    run->elastic->state_bytes = m->bytes;
+    run->elastic->joins++;
+    snprintf(text, sizeof text, "its state of %" PRIu64 " bytes has the SHA-256 %.64s", m->bytes,
+             m->sha256);
+    exo_fit_tell(run, "joined", rank, text);
+}
+
+/* Reads a node's answer to `join`; false: it is no member. step: that at which the members are;
+ * UINT64_MAX: they are apart. */
+static bool
+has_joined(struct run *run, uint32_t rank, exo_future *answer, uint64_t step)
+{
+    static const exo_args joined = {.method = "join",
+                                    .fields = &exo__train__node_joined__descriptor};
+    struct exo_fit_seat *s = &run->elastic->seats[rank];
     ProtobufCMessage *reply = NULL;
+    const exo_payload *payload = NULL;
     exo_err why = {0};
-    char cause[EXO_ERR_TEXT], text[160];
-    exo_status st =
-        run->cast.replies[rank]
-            ? exo_fit_reply(run, rank, &exo__train__node_joined__descriptor, &reply, &why)
-            : EXO_PEER_LOST;
+    char cause[EXO_ERR_TEXT];
+    exo_status st = answer ? exo_wait(answer, INT64_MAX, &payload, &why) : EXO_PEER_LOST;
+    if (st == EXO_OK)
+        st = payload ? exo_args_decode(&joined, payload, &reply, &why) : EXO_INVAL;
     if (st == EXO_OK) {
         const Exo__Train__NodeJoined *m = (const Exo__Train__NodeJoined *)reply;
-        s->step = m->step;
-        s->ready = (exo_ref){0};
-        run->elastic->state_bytes = m->bytes;
-        snprintf(text, sizeof text, "its state of %" PRIu64 " bytes has the SHA-256 %.64s",
-                 m->bytes, m->sha256);
+        const bool fits = step == UINT64_MAX || m->step == step; /* else it joins again */
+        if (fits)
+            seat_node(run, rank, m);
         exo_args_free(&reply);
-        run->elastic->joins++;
-        exo_fit_tell(run, "joined", rank, text);
-        return true;
+        return fits;
     }
     run->cast.actors[rank] = (exo_ref){0};
     bool dead = exo_cause(run->cast.runtime, s->ready, cause, sizeof cause) == EXO_OK;
@@ -314,6 +363,28 @@ has_joined(struct run *run, uint32_t rank)
         s->ready = (exo_ref){0};
     s->lost = false;
     return false;
+}
+
+/* Takes in the nodes that have taken a state over while the others trained, if it is of this step. */
+static uint32_t
+take_joined(struct run *run, uint64_t step)
+{
+    uint32_t joined = 0;
+    for (uint32_t r = 0; r < run->cast.count; r++) {
+        exo_future **answer = &run->elastic->seats[r].joining;
+        if (!*answer || !exo_future_ready(*answer))
+            continue;
+        joined += has_joined(run, r, *answer, step);
+        exo_future_drop(answer);
+    }
+    return joined;
+}
+
+static bool
+can_join(const struct run *run, uint32_t rank)
+{
+    const struct exo_fit_seat *s = &run->elastic->seats[rank];
+    return !exo_fit_is_member(run, rank) && s->ready.id && !s->joining;
 }
 
 /* Gives the state of a member to all nodes that are ready. *joined: how many have it. */
@@ -330,14 +401,14 @@ join_ready(struct run *run, uint32_t *joined, exo_err *err)
                             err);
     exo_cast_drop(&run->cast);
     for (uint32_t r = 0; st == EXO_OK && r < count; r++)
-        if (!exo_fit_is_member(run, r) && run->elastic->seats[r].ready.id) {
+        if (can_join(run, r)) {
             asks[r] = true;
             asked += ask_to_join(run, r, &donor, NULL) == EXO_OK;
         }
     if (st == EXO_OK && asked > 0)
         exo_fit_await_all(run, EXO_OK, NULL); /* each answer is read below */
     for (uint32_t r = 0; asks && r < count; r++)
-        *joined += asks[r] && has_joined(run, r);
+        *joined += asks[r] && has_joined(run, r, run->cast.replies[r], UINT64_MAX);
     exo_cast_drop(&run->cast);
     exo_free(asks);
     return st;
@@ -348,7 +419,7 @@ any_is_ready(const struct run *run)
 {
     bool any = false;
     for (uint32_t r = 0; r < run->cast.count; r++)
-        any = any || (!exo_fit_is_member(run, r) && run->elastic->seats[r].ready.id);
+        any = any || can_join(run, r);
     return any;
 }
 
@@ -357,9 +428,10 @@ exo_fit_take_in(struct run *run, exo_err *err)
 {
     uint32_t joined = 0;
     look_for_nodes(run);
-    if (!any_is_ready(run))
+    const uint32_t before = take_joined(run, run->step);
+    if (before == 0 && !any_is_ready(run))
         return EXO_OK;
-    exo_status st = join_ready(run, &joined, err);
+    exo_status st = any_is_ready(run) ? join_ready(run, &joined, err) : EXO_OK;
     /* after a failure it is not known whether the donor still lives */
     return st == EXO_OK || st == EXO_PEER_LOST ? exo_fit_settle(run, err) : st;
 }
@@ -409,23 +481,66 @@ exo_fit_admit(struct run *run, exo_err *err)
     return exo_fit_awaits_nodes(run) ? change_members(run, exo_fit_take_in, err) : EXO_OK;
 }
 
+/* --- Nodes that are apart --------------------------------------------------------------------- */
+
+bool
+exo_fit_join_apart(struct run *run)
+{
+    exo_actor_id donor = {0};
+    bool any = false;
+    look_for_nodes(run);
+    for (uint32_t r = 0; r < run->cast.count; r++) {
+        struct exo_fit_seat *s = &run->elastic->seats[r];
+        exo_payload args = {0};
+        any = any || (s->joining && exo_future_ready(s->joining));
+        if (!can_join(run, r) ||
+            exo_ref_export(run->cast.runtime, run->cast.actors[exo_fit_member_at(run, 0)], &donor,
+                           NULL) != EXO_OK)
+            continue;
+        const Exo__Train__NodeJoin m = join_of(s, &donor);
+        if (exo_protocol_pack(&args, &m.base, NULL) == EXO_OK)
+            exo_call(run->cast.runtime, s->ready, "join", args, INT64_MAX, &s->joining, NULL);
+    }
+    return any;
+}
+
+static exo_status
+settle_with_joined(struct run *run, exo_err *err)
+{
+    take_joined(run, UINT64_MAX);
+    return exo_fit_settle(run, err);
+}
+
+exo_status
+exo_fit_recover_apart(struct run *run, exo_status st, exo_err *err)
+{
+    if (!run->elastic || !run->far || st != EXO_PEER_LOST)
+        return st;
+    exo_cast_drop(&run->cast);
+    return change_members(run, settle_with_joined, err);
+}
+
+/* --- The end ---------------------------------------------------------------------------------- */
+
 exo_status
 exo_fit_agree_on_step(struct run *run, exo_err *err)
 {
     struct members members = {0};
     exo_status st = gather(run, &members, err);
-    const uint32_t first = exo_fit_member_at(run, 0);
-    for (uint32_t r = first + 1;
-         st == EXO_OK && members.nearest < members.furthest && r < run->cast.count; r++)
-        if (exo_fit_is_member(run, r)) {
+    const uint32_t stays = run->apart ? members.home : exo_fit_member_at(run, 0);
+    for (uint32_t r = 0; st == EXO_OK && members.nearest < members.furthest && r < run->cast.count;
+         r++)
+        if (exo_fit_is_member(run, r) && r != stays) {
             exo_ref node = run->cast.actors[r];
             exo_fit_leave_out(run, r, "the run ends");
             stop_node(run, &node);
         }
     if (st == EXO_OK && members.nearest < members.furthest) {
         settle_lost(run, &members);
-        st = gather(run, &members, err);
+        st = run->apart ? exo_fit_settle(run, err) : EXO_OK; /* the server forgets the others */
     }
+    if (st == EXO_OK && members.nearest < members.furthest)
+        st = gather(run, &members, err);
     run->step = st == EXO_OK ? members.furthest : run->step;
     return st;
 }

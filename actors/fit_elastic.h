@@ -26,8 +26,15 @@ exo_status exo_fit_admit(struct run *run, exo_err *err);
  * takes in the nodes whose seats are `ready`. */
 exo_status exo_fit_settle(struct run *run, exo_err *err);
 exo_status exo_fit_take_in(struct run *run, exo_err *err);
+/* For nodes that are apart, while they train: has nodes made in the place of absent ones, which take over
+ * the state of the first member between two of its requests. True: one has it, and the members may
+ * begin an epoch with it (exo_fit_recover_apart). */
+bool exo_fit_join_apart(struct run *run);
+/* As exo_fit_recover, and takes these nodes in. */
+exo_status exo_fit_recover_apart(struct run *run, exo_status st, exo_err *err);
 /* Brings the present nodes of a run that ends to one step, which becomes run->step, so that they
- * can write a checkpoint. If they are at several steps, only the first of them stays. */
+ * can write a checkpoint. If they are at several steps, only the first of them stays, or, if they are
+ * apart, the one with the server. */
 exo_status exo_fit_agree_on_step(struct run *run, exo_err *err);
 
 #endif

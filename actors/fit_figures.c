@@ -81,13 +81,13 @@ spans_json(const exo_track *track, json_t *names)
 }
 
 static json_t *
-node_json(const struct run *run, uint32_t rank, json_t *names)
+node_json(const struct run *run, uint32_t rank, uint64_t step, json_t *names)
 {
     json_t *node =
         json_pack("{s:o}", "traffic", exo_traffic_json(&run->traffic[rank], EXO_TRAFFIC_NUMBERS));
     if (run->elastic)
         json_object_set_new(node, "position",
-                            json_integer((json_int_t)exo_fit_position(run, rank)));
+                            json_integer((json_int_t)exo_fit_position_at(run, rank, step)));
     exo_link_stats up, down;
     if (exo_fit_link_stats(run, rank, &up, &down)) {
         json_object_set_new(node, "up", link_json(&up));
@@ -139,13 +139,13 @@ exo_fit_begin_figures(const struct run *run, uint64_t elapsed)
 }
 
 void
-exo_fit_add_figures(const struct run *run, uint32_t rank, json_t *all)
+exo_fit_add_figures(const struct run *run, uint32_t rank, uint64_t step, json_t *all)
 {
     json_t *meters = exo_meters_json(run->meters.nodes[rank].scope), *meter;
     const char *path;
     char name[EXO_METER_PATH];
     json_array_set_new(json_object_get(all, "nodes"), rank,
-                       node_json(run, rank, json_object_get(all, "names")));
+                       node_json(run, rank, step, json_object_get(all, "names")));
     json_object_foreach (meters, path, meter) {
         snprintf(name, sizeof name, "node_%u.%s", rank, path);
         json_object_set(json_object_get(all, "meters"), name, meter);

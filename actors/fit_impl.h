@@ -151,6 +151,7 @@ exo_status exo_fit_await_all(struct run *run, exo_status asked, exo_err *err);
 typedef struct exo_fit_next {
     void *context;
     exo_status (*take)(void *context, uint32_t rank, exo_err *err);
+    void (*idle)(void *context); /* called after a while without an answer, before an error */
 } exo_fit_next;
 /* Waits as exo_fit_await_all does, and takes each answer when it comes, up to the first error. An
  * error of `next` is the run's. */
@@ -220,8 +221,8 @@ uint64_t exo_fit_stretch(const struct run *run);
 /* Reads a node's reply about its `steps` steps, its traffic and its meters. *out: exo_args_free. */
 exo_status exo_fit_read_trained(struct run *run, uint32_t rank, size_t steps,
                                 ProtobufCMessage **out, exo_err *err);
-/* Records `steps` steps, for which the reply of one node stands (NULL: there is none). They took this
- * time on the run's clock, and here. */
+/* Records `steps` steps, for which the last ones in the reply of one node stand (NULL: there is none).
+ * They took this time on the run's clock, and here. */
 exo_status exo_fit_record_steps(struct run *run, const Exo__Train__Trained *first, size_t steps,
                                 exo_time took, exo_time took_here, exo_err *err);
 
@@ -277,8 +278,8 @@ exo_status exo_fit_report_network(struct run *run, exo_fit_result *result, exo_e
 
 /* The figures of a checkpoint without those of its nodes; NULL: no memory. The caller drops them. */
 json_t *exo_fit_begin_figures(const struct run *run, uint64_t elapsed);
-/* Adds those of a node, which is idle. */
-void exo_fit_add_figures(const struct run *run, uint32_t rank, json_t *figures);
+/* Adds those of a node, which is idle after `step` steps. */
+void exo_fit_add_figures(const struct run *run, uint32_t rank, uint64_t step, json_t *figures);
 /* Writes figures.json into the folder of a checkpoint. */
 exo_status exo_fit_write_figures(const json_t *figures, const char *folder, exo_err *err);
 /* Makes run->before. If the run resumes, it is read from the checkpoint. INVAL: the checkpoint's

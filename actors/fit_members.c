@@ -53,13 +53,25 @@ exo_fit_epoch(const struct run *run)
 }
 
 uint64_t
-exo_fit_position(const struct run *run, uint32_t rank)
+exo_fit_position_at(const struct run *run, uint32_t rank, uint64_t step)
 {
     if (!run->elastic)
-        return run->step;
+        return step;
     const struct exo_fit_seat *s = &run->elastic->seats[rank];
-    bool trains = exo_fit_is_member(run, rank) && run->step > s->step;
-    return s->position + (trains ? run->step - s->step : 0);
+    bool trains = exo_fit_is_member(run, rank) && step > s->step;
+    return s->position + (trains ? step - s->step : 0);
+}
+
+uint64_t
+exo_fit_position(const struct run *run, uint32_t rank)
+{
+    return exo_fit_position_at(run, rank, run->step);
+}
+
+uint32_t
+exo_fit_home(const struct run *run)
+{
+    return run->elastic ? run->elastic->home : 0;
 }
 
 uint64_t

@@ -22,16 +22,23 @@ struct exo_fit_seat {
     /* At its latest join: the step, and the batches of its data that were trained on before. */
     uint64_t step, position;
     uint64_t bytes;      /* sent by the strategy for this rank */
+    uint64_t at;         /* steps that the node had done, as it last said */
+    uint64_t until;      /* of nodes that are apart: to which the node was told to train */
+    uint64_t lives;      /* how often nodes have joined here */
     bool lost;           /* it has just been left out: `position` is not known yet */
     exo_ref ready;       /* a node that can join; id 0: none */
     exo_ref sleeper;     /* the node that was left out for its silence */
     exo_future *asleep;  /* its request, which it has not answered; NULL: none */
     exo_future *recruit; /* request to the recruiter; NULL: none */
-    exo_time again;      /* no request to the recruiter before that time */
+    /* request to the node that is `ready`, which takes a state over while the others train; NULL:
+     * none */
+    exo_future *joining;
+    exo_time again; /* no request to the recruiter before that time */
 };
 
 struct exo_fit_elastic {
     uint64_t epoch;
+    uint32_t home; /* the rank that has the server of the strategy's communicator */
     uint64_t deaths, joins;
     exo_time paused;      /* time in which the members did not train, for a change of the members */
     uint64_t state_bytes; /* that the last node to join has got */
@@ -45,8 +52,11 @@ exo_time exo_fit_wait_or_default(exo_time given);
 /* The batches of the node's data that were trained on, from the checkpoint; UINT64_MAX: as many as
  * steps. */
 uint64_t exo_fit_first_position(const struct run *run, uint32_t rank);
-/* The batches of a node's data that were trained on. */
+/* The batches of a node's data that were trained on; at `step`, which it has done. */
 uint64_t exo_fit_position(const struct run *run, uint32_t rank);
+uint64_t exo_fit_position_at(const struct run *run, uint32_t rank, uint64_t step);
+/* The rank that has the server of the strategy's communicator. */
+uint32_t exo_fit_home(const struct run *run);
 /* The samples on which the run's present state was trained. */
 uint64_t exo_fit_samples(const struct run *run);
 /* Notes the bytes that the strategy has sent for a rank; returns those of all ranks. */

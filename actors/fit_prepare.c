@@ -99,6 +99,8 @@ check_strategy(struct run *run, exo_config *options, exo_err *err)
     if (st == EXO_OK) {
         run->together = exo_strategy_awaits_units(strategy);
         run->apart = exo_strategy_is_apart(strategy);
+        if (run->apart && run->fit->graph && run->fit->graph->virtual_clock)
+            run->fit->elastic = false; /* each node takes its failures by itself */
         st = exo_fit_failures_check(run, err);
     }
     if (st == EXO_OK)

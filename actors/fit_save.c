@@ -8,6 +8,8 @@
 
 #include <exogym/memory.h>
 
+#include "actors/fit_members.h"
+
 exo_status
 exo_fit_save_begin(struct run *run, uint64_t step, exo_fit_save **out, exo_err *err)
 {
@@ -78,14 +80,14 @@ exo_fit_save_take(struct run *run, exo_fit_save *save, uint32_t from, uint32_t r
     if (st == EXO_OK) {
         snprintf(save->sums[rank], sizeof save->sums[rank], "%.64s",
                  ((const Exo__Train__Saved *)reply)->sha256);
-        exo_fit_add_figures(run, rank, save->figures);
+        exo_fit_add_figures(run, rank, save->step, save->figures);
         save->left--;
     }
     exo_args_free(&reply);
     return st;
 }
 
-/* Has the first node write the server's part, while it may be training. */
+/* Has the node with the server write its part, while it may be training. */
 static exo_status
 save_server(struct run *run, const exo_fit_save *save, exo_err *err)
 {
@@ -98,7 +100,7 @@ save_server(struct run *run, const exo_fit_save *save, exo_err *err)
         return st;
     st = exo_protocol_pack(&args, &m.base, err);
     if (st == EXO_OK)
-        st = exo_cast_round_ask(&round, exo_fit_member_at(run, 0), "save_server", args, err);
+        st = exo_cast_round_ask(&round, exo_fit_home(run), "save_server", args, err);
     while (st == EXO_OK && exo_cast_round_next(&round))
         if (round.status != EXO_OK)
             st = exo_cast_blame(&run->cast, round.actor, round.status, round.reason.text, err);

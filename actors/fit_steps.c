@@ -59,11 +59,12 @@ record_rows(struct run *run, const Exo__Train__Trained *first, size_t steps, uin
 {
     exo_status st = EXO_OK;
     const uint64_t start = run->step, all = run->samples - before;
-    const size_t unknown = steps - first->n_loss;
+    const size_t unknown = steps > first->n_loss ? steps - first->n_loss : 0;
+    const size_t skipped = first->n_loss > steps ? first->n_loss - steps : 0;
     for (size_t i = 0; i < steps && st == EXO_OK; i++) {
         run->step = start + i + 1;
-        run->train_loss = i < unknown ? NAN : first->loss[i - unknown];
-        run->lr = i < unknown ? run->lr : first->lr[i - unknown];
+        run->train_loss = i < unknown ? NAN : first->loss[skipped + i - unknown];
+        run->lr = i < unknown ? run->lr : first->lr[skipped + i - unknown];
         if (run->metrics)
             st = exo_metrics_train(run->metrics, run->step, before + all * (i + 1) / steps,
                                    (double)run->train_loss, (double)run->lr, err);
@@ -88,6 +89,8 @@ exo_fit_record_steps(struct run *run, const Exo__Train__Trained *first, size_t s
 {
     const uint64_t before = run->samples;
     run->samples = samples_at(run, run->step + steps);
+    if (run->samples < before) /* a lost node that was apart had done fewer steps */
+        run->samples = before;
     exo_status st = first ? record_rows(run, first, steps, before, err) : EXO_OK;
     run->trained += took;
     run->step_time = steps ? took_here / (exo_time)steps : 0;

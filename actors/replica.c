@@ -35,8 +35,8 @@ strategy_is_far(const exo_replica *r)
 }
 
 exo_status
-exo_replica_open_comms(exo_replica *r, uint64_t epoch, exo_comm **comm, exo_comm **side,
-                       exo_err *err)
+exo_replica_open_comms(exo_replica *r, uint64_t epoch, uint32_t home, exo_comm **comm,
+                       exo_comm **side, exo_err *err)
 {
     exo_fit *fit = r->fit;
     exo_comm_edge edge;
@@ -45,6 +45,7 @@ exo_replica_open_comms(exo_replica *r, uint64_t epoch, exo_comm **comm, exo_comm
                               .rank = r->rank,
                               .channel = r->place.channel + 2 * (uint32_t)epoch,
                               .method = "deliver",
+                              .home = home,
                               .edge = exo_fit_comm_edge(fit, &edge) ? &edge : NULL};
     exo_status st = EXO_OK;
     if (r->place.pace)
@@ -68,7 +69,7 @@ exo_replica_open_comms(exo_replica *r, uint64_t epoch, exo_comm **comm, exo_comm
 static exo_status
 make_comms(exo_replica *r, exo_err *err)
 {
-    return exo_replica_open_comms(r, 0, &r->comm, &r->side, err);
+    return exo_replica_open_comms(r, 0, 0, &r->comm, &r->side, err);
 }
 
 static exo_status

@@ -26,6 +26,7 @@
 #include "actors/fit.h"
 #include "actors/node_look.h"
 #include "actors/node_meters.h"
+#include "comm/server.h"
 
 /* The place of a replica. */
 typedef struct exo_replica_place {
@@ -62,6 +63,11 @@ typedef struct exo_membership {
     uint64_t position;   /* UINT64_MAX, or the first batch of this node's data, if not the step */
     exo_traffic traffic; /* over the strategy's edge in earlier epochs */
     exo_time waited;
+    /* The server of the strategy's communicator is the run's. It stays with its process from one
+     * epoch to the next; `estate` is its state between two. */
+    bool home;
+    exo_server_estate estate;
+    bool fresh;       /* its state is another node's, and it was in no epoch since */
     uint64_t none[2]; /* stands for the counts that a list of state names */
 } exo_membership;
 
@@ -123,9 +129,10 @@ exo_status exo_replica_save(exo_replica *r, uint32_t rank, const char *folder, u
 exo_status exo_replica_save_server(exo_replica *r, const char *folder, exo_err *err);
 /* Lists everything that outlives a restart. `elapsed` and `bytes` are entries of the list. */
 void exo_replica_list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes);
-/* Makes the replica's communicators of an epoch: the strategy's, and the other one. */
-exo_status exo_replica_open_comms(exo_replica *r, uint64_t epoch, exo_comm **comm, exo_comm **side,
-                                  exo_err *err);
+/* Makes the replica's communicators of an epoch: the strategy's, whose server is with the rank `home`,
+ * and the other one. */
+exo_status exo_replica_open_comms(exo_replica *r, uint64_t epoch, uint32_t home, exo_comm **comm,
+                                  exo_comm **side, exo_err *err);
 /* Ends its part in its communicators. */
 void exo_replica_leave_comms(exo_replica *r);
 /* Opens the loader at a batch of the node's data. */
@@ -164,12 +171,19 @@ void exo_replica_elastic_close(exo_replica *r);
 exo_status exo_replica_exchange(exo_replica *r, exo_err *err);
 /* Ends the present epoch's collectives, unless `epoch` is over. Any thread. */
 void exo_replica_abandon(exo_replica *r, uint64_t epoch, uint32_t rank, const char *cause);
-/* Begins an epoch with the members `ranks` (count), whose actors are `actors`. A step in doubt is
- * done if `furthest`, the most steps of a member, is beyond it, and is undone otherwise. *done: the
- * step in doubt is done. INVAL: the members are wrong; PEER_LOST: one of them is lost. */
-exo_status exo_replica_regroup(exo_replica *r, uint64_t epoch, uint64_t furthest,
-                               const uint32_t *ranks, const exo_actor_id *actors, size_t count,
-                               bool *done, exo_err *err);
+/* The members of an epoch: `ranks` (count), ascending, whose actors are `actors`. */
+typedef struct exo_epoch {
+    uint64_t number;
+    uint64_t furthest; /* the most steps of a member */
+    const uint32_t *ranks;
+    const exo_actor_id *actors;
+    size_t count;
+    uint32_t home; /* the rank that has the server of the strategy's communicator */
+} exo_epoch;
+
+/* Begins an epoch. A step in doubt is done if `furthest` is beyond it, and is undone otherwise. *done:
+ * the step in doubt is done. INVAL: the members are wrong; PEER_LOST: one of them is lost. */
+exo_status exo_replica_regroup(exo_replica *r, const exo_epoch *epoch, bool *done, exo_err *err);
 /* Gives the state, and before it its layout and its SHA-256, as bytes for exo_replica_join. */
 exo_status exo_replica_give(exo_replica *r, exo_payload *out, exo_err *err);
 /* Takes over the state of the node `from`, which exo_replica_give gives, and continues with batch

@@ -15,6 +15,14 @@
  *    barrier, all have finished the step, and the step counts for all.
  * 2. If no living member has passed it, the step counts for none.
  *
+ * Nodes that are apart (exo_strategy_class) have no barrier, and no step is in doubt: what a node knows of
+ * its own step decides. If the step fails because a member is lost, the copy is restored at once, and the
+ * exchange is repeated in the next epoch. What it had sent to the server is then sent again; the server
+ * knows what it has had.
+ *
+ * The server of the strategy's communicator stays where it is: its process hands the state on to the
+ * communicator of the next epoch. If it was lost, the strategy of another node begins a new one.
+ *
  * Owner of the state: the computing lane, except where exo_membership says otherwise. */
 #include "actors/replica.h"
 
@@ -56,6 +64,7 @@ exo_replica_elastic_open(exo_replica *r, exo_err *err)
     exo_membership *m = &r->member;
     if (!exo_replica_is_elastic(r) || m->state)
         return EXO_OK;
+    m->home = r->rank == 0; /* a node that joins has none: exo_replica_join */
     exo_status st = make_list(r, false, &m->state, err);
     if (st != EXO_OK || r->fit->sim) /* no node dies within a step on the virtual clock */
         return st;
@@ -76,6 +85,7 @@ exo_replica_elastic_close(exo_replica *r)
     exo_state_free(&r->member.undo);
     exo_free(r->member.copy);
     r->member.copy = NULL;
+    exo_server_estate_release(&r->member.estate);
 }
 
 /* --- A step ----------------------------------------------------------------------------------- */
@@ -116,6 +126,26 @@ verify(exo_replica *r, exo_err *err)
     return st;
 }
 
+/* Restores the copy. */
+static exo_status
+undo(exo_replica *r, exo_err *err)
+{
+    exo_membership *m = &r->member;
+    exo_status st = exo_state_restore(m->undo, m->copy, err);
+    r->node.stepped = m->was_stepped;
+    m->doubtful = st != EXO_OK;
+    m->again = true;
+    return st;
+}
+
+/* The rest of a step that may be in doubt. */
+static exo_status
+end_meeting(exo_replica *r, exo_err *err)
+{
+    exo_status st = r->fit->verify ? verify(r, err) : EXO_OK;
+    return st == EXO_OK ? exo_barrier(r->side_group, err) : st;
+}
+
 exo_status
 exo_replica_exchange(exo_replica *r, exo_err *err)
 {
@@ -134,10 +164,12 @@ exo_replica_exchange(exo_replica *r, exo_err *err)
         return st;
     m->doubtful = true;
     st = exo_strategy_step(r->strategy, &r->node, err);
-    if (st == EXO_OK && r->fit->verify)
-        st = verify(r, err);
-    if (st == EXO_OK)
-        st = exo_barrier(r->side_group, err);
+    if (exo_strategy_is_apart(r->strategy)) {
+        exo_status undone = st == EXO_PEER_LOST ? undo(r, NULL) : EXO_OK;
+        st = undone == EXO_OK ? st : exo_fail(err, undone, "a step cannot be undone");
+    } else if (st == EXO_OK) {
+        st = end_meeting(r, err);
+    }
     if (st == EXO_OK)
         count_as_done(r);
     return st;
@@ -154,26 +186,20 @@ resolve(exo_replica *r, uint64_t furthest, bool *done, exo_err *err)
         r->node.step++;
         return EXO_OK;
     }
-    if (!m->doubtful)
-        return EXO_OK;
-    exo_status st = exo_state_restore(m->undo, m->copy, err);
-    r->node.stepped = m->was_stepped;
-    m->doubtful = st != EXO_OK;
-    m->again = true;
-    return st;
+    return m->doubtful ? undo(r, err) : EXO_OK;
 }
 
 /* --- Members ---------------------------------------------------------------------------------- */
 
 static exo_status
-check_members(const exo_replica *r, uint64_t epoch, const uint32_t *ranks, size_t count,
-              uint32_t *place, exo_err *err)
+check_members(const exo_replica *r, const exo_epoch *e, uint32_t *place, exo_err *err)
 {
-    bool found = false;
-    if (epoch <= r->member.epoch)
+    const uint32_t *ranks = e->ranks;
+    bool found = false, home = false;
+    if (e->number <= r->member.epoch)
         return exo_fail(err, EXO_INVAL, "regroup: epoch: %llu is not after %llu",
-                        (unsigned long long)epoch, (unsigned long long)r->member.epoch);
-    for (size_t i = 0; i < count; i++) {
+                        (unsigned long long)e->number, (unsigned long long)r->member.epoch);
+    for (size_t i = 0; i < e->count; i++) {
         if (ranks[i] >= r->fit->num_nodes || (i > 0 && ranks[i] <= ranks[i - 1]))
             return exo_fail(err, EXO_INVAL,
                             "regroup: ranks: expected ascending ranks of the run's nodes");
@@ -181,7 +207,10 @@ check_members(const exo_replica *r, uint64_t epoch, const uint32_t *ranks, size_
             *place = (uint32_t)i;
             found = true;
         }
+        home = home || ranks[i] == e->home;
     }
+    if (!home)
+        return exo_fail(err, EXO_INVAL, "regroup: home: node_%u is no member", e->home);
     return found ? EXO_OK
                  : exo_fail(err, EXO_INVAL, "regroup: ranks: node_%u is not among them", r->rank);
 }
@@ -202,18 +231,18 @@ open_group(exo_replica *r, exo_comm *comm, exo_group **whole, exo_group **out,
 }
 
 static exo_status
-connect_members(exo_replica *r, const uint32_t *ranks, const exo_actor_id *actors, size_t count,
-                exo_err *err)
+connect_members(exo_replica *r, const exo_epoch *e, exo_err *err)
 {
+    const uint32_t *ranks = e->ranks;
     exo_ref *nodes = exo_calloc(r->fit->num_nodes, sizeof *nodes);
     exo_time deadline = exo_deadline(exo_runtime_clock(r->place.runtime), 10 * EXO_SECOND);
     exo_status st =
         nodes ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for %u nodes", r->fit->num_nodes);
-    for (size_t i = 0; st == EXO_OK && i < count; i++)
+    for (size_t i = 0; st == EXO_OK && i < e->count; i++)
         if (ranks[i] == r->rank)
             nodes[ranks[i]] = r->place.self;
         else
-            st = exo_ref_import(r->place.runtime, &actors[i], deadline, &nodes[ranks[i]], err);
+            st = exo_ref_import(r->place.runtime, &e->actors[i], deadline, &nodes[ranks[i]], err);
     if (st == EXO_OK)
         st = exo_comm_far_connect(r->comm, nodes, err);
     if (st == EXO_OK)
@@ -238,48 +267,59 @@ leave_groups(exo_replica *r)
 /* Leaves the communicators of the epoch before, and makes those of this one. Messages of other
  * members may arrive as soon as these are made. */
 static exo_status
-change_comms(exo_replica *r, uint64_t epoch, exo_err *err)
+change_comms(exo_replica *r, const exo_epoch *e, exo_err *err)
 {
     exo_membership *m = &r->member;
     m->traffic = exo_replica_traffic(r);
     m->waited = exo_replica_waited(r);
     if (r->fit->comm) {
         leave_groups(r);
-        m->epoch = epoch;
+        m->epoch = e->number;
         return EXO_OK;
     }
+    if (m->home && r->comm && !m->estate.state)
+        exo_server_take_estate(r->comm, &m->estate);
     exo_replica_leave_comms(r);
     r->node.group = NULL;
     exo_comm *comm = NULL, *side = NULL;
-    exo_status st = exo_replica_open_comms(r, epoch, &comm, &side, err);
+    exo_status st = exo_replica_open_comms(r, e->number, e->home, &comm, &side, err);
+    m->home = e->home == r->rank;
+    if (st == EXO_OK && m->home && comm)
+        exo_server_leave_estate(comm, &m->estate);
+    exo_server_estate_release(&m->estate);
     pthread_mutex_lock(&m->lock);
     r->comm = comm;
     r->side = side;
-    m->epoch = epoch;
+    m->epoch = e->number;
     m->interrupted = false;
     pthread_mutex_unlock(&m->lock);
     return st;
 }
 
 exo_status
-exo_replica_regroup(exo_replica *r, uint64_t epoch, uint64_t furthest, const uint32_t *ranks,
-                    const exo_actor_id *actors, size_t count, bool *done, exo_err *err)
+exo_replica_regroup(exo_replica *r, const exo_epoch *e, bool *done, exo_err *err)
 {
+    exo_membership *m = &r->member;
     uint32_t place = 0;
     *done = false;
-    exo_status st = check_members(r, epoch, ranks, count, &place, err);
+    exo_status st = check_members(r, e, &place, err);
     if (st == EXO_OK)
-        st = resolve(r, furthest, done, err);
+        st = resolve(r, e->furthest, done, err);
     if (st == EXO_OK)
-        st = change_comms(r, epoch, err);
+        st = change_comms(r, e, err);
     if (st == EXO_OK)
-        st = open_group(r, r->comm, &r->member.whole[0], &r->group, ranks, count, err);
+        st = open_group(r, r->comm, &m->whole[0], &r->group, e->ranks, e->count, err);
     if (st == EXO_OK)
-        st = open_group(r, r->side, &r->member.whole[1], &r->side_group, ranks, count, err);
+        st = open_group(r, r->side, &m->whole[1], &r->side_group, e->ranks, e->count, err);
     r->node.group = r->group;
     r->node.rank = place;
-    r->node.num_nodes = (uint32_t)count;
-    return st == EXO_OK && !r->fit->comm ? connect_members(r, ranks, actors, count, err) : st;
+    r->node.num_nodes = (uint32_t)e->count;
+    /* Before the first message of the epoch, which comes after the answers of all members. */
+    if (st == EXO_OK) {
+        st = exo_strategy_regroup(r->strategy, &r->node, e->ranks, m->fresh, err);
+        m->fresh = m->fresh && st != EXO_OK;
+    }
+    return st == EXO_OK && !r->fit->comm ? connect_members(r, e, err) : st;
 }
 
 /* --- The state of another node ---------------------------------------------------------------- */
@@ -388,7 +428,8 @@ exo_replica_join(exo_replica *r, const exo_actor_id *from, uint64_t position, ui
         return st;
     if (r->fit->comm)
         leave_groups(r); /* their traffic is among the bytes of its earlier life */
-    m->doubtful = m->again = r->node.stepped = false;
+    m->doubtful = m->again = r->node.stepped = m->home = false;
+    m->fresh = true;
     r->bytes_before = bytes_sent;
     m->traffic = (exo_traffic){0};
     m->waited = 0;

@@ -18,8 +18,8 @@ struct train_node {
     exo_replica *replica;
     bool begun;  /* set up, or the set-up failed */
     bool warned; /* a loss was not finite */
-    /* The losses and learning rates of the steps up to `until`. A request that is repeated, because
-     * it failed on another node, gets all of them. */
+    /* The losses and learning rates of the steps up to `until`, or to the present one. A request that is
+     * repeated, because it failed on another node, gets all of them. */
     struct {
         float *loss, *lr;
         size_t count, room;
@@ -225,14 +225,17 @@ train(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
 {
     struct train_node *n = self;
     exo_replica *r = NULL;
-    uint64_t until = ((const Exo__Train__Train *)args)->until;
+    const Exo__Train__Train *m = args;
+    const uint64_t until = m->until;
     exo_status st = get_replica(n, "train", &r, err);
     if (st != EXO_OK)
         return st;
     if (until > r->fit->max_steps)
         return exo_fail(err, EXO_INVAL, "train: until: step %llu is beyond the last one, %llu",
                         (unsigned long long)until, (unsigned long long)r->fit->max_steps);
-    if (n->records.until != until)
+    const bool goes_on =
+        m->has_since ? r->node.step - n->records.count == m->since : n->records.until == until;
+    if (!goes_on)
         n->records.count = 0;
     n->records.until = until;
     st = need_records(n, until > r->node.step ? until - r->node.step : 0, err);
@@ -252,7 +255,7 @@ train(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
     /* Before exo_pace_leave: once the baton passes on, virtual time may jump to the deadline of the
      * nodes that wait. */
     give_up(n, st, err);
-    if (st == EXO_OK && ((const Exo__Train__Train *)args)->goes_on)
+    if (st == EXO_OK && m->goes_on)
         hold_baton(r);
     exo_pace_leave(r->pace);
     return st == EXO_OK ? give_up(n, pack_trained(n, reply, err), err) : st;
@@ -447,6 +450,9 @@ report(exo_call_context *call, void *self, const void *args, exo_payload *reply,
     out.step = r->node.step;
     out.met = r->member.met;
     out.doubtful = r->member.doubtful;
+    out.has_serves = out.has_version = true;
+    out.serves = r->member.home;
+    out.version = exo_strategy_version(r->strategy);
     return exo_protocol_pack(reply, &out.base, err);
 }
 
@@ -470,9 +476,15 @@ regroup(exo_call_context *call, void *self, const void *args, exo_payload *reply
     exo_actor_id *actors = exo_calloc(m->n_ranks, sizeof *actors);
     if (!actors)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu nodes", m->n_ranks);
+    const exo_epoch epoch = {.number = m->epoch,
+                             .furthest = m->furthest,
+                             .ranks = m->ranks,
+                             .actors = actors,
+                             .count = m->n_ranks,
+                             .home = m->has_home ? m->home : m->ranks[0]};
     for (size_t i = 0; i < m->n_ranks; i++)
         actors[i] = (exo_actor_id){.node = m->nodes[i], .id = m->actors[i]};
-    st = exo_replica_regroup(r, m->epoch, m->furthest, m->ranks, actors, m->n_ranks, &done, err);
+    st = exo_replica_regroup(r, &epoch, &done, err);
     if (done)
         record(n, r->member.loss, r->node.lr);
     exo_free(actors);

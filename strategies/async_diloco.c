@@ -19,8 +19,13 @@
  *
  * Traffic of a node in a round: Psi elements to the server, and Psi back.
  *
- * A change is known by the steps that its node had done. A resumed run may send one again that the
- * server has applied: the server then answers without applying it.
+ * A change is known by the steps that its node had done. A resumed run, and a node whose answer was lost
+ * with another node, may send one again that the server has applied: the server then answers without
+ * applying it.
+ *
+ * In an elastic run (docs/elastic.md) an answer also has the table of the changes that the server has
+ * applied, 2 elements for each node. If the server is lost, the node with the newest outer parameters
+ * has the next one, which begins with them and this table. The momentum is lost.
  *
  * The order in which changes arrive decides the bits. On the virtual clock with a declared cost of
  * a step it is always the same; on the real clock it is not.
@@ -31,6 +36,7 @@
 #include "strategies/builtin.h"
 
 #include <math.h>
+#include <string.h>
 
 #include <exogym/memory.h>
 #include <exogym/server.h>
@@ -47,6 +53,8 @@ enum {
     SECONDS = 0,   /* a figure, to the server: of a step */
 };
 
+static const exo_time UNKNOWN = -1;
+
 struct options {
     uint64_t interval; /* H */
     uint64_t every;    /* n; 0: the number of nodes */
@@ -61,23 +69,31 @@ struct options {
 struct outer {
     struct options options;
     uint32_t num_nodes;
-    exo_array theta, momentum, sum; /* (Psi), on the host */
+    size_t numel; /* Psi */
+    /* theta and `table` are one array: an answer is the former, or in an elastic run both. table: the
+     * bits of `merged`, 2 elements for each node. */
+    exo_array whole, theta, momentum, sum; /* (Psi), on the host */
+    bool elastic;
     uint64_t changes;
     double *speeds;   /* (num_nodes) steps per second; 0: unknown */
     uint64_t *merged; /* (num_nodes) CHANGE of each node's last one */
 };
 
-/* What the first member gives to outer_open. */
+/* What the member that has the server gives to outer_open: parameters that have had `version` changes,
+ * which are those of `merged`. */
 struct opening {
     const struct options *options;
     exo_array params;
+    uint64_t version;
+    const uint64_t *merged; /* (num_members) */
+    bool elastic;
 };
 
 static void
 outer_close(void *state)
 {
     struct outer *o = state;
-    exo_array_release(&o->theta);
+    exo_array_release(&o->whole);
     exo_array_release(&o->momentum);
     exo_array_release(&o->sum);
     exo_free(o->speeds);
@@ -96,19 +112,25 @@ outer_open(void **state, const void *opts, uint32_t num_members, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "async_diloco: no memory for the server");
     *o = (struct outer){.options = *opening->options,
                         .num_nodes = num_members,
+                        .numel = numel,
+                        .elastic = opening->elastic,
+                        .changes = opening->version,
                         .speeds = exo_calloc(num_members, sizeof *o->speeds),
                         .merged = exo_calloc(num_members, sizeof *o->merged)};
     if (o->options.every == 0)
         o->options.every = num_members;
     exo_status st = o->speeds && o->merged
-                        ? exo_array_init(&o->theta, cpu, EXO_F32, numel, err)
+                        ? exo_array_init(&o->whole, cpu, EXO_F32, numel + 2 * num_members, err)
                         : exo_fail(err, EXO_NOMEM, "async_diloco: no memory for the server");
     if (st == EXO_OK)
         st = exo_array_init(&o->momentum, cpu, EXO_F32, numel, err);
     if (st == EXO_OK)
         st = exo_array_init(&o->sum, cpu, EXO_F32, numel, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK) {
+        o->theta = exo_array_part(o->whole, 0, numel);
+        memcpy(o->merged, opening->merged, num_members * sizeof *o->merged);
         st = exo_array_read(opening->params, o->theta.data, err);
+    }
     if (st == EXO_OK)
         *state = o;
     else
@@ -160,10 +182,26 @@ outer_handle(void *state, exo_server *server, uint32_t from, const exo_server_me
         o->merged[from] = message->numbers[CHANGE];
         apply(o, message->data);
     }
+    memcpy((float *)o->whole.data + o->numel, o->merged, o->num_nodes * sizeof *o->merged);
     const exo_server_message answer = {
         .numbers = {[STEPS] = next_round(o, from), [VERSION] = o->changes, [STALENESS] = staleness},
-        .data = o->theta};
+        .data = o->elastic ? o->whole : o->theta};
     return exo_server_send(server, from, &answer, err);
+}
+
+/* Forgets absent nodes: their speeds, and the numbers of their changes, which begin anew. */
+static void
+outer_members(void *state, const uint32_t *ranks, uint32_t count)
+{
+    struct outer *o = state;
+    for (uint32_t r = 0, at = 0; ranks && r < o->num_nodes; r++) {
+        if (at < count && ranks[at] == r) {
+            at++;
+            continue;
+        }
+        o->speeds[r] = 0;
+        o->merged[r] = 0;
+    }
 }
 
 static void
@@ -184,7 +222,8 @@ static const exo_server_class outer_class = {.name = "async_diloco",
                                              .open = outer_open,
                                              .handle = outer_handle,
                                              .close = outer_close,
-                                             .list = outer_list};
+                                             .list = outer_list,
+                                             .members = outer_members};
 
 /* --- The node --------------------------------------------------------------------------------- */
 
@@ -194,8 +233,10 @@ struct async_diloco {
     uint64_t steps;    /* of the present round */
     uint64_t done;     /* of them */
     uint64_t version;  /* of theta_start */
-    exo_time since;    /* the end of the last step, on the communicator's clock */
+    exo_time since;    /* the end of the last step, on the communicator's clock; or UNKNOWN */
     exo_time quickest; /* step of the round; 0: none */
+    uint64_t *merged;  /* (num_nodes) the changes that theta_start has, in an elastic run */
+    uint32_t num_nodes;
     exo_meter *rounds, *staleness;
 };
 
@@ -247,6 +288,18 @@ async_check(const void *self, uint32_t num_nodes, exo_err *err)
 }
 
 static exo_status
+open_server(struct async_diloco *a, const exo_node *node, exo_err *err)
+{
+    void *outer = NULL;
+    const struct opening opening = {.options = &a->options,
+                                    .params = a->start,
+                                    .version = a->version,
+                                    .merged = a->merged,
+                                    .elastic = node->elastic};
+    return exo_group_serve(node->group, &outer_class, &opening, &outer, err);
+}
+
+static exo_status
 async_start(void *self, exo_node *node, exo_err *err)
 {
     static const exo_meter_class staleness = {
@@ -255,19 +308,22 @@ async_start(void *self, exo_node *node, exo_err *err)
         .help = "changes by other nodes between the begin of the node's last round and its end",
         .kind = EXO_GAUGE};
     struct async_diloco *a = self;
-    const struct opening opening = {.options = &a->options, .params = node->params};
-    void *outer = NULL;
     a->steps = a->options.interval;
+    a->num_nodes = node->num_nodes;
+    a->merged = exo_calloc(a->num_nodes, sizeof *a->merged);
+    if (!a->merged)
+        return exo_fail(err, EXO_NOMEM, "async_diloco: no memory for %u nodes", a->num_nodes);
     exo_status st = exo_rounds_meter(&a->rounds, node->meters, err);
     if (st == EXO_OK)
         st = exo_meter_declare(&a->staleness, node->meters, &staleness, err);
     if (st == EXO_OK)
         st = exo_array_init(&a->start, node->params.device, EXO_F32, node->numel, err);
-    if (st == EXO_OK)
-        st = exo_group_serve(node->group, &outer_class, &opening, &outer, err);
     if (st != EXO_OK)
         return st;
     exo_vec_copy(a->start, node->params);
+    st = open_server(a, node, err);
+    if (st != EXO_OK)
+        return st;
     a->since = exo_group_now(node->group);
     return EXO_OK;
 }
@@ -288,8 +344,16 @@ exchange(struct async_diloco *a, exo_node *node, exo_err *err)
         st = exo_group_receive(node->group, true, &answer, &received, err);
     if (st != EXO_OK)
         return st;
+    const float *table = (const float *)answer.data.data + node->numel;
+    const size_t known = node->elastic ? 2 * a->num_nodes : 0; /* elements of the table */
+    if (answer.data.count != node->numel + known) {
+        exo_array_release(&answer.data);
+        return exo_fail(err, EXO_FAILED, "async_diloco: the server answers to another model");
+    }
     st = exo_array_write(node->params, answer.data.data, err);
     exo_vec_copy(a->start, node->params);
+    if (known)
+        memcpy(a->merged, table, a->num_nodes * sizeof *a->merged);
     a->steps = answer.numbers[STEPS];
     a->version = answer.numbers[VERSION];
     exo_meter_add(a->rounds, 1);
@@ -304,7 +368,8 @@ async_step(void *self, exo_node *node, exo_err *err)
     struct async_diloco *a = self;
     exo_status st = exo_node_inner_step(node, err);
     const exo_time now = exo_group_now(node->group), took = now - a->since;
-    a->quickest = a->quickest == 0 || took < a->quickest ? took : a->quickest;
+    if (a->since != UNKNOWN)
+        a->quickest = a->quickest == 0 || took < a->quickest ? took : a->quickest;
     a->since = now;
     if (st != EXO_OK || ++a->done < a->steps)
         return st;
@@ -313,6 +378,48 @@ async_step(void *self, exo_node *node, exo_err *err)
     a->quickest = 0;
     a->since = exo_group_now(node->group);
     return st;
+}
+
+static bool
+async_elastic(const void *self)
+{
+    (void)self;
+    return true;
+}
+
+static bool
+async_meets(const void *self, uint64_t step)
+{
+    const struct async_diloco *a = self;
+    (void)step;
+    return a->done + 1 >= a->steps;
+}
+
+/* A change that was not answered is sent again: the step in which it was sent is repeated. A node that
+ * has joined begins a round, so that the steps of the other node count once. */
+static exo_status
+async_regroup(void *self, exo_node *node, const uint32_t *ranks, bool joined, exo_err *err)
+{
+    struct async_diloco *a = self;
+    if (joined) {
+        exo_vec_copy(node->params, a->start);
+        a->steps = a->options.interval;
+        a->done = 0;
+        a->quickest = 0;
+    }
+    for (uint32_t r = 0, at = 0; r < a->num_nodes; r++)
+        if (at < node->num_nodes && ranks[at] == r)
+            at++;
+        else
+            a->merged[r] = 0;
+    a->since = UNKNOWN; /* perhaps a part of the step is repeated, which takes no time */
+    return open_server(a, node, err);
+}
+
+static uint64_t
+async_version(const void *self)
+{
+    return ((const struct async_diloco *)self)->version;
 }
 
 static void
@@ -324,12 +431,15 @@ async_state(void *self, exo_state *state)
     exo_state_add_u64(state, "async_diloco.done", &a->done);
     exo_state_add_u64(state, "async_diloco.version", &a->version);
     exo_state_add(state, "async_diloco.quickest", EXO_I64, &a->quickest, 1);
+    exo_state_add(state, "async_diloco.merged", EXO_I64, a->merged, a->num_nodes);
 }
 
 static void
 async_release(void *self)
 {
-    exo_array_release(&((struct async_diloco *)self)->start);
+    struct async_diloco *a = self;
+    exo_array_release(&a->start);
+    exo_free(a->merged);
 }
 
 const exo_strategy_class exo_async_diloco_class = {
@@ -341,7 +451,11 @@ const exo_strategy_class exo_async_diloco_class = {
     .start = async_start,
     .step = async_step,
     .steps_alone = exo_always_steps_alone,
+    .elastic = async_elastic,
+    .meets = async_meets,
     .apart = true,
+    .regroup = async_regroup,
+    .version = async_version,
     .state = async_state,
     .release = async_release,
 };

@@ -27,6 +27,12 @@
  * A change that is under way is in the node's checkpoint. A resumed run sends it again, and the
  * server answers without merging it if it has already.
  *
+ * In an elastic run (docs/elastic.md) absent nodes count in no quorum and have no weight, and changes
+ * that are under way when the nodes change are sent again. An answer also has the table of the changes
+ * that the fragment has, 2 elements for each node. If the server is lost, the node with the newest outer
+ * parameters has the next one, which begins with them and this table. The state of the outer optimizer
+ * is lost, and so are the rounds of a fragment that this node has not got.
+ *
  * The order in which changes arrive decides the bits. On the virtual clock with a declared cost of
  * a step it is always the same; on the real clock it is not.
  *
@@ -58,7 +64,8 @@ enum {
     INTERVAL = 1,
     HELD = 0,
 };
-static const uint64_t LAST = UINT64_C(1) << 63;    /* in STEPS */
+static const uint64_t LAST = UINT64_C(1) << 63; /* in STEPS */
+static const exo_time UNKNOWN = -1;
 static const exo_time MOST = 1000000 * EXO_SECOND; /* of grace and patience */
 
 enum {
@@ -83,7 +90,9 @@ struct sender {
 };
 
 struct outer_fragment {
-    exo_array theta, sum; /* (count), on the host */
+    /* theta and a table are one array: an answer is the former, or in an elastic run both. The table
+     * has the bits of each sender's `merged`, 2 elements for each node. */
+    exo_array whole, theta, sum; /* (count), on the host */
     exo_optim *optim;
     uint64_t versions;      /* rounds that have closed */
     uint32_t changes;       /* in the open round; 0: none is open */
@@ -96,18 +105,25 @@ struct outer {
     struct options options;
     float lr;
     uint32_t num_nodes;
+    bool *absent; /* (num_nodes) */
+    bool elastic;
+    double interval;    /* H: the weight of a node without a change */
     uint64_t max_steps; /* of the run: a resumed one may have more */
     size_t num_fragments;
     struct outer_fragment *fragments; /* (num_fragments) */
 };
 
-/* What member 0 gives to outer_open. */
+/* What the member that has the server gives to outer_open: fragments with these versions, which
+ * have the changes of `merged`. */
 struct opening {
     const struct options *options;
     const exo_optim_spec *spec;
     const exo_param_exchange *parts;
     exo_array base; /* (Psi) packed by fragments */
     uint64_t max_steps;
+    const uint64_t *versions; /* (num_fragments) */
+    const uint64_t *merged;   /* (num_fragments, num_members) */
+    bool elastic;
 };
 
 static void
@@ -116,25 +132,33 @@ outer_close(void *state)
     struct outer *o = state;
     for (size_t p = 0; o->fragments && p < o->num_fragments; p++) {
         struct outer_fragment *f = &o->fragments[p];
-        exo_array_release(&f->theta);
+        exo_array_release(&f->whole);
         exo_array_release(&f->sum);
         exo_optim_free(&f->optim);
         exo_free(f->senders);
     }
     exo_free(o->fragments);
+    exo_free(o->absent);
     exo_free(o);
 }
 
 static exo_status
-open_fragment(struct outer_fragment *f, const struct opening *opening, const exo_fragment *part,
-              uint32_t num_nodes, exo_err *err)
+open_fragment(struct outer_fragment *f, const struct opening *opening, size_t p, uint32_t num_nodes,
+              exo_err *err)
 {
+    const exo_fragment *part = &opening->parts->parts[p];
     f->senders = exo_calloc(num_nodes, sizeof *f->senders);
     if (!f->senders)
         return exo_fail(err, EXO_NOMEM, "decoupled_diloco: no memory for the server");
-    for (uint32_t r = 0; r < num_nodes; r++)
+    for (uint32_t r = 0; r < num_nodes; r++) {
         f->senders[r].weight = (double)opening->parts->rounds.interval;
-    exo_status st = exo_array_init(&f->theta, exo_device_cpu(), EXO_F32, part->count, err);
+        f->senders[r].merged = opening->merged[p * num_nodes + r];
+    }
+    f->versions = opening->versions[p];
+    exo_status st =
+        exo_array_init(&f->whole, exo_device_cpu(), EXO_F32, part->count + 2 * num_nodes, err);
+    if (st == EXO_OK)
+        f->theta = exo_array_part(f->whole, 0, part->count);
     if (st == EXO_OK)
         st = exo_array_init(&f->sum, exo_device_cpu(), EXO_F32, part->count, err);
     if (st == EXO_OK)
@@ -154,14 +178,17 @@ outer_open(void **state, const void *opts, uint32_t num_members, exo_err *err)
     *o = (struct outer){.options = *opening->options,
                         .lr = opening->spec->lr,
                         .num_nodes = num_members,
+                        .elastic = opening->elastic,
+                        .interval = (double)opening->parts->rounds.interval,
                         .max_steps = opening->max_steps,
                         .num_fragments = opening->parts->num_parts};
     o->fragments = exo_calloc(o->num_fragments, sizeof *o->fragments);
-    exo_status st = o->fragments
+    o->absent = exo_calloc(num_members, sizeof *o->absent);
+    exo_status st = o->fragments && o->absent
                         ? EXO_OK
                         : exo_fail(err, EXO_NOMEM, "decoupled_diloco: no memory for the server");
     for (size_t p = 0; st == EXO_OK && p < o->num_fragments; p++)
-        st = open_fragment(&o->fragments[p], opening, &opening->parts->parts[p], num_members, err);
+        st = open_fragment(&o->fragments[p], opening, p, num_members, err);
     if (st == EXO_OK)
         *state = o;
     else
@@ -169,14 +196,39 @@ outer_open(void **state, const void *opts, uint32_t num_members, exo_err *err)
     return st;
 }
 
+/* Forgets open rounds, whose changes are sent again, and absent nodes. */
+static void
+outer_members(void *state, const uint32_t *ranks, uint32_t count)
+{
+    struct outer *o = state;
+    for (uint32_t r = 0, at = 0; r < o->num_nodes; r++) {
+        o->absent[r] = ranks && !(at < count && ranks[at] == r);
+        at += !o->absent[r];
+    }
+    for (size_t p = 0; p < o->num_fragments; p++) {
+        struct outer_fragment *f = &o->fragments[p];
+        exo_vec_fill(f->sum, 0);
+        f->changes = 0;
+        for (uint32_t r = 0; r < o->num_nodes; r++) {
+            f->senders[r].in = false;
+            if (o->absent[r])
+                f->senders[r] = (struct sender){.weight = o->interval};
+        }
+    }
+}
+
 static exo_status
-answer(const struct outer_fragment *f, exo_server *server, size_t p, uint32_t to, uint64_t change,
+answer(const struct outer *o, exo_server *server, size_t p, uint32_t to, uint64_t change,
        exo_time held, uint64_t merged, exo_err *err)
 {
+    const struct outer_fragment *f = &o->fragments[p];
+    float *table = (float *)f->whole.data + f->theta.count;
+    for (uint32_t r = 0; r < o->num_nodes; r++)
+        memcpy(table + 2 * r, &f->senders[r].merged, sizeof f->senders[r].merged);
     const exo_server_message message = {
         .numbers = {[FRAGMENT] = p, [CHANGE] = change, [VERSION] = f->versions, [MERGED] = merged},
         .figures = {[HELD] = (double)held * 1e-9},
-        .data = f->theta};
+        .data = o->elastic ? f->whole : f->theta};
     return exo_server_send(server, to, &message, err);
 }
 
@@ -195,21 +247,34 @@ close_round(struct outer *o, exo_server *server, size_t p, exo_time now, exo_err
     double weight = 0;
     exo_status st = EXO_OK;
     for (uint32_t r = 0; r < o->num_nodes; r++)
-        weight += f->senders[r].in || !has_ended(o, &f->senders[r]) ? f->senders[r].weight : 0;
+        if (f->senders[r].in || !(o->absent[r] || has_ended(o, &f->senders[r])))
+            weight += f->senders[r].weight;
     exo_vec_scale(f->sum, (float)(1 / weight));
     exo_optim_step(f->optim, f->theta, f->sum, o->lr);
     exo_vec_fill(f->sum, 0);
     f->changes = 0;
     f->versions++;
+    for (uint32_t r = 0; r < o->num_nodes; r++)
+        if (f->senders[r].in)
+            f->senders[r].merged = f->senders[r].change;
     for (uint32_t r = 0; st == EXO_OK && r < o->num_nodes; r++) {
         struct sender *s = &f->senders[r];
         if (!s->in)
             continue;
         s->in = false;
-        s->merged = s->change;
-        st = answer(f, server, p, r, s->change, now - s->arrived, merged, err);
+        st = answer(o, server, p, r, s->change, now - s->arrived, merged, err);
     }
     return st;
+}
+
+/* Whether the changes of the open round are a quorum: K, or all nodes if fewer are present. */
+static bool
+has_quorum(const struct outer *o, const struct outer_fragment *f)
+{
+    uint32_t present = 0;
+    for (uint32_t r = 0; r < o->num_nodes; r++)
+        present += !o->absent[r];
+    return f->changes >= o->options.quorum || f->changes >= present;
 }
 
 /* Closes an open round if it is time, or asks to be called when it may be. */
@@ -221,9 +286,8 @@ consider(struct outer *o, exo_server *server, size_t p, exo_time now, exo_err *e
     if (f->changes == 0)
         return EXO_OK;
     for (uint32_t r = 0; r < o->num_nodes; r++)
-        others += !f->senders[r].in && !has_ended(o, &f->senders[r]);
-    const bool quorum = f->changes >= o->options.quorum;
-    const exo_time closes = quorum ? f->closes : f->patience;
+        others += !f->senders[r].in && !o->absent[r] && !has_ended(o, &f->senders[r]);
+    const exo_time closes = has_quorum(o, f) ? f->closes : f->patience;
     if (others == 0 || closes <= now)
         return close_round(o, server, p, now, err);
     return closes == INT64_MAX ? EXO_OK : exo_server_wake(server, closes, err);
@@ -276,7 +340,7 @@ outer_handle(void *state, exo_server *server, uint32_t from, const exo_server_me
     if (change <= f->senders[from].merged) { /* a resumed run sends it again */
         if (message->numbers[STEPS] & LAST)
             f->senders[from].ended = o->max_steps;
-        exo_status st = answer(f, server, p, from, change, 0, 0, err);
+        exo_status st = answer(o, server, p, from, change, 0, 0, err);
         return st == EXO_OK ? consider(o, server, p, now, err) : st;
     }
     if (f->senders[from].in)
@@ -293,8 +357,7 @@ outer_wake(void *state, exo_server *server, exo_time now, exo_err *err)
     exo_status st = EXO_OK;
     for (size_t p = 0; st == EXO_OK && p < o->num_fragments; p++) {
         const struct outer_fragment *f = &o->fragments[p];
-        const bool quorum = f->changes >= o->options.quorum;
-        if (f->changes > 0 && (quorum ? f->closes : f->patience) <= now)
+        if (f->changes > 0 && (has_quorum(o, f) ? f->closes : f->patience) <= now)
             st = close_round(o, server, p, now, err);
     }
     return st;
@@ -331,7 +394,8 @@ static const exo_server_class outer_class = {.name = "decoupled_diloco",
                                              .handle = outer_handle,
                                              .wake = outer_wake,
                                              .close = outer_close,
-                                             .list = outer_list};
+                                             .list = outer_list,
+                                             .members = outer_members};
 
 /* --- The node --------------------------------------------------------------------------------- */
 
@@ -342,7 +406,8 @@ struct flight {
     uint64_t steps;   /* of it */
     uint64_t version; /* of the base */
     bool sent;        /* by this process: not by one before a resume */
-    bool received;    /* the answer is in `received` of the node */
+    uint64_t next;    /* version of the answer */
+    bool received;    /* the answer is in `received` of the node, used or not */
     exo_time sent_at;
 };
 
@@ -355,8 +420,11 @@ struct decoupled {
     exo_array base, changes, received;
     struct flight *flights; /* (num_parts) */
     double transfer;        /* seconds that a change and its answer take, without the server's */
-    exo_time since;         /* the end of the last step */
+    exo_time since;         /* the end of the last step; or UNKNOWN */
     exo_time quickest;      /* step since the last change; 0: none */
+    /* (num_parts, num_nodes) In an elastic run: the changes that `base` has, and `received` */
+    uint64_t *known, *known_next;
+    uint32_t num_nodes;
     exo_meter *rounds, *staleness, *merged;
 };
 
@@ -453,13 +521,32 @@ start_meters(struct decoupled *d, const exo_node *node, exo_err *err)
 }
 
 static exo_status
+open_server(struct decoupled *d, const exo_node *node, exo_err *err)
+{
+    void *outer = NULL;
+    uint64_t *versions = exo_calloc(d->parts.num_parts, sizeof *versions);
+    if (!versions)
+        return exo_fail(err, EXO_NOMEM, "decoupled_diloco: no memory for the server");
+    for (size_t p = 0; p < d->parts.num_parts; p++)
+        versions[p] = d->flights[p].version;
+    const struct opening opening = {.options = &d->options,
+                                    .spec = &d->spec,
+                                    .parts = &d->parts,
+                                    .base = d->base,
+                                    .max_steps = node->max_steps,
+                                    .versions = versions,
+                                    .merged = d->known,
+                                    .elastic = node->elastic};
+    exo_status st = exo_group_serve(node->group, &outer_class, &opening, &outer, err);
+    exo_free(versions);
+    return st;
+}
+
+static exo_status
 decoupled_start(void *self, exo_node *node, exo_err *err)
 {
     struct decoupled *d = self;
     exo_device *device = node->params.device;
-    struct opening opening = {
-        .options = &d->options, .spec = &d->spec, .parts = &d->parts, .max_steps = node->max_steps};
-    void *outer = NULL;
     exo_status st = start_meters(d, node, err);
     if (st == EXO_OK)
         st = exo_fragments_start(&d->parts, node, err);
@@ -471,14 +558,16 @@ decoupled_start(void *self, exo_node *node, exo_err *err)
         st = exo_array_init(&d->received, device, EXO_F32, node->numel, err);
     if (st != EXO_OK)
         return st;
+    d->num_nodes = node->num_nodes;
     d->flights = exo_calloc(d->parts.num_parts, sizeof *d->flights);
-    if (!d->flights)
+    d->known = exo_calloc(d->parts.num_parts * d->num_nodes, sizeof *d->known);
+    d->known_next = exo_calloc(d->parts.num_parts * d->num_nodes, sizeof *d->known_next);
+    if (!d->flights || !d->known || !d->known_next)
         return exo_fail(err, EXO_NOMEM, "decoupled_diloco: no memory for %zu fragments",
                         d->parts.num_parts);
     for (size_t p = 0; p < d->parts.num_parts; p++)
         exo_fragment_pack(&d->parts.parts[p], part_of(d, d->base, p), node->params);
-    opening.base = d->base;
-    st = exo_group_serve(node->group, &outer_class, &opening, &outer, err);
+    st = open_server(d, node, err);
     if (st == EXO_OK)
         d->since = exo_group_now(node->group);
     return st;
@@ -531,7 +620,8 @@ take_answer(struct decoupled *d, const exo_node *node, exo_err *err)
     if (st != EXO_OK)
         return st;
     const uint64_t p = answer.numbers[FRAGMENT];
-    if (p >= d->parts.num_parts || answer.data.count != d->parts.parts[p].count ||
+    const size_t known = node->elastic ? 2 * d->num_nodes : 0; /* elements of the table */
+    if (p >= d->parts.num_parts || answer.data.count != d->parts.parts[p].count + known ||
         answer.numbers[CHANGE] != d->flights[p].change) {
         exo_array_release(&answer.data);
         return exo_fail(err, EXO_FAILED, "decoupled_diloco: the server answers to another change");
@@ -539,12 +629,28 @@ take_answer(struct decoupled *d, const exo_node *node, exo_err *err)
     struct flight *f = &d->flights[p];
     d->transfer = (double)(answer.arrived - f->sent_at) * 1e-9 - answer.figures[HELD];
     f->received = true;
-    exo_meter_set(d->staleness, (double)(answer.numbers[VERSION] - f->version - 1));
+    exo_meter_set(d->staleness, answer.numbers[VERSION] > f->version /* else a new server */
+                                    ? (double)(answer.numbers[VERSION] - f->version - 1)
+                                    : 0);
     exo_meter_set(d->merged, (double)answer.numbers[MERGED]);
-    f->version = answer.numbers[VERSION];
+    f->next = answer.numbers[VERSION];
     st = exo_array_write(part_of(d, d->received, p), answer.data.data, err);
+    if (known)
+        memcpy(&d->known_next[p * d->num_nodes],
+               (const float *)answer.data.data + d->parts.parts[p].count,
+               d->num_nodes * sizeof *d->known);
     exo_array_release(&answer.data);
     return st;
+}
+
+/* The answer becomes what the next change is measured from. */
+static void
+take_base(struct decoupled *d, size_t p)
+{
+    const size_t row = p * d->num_nodes;
+    exo_vec_copy(part_of(d, d->base, p), part_of(d, d->received, p));
+    d->flights[p].version = d->flights[p].next;
+    memcpy(&d->known[row], &d->known_next[row], d->num_nodes * sizeof *d->known);
 }
 
 /* Ends the round of a fragment. */
@@ -558,10 +664,10 @@ end_round(struct decoupled *d, exo_node *node, size_t p, exo_err *err)
         st = take_answer(d, node, err);
     if (st != EXO_OK)
         return st;
-    exo_vec_copy(part_of(d, d->base, p), outer);
+    take_base(d, p);
     exo_fragment_unpack(&d->parts.parts[p], outer, d->parts.alpha, node->params);
     f->change = 0;
-    f->sent = f->received = false;
+    f->sent = false;
     exo_meter_add(d->rounds, 1);
     return EXO_OK;
 }
@@ -574,7 +680,8 @@ decoupled_step(void *self, exo_node *node, exo_err *err)
     bool begun = false;
     exo_status st = exo_node_inner_step(node, err);
     const exo_time now = exo_group_now(node->group), took = now - d->since;
-    d->quickest = d->quickest == 0 || took < d->quickest ? took : d->quickest;
+    if (d->since != UNKNOWN)
+        d->quickest = d->quickest == 0 || took < d->quickest ? took : d->quickest;
     for (size_t p = 0; st == EXO_OK && p < d->parts.num_parts; p++) {
         const struct flight *f = &d->flights[p];
         if (f->change && !f->sent)
@@ -593,6 +700,66 @@ decoupled_step(void *self, exo_node *node, exo_err *err)
     return st;
 }
 
+static bool
+decoupled_elastic(const void *self)
+{
+    (void)self;
+    return true;
+}
+
+static bool
+decoupled_meets(const void *self, uint64_t step)
+{
+    const struct decoupled *d = self;
+    bool meets = !d->flights;
+    for (size_t p = 0; d->flights && p < d->parts.num_parts; p++) {
+        const struct flight *f = &d->flights[p];
+        meets = meets || exo_fragment_due(&d->parts, p, step) ||
+                (f->change && (!f->sent || step + 1 >= f->change + d->parts.delay));
+    }
+    return meets;
+}
+
+/* Changes that were not answered, or whose answer was not used yet, are sent again in the next step. A
+ * node that has joined begins with the outer parameters, so that the steps of the other node count
+ * once. */
+static exo_status
+decoupled_regroup(void *self, exo_node *node, const uint32_t *ranks, bool joined, exo_err *err)
+{
+    struct decoupled *d = self;
+    for (size_t p = 0; p < d->parts.num_parts; p++) {
+        struct flight *f = &d->flights[p];
+        if (f->change && f->received)
+            take_base(d, p);
+        f->sent = f->received = false;
+        if (joined) {
+            exo_fragment_unpack(&d->parts.parts[p], part_of(d, d->base, p), 0, node->params);
+            f->change = 0;
+            f->last = node->step;
+        }
+        for (uint32_t r = 0, at = 0; r < d->num_nodes; r++)
+            if (at < node->num_nodes && ranks[at] == r)
+                at++;
+            else
+                d->known[p * d->num_nodes + r] = 0;
+    }
+    d->quickest = joined ? 0 : d->quickest;
+    d->since = UNKNOWN; /* perhaps a part of the step is repeated, which takes no time */
+    return open_server(d, node, err);
+}
+
+/* The rounds of all fragments. */
+static uint64_t
+decoupled_version(const void *self)
+{
+    const struct decoupled *d = self;
+    uint64_t sum = 0;
+    for (size_t p = 0; d->flights && p < d->parts.num_parts; p++)
+        sum += d->flights[p].change && d->flights[p].received ? d->flights[p].next
+                                                              : d->flights[p].version;
+    return sum;
+}
+
 static void
 decoupled_state(void *self, exo_state *state)
 {
@@ -602,6 +769,8 @@ decoupled_state(void *self, exo_state *state)
     exo_state_add_array(state, "decoupled_diloco.changes", d->changes);
     exo_state_add(state, "decoupled_diloco.transfer", EXO_I64, &d->transfer, 1); /* its bits */
     exo_state_add(state, "decoupled_diloco.quickest", EXO_I64, &d->quickest, 1);
+    exo_state_add(state, "decoupled_diloco.merged", EXO_I64, d->known,
+                  d->parts.num_parts * d->num_nodes);
     for (size_t p = 0; p < d->parts.num_parts; p++) {
         struct flight *f = &d->flights[p];
         const struct {
@@ -628,6 +797,8 @@ decoupled_release(void *self)
     exo_param_exchange_release(&d->parts);
     exo_optim_spec_release(&d->spec);
     exo_free(d->flights);
+    exo_free(d->known);
+    exo_free(d->known_next);
 }
 
 const exo_strategy_class exo_decoupled_diloco_class = {
@@ -640,7 +811,11 @@ const exo_strategy_class exo_decoupled_diloco_class = {
     .start = decoupled_start,
     .step = decoupled_step,
     .steps_alone = exo_always_steps_alone,
+    .elastic = decoupled_elastic,
+    .meets = decoupled_meets,
     .apart = true,
+    .regroup = decoupled_regroup,
+    .version = decoupled_version,
     .state = decoupled_state,
     .release = decoupled_release,
 };

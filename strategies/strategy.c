@@ -224,7 +224,7 @@ bool
 exo_strategy_is_elastic(const exo_strategy *strategy)
 {
     const exo_strategy_class *c = strategy->strategy_class;
-    return c->elastic && c->elastic(strategy->self);
+    return c->elastic && (!c->apart || c->regroup) && c->elastic(strategy->self);
 }
 
 bool
@@ -280,6 +280,21 @@ bool
 exo_strategy_is_apart(const exo_strategy *strategy)
 {
     return strategy->strategy_class->apart;
+}
+
+exo_status
+exo_strategy_regroup(exo_strategy *strategy, exo_node *node, const uint32_t *ranks, bool joined,
+                     exo_err *err)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    return c->regroup ? c->regroup(strategy->self, node, ranks, joined, err) : EXO_OK;
+}
+
+uint64_t
+exo_strategy_version(const exo_strategy *strategy)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    return c->version ? c->version(strategy->self) : 0;
 }
 
 bool

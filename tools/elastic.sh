@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills nodes of elastic runs at random for a long time: tests/cluster/elastic again and again, with
-# other seeds and longer runs.
+# Kills nodes of elastic runs at random for a long time: tests/cluster/elastic and elastic_apart again
+# and again, with other seeds and longer runs.
 #
 #   tools/elastic.sh [OPTION...]
 #
@@ -8,9 +8,9 @@
 #   --scale N        how many times longer each run is than in the test (5)
 #   --preset NAME    the build whose programs are run (dev)
 #   --seed N         of the first run; each next run adds 1 (a new one)
-#   --only STRATEGY  ddp, diloco or noloco alone
+#   --only STRATEGY  ddp, diloco, noloco, async_diloco or decoupled_diloco alone
 #
-# Prints two lines for each run, and at the end the time from a death until all nodes train again. Ends
+# Prints two lines or more for each run, and at the end the time from a death until all nodes train again. Ends
 # with 1 at the first failure, whose output is in build/stress/elastic-SEED.log.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -41,14 +41,20 @@ done
 root=$PWD build=$PWD/build/$preset
 mkdir -p build/stress
 end=$((SECONDS + minutes * 60)) times=()
+case $only in
+'') tests=(elastic elastic_apart) ;;
+*_diloco) tests=(elastic_apart) ;;
+*) tests=(elastic) ;;
+esac
 while [ "$SECONDS" -lt "$end" ]; do
     log=$root/build/stress/elastic-$seed.log
+    test=${tests[seed % ${#tests[@]}]}
     if ! env EXO_CHAOS_SEED=$seed EXO_CHAOS_SCALE=$scale ${only:+EXO_CHAOS_ONLY=$only} EXO_SOURCE=$root EXO_BUILD=$build EXOGYM=$build/exogym CC=${CC:-cc} \
-        timeout $((scale * 600)) bash tests/cluster/elastic.sh >"$log" 2>&1; then
+        timeout $((scale * 600)) bash "tests/cluster/$test.sh" >"$log" 2>&1; then
         echo "elastic: failed with EXO_CHAOS_SEED=$seed, see $log" >&2
         exit 1
     fi
-    grep -E 'came back|samples' "$log" | sed "s/^/seed $seed: /"
+    grep -E 'came back|samples|loss' "$log" | sed "s/^/seed $seed: /"
     read -ra more < <(sed -n 's/.*after ms: //p' "$log" | tr '\n' ' ') || :
     times+=("${more[@]}")
     rm -f "$log"

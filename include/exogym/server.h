@@ -7,15 +7,16 @@
  * A communicator has at most one server, which each member opens with exo_group_serve. It handles
  * one message at a time, in the order of arrival. On an edge with links it is on the host of member
  * 0, a message takes the time that its bytes need on the link, and so does an answer. Without links
- * a message is handled at once. On the virtual clock the order is always the same, except if
+ * a message is handled at once. In an elastic run (strategy.h) the server is with the member that the
+ * host of the strategy chooses. On the virtual clock the order is always the same, except if
  * computation is measured; on the real clock it depends on threads and processes.
  *
  * Errors: an error of the server's class, a death, or a deadline breaks the communicator, and all
  * members get that error.
  *
  * Engines: `local`, and `net` on the real clock, both without a codec on the edge (UNSUPPORTED).
- * With `net` the server is in the process of member 0, on a thread of its own; the others have no
- * state.
+ * With `net` the server is in the process of member 0 (or the chosen one), on a thread of its own; the
+ * others have no state.
  */
 #ifndef EXOGYM_SERVER_H
 #define EXOGYM_SERVER_H
@@ -42,8 +43,8 @@ typedef struct exo_server exo_server;
  * `now` is the time of arrival on the communicator's clock. */
 typedef struct exo_server_class {
     const char *name; /* in error texts */
-    /* Makes the state from the options of the member that opens the server first (`net`: of member
-     * 0). */
+    /* Makes the state from the options of the member that opens the server first (`net`: of the
+     * member that has the server). */
     exo_status (*open)(void **state, const void *opts, uint32_t num_members, exo_err *err);
     /* Handles a message of member `from`. The array is on the host; it is the server's until the
      * function returns. */
@@ -58,6 +59,12 @@ typedef struct exo_server_class {
      * repeat their steps after a resume: the server must know messages that it has had already.
      * NULL: nothing. */
     void (*list)(void *state, struct exo_state *list);
+    /* For elastic runs among processes. Tells the members of an epoch (docs/elastic.md), before its
+     * first message: `ranks` (count), ascending; NULL: all. The state is new, or that of the epoch
+     * before. Messages under way between two epochs are lost; members send what was not answered
+     * again. What the state has of absent members is dropped: a member that comes back counts anew.
+     * NULL: the members do not change. */
+    void (*members)(void *state, const uint32_t *ranks, uint32_t count);
 } exo_server_class;
 
 /* For a server: sends a message to member `to`. The array, on any device, is copied. Errors: NOMEM,

@@ -185,10 +185,12 @@ typedef struct exo_strategy_class {
     void (*leave)(void *self);
     /* Whether the nodes may change between two steps (exo_node.elastic): the class has neither `keep`
      * nor before_use nor after_use, no request or group of its own outlives a step, and `state` has
-     * all that the next steps need. Called after init. NULL: they may not. */
+     * all that the next steps need. A class that is `apart` has `regroup`, too. Called after init.
+     * NULL: they may not. */
     bool (*elastic)(const void *self);
-    /* Whether nodes may communicate in the step `step`, which is equal on all nodes. For elastic
-     * runs, which take care of such steps. Called after init. NULL: in every step. */
+    /* Whether nodes may communicate in the step `step`, which is equal on all nodes; of a class that
+     * is `apart`, whether this node may. For elastic runs, which take care of such steps. Called after
+     * init. NULL: in every step. */
     bool (*meets)(const void *self, uint64_t step);
     /* The default of the option `optimizer`: a rule with that rule's own defaults. NULL: adamw. */
     exo_optim_spec (*optimizer)(void);
@@ -207,6 +209,16 @@ typedef struct exo_strategy_class {
     /* The most units whose values are open at once in a step, for predictions of memory; 0: all. For
      * classes with `keep`. Called after init. NULL: 1. */
     uint32_t (*open_units)(const void *self);
+    /* For an elastic class that is `apart`: the nodes have changed between two steps. node->group is a
+     * new one, of the members `ranks` (node->num_nodes), ascending, and its server is to be opened
+     * again. If the server is with this node, it goes on with its state, or, if that was lost, begins
+     * with what this node gives as options. Messages that were under way are lost. joined: the state
+     * is a copy of another node's, which goes on with it, too. May be NULL. */
+    exo_status (*regroup)(void *self, exo_node *node, const uint32_t *ranks, bool joined,
+                          exo_err *err);
+    /* How new the outer parameters are that the node has got from a server: if the server is lost,
+     * the node with the highest version has the next one. NULL: 0. */
+    uint64_t (*version)(const void *self);
 } exo_strategy_class;
 
 /* The strategy of one node. One thread at a time. */
@@ -279,6 +291,11 @@ EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo
 EXO_API bool exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes);
 /* Whether the class is `apart`. */
 EXO_API bool exo_strategy_is_apart(const exo_strategy *strategy);
+/* Calls regroup of the class; does nothing if the class lacks it. */
+EXO_API exo_status exo_strategy_regroup(exo_strategy *strategy, exo_node *node,
+                                        const uint32_t *ranks, bool joined, exo_err *err);
+/* `version` of the class; 0 if the class lacks it. */
+EXO_API uint64_t exo_strategy_version(const exo_strategy *strategy);
 /* Writes the exchanges (out, *count) as `edges` or `model_edges` of the class, for a model of these
  * parameters. False: the class lacks both. */
 EXO_API bool exo_strategy_edges(const exo_strategy *strategy, const exo_param_info *infos,

@@ -36,6 +36,12 @@ typedef struct exo_comm_extras {
     void (*fail_all)(void *group, const exo_err *reason);
 } exo_comm_extras;
 
+/* The state of a server that is handed on from one communicator to the next; state NULL: none. */
+typedef struct exo_server_estate {
+    const exo_server_class *class;
+    void *state;
+} exo_server_estate;
+
 struct exo_comm {
     _Atomic uint32_t references;
     uint32_t size;
@@ -50,6 +56,8 @@ struct exo_comm {
     _Atomic uint32_t codings;
     _Atomic uint64_t codecs_made; /* codecs that its groups have made */
     _Atomic(exo_server *) server; /* server.c makes it when it is first opened; NULL: none */
+    uint32_t home;                /* the member that has the server */
+    exo_server_estate estate;     /* with which the server will begin */
 };
 
 #endif

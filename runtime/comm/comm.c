@@ -42,6 +42,7 @@ exo_comm_drop(exo_comm **comm)
     if (!c || --c->references > 0)
         return;
     exo_server_close(c->server);
+    exo_server_estate_release(&c->estate);
     c->engine->close(c->state);
     exo_comm_ways_free(&c->ways);
     exo_free((char *)c->codec);

@@ -261,7 +261,8 @@ exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
                     .clock = clock,
                     .engine = &exo_net_engine,
                     .extras = &far_extras,
-                    .state = f};
+                    .state = f,
+                    .home = opts->home};
     f->opts = *opts;
     f->clock = clock;
     f->last = &f->first;

@@ -52,7 +52,7 @@ exo_far_fail_all(void *state, const exo_err *reason)
     exo_far_break_locked(f, reason->code, reason->text);
     pthread_mutex_unlock(&f->lock);
     for (uint32_t r = 0; tell && r < f->opts.size; r++)
-        if (r != f->opts.rank)
+        if (r != f->opts.rank && f->members[r].id)
             exo_far_send(f, r, &header, NULL, reason->text, 0, NULL);
 }
 
@@ -100,7 +100,7 @@ exo_far_server_message(exo_far *f, exo_far_message *m, exo_err *err)
     bool fits = m->header.bytes >= sizeof(struct head) &&
                 m->header.count == (m->header.bytes - sizeof(struct head)) / sizeof(float) &&
                 (m->header.bytes - sizeof(struct head)) % sizeof(float) == 0 &&
-                (f->opts.rank == 0 || m->header.from == 0);
+                (f->opts.rank == f->opts.home || m->header.from == f->opts.home);
     if (!fits) {
         exo_far_message_free(m);
         return exo_fail(err, EXO_INVAL, "a message that no server sends");

@@ -26,6 +26,8 @@ exo_group_serve(exo_group *group, const exo_server_class *class, const void *opt
                         "messages for a server do not pass through the edge's codec: remove it");
     exo_status st = exo_server_open(&server, c, group->rank, class, opts, err);
     if (st == EXO_OK)
+        exo_server_set_members(server, group->ranks, group->size);
+    if (st == EXO_OK)
         *state = exo_server_state(server);
     return st;
 }

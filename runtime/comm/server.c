@@ -8,8 +8,8 @@
  *
  * Answers go into the inbox of their member, each with the time of its arrival.
  *
- * If the members are in processes of their own, each has an exo_server, and that of member 0 has the
- * state and a thread that performs the events. Messages between it and the others are carried by the
+ * If the members are in processes of their own, each has an exo_server, and that of the member `home` has
+ * the state and a thread that performs the events. Messages between it and the others are carried by the
  * engine (exo_comm_extras).
  *
  * State: exo_server, guarded by its lock, except where a member says otherwise. `working` is held
@@ -58,6 +58,7 @@ struct exo_server {
     const exo_server_class *class;
     bool apart;    /* members are in processes of their own */
     uint32_t rank; /* then: the member of this process */
+    uint32_t home; /* the member that has the state and is on the server's host */
     pthread_t thread;
     bool threaded;           /* `thread` runs. Owner: who opens and closes the server */
     pthread_mutex_t working; /* guards `now` and the class's state */
@@ -171,16 +172,38 @@ exo_server_close(exo_server *s)
 
 static void *thread_main(void *argument);
 
-/* Lets the engine carry messages, and starts the thread of member 0. */
+static bool
+is_home(const exo_server *s)
+{
+    return !s->apart || s->rank == s->home;
+}
+
+/* Lets the engine carry messages, and starts the thread of the member that has the state. */
 static exo_status
 attach(exo_server *s, exo_err *err)
 {
     if (!s->apart)
         return EXO_OK;
-    if (s->rank == 0 && pthread_create(&s->thread, NULL, thread_main, s) != 0)
+    if (is_home(s) && pthread_create(&s->thread, NULL, thread_main, s) != 0)
         return exo_fail(err, EXO_FULL, "no thread for the server '%s'", s->class->name);
-    s->threaded = s->rank == 0;
+    s->threaded = is_home(s);
     s->comm->extras->attach(s->comm->state, s);
+    return EXO_OK;
+}
+
+/* Makes the state, or takes that of an earlier server. */
+static exo_status
+open_state(exo_server *s, exo_comm *comm, const void *opts, exo_err *err)
+{
+    if (!is_home(s))
+        return EXO_OK;
+    if (!comm->estate.state)
+        return s->class->open(&s->state, opts, s->size, err);
+    if (comm->estate.class != s->class)
+        return exo_fail(err, EXO_EXISTS, "the server '%s' cannot go on as '%s'",
+                        comm->estate.class->name, s->class->name);
+    s->state = comm->estate.state;
+    comm->estate = (exo_server_estate){0};
     return EXO_OK;
 }
 
@@ -203,6 +226,7 @@ new_server(exo_server **out, exo_comm *comm, uint32_t rank, const exo_server_cla
                       .class = class,
                       .apart = comm->extras->attach != NULL,
                       .rank = rank,
+                      .home = comm->home,
                       .inboxes = inboxes};
     pthread_mutex_init(&s->working, NULL);
     pthread_mutex_init(&s->lock, NULL);
@@ -210,7 +234,7 @@ new_server(exo_server **out, exo_comm *comm, uint32_t rank, const exo_server_cla
     for (uint32_t r = 0; r < s->size; r++)
         s->inboxes[r].last = &s->inboxes[r].first;
     s->outgoing_last = &s->outgoing;
-    exo_status st = s->apart && rank != 0 ? EXO_OK : class->open(&s->state, opts, s->size, err);
+    exo_status st = open_state(s, comm, opts, err);
     if (st == EXO_OK)
         *out = s;
     else
@@ -265,6 +289,44 @@ void
 exo_server_resume(exo_server *s)
 {
     pthread_mutex_unlock(&s->working);
+}
+
+void
+exo_server_set_members(exo_server *s, const uint32_t *ranks, uint32_t count)
+{
+    pthread_mutex_lock(&s->working);
+    if (s->apart && s->state && s->class->members)
+        s->class->members(s->state, ranks, count);
+    pthread_mutex_unlock(&s->working);
+}
+
+void
+exo_server_take_estate(exo_comm *comm, exo_server_estate *out)
+{
+    exo_server *s = comm->server;
+    *out = (exo_server_estate){0};
+    if (!s)
+        return;
+    exo_server_break(s, EXO_CLOSED, "the server has gone to another communicator");
+    pthread_mutex_lock(&s->working); /* the class does nothing any more: take_event */
+    *out = (exo_server_estate){.class = s->class, .state = s->state};
+    s->state = NULL;
+    pthread_mutex_unlock(&s->working);
+}
+
+void
+exo_server_leave_estate(exo_comm *comm, exo_server_estate *estate)
+{
+    comm->estate = *estate;
+    *estate = (exo_server_estate){0};
+}
+
+void
+exo_server_estate_release(exo_server_estate *estate)
+{
+    if (estate->state && estate->class->close)
+        estate->class->close(estate->state);
+    *estate = (exo_server_estate){0};
 }
 
 /* --- Events ----------------------------------------------------------------------------------- */
@@ -454,11 +516,10 @@ exo_server_arrived(exo_server *s, uint32_t from, exo_server_message *message, ex
     exo_status st = EXO_OK;
     if (!p)
         return exo_fail(err, EXO_NOMEM, "no memory for a message of a server");
-    *p = (struct parcel){
-        .arrives = at, .member = s->rank == 0 ? from : s->rank, .message = *message};
+    *p = (struct parcel){.arrives = at, .member = is_home(s) ? from : s->rank, .message = *message};
     *message = (exo_server_message){0};
     pthread_mutex_lock(&s->lock);
-    if (s->rank == 0)
+    if (is_home(s))
         st = add_event_locked(s, p, err);
     else
         add_answer_locked(s, p);
@@ -480,7 +541,7 @@ exo_server_send(exo_server *s, uint32_t to, const exo_server_message *message, e
     if (st != EXO_OK)
         return st;
     p->member = to;
-    p->arrives = arrival(s, 0, to, message, s->now);
+    p->arrives = arrival(s, s->home, to, message, s->now);
     pthread_mutex_lock(&s->lock);
     if (s->apart && to != s->rank) {
         *s->outgoing_last = p;
@@ -518,7 +579,7 @@ post_far(exo_server *s, const exo_server_message *message, exo_err *err)
     if (st != EXO_OK && err)
         *err = s->broken;
     pthread_mutex_unlock(&s->lock);
-    return st == EXO_OK ? s->comm->extras->carry(s->comm->state, 0, message, err) : st;
+    return st == EXO_OK ? s->comm->extras->carry(s->comm->state, s->home, message, err) : st;
 }
 
 exo_status
@@ -526,7 +587,7 @@ exo_server_post(exo_server *s, uint32_t from, const exo_server_message *message,
 {
     exo_sim_lane *lane = s->edge.sim ? exo_sim_current() : NULL;
     struct parcel *p = NULL;
-    if (s->apart && s->rank != 0)
+    if (!is_home(s))
         return post_far(s, message, err);
     exo_status st = make_parcel(&p, message, err);
     if (st != EXO_OK)
@@ -536,7 +597,7 @@ exo_server_post(exo_server *s, uint32_t from, const exo_server_message *message,
     exo_time now = exo_now(s->clock);
     pthread_mutex_lock(&s->lock);
     p->member = from;
-    p->arrives = arrival(s, from, 0, message, now);
+    p->arrives = arrival(s, from, s->home, message, now);
     if (s->broken.code == EXO_OK) {
         st = add_event_locked(s, p, err);
         pthread_cond_broadcast(&s->changed);

@@ -11,6 +11,17 @@
  * class. Any thread. */
 exo_status exo_server_open(exo_server **out, exo_comm *comm, uint32_t rank,
                            const exo_server_class *class, const void *opts, exo_err *err);
+/* Tells the class the members of an epoch, if the members are in processes of their own and the state is
+ * here. ranks NULL: all. */
+void exo_server_set_members(exo_server *server, const uint32_t *ranks, uint32_t count);
+/* Ends all calls of the server of `comm`, and takes its state; none: it has no server, or the state is
+ * in another process. Any thread that is in no call of the communicator. */
+void exo_server_take_estate(exo_comm *comm, exo_server_estate *out);
+/* Has the server of `comm`, which is not open yet, begin with a state that was taken. *estate is
+ * moved. */
+void exo_server_leave_estate(exo_comm *comm, exo_server_estate *estate);
+/* Frees a state that no server has; accepts none in it. */
+void exo_server_estate_release(exo_server_estate *estate);
 /* Ends the server with its communicator; accepts NULL. */
 void exo_server_close(exo_server *server);
 void *exo_server_state(const exo_server *server);

@@ -20,6 +20,22 @@ ${more:-}
 YAML
 }
 
+# count_samples STRATEGY STEPS OPTIONS: job.yaml, of a model that counts samples.
+count_samples() {
+    python3 -c "import array; array.array('I', range(3 * $2 + 4)).tofile(open('count.bin', 'wb'))"
+    cat >job.yaml <<YAML
+exogym: 1
+name: elastic
+seed: 11
+plugins: [$EXO_BUILD/tests/plugins/tally.so]
+model: {name: tally, vocabulary: $((3 * $2 + 4))}
+data: {name: tokens, path: count.bin, dtype: uint32, block: 1, end_pc: 1.0}
+nodes: 3
+train: {max_steps: $2, batch_size: 1, val_size: 0, shuffle: false, checkpoint_interval: $(($2 / 30)), elastic: {$3}}
+strategy: {name: $1, optimizer: {name: sgd, lr: 1}}
+YAML
+}
+
 # nap MS: sleeps up to that long.
 nap() {
     local ms=$((RANDOM % $1))

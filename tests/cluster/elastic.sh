@@ -12,22 +12,6 @@ scale=${EXO_CHAOS_SCALE:-1}
 fewer=1
 [ "$slower" = 1 ] || fewer=5 # with sanitizers
 
-# count_samples STRATEGY STEPS OPTIONS: job.yaml, of a model that counts samples.
-count_samples() {
-    python3 -c "import array; array.array('I', range(3 * $2 + 4)).tofile(open('count.bin', 'wb'))"
-    cat >job.yaml <<YAML
-exogym: 1
-name: elastic
-seed: 11
-plugins: [$EXO_BUILD/tests/plugins/tally.so]
-model: {name: tally, vocabulary: $((3 * $2 + 4))}
-data: {name: tokens, path: count.bin, dtype: uint32, block: 1, end_pc: 1.0}
-nodes: 3
-train: {max_steps: $2, batch_size: 1, val_size: 0, shuffle: false, checkpoint_interval: $(($2 / 30)), elastic: {$3}}
-strategy: {name: $1, optimizer: {name: sgd, lr: 1}}
-YAML
-}
-
 # lives NAME: the run NAME outlives deaths until it ends. Half of the deaths come soon after the one
 # before, so they also hit nodes that take a state over, and nodes that give one. The time of the
 # others counts until all nodes train again.

@@ -15,6 +15,11 @@ diloco   the same; but a node that comes back begins with a copy of another one,
 noloco   no sample beyond the position of its rank; what a lost node did since it last had a partner
          is lost with it, here at most the batches of 8 rounds
 
+async_diloco, with outer sgd at learning rate 1 and n = N: a change counts 1 / N, and less if some nodes have
+         not got it at the end. No sample counts more, except those of the last steps of P nodes at the end,
+         which are in no change: 1 / P. What a lost node did since its last change is lost, and its
+         batches up to the end of its request
+
 Also compares the node files of the checkpoints that are there: under ddp and diloco all nodes of a
 checkpoint have the same parameters.
 """
@@ -58,9 +63,14 @@ def main():
         if end % batch:
             wrong.append(f"rank {rank} ends within a batch, at its sample {end}")
     once = [1 / 2, 1 / 3] + ([1.0] if alone else [])
-    odd = {}
+    odd, local = {}, 0
     for u in uses:
-        if strategy != "noloco" and u != 0 and not any(abs(u - v) < 1e-3 for v in once):
+        if strategy == "async_diloco":
+            if any(abs(u - v) < 1e-3 for v in (1 / 2, 1.0)):
+                local += 1
+            elif u < 0 or u > 1 / nodes + 1e-3:
+                odd[round(u, 2)] = odd.get(round(u, 2), 0) + 1
+        elif strategy != "noloco" and u != 0 and not any(abs(u - v) < 1e-3 for v in once):
             odd[round(u, 2)] = odd.get(round(u, 2), 0) + 1
     twice = 0
     for u in [1.0] + [round(a + b, 2) for a in (1, 1 / 2, 1 / 3) for b in (1, 1 / 2, 1 / 3)]:
@@ -69,17 +79,21 @@ def main():
         wrong.append(f"{twice} samples count twice, {joined} nodes joined")
     if odd:
         wrong.append(f"samples count otherwise than once (count in the mean: samples): {odd}")
-    if strategy != "noloco" and gaps:
+    if local > H * nodes * batch:
+        wrong.append(f"{local} samples count in no change")
+    if strategy == "async_diloco" and gaps > samples / 2:
+        wrong.append(f"{gaps} of {samples} samples are lost")
+    if strategy not in ("noloco", "async_diloco") and gaps:
         wrong.append(f"{gaps} samples are lost")
-    if gaps > left * 8 * H * batch:
+    if strategy != "async_diloco" and gaps > left * 8 * H * batch:
         wrong.append(f"{gaps} samples are lost, more than {left} deaths explain")
     if strategy == "noloco" and total > samples:
         wrong.append(f"samples count beyond the {samples} of the run, up to {total}")
-    if strategy != "noloco" and total != samples:
+    if strategy not in ("noloco", "async_diloco") and total != samples:
         wrong.append(f"{total} samples count instead of {samples}")
     for step in glob.glob(folder + "/checkpoints/step_*"):
         sums = {hashlib.sha256(parameters(f)).hexdigest() for f in glob.glob(step + "/node_*")}
-        if strategy != "noloco" and len(sums) != 1:
+        if strategy not in ("noloco", "async_diloco") and len(sums) != 1:
             wrong.append(f"{step}: the nodes have different parameters")
     print(f"{strategy}: {left} nodes left, {joined} joined; of {samples} samples {gaps} are lost "
           f"and {twice} count twice")

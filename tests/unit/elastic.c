@@ -1,5 +1,6 @@
 /* Nodes of an elastic run as its trainer treats them: a step in doubt, which is done or undone; a node
- * that takes over the state of another one; requests that are refused. The nodes are actors of one
+ * that takes over the state of another one; a server that goes on in the next epoch, or is lost; requests
+ * that are refused. The nodes are actors of one
  * runtime that are made like those of workers. Read next: actors/replica_elastic.c. */
 #include <criterion/criterion.h>
 
@@ -250,6 +251,156 @@ Test(elastic, a_new_node_has_the_state_of_its_donor_and_trains_with_it)
         digest(1, own);
         if (i == 0)
             cr_expect_str_eq(own, state);
+    }
+}
+
+/* --- Nodes that are apart --------------------------------------------------------------------- */
+
+/* The outer optimizer has momentum, which the server must keep. */
+static const char *const with_server[] = {
+    "name: async_diloco, H: 2, dynamic: false",
+    /* After an even number of steps each fragment has a change under way. */
+    "name: decoupled_diloco, H: 2, delay: 1, fragments: 1",
+};
+
+static void
+train_alone(uint32_t rank, uint64_t until)
+{
+    cr_assert_eq(answer(train(rank, until), NULL, NULL), EXO_OK, "%s", err.text);
+}
+
+/* The SHA-256 of some of a node's parameters. The state of these strategies has measured times, too. */
+static void
+digest_params(uint32_t rank, char out[65])
+{
+    const exo_payload *reply = NULL;
+    exo_future *future = ask(rank, "give", NULL);
+    cr_assert_eq(exo_wait(future, INT64_MAX, &reply, &err), EXO_OK, "%s", err.text);
+    cr_assert_gt(reply->size, 128 + 4096);
+    exo_sha256((const char *)reply->data + 128, 4096, out);
+    exo_future_drop(&future);
+}
+
+/* The answer is about all steps from the first one on. */
+static exo_future *
+train_since_0(uint32_t rank, uint64_t until)
+{
+    Exo__Train__Train m = EXO__TRAIN__TRAIN__INIT;
+    m.until = until;
+    m.has_since = true;
+    return ask(rank, "train", &m.base);
+}
+
+Test(elastic, a_server_goes_on_in_the_next_epoch_and_merges_no_change_twice)
+{
+    for (size_t i = 0; i < sizeof with_server / sizeof *with_server; i++) {
+        char whole[65], parts[65];
+        make_two(with_server[i]);
+        train_alone(0, 12);
+        digest_params(0, whole);
+        end();
+        begin();
+        make_two(with_server[i]);
+        train_alone(0, 4);
+        cr_assert_eq(regroup(0, 1, 4, 3), EXO_OK, "%s", err.text);
+        cr_assert_eq(regroup(1, 1, 4, 3), EXO_OK, "%s", err.text);
+        train_alone(0, 8);
+        cr_assert_eq(exo_kill(runtime, nodes[1], "the test ends it", &err), EXO_OK);
+        cr_assert_eq(regroup(0, 2, 8, 1), EXO_OK, "%s", err.text);
+        cr_expect(report(0).serves);
+        /* decoupled_diloco: the weight of an absent node does not count any more */
+        if (i == 0) {
+            train_alone(0, 12);
+            digest_params(0, parts);
+            cr_expect_str_eq(parts, whole, "%s", with_server[i]);
+        }
+        end();
+        begin();
+    }
+}
+
+Test(elastic, a_change_under_way_is_sent_again_and_counts_once)
+{
+    char whole[65], parts[65];
+    make_two(with_server[1]);
+    train_alone(0, 12);
+    digest_params(0, whole);
+    end();
+    begin();
+    make_two(with_server[1]);
+    for (uint64_t epoch = 1; epoch <= 6; epoch++) {
+        train_alone(0, 2 * epoch);
+        cr_assert_eq(regroup(0, epoch, 2 * epoch, 3), EXO_OK, "%s", err.text);
+        cr_assert_eq(regroup(1, epoch, 2 * epoch, 3), EXO_OK, "%s", err.text);
+    }
+    digest_params(0, parts);
+    cr_expect_str_eq(parts, whole);
+}
+
+Test(elastic, a_lost_server_begins_anew_with_the_newest_parameters)
+{
+    for (size_t i = 0; i < sizeof with_server / sizeof *with_server; i++) {
+        make_two(with_server[i]);
+        train_alone(0, 5);
+        train_alone(1, 5);
+        cr_expect(report(0).serves);
+        cr_expect_not(report(1).serves);
+        const uint64_t version = report(1).version;
+        cr_expect_eq(version, 4, "two changes of each node, not %llu", (unsigned long long)version);
+        cr_assert_eq(exo_kill(runtime, nodes[0], "the test ends it", &err), EXO_OK);
+        cr_assert_eq(regroup(1, 1, 5, 2), EXO_OK, "%s", err.text);
+        cr_expect(report(1).serves);
+        train_alone(1, 9);
+        cr_expect_eq(report(1).version, version + 2, "%s", with_server[i]);
+        end();
+        begin();
+    }
+}
+
+/* The step in which a node waits for a server that dies is undone, and its exchange is repeated with the
+ * next server. */
+Test(elastic, an_exchange_with_a_server_that_dies_is_repeated)
+{
+    make_two("name: decoupled_diloco, H: 4, delay: 3, quorum: 2, fragments: 1");
+    train_alone(1, 6);
+    exo_future *waits = train_since_0(1, 20); /* it waits for the other change of the first round */
+    cr_expect_eq(exo_wait(waits, exo_deadline(exo_clock_real(), 200 * EXO_MS), NULL, NULL),
+                 EXO_TIMEOUT);
+    cr_assert_eq(exo_kill(runtime, nodes[0], "the test ends it", &err), EXO_OK);
+    cr_expect_eq(answer(waits, NULL, NULL), EXO_PEER_LOST);
+    Exo__Train__NodeReport r = report(1);
+    cr_expect_eq(r.step, 6);
+    cr_expect_not(r.doubtful);
+    cr_assert_eq(regroup(1, 1, 6, 2), EXO_OK, "%s", err.text);
+    ProtobufCMessage *reply = NULL;
+    cr_assert_eq(answer(train_since_0(1, 16), &exo__train__trained__descriptor, &reply), EXO_OK,
+                 "%s", err.text);
+    cr_expect_eq(((Exo__Train__Trained *)reply)->n_loss, 16,
+                 "the steps of earlier requests are in the answer, too");
+    exo_args_free(&reply);
+    cr_expect_eq(report(1).version, 3);
+}
+
+Test(elastic, a_node_that_comes_back_begins_with_the_outer_parameters_and_its_changes_count)
+{
+    for (size_t i = 0; i < sizeof with_server / sizeof *with_server; i++) {
+        char joined[65];
+        make_two(with_server[i]);
+        train_alone(1,
+                    30); /* far ahead: the numbers of its changes are higher than those after it */
+        train_alone(0, 5);
+        cr_assert_eq(exo_kill(runtime, nodes[1], "the test ends it", &err), EXO_OK);
+        cr_assert_eq(regroup(0, 1, 5, 1), EXO_OK, "%s", err.text);
+        make(1, with_server[i]);
+        cr_assert_eq(join(1, 0, 30, joined), EXO_OK, "%s", err.text);
+        cr_assert_eq(regroup(0, 2, 5, 3), EXO_OK, "%s", err.text);
+        cr_assert_eq(regroup(1, 2, 5, 3), EXO_OK, "%s", err.text);
+        cr_expect_not(report(1).serves);
+        const uint64_t version = report(1).version;
+        train_alone(1, 10);
+        cr_expect_geq(report(1).version, version + 2, "%s", with_server[i]);
+        end();
+        begin();
     }
 }
 

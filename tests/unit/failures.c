@@ -253,6 +253,12 @@ Test(failures, elastic_nodes_stay_equal_and_wait_for_the_detection, .timeout = 1
     cr_expect_geq(q.result.seconds, STEPS);
 }
 
+Test(failures, elastic_changes_nothing_for_nodes_that_are_apart, .timeout = 120)
+{
+    struct run plain = well(DECOUPLED, &often, 0), elastic = well(DECOUPLED, &often, NODES);
+    expect_equal(&plain, &elastic);
+}
+
 static void
 expect_refused(struct run r, exo_status status, const char *text)
 {

@@ -12,10 +12,8 @@
 #include <exogym/generate.h>
 #include <exogym/memory.h>
 
-#include "base/memory_fault.h"
 #include "nn/pretrained/safetensors.h"
 #include "support/decoders.h"
-#include "support/far_device.h"
 #include "support/numbers.h"
 #include "support/temp.h"
 
@@ -486,111 +484,6 @@ Test(lora, a_thousand_cycles_do_not_drift)
     free(base);
     exo_generator_free(&g);
     world_free(&w);
-}
-
-/* --- Devices and memory ----------------------------------------------------------------------- */
-
-/* The gradients of A and B on a device, read to the host. The caller frees them. */
-static float *
-gradients_on(exo_device *device, const struct world *w, exo_params *params)
-{
-    int32_t tokens[ROWS], targets[ROWS];
-    const exo_batch batch = batch_of(w->model, tokens, targets);
-    float *grads = calloc(exo_params_numel(params), sizeof *grads);
-    exo_tape *tape = NULL;
-    exo_err err = {0};
-    cr_assert_eq(exo_tape_new_on(&tape, device, &err), EXO_OK);
-    exo_params_zero_grads(params);
-    exo_tape_begin(tape, params, &(exo_pass){.grad = true, .train = true});
-    exo_tensor *loss = exo_model_loss(w->model, tape, &batch);
-    cr_assert_not_null(loss, "%s", (exo_tape_error(tape, &err), err.text));
-    cr_assert_eq(exo_tape_backward(tape, loss, 1.0f, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_array_read(exo_params_grads_array(params), grads, &err), EXO_OK);
-    exo_tape_free(&tape);
-    return grads;
-}
-
-/* The device has memory that the host cannot reach. Its generator takes A and B from there, and
- * through the host. */
-Test(lora, another_device_has_the_same_bits)
-{
-    struct world w;
-    exo_params *there = NULL;
-    exo_err err = {0};
-    exo_device *device = far_device_new();
-    world_init(&w, "llama", "lora: {rank: 3}");
-    cr_assert_eq(exo_params_to(&there, w.params, device, &err), EXO_OK, "%s", err.text);
-    float *here = gradients_on(exo_device_cpu(), &w, w.params),
-          *far = gradients_on(device, &w, there);
-    cr_expect_arr_eq(far, here, exo_params_numel(w.params) * sizeof *far);
-    exo_generator *g = generator(w.model, w.params, EXO_WEIGHTS_INT8),
-                  *far_g = generator(w.model, there, EXO_WEIGHTS_INT8);
-    size_t bytes = LENGTH * exo_generator_spec(g)->vocabulary * sizeof(float);
-    for (uint64_t seed = 1; seed < 3; seed++) {
-        float *a = logits_of(g), *b = logits_of(far_g);
-        cr_expect_arr_eq(b, a, bytes);
-        free(a);
-        free(b);
-        draw(w.params, 40 + seed); /* on the host alone */
-        cr_assert_eq(exo_generator_set_weights(g, w.params, &err), EXO_OK);
-        cr_assert_eq(exo_generator_set_weights(far_g, w.params, &err), EXO_OK, "%s", err.text);
-    }
-    free(here);
-    free(far);
-    exo_generator_free(&g);
-    exo_generator_free(&far_g);
-    exo_params_free(&there);
-    world_free(&w);
-    far_device_free(&device);
-}
-
-/* Each allocation fails in turn: of a model with an adapter, its generator, its merged model and the
- * adapter that is written. Nothing leaks. */
-Test(lora, any_allocation_may_fail)
-{
-    char folder[64], base[256], options[800];
-    exo_err err = {0};
-    uint64_t failed = 0;
-    temp_folder(folder, sizeof folder);
-    decoders_path("opt", base);
-    snprintf(options, sizeof options, "{path: %s, lora: {path: %s/../../adapters/opt}}", base,
-             base);
-    for (uint64_t n = 1;; n++) {
-        exo_config_doc *doc = NULL;
-        exo_model *model = NULL, *merged = NULL;
-        exo_params *params = NULL, *whole = NULL;
-        exo_generator *g = NULL;
-        cr_assert_eq(exo_config_parse(&doc, "job.yaml", options, &err), EXO_OK);
-        uint64_t before = exo_memory_allocations();
-        exo_memory_fail_at(n);
-        exo_status st = exo_model_new_named(&model, "gpt", exo_config_root(doc), &err);
-        if (st == EXO_OK)
-            st = exo_model_values(model, 1, &params, &err);
-        if (st == EXO_OK)
-            st = exo_generator_new(&g, exo_decoder_spec_of(model), params, NULL, &err);
-        if (st == EXO_OK)
-            st = exo_decoder_merge(model, params, &merged, &whole, &err);
-        if (st == EXO_OK)
-            st = exo_decoder_save_adapter(folder, model, params, base, &err);
-        bool reached = exo_memory_allocations() - before >= n;
-        exo_memory_fail_at(0);
-        exo_generator_free(&g);
-        exo_params_free(&whole);
-        exo_model_drop(&merged);
-        exo_params_free(&params);
-        exo_model_drop(&model);
-        exo_config_free(&doc);
-        if (!reached) {
-            cr_expect_eq(st, EXO_OK, "%s", err.text);
-            break;
-        }
-        /* OK: without memory for its path, a folder is only not flushed */
-        cr_assert(st == EXO_NOMEM || st == EXO_OK, "allocation %llu: %s", (unsigned long long)n,
-                  err.text);
-        failed += st == EXO_NOMEM;
-    }
-    cr_expect_gt(failed, 100);
-    temp_remove(folder);
 }
 
 /* --- Adapters --------------------------------------------------------------------------------- */
