@@ -70,7 +70,8 @@ _Static_assert(sizeof data_sets / sizeof *data_sets == EXO_NUM_IMAGE_SETS + EXO_
 
 static const void *const graph_classes[] = {
     &exo_experience_maker_class, &exo_policy_trainer_class, &exo_ppo_trainer_class,
-    &exo_rollout_maker_class,    &exo_stand_in_class,       &exo_train_node_graph_class,
+    &exo_replay_buffer_class,    &exo_rollout_maker_class,  &exo_stand_in_class,
+    &exo_train_node_graph_class,
 };
 
 static const void *const actor_classes[] = {

@@ -12,5 +12,6 @@ extern const exo_reward_class exo_share_reward;
 
 extern const exo_graph_class exo_experience_maker_class;
 extern const exo_graph_class exo_ppo_trainer_class;
+extern const exo_graph_class exo_replay_buffer_class;
 
 #endif

@@ -81,7 +81,7 @@ Test(graph_check, actors)
     expect_refused("actors: {a: {class: unheard_of}}\n",
                    "g:1:21: there is no graph class 'unheard_of'; known are: "
                    "experience_maker, learner, maker, ping, policy_trainer, pong, ppo_trainer, "
-                   "rollout_maker, stand_in, starter, talker, text, train_node");
+                   "replay_buffer, rollout_maker, stand_in, starter, talker, text, train_node");
     expect_refused("actors: {a: maker}\n", "g:1:13: a: expected a mapping, got 'maker'");
     expect_refused("actors: {a b: {class: maker}}\n",
                    "g:1:15: actor 'a b': expected at most 100 letters, digits, '_', "
@@ -378,11 +378,11 @@ Test(graph_check, classes_are_known_by_their_names)
     cr_expect_null(exo_graph_class_find("two"));
     cr_expect_str_eq(exo_graph_class_at(0)->name, "experience_maker", "in the order of names");
     cr_expect_eq(exo_graph_class_at(1), &mine);
-    cr_expect_null(exo_graph_class_at(7));
+    cr_expect_null(exo_graph_class_at(8));
     cr_expect_eq(exo_graph_class_get(&found, "unheard_of", &err), EXO_NOT_FOUND);
     cr_expect_str_eq(
         err.text,
         "there is no graph class 'unheard_of'; known are: experience_maker, mine, policy_trainer, "
-        "ppo_trainer, rollout_maker, "
+        "ppo_trainer, replay_buffer, rollout_maker, "
         "stand_in, train_node");
 }
