@@ -137,6 +137,7 @@ exo_learner_free(exo_learner **learner)
     if (!l)
         return;
     exo_learner_batch_release(&l->batch);
+    exo_learner_release_stored(l);
     exo_rows_release(&l->rows);
     exo_learner_release_rows(l);
     exo_tape_free(&l->tape);
@@ -176,12 +177,7 @@ exo_learner_start(exo_learner *l, uint64_t seed, uint32_t rank, uint32_t size, e
         st = student_start(&l->critic, seed, sums, err);
     if (st == EXO_OK && exo_objective_needs_reference(&l->objective))
         st = exo_model_values(l->actor.model, seed, &l->reference, err);
-    if (st == EXO_OK)
-        st = exo_tape_new(&l->tape, err);
-    if (st != EXO_OK)
-        return st;
-    l->batch.bounds = exo_calloc(l->slices / size + 1, sizeof *l->batch.bounds);
-    return l->batch.bounds ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for slices");
+    return st == EXO_OK ? exo_tape_new(&l->tape, err) : st;
 }
 
 const float *
@@ -222,8 +218,8 @@ exo_learner_sha256(const exo_learner *l, char out[65])
 
 /* --- Steps ------------------------------------------------------------------------------------ */
 
-static exo_status
-all_reduce(exo_group *group, exo_array data, exo_err *err)
+exo_status
+exo_learner_add_up(exo_group *group, exo_array data, exo_err *err)
 {
     return group ? exo_all_reduce(group, data, EXO_SUM, err) : EXO_OK;
 }
@@ -248,7 +244,7 @@ student_step(exo_student *s, exo_group *group, double max_norm, double *norm, ex
     exo_array total = exo_student_gradient(s);
     if (s->strategy)
         return exo_student_step_strategy(s, norm, err);
-    exo_status st = all_reduce(group, total, err);
+    exo_status st = exo_learner_add_up(group, total, err);
     if (st == EXO_OK)
         st = exo_clip_grad_norm(total, max_norm > 0 ? (float)max_norm : INFINITY, &length, err);
     if (st == EXO_OK)
@@ -274,7 +270,7 @@ count_minibatch(const exo_learner *l, exo_group *group, uint64_t m, float counts
     }
     counts[0] = (float)tokens;
     counts[1] = (float)answers;
-    return all_reduce(group, exo_host_array(EXO_F32, counts, 2), err);
+    return exo_learner_add_up(group, exo_host_array(EXO_F32, counts, 2), err);
 }
 
 /* Adds the gradients of all slices of this learner. */
@@ -315,18 +311,27 @@ take_sums(exo_learner_figures *f, const float *sums)
     f->effective = ratios * ratios / ((double)sums[EXO_STEP_SQUARES] * tokens);
 }
 
+static void
+tell_step(const exo_learner *l, uint64_t step, bool end)
+{
+    if (l->callbacks.step)
+        l->callbacks.step(l->callbacks.context, step, end);
+}
+
 /* A step of the optimizers. */
-static exo_status
-take_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figures *f, exo_err *err)
+exo_status
+exo_learner_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figures *f, exo_err *err)
 {
     float sums[EXO_STEP_SUMS] = {0}, counts[2];
     double later = 0, ignored = 0, *off = f->steps == 0 ? &f->ratio_off : &later;
+    uint64_t number = f->steps;
     exo_status st = count_minibatch(l, group, m, counts, err);
     if (st != EXO_OK || counts[0] <= 0)
         return st == EXO_OK && exo_learner_is_apart(l) ? exo_learner_idle(l, 1, err) : st;
+    tell_step(l, number, false);
     st = add_slices(l, m, counts, sums, off, err);
     if (st == EXO_OK)
-        st = all_reduce(group, exo_host_array(EXO_F32, sums, EXO_STEP_SUMS), err);
+        st = exo_learner_add_up(group, exo_host_array(EXO_F32, sums, EXO_STEP_SUMS), err);
     if (st == EXO_OK && !isfinite(sums[EXO_STEP_LOSS]))
         st = exo_fail(err, EXO_FAILED, "the loss of version %llu is not finite",
                       (unsigned long long)l->version);
@@ -336,91 +341,6 @@ take_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figures *f, 
         st = student_step(&l->critic, group, l->max_norm, &ignored, err);
     if (st == EXO_OK)
         take_sums(f, sums);
-    return st;
-}
-
-/* --- Updates ---------------------------------------------------------------------------------- */
-
-/* Adds up what the learners' items are. */
-static exo_status
-count_all(exo_learner *l, exo_group *group, const exo_experience *items, size_t count,
-          exo_learner_figures *f, exo_err *err)
-{
-    enum {
-        ITEMS,
-        ANSWERS,
-        TOKENS,
-        SCORE,
-        KL,
-        COUNT
-    };
-    const exo_learner_batch *b = &l->batch;
-    const exo_token_batch all = {.sequences = b->count, .offsets = b->tokens, .mask = b->mask};
-    float sums[COUNT] = {
-        [ITEMS] = (float)count, [ANSWERS] = (float)b->count, [TOKENS] = (float)b->tokens[b->count]};
-    double score = 0;
-    for (size_t i = 0; i < count; i++)
-        for (size_t a = 0; a < items[i].answers; a++)
-            score += items[i].scores[a];
-    if (l->reference && b->count > 0)
-        sums[KL] = (float)((double)b->count *
-                           exo_sequence_kl(&all, b->behaviour, b->reference, EXO_KL_K1));
-    sums[SCORE] = (float)score;
-    exo_status st = all_reduce(group, exo_host_array(EXO_F32, sums, COUNT), err);
-    if (st != EXO_OK || sums[ANSWERS] <= 0)
-        return st;
-    f->items = (double)sums[ITEMS];
-    f->answers = (double)sums[ANSWERS];
-    f->tokens = (double)sums[TOKENS];
-    f->score = (double)sums[SCORE] / f->answers;
-    f->kl = (double)sums[KL] / f->answers;
-    return EXO_OK;
-}
-
-static exo_status
-take_epochs(exo_learner *l, exo_group *group, exo_learner_figures *f, exo_err *err)
-{
-    exo_status st = EXO_OK;
-    double most = l->objective.target_kl;
-    for (uint64_t e = 0; st == EXO_OK && e < l->epochs; e++) {
-        if (e > 0 && most > 0 && f->last_kl > most)
-            return exo_learner_is_apart(l)
-                       ? exo_learner_idle(l, (l->epochs - e) * l->minibatches, err)
-                       : EXO_OK;
-        exo_learner_shuffle(l, e);
-        for (uint64_t m = 0; st == EXO_OK && m < l->minibatches; m++)
-            st = take_step(l, group, m, f, err);
-    }
-    return st;
-}
-
-exo_status
-exo_learner_update(exo_learner *l, exo_group *group, exo_experience *items, size_t count,
-                   exo_learner_figures *f, exo_err *err)
-{
-    *f = (exo_learner_figures){0};
-    group = exo_learner_is_apart(l) ? NULL : group;
-    exo_status st = exo_learner_list(l, items, count, err);
-    if (st == EXO_OK)
-        st = exo_learner_look(l, err);
-    if (st == EXO_OK)
-        st = count_all(l, group, items, count, f, err);
-    if (st == EXO_OK && f->items <= 0 && exo_learner_is_apart(l)) {
-        l->version++;
-        return exo_learner_idle(l, l->epochs * l->minibatches, err);
-    }
-    if (st != EXO_OK || f->items <= 0)
-        return st;
-    exo_learner_judge(l);
-    st = take_epochs(l, group, f, err);
-    if (f->steps > 0) {
-        f->loss /= (double)f->steps;
-        f->value_loss /= (double)f->steps;
-        f->clipped /= (double)f->steps;
-    }
-    f->kl_coef = l->objective.control.coef;
-    exo_kl_control_update(&l->objective.control, f->kl, (size_t)f->answers);
-    if (st == EXO_OK)
-        l->version++;
+    tell_step(l, number, true);
     return st;
 }

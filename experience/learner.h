@@ -69,6 +69,27 @@ void exo_learner_leave(exo_learner *learner);
  * all learners make the same number of updates, also without items. */
 bool exo_learner_is_apart(const exo_learner *learner);
 
+/* Calls within an update; each may be NULL. Their thread is that of the update. */
+typedef struct exo_learner_callbacks {
+    /* An epoch, or a step of the optimizer, numbered within its update, begins or has ended. */
+    void (*epoch)(void *context, uint64_t epoch, bool end);
+    void (*step)(void *context, uint64_t step, bool end);
+    void *context;
+} exo_learner_callbacks;
+void exo_learner_call_back(exo_learner *learner, const exo_learner_callbacks *callbacks);
+
+/* An update from several batches: take for each, then end. exo_learner_update is both, for one batch.
+ *
+ * Take learns from the items as the first epoch does, so a batch is of use before the others are
+ * there. End learns from all batches again, in an order that it draws for each further epoch, and
+ * makes the next version. The items live until then. *figures begins zeroed. All learners call these
+ * functions together. Errors: as exo_learner_update. */
+exo_status exo_learner_take(exo_learner *learner, exo_group *group, exo_experience *items,
+                            size_t count, exo_learner_figures *figures, exo_err *err);
+/* batches: how many an update has, if none is missing; learners that are apart idle for the missing
+ * ones. */
+exo_status exo_learner_end(exo_learner *learner, exo_group *group, uint64_t batches,
+                           exo_learner_figures *figures, exo_err *err);
 /* Learns from items (count, which may be 0), and makes the next version. All learners call this
  * together; `group` is NULL if there is one. Without an item on any learner nothing changes, and
  * figures->items is 0. Learners that are apart make a version nevertheless. INVAL: an item does not fit the model or its slice; FAILED: the loss is not

@@ -139,7 +139,9 @@ exo_learner_list(exo_learner *l, exo_experience *items, size_t count, exo_err *e
         answers += items[i].answers;
         tokens += items[i].tokens_length;
     }
-    if (!make_answer_room(b, answers + 1) || !make_token_room(b, tokens + 1))
+    if (!b->bounds)
+        b->bounds = exo_calloc(local + 1, sizeof *b->bounds);
+    if (!b->bounds || !make_answer_room(b, answers + 1) || !make_token_room(b, tokens + 1))
         return exo_fail(err, EXO_NOMEM, "no memory for %zu answers of %zu tokens", answers, tokens);
     exo_vec_fill(exo_host_array(EXO_F32, b->mask, tokens), 1);
     b->count = 0;
@@ -229,7 +231,8 @@ exo_learner_shuffle(exo_learner *l, uint64_t epoch)
         uint32_t slice = (uint32_t)(l->rank + s * l->size);
         for (size_t i = 0; i < n; i++)
             order[i] = (uint32_t)i;
-        exo_rng_init(&rng, l->seed, EXO_RNG_SHUFFLE, 1 + slice, l->version * l->epochs + epoch);
+        exo_rng_init(&rng, l->seed, EXO_RNG_SHUFFLE, 1 + slice,
+                     l->version * l->epochs + epoch + (b->number << 48));
         if (epoch > 0 && n > 0)
             exo_rng_permutation(&rng, order, (uint32_t)n);
     }

@@ -40,6 +40,7 @@ typedef struct exo_learner_batch {
     float *advantages; /* (tokens) */
     float *returns;    /* (tokens) targets of the critic */
     size_t count, room, token_room;
+    uint64_t number; /* of the batches of its update */
 } exo_learner_batch;
 
 struct exo_learner {
@@ -59,6 +60,11 @@ struct exo_learner {
     size_t *row_offsets; /* (rows_a_pass + 1) */
     size_t row_room;
     exo_learner_batch batch;
+    /* Batches of the present update, for its later epochs: (stored_room), of which (num_stored) are
+     * in use. None: an update has one batch. */
+    exo_learner_batch *stored;
+    size_t num_stored, stored_room;
+    exo_learner_callbacks callbacks;
 };
 
 /* True: advantages come from values. */
@@ -88,6 +94,18 @@ exo_student_gradient(const exo_student *s)
 {
     return s->sum.count ? s->sum : exo_params_grads_array(s->params);
 }
+
+/* learner.c */
+
+/* Adds up data of all learners; a NULL group: there is one. */
+exo_status exo_learner_add_up(exo_group *group, exo_array data, exo_err *err);
+/* A step of the optimizers on minibatch `m` of the batch, if some learner has answers in it. */
+exo_status exo_learner_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figures *f,
+                            exo_err *err);
+
+/* learner_update.c */
+
+void exo_learner_release_stored(exo_learner *l);
 
 /* learner_strategy.c */
 
