@@ -85,7 +85,7 @@ static const void *const protocols[] = {
     &exo_train_node_protocol,
 };
 
-static const void *const rewards[] = {&exo_share_reward};
+static const void *const rewards[] = {&exo_function_reward, &exo_share_reward};
 
 static const void *const devices[] = {&exo_cpu_device_kind};
 

@@ -9,6 +9,7 @@
 
 extern exo_registry exo_reward_registry;
 extern const exo_reward_class exo_share_reward;
+extern const exo_reward_class exo_function_reward;
 
 extern const exo_graph_class exo_experience_maker_class;
 extern const exo_graph_class exo_ppo_trainer_class;

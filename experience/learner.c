@@ -129,6 +129,15 @@ student_release(exo_student *s)
     exo_model_drop(&s->model);
 }
 
+static void
+release_stored(exo_learner *l)
+{
+    for (size_t i = 0; i < l->stored_room; i++)
+        exo_learner_batch_release(&l->stored[i]);
+    exo_free(l->stored);
+    l->stored = NULL;
+}
+
 void
 exo_learner_free(exo_learner **learner)
 {
@@ -137,7 +146,7 @@ exo_learner_free(exo_learner **learner)
     if (!l)
         return;
     exo_learner_batch_release(&l->batch);
-    exo_learner_release_stored(l);
+    release_stored(l);
     exo_rows_release(&l->rows);
     exo_learner_release_rows(l);
     exo_tape_free(&l->tape);
@@ -202,6 +211,18 @@ exo_params *
 exo_learner_params(const exo_learner *l)
 {
     return l->actor.params;
+}
+
+size_t
+exo_learner_trained(const exo_learner *l)
+{
+    return exo_learner_numel(l) + (l->critic.model ? exo_model_numel(l->critic.model) : 0);
+}
+
+uint64_t
+exo_learner_epochs(const exo_learner *l)
+{
+    return l->epochs;
 }
 
 uint64_t

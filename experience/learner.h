@@ -53,7 +53,7 @@ exo_status exo_learner_start(exo_learner *learner, uint64_t seed, uint32_t rank,
 
 /* Where a learner is among the others. */
 typedef struct exo_learner_place {
-    uint64_t updates;   /* of the run */
+    uint64_t updates;   /* batches of all updates of the run */
     exo_meters *meters; /* for the strategies' scopes; may be NULL */
     /* Gives the group of all learners for what a strategy exchanges (exo_strategy_edge.carries);
      * NULL: there is none. The groups outlive exo_learner_leave. */
@@ -103,6 +103,9 @@ size_t exo_learner_numel(const exo_learner *learner);
 /* The model, held by the learner, and its parameters, which nobody else changes. */
 exo_model *exo_learner_model(const exo_learner *learner);
 exo_params *exo_learner_params(const exo_learner *learner);
+/* The parameters that it trains, the critic's included; the epochs of an update. */
+size_t exo_learner_trained(const exo_learner *learner);
+uint64_t exo_learner_epochs(const exo_learner *learner);
 uint64_t exo_learner_version(const exo_learner *learner);
 void exo_learner_sha256(const exo_learner *learner, char out[65]);
 

@@ -103,10 +103,6 @@ exo_status exo_learner_add_up(exo_group *group, exo_array data, exo_err *err);
 exo_status exo_learner_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figures *f,
                             exo_err *err);
 
-/* learner_update.c */
-
-void exo_learner_release_stored(exo_learner *l);
-
 /* learner_strategy.c */
 
 /* Reads `strategy`, after the models and their optimizers. INVAL with the place. */

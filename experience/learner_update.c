@@ -20,15 +20,6 @@ tell_epoch(const exo_learner *l, uint64_t epoch, bool end)
 
 /* --- Batches ---------------------------------------------------------------------------------- */
 
-void
-exo_learner_release_stored(exo_learner *l)
-{
-    for (size_t i = 0; i < l->stored_room; i++)
-        exo_learner_batch_release(&l->stored[i]);
-    exo_free(l->stored);
-    l->stored = NULL;
-}
-
 /* Exchanges the present batch with stored batch `k`. */
 static void
 exchange(exo_learner *l, size_t k)

@@ -16,6 +16,7 @@
 
 #include "experience/builtin.h"
 #include "experience/maker_weights.h"
+#include "experience/observer.h"
 #include "experience/source.h"
 
 enum {
@@ -61,7 +62,8 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
 struct maker {
     exo_experience_source *source;
     exo_maker_weights *weights;
-    uint64_t epochs;
+    uint64_t epochs, steps; /* steps: batches of each maker; 0: epochs decide */
+    exo_observer observer;
     bool by_step; /* weights change between steps */
     exo_kv kv;
     exo_meter *meters[NUM_METERS];
@@ -80,6 +82,10 @@ maker_init(void *self, exo_config *config, exo_err *err)
     exo_status st = exo_experience_source_read(&m->source, config, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "epochs", 1, 0, UINT32_MAX, &m->epochs, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "steps", 0, 0, UINT32_MAX, &m->steps, err);
+    if (st == EXO_OK)
+        st = exo_observer_read(&m->observer, config, err);
     if (st == EXO_OK)
         st = exo_config_choice(config, "swap", 0, swap_names, &swap, err);
     if (st == EXO_OK)
@@ -172,7 +178,11 @@ send_item(struct maker *m, exo_graph_actor *actor, exo_item **item, exo_err *err
             score += e.scores[a];
         exo_meter_set(m->meters[SCORE], score / (double)e.answers);
         m->tokens += e.tokens_length;
+        m->observer.samples += e.answers;
+        m->observer.tokens += e.tokens_length + e.answers * e.prompt_length;
+        exo_observer_start(&m->observer, EXO_MAKER_SEND);
         st = exo_port_send(exo_graph_output(actor, "experience"), item, EXO_PORT_TIMEOUT, err);
+        exo_observer_end(&m->observer, EXO_MAKER_SEND);
     }
     m->items += st == EXO_OK;
     exo_item_drop(item);
@@ -198,11 +208,30 @@ send_ended(struct maker *m, exo_graph_actor *actor, exo_err *err)
     return st;
 }
 
+static void
+begin_batch(struct maker *m)
+{
+    m->observer.version = exo_maker_weights_version(m->weights);
+    exo_observer_start(&m->observer, EXO_MAKER_BATCH);
+    exo_observer_start(&m->observer, EXO_MAKER_MAKE);
+}
+
+static exo_status
+end_batch(struct maker *m, exo_graph_actor *actor, exo_err *err)
+{
+    exo_observer_end(&m->observer, EXO_MAKER_MAKE);
+    exo_status st = send_ended(m, actor, err);
+    exo_observer_end(&m->observer, EXO_MAKER_BATCH);
+    return st;
+}
+
 /* Makes a batch with one version of the weights. The next one comes meanwhile. */
 static exo_status
 make_batch(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
     exo_status st = catch_up(m, actor, err);
+    if (st == EXO_OK)
+        begin_batch(m);
     exo_graph_phase(actor, "make");
     if (st == EXO_OK)
         st = begin_draws(m, actor, err);
@@ -212,7 +241,7 @@ make_batch(struct maker *m, exo_graph_actor *actor, exo_err *err)
             st = exo_maker_weights_pump(m->weights, actor, false, err);
     }
     exo_graph_phase(actor, NULL);
-    return st == EXO_OK ? send_ended(m, actor, err) : st;
+    return st == EXO_OK ? end_batch(m, actor, err) : st;
 }
 
 /* Makes one step with the newest weights, and replaces draws that have ended. */
@@ -228,10 +257,11 @@ make_step(struct maker *m, exo_graph_actor *actor, exo_err *err)
         st = begin_draws(m, actor, err);
     if (st != EXO_OK || exo_experience_source_active(m->source) == 0)
         return st;
+    begin_batch(m);
     exo_graph_phase(actor, "step");
     st = exo_experience_source_step(m->source, err);
     exo_graph_phase(actor, NULL);
-    return st == EXO_OK ? send_ended(m, actor, err) : st;
+    return st == EXO_OK ? end_batch(m, actor, err) : st;
 }
 
 /* --- A run ------------------------------------------------------------------------------------ */
@@ -239,12 +269,17 @@ make_step(struct maker *m, exo_graph_actor *actor, exo_err *err)
 static exo_status
 start(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
-    m->total = m->epochs ? m->epochs * exo_experience_source_prompts(m->source) : UINT64_MAX;
+    m->total = m->steps ? m->steps * exo_experience_source_batch(m->source) * exo_graph_count(actor)
+               : m->epochs ? m->epochs * exo_experience_source_prompts(m->source)
+                           : UINT64_MAX;
     m->draw = exo_graph_index(actor);
     exo_status st =
         exo_meter_declare_all(m->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
     if (st == EXO_OK)
         st = exo_experience_source_start(m->source, exo_graph_seed(actor), err);
+    if (st == EXO_OK)
+        st = exo_observer_open(&m->observer, actor, true, exo_experience_source_numel(m->source),
+                               err);
     return st == EXO_OK ? exo_maker_weights_new(&m->weights, m->source, actor, err) : st;
 }
 
@@ -256,6 +291,7 @@ maker_run(void *self, exo_graph_actor *actor, exo_err *err)
     while (st == EXO_OK && !exo_graph_cancelled(actor) &&
            (m->draw < m->total || exo_experience_source_active(m->source) > 0))
         st = m->by_step ? make_step(m, actor, err) : make_batch(m, actor, err);
+    exo_observer_close(&m->observer);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
@@ -268,7 +304,7 @@ static const char *const maker_phases[] = {"make", "step", NULL};
 const exo_graph_class exo_experience_maker_class = {
     .name = "experience_maker",
     .help = "generates answers to prompts and scores them; options model, prompts, reward, "
-            "answers, batch, generate, epochs, swap, kv",
+            "answers, batch, generate, epochs, steps, swap, kv",
     .ports = maker_ports,
     .num_ports = sizeof maker_ports / sizeof *maker_ports,
     .phases = maker_phases,

@@ -68,14 +68,16 @@ exo_maker_weights_figures_of(const exo_maker_weights *w)
 
 /* --- Replies ---------------------------------------------------------------------------------- */
 
-/* Sends a reply to trainer `to`. A trainer that the maker's experience cannot reach gets none, and
- * sends no further update; another one does. */
+/* Sends a reply to trainer `to`, or to the only target, such as a replay_buffer, which may pass it on.
+ * A trainer that the maker's experience cannot reach gets none, and sends no further update; another
+ * one does. */
 static exo_status
 send_reply(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t to,
            const exo_update_reply *reply, exo_err *err)
 {
     exo_port *port = exo_graph_output(actor, "experience");
-    exo_parameters_reply r = {.format = exo_experience_source_format(w->source), .reply = *reply};
+    exo_parameters_reply r = {
+        .trainer = to, .format = exo_experience_source_format(w->source), .reply = *reply};
     uint32_t targets = exo_port_targets(port), index = 0, target = targets;
     char name[96];
     exo_item *item = NULL;
@@ -83,6 +85,8 @@ send_reply(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t to,
     for (uint32_t i = 0; i < targets; i++)
         if (exo_port_target(port, i, name, sizeof name, &index) && index == to)
             target = i;
+    if (target == targets && targets == 1)
+        target = 0;
     if (target == targets)
         return EXO_OK;
     exo_status st = exo_parameters_reply_new(&item, &r, err);

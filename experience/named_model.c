@@ -2,6 +2,7 @@
 #include "experience/named_model.h"
 
 #include "base/config_edit.h"
+#include "experience/given.h"
 
 exo_status
 exo_named_model_read(exo_model **out, exo_config *config, const char *key, exo_err *err)
@@ -13,6 +14,10 @@ exo_named_model_read(exo_model **out, exo_config *config, const char *key, exo_e
         return EXO_OK;
     if (exo_config_is_map(node))
         map = node;
+    if (map && exo_config_has(map, "given")) {
+        exo_status given = exo_given_model(out, map, err);
+        return given == EXO_OK ? exo_config_finish(map, err) : given;
+    }
     exo_status st = exo_config_string(map ? map : config, map ? "name" : key, NULL, &name, err);
     if (st == EXO_OK && !name)
         st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);

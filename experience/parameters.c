@@ -35,6 +35,7 @@ enum {
 enum {
     REPLY_FORMAT_WORD,
     REPLY_WEIGHTS,
+    REPLY_TRAINER,
     REPLY_WORDS
 };
 
@@ -156,6 +157,7 @@ exo_parameters_reply_new(exo_item **out, const exo_parameters_reply *r, exo_err 
     int64_t *header = (*out)->parts[REPLY_HEADER].data;
     header[REPLY_FORMAT_WORD] = FORMAT;
     header[REPLY_WEIGHTS] = (int64_t)r->format;
+    header[REPLY_TRAINER] = (int64_t)r->trainer;
     memcpy((*out)->parts[REPLY_MAKER].data, r->maker, sizeof r->maker);
     exo_update_reply_write(&r->reply, (*out)->parts[REPLY_BYTES].data);
     (*out)->version = r->reply.version;
@@ -166,6 +168,15 @@ bool
 exo_parameters_is_reply(const exo_item *item)
 {
     return item->num_parts == NUM_REPLY_PARTS;
+}
+
+uint32_t
+exo_parameters_reply_trainer(const exo_item *item)
+{
+    const exo_item_part *p = &item->parts[REPLY_HEADER];
+    return exo_parameters_is_reply(item) && p->dtype == EXO_I64 && p->count == REPLY_WORDS
+               ? (uint32_t)((const int64_t *)p->data)[REPLY_TRAINER]
+               : 0;
 }
 
 exo_status
@@ -180,6 +191,7 @@ exo_parameters_reply_read(exo_parameters_reply *out, const exo_item *item, exo_e
         header[REPLY_WEIGHTS] > EXO_WEIGHTS_INT4)
         return exo_fail(err, EXO_DAMAGED, "this is no reply to a weight update");
     out->format = (exo_weight_format)header[REPLY_WEIGHTS];
+    out->trainer = (uint32_t)header[REPLY_TRAINER];
     memcpy(out->maker, p[REPLY_MAKER].data, sizeof out->maker);
     out->maker[sizeof out->maker - 1] = '\0';
     return exo_update_reply_read(p[REPLY_BYTES].data, p[REPLY_BYTES].count, &out->reply, err);

@@ -39,6 +39,7 @@ bool exo_parameters_chunk(const exo_parameters *parameters, size_t *at, const ui
 /* A maker's reply to an update. */
 typedef struct exo_parameters_reply {
     char maker[96];           /* its name */
+    uint32_t trainer;         /* index of the trainer that it answers */
     exo_weight_format format; /* of its generator */
     exo_update_reply reply;
 } exo_parameters_reply;
@@ -48,6 +49,8 @@ exo_status exo_parameters_reply_new(exo_item **out, const exo_parameters_reply *
                                     exo_err *err);
 /* Whether an item is a reply, and not experience. */
 bool exo_parameters_is_reply(const exo_item *item);
+/* The index of the trainer that a reply answers, for those who pass it on; 0 if it is damaged. */
+uint32_t exo_parameters_reply_trainer(const exo_item *item);
 /* Reads a reply. DAMAGED: it is none. */
 exo_status exo_parameters_reply_read(exo_parameters_reply *out, const exo_item *item, exo_err *err);
 

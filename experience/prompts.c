@@ -9,6 +9,7 @@
 
 #include "base/config_edit.h"
 #include "base/file.h"
+#include "experience/given.h"
 
 enum {
     MAX_PROMPTS = 1 << 24,
@@ -147,18 +148,52 @@ read_tokens(exo_prompts *p, exo_config *prompts, exo_err *err)
     return st;
 }
 
+/* Copies the prompts of a data loader. */
+static exo_status
+read_given(exo_prompts *p, const exo_given *given, exo_config *map, exo_err *err)
+{
+    const int32_t *tokens = NULL;
+    size_t length = 0;
+    exo_status st = EXO_OK;
+    if (!given->dataloader)
+        return exo_config_fail(map, err, "prompts: no data loader was given");
+    for (size_t i = 0; st == EXO_OK && i <= MAX_PROMPTS &&
+                       given->dataloader(given->dataloader_context, i, &tokens, &length);
+         i++) {
+        if (length == 0)
+            return exo_config_fail(map, err, "prompts: prompt %zu of the data loader is empty", i);
+        for (size_t k = 0; k < length; k++)
+            if (tokens[k] < 0)
+                return exo_config_fail(map, err,
+                                       "prompts: prompt %zu of the data loader has the "
+                                       "token %d",
+                                       i, tokens[k]);
+        int32_t *copy = exo_calloc(length, sizeof *copy);
+        if (!copy)
+            return exo_fail(err, EXO_NOMEM, "no memory for a prompt");
+        memcpy(copy, tokens, length * sizeof *copy);
+        st = add(p, copy, length, err);
+    }
+    return st;
+}
+
 static exo_status
 read_all(exo_prompts *p, exo_config *map, exo_err *err)
 {
     const char *path = NULL, *tokenizer = NULL;
     exo_config *tokens = NULL, *lines = NULL;
-    exo_status st = exo_config_string(map, "path", NULL, &path, err);
+    const exo_given *given = NULL;
+    exo_status st = exo_given_read(&given, map, err);
+    if (st == EXO_OK)
+        st = exo_config_string(map, "path", NULL, &path, err);
     if (st == EXO_OK)
         st = exo_config_list(map, "lines", &lines, err);
     if (st == EXO_OK)
         st = exo_config_list(map, "tokens", &tokens, err);
     if (st == EXO_OK)
         st = exo_config_bool(map, "shuffle", true, &p->shuffle, err);
+    if (st == EXO_OK && given)
+        return read_given(p, given, map, err);
     if (st == EXO_OK && (path != NULL) + (tokens != NULL) + (lines != NULL) != 1)
         st = exo_config_fail(map, err, "prompts: give one of path, lines and tokens");
     if (st == EXO_OK && tokens)

@@ -19,6 +19,7 @@
 
 #include "experience/builtin.h"
 #include "experience/learned.h"
+#include "experience/parameters.h"
 
 enum {
     MAX_BATCH = 1 << 16,
@@ -50,13 +51,6 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
                   .unit = "items",
                   .help = "items that came again and were dropped"},
 };
-
-/* Anything but experience is a maker's reply to its trainer. */
-static bool
-is_reply(const exo_item *item)
-{
-    return item->num_parts != EXO_EXPERIENCE_PARTS;
-}
 
 /* A queue of items: a ring. */
 struct queue {
@@ -157,11 +151,11 @@ close_batch(struct buffer *b, exo_err *err)
     return st;
 }
 
-/* Hands a maker's reply to its trainer, whose index is the item's key. */
+/* Hands a maker's reply to its trainer. */
 static exo_status
 take_reply(struct buffer *b, exo_item *item, exo_err *err)
 {
-    exo_status st = push(&b->queues[item->key % b->num_queues], item, err);
+    exo_status st = push(&b->queues[exo_parameters_reply_trainer(item) % b->num_queues], item, err);
     b->waiting += st == EXO_OK;
     return st;
 }
@@ -207,7 +201,7 @@ receive(struct buffer *b, exo_graph_actor *actor, exo_time timeout, bool *got, e
     if (st != EXO_OK)
         return st;
     b->last = exo_graph_now(actor);
-    return is_reply(item) ? take_reply(b, item, err) : take(b, item, err);
+    return exo_parameters_is_reply(item) ? take_reply(b, item, err) : take(b, item, err);
 }
 
 /* --- Passing on ------------------------------------------------------------------------------- */
@@ -227,7 +221,7 @@ send_first(struct buffer *b, exo_port *port, uint32_t trainer, exo_time timeout,
         return st;
     item = pop(q);
     b->waiting--;
-    b->passed += !is_reply(item);
+    b->passed += !exo_parameters_is_reply(item);
     exo_item_drop(&item);
     return EXO_OK;
 }

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "experience/builtin.h"
 #include "experience/learned.h"
+#include "experience/observer.h"
 #include "experience/publisher.h"
 #include "experience/stock.h"
 
@@ -95,11 +96,13 @@ struct trainer {
     exo_learner *learner;
     exo_learned *learned;
     exo_publisher *publisher;
+    exo_observer observer;
     uint64_t batch, updates, staleness;
+    uint64_t update_steps; /* batches of an update */
     exo_meter *meters[NUM_METERS];
     exo_stock stock;            /* items of this update and of later ones */
-    exo_item **items;           /* (batch) of the present update; held */
-    exo_experience *experience; /* (batch) their arrays */
+    exo_item **items;           /* (all batches) of the present update; held */
+    exo_experience *experience; /* (all batches) their arrays */
     size_t held;
     bool closed; /* no more items come */
     uint64_t used, repeated, oldest;
@@ -120,15 +123,19 @@ trainer_init(void *self, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_u64(config, "staleness", 0, 0, UINT32_MAX, &t->staleness, err);
     if (st == EXO_OK)
+        st = exo_config_u64(config, "update_steps", 1, 1, MAX_BATCH, &t->update_steps, err);
+    if (st == EXO_OK)
+        st = exo_observer_read(&t->observer, config, err);
+    if (st == EXO_OK)
         st = exo_publisher_read(&t->publisher, config, err);
     if (st != EXO_OK)
         return st;
-    t->items = exo_calloc(t->batch, sizeof *t->items);
-    t->experience = exo_calloc(t->batch, sizeof *t->experience);
+    t->items = exo_calloc(t->batch * t->update_steps, sizeof *t->items);
+    t->experience = exo_calloc(t->batch * t->update_steps, sizeof *t->experience);
     return t->items && t->experience
                ? EXO_OK
-               : exo_fail(err, EXO_NOMEM, "no memory for a batch of %llu items",
-                          (unsigned long long)t->batch);
+               : exo_fail(err, EXO_NOMEM, "no memory for an update of %llu items",
+                          (unsigned long long)(t->batch * t->update_steps));
 }
 
 static void
@@ -157,16 +164,19 @@ trainer_release(void *self)
 static exo_status
 send_version(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 {
-    uint64_t version = exo_learner_version(t->learner), all = t->batch * exo_graph_count(actor);
+    uint64_t version = exo_learner_version(t->learner);
+    uint64_t all = t->batch * t->update_steps * exo_graph_count(actor);
     return exo_publisher_send(t->publisher, exo_graph_output(actor, "parameters"),
                               exo_learner_params(t->learner), version,
                               (version + 1 + t->staleness) * all, err);
 }
 
-/* A maker's reply: it may wait for a newer version. */
+/* A maker's reply: it may wait for a newer version. One to another trainer has no effect. */
 static exo_status
 take_reply(struct trainer *t, exo_graph_actor *actor, const exo_item *item, exo_err *err)
 {
+    if (exo_parameters_reply_trainer(item) != exo_graph_index(actor))
+        return EXO_OK;
     exo_status st = exo_publisher_take(t->publisher, item, err);
     return st == EXO_OK ? send_version(t, actor, err) : st;
 }
@@ -214,19 +224,19 @@ receive(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     return st;
 }
 
-/* Receives the items of an update: fewer at the end. */
+/* Receives the items of a batch: fewer at the end. */
 static exo_status
 collect(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 {
     exo_status st = EXO_OK;
     exo_item *item = NULL;
-    t->oldest = UINT64_MAX;
+    size_t end = t->held + (size_t)t->batch;
     while (st == EXO_OK && !t->closed && !exo_stock_has(&t->stock, (size_t)t->batch)) {
         st = receive(t, actor, err);
         t->closed = st == EXO_CLOSED;
         st = t->closed ? EXO_OK : st;
     }
-    while (st == EXO_OK && t->held < t->batch && (item = exo_stock_take(&t->stock))) {
+    while (st == EXO_OK && t->held < end && (item = exo_stock_take(&t->stock))) {
         t->oldest = item->version < t->oldest ? item->version : t->oldest;
         t->items[t->held] = item;
         st = exo_experience_view(&t->experience[t->held++], item, err);
@@ -275,22 +285,60 @@ report(const struct trainer *t)
     report_updates(t);
 }
 
-/* Learns from the items that it has; *end: nobody has any. */
+/* Counts what an update has learned from. */
+static void
+count_learned(struct trainer *t)
+{
+    for (size_t i = 0; i < t->held; i++) {
+        const exo_experience *e = &t->experience[i];
+        t->observer.samples += e->answers;
+        t->observer.tokens +=
+            exo_learner_epochs(t->learner) * (e->tokens_length + e->answers * e->prompt_length);
+    }
+    t->used += t->held;
+}
+
+/* Collects a batch and learns from it, and ends the update after its last batch, or if nobody has an
+ * item. *last: it has ended. */
+static exo_status
+learn_batch(struct trainer *t, exo_graph_actor *actor, uint64_t number,
+            exo_learner_figures *figures, bool *last, exo_err *err)
+{
+    exo_group *group = exo_graph_group(actor, "gradients");
+    size_t first = t->held;
+    double before = figures->items;
+    exo_status st = collect(t, actor, err);
+    if (st != EXO_OK)
+        return st;
+    exo_time began = exo_graph_now(actor);
+    exo_graph_phase(actor, "learn");
+    st = exo_learner_take(t->learner, group, t->experience + first, t->held - first, figures, err);
+    *last = number + 1 == t->update_steps || figures->items <= before;
+    if (st == EXO_OK && *last)
+        st = exo_learner_end(t->learner, group, t->update_steps, figures, err);
+    exo_graph_phase(actor, NULL);
+    t->observer.learned += exo_graph_now(actor) - began;
+    return st;
+}
+
+/* Makes an update; *end: nobody has an item. */
 static exo_status
 learn(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
 {
-    exo_group *group = exo_graph_group(actor, "gradients");
-    exo_learner_figures figures;
-    exo_graph_phase(actor, "learn");
-    exo_status st = exo_learner_update(t->learner, group, t->experience, t->held, &figures, err);
-    exo_graph_phase(actor, NULL);
+    exo_learner_figures figures = {0};
+    exo_status st = EXO_OK;
+    bool last = false;
+    t->oldest = UINT64_MAX;
+    for (uint64_t i = 0; st == EXO_OK && !last; i++)
+        st = learn_batch(t, actor, i, &figures, &last, err);
     *end = st == EXO_OK && figures.items <= 0 && !exo_learner_is_apart(t->learner);
     if (st == EXO_OK && figures.items > 0)
         t->last = figures;
     if (st == EXO_OK && !*end)
         st = exo_learned_write(t->learned, t->experience, t->held, exo_graph_now(actor), t->learner,
                                &t->last, err);
-    t->used += st == EXO_OK ? t->held : 0;
+    if (st == EXO_OK)
+        count_learned(t);
     drop_items(t);
     return st;
 }
@@ -322,11 +370,24 @@ group_of(void *actor, const char *carries)
     return exo_graph_group(actor, carries);
 }
 
+static void
+tell_epoch(void *observer, uint64_t epoch, bool end)
+{
+    exo_observer_tell(observer, EXO_TRAINER_EPOCH, epoch, end);
+}
+
+static void
+tell_step(void *observer, uint64_t step, bool end)
+{
+    exo_observer_tell(observer, EXO_TRAINER_BATCH, step, end);
+}
+
 static exo_status
 start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 {
     bool group = exo_graph_group(actor, "gradients") != NULL;
-    const exo_learner_place place = {.updates = t->updates,
+    const exo_learner_callbacks callbacks = {tell_epoch, tell_step, &t->observer};
+    const exo_learner_place place = {.updates = t->updates * t->update_steps,
                                      .meters = exo_graph_meters(actor),
                                      .group = group_of,
                                      .context = actor};
@@ -343,6 +404,9 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                                exo_graph_count(actor), err);
     if (st == EXO_OK)
         st = exo_learner_join(t->learner, &place, err);
+    exo_learner_call_back(t->learner, &callbacks);
+    if (st == EXO_OK)
+        st = exo_observer_open(&t->observer, actor, false, exo_learner_trained(t->learner), err);
     if (st == EXO_OK)
         st = exo_publisher_start(t->publisher, exo_learner_model(t->learner),
                                  exo_graph_index(actor), 0, err);
@@ -353,6 +417,26 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     return st == EXO_OK ? send_version(t, actor, err) : st;
 }
 
+/* An update, and its version on its way to the makers. */
+static exo_status
+run_episode(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
+{
+    exo_observer_start(&t->observer, EXO_TRAINER_EPISODE);
+    exo_status st = learn(t, actor, end, err);
+    if (st != EXO_OK || *end)
+        return st;
+    t->observer.version = exo_learner_version(t->learner);
+    st = catch_up(t, actor, err);
+    exo_observer_start(&t->observer, EXO_TRAINER_UPDATE);
+    if (st == EXO_OK)
+        st = send_version(t, actor, err);
+    exo_observer_end(&t->observer, EXO_TRAINER_UPDATE);
+    exo_observer_end(&t->observer, EXO_TRAINER_EPISODE);
+    if (st == EXO_OK)
+        report(t);
+    return st;
+}
+
 static exo_status
 trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
@@ -360,18 +444,10 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
     bool end = false;
     exo_status st = start(t, actor, err);
     while (st == EXO_OK && !end && !exo_graph_cancelled(actor) &&
-           (t->updates == 0 || exo_learner_version(t->learner) < t->updates)) {
-        st = collect(t, actor, err);
-        if (st == EXO_OK)
-            st = learn(t, actor, &end, err);
-        if (st == EXO_OK && !end)
-            st = catch_up(t, actor, err);
-        if (st == EXO_OK && !end)
-            st = send_version(t, actor, err);
-        if (st == EXO_OK && !end)
-            report(t);
-    }
+           (t->updates == 0 || exo_learner_version(t->learner) < t->updates))
+        st = run_episode(t, actor, &end, err);
     exo_learner_leave(t->learner);
+    exo_observer_close(&t->observer);
     return st == EXO_OK ? write_result(t, actor, err) : st;
 }
 
@@ -393,7 +469,7 @@ static const char *const trainer_phases[] = {"learn", NULL};
 const exo_graph_class exo_ppo_trainer_class = {
     .name = "ppo_trainer",
     .help = "learns from answers and sends the weights; options model, algorithm, batch, updates, "
-            "staleness, update, epochs, minibatches, optimizer, strategy, ...",
+            "update_steps, staleness, update, epochs, minibatches, optimizer, strategy, ...",
     .ports = trainer_ports,
     .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
     .phases = trainer_phases,

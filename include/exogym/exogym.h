@@ -17,6 +17,7 @@
 #include <exogym/engine.h>
 #include <exogym/environment.h>
 #include <exogym/exact.h>
+#include <exogym/experience.h>
 #include <exogym/generate.h>
 #include <exogym/graph.h>
 #include <exogym/learning.h>

@@ -83,6 +83,9 @@ same 21 "$first" "$(alone 21_c_api/two_spirals)"
 printed=$(alone 26_own_grpo/grpo)
 tail -1 <<<"$printed" | awk '{exit $NF >= -1e-6 && $NF <= 0.01 ? 0 : 1}' || fail "26: $printed"
 
+# Two trainers, whose lines come in any order.
+same 34 "$(readme 34_c_makers | sort)" "$(alone 34_c_makers/c_makers | sort)"
+
 # The players are done in any order; what each hit depends on how the processor rounds, pi does not.
 darts() {
     sed 's/hit [0-9]* times/hit/; s/\(3\.14\)[0-9]*/\1/' | sort

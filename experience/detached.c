@@ -1,0 +1,351 @@
+/* Makers and trainers from C: see exogym/experience.h. It writes a graph and runs it.
+ *
+ * Owner: the caller, one thread at a time. Read next: given.h. */
+#include <string.h>
+
+#include <exogym/experience.h>
+#include <exogym/memory.h>
+
+#include "base/grow_text.h"
+#include "experience/given.h"
+#include "graph/run.h"
+
+/* The makers, or the trainers. */
+struct group {
+    char *name, *model, *critic, *reward, *options;
+    uint32_t count; /* 0: there are none */
+    exo_given given;
+    uint64_t number; /* of `given`; 0: it is not listed */
+    uint64_t batch, buffer_limit;
+    /* of the working loop, and of fit */
+    uint64_t epochs, steps, updates, update_steps;
+};
+
+struct exo_detached {
+    uint64_t seed;
+    bool virtual_clock, ran;
+    char *network, *folder;
+    struct group makers, trainers;
+    exo_graph_result result;
+};
+
+/* --- Life ------------------------------------------------------------------------------------- */
+
+/* Copies a text, unless it is NULL. */
+static exo_status
+copy(char **out, const char *text, exo_err *err)
+{
+    size_t size = text ? strlen(text) + 1 : 0;
+    if (!text)
+        return EXO_OK;
+    *out = exo_calloc(size, 1);
+    if (!*out)
+        return exo_fail(err, EXO_NOMEM, "no memory for a text");
+    memcpy(*out, text, size);
+    return EXO_OK;
+}
+
+exo_status
+exo_detached_new(exo_detached **out, const exo_detached_opts *opts, exo_err *err)
+{
+    exo_detached *d = exo_calloc(1, sizeof *d);
+    *out = NULL;
+    if (!d)
+        return exo_fail(err, EXO_NOMEM, "no memory for a run");
+    d->seed = opts->seed;
+    d->virtual_clock = opts->virtual_clock;
+    exo_status st = copy(&d->network, opts->network, err);
+    if (st == EXO_OK)
+        st = copy(&d->folder, opts->folder, err);
+    if (st == EXO_OK)
+        *out = d;
+    else
+        exo_detached_free(&d);
+    return st;
+}
+
+static void
+group_release(struct group *g)
+{
+    exo_given_withdraw(g->number);
+    exo_free(g->name);
+    exo_free(g->model);
+    exo_free(g->critic);
+    exo_free(g->reward);
+    exo_free(g->options);
+    *g = (struct group){0};
+}
+
+void
+exo_detached_free(exo_detached **run)
+{
+    exo_detached *d = *run;
+    *run = NULL;
+    if (!d)
+        return;
+    exo_graph_result_release(&d->result);
+    group_release(&d->makers);
+    group_release(&d->trainers);
+    exo_free(d->network);
+    exo_free(d->folder);
+    exo_free(d);
+}
+
+/* --- Actors ----------------------------------------------------------------------------------- */
+
+static exo_status
+begin_group(struct group *g, const char *name, uint32_t count, const char *what, exo_err *err)
+{
+    if (g->count > 0)
+        return exo_fail(err, EXO_EXISTS, "the run has %s already: '%s'", what, g->name);
+    if (count == 0 || !name || !*name)
+        return exo_fail(err, EXO_INVAL, "%s need a name and a count of at least 1", what);
+    exo_status st = copy(&g->name, name, err);
+    if (st == EXO_OK)
+        st = exo_given_add(&g->given, &g->number, err);
+    g->count = count;
+    g->epochs = 1;
+    g->update_steps = 1;
+    return st;
+}
+
+exo_status
+exo_detached_makers(exo_detached *d, const char *name, uint32_t count, const exo_maker_opts *opts,
+                    exo_err *err)
+{
+    struct group *g = &d->makers;
+    if (!opts->model && !opts->model_fn)
+        return exo_fail(err, EXO_INVAL, "makers need a model or a model_fn");
+    if (!opts->reward && !opts->reward_fn)
+        return exo_fail(err, EXO_INVAL, "makers need a reward or a reward_fn");
+    exo_status st = begin_group(g, name, count, "makers", err);
+    g->given.model = opts->model_fn;
+    g->given.reward = opts->reward_fn;
+    g->given.callbacks = opts->callbacks;
+    g->given.context = opts->context;
+    if (st == EXO_OK)
+        st = copy(&g->model, opts->model, err);
+    if (st == EXO_OK)
+        st = copy(&g->reward, opts->reward, err);
+    return st == EXO_OK ? copy(&g->options, opts->options, err) : st;
+}
+
+/* Whether the function for models gives a critic. */
+static exo_status
+look_for_critic(const exo_ppo_trainer_opts *opts, bool *there, exo_err *err)
+{
+    exo_experience_models models = {0};
+    exo_status st = opts->model_fn(opts->context, &models, err);
+    *there = models.critic != NULL;
+    exo_model_drop(&models.actor);
+    exo_model_drop(&models.critic);
+    return st;
+}
+
+static exo_status
+describe_critic(struct group *g, exo_err *err)
+{
+    exo_text text = {0};
+    exo_text_add(&text, "{given: %llu, role: critic}", (unsigned long long)g->number);
+    g->critic = text.data;
+    return text.failed ? exo_fail(err, EXO_NOMEM, "no memory for a text") : EXO_OK;
+}
+
+exo_status
+exo_detached_trainers(exo_detached *d, const char *name, uint32_t count,
+                      const exo_ppo_trainer_opts *opts, exo_err *err)
+{
+    struct group *g = &d->trainers;
+    bool critic = false;
+    if (!opts->model && !opts->model_fn)
+        return exo_fail(err, EXO_INVAL, "trainers need a model or a model_fn");
+    exo_status st = begin_group(g, name, count, "trainers", err);
+    g->given.model = opts->model_fn;
+    g->given.callbacks = opts->callbacks;
+    g->given.context = opts->context;
+    g->batch = opts->train_batch_size ? opts->train_batch_size : 8;
+    g->buffer_limit = opts->buffer_limit;
+    if (st == EXO_OK)
+        st = copy(&g->model, opts->model, err);
+    if (st == EXO_OK)
+        st = copy(&g->critic, opts->critic, err);
+    if (st == EXO_OK && !opts->model)
+        st = look_for_critic(opts, &critic, err);
+    if (st == EXO_OK && critic)
+        st = describe_critic(g, err);
+    return st == EXO_OK ? copy(&g->options, opts->options, err) : st;
+}
+
+static exo_status
+check_name(const struct group *g, const char *name, const char *what, exo_err *err)
+{
+    return g->count > 0 && strcmp(g->name, name) == 0
+               ? EXO_OK
+               : exo_fail(err, EXO_NOT_FOUND, "the run has no %s of the name '%s'", what, name);
+}
+
+exo_status
+exo_detached_workingloop(exo_detached *d, const char *name, exo_dataloader_fn dataloader,
+                         void *context, uint64_t num_epochs, uint64_t num_steps, exo_err *err)
+{
+    struct group *g = &d->makers;
+    exo_status st = check_name(g, name, "makers", err);
+    if (st != EXO_OK)
+        return st;
+    if (num_epochs == 0 && num_steps == 0)
+        return exo_fail(err, EXO_INVAL, "workingloop needs epochs or steps");
+    g->given.dataloader = dataloader;
+    g->given.dataloader_context = context;
+    g->epochs = num_epochs;
+    g->steps = num_steps;
+    return EXO_OK;
+}
+
+exo_status
+exo_detached_fit(exo_detached *d, const char *name, uint64_t total_steps, uint64_t update_steps,
+                 uint64_t train_epochs, exo_err *err)
+{
+    struct group *g = &d->trainers;
+    exo_status st = check_name(g, name, "trainers", err);
+    if (st != EXO_OK)
+        return st;
+    if (update_steps == 0 || total_steps % update_steps != 0 || total_steps == 0)
+        return exo_fail(err, EXO_INVAL,
+                        "fit: total_steps %llu must be a multiple of update_steps %llu, both at "
+                        "least 1",
+                        (unsigned long long)total_steps, (unsigned long long)update_steps);
+    if (train_epochs == 0)
+        return exo_fail(err, EXO_INVAL, "fit: train_epochs must be at least 1");
+    g->updates = total_steps / update_steps;
+    g->update_steps = update_steps;
+    g->epochs = train_epochs;
+    return EXO_OK;
+}
+
+/* --- The graph -------------------------------------------------------------------------------- */
+
+static void
+write_model(exo_text *out, const struct group *g)
+{
+    if (g->model)
+        exo_text_add(out, "model: %s", g->model);
+    else
+        exo_text_add(out, "model: {given: %llu, role: actor}", (unsigned long long)g->number);
+}
+
+static void
+write_makers(exo_text *out, const struct group *g)
+{
+    unsigned long long number = g->number;
+    exo_text_add(out, "  %s: {class: experience_maker, count: %u, config: {given: %llu, ", g->name,
+                 g->count, number);
+    write_model(out, g);
+    if (g->reward)
+        exo_text_add(out, ", reward: %s", g->reward);
+    else
+        exo_text_add(out, ", reward: {name: function, given: %llu}", number);
+    if (g->given.dataloader)
+        exo_text_add(out, ", prompts: {given: %llu, shuffle: false}", number);
+    if (g->steps > 0)
+        exo_text_add(out, ", steps: %llu", (unsigned long long)g->steps);
+    else
+        exo_text_add(out, ", epochs: %llu", (unsigned long long)g->epochs);
+    exo_text_add(out, "%s%s}}\n", g->options ? ", " : "", g->options ? g->options : "");
+}
+
+static void
+write_trainers(exo_text *out, const struct group *g)
+{
+    exo_text_add(out, "  %s: {class: ppo_trainer, count: %u, config: {given: %llu, ", g->name,
+                 g->count, (unsigned long long)g->number);
+    write_model(out, g);
+    if (g->critic)
+        exo_text_add(out, ", critic: %s", g->critic);
+    exo_text_add(out, ", batch: %llu, updates: %llu, update_steps: %llu, epochs: %llu%s%s}}\n",
+                 (unsigned long long)g->batch, (unsigned long long)g->updates,
+                 (unsigned long long)g->update_steps, (unsigned long long)g->epochs,
+                 g->options ? ", " : "", g->options ? g->options : "");
+}
+
+static void
+write_edges(exo_text *out, const struct group *m, const struct group *t)
+{
+    exo_text_add(out, "edges:\n");
+    if (t->buffer_limit > 0)
+        exo_text_add(out,
+                     "  - {from: %s, to: replay_buffer, carries: experience}\n"
+                     "  - {from: replay_buffer, to: %s, carries: experience}\n",
+                     m->name, t->name);
+    else
+        exo_text_add(out, "  - {from: %s, to: %s, carries: experience, route: modulo}\n", m->name,
+                     t->name);
+    exo_text_add(out,
+                 "  - {from: %s, to: %s, carries: parameters, route: modulo, idle_senders: true, "
+                 "buffer: {on_full: latest}}\n",
+                 t->name, m->name);
+    for (int i = 0; t->count > 1 && i < 2; i++)
+        exo_text_add(out, "  - {from: %s, to: %s, carries: %s, route: all_reduce}\n", t->name,
+                     t->name, i ? "parameters" : "gradients");
+}
+
+exo_status
+exo_detached_text(const exo_detached *d, char **out, exo_err *err)
+{
+    const struct group *m = &d->makers, *t = &d->trainers;
+    exo_text text = {0};
+    *out = NULL;
+    if (m->count == 0 || t->count == 0)
+        return exo_fail(err, EXO_INVAL, "a run needs makers and trainers");
+    exo_text_add(&text, "exogym: 1\nname: detached\nseed: %llu\nclock: %s\n%s%sactors:\n",
+                 (unsigned long long)d->seed, d->virtual_clock ? "virtual" : "real",
+                 d->network ? d->network : "", d->network ? "\n" : "");
+    write_makers(&text, m);
+    if (t->buffer_limit > 0)
+        exo_text_add(&text,
+                     "  replay_buffer: {class: replay_buffer, config: {batch: %llu, capacity: "
+                     "%llu}}\n",
+                     (unsigned long long)t->batch, (unsigned long long)t->buffer_limit);
+    write_trainers(&text, t);
+    write_edges(&text, m, t);
+    *out = text.data;
+    return text.failed ? exo_fail(err, EXO_NOMEM, "no memory for a graph") : EXO_OK;
+}
+
+/* --- A run ------------------------------------------------------------------------------------ */
+
+exo_status
+exo_detached_wait(exo_detached *d, exo_err *err)
+{
+    char *text = NULL;
+    exo_graph_spec *spec = NULL;
+    if (d->ran)
+        return exo_fail(err, EXO_EXISTS, "the run has ended");
+    exo_status st = exo_detached_text(d, &text, err);
+    if (st == EXO_OK)
+        st = exo_graph_parse(&spec, "detached", text,
+                             &(exo_graph_opts){.name = "detached", .literal = true}, err);
+    d->ran = st == EXO_OK;
+    if (st == EXO_OK)
+        st = exo_graph_run(spec, &(exo_graph_run_opts){.space = "detached", .folder = d->folder},
+                           &d->result, err);
+    exo_graph_spec_free(&spec);
+    exo_free(text);
+    return st;
+}
+
+exo_status
+exo_detached_figure(const exo_detached *d, const char *actor, const char *meter, double *out,
+                    exo_err *err)
+{
+    exo_text path = {0};
+    exo_meter_sample sample;
+    exo_text_add(&path, "%s.%s", actor, meter);
+    bool found =
+        path.data && d->result.meters && exo_meters_get(d->result.meters, path.data, &sample);
+    if (found)
+        *out = sample.meter_class->kind == EXO_COUNTER ? (double)sample.count : sample.value;
+    else
+        exo_fail(err, EXO_NOT_FOUND, "%s has no meter '%s'", actor, meter);
+    exo_free(path.data);
+    return found ? EXO_OK : EXO_NOT_FOUND;
+}

@@ -1,0 +1,165 @@
+/* Makers and trainers of language models, from C and without a YAML file.
+ *
+ *     exo_detached *run = NULL;
+ *     exo_detached_new(&run, &(exo_detached_opts){.seed = 42}, err);
+ *     exo_detached_makers(run, "maker", 2, &maker_opts, err);       maker_0, maker_1
+ *     exo_detached_trainers(run, "trainer", 1, &trainer_opts, err); trainer_0
+ *     exo_detached_workingloop(run, "maker", prompts, NULL, 1, experience_steps, err);
+ *     exo_detached_fit(run, "trainer", total_steps, update_steps, train_epochs, err);
+ *     exo_detached_wait(run, err);
+ *
+ * A run is a graph (docs/graph.md) of the classes `experience_maker` and `ppo_trainer`
+ * (docs/ppo.md), which exo_detached_wait writes and runs; exo_detached_text gives its YAML. What a
+ * program gives as functions (models, prompts, rewards, callbacks) is of its process, so all actors
+ * of such a run are threads of it.
+ *
+ * Threads: one at a time calls these functions. Each actor has a thread of its own, which calls the
+ * functions that were given for it. */
+#ifndef EXOGYM_EXPERIENCE_H
+#define EXOGYM_EXPERIENCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <exogym/clock.h>
+#include <exogym/model.h>
+#include <exogym/reward.h>
+#include <exogym/status.h>
+
+EXO_DECLS_BEGIN
+
+/* --- Callbacks -------------------------------------------------------------------------------- */
+
+/* What an actor does, from its start to its end. */
+typedef enum exo_experience_stage {
+    EXO_MAKER_LOOP,      /* the whole run of a maker */
+    EXO_MAKER_BATCH,     /* a batch: making and sending */
+    EXO_MAKER_MAKE,      /* answers are generated and scored */
+    EXO_MAKER_SEND,      /* an item is sent, which waits if there is no room */
+    EXO_TRAINER_FIT,     /* the whole run of a trainer */
+    EXO_TRAINER_EPISODE, /* from the first item of an update until its version is sent */
+    EXO_TRAINER_EPOCH,   /* an epoch of an update */
+    EXO_TRAINER_BATCH,   /* a step of the optimizer */
+    EXO_TRAINER_UPDATE,  /* a version is sent to the makers */
+    EXO_EXPERIENCE_STAGES
+} exo_experience_stage;
+
+/* What a callback is told; valid during the call. */
+typedef struct exo_experience_event {
+    const char *actor; /* its name, such as "maker_0" */
+    exo_experience_stage stage;
+    uint64_t number;  /* of the stage in this run, from 0; of an epoch or a step in its update */
+    uint64_t version; /* of the weights that the actor has */
+    exo_time time;    /* since the start of the run, on its clock */
+    uint64_t samples; /* answers that the actor has made or learned from so far */
+} exo_experience_event;
+
+/* Functions that an actor calls on its own thread, by stage; each may be NULL. */
+typedef struct exo_experience_callbacks {
+    /* when the stage starts */
+    void (*start[EXO_EXPERIENCE_STAGES])(void *context, const exo_experience_event *event);
+    /* when the stage has ended */
+    void (*end[EXO_EXPERIENCE_STAGES])(void *context, const exo_experience_event *event);
+    void *context; /* the first argument */
+} exo_experience_callbacks;
+
+/* --- Actors ----------------------------------------------------------------------------------- */
+
+/* The models of an actor; those that it does not use are dropped. */
+typedef struct exo_experience_models {
+    exo_model *actor;  /* a language model: exo_model_new_named("gpt", ...) */
+    exo_model *critic; /* with values; NULL: none */
+} exo_experience_models;
+
+/* A maker's options. Zeroed members have their defaults. */
+typedef struct exo_maker_opts {
+    /* The model in YAML, such as "{name: gpt, size: small, context: 256, vocabulary: 256}"; NULL:
+     * model_fn gives it. */
+    const char *model;
+    exo_status (*model_fn)(void *context, exo_experience_models *out, exo_err *err);
+    /* The reward in YAML, such as "{name: share, token: 3}"; NULL: reward_fn scores answers. */
+    const char *reward;
+    exo_status (*reward_fn)(void *context, const exo_answer *answer, double *score, exo_err *err);
+    /* Further keys of the class (docs/ppo.md): "answers: 4, generate: {max_new_tokens: 32}" */
+    const char *options;
+    exo_experience_callbacks callbacks; /* called by each maker on its own thread */
+    void *context;                      /* the first argument of model_fn and reward_fn */
+} exo_maker_opts;
+
+/* A trainer's options. Zeroed members have their defaults. */
+typedef struct exo_ppo_trainer_opts {
+    const char *model, *critic; /* in YAML; model NULL: model_fn gives both */
+    exo_status (*model_fn)(void *context, exo_experience_models *out, exo_err *err);
+    uint64_t train_batch_size; /* items of a batch; 0 counts as 8 */
+    /* Batches that wait in a replay buffer between makers and trainers, all trainers together; 0:
+     * there is no such buffer. */
+    uint64_t buffer_limit;
+    /* Further keys of the class: "algorithm: {name: grpo, kl_coef: 0.1}, staleness: 1" */
+    const char *options;
+    exo_experience_callbacks callbacks; /* called by each trainer on its own thread */
+    void *context;                      /* the first argument of model_fn */
+} exo_ppo_trainer_opts;
+
+/* --- Runs ------------------------------------------------------------------------------------- */
+
+/* A run of detached makers and trainers. Owner: the caller, one thread at a time. */
+typedef struct exo_detached exo_detached;
+
+/* Options of a run; their texts are copied. */
+typedef struct exo_detached_opts {
+    uint64_t seed;      /* decides every random number */
+    bool virtual_clock; /* predicts times instead of waiting */
+    /* Further top-level keys in YAML, one a line, such as "links: {default: {latency: 5 ms}}"; may be
+     * NULL */
+    const char *network;
+    const char *folder; /* an existing folder for the trainers' files; NULL: none */
+} exo_detached_opts;
+
+/* Makes a run without actors. The caller frees it. NOMEM. */
+EXO_API exo_status exo_detached_new(exo_detached **out, const exo_detached_opts *opts,
+                                    exo_err *err);
+/* Frees *run and sets it to NULL; accepts NULL in it. */
+EXO_API void exo_detached_free(exo_detached **run);
+
+/* Adds makers NAME_0, NAME_1, ... or trainers. A run has one call of each. Texts are copied. INVAL:
+ * the name, or neither a model nor a function; NOMEM; those of model_fn. */
+EXO_API exo_status exo_detached_makers(exo_detached *run, const char *name, uint32_t count,
+                                       const exo_maker_opts *opts, exo_err *err);
+EXO_API exo_status exo_detached_trainers(exo_detached *run, const char *name, uint32_t count,
+                                         const exo_ppo_trainer_opts *opts, exo_err *err);
+
+/* A data loader of prompts: writes the tokens (*length) of prompt `index`, which are copied. Returns
+ * false after the last one. It is called when the makers begin, once for each prompt and maker. */
+typedef bool (*exo_dataloader_fn)(void *context, size_t index, const int32_t **tokens,
+                                  size_t *length);
+
+/* What the makers of `name` do: they pass num_epochs times over the prompts; with num_steps > 0 each
+ * makes so many batches instead, and begins again when the prompts are used up. The default is 1
+ * epoch. NOT_FOUND: there are no such makers. */
+EXO_API exo_status exo_detached_workingloop(exo_detached *run, const char *name,
+                                            exo_dataloader_fn dataloader, void *context,
+                                            uint64_t num_epochs, uint64_t num_steps, exo_err *err);
+/* What the trainers of `name` do: total_steps / update_steps episodes. In epoch 0 of an episode a
+ * trainer takes update_steps batches and learns from each as it comes; in the epochs 1 to
+ * train_epochs - 1 it learns from these batches again, in a drawn order. Then it sends one version to
+ * the makers. INVAL: update_steps is 0 or does not divide total_steps, or train_epochs is 0;
+ * NOT_FOUND: there are no such trainers. */
+EXO_API exo_status exo_detached_fit(exo_detached *run, const char *name, uint64_t total_steps,
+                                    uint64_t update_steps, uint64_t train_epochs, exo_err *err);
+
+/* The run as a graph in YAML. The caller frees it (exo_free). Actors for which functions were given
+ * name these by a number, which is valid in this process until the run is freed. */
+EXO_API exo_status exo_detached_text(const exo_detached *run, char **out, exo_err *err);
+/* Runs the makers and trainers, and waits until all have ended. Once for each run. Without a list of
+ * targets, with s senders and r receivers sender i sends to each j with j mod s = i if s <= r, else to
+ * i mod r; of more trainers than makers some send no versions. Errors: those of the options, with
+ * their place in the YAML; the first actor's own, with its name. */
+EXO_API exo_status exo_detached_wait(exo_detached *run, exo_err *err);
+/* A meter of an actor after the run, such as "score" of "trainer_0" (docs/meters.md). NOT_FOUND. */
+EXO_API exo_status exo_detached_figure(const exo_detached *run, const char *actor,
+                                       const char *meter, double *out, exo_err *err);
+
+EXO_DECLS_END
+
+#endif
