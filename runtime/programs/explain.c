@@ -11,6 +11,7 @@
 #include "base/dir.h"
 #include "base/file.h"
 #include "programs/commands.h"
+#include "programs/explain_ledger.h"
 #include "programs/where.h"
 
 enum {
@@ -221,6 +222,31 @@ print_text(const json_t *d)
            json_string_value(json_object_get(d, "sha256")));
 }
 
+/* Checks the whole ledger. */
+static int
+explain_all(const struct explain_args *args)
+{
+    exo_err err = {0};
+    exo_ledger_of_items all;
+    if (exo_ledger_of_items_check(&all, args->folder, &err) != EXO_OK)
+        return exo_report(&err);
+    if (args->json) {
+        json_t *out = json_pack("{s:I, s:I, s:I, s:I}", "items", (json_int_t)all.items, "trainers",
+                                (json_int_t)all.trainers, "versions", (json_int_t)all.versions,
+                                "missing", (json_int_t)all.missing);
+        if (!out)
+            exo_fail(&err, EXO_NOMEM, "no memory to explain a run");
+        return out && exo_print_json(out, &err) == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
+    }
+    printf("%llu items, each learned from once, in %llu versions by %llu trainer%s\n",
+           (unsigned long long)all.items, (unsigned long long)all.versions,
+           (unsigned long long)all.trainers, all.trainers == 1 ? "" : "s");
+    if (all.missing > 0)
+        printf("%llu items before the last one were not learned from\n",
+               (unsigned long long)all.missing);
+    return EXO_EXIT_OK;
+}
+
 static int
 explain_command(const exo_command_line *line)
 {
@@ -228,6 +254,8 @@ explain_command(const exo_command_line *line)
     char actor[MAX_ACTOR];
     exo_err err = {0};
     struct row row = {0};
+    if (!args->item)
+        return explain_all(args);
     exo_status st = args->item[strspn(args->item, "0123456789")] == '\0' && *args->item
                         ? find_item(args, &row, actor, &err)
                         : exo_fail(&err, EXO_INVAL, "'%s' is no number of an item", args->item);
@@ -249,14 +277,15 @@ explain_command(const exo_command_line *line)
 static const exo_arg table[] = {
     {NULL, "RUN", "The folder of a run with trainers (runs/mine).",
      EXO_INTO(struct explain_args, folder), .word = EXO_WORD_FOLDER, .required = true},
-    {NULL, "ITEM", "The number of an item of experience.", EXO_INTO(struct explain_args, item),
-     .required = true},
+    {NULL, "ITEM", "The number of an item of experience. Without it, the whole ledger is checked.",
+     EXO_INTO(struct explain_args, item)},
     {"--json", NULL, "Prints an object instead of text.", EXO_INTO(struct explain_args, json)},
     {0},
 };
 
 static const exo_note examples[] = {
     {"exogym explain runs/ppo_text_1m1t 17", "Tells who made item 17, and with which weights."},
+    {"exogym explain runs/ppo_text_1m1t", "Checks that each item was learned from once."},
     {0},
 };
 
@@ -272,8 +301,9 @@ const exo_command exo_command_explain = {
     .description =
         "Prints the maker of the item, the version of the weights that drew each token, "
         "with its SHA-256, the oldest version in the caches of keys and values, when the "
-        "item was sent and received, and which version was made from it. Works on a run "
-        "that is still going.",
+        "item was sent and received, and which version was made from it. Without an item, "
+        "checks that no item was learned from twice, and that no version is missing. Works on "
+        "a run that is still going.",
     .args = table,
     .examples = examples,
     .files = files,

@@ -66,6 +66,8 @@ ok explain runs/far2 101
 grep -q '^item       101: .* from maker 1$' out || fail "$(cat out)"
 version=$(sed -n 's/^weights .*version \([0-9]*\), SHA-256 \(.*\)$/\1 \2/p' out)
 grep -q "^${version% *},[0-9.]*,${version#* }," runs/far2/versions_trainer_0.csv || fail "the weights of '$version' are not in the list of versions"
+ok explain runs/far2
+grep -q "^400 items, each learned from once, in 50 versions by 2 trainers$" out || fail "$(cat out)"
 ok explain runs/far2 101 --json
 grep -q '"trainer": "trainer_1"' out || fail "$(cat out)"
 bad 1 'no trainer of runs/far2 has learned from item 4000' explain runs/far2 4000
