@@ -5,6 +5,7 @@
 
 #include "base/config_edit.h"
 #include "environments/builtin.h"
+#include "environments/optional.h"
 
 static exo_status
 read_options(exo_environment_spec *spec, exo_config *options, exo_err *err)
@@ -21,6 +22,21 @@ read_options(exo_environment_spec *spec, exo_config *options, exo_err *err)
     return st == EXO_OK ? exo_config_finish(options, err) : st;
 }
 
+/* Finds a class by its name; loads an optional one first. */
+static exo_status
+find_class(const exo_environment_class **out, const char *name, exo_err *err)
+{
+    *out = exo_registry_find(&exo_environment_registry, name);
+    if (*out)
+        return EXO_OK;
+    exo_status st = exo_environment_optional_load(name, err);
+    if (st == EXO_OK)
+        *out = exo_registry_find(&exo_environment_registry, name);
+    if (st != EXO_OK && st != EXO_NOT_FOUND)
+        return st;
+    return *out ? EXO_OK : exo_registry_unknown(&exo_environment_registry, name, err);
+}
+
 exo_status
 exo_environment_spec_read(exo_environment_spec **out, exo_config *map, const char *key,
                           const char *fallback, exo_err *err)
@@ -34,9 +50,10 @@ exo_environment_spec_read(exo_environment_spec **out, exo_config *map, const cha
         st = exo_config_fail(map, err, "%s: the name of an environment is missing", key);
     if (st != EXO_OK)
         return st;
-    const exo_environment_class *c = exo_registry_find(&exo_environment_registry, name);
-    if (!c)
-        return exo_registry_unknown(&exo_environment_registry, name, err);
+    const exo_environment_class *c = NULL;
+    st = find_class(&c, name, err);
+    if (st != EXO_OK)
+        return st;
 
     exo_environment_spec *spec = exo_calloc(1, sizeof *spec);
     void *self = exo_calloc(1, c->self_size ? c->self_size : 1);

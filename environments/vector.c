@@ -66,11 +66,14 @@ exo_environments_new(exo_environments **out, const exo_environment_spec *spec, s
 void
 exo_environments_free(exo_environments **environments)
 {
-    if (!*environments)
+    exo_environments *v = *environments;
+    if (!v)
         return;
-    exo_free((*environments)->instances);
-    exo_free((*environments)->states);
-    exo_free(*environments);
+    for (size_t e = 0; v->spec && v->spec->environment_class->end && e < v->count; e++)
+        v->spec->environment_class->end(v->spec->self, state_of(v, e));
+    exo_free(v->instances);
+    exo_free(v->states);
+    exo_free(v);
     *environments = NULL;
 }
 

@@ -13,7 +13,7 @@ run_packages=(
     libzstd-dev liblz4-dev libpcre2-dev libunistring-dev
     dataset-fashion-mnist gnuplot-nox
 )
-test_packages=(libcriterion-dev clang lld libclang-rt-dev clang-format python3 spin tcc g++ dpkg-dev libsodium-dev gdb)
+test_packages=(libcriterion-dev clang lld libclang-rt-dev clang-format python3 spin tcc g++ libbox2d-dev dpkg-dev libsodium-dev gdb)
 libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
   compute: oneDNN 2 (dnnl.h)
   cluster: ZeroMQ 4.3 (libzmq), protobuf-c with protoc-c, SQLite 3, uthash, libseccomp
@@ -21,6 +21,7 @@ libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
   data:    Fashion-MNIST in /usr/share/datasets/fashion-mnist, or later: exogym data get fashion_mnist
   plots:   gnuplot
   mpirun:  optional: MPI (Debian: libopenmpi-dev, openmpi-bin)
+  games:   optional: Box2D 2.4 and a C++ compiler, for lunar_lander (Debian: libbox2d-dev, g++)
   tests:   Criterion 2.4, clang with its sanitizers and libFuzzer (compiler-rt), clang-format, lld, python3, spin, tcc;
            of Debian: g++, dpkg-dev and libsodium, for a ZeroMQ with the thread sanitizer; gdb, for what crashed'
 

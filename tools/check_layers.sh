@@ -10,7 +10,7 @@ status=0
 only() {
     local hits
     hits=$(grep -rnE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]($1)[>\"]" \
-        --include='*.c' --include='*.h' --include='*.cu' include runtime nn strategies environments actors builtins examples 2>/dev/null |
+        --include='*.c' --include='*.h' --include='*.cu' --include='*.cc' include runtime nn strategies environments actors builtins examples 2>/dev/null |
         grep -vE "^($2)")
     if [ -n "$hits" ]; then
         printf '%s\n%s\n' "$3" "$hits"
@@ -20,6 +20,7 @@ only() {
 only 'dnnl[a-z_]*\.h' 'nn/cpu/' 'oneDNN belongs to nn/cpu:'
 only 'cuda[a-z_]*\.h|cublas[a-zA-Z_0-9]*\.h|cudnn[a-z_0-9]*\.h' 'nn/cuda/' 'CUDA belongs to nn/cuda:'
 only 'mpi\.h' 'runtime/mpi/' 'MPI belongs to runtime/mpi:'
+only 'box2d/.*' 'environments/box2d/' 'Box2D belongs to environments/box2d:'
 only 'zmq\.h' 'runtime/net/' 'ZeroMQ belongs to runtime/net:'
 only '[a-z_]+\.pb-c\.h|protobuf-c/.*' 'runtime/wire/|runtime/cluster/|runtime/protocol/' 'Generated code belongs to runtime/wire, runtime/cluster and runtime/protocol:'
 only 'sqlite3\.h' 'runtime/cluster/' 'SQLite belongs to runtime/cluster:'

@@ -1,7 +1,7 @@
 /* Environments: tasks in which a policy acts and gets rewards, such as balancing a pole or a game of
  * cards; and vectors of them, which makers of rollouts play.
  *
- * A class of environments is a table of functions over an instance's state, which is plain bytes.
+ * A class of environments is a table of functions over an instance's state, which is bytes.
  * This one has a state of one number, which an action moves to the left or the right:
  *
  *     static void begin(const void *self, void *state, exo_rng *rng) {
@@ -94,6 +94,9 @@ typedef struct exo_environment_class {
     void (*observe)(const void *self, const void *state, float *observation);
     /* The player whose turn it is, from 0. NULL: always 0. */
     uint32_t (*player)(const void *self, const void *state);
+    /* Frees what a state holds beside its bytes, such as the world of a simulator, before the vector
+     * frees the state. NULL: nothing. */
+    void (*end)(const void *self, void *state);
 } exo_environment_class;
 
 /* Registers a class under its name, which must be new. The class must live as long as the process.
@@ -111,7 +114,8 @@ typedef struct exo_environment_spec exo_environment_spec;
 /* Reads the environment under `key` of `map`: a name, or a mapping with `name`, `max_steps` and the
  * options of the class. `fallback` is the name where the key is missing; NULL: the key is required.
  * Keeps nothing of the config. The caller frees it. Errors: NOT_FOUND (names the nearest
- * environment, or all), INVAL (with the place in the config), NOMEM. */
+ * environment, or all), UNSUPPORTED (the environment needs a library that exogym was built without),
+ * INVAL (with the place in the config), NOMEM. */
 EXO_API exo_status exo_environment_spec_read(exo_environment_spec **out, exo_config *map,
                                              const char *key, const char *fallback, exo_err *err);
 /* Frees *spec and sets it to NULL; accepts NULL in it. */

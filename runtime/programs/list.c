@@ -15,6 +15,7 @@
 #include <exogym/strategy.h>
 
 #include "actor/hooks.h"
+#include "environments/optional.h"
 #include "nn/device/kinds.h"
 #include "programs/mpi_job.h"
 #include "programs/show.h"
@@ -32,6 +33,22 @@ print_entry(const char *name, const char *help)
     else
         printf("%-16s %s\n", exo_printable(shown, sizeof shown, name, EXO_SHOWN_LINE),
                exo_printable(line, sizeof line, help ? help : "", EXO_SHOWN_LINE));
+}
+
+/* Prints the environments, and of each that this installation lacks, what it needs. */
+static void
+print_environments(void)
+{
+    const char *name = NULL;
+    for (size_t i = 0; (name = exo_environment_optional_at(i)); i++)
+        exo_environment_optional_load(name, NULL);
+    for (size_t i = 0; exo_environment_class_at(i); i++)
+        print_entry(exo_environment_class_at(i)->name, exo_environment_class_at(i)->help);
+    for (size_t i = 0; (name = exo_environment_optional_at(i)); i++) {
+        exo_err err = {0};
+        if (exo_environment_optional_load(name, &err) != EXO_OK)
+            print_entry(name, err.text);
+    }
 }
 
 /* Prints the names of a kind, `what`. */
@@ -52,8 +69,7 @@ print_names(const char *what)
         for (const exo_graph_class *c; (c = exo_graph_class_at(i)); i++)
             print_entry(c->name, c->help);
     else if (strcmp(what, "environments") == 0)
-        for (const exo_environment_class *c; (c = exo_environment_class_at(i)); i++)
-            print_entry(c->name, c->help);
+        print_environments();
     else if (strcmp(what, "models") == 0)
         for (const exo_model_class *c; (c = exo_model_class_at(i)); i++)
             print_entry(c->name, c->help);

@@ -42,6 +42,9 @@ done
 if [ -e "$EXO_BUILD/exogym-mpi.so" ]; then
     "$prefix/bin/exogym" list engines | grep -q '^mpi ' || fail "the installed exogym does not find its exogym-mpi.so"
 fi
+if [ -e "$EXO_BUILD/exogym-box2d.so" ]; then
+    "$prefix/bin/exogym" list environments | grep -q '^lunar_lander  *LunarLander' || fail "the installed exogym does not find its exogym-box2d.so"
+fi
 "$prefix/bin/exogym" --version | grep -q '^exogym [0-9]' || fail "the installed exogym does not say its version"
 
 for file in man/man1/exogym.1 man/man1/exogym-run.1 bash-completion/completions/exogym zsh/site-functions/_exogym \
