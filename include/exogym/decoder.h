@@ -108,7 +108,8 @@ EXO_API const exo_decoder_spec *exo_decoder_spec_of(const exo_model *model);
 /* --- Hugging Face directories -----------------------------------------------------------------
  *
  * They hold config.json, model.safetensors (or shards with model.safetensors.index.json), and
- * tokenizer.json. */
+ * tokenizer.json. A value head, which transformers' causal models lack, is a file of its own beside
+ * them: value_head.safetensors. */
 
 /* Reads a GPT-2, OPT, BLOOM or LLaMA with fp32, fp16 or bf16 files. The caller frees *params before
  * the model. Every tensor of the files must have its place, and every parameter a tensor of its

@@ -103,8 +103,8 @@ prepare_rotary(exo_decoder *d, exo_err *err)
     return EXO_OK;
 }
 
-/* The value head, the last parameters; no directory has one. N(0, 1 / (W + 1)) as in Stiennon et
- * al., 2020, arXiv:2009.01325. */
+/* The value head, the last parameters; a directory may have one in a file of its own. N(0, 1 / (W +
+ * 1)) as in Stiennon et al., 2020, arXiv:2009.01325. */
 static void
 declare_values(exo_decoder *d, struct building *g)
 {

@@ -150,7 +150,8 @@ exo_decoder_save(const char *folder, const exo_model *model, exo_params *params,
     if (!spec)
         return exo_fail(err, EXO_INVAL, "%s: the model '%s' is not a decoder", folder,
                         exo_model_name(model));
-    if (spec->lora_scale != 0.0f)
-        return save_merged(folder, model, params, dtype, shard_bytes, err);
-    return exo_pretrained_write(folder, spec, params, dtype, shard_bytes, err);
+    exo_status st = spec->lora_scale != 0.0f
+                        ? save_merged(folder, model, params, dtype, shard_bytes, err)
+                        : exo_pretrained_write(folder, spec, params, dtype, shard_bytes, err);
+    return st == EXO_OK ? exo_value_head_write(folder, params, err) : st;
 }

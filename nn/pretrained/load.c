@@ -332,6 +332,8 @@ exo_pretrained_read(const char *folder, const exo_decoder_spec *spec, exo_params
         st = check_rest(&l, err);
     if (st == EXO_OK)
         st = move_all(&l, err);
+    if (st == EXO_OK)
+        st = exo_value_head_read(folder, params, err);
 done:
     exo_free(l.moves);
     exo_tensor_places_release(&l.places);

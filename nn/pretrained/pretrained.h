@@ -46,4 +46,18 @@ exo_status exo_pretrained_write(const char *folder, const exo_decoder_spec *spec
                                 exo_params *params, exo_dtype dtype, size_t shard_bytes,
                                 exo_err *err);
 
+/* --- Value heads, which the families do not have: a file of their own beside the weights. ------ */
+
+#define EXO_VALUE_HEAD_FILE "value_head.safetensors"
+
+/* True: the parameter belongs to a value head. */
+bool exo_value_head_has(const char *param);
+/* True: the folder has the file. */
+bool exo_value_head_exists(const char *folder);
+/* Reads the head of a model that has one; without the file, it keeps its values. INVAL: another
+ * shape (names file and entry); IO, NOMEM. */
+exo_status exo_value_head_read(const char *folder, exo_params *params, exo_err *err);
+/* Writes the head of a model that has one, else removes the file of an earlier save. IO, NOMEM. */
+exo_status exo_value_head_write(const char *folder, exo_params *params, exo_err *err);
+
 #endif
