@@ -69,8 +69,9 @@ _Static_assert(sizeof data_sets / sizeof *data_sets == EXO_NUM_IMAGE_SETS + EXO_
                "all are named");
 
 static const void *const graph_classes[] = {
-    &exo_experience_maker_class, &exo_policy_trainer_class, &exo_ppo_trainer_class,
-    &exo_replay_buffer_class,    &exo_rollout_maker_class,  &exo_stand_in_class,
+    &exo_dpo_trainer_class,      &exo_experience_maker_class, &exo_policy_trainer_class,
+    &exo_ppo_trainer_class,      &exo_replay_buffer_class,    &exo_reward_trainer_class,
+    &exo_rollout_maker_class,    &exo_sft_trainer_class,      &exo_stand_in_class,
     &exo_train_node_graph_class,
 };
 
@@ -85,7 +86,8 @@ static const void *const protocols[] = {
     &exo_train_node_protocol,
 };
 
-static const void *const rewards[] = {&exo_function_reward, &exo_share_reward};
+static const void *const rewards[] = {&exo_expression_reward, &exo_function_reward,
+                                      &exo_model_reward, &exo_share_reward};
 
 static const void *const devices[] = {&exo_cpu_device_kind};
 

@@ -8,11 +8,12 @@
 #include "base/registry.h"
 
 extern exo_registry exo_reward_registry;
-extern const exo_reward_class exo_share_reward;
-extern const exo_reward_class exo_function_reward;
+extern const exo_reward_class exo_share_reward, exo_function_reward;
+extern const exo_reward_class exo_model_reward, exo_expression_reward;
 
 extern const exo_graph_class exo_experience_maker_class;
 extern const exo_graph_class exo_ppo_trainer_class;
 extern const exo_graph_class exo_replay_buffer_class;
+extern const exo_graph_class exo_sft_trainer_class, exo_reward_trainer_class, exo_dpo_trainer_class;
 
 #endif

@@ -56,17 +56,6 @@ read_student(exo_student *s, exo_config *config, const char *model, const char *
                         : st;
 }
 
-/* True: the model has a value head. */
-static bool
-gives_values(const exo_model *model)
-{
-    const exo_param_info *infos = exo_model_infos(model);
-    for (size_t i = 0; i < exo_model_num_infos(model); i++)
-        if (strcmp(infos[i].name, "value.weight") == 0)
-            return true;
-    return false;
-}
-
 static exo_status
 check_students(const exo_learner *l, exo_config *config, exo_err *err)
 {
@@ -77,7 +66,7 @@ check_students(const exo_learner *l, exo_config *config, exo_err *err)
         return exo_config_fail(config, err, "critic: only the algorithm ppo has one");
     if (!exo_learner_has_critic(l))
         return EXO_OK;
-    if (!gives_values(critic))
+    if (!exo_named_model_gives_values(critic))
         return exo_config_fail(config, err,
                                "ppo needs values: set values: true in `critic`, a second model, or "
                                "in `model`, which then has one trunk for both");
@@ -105,6 +94,8 @@ exo_learner_read(exo_learner **out, exo_config *config, exo_err *err)
         st = read_student(&l->critic, config, "critic", "critic_optimizer", 1e-3f, err);
     if (st == EXO_OK)
         st = check_students(l, config, err);
+    if (st == EXO_OK)
+        st = exo_ptx_read(&l->ptx, config, l->actor.model, err);
     if (st == EXO_OK)
         st = read_counts(l, config, err);
     if (st == EXO_OK)
@@ -151,6 +142,7 @@ exo_learner_free(exo_learner **learner)
     exo_learner_release_rows(l);
     exo_tape_free(&l->tape);
     exo_params_free(&l->reference);
+    exo_ptx_free(&l->ptx);
     student_release(&l->actor);
     student_release(&l->critic);
     exo_free(l);
@@ -237,6 +229,12 @@ exo_learner_sha256(const exo_learner *l, char out[65])
     exo_sha256(exo_params_values(l->actor.params), exo_learner_numel(l) * sizeof(float), out);
 }
 
+exo_status
+exo_learner_save(const exo_learner *l, const char *folder, exo_err *err)
+{
+    return exo_decoder_save(folder, l->actor.model, l->actor.params, EXO_F32, 0, err);
+}
+
 /* --- Steps ------------------------------------------------------------------------------------ */
 
 exo_status
@@ -294,10 +292,25 @@ count_minibatch(const exo_learner *l, exo_group *group, uint64_t m, float counts
     return exo_learner_add_up(group, exo_host_array(EXO_F32, counts, 2), err);
 }
 
+/* Adds the gradient of a slice's texts in step `step` of the present update. */
+static exo_status
+add_ptx(exo_learner *l, size_t slice, uint64_t step, float *sums, exo_err *err)
+{
+    const exo_ptx_place place = {.seed = l->seed,
+                                 .step = l->version * l->epochs * l->minibatches + step,
+                                 .slice = l->rank + slice * l->size,
+                                 .slices = l->slices};
+    float loss = 0;
+    exo_status st =
+        exo_ptx_add(l->ptx, &place, l->actor.model, l->tape, l->actor.params, &loss, err);
+    sums[EXO_STEP_PTX] += loss;
+    return st;
+}
+
 /* Adds the gradients of all slices of this learner. */
 static exo_status
-add_slices(exo_learner *l, uint64_t m, const float counts[2], float *sums, double *off,
-           exo_err *err)
+add_slices(exo_learner *l, uint64_t m, uint64_t step, const float counts[2], float *sums,
+           double *off, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t s = 0; st == EXO_OK && s < l->slices / l->size; s++) {
@@ -305,6 +318,8 @@ add_slices(exo_learner *l, uint64_t m, const float counts[2], float *sums, doubl
         if (l->critic.model)
             exo_params_zero_grads(l->critic.params);
         st = exo_learner_add_slice(l, s, m, (double)counts[0], (double)counts[1], sums, off, err);
+        if (st == EXO_OK && l->ptx)
+            st = add_ptx(l, s, step, sums, err);
         if (st == EXO_OK)
             add_up(&l->actor, s == 0);
         if (st == EXO_OK && l->critic.model)
@@ -321,6 +336,7 @@ take_sums(exo_learner_figures *f, const float *sums)
     f->steps++;
     f->loss += (double)sums[EXO_STEP_LOSS];
     f->value_loss += (double)sums[EXO_STEP_VALUE_LOSS];
+    f->ptx_loss += (double)sums[EXO_STEP_PTX];
     if (tokens <= 0)
         return;
     f->clipped += (double)sums[EXO_STEP_CLIPPED] / tokens;
@@ -350,7 +366,7 @@ exo_learner_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figur
     if (st != EXO_OK || counts[0] <= 0)
         return st == EXO_OK && exo_learner_is_apart(l) ? exo_learner_idle(l, 1, err) : st;
     tell_step(l, number, false);
-    st = add_slices(l, m, counts, sums, off, err);
+    st = add_slices(l, m, f->steps, counts, sums, off, err);
     if (st == EXO_OK)
         st = exo_learner_add_up(group, exo_host_array(EXO_F32, sums, EXO_STEP_SUMS), err);
     if (st == EXO_OK && !isfinite(sums[EXO_STEP_LOSS]))

@@ -31,6 +31,7 @@ typedef struct exo_learner_figures {
     double kl_coef;    /* coefficient of the penalty in this update */
     double loss;       /* of the policy, the mean over the steps */
     double value_loss; /* the same of the critic */
+    double ptx_loss;   /* the same of the texts, without their coefficient */
     double norm;       /* of the last step's gradient of the actor, before it is clipped */
     double clipped;    /* share of tokens whose ratio is beyond the clip, the mean over the steps */
     uint64_t steps;    /* of the optimizer */
@@ -43,7 +44,8 @@ typedef struct exo_learner_figures {
 } exo_learner_figures;
 
 /* Reads a learner from the keys model, critic, algorithm, optimizer, critic_optimizer, epochs,
- * minibatches, strategy, slices, rows and max_norm of a config. The caller frees it. INVAL (with its place), NOMEM. */
+ * minibatches, strategy, slices, rows, max_norm and ptx of a config. The caller frees it. INVAL (with
+ * its place), NOMEM. */
 exo_status exo_learner_read(exo_learner **out, exo_config *config, exo_err *err);
 void exo_learner_free(exo_learner **learner);
 /* Draws the weights of version 0, as learner `rank` of `size`. INVAL: `slices` is no multiple of
@@ -108,5 +110,8 @@ size_t exo_learner_trained(const exo_learner *learner);
 uint64_t exo_learner_epochs(const exo_learner *learner);
 uint64_t exo_learner_version(const exo_learner *learner);
 void exo_learner_sha256(const exo_learner *learner, char out[65]);
+/* Writes the model as a Hugging Face directory, which `model.path` can name. IO, NOMEM; UNSUPPORTED:
+ * no family has this model. */
+exo_status exo_learner_save(const exo_learner *learner, const char *folder, exo_err *err);
 
 #endif

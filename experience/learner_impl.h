@@ -7,6 +7,7 @@
 
 #include "experience/learner.h"
 #include "experience/objective.h"
+#include "experience/ptx.h"
 #include "experience/rows.h"
 
 /* A model that learns, with its optimizer. */
@@ -51,6 +52,7 @@ struct exo_learner {
     uint32_t rank, size;
     exo_student actor, critic; /* critic.model NULL: the actor gives values, or nobody */
     exo_params *reference;     /* the actor's version 0; NULL: not needed */
+    exo_ptx *ptx;              /* NULL: none */
     exo_tape *tape;
     exo_rows rows;
     /* Numbers of the rows of the present pass, (rows.room) each, and where its answers begin. */
@@ -138,6 +140,7 @@ exo_status exo_learner_look(exo_learner *l, exo_err *err);
 enum {
     EXO_STEP_LOSS, /* of the policy, as a part of the mean */
     EXO_STEP_VALUE_LOSS,
+    EXO_STEP_PTX,
     EXO_STEP_TOKENS, /* of the figures below */
     EXO_STEP_CLIPPED,
     EXO_STEP_KL,

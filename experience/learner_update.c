@@ -171,6 +171,7 @@ finish_figures(exo_learner *l, exo_learner_figures *f)
     if (f->steps > 0) {
         f->loss /= (double)f->steps;
         f->value_loss /= (double)f->steps;
+        f->ptx_loss /= (double)f->steps;
         f->clipped /= (double)f->steps;
     }
     f->kl_coef = l->objective.control.coef;

@@ -1,6 +1,8 @@
 /* Models that a config names: see named_model.h. */
 #include "experience/named_model.h"
 
+#include <string.h>
+
 #include "base/config_edit.h"
 #include "experience/given.h"
 
@@ -30,4 +32,14 @@ exo_named_model_read(exo_model **out, exo_config *config, const char *key, exo_e
     if (st == EXO_NOT_FOUND && err)
         err->code = EXO_INVAL; /* the name is wrong */
     return st == EXO_NOT_FOUND ? EXO_INVAL : st;
+}
+
+bool
+exo_named_model_gives_values(const exo_model *model)
+{
+    const exo_param_info *infos = exo_model_infos(model);
+    for (size_t i = 0; i < exo_model_num_infos(model); i++)
+        if (strcmp(infos[i].name, "value.weight") == 0)
+            return true;
+    return false;
 }

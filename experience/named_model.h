@@ -10,4 +10,7 @@
  * its place), NOT_FOUND, NOMEM. */
 exo_status exo_named_model_read(exo_model **out, exo_config *config, const char *key, exo_err *err);
 
+/* True: the model has a value head. */
+bool exo_named_model_gives_values(const exo_model *model);
+
 #endif

@@ -8,9 +8,13 @@
 #include "base/registry.h"
 #include "experience/builtin.h"
 
+/* A class with its options, or a weighted sum of such rewards. */
 struct exo_reward {
-    const exo_reward_class *of;
+    const exo_reward_class *of; /* NULL: a sum */
     void *self;
+    exo_reward **parts; /* (count) */
+    double *weights;    /* (count) */
+    size_t count;
 };
 
 exo_registry exo_reward_registry = EXO_REGISTRY("reward");
@@ -31,18 +35,19 @@ exo_reward_class_at(size_t index)
 
 /* --- Rewards ---------------------------------------------------------------------------------- */
 
+/* Finds the class that `node`, a name or a mapping, names. */
 static exo_status
-find_class(const exo_reward_class **out, exo_config *config, const char *key, exo_config **map,
+find_class(const exo_reward_class **out, exo_config *node, const char *key, exo_config **map,
            exo_err *err)
 {
     const char *name = NULL;
-    exo_config *node = exo_config_get(config, key);
     exo_err reason = {0};
-    *map = node && exo_config_is_map(node) ? node : NULL;
-    if (!node)
-        return exo_config_fail(config, err, "the key '%s' is missing: %s: {name: NAME, ...}", key,
-                               key);
-    exo_status st = exo_config_string(*map ? *map : config, *map ? "name" : key, NULL, &name, err);
+    exo_status st = EXO_OK;
+    *map = exo_config_is_map(node) ? node : NULL;
+    if (*map)
+        st = exo_config_string(*map, "name", NULL, &name, err);
+    else
+        name = exo_config_scalar(node);
     if (st == EXO_OK && !name)
         st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
     if (st != EXO_OK)
@@ -54,14 +59,14 @@ find_class(const exo_reward_class **out, exo_config *config, const char *key, ex
     return exo_config_fail(node, err, "%s: %s", key, reason.text);
 }
 
-exo_status
-exo_reward_read(exo_reward **out, exo_config *config, const char *key, exo_err *err)
+/* Makes the reward of `node`; `weight` is NULL, or gets the key `weight`. */
+static exo_status
+read_one(exo_reward **out, exo_config *node, const char *key, double *weight, exo_err *err)
 {
     const exo_reward_class *of = NULL;
     exo_config *map = NULL;
     exo_config_doc *empty = NULL;
-    *out = NULL;
-    exo_status st = find_class(&of, config, key, &map, err);
+    exo_status st = find_class(&of, node, key, &map, err);
     if (st == EXO_OK && !map) {
         st = exo_config_parse(&empty, key, "{}", err);
         map = st == EXO_OK ? exo_config_root(empty) : NULL;
@@ -73,6 +78,8 @@ exo_reward_read(exo_reward **out, exo_config *config, const char *key, exo_err *
     }
     if (st == EXO_OK && (!r || !r->self))
         st = exo_fail(err, EXO_NOMEM, "no memory for a reward");
+    if (st == EXO_OK && weight)
+        st = exo_config_double(map, "weight", 1, -1e9, 1e9, weight, err);
     if (st == EXO_OK && of->init)
         st = of->init(r->self, map, err);
     if (st == EXO_OK)
@@ -85,6 +92,45 @@ exo_reward_read(exo_reward **out, exo_config *config, const char *key, exo_err *
     return st;
 }
 
+/* Makes the weighted sum of a list. */
+static exo_status
+read_sum(exo_reward **out, exo_config *list, const char *key, exo_err *err)
+{
+    size_t count = exo_config_length(list);
+    if (count == 0)
+        return exo_config_fail(list, err, "%s: the list is empty", key);
+    exo_reward *r = exo_calloc(1, sizeof *r);
+    if (r) {
+        r->parts = exo_calloc(count, sizeof *r->parts);
+        r->weights = exo_calloc(count, sizeof *r->weights);
+    }
+    exo_status st = r && r->parts && r->weights
+                        ? EXO_OK
+                        : exo_fail(err, EXO_NOMEM, "no memory for %zu rewards", count);
+    for (; st == EXO_OK && r->count < count; r->count += st == EXO_OK) {
+        r->weights[r->count] = 1;
+        st = read_one(&r->parts[r->count], exo_config_item(list, r->count), key,
+                      &r->weights[r->count], err);
+    }
+    if (st == EXO_OK)
+        *out = r;
+    else
+        exo_reward_free(&r);
+    return st;
+}
+
+exo_status
+exo_reward_read(exo_reward **out, exo_config *config, const char *key, exo_err *err)
+{
+    exo_config *node = exo_config_get(config, key);
+    *out = NULL;
+    if (!node)
+        return exo_config_fail(config, err, "the key '%s' is missing: %s: {name: NAME, ...}", key,
+                               key);
+    return exo_config_is_list(node) ? read_sum(out, node, key, err)
+                                    : read_one(out, node, key, NULL, err);
+}
+
 void
 exo_reward_free(exo_reward **reward)
 {
@@ -92,15 +138,35 @@ exo_reward_free(exo_reward **reward)
     *reward = NULL;
     if (!r)
         return;
+    for (size_t i = 0; i < r->count; i++)
+        exo_reward_free(&r->parts[i]);
+    exo_free(r->parts);
+    exo_free(r->weights);
     if (r->self && r->of->release)
         r->of->release(r->self);
     exo_free(r->self);
     exo_free(r);
 }
 
+/* The weighted sum of the parts' scores. */
+static exo_status
+score_parts(exo_reward *r, const exo_answer *answer, double *out, exo_err *err)
+{
+    double sum = 0, one = 0;
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < r->count; i++) {
+        st = exo_reward_score(r->parts[i], answer, &one, err);
+        sum += r->weights[i] * one;
+    }
+    *out = sum;
+    return st;
+}
+
 exo_status
 exo_reward_score(exo_reward *r, const exo_answer *answer, double *out, exo_err *err)
 {
+    if (!r->of)
+        return score_parts(r, answer, out, err);
     exo_status st = r->of->score(r->self, answer, out, err);
     if (st == EXO_OK && !isfinite(*out))
         return exo_fail(err, EXO_FAILED, "the reward '%s' gave a score that is not finite: %g",

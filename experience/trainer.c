@@ -34,6 +34,7 @@ enum {
     RATIO_OFF,
     CLIPPED,
     NORM,
+    PTX,
     STALENESS,
     ITEMS,
     REPEATED,
@@ -70,6 +71,11 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
               .unit = "1",
               .help = "norm of the gradient in the last step, before it was clipped",
               .kind = EXO_GAUGE},
+    [PTX] = {.name = "ptx_loss",
+             .unit = "1",
+             .help = "cross-entropy of the texts of `ptx` in the last update, the mean over its "
+                     "steps",
+             .kind = EXO_GAUGE},
     [STALENESS] = {.name = "staleness",
                    .unit = "versions",
                    .help = "age of the oldest item in the last update",
@@ -278,6 +284,7 @@ report(const struct trainer *t)
     exo_meter_set(t->meters[RATIO_OFF], f->ratio_off);
     exo_meter_set(t->meters[CLIPPED], f->clipped);
     exo_meter_set(t->meters[NORM], f->norm);
+    exo_meter_set(t->meters[PTX], f->ptx_loss);
     exo_meter_set(t->meters[STALENESS], t->oldest < before ? (double)(before - t->oldest) : 0);
     exo_meter_count(t->meters[ITEMS], t->used);
     exo_meter_count(t->meters[REPEATED], t->repeated);
@@ -343,6 +350,19 @@ learn(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
     return st;
 }
 
+/* The first trainer writes the model, which all have. */
+static exo_status
+save_model(const struct trainer *t, const exo_graph_actor *actor, exo_err *err)
+{
+    char path[MAX_PATH];
+    if (exo_graph_index(actor) > 0)
+        return EXO_OK;
+    if ((size_t)snprintf(path, sizeof path, "%s/model_%s", exo_graph_folder(actor),
+                         exo_graph_name(actor)) >= sizeof path)
+        return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
+    return exo_learner_save(t->learner, path, err);
+}
+
 static exo_status
 write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err)
 {
@@ -359,7 +379,8 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
     if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor),
                          exo_graph_name(actor)) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
-    return exo_file_write_atomic(path, text, (size_t)size, err);
+    exo_status st = exo_file_write_atomic(path, text, (size_t)size, err);
+    return st == EXO_OK ? save_model(t, actor, err) : st;
 }
 
 /* --- A run ------------------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 /* Rewards of answers: classes of functions that score what a language model has generated.
  *
  * An `experience_maker` (docs/ppo.md) names a class in its config, as `reward: NAME` or `reward:
- * {name: NAME, ...}`. A plugin registers one of its own:
+ * {name: NAME, ...}`, or several in a list, whose scores are added by `weight`. A plugin registers one of its own:
  *
  *     static exo_status score(void *self, const exo_answer *answer, double *out, exo_err *err) {
  *         *out = -fabs((double)answer->length - 20);
@@ -52,11 +52,11 @@ EXO_API exo_status exo_reward_class_register(const exo_reward_class *reward_clas
 /* The class of an index in the order of names; NULL after the last. Any thread. */
 EXO_API const exo_reward_class *exo_reward_class_at(size_t index);
 
-/* A reward: a class with its options. */
+/* A reward: a class with its options, or a weighted sum of such. */
 typedef struct exo_reward exo_reward;
 
-/* Makes the reward that `config` names under `key`, as NAME or {name: NAME, ...}. The caller frees
- * it. INVAL (with its place): the key is missing, or names no class; NOMEM; those of the class. */
+/* Makes the reward that `config` names under `key`, as NAME or {name: NAME, ...}, or as a list of
+ * these: the sum of their scores, each times its key `weight` (1). The caller frees it. INVAL (with its place): the key is missing, or names no class; NOMEM; those of the class. */
 EXO_API exo_status exo_reward_read(exo_reward **out, exo_config *config, const char *key,
                                    exo_err *err);
 /* Frees *reward and sets it to NULL; accepts NULL in it. */

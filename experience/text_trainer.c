@@ -1,0 +1,434 @@
+/* The graph classes `sft_trainer`, `reward_trainer` and `dpo_trainer`: an actor trains a model on
+ * texts, writes figures of its steps and, at the end, the model as a directory that `model.path` of
+ * other actors names. Several that all-reduce their gradients train as one.
+ *
+ * Comparisons come from a file, or from makers: of each item, answers 2 i and 2 i + 1 are compared by
+ * their scores. An actor first takes all items, then trains.
+ *
+ * Owner of the state: the thread that runs the actor. Read next: tuner.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "base/dir.h"
+#include "base/file.h"
+#include "experience/builtin.h"
+#include "experience/experience.h"
+#include "experience/tuner.h"
+
+enum {
+    MAX_PATH = 4096
+};
+
+/* The meters, the most important ones first. */
+enum {
+    LOSS,
+    VALIDATION,
+    ACCURACY,
+    NORM,
+    STEPS,
+    SAMPLES,
+    NUM_METERS
+};
+
+static const exo_meter_class meter_classes[NUM_METERS] = {
+    [LOSS] = {.name = "loss", .unit = "1", .help = "loss of the last step", .kind = EXO_GAUGE},
+    [VALIDATION] = {.name = "val_loss",
+                    .unit = "1",
+                    .help = "loss of the held-out samples",
+                    .kind = EXO_GAUGE},
+    [ACCURACY] = {.name = "val_accuracy",
+                  .unit = "1",
+                  .help = "share of the held-out comparisons whose chosen answer has the larger "
+                          "score; 0 for sft_trainer",
+                  .kind = EXO_GAUGE},
+    [NORM] = {.name = "norm",
+              .unit = "1",
+              .help = "norm of the gradient in the last step, before it was clipped",
+              .kind = EXO_GAUGE},
+    [STEPS] = {.name = "steps", .unit = "steps", .help = "steps of the optimizer"},
+    [SAMPLES] = {.name = "samples",
+                 .unit = "samples",
+                 .help = "texts or comparisons that were learned from, of all trainers"},
+};
+
+struct text_trainer {
+    exo_tuner_kind kind;
+    exo_tuner *tuner;
+    uint64_t val_interval;
+    exo_experience **items; /* views of `held`, by the items' numbers; (count) */
+    exo_item **held;
+    size_t count, room;
+    FILE *csv;
+    exo_meter *meters[NUM_METERS];
+    uint64_t samples;
+    exo_tuner_figures last, validated;
+};
+
+/* --- Options ---------------------------------------------------------------------------------- */
+
+static exo_status
+init(struct text_trainer *t, exo_config *config, exo_tuner_kind kind, exo_err *err)
+{
+    t->kind = kind;
+    exo_status st = exo_tuner_read(&t->tuner, config, kind, err);
+    return st == EXO_OK
+               ? exo_config_u64(config, "val_interval", 50, 0, UINT32_MAX, &t->val_interval, err)
+               : st;
+}
+
+static exo_status
+sft_init(void *self, exo_config *config, exo_err *err)
+{
+    struct text_trainer *t = self;
+    if (!exo_config_has(config, "data"))
+        return exo_config_fail(config, err,
+                               "the key 'data' is missing: data: {path: FILE}, JSON lines with "
+                               "prompt and answer, or data: {text: FILE}");
+    return init(t, config, EXO_TUNER_ANSWERS, err);
+}
+
+static exo_status
+reward_init(void *self, exo_config *config, exo_err *err)
+{
+    return init(self, config, EXO_TUNER_RANKING, err);
+}
+
+static exo_status
+dpo_init(void *self, exo_config *config, exo_err *err)
+{
+    return init(self, config, EXO_TUNER_DPO, err);
+}
+
+static void
+drop_items(struct text_trainer *t)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        exo_free(t->items[i]);
+        exo_item_drop(&t->held[i]);
+    }
+    exo_free(t->items);
+    exo_free(t->held);
+    t->items = NULL;
+    t->held = NULL;
+    t->count = t->room = 0;
+}
+
+static void
+release(void *self)
+{
+    struct text_trainer *t = self;
+    drop_items(t);
+    if (t->csv)
+        fclose(t->csv);
+    exo_tuner_free(&t->tuner);
+}
+
+/* --- Comparisons of makers -------------------------------------------------------------------- */
+
+/* Takes over an item, also after an error. */
+static exo_status
+keep_item(struct text_trainer *t, exo_item *item, exo_err *err)
+{
+    exo_experience *view = exo_calloc(1, sizeof *view);
+    exo_status st = view ? exo_experience_view(view, item, err)
+                         : exo_fail(err, EXO_NOMEM, "no memory for an item");
+    if (st == EXO_OK && t->count == t->room) {
+        size_t room = t->room ? 2 * t->room : 64;
+        exo_experience **items = exo_realloc(t->items, room, sizeof *items);
+        if (items)
+            t->items = items;
+        exo_item **held = items ? exo_realloc(t->held, room, sizeof *held) : NULL;
+        if (held) {
+            t->held = held;
+            t->room = room;
+        } else {
+            st = exo_fail(err, EXO_NOMEM, "no memory for %zu items", room);
+        }
+    }
+    if (st != EXO_OK) {
+        st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
+                         (unsigned long long)item->number);
+        exo_free(view);
+        exo_item_drop(&item);
+        return st;
+    }
+    t->items[t->count] = view;
+    t->held[t->count++] = item;
+    return EXO_OK;
+}
+
+static int
+compare_ids(const void *a, const void *b)
+{
+    const exo_experience *const *x = a, *const *y = b;
+    return ((*x)->id > (*y)->id) - ((*x)->id < (*y)->id);
+}
+
+/* Adds the comparisons of an item: pairs of answers whose scores differ. */
+static exo_status
+compare_answers(struct text_trainer *t, const exo_experience *e, exo_err *err)
+{
+    size_t first = 0;
+    exo_status st = EXO_OK;
+    for (size_t a = 0; st == EXO_OK && a + 1 < e->answers; a += 2) {
+        const int32_t *both[2] = {e->tokens + first, e->tokens + first + e->lengths[a]};
+        size_t lengths[2] = {(size_t)e->lengths[a], (size_t)e->lengths[a + 1]};
+        size_t chosen = e->scores[a + 1] > e->scores[a];
+        first += lengths[0] + lengths[1];
+        if (e->scores[a] == e->scores[a + 1])
+            continue;
+        st = exo_tuner_add(t->tuner, e->prompt_tokens, e->prompt_length, both[chosen],
+                           lengths[chosen], err);
+        if (st == EXO_OK)
+            st = exo_tuner_add(t->tuner, e->prompt_tokens, e->prompt_length, both[!chosen],
+                               lengths[!chosen], err);
+    }
+    return st;
+}
+
+/* Takes all items of the makers, and makes comparisons of them in the items' order. */
+static exo_status
+collect(struct text_trainer *t, exo_port *port, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    while (st == EXO_OK) {
+        exo_item *item = NULL;
+        st = exo_port_receive(port, EXO_PORT_TIMEOUT, &item, err);
+        if (st == EXO_OK)
+            st = keep_item(t, item, err);
+    }
+    if (st != EXO_CLOSED)
+        return st;
+    st = EXO_OK;
+    if (t->count > 0)
+        qsort(t->items, t->count, sizeof *t->items, compare_ids);
+    for (size_t i = 0; st == EXO_OK && i < t->count; i++)
+        st = compare_answers(t, t->items[i], err);
+    drop_items(t);
+    return st;
+}
+
+/* Where the texts come from: the file, or the makers. */
+static exo_status
+gather(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    exo_port *port = exo_graph_input(actor, "experience");
+    if (!port && !exo_tuner_has_data(t->tuner))
+        return exo_fail(err, EXO_INVAL,
+                        "%s has no comparisons: set data: {path: FILE}, or let an edge carry "
+                        "experience to it",
+                        exo_graph_name(actor));
+    if (port && (exo_tuner_has_data(t->tuner) || exo_graph_count(actor) > 1))
+        return exo_fail(
+            err, EXO_INVAL,
+            exo_tuner_has_data(t->tuner)
+                ? "%s has both `data` and an edge that carries experience: leave one out"
+                : "%s: one trainer learns from items; several learn from a file, data: "
+                  "{path: FILE}",
+            exo_graph_name(actor));
+    return port ? collect(t, port, err) : EXO_OK;
+}
+
+/* --- Files ------------------------------------------------------------------------------------ */
+
+static exo_status
+path_of(char out[MAX_PATH], const exo_graph_actor *actor, const char *format, exo_err *err)
+{
+    char name[MAX_PATH];
+    snprintf(name, sizeof name, format, exo_graph_name(actor));
+    if ((size_t)snprintf(out, MAX_PATH, "%s/%s", exo_graph_folder(actor), name) < MAX_PATH)
+        return EXO_OK;
+    return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", out);
+}
+
+static exo_status
+open_csv(struct text_trainer *t, const exo_graph_actor *actor, exo_err *err)
+{
+    char path[MAX_PATH];
+    if (!exo_graph_folder(actor))
+        return EXO_OK;
+    exo_status st = path_of(path, actor, "steps_%s.csv", err);
+    int file = st == EXO_OK ? exo_dir_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666) : -1;
+    t->csv = file >= 0 ? fdopen(file, "w") : NULL;
+    if (st == EXO_OK &&
+        (!t->csv || fprintf(t->csv, "step,seconds,loss,norm,val_loss,val_accuracy\n") < 0))
+        st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
+    return st;
+}
+
+/* Writes the line of a step; `validated`: with the figures of held-out samples. */
+static exo_status
+write_step(struct text_trainer *t, const exo_graph_actor *actor, uint64_t step, bool validated,
+           exo_err *err)
+{
+    if (!t->csv)
+        return EXO_OK;
+    fprintf(t->csv, "%llu,%.6f,%.9g,%.9g,", (unsigned long long)step,
+            (double)exo_graph_now(actor) * 1e-9, t->last.loss, t->last.norm);
+    if (validated && t->kind == EXO_TUNER_ANSWERS)
+        fprintf(t->csv, "%.9g,\n", t->validated.loss);
+    else if (validated)
+        fprintf(t->csv, "%.9g,%.9g\n", t->validated.loss, t->validated.accuracy);
+    else
+        fprintf(t->csv, ",\n");
+    return fflush(t->csv) == 0 ? EXO_OK
+                               : exo_fail(err, EXO_IO, "steps_%s.csv in the run's folder: %s",
+                                          exo_graph_name(actor), exo_dir_reason(errno));
+}
+
+static exo_status
+write_text(const exo_graph_actor *actor, const char *format, const char *text, exo_err *err)
+{
+    char path[MAX_PATH];
+    exo_status st = path_of(path, actor, format, err);
+    return st == EXO_OK ? exo_file_write_atomic(path, text, strlen(text), err) : st;
+}
+
+/* Writes the model, what a reward model's scores are, and the figures. */
+static exo_status
+write_result(const struct text_trainer *t, const exo_graph_actor *actor, exo_err *err)
+{
+    char path[MAX_PATH], text[1024], sha256[65];
+    const exo_tuner_figures *f = &t->validated;
+    if (!exo_graph_folder(actor))
+        return EXO_OK;
+    exo_status st = path_of(path, actor, "model_%s", err);
+    if (st == EXO_OK && exo_graph_index(actor) == 0)
+        st = exo_tuner_save(t->tuner, path, err);
+    if (st == EXO_OK && exo_graph_index(actor) == 0 && t->kind == EXO_TUNER_RANKING) {
+        snprintf(text, sizeof text,
+                 "{\"mean\": %.9g, \"deviation\": %.9g, \"answers\": %zu, \"accuracy\": %.9g}\n",
+                 f->mean, f->deviation, 2 * f->samples, f->accuracy);
+        st = write_text(actor, "model_%s/reward.json", text, err);
+    }
+    if (st != EXO_OK)
+        return st;
+    exo_tuner_sha256(t->tuner, sha256);
+    int size = snprintf(text, sizeof text,
+                        "{\"loss\": %.9g, \"val_loss\": %.9g, \"held_out\": %zu, \"steps\": %llu, ",
+                        t->last.loss, f->loss, exo_tuner_held_out(t->tuner),
+                        (unsigned long long)exo_tuner_steps(t->tuner));
+    if (t->kind != EXO_TUNER_ANSWERS)
+        size += snprintf(text + size, sizeof text - (size_t)size,
+                         "\"val_accuracy\": %.9g, \"val_margin\": %.9g, ", f->accuracy, f->margin);
+    if (t->kind == EXO_TUNER_RANKING)
+        size += snprintf(text + size, sizeof text - (size_t)size,
+                         "\"mean\": %.9g, \"deviation\": %.9g, ", f->mean, f->deviation);
+    snprintf(text + size, sizeof text - (size_t)size, "\"sha256\": \"%s\"}\n", sha256);
+    return write_text(actor, "final_%s.json", text, err);
+}
+
+/* --- A run ------------------------------------------------------------------------------------ */
+
+static exo_status
+start(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    exo_status st =
+        exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
+    if (st == EXO_OK && !exo_graph_group(actor, "gradients") && exo_graph_count(actor) > 1)
+        st = exo_fail(err, EXO_INVAL,
+                      "%u trainers need an edge that carries gradients: {from: trainer, to: "
+                      "trainer, carries: gradients, route: all_reduce}",
+                      exo_graph_count(actor));
+    if (st == EXO_OK)
+        st = gather(t, actor, err);
+    if (st == EXO_OK)
+        st = exo_tuner_start(t->tuner, exo_graph_seed(actor), exo_graph_index(actor),
+                             exo_graph_count(actor), err);
+    return st == EXO_OK ? open_csv(t, actor, err) : st;
+}
+
+static void
+report(const struct text_trainer *t, uint64_t steps, bool validated)
+{
+    exo_meter_set(t->meters[LOSS], t->last.loss);
+    exo_meter_set(t->meters[NORM], t->last.norm);
+    exo_meter_count(t->meters[STEPS], steps);
+    exo_meter_count(t->meters[SAMPLES], t->samples);
+    if (!validated)
+        return;
+    exo_meter_set(t->meters[VALIDATION], t->validated.loss);
+    exo_meter_set(t->meters[ACCURACY], t->kind == EXO_TUNER_ANSWERS ? 0 : t->validated.accuracy);
+}
+
+static exo_status
+run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    struct text_trainer *t = self;
+    exo_group *group = exo_graph_group(actor, "gradients");
+    exo_status st = start(t, actor, err);
+    uint64_t steps = st == EXO_OK ? exo_tuner_steps(t->tuner) : 0;
+    for (uint64_t s = 0; st == EXO_OK && s < steps && !exo_graph_cancelled(actor); s++) {
+        bool validate = s + 1 == steps || (t->val_interval > 0 && (s + 1) % t->val_interval == 0);
+        exo_graph_phase(actor, "learn");
+        st = exo_tuner_step(t->tuner, group, s, &t->last, err);
+        if (st == EXO_OK && validate) {
+            exo_graph_phase(actor, "evaluate");
+            st = exo_tuner_evaluate(t->tuner, group, &t->validated, err);
+        }
+        t->samples += t->last.samples;
+        if (st == EXO_OK)
+            st = write_step(t, actor, s + 1, validate, err);
+        if (st == EXO_OK)
+            report(t, s + 1, validate);
+    }
+    if (st == EXO_OK && exo_graph_cancelled(actor))
+        return exo_fail(err, EXO_CANCELLED, "the run ends");
+    return st == EXO_OK ? write_result(t, actor, err) : st;
+}
+
+/* --- The classes ------------------------------------------------------------------------------ */
+
+/* The first port is that of sft_trainer, which takes no items. */
+static const exo_graph_port ports[] = {
+    {.name = "gradients", .type = "gradients of a model", .direction = EXO_PORT_COLLECTIVE},
+    {.name = "experience", .type = "experience", .direction = EXO_PORT_INPUT, .blocking = true},
+};
+static const char *const phases[] = {"learn", "evaluate", NULL};
+
+const exo_graph_class exo_sft_trainer_class = {
+    .name = "sft_trainer",
+    .help = "trains a model on answers to prompts; options model, data, batch, epochs, optimizer, "
+            "...",
+    .ports = ports,
+    .num_ports = 1,
+    .phases = phases,
+    .state_size = sizeof(struct text_trainer),
+    .init = sft_init,
+    .run = run,
+    .release = release,
+    .order = "* reduce gradients",
+};
+
+const exo_graph_class exo_reward_trainer_class = {
+    .name = "reward_trainer",
+    .help = "trains a reward model on comparisons of a file or of makers; options model, data, "
+            "batch, epochs, optimizer, smoothing, ...",
+    .ports = ports,
+    .num_ports = 2,
+    .phases = phases,
+    .state_size = sizeof(struct text_trainer),
+    .init = reward_init,
+    .run = run,
+    .release = release,
+    .order = "* receive experience; * reduce gradients",
+};
+
+const exo_graph_class exo_dpo_trainer_class = {
+    .name = "dpo_trainer",
+    .help = "trains a policy on comparisons by DPO; options model, data, beta, smoothing, batch, "
+            "epochs, optimizer, ...",
+    .ports = ports,
+    .num_ports = 2,
+    .phases = phases,
+    .state_size = sizeof(struct text_trainer),
+    .init = dpo_init,
+    .run = run,
+    .release = release,
+    .order = "* receive experience; * reduce gradients",
+};

@@ -1,0 +1,294 @@
+/* Tuners: their options, life and steps. See tuner.h. Read next: tuner_pass.c. */
+#include <math.h>
+#include <string.h>
+
+#include <exogym/decoder.h>
+#include <exogym/memory.h>
+#include <exogym/rng.h>
+#include <exogym/state.h>
+
+#include "base/config_edit.h"
+#include "experience/named_model.h"
+#include "experience/tuner_impl.h"
+
+/* --- Options ---------------------------------------------------------------------------------- */
+
+static exo_status
+read_counts(exo_tuner *t, exo_config *config, exo_err *err)
+{
+    const struct {
+        const char *key;
+        uint64_t fallback, min, max, *out;
+    } counts[] = {
+        {"batch", 16, 1, 1 << 16, &t->batch},
+        {"rows", 64, 2, 1 << 16, &t->rows_a_pass},
+        {"epochs", 1, 1, 1 << 20, &t->epochs},
+        {"steps", 0, 0, UINT32_MAX, &t->steps},
+    };
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < sizeof counts / sizeof *counts; i++)
+        st = exo_config_u64(config, counts[i].key, counts[i].fallback, counts[i].min, counts[i].max,
+                            counts[i].out, err);
+    if (st == EXO_OK)
+        st = exo_config_double(config, "max_norm", 1, 0, 1e9, &t->max_norm, err);
+    if (st == EXO_OK)
+        st = exo_config_fraction(config, "validation", 0.1, 0, 0.9, &t->validation, err);
+    if (st == EXO_OK && t->kind != EXO_TUNER_ANSWERS)
+        st = exo_config_double(config, "smoothing", 0, 0, 0.5, &t->smoothing, err);
+    if (st == EXO_OK && t->kind == EXO_TUNER_DPO)
+        st = exo_config_double(config, "beta", 0.1, 1e-6, 1e6, &t->beta, err);
+    return st;
+}
+
+static exo_status
+read_model(exo_tuner *t, exo_config *config, exo_err *err)
+{
+    exo_optim_spec fallback = exo_optim_spec_init(EXO_ADAMW);
+    fallback.lr = 1e-4f;
+    fallback.weight_decay = 0;
+    exo_status st = exo_named_model_read(&t->model, config, "model", err);
+    if (st == EXO_OK && !t->model)
+        st = exo_config_fail(config, err, "the key 'model' is missing: model: {name: gpt, ...}");
+    if (st == EXO_OK && !exo_decoder_spec_of(t->model))
+        st = exo_config_fail(config, err, "model: '%s' is no language model; use gpt",
+                             exo_model_name(t->model));
+    if (st == EXO_OK && t->kind == EXO_TUNER_RANKING && !exo_named_model_gives_values(t->model))
+        st = exo_config_fail(config, err,
+                             "a reward model needs a value head: set model.values: true");
+    if (st == EXO_OK)
+        st = exo_optim_spec_read_groups(config, "optimizer", &fallback, &t->spec, err);
+    if (st == EXO_OK)
+        st = exo_optim_groups_check(&t->spec, exo_model_infos(t->model),
+                                    exo_model_num_infos(t->model), err);
+    return st == EXO_OK ? exo_schedule_read(&t->schedule, config, "lr_scheduler", err) : st;
+}
+
+/* The most that the model takes: of what it scores, the last token is an input, too. */
+static exo_texts_limits
+limits_of(const exo_tuner *t)
+{
+    const exo_decoder_spec *spec = exo_decoder_spec_of(t->model);
+    return (exo_texts_limits){.vocabulary = spec->vocabulary,
+                              .length = spec->context + (t->kind != EXO_TUNER_RANKING)};
+}
+
+static exo_status
+read_texts(exo_tuner *t, exo_config *config, exo_err *err)
+{
+    exo_config *data = NULL;
+    exo_texts_kind kind = t->kind == EXO_TUNER_ANSWERS ? EXO_TEXTS_ANSWERS : EXO_TEXTS_COMPARISONS;
+    exo_texts_limits limits = limits_of(t);
+    exo_status st = exo_config_map(config, "data", &data, err);
+    if (st != EXO_OK)
+        return st;
+    t->has_data = data != NULL;
+    if (!data)
+        return exo_texts_new(&t->texts, kind, err);
+    st = exo_texts_read(&t->texts, data, kind, &limits, err);
+    return st == EXO_OK ? exo_config_finish(data, err) : st;
+}
+
+exo_status
+exo_tuner_read(exo_tuner **out, exo_config *config, exo_tuner_kind kind, exo_err *err)
+{
+    exo_tuner *t = exo_calloc(1, sizeof *t);
+    *out = NULL;
+    if (!t)
+        return exo_fail(err, EXO_NOMEM, "no memory for a tuner");
+    t->kind = kind;
+    exo_status st = read_model(t, config, err);
+    if (st == EXO_OK)
+        st = read_counts(t, config, err);
+    if (st == EXO_OK)
+        st = read_texts(t, config, err);
+    if (st == EXO_OK)
+        *out = t;
+    else
+        exo_tuner_free(&t);
+    return st;
+}
+
+bool
+exo_tuner_has_data(const exo_tuner *t)
+{
+    return t->has_data;
+}
+
+/* --- Life ------------------------------------------------------------------------------------- */
+
+void
+exo_tuner_free(exo_tuner **tuner)
+{
+    exo_tuner *t = *tuner;
+    *tuner = NULL;
+    if (!t)
+        return;
+    exo_text_rows_release(&t->rows);
+    exo_free(t->order);
+    exo_free(t->scratch);
+    exo_tape_free(&t->tape);
+    exo_optim_free(&t->optim);
+    exo_params_free(&t->reference);
+    exo_params_free(&t->params);
+    exo_texts_free(&t->texts);
+    exo_schedule_free(&t->schedule);
+    exo_optim_spec_release(&t->spec);
+    exo_model_drop(&t->model);
+    exo_free(t);
+}
+
+exo_status
+exo_tuner_add(exo_tuner *t, const int32_t *prompt_tokens, size_t prompt,
+              const int32_t *answer_tokens, size_t answer, exo_err *err)
+{
+    exo_texts_limits limits = limits_of(t);
+    size_t largest = 0;
+    for (size_t i = 0; i < prompt; i++)
+        largest = (size_t)prompt_tokens[i] > largest ? (size_t)prompt_tokens[i] : largest;
+    for (size_t i = 0; i < answer; i++)
+        largest = (size_t)answer_tokens[i] > largest ? (size_t)answer_tokens[i] : largest;
+    if (largest >= limits.vocabulary || prompt + answer > limits.length)
+        return exo_fail(
+            err, EXO_INVAL,
+            "a text of %zu tokens, the largest of which is %zu, does not fit the model: "
+            "it takes %zu tokens below %zu",
+            prompt + answer, largest, limits.length, limits.vocabulary);
+    return exo_texts_add(t->texts, prompt_tokens, prompt, answer_tokens, answer, err);
+}
+
+exo_status
+exo_tuner_start(exo_tuner *t, uint64_t seed, uint32_t rank, uint32_t size, exo_err *err)
+{
+    size_t count = exo_texts_count(t->texts);
+    t->seed = seed;
+    t->rank = rank;
+    t->size = size;
+    t->held_out = (size_t)((double)count * t->validation);
+    t->samples = count - t->held_out;
+    if (t->samples == 0)
+        return exo_fail(err, EXO_INVAL, "there are no samples to learn from");
+    uint64_t each = t->batch * size, epoch = (t->samples + each - 1) / each;
+    if (t->steps == 0)
+        t->steps = t->epochs * epoch;
+    exo_status st = exo_model_params(t->model, seed, &t->params, err);
+    if (st == EXO_OK && t->kind == EXO_TUNER_DPO)
+        st = exo_model_values(t->model, seed, &t->reference, err);
+    if (st == EXO_OK)
+        st = exo_optim_new_grouped(&t->optim, &t->spec, exo_model_infos(t->model),
+                                   exo_model_num_infos(t->model), exo_device_cpu(), 0,
+                                   exo_model_numel(t->model), err);
+    if (st == EXO_OK)
+        st = exo_tape_new(&t->tape, err);
+    t->order = st == EXO_OK ? exo_calloc(t->samples, sizeof *t->order) : NULL;
+    t->epoch = UINT64_MAX;
+    return st == EXO_OK && !t->order ? exo_fail(err, EXO_NOMEM, "no memory for an order") : st;
+}
+
+uint64_t
+exo_tuner_steps(const exo_tuner *t)
+{
+    return t->steps;
+}
+
+size_t
+exo_tuner_held_out(const exo_tuner *t)
+{
+    return t->held_out;
+}
+
+void
+exo_tuner_sha256(const exo_tuner *t, char out[65])
+{
+    exo_sha256(exo_params_values(t->params), exo_model_numel(t->model) * sizeof(float), out);
+}
+
+exo_status
+exo_tuner_save(const exo_tuner *t, const char *folder, exo_err *err)
+{
+    exo_status st = exo_decoder_save(folder, t->model, t->params, EXO_F32, 0, err);
+    if (st == EXO_OK && exo_texts_tokenizer(t->texts))
+        st = exo_tokenizer_save(exo_texts_tokenizer(t->texts), folder, err);
+    return st;
+}
+
+/* --- Steps ------------------------------------------------------------------------------------ */
+
+/* The order of the samples in an epoch. */
+static void
+set_order(exo_tuner *t, uint64_t epoch)
+{
+    exo_rng rng;
+    if (t->epoch == epoch)
+        return;
+    exo_rng_init(&rng, t->seed, EXO_RNG_SHUFFLE, 0, epoch);
+    exo_rng_permutation(&rng, t->order, (uint32_t)t->samples);
+    t->epoch = epoch;
+}
+
+/* Adds up the sums of all tuners and makes figures of them. */
+static exo_status
+finish(exo_group *group, const double sums[EXO_TUNER_SUMS], size_t samples, exo_tuner_figures *f,
+       exo_err *err)
+{
+    float all[EXO_TUNER_SUMS];
+    double n = (double)samples;
+    for (size_t i = 0; i < EXO_TUNER_SUMS; i++)
+        all[i] = (float)sums[i];
+    exo_status st =
+        group ? exo_all_reduce(group, exo_host_array(EXO_F32, all, EXO_TUNER_SUMS), EXO_SUM, err)
+              : EXO_OK;
+    if (st != EXO_OK)
+        return st;
+    f->samples = samples;
+    f->loss = (double)all[EXO_TUNER_LOSS];
+    f->accuracy = (double)all[EXO_TUNER_RIGHT] / n;
+    f->margin = (double)all[EXO_TUNER_MARGIN] / n;
+    f->mean = (double)all[EXO_TUNER_SCORE] / (2 * n);
+    f->deviation = sqrt(fmax(0, (double)all[EXO_TUNER_SQUARE] / (2 * n) - f->mean * f->mean));
+    return isfinite(f->loss) ? EXO_OK : exo_fail(err, EXO_FAILED, "the loss is not finite");
+}
+
+exo_status
+exo_tuner_step(exo_tuner *t, exo_group *group, uint64_t step, exo_tuner_figures *f, exo_err *err)
+{
+    double sums[EXO_TUNER_SUMS] = {0};
+    uint64_t each = t->batch * t->size, epoch = (t->samples + each - 1) / each;
+    size_t begin = (size_t)(step % epoch * each);
+    size_t end = begin + each < t->samples ? begin + (size_t)each : t->samples;
+    float norm = 0;
+    *f = (exo_tuner_figures){0};
+    set_order(t, step / epoch);
+    exo_params_zero_grads(t->params);
+    exo_status st = exo_tuner_pass(t, t->order + begin, end - begin, &step, sums, err);
+    exo_array grads = exo_params_grads_array(t->params);
+    if (st == EXO_OK && group)
+        st = exo_all_reduce(group, grads, EXO_SUM, err);
+    if (st == EXO_OK)
+        st = finish(group, sums, end - begin, f, err);
+    if (st == EXO_OK)
+        st = exo_clip_grad_norm(grads, t->max_norm > 0 ? (float)t->max_norm : INFINITY, &norm, err);
+    if (st != EXO_OK)
+        return st;
+    exo_optim_step(t->optim, exo_params_values_array(t->params), grads,
+                   t->spec.lr * exo_schedule_factor(t->schedule, step, t->steps));
+    f->norm = (double)norm;
+    return exo_optim_result(t->optim, err);
+}
+
+exo_status
+exo_tuner_evaluate(exo_tuner *t, exo_group *group, exo_tuner_figures *f, exo_err *err)
+{
+    double sums[EXO_TUNER_SUMS] = {0};
+    size_t first = t->held_out ? t->samples : 0, count = t->held_out ? t->held_out : t->samples;
+    uint32_t *samples = exo_calloc(count, sizeof *samples);
+    *f = (exo_tuner_figures){0};
+    if (!samples)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu samples", count);
+    for (size_t i = 0; i < count; i++)
+        samples[i] = (uint32_t)(first + i);
+    exo_status st = exo_tuner_pass(t, samples, count, NULL, sums, err);
+    if (st == EXO_OK)
+        st = finish(group, sums, count, f, err);
+    exo_free(samples);
+    return st;
+}

@@ -1,0 +1,75 @@
+/* A tuner: it trains a language model on texts, by one of three losses. It is independent of actors;
+ * text_trainer.c is the actor that tunes.
+ *
+ *   answers      the mean of -log p(token) over the tokens of the answers (supervised fine-tuning)
+ *   ranking      -log sigmoid(r(chosen) - r(rejected)), where r is the model's value at the last
+ *                token (reward models: Ouyang et al., 2022, arXiv:2203.02155, eq. 1)
+ *   dpo          the same of beta (log p / p_0) of whole answers, where p_0 is the model at the start
+ *                (Rafailov et al., 2023, arXiv:2305.18290, eq. 7)
+ *
+ * A step takes `batch` samples for each of N tuners. Sample i of a step belongs to tuner i mod N, and
+ * an all_reduce adds up their gradients, so N tuners take the step of one with N times the batch.
+ * The order of the samples depends on the seed and the epoch only.
+ *
+ * Owner: the caller, one thread at a time. Read next: text_rows.h. */
+#ifndef EXO_TUNER_H
+#define EXO_TUNER_H
+
+#include <exogym/comm.h>
+#include <exogym/model.h>
+
+#include "experience/texts.h"
+
+typedef enum exo_tuner_kind {
+    EXO_TUNER_ANSWERS,
+    EXO_TUNER_RANKING,
+    EXO_TUNER_DPO,
+} exo_tuner_kind;
+
+/* Means over samples, of all tuners. */
+typedef struct exo_tuner_figures {
+    double loss;
+    double accuracy; /* share of comparisons whose chosen answer has the larger score */
+    double margin;   /* mean of the score of the chosen answer less that of the rejected one */
+    double mean, deviation; /* of the scores of all answers; of `ranking` */
+    double norm;            /* of a step's gradient, before it is clipped */
+    size_t samples;
+} exo_tuner_figures;
+
+typedef struct exo_tuner exo_tuner;
+
+/* Reads a tuner from the keys model, data, validation, batch, rows, epochs, steps, optimizer, max_norm,
+ * lr_scheduler and those of its loss (smoothing, beta). Without `data`, texts must be added. The caller frees it.
+ * INVAL (with its place), IO, NOMEM. */
+exo_status exo_tuner_read(exo_tuner **out, exo_config *config, exo_tuner_kind kind, exo_err *err);
+void exo_tuner_free(exo_tuner **tuner);
+/* True: the config has `data`. */
+bool exo_tuner_has_data(const exo_tuner *tuner);
+/* Adds the next comparison or answer, one text after the other. INVAL: the model does not take it;
+ * NOMEM. */
+exo_status exo_tuner_add(exo_tuner *tuner, const int32_t *prompt_tokens, size_t prompt,
+                         const int32_t *answer_tokens, size_t answer, exo_err *err);
+
+/* Draws or reads the weights, and divides the samples: the last ones, `validation` of them, are held
+ * out. INVAL: there are too few; NOMEM. */
+exo_status exo_tuner_start(exo_tuner *tuner, uint64_t seed, uint32_t rank, uint32_t size,
+                           exo_err *err);
+/* The number of steps of the run, and that of held-out samples. */
+uint64_t exo_tuner_steps(const exo_tuner *tuner);
+size_t exo_tuner_held_out(const exo_tuner *tuner);
+
+/* Takes step `step`, which counts from 0. All tuners call this together; `group` is NULL if there is
+ * one. FAILED: the loss is not finite; NOMEM; those of the group. */
+exo_status exo_tuner_step(exo_tuner *tuner, exo_group *group, uint64_t step,
+                          exo_tuner_figures *figures, exo_err *err);
+/* Figures of the held-out samples, or of those that are trained on if none are held out. Errors: as
+ * above. */
+exo_status exo_tuner_evaluate(exo_tuner *tuner, exo_group *group, exo_tuner_figures *figures,
+                              exo_err *err);
+
+/* Writes the model as a Hugging Face directory, with its tokenizer. IO, NOMEM; UNSUPPORTED. */
+exo_status exo_tuner_save(const exo_tuner *tuner, const char *folder, exo_err *err);
+/* The SHA-256 of the parameters. */
+void exo_tuner_sha256(const exo_tuner *tuner, char out[65]);
+
+#endif
