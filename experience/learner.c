@@ -296,10 +296,15 @@ count_minibatch(const exo_learner *l, exo_group *group, uint64_t m, float counts
 static exo_status
 add_ptx(exo_learner *l, size_t slice, uint64_t step, float *sums, exo_err *err)
 {
-    const exo_ptx_place place = {.seed = l->seed,
-                                 .step = l->version * l->epochs * l->minibatches + step,
-                                 .slice = l->rank + slice * l->size,
-                                 .slices = l->slices};
+    exo_ptx_place place = {.seed = l->seed,
+                           .step = l->version * l->epochs * l->minibatches + step,
+                           .slice = l->rank + slice * l->size,
+                           .slices = l->slices};
+    if (exo_learner_is_apart(l)) { /* nobody adds the other slices */
+        place.slice = slice;
+        place.slices = l->slices / l->size;
+        place.stream = l->rank;
+    }
     float loss = 0;
     exo_status st =
         exo_ptx_add(l->ptx, &place, l->actor.model, l->tape, l->actor.params, &loss, err);

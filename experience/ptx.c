@@ -74,7 +74,7 @@ draw(exo_ptx *p, const exo_ptx_place *place, size_t *total)
     exo_rng rng;
     size_t count = 0;
     *total = 0;
-    exo_rng_init(&rng, place->seed, EXO_RNG_SHUFFLE, STREAM, place->step);
+    exo_rng_init(&rng, place->seed, EXO_RNG_SHUFFLE, STREAM + place->stream, place->step);
     for (uint64_t i = 0; i < p->batch; i++) {
         uint32_t index = exo_rng_below(&rng, (uint32_t)exo_texts_count(p->texts));
         const exo_prompted *text = exo_texts_at(p->texts, index);

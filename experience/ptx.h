@@ -16,6 +16,7 @@ typedef struct exo_ptx exo_ptx;
 typedef struct exo_ptx_place {
     uint64_t seed, step;
     uint64_t slice, slices;
+    uint32_t stream; /* learners with other streams draw other texts */
 } exo_ptx_place;
 
 /* Reads `ptx`: {coef, batch, and the keys of exo_texts_read}; *out is NULL if the key is missing. The

@@ -3,7 +3,8 @@
  * other actors names. Several that all-reduce their gradients train as one.
  *
  * Comparisons come from a file, or from makers: of each item, answers 2 i and 2 i + 1 are compared by
- * their scores. An actor first takes all items, then trains.
+ * their scores. An actor first takes all items, then trains. The last items, whose comparisons are
+ * held out, also give the reference answers of a reward model's scores.
  *
  * Owner of the state: the thread that runs the actor. Read next: tuner.h. */
 #include <errno.h>
@@ -169,9 +170,9 @@ compare_ids(const void *a, const void *b)
     return ((*x)->id > (*y)->id) - ((*x)->id < (*y)->id);
 }
 
-/* Adds the comparisons of an item: pairs of answers whose scores differ. */
+/* Adds the comparisons of an item, pairs of answers whose scores differ, and their number. */
 static exo_status
-compare_answers(struct text_trainer *t, const exo_experience *e, exo_err *err)
+compare_answers(struct text_trainer *t, const exo_experience *e, size_t *added, exo_err *err)
 {
     size_t first = 0;
     exo_status st = EXO_OK;
@@ -187,6 +188,21 @@ compare_answers(struct text_trainer *t, const exo_experience *e, exo_err *err)
         if (st == EXO_OK)
             st = exo_tuner_add(t->tuner, e->prompt_tokens, e->prompt_length, both[!chosen],
                                lengths[!chosen], err);
+        ++*added;
+    }
+    return st;
+}
+
+/* Adds all answers of an item as references: a reward model's scores are told in terms of them. */
+static exo_status
+refer_to_answers(struct text_trainer *t, const exo_experience *e, exo_err *err)
+{
+    size_t first = 0;
+    exo_status st = EXO_OK;
+    for (size_t a = 0; st == EXO_OK && a < e->answers; a++) {
+        st = exo_tuner_add_reference(t->tuner, e->prompt_tokens, e->prompt_length,
+                                     e->tokens + first, (size_t)e->lengths[a], err);
+        first += (size_t)e->lengths[a];
     }
     return st;
 }
@@ -207,8 +223,17 @@ collect(struct text_trainer *t, exo_port *port, exo_err *err)
     st = EXO_OK;
     if (t->count > 0)
         qsort(t->items, t->count, sizeof *t->items, compare_ids);
+    size_t added = 0,
+           trained = t->count - (size_t)((double)t->count * exo_tuner_validation(t->tuner));
     for (size_t i = 0; st == EXO_OK && i < t->count; i++)
-        st = compare_answers(t, t->items[i], err);
+        st = compare_answers(t, t->items[i], &added, err);
+    for (size_t i = trained < t->count ? trained : 0; st == EXO_OK && i < t->count; i++)
+        st = refer_to_answers(t, t->items[i], err);
+    if (st == EXO_OK && added == 0)
+        st = exo_fail(err, EXO_INVAL,
+                      "there is no comparison in the makers' %zu items: no answers 2 i and 2 i + 1 "
+                      "to a prompt have different scores",
+                      t->count);
     drop_items(t);
     return st;
 }
@@ -301,9 +326,8 @@ write_result(const struct text_trainer *t, const exo_graph_actor *actor, exo_err
     if (st == EXO_OK && exo_graph_index(actor) == 0)
         st = exo_tuner_save(t->tuner, path, err);
     if (st == EXO_OK && exo_graph_index(actor) == 0 && t->kind == EXO_TUNER_RANKING) {
-        snprintf(text, sizeof text,
-                 "{\"mean\": %.9g, \"deviation\": %.9g, \"answers\": %zu, \"accuracy\": %.9g}\n",
-                 f->mean, f->deviation, 2 * f->samples, f->accuracy);
+        snprintf(text, sizeof text, "{\"mean\": %.9g, \"deviation\": %.9g, \"accuracy\": %.9g}\n",
+                 f->mean, f->deviation, f->accuracy);
         st = write_text(actor, "model_%s/reward.json", text, err);
     }
     if (st != EXO_OK)

@@ -131,15 +131,17 @@ exo_tuner_free(exo_tuner **tuner)
     exo_params_free(&t->reference);
     exo_params_free(&t->params);
     exo_texts_free(&t->texts);
+    exo_texts_free(&t->references);
     exo_schedule_free(&t->schedule);
     exo_optim_spec_release(&t->spec);
     exo_model_drop(&t->model);
     exo_free(t);
 }
 
-exo_status
-exo_tuner_add(exo_tuner *t, const int32_t *prompt_tokens, size_t prompt,
-              const int32_t *answer_tokens, size_t answer, exo_err *err)
+/* Adds a text to a list, if the model takes it. */
+static exo_status
+add_text(exo_tuner *t, exo_texts *texts, const int32_t *prompt_tokens, size_t prompt,
+         const int32_t *answer_tokens, size_t answer, exo_err *err)
 {
     exo_texts_limits limits = limits_of(t);
     size_t largest = 0;
@@ -153,7 +155,30 @@ exo_tuner_add(exo_tuner *t, const int32_t *prompt_tokens, size_t prompt,
             "a text of %zu tokens, the largest of which is %zu, does not fit the model: "
             "it takes %zu tokens below %zu",
             prompt + answer, largest, limits.length, limits.vocabulary);
-    return exo_texts_add(t->texts, prompt_tokens, prompt, answer_tokens, answer, err);
+    return exo_texts_add(texts, prompt_tokens, prompt, answer_tokens, answer, err);
+}
+
+exo_status
+exo_tuner_add(exo_tuner *t, const int32_t *prompt_tokens, size_t prompt,
+              const int32_t *answer_tokens, size_t answer, exo_err *err)
+{
+    return add_text(t, t->texts, prompt_tokens, prompt, answer_tokens, answer, err);
+}
+
+exo_status
+exo_tuner_add_reference(exo_tuner *t, const int32_t *prompt_tokens, size_t prompt,
+                        const int32_t *answer_tokens, size_t answer, exo_err *err)
+{
+    exo_status st = t->references ? EXO_OK : exo_texts_new(&t->references, EXO_TEXTS_ANSWERS, err);
+    return st == EXO_OK
+               ? add_text(t, t->references, prompt_tokens, prompt, answer_tokens, answer, err)
+               : st;
+}
+
+double
+exo_tuner_validation(const exo_tuner *t)
+{
+    return t->validation;
 }
 
 exo_status
@@ -289,6 +314,8 @@ exo_tuner_evaluate(exo_tuner *t, exo_group *group, exo_tuner_figures *f, exo_err
     exo_status st = exo_tuner_pass(t, samples, count, NULL, sums, err);
     if (st == EXO_OK)
         st = finish(group, sums, count, f, err);
+    if (st == EXO_OK && t->references && t->kind == EXO_TUNER_RANKING)
+        st = exo_tuner_score_references(t, &f->mean, &f->deviation, err);
     exo_free(samples);
     return st;
 }

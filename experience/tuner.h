@@ -31,8 +31,9 @@ typedef struct exo_tuner_figures {
     double loss;
     double accuracy; /* share of comparisons whose chosen answer has the larger score */
     double margin;   /* mean of the score of the chosen answer less that of the rejected one */
-    double mean, deviation; /* of the scores of all answers; of `ranking` */
-    double norm;            /* of a step's gradient, before it is clipped */
+    /* of `ranking`: of the scores of the reference answers, or of all answers if there are none */
+    double mean, deviation;
+    double norm; /* of a step's gradient, before it is clipped */
     size_t samples;
 } exo_tuner_figures;
 
@@ -49,6 +50,12 @@ bool exo_tuner_has_data(const exo_tuner *tuner);
  * NOMEM. */
 exo_status exo_tuner_add(exo_tuner *tuner, const int32_t *prompt_tokens, size_t prompt,
                          const int32_t *answer_tokens, size_t answer, exo_err *err);
+/* Adds a reference answer, whose score counts in `mean` and `deviation` of evaluations. Errors: as
+ * above. */
+exo_status exo_tuner_add_reference(exo_tuner *tuner, const int32_t *prompt_tokens, size_t prompt,
+                                   const int32_t *answer_tokens, size_t answer, exo_err *err);
+/* The share of the samples that is held out. */
+double exo_tuner_validation(const exo_tuner *tuner);
 
 /* Draws or reads the weights, and divides the samples: the last ones, `validation` of them, are held
  * out. INVAL: there are too few; NOMEM. */

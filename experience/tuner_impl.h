@@ -17,6 +17,7 @@ struct exo_tuner {
     uint64_t batch, rows_a_pass, epochs, steps;
     bool has_data;
     exo_texts *texts;
+    exo_texts *references; /* of `ranking`; NULL: none */
     uint64_t seed;
     uint32_t rank, size;
     size_t samples, held_out;       /* trained on, the first ones; held out, the rest */
@@ -44,5 +45,7 @@ enum {
  * order. With `step`, adds the gradients of their mean loss. */
 exo_status exo_tuner_pass(exo_tuner *t, const uint32_t *samples, size_t count, const uint64_t *step,
                           double sums[EXO_TUNER_SUMS], exo_err *err);
+/* Mean and deviation of the scores of the reference answers. */
+exo_status exo_tuner_score_references(exo_tuner *t, double *mean, double *deviation, exo_err *err);
 
 #endif

@@ -68,8 +68,9 @@ answers_loss(struct passing *p)
                              input(t, EXO_I32, num_rows(t), t->rows.targets));
 }
 
+/* The scores of the texts, which t->scratch gets. */
 static exo_tensor *
-ranking_loss(struct passing *p)
+scores_of(struct passing *p)
 {
     exo_tuner *t = p->t;
     exo_outputs outputs = exo_outputs_init((const char *const[]){"values", NULL});
@@ -78,11 +79,19 @@ ranking_loss(struct passing *p)
     exo_tensor *scores = exo_sequence_sum(t->tape, exo_outputs_get(&outputs, "values"),
                                           input(t, EXO_F32, num_rows(t), t->rows.last),
                                           input(t, EXO_I32, t->rows.texts + 1, t->rows.offsets));
+    if (scores)
+        exo_tensor_read(scores, t->scratch);
+    return scores;
+}
+
+static exo_tensor *
+ranking_loss(struct passing *p)
+{
+    exo_tensor *scores = scores_of(p);
     if (!scores)
         return NULL;
-    exo_tensor_read(scores, t->scratch);
-    count_scores(p, t->scratch, t->rows.texts / 2);
-    return exo_smoothed_ranking_loss(t->tape, scores, (float)t->smoothing);
+    count_scores(p, p->t->scratch, p->t->rows.texts / 2);
+    return exo_smoothed_ranking_loss(p->t->tape, scores, (float)p->t->smoothing);
 }
 
 /* Log-probabilities of the rows' targets. */
@@ -198,5 +207,30 @@ exo_tuner_pass(exo_tuner *t, const uint32_t *samples, size_t count, const uint64
         }
     }
     exo_free(texts);
+    return st;
+}
+
+exo_status
+exo_tuner_score_references(exo_tuner *t, double *mean, double *deviation, exo_err *err)
+{
+    size_t count = exo_texts_count(t->references);
+    double sum = 0, squares = 0;
+    struct passing p = {.t = t};
+    const exo_prompted **texts = exo_calloc(t->rows_a_pass, sizeof *texts);
+    exo_status st = texts ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a pass");
+    for (size_t i = 0, n = 0; st == EXO_OK && i < count; i += n) {
+        for (n = 0; n < t->rows_a_pass && i + n < count; n++)
+            texts[n] = exo_texts_at(t->references, i + n);
+        st = lay_out(t, texts, n, err);
+        if (st == EXO_OK && !scores_of(&p))
+            st = exo_tape_error(t->tape, err);
+        for (size_t k = 0; st == EXO_OK && k < n; k++) {
+            sum += (double)t->scratch[k];
+            squares += (double)t->scratch[k] * (double)t->scratch[k];
+        }
+    }
+    exo_free(texts);
+    *mean = sum / (double)count;
+    *deviation = sqrt(fmax(0, squares / (double)count - *mean * *mean));
     return st;
 }

@@ -19,6 +19,7 @@
 #include "base/dir.h"
 #include "programs/commands.h"
 #include "programs/plot_script.h"
+#include "programs/plot_versions.h"
 
 enum {
     MAX_LINE = 1024
@@ -91,16 +92,14 @@ done:
     return st;
 }
 
+/* Runs a script, whose picture gets the name `out`. */
 static exo_status
-draw(const exo_plot_data *data, const char *title, const char *out, bool svg, exo_err *err)
+draw(const exo_text *script, const char *out, exo_err *err)
 {
-    exo_text script = {0};
     char *temporary = exo_text_make(NULL, "%s.partial-XXXXXX", out);
     struct stat info;
     exo_status st = EXO_OK;
-    if (temporary)
-        exo_plot_script(&script, data, title, svg);
-    if (script.failed || !temporary) {
+    if (script->failed || !temporary) {
         st = exo_fail(err, EXO_NOMEM, "out of memory");
         goto done;
     }
@@ -109,7 +108,7 @@ draw(const exo_plot_data *data, const char *title, const char *out, bool svg, ex
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
         goto done;
     }
-    st = run_gnuplot(&script, picture, err);
+    st = run_gnuplot(script, picture, err);
     if (close(picture) != 0 && st == EXO_OK)
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
     if (st == EXO_OK && (stat(temporary, &info) != 0 || info.st_size == 0))
@@ -119,24 +118,42 @@ draw(const exo_plot_data *data, const char *title, const char *out, bool svg, ex
     if (st != EXO_OK)
         exo_dir_unlink(temporary);
 done:
-    exo_free(script.data);
     exo_free(temporary);
     return st;
+}
+
+/* Whether all folders are runs of policies that learn from rewards. */
+static bool
+all_have_versions(const char *const *folders, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!exo_plot_has_versions(folders[i]))
+            return false;
+    return count > 0;
 }
 
 exo_status
 exo_plot(const char *const *folders, size_t count, const char *title, const char *out, exo_err *err)
 {
     exo_plot_data data = {0};
+    exo_text script = {0};
     const char *dot = strrchr(out, '.');
     bool svg = dot && strcmp(dot, ".svg") == 0;
     exo_status st = EXO_OK;
-    if (!svg && (!dot || strcmp(dot, ".png") != 0))
+    if (!title)
+        title = "";
+    if (!svg && (!dot || strcmp(dot, ".png") != 0)) {
         st = exo_fail(err, EXO_INVAL, "'%s': a picture's name ends with .png or .svg", out);
-    if (st == EXO_OK)
+    } else if (all_have_versions(folders, count)) {
+        st = exo_plot_versions(&script, folders, count, title, svg, err);
+    } else {
         st = exo_plot_read(&data, folders, count, err);
+        if (st == EXO_OK)
+            exo_plot_script(&script, &data, title, svg);
+    }
     if (st == EXO_OK)
-        st = draw(&data, title ? title : "", out, svg, err);
+        st = draw(&script, out, err);
+    exo_free(script.data);
     exo_plot_release(&data);
     return st;
 }
@@ -181,17 +198,24 @@ static const exo_note examples[] = {
     {0},
 };
 
-static const exo_note files[] = {{"RUN/metrics.csv", "What is drawn."}, {0}};
+static const exo_note files[] = {
+    {"RUN/metrics.csv", "What is drawn of a training job."},
+    {"RUN/versions_TRAINER.csv", "What is drawn of a graph with a ppo_trainer."},
+    {0},
+};
 
 const exo_command exo_command_plot = {
     .name = "plot",
     .summary = "Draws validation loss by step, by bytes sent and by time",
-    .description = "One colour a run: the global model (the average of all nodes) solid, and with "
-                   "up to eight curves the local one (node 0) dashed. Folders named LABEL-seedN "
-                   "are seeds of one strategy: their mean, with a band from the least to the "
-                   "largest. Works on a run that is still going.\n\n"
-                   "Needs gnuplot (Debian: apt install gnuplot-nox). The picture appears only when "
-                   "it is whole.",
+    .description =
+        "One colour a run: the global model (the average of all nodes) solid, and with "
+        "up to eight curves the local one (node 0) dashed. Folders named LABEL-seedN "
+        "are seeds of one strategy: their mean, with a band from the least to the "
+        "largest. Works on a run that is still going.\n\n"
+        "Of graphs with a ppo_trainer it draws the mean score by KL from version 0, and by "
+        "version, one curve a run.\n\n"
+        "Needs gnuplot (Debian: apt install gnuplot-nox). The picture appears only when "
+        "it is whole.",
     .args = table,
     .examples = examples,
     .files = files,

@@ -44,8 +44,7 @@ static const char *const palette[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7"
 static const int shapes[] = {7, 5, 9, 13, 11, 15, 2};
 
 enum {
-    NUM_STYLES = sizeof palette / sizeof *palette,
-    COLOUR = 8
+    NUM_STYLES = sizeof palette / sizeof *palette
 };
 
 static unsigned
@@ -57,8 +56,8 @@ channel(double linear)
 
 /* For more curves than the palette has colours: hues around the circle of Oklab (Ottosson, 2020);
  * neighbours differ in lightness. */
-static const char *
-colour_of(size_t index, size_t count, char out[COLOUR])
+const char *
+exo_plot_colour(size_t index, size_t count, char out[EXO_PLOT_COLOUR])
 {
     static const double lightness[] = {0.42, 0.72, 0.57};
     if (count <= NUM_STYLES)
@@ -69,7 +68,7 @@ colour_of(size_t index, size_t count, char out[COLOUR])
     double l = pow(light + 0.3963377774 * a + 0.2158037573 * b, 3),
            m = pow(light - 0.1055613458 * a - 0.0638541728 * b, 3),
            s = pow(light - 0.0894841775 * a - 1.2914855480 * b, 3);
-    snprintf(out, COLOUR, "#%02X%02X%02X",
+    snprintf(out, EXO_PLOT_COLOUR, "#%02X%02X%02X",
              channel(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
              channel(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
              channel(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s));
@@ -81,8 +80,8 @@ colour_of(size_t index, size_t count, char out[COLOUR])
 /* Adds a string in gnuplot's double quotes. The text is untrusted: control characters are escaped
  * as in errors (printable.h), and every byte except letters, digits, spaces and a few marks is then
  * written as an octal number, so that no text can end the string. A longer text is cut. */
-static void
-add_string(exo_text *s, const char *text, size_t most)
+void
+exo_plot_add_string(exo_text *s, const char *text, size_t most)
 {
     static const char plain[] = " _-.,:/()=+";
     exo_text word = {0};
@@ -278,7 +277,7 @@ add_panel(exo_text *s, const exo_plot_data *data, int column, const char *x)
 {
     static const double left[] = {88, 608, 1128};
     const char *between = "";
-    char own[COLOUR];
+    char own[EXO_PLOT_COLOUR];
     exo_text_add(s, "set lmargin at screen %.5f\nset rmargin at screen %.5f\nplot ",
                  left[column] / WIDTH, (left[column] + ACROSS) / WIDTH);
     for (size_t i = 0; i < data->count; i++) {
@@ -287,19 +286,19 @@ add_panel(exo_text *s, const exo_plot_data *data, int column, const char *x)
         exo_text_add(s,
                      "%s$run%zu using %s:6:7 with filledcurves fs transparent solid 0.18 noborder "
                      "lc rgb '%s'",
-                     between, i, x, colour_of(i, data->count, own));
+                     between, i, x, exo_plot_colour(i, data->count, own));
         between = ", ";
     }
     for (size_t i = 0; i < data->count && has_local_curves(data); i++) {
         exo_text_add(s, "%s$run%zu using %s:4 with lines lc rgb '%s' lw 1.6 dt (6,4)", between, i,
-                     x, colour_of(i, data->count, own));
+                     x, exo_plot_colour(i, data->count, own));
         between = ", ";
     }
     for (size_t i = 0; i < data->count; i++) {
         size_t every = 1 + data->curves[i].count / POINTS;
         exo_text_add(s,
                      "%s$run%zu using %s:5 with linespoints lc rgb '%s' lw %s pt %d ps 0.7 pi %zu",
-                     between, i, x, colour_of(i, data->count, own),
+                     between, i, x, exo_plot_colour(i, data->count, own),
                      has_local_curves(data) ? "2.2" : "1.6", shapes[i % NUM_STYLES], every);
         between = ", ";
     }
@@ -342,7 +341,7 @@ add_text(exo_text *s, double x, double y, double height, const char *text, size_
     char label[512];
     snprintf(label, sizeof label, seeds > 1 ? "%.400s (%zu seeds)" : "%.400s", text, seeds);
     exo_text_add(s, "set label ");
-    add_string(s, label, MAX_LABEL);
+    exo_plot_add_string(s, label, MAX_LABEL);
     exo_text_add(s, " at screen %.5f,%.5f left textcolor rgb '#222222'\n", x / WIDTH, y / height);
 }
 
@@ -378,11 +377,11 @@ add_kinds(exo_text *s, const exo_plot_data *data, double y, double height)
 static void
 add_legend(exo_text *s, const exo_plot_data *data, const struct legend *g, double height)
 {
-    char own[COLOUR], style[96];
+    char own[EXO_PLOT_COLOUR], style[96];
     for (size_t i = 0; i < data->count; i++) {
         double x = SIDE + g->cell * (double)(i % g->columns),
                y = g->height - 10 - ROW * ((double)(i / g->columns) + 0.5);
-        const char *colour = colour_of(i, data->count, own);
+        const char *colour = exo_plot_colour(i, data->count, own);
         snprintf(style, sizeof style, "lc rgb '%s' lw 2.2", colour);
         add_sample(s, x, y, height, style);
         exo_text_add(s, "set label '' at screen %.5f,%.5f point lc rgb '%s' pt %d ps 0.9\n",
@@ -447,7 +446,7 @@ exo_plot_script(exo_text *s, const exo_plot_data *data, const char *title, bool 
                  svg ? "svg" : "pngcairo", WIDTH, height, svg ? "13" : "12");
     add_data(s, data, &r);
     exo_text_add(s, "set multiplot title ");
-    add_string(s, title, MAX_TITLE);
+    exo_plot_add_string(s, title, MAX_TITLE);
     exo_text_add(
         s,
         " font ',15'\nset bmargin at screen %.5f\nset tmargin at screen %.5f\n"
