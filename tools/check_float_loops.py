@@ -30,6 +30,8 @@ HOST = {
     "experience/learner_batch.c": ITEMS,
     "experience/learner_pass.c": ITEMS,
     "experience/rows.c": ITEMS,
+    "experience/text_rows.c": BATCH,
+    "experience/tuner_pass.c": "scores of a pass's texts, which the host has read for figures",
     "learning/rows.c": BATCH,
     "learning/rewards.c": BATCH,
     "learning/advantages.c": BATCH,
