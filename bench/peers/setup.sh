@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs the peers of the benchmarks. It can be repeated: it leaves installed peers as they are.
 #
-#     bench/peers/setup.sh [torch|gpt|llama|ray|collectives|all]
+#     bench/peers/setup.sh [torch|gpt|trl|llama|ray|collectives|all]
 #
 #   torch  Debian's PyTorch and Fashion-MNIST, for /usr/bin/python3
 #   gpt    the newest PyTorch and transformers from PyPI: build/peers/gpt/bin/python (6 GB)
+#   trl    TRL 1.12.0 with the newest PyTorch and transformers: build/peers/trl/bin/python (6 GB)
 #   llama  llama.cpp, which its Python binding builds for this machine (a quarter of an hour on two
 #          cores): build/peers/llama/bin/python
 #   ray    Ray from PyPI, in its own virtual environment: build/peers/ray/bin/python
@@ -84,6 +85,18 @@ setup_gpt() {
     "$folder/bin/python" -c 'import torch, transformers; print("PyTorch", torch.__version__, "and transformers", transformers.__version__, "are there")'
 }
 
+setup_trl() {
+    local folder=build/peers/trl
+    if ! "$folder/bin/python" -c 'from trl.experimental.ppo import PPOTrainer' 2>/dev/null; then
+        packages python3 python3-venv
+        "$folder/bin/python" -m pip --version >/dev/null 2>&1 || /usr/bin/python3 -m venv --clear "$folder" ||
+            fail "no virtual environment could be made in $folder"
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check trl==1.12.0 torch transformers numpy safetensors ||
+            fail "pip could not install TRL from PyPI; it says why above (no network?)"
+    fi
+    "$folder/bin/python" -c 'import trl; print("TRL", trl.__version__, "is there")'
+}
+
 llama_is_there() {
     "$llama_folder/bin/python" - "$llama_version" <<'PY' 2>/dev/null
 import sys
@@ -123,14 +136,16 @@ case ${1:-all} in
 collectives) setup_collectives ;;
 torch) setup_torch ;;
 gpt) setup_gpt ;;
+trl) setup_trl ;;
 llama) setup_llama ;;
 ray) setup_ray ;;
 all)
     setup_torch
     setup_gpt
+    setup_trl
     setup_llama
     setup_ray
     setup_collectives
     ;;
-*) fail "usage: bench/peers/setup.sh [torch|gpt|llama|ray|collectives|all]" ;;
+*) fail "usage: bench/peers/setup.sh [torch|gpt|trl|llama|ray|collectives|all]" ;;
 esac
