@@ -61,6 +61,13 @@ awk -F, 'NR > 2 && !($8 > 0 && $8 < 0.05) { exit 1 }' runs/quantized_makers/vers
 ok run "$quantized" --name plain --set actors.maker.config.epochs=8 --set actors.maker.config.weights=fp32
 awk -F, 'NR > 2 && $8 != 0 { exit 1 }' runs/plain/versions_trainer_0.csv || fail 'the ratios with fp32 makers'
 
+# With LoRA only its parameters travel, and they reach the sampler: the ratios of every version are 1.
+lora=(--set 'actors.maker.config.model.lora={rank: 4}' --set 'actors.trainer.config.model.lora={rank: 4}' --set actors.maker.config.epochs=10)
+ok run "$example/1m1t.yaml" --name lora "${lora[@]}"
+awk -F, 'NR > 2 && $8 != 0 { exit 1 }' runs/lora/versions_trainer_0.csv || fail 'the ratios with LoRA'
+bytes=$(grep -A4 '"trainer_0.update_bytes"' runs/lora/result.json | sed -n 's/.*"value": \([0-9]*\).*/\1/p')
+[ "${bytes:-0}" -gt 20000 ] && [ "$bytes" -lt 300000 ] || fail "updates with LoRA have ${bytes:-no} bytes"
+
 # explain
 ok explain runs/far2 101
 grep -q '^item       101: .* from maker 1$' out || fail "$(cat out)"
