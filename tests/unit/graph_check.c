@@ -78,10 +78,12 @@ Test(graph_check, actors)
     expect_refused("actors: {a: {count: 2}}\n", "g:1:13: actor 'a': the key 'class' is missing");
     expect_refused("actors: {a: {class: makr}}\n",
                    "g:1:21: there is no graph class 'makr'; did you mean 'maker'?");
-    expect_refused("actors: {a: {class: unheard_of}}\n",
-                   "g:1:21: there is no graph class 'unheard_of'; known are: "
-                   "experience_maker, learner, maker, ping, policy_trainer, pong, ppo_trainer, "
-                   "replay_buffer, rollout_maker, stand_in, starter, talker, text, train_node");
+    expect_refused(
+        "actors: {a: {class: unheard_of}}\n",
+        "g:1:21: there is no graph class 'unheard_of'; known are: "
+        "dpo_trainer, experience_maker, learner, maker, ping, policy_trainer, pong, ppo_trainer, "
+        "replay_buffer, reward_trainer, rollout_maker, sft_trainer, stand_in, starter, talker, "
+        "text, train_node");
     expect_refused("actors: {a: maker}\n", "g:1:13: a: expected a mapping, got 'maker'");
     expect_refused("actors: {a b: {class: maker}}\n",
                    "g:1:15: actor 'a b': expected at most 100 letters, digits, '_', "
@@ -376,13 +378,13 @@ Test(graph_check, classes_are_known_by_their_names)
     cr_expect_str_eq(err.text, "graph class 'two': two ports 'p' of one direction");
     cr_expect_eq(exo_graph_class_register(&bare, &err), EXO_INVAL);
     cr_expect_null(exo_graph_class_find("two"));
-    cr_expect_str_eq(exo_graph_class_at(0)->name, "experience_maker", "in the order of names");
-    cr_expect_eq(exo_graph_class_at(1), &mine);
-    cr_expect_null(exo_graph_class_at(8));
+    cr_expect_str_eq(exo_graph_class_at(0)->name, "dpo_trainer", "in the order of names");
+    cr_expect_eq(exo_graph_class_at(2), &mine);
+    cr_expect_null(exo_graph_class_at(11));
     cr_expect_eq(exo_graph_class_get(&found, "unheard_of", &err), EXO_NOT_FOUND);
     cr_expect_str_eq(
         err.text,
-        "there is no graph class 'unheard_of'; known are: experience_maker, mine, policy_trainer, "
-        "ppo_trainer, replay_buffer, rollout_maker, "
+        "there is no graph class 'unheard_of'; known are: dpo_trainer, experience_maker, mine, "
+        "policy_trainer, ppo_trainer, replay_buffer, reward_trainer, rollout_maker, sft_trainer, "
         "stand_in, train_node");
 }
