@@ -169,9 +169,9 @@ have_one_layout(const exo_decoder_spec *a, const exo_decoder_spec *b)
 }
 
 exo_status
-exo_generator_swap_weights(exo_generator *generator, exo_generator *other, exo_err *err)
+exo_generator_check_swap(const exo_generator *generator, const exo_generator *other, exo_err *err)
 {
-    exo_forward *a = &generator->forward, *b = &other->forward;
+    const exo_forward *a = &generator->forward, *b = &other->forward;
     if (a->device != b->device || a->shape.format != b->shape.format ||
         !have_one_layout(&a->shape.spec, &b->shape.spec))
         return exo_fail(err, EXO_INVAL,
@@ -179,9 +179,18 @@ exo_generator_swap_weights(exo_generator *generator, exo_generator *other, exo_e
                         "these are '%s' in %s and '%s' in %s",
                         a->shape.spec.family, format_names[a->shape.format], b->shape.spec.family,
                         format_names[b->shape.format]);
-    exo_array weights = a->weights;
-    a->weights = b->weights;
-    b->weights = weights;
+    return EXO_OK;
+}
+
+exo_status
+exo_generator_swap_weights(exo_generator *generator, exo_generator *other, exo_err *err)
+{
+    exo_status st = exo_generator_check_swap(generator, other, err);
+    if (st != EXO_OK)
+        return st;
+    exo_array weights = generator->forward.weights;
+    generator->forward.weights = other->forward.weights;
+    other->forward.weights = weights;
     return EXO_OK;
 }
 

@@ -39,6 +39,11 @@ exo_generator_decoder(const exo_generator *generator)
     return &generator->forward.shape.spec;
 }
 
+/* Checks that exo_generator_swap_weights() would exchange the weights of these; writes nothing, so
+ * that `generator` may be in a step. */
+exo_status exo_generator_check_swap(const exo_generator *generator, const exo_generator *other,
+                                    exo_err *err);
+
 /* The first free place, or NULL. */
 exo_sequence *exo_generator_free_place(const exo_generator *generator);
 

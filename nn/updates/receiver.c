@@ -7,6 +7,8 @@
 
 #include <exogym/memory.h>
 
+#include "nn/generate/generator.h"
+
 static const double usual_tolerance = 1e-3;
 
 /* --- Making ----------------------------------------------------------------------------------- */
@@ -41,7 +43,8 @@ copy_initial(exo_update_receiver *r, exo_params *initial, exo_err *err)
     return st == EXO_OK ? exo_array_read(buffers, exo_params_buffers(r->front->params), err) : st;
 }
 
-/* The generator that packs and checks the next weights. */
+/* The generator that packs and checks the next weights. The caller's may be in a step of another
+ * thread: it is only read. */
 static exo_status
 make_other(exo_update_receiver *r, exo_err *err)
 {
@@ -50,9 +53,7 @@ make_other(exo_update_receiver *r, exo_err *err)
         exo_canary_generator(spec, exo_generator_options(r->generator)->weights);
     exo_status st = exo_generator_new(&r->other, spec, r->front->params, &opts, err);
     if (st == EXO_OK)
-        st = exo_generator_swap_weights(r->generator, r->other, err);
-    if (st == EXO_OK) /* the caller's weights stay in use */
-        st = exo_generator_swap_weights(r->generator, r->other, err);
+        st = exo_generator_check_swap(r->generator, r->other, err);
     return st == EXO_OK ? st : exo_fail_in(err, st, "updates: the generator");
 }
 
