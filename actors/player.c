@@ -165,3 +165,28 @@ exo_evaluate(exo_evaluation *out, const exo_environment_spec *spec, const exo_po
     exo_environments_free(&vector);
     return EXO_OK;
 }
+
+/* --- Games with an exact value ---------------------------------------------------------------- */
+
+bool
+exo_has_game_value(const exo_environment_spec *spec)
+{
+    return exo_environment_spec_evaluate_game(spec, NULL, NULL);
+}
+
+static void
+probabilities(const void *context, const float *observation, double *out)
+{
+    const exo_policy *policy = context;
+    exo_policy_output output;
+    exo_policy_forward(policy, observation, &output, NULL);
+    for (size_t a = 0; a < policy->shape.outputs; a++)
+        out[a] = exp((double)output.actions[a]);
+}
+
+void
+exo_evaluate_game(exo_game_value *out, const exo_environment_spec *spec, const exo_policy *policy)
+{
+    const exo_environment_policy seen = {.probabilities = probabilities, .context = policy};
+    exo_environment_spec_evaluate_game(spec, &seen, out);
+}

@@ -39,4 +39,11 @@ exo_status exo_evaluate(exo_evaluation *out, const exo_environment_spec *spec,
                         const exo_policy *policy, uint64_t episodes, bool best, uint64_t seed,
                         exo_err *err);
 
+/* Whether policies have an exact value in the environment: it is a small game, whose episodes are
+ * not truncated. */
+bool exo_has_game_value(const exo_environment_spec *spec);
+/* Computes that value. Only if there is one. */
+void exo_evaluate_game(exo_game_value *out, const exo_environment_spec *spec,
+                       const exo_policy *policy);
+
 #endif

@@ -16,6 +16,7 @@
 #include "actors/ppo_update.h"
 #include "actors/rollout.h"
 #include "actors/stream_seed.h"
+#include "actors/updates_file.h"
 #include "base/file.h"
 
 enum {
@@ -32,6 +33,9 @@ enum {
     DROPPED,
     UPDATES,
     EVALUATION_MEAN,
+    /* Only of games with an exact value: */
+    GAME_VALUE,
+    EXPLOITABILITY,
     NUM_METERS
 };
 
@@ -61,6 +65,16 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
                          .unit = "1",
                          .help = "mean return of the final policy's evaluation (evaluate)",
                          .kind = EXO_GAUGE},
+    [GAME_VALUE] = {.name = "game_value",
+                    .unit = "1",
+                    .help = "what the first player wins in the mean, exactly, if the policy plays "
+                            "all players",
+                    .kind = EXO_GAUGE},
+    [EXPLOITABILITY] = {.name = "exploitability",
+                        .unit = "1",
+                        .help = "what a best response to the policy wins in the mean over the "
+                                "players, exactly: 0 in an equilibrium",
+                        .kind = EXO_GAUGE},
 };
 
 struct trainer {
@@ -77,10 +91,13 @@ struct trainer {
     exo_rollout *rollouts;
     size_t held;
     /* The run so far: */
+    exo_updates_file *file;
     exo_returns returns;
     double return_mean;     /* over all trainers; NaN: no episode has ended */
     uint64_t used, dropped; /* numbers of items */
+    uint64_t samples;       /* of the used items */
     double staleness;       /* sum over the used items */
+    exo_game_value game;    /* of the newest policy; only if there is one */
     exo_evaluation evaluation;
 };
 
@@ -173,6 +190,7 @@ trainer_release(void *self)
     exo_free(t->items);
     exo_free(t->rollouts);
     exo_ppo_update_free(&t->update);
+    exo_updates_file_close(&t->file);
     exo_play_release(&t->play);
 }
 
@@ -203,6 +221,7 @@ receive_item(struct trainer *t, exo_port *port, exo_err *err)
         return EXO_OK;
     }
     t->used++;
+    t->samples += rollout->steps * rollout->environments;
     t->staleness += (double)staleness;
     t->items[t->held++] = item;
     return EXO_OK;
@@ -297,15 +316,25 @@ staleness_mean(const struct trainer *t)
     return t->used ? t->staleness / (double)t->used : 0;
 }
 
-static void
-report(const struct trainer *t)
+/* Shows how far the trainer is; `learned`: it has just made an update. */
+static exo_status
+report(struct trainer *t, bool learned, exo_err *err)
 {
+    if (exo_has_game_value(t->play.spec)) {
+        exo_evaluate_game(&t->game, t->play.spec, exo_ppo_update_policy(t->update));
+        exo_meter_set(t->meters[GAME_VALUE], t->game.value);
+        exo_meter_set(t->meters[EXPLOITABILITY], t->game.exploitability);
+    }
     exo_meter_set(t->meters[RETURN_MEAN], t->return_mean);
     exo_meter_set(t->meters[LOSS], exo_ppo_update_loss(t->update));
     exo_meter_set(t->meters[STALENESS_MEAN], staleness_mean(t));
     exo_meter_count(t->meters[ITEMS], t->used);
     exo_meter_count(t->meters[DROPPED], t->dropped);
     exo_meter_count(t->meters[UPDATES], exo_ppo_update_count(t->update));
+    return learned ? exo_updates_file_write(t->file, exo_ppo_update_count(t->update), t->samples,
+                                            t->return_mean, exo_ppo_update_loss(t->update),
+                                            &t->game, err)
+                   : EXO_OK;
 }
 
 /* Evaluates the final policy. Trainers that learn as one play the same episodes. */
@@ -325,7 +354,8 @@ evaluate(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 static exo_status
 write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err)
 {
-    char path[MAX_PATH], text[1024], sha256[65], mean[32] = "null", evaluation[128] = "";
+    char path[MAX_PATH], text[1024], sha256[65], mean[32] = "null", evaluation[128] = "",
+                                                 game[128] = "";
     if (!exo_graph_folder(actor))
         return EXO_OK;
     if (!isnan(t->return_mean))
@@ -334,15 +364,18 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
         snprintf(evaluation, sizeof evaluation,
                  "\"evaluation_mean\": %.9g, \"evaluation_deviation\": %.9g, ", t->evaluation.mean,
                  t->evaluation.deviation);
+    if (exo_has_game_value(t->play.spec))
+        snprintf(game, sizeof game, "\"game_value\": %.9g, \"exploitability\": %.9g, ",
+                 t->game.value, t->game.exploitability);
     exo_sha256(exo_ppo_update_policy(t->update)->values,
                exo_policy_numel(&t->play.shape) * sizeof(float), sha256);
     int size =
         snprintf(text, sizeof text,
                  "{\"return_mean\": %s, \"episodes\": %llu, \"updates\": %llu, \"items\": %llu, "
-                 "\"dropped\": %llu, \"staleness_mean\": %.9g, %s\"sha256\": \"%s\"}\n",
+                 "\"dropped\": %llu, \"staleness_mean\": %.9g, %s%s\"sha256\": \"%s\"}\n",
                  mean, (unsigned long long)t->returns.count,
                  (unsigned long long)exo_ppo_update_count(t->update), (unsigned long long)t->used,
-                 (unsigned long long)t->dropped, staleness_mean(t), evaluation, sha256);
+                 (unsigned long long)t->dropped, staleness_mean(t), evaluation, game, sha256);
     if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor),
                          exo_graph_name(actor)) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
@@ -359,8 +392,12 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
     uint64_t seed = exo_graph_seed(actor);
     bool end = false;
 
-    exo_status st =
-        exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
+    bool has_game = exo_has_game_value(t->play.spec);
+    exo_status st = exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes,
+                                          has_game ? NUM_METERS : GAME_VALUE, err);
+    if (st == EXO_OK)
+        st = exo_updates_file_open(&t->file, exo_graph_folder(actor), exo_graph_name(actor),
+                                   has_game, err);
     if (st == EXO_OK)
         st = exo_ppo_update_new(&t->update, &t->opts, &t->play.shape, seed,
                                 exo_stream_seed(seed, exo_graph_name(actor)), err);
@@ -375,7 +412,7 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
         if (st == EXO_OK && !end)
             st = send_policy(t, parameters, err);
         if (st == EXO_OK)
-            report(t);
+            st = report(t, !end, err);
     }
     if (st == EXO_OK)
         st = evaluate(t, actor, err);

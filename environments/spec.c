@@ -93,3 +93,15 @@ exo_environment_spec_shape(const exo_environment_spec *spec)
 {
     return &spec->shape;
 }
+
+bool
+exo_environment_spec_evaluate_game(const exo_environment_spec *spec,
+                                   const exo_environment_policy *policy, exo_game_value *out)
+{
+    const exo_environment_class *c = spec->environment_class;
+    if (!c->evaluate_game || spec->shape.max_steps > 0)
+        return false;
+    if (policy)
+        c->evaluate_game(spec->self, policy, out);
+    return true;
+}

@@ -25,6 +25,7 @@
 #ifndef EXOGYM_ENVIRONMENT_H
 #define EXOGYM_ENVIRONMENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -72,6 +73,21 @@ typedef union exo_action {
     const float *box; /* a continuous one, (box) */
 } exo_action;
 
+/* A policy of discrete actions, for exact values of games. */
+typedef struct exo_environment_policy {
+    /* Writes the probabilities (actions) of the actions at an observation (observation). */
+    void (*probabilities)(const void *context, const float *observation, double *probabilities);
+    const void *context;
+} exo_environment_policy;
+
+/* The exact value of a policy that plays all players of a game, by enumeration. */
+typedef struct exo_game_value {
+    double value; /* what the first player wins a game in the mean */
+    /* What a best response to the policy wins a game, mean over the players: NashConv / players of
+     * a zero-sum game (Lanctot et al., 2017, arXiv:1711.00832). 0 only in a Nash equilibrium. */
+    double exploitability;
+} exo_game_value;
+
 /* A class of environments: read-only, and valid as long as the process. Its functions are called
  * from any thread, for one state by one thread at a time, and must not keep data elsewhere. The same
  * state, action and numbers of the stream must give the same results. */
@@ -97,6 +113,11 @@ typedef struct exo_environment_class {
     /* Frees what a state holds beside its bytes, such as the world of a simulator, before the vector
      * frees the state. NULL: nothing. */
     void (*end)(const void *self, void *state);
+    /* Of a game that is small enough: computes the exact value of a policy, of episodes that are not
+     * truncated. Of the results of `policy` it needs those of at most some thousands of
+     * observations. NULL: there is no exact value. */
+    void (*evaluate_game)(const void *self, const exo_environment_policy *policy,
+                          exo_game_value *out);
 } exo_environment_class;
 
 /* Registers a class under its name, which must be new. The class must live as long as the process.
@@ -124,6 +145,12 @@ EXO_API void exo_environment_spec_free(exo_environment_spec **spec);
 EXO_API const char *exo_environment_spec_name(const exo_environment_spec *spec);
 /* The shape, in which players is at least 1. Valid as long as the spec. */
 EXO_API const exo_environment_shape *exo_environment_spec_shape(const exo_environment_spec *spec);
+/* Computes the exact value of a policy that plays all players of a game. False: there is none,
+ * because the class has no `evaluate_game` or max_steps truncates episodes. If `policy` is NULL, it
+ * only tells whether there is one. */
+EXO_API bool exo_environment_spec_evaluate_game(const exo_environment_spec *spec,
+                                                const exo_environment_policy *policy,
+                                                exo_game_value *out);
 
 /* --- Vectors ---------------------------------------------------------------------------------- */
 

@@ -22,4 +22,17 @@ for graph in 1m1t 2m1t 2m2t; do
 done
 [ "$(final runs/2m2t/final_trainer_0.json sha256)" = "$(final runs/2m2t/final_trainer_1.json sha256)" ] ||
     fail 'two trainers that learn as one have two policies'
+
+# Updates are listed, for learning curves; those of a small game with its exact value.
+ok run "$EXO_SOURCE/examples/06_maker_trainer/kuhn_poker.yaml" --set 'actors.maker.config={environment: kuhn_poker, steps: 16}' \
+    --set 'actors.trainer.config={environment: kuhn_poker, batch: 1, updates: 3, minibatches: 4}'
+"$EXO_SOURCE/tools/check_meters.py" --result runs/kuhn_poker/result.json || fail 'docs/meters.md does not have all meters of kuhn_poker'
+list=runs/kuhn_poker/updates_trainer_0.csv
+[ "$(head -1 "$list")" = update,samples,return_mean,loss,game_value,exploitability ] || fail "$(cat "$list")"
+[ "$(tail -n +2 "$list" | cut -d, -f1,2 | tr '\n' ' ')" = '1,64 2,128 3,192 ' ] || fail "$(cat "$list")"
+for i in 5:game_value 6:exploitability; do
+    value=$(final runs/kuhn_poker/final_trainer_0.json "${i#*:}")
+    [ "$value" = "$(tail -1 "$list" | cut -d, -f"${i%:*}")" ] || fail "${i#*:} is '$value', other than in $list: $(cat "$list")"
+done
+grep -q '^update,samples,return_mean,loss$' runs/1m1t/updates_trainer_0.csv || fail "$(head -2 runs/1m1t/updates_trainer_0.csv)"
 finish

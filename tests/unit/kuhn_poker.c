@@ -1,37 +1,37 @@
-/* Kuhn poker: values by enumeration, and self-play. Read next: support/kuhn.h,
- * environments/kuhn_poker.c. */
+/* Kuhn poker: values by enumeration, and self-play. Read next:
+ * environments/kuhn_poker.h. */
 #include <criterion/criterion.h>
 
 #include <math.h>
 
 #include "actors/player.h"
 #include "actors/ppo_update.h"
-#include "support/kuhn.h"
+#include "environments/kuhn_poker.h"
 #include "support/rollout_arrays.h"
 #include "support/sanitized.h"
 
 /* The equilibrium of Kuhn, 1950, in which the first player bets the highest card with probability
  * 3 alpha and the lowest with alpha. */
-static kuhn_strategy
+static exo_kuhn_strategy
 equilibrium(double alpha)
 {
-    return (kuhn_strategy){.bet = {{{alpha, 0}, {0, alpha + 1.0 / 3}, {3 * alpha, 1}},
-                                   {{1.0 / 3, 0}, {0, 1.0 / 3}, {1, 1}}}};
+    return (exo_kuhn_strategy){.bet = {{{alpha, 0}, {0, alpha + 1.0 / 3}, {3 * alpha, 1}},
+                                       {{1.0 / 3, 0}, {0, 1.0 / 3}, {1, 1}}}};
 }
 
 Test(kuhn_poker, enumeration_has_the_published_values)
 {
     for (double alpha = 0; alpha < 0.4; alpha += 1.0 / 6) {
-        kuhn_strategy s = equilibrium(alpha);
-        cr_expect_float_eq(kuhn_value(&s, &s), -1.0 / 18, 1e-12);
-        cr_expect_float_eq(kuhn_exploitability(&s), 0, 1e-12);
+        exo_kuhn_strategy s = equilibrium(alpha);
+        cr_expect_float_eq(exo_kuhn_value(&s, &s), -1.0 / 18, 1e-12);
+        cr_expect_float_eq(exo_kuhn_exploitability(&s), 0, 1e-12);
     }
     /* OpenSpiel's: 1/8, and NashConv 11/12, for players that bet and pass as often. */
-    kuhn_strategy uniform;
+    exo_kuhn_strategy uniform;
     for (int i = 0; i < 12; i++)
         uniform.bet[i / 6][i / 2 % 3][i % 2] = 0.5;
-    cr_expect_float_eq(kuhn_value(&uniform, &uniform), 0.125, 1e-12);
-    cr_expect_float_eq(kuhn_exploitability(&uniform), 11.0 / 24, 1e-12);
+    cr_expect_float_eq(exo_kuhn_value(&uniform, &uniform), 0.125, 1e-12);
+    cr_expect_float_eq(exo_kuhn_exploitability(&uniform), 11.0 / 24, 1e-12);
 }
 
 Test(kuhn_poker, returns_of_an_evaluation_have_the_exact_mean)
@@ -40,11 +40,12 @@ Test(kuhn_poker, returns_of_an_evaluation_have_the_exact_mean)
     exo_policy policy = policy_new(spec, 1);
     for (size_t i = 0; i < policy_numel(&policy); i++)
         policy.values[i] *= 3; /* away from equal probabilities */
-    kuhn_strategy s = kuhn_strategy_of(spec, &policy);
+    exo_game_value exact;
+    cr_assert(exo_has_game_value(spec));
+    exo_evaluate_game(&exact, spec, &policy);
     exo_evaluation evaluation;
     cr_assert_eq(exo_evaluate(&evaluation, spec, &policy, 20000, false, 3, NULL), EXO_OK);
-    cr_expect_leq(fabs(evaluation.mean - kuhn_value(&s, &s)),
-                  4 * evaluation.deviation / sqrt(20000));
+    cr_expect_leq(fabs(evaluation.mean - exact.value), 4 * evaluation.deviation / sqrt(20000));
     policy_free(&policy);
     exo_environment_spec_free(&spec);
 }
@@ -79,10 +80,10 @@ Test(kuhn_poker, self_play_learns_to_be_hardly_exploitable, .timeout = 250)
         }
         exo_ppo_update_end(update);
     }
-    kuhn_strategy s = kuhn_strategy_of(spec, exo_ppo_update_policy(update));
-    cr_expect_leq(kuhn_exploitability(&s), SANITIZED ? 0.6 : 0.15, "%g", kuhn_exploitability(&s));
-    cr_expect_leq(fabs(kuhn_value(&s, &s) + 1.0 / 18), SANITIZED ? 0.3 : 0.04, "%g",
-                  kuhn_value(&s, &s));
+    exo_game_value exact;
+    exo_evaluate_game(&exact, spec, exo_ppo_update_policy(update));
+    cr_expect_leq(exact.exploitability, SANITIZED ? 0.6 : 0.15, "%g", exact.exploitability);
+    cr_expect_leq(fabs(exact.value + 1.0 / 18), SANITIZED ? 0.3 : 0.04, "%g", exact.value);
     arrays_free(&rollout);
     exo_player_free(&player);
     exo_ppo_update_free(&update);
